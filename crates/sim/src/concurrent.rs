@@ -130,7 +130,7 @@ fn key_op_of(key: Vec<u8>, op: KeyOp) -> Op {
 fn answer_of(outcome: Outcome) -> Option<Answer> {
     match outcome {
         Outcome::Done => Some(Answer::Done),
-        Outcome::Full => None,
+        Outcome::Full | Outcome::NoKeyspace | Outcome::IdLost => None,
         Outcome::Changed(changed) => Some(Answer::Changed(changed)),
         Outcome::Value(value) => Some(Answer::Value(value.map(|bytes| value_number(&bytes)))),
     }

@@ -87,14 +87,15 @@ pub fn script_at(seed: u64, index: u64) -> Script {
     by_hand.swap_remove(place)
 }
 
-/// The script of an index for this engine: where it has some of its own, these are every other one.
+/// The script of an index for this engine: where it has some of its own, these are every other one, or all.
 pub fn script_of(engine: &dyn Engine, seed: u64, index: u64) -> Script {
     let mut own = engine.scripts(seed, 0);
     if own.is_empty() {
         return script_at(seed, index);
     }
-    let (turn, count) = (index / 2, own.len() as u64);
-    if index % 2 == 1 {
+    let count = own.len() as u64;
+    let turn = if engine.has_own_scripts_only() { index } else { index / 2 };
+    if turn != index && index % 2 == 1 {
         return script_at(seed, turn);
     }
     if turn >= count {

@@ -18,6 +18,7 @@ pub mod fluidkv;
 pub mod hashkv;
 pub mod hikv;
 pub mod history;
+pub mod keyspaces;
 pub mod kill9;
 pub mod mkvs;
 pub mod mutation;

@@ -375,6 +375,10 @@ impl Subject for MatrixSubject {
         self.inner.recorder()
     }
 
+    fn store(&self) -> Option<Arc<dyn Store>> {
+        self.inner.store()
+    }
+
     fn wait_recovered(&self) -> Result<()> {
         self.inner.wait_recovered()
     }

@@ -4,6 +4,11 @@ use std::collections::BTreeMap;
 
 use lodestore_contract::{Batch, BatchOp, Condition, Expiry, Lifetime, RangeCondition, now_millis};
 
+use crate::keyspaces::keys::{self, FIRST_ID, NEXT_ID, Place};
+
+/// Pieces of an [`Op::Reclaim`] that ends when nothing is left.
+pub const ALL_PIECES: usize = usize::MAX;
+
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
@@ -96,6 +101,21 @@ pub enum Op {
     },
     /// Adds a group of devices, where the store has them.
     AddGroup,
+    /// Creates a keyspace, or opens it.
+    CreateKeyspace {
+        /// The keyspace, as [`keys::exists`] names it.
+        key: Vec<u8>,
+    },
+    /// Drops a keyspace.
+    DropKeyspace {
+        /// The keyspace, as [`keys::exists`] names it.
+        key: Vec<u8>,
+    },
+    /// Removes records of dropped keyspaces.
+    Reclaim {
+        /// The most pieces that are removed.
+        pieces: usize,
+    },
     /// Clean stop, then open.
     Reopen,
     /// The process is killed, the medium keeps every store; then open.
@@ -123,6 +143,9 @@ impl Op {
             Self::Sweep => "sweep",
             Self::Replace { .. } => "replace a device",
             Self::AddGroup => "add a group",
+            Self::CreateKeyspace { .. } => "create a keyspace",
+            Self::DropKeyspace { .. } => "drop a keyspace",
+            Self::Reclaim { .. } => "reclaim",
             Self::Reopen => "close and open",
             Self::Kill => "kill and open",
             Self::PowerCut => "power cut and open",
@@ -136,7 +159,35 @@ impl Op {
 
     /// Whether it is done in steps, of which a crash may leave some.
     pub fn has_steps(&self) -> bool {
-        self.is_batch() || self.is_of_devices()
+        self.is_batch() || self.is_of_devices() || self.is_of_keyspaces()
+    }
+
+    /// Whether it creates, drops or reclaims keyspaces.
+    pub fn is_of_keyspaces(&self) -> bool {
+        matches!(self, Self::CreateKeyspace { .. } | Self::DropKeyspace { .. } | Self::Reclaim { .. })
+    }
+
+    /// Whether everything before is durable once it has answered so, also in a store of `interval`.
+    pub fn is_synced(&self, outcome: &Outcome) -> bool {
+        let is_of_catalogue = matches!(self, Self::CreateKeyspace { .. } | Self::DropKeyspace { .. });
+        *self == Self::Sync || (is_of_catalogue && *outcome == Outcome::Changed(true))
+    }
+
+    /// The same operation on another key, if it has one.
+    #[must_use]
+    pub fn with_key(mut self, to: &[u8]) -> Self {
+        match &mut self {
+            Self::Put { key, .. }
+            | Self::Insert { key, .. }
+            | Self::Update { key, .. }
+            | Self::Delete { key }
+            | Self::Swap { key, .. }
+            | Self::Append { key, .. }
+            | Self::Remove { key }
+            | Self::Get { key } => *key = to.to_vec(),
+            _ => {}
+        }
+        self
     }
 
     /// Whether it is a batch, with or without conditions.
@@ -165,8 +216,10 @@ impl Op {
             | Self::Swap { key, .. }
             | Self::Append { key, .. }
             | Self::Remove { key }
-            | Self::Get { key } => Some(key),
-            Self::Batch { .. } | Self::WriteIf { .. } | Self::Sync | Self::Sweep => None,
+            | Self::Get { key }
+            | Self::CreateKeyspace { key }
+            | Self::DropKeyspace { key } => Some(key),
+            Self::Batch { .. } | Self::WriteIf { .. } | Self::Sync | Self::Sweep | Self::Reclaim { .. } => None,
             Self::Replace { .. } | Self::AddGroup | Self::Reopen | Self::Kill | Self::PowerCut => None,
         }
     }
@@ -196,6 +249,10 @@ pub enum Outcome {
     Value(Option<Vec<u8>>),
     /// No room, or an operation that the engine does not have: nothing changed.
     Full,
+    /// A keyspace of the operation does not exist: nothing changed.
+    NoKeyspace,
+    /// There was no room for a keyspace, and the id for it is lost.
+    IdLost,
 }
 
 /// A value with its expiry.
@@ -264,8 +321,54 @@ impl State {
         self.put(key, value, lifetime.resolve(present.map(Expiry::at_millis)).map(Expiry::millis));
     }
 
+    /// Does `op`, which has answered `outcome`; what it must answer.
+    pub fn apply_answered(&mut self, op: &Op, outcome: &Outcome) -> Outcome {
+        match self.without_keyspace(op) {
+            Some(id_lost) if *outcome == Outcome::IdLost => {
+                *self = id_lost;
+                Outcome::IdLost
+            }
+            _ => self.apply(op),
+        }
+    }
+
+    /// The state that a crash may leave between the two writes of a creation: the id is used, and
+    /// the keyspace does not exist.
+    pub fn without_keyspace(&self, op: &Op) -> Option<Self> {
+        let Op::CreateKeyspace { key } = op else { return None };
+        let mut state = self.clone();
+        state.get(key).is_none().then(|| state.raise_next_id())?;
+        Some(state)
+    }
+
+    /// Uses the next id, and returns it.
+    fn raise_next_id(&mut self) -> u32 {
+        let held = self.get(NEXT_ID).and_then(|held| held.value.first_chunk());
+        let id = held.map_or(FIRST_ID, |bytes| u32::from_le_bytes(*bytes));
+        self.put(NEXT_ID, &(id + 1).to_le_bytes(), None);
+        id
+    }
+
+    /// Returns whether a keyspace of the operation does not exist.
+    fn lacks_keyspace(&self, op: &Op) -> bool {
+        let is_absent = |key: &[u8]| match keys::place(key) {
+            Place::Named(name, _) => self.get(&keys::exists(name)).is_none(),
+            _ => false,
+        };
+        op.keys().any(is_absent)
+    }
+
+    /// Removes a keyspace with all of its pairs.
+    fn drop_keyspace(&mut self, key: &[u8]) {
+        let Place::Exists(name) = keys::place(key) else { return };
+        self.held.retain(|held, _| held != key && !matches!(keys::place(held), Place::Named(of, _) if of == name));
+    }
+
     /// Does `op`; what it must answer.
     pub fn apply(&mut self, op: &Op) -> Outcome {
+        if self.lacks_keyspace(op) {
+            return Outcome::NoKeyspace;
+        }
         let there = op.key().and_then(|key| self.get(key)).map(|held| held.value.clone());
         match op {
             Op::Put { key, value, expiry } => {
@@ -318,7 +421,18 @@ impl State {
                 }
                 Outcome::Changed(is_met)
             }
-            Op::Sync | Op::Sweep | Op::Replace { .. } | Op::AddGroup => Outcome::Done,
+            Op::CreateKeyspace { key } => {
+                if there.is_none() {
+                    let id = self.raise_next_id();
+                    self.put(key, &id.to_le_bytes(), None);
+                }
+                Outcome::Changed(there.is_none())
+            }
+            Op::DropKeyspace { key } => {
+                self.drop_keyspace(key);
+                Outcome::Changed(there.is_some())
+            }
+            Op::Sync | Op::Sweep | Op::Replace { .. } | Op::AddGroup | Op::Reclaim { .. } => Outcome::Done,
             Op::Reopen | Op::Kill | Op::PowerCut => Outcome::Done,
         }
     }

@@ -45,59 +45,80 @@ impl PoolSubject {
     }
 
     fn apply_all(&self, op: &Op) -> Result<Outcome> {
-        let store = &self.store;
-        Ok(match op {
-            Op::Put { key, value, expiry } => {
-                store.put_expiring(key, value, expiry.map(Expiry::at_millis))?;
-                Outcome::Done
-            }
-            Op::Insert { key, value, lifetime } => Outcome::Changed(store.insert(key, value, *lifetime)?),
-            Op::Update { key, value, lifetime } => Outcome::Changed(store.update(key, value, *lifetime)?),
-            Op::Delete { key } => Outcome::Changed(store.delete(key)?),
-            Op::Swap { key, expected, new, lifetime } => {
-                match store.compare_and_swap(key, expected.as_deref(), new.as_deref(), *lifetime)? {
-                    Swap::Done => Outcome::Changed(true),
-                    Swap::Differs(there) => Outcome::Value(there),
-                }
-            }
-            Op::Append { key, bytes, lifetime } => {
-                store.update_with(key, &mut |there, expiry| {
-                    let mut value = there.unwrap_or_default().to_vec();
-                    value.extend_from_slice(bytes);
-                    Change::Put(value, append_lifetime(bytes, *lifetime, expiry))
-                })?;
-                Outcome::Done
-            }
-            Op::Remove { key } => {
-                store.update_with(key, &mut |_, _| Change::Delete)?;
-                Outcome::Done
-            }
-            Op::Get { key } => Outcome::Value(store.get(key)?),
-            Op::Batch { batch } => {
-                store.write(batch)?;
-                Outcome::Done
-            }
-            Op::WriteIf { conditions, ranges, batch } => {
-                Outcome::Changed(store.write_if_ranges(conditions, ranges, batch)?.is_done())
-            }
-            Op::Sync => {
-                store.sync()?;
-                Outcome::Done
-            }
-            Op::Sweep => {
-                (self.sweep)()?;
-                Outcome::Done
-            }
-            // There is one.
-            Op::Replace { .. } | Op::AddGroup => Outcome::Full,
-            Op::Reopen | Op::Kill | Op::PowerCut => Outcome::Done,
-        })
+        match op {
+            Op::Sweep => (self.sweep)().map(|()| Outcome::Done),
+            _ => apply_to(&*self.store, op),
+        }
     }
+}
+
+/// Does an operation of the contract on a store.
+///
+/// # Errors
+/// As the engine's.
+pub fn apply_to(store: &dyn Store, op: &Op) -> Result<Outcome> {
+    Ok(match op {
+        Op::Put { key, value, expiry } => {
+            store.put_expiring(key, value, expiry.map(Expiry::at_millis))?;
+            Outcome::Done
+        }
+        Op::Insert { key, value, lifetime } => Outcome::Changed(store.insert(key, value, *lifetime)?),
+        Op::Update { key, value, lifetime } => Outcome::Changed(store.update(key, value, *lifetime)?),
+        Op::Delete { key } => Outcome::Changed(store.delete(key)?),
+        Op::Swap { key, expected, new, lifetime } => {
+            match store.compare_and_swap(key, expected.as_deref(), new.as_deref(), *lifetime)? {
+                Swap::Done => Outcome::Changed(true),
+                Swap::Differs(there) => Outcome::Value(there),
+            }
+        }
+        Op::Append { key, bytes, lifetime } => {
+            store.update_with(key, &mut |there, expiry| {
+                let mut value = there.unwrap_or_default().to_vec();
+                value.extend_from_slice(bytes);
+                Change::Put(value, append_lifetime(bytes, *lifetime, expiry))
+            })?;
+            Outcome::Done
+        }
+        Op::Remove { key } => {
+            store.update_with(key, &mut |_, _| Change::Delete)?;
+            Outcome::Done
+        }
+        Op::Get { key } => Outcome::Value(store.get(key)?),
+        Op::Batch { batch } => {
+            store.write(batch)?;
+            Outcome::Done
+        }
+        Op::WriteIf { conditions, ranges, batch } => {
+            Outcome::Changed(store.write_if_ranges(conditions, ranges, batch)?.is_done())
+        }
+        Op::Sync => {
+            store.sync()?;
+            Outcome::Done
+        }
+        // The store has no such parts.
+        Op::Replace { .. } | Op::AddGroup => Outcome::Full,
+        Op::CreateKeyspace { .. } | Op::DropKeyspace { .. } | Op::Reclaim { .. } => Outcome::Full,
+        Op::Sweep | Op::Reopen | Op::Kill | Op::PowerCut => Outcome::Done,
+    })
+}
+
+/// Returns a value with its expiry in milliseconds.
+///
+/// # Errors
+/// As the engine's.
+pub fn get_from(store: &dyn Store, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
+    let Some(value) = store.get(key)? else { return Ok(None) };
+    let expiry = store.expiry(key)?;
+    Ok(expiry.map(|expiry| (value, expiry.map(Expiry::millis))))
 }
 
 impl Subject for PoolSubject {
     fn recorder(&self) -> &Recorder {
         self.pool.recorder().expect("a simulated pool has a recorder")
+    }
+
+    fn store(&self) -> Option<Arc<dyn Store>> {
+        Some(Arc::clone(&self.store))
     }
 
     fn wait_recovered(&self) -> Result<()> {
@@ -113,9 +134,7 @@ impl Subject for PoolSubject {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
-        let Some(value) = self.store.get(key)? else { return Ok(None) };
-        let expiry = self.store.expiry(key)?;
-        Ok(expiry.map(|expiry| (value, expiry.map(Expiry::millis))))
+        get_from(&*self.store, key)
     }
 
     fn scan(&self, direction: Direction) -> Result<Option<Vec<Pair>>> {

@@ -6,11 +6,12 @@ use lodestore_contract::{Batch, BatchOp, Condition, Expiry, Lifetime};
 use lodestore_media::sim::Rng;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::keyspaces::keys::NEXT_ID;
 use crate::op::Op;
 use crate::subject::Shape;
 
 /// An expiry that has come.
-const PAST: u64 = 1;
+pub(crate) const PAST: u64 = 1;
 
 /// Seed of the hash of simulated stores, so that a script can aim at a part of an index.
 pub const HASH_SEED: u64 = 42;
@@ -36,7 +37,10 @@ pub struct Script {
 impl Script {
     /// Every key that it names.
     pub fn universe(&self) -> Vec<Vec<u8>> {
-        let keys: BTreeSet<Vec<u8>> = self.ops.iter().flat_map(Op::keys).map(<[u8]>::to_vec).collect();
+        let mut keys: BTreeSet<Vec<u8>> = self.ops.iter().flat_map(Op::keys).map(<[u8]>::to_vec).collect();
+        if self.ops.iter().any(Op::is_of_keyspaces) {
+            keys.insert(NEXT_ID.to_vec());
+        }
         keys.into_iter().collect()
     }
 }

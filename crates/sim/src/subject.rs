@@ -1,11 +1,13 @@
 //! What the explorer needs of an engine.
 
-use lodestore_contract::{Direction, Durability, Result};
-use lodestore_media::sim::{Recorder, SimImage, SimSpec};
+use std::sync::Arc;
+
+use lodestore_contract::{Direction, Durability, Result, Store};
+use lodestore_media::sim::{Recorder, Rng, SimImage, SimSpec};
 use lodestore_media::{Mutant, PoolOptions, Prefault};
 
 use crate::op::{Op, Outcome};
-use crate::script::Script;
+use crate::script::{Script, random_op, with_conditions};
 
 /// A key with its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
@@ -117,6 +119,16 @@ pub trait Engine: Send + Sync {
         Vec::new()
     }
 
+    /// Whether no script runs on it but [`Self::scripts`].
+    fn has_own_scripts_only(&self) -> bool {
+        false
+    }
+
+    /// A random operation on `keys`, with a value of at most so many bytes.
+    fn random_op(&self, rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
+        with_conditions(random_op(rng, keys, most), &[])
+    }
+
     /// Whether its stores can see that a sync failed. Where they cannot, none fails.
     fn sees_failed_syncs(&self) -> bool {
         true
@@ -150,6 +162,11 @@ pub trait Engine: Send + Sync {
 pub trait Subject: Send + Sync {
     /// What sees its stores.
     fn recorder(&self) -> &Recorder;
+
+    /// The store, where it is one of the contract.
+    fn store(&self) -> Option<Arc<dyn Store>> {
+        None
+    }
 
     /// Waits until everything is rebuilt.
     ///

@@ -31,6 +31,9 @@ mod iter;
 mod keyspace;
 mod page;
 mod read_only;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod transaction;
 mod value;
 mod view;
@@ -82,6 +85,9 @@ struct Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.keyspaces.stop();
+        if !self.keyspaces.closes_store() {
+            return;
+        }
         // There is nobody to tell. A store that cannot be closed is left as after a kill.
         let _ = trace::close(&*self.store, || self.store.close());
     }

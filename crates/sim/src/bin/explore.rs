@@ -1,7 +1,8 @@
 //! The crash explorer as a program.
 //!
-//! `explore [--engine hikv|nvht|fluidkv|hashkv|mkvs|allocator] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] [--prefix] [--threads N] [--out FILE]` explores until
+//! `explore [--engine hikv|nvht|fluidkv|hashkv|mkvs|allocator|keyspaces-ENGINE] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] [--prefix] [--threads N] [--out FILE]` explores until
 //! a bound is reached, prints the counts, and exits with 1 and a saved image if something failed.
+//! The engines `keyspaces-hikv` and so on have keyspaces, and the faults of these: `--fault NAME`.
 //! `explore --replay FILE` judges a saved image again. `explore --mutants` and `explore --sites` print the tables of faults.
 #![forbid(unsafe_code)]
 
@@ -16,18 +17,20 @@ use lodestore_sim::failure::Saved;
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::hashkv::HashEngine;
 use lodestore_sim::hikv::HiKvEngine;
+use lodestore_sim::keyspaces::{self, KeyspaceFault};
 use lodestore_sim::mkvs::MkvsEngine;
 use lodestore_sim::mutation::{Row, heading, lost, planted, try_fault};
 use lodestore_sim::nvht::NvhtEngine;
 use lodestore_sim::subject::Engine;
 use lodestore_sim::toy::Toy;
 
-const USAGE: &str = "usage: explore [--engine hikv|nvht|fluidkv|hashkv|mkvs|allocator|toy] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] [--prefix] \
-                     [--threads N] [--per-point N] [--script N] [--failing-every N] [--mutant NAME] [--out FILE] \
+const USAGE: &str = "usage: explore [--engine hikv|nvht|fluidkv|hashkv|mkvs|allocator|toy|keyspaces-ENGINE] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] [--prefix] \
+                     [--threads N] [--per-point N] [--script N] [--failing-every N] [--mutant NAME] [--fault NAME] [--out FILE] \
                      [--mutants | --sites | --replay FILE]";
 
 struct Args {
     engine: String,
+    fault: Option<KeyspaceFault>,
     config: Config,
     out: PathBuf,
     replay: Option<PathBuf>,
@@ -42,6 +45,7 @@ fn number<T: std::str::FromStr>(name: &str, text: Option<String>) -> Result<T, S
 fn arguments() -> Result<Args, String> {
     let mut args = Args {
         engine: "hikv".into(),
+        fault: None,
         config: Config::default(),
         out: "crash-image.txt".into(),
         replay: None,
@@ -69,6 +73,12 @@ fn arguments() -> Result<Args, String> {
                 let known = Mutant::ALL.into_iter().find(|mutant| format!("{mutant:?}") == wanted);
                 args.config.mutant = Some(known.ok_or_else(|| format!("no mutant {wanted}"))?);
             }
+            "--fault" => {
+                let wanted = given.next().ok_or(USAGE)?;
+                let known = KeyspaceFault::ALL.into_iter().find(|fault| format!("{fault:?}") == wanted);
+                args.fault =
+                    Some(known.ok_or_else(|| format!("no fault {wanted}: use one of {:?}", KeyspaceFault::ALL))?);
+            }
             "--out" => args.out = given.next().ok_or(USAGE)?.into(),
             "--replay" => args.replay = Some(given.next().ok_or(USAGE)?.into()),
             "--mutants" => args.mutants = true,
@@ -79,7 +89,10 @@ fn arguments() -> Result<Args, String> {
     Ok(args)
 }
 
-fn engine_of(name: &str) -> Result<Box<dyn Engine>, String> {
+fn engine_of(name: &str, fault: Option<KeyspaceFault>) -> Result<Box<dyn Engine>, String> {
+    if let Some(engine) = keyspaces::by_name(name, fault) {
+        return Ok(engine);
+    }
     match name {
         "hikv" => Ok(Box::new(HiKvEngine)),
         "nvht" => Ok(Box::new(NvhtEngine)),
@@ -88,7 +101,9 @@ fn engine_of(name: &str) -> Result<Box<dyn Engine>, String> {
         "mkvs" => Ok(Box::new(MkvsEngine)),
         "allocator" => Ok(Box::new(AllocatorEngine)),
         "toy" => Ok(Box::new(Toy)),
-        _ => Err(format!("no engine {name} here: use hikv, nvht, fluidkv, hashkv, mkvs, allocator or toy")),
+        _ => Err(format!(
+            "no engine {name} here: use hikv, nvht, fluidkv, hashkv, mkvs, allocator or toy, or keyspaces-hikv and so on"
+        )),
     }
 }
 
@@ -98,15 +113,15 @@ fn run() -> Result<bool, String> {
         let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let saved = Saved::from_text(&text)?;
         println!("saved: {}", saved.text);
-        let again = replay(&*engine_of(&saved.engine)?, &saved);
+        let again = replay(&*engine_of(&saved.engine, args.fault)?, &saved);
         match &again {
             Ok(()) => println!("now: passes"),
             Err(wrong) => println!("now: {} oracle: {}", wrong.oracle, wrong.what),
         }
         return Ok(again.is_ok());
     }
-    let engine = engine_of(&args.engine)?;
-    if args.config.prefix && engine.name() != "fluidkv" {
+    let engine = engine_of(&args.engine, args.fault)?;
+    if args.config.prefix && !matches!(engine.name(), "fluidkv" | "keyspaces-fluidkv") {
         return Err(format!("{} keeps no prefix: --prefix is for fluidkv", engine.name()));
     }
     println!("engine {}, seed {}, grain {}", engine.name(), args.config.seed, args.config.grain);

@@ -9,7 +9,6 @@ use crate::counts::Counts;
 use crate::explore::{Shared, Sites};
 use crate::op::State;
 use crate::oracle::{self, Oracle, Wrong, judged};
-use crate::script::{random_op, with_conditions};
 use crate::subject::{Engine, Losses, Shape, Subject};
 
 /// Largest value of the operations after a recovery.
@@ -187,7 +186,7 @@ impl<'a> Checker<'a> {
         }
         keys.extend((0..4u8).map(|index| vec![b'n', b'e', b'w', index]));
         for _ in 0..plan.ops_after {
-            let op = with_conditions(random_op(&mut plan.ops_rng, &keys, VALUE_AFTER), &[]);
+            let op = self.engine.random_op(&mut plan.ops_rng, &keys, VALUE_AFTER);
             oracle::step(store, state, &op, Oracle::After)?;
             self.counts.ops_after += 1;
         }

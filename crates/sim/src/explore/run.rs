@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::fluidkv::MODE_INTERVAL;
 use crate::op::{Op, Outcome, State};
 use crate::oracle::{self, Oracle, Wrong, judged};
-use crate::script::{Script, random_op, with_conditions};
+use crate::script::Script;
 use crate::subject::{Engine, Subject};
 
 /// A step with more events than this is always explored: it changes the structure.
@@ -299,7 +299,7 @@ impl Run<'_> {
         let before = self.state.clone();
         let mut after = before.clone();
         if outcome != Outcome::Full {
-            let expected = after.apply(op);
+            let expected = after.apply_answered(op, &outcome);
             if outcome != expected {
                 let wrong = Wrong::new(Oracle::Live, format!("answered {outcome:?}, not {expected:?}"));
                 return Err(self.fail_live(wrong, &place, &trace));
@@ -315,6 +315,7 @@ impl Run<'_> {
         });
         let (name, place_of) = (op.name(), place.clone());
         let mut within = vec![after.clone(), before.clone()];
+        within.extend(before.without_keyspace(op));
         if outcome == Outcome::Full && self.engine.takes_back() {
             let mut done = before.clone();
             done.apply(op);
@@ -322,7 +323,8 @@ impl Run<'_> {
         }
         let allowed = self.or_recent(&within);
         let during: Vec<&State> = allowed.iter().collect();
-        let behind = if self.config.prefix && *op != Op::Sync { during.clone() } else { vec![&after] };
+        let is_synced = op.is_synced(&outcome);
+        let behind = if self.config.prefix && !is_synced { during.clone() } else { vec![&after] };
         let step = Step { name, place: place_of, during, behind, creating: false };
         if is_long || op.is_of_devices() || self.rng.one_in(self.script.explore_every) {
             self.explore(&step, &trace)?;
@@ -330,7 +332,7 @@ impl Run<'_> {
             trace.events.iter().for_each(|event| self.model.apply(event));
             self.seen.clear();
         }
-        self.note_recent(op, &before);
+        self.note_recent(is_synced, &before);
         if self.rng.one_in(LIVE_ACCOUNT) {
             self.judge_account(&*store, &place)?;
         }
@@ -354,8 +356,8 @@ impl Run<'_> {
     }
 
     /// Takes note of what a crash may go back to behind an operation.
-    fn note_recent(&mut self, op: &Op, before: &State) {
-        if *op == Op::Sync {
+    fn note_recent(&mut self, is_synced: bool, before: &State) {
+        if is_synced {
             self.recent.clear();
         } else if self.config.prefix && *before != self.state {
             self.recent.push(before.clone());
@@ -392,7 +394,11 @@ impl Run<'_> {
         let place = format!("{place}, a sync of it failed");
         let before = self.state.clone();
         let mut after = before.clone();
-        let expected = after.apply(op);
+        let between = before.without_keyspace(op);
+        let expected = match &outcome {
+            Ok(outcome) => after.apply_answered(op, outcome),
+            Err(_) => after.apply(op),
+        };
         let refused = match &outcome {
             Ok(Outcome::Full) => {
                 after = before.clone();
@@ -406,10 +412,11 @@ impl Run<'_> {
             }
             Err(wrong) => return Err(self.fail_live(wrong.clone(), &place, &trace)),
         };
-        let allowed =
+        let mut allowed =
             if refused && before != after { vec![after.clone(), before.clone()] } else { vec![after.clone()] };
+        allowed.extend(between.clone().filter(|_| refused));
         for _ in 0..OPS_REFUSED {
-            let op = with_conditions(random_op(&mut self.fault_rng, self.universe, VALUE_REFUSED), &[]);
+            let op = self.engine.random_op(&mut self.fault_rng, self.universe, VALUE_REFUSED);
             let answer = judged(Oracle::Live, || store.apply(&op));
             let is_right = match &answer {
                 Err(wrong) => wrong.poisoned,
@@ -425,7 +432,9 @@ impl Run<'_> {
             }
         }
         trace.events.append(&mut store.recorder().take().events);
-        let during = self.or_recent(&[after.clone(), before.clone()]);
+        let mut during = vec![after.clone(), before.clone()];
+        during.extend(between);
+        let during = self.or_recent(&during);
         let allowed = if self.config.prefix { during.clone() } else { allowed };
         let behind: Vec<&State> = if refused { during.iter().collect() } else { allowed.iter().collect() };
         let during = during.iter().collect();

@@ -31,6 +31,7 @@ use lodestore_contract::{Error, Result, Store};
 
 use super::key::NAMED_ID_MIN;
 use super::named::{Blocked, Named};
+use super::planted::{Fault, Planted};
 use super::record::{Header, PLACE, SlotRecord, header_key, slot_key};
 
 /// The most bytes of a name.
@@ -73,6 +74,7 @@ pub(in crate::db) struct Catalogue {
     damage: Option<Damage>,
     /// A slot whose last put failed, and what it is to hold.
     in_doubt: Option<(usize, SlotRecord)>,
+    planted: Planted,
 }
 
 impl Catalogue {
@@ -80,7 +82,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// Those of a read; [`Error::Corrupt`] if the header is damaged; [`Error::NewerFormat`].
-    pub(in crate::db) fn load(store: Arc<dyn Store>, needs_sync: bool) -> Result<Self> {
+    pub(in crate::db) fn load(store: Arc<dyn Store>, needs_sync: bool, planted: Planted) -> Result<Self> {
         let header = store.get(&header_key())?.map(|value| Header::decode(&value)).transpose()?;
         let mut catalogue = Self {
             store,
@@ -92,6 +94,7 @@ impl Catalogue {
             by_name: BTreeMap::new(),
             damage: None,
             in_doubt: None,
+            planted,
         };
         match header {
             Some(header) => catalogue.load_slots(header.slots)?,
@@ -106,7 +109,8 @@ impl Catalogue {
     /// Reads `count` slots, and the next one if it exists.
     fn load_slots(&mut self, count: u32) -> Result<()> {
         let mut ids = BTreeMap::new();
-        for number in 0..=count {
+        let last = if self.planted.is(Fault::LastSlotNotRead) { count.saturating_sub(1) } else { count };
+        for number in 0..=last {
             match self.load_slot(number, &mut ids) {
                 Ok(None) if number == count => {}
                 Ok(Some(slot)) => self.slots.push(slot),
@@ -133,6 +137,10 @@ impl Catalogue {
                 return Ok(Some(Slot::Free));
             }
             SlotRecord::Live { id, name } => (id, Some(name)),
+            SlotRecord::Dead { .. } if self.planted.is(Fault::DeadFreedByOpen) => {
+                self.free.push(index);
+                return Ok(Some(Slot::Free));
+            }
             SlotRecord::Dead { id, .. } => (id, None),
         };
         if !(NAMED_ID_MIN..self.next_id).contains(&id) {
@@ -216,10 +224,16 @@ impl Catalogue {
         self.restore_slot()?;
         let id = self.next_id;
         let next_id = id.checked_add(1).ok_or(Error::KeyspacesExhausted)?;
+        let id = if self.planted.is(Fault::DeadIdReused) { self.dead().first().map_or(id, |dead| dead.id) } else { id };
         let slot = self.free.last().copied().unwrap_or(self.slots.len());
-        self.has_header = true;
+        if self.planted.is(Fault::SlotBeforeHeader) {
+            self.put_slot(slot, &SlotRecord::Live { id, name: name.into() })?;
+        }
         let header = Header { next_id, slots: self.slots.len() as u32 };
-        self.put(&header_key(), &header.encode())?;
+        if !(self.has_header && self.planted.is(Fault::HeaderNotRaised)) {
+            self.has_header = true;
+            self.put(&header_key(), &header.encode())?;
+        }
         // From here on the id is used, even if the next put fails.
         self.next_id = next_id;
         self.in_doubt = Some((slot, SlotRecord::Free));
@@ -253,7 +267,9 @@ impl Catalogue {
             _ => return Ok(false),
         };
         self.restore_slot()?;
-        if let Err(error) = self.put_slot(slot, &SlotRecord::Dead { id, name: name.into() }) {
+        let is_left_out = self.planted.is(Fault::DropNotWritten);
+        let put = if is_left_out { Ok(()) } else { self.put_slot(slot, &SlotRecord::Dead { id, name: name.into() }) };
+        if let Err(error) = put {
             self.in_doubt = Some((slot, SlotRecord::Live { id, name: name.into() }));
             if self.restore_slot().is_err() {
                 // A write that is acknowledged now would be lost by an open that finds the drop.
@@ -285,6 +301,9 @@ impl Catalogue {
         self.sync()?;
         self.restore_slot()?;
         self.put_slot(dead.slot, &SlotRecord::Free)?;
+        if dead.id + 1 == self.next_id && self.planted.is(Fault::IdReused) {
+            self.next_id = dead.id;
+        }
         self.set(dead.slot, Slot::Free);
         self.free.push(dead.slot);
         Ok(())
@@ -305,6 +324,7 @@ impl Catalogue {
     }
 
     fn sync(&self) -> Result<()> {
-        if self.needs_sync { self.store.sync() } else { Ok(()) }
+        let is_needed = self.needs_sync && !self.planted.is(Fault::SyncLeftOut);
+        if is_needed { self.store.sync() } else { Ok(()) }
     }
 }

@@ -4,6 +4,7 @@
 //! * `catalogue`: the names, and `record`: their bytes.
 //! * `named`: a keyspace as its handles share it.
 //! * `reclaim`: the removal of the records of dropped keyspaces.
+//! * `planted`: what the crash explorer changes.
 //!
 //! This file has the handle, with all operations on keys. The handle of a store,
 //! [`Db`](super::Db), passes its operations on to the default keyspace inside it.
@@ -11,6 +12,7 @@
 pub(super) mod catalogue;
 pub(super) mod key;
 pub(super) mod named;
+pub(super) mod planted;
 pub(super) mod reclaim;
 mod record;
 #[cfg(test)]

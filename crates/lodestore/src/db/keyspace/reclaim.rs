@@ -17,6 +17,7 @@ use lodestore_contract::{Batch, BatchOp, Error, Result, ScanRange, Store, Visit}
 
 use super::catalogue::{Catalogue, Dead};
 use super::key::{id_of, prefix_of};
+use super::planted::{Fault, Planted};
 use super::record::header_key;
 
 /// Records that are removed together in an engine with an order.
@@ -38,6 +39,7 @@ pub(in crate::db) struct Keyspaces {
     /// Held while records are removed.
     reclaiming: Mutex<()>,
     is_stopping: AtomicBool,
+    planted: Planted,
 }
 
 /// The thread that removes records.
@@ -67,6 +69,11 @@ impl Keyspaces {
     /// Reads the catalogue, and continues the reclaim that the last close or a kill interrupted.
     /// A catalogue that cannot be read is an error of the calls that need it.
     pub(in crate::db) fn begin(store: Arc<dyn Store>, needs_sync: bool) -> Arc<Self> {
+        Self::begin_planted(store, needs_sync, Planted::default())
+    }
+
+    /// As [`Self::begin`], with the changes of the crash explorer.
+    pub(in crate::db) fn begin_planted(store: Arc<dyn Store>, needs_sync: bool, planted: Planted) -> Arc<Self> {
         let keyspaces = Arc::new(Self {
             store,
             needs_sync,
@@ -75,6 +82,7 @@ impl Keyspaces {
             worker: Mutex::default(),
             reclaiming: Mutex::default(),
             is_stopping: AtomicBool::new(false),
+            planted,
         });
         if keyspaces.has_dead() {
             keyspaces.start_reclaim();
@@ -96,7 +104,7 @@ impl Keyspaces {
         let mut catalogue = lock(&self.catalogue);
         let catalogue = match &mut *catalogue {
             Some(catalogue) => catalogue,
-            none => none.insert(Catalogue::load(Arc::clone(&self.store), self.needs_sync)?),
+            none => none.insert(Catalogue::load(Arc::clone(&self.store), self.needs_sync, self.planted.clone())?),
         };
         work(catalogue)
     }
@@ -118,6 +126,9 @@ impl Keyspaces {
         let Some(named) = self.with_catalogue(|catalogue| catalogue.find_named(name))? else { return Ok(false) };
         // Slow writers keep only this call waiting.
         let blocked = named.block_writers();
+        if self.planted.is(Fault::RemovedBeforeDrop) {
+            self.remove_all(&[Dead { slot: 0, id: named.id() }])?;
+        }
         let was_there = self.with_catalogue(|catalogue| catalogue.drop_named(&named, &blocked))?;
         drop(blocked);
         if was_there {
@@ -130,7 +141,7 @@ impl Keyspaces {
     /// the next drop, the next settle or the next open.
     fn start_reclaim(self: &Arc<Self>) {
         let mut worker = lock(&self.worker);
-        if worker.is_running || self.is_stopping() {
+        if worker.is_running || self.is_stopping() || self.planted.is_stepped() {
             return;
         }
         if let Some(ended) = worker.thread.take() {
@@ -170,7 +181,21 @@ impl Keyspaces {
     }
 
     fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Acquire)
+        self.is_stopping.load(Ordering::Acquire) || self.planted.is_paused()
+    }
+
+    /// Returns whether a dropped handle closes the store.
+    pub(in crate::db) fn closes_store(&self) -> bool {
+        !self.planted.is_stepped()
+    }
+
+    /// As [`Self::reclaim`], but removes at most `pieces` pieces.
+    #[cfg(feature = "testing")]
+    pub(in crate::db) fn reclaim_pieces(&self, pieces: usize) -> Result<()> {
+        self.planted.limit_pieces(pieces);
+        let reclaimed = self.reclaim();
+        self.planted.limit_pieces(usize::MAX);
+        reclaimed
     }
 
     /// Removes the records of all dropped keyspaces, and then frees their slots.
@@ -184,13 +209,24 @@ impl Keyspaces {
             if dead.is_empty() || self.is_stopping() {
                 return Ok(());
             }
-            if self.store.capabilities().scan {
+            if self.planted.is(Fault::FreedBeforeRemoval) {
+                dead.iter().try_for_each(|dead| self.free(dead))?;
+                self.remove_all(&dead)?;
+            } else if self.store.capabilities().scan {
                 dead.iter().try_for_each(|dead| self.remove_range(dead).and_then(|()| self.free(dead)))?;
             } else {
                 self.remove_by_walks(&dead)?;
                 dead.iter().try_for_each(|dead| self.free(dead))?;
             }
         }
+    }
+
+    /// Removes the records of keyspaces, for planted faults.
+    fn remove_all(&self, dead: &[Dead]) -> Result<()> {
+        if self.store.capabilities().scan {
+            return dead.iter().try_for_each(|dead| self.remove_range(dead));
+        }
+        self.remove_by_walks(dead)
     }
 
     /// Frees the slot of a keyspace whose records are removed. If the store is being closed, some
@@ -201,7 +237,11 @@ impl Keyspaces {
 
     /// Removes the records of a keyspace in an engine with an order.
     fn remove_range(&self, dead: &Dead) -> Result<()> {
-        let mut range = ScanRange::prefix(&prefix_of(dead.id)).limit(PIECE_RECORDS);
+        let piece_records = self.planted.piece_records(PIECE_RECORDS);
+        let mut range = ScanRange::prefix(&prefix_of(dead.id)).limit(piece_records);
+        if self.planted.is(Fault::RangeTooWide) {
+            range.to = ScanRange::prefix(&prefix_of(dead.id + 1)).to;
+        }
         while !self.is_stopping() {
             let mut keys = Vec::new();
             let scanned = self.store.scan_each(&range, &mut |key, _| {
@@ -211,7 +251,7 @@ impl Keyspaces {
             if let Some(last) = keys.last() {
                 range.from = Bound::Excluded(last.clone());
             }
-            let is_last = keys.len() < PIECE_RECORDS;
+            let is_last = keys.len() < piece_records;
             self.remove(keys)?;
             match scanned {
                 // The walk passes over damage, and a scan does not.
@@ -232,6 +272,7 @@ impl Keyspaces {
     /// Those of a read and a write. After [`Error::Corrupt`] the records without damage are
     /// removed.
     fn remove_by_walks(&self, dead: &[Dead]) -> Result<()> {
+        let piece_records = self.planted.piece_records(PIECE_RECORDS);
         let ids: BTreeSet<u32> = dead.iter().map(|dead| dead.id).collect();
         while !self.is_stopping() {
             let (mut keys, mut bytes) = (Vec::new(), 0);
@@ -244,7 +285,7 @@ impl Keyspaces {
             });
             let is_last = bytes <= WALK_BYTES_MAX;
             while !keys.is_empty() && !self.is_stopping() {
-                let piece = keys.split_off(keys.len().saturating_sub(PIECE_RECORDS));
+                let piece = keys.split_off(keys.len().saturating_sub(piece_records));
                 self.remove(piece)?;
             }
             walked?;
@@ -257,6 +298,14 @@ impl Keyspaces {
 
     /// Removes records, together if the engine has batches.
     fn remove(&self, keys: Vec<Vec<u8>>) -> Result<()> {
+        let removed = self.remove_together(&keys);
+        if !keys.is_empty() {
+            self.planted.count_piece();
+        }
+        removed
+    }
+
+    fn remove_together(&self, keys: &[Vec<u8>]) -> Result<()> {
         if self.store.capabilities().batch {
             let delete = |key: &Vec<u8>| BatchOp::Delete { key: key.clone() };
             match self.store.write(&Batch { ops: keys.iter().map(delete).collect() }) {
