@@ -17,7 +17,8 @@
 //! Slots are never deleted. Therefore a slot below the header's count that is absent is damage,
 //! and so is an absent header if slot 0 exists.
 //!
-//! A put that failed may stand all the same. Its slot is in doubt: the slot's record of before is
+//! A put that failed may stand all the same, unless it was refused for lack of space and the slot
+//! reads as before. Its slot is in doubt: the slot's record of before is
 //! put again before any other change of the catalogue. So no name is in two slots, and no slot
 //! that may say *dropped* belongs to a keyspace that is written to.
 //!
@@ -237,7 +238,12 @@ impl Catalogue {
         // From here on the id is used, even if the next put fails.
         self.next_id = next_id;
         self.in_doubt = Some((slot, SlotRecord::Free));
-        self.put_slot(slot, &SlotRecord::Live { id, name: name.into() })?;
+        if let Err(error) = self.put_slot(slot, &SlotRecord::Live { id, name: name.into() }) {
+            if self.is_refused(&error, slot, &SlotRecord::Free) {
+                self.in_doubt = None;
+            }
+            return Err(error);
+        }
         self.in_doubt = None;
         let named = Arc::new(Named::new(id, name.into()));
         self.free.pop();
@@ -270,7 +276,11 @@ impl Catalogue {
         let is_left_out = self.planted.is(Fault::DropNotWritten);
         let put = if is_left_out { Ok(()) } else { self.put_slot(slot, &SlotRecord::Dead { id, name: name.into() }) };
         if let Err(error) = put {
-            self.in_doubt = Some((slot, SlotRecord::Live { id, name: name.into() }));
+            let before = SlotRecord::Live { id, name: name.into() };
+            if self.is_refused(&error, slot, &before) {
+                return Err(error);
+            }
+            self.in_doubt = Some((slot, before));
             if self.restore_slot().is_err() {
                 // A write that is acknowledged now would be lost by an open that finds the drop.
                 named.mark_dropped(blocked);
@@ -311,6 +321,16 @@ impl Catalogue {
 
     fn set(&mut self, slot: usize, state: Slot) {
         if slot == self.slots.len() { self.slots.push(state) } else { self.slots[slot] = state }
+    }
+
+    /// Returns whether `error` refused a put of a slot for lack of space, and the slot holds the
+    /// record of before. A sync after the put may be refused as well, so the slot is read.
+    fn is_refused(&self, error: &Error, slot: usize, before: &SlotRecord) -> bool {
+        let is_before = |found: Option<Vec<u8>>| match found {
+            Some(found) => found == before.encode(),
+            None => *before == SlotRecord::Free,
+        };
+        error.is_for_space() && self.store.get(&slot_key(slot as u32)).is_ok_and(is_before)
     }
 
     fn put_slot(&self, slot: usize, record: &SlotRecord) -> Result<()> {

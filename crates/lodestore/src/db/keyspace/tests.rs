@@ -46,6 +46,8 @@ struct Stopping {
     visits_to_damage: AtomicUsize,
     /// The next puts of slots that fail and stand all the same.
     doubtful_puts: AtomicUsize,
+    /// The next puts of slots that are refused as by a full store.
+    refused_puts: AtomicUsize,
 }
 
 impl Stopping {
@@ -83,9 +85,12 @@ impl Store for Stopping {
     }
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         self.note(Step::Put(key.to_vec()))?;
-        self.store.put_expiring(key, value, expiry)?;
         let is_slot = id_of(key) == Some(0) && *key != *header_key();
         let next = |left: usize| left.checked_sub(1);
+        if is_slot && self.refused_puts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok() {
+            return Err(Error::Full { needed: 1, capacity: 1 });
+        }
+        self.store.put_expiring(key, value, expiry)?;
         if is_slot && self.doubtful_puts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok() {
             return Err(Error::TooFewDevices { group: 0, live: 1, needed: 2, may_stand: true });
         }
@@ -153,8 +158,8 @@ fn open(path: &Path, engine: &str, durability: Durability, writes: u32) -> (Db, 
     let created = || crate::create(path, &CreateOptions::new().engine(engine).size(size));
     let store = opened.or_else(|_| created()).expect("a store").into_store();
     let (writes_left, steps, visits_to_damage) = (Mutex::new(writes), Mutex::default(), AtomicUsize::new(0));
-    let doubtful_puts = AtomicUsize::new(0);
-    let stopping = Arc::new(Stopping { store, writes_left, steps, visits_to_damage, doubtful_puts });
+    let [doubtful_puts, refused_puts] = [0, 0].map(AtomicUsize::new);
+    let stopping = Arc::new(Stopping { store, writes_left, steps, visits_to_damage, doubtful_puts, refused_puts });
     let choice = Choice { engine: stopping.engine(), durability, reason: "a test".into() };
     (Db::of(Arc::clone(&stopping) as Arc<dyn Store>, choice), stopping)
 }
@@ -363,5 +368,27 @@ fn no_write_is_acknowledged_after_a_drop_that_failed_and_stands() {
         let map = db.keyspace("a").expect("opens");
         assert_eq!(map.count().expect("count"), 2, "{engine}");
         assert!(db.drop_keyspace("a").expect("drops"));
+    }
+}
+
+#[test]
+fn reads_and_deletes_go_on_after_a_drop_and_a_creation_that_a_full_store_refuses() {
+    for &engine in ENGINES {
+        let dir = Scratch::new();
+        let (db, stopping) = open(&dir.store(), engine, DURABILITY, u32::MAX);
+        let map = db.keyspace("a").expect("creates");
+        map.put("key", "value").expect("put");
+        // A refused put is not repeated: the second one here would be refused, too.
+        stopping.refused_puts.store(2, Ordering::Relaxed);
+        assert!(matches!(db.drop_keyspace("a"), Err(Error::Full { .. })), "{engine}");
+        assert!(map.contains("key").expect("a read") && db.keyspace("a").is_ok(), "{engine}");
+        assert!(matches!(db.keyspace("b").map(drop), Err(Error::Full { .. })), "{engine}");
+        assert_eq!(stopping.refused_puts.load(Ordering::Relaxed), 0, "{engine}");
+        assert!(map.delete("key").expect("a delete"), "{engine}");
+        assert!(db.drop_keyspace("a").expect("drops"), "{engine}");
+        db.keyspace("b").expect("creates");
+        drop((map, db, stopping));
+        let (db, _stopping) = open(&dir.store(), engine, DURABILITY, u32::MAX);
+        assert_eq!(db.keyspaces().expect("names"), ["b"], "{engine}");
     }
 }
