@@ -4,8 +4,8 @@
 //!
 //! The program loads a store. One thread then overwrites random keys at full speed, first alone,
 //! then while the main thread makes a backup. Printed are the longest put of each phase, the 99.99
-//! and 99.999 percentiles, the puts of more than 50 ms, and the rates. The store and the backup are removed at the
-//! end.
+//! and 99.999 percentiles, the puts of more than 50 ms, and the rates. The store and the backup are
+//! removed at the end.
 
 use std::error::Error;
 use std::path::PathBuf;

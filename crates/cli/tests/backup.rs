@@ -34,6 +34,28 @@ fn a_backup_is_a_store_and_is_restored() {
 }
 
 #[test]
+fn a_matrix_is_backed_up_and_restored_with_its_devices() {
+    let place = Place::new();
+    let shape = ["--set", "groups=2", "--set", "devices=2", "--set", "acks=all", "--set", "device-engine=nvht"];
+    place.ok(&[&["create", "store", "--engine", "mkvs", "--size", "64M"], &shape[..]].concat());
+    place.ok(&["put", "store", "a", "1"]);
+    place.ok(&["put", "store", "b", "2", "--ttl", "100000"]);
+    assert!(place.ok(&["backup", "store", "copy"]).contains("2 pairs, engine mkvs"));
+    std::fs::remove_dir_all(place.path("store")).expect("removed");
+    place.ok(&["restore", "copy", "restored"]);
+    let status = place.ok(&["mkvs", "status", "restored", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).expect("an object");
+    assert_eq!((&status["groups"], &status["acks"]), (&2.into(), &"all".into()), "{status}");
+    let devices = ["group0.device0", "group0.device1", "group1.device0", "group1.device1"];
+    for store in ["restored", "copy"] {
+        assert_eq!(place.ok(&["get", store, "a"]), "1");
+        assert!(text(&place.run(&["export", store]).stdout).contains("expires"), "the expiry of b");
+        devices.iter().for_each(|device| assert!(place.path(store).join(device).exists(), "{store}/{device}"));
+    }
+    assert_eq!(names(&place), ["copy", "restored"]);
+}
+
+#[test]
 fn what_cannot_be_backed_up_or_restored_is_refused_and_nothing_is_left() {
     let place = Place::with_store();
     place.ok(&["put", "store", "a", "1"]);

@@ -7,14 +7,14 @@
 //! 1. Recording begins ([`Changes`]). Then the copier acquires and frees every stripe once. A write
 //!    that acquires its stripe later records its key before it changes anything.
 //! 2. The copier walks over the store part by part. It copies a part in memory, and hands the pairs
-//!    to the sink when it holds neither pins nor stripes. Pairs that exceed the memory of a part are
-//!    read again one by one. A key that no write touches is shown with its
+//!    to the sink when it holds neither pins nor stripes. Pairs that exceed the memory of a part
+//!    are read again one by one. A key that no write touches is shown with its
 //!    value. A recorded key may be shown with any value that it had meanwhile, or not at all.
 //! 3. The copier takes the recorded keys out of the set, and copies each key again. Holding the
 //!    key's stripe, it reads the key after the write that recorded it. If writers share stripes, it
 //!    first waits for those that hold one ([`FuzzySource::wait_for_writers`]). Later writes record
-//!    the key again. The copier repeats this until few keys are left. If the set is full, writers wait in
-//!    short steps.
+//!    the key again. The copier repeats this until few keys are left. If the set is full, writers
+//!    wait in short steps.
 //! 4. The copier holds all stripes, takes the last keys out, and reads them. No write is between
 //!    the acquisition of its stripes and their release then. **This is the moment of the copy.**
 //!

@@ -8,7 +8,7 @@
 
 use lodestore_contract::copy::{Changes, FuzzySource};
 use lodestore_contract::{Entry, Pair, Result, Visit};
-use lodestore_inplace::Operation;
+use lodestore_inplace::HeldStripes;
 
 use crate::inner::Inner;
 use crate::stripe::Held;
@@ -21,16 +21,9 @@ pub(crate) struct Position {
     covered: u64,
 }
 
-/// Stripes that are held by an operation.
-pub(crate) struct HeldStripes<'a> {
-    // Freed before the operation ends.
-    _stripes: Vec<Held<'a>>,
-    _operation: Operation<'a>,
-}
-
 impl FuzzySource for Inner {
     type Position = Position;
-    type Held<'a> = HeldStripes<'a>;
+    type Held<'a> = HeldStripes<'a, Held<'a>>;
 
     fn changes(&self) -> &Changes {
         &self.changes
@@ -60,25 +53,21 @@ impl FuzzySource for Inner {
         visited.and(wrong.map_or(Ok(Some(next)), Err))
     }
 
-    fn hold_key(&self, key: &[u8]) -> Result<HeldStripes<'_>> {
+    fn hold_key(&self, key: &[u8]) -> Result<HeldStripes<'_, Held<'_>>> {
         let operation = self.enter()?;
         let target = self.target(key);
-        let stripes = vec![self.stripes.lock(target.partition, target.home)];
-        Ok(HeldStripes { _stripes: stripes, _operation: operation })
+        Ok(HeldStripes::new(operation, [self.stripes.lock(target.partition, target.home)]))
     }
 
-    fn hold_all(&self) -> Result<HeldStripes<'_>> {
+    fn hold_all(&self) -> Result<HeldStripes<'_, Held<'_>>> {
         let operation = self.enter()?;
         let partitions = 0..self.table.shape.partitions as usize;
-        let stripes = partitions.flat_map(|partition| self.stripes.lock_partition(partition)).collect();
-        Ok(HeldStripes { _stripes: stripes, _operation: operation })
+        let stripes = partitions.flat_map(|partition| self.stripes.lock_partition(partition));
+        Ok(HeldStripes::new(operation, stripes))
     }
 
-    fn read_held(&self, _held: &HeldStripes<'_>, key: &[u8]) -> Result<Option<Entry>> {
+    fn read_held(&self, _held: &Self::Held<'_>, key: &[u8]) -> Result<Option<Entry>> {
         let live = self.find_live(&self.target(key), true)?;
-        let pair = |record: crate::record::Record<'_>| {
-            Entry::of_pair(Pair { key: record.key(), value: record.value(), expiry: record.expiry() })
-        };
-        Ok(live.map(|hit| pair(hit.record)))
+        Ok(live.map(|hit| Entry::of_pair(hit.record.pair())))
     }
 }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `base` | the state that every such store has, beginning an operation, storing and persisting a record |
 //! | `begin` | making a store, or finding that it was made |
+//! | `copy` | the stripes that a copy of the whole store holds |
 //! | `engine` | what an engine adds to it, and the operations that follow from that |
 //! | `options` | the options that all have |
 //! | `record` | a key with its value on the medium |
@@ -16,6 +17,7 @@
 
 mod base;
 mod begin;
+mod copy;
 mod engine;
 pub mod options;
 mod record;
@@ -29,6 +31,7 @@ mod testing_sink;
 
 pub use base::{Base, Counted, Operation, Stored, lock, random_seed};
 pub use begin::{Begun, Shape};
+pub use copy::HeldStripes;
 pub use engine::{Decide, Engine, PIECE_BYTES, Quick, Step, When, note_finding};
 pub use record::{Head, Record, copied_key, record_len};
 pub use recovery::{Recovery, share_out};

@@ -12,7 +12,7 @@
 //! changed once the index names it.
 
 use lodestore_contract::limits::{KEY_MAX, VALUE_MAX};
-use lodestore_contract::{Error, Expiry, Result};
+use lodestore_contract::{Error, Expiry, Pair, Result};
 use lodestore_media::{Mutant, NvPtr, Pool, crc32c_seeded, u32_at, u64_at};
 
 const OWN_AT: usize = 8;
@@ -198,6 +198,12 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
     #[inline]
     pub fn expiry(&self) -> Option<Expiry> {
         (self.key_at as usize > Self::HEADER).then(|| Expiry::at_millis(u64_at(self.bytes, Self::HEADER)))
+    }
+
+    /// Returns the key, the value and the expiry.
+    #[inline]
+    pub fn pair(&self) -> Pair<'a> {
+        Pair { key: self.key(), value: self.value(), expiry: self.expiry() }
     }
 
     /// Returns whether it is absent to every reader already. A record that expires is compared with

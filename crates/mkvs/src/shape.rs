@@ -231,7 +231,7 @@ impl Shape {
             let shape = self.shape();
             let (groups, _) = self.counts();
             let held: Vec<_> = (0..groups).map(|index| (self.group(index), self.group(index).stripes.all())).collect();
-            // A group that is added from now on gets no key: its keys come from stripes that are held.
+            // A group that is added from now on gets no key: its keys are under held stripes.
             if self.shape() == shape {
                 return HeldShape { shape, held };
             }

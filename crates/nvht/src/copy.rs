@@ -7,7 +7,7 @@
 
 use lodestore_contract::copy::{Changes, FuzzySource};
 use lodestore_contract::{Entry, Pair, Result, Visit};
-use lodestore_inplace::Operation;
+use lodestore_inplace::HeldStripes;
 
 use crate::inner::Inner;
 use crate::layout::CURSOR_END;
@@ -21,16 +21,9 @@ pub(crate) struct Position {
     fraction: u64,
 }
 
-/// Stripes that are held by an operation.
-pub(crate) struct HeldStripes<'a> {
-    // Freed before the operation ends.
-    _stripes: Vec<Held<'a>>,
-    _operation: Operation<'a>,
-}
-
 impl FuzzySource for Inner {
     type Position = Position;
-    type Held<'a> = HeldStripes<'a>;
+    type Held<'a> = HeldStripes<'a, Held<'a>>;
 
     fn changes(&self) -> &Changes {
         &self.changes
@@ -61,26 +54,22 @@ impl FuzzySource for Inner {
         Ok(Some(fraction.map_or(first_of_next, |fraction| Position { partition, fraction })))
     }
 
-    fn hold_key(&self, key: &[u8]) -> Result<HeldStripes<'_>> {
+    fn hold_key(&self, key: &[u8]) -> Result<HeldStripes<'_, Held<'_>>> {
         let operation = self.enter()?;
         let hashed = self.hasher.hash(key);
-        let stripes = vec![self.stripes.lock(hashed.partition, stripe_of(hashed.fraction))];
-        Ok(HeldStripes { _stripes: stripes, _operation: operation })
+        Ok(HeldStripes::new(operation, [self.stripes.lock(hashed.partition, stripe_of(hashed.fraction))]))
     }
 
-    fn hold_all(&self) -> Result<HeldStripes<'_>> {
+    fn hold_all(&self) -> Result<HeldStripes<'_, Held<'_>>> {
         let operation = self.enter()?;
         let partitions = 0..self.partitions.len();
         let all = partitions.flat_map(|partition| (0..STRIPES).map(move |stripe| (partition, stripe)));
-        let stripes = all.map(|(partition, stripe)| self.stripes.lock(partition, stripe)).collect();
-        Ok(HeldStripes { _stripes: stripes, _operation: operation })
+        let stripes = all.map(|(partition, stripe)| self.stripes.lock(partition, stripe));
+        Ok(HeldStripes::new(operation, stripes))
     }
 
-    fn read_held(&self, _held: &HeldStripes<'_>, key: &[u8]) -> Result<Option<Entry>> {
+    fn read_held(&self, _held: &Self::Held<'_>, key: &[u8]) -> Result<Option<Entry>> {
         let live = self.find_live(self.hasher.hash(key), key, true)?;
-        let pair = |record: crate::record::Record<'_>| {
-            Entry::of_pair(Pair { key: record.key(), value: record.value(), expiry: record.expiry() })
-        };
-        Ok(live.map(|hit| pair(hit.record)))
+        Ok(live.map(|hit| Entry::of_pair(hit.record.pair())))
     }
 }
