@@ -153,8 +153,8 @@ impl Drop for StopOnDrop<'_> {
 }
 
 fn a_backup_under_writers_is_one_moment_and_restores(scratch: &Scratch, durability: Durability) {
-    for engine in engines() {
-        let dir = scratch.path().join(engine.name().expect("a name"));
+    for (index, engine) in engines().into_iter().enumerate() {
+        let dir = scratch.path().join(format!("engine-{index}"));
         let db = builder(&dir.join("store"), engine.clone()).durability(durability).open().expect("create");
         with_writers(&db, |done, begun| {
             for round in 0..3 {
@@ -442,11 +442,15 @@ fn of_two_backups_with_one_target_at_the_same_time_one_has_it_and_nothing_else_i
 #[test]
 fn a_matrix_with_a_missing_device_is_backed_up_whole_and_with_too_few_refused() {
     let scratch = Scratch::on_disk();
-    let (store, copy) = (scratch.path().join("store"), scratch.path().join("copy"));
-    let db = builder(&store, Engine::Mkvs(MkvsOptions::new().devices(3))).open().expect("create");
-    (0..500).for_each(|i| db.put(format!("key-{i}"), format!("value-{i}")).expect("put"));
-    db.close().expect("close");
-    drop(db);
+    let copy = scratch.path().join("copy");
+    let closed_matrix = |name: &str| {
+        let path = scratch.path().join(name);
+        let db = builder(&path, Engine::Mkvs(MkvsOptions::new().devices(3))).open().expect("create");
+        (0..500).for_each(|i| db.put(format!("key-{i}"), format!("value-{i}")).expect("put"));
+        db.close().expect("close");
+        path
+    };
+    let store = closed_matrix("store");
     fs::remove_dir_all(store.join("group0.device1")).expect("a device is lost");
     let db = open(&store);
     db.put("key-0", "later").expect("two of three are enough");
@@ -457,12 +461,15 @@ fn a_matrix_with_a_missing_device_is_backed_up_whole_and_with_too_few_refused() 
     assert_eq!(whole.get("key-0").expect("get").expect("a value"), "later");
     assert_eq!(whole.count().expect("count"), 500);
     assert!(copy.join("group0.device2").exists(), "the copy has three devices");
-    fs::remove_dir_all(store.join("group0.device0")).expect("another device is lost");
+    let store = closed_matrix("lost");
+    ["group0.device0", "group0.device1"].iter().for_each(|device| {
+        fs::remove_dir_all(store.join(device)).expect("a device is lost");
+    });
     assert!(matches!(Db::builder(&store).create(false).open().map(drop), Err(Error::TooFewDevices { .. })));
     let db = Db::builder(&store).create(false).salvage(true).open().expect("a salvage");
     let refused = db.backup(scratch.path().join("another"));
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
-    assert_eq!(names(scratch.path()), ["copy", "store"]);
+    assert_eq!(names(scratch.path()), ["copy", "lost", "store"]);
 }
 
 /// Copies the files of a store, with one page of its region zeroed.
