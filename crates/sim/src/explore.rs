@@ -87,7 +87,8 @@ pub fn script_at(seed: u64, index: u64) -> Script {
     by_hand.swap_remove(place)
 }
 
-/// The script of an index for this engine: where it has some of its own, these are every other one, or all.
+/// Returns the script of an index for this engine. An engine's own scripts are every other one, or
+/// all of them.
 pub fn script_of(engine: &dyn Engine, seed: u64, index: u64) -> Script {
     let mut own = engine.scripts(seed, 0);
     if own.is_empty() {

@@ -1,7 +1,12 @@
 //! The crash explorer as a program.
 //!
-//! `explore [--engine hikv|nvht|fluidkv|hashkv|mkvs|allocator|keyspaces-ENGINE] [--images N] [--seconds S] [--seed N] [--grain 64|512|process] [--prefix] [--threads N] [--out FILE]` explores until
-//! a bound is reached, prints the counts, and exits with 1 and a saved image if something failed.
+//! ```text
+//! explore [--engine hikv|nvht|fluidkv|hashkv|mkvs|allocator|keyspaces-ENGINE] [--images N]
+//!         [--seconds S] [--seed N] [--grain 64|512|process] [--prefix] [--threads N] [--out FILE]
+//! ```
+//!
+//! The program explores until a bound is reached, and prints the counts. After a failure it saves
+//! the image and exits with 1.
 //! The engines `keyspaces-hikv` and so on have keyspaces, and the faults of these: `--fault NAME`.
 //! `explore --replay FILE` judges a saved image again. `explore --mutants` and `explore --sites` print the tables of faults.
 #![forbid(unsafe_code)]
