@@ -3,6 +3,8 @@
 //! Nobody reads their keys until a later operation of the group is acknowledged, which all who have that have them before (`commit.rs`). Where nobody writes, the group's keeper does: it
 //! writes again what the members have that are active. Each of those has the operation: who had no room for it is behind, and who did not do it has failed.
 
+use std::sync::atomic::Ordering;
+
 use lodestore_contract::Result;
 
 use crate::command::Question;
@@ -20,6 +22,13 @@ impl Group {
         if undecided.len() < DAMAGED_MAX {
             undecided.insert(key.to_vec());
         }
+    }
+
+    /// Returns how many writes are undecided. Reads of their keys are refused.
+    pub(crate) fn undecided_writes(&self) -> usize {
+        let acknowledged = self.acknowledged.load(Ordering::Acquire);
+        let is_open = |(_, seq): &&(Vec<u8>, u64)| *seq > acknowledged;
+        self.stripes.sum_each(|stripe| stripe.undecided.iter().filter(is_open).count())
     }
 
     /// Decides what can be decided; false where something is left.

@@ -2,8 +2,8 @@
 //!
 //! A strict open counts on devices that it can read. A salvage goes on without some of them, or
 //! takes stores that a strict open refuses. Each such reason is a *doubt* of the group:
-//! acknowledged writes may be missing or older. Doubts arise at the open, and when a leader is chosen
-//! again.
+//! acknowledged writes may be missing or older. Doubts arise at the open, and when a leader is
+//! chosen again.
 //!
 //! Invariants
 //! 1. In a group with a doubt, the description has the mark `given up` before the salvage changes

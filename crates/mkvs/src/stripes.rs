@@ -151,6 +151,11 @@ impl Stripes {
         free.map(|stripe| look(&stripe))
     }
 
+    /// Sums up what `count` returns for each stripe. Waits for the holder of each stripe.
+    pub(crate) fn sum_each(&self, count: impl Fn(&Stripe) -> usize) -> usize {
+        self.stripes.iter().map(|stripe| count(&read(&stripe.0))).sum()
+    }
+
     /// Sums up a count of all stripes.
     pub(crate) fn sum(&self, count: impl Fn(&Counts) -> &AtomicU64) -> u64 {
         let counts = self.stripes.iter().map(|stripe| count(&stripe.1).load(Ordering::Relaxed));

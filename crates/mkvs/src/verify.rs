@@ -76,6 +76,13 @@ pub(crate) fn verify(
         for _ in &devices {
             step();
         }
+        let undecided = group.undecided_writes();
+        if undecided > 0 {
+            let what = format!(
+                "{undecided} writes may stand or not: reads of their keys are refused until enough devices are active"
+            );
+            report.find(format!("group {}", group.index), what);
+        }
         let compared = compare(group, seed, &mut report);
         tell(&mut report, format!("group {}", group.index), compared)?;
         let is_sound = report.findings.len() == findings_before;

@@ -147,6 +147,26 @@ fn one_of_two_is_opened_alone_with_a_write_that_neither_had_room_for() {
     assert_eq!(store.get(b"k").expect("get"), Some(b"old".to_vec()));
 }
 
+#[test]
+fn verify_reports_a_write_that_too_few_devices_decide() {
+    let (matrix, switches) = common::switched::switched("undecided", 2);
+    let matrix = matrix.with(|options| options.threads = false);
+    let store = matrix.create(CAPACITY).expect("create");
+    store.put(b"before", b"v").expect("put");
+    // The device is behind, and has not failed.
+    switches.logs[0].set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
+    let refused = store.put(b"k", b"v");
+    assert!(matches!(refused, Err(Error::TooFewDevices { may_stand: true, .. })), "{refused:?}");
+    assert!(store.get(b"k").is_err(), "it is not known whether the write stands");
+    let found = || store.verify(&mut |_| ()).expect("verify").findings;
+    assert!(found().iter().any(|finding| finding.what.contains("1 writes may stand or not")), "{:?}", found());
+    switches.logs[0].clear();
+    store.settle().expect("what threads would do");
+    store.settle().expect("the device is active again");
+    store.get(b"k").expect("the write is decided");
+    assert_eq!(found(), []);
+}
+
 /// An entry of a device's log is damaged while nobody has it open: the device is copied. The walk that empties its log met the damage each time.
 #[test]
 fn a_device_whose_log_is_damaged_is_copied() {

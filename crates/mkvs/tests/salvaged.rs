@@ -205,7 +205,8 @@ fn a_salvage_of_damaged_stores_marks_the_matrix_and_one_after_a_restart_does_not
     }
 }
 
-/// Lets the first device lack an acknowledged key, and the others fail. The first device leads then.
+/// Lets the first device lack an acknowledged key, and the others fail. The first device leads
+/// then.
 fn lose_all_but_the_first(store: &Mkvs, switches: &Switches) {
     let fail = |device: usize, fault: Fault| {
         switches.stores[device].set(move |touch, _| if touch == Touch::Write { fault } else { Fault::None });

@@ -73,7 +73,8 @@ impl Switch {
         self.left_out.store(count, Ordering::Release);
     }
 
-    /// The store's recovery leaves out `count` keys, and reports this when somebody waited for its end.
+    /// The store's recovery leaves out `count` keys, and reports this when a caller waited for its
+    /// end.
     pub fn find_at_end(&self, count: u64) {
         self.found_at_end.store(count, Ordering::Release);
     }
