@@ -137,10 +137,13 @@ impl<'a> Judge<'a> {
 
     /// Reads everything in every way.
     fn read_all(&mut self, store: &dyn Subject, phase: &'static str) -> Result<(), Violation> {
-        let mut unreadable = 0;
+        let (mut unreadable, mut first_error) = (0, String::new());
         let keys = self.model.keys();
         for key in keys.keys().map(Vec::as_slice).chain(STRANGE_KEYS) {
             let seen = guarded(phase, || store.get(key))?;
+            if let (0, Err(error)) = (unreadable, &seen) {
+                first_error = format!("{:?}: {error}", show(key));
+            }
             match self.note(seen, phase)? {
                 Some(seen) => {
                     self.model
@@ -166,7 +169,7 @@ impl<'a> Judge<'a> {
             }
         }
         if unreadable > 0 && is_clean {
-            let what = format!("{unreadable} keys cannot be read, and verify is clean");
+            let what = format!("{unreadable} keys cannot be read ({first_error}), and verify is clean");
             return Err(breach(Breach::VerifyBlind, phase, what));
         }
         Ok(())

@@ -26,16 +26,19 @@ impl Ends {
     }
 }
 
-/// A breach that an engine is known to have after some kinds of damage.
+/// A breach that an engine is known to have after some kinds of damage to some structures.
 #[derive(Debug, Clone, Copy)]
 struct KnownBreach {
     breach: Breach,
+    /// Names of the damaged structures, as in the tables of docs/crash.md: without the mark of a
+    /// head.
+    structures: &'static [&'static str],
     kinds: &'static [Kind],
     ends: Ends,
 }
 
-const fn known(breach: Breach, kinds: &'static [Kind], ends: Ends) -> KnownBreach {
-    KnownBreach { breach, kinds, ends }
+const fn known(breach: Breach, structures: &'static [&'static str], kinds: &'static [Kind], ends: Ends) -> KnownBreach {
+    KnownBreach { breach, structures, kinds, ends }
 }
 
 /// Damage of a line with bytes that were stored before.
@@ -44,53 +47,69 @@ const OLDER: &[Kind] = &[Kind::StaleLine, Kind::StalePage, Kind::Misplaced, Kind
 const SEVERAL: &[Kind] = &[Kind::Flips, Kind::Mixed];
 /// Damage of pages, and of several places.
 const PAGES: &[Kind] = &[Kind::ZeroPage, Kind::Garbage, Kind::StalePage, Kind::Misplaced, Kind::Mixed];
-/// Damage of lines, pages and files, and of several places.
-const LARGE: &[Kind] = &[
-    Kind::ZeroLine,
-    Kind::StaleLine,
-    Kind::ZeroPage,
-    Kind::Garbage,
-    Kind::StalePage,
-    Kind::StaleFile,
-    Kind::Misplaced,
-    Kind::Mixed,
-];
+/// Damage of lines and pages, and of several places.
+const LARGE: &[Kind] =
+    &[Kind::ZeroLine, Kind::StaleLine, Kind::ZeroPage, Kind::Garbage, Kind::StalePage, Kind::Misplaced, Kind::Mixed];
 /// A file with older content.
 const FILE: &[Kind] = &[Kind::StaleFile];
+/// The structure of a file with older content.
+const WHOLE: &[&str] = &["a whole file"];
 
-/// Open: an older root or directory in the operation that replaces it. One region file of the same
-/// session.
+/// The index of `hikv`, the words of its extents, and several structures with one of these.
+const HIKV_INDEX: &[&str] = &["engine root", "directory", "index segment", "extent table", "several structures"];
+/// Open: an older root or directory in the operation that replaces it; an entry or an extent word
+/// of an earlier moment. One region file of the same session.
 const HIKV: &[KnownBreach] = &[
-    known(Breach::Absent, OLDER, Ends::Unclean),
-    known(Breach::OldValue, OLDER, Ends::Unclean),
-    known(Breach::Operation, OLDER, Ends::Unclean),
-    known(Breach::OldValue, FILE, Ends::Unclean),
-    known(Breach::Absent, FILE, Ends::Unclean),
+    known(Breach::Absent, HIKV_INDEX, OLDER, Ends::Unclean),
+    known(Breach::OldValue, HIKV_INDEX, OLDER, Ends::Unclean),
+    known(Breach::Operation, HIKV_INDEX, OLDER, Ends::Unclean),
+    known(Breach::OldValue, WHOLE, FILE, Ends::Unclean),
+    known(Breach::Absent, WHOLE, FILE, Ends::Unclean),
 ];
+/// The tables of `nvht`, the words of its extents, and several structures with one of these.
+const NVHT_INDEX: &[&str] = &["engine root", "hash table", "extent table", "several structures"];
 /// Open: a line of a table that a growth left, at the place of a line in use. One region file of
 /// the same session.
-const NVHT: &[KnownBreach] = HIKV;
+const NVHT: &[KnownBreach] = &[
+    known(Breach::Absent, NVHT_INDEX, OLDER, Ends::Unclean),
+    known(Breach::OldValue, NVHT_INDEX, OLDER, Ends::Unclean),
+    known(Breach::Operation, NVHT_INDEX, OLDER, Ends::Unclean),
+    known(Breach::OldValue, WHOLE, FILE, Ends::Unclean),
+    known(Breach::Absent, WHOLE, FILE, Ends::Unclean),
+];
+/// The segments of the logs.
+const LOG: &[&str] = &["log segment"];
+/// A log together with another structure.
+const LOG_AND_OTHERS: &[&str] = &["log segment", "several structures"];
 /// Open: the last page of a log, of which a power failure took the end mark and the end hint.
 /// Damage of the last record, its mark and its hint at once. One region file of the same session.
 /// The same of hashkv.
 const FLUIDKV: &[KnownBreach] = &[
-    known(Breach::OldValue, PAGES, Ends::Crash),
-    known(Breach::Absent, PAGES, Ends::Crash),
-    known(Breach::OldValue, SEVERAL, Ends::Unclean),
-    known(Breach::Absent, SEVERAL, Ends::Unclean),
-    known(Breach::OldValue, FILE, Ends::Unclean),
-    known(Breach::Absent, FILE, Ends::Unclean),
+    known(Breach::OldValue, LOG, PAGES, Ends::Crash),
+    known(Breach::Absent, LOG, PAGES, Ends::Crash),
+    known(Breach::OldValue, LOG_AND_OTHERS, SEVERAL, Ends::Unclean),
+    known(Breach::Absent, LOG_AND_OTHERS, SEVERAL, Ends::Unclean),
+    known(Breach::OldValue, WHOLE, FILE, Ends::Unclean),
+    known(Breach::Absent, WHOLE, FILE, Ends::Unclean),
 ];
+/// The indexes of a matrix's stores, the words of their extents, and several structures with one of
+/// these.
+const MKVS_INDEX: &[&str] = &["extent table", "index segment or hash table", "several structures"];
+/// What a salvage of a matrix reads.
+const MKVS_SALVAGED: &[&str] =
+    &["a whole file", "extent table", "index segment or hash table", "records", "several structures"];
 /// Open: a stale pool of the host or of a log, or of a device of the same session; a group whose
 /// coming a crash cut short.
 const MKVS: &[KnownBreach] = &[
-    known(Breach::OldValue, LARGE, Ends::Unclean),
-    known(Breach::Absent, LARGE, Ends::Unclean),
-    known(Breach::Operation, LARGE, Ends::Unclean),
-    known(Breach::Count, LARGE, Ends::Unclean),
-    known(Breach::OldValue, FILE, Ends::All),
-    known(Breach::Absent, FILE, Ends::All),
-    known(Breach::SalvageOld, &Kind::ALL, Ends::All),
+    known(Breach::OldValue, MKVS_INDEX, LARGE, Ends::Unclean),
+    known(Breach::Absent, MKVS_INDEX, LARGE, Ends::Unclean),
+    known(Breach::Operation, MKVS_INDEX, LARGE, Ends::Unclean),
+    known(Breach::Count, MKVS_INDEX, LARGE, Ends::Unclean),
+    known(Breach::Operation, WHOLE, FILE, Ends::Unclean),
+    known(Breach::Count, WHOLE, FILE, Ends::Unclean),
+    known(Breach::OldValue, WHOLE, FILE, Ends::All),
+    known(Breach::Absent, WHOLE, FILE, Ends::All),
+    known(Breach::SalvageOld, MKVS_SALVAGED, &Kind::ALL, Ends::All),
 ];
 
 /// Returns the known breaches of an engine.
@@ -114,9 +133,14 @@ fn violations_per_10_000_max(engine: &str) -> u64 {
 }
 
 /// Whether an engine is known to break the rule in this way.
-pub fn is_known(engine: &str, (breach, _, kind, end): &Signature) -> bool {
-    let matches =
-        |known: &KnownBreach| known.breach == *breach && known.kinds.contains(kind) && known.ends.contain(end);
+pub fn is_known(engine: &str, (breach, structure, kind, end): &Signature) -> bool {
+    let structure = structure.strip_suffix(": head").unwrap_or(structure);
+    let matches = |known: &KnownBreach| {
+        known.breach == *breach
+            && known.structures.contains(&structure)
+            && known.kinds.contains(kind)
+            && known.ends.contain(end)
+    };
     known_breaches(engine).iter().any(matches)
 }
 
@@ -124,4 +148,30 @@ pub fn is_known(engine: &str, (breach, _, kind, end): &Signature) -> bool {
 /// by chance.
 pub fn are_few(engine: &str, report: &Report) -> bool {
     report.violations() <= 3 + report.images * violations_per_10_000_max(engine) / 10_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::map::structure_names;
+    use super::*;
+
+    #[test]
+    fn a_known_breach_is_one_of_its_structure() {
+        let signature = |structure: &str| (Breach::OldValue, structure.to_owned(), Kind::StalePage, "crash");
+        assert!(is_known("fluidkv", &signature("log segment")));
+        assert!(is_known("fluidkv", &signature("log segment: head")));
+        assert!(!is_known("fluidkv", &signature("sorted table")));
+        assert!(is_known("nvht", &signature("hash table")));
+        assert!(!is_known("nvht", &signature("records")));
+    }
+
+    #[test]
+    fn each_structure_of_a_known_breach_is_one_that_a_map_has() {
+        for engine in ["hikv", "nvht", "fluidkv", "hashkv", "mkvs"] {
+            let names = structure_names(engine);
+            for structure in known_breaches(engine).iter().flat_map(|known| known.structures) {
+                assert!(names.contains(structure), "{engine}: {structure}");
+            }
+        }
+    }
 }
