@@ -34,6 +34,11 @@ impl<'a> ReplyWriter<'a> {
         self.protocol
     }
 
+    /// Changes the version of the protocol for the replies that follow.
+    pub fn set_protocol(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+    }
+
     /// Returns the number of bytes in the output buffer.
     pub fn output_bytes(&self) -> usize {
         self.output.len()

@@ -168,6 +168,25 @@ impl Keyspace {
         self.multi_get_stored(&slices)
     }
 
+    /// Calls `each` with the index of each key and its value, if there is one, in order. Each key
+    /// is read at a moment of its own. The slices are valid during the call only.
+    ///
+    /// # Errors
+    /// As [`Self::get`]. `each` was called for the keys before the one that failed.
+    pub fn multi_get_with(&self, keys: &[&[u8]], mut each: impl FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        if keys.iter().all(|key| self.map.is_plain(key)) {
+            return self.store().multi_get(keys, &mut each);
+        }
+        let mut stored = Vec::with_capacity(keys.len());
+        for key in keys {
+            stored.push(self.map.encode_key(key)?);
+        }
+        let slices: Vec<&[u8]> = stored.iter().map(|key| &**key).collect();
+        let found = self.store().multi_get(&slices, &mut each);
+        self.check_alive()?;
+        found
+    }
+
     fn multi_get_stored(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
         let mut values = Vec::with_capacity(keys.len());
         let mut each = |_, value: Option<&[u8]>| values.push(value.map(|value| Value::from(value.to_vec())));

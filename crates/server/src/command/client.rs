@@ -1,0 +1,225 @@
+//! `CLIENT`: what the server knows of its clients.
+
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
+
+use super::context::Context;
+use super::keys::write_help;
+use super::options::{integer, is_word};
+use crate::error::{CommandError, CommandResult, SYNTAX};
+use crate::session::{PublicState, ReplyMode};
+
+/// `CLIENT subcommand [arguments]`
+pub(crate) fn client(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    let subcommand = arguments[1].to_ascii_lowercase();
+    let rest = &arguments[2..];
+    match (subcommand.as_slice(), rest) {
+        (b"id", []) => context.reply.write_integer(i64::try_from(context.session.public.id).unwrap_or(i64::MAX)),
+        (b"getname", []) => write_name(context),
+        (b"setname", [name]) => {
+            let name = checked_name(name)?;
+            context.session.public.with_details(|details| details.name = name);
+            context.reply.write_ok();
+        }
+        (b"setinfo", [attribute, value]) => set_info(context, attribute, value)?,
+        (b"info", []) => {
+            let line = describe(&context.session.public);
+            context.reply.write_verbatim(line.as_bytes());
+        }
+        (b"list", _) => write_list(context, rest)?,
+        (b"kill", [address]) => kill_by_address(context, address)?,
+        (b"kill", [_, ..]) => kill_by_filters(context, rest)?,
+        (b"reply", [mode]) => set_reply_mode(context, mode)?,
+        (b"no-evict", [mode]) if is_word(mode, "on") || is_word(mode, "off") => context.reply.write_ok(),
+        (b"no-evict", [_]) => return Err(SYNTAX),
+        (b"help", []) => write_help(context, &HELP)?,
+        (known, _) if is_known(known) => {
+            let known = String::from_utf8_lossy(known).into_owned();
+            return Err(CommandError::wrong_arity(&format!("client|{known}")));
+        }
+        _ => return Err(CommandError::unknown_subcommand("client", arguments[1])),
+    }
+    Ok(())
+}
+
+const HELP: [&str; 9] = [
+    "CLIENT GETNAME",
+    "CLIENT ID",
+    "CLIENT INFO",
+    "CLIENT KILL <ip:port> | <option> <value> [...]: options are ADDR, LADDR, ID, USER, SKIPME",
+    "CLIENT LIST [TYPE type] [ID id [id ...]]",
+    "CLIENT NO-EVICT ON|OFF",
+    "CLIENT REPLY ON|OFF|SKIP",
+    "CLIENT SETINFO LIB-NAME|LIB-VER value",
+    "CLIENT SETNAME name",
+];
+
+fn is_known(subcommand: &[u8]) -> bool {
+    let known = ["id", "getname", "setname", "setinfo", "info", "kill", "reply", "no-evict", "help"];
+    known.iter().any(|name| name.as_bytes() == subcommand)
+}
+
+/// Returns the name of a client, if it has no spaces and no special characters.
+pub(crate) fn checked_name(name: &[u8]) -> CommandResult<String> {
+    if name.iter().all(u8::is_ascii_graphic) {
+        return Ok(String::from_utf8_lossy(name).into_owned());
+    }
+    Err(CommandError::new("ERR Client names cannot contain spaces, newlines or special characters."))
+}
+
+fn write_name(context: &mut Context<'_, '_>) {
+    let name = context.session.public.with_details(|details| details.name.clone());
+    if name.is_empty() {
+        context.reply.write_null();
+    } else {
+        context.reply.write_bulk(name.as_bytes());
+    }
+}
+
+fn set_info(context: &mut Context<'_, '_>, attribute: &[u8], value: &[u8]) -> CommandResult {
+    let checked = |what: &str| {
+        if value.iter().all(u8::is_ascii_graphic) {
+            return Ok(String::from_utf8_lossy(value).into_owned());
+        }
+        Err(CommandError::new(format!("ERR {what} cannot contain spaces, newlines or special characters.")))
+    };
+    if is_word(attribute, "lib-name") {
+        let name = checked("lib-name")?;
+        context.session.public.with_details(|details| details.library_name = name);
+    } else if is_word(attribute, "lib-ver") {
+        let version = checked("lib-ver")?;
+        context.session.public.with_details(|details| details.library_version = version);
+    } else {
+        let attribute = String::from_utf8_lossy(attribute);
+        return Err(CommandError::new(format!("ERR Unrecognized option '{attribute}'")));
+    }
+    context.reply.write_ok();
+    Ok(())
+}
+
+/// Returns the line of `CLIENT LIST` for a client.
+fn describe(client: &PublicState) -> String {
+    let details = client.with_details(|details| details.clone());
+    let mut line = String::new();
+    let user = if details.user.is_empty() { "default" } else { &details.user };
+    let flags = if details.is_in_transaction { "x" } else { "N" };
+    let command = if details.last_command.is_empty() { "NULL" } else { &details.last_command };
+    let protocol = match details.protocol {
+        lodestore_wire::Protocol::Resp2 => 2,
+        lodestore_wire::Protocol::Resp3 => 3,
+    };
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        line,
+        "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi={} \
+         watch={} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r \
+         cmd={command} user={user} redir=-1 resp={protocol} lib-name={} lib-ver={}",
+        client.id,
+        client.address,
+        client.local_address,
+        details.name,
+        client.connected.elapsed().as_secs(),
+        client.idle().as_secs(),
+        details.database,
+        if details.is_in_transaction { 0 } else { -1 },
+        details.watched_count,
+        details.library_name,
+        details.library_version,
+    );
+    line
+}
+
+fn write_list(context: &mut Context<'_, '_>, options: &[&[u8]]) -> CommandResult {
+    let mut clients = context.shared.all_clients();
+    match options {
+        [] => {}
+        [word, name] if is_word(word, "type") => {
+            let kinds = ["normal", "master", "replica", "slave", "pubsub"];
+            if !kinds.iter().any(|kind| is_word(name, kind)) {
+                let name = String::from_utf8_lossy(name);
+                return Err(CommandError::new(format!("ERR Unknown client type '{name}'")));
+            }
+            clients.retain(|_| is_word(name, "normal"));
+        }
+        [word, ids @ ..] if is_word(word, "id") && !ids.is_empty() => {
+            let ids = ids.iter().map(|id| integer(id)).collect::<CommandResult<Vec<i64>>>();
+            let ids = ids.map_err(|_| CommandError::new("ERR Invalid client ID"))?;
+            clients.retain(|client| ids.iter().any(|id| u64::try_from(*id) == Ok(client.id)));
+        }
+        _ => return Err(SYNTAX),
+    }
+    let text: String = clients.iter().map(|client| describe(client)).collect();
+    context.reply.write_verbatim(text.as_bytes());
+    Ok(())
+}
+
+fn kill(context: &mut Context<'_, '_>, client: &PublicState) {
+    if client.id == context.session.public.id {
+        context.session.closes = true;
+    } else {
+        client.is_killed.store(true, Ordering::SeqCst);
+    }
+}
+
+fn kill_by_address(context: &mut Context<'_, '_>, address: &[u8]) -> CommandResult {
+    let found = context.shared.all_clients().into_iter().find(|client| client.address.as_bytes() == address);
+    let client = found.ok_or(CommandError::new("ERR No such client"))?;
+    kill(context, &client);
+    context.reply.write_ok();
+    Ok(())
+}
+
+fn kill_by_filters(context: &mut Context<'_, '_>, filters: &[&[u8]]) -> CommandResult {
+    let mut clients = context.shared.all_clients();
+    let mut skips_me = true;
+    for pair in filters.chunks(2) {
+        let [word, value] = pair else { return Err(SYNTAX) };
+        match () {
+            () if is_word(word, "id") => {
+                let id = integer(value).ok().and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
+                let id = id.ok_or(CommandError::new("ERR client-id should be greater than 0"))?;
+                clients.retain(|client| client.id == id);
+            }
+            () if is_word(word, "addr") => clients.retain(|client| client.address.as_bytes() == *value),
+            () if is_word(word, "laddr") => clients.retain(|client| client.local_address.as_bytes() == *value),
+            () if is_word(word, "user") => {
+                let is_default = is_word(value, "default");
+                if !is_default {
+                    let user = String::from_utf8_lossy(value);
+                    return Err(CommandError::new(format!("ERR No such user '{user}'")));
+                }
+            }
+            () if is_word(word, "type") => {
+                if !is_word(value, "normal") {
+                    clients.clear();
+                }
+            }
+            () if is_word(word, "skipme") && is_word(value, "yes") => skips_me = true,
+            () if is_word(word, "skipme") && is_word(value, "no") => skips_me = false,
+            () => return Err(SYNTAX),
+        }
+    }
+    let me = context.session.public.id;
+    clients.retain(|client| !(skips_me && client.id == me));
+    clients.iter().for_each(|client| kill(context, client));
+    // At most `maxclients` clients.
+    context.reply.write_integer(clients.len() as i64);
+    Ok(())
+}
+
+fn set_reply_mode(context: &mut Context<'_, '_>, mode: &[u8]) -> CommandResult {
+    let mode = match () {
+        () if is_word(mode, "on") => ReplyMode::On,
+        () if is_word(mode, "off") => ReplyMode::Off,
+        () if is_word(mode, "skip") => ReplyMode::SkipNext,
+        () => return Err(SYNTAX),
+    };
+    if mode == ReplyMode::On {
+        context.reply.write_ok();
+    }
+    // A client that gets no replies gets none by a skip either.
+    if !(mode == ReplyMode::SkipNext && context.session.reply_mode == ReplyMode::Off) {
+        context.session.reply_mode = mode;
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! What a command sees: the server, its client, the keys, and its reply.
+
+use std::sync::atomic::Ordering;
+
+use lodestore::Expiry;
+use lodestore_wire::ReplyWriter;
+
+use crate::data::access::Access;
+use crate::data::value::Stored;
+use crate::error::{CommandError, CommandResult, WRONG_TYPE};
+use crate::session::Session;
+use crate::shared::Shared;
+
+/// What a command sees.
+#[derive(Debug)]
+pub(crate) struct Context<'a, 'b> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) session: &'b mut Session,
+    pub(crate) access: &'b mut Access<'a>,
+    pub(crate) reply: ReplyWriter<'b>,
+}
+
+impl Context<'_, '_> {
+    /// Returns the number of the client's database.
+    pub(crate) fn database(&self) -> usize {
+        self.session.database
+    }
+
+    /// Calls `read` with the string of a key, if the key exists.
+    ///
+    /// # Errors
+    ///
+    /// `WRONGTYPE` if the key is no string; those of the store.
+    pub(crate) fn read_string<T>(&self, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> T) -> CommandResult<T> {
+        self.access.read(self.session.database, key, |stored| Ok(read(string_of(stored)?)))?
+    }
+
+    /// Counts a look-up of a key.
+    pub(crate) fn count_lookup(&self, is_hit: bool) {
+        let counters = &self.shared.counters;
+        let counter = if is_hit { &counters.hits } else { &counters.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes the string of a key, or its absence.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read_string`].
+    pub(crate) fn write_string_of(&mut self, key: &[u8]) -> CommandResult {
+        let database = self.session.database;
+        let reply = &mut self.reply;
+        let is_hit = self.access.read(database, key, |stored| {
+            let string = string_of(stored)?;
+            match string {
+                Some(string) => reply.write_bulk(string),
+                None => reply.write_null(),
+            }
+            Ok::<_, CommandError>(string.is_some())
+        })??;
+        self.count_lookup(is_hit);
+        Ok(())
+    }
+
+    /// Returns the expiry of a key. The outer `None` means that there is no key.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) fn expiry_of(&self, key: &[u8]) -> CommandResult<Option<Option<Expiry>>> {
+        Ok(self.access.expiry(self.session.database, key)?)
+    }
+}
+
+/// Returns the string of a stored value.
+///
+/// # Errors
+///
+/// `WRONGTYPE` if the value is no string.
+pub(crate) fn string_of(stored: Option<&[u8]>) -> CommandResult<Option<&[u8]>> {
+    match stored.map(Stored::parse) {
+        None => Ok(None),
+        Some(Stored::String(string)) => Ok(Some(string)),
+        Some(Stored::Unknown) => Err(WRONG_TYPE),
+    }
+}

@@ -1,0 +1,226 @@
+//! The way of a command from its arguments to its reply.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
+
+use lodestore_wire::ReplyWriter;
+
+use super::context::Context;
+use super::spec::{CommandSpec, Effect, Keys, flag};
+use super::table::COMMANDS;
+use super::transaction;
+use crate::data::access::Access;
+use crate::data::databases::View;
+use crate::data::stripes::Held;
+use crate::error::CommandError;
+use crate::session::{QueuedCommand, ReplyMode, Session};
+use crate::shared::Shared;
+
+/// Longest name of a command in bytes.
+const NAME_BYTES_MAX: usize = 32;
+
+/// Attempts of a command that reads several keys, before it locks them.
+const READ_ATTEMPTS_MAX: usize = 8;
+
+static BY_NAME: LazyLock<HashMap<&'static [u8], &'static CommandSpec>> =
+    LazyLock::new(|| COMMANDS.iter().map(|spec| (spec.name.as_bytes(), *spec)).collect());
+
+/// Returns what the server knows of a command. Names have no case.
+pub(crate) fn find(name: &[u8]) -> Option<&'static CommandSpec> {
+    let mut lower = [0; NAME_BYTES_MAX];
+    let lower = lower.get_mut(..name.len())?;
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    BY_NAME.get(&*lower).copied()
+}
+
+/// Runs one command of a client and appends its reply to `output`.
+pub(crate) fn run(
+    shared: &Shared,
+    session: &mut Session,
+    view: &mut ViewCache,
+    arguments: &[&[u8]],
+    output: &mut Vec<u8>,
+) {
+    let start = output.len();
+    shared.counters.commands.fetch_add(1, Ordering::Relaxed);
+    if session.reply_mode == ReplyMode::SkipNext {
+        session.reply_mode = ReplyMode::Skip;
+    }
+    if let Err(error) = try_run(shared, session, view, arguments, output) {
+        shared.counters.errors.fetch_add(1, Ordering::Relaxed);
+        output.truncate(start);
+        ReplyWriter::new(output, session.protocol).write_error(&error.reply());
+        // A command that controls the transaction leaves it as it is.
+        let is_queued = find(arguments[0]).is_none_or(|spec| !spec.has(flag::CONTROLS_TRANSACTION));
+        if let Some(transaction) = &mut session.transaction {
+            transaction.is_failed |= is_queued;
+        }
+    }
+    match session.reply_mode {
+        ReplyMode::On | ReplyMode::SkipNext => {}
+        ReplyMode::Off => output.truncate(start),
+        ReplyMode::Skip => {
+            output.truncate(start);
+            session.reply_mode = ReplyMode::On;
+        }
+    }
+}
+
+/// The databases as an event loop last saw them.
+#[derive(Debug)]
+pub(crate) struct ViewCache {
+    view: std::sync::Arc<View>,
+    generation: u64,
+}
+
+impl ViewCache {
+    pub(crate) fn new(shared: &Shared) -> Self {
+        let generation = shared.databases.generation();
+        Self { view: shared.databases.view(), generation }
+    }
+
+    /// Returns the databases. A flush or an exchange that has ended is seen.
+    pub(crate) fn refresh(&mut self, shared: &Shared) -> &View {
+        let generation = shared.databases.generation();
+        if generation != self.generation {
+            self.view = shared.databases.view();
+            self.generation = generation;
+        }
+        &self.view
+    }
+}
+
+fn try_run(
+    shared: &Shared,
+    session: &mut Session,
+    view: &mut ViewCache,
+    arguments: &[&[u8]],
+    output: &mut Vec<u8>,
+) -> Result<(), CommandError> {
+    let spec = find(arguments[0]).ok_or_else(|| unknown_command(arguments))?;
+    if !spec.accepts(arguments.len()) {
+        return Err(CommandError::wrong_arity(spec.name));
+    }
+    if !session.is_authenticated && !spec.has(flag::NO_AUTH) {
+        return Err(CommandError::new("NOAUTH Authentication required."));
+    }
+    if session.transaction.is_some() && !spec.has(flag::CONTROLS_TRANSACTION) {
+        return queue(session, spec, arguments, output);
+    }
+    let held = lock(shared, spec, arguments);
+    let is_consistent_read = spec.effect == Effect::Read && spec.keys.of(arguments).nth(1).is_some();
+    if is_consistent_read {
+        return read_several(shared, session, view, spec, arguments, output);
+    }
+    let view = view.refresh(shared);
+    let mut access = Access::direct(view, held);
+    let reply = ReplyWriter::new(output, session.protocol);
+    let mut context = Context { shared, session, access: &mut access, reply };
+    (spec.handler)(&mut context, arguments)
+}
+
+/// Reads several keys as they are at one moment.
+fn read_several(
+    shared: &Shared,
+    session: &mut Session,
+    view: &mut ViewCache,
+    spec: &CommandSpec,
+    arguments: &[&[u8]],
+    output: &mut Vec<u8>,
+) -> Result<(), CommandError> {
+    let view = view.refresh(shared);
+    let start = output.len();
+    for _ in 0..READ_ATTEMPTS_MAX {
+        let Some(changes) = shared.stripes.changes() else {
+            std::thread::yield_now();
+            continue;
+        };
+        let mut access = Access::direct(view, None);
+        let reply = ReplyWriter::new(output, session.protocol);
+        let mut context = Context { shared, session, access: &mut access, reply };
+        (spec.handler)(&mut context, arguments)?;
+        if shared.stripes.changes() == Some(changes) {
+            return Ok(());
+        }
+        output.truncate(start);
+    }
+    let held = shared.stripes.lock_several(spec.keys.of(arguments).map(|key| shared.stripes.index_of(key)).collect());
+    let mut access = Access::direct(view, Some(held));
+    let reply = ReplyWriter::new(output, session.protocol);
+    let mut context = Context { shared, session, access: &mut access, reply };
+    (spec.handler)(&mut context, arguments)
+}
+
+/// Locks the stripes of the keys that a command changes.
+fn lock<'a>(shared: &'a Shared, spec: &CommandSpec, arguments: &[&[u8]]) -> Option<Held<'a>> {
+    if spec.effect != Effect::Write {
+        return None;
+    }
+    let stripes = &shared.stripes;
+    if spec.keys == Keys::Everything {
+        return Some(stripes.lock_all());
+    }
+    let mut keys = spec.keys.of(arguments);
+    match (keys.next(), keys.next()) {
+        (None, _) => None,
+        (Some(key), None) => Some(stripes.lock_one(key)),
+        (Some(_), Some(_)) => {
+            Some(stripes.lock_several(spec.keys.of(arguments).map(|key| stripes.index_of(key)).collect()))
+        }
+    }
+}
+
+/// Runs a command of `EXEC`. An error becomes its reply.
+pub(crate) fn run_handler(context: &mut Context<'_, '_>, arguments: &[&[u8]]) {
+    let start = context.reply.output_bytes();
+    let result = match find(arguments[0]) {
+        Some(spec) => (spec.handler)(context, arguments),
+        None => Err(unknown_command(arguments)),
+    };
+    if let Err(error) = result {
+        context.reply.truncate(start);
+        context.reply.write_error(&error.reply());
+    }
+}
+
+fn queue(
+    session: &mut Session,
+    spec: &CommandSpec,
+    arguments: &[&[u8]],
+    output: &mut Vec<u8>,
+) -> Result<(), CommandError> {
+    if spec.has(flag::NO_MULTI) {
+        return Err(CommandError::new("ERR Command not allowed inside a transaction"));
+    }
+    if transaction::refuses(spec) {
+        let name = spec.name.to_ascii_uppercase();
+        return Err(CommandError::new(format!("ERR {name} cannot be part of a transaction: run it outside of MULTI")));
+    }
+    if let Some(transaction) = &mut session.transaction {
+        let arguments = arguments.iter().map(|argument| argument.to_vec()).collect();
+        transaction.queue.push(QueuedCommand { arguments });
+    }
+    ReplyWriter::new(output, session.protocol).write_simple("QUEUED");
+    Ok(())
+}
+
+/// Returns the error for a command that does not exist. The text is that of Redis.
+fn unknown_command(arguments: &[&[u8]]) -> CommandError {
+    /// Most bytes of the name and of the arguments in the text.
+    const SHOWN_BYTES_MAX: usize = 128;
+    let shown = |text: &[u8]| String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES_MAX)]).into_owned();
+    let mut text = format!("ERR unknown command '{}', with args beginning with: ", shown(arguments[0]));
+    let bound = text.len() + SHOWN_BYTES_MAX;
+    for argument in &arguments[1..] {
+        if text.len() >= bound {
+            break;
+        }
+        let left = bound - text.len();
+        text.push('\'');
+        text.push_str(&String::from_utf8_lossy(&argument[..argument.len().min(left)]));
+        text.push_str("' ");
+    }
+    CommandError::new(text)
+}

@@ -1,0 +1,129 @@
+//! The text of `INFO`, with the fields that tools read.
+
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
+
+use super::connection::REDIS_VERSION;
+use super::options::is_word;
+use crate::shared::Shared;
+
+/// A section: its name and its writer.
+type Section = (&'static str, fn(&Shared, &mut String));
+
+const SECTIONS: [Section; 7] = [
+    ("Server", write_server),
+    ("Clients", write_clients),
+    ("Memory", write_memory),
+    ("Persistence", write_persistence),
+    ("Stats", write_stats),
+    ("Replication", write_replication),
+    ("Keyspace", write_keyspace),
+];
+
+/// Returns the text of the sections that `names` names; all sections if there are no names.
+pub(crate) fn render(shared: &Shared, names: &[&[u8]]) -> String {
+    let all = ["all", "default", "everything"];
+    let is_wanted = |section: &str| {
+        names.is_empty() || names.iter().any(|name| is_word(name, section) || all.iter().any(|all| is_word(name, all)))
+    };
+    let mut text = String::new();
+    for (name, write) in SECTIONS.iter().filter(|(name, _)| is_wanted(name)) {
+        if !text.is_empty() {
+            text.push_str("\r\n");
+        }
+        field_head(&mut text, name);
+        write(shared, &mut text);
+    }
+    text
+}
+
+fn field_head(text: &mut String, name: &str) {
+    // Writing to a string does not fail.
+    let _ = write!(text, "# {name}\r\n");
+}
+
+fn field(text: &mut String, name: &str, value: impl std::fmt::Display) {
+    let _ = write!(text, "{name}:{value}\r\n");
+}
+
+fn write_server(shared: &Shared, text: &mut String) {
+    let uptime = shared.started.elapsed().as_secs();
+    field(text, "redis_version", REDIS_VERSION);
+    field(text, "server_name", "lodestore");
+    field(text, "lodestore_version", env!("CARGO_PKG_VERSION"));
+    field(text, "redis_mode", "standalone");
+    field(text, "os", std::env::consts::OS);
+    field(text, "arch_bits", usize::BITS);
+    field(text, "process_id", std::process::id());
+    field(text, "run_id", &shared.run_id);
+    field(text, "tcp_port", shared.port);
+    field(text, "server_time_usec", shared.started_unix_seconds.saturating_add(uptime).saturating_mul(1_000_000));
+    field(text, "uptime_in_seconds", uptime);
+    field(text, "uptime_in_days", uptime / 86_400);
+    field(text, "io_threads_active", shared.config.threads);
+}
+
+fn write_clients(shared: &Shared, text: &mut String) {
+    field(text, "connected_clients", shared.client_count());
+    field(text, "maxclients", shared.config.clients_max);
+    field(text, "blocked_clients", 0);
+}
+
+fn write_memory(shared: &Shared, text: &mut String) {
+    let stats = shared.db().stats();
+    field(text, "used_memory", stats.space.live);
+    field(text, "used_memory_human", lodestore::stats::format_size(stats.space.live));
+    field(text, "maxmemory", stats.space.capacity);
+    field(text, "maxmemory_human", lodestore::stats::format_size(stats.space.capacity));
+    field(text, "maxmemory_policy", "noeviction");
+}
+
+fn write_persistence(shared: &Shared, text: &mut String) {
+    let stats = shared.db().stats();
+    field(text, "loading", 0);
+    field(text, "async_loading", 0);
+    field(text, "rdb_changes_since_last_save", 0);
+    field(text, "rdb_bgsave_in_progress", 0);
+    field(text, "rdb_last_save_time", shared.started_unix_seconds);
+    field(text, "rdb_last_bgsave_status", "ok");
+    field(text, "aof_enabled", 0);
+    field(text, "lodestore_engine", shared.db().engine());
+    field(text, "lodestore_durability", shared.db().durability());
+    field(text, "lodestore_recovery_running", u8::from(!stats.recovery.done));
+}
+
+fn write_stats(shared: &Shared, text: &mut String) {
+    let counters = &shared.counters;
+    let fields = [
+        ("total_connections_received", &counters.connections),
+        ("total_commands_processed", &counters.commands),
+        ("total_net_input_bytes", &counters.bytes_read),
+        ("total_net_output_bytes", &counters.bytes_written),
+        ("rejected_connections", &counters.refused_connections),
+        ("keyspace_hits", &counters.hits),
+        ("keyspace_misses", &counters.misses),
+        ("total_error_replies", &counters.errors),
+    ];
+    for (name, counter) in fields {
+        field(text, name, counter.load(Ordering::Relaxed));
+    }
+    field(text, "expired_keys", 0);
+    field(text, "evicted_keys", 0);
+}
+
+fn write_replication(_: &Shared, text: &mut String) {
+    field(text, "role", "master");
+    field(text, "connected_slaves", 0);
+}
+
+/// Writes the databases that have keys. The store counts the keys of a database one by one, so the
+/// section takes time in proportion to their number.
+fn write_keyspace(shared: &Shared, text: &mut String) {
+    let view = shared.databases.view();
+    for database in 0..view.count() {
+        match view.keyspace(database).count() {
+            Ok(0) | Err(_) => {}
+            Ok(count) => field(text, &format!("db{database}"), format!("keys={count},expires=0,avg_ttl=0")),
+        }
+    }
+}

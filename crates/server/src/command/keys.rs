@@ -1,0 +1,295 @@
+//! Commands on keys of any type, and on databases.
+
+use lodestore::Expiry;
+
+use super::context::Context;
+use super::options::{integer, is_word};
+use crate::data::value::Stored;
+use crate::error::{CommandError, CommandResult, DATABASE_OUT_OF_RANGE, NO_SUCH_KEY, SAME_OBJECT, SYNTAX};
+
+/// `DEL key [key ...]`, and its other name `UNLINK`
+pub(crate) fn del(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    let database = context.database();
+    let mut count = 0;
+    for key in &arguments[1..] {
+        count += i64::from(context.access.delete(database, key)?);
+    }
+    context.reply.write_integer(count);
+    Ok(())
+}
+
+/// `DELIFEQ key value`: deletes a string if it has this value. The command is Valkey's.
+pub(crate) fn delifeq(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    let is_equal = context.read_string(arguments[1], |string| string == Some(arguments[2]))?;
+    let database = context.database();
+    let is_deleted = is_equal && context.access.delete(database, arguments[1])?;
+    context.reply.write_integer(i64::from(is_deleted));
+    Ok(())
+}
+
+/// `EXISTS key [key ...]`, and its other name `TOUCH`
+pub(crate) fn exists(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    let mut count = 0;
+    for key in &arguments[1..] {
+        let is_present = context.access.contains(context.database(), key)?;
+        context.count_lookup(is_present);
+        count += i64::from(is_present);
+    }
+    context.reply.write_integer(count);
+    Ok(())
+}
+
+/// `TYPE key`
+pub(crate) fn type_of(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    let name = context.access.read(context.database(), arguments[1], |stored| {
+        stored.map_or("none", |stored| Stored::parse(stored).type_name())
+    })?;
+    context.reply.write_simple(name);
+    Ok(())
+}
+
+/// A key of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place<'a> {
+    database: usize,
+    key: &'a [u8],
+}
+
+/// A stored value with its expiry.
+type Record = (Vec<u8>, Option<Expiry>);
+
+/// Reads the stored value of a key and its expiry. The caller holds the key's stripe.
+fn read_record(context: &Context<'_, '_>, place: Place<'_>) -> CommandResult<Option<Record>> {
+    let stored = context.access.read(place.database, place.key, |stored| stored.map(<[u8]>::to_vec))?;
+    let expiry = context.access.expiry(place.database, place.key)?;
+    // A key that expires between the two reads is absent.
+    Ok(stored.zip(expiry))
+}
+
+/// `RENAME key newkey`
+pub(crate) fn rename(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    let database = context.database();
+    let (from, to) = (Place { database, key: arguments[1] }, Place { database, key: arguments[2] });
+    let record = read_record(context, from)?.ok_or(NO_SUCH_KEY)?;
+    if from != to {
+        move_record(context, from, to, record)?;
+    }
+    context.reply.write_ok();
+    Ok(())
+}
+
+/// `RENAMENX key newkey`
+pub(crate) fn renamenx(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    let database = context.database();
+    let (from, to) = (Place { database, key: arguments[1] }, Place { database, key: arguments[2] });
+    let record = read_record(context, from)?.ok_or(NO_SUCH_KEY)?;
+    let is_free = !context.access.contains(to.database, to.key)?;
+    if is_free {
+        move_record(context, from, to, record)?;
+    }
+    context.reply.write_integer(i64::from(is_free));
+    Ok(())
+}
+
+fn move_record(context: &mut Context<'_, '_>, from: Place<'_>, to: Place<'_>, record: Record) -> CommandResult {
+    context.access.put(to.database, to.key, record.0, record.1)?;
+    context.access.delete(from.database, from.key)?;
+    Ok(())
+}
+
+/// `MOVE key db`
+pub(crate) fn move_key(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    let from = Place { database: context.database(), key: arguments[1] };
+    let to = Place { database: database_number(context, arguments[2])?, key: arguments[1] };
+    if from == to {
+        return Err(SAME_OBJECT);
+    }
+    let record = read_record(context, from)?;
+    let is_free = !context.access.contains(to.database, to.key)?;
+    match record {
+        Some(record) if is_free => {
+            move_record(context, from, to, record)?;
+            context.reply.write_integer(1);
+        }
+        _ => context.reply.write_integer(0),
+    }
+    Ok(())
+}
+
+/// `COPY source destination [DB db] [REPLACE]`
+pub(crate) fn copy(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    let from = Place { database: context.database(), key: arguments[1] };
+    let mut to = Place { database: from.database, key: arguments[2] };
+    let mut replaces = false;
+    let mut rest = &arguments[3..];
+    while let [word, after @ ..] = rest {
+        rest = match after {
+            [number, after @ ..] if is_word(word, "db") => {
+                to.database = database_number(context, number)?;
+                after
+            }
+            _ if is_word(word, "replace") => {
+                replaces = true;
+                after
+            }
+            _ => return Err(SYNTAX),
+        };
+    }
+    if from == to {
+        return Err(SAME_OBJECT);
+    }
+    let record = read_record(context, from)?;
+    let is_free = replaces || !context.access.contains(to.database, to.key)?;
+    match record {
+        Some((stored, expiry)) if is_free => {
+            context.access.put(to.database, to.key, stored, expiry)?;
+            context.reply.write_integer(1);
+        }
+        _ => context.reply.write_integer(0),
+    }
+    Ok(())
+}
+
+/// Reads the number of a database.
+pub(crate) fn database_number(context: &Context<'_, '_>, argument: &[u8]) -> CommandResult<usize> {
+    let number = integer(argument)?;
+    let count = context.shared.databases.view().count();
+    usize::try_from(number).ok().filter(|number| *number < count).ok_or(DATABASE_OUT_OF_RANGE)
+}
+
+/// `DBSIZE`
+pub(crate) fn dbsize(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
+    let count = context.access.count(context.database())?;
+    context.reply.write_integer(i64::try_from(count).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+/// Checks the argument of `FLUSHDB` and `FLUSHALL`: `ASYNC` and `SYNC` do the same here.
+fn check_flush_mode(arguments: &[&[u8]]) -> CommandResult {
+    match arguments {
+        [_] => Ok(()),
+        [_, word] if is_word(word, "async") || is_word(word, "sync") => Ok(()),
+        _ => Err(SYNTAX),
+    }
+}
+
+/// `FLUSHDB [ASYNC | SYNC]`
+pub(crate) fn flushdb(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    check_flush_mode(arguments)?;
+    let database = context.database();
+    context.access.mark_database_changed(database);
+    context.shared.databases.flush(std::iter::once(database))?;
+    context.reply.write_ok();
+    Ok(())
+}
+
+/// `FLUSHALL [ASYNC | SYNC]`
+pub(crate) fn flushall(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    check_flush_mode(arguments)?;
+    let count = context.shared.databases.view().count();
+    (0..count).for_each(|database| context.access.mark_database_changed(database));
+    context.shared.databases.flush(0..count)?;
+    context.reply.write_ok();
+    Ok(())
+}
+
+/// `SWAPDB index1 index2`
+pub(crate) fn swapdb(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    let parse = |argument: &[u8], which: &str| {
+        let number = integer(argument).map_err(|_| CommandError::new(format!("ERR invalid {which} DB index")))?;
+        let count = context.shared.databases.view().count();
+        usize::try_from(number).ok().filter(|number| *number < count).ok_or(DATABASE_OUT_OF_RANGE)
+    };
+    let (first, second) = (parse(arguments[1], "first")?, parse(arguments[2], "second")?);
+    if first != second {
+        context.access.mark_database_changed(first);
+        context.access.mark_database_changed(second);
+        context.shared.databases.swap(first, second)?;
+    }
+    context.reply.write_ok();
+    Ok(())
+}
+
+/// `OBJECT subcommand [arguments]`
+pub(crate) fn object(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    let subcommand = arguments[1];
+    if is_word(subcommand, "help") {
+        return write_help(context, &["OBJECT ENCODING|FREQ|IDLETIME|REFCOUNT key", "Reports internals of a key."]);
+    }
+    let known = ["encoding", "freq", "idletime", "refcount"];
+    let Some(name) = known.into_iter().find(|name| is_word(subcommand, name)) else {
+        return Err(CommandError::unknown_subcommand("object", subcommand));
+    };
+    let [_, _, key] = arguments else {
+        return Err(CommandError::wrong_arity(&format!("object|{name}")));
+    };
+    let encoding = context.access.read(context.database(), key, |stored| stored.map(encoding_of))?;
+    let Some(encoding) = encoding else {
+        context.reply.write_null();
+        return Ok(());
+    };
+    match name {
+        "encoding" => context.reply.write_bulk(encoding.as_bytes()),
+        "refcount" => context.reply.write_integer(1),
+        // The store counts no accesses of single keys.
+        "idletime" => context.reply.write_integer(0),
+        _ => {
+            return Err(CommandError::new(
+                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
+                 switching between policies at runtime LRU and LFU data will take some time to adjust.",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the encoding that Redis would choose, because clients compare it.
+fn encoding_of(stored: &[u8]) -> &'static str {
+    /// Longest string that Redis stores next to its header.
+    const EMBEDDED_BYTES_MAX: usize = 44;
+    match Stored::parse(stored) {
+        Stored::String(string) if lodestore_wire::parse_integer(string).is_some() => "int",
+        Stored::String(string) if string.len() <= EMBEDDED_BYTES_MAX => "embstr",
+        Stored::String(_) => "raw",
+        Stored::Unknown => "unknown",
+    }
+}
+
+/// `MEMORY USAGE key [SAMPLES count]`, `MEMORY DOCTOR`, `MEMORY HELP`
+pub(crate) fn memory(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    match &arguments[1..] {
+        [word] if is_word(word, "help") => {
+            write_help(context, &["MEMORY USAGE key [SAMPLES count]", "Estimates the bytes that a key uses."])
+        }
+        [word] if is_word(word, "doctor") => {
+            context.reply.write_verbatim(b"Memory is bounded by the capacity of the store. See INFO.");
+            Ok(())
+        }
+        [word, key, options @ ..] if is_word(word, "usage") => {
+            match options {
+                [] => {}
+                [samples, count] if is_word(samples, "samples") => drop(integer(count)?),
+                _ => return Err(SYNTAX),
+            }
+            let bytes = context.access.read(context.database(), key, |stored| stored.map(<[u8]>::len))?;
+            match bytes {
+                // A key has at most 64 KiB, and a value at most 1 GiB.
+                Some(bytes) => context.reply.write_integer((RECORD_OVERHEAD_BYTES + key.len() + bytes) as i64),
+                None => context.reply.write_null(),
+            }
+            Ok(())
+        }
+        [subcommand, ..] => Err(CommandError::unknown_subcommand("memory", subcommand)),
+        [] => Err(CommandError::wrong_arity("memory")),
+    }
+}
+
+/// Estimate of the bytes that a store uses for a record besides key and value.
+const RECORD_OVERHEAD_BYTES: usize = 40;
+
+/// Writes the lines of a help text.
+pub(crate) fn write_help(context: &mut Context<'_, '_>, lines: &[&str]) -> CommandResult {
+    context.reply.write_array(lines.len());
+    lines.iter().for_each(|line| context.reply.write_simple(line));
+    Ok(())
+}

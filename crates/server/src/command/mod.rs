@@ -1,0 +1,27 @@
+//! The commands.
+//!
+//! * `spec`: what the server knows of each command. `table`: the commands.
+//! * `dispatch`: the way of a command from its arguments to its reply.
+//! * `context`: what a command sees.
+//! * `transaction`: `MULTI`, `EXEC` and `WATCH`.
+//! * `glob`, `decimal`, `options`: patterns, numbers and options of commands.
+//! * All other modules have the commands of one group.
+
+pub(crate) mod admin;
+pub(crate) mod client;
+pub(crate) mod connection;
+pub(crate) mod context;
+mod decimal;
+pub(crate) mod describe;
+pub(crate) mod dispatch;
+pub(crate) mod expiry;
+pub(crate) mod glob;
+pub(crate) mod info;
+pub(crate) mod keys;
+pub(crate) mod numbers;
+pub(crate) mod options;
+pub(crate) mod scan;
+pub(crate) mod spec;
+pub(crate) mod strings;
+mod table;
+pub(crate) mod transaction;

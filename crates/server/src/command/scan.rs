@@ -1,0 +1,251 @@
+//! Walks over the keys of a database: `SCAN`, `KEYS`, `RANDOMKEY`, `LODESTORE.RANGE`.
+//!
+//! `SCAN` walks in key order. Clients send cursors as 64-bit numbers, so the server keeps the key
+//! at which each cursor continues. A walk that is never finished is forgotten when
+//! [`CURSORS_MAX`] newer ones exist. A forgotten cursor, and a cursor of an earlier run of the
+//! server, is refused: a silent restart would show keys twice, and a silent end would hide keys.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Mutex, PoisonError};
+
+use super::context::Context;
+use super::glob;
+use super::options::{integer, is_word};
+use crate::data::value::Stored;
+use crate::error::{CommandError, CommandResult, SYNTAX};
+
+/// Most cursors that the server keeps.
+const CURSORS_MAX: usize = 16_384;
+
+/// Keys that `SCAN` looks at if the client does not say.
+const SCAN_COUNT: usize = 10;
+
+/// Keys that one step of a walk reads from the store.
+const STEP_KEYS_MAX: usize = 1024;
+
+/// The keys at which cursors continue.
+#[derive(Debug)]
+pub(crate) struct Cursors {
+    state: Mutex<CursorTable>,
+}
+
+#[derive(Debug, Default)]
+struct CursorTable {
+    /// By the number of the cursor, which rises.
+    keys: BTreeMap<u64, Vec<u8>>,
+    last: u64,
+}
+
+impl Cursors {
+    pub(crate) fn new() -> Self {
+        // Cursors of an earlier run must be unknown, so numbers begin at the present microsecond.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let last = now.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0));
+        Self { state: Mutex::new(CursorTable { keys: BTreeMap::new(), last }) }
+    }
+
+    /// Keeps the key after which a walk continues. Returns the number of its cursor.
+    fn keep(&self, key: Vec<u8>) -> u64 {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.last += 1;
+        let number = state.last;
+        state.keys.insert(number, key);
+        if state.keys.len() > CURSORS_MAX {
+            state.keys.pop_first();
+        }
+        number
+    }
+
+    /// Returns the key after which a cursor continues. A client may use a cursor again.
+    fn find(&self, number: u64) -> Option<Vec<u8>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).keys.get(&number).cloned()
+    }
+}
+
+/// Options of `SCAN`.
+#[derive(Debug, Clone, Copy)]
+struct ScanOptions<'a> {
+    pattern: Option<&'a [u8]>,
+    count: usize,
+    type_name: Option<&'a [u8]>,
+}
+
+fn parse_scan_options<'a>(arguments: &[&'a [u8]]) -> CommandResult<ScanOptions<'a>> {
+    let mut options = ScanOptions { pattern: None, count: SCAN_COUNT, type_name: None };
+    for pair in arguments.chunks(2) {
+        match pair {
+            [word, pattern] if is_word(word, "match") => options.pattern = Some(pattern),
+            [word, count] if is_word(word, "count") => {
+                let count = integer(count)?;
+                options.count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or(SYNTAX)?;
+            }
+            [word, type_name] if is_word(word, "type") => options.type_name = Some(type_name),
+            _ => return Err(SYNTAX),
+        }
+    }
+    Ok(options)
+}
+
+/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`
+pub(crate) fn scan(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    let cursor = std::str::from_utf8(arguments[1]).ok().and_then(|text| text.parse::<u64>().ok());
+    let cursor = cursor.ok_or(CommandError::new("ERR invalid cursor"))?;
+    let options = parse_scan_options(&arguments[2..])?;
+    let after = match cursor {
+        0 => None,
+        number => Some(context.shared.cursors.find(number).ok_or(CommandError::new(
+            "ERR invalid cursor: it is of an earlier run of the server, or too many newer ones exist. Scan again from 0.",
+        ))?),
+    };
+    let page = read_page(context, after, options.count)?;
+    let mut keys = Vec::new();
+    for key in &page.keys {
+        let is_match = options.pattern.is_none_or(|pattern| glob::matches(pattern, key));
+        if is_match && has_type(context, key, options.type_name)? {
+            keys.push(key);
+        }
+    }
+    let next = match page.keys.last() {
+        Some(last) if !page.is_last => context.shared.cursors.keep(last.clone()),
+        _ => 0,
+    };
+    context.reply.write_array(2);
+    context.reply.write_bulk(next.to_string().as_bytes());
+    context.reply.write_array(keys.len());
+    keys.iter().for_each(|key| context.reply.write_bulk(key));
+    Ok(())
+}
+
+/// Keys of a walk, in order.
+struct KeyPage {
+    keys: Vec<Vec<u8>>,
+    /// Whether the walk has no further keys.
+    is_last: bool,
+}
+
+/// Reads at least one and about `count` keys after a key.
+fn read_page(context: &Context<'_, '_>, after: Option<Vec<u8>>, count: usize) -> CommandResult<KeyPage> {
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let (keys, is_last) = context.access.keys_page(context.database(), from, count)?;
+    Ok(KeyPage { keys, is_last })
+}
+
+fn has_type(context: &Context<'_, '_>, key: &[u8], type_name: Option<&[u8]>) -> CommandResult<bool> {
+    let Some(type_name) = type_name else { return Ok(true) };
+    Ok(context.access.read(context.database(), key, |stored| {
+        stored.is_some_and(|stored| is_word(type_name, Stored::parse(stored).type_name()))
+    })?)
+}
+
+/// `KEYS pattern`
+pub(crate) fn keys(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    let pattern = arguments[1];
+    let mut found = Vec::new();
+    if glob::is_literal(pattern) {
+        if !pattern.is_empty() && context.access.contains(context.database(), pattern)? {
+            found.push(pattern.to_vec());
+        }
+    } else {
+        let prefix = glob::literal_prefix(pattern).to_vec();
+        let mut from = if prefix.is_empty() { Bound::Unbounded } else { Bound::Included(prefix.clone()) };
+        loop {
+            let (page, is_last) = context.access.keys_page(context.database(), from, STEP_KEYS_MAX)?;
+            let next = page.last().cloned();
+            let is_past = next.as_ref().is_some_and(|key| !key.starts_with(&prefix));
+            found.extend(page.into_iter().filter(|key| glob::matches(pattern, key)));
+            match next {
+                Some(next) if !is_last && !is_past => from = Bound::Excluded(next),
+                _ => break,
+            }
+        }
+    }
+    context.reply.write_array(found.len());
+    found.iter().for_each(|key| context.reply.write_bulk(key));
+    Ok(())
+}
+
+/// `RANDOMKEY`
+///
+/// The store has no uniform choice. The command jumps to a random place between the first and the
+/// last key, so keys after a gap are chosen more often.
+pub(crate) fn randomkey(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
+    let database = context.database();
+    let (first, _) = context.access.keys_page(database, Bound::Unbounded, STEP_KEYS_MAX)?;
+    let random = random_number();
+    if first.is_empty() {
+        context.reply.write_null();
+        return Ok(());
+    }
+    // Half of the choices are among the first keys, so small databases are chosen from uniformly.
+    let index = usize::try_from(random % first.len() as u64).unwrap_or(0);
+    let chosen = if first.len() < STEP_KEYS_MAX || random & 1 == 0 {
+        first[index].clone()
+    } else {
+        let mut jump = random.to_le_bytes().to_vec();
+        jump.truncate(2);
+        let (keys, _) = context.access.keys_page(database, Bound::Included(jump), 1)?;
+        keys.into_iter().next().unwrap_or_else(|| first[index].clone())
+    };
+    context.reply.write_bulk(&chosen);
+    Ok(())
+}
+
+fn random_number() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0_u8)
+}
+
+/// Options of `LODESTORE.RANGE`.
+#[derive(Debug, Clone, Copy, Default)]
+struct RangeOptions {
+    limit: Option<usize>,
+    is_reverse: bool,
+    has_values: bool,
+}
+
+/// `LODESTORE.RANGE start end [LIMIT n] [REV] [WITHVALUES]`
+///
+/// Answers the keys from `start` to before `end`, in order. `-` is the first key, and `+` is
+/// behind the last one.
+pub(crate) fn range(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    let mut options = RangeOptions::default();
+    let mut rest = &arguments[3..];
+    while let [word, after @ ..] = rest {
+        rest = match after {
+            [limit, after @ ..] if is_word(word, "limit") => {
+                options.limit = Some(usize::try_from(integer(limit)?).map_err(|_| SYNTAX)?);
+                after
+            }
+            _ if is_word(word, "rev") => {
+                options.is_reverse = true;
+                after
+            }
+            _ if is_word(word, "withvalues") => {
+                options.has_values = true;
+                after
+            }
+            _ => return Err(SYNTAX),
+        };
+    }
+    let start = if arguments[1] == b"-" { Bound::Unbounded } else { Bound::Included(arguments[1].to_vec()) };
+    let end = if arguments[2] == b"+" { Bound::Unbounded } else { Bound::Excluded(arguments[2].to_vec()) };
+    let pairs = context.access.keyspace(context.database()).range((start, end))?;
+    let limit = options.limit.unwrap_or(usize::MAX);
+    let mut found: Vec<(lodestore::Value, lodestore::Value)> = Vec::new();
+    let pairs: Box<dyn Iterator<Item = _>> = if options.is_reverse { Box::new(pairs.rev()) } else { Box::new(pairs) };
+    for pair in pairs.take(limit) {
+        found.push(pair?);
+    }
+    context.reply.write_array(found.len() * if options.has_values { 2 } else { 1 });
+    for (key, stored) in &found {
+        context.reply.write_bulk(key);
+        if options.has_values {
+            match Stored::parse(stored) {
+                Stored::String(string) => context.reply.write_bulk(string),
+                Stored::Unknown => context.reply.write_null(),
+            }
+        }
+    }
+    Ok(())
+}

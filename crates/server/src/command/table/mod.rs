@@ -1,0 +1,19 @@
+//! The commands of the server, by group. The documentation is generated from this table.
+
+mod connection;
+mod generic;
+mod server;
+mod strings;
+mod transactions;
+
+use std::sync::LazyLock;
+
+use super::spec::CommandSpec;
+
+/// All commands, in the order of their names.
+pub(crate) static COMMANDS: LazyLock<Vec<&'static CommandSpec>> = LazyLock::new(|| {
+    let groups = [strings::COMMANDS, generic::COMMANDS, connection::COMMANDS, server::COMMANDS, transactions::COMMANDS];
+    let mut commands: Vec<&CommandSpec> = groups.into_iter().flatten().collect();
+    commands.sort_by_key(|spec| spec.name);
+    commands
+});

@@ -1,0 +1,67 @@
+//! Transactions.
+
+use crate::command::spec::{CommandSpec, Effect, Keys, flag};
+use crate::command::transaction;
+
+pub(super) static COMMANDS: &[CommandSpec] = &[
+    CommandSpec {
+        name: "discard",
+        arity: 1,
+        effect: Effect::Other,
+        flags: flag::FAST | flag::CONTROLS_TRANSACTION,
+        keys: Keys::None,
+        group: "transactions",
+        since: "2.0.0",
+        syntax: "",
+        summary: "Discards the commands since MULTI.",
+        handler: transaction::discard,
+    },
+    CommandSpec {
+        name: "exec",
+        arity: 1,
+        effect: Effect::Other,
+        flags: flag::CONTROLS_TRANSACTION,
+        keys: Keys::None,
+        group: "transactions",
+        since: "1.2.0",
+        syntax: "",
+        summary: "Runs the commands since MULTI as one step.",
+        handler: transaction::exec,
+    },
+    CommandSpec {
+        name: "multi",
+        arity: 1,
+        effect: Effect::Other,
+        flags: flag::FAST | flag::CONTROLS_TRANSACTION,
+        keys: Keys::None,
+        group: "transactions",
+        since: "1.2.0",
+        syntax: "",
+        summary: "Begins a transaction.",
+        handler: transaction::multi,
+    },
+    CommandSpec {
+        name: "unwatch",
+        arity: 1,
+        effect: Effect::Other,
+        flags: flag::FAST,
+        keys: Keys::None,
+        group: "transactions",
+        since: "2.2.0",
+        syntax: "",
+        summary: "Forgets the watched keys.",
+        handler: transaction::unwatch,
+    },
+    CommandSpec {
+        name: "watch",
+        arity: -2,
+        effect: Effect::Other,
+        flags: flag::FAST | flag::CONTROLS_TRANSACTION,
+        keys: Keys::All,
+        group: "transactions",
+        since: "2.2.0",
+        syntax: "key [key ...]",
+        summary: "Makes EXEC fail if a key changes before it.",
+        handler: transaction::watch,
+    },
+];

@@ -1,0 +1,143 @@
+//! `MULTI`, `EXEC`, `DISCARD`, `WATCH` and `UNWATCH`.
+//!
+//! `EXEC` holds the stripes of all keys of its commands, runs them over a buffer of writes, and
+//! commits the buffer as one batch. So the commands are one step to all other commands, and a
+//! crash leaves all of their writes or none. The replies are sent after the commit.
+
+use lodestore_wire::ReplyWriter;
+
+use super::context::Context;
+use super::dispatch;
+use super::spec::{CommandSpec, Effect, Keys};
+use crate::data::access::Access;
+use crate::data::stripes::{DatabaseKey, StripeIndex};
+use crate::error::{CommandError, CommandResult};
+use crate::session::{QueuedCommand, Transaction, WatchedKey};
+
+/// `MULTI`
+pub(crate) fn multi(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
+    if context.session.transaction.is_some() {
+        return Err(CommandError::new("ERR MULTI calls can not be nested"));
+    }
+    context.session.transaction = Some(Transaction::default());
+    context.session.public.with_details(|details| details.is_in_transaction = true);
+    context.reply.write_ok();
+    Ok(())
+}
+
+/// Ends the transaction of a client, and its watch.
+fn end(context: &mut Context<'_, '_>) -> Option<Transaction> {
+    context.session.unwatch(&context.shared.stripes);
+    context.session.public.with_details(|details| {
+        details.is_in_transaction = false;
+        details.watched_count = 0;
+    });
+    context.session.transaction.take()
+}
+
+/// `DISCARD`
+pub(crate) fn discard(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
+    if context.session.transaction.is_none() {
+        return Err(CommandError::new("ERR DISCARD without MULTI"));
+    }
+    end(context);
+    context.reply.write_ok();
+    Ok(())
+}
+
+/// `WATCH key [key ...]`
+pub(crate) fn watch(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    if context.session.transaction.is_some() {
+        return Err(CommandError::new("ERR WATCH inside MULTI is not allowed"));
+    }
+    let database = context.database();
+    for key in &arguments[1..] {
+        let key = DatabaseKey { database, key: key.to_vec() };
+        if context.session.watched.iter().any(|watched| watched.key == key) {
+            continue;
+        }
+        let mut held = context.shared.stripes.lock_one(&key.key);
+        let expiry = context.access.expiry(database, &key.key)?.flatten();
+        context.shared.stripes.watch(&mut held, key.clone(), &context.session.watch_flag);
+        drop(held);
+        context.session.watched.push(WatchedKey { key, expiry });
+    }
+    let count = context.session.watched.len();
+    context.session.public.with_details(|details| details.watched_count = count);
+    context.reply.write_ok();
+    Ok(())
+}
+
+/// `UNWATCH`
+pub(crate) fn unwatch(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
+    context.session.unwatch(&context.shared.stripes);
+    context.session.public.with_details(|details| details.watched_count = 0);
+    context.reply.write_ok();
+    Ok(())
+}
+
+/// `EXEC`
+pub(crate) fn exec(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
+    let Some(transaction) = &context.session.transaction else {
+        return Err(CommandError::new("ERR EXEC without MULTI"));
+    };
+    if transaction.is_failed {
+        end(context);
+        return Err(CommandError::new("EXECABORT Transaction discarded because of previous errors."));
+    }
+    let queue = context.session.transaction.take().map(|transaction| transaction.queue).unwrap_or_default();
+    let result = run(context, &queue);
+    end(context);
+    result
+}
+
+fn run(context: &mut Context<'_, '_>, queue: &[QueuedCommand]) -> CommandResult {
+    let shared = context.shared;
+    let held = lock(context, queue);
+    if context.session.is_watch_broken() {
+        context.reply.write_null_array();
+        return Ok(());
+    }
+    let view = shared.databases.view();
+    let mut access = Access::buffered(&view, held);
+    // The replies are written apart: they count only if the commit succeeds.
+    let mut replies = Vec::new();
+    for command in queue {
+        let arguments: Vec<&[u8]> = command.arguments.iter().map(Vec::as_slice).collect();
+        let mut inner = Context {
+            shared,
+            session: &mut *context.session,
+            access: &mut access,
+            reply: ReplyWriter::new(&mut replies, context.reply.protocol()),
+        };
+        dispatch::run_handler(&mut inner, &arguments);
+        let protocol = inner.reply.protocol();
+        context.reply.set_protocol(protocol);
+    }
+    access.commit(shared.db())?;
+    drop(access);
+    context.reply.write_array(queue.len());
+    context.reply.write_raw(&replies);
+    Ok(())
+}
+
+/// Locks the stripes of all keys of the commands and of all watched keys.
+fn lock<'a>(context: &Context<'a, '_>, queue: &[QueuedCommand]) -> crate::data::stripes::Held<'a> {
+    let stripes = &context.shared.stripes;
+    let mut indexes: Vec<StripeIndex> = Vec::new();
+    for command in queue {
+        let arguments: Vec<&[u8]> = command.arguments.iter().map(Vec::as_slice).collect();
+        let Some(spec) = dispatch::find(arguments[0]) else { continue };
+        if spec.keys == Keys::Everything {
+            return stripes.lock_all();
+        }
+        indexes.extend(spec.keys.of(&arguments).map(|key| stripes.index_of(key)));
+    }
+    indexes.extend(context.session.watched.iter().map(|watched| stripes.index_of(&watched.key.key)));
+    stripes.lock_several(indexes)
+}
+
+/// Whether `MULTI` refuses a command: it changes the set of databases, which no batch can.
+pub(crate) fn refuses(spec: &CommandSpec) -> bool {
+    spec.effect == Effect::Write && spec.keys == Keys::Everything
+}

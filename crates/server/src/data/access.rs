@@ -1,0 +1,317 @@
+//! What a command does with keys: directly, or within `EXEC`.
+//!
+//! A command that runs alone reads and writes the store. The commands of `EXEC` read the store
+//! through their own earlier writes, and all writes are committed as one batch at the end. Both
+//! hold the stripes of their keys, so nothing changes between two steps.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use lodestore::{Change, Db, Expiry, Keyspace, Lifetime, Result};
+
+use super::databases::View;
+use super::stripes::Held;
+
+/// A value that `EXEC` will write. `None` deletes the key.
+type Pending = Option<(Vec<u8>, Option<Expiry>)>;
+
+/// The way from a command to the keys of all databases.
+#[derive(Debug)]
+pub(crate) struct Access<'a> {
+    view: &'a View,
+    held: Option<Held<'a>>,
+    pending: Option<BTreeMap<(usize, Vec<u8>), Pending>>,
+}
+
+impl<'a> Access<'a> {
+    /// Creates the access of a command that runs alone. `held` are the stripes of the keys that
+    /// it changes; a command that only reads holds none.
+    pub(crate) fn direct(view: &'a View, held: Option<Held<'a>>) -> Self {
+        Self { view, held, pending: None }
+    }
+
+    /// Creates the access of all commands of one `EXEC`.
+    pub(crate) fn buffered(view: &'a View, held: Held<'a>) -> Self {
+        Self { view, held: Some(held), pending: Some(BTreeMap::new()) }
+    }
+
+    /// Returns the keyspace of a database, for walks.
+    pub(crate) fn keyspace(&self, database: usize) -> &'a Keyspace {
+        self.view.keyspace(database)
+    }
+
+    /// Calls `read` with the stored value of a key.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) fn read<T>(&self, database: usize, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
+        if let Some(pending) = self.pending_of(database, key) {
+            return Ok(read(live(pending).map(|(value, _)| value)));
+        }
+        let mut read = Some(read);
+        let mut call = |value: Option<&[u8]>| read.take().map(|read| read(value));
+        let found = match self.view.keyspace(database).get_with(key, |value| call(Some(value)))? {
+            Some(found) => found,
+            None => call(None),
+        };
+        // The store calls at most once, and answers whether it did.
+        found.ok_or(lodestore::Error::Closed)
+    }
+
+    /// Whether a key exists.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) fn contains(&self, database: usize, key: &[u8]) -> Result<bool> {
+        match self.pending_of(database, key) {
+            Some(pending) => Ok(live(pending).is_some()),
+            None => self.view.keyspace(database).contains(key),
+        }
+    }
+
+    /// Returns the expiry of a key. The outer `None` means that there is no key.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) fn expiry(&self, database: usize, key: &[u8]) -> Result<Option<Option<Expiry>>> {
+        match self.pending_of(database, key) {
+            Some(pending) => Ok(live(pending).map(|(_, expiry)| expiry)),
+            None => self.view.keyspace(database).expiry(key),
+        }
+    }
+
+    /// Stores a value, and replaces the expiry.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) fn put(&mut self, database: usize, key: &[u8], value: Vec<u8>, expiry: Option<Expiry>) -> Result<()> {
+        match (&mut self.pending, expiry) {
+            (Some(pending), _) => {
+                pending.insert((database, key.to_vec()), Some((value, expiry)));
+            }
+            (None, None) => self.view.keyspace(database).put(key, value)?,
+            (None, Some(expiry)) => self.view.keyspace(database).put_expiring(key, value, expiry)?,
+        }
+        self.mark_changed(database, key);
+        Ok(())
+    }
+
+    /// Deletes a key. Returns whether it existed.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) fn delete(&mut self, database: usize, key: &[u8]) -> Result<bool> {
+        let is_deleted = match self.pending {
+            None => self.view.keyspace(database).delete(key)?,
+            Some(_) => self.contains(database, key)?,
+        };
+        if is_deleted {
+            if let Some(pending) = &mut self.pending {
+                pending.insert((database, key.to_vec()), None);
+            }
+            self.mark_changed(database, key);
+        }
+        Ok(is_deleted)
+    }
+
+    /// Changes a key as `change` answers to its value and expiry. The store may call `change`
+    /// more than once; the last call counts.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) fn update(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        mut change: impl FnMut(Option<&[u8]>, Option<Expiry>) -> Change,
+    ) -> Result<()> {
+        let mut is_changed = false;
+        if self.pending.is_some() {
+            self.load(database, key)?;
+            self.update_pending(database, key, |value, expiry| {
+                let change = change(value, expiry);
+                is_changed = change != Change::Keep;
+                change
+            });
+        } else {
+            self.view.keyspace(database).update_with(key, |value, expiry| {
+                let change = change(value, expiry);
+                is_changed = change != Change::Keep;
+                change
+            })?;
+        }
+        if is_changed {
+            self.mark_changed(database, key);
+        }
+        Ok(())
+    }
+
+    /// Returns the number of keys of a database. The store counts them one by one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) fn count(&self, database: usize) -> Result<u64> {
+        let mut count = self.view.keyspace(database).count()?;
+        for ((_, key), pending) in self.pending_from(database, &Bound::Unbounded) {
+            let is_stored = self.view.keyspace(database).contains(key)?;
+            match (is_stored, live(pending).is_some()) {
+                (true, false) => count -= 1,
+                (false, true) => count += 1,
+                _ => {}
+            }
+        }
+        Ok(count)
+    }
+
+    /// Returns about `count` keys of a database from `from` on, in order, and whether no more keys
+    /// follow.
+    ///
+    /// # Errors
+    ///
+    /// [`lodestore::Error::Unsupported`] if the engine has no order; those of the store.
+    pub(crate) fn keys_page(
+        &self,
+        database: usize,
+        from: Bound<Vec<u8>>,
+        count: usize,
+    ) -> Result<(Vec<Vec<u8>>, bool)> {
+        let mut keys: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let mut stored = self.view.keyspace(database).range_keys((from.clone(), Bound::Unbounded))?;
+        let mut is_last = true;
+        for key in stored.by_ref() {
+            keys.insert(key?.to_vec());
+            if keys.len() >= count {
+                is_last = false;
+                break;
+            }
+        }
+        let end = if is_last { None } else { keys.last().cloned() };
+        for ((_, key), pending) in self.pending_from(database, &from) {
+            if end.as_ref().is_some_and(|end| key > end) {
+                break;
+            }
+            if live(pending).is_some() {
+                keys.insert(key.clone());
+            } else if end.as_ref() != Some(key) {
+                // The last key stays, because the walk continues after it.
+                keys.remove(key);
+            }
+        }
+        Ok((keys.into_iter().collect(), is_last))
+    }
+
+    /// Sets the flags of all clients that watch a key of a database that is emptied or exchanged.
+    pub(crate) fn mark_database_changed(&mut self, database: usize) {
+        let keyspace = self.view.keyspace(database);
+        if let Some(held) = &mut self.held {
+            // A key that cannot be read counts as changed.
+            held.mark_database_changed(database, |key| keyspace.contains(key).unwrap_or(true));
+        }
+    }
+
+    fn pending_from(
+        &self,
+        database: usize,
+        from: &Bound<Vec<u8>>,
+    ) -> impl Iterator<Item = (&(usize, Vec<u8>), &Pending)> {
+        let start = match from {
+            Bound::Included(key) => Bound::Included((database, key.clone())),
+            Bound::Excluded(key) => Bound::Excluded((database, key.clone())),
+            Bound::Unbounded => Bound::Included((database, Vec::new())),
+        };
+        let end = Bound::Excluded((database + 1, Vec::new()));
+        self.pending.iter().flat_map(move |pending| pending.range((start.clone(), end.clone())))
+    }
+
+    /// Commits the writes of `EXEC` as one batch.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store. Nothing is written then.
+    pub(crate) fn commit(&mut self, db: &Db) -> Result<()> {
+        let Some(pending) = self.pending.take() else { return Ok(()) };
+        if pending.is_empty() {
+            return Ok(());
+        }
+        let mut batch = db.batch();
+        for ((database, key), value) in pending {
+            let keyspace = self.view.keyspace(database);
+            match value {
+                Some((value, None)) => batch.put(keyspace, key, value),
+                Some((value, Some(expiry))) => batch.put_expiring(keyspace, key, value, expiry),
+                None => batch.delete(keyspace, key),
+            };
+        }
+        batch.commit()
+    }
+
+    fn pending_of(&self, database: usize, key: &[u8]) -> Option<&Pending> {
+        let pending = self.pending.as_ref()?;
+        if pending.is_empty() { None } else { pending.get(&(database, key.to_vec())) }
+    }
+
+    /// Copies a key of the store to the pending writes. The copy writes what is there already.
+    fn load(&mut self, database: usize, key: &[u8]) -> Result<()> {
+        if self.pending_of(database, key).is_some() {
+            return Ok(());
+        }
+        let mut loaded = None;
+        self.view.keyspace(database).update_with(key, |value, expiry| {
+            loaded = value.map(|value| (value.to_vec(), expiry));
+            Change::Keep
+        })?;
+        if let Some(pending) = &mut self.pending {
+            pending.insert((database, key.to_vec()), loaded);
+        }
+        Ok(())
+    }
+
+    fn update_pending(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        change: impl FnOnce(Option<&[u8]>, Option<Expiry>) -> Change,
+    ) {
+        let Some(Entry::Occupied(mut entry)) =
+            self.pending.as_mut().map(|pending| pending.entry((database, key.to_vec())))
+        else {
+            return;
+        };
+        let present = live(entry.get());
+        let expiry = present.and_then(|(_, expiry)| expiry);
+        match change(present.map(|(value, _)| value), expiry) {
+            Change::Keep => {}
+            Change::Put(value, lifetime) => {
+                entry.insert(Some((value, lifetime.resolve(expiry))));
+            }
+            Change::Delete => {
+                entry.insert(None);
+            }
+        }
+    }
+
+    fn mark_changed(&mut self, database: usize, key: &[u8]) {
+        if let Some(held) = &mut self.held {
+            held.mark_changed(database, key);
+        }
+    }
+}
+
+/// Returns a pending value that exists now.
+fn live(pending: &Pending) -> Option<(&[u8], Option<Expiry>)> {
+    let (value, expiry) = pending.as_ref()?;
+    (!expiry.is_some_and(Expiry::is_past)).then_some((value, *expiry))
+}
+
+/// Returns what a change stores to keep or set an expiry.
+pub(crate) fn lifetime_of(expiry: Option<Expiry>) -> Lifetime {
+    expiry.map_or(Lifetime::Forever, Lifetime::Until)
+}

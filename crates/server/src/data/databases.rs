@@ -1,0 +1,204 @@
+//! The numbered databases. Each is a keyspace of the store.
+//!
+//! The default keyspace of the store has one record: for each database the number of its
+//! keyspace. `FLUSHDB` creates an empty keyspace, writes the record, and drops the old keyspace.
+//! So the flush is one atomic write, and takes constant time. `SWAPDB` writes the record too.
+//!
+//! Persist order of a flush: the new keyspace, the record, the drop. A crash before the record
+//! leaves an empty keyspace that no database has. The next open drops such keyspaces.
+//!
+//! ```text
+//! record "lodestore-server/databases"
+//! byte 0       version: 1
+//! bytes 1..5   number of databases n, u32
+//! then n times number of the keyspace, u64
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use lodestore::{Db, Error, Keyspace, Result};
+
+/// Key of the record in the default keyspace.
+const RECORD_KEY: &str = "lodestore-server/databases";
+
+/// Version of the record.
+const RECORD_VERSION: u8 = 1;
+
+/// Bytes before the numbers: version and count.
+const RECORD_HEAD_BYTES: usize = 5;
+
+/// Prefix of the names of the keyspaces of databases.
+const NAME_PREFIX: &str = "redis-";
+
+/// Most databases of a server.
+pub(crate) const DATABASES_MAX: usize = 1024;
+
+/// The keyspaces of all databases at one moment.
+#[derive(Debug)]
+pub(crate) struct View {
+    keyspaces: Vec<Keyspace>,
+}
+
+impl View {
+    /// Returns the keyspace of a database.
+    pub(crate) fn keyspace(&self, database: usize) -> &Keyspace {
+        &self.keyspaces[database]
+    }
+
+    /// Returns the number of databases.
+    pub(crate) fn count(&self) -> usize {
+        self.keyspaces.len()
+    }
+}
+
+/// The databases of a server.
+#[derive(Debug)]
+pub(crate) struct Databases {
+    db: Db,
+    view: RwLock<Arc<View>>,
+    /// Raised with each new view. Event loops compare the number before each tick.
+    generation: AtomicU64,
+    /// Serializes the changes of the record. The value is the next free keyspace number.
+    next_number: Mutex<u64>,
+}
+
+impl Databases {
+    /// Opens the databases of a store. A store without databases gets `count` empty ones. A store
+    /// with fewer gets more, and a store with more keeps all of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the record is damaged or of another version; those of the store.
+    pub(crate) fn open(db: Db, count: usize) -> Result<Self> {
+        let mut numbers = match db.get(RECORD_KEY)? {
+            Some(record) => decode_record(&record)?,
+            None => Vec::new(),
+        };
+        let names = db.keyspaces()?;
+        let known = names.iter().filter_map(|name| name.strip_prefix(NAME_PREFIX)?.parse::<u64>().ok());
+        let mut next = known.chain(numbers.iter().copied()).max().map_or(0, |number| number + 1);
+        let is_changed = numbers.len() < count;
+        while numbers.len() < count {
+            numbers.push(next);
+            next += 1;
+        }
+        let mut keyspaces = Vec::with_capacity(numbers.len());
+        for number in &numbers {
+            keyspaces.push(db.keyspace(name_of(*number))?);
+        }
+        if is_changed {
+            db.put(RECORD_KEY, encode_record(&numbers))?;
+        }
+        drop_unused(&db, &numbers)?;
+        Ok(Self {
+            db,
+            view: RwLock::new(Arc::new(View { keyspaces })),
+            generation: AtomicU64::new(0),
+            next_number: Mutex::new(next),
+        })
+    }
+
+    /// Returns the store.
+    pub(crate) fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// Returns the number of the present view.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Returns the keyspaces of all databases.
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces databases by empty ones. The caller holds all stripes.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store. On an error the databases keep their keys.
+    pub(crate) fn flush(&self, databases: impl Iterator<Item = usize>) -> Result<()> {
+        let mut next = self.next_number.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keyspaces = self.view().keyspaces.clone();
+        let mut old = Vec::new();
+        for database in databases {
+            let new = self.db.keyspace(name_of(*next))?;
+            *next += 1;
+            old.push(std::mem::replace(&mut keyspaces[database], new));
+        }
+        self.publish(keyspaces)?;
+        for keyspace in old {
+            self.db.drop_keyspace(keyspace.name())?;
+        }
+        Ok(())
+    }
+
+    /// Exchanges two databases. The caller holds all stripes.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store. On an error nothing is changed.
+    pub(crate) fn swap(&self, first: usize, second: usize) -> Result<()> {
+        let _next = self.next_number.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keyspaces = self.view().keyspaces.clone();
+        keyspaces.swap(first, second);
+        self.publish(keyspaces)
+    }
+
+    /// Writes the record, then shows the new view to all threads.
+    fn publish(&self, keyspaces: Vec<Keyspace>) -> Result<()> {
+        let numbers: Vec<u64> = keyspaces.iter().filter_map(|keyspace| number_of(keyspace.name())).collect();
+        self.db.put(RECORD_KEY, encode_record(&numbers))?;
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(View { keyspaces });
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+}
+
+fn name_of(number: u64) -> String {
+    format!("{NAME_PREFIX}{number}")
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    name.strip_prefix(NAME_PREFIX)?.parse().ok()
+}
+
+/// Drops the keyspaces that an interrupted flush left.
+fn drop_unused(db: &Db, used: &[u64]) -> Result<()> {
+    for name in db.keyspaces()? {
+        if number_of(&name).is_some_and(|number| !used.contains(&number)) {
+            db.drop_keyspace(name)?;
+        }
+    }
+    Ok(())
+}
+
+fn encode_record(numbers: &[u64]) -> Vec<u8> {
+    let mut record = vec![RECORD_VERSION];
+    // At most `DATABASES_MAX` databases.
+    record.extend_from_slice(&(numbers.len() as u32).to_le_bytes());
+    for number in numbers {
+        record.extend_from_slice(&number.to_le_bytes());
+    }
+    record
+}
+
+fn decode_record(record: &[u8]) -> Result<Vec<u64>> {
+    let damaged = |what: &str| Error::Corrupt { place: RECORD_KEY.into(), what: what.into() };
+    let [version, count @ ..] = record else { return Err(damaged("the record of the databases is empty")) };
+    if *version != RECORD_VERSION {
+        return Err(damaged("the record of the databases has another version: serve the store with a newer program"));
+    }
+    let count = count.first_chunk::<4>().map(|count| u32::from_le_bytes(*count) as usize);
+    let numbers = record.get(RECORD_HEAD_BYTES..).unwrap_or_default();
+    match count {
+        Some(count) if (1..=DATABASES_MAX).contains(&count) && numbers.len() == count * 8 => Ok(numbers
+            .chunks_exact(8)
+            .filter_map(|number| number.first_chunk())
+            .map(|number| u64::from_le_bytes(*number))
+            .collect()),
+        _ => Err(damaged("the record of the databases has a wrong length")),
+    }
+}

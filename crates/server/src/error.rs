@@ -1,0 +1,85 @@
+//! Errors of commands, with the texts that Redis sends.
+//!
+//! Clients and tools compare these texts, so the texts are those of Redis 7.0.
+
+use std::borrow::Cow;
+
+use lodestore::Error as StoreError;
+
+/// Why a command failed. The text of the reply begins with the error's code.
+#[derive(Debug)]
+pub(crate) enum CommandError {
+    /// The text of the reply.
+    Text(Cow<'static, str>),
+    /// An error of the store.
+    Store(StoreError),
+}
+
+/// The result of a command. A command that succeeds has written its reply.
+pub(crate) type CommandResult<T = ()> = Result<T, CommandError>;
+
+pub(crate) const SYNTAX: CommandError = text("ERR syntax error");
+pub(crate) const NOT_AN_INTEGER: CommandError = text("ERR value is not an integer or out of range");
+pub(crate) const NOT_A_FLOAT: CommandError = text("ERR value is not a valid float");
+pub(crate) const OVERFLOW: CommandError = text("ERR increment or decrement would overflow");
+pub(crate) const NAN_OR_INFINITY: CommandError = text("ERR increment would produce NaN or Infinity");
+pub(crate) const WRONG_TYPE: CommandError = text("WRONGTYPE Operation against a key holding the wrong kind of value");
+pub(crate) const NO_SUCH_KEY: CommandError = text("ERR no such key");
+pub(crate) const STRING_TOO_LONG: CommandError = text("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+pub(crate) const DATABASE_OUT_OF_RANGE: CommandError = text("ERR DB index is out of range");
+pub(crate) const SAME_OBJECT: CommandError = text("ERR source and destination objects are the same");
+
+/// Text of an error of a full store. Clients compare it.
+const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
+const fn text(text: &'static str) -> CommandError {
+    CommandError::Text(Cow::Borrowed(text))
+}
+
+impl CommandError {
+    /// Returns an error with a text of the caller.
+    pub(crate) fn new(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// Returns the error for an expiry that is not in the future or out of range.
+    pub(crate) fn invalid_expiry(command: &str) -> Self {
+        Self::new(format!("ERR invalid expire time in '{command}' command"))
+    }
+
+    /// Returns the error for a number of arguments that does not fit the command.
+    pub(crate) fn wrong_arity(command: &str) -> Self {
+        Self::new(format!("ERR wrong number of arguments for '{command}' command"))
+    }
+
+    /// Returns the error for an unknown subcommand.
+    pub(crate) fn unknown_subcommand(command: &str, subcommand: &[u8]) -> Self {
+        let (command, shown) = (command.to_ascii_uppercase(), String::from_utf8_lossy(subcommand));
+        Self::new(format!("ERR unknown subcommand '{shown}'. Try {command} HELP."))
+    }
+
+    /// Returns the text of the reply.
+    pub(crate) fn reply(&self) -> Cow<'_, str> {
+        match self {
+            Self::Text(text) => Cow::Borrowed(text),
+            Self::Store(error) => Cow::Owned(reply_of_store(error)),
+        }
+    }
+}
+
+impl From<StoreError> for CommandError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+fn reply_of_store(error: &StoreError) -> String {
+    match error {
+        StoreError::Full { .. }
+        | StoreError::NoRoom { .. }
+        | StoreError::IndexFull { .. }
+        | StoreError::DramBudget { .. } => OUT_OF_MEMORY.into(),
+        StoreError::Closed => "ERR the server is shutting down".into(),
+        other => format!("ERR {other}"),
+    }
+}

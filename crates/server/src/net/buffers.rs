@@ -1,0 +1,188 @@
+//! The input and the output of one connection.
+
+use std::io::{self, ErrorKind, Read, Write};
+
+use lodestore_wire::{Arguments, CommandParser, Limits, Progress, ProtocolError};
+
+use super::stream::Stream;
+
+/// Bytes that one read asks for.
+const READ_BYTES: usize = 16 << 10;
+
+/// Most bytes that a tick reads from one connection, so that all connections get their turn.
+const TICK_BYTES_MAX: usize = 256 << 10;
+
+/// Largest empty buffer that an idle connection keeps.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// What a read of a socket found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadEnd {
+    /// The socket has no more bytes now.
+    Drained,
+    /// The socket may have more bytes.
+    More,
+    /// The client closed its end, or the connection failed.
+    Closed,
+}
+
+/// The bytes that a client sent.
+#[derive(Debug, Default)]
+pub(crate) struct Input {
+    bytes: Vec<u8>,
+    /// Offset of the command that is parsed next.
+    start: usize,
+    parser: CommandParser,
+    /// Length of the command that was parsed, until it is consumed.
+    parsed_bytes: Option<usize>,
+    /// Bytes after `start` that must exist before the next command can be complete.
+    bytes_needed: usize,
+}
+
+impl Input {
+    /// Reads what the socket has. Returns the number of bytes and how the reading ended.
+    pub(crate) fn read_from(&mut self, stream: &mut Stream) -> (usize, ReadEnd) {
+        self.compact();
+        let before = self.bytes.len();
+        let end = loop {
+            let read = self.bytes.len() - before;
+            if read >= TICK_BYTES_MAX {
+                break ReadEnd::More;
+            }
+            match self.read_once(stream) {
+                Ok(0) => break ReadEnd::Closed,
+                Ok(bytes) if bytes < READ_BYTES => break ReadEnd::Drained,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break ReadEnd::Drained,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break ReadEnd::Closed,
+            }
+        };
+        (self.bytes.len() - before, end)
+    }
+
+    fn read_once(&mut self, stream: &mut Stream) -> io::Result<usize> {
+        let length = self.bytes.len();
+        self.bytes.resize(length + READ_BYTES, 0);
+        let read = stream.read(&mut self.bytes[length..]);
+        self.bytes.truncate(length + read.as_ref().copied().unwrap_or(0));
+        read
+    }
+
+    /// Moves the rest to the begin of the buffer, and frees a large empty buffer.
+    fn compact(&mut self) {
+        if self.start == self.bytes.len() {
+            self.bytes.clear();
+            if self.bytes.capacity() > KEPT_BYTES_MAX {
+                self.bytes = Vec::new();
+            }
+        } else if self.start > 0 {
+            self.bytes.drain(..self.start);
+        }
+        self.start = 0;
+    }
+
+    /// Parses the next command. Returns whether there is a complete one. The command stays the
+    /// same until [`Self::consume`].
+    ///
+    /// # Errors
+    ///
+    /// [`ProtocolError`]: the connection cannot continue.
+    pub(crate) fn parse(&mut self, limits: &Limits) -> Result<bool, ProtocolError> {
+        while self.parsed_bytes.is_none() {
+            let rest = &self.bytes[self.start..];
+            if rest.len() < self.bytes_needed {
+                return Ok(false);
+            }
+            match self.parser.parse(rest, limits)? {
+                Progress::Incomplete { bytes_needed } => {
+                    self.bytes_needed = bytes_needed;
+                    return Ok(false);
+                }
+                Progress::Empty { bytes } => {
+                    self.start += bytes;
+                    self.bytes_needed = 0;
+                }
+                Progress::Complete { bytes } => self.parsed_bytes = Some(bytes),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the arguments of the parsed command, and the bytes that they refer to.
+    pub(crate) fn command(&self) -> (&Arguments, &[u8]) {
+        (self.parser.arguments(), &self.bytes[self.start..])
+    }
+
+    /// Returns argument `index` of the parsed command.
+    pub(crate) fn argument(&self, index: usize) -> Option<&[u8]> {
+        let (arguments, bytes) = self.command();
+        arguments.get(index, bytes)
+    }
+
+    /// Returns bytes of the buffer by their offset, which stays valid until the next read.
+    pub(crate) fn slice(&self, start: usize, end: usize) -> &[u8] {
+        &self.bytes[start..end]
+    }
+
+    /// Returns where argument `index` of an array command is in the buffer.
+    pub(crate) fn range_of(&self, index: usize) -> Option<(usize, usize)> {
+        match self.parser.arguments().spans() {
+            (spans, None) => spans.get(index).map(|span| (self.start + span.start, self.start + span.end)),
+            _ => None,
+        }
+    }
+
+    /// Goes to the next command.
+    pub(crate) fn consume(&mut self) {
+        if let Some(bytes) = self.parsed_bytes.take() {
+            self.start += bytes;
+            self.bytes_needed = 0;
+        }
+    }
+}
+
+/// The replies that a client has not received.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes at the begin that are sent.
+    sent: usize,
+}
+
+impl Output {
+    /// Returns the number of bytes that are not sent.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Sends as much as the socket accepts. Returns the number of bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the connection failed.
+    pub(crate) fn write_to(&mut self, stream: &mut Stream) -> io::Result<usize> {
+        let before = self.sent;
+        while self.sent < self.bytes.len() {
+            match stream.write(&self.bytes[self.sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(bytes) => self.sent += bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let sent = self.sent - before;
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
+            self.sent = 0;
+            if self.bytes.capacity() > KEPT_BYTES_MAX {
+                self.bytes = Vec::new();
+            }
+        } else if self.sent > self.bytes.len() / 2 {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+        Ok(sent)
+    }
+}

@@ -1,0 +1,292 @@
+//! An event loop: one thread that reads sockets, runs commands and writes replies.
+//!
+//! A command runs on the thread that read its bytes. The first loop accepts connections and hands
+//! them to all loops in turn.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Poll, Token};
+
+use super::buffers::{Input, Output, ReadEnd};
+use super::mailbox::Mailbox;
+use super::stream::{Listener, Stream};
+use super::tick::Tick;
+use crate::command::dispatch::ViewCache;
+use crate::session::Session;
+use crate::shared::Shared;
+
+/// Events that one poll returns.
+const EVENTS_MAX: usize = 1024;
+
+/// Longest wait for events. Idle clients, kills and the stop of the server are checked after it.
+const POLL_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Longest time for sending the last replies after a stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Token of the mailbox.
+pub(crate) const MAILBOX: Token = Token(usize::MAX);
+
+/// Tokens of listeners count down from here.
+const LAST_LISTENER: usize = usize::MAX - 1;
+
+/// A connection of the loop.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) stream: Stream,
+    pub(crate) session: Session,
+    /// Whether the socket may have bytes to read.
+    is_readable: bool,
+    /// Whether the client closed its end.
+    is_ended: bool,
+}
+
+/// One event loop.
+#[derive(Debug)]
+pub(crate) struct EventLoop {
+    shared: Arc<Shared>,
+    poll: Poll,
+    mailboxes: Vec<Arc<Mailbox>>,
+    own: usize,
+    listeners: Vec<Listener>,
+    /// The loop that gets the next connection.
+    next_loop: usize,
+    connections: Vec<Option<Connection>>,
+    inputs: Vec<Input>,
+    outputs: Vec<Output>,
+    free: Vec<usize>,
+    /// Connections with bytes to read or commands to run.
+    ready: Vec<usize>,
+    last_check: Instant,
+}
+
+/// What a new loop needs.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) poll: Poll,
+    /// The mailboxes of all loops.
+    pub(crate) mailboxes: Vec<Arc<Mailbox>>,
+    /// The index of this loop's mailbox.
+    pub(crate) own: usize,
+    /// The sockets that this loop accepts from.
+    pub(crate) listeners: Vec<Listener>,
+}
+
+impl EventLoop {
+    /// Creates a loop.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses to watch a listener.
+    pub(crate) fn new(start: Start) -> io::Result<Self> {
+        let Start { shared, poll, mailboxes, own, mut listeners } = start;
+        for (index, listener) in listeners.iter_mut().enumerate() {
+            listener.register(poll.registry(), Token(LAST_LISTENER - index))?;
+        }
+        Ok(Self {
+            shared,
+            poll,
+            mailboxes,
+            own,
+            listeners,
+            next_loop: 0,
+            connections: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            free: Vec::new(),
+            ready: Vec::new(),
+            last_check: Instant::now(),
+        })
+    }
+
+    /// Runs until the server stops.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses to report events.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        let mut view = ViewCache::new(&self.shared);
+        while !self.shared.is_stopping() {
+            let timeout = if self.ready.is_empty() { POLL_TIMEOUT } else { Duration::ZERO };
+            match self.poll.poll(&mut events, Some(timeout)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            for event in &events {
+                match event.token() {
+                    MAILBOX => self.adopt_all(),
+                    Token(token) if token > LAST_LISTENER - self.listeners.len() => {
+                        self.accept_all(LAST_LISTENER - token);
+                    }
+                    Token(index) => self.note_event(index, event.is_readable() || event.is_read_closed()),
+                }
+            }
+            self.run_tick(&mut view);
+            if self.last_check.elapsed() >= POLL_TIMEOUT {
+                self.last_check = Instant::now();
+                self.check_clients();
+            }
+        }
+        self.finish();
+        Ok(())
+    }
+
+    fn note_event(&mut self, index: usize, is_readable: bool) {
+        if let Some(Some(connection)) = self.connections.get_mut(index) {
+            connection.is_readable |= is_readable;
+            if !self.ready.contains(&index) {
+                self.ready.push(index);
+            }
+        }
+    }
+
+    /// Accepts all waiting connections of a listener.
+    fn accept_all(&mut self, listener: usize) {
+        loop {
+            match self.listeners[listener].accept() {
+                Ok(stream) => {
+                    let target = self.next_loop;
+                    self.next_loop = (target + 1) % self.mailboxes.len();
+                    if target == self.own { self.adopt(stream) } else { self.mailboxes[target].send(stream) }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // The system has no more connections, or no descriptors for them. In the second
+                // case a later event tries again.
+                Err(_) => break,
+            }
+        }
+    }
+
+    fn adopt_all(&mut self) {
+        let mailbox = Arc::clone(&self.mailboxes[self.own]);
+        mailbox.take().into_iter().for_each(|stream| self.adopt(stream));
+    }
+
+    /// Takes a new connection into the loop.
+    fn adopt(&mut self, mut stream: Stream) {
+        use std::io::Write as _;
+        let addresses = stream.addresses();
+        let Some(public) = self.shared.add_client(addresses.peer, addresses.local) else {
+            // The client may be gone already.
+            drop(stream.write_all(b"-ERR max number of clients reached\r\n"));
+            return;
+        };
+        let id = public.id;
+        let index = self.free.pop().unwrap_or(self.connections.len());
+        let is_ready = stream.disable_delay().is_ok() && stream.register(self.poll.registry(), Token(index)).is_ok();
+        if !is_ready {
+            self.shared.remove_client(id);
+            self.free.push(index);
+            return;
+        }
+        let session = Session::new(public, self.shared.config.password.is_none());
+        let connection = Connection { stream, session, is_readable: true, is_ended: false };
+        if index == self.connections.len() {
+            self.connections.push(None);
+            self.inputs.push(Input::default());
+            self.outputs.push(Output::default());
+        }
+        self.connections[index] = Some(connection);
+        self.inputs[index] = Input::default();
+        self.outputs[index] = Output::default();
+        self.ready.push(index);
+    }
+
+    /// Reads all ready connections, runs their commands, and sends the replies.
+    fn run_tick(&mut self, view: &mut ViewCache) {
+        let ready = std::mem::take(&mut self.ready);
+        for index in &ready {
+            self.read(*index);
+        }
+        let (connections, inputs, outputs) = (&mut self.connections, &mut self.inputs, &mut self.outputs);
+        let tick = Tick { shared: &self.shared, view, connections, inputs, outputs };
+        let unfinished = tick.run(&ready);
+        for index in ready {
+            self.write(index);
+            let Some(connection) = &self.connections[index] else { continue };
+            let is_paused = self.outputs[index].pending_bytes() > self.shared.config.output_bytes_pause;
+            if !is_paused && (connection.is_readable || unfinished.contains(&index)) {
+                self.ready.push(index);
+            }
+        }
+    }
+
+    fn read(&mut self, index: usize) {
+        let Some(connection) = &mut self.connections[index] else { return };
+        if !connection.is_readable || self.outputs[index].pending_bytes() > self.shared.config.output_bytes_pause {
+            return;
+        }
+        let (bytes, end) = self.inputs[index].read_from(&mut connection.stream);
+        self.shared.counters.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
+        connection.is_readable = end == ReadEnd::More;
+        connection.is_ended |= end == ReadEnd::Closed;
+        if bytes > 0 {
+            let public = &connection.session.public;
+            let now = u64::try_from(public.connected.elapsed().as_millis()).unwrap_or(u64::MAX);
+            public.last_command_ms.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Sends what the socket accepts, and closes a connection that is done.
+    fn write(&mut self, index: usize) {
+        let Some(connection) = &mut self.connections[index] else { return };
+        let output = &mut self.outputs[index];
+        let sent = output.write_to(&mut connection.stream);
+        let is_failed = sent.is_err();
+        self.shared.counters.bytes_written.fetch_add(sent.unwrap_or(0) as u64, Ordering::Relaxed);
+        let is_sent = output.pending_bytes() == 0;
+        if is_failed || connection.is_ended || (connection.session.closes && is_sent) {
+            self.close(index);
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        if let Some(mut connection) = self.connections[index].take() {
+            connection.session.unwatch(&self.shared.stripes);
+            // The descriptor is closed next, which ends the registration too.
+            drop(connection.stream.deregister(self.poll.registry()));
+            self.shared.remove_client(connection.session.public.id);
+            self.inputs[index] = Input::default();
+            self.outputs[index] = Output::default();
+            self.free.push(index);
+        }
+    }
+
+    /// Closes the connections that were killed or that were idle for too long.
+    fn check_clients(&mut self) {
+        let timeout = self.shared.config.idle_timeout;
+        for index in 0..self.connections.len() {
+            let is_over = self.connections[index].as_ref().is_some_and(|connection| {
+                let public = &connection.session.public;
+                public.is_killed.load(Ordering::SeqCst) || (!timeout.is_zero() && public.idle() > timeout)
+            });
+            if is_over {
+                self.close(index);
+            }
+        }
+    }
+
+    /// Sends the replies of all commands that ran, for a bounded time.
+    fn finish(&mut self) {
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        self.listeners.clear();
+        while Instant::now() < deadline {
+            let mut pending = 0;
+            for index in 0..self.connections.len() {
+                self.write(index);
+                pending += self.outputs[index].pending_bytes();
+            }
+            if pending == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        (0..self.connections.len()).for_each(|index| self.close(index));
+    }
+}

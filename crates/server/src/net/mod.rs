@@ -1,0 +1,13 @@
+//! Sockets and event loops.
+//!
+//! * `stream`: a connection of TCP or of a unix socket.
+//! * `buffers`: the input and the output of one connection.
+//! * `mailbox`: the way of a new connection from the accepting loop to its own.
+//! * `event_loop`: reads sockets, runs commands and writes replies, on one thread.
+//! * `tick`: the commands of one tick, with the reads of all connections batched.
+
+pub(crate) mod buffers;
+pub(crate) mod event_loop;
+pub(crate) mod mailbox;
+pub(crate) mod stream;
+mod tick;

@@ -1,0 +1,109 @@
+//! A connection of TCP or of a unix socket.
+
+use std::io::{self, Read, Write};
+
+use mio::event::Source;
+use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use mio::{Interest, Registry, Token};
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A socket that accepts connections.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// The addresses of both ends of a connection, as `CLIENT LIST` shows them.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    pub(crate) peer: String,
+    pub(crate) local: String,
+}
+
+impl Stream {
+    /// Sends replies at once instead of waiting for more.
+    pub(crate) fn disable_delay(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nodelay(true),
+            Self::Unix(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn addresses(&self) -> Addresses {
+        match self {
+            Self::Tcp(stream) => {
+                let text = |address: io::Result<std::net::SocketAddr>| {
+                    address.map_or_else(|_| "?:0".into(), |a| a.to_string())
+                };
+                Addresses { peer: text(stream.peer_addr()), local: text(stream.local_addr()) }
+            }
+            Self::Unix(stream) => {
+                let path = stream.local_addr().ok();
+                let path = path.as_ref().and_then(|address| address.as_pathname());
+                let local = path.map(|path| path.display().to_string()).unwrap_or_default();
+                Addresses { peer: format!("{local}:0"), local: format!("{local}:0") }
+            }
+        }
+    }
+
+    fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Self::Tcp(stream) => stream,
+            Self::Unix(stream) => stream,
+        }
+    }
+
+    pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        registry.register(self.source(), token, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    pub(crate) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        registry.deregister(self.source())
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Listener {
+    /// Accepts a connection that waits.
+    pub(crate) fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(listener) => listener.accept().map(|(stream, _)| Stream::Tcp(stream)),
+            Self::Unix(listener) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
+        }
+    }
+
+    pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        match self {
+            Self::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
+            Self::Unix(listener) => registry.register(listener, token, Interest::READABLE),
+        }
+    }
+}

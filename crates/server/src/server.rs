@@ -1,0 +1,187 @@
+//! The server: its threads, from start to stop.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use lodestore::Db;
+use mio::Poll;
+use mio::net::{TcpListener, UnixListener};
+
+use crate::config::{Config, ConfigError};
+use crate::data::databases::Databases;
+use crate::net::event_loop::{EventLoop, MAILBOX, Start};
+use crate::net::mailbox::Mailbox;
+use crate::net::stream::Listener;
+use crate::shared::Shared;
+
+/// Why a server did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration is refused.
+    Config(ConfigError),
+    /// An address or a path cannot be listened on.
+    Listen {
+        /// The address or the path.
+        at: String,
+        /// The system's own word.
+        source: io::Error,
+    },
+    /// The system refused threads or event queues.
+    System(io::Error),
+    /// The store failed.
+    Store(lodestore::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Listen { at, source } if source.kind() == io::ErrorKind::AddrInUse => {
+                write!(f, "{at} is in use: stop the other server, or listen on another port or path")
+            }
+            Self::Listen { at, source } => write!(f, "cannot listen on {at}: {source}"),
+            Self::System(source) => write!(f, "the system refused a thread or an event queue: {source}"),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Config(error) => Some(error),
+            Self::Listen { source, .. } | Self::System(source) => Some(source),
+            Self::Store(error) => Some(error),
+        }
+    }
+}
+
+/// A running server. [`Server::stop`] or a client's `SHUTDOWN` stops it.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    addresses: Vec<SocketAddr>,
+    unix: Option<PathBuf>,
+}
+
+impl Server {
+    /// Starts a server over an open store. The server serves when the call returns.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`], which says what to change.
+    pub fn start(db: Db, config: Config) -> Result<Self, StartError> {
+        config.check().map_err(StartError::Config)?;
+        let databases = Databases::open(db, config.databases).map_err(StartError::Store)?;
+        let (listeners, addresses) = listen(&config)?;
+        let unix = config.unix.clone();
+        let port = addresses.first().map_or(0, SocketAddr::port);
+        let threads = config.thread_count();
+        let shared = Arc::new(Shared::new(databases, config, port));
+        let mut server = Self { shared, threads: Vec::new(), mailboxes: Vec::new(), addresses, unix };
+        server.start_threads(threads, listeners).map_err(StartError::System)?;
+        Ok(server)
+    }
+
+    fn start_threads(&mut self, count: usize, mut listeners: Vec<Listener>) -> io::Result<()> {
+        let polls = (0..count).map(|_| Poll::new()).collect::<io::Result<Vec<Poll>>>()?;
+        for poll in &polls {
+            self.mailboxes.push(Arc::new(Mailbox::new(poll.registry(), MAILBOX)?));
+        }
+        for (own, poll) in polls.into_iter().enumerate() {
+            let start = Start {
+                shared: Arc::clone(&self.shared),
+                poll,
+                mailboxes: self.mailboxes.clone(),
+                own,
+                listeners: std::mem::take(&mut listeners),
+            };
+            let event_loop = EventLoop::new(start)?;
+            let thread = std::thread::Builder::new().name(format!("loop-{own}")).spawn(|| event_loop.run());
+            match thread {
+                Ok(thread) => self.threads.push(thread),
+                Err(error) => {
+                    self.shared.stop();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the addresses of TCP that the server listens on.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Whether the server stops or has stopped.
+    pub fn is_stopping(&self) -> bool {
+        self.shared.is_stopping()
+    }
+
+    /// Asks the server to stop, and returns at once. [`Server::wait`] waits for the end.
+    pub fn stop(&self) {
+        self.shared.stop();
+        self.mailboxes.iter().for_each(|mailbox| mailbox.wake());
+    }
+
+    /// Waits until the server has stopped and all replies are sent. The store stays open.
+    ///
+    /// # Errors
+    ///
+    /// If an event loop failed.
+    pub fn wait(mut self) -> io::Result<()> {
+        let mut result = Ok(());
+        for thread in self.threads.drain(..) {
+            let end = thread.join().unwrap_or_else(|_| Err(io::Error::other("an event loop panicked")));
+            result = result.and(end);
+            // The other loops stop too.
+            self.shared.stop();
+        }
+        result
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        if let Some(path) = &self.unix {
+            // Another process may have removed the socket.
+            drop(std::fs::remove_file(path));
+        }
+    }
+}
+
+fn listen(config: &Config) -> Result<(Vec<Listener>, Vec<SocketAddr>), StartError> {
+    let failed = |at: String| move |source| StartError::Listen { at, source };
+    let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+    for address in &config.listen {
+        let listener = TcpListener::bind(*address).map_err(failed(address.to_string()))?;
+        addresses.push(listener.local_addr().map_err(failed(address.to_string()))?);
+        listeners.push(Listener::Tcp(listener));
+    }
+    if let Some(path) = &config.unix {
+        remove_stale_socket(path);
+        let listener = UnixListener::bind(path).map_err(failed(path.display().to_string()))?;
+        listeners.push(Listener::Unix(listener));
+    }
+    Ok((listeners, addresses))
+}
+
+/// Removes a socket that no process listens on.
+fn remove_stale_socket(path: &Path) {
+    use std::os::unix::fs::FileTypeExt as _;
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
+    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
+        // The bind that follows reports a failure.
+        drop(std::fs::remove_file(path));
+    }
+}

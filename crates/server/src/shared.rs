@@ -1,0 +1,145 @@
+//! What all event loops share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use lodestore::Db;
+
+use crate::command::scan::Cursors;
+use crate::config::Config;
+use crate::data::databases::Databases;
+use crate::data::stripes::Stripes;
+use crate::session::{ClientId, PublicState};
+
+/// Counters of the server, for `INFO`. `CONFIG RESETSTAT` sets them to 0.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) commands: AtomicU64,
+    pub(crate) connections: AtomicU64,
+    pub(crate) refused_connections: AtomicU64,
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) bytes_read: AtomicU64,
+    pub(crate) bytes_written: AtomicU64,
+    pub(crate) errors: AtomicU64,
+}
+
+impl Counters {
+    fn all(&self) -> [&AtomicU64; 8] {
+        let Self { commands, connections, refused_connections, hits, misses, bytes_read, bytes_written, errors } = self;
+        [commands, connections, refused_connections, hits, misses, bytes_read, bytes_written, errors]
+    }
+
+    pub(crate) fn reset(&self) {
+        self.all().iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+    }
+}
+
+/// What all event loops share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) databases: Databases,
+    pub(crate) stripes: Stripes,
+    pub(crate) config: Config,
+    pub(crate) counters: Counters,
+    pub(crate) cursors: Cursors,
+    pub(crate) started: Instant,
+    pub(crate) started_unix_seconds: u64,
+    /// A random text that names this run of the server.
+    pub(crate) run_id: String,
+    /// The port of TCP that clients connect to, or 0.
+    pub(crate) port: u16,
+    clients: Mutex<BTreeMap<ClientId, Arc<PublicState>>>,
+    next_client: AtomicU64,
+    client_count: AtomicUsize,
+    is_stopping: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(databases: Databases, config: Config, port: u16) -> Self {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self {
+            databases,
+            stripes: Stripes::new(),
+            config,
+            counters: Counters::default(),
+            cursors: Cursors::new(),
+            started: Instant::now(),
+            started_unix_seconds: now.map_or(0, |since| since.as_secs()),
+            run_id: random_id(),
+            port,
+            clients: Mutex::default(),
+            next_client: AtomicU64::new(1),
+            client_count: AtomicUsize::new(0),
+            is_stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the store.
+    pub(crate) fn db(&self) -> &Db {
+        self.databases.db()
+    }
+
+    /// Registers a client. Returns `None` if there are as many as `maxclients` allows.
+    pub(crate) fn add_client(&self, address: String, local_address: String) -> Option<Arc<PublicState>> {
+        let count = self.client_count.fetch_add(1, Ordering::Relaxed);
+        if count >= self.config.clients_max {
+            self.client_count.fetch_sub(1, Ordering::Relaxed);
+            self.counters.refused_connections.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        self.counters.connections.fetch_add(1, Ordering::Relaxed);
+        let public = Arc::new(PublicState {
+            id: self.next_client.fetch_add(1, Ordering::Relaxed),
+            address,
+            local_address,
+            connected: Instant::now(),
+            last_command_ms: AtomicU64::new(0),
+            is_killed: AtomicBool::new(false),
+            details: Mutex::default(),
+        });
+        self.clients().insert(public.id, Arc::clone(&public));
+        Some(public)
+    }
+
+    /// Forgets a client.
+    pub(crate) fn remove_client(&self, id: ClientId) {
+        if self.clients().remove(&id).is_some() {
+            self.client_count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the number of clients.
+    pub(crate) fn client_count(&self) -> usize {
+        self.client_count.load(Ordering::Relaxed)
+    }
+
+    /// Returns all clients in the order in which they connected.
+    pub(crate) fn all_clients(&self) -> Vec<Arc<PublicState>> {
+        self.clients().values().cloned().collect()
+    }
+
+    /// Asks all event loops to stop. They stop at their next tick.
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the server stops.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::SeqCst)
+    }
+
+    fn clients(&self) -> std::sync::MutexGuard<'_, BTreeMap<ClientId, Arc<PublicState>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns 40 hexadecimal digits. The standard library seeds its hashers randomly.
+fn random_id() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    let words = (0..3).map(|index| RandomState::new().hash_one(index));
+    let digits: String = words.map(|word| format!("{word:016x}")).collect();
+    digits[..40].into()
+}

@@ -1,0 +1,175 @@
+//! A server on a port of the loopback address, and a client for it.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use lodestore::{Db, Engine};
+use lodestore_server::{Config, Server};
+use lodestore_wire::{Limits, Reply, decode_reply};
+
+/// Capacity of the stores of tests in bytes.
+const CAPACITY: u64 = 64 << 20;
+
+/// Longest wait for a reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A server over a new store in a directory of its own.
+pub struct TestServer {
+    server: Option<Server>,
+    db: Option<Db>,
+    dir: tempfile::TempDir,
+    engine: Engine,
+    config: Config,
+}
+
+impl TestServer {
+    /// Starts a server with the default configuration.
+    pub fn start() -> Self {
+        Self::start_with(Engine::fluidkv(), |_| {})
+    }
+
+    /// Starts a server over an engine, with a changed configuration.
+    pub fn start_with(engine: impl Into<Engine>, change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config { listen: vec![([127, 0, 0, 1], 0).into()], threads: 2, ..Config::default() };
+        change(&mut config);
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut server = Self { server: None, db: None, dir, engine: engine.into(), config };
+        server.open();
+        server
+    }
+
+    fn open(&mut self) {
+        let builder = Db::builder(self.dir.path().join("store")).engine(self.engine.clone()).capacity(CAPACITY);
+        let db = builder.open().expect("a store");
+        self.server = Some(Server::start(db.clone(), self.config.clone()).expect("a server"));
+        self.db = Some(db);
+    }
+
+    /// Stops the server, closes the store, and starts both again.
+    pub fn restart(&mut self) {
+        self.stop();
+        self.open();
+    }
+
+    /// Stops the server and closes the store.
+    pub fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop();
+            server.wait().expect("a clean stop");
+        }
+        if let Some(db) = self.db.take() {
+            db.close().expect("a clean close");
+        }
+    }
+
+    /// Returns the server's address.
+    pub fn address(&self) -> SocketAddr {
+        self.server.as_ref().expect("a running server").addresses()[0]
+    }
+
+    /// Connects a client.
+    pub fn client(&self) -> Client {
+        Client::connect(self.address())
+    }
+}
+
+/// A client that waits for each reply.
+pub struct Client {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("a connection");
+        stream.set_read_timeout(Some(REPLY_TIMEOUT)).expect("a timeout");
+        Self { stream, buffer: Vec::new() }
+    }
+
+    /// Sends bytes as they are.
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("a write");
+    }
+
+    /// Sends a command and does not wait for its reply.
+    pub fn send<A: AsRef<[u8]>>(&mut self, arguments: &[A]) {
+        self.send_raw(&encode(arguments));
+    }
+
+    /// Waits for a reply.
+    pub fn receive(&mut self) -> Reply {
+        self.try_receive().expect("a reply, and no end of the connection")
+    }
+
+    /// Waits for a reply. Returns `None` if the server closed the connection.
+    pub fn try_receive(&mut self) -> Option<Reply> {
+        loop {
+            if let Some((reply, length)) = decode_reply(&self.buffer, &Limits::default()).expect("a valid reply") {
+                self.buffer.drain(..length);
+                return Some(reply);
+            }
+            let mut chunk = vec![0; 64 << 10];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return None,
+                Ok(bytes) => self.buffer.extend_from_slice(&chunk[..bytes]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("no reply: {error}"),
+            }
+        }
+    }
+
+    /// Sends a command of words that are separated by spaces, and returns the text of its reply.
+    pub fn run(&mut self, command: &str) -> String {
+        let arguments: Vec<&str> = command.split(' ').collect();
+        self.run_arguments(&arguments)
+    }
+
+    /// Sends a command and returns the text of its reply.
+    pub fn run_arguments<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> String {
+        self.send(arguments);
+        show(&self.receive())
+    }
+
+    /// Runs commands and compares the texts of their replies.
+    pub fn check(&mut self, cases: &[(&str, &str)]) {
+        for (command, expected) in cases {
+            assert_eq!(self.run(command), *expected, "{command}");
+        }
+    }
+}
+
+/// Returns the bytes of a command.
+pub fn encode<A: AsRef<[u8]>>(arguments: &[A]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
+    for argument in arguments {
+        let argument = argument.as_ref();
+        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        bytes.extend_from_slice(argument);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// Returns a reply as a short text: `(nil)`, `:1`, `+OK`, `-ERR ...`, a string, or `[a, b]`.
+pub fn show(reply: &Reply) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let list = |replies: &[Reply]| replies.iter().map(show).collect::<Vec<_>>().join(", ");
+    match reply {
+        Reply::Simple(bytes) => format!("+{}", text(bytes)),
+        Reply::Error(bytes) => format!("-{}", text(bytes)),
+        Reply::Integer(number) => format!(":{number}"),
+        Reply::Bulk(bytes) | Reply::Verbatim(bytes) | Reply::Double(bytes) | Reply::BigNumber(bytes) => text(bytes),
+        Reply::Null => "(nil)".into(),
+        Reply::Array(replies) => format!("[{}]", list(replies)),
+        Reply::Set(replies) => format!("~[{}]", list(replies)),
+        Reply::Push(replies) => format!(">[{}]", list(replies)),
+        Reply::Boolean(is_true) => format!("#{is_true}"),
+        Reply::Map(pairs) => {
+            let pairs: Vec<String> =
+                pairs.iter().map(|(key, value)| format!("{}={}", show(key), show(value))).collect();
+            format!("{{{}}}", pairs.join(", "))
+        }
+        other => format!("{other:?}"),
+    }
+}

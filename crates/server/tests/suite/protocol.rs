@@ -1,0 +1,153 @@
+//! The connection: versions of the protocol, pipelines, bad input, limits and the stop.
+
+use super::common::{TestServer, encode};
+use lodestore::Engine;
+use lodestore_wire::Reply;
+
+#[test]
+fn replies_of_a_pipeline_keep_its_order() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let mut bytes = Vec::new();
+    for number in 0..2000 {
+        bytes.extend(encode(&["SET", &format!("k{number}"), &number.to_string()]));
+        bytes.extend(encode(&["GET", &format!("k{number}")]));
+        bytes.extend(encode(&["GET", "absent"]));
+        bytes.extend(encode(&["INCR", "count"]));
+    }
+    client.send_raw(&bytes);
+    for number in 0..2000 {
+        assert_eq!(client.receive(), Reply::Simple(b"OK".to_vec()));
+        assert_eq!(client.receive(), Reply::Bulk(number.to_string().into_bytes()));
+        assert_eq!(client.receive(), Reply::Null);
+        assert_eq!(client.receive(), Reply::Integer(number + 1));
+    }
+}
+
+#[test]
+fn a_command_may_arrive_byte_by_byte() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    for byte in encode(&["SET", "a", "value"]) {
+        client.send_raw(&[byte]);
+        std::thread::yield_now();
+    }
+    assert_eq!(super::common::show(&client.receive()), "+OK");
+    client.send_raw(b"get a\r\n");
+    assert_eq!(super::common::show(&client.receive()), "value");
+}
+
+#[test]
+fn hello_chooses_the_version() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    assert!(client.run("HELLO").starts_with("[server, redis, version, 7.0.15, proto, :2"));
+    assert!(client.run("HELLO 3").starts_with("{server=redis"));
+    client.check(&[
+        ("GET a", "(nil)"),
+        ("HELLO 4", "-NOPROTO unsupported protocol version"),
+        ("HELLO x", "-ERR Protocol version is not an integer or out of range"),
+        ("RESET", "+RESET"),
+        ("PING", "+PONG"),
+        ("PING hi", "hi"),
+        ("ECHO hi", "hi"),
+        ("CLIENT SETNAME me", "+OK"),
+        ("CLIENT GETNAME", "me"),
+        ("CLIENT SETINFO LIB-NAME lib", "+OK"),
+    ]);
+    assert!(client.run("CLIENT LIST").contains("name=me"));
+    client.send(&["CLIENT", "REPLY", "SKIP"]);
+    client.send(&["PING"]);
+    client.check(&[("ECHO next", "next"), ("QUIT", "+OK")]);
+    assert_eq!(client.try_receive(), None);
+}
+
+#[test]
+fn a_protocol_error_is_answered_and_ends_the_connection() {
+    let server = TestServer::start();
+    for (bytes, text) in [
+        (&b"*x\r\n"[..], "-ERR Protocol error: invalid multibulk length"),
+        (b"*1\r\n:1\r\n", "-ERR Protocol error: expected '$', got ':'"),
+        (b"SET \"a\r\n", "-ERR Protocol error: unbalanced quotes in request"),
+    ] {
+        let mut client = server.client();
+        client.send_raw(bytes);
+        assert_eq!(super::common::show(&client.receive()), text);
+        assert_eq!(client.try_receive(), None);
+    }
+    assert_eq!(server.client().run("PING"), "+PONG");
+}
+
+#[test]
+fn a_password_is_asked_for() {
+    let server = TestServer::start_with(Engine::fluidkv(), |config| config.password = Some("secret".into()));
+    let mut client = server.client();
+    client.check(&[
+        ("GET a", "-NOAUTH Authentication required."),
+        ("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("AUTH default secre", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("AUTH secret", "+OK"),
+        ("GET a", "(nil)"),
+    ]);
+    let mut client = server.client();
+    assert!(client.run("HELLO 3").starts_with("-NOAUTH HELLO must be called"));
+    assert!(client.run("HELLO 3 AUTH default secret").starts_with('{'));
+}
+
+#[test]
+fn a_client_too_many_is_refused() {
+    let server = TestServer::start_with(Engine::fluidkv(), |config| config.clients_max = 2);
+    let (mut first, mut second) = (server.client(), server.client());
+    first.check(&[("PING", "+PONG")]);
+    second.check(&[("PING", "+PONG")]);
+    let mut third = server.client();
+    assert_eq!(
+        third.try_receive().map(|reply| super::common::show(&reply)),
+        Some("-ERR max number of clients reached".into())
+    );
+    drop(first);
+    // The server notices the end of the first client soon.
+    let mut is_served = false;
+    for _ in 0..1000 {
+        let mut next = server.client();
+        next.send(&["PING"]);
+        if next.try_receive() == Some(Reply::Simple(b"PONG".to_vec())) {
+            is_served = true;
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(is_served);
+}
+
+#[test]
+fn a_stop_answers_what_was_read() {
+    let mut server = TestServer::start();
+    let mut client = server.client();
+    client.check(&[("SET a 1", "+OK")]);
+    server.stop();
+    assert_eq!(client.try_receive(), None);
+}
+
+#[test]
+fn an_address_that_others_reach_needs_a_password() {
+    let config = lodestore_server::Config { listen: vec![([0, 0, 0, 0], 0).into()], ..Default::default() };
+    let error = config.check().unwrap_err();
+    assert!(error.to_string().contains("set a password"), "{error}");
+}
+
+#[test]
+fn a_full_store_refuses_writes_and_goes_on() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let value = "x".repeat(1 << 20);
+    let mut last = String::new();
+    for number in 0..200 {
+        last = client.run_arguments(&["SET", &format!("k{number}"), &value]);
+        if last != "+OK" {
+            break;
+        }
+    }
+    assert_eq!(last, "-OOM command not allowed when used memory > 'maxmemory'.");
+    client.check(&[("STRLEN k0", ":1048576"), ("DEL k0 k1 k2 k3", ":4")]);
+}

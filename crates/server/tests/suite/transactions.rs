@@ -1,0 +1,115 @@
+//! `MULTI`, `EXEC` and `WATCH`, alone and next to other clients.
+
+use super::common::TestServer;
+
+#[test]
+fn commands_of_exec_see_each_other() {
+    let server = TestServer::start();
+    server.client().check(&[
+        ("SET a 1", "+OK"),
+        ("MULTI", "+OK"),
+        ("INCR a", "+QUEUED"),
+        ("GET a", "+QUEUED"),
+        ("DEL a", "+QUEUED"),
+        ("EXISTS a", "+QUEUED"),
+        ("SET b 2 EX 100", "+QUEUED"),
+        ("TTL b", "+QUEUED"),
+        ("KEYS *", "+QUEUED"),
+        ("DBSIZE", "+QUEUED"),
+        ("EXEC", "[:2, 2, :1, :0, +OK, :100, [b], :1]"),
+        ("KEYS *", "[b]"),
+        ("TTL b", ":100"),
+    ]);
+}
+
+#[test]
+fn an_error_of_a_command_leaves_the_others() {
+    let server = TestServer::start();
+    server.client().check(&[
+        ("SET a x", "+OK"),
+        ("MULTI", "+OK"),
+        ("INCR a", "+QUEUED"),
+        ("SET b 1", "+QUEUED"),
+        ("EXEC", "[-ERR value is not an integer or out of range, +OK]"),
+        ("GET b", "1"),
+    ]);
+}
+
+#[test]
+fn a_command_that_cannot_be_queued_discards_the_transaction() {
+    let server = TestServer::start();
+    server.client().check(&[
+        ("MULTI", "+OK"),
+        ("SET b 1", "+QUEUED"),
+        ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: "),
+        ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+        ("GET b", "(nil)"),
+        ("MULTI", "+OK"),
+        ("MULTI", "-ERR MULTI calls can not be nested"),
+        ("WATCH a", "-ERR WATCH inside MULTI is not allowed"),
+        ("SET b 1", "+QUEUED"),
+        ("EXEC", "[+OK]"),
+        ("MULTI", "+OK"),
+        ("SET b 2", "+QUEUED"),
+        ("DISCARD", "+OK"),
+        ("GET b", "1"),
+        ("EXEC", "-ERR EXEC without MULTI"),
+        ("DISCARD", "-ERR DISCARD without MULTI"),
+    ]);
+}
+
+#[test]
+fn a_watched_key_that_changes_stops_exec() {
+    let server = TestServer::start();
+    let (mut first, mut second) = (server.client(), server.client());
+    first.check(&[("SET a 1", "+OK"), ("WATCH a", "+OK")]);
+    // The same value again is a change too.
+    second.check(&[("SET a 1", "+OK")]);
+    first.check(&[("MULTI", "+OK"), ("SET a 2", "+QUEUED"), ("EXEC", "(nil)"), ("GET a", "1")]);
+    first.check(&[("WATCH a", "+OK")]);
+    second.check(&[("SET b 1", "+OK")]);
+    first.check(&[("MULTI", "+OK"), ("SET a 2", "+QUEUED"), ("EXEC", "[+OK]")]);
+    first.check(&[("WATCH a", "+OK")]);
+    second.check(&[("FLUSHALL", "+OK")]);
+    first.check(&[("MULTI", "+OK"), ("SET a 2", "+QUEUED"), ("EXEC", "(nil)")]);
+    first.check(&[("WATCH a", "+OK"), ("UNWATCH", "+OK")]);
+    second.check(&[("SET a 7", "+OK")]);
+    first.check(&[("MULTI", "+OK"), ("GET a", "+QUEUED"), ("EXEC", "[7]")]);
+}
+
+#[test]
+fn a_watched_key_that_expires_stops_exec() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.check(&[("SET a 1 PX 30", "+OK"), ("WATCH a", "+OK")]);
+    std::thread::sleep(std::time::Duration::from_millis(40));
+    client.check(&[("MULTI", "+OK"), ("SET a 2", "+QUEUED"), ("EXEC", "(nil)")]);
+}
+
+/// Clients move units between two keys by `MULTI`. Readers of both keys always see the sum.
+#[test]
+fn readers_of_several_keys_see_no_half_of_a_transaction() {
+    const ROUNDS: usize = 300;
+    let server = TestServer::start();
+    server.client().check(&[("MSET a 1000 b 1000", "+OK")]);
+    let address = server.address();
+    let writers: Vec<_> = (0..2)
+        .map(|_| {
+            std::thread::spawn(move || {
+                let mut client = super::common::Client::connect(address);
+                for _ in 0..ROUNDS {
+                    client.check(&[("MULTI", "+OK"), ("DECR a", "+QUEUED"), ("INCR b", "+QUEUED")]);
+                    assert!(client.run("EXEC").starts_with("[:"));
+                }
+            })
+        })
+        .collect();
+    let mut client = server.client();
+    for _ in 0..ROUNDS {
+        let sum = client.run("MGET a b");
+        let numbers: Vec<i64> = sum.trim_matches(['[', ']']).split(", ").map(|text| text.parse().unwrap()).collect();
+        assert_eq!(numbers.iter().sum::<i64>(), 2000, "{sum}");
+    }
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    client.check(&[("MGET a b", "[400, 1600]")]);
+}
