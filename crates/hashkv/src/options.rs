@@ -2,14 +2,14 @@
 
 use lodestore_contract::{Durability, Error, OptionSpec, OptionTable, Options, Result};
 use lodestore_fluidkv::{FluidOptions, FluidSettings};
-use lodestore_media::{BlockFile, BlockOptions, PoolOptions};
+use lodestore_media::{BlockFile, BlockOptions, PoolOptions, RegionShare};
 
 use crate::layout::{SEGMENT_LEAST, SEGMENT_MOST};
 
-/// Regions of a pool are whole pages, this part of the capacity at most, and so long at least where they are not set to be shorter.
+/// Regions of a pool are whole pages.
 const PAGE: u64 = 4096;
-const REGIONS: u64 = 128;
-const REGION_MIN: u64 = 256 << 10;
+/// Limits regions by the capacity and by the medium: values cannot use a region's space.
+const REGION_SHARE: RegionShare = RegionShare { divisor: 128, bytes_min: 256 << 10 };
 /// Bytes of a segment that its header and what stands around a value take, about.
 const ROUND: u64 = 512;
 /// Bytes that a group should be given by a flush, at least.
@@ -177,10 +177,12 @@ impl HashKvOptions {
         Err(Error::InvalidOption { name: "separate-from".into(), value: self.value_threshold.to_string(), why })
     }
 
-    /// The pool's options: regions are short beside the capacity, which the file of values has a part of.
+    /// Returns the pool's options. Regions are short compared with the capacity and the medium,
+    /// because the file of values shares the space.
     pub fn pool(&self) -> PoolOptions {
         let mut pool = self.index.pool.clone();
-        let most = (pool.capacity / REGIONS).max(REGION_MIN);
+        let most = REGION_SHARE.limit(pool.capacity);
+        pool.region_share = Some(REGION_SHARE);
         pool.region_bytes = pool.region_bytes.min(most) / PAGE * PAGE;
         pool.first_bytes = pool.first_bytes.map(|bytes| bytes.min(most) / PAGE * PAGE);
         pool

@@ -79,9 +79,12 @@ impl Values {
         with_space / KEPT_PART + self.spare()
     }
 
-    /// Segments that flushes leave to collections.
+    /// Returns how many segments flushes leave to collections. The number follows the medium if
+    /// the medium is smaller than the capacity.
     pub(crate) fn spare(&self) -> u32 {
-        (lock(&self.space).limit() / SPARE_PART).clamp(SPARE.0, SPARE.1)
+        let reachable = self.pool.reachable_bytes() / u64::from(self.sizes.segment_bytes);
+        let segments = u64::from(lock(&self.space).limit()).min(reachable) as u32;
+        (segments / SPARE_PART).clamp(SPARE.0, SPARE.1)
     }
 
     /// Segments that may be taken now.

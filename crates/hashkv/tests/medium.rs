@@ -6,7 +6,7 @@ use std::time::Instant;
 use lodestore_contract::{Error, Store};
 use lodestore_hashkv::{ENGINE, FORMAT, HashKv, HashKvOptions};
 use lodestore_media::Pool;
-use lodestore_media::sim::SimSpec;
+use lodestore_media::sim::{Recorder, SimSpec};
 
 const CAPACITY: u64 = 64 << 20;
 const MEDIUM: u64 = 12 << 20;
@@ -145,4 +145,28 @@ fn a_medium_that_is_nearly_full_refuses_no_store_by_its_options() {
     store.settle().expect("settle");
     assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
     store.close().expect("close");
+}
+
+/// The length of values that fill a small medium.
+const SMALL_MEDIUM_VALUE_BYTES: usize = 1000;
+
+/// The first region had 32 MiB, whatever the medium, and values could not use them.
+#[test]
+fn a_store_of_the_default_capacity_fills_a_small_medium_with_values() {
+    for medium_mib in [32, 64, 128] {
+        let medium = medium_mib << 20;
+        let mut options = HashKvOptions::default();
+        options.index.pool.capacity = 8 << 30;
+        let spec = SimSpec { record: false, ..SimSpec::default() };
+        let recorder = Recorder::new(&spec);
+        recorder.set_medium_bytes(medium);
+        let (pool, report) = Pool::create_sim_on(recorder, &spec, ENGINE, FORMAT, options.pool()).expect("a pool");
+        let store = HashKv::start(pool, &report, &options).expect("a store");
+        let count = fill(&store, &[7; SMALL_MEDIUM_VALUE_BYTES]);
+        let percent = count * SMALL_MEDIUM_VALUE_BYTES as u64 * 100 / medium;
+        assert!(percent >= 70, "{count} values are {percent} % of {medium_mib} MiB");
+        let size = store.stats().space.size;
+        assert!(size <= medium, "{size} bytes on a medium of {medium_mib} MiB");
+        store.close().expect("close");
+    }
 }

@@ -47,10 +47,16 @@ impl Pool {
         created
     }
 
-    fn create_in(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
+    fn create_in(
+        dir: &Path,
+        engine: &str,
+        engine_format: u32,
+        mut opts: PoolOptions,
+    ) -> Result<(Arc<Self>, OpenReport)> {
         let known = files::known_ancestor(dir);
         let (store_dir, mut lock) = lock_new_dir(dir)?;
         drop(files::remove_unfinished(&store_dir)?);
+        opts.limit_first_region(store_dir.free_bytes());
         let maker = RegionMaker::new(&store_dir, None, &opts);
         let never = AtomicBool::new(false);
         let first = opts.first_region_bytes();

@@ -66,7 +66,7 @@ pub use mutant::Mutant;
 pub use nvptr::NvPtr;
 pub use open::HeaderSummary;
 pub use open_state::OpenState;
-pub use options::{ENGINE_NAME_MAX, PoolOptions, PoolSettings, Prefault};
+pub use options::{ENGINE_NAME_MAX, PoolOptions, PoolSettings, Prefault, RegionShare};
 pub use pool::{OpenReport, Pool};
 pub use probe::{MediumKind, MediumReport, file_bytes_limit, probe};
 pub use region::MAX_REGIONS;

@@ -20,8 +20,27 @@ const GROWTH_PART: u64 = 4;
 /// How many regions more than `capacity / region_bytes` there may be, since the first ones are short: those that it takes to come to
 /// `GROWTH_PART` times the longest `region_bytes`.
 const SHORT_REGIONS: usize = 64;
+/// A region has at least this number of chunks.
+const CHUNKS_MIN: u64 = 8;
 /// Most nanoseconds of an emulated latency: a second.
 pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
+
+/// Limits the length of the regions of a store by the space that the store can use: by its
+/// capacity, or by its medium if the medium is smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionShare {
+    /// A region has at most `1/divisor` of the space.
+    pub divisor: u64,
+    /// The limit is never below this length.
+    pub bytes_min: u64,
+}
+
+impl RegionShare {
+    /// Returns the length limit of a region in a store that can use `total` bytes.
+    pub fn limit(self, total: u64) -> u64 {
+        (total / self.divisor).max(self.bytes_min)
+    }
+}
 
 /// Whether a background thread does the work of first touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,6 +72,8 @@ lodestore_contract::options! {
         pub emulate_dax: bool = false,
         /// Accept a process-durable store whose machine restarted.
         pub salvage: bool = false,
+        /// Limits new regions on a medium that is smaller than `capacity`. `None`: no limit.
+        pub region_share: Option<RegionShare> = None,
         /// Receives what the pool does on its own, and what its engine tells it: behind the
         /// thread's [`Quiet`](crate::Quiet) moment.
         pub events: Option<EventSink> = None,
@@ -92,6 +113,7 @@ impl fmt::Debug for PoolOptions {
             .field("region_bytes", &self.region_bytes)
             .field("first_bytes", &self.first_bytes)
             .field("chunk_bytes", &self.chunk_bytes)
+            .field("region_share", &self.region_share)
             .field("durability", &self.durability)
             .field("raise", &self.raise)
             .field("emulate_dax", &self.emulate_dax)
@@ -130,7 +152,7 @@ impl PoolOptions {
                 format!("{regions} regions of {} bytes hold {most}: give less, or larger regions", self.region_bytes);
             return Err(refuse("capacity", self.capacity, why));
         }
-        if u64::from(self.chunk_bytes) > self.first_region_bytes() / 8 {
+        if u64::from(self.chunk_bytes) > self.first_region_bytes() / CHUNKS_MIN {
             let why = "give at most an eighth of a region".into();
             return Err(refuse("chunk", self.chunk_bytes, why));
         }
@@ -145,6 +167,25 @@ impl PoolOptions {
     /// Bytes of region 0.
     pub(crate) fn first_region_bytes(&self) -> u64 {
         self.first_bytes.unwrap_or_else(|| self.usual_region_bytes(0)).min(self.capacity / PAGE_BYTES * PAGE_BYTES)
+    }
+
+    /// Limits the first region by the free bytes of the medium, unless its length was set.
+    pub(crate) fn limit_first_region(&mut self, medium_free: u64) {
+        if self.first_bytes.is_none() {
+            self.first_bytes = Some(self.first_region_bytes().min(self.region_limit(medium_free)));
+        }
+    }
+
+    /// Returns the length limit of a new region in a store that can use `reachable` bytes of its
+    /// capacity: a power of two, so that small changes of the free space do not change the limit.
+    pub(crate) fn region_limit(&self, reachable: u64) -> u64 {
+        match self.region_share {
+            Some(share) if reachable < self.capacity => {
+                let chunks = CHUNKS_MIN * u64::from(self.chunk_bytes);
+                1 << share.limit(reachable).max(chunks).max(REGION_BYTES_MIN).ilog2()
+            }
+            _ => u64::MAX,
+        }
     }
 
     /// Bytes of the region that is added where the regions have `total` together, room and extents permitting.
@@ -206,6 +247,26 @@ mod tests {
         assert_eq!((short.first_region_bytes(), short.usual_region_bytes(1 << 40)), (1 << 20, 1 << 20));
         let asked = PoolOptions { first_bytes: Some(4 << 30), ..short };
         assert_eq!((asked.first_region_bytes(), asked.usual_region_bytes(4 << 30)), (4 << 30, 1 << 20));
+    }
+
+    #[test]
+    fn a_region_share_limits_regions_only_on_a_medium_below_the_capacity() {
+        let share = RegionShare { divisor: 128, bytes_min: 256 << 10 };
+        let opts = PoolOptions { region_share: Some(share), ..PoolOptions::default() };
+        assert_eq!(opts.region_limit(opts.capacity), u64::MAX);
+        assert_eq!(opts.region_limit(128 << 20), 1 << 20);
+        assert_eq!(opts.region_limit((128 << 20) - 1), 512 << 10);
+        assert_eq!(opts.region_limit(1 << 20), 256 << 10);
+        let coarse = PoolOptions { chunk_bytes: 1 << 20, ..opts.clone() };
+        assert_eq!(coarse.region_limit(1 << 20), 8 << 20);
+        let first_bytes = |mut opts: PoolOptions, free| {
+            opts.limit_first_region(free);
+            opts.first_region_bytes()
+        };
+        assert_eq!(first_bytes(opts.clone(), 64 << 20), 512 << 10);
+        assert_eq!(first_bytes(opts.clone(), 1 << 40), FIRST_REGION_BYTES);
+        assert_eq!(first_bytes(PoolOptions { first_bytes: Some(1 << 20), ..opts }, 64 << 20), 1 << 20);
+        assert_eq!(first_bytes(PoolOptions::default(), 64 << 20), FIRST_REGION_BYTES);
     }
 
     /// However long the longest, the short ones before it leave room for as many as the capacity takes.

@@ -156,6 +156,7 @@ impl Pool {
     /// # Errors
     /// Those of reading the tables.
     pub(crate) fn begin_new(&self) -> Result<()> {
+        self.expect_next_region();
         let tables = self.alloc.read_tables(self, None)?;
         self.alloc.open(self, tables, true)
     }
@@ -168,6 +169,7 @@ impl Pool {
     /// [`Error::Corrupt`] where an extent table is damaged beyond repair, unless the open is a
     /// salvage; [`Error::Io`].
     pub(crate) fn begin_opened(&self, opening: Opening) -> Result<()> {
+        self.expect_next_region();
         let sealed = opening.clean && opening.stale.is_empty();
         let mut tables = self.alloc.read_tables(self, sealed.then_some(&opening.seals[..]))?;
         tables.add_findings(opening.findings);
@@ -350,9 +352,7 @@ impl Pool {
             made => made?,
         };
         self.memory.regions.add(mapping);
-        if let Some(ahead) = &self.ahead {
-            ahead.pace().grown(self.opts.usual_region_bytes(self.memory.regions.total_bytes()));
-        }
+        self.expect_next_region();
         let header = RegionHeader {
             pool_id: control.header.pool_id,
             index,
@@ -448,7 +448,7 @@ impl Pool {
     /// refusal this tries a shorter region.
     fn new_short_region(&self, index: u16, min_bytes: u64, full: Error) -> Result<(u64, Arc<Mapping>)> {
         let Ok(refused) = self.next_region_bytes(index, min_bytes, self.room()) else { return Err(full) };
-        let least = self.opts.usual_region_bytes(self.memory.regions.total_bytes()) / SHORT_PART;
+        let least = self.usual_region_bytes() / SHORT_PART;
         let left = self.room_on_medium();
         let mut limit = if left < refused { left } else { refused - refused / SHORT_PART };
         while limit >= least {
@@ -468,11 +468,27 @@ impl Pool {
         }
         let room = room / PAGE_BYTES * PAGE_BYTES;
         let needed = RegionLayout::length_for(index, min_bytes, self.opts.chunk_bytes).ok_or_else(full)?;
-        let usual = self.opts.usual_region_bytes(self.memory.regions.total_bytes()).min(room);
+        let usual = self.usual_region_bytes().min(room);
         let fits =
             |len| RegionLayout::new(index, len, self.opts.chunk_bytes).is_some_and(|l| l.usable_bytes() >= min_bytes);
         let len = if usual >= REGION_BYTES_MIN && fits(usual) { usual } else { needed };
         if len <= room { Ok(len) } else { Err(full()) }
+    }
+
+    /// Returns the length of the next region, if the room and the first extent do not change it.
+    fn usual_region_bytes(&self) -> u64 {
+        let usual = self.opts.usual_region_bytes(self.memory.regions.total_bytes());
+        match self.opts.region_share {
+            Some(_) => usual.min(self.opts.region_limit(self.reachable_bytes())),
+            None => usual,
+        }
+    }
+
+    /// Notes the length of the next region, which decides when it is made ahead.
+    fn expect_next_region(&self) {
+        if let Some(ahead) = &self.ahead {
+            ahead.pace().grown(self.usual_region_bytes());
+        }
     }
 
     fn new_region(&self, index: u16, len: u64) -> Result<Arc<Mapping>> {

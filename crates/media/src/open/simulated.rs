@@ -45,9 +45,10 @@ impl Pool {
         spec: &SimSpec,
         engine: &str,
         engine_format: u32,
-        opts: PoolOptions,
+        mut opts: PoolOptions,
     ) -> Result<(Arc<Self>, OpenReport)> {
         opts.check(engine)?;
+        opts.limit_first_region(recorder.medium_bytes());
         let mut memory = memory_for(policy(spec, &opts)?, &opts)?;
         let len = opts.first_region_bytes();
         recorder.region_added(0, len);
