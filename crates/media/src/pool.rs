@@ -16,11 +16,14 @@
 //! ## Who may call what
 //! All methods may be called from any thread. The header is written under the `control` lock only. Verbs take no lock.
 
+mod growth;
+mod life;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use lodestore_contract::{Durability, Error, Event, Finding, FoundBy, MediumUse, Options, PoisonReason, Result};
+use lodestore_contract::{Durability, Error, Event, Finding, FoundBy, MediumUse, Options, Result};
 
 use crate::ahead::Ahead;
 use crate::alloc::Allocator;
@@ -33,18 +36,11 @@ use crate::memory::Memory;
 use crate::mutant::Mutant;
 use crate::mutex::lock;
 use crate::nvptr::NvPtr;
-use crate::open_state::OpenState;
-use crate::options::{PoolOptions, Prefault};
+use crate::options::PoolOptions;
 use crate::probe::{Medium, MediumKind};
-use crate::region::{MAX_REGIONS, Mapping};
-use crate::region_header::{REGION_HEADER_USED, RegionHeader, raise_generation};
-use crate::region_layout::{HEADER_BYTES, PAGE_BYTES, REGION_BYTES_MIN, ROOT_BYTES, ROOT_OFFSET, RegionLayout};
+use crate::region::MAX_REGIONS;
+use crate::region_layout::{HEADER_BYTES, REGION_BYTES_MIN, ROOT_BYTES, ROOT_OFFSET, RegionLayout};
 use crate::store_dir::StoreDir;
-
-/// A region is made ahead if it is at most this part of what the medium has free.
-const AHEAD_MEDIUM_PART: u64 = 8;
-/// Divisor of the usual length: least length of a region where the medium has no space for more.
-const SHORT_PART: u64 = 8;
 
 /// What an open found.
 #[derive(Debug, Clone)]
@@ -324,258 +320,6 @@ impl Pool {
         self.memory.recorder.as_ref()
     }
 
-    // ---- growth ----
-
-    /// Adds a region in which an extent of `min_bytes` bytes fits; its index. Regions that are there never move.
-    ///
-    /// # Errors
-    /// [`Error::Full`] where the capacity or the medium does not allow it, [`Error::Io`], [`Error::Poisoned`],
-    /// [`Error::Closed`].
-    pub fn grow(&self, min_bytes: u64) -> Result<u16> {
-        self.grow_from(self.regions(), min_bytes)
-    }
-
-    /// As [`Self::grow`], but does nothing where there are more than `seen` regions by now, since another thread grew the
-    /// pool meanwhile; the index of the newest region then.
-    ///
-    /// # Errors
-    /// As [`Self::grow`].
-    pub fn grow_from(&self, seen: u16, min_bytes: u64) -> Result<u16> {
-        let mut control = self.control();
-        self.check()?;
-        let index = self.regions();
-        if index > seen {
-            return Ok(index - 1);
-        }
-        let (len, mapping) = match self.new_region_within(index, min_bytes, self.room()) {
-            Err(full @ Error::Full { .. }) => self.new_short_region(index, min_bytes, full)?,
-            made => made?,
-        };
-        self.memory.regions.add(mapping);
-        self.expect_next_region();
-        let header = RegionHeader {
-            pool_id: control.header.pool_id,
-            index,
-            chunk_bytes: self.opts.chunk_bytes,
-            bytes: len,
-            generation: control.header.generation,
-            table_seal: 0,
-        };
-        // A crash may tear both copies: the pool header does not count the region yet.
-        for copy in self.layout(index).iter().flat_map(RegionLayout::header_copies) {
-            self.memory.store(copy, &header.encode());
-            self.memory.flush(copy, REGION_HEADER_USED);
-        }
-        self.memory.fence();
-        // The header must name no region whose own is not durable.
-        self.check()?;
-        if !self.mutant(Mutant::RegionNotInHeader) {
-            control.header.regions = u32::from(index) + 1;
-            write_header(&self.memory, &mut control.header);
-        }
-        self.check()?;
-        self.alloc.adopt(self, index)?;
-        drop(control);
-        self.tell(&Event::Grown { bytes: self.memory.regions.total_bytes() });
-        Ok(index)
-    }
-
-    /// Bytes of the capacity that neither regions nor anything beside them have taken.
-    pub fn room(&self) -> u64 {
-        let beside = self.beside.load(Ordering::Acquire);
-        self.opts.capacity.saturating_sub(self.memory.regions.total_bytes()).saturating_sub(beside)
-    }
-
-    /// As [`Self::room`], or what the medium has yet, where that is less: a capacity may be larger than what it lies on, or others may fill that.
-    pub fn room_on_medium(&self) -> u64 {
-        self.room().min(self.medium_room())
-    }
-
-    /// Returns the bytes that the store can come to: its capacity, or less if the medium is
-    /// smaller.
-    pub fn reachable_bytes(&self) -> u64 {
-        let room = self.room();
-        self.opts.capacity.saturating_sub(room).saturating_add(room.min(self.medium_room()))
-    }
-
-    /// Bytes that the medium has yet.
-    fn medium_room(&self) -> u64 {
-        #[cfg(feature = "sim")]
-        if let Some(recorder) = &self.memory.recorder {
-            let taken = self.memory.regions.total_bytes() + self.beside.load(Ordering::Acquire);
-            return recorder.medium_bytes().saturating_sub(taken);
-        }
-        self.dir.as_deref().map_or(u64::MAX, StoreDir::free_bytes)
-    }
-
-    /// Takes bytes of the capacity for what stands beside the regions, a values file, where so many and `leave` more are left, on the medium as well; whether they were. Regions
-    /// that are added later have what is left then.
-    pub fn take_beside(&self, bytes: u64, leave: u64) -> bool {
-        let _control = self.control();
-        let has_room = bytes.checked_add(leave).is_some_and(|needed| needed <= self.room_on_medium());
-        if has_room {
-            self.beside.fetch_add(bytes, Ordering::AcqRel);
-        }
-        has_room
-    }
-
-    /// Gives back bytes of what [`Self::take_beside`] took.
-    ///
-    /// # Panics
-    /// If it took less.
-    pub fn give_beside(&self, bytes: u64) {
-        let _control = self.control();
-        let before = self.beside.fetch_sub(bytes, Ordering::AcqRel);
-        assert!(before >= bytes, "{bytes} bytes are given back of {before} that were taken");
-    }
-
-    /// Says how many bytes of the capacity are taken beside the regions: at an open, whose engine has looked at what there is.
-    pub fn set_beside(&self, bytes: u64) {
-        let _control = self.control();
-        self.beside.store(bytes, Ordering::Release);
-    }
-
-    /// A new region in so much room, and its bytes.
-    fn new_region_within(&self, index: u16, min_bytes: u64, room: u64) -> Result<(u64, Arc<Mapping>)> {
-        let len = self.next_region_bytes(index, min_bytes, room)?;
-        self.new_region(index, len).map(|mapping| (len, mapping))
-    }
-
-    /// Makes a region shorter than the one that the medium refused with `full`, and at least
-    /// 1/[`SHORT_PART`] as long as usual, since the number of regions is limited.
-    ///
-    /// The medium may refuse a region of exactly the length that it reports as free. After each
-    /// refusal this tries a shorter region.
-    fn new_short_region(&self, index: u16, min_bytes: u64, full: Error) -> Result<(u64, Arc<Mapping>)> {
-        let Ok(refused) = self.next_region_bytes(index, min_bytes, self.room()) else { return Err(full) };
-        let least = self.usual_region_bytes() / SHORT_PART;
-        let left = self.room_on_medium();
-        let mut limit = if left < refused { left } else { refused - refused / SHORT_PART };
-        while limit >= least {
-            match self.new_region_within(index, min_bytes, limit) {
-                Err(Error::Full { .. }) => limit /= 2,
-                made => return made,
-            }
-        }
-        Err(full)
-    }
-
-    /// Bytes of the next region: the usual length at this size, less where the room ends, more where an extent needs it.
-    fn next_region_bytes(&self, index: u16, min_bytes: u64, room: u64) -> Result<u64> {
-        let full = || Error::Full { needed: min_bytes, capacity: self.opts.capacity };
-        if usize::from(index) >= MAX_REGIONS {
-            return Err(full());
-        }
-        let room = room / PAGE_BYTES * PAGE_BYTES;
-        let needed = RegionLayout::length_for(index, min_bytes, self.opts.chunk_bytes).ok_or_else(full)?;
-        let usual = self.usual_region_bytes().min(room);
-        let fits =
-            |len| RegionLayout::new(index, len, self.opts.chunk_bytes).is_some_and(|l| l.usable_bytes() >= min_bytes);
-        let len = if usual >= REGION_BYTES_MIN && fits(usual) { usual } else { needed };
-        if len <= room { Ok(len) } else { Err(full()) }
-    }
-
-    /// Returns the length of the next region, if the room and the first extent do not change it.
-    fn usual_region_bytes(&self) -> u64 {
-        let usual = self.opts.usual_region_bytes(self.memory.regions.total_bytes());
-        match self.opts.region_share {
-            Some(_) => usual.min(self.opts.region_limit(self.reachable_bytes())),
-            None => usual,
-        }
-    }
-
-    /// Notes the length of the next region, which decides when it is made ahead.
-    fn expect_next_region(&self) {
-        if let Some(ahead) = &self.ahead {
-            ahead.pace().grown(self.usual_region_bytes());
-        }
-    }
-
-    fn new_region(&self, index: u16, len: u64) -> Result<Arc<Mapping>> {
-        let (Some(ahead), Some(dir)) = (&self.ahead, &self.dir) else {
-            return self.new_simulated_region(index, len);
-        };
-        let made = ahead.take_or_make(index, len)?;
-        // The file takes its name when it is durable; until then any open removes it. A file of that name that is somebody else's stays.
-        self.sync_new(index, &made.mapping, dir).inspect_err(|_| crate::files::remove_unfinished_made(dir, index))?;
-        ahead.maker().finish(index, &made.mapping)?;
-        if self.persists()
-            && let Err(refused) = dir.sync()
-        {
-            self.memory
-                .poison(PoisonReason::Sync, &format!("fsync of the directory after making region {index}: {refused}"));
-            crate::files::remove_made(dir, index);
-            return Err(refused);
-        }
-        // Its pages were made huge where they can be: to look at them again would make writers wait (`Ahead`).
-        Ok(Arc::new(made.mapping))
-    }
-
-    /// Makes the file of a new region durable, where anything is.
-    fn sync_new(&self, index: u16, mapping: &Mapping, dir: &StoreDir) -> Result<()> {
-        let Some(file) = mapping.file().filter(|_| self.persists()) else { return Ok(()) };
-        file.sync_all().map_err(|refused| {
-            self.memory.poison(PoisonReason::Sync, &format!("fsync of new region {index}: {refused}"));
-            Error::io("syncing a region of", dir.path(), refused)
-        })
-    }
-
-    #[cfg(not(feature = "sim"))]
-    fn new_simulated_region(&self, _index: u16, len: u64) -> Result<Arc<Mapping>> {
-        Err(Error::Full { needed: len, capacity: self.opts.capacity })
-    }
-
-    #[cfg(feature = "sim")]
-    fn new_simulated_region(&self, index: u16, len: u64) -> Result<Arc<Mapping>> {
-        let full = Error::Full { needed: len, capacity: self.opts.capacity };
-        if len > self.medium_room() {
-            return Err(full);
-        }
-        let mapping = Mapping::of_heap(len, None).ok_or(full)?;
-        if let Some(recorder) = &self.memory.recorder {
-            recorder.region_added(index, len);
-        }
-        Ok(Arc::new(mapping))
-    }
-
-    /// Has small pages joined to huge ones behind, where the system does not make them huge by itself.
-    pub(crate) fn join_pages(&self, mapping: &Arc<Mapping>) {
-        let wanted =
-            self.opts.huge_pages && self.opts.prefault == Prefault::Ahead && self.medium.kind == MediumKind::Shm;
-        if let (true, Some(ahead)) = (wanted && !crate::probe::shmem_huge_by_advice(), &self.ahead) {
-            ahead.join(Arc::clone(mapping));
-        }
-    }
-
-    /// The allocator says how many bytes are free in all regions, each time it takes an extent: below half of the next region, or earlier where
-    /// the pool fills fast, the next one is made ahead. Cheap.
-    #[inline]
-    pub fn hint_free(&self, free_bytes: u64) {
-        if let Some(ahead) = &self.ahead
-            && ahead.pace().is_due(free_bytes)
-        {
-            self.want_region();
-        }
-    }
-
-    #[cold]
-    fn want_region(&self) {
-        let Some(ahead) = &self.ahead else { return };
-        if self.opts.prefault == Prefault::None || ahead.has_asked() || self.check().is_err() {
-            return;
-        }
-        let index = self.regions();
-        // On a small medium a region that is not used yet would keep others from the space.
-        let most = self.medium_room() / AHEAD_MEDIUM_PART;
-        if let Ok(len) = self.next_region_bytes(index, u64::from(self.opts.chunk_bytes), self.room())
-            && len <= most
-        {
-            ahead.want(index, len);
-        }
-    }
-
-    // ---- life ----
-
     /// How often the store was opened or made, as the header has it: raised durably before anything else, so that no two processes that
     /// wrote to the store ever had the same.
     pub fn opening(&self) -> u64 {
@@ -591,195 +335,6 @@ impl Pool {
         if let Some(sink) = &self.opts.events {
             events::tell(sink, event);
         }
-    }
-
-    /// Says in the header, durably, that the engine's own creation is finished; to be called when all that it made is
-    /// durable. Idempotent; each later open reports it as [`OpenReport::engine_created`].
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`], [`Error::Closed`].
-    pub fn mark_created(&self) -> Result<()> {
-        let mut control = self.control();
-        self.check()?;
-        if !control.header.engine_created {
-            control.header.engine_created = true;
-            write_header(&self.memory, &mut control.header);
-        }
-        self.check()
-    }
-
-    /// Marks the store as damaged, durably: from now on only a salvage opens it. To be called by a
-    /// salvage open that leaves out what it cannot read, before it serves anything.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`], [`Error::Closed`], [`Error::Io`].
-    pub fn mark_damaged(&self) -> Result<()> {
-        {
-            let mut control = self.control();
-            self.check()?;
-            if control.header.is_damaged || self.mutant(Mutant::SalvageForgotten) {
-                return Ok(());
-            }
-            control.header.is_damaged = true;
-            write_header(&self.memory, &mut control.header);
-        }
-        self.sync_header()?;
-        self.check()
-    }
-
-    /// Makes the header durable on a medium whose file system syncs files.
-    fn sync_header(&self) -> Result<()> {
-        if !matches!(self.medium.kind, MediumKind::File | MediumKind::Dax) {
-            return Ok(());
-        }
-        let path = self.dir.as_deref().map_or(Path::new(""), StoreDir::path);
-        self.memory.sync_header().map_err(|refused| Error::io("syncing the header of", path, refused))
-    }
-
-    /// Writes must go no further where this fails: call it at the end (and the start) of each.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`] after a failed sync, [`Error::Closed`] after [`Self::close`],
-    /// [`Error::ForeignProcess`] in a process that was forked from the one that opened it.
-    #[inline]
-    pub fn check(&self) -> Result<()> {
-        if self.memory.state.is_open() { Ok(()) } else { self.refusal() }
-    }
-
-    /// Refuses what a process that was forked from the one that opened the pool cannot do.
-    ///
-    /// # Errors
-    /// [`Error::ForeignProcess`].
-    pub fn check_process(&self) -> Result<()> {
-        self.memory.state.check_process()
-    }
-
-    /// Returns whether another process opened the pool, and this one inherited it by a fork.
-    pub fn is_foreign(&self) -> bool {
-        self.memory.state.is_foreign()
-    }
-
-    /// Returns the state of a store on this pool: open, until it is closed or a forked process
-    /// asks.
-    #[must_use]
-    pub fn new_state(&self) -> OpenState {
-        self.memory.state.another()
-    }
-
-    /// Closes the lock's files in a process that was forked from the one that opened the pool. The
-    /// lock stays that process's, and ends with it although this one lives on. Does nothing in the
-    /// process that opened the pool.
-    pub fn close_inherited_lock(&self) {
-        // A thread that does not exist here may have held the mutex at the fork.
-        if self.is_foreign()
-            && let Ok(mut control) = self.control.try_lock()
-            && let Some(lock) = control.lock.take()
-        {
-            lock.close_inherited();
-        }
-    }
-
-    #[cold]
-    fn refusal(&self) -> Result<()> {
-        self.check_process()?;
-        match self.memory.cause() {
-            Some(cause) => Err(Error::Poisoned { cause }),
-            None => Err(Error::Closed),
-        }
-    }
-
-    /// The first failure that made the pool refuse writes, if there was one.
-    pub fn poisoned(&self) -> Option<String> {
-        self.memory.cause()
-    }
-
-    /// Makes the pool refuse writes from now on, for this reason: a panic in the middle of a write, for example.
-    pub fn poison(&self, reason: PoisonReason, cause: &str) {
-        self.memory.poison(reason, cause);
-    }
-
-    /// Makes everything stored so far survive power loss: `fsync` of all regions.
-    ///
-    /// # Errors
-    /// [`Error::DurabilityRefused`] on shared memory (unless it is treated as DAX), which cannot; [`Error::Poisoned`], [`Error::Closed`]; [`Error::Io`], and
-    /// the pool is poisoned then.
-    pub fn sync(&self) -> Result<()> {
-        self.check()?;
-        let loses_syncs = self.medium.kind == MediumKind::Shm || self.medium.unsynced.is_some();
-        if loses_syncs && !self.opts.emulate_dax {
-            return Err(Error::DurabilityRefused {
-                asked: Durability::Power,
-                medium: self.medium.to_string(),
-                instead:
-                    "what is written there survives the process without a sync, and never power; use a file or DAX"
-                        .into(),
-            });
-        }
-        self.sync_files()
-    }
-
-    fn sync_files(&self) -> Result<()> {
-        if !matches!(self.medium.kind, MediumKind::File | MediumKind::Dax) {
-            return Ok(());
-        }
-        for (index, mapping) in self.memory.regions.mappings().iter().enumerate() {
-            let synced = mapping.file().map_or(Ok(()), |file| file.sync_all());
-            if let Err(refused) = synced {
-                self.memory.poison(PoisonReason::Sync, &format!("fsync of region {index}: {refused}"));
-                let path = self.dir.as_deref().map_or(Path::new(""), StoreDir::path);
-                return Err(Error::io("syncing a region of", path, refused));
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends the use of the store and lets others open it. With `clean`, everything is made durable as far as the medium
-    /// can, then the header says that the stop was clean; without, the next open recovers as after a crash.
-    /// Idempotent. The bytes stay readable until the pool is dropped; nobody may store to it any more.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`] where a sync failed earlier, and [`Error::Io`] where it fails now: then
-    /// the store is closed all the same, and stays unclean. [`Error::ForeignProcess`]: nothing is
-    /// changed. But where only the sync of the flag itself failed, the next open may find it set:
-    /// what it vouches for is durable by then.
-    pub fn close(&self, clean: bool) -> Result<()> {
-        self.check_process()?;
-        let mut control = self.control();
-        if control.closed {
-            return Ok(());
-        }
-        control.closed = true;
-        let result = if clean { self.mark_clean(&mut control) } else { Ok(()) };
-        self.memory.state.close();
-        // Who was giving back an extent ends before another may have it; who comes later gives back nothing.
-        self.alloc.await_givers();
-        if let Some(ahead) = &self.ahead {
-            ahead.stop();
-        }
-        control.lock = None;
-        result
-    }
-
-    fn mark_clean(&self, control: &mut Control) -> Result<()> {
-        self.check()?;
-        self.alloc.save_for_close(self);
-        let seals = self.alloc.seal_tables(self);
-        self.memory.fence();
-        // What the flag vouches for is durable, or the flag is not set.
-        self.check()?;
-        raise_generation(&self.memory, &mut control.header, &control.stale, &seals);
-        self.check()?;
-        self.sync_files()?;
-        self.check()?;
-        control.header.clean = true;
-        write_header(&self.memory, &mut control.header);
-        self.sync_files()?;
-        self.check()
-    }
-
-    /// Returns whether another process may have the store: it was closed, or inherited by a fork.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.memory.state.is_closed()
     }
 
     /// Use of the medium by the regions; the capacity is what is not taken beside them. `live`, `dead` and `free` are the allocator's.
@@ -802,6 +357,11 @@ impl Pool {
     /// Bytes stored since the open.
     pub fn bytes_written(&self) -> u64 {
         self.memory.counters.bytes()
+    }
+
+    /// The first failure that made the pool refuse writes, if there was one.
+    pub fn poisoned(&self) -> Option<String> {
+        self.memory.cause()
     }
 }
 

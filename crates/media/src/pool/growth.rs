@@ -1,0 +1,271 @@
+//! The regions that a pool adds, and the space that it shares with its engine's values file. The
+//! persist order is in `pool.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use lodestore_contract::{Error, Event, PoisonReason, Result};
+
+use super::{Pool, write_header};
+use crate::mutant::Mutant;
+use crate::options::Prefault;
+use crate::probe::MediumKind;
+use crate::region::{MAX_REGIONS, Mapping};
+use crate::region_header::{REGION_HEADER_USED, RegionHeader};
+use crate::region_layout::{PAGE_BYTES, REGION_BYTES_MIN, RegionLayout};
+use crate::store_dir::StoreDir;
+
+/// A region is made ahead if it has at most this share of the free bytes of the medium.
+const AHEAD_MEDIUM_DIVISOR: u64 = 8;
+/// A region has at least this share of the usual length if the medium has no space for more.
+const SHORT_DIVISOR: u64 = 8;
+
+impl Pool {
+    /// Adds a region in which an extent of `min_bytes` bytes fits; its index. Regions that are there never move.
+    ///
+    /// # Errors
+    /// [`Error::Full`] where the capacity or the medium does not allow it, [`Error::Io`], [`Error::Poisoned`],
+    /// [`Error::Closed`].
+    pub fn grow(&self, min_bytes: u64) -> Result<u16> {
+        self.grow_from(self.regions(), min_bytes)
+    }
+
+    /// As [`Self::grow`], but does nothing where there are more than `seen` regions by now, since another thread grew the
+    /// pool meanwhile; the index of the newest region then.
+    ///
+    /// # Errors
+    /// As [`Self::grow`].
+    pub fn grow_from(&self, seen: u16, min_bytes: u64) -> Result<u16> {
+        let mut control = self.control();
+        self.check()?;
+        let index = self.regions();
+        if index > seen {
+            return Ok(index - 1);
+        }
+        let (len, mapping) = match self.new_region_within(index, min_bytes, self.room()) {
+            Err(full @ Error::Full { .. }) => self.new_short_region(index, min_bytes, full)?,
+            made => made?,
+        };
+        self.memory.regions.add(mapping);
+        self.expect_next_region();
+        let header = RegionHeader {
+            pool_id: control.header.pool_id,
+            index,
+            chunk_bytes: self.opts.chunk_bytes,
+            bytes: len,
+            generation: control.header.generation,
+            table_seal: 0,
+        };
+        // A crash may tear both copies: the pool header does not count the region yet.
+        for copy in self.layout(index).iter().flat_map(RegionLayout::header_copies) {
+            self.memory.store(copy, &header.encode());
+            self.memory.flush(copy, REGION_HEADER_USED);
+        }
+        self.memory.fence();
+        // The header must name no region whose own is not durable.
+        self.check()?;
+        if !self.mutant(Mutant::RegionNotInHeader) {
+            control.header.regions = u32::from(index) + 1;
+            write_header(&self.memory, &mut control.header);
+        }
+        self.check()?;
+        self.alloc.adopt(self, index)?;
+        drop(control);
+        self.tell(&Event::Grown { bytes: self.memory.regions.total_bytes() });
+        Ok(index)
+    }
+
+    /// Bytes of the capacity that neither regions nor anything beside them have taken.
+    pub fn room(&self) -> u64 {
+        let beside = self.beside.load(Ordering::Acquire);
+        self.opts.capacity.saturating_sub(self.memory.regions.total_bytes()).saturating_sub(beside)
+    }
+
+    /// As [`Self::room`], or what the medium has yet, where that is less: a capacity may be larger than what it lies on, or others may fill that.
+    pub fn room_on_medium(&self) -> u64 {
+        self.room().min(self.medium_room())
+    }
+
+    /// Returns the bytes that the store can come to: its capacity, or less if the medium is
+    /// smaller.
+    pub fn reachable_bytes(&self) -> u64 {
+        let room = self.room();
+        self.opts.capacity.saturating_sub(room).saturating_add(room.min(self.medium_room()))
+    }
+
+    /// Bytes that the medium has yet.
+    fn medium_room(&self) -> u64 {
+        #[cfg(feature = "sim")]
+        if let Some(recorder) = &self.memory.recorder {
+            let taken = self.memory.regions.total_bytes() + self.beside.load(Ordering::Acquire);
+            return recorder.medium_bytes().saturating_sub(taken);
+        }
+        self.dir.as_deref().map_or(u64::MAX, StoreDir::free_bytes)
+    }
+
+    /// Takes bytes of the capacity for what stands beside the regions, a values file, where so many and `leave` more are left, on the medium as well; whether they were. Regions
+    /// that are added later have what is left then.
+    pub fn take_beside(&self, bytes: u64, leave: u64) -> bool {
+        let _control = self.control();
+        let has_room = bytes.checked_add(leave).is_some_and(|needed| needed <= self.room_on_medium());
+        if has_room {
+            self.beside.fetch_add(bytes, Ordering::AcqRel);
+        }
+        has_room
+    }
+
+    /// Gives back bytes of what [`Self::take_beside`] took.
+    ///
+    /// # Panics
+    /// If it took less.
+    pub fn give_beside(&self, bytes: u64) {
+        let _control = self.control();
+        let before = self.beside.fetch_sub(bytes, Ordering::AcqRel);
+        assert!(before >= bytes, "{bytes} bytes are given back of {before} that were taken");
+    }
+
+    /// Says how many bytes of the capacity are taken beside the regions: at an open, whose engine has looked at what there is.
+    pub fn set_beside(&self, bytes: u64) {
+        let _control = self.control();
+        self.beside.store(bytes, Ordering::Release);
+    }
+
+    /// A new region in so much room, and its bytes.
+    fn new_region_within(&self, index: u16, min_bytes: u64, room: u64) -> Result<(u64, Arc<Mapping>)> {
+        let len = self.next_region_bytes(index, min_bytes, room)?;
+        self.new_region(index, len).map(|mapping| (len, mapping))
+    }
+
+    /// Makes a region shorter than the one that the medium refused with `full`, and at least
+    /// 1/[`SHORT_DIVISOR`] as long as usual, since the number of regions is limited.
+    ///
+    /// The medium may refuse a region of exactly the length that it reports as free. After each
+    /// refusal this tries a shorter region.
+    fn new_short_region(&self, index: u16, min_bytes: u64, full: Error) -> Result<(u64, Arc<Mapping>)> {
+        let Ok(refused) = self.next_region_bytes(index, min_bytes, self.room()) else { return Err(full) };
+        let least = self.usual_region_bytes() / SHORT_DIVISOR;
+        let left = self.room_on_medium();
+        let mut limit = if left < refused { left } else { refused - refused / SHORT_DIVISOR };
+        while limit >= least {
+            match self.new_region_within(index, min_bytes, limit) {
+                Err(Error::Full { .. }) => limit /= 2,
+                made => return made,
+            }
+        }
+        Err(full)
+    }
+
+    /// Bytes of the next region: the usual length at this size, less where the room ends, more where an extent needs it.
+    fn next_region_bytes(&self, index: u16, min_bytes: u64, room: u64) -> Result<u64> {
+        let full = || Error::Full { needed: min_bytes, capacity: self.opts.capacity };
+        if usize::from(index) >= MAX_REGIONS {
+            return Err(full());
+        }
+        let room = room / PAGE_BYTES * PAGE_BYTES;
+        let needed = RegionLayout::length_for(index, min_bytes, self.opts.chunk_bytes).ok_or_else(full)?;
+        let usual = self.usual_region_bytes().min(room);
+        let fits =
+            |len| RegionLayout::new(index, len, self.opts.chunk_bytes).is_some_and(|l| l.usable_bytes() >= min_bytes);
+        let len = if usual >= REGION_BYTES_MIN && fits(usual) { usual } else { needed };
+        if len <= room { Ok(len) } else { Err(full()) }
+    }
+
+    /// Returns the length of the next region, if the room and the first extent do not change it.
+    fn usual_region_bytes(&self) -> u64 {
+        let usual = self.opts.usual_region_bytes(self.memory.regions.total_bytes());
+        match self.opts.region_share {
+            Some(_) => usual.min(self.opts.region_limit(self.reachable_bytes())),
+            None => usual,
+        }
+    }
+
+    /// Notes the length of the next region, which decides when it is made ahead.
+    pub(super) fn expect_next_region(&self) {
+        if let Some(ahead) = &self.ahead {
+            ahead.pace().grown(self.usual_region_bytes());
+        }
+    }
+
+    fn new_region(&self, index: u16, len: u64) -> Result<Arc<Mapping>> {
+        let (Some(ahead), Some(dir)) = (&self.ahead, &self.dir) else {
+            return self.new_simulated_region(index, len);
+        };
+        let made = ahead.take_or_make(index, len)?;
+        // The file takes its name when it is durable; until then any open removes it. A file of that name that is somebody else's stays.
+        self.sync_new(index, &made.mapping, dir).inspect_err(|_| crate::files::remove_unfinished_made(dir, index))?;
+        ahead.maker().finish(index, &made.mapping)?;
+        if self.persists()
+            && let Err(refused) = dir.sync()
+        {
+            self.memory
+                .poison(PoisonReason::Sync, &format!("fsync of the directory after making region {index}: {refused}"));
+            crate::files::remove_made(dir, index);
+            return Err(refused);
+        }
+        // Its pages were made huge where they can be: to look at them again would make writers wait (`Ahead`).
+        Ok(Arc::new(made.mapping))
+    }
+
+    /// Makes the file of a new region durable, where anything is.
+    fn sync_new(&self, index: u16, mapping: &Mapping, dir: &StoreDir) -> Result<()> {
+        let Some(file) = mapping.file().filter(|_| self.persists()) else { return Ok(()) };
+        file.sync_all().map_err(|refused| {
+            self.memory.poison(PoisonReason::Sync, &format!("fsync of new region {index}: {refused}"));
+            Error::io("syncing a region of", dir.path(), refused)
+        })
+    }
+
+    #[cfg(not(feature = "sim"))]
+    fn new_simulated_region(&self, _index: u16, len: u64) -> Result<Arc<Mapping>> {
+        Err(Error::Full { needed: len, capacity: self.opts.capacity })
+    }
+
+    #[cfg(feature = "sim")]
+    fn new_simulated_region(&self, index: u16, len: u64) -> Result<Arc<Mapping>> {
+        let full = Error::Full { needed: len, capacity: self.opts.capacity };
+        if len > self.medium_room() {
+            return Err(full);
+        }
+        let mapping = Mapping::of_heap(len, None).ok_or(full)?;
+        if let Some(recorder) = &self.memory.recorder {
+            recorder.region_added(index, len);
+        }
+        Ok(Arc::new(mapping))
+    }
+
+    /// Has small pages joined to huge ones behind, where the system does not make them huge by itself.
+    pub(crate) fn join_pages(&self, mapping: &Arc<Mapping>) {
+        let wanted =
+            self.opts.huge_pages && self.opts.prefault == Prefault::Ahead && self.medium.kind == MediumKind::Shm;
+        if let (true, Some(ahead)) = (wanted && !crate::probe::shmem_huge_by_advice(), &self.ahead) {
+            ahead.join(Arc::clone(mapping));
+        }
+    }
+
+    /// The allocator says how many bytes are free in all regions, each time it takes an extent: below half of the next region, or earlier where
+    /// the pool fills fast, the next one is made ahead. Cheap.
+    #[inline]
+    pub fn hint_free(&self, free_bytes: u64) {
+        if let Some(ahead) = &self.ahead
+            && ahead.pace().is_due(free_bytes)
+        {
+            self.want_region();
+        }
+    }
+
+    #[cold]
+    fn want_region(&self) {
+        let Some(ahead) = &self.ahead else { return };
+        if self.opts.prefault == Prefault::None || ahead.has_asked() || self.check().is_err() {
+            return;
+        }
+        let index = self.regions();
+        // On a small medium a region that is not used yet would keep others from the space.
+        let most = self.medium_room() / AHEAD_MEDIUM_DIVISOR;
+        if let Ok(len) = self.next_region_bytes(index, u64::from(self.opts.chunk_bytes), self.room())
+            && len <= most
+        {
+            ahead.want(index, len);
+        }
+    }
+}
