@@ -10,7 +10,8 @@
 use lodestore_contract::{Error, Result};
 use lodestore_media::NvPtr;
 
-use super::{Memtable, Segment, out_of_reach};
+use super::log::out_of_reach;
+use super::{Memtable, Segment};
 use crate::entry::batch::BatchRecord;
 use crate::entry::{Op, Payload, encode_header};
 use crate::inner::lock;

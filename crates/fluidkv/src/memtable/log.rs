@@ -1,0 +1,257 @@
+//! Appending to the log of a thread slot, and its segments. The persist order is in `memtable.rs`.
+
+use std::sync::atomic::Ordering;
+
+use lodestore_contract::{Error, Result};
+use lodestore_media::{Mutant, NvPtr, thread_slot};
+
+use super::{Memtable, Segment, TAILS, Written};
+use crate::entry::batch::BatchRecord;
+use crate::entry::{Frame, Op, Payload, encode_header};
+use crate::inner::lock;
+use crate::layout::{KIND_LOG, LogCount, log_count_ranges, store_log_count};
+use crate::reserve::Reserve;
+use crate::segment::{
+    SEGMENT_HEADER, SegmentHeader, capacity_for, end_hint, end_hint_at, end_mark, place, room_of, spare_at,
+};
+
+/// A segment for deletes, where space is scarce, is this part of another one at least.
+const LEAST_PART: u64 = 16;
+/// Bytes of a page of the medium.
+const PAGE_BYTES: u64 = 4096;
+
+impl Memtable {
+    /// Appends one write and makes it the newest version of its key, durable when this returns; where the one stands that it takes the place
+    /// of here. With the stripe of the key held. Deletes may take of the reserve. `keep`: a snapshot may want what is replaced.
+    ///
+    /// # Errors
+    /// [`Error::Full`]; [`Error::Poisoned`] where a sync failed.
+    #[inline]
+    pub(crate) fn append(
+        &self,
+        op: &Op<'_>,
+        hash: u64,
+        (number, keep): (u64, bool),
+        reserve: &Reserve,
+    ) -> Result<Option<u64>> {
+        let len = op.entry_len();
+        let mut segment = lock(&self.tails[thread_slot() % TAILS].0);
+        loop {
+            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
+                let Some(header) = encode_header(frame, slot, number, true, op) else {
+                    return Err(out_of_reach());
+                };
+                if segment.end > segment.settle_at {
+                    self.settle_records(&mut segment);
+                }
+                let at = segment.at.add(slot.at);
+                if self.pool.mutant(Mutant::RecordNotFlushed) {
+                    self.pool.store(at, &[header.as_bytes(), op.key, op.payload.bytes()].concat());
+                } else {
+                    self.pool.store_durable(at, &[header.as_bytes(), op.key, op.payload.bytes()]);
+                }
+                let fence = || {
+                    if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
+                        self.pool.fence();
+                    }
+                    self.pool.check()
+                };
+                let (before, end) = (segment.end, slot.at + len as u64);
+                let old =
+                    self.publish_behind(op.key, hash, (at.raw(), keep), || fence().map(|()| segment.end = end))?;
+                self.mark_end(&mut segment);
+                self.look_behind(before, end);
+                return Ok(old);
+            }
+            let deletes = op.payload == Payload::Tombstone;
+            self.begin_segment(&mut segment, len as u64, reserve, deletes)?;
+        }
+    }
+
+    /// Appends a batch as one record; the positions of its operations.
+    ///
+    /// # Errors
+    /// As [`Self::append`]; `spare`: it makes room, and may take of the reserve.
+    pub(crate) fn append_batch(&self, ops: &[Op<'_>], number: u64, reserve: &Reserve, spare: bool) -> Result<Vec<u64>> {
+        let full = || Error::Full { needed: u64::MAX, capacity: self.pool.options().capacity };
+        let len = BatchRecord::len_of(ops).ok_or_else(full)?;
+        let mut segment = lock(&self.tails[thread_slot() % TAILS].0);
+        loop {
+            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
+                let record = BatchRecord::encode(frame, slot, number, true, ops).ok_or_else(out_of_reach)?;
+                if segment.end > segment.settle_at {
+                    self.settle_records(&mut segment);
+                }
+                self.pool.store_durable(segment.at.add(slot.at), &record.parts());
+                if !self.pool.mutant(Mutant::BatchNotLogged) {
+                    self.pool.fence();
+                }
+                self.pool.check()?;
+                segment.end = slot.at + len as u64;
+                self.mark_end(&mut segment);
+                return Ok(record.places().map(|place| segment.at.add(place).raw()).collect());
+            }
+            let deletes = spare || ops.iter().all(|op| op.payload == Payload::Tombstone);
+            self.begin_segment(&mut segment, len as u64, reserve, deletes)?;
+        }
+    }
+
+    /// Gives a log a fresh segment in which a record of this length has room. Its header becomes durable with the first record: without
+    /// a whole header nothing in it was answered for.
+    #[cold]
+    pub(super) fn begin_segment(
+        &self,
+        segment: &mut Segment,
+        len: u64,
+        reserve: &Reserve,
+        deletes: bool,
+    ) -> Result<()> {
+        if !self.is_shared {
+            // The fence of the new extent makes them durable.
+            self.flush_end(segment);
+        }
+        let least = capacity_for(len).max(self.segment_bytes / LEAST_PART);
+        let chunks = |bytes: u64| bytes.next_multiple_of(u64::from(self.pool.options().chunk_bytes));
+        let (least, wanted) = (chunks(least), chunks(least.max(self.segment_bytes)));
+        let (at, capacity) = if deletes {
+            reserve.alloc_log_for_delete(&self.pool, (least, wanted))?
+        } else {
+            (reserve.alloc_for_put(&self.pool, wanted, KIND_LOG)?, wanted)
+        };
+        let nonce = xxhash_rust::xxh3::xxh3_64_with_seed(&at.raw().to_le_bytes(), self.seed ^ self.generation << 20);
+        let frame = Frame { nonce, base: self.base };
+        let slot = if self.is_shared { 0 } else { (thread_slot() % TAILS) as u16 };
+        let header = SegmentHeader {
+            generation: self.generation,
+            slot,
+            number: segment.next,
+            frame,
+            capacity,
+            previous_end: segment.end,
+        };
+        if self.is_shared {
+            self.pool.store_parts(at, &[&header.encode()]);
+        } else {
+            self.pool.store_durable(at, &[&header.encode()]);
+        }
+        self.add_segment(Written { at, capacity, frame });
+        let log = self.log_bytes.fetch_add(capacity, Ordering::Relaxed) + capacity;
+        if log >= self.limits.0 {
+            self.full.store(true, Ordering::Relaxed);
+        }
+        self.look();
+        *segment = Segment {
+            at,
+            room: room_of(capacity),
+            spare_at: spare_at(capacity),
+            end: SEGMENT_HEADER as u64,
+            spare: Some(Box::new(header)),
+            is_counted: false,
+            settle_at: SEGMENT_HEADER as u64,
+            next: segment.next + 1,
+            frame: Some(frame),
+            last: 0,
+        };
+        Ok(())
+    }
+
+    pub(super) fn add_segment(&self, segment: Written) {
+        self.segments.rcu(|segments| {
+            let place = segments.partition_point(|other| other.at.raw() < segment.at.raw());
+            let (before, after) = segments.split_at(place);
+            [before, &[segment], after].concat()
+        });
+    }
+
+    /// Stores and flushes the spare copy of a header behind the first record, which is durable; it
+    /// is made durable with the next one. The log count of the generation likewise. Returns the
+    /// ranges, which a shared log flushes with its group.
+    #[cold]
+    pub(super) fn store_spare(&self, segment: &mut Segment) -> Option<[(NvPtr, usize); 3]> {
+        let copy = segment.spare.take()?.copy();
+        let at = segment.at.add(segment.spare_at);
+        self.count_segment(segment);
+        let [first, second] = log_count_ranges(&self.pool, self.generation);
+        let ranges = [(at, copy.len()), first, second];
+        if self.is_shared {
+            self.pool.store_parts(at, &[&copy]);
+        } else {
+            self.pool.store_durable(at, &[&copy]);
+            ranges[1..].iter().for_each(|(at, len)| self.pool.flush(*at, *len));
+        }
+        Some(ranges)
+    }
+
+    /// Flushes the end hint of the records before, and what [`Self::store_spare`] stores after the
+    /// first one. The next record's fence makes them durable. Done for the second record that ends
+    /// in each page: a page of the log that is lost after a power failure is missed then.
+    #[cold]
+    pub(super) fn settle_records(&self, segment: &mut Segment) {
+        self.store_spare(segment);
+        let hint_at = segment.at.add(end_hint_at(segment.end, segment.spare_at));
+        self.pool.flush(hint_at, size_of::<u64>());
+        let start = segment.at.offset();
+        segment.settle_at = (start + segment.end).next_multiple_of(PAGE_BYTES) - start;
+    }
+
+    /// Adds a segment whose first record is durable to the log count of the generation, once.
+    pub(super) fn count_segment(&self, segment: &mut Segment) {
+        if !std::mem::replace(&mut segment.is_counted, true) {
+            let mut segments = lock(&self.durable_segments);
+            *segments += 1;
+            store_log_count(&self.pool, LogCount { generation: self.generation, segments: *segments });
+        }
+    }
+
+    /// Says behind the last record of a log that it is durable, with all before it, so that damage to it is not taken for a record that was cut off.
+    /// Not flushed: what a power failure takes of it was no promise.
+    #[inline]
+    pub(super) fn mark_end(&self, segment: &mut Segment) {
+        if let Some(frame) = segment.frame {
+            let mark = end_mark(frame, segment.end);
+            self.pool.publish_u64(segment.at.add(segment.end), mark);
+            let hint_at = segment.at.add(end_hint_at(segment.end, segment.spare_at));
+            self.pool.publish_u64(hint_at, end_hint(mark, segment.end));
+            if segment.spare.is_some() {
+                self.store_early_spare(segment);
+            }
+        }
+    }
+
+    /// Stores the spare copy of a header and the log count as soon as the first record is durable,
+    /// without a flush: [`Self::store_spare`] makes them durable.
+    #[cold]
+    pub(super) fn store_early_spare(&self, segment: &mut Segment) {
+        if let Some(header) = &segment.spare {
+            self.pool.store_parts(segment.at.add(segment.spare_at), &[&header.copy()]);
+        }
+        self.count_segment(segment);
+    }
+
+    /// Flushes the last end mark and end hint of each log, when the memtable is frozen: no later
+    /// record of these logs makes them durable. The caller's next fence does. Leaves out logs that
+    /// are being written, and shared ones, whose groups sync whole pages.
+    pub(crate) fn flush_ends(&self) {
+        if self.is_shared {
+            return;
+        }
+        for segment in self.tails.iter().filter_map(|tail| tail.0.try_lock().ok()) {
+            self.flush_end(&segment);
+        }
+    }
+
+    /// Flushes the end mark and the end hint of a segment. The caller's next fence makes them
+    /// durable.
+    pub(super) fn flush_end(&self, segment: &Segment) {
+        if segment.frame.is_some() && segment.end > SEGMENT_HEADER as u64 {
+            self.pool.flush(segment.at.add(segment.end), size_of::<u64>());
+            let hint_at = segment.at.add(end_hint_at(segment.end, segment.spare_at));
+            self.pool.flush(hint_at, size_of::<u64>());
+        }
+    }
+}
+
+#[cold]
+pub(super) fn out_of_reach() -> Error {
+    Error::corrupt("log", "a number or a length is out of its segment's reach")
+}

@@ -1,0 +1,49 @@
+//! Records of the logs by their positions.
+
+use lodestore_contract::{Error, Result};
+use lodestore_index::KeyResolver;
+use lodestore_media::{NvPtr, Pool};
+
+use crate::entry::Entry;
+
+/// Bytes of an entry that a descent asks for.
+const FIRST_BYTES: usize = 64;
+
+/// Finds the key behind a position.
+pub(crate) struct Records<'a>(pub(crate) &'a Pool);
+
+impl<'a> Records<'a> {
+    /// The entry at a position that the index named.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where none can be.
+    #[inline]
+    pub(crate) fn entry(&self, at: u64) -> Result<Entry<'a>> {
+        let place = NvPtr::from_raw(at);
+        let pool = self.0;
+        Entry::read(|len| pool.bytes(place, len))
+            .ok_or_else(|| Error::corrupt(format!("log entry at {place:?}"), "its lengths cannot be"))
+    }
+}
+
+impl KeyResolver for Records<'_> {
+    #[inline]
+    fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T {
+        // What was changed on the medium behind our back has no key: the read that follows tells.
+        match self.entry(payload) {
+            Ok(entry) => f(entry.key()),
+            Err(_) => f(&[]),
+        }
+    }
+
+    #[inline]
+    fn prefetch(&self, payload: u64) {
+        self.0.prefetch(NvPtr::from_raw(payload), FIRST_BYTES);
+    }
+}
+
+#[cold]
+pub(crate) fn damaged(at: u64) -> Error {
+    let what = "its checksum fails: restore the store from a copy, or open it with `salvage` to continue without it";
+    Error::corrupt(format!("log entry at {:?}", NvPtr::from_raw(at)), what)
+}
