@@ -32,8 +32,8 @@ use crate::view::View;
 
 /// Returns whether the present value and expiry of the key with this index satisfy its condition.
 pub type IsMet<'m> = dyn FnMut(usize, Option<&[u8]>, Option<Expiry>) -> Result<bool> + 'm;
-/// Returns whether a key of a range is present, given what is stored for it.
-pub type IsPresent<'m> = dyn FnMut(&[u8], &[u8]) -> Result<bool> + 'm;
+/// Returns whether a key of a range is present, given what is stored for it and its expiry.
+pub type IsPresent<'m> = dyn FnMut(&[u8], &[u8], Option<Expiry>) -> Result<bool> + 'm;
 
 /// The conditions of a batch. The closures run under the locks of the keys: they must be short and
 /// must not write to the store. If the write has to start over, they run again.
@@ -149,7 +149,7 @@ impl Inner {
         let mut expected = range.keys.iter();
         let mut outcome = Ok(true);
         scan(self, view, u64::MAX, &range.scan_range(), &mut Err, &mut |pair| {
-            outcome = match is_present(pair.key, pair.value) {
+            outcome = match is_present(pair.key, pair.value, pair.expiry) {
                 Ok(true) => Ok(expected.next().is_some_and(|expected| expected == pair.key)),
                 Ok(false) => Ok(true),
                 Err(error) => Err(error),

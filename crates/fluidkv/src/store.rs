@@ -446,7 +446,7 @@ impl Store for FluidKv {
         check_range_conditions(conditions, ranges)?;
         let keys: Vec<&[u8]> = conditions.iter().map(|condition| &*condition.key).collect();
         let is_met = &mut |index: usize, value: Option<&[u8]>, expiry| Ok(conditions[index].is_met(value, expiry));
-        let is_present = &mut |_: &[u8], _: &[u8]| Ok(true);
+        let is_present = &mut |_: &[u8], _: &[u8], _: Option<Expiry>| Ok(true);
         self.write_checked(&mut Conditions { keys: &keys, is_met, ranges, is_present }, batch)
     }
 

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Error, Expiry, Lifetime, Options, Pair,
-    PoisonReason, Progress, RangeCondition, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Error, Expected, Expiry, Lifetime, Options,
+    Pair, PoisonReason, Progress, RangeCondition, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport,
+    Visit,
 };
 use lodestore_fluidkv::{Conditions, FluidKv};
 use lodestore_media::{OpenReport, Pool, own_work};
 
 use crate::begin;
-use crate::layout::{ENGINE, tag_value};
+use crate::layout::{ENGINE, Stored, tag_value};
 use crate::options::HashKvOptions;
 use crate::pace::Pace;
 use crate::values::{Values, lock};
@@ -120,6 +121,27 @@ impl HashKv {
         // expiry to keep.
         let is_present = self.running.values.value(key, &mut value)?;
         Ok(if is_present { (Some(value), expiry) } else { (None, None) })
+    }
+
+    /// Compares the values of conditions before any stripe is held. Returns for each condition what
+    /// the LSM stores for the key if that is a pointer to the expected value.
+    ///
+    /// A pointer names one record of one use of its segment. If the key still has the pointer when
+    /// its stripe is held, its value is still the expected one, and the file is not read again.
+    fn judge_unlocked(&self, conditions: &[Condition]) -> Vec<Option<Vec<u8>>> {
+        let judge = |condition: &Condition| {
+            let (Expected::Value(expected) | Expected::Entry(expected, _)) = &condition.expected else { return None };
+            let mut value = Vec::new();
+            // Errors are reported by the read that holds the stripe.
+            if !self.running.index.peek_into(&condition.key, &mut value).ok()? {
+                return None;
+            }
+            let stored = value.clone();
+            let is_pointer = matches!(Stored::read(&stored), Ok(Stored::Pointer(_)));
+            let is_read = is_pointer && self.running.values.resolve(&condition.key, &mut value).ok()?.is_none();
+            (is_read && value == *expected).then_some(stored)
+        };
+        conditions.iter().map(judge).collect()
     }
 
     /// As [`Store::update_with`]; the length of a value that was refused since the file was found to have no room for it.
@@ -336,11 +358,24 @@ impl Store for HashKv {
         let keys: Vec<&[u8]> = conditions.iter().map(|condition| &*condition.key).collect();
         // The caller of this closure holds the key's stripe: the pointer is the newest one, and the
         // collector does not move its value.
+        // A range condition locks the stripes of all keys: the file is read before.
+        let judged = if ranges.is_empty() { Vec::new() } else { self.judge_unlocked(conditions) };
         let mut is_met = |index: usize, stored: Option<&[u8]>, expiry: Option<Expiry>| {
+            if let Some(Some(pointer)) = judged.get(index)
+                && stored == Some(pointer)
+                && expiry.is_none()
+            {
+                // The value is the expected one, and the key does not expire.
+                return Ok(!matches!(conditions[index].expected, Expected::Entry(_, Some(_))));
+            }
             let (value, expiry) = self.present(&conditions[index].key, stored, expiry)?;
             Ok(conditions[index].is_met(value.as_deref(), expiry))
         };
-        let mut is_present = |key: &[u8], stored: &[u8]| Ok(self.present(key, Some(stored), None)?.0.is_some());
+        // Only the value of a key that expires may be absent without damage.
+        let mut is_present = |key: &[u8], stored: &[u8], expiry: Option<Expiry>| match expiry {
+            None => Ok(true),
+            Some(_) => Ok(self.present(key, Some(stored), None)?.0.is_some()),
+        };
         let mut checked = Conditions { keys: &keys, is_met: &mut is_met, ranges, is_present: &mut is_present };
         let index = &self.running.index;
         let written = match ops {
