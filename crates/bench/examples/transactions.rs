@@ -14,7 +14,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fjall::{KeyspaceCreateOptions, OptimisticTxDatabase, OptimisticTxKeyspace, Readable};
-use lodestore::{Db, Durability, Engine};
+use lodestore::db::Engine;
+use lodestore::{Db, Durability};
 use redb::{Database, ReadableTable, TableDefinition};
 
 type AnyResult<T> = Result<T, Box<dyn Error + Send + Sync>>;

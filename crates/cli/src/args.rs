@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use lodestore::Durability;
+use lodestore::stats::parse_size;
 
 use crate::format::Format;
 
@@ -245,7 +246,7 @@ pub struct CreateArgs {
     #[arg(long, value_name = "NAME", default_value = lodestore::options::AUTO_ENGINE)]
     pub engine: String,
     /// Most bytes the store may take: a number with K, M, G or T
-    #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size, default_value = "8G")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "8G")]
     pub size: u64,
     /// What an acknowledged write survives: process, power or interval:MS. Without it the medium
     /// decides if the engine is auto, else process
@@ -354,7 +355,7 @@ pub struct ConvertArgs {
     #[arg(long, value_name = "NAME")]
     pub engine: String,
     /// Most bytes the new store may take: a number with K, M, G or T; by default as SRC
-    #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,
     /// What an acknowledged write survives: process, power or interval:MS; by default as SRC
     #[arg(long, value_name = "LEVEL", value_parser = durability)]

@@ -4,7 +4,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use lodestore::{Error, io_advice};
+use lodestore::Error;
+use lodestore::medium::io_advice;
 
 /// What to do about damage of a store that opens.
 const SEE_ALL: &str = "see all that is wrong with `lodestore verify`";

@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use lodestore::{Error, Expiry, limits};
+use lodestore::store::limits;
+use lodestore::{Error, Expiry};
 
 use crate::{jsonl, tsv};
 

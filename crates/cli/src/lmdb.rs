@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use lodestore::limits;
+use lodestore::store::limits;
 
 use crate::format::Record;
 

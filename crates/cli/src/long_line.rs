@@ -4,7 +4,8 @@
 //! each up to its limit, in memory that is requested so that a refusal is an error of the line.
 //! [`Format::parse`] reads short lines; both accept the same lines (a test compares them).
 
-use lodestore::{Expiry, limits};
+use lodestore::Expiry;
+use lodestore::store::limits;
 
 use crate::format::{Format, Record};
 use crate::long_json::Json;

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lodestore::{Event, EventSink};
+use lodestore::events::{Event, EventSink};
 
 use crate::failure::note;
 

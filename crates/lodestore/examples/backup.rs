@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use lodestore::{BackupPhase, Db, Result};
+use lodestore::backup::BackupPhase;
+use lodestore::{Db, Result};
 
 const TICKETS: u64 = 10_000;
 
@@ -65,7 +66,7 @@ fn main() -> Result<()> {
     println!("sold at the end: {}", number(db.get("sold")?));
     db.close()?;
 
-    lodestore::restore(dir.join("backup"), dir.join("restored"), &mut |_| {})?;
+    lodestore::backup::restore(dir.join("backup"), dir.join("restored"), &mut |_| {})?;
     let restored = Db::builder(dir.join("restored")).create(false).open()?;
     let (free, sold) = (number(restored.get("free")?), number(restored.get("sold")?));
     println!("restored: {sold} sold, {free} free");

@@ -124,7 +124,8 @@ impl EngineInfo {
     /// Refuses options that it does not have, and values that they do not take, without making a store. The capacity is not looked at, nor the medium.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`]; what else the engine cannot give, as [`create`](crate::create).
+    /// [`Error::InvalidOption`]; what else the engine cannot give, as
+    /// [`create`](crate::store::create).
     pub fn check(&self, options: &CreateOptions) -> Result<()> {
         let set = self.options_of_its_own(&options.set)?;
         let pool = pool::for_create(options)?;

@@ -12,14 +12,15 @@
 //! # }
 //! # let dir = lodestore_contract::testing::Scratch::on_disk();
 //! # let path = dir.path().join("store");
-//! use lodestore::{CreateOptions, OpenOptions, ScanRange};
+//! use lodestore::options::{CreateOptions, OpenOptions};
+//! use lodestore::store::{self, ScanRange};
 //!
-//! let store = lodestore::create(&path, &CreateOptions::new().size(64 << 20))?;
+//! let store = store::create(&path, &CreateOptions::new().size(64 << 20))?;
 //! store.put(b"greek/alpha", b"U+03B1")?;
 //! store.put(b"greek/beta", b"U+03B2")?;
 //! store.close()?;
 //!
-//! let store = lodestore::open(&path, &OpenOptions::new())?;
+//! let store = store::open(&path, &OpenOptions::new())?;
 //! assert_eq!(store.get(b"greek/alpha")?.as_deref(), Some(&b"U+03B1"[..]));
 //! let pairs = store.scan(&ScanRange::prefix(b"greek/").reverse())?;
 //! let keys = pairs.map(|entry| entry.map(|entry| entry.into_pair().0));
@@ -46,28 +47,40 @@
 //! # }
 //! ```
 //!
+//! # Where to find what
+//! * [`Db`] and its types: this page. [`db`] has the builder and the choice of the engine.
+//! * [`backup`](mod@backup): backups of a store in use, and their restoring.
+//! * [`options`]: the options of a store, of its engine and of its pool.
+//! * [`stats`]: the statistics of a store and its engine, and OpenMetrics. [`events`]: what a store
+//!   reports.
+//! * [`store`]: the contract of every engine below [`Db`], and the functions that create, open and
+//!   remove a store by its path.
+//! * [`engines`](mod@engines): the engines of this build. [`medium`]: what a path can give.
+//!   `devices`: a matrix of devices (engine `mkvs`).
+//!
 //! # Features
 //! Each engine has a feature of its own name: `hikv`, `nvht`, `fluidkv`, `hashkv` and `mkvs`. All
 //! are on by default. A store of an engine that is not compiled in is refused with
 //! [`Error::EngineNotBuilt`], and [`db::Engine::Auto`] chooses among the compiled engines. The
 //! feature `mkvs` enables `nvht`.
 //!
-//! The feature `tracing` emits each [`Event`] of a store as an event of the crate `tracing`. Each
-//! open and creation is a span, and so is each close, sync, verify and settle of a [`Db`]. The
-//! target is `lodestore`. The feature is off by default, and costs nothing then.
+//! The feature `tracing` emits each [`Event`](events::Event) of a store as an event of the crate
+//! `tracing`. Each open and creation is a span, and so is each close, sync, verify and settle of a
+//! [`Db`]. The target is `lodestore`. The feature is off by default, and costs nothing then.
 //!
 //! # Floor
-//! Floor 3: it chooses an engine and hands out the contract's [`Store`]. Pairs are written by the
-//! engines alone. Its own files are `CHOICE` and `BACKUP`, and no open needs them.
+//! Floor 3: it chooses an engine and hands out the contract's [`Store`](store::Store). Pairs are
+//! written by the engines alone. Its own files are `CHOICE` and `BACKUP`, and no open needs them.
 #![forbid(unsafe_code)]
 
-mod backup;
+pub mod backup;
 mod built;
 mod choice_file;
 pub mod db;
 mod destroy;
 mod doctor;
 pub mod engines;
+mod handle;
 mod made;
 #[cfg(feature = "mkvs")]
 mod matrix;
@@ -76,61 +89,23 @@ mod matrix;
 mod matrix;
 pub mod options;
 mod pool;
-pub mod statistics;
+pub mod stats;
+pub mod store;
 #[cfg(feature = "tracing")]
 mod trace;
 #[cfg(not(feature = "tracing"))]
 #[path = "no_trace.rs"]
 mod trace;
 
-use std::fmt;
-use std::ops::Deref;
-use std::path::Path;
-use std::sync::Arc;
-
-pub use backup::{BackupInfo, BackupPhase, BackupProgress, backup, restore};
-pub use db::{Choice, Cursor, Db, Engine, Keys, Keyspace, Map, Page, Pairs, Transaction, Value, View, WriteBatch};
-pub use destroy::{Destroyed, Info, destroy, destroy_with_devices, info};
+pub use db::{Cursor, Db, Keyspace, Map, Page, Transaction, Value, View, WriteBatch};
 #[doc(inline)]
-pub use doctor::doctor;
 pub use engines::engines;
-pub use lodestore_contract::{Change, Durability, Error, Expiry, Lifetime, Result, Swap, Visit};
-// The modules below have these names. They stay here for programs that used them before.
-#[doc(hidden)]
-pub use doctor::Diagnosis;
-#[doc(hidden)]
-pub use lodestore_contract::*;
-#[doc(hidden)]
-pub use lodestore_media::{FlushInstruction, HeaderSummary, MediumKind, MediumReport, StoreFile};
-#[cfg(feature = "mkvs")]
-#[doc(hidden)]
-pub use lodestore_mkvs::{Acks, DeviceStatus, MatrixStatus, Replaced};
-#[cfg(feature = "mkvs")]
-#[doc(hidden)]
-pub use matrix::Matrix;
-#[doc(hidden)]
-pub use options::{CreateOptions, DEFAULT_ENGINE, DEFAULT_SIZE, OpenOptions};
-
-/// The contract of every engine, below [`Db`]: the trait [`Store`] and its types.
-pub mod store {
-    pub use lodestore_contract::{
-        Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Direction, Entry, EntryChunk, Expected,
-        RangeCondition, Scan, ScanRange, Snapshot, Store, Swap, Visit, limits,
-    };
-
-    pub use crate::{Handle, Lodestore, create, open};
-}
-
-/// The account of a store, and the report of its verification.
-pub mod stats {
-    pub use lodestore_contract::{
-        Finding, MediumUse, Progress, RecoveryState, SegmentWear, Stats, VerifyReport, Wear, format_size, parse_size,
-    };
-}
+#[doc(inline)]
+pub use lodestore_contract::{Durability, Error, Expiry, Lifetime, Result};
 
 /// What a store reports to its owner.
 pub mod events {
-    pub use lodestore_contract::{Event, EventSink};
+    pub use lodestore_contract::{Event, EventSink, FoundBy, PoisonReason};
 }
 
 /// The medium under a path, and the store on it.
@@ -147,110 +122,6 @@ pub mod devices {
     pub use lodestore_mkvs::{Acks, DeviceStatus, MatrixStatus, Replaced};
 
     pub use crate::matrix::Matrix;
-}
-
-/// An open store, of whichever engine. Clones share it; its operations are those of [`Store`].
-///
-/// Call [`Store::close`] when it is done with, so that the next open is quick. A store that is dropped without it
-/// is as after a crash: nothing acknowledged is lost, and the next open recovers.
-#[derive(Clone)]
-pub struct Lodestore {
-    store: Arc<dyn Store>,
-}
-
-/// The name that signatures use for an open store.
-pub type Handle = Lodestore;
-
-impl Lodestore {
-    /// Makes a store in a new (or empty) directory; see [`create`].
-    ///
-    /// # Errors
-    /// As [`create`].
-    pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Self> {
-        create(path, options)
-    }
-
-    /// Opens a store; see [`open`].
-    ///
-    /// # Errors
-    /// As [`open`].
-    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
-        open(path, options)
-    }
-
-    /// An owned walk over `range`, as [`Store::scan`]; it keeps the store open for as long as it lives.
-    ///
-    /// # Errors
-    /// As [`Store::scan`].
-    pub fn scan(&self, range: &ScanRange) -> Result<Scan> {
-        let walk = self.store.scan(range)?;
-        let store = self.clone();
-        Ok(Box::new(walk.inspect(move |_| {
-            let _open = &store;
-        })))
-    }
-
-    /// A handle of this store.
-    pub(crate) fn of(store: Arc<dyn Store>) -> Self {
-        Self { store }
-    }
-
-    /// The store behind the handle, to be kept without it.
-    pub fn into_store(self) -> Arc<dyn Store> {
-        self.store
-    }
-}
-
-impl Deref for Lodestore {
-    type Target = dyn Store;
-
-    fn deref(&self) -> &Self::Target {
-        &*self.store
-    }
-}
-
-impl fmt::Debug for Lodestore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lodestore").field("engine", &self.store.engine()).finish_non_exhaustive()
-    }
-}
-
-/// Makes a store in the directory `path`, which must not exist or be empty; directories that lead there are made. A creation that fails leaves nothing behind that was not there.
-///
-/// # Errors
-/// [`Error::EngineNotBuilt`]; [`Error::Exists`]; [`Error::InvalidOption`];
-/// [`Error::DurabilityRefused`] where the medium under
-/// `path` cannot give what is asked; [`Error::Full`] where it lacks the room; [`Error::Io`].
-pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle> {
-    let (path, choice) = (path.as_ref(), options.choice(path.as_ref())?);
-    let engine = engines::by_name(choice.engine)?;
-    let missing = made::missing(path);
-    let chosen = CreateOptions { engine: choice.engine.into(), durability: Some(choice.durability), ..options.clone() };
-    trace::create(path, &chosen, |chosen| {
-        let store = engine.create(path, chosen).inspect_err(|refused| made::remove_after(refused, &missing))?;
-        choice_file::write(path, &choice, &chosen.set);
-        Ok(Lodestore { store })
-    })
-}
-
-/// Opens the store in the directory `path`, with the engine that made it.
-///
-/// A store belongs to the process that opened it. In a process forked from it, every operation
-/// returns [`Error::ForeignProcess`], and dropping the handle changes nothing. A daemon, or a
-/// server that forks workers, forks first and opens then, in the one process that uses the store.
-///
-/// A store goes on in its directory when that is renamed while it is open.
-///
-/// # Errors
-/// [`Error::WeakerMedium`] where a file of the store is on a medium that keeps less than that of
-/// its first region; [`Error::Missing`]; [`Error::WrongEngine`] where `options` ask for another
-/// engine than the one that made it; [`Error::EngineNotBuilt`]; [`Error::NewerFormat`];
-/// [`Error::Locked`];
-/// [`Error::MachineRestarted`]; [`Error::Corrupt`]; [`Error::InvalidOption`]; [`Error::Io`].
-pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Handle> {
-    let path = path.as_ref();
-    let engine = engines::of_store(path, options.engine.as_deref())?;
-    trace::open(path, options, |options| Ok(Lodestore { store: engine.open(path, options)? }))
 }
 
 /// The code of the guide is compiled and run as tests of the documentation.

@@ -10,9 +10,9 @@ use lodestore_mkvs::{
     MatrixStatus, Mkvs, MkvsOptions, New, OpenMode, Part, Place, Places, Relay, Replaced, explain_host,
 };
 
-use crate::Lodestore;
 use crate::built;
 use crate::engines::{self, EngineInfo};
+use crate::handle::Lodestore;
 use crate::made::{self, Made};
 use crate::options::OpenOptions;
 use crate::trace;
@@ -248,7 +248,7 @@ impl Matrix {
     /// Opens the matrix in the directory `path`.
     ///
     /// # Errors
-    /// As [`open`](crate::open); [`Error::WrongEngine`] where the store there is none.
+    /// As [`open`](crate::store::open); [`Error::WrongEngine`] where the store there is none.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         let path = path.as_ref();
         let engine = engines::of_store(path, Some(lodestore_mkvs::ENGINE))?;
@@ -296,7 +296,7 @@ impl Matrix {
     ///
     /// # Errors
     /// [`Error::InvalidOption`] where there is no such device; [`Error::Unsupported`] where it is the only one of its group; [`Error::TooFewDevices`] where the
-    /// others are too few to go on; as [`create`](crate::create) for the new one.
+    /// others are too few to go on; as [`create`](crate::store::create) for the new one.
     pub fn replace(&self, group: usize, device: usize, directory: impl AsRef<Path>) -> Result<Replaced> {
         self.mkvs.replace(group, device, directory.as_ref(), &self.path, &self.stores)
     }
@@ -304,7 +304,8 @@ impl Matrix {
     /// Adds a group of new devices in these directories (none: below the matrix's own). One key of each so many as there are groups then moves to it, behind.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] while keys are on their way to another new group; [`Error::InvalidOption`]; as [`create`](crate::create) for the devices.
+    /// [`Error::Unsupported`] while keys are on their way to another new group;
+    /// [`Error::InvalidOption`]; as [`create`](crate::store::create) for the devices.
     pub fn add_group(&self, directories: &[PathBuf]) -> Result<()> {
         self.mkvs.add_group(directories, &self.path, &self.stores)
     }

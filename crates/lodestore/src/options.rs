@@ -1,5 +1,5 @@
 //! The options of stores: typed options of each engine and of the pool, and the options of
-//! [`create`](crate::create) and [`open`](crate::open).
+//! [`create`](crate::store::create) and [`open`](crate::store::open).
 //!
 //! Each option of an engine is declared once. The declaration has the typed setter, the name for
 //! texts, the default, the bounds and the help. `docs/options.md` lists all of them.
@@ -77,8 +77,8 @@ impl CreateOptions {
         Self::default()
     }
 
-    /// The engine, by name; [`engines`](crate::engines()) lists them. `auto` ([`AUTO_ENGINE`])
-    /// leaves the choice to the medium, and the durability too if none is set.
+    /// The engine, by name; [`engines`](crate::engines::engines) lists them. `auto`
+    /// ([`AUTO_ENGINE`]) leaves the choice to the medium, and the durability too if none is set.
     #[must_use]
     pub fn engine(mut self, name: impl Into<String>) -> Self {
         self.engine = name.into();

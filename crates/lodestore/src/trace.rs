@@ -80,14 +80,14 @@ pub(crate) trait AsStore {
     fn as_store(&self) -> &dyn Store;
 }
 
-impl AsStore for crate::Lodestore {
+impl AsStore for crate::handle::Lodestore {
     fn as_store(&self) -> &dyn Store {
         &**self
     }
 }
 
 #[cfg(feature = "mkvs")]
-impl AsStore for crate::Matrix {
+impl AsStore for crate::matrix::Matrix {
     fn as_store(&self) -> &dyn Store {
         self.borrow_store()
     }

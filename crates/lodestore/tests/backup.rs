@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use lodestore::backup::{BackupPhase, restore};
 use lodestore::db::{Builder, Engine};
 use lodestore::options::MkvsOptions;
-use lodestore::{BackupPhase, Db, Durability, Error, Expiry, Result, restore};
+use lodestore::{Db, Durability, Error, Expiry, Result};
 use lodestore_contract::testing::Scratch;
 
 /// All engines, and two shapes of `mkvs`.

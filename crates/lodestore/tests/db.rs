@@ -6,7 +6,8 @@ use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Barrier;
 
-use lodestore::{Db, Durability, Engine, Error};
+use lodestore::db::Engine;
+use lodestore::{Db, Durability, Error};
 use lodestore_contract::testing::Scratch;
 
 const ENGINES: &[Engine] = &[
@@ -54,7 +55,7 @@ fn the_last_handle_that_is_dropped_closes_the_store_cleanly() {
         drop(db);
         assert_eq!(clone.get("k").expect("get").expect("there"), "v");
         drop(clone);
-        let header = lodestore::doctor(&path).expect("a diagnosis").store.expect("a store");
+        let header = lodestore::medium::doctor(&path).expect("a diagnosis").store.expect("a store");
         assert!(header.expect("a header").clean, "{engine:?}");
         let db = small(&path).open().expect("opens");
         assert_eq!(db.get("k").expect("get").expect("there"), "v");

@@ -5,7 +5,10 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use lodestore::{CreateOptions, Durability, Error, Event, Lodestore, OpenOptions, ScanRange, Store};
+use lodestore::events::Event;
+use lodestore::options::{CreateOptions, OpenOptions};
+use lodestore::store::{Lodestore, ScanRange, Store};
+use lodestore::{Durability, Error};
 use lodestore_contract::testing::Scratch;
 
 /// Returns a temporary directory and a path in it at which no store exists yet.
@@ -23,14 +26,14 @@ fn small() -> CreateOptions {
 #[test]
 fn what_was_put_is_there_after_a_clean_stop_and_after_none() {
     let (_dir, path) = place();
-    let store = lodestore::create(&path, &small()).expect("a new store");
+    let store = lodestore::store::create(&path, &small()).expect("a new store");
     store.put(b"k", b"v").expect("put");
     store.close().expect("a clean stop");
     let store = Lodestore::open(&path, &OpenOptions::new().engine("hikv")).expect("opens");
     assert_eq!(store.get(b"k").expect("get").as_deref(), Some(&b"v"[..]));
     store.put(b"l", b"w").expect("put");
     drop(store);
-    let store = lodestore::open(&path, &OpenOptions::new()).expect("opens after a stop that was not clean");
+    let store = lodestore::store::open(&path, &OpenOptions::new()).expect("opens after a stop that was not clean");
     assert_eq!(store.len().expect("len"), 2);
     assert_eq!(store.get(b"l").expect("get").as_deref(), Some(&b"w"[..]));
 }
@@ -42,23 +45,23 @@ fn a_store_that_was_filled_at_process_goes_on_at_power_and_keeps_every_record() 
     let key = |number: u32| format!("key {number:05}").into_bytes();
     for engine in lodestore::engines() {
         let path = dir.path().join(engine.name);
-        let store = lodestore::create(&path, &small().engine(engine.name)).expect("a new store");
+        let store = lodestore::store::create(&path, &small().engine(engine.name)).expect("a new store");
         (0..2000).try_for_each(|number| store.put(&key(number), b"filled")).expect("puts");
         store.close().expect("a clean stop");
         let raised = OpenOptions::new().durability(Durability::Power);
-        let store = lodestore::open(&path, &raised).expect("opens");
+        let store = lodestore::store::open(&path, &raised).expect("opens");
         assert_eq!(store.stats().durability, Durability::Power, "{}", engine.name);
         (0..50).try_for_each(|number| store.put(&key(number), b"raised")).expect("puts");
         // Not closed: as a kill leaves it.
         drop(store);
-        let store = lodestore::open(&path, &OpenOptions::new()).expect("opens");
+        let store = lodestore::store::open(&path, &OpenOptions::new()).expect("opens");
         assert_eq!(store.stats().durability, Durability::Power, "{}", engine.name);
         for number in 0..2000 {
             let should: &[u8] = if number < 50 { b"raised" } else { b"filled" };
             assert_eq!(store.get(&key(number)).expect("get").as_deref(), Some(should), "{} {number}", engine.name);
         }
         store.close().expect("a clean stop");
-        let lowered = lodestore::open(&path, &OpenOptions::new().durability(Durability::Process));
+        let lowered = lodestore::store::open(&path, &OpenOptions::new().durability(Durability::Process));
         assert!(matches!(lowered, Err(Error::InvalidOption { .. })), "{}", engine.name);
     }
 }
@@ -69,13 +72,13 @@ fn a_durability_that_the_engine_lacks_is_refused_at_an_open_too() {
     let window = Durability::Interval(std::time::Duration::from_millis(5));
     for engine in lodestore::engines() {
         let path = dir.path().join(engine.name);
-        let store = lodestore::create(&path, &small().engine(engine.name)).expect("a new store");
+        let store = lodestore::store::create(&path, &small().engine(engine.name)).expect("a new store");
         let able = store.capabilities().interval;
         store.close().expect("a clean stop");
-        let raised = lodestore::open(&path, &OpenOptions::new().durability(window));
+        let raised = lodestore::store::open(&path, &OpenOptions::new().durability(window));
         assert_eq!(raised.is_ok(), able, "{}", engine.name);
         drop(raised);
-        let kept = lodestore::open(&path, &OpenOptions::new()).expect("opens").stats().durability;
+        let kept = lodestore::store::open(&path, &OpenOptions::new()).expect("opens").stats().durability;
         assert_eq!(kept, if able { window } else { Durability::Process }, "{}", engine.name);
     }
 }
@@ -116,12 +119,12 @@ fn a_walk_outlives_the_handle() {
 #[test]
 fn what_cannot_be_opened_is_refused_by_kind() {
     let (dir, path) = place();
-    let open = |options: &OpenOptions| lodestore::open(&path, options).map(drop);
+    let open = |options: &OpenOptions| lodestore::store::open(&path, options).map(drop);
     assert!(matches!(open(&OpenOptions::new()), Err(Error::Missing { .. })));
-    assert!(matches!(lodestore::open(dir.path(), &OpenOptions::new()), Err(Error::Missing { .. })));
-    let store = lodestore::create(&path, &small()).expect("a new store");
+    assert!(matches!(lodestore::store::open(dir.path(), &OpenOptions::new()), Err(Error::Missing { .. })));
+    let store = lodestore::store::create(&path, &small()).expect("a new store");
     assert!(matches!(open(&OpenOptions::new()), Err(Error::Locked { .. })));
-    assert!(matches!(lodestore::create(&path, &small()), Err(Error::Exists { .. })));
+    assert!(matches!(lodestore::store::create(&path, &small()), Err(Error::Exists { .. })));
     store.close().expect("a clean stop");
     drop(store);
     match open(&OpenOptions::new().engine("nvht")) {
@@ -146,12 +149,12 @@ fn options_that_are_none_are_refused_and_make_nothing() {
         small().set("read-ns", "-1"),
         small().set("backends", "many"),
     ] {
-        assert!(matches!(lodestore::create(&path, &options), Err(Error::InvalidOption { .. })));
+        assert!(matches!(lodestore::store::create(&path, &options), Err(Error::InvalidOption { .. })));
         assert!(!path.exists());
     }
     assert!(small().set_text("no equals sign").is_err());
     let interval = small().durability(Durability::Interval(std::time::Duration::from_millis(10)));
-    assert!(matches!(lodestore::create(&path, &interval), Err(Error::Unsupported { .. })));
+    assert!(matches!(lodestore::store::create(&path, &interval), Err(Error::Unsupported { .. })));
 }
 
 #[test]
@@ -164,7 +167,7 @@ fn every_option_takes_its_own_default() {
             options = options.set(spec.name, spec.default);
             assert!(!spec.help.is_empty() && !spec.help.contains('\n'), "{}", spec.name);
         }
-        let store = lodestore::create(&path, &options).expect("the defaults are taken");
+        let store = lodestore::store::create(&path, &options).expect("the defaults are taken");
         assert_eq!(store.engine(), engine.name);
     }
 }
@@ -175,13 +178,13 @@ fn events_reach_their_sink() {
         return;
     }
     let (_dir, path) = place();
-    let store = lodestore::create(&path, &small()).expect("a new store");
+    let store = lodestore::store::create(&path, &small()).expect("a new store");
     store.wait_recovered().and_then(|()| store.close()).expect("a clean stop");
     drop(store);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
     let options = OpenOptions::new().events(Arc::new(move |event| sink.lock().expect("no panic").push(event.clone())));
-    let store = lodestore::open(&path, &options).expect("opens");
+    let store = lodestore::store::open(&path, &options).expect("opens");
     store.wait_recovered().expect("recovers");
     assert!(seen.lock().expect("no panic").iter().any(|event| matches!(event, Event::Opened { clean: true, .. })));
 }
@@ -190,12 +193,12 @@ fn events_reach_their_sink() {
 #[test]
 fn doctor_reads_what_a_store_says_of_itself_without_opening_it() {
     let (_dir, path) = place();
-    let before = lodestore::doctor(&path).expect("a diagnosis");
+    let before = lodestore::medium::doctor(&path).expect("a diagnosis");
     assert!(before.store.is_none() && before.medium.free_bytes > 0);
-    let store = lodestore::create(&path, &small()).expect("a new store");
-    let found = lodestore::doctor(&path).expect("a diagnosis").store.expect("a store").expect("a header");
+    let store = lodestore::store::create(&path, &small()).expect("a new store");
+    let found = lodestore::medium::doctor(&path).expect("a diagnosis").store.expect("a store").expect("a header");
     assert_eq!((found.engine.as_str(), found.capacity, found.clean), ("hikv", 32 << 20, false));
     store.wait_recovered().and_then(|()| store.close()).expect("a clean stop");
     drop(store);
-    assert!(lodestore::doctor(&path).expect("a diagnosis").store.expect("a store").expect("a header").clean);
+    assert!(lodestore::medium::doctor(&path).expect("a diagnosis").store.expect("a store").expect("a header").clean);
 }

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use lodestore::statistics::EngineCounters;
-use lodestore::{CreateOptions, Stats, openmetrics};
+use lodestore::options::CreateOptions;
+use lodestore::stats::EngineCounters;
+use lodestore::stats::{Stats, openmetrics};
 use lodestore_contract::testing::Scratch;
 
 /// Ends of names that OpenMetrics keeps for samples of its own types.
@@ -17,11 +18,11 @@ const RESERVED_SUFFIXES: [&str; 7] = ["_total", "_created", "_count", "_sum", "_
 fn of_each_engine() -> Vec<Stats> {
     let of = |engine, engine_counters| Stats { engine, engine_counters, ..Stats::default() };
     vec![
-        of("hikv", EngineCounters::new(lodestore::statistics::HikvStats::default())),
-        of("nvht", EngineCounters::new(lodestore::statistics::NvhtStats::default())),
-        of("fluidkv", EngineCounters::new(lodestore::statistics::FluidkvStats::default())),
-        of("hashkv", EngineCounters::new(lodestore::statistics::HashkvStats::default())),
-        of("mkvs", EngineCounters::new(lodestore::statistics::MkvsStats::default())),
+        of("hikv", EngineCounters::new(lodestore::stats::HikvStats::default())),
+        of("nvht", EngineCounters::new(lodestore::stats::NvhtStats::default())),
+        of("fluidkv", EngineCounters::new(lodestore::stats::FluidkvStats::default())),
+        of("hashkv", EngineCounters::new(lodestore::stats::HashkvStats::default())),
+        of("mkvs", EngineCounters::new(lodestore::stats::MkvsStats::default())),
     ]
 }
 
@@ -126,7 +127,7 @@ fn the_text_of_every_open_store_is_open_metrics() {
     let mut kept = Vec::new();
     for engine in lodestore::engines() {
         let dir = Scratch::new();
-        let store = lodestore::create(dir.store(), &CreateOptions::new().engine(engine.name).size(256 << 20));
+        let store = lodestore::store::create(dir.store(), &CreateOptions::new().engine(engine.name).size(256 << 20));
         let store = store.expect("a new store");
         for number in 0..500_u32 {
             store.put(&number.to_le_bytes(), &[7; 300]).expect("put");

@@ -1,6 +1,8 @@
 //! Stores of engines that are not compiled into this build.
 
-use lodestore::{CreateOptions, Db, Error, MediumKind, OpenOptions, engines};
+use lodestore::medium::MediumKind;
+use lodestore::options::{CreateOptions, OpenOptions};
+use lodestore::{Db, Error, engines};
 use lodestore_contract::testing::Scratch;
 
 const ENGINES: [&str; 5] = ["hikv", "nvht", "fluidkv", "hashkv", "mkvs"];
@@ -25,7 +27,7 @@ fn a_store_of_an_engine_that_is_not_compiled_in_is_not_created() {
     for name in lacking() {
         let dir = Scratch::new();
         let path = dir.store();
-        let refused = lodestore::create(&path, &CreateOptions::new().engine(name).size(64 << 20));
+        let refused = lodestore::store::create(&path, &CreateOptions::new().engine(name).size(64 << 20));
         assert_names_feature(refused.expect_err("it is not compiled in"), name);
         assert!(!path.exists(), "nothing is left behind");
     }
@@ -39,13 +41,13 @@ fn a_matrix_is_recognized_by_a_build_without_its_engine() {
     let dir = Scratch::new();
     let path = dir.store();
     // A matrix has a store of its own in this directory.
-    lodestore::create(path.join("host"), &CreateOptions::new().size(32 << 20))
+    lodestore::store::create(path.join("host"), &CreateOptions::new().size(32 << 20))
         .expect("a host")
         .close()
         .expect("closes");
-    assert_names_feature(lodestore::open(&path, &OpenOptions::new()).expect_err("not compiled in"), "mkvs");
+    assert_names_feature(lodestore::store::open(&path, &OpenOptions::new()).expect_err("not compiled in"), "mkvs");
     assert_names_feature(Db::open(&path).expect_err("not compiled in"), "mkvs");
-    let header = lodestore::doctor(&path).expect("a diagnosis").store.expect("a store").expect("a header");
+    let header = lodestore::medium::doctor(&path).expect("a diagnosis").store.expect("a store").expect("a header");
     assert_eq!(header.engine, "mkvs");
 }
 
@@ -56,7 +58,7 @@ fn a_build_without_engines_refuses_a_new_store_by_the_feature_for_its_medium() {
     }
     for dir in [Scratch::new(), Scratch::on_disk()] {
         let path = dir.store();
-        let medium = lodestore::doctor(&path).expect("a diagnosis").medium.medium;
+        let medium = lodestore::medium::doctor(&path).expect("a diagnosis").medium.medium;
         let name = if medium == MediumKind::Shm { "hikv" } else { "fluidkv" };
         assert_names_feature(Db::open(&path).expect_err("there is no engine"), name);
         assert!(!path.exists(), "nothing is left behind");

@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use lodestore::db::Builder;
+use lodestore::db::{Choice, Engine};
 use lodestore::options::{
     CreateOptions, FluidkvOptions, HashkvOptions, HikvOptions, MkvsOptions, Mode, NvhtOptions, OptionSpec, PoolOptions,
     options_table,
 };
-use lodestore::{Change, Choice, Db, Durability, Engine, Error, Lifetime};
+use lodestore::store::Change;
+use lodestore::{Db, Durability, Error, Lifetime};
 use lodestore_contract::testing::Scratch;
 
 /// Returns a temporary directory and a path in it at which no store exists yet.
@@ -45,7 +47,7 @@ fn typed_options_shape_a_new_store_of_each_engine() {
             assert_eq!((Some(db.engine()), db.count().expect("count")), (engine.name(), round));
             db.put("key", "value").expect("put");
         }
-        let header = lodestore::doctor(&path).expect("a diagnosis").store.expect("a store").expect("a header");
+        let header = lodestore::medium::doctor(&path).expect("a diagnosis").store.expect("a store").expect("a header");
         assert!(header.region_bytes <= 1 << 20, "{engine:?}: {}", header.region_bytes);
     }
 }
@@ -101,7 +103,7 @@ fn the_choice_is_kept_with_the_store_with_its_reason() {
 
     let (_dir, path) = place();
     let options = CreateOptions::new().engine("nvht").size(32 << 20);
-    lodestore::create(&path, &options).expect("creates").close().expect("closes");
+    lodestore::store::create(&path, &options).expect("creates").close().expect("closes");
     let recorded = Choice::recorded(&path).expect("a record");
     assert_eq!((recorded.engine, recorded.durability), ("nvht", Durability::Process));
     assert_eq!(recorded.reason, "the engine was asked for");
@@ -112,7 +114,7 @@ fn a_creation_with_the_engine_auto_follows_the_medium_as_a_builder_does() {
     let (_dir, path) = place();
     let options = CreateOptions::new().engine("auto").size(32 << 20);
     let choice = options.choice(&path).expect("a choice");
-    let store = lodestore::create(&path, &options).expect("creates");
+    let store = lodestore::store::create(&path, &options).expect("creates");
     assert_eq!((store.engine(), store.stats().durability), (choice.engine, choice.durability));
     store.close().expect("closes");
     let (_dir, path) = place();

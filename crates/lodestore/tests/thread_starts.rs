@@ -4,9 +4,11 @@
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lodestore::testing::Scratch;
-use lodestore::threads::limit_thread_starts;
-use lodestore::{CreateOptions, Error, Lodestore, OpenOptions};
+use lodestore::Error;
+use lodestore::options::{CreateOptions, OpenOptions};
+use lodestore::store::Lodestore;
+use lodestore_contract::testing::Scratch;
+use lodestore_contract::threads::limit_thread_starts;
 
 /// Enough keys for several log segments and several index segments.
 const KEYS: u32 = 4000;
@@ -59,7 +61,7 @@ fn fill(store: &Lodestore, version: &[u8]) {
 
 #[track_caller]
 fn assert_filled(path: &Path, version: &[u8], name: &str) {
-    let store = lodestore::open(path, &OpenOptions::new()).expect("opens");
+    let store = lodestore::store::open(path, &OpenOptions::new()).expect("opens");
     store.wait_recovered().expect("recovers");
     for number in 0..KEYS {
         assert_eq!(store.get(&key(number)).expect("get").as_deref(), Some(version), "{name}: key {number}");
@@ -91,7 +93,7 @@ fn a_create_without_threads_goes_on_or_is_refused_and_leaves_nothing() {
             let (dir, name) = (Scratch::new(), setup.name(starts));
             let path = dir.store();
             let limit = limit_thread_starts(starts);
-            let created = lodestore::create(&path, &setup.create());
+            let created = lodestore::store::create(&path, &setup.create());
             if is_refused(&created, &name) {
                 assert!(starts < 40, "{name}");
                 drop(limit);
@@ -114,17 +116,17 @@ fn an_open_after_a_kill_without_threads_goes_on_or_is_refused_and_loses_nothing(
     for setup in SETUPS {
         let dir = Scratch::new();
         let path = dir.store();
-        let store = lodestore::create(&path, &setup.create()).expect("a store");
+        let store = lodestore::store::create(&path, &setup.create()).expect("a store");
         fill(&store, b"one");
         store.close().expect("a clean stop");
         for starts in STARTS {
             let name = setup.name(starts);
-            let store = lodestore::open(&path, &OpenOptions::new()).expect("opens");
+            let store = lodestore::store::open(&path, &OpenOptions::new()).expect("opens");
             fill(&store, name.as_bytes());
             // As a kill leaves it.
             drop(store);
             let limit = limit_thread_starts(starts);
-            let opened = lodestore::open(&path, &OpenOptions::new());
+            let opened = lodestore::store::open(&path, &OpenOptions::new());
             if is_refused(&opened, &name) {
                 assert!(starts < 40, "{name}");
             } else {

@@ -5,7 +5,8 @@ use std::ops::Bound;
 use std::path::Path;
 
 use lodestore::db::{Engine, Keyspace, Transaction, Value};
-use lodestore::{Db, Direction, Error, Expiry, Result, ScanRange};
+use lodestore::store::{Direction, ScanRange};
+use lodestore::{Db, Error, Expiry, Result};
 use lodestore_contract::conformance::{Rng, seed};
 use lodestore_contract::limits::BATCH_OPS_MAX;
 use lodestore_contract::testing::Scratch;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use lodestore::db::{Engine, Keyspace, Transaction};
-use lodestore::{Commit, Db, Error, Expiry, Result};
+use lodestore::store::Commit;
+use lodestore::{Db, Error, Expiry, Result};
 use lodestore_contract::conformance::Rng;
 use lodestore_contract::testing::{HANG_TIMEOUT, Scratch};
 

@@ -22,7 +22,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lodestore::{CreateOptions, Durability, Handle, OpenOptions};
+use lodestore::Durability;
+use lodestore::options::{CreateOptions, OpenOptions};
+use lodestore::store::Handle;
 use lodestore_media::sim::Rng;
 
 use crate::op::State;
@@ -113,7 +115,7 @@ fn open_options(plan: &Plan) -> lodestore::Result<OpenOptions> {
 }
 
 fn open_store(plan: &Plan) -> lodestore::Result<Handle> {
-    lodestore::open(store_path(plan), &open_options(plan)?)
+    lodestore::store::open(store_path(plan), &open_options(plan)?)
 }
 
 fn create_store(plan: &Plan) -> lodestore::Result<Handle> {
@@ -125,7 +127,7 @@ fn create_store(plan: &Plan) -> lodestore::Result<Handle> {
     let shape = losses::SHAPE.iter().copied().filter(|_| plan.engine == losses::ENGINE);
     let given = plan.shape.iter().chain(&plan.set).map(String::as_str);
     let options = shape.chain(given).try_fold(options, |options, text| options.set_text(text))?;
-    lodestore::create(store_path(plan), &options)
+    lodestore::store::create(store_path(plan), &options)
 }
 
 fn number(bytes: &[u8]) -> u64 {

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lodestore::{Batch, BatchOp, CreateOptions, Error, Handle, Lifetime, OpenOptions, ScanRange, Visit};
+use lodestore::options::{CreateOptions, OpenOptions};
+use lodestore::store::{Batch, BatchOp, Handle, ScanRange, Visit};
+use lodestore::{Error, Lifetime};
 use lodestore_media::sim::{Forked, exit_now, fork};
 
 /// The directory of the parent's store, for a process that is a parent.
@@ -55,7 +57,7 @@ fn create(dir: &Path, engine: &str) -> Handle {
     let shape: &[&str] = if engine == "mkvs" { &["groups=1", "devices=3"] } else { &[] };
     let options = CreateOptions::new().engine(engine).size(64 << 20);
     let options = shape.iter().try_fold(options, |options, text| options.set_text(text)).expect("options");
-    lodestore::create(dir.join("store"), &options).expect("created")
+    lodestore::store::create(dir.join("store"), &options).expect("created")
 }
 
 fn is_foreign<T>(outcome: lodestore::Result<T>) -> bool {
@@ -104,7 +106,7 @@ fn try_everything(dir: &Path, store: Handle) -> Result<(), String> {
     }
     let _ = store.stats();
     drop(store);
-    match lodestore::open(dir.join("store"), &OpenOptions::new()) {
+    match lodestore::store::open(dir.join("store"), &OpenOptions::new()) {
         Err(Error::Locked { .. }) => Ok(()),
         Err(other) => Err(format!("an open beside the parent: {other}")),
         Ok(_) => Err("an open beside the parent".into()),
@@ -215,7 +217,7 @@ fn a_fork_loses_nothing(test: &str, engine: &str) {
 fn open_patiently(path: &Path, waits: bool) -> Handle {
     let began = Instant::now();
     loop {
-        match lodestore::open(path, &OpenOptions::new()) {
+        match lodestore::store::open(path, &OpenOptions::new()) {
             Err(Error::Locked { .. }) if waits && began.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(5)),
             opened => return opened.expect("opened while the child lives"),
         }

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use lodestore::{CreateOptions, Handle};
+use lodestore::options::CreateOptions;
+use lodestore::store::Handle;
 use lodestore_contract::{Lifetime, Result, ScanRange, Visit};
 
 /// An engine, with the options that would else be drawn at random or follow from the machine's cores.
@@ -128,7 +129,7 @@ impl Run<'_> {
 pub(crate) fn run(subject: &Subject, path: &Path, tell: &mut dyn FnMut(&str, u32)) -> Result<()> {
     let options = CreateOptions::new().engine(subject.engine).size(CAPACITY).set("region", REGION);
     let options = subject.set.iter().fold(options, |options, (name, value)| options.set(*name, *value));
-    let store = lodestore::create(path, &options)?;
+    let store = lodestore::store::create(path, &options)?;
     for number in 0..RECORDS {
         store.put(&key(number), &[3; VALUE])?;
     }

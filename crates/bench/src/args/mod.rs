@@ -6,6 +6,7 @@ pub(crate) mod sweep;
 
 use std::path::{Path, PathBuf};
 
+use lodestore::stats::parse_size;
 use lodestore_contract::{Durability, Error, Result};
 
 use crate::args::sweep::Sweep;
@@ -69,7 +70,7 @@ pub struct Args {
     #[arg(long, value_enum)]
     pub preset: Option<Preset>,
     /// Store to measure: an engine of this build, which may have options of its own as in --peers, or a peer.
-    #[arg(long, default_value = lodestore::DEFAULT_ENGINE)]
+    #[arg(long, default_value = lodestore::options::DEFAULT_ENGINE)]
     pub engine: String,
     /// Directory on the medium to measure. A fresh directory is made in it, and removed at the end.
     #[arg(long, value_name = "DIR")]
@@ -82,7 +83,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub records: u64,
     /// Bytes of keys and values loaded, such as 1G: as many records as come to it, in place of --records.
-    #[arg(long, value_name = "SIZE", conflicts_with = "records", value_parser = lodestore::parse_size)]
+    #[arg(long, value_name = "SIZE", conflicts_with = "records", value_parser = parse_size)]
     pub load_bytes: Option<u64>,
     /// Operations of each workload but load; as many as records where not given.
     #[arg(long, value_name = "N")]
@@ -119,7 +120,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Most bytes of the store, such as 8G; enough for the records where not given.
-    #[arg(long, value_parser = lodestore::parse_size)]
+    #[arg(long, value_parser = parse_size)]
     pub size: Option<u64>,
     /// Hundredths of the keys and values loaded that an engine has of room beside them: its capacity is 1.3 times as much at 30. Peers have no capacity.
     #[arg(long, value_name = "PERCENT", conflicts_with = "size")]
@@ -133,15 +134,15 @@ pub struct Args {
     #[arg(long, value_name = "LEVEL")]
     pub load_durability: Option<Durability>,
     /// Bytes of DRAM for every store that takes a budget, such as 256M: an engine's structures, a peer's buffers and caches.
-    #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub budget: Option<u64>,
     /// Bytes of a write buffer of every store that takes its size: option memtable-bytes of an engine, each of two of a peer. Of --budget, which is at
     /// least that of two and a MiB, a peer's cache has the rest then.
-    #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub write_buffer: Option<u64>,
     /// Most memory of each store's process, the page cache of its files and the bench's operations and keys included, such as 768M: by a control group (cgroup v1 or v2), which mostly
     /// takes root. With less than the data the disk is really read. 0 for none, where a preset has one.
-    #[arg(long, value_name = "SIZE", value_parser = lodestore::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
     /// After which workloads the stores flush what they buffer and do the compactions that are due.
     #[arg(long, value_enum, default_value_t)]
@@ -231,7 +232,7 @@ pub(crate) fn refuse(name: &str, value: impl ToString, why: impl Into<String>) -
 
 /// Refuses a durability that the medium under `dir` cannot give: a store that is brought to it behind its load would be refused after that.
 fn refuse_medium(dir: &Path, asked: Durability) -> Result<()> {
-    let medium = lodestore::doctor(dir)?.medium;
+    let medium = lodestore::medium::doctor(dir)?.medium;
     let same = |level: Durability| std::mem::discriminant(&level) == std::mem::discriminant(&asked);
     match medium.durability.into_iter().find(|(level, _)| same(*level)) {
         Some((_, Err(instead))) => Err(Error::DurabilityRefused { asked, medium: medium.medium.to_string(), instead }),
@@ -342,7 +343,7 @@ impl Args {
             return Err(refuse("memory", limit, "it takes processes of their own"));
         }
         match &self.dir {
-            Some(dir) if lodestore::doctor(dir)?.medium.medium.to_string() == "shm" => {
+            Some(dir) if lodestore::medium::doctor(dir)?.medium.medium.to_string() == "shm" => {
                 let why = "files on tmpfs are memory themselves: give a --dir on a disk, or leave it away";
                 Err(refuse("memory", limit, why))
             }

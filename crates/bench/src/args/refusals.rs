@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-use lodestore::MediumKind;
+use lodestore::medium::MediumKind;
 use lodestore_contract::{Error, Result};
 
 use crate::args::{Args, refuse};
@@ -107,7 +107,7 @@ impl Args {
         let added = self.variants()?.iter().map(|variant| of(&variant.args, &variant.target)).find(|ns| ns != "0");
         let Some(added) = added else { return Ok(()) };
         let medium =
-            self.dir.as_ref().map(|dir| lodestore::doctor(dir).map(|found| found.medium.medium)).transpose()?;
+            self.dir.as_ref().map(|dir| lodestore::medium::doctor(dir).map(|found| found.medium.medium)).transpose()?;
         match medium {
             Some(MediumKind::Dax) => Ok(()),
             _ => Err(refuse("persist-ns", added, "nothing waits on a medium that is no DAX: give --emulate-dax too")),

@@ -134,13 +134,13 @@ impl Args {
             "key-size" => args.key_size = value.parse().map_err(refuse)?,
             "value-size" => args.value_size = value.parse().map_err(refuse)?,
             "multiget" => args.multiget = size()?,
-            "write-buffer" => args.write_buffer = Some(lodestore::parse_size(value).map_err(refuse)?),
-            "budget" => args.budget = Some(lodestore::parse_size(value).map_err(refuse)?),
+            "write-buffer" => args.write_buffer = Some(lodestore::stats::parse_size(value).map_err(refuse)?),
+            "budget" => args.budget = Some(lodestore::stats::parse_size(value).map_err(refuse)?),
             "reserve" if self.size.is_some() => return Err(refuse("--size is given".into())),
             "reserve" => args.reserve = Some(u32::try_from(number()?).unwrap_or(u32::MAX)),
             "records" if self.load_bytes.is_some() => return Err(refuse("they follow from --load-bytes".into())),
             "records" => args.records = number()?,
-            "load-bytes" => args.load_bytes = Some(lodestore::parse_size(value).map_err(refuse)?),
+            "load-bytes" => args.load_bytes = Some(lodestore::stats::parse_size(value).map_err(refuse)?),
             "persist-ns" => args.persist_ns = number()?,
             _ => {
                 if !store::takes(&self.engine, name) {

@@ -52,7 +52,7 @@ impl Foreign {
         if !asked.there {
             fs::create_dir(dir).map_err(|source| Error::io("making directory", dir, source))?;
         }
-        let medium = lodestore::doctor(dir)?.medium.medium.to_string();
+        let medium = lodestore::medium::doctor(dir)?.medium.medium.to_string();
         // Its library is loaded before its open is timed, as ours is.
         kind.ready()?;
         let (written_before, start) = (bytes_given_to_files(), Instant::now());

@@ -190,7 +190,7 @@ pub(crate) fn title(args: &Args, sweep: &Sweep, rows: &[Row]) -> String {
     let durability = durabilities(rows);
     let flushed = if args.emulate_dax { ", every flush and fence executed" } else { "" };
     let loaded = match args.load_bytes {
-        Some(bytes) => format!("{} of records", lodestore::format_size(bytes)),
+        Some(bytes) => format!("{} of records", lodestore::stats::format_size(bytes)),
         None => format!("{} records", args.records),
     };
     let sizes = match sweep.name.as_str() {
@@ -198,7 +198,8 @@ pub(crate) fn title(args: &Args, sweep: &Sweep, rows: &[Row]) -> String {
         "value-size" => format!("{} bytes of key", args.key_size),
         _ => format!("{} + {} bytes", args.key_size, args.value_size),
     };
-    let memory = args.memory.map(|bytes| format!(", {} of memory", lodestore::format_size(bytes))).unwrap_or_default();
+    let memory =
+        args.memory.map(|bytes| format!(", {} of memory", lodestore::stats::format_size(bytes))).unwrap_or_default();
     format!("{} over {}: {loaded} of {sizes}, {durability}{memory}{flushed}", args.targets().join(", "), sweep.name)
 }
 

@@ -323,7 +323,7 @@ fn picture(args: &Args, parts: &[Part]) -> std::result::Result<String, Box<dyn s
 }
 
 fn caption(args: &Args) -> String {
-    let budget = args.budget.map(|bytes| format!(", DRAM budget {}", lodestore::format_size(bytes)));
+    let budget = args.budget.map(|bytes| format!(", DRAM budget {}", lodestore::stats::format_size(bytes)));
     format!(
         "{} records of {} + {} bytes, {} thread(s){}",
         args.records,

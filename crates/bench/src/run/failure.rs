@@ -87,7 +87,7 @@ pub(crate) const FULL_BELOW: u64 = 1 << 20;
 /// The same error, with a word on the medium under `dir` where that is full: stores of others say so in many ways, or are ended by it.
 pub(crate) fn with_medium(error: Error, dir: &Path) -> Error {
     let Error::Io { doing, path, source } = error else { return error };
-    let free = match lodestore::doctor(dir) {
+    let free = match lodestore::medium::doctor(dir) {
         Ok(found) => found.medium.free_bytes,
         Err(Error::Io { source, .. }) if is_full(&source) => 0,
         Err(_) => u64::MAX,

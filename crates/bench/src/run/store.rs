@@ -94,8 +94,8 @@ fn engine(name: &str) -> Option<&'static lodestore::engines::EngineInfo> {
 }
 
 /// How an engine's store of this durability is made.
-fn create_options(args: &Args, engine: &str, durability: Durability) -> Result<lodestore::CreateOptions> {
-    let mut options = lodestore::CreateOptions::new()
+fn create_options(args: &Args, engine: &str, durability: Durability) -> Result<lodestore::options::CreateOptions> {
+    let mut options = lodestore::options::CreateOptions::new()
         .engine(base(engine))
         .size(args.capacity())
         .durability(durability)
@@ -130,18 +130,18 @@ pub(crate) fn keeps_order(args: &Args, name: &str) -> bool {
 /// Creates an engine's store of this durability at `path`.
 ///
 /// # Errors
-/// As [`lodestore::create`].
+/// As [`lodestore::store::create`].
 pub(crate) fn create(args: &Args, engine: &str, path: &Path, durability: Durability) -> Result<StoreTarget> {
     let options = create_options(args, engine, durability)?;
-    Ok(StoreTarget::new(lodestore::create(path, &options)?, settings(args, engine)))
+    Ok(StoreTarget::new(lodestore::store::create(path, &options)?, settings(args, engine)))
 }
 
 /// How an engine's store is opened again: as it was made, but for what shaped it then.
 ///
 /// # Errors
 /// [`Error::InvalidOption`] of a text that sets nothing.
-pub(crate) fn open_options(args: &Args, engine: &str) -> Result<lodestore::OpenOptions> {
-    let mut options = lodestore::OpenOptions::new().engine(base(engine)).persist_ns(args.persist_ns);
+pub(crate) fn open_options(args: &Args, engine: &str) -> Result<lodestore::options::OpenOptions> {
+    let mut options = lodestore::options::OpenOptions::new().engine(base(engine)).persist_ns(args.persist_ns);
     for text in &texts(args, engine) {
         let name = text.split('=').next().unwrap_or_default();
         if !specs(engine).iter().any(|spec| spec.fixed && spec.name == name) {
@@ -189,7 +189,7 @@ pub(crate) fn open_loaded(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
         return peers::open(&cell.target, &cell.path, &asked(args, true));
     }
     let options = open_options(args, &cell.target)?.durability(args.durability.unwrap_or_default());
-    let store = lodestore::open(&cell.path, &options)?;
+    let store = lodestore::store::open(&cell.path, &options)?;
     store.wait_recovered()?;
     Ok(Box::new(StoreTarget::new(store, settings(args, &cell.target))))
 }
@@ -207,7 +207,7 @@ pub(crate) fn open_again(args: &Args, cell: &Cell) -> Result<(Box<dyn Target>, D
     }
     let (options, settings) = (open_options(args, &cell.target)?, settings(args, &cell.target));
     let start = Instant::now();
-    let store = lodestore::open(&cell.path, &options)?;
+    let store = lodestore::store::open(&cell.path, &options)?;
     let took = start.elapsed();
     Ok((Box::new(StoreTarget::new(store, settings)), took))
 }

@@ -120,12 +120,12 @@ pub(crate) trait Target: Send + Sync {
 
 /// A store of this workspace, as a target.
 pub(crate) struct StoreTarget {
-    store: lodestore::Handle,
+    store: lodestore::store::Handle,
     settings: BTreeMap<String, String>,
 }
 
 impl StoreTarget {
-    pub(crate) fn new(store: lodestore::Handle, settings: BTreeMap<String, String>) -> Self {
+    pub(crate) fn new(store: lodestore::store::Handle, settings: BTreeMap<String, String>) -> Self {
         Self { store, settings }
     }
 }

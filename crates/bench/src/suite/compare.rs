@@ -125,8 +125,8 @@ mod tests {
     fn engines_that_keep_no_order_are_those_that_say_so_of_themselves() {
         let scratch = Scratch::on_disk();
         for engine in lodestore::engines() {
-            let options = lodestore::CreateOptions::new().engine(engine.name).size(256 << 20);
-            let store = lodestore::create(scratch.path().join(engine.name), &options).expect("a store");
+            let options = lodestore::options::CreateOptions::new().engine(engine.name).size(256 << 20);
+            let store = lodestore::store::create(scratch.path().join(engine.name), &options).expect("a store");
             assert_eq!(keeps_no_order(engine.name), !store.capabilities().scan, "{}", engine.name);
         }
         assert!(keeps_no_order("nvht:size=1") && keeps_no_order("mkvs:groups=2:device-engine=nvht"));

@@ -100,7 +100,7 @@ fn sizes_of(preset: Preset) -> [Size; 2] {
 /// What is swept, or how much, in the order in which a page says it.
 fn sizes(args: &Args) -> Vec<(&'static str, String)> {
     let none = || "none".to_string();
-    let bytes = |bytes: Option<u64>| bytes.filter(|bytes| *bytes > 0).map_or_else(none, lodestore::format_size);
+    let bytes = |bytes: Option<u64>| bytes.filter(|bytes| *bytes > 0).map_or_else(none, lodestore::stats::format_size);
     let swept = args.sweep.as_ref().map(|sweep| sweep.name.as_str());
     let mut all = vec![];
     match (swept, args.load_bytes) {

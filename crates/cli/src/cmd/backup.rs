@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use indicatif::ProgressBar;
-use lodestore::{BackupInfo, BackupPhase, BackupProgress};
+use lodestore::backup::{BackupInfo, BackupPhase, BackupProgress};
 
 use super::{bar, object, wait_recovered, with_opened};
 use crate::args::{BackupArgs, RestoreArgs};
@@ -37,7 +37,7 @@ pub fn backup(args: &BackupArgs) -> Outcome {
 /// Makes a store from a backup, and writes what it holds.
 pub fn restore(args: &RestoreArgs) -> Outcome {
     let bar = bar("restore", Some(0), false);
-    let info = lodestore::restore(&args.directory, &args.store, &mut |progress| show(&bar, progress))?;
+    let info = lodestore::backup::restore(&args.directory, &args.store, &mut |progress| show(&bar, progress))?;
     bar.finish_and_clear();
     let mut out = Out::new();
     report(&mut out, args.json, ("restore", "restored"), [&args.directory, &args.store], &info)?;

@@ -1,6 +1,6 @@
 //! `compact`.
 
-use lodestore::{MediumUse, format_size};
+use lodestore::stats::{MediumUse, format_size};
 
 use super::{object, wait_recovered, with_opened};
 use crate::args::StoreArgs;

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use lodestore::{CreateOptions, Db, Error, Expiry, Lodestore, OpenOptions, Visit};
+use lodestore::options::{CreateOptions, OpenOptions};
+use lodestore::store::{Lodestore, Visit};
+use lodestore::{Db, Error, Expiry};
 
 use super::{Opened, bar, close, object, wait_recovered, with_opened};
 use crate::args::{ConvertArgs, StoreArgs};
@@ -36,7 +38,7 @@ pub fn run(args: &ConvertArgs) -> Outcome {
             let done = copy(args, opened, &unfinished, &signal);
             if done.is_err() {
                 // The first failure is reported. A part that stays has a name that says so.
-                let _ = lodestore::destroy(&unfinished);
+                let _ = lodestore::store::destroy(&unfinished);
             }
             tell(args, out, &done?)
         })
@@ -87,7 +89,7 @@ fn copy(args: &ConvertArgs, source: &Opened, unfinished: &Path, signal: &StopSig
     }
     let names = source.db.keyspaces()?;
     let total = source.store.stats().keys;
-    let target = lodestore::create(unfinished, &options)?;
+    let target = lodestore::store::create(unfinished, &options)?;
     let engine = target.engine();
     let target = Db::from(target);
     let walk = Walk { bar: bar("converting", Some(total), false), signal, doing: "convert" };
@@ -106,7 +108,7 @@ fn copy(args: &ConvertArgs, source: &Opened, unfinished: &Path, signal: &StopSig
 
 /// Compares the pairs of the new store with those that were read.
 fn check(unfinished: &Path, names: &[String], read: &Tally, signal: &StopSignal) -> Outcome {
-    let target = Db::from(lodestore::open(unfinished, &OpenOptions::new())?);
+    let target = Db::from(lodestore::store::open(unfinished, &OpenOptions::new())?);
     target.wait_recovered()?;
     let walk = Walk { bar: bar("verifying", Some(read.records()), false), signal, doing: "convert" };
     let found = for_each_keyspace(&target, names, &mut |name, store| walk.run(store, name, &mut |_, _, _| Ok(())));

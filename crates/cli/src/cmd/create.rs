@@ -1,6 +1,7 @@
 //! `create`.
 
-use lodestore::{CreateOptions, format_size};
+use lodestore::options::CreateOptions;
+use lodestore::stats::format_size;
 
 use super::{close, object};
 use crate::args::CreateArgs;
@@ -17,7 +18,7 @@ pub fn run(args: &CreateArgs) -> Outcome {
         options = options.set_text(text)?;
     }
     let choice = options.choice(&args.store)?;
-    let store = lodestore::create(&args.store, &options)?;
+    let store = lodestore::store::create(&args.store, &options)?;
     let stats = store.stats();
     close(&store)?;
     let mut out = Out::new();

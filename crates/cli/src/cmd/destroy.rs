@@ -2,7 +2,8 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use lodestore::{destroy, destroy_with_devices, format_size, info};
+use lodestore::stats::format_size;
+use lodestore::store::{destroy, destroy_with_devices, info};
 
 use super::object;
 use crate::args::DestroyArgs;

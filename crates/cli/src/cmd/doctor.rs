@@ -1,6 +1,7 @@
 //! `doctor`.
 
-use lodestore::{Diagnosis, HeaderSummary, doctor, format_size};
+use lodestore::medium::{Diagnosis, HeaderSummary, doctor};
+use lodestore::stats::format_size;
 use serde_json::{Map, Value, json};
 
 use super::object;

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use indicatif::ProgressBar;
-use lodestore::{Error, HiddenKeys, Lodestore, ScanRange, Visit};
+use lodestore::Error;
+use lodestore::store::{HiddenKeys, Lodestore, ScanRange, Visit};
 
 use super::{Access, Opened, bar, object, wait_recovered, with_opened};
 use crate::args::ExportArgs;

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use lodestore::{Lodestore, format_size, io_advice};
+use lodestore::medium::io_advice;
+use lodestore::stats::format_size;
+use lodestore::store::Lodestore;
 
 use super::import_foreign::{Checked, Foreign};
 #[cfg(feature = "peers")]

@@ -1,6 +1,7 @@
 //! `info`.
 
-use lodestore::{Info, StoreFile, format_size, info};
+use lodestore::stats::format_size;
+use lodestore::store::{Info, StoreFile, info};
 use serde_json::{Map, Value, json};
 
 use super::object;

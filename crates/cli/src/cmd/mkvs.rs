@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use lodestore::{Matrix, MatrixStatus, OpenOptions};
+use lodestore::devices::{Matrix, MatrixStatus};
+use lodestore::options::OpenOptions;
 use serde_json::json;
 
 use super::{close, object};

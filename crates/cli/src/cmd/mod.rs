@@ -29,7 +29,9 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lodestore::{Db, Lodestore, OpenOptions};
+use lodestore::Db;
+use lodestore::options::OpenOptions;
+use lodestore::store::Lodestore;
 use serde_json::{Map, Value, json};
 
 use crate::args::{Cli, Command, DataArgs, StoreArgs};
@@ -145,7 +147,7 @@ fn with_opened(args: &StoreArgs, salvage: bool, work: impl FnOnce(&Opened, &mut 
     for text in &args.set {
         options = options.set_text(text)?;
     }
-    let store = lodestore::open(&args.store, &options).map_err(|error| Failure::Open { error, salvage })?;
+    let store = lodestore::store::open(&args.store, &options).map_err(|error| Failure::Open { error, salvage })?;
     let db = Db::from(store);
     let opened = Opened { store: db.as_store(), db, damage };
     let mut out = Out::new();

@@ -4,7 +4,8 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
-use lodestore::{Expiry, Lifetime, Lodestore, limits};
+use lodestore::store::{Lodestore, limits};
+use lodestore::{Expiry, Lifetime};
 use serde_json::{Map, Value};
 
 use super::{Access, object, with_keyspace};

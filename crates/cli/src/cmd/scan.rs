@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use lodestore::{Direction, ScanRange, Visit};
+use lodestore::store::{Direction, ScanRange, Visit};
 
 use super::{Access, with_keyspace};
 use crate::args::ScanArgs;

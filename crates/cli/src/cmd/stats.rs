@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use lodestore::statistics::{Metric, Unit};
-use lodestore::{Choice, Stats, Wear, format_size};
+use lodestore::db::Choice;
+use lodestore::stats::{Metric, Unit};
+use lodestore::stats::{Stats, Wear, format_size};
 use serde_json::{Map, Value, json};
 
 use super::{Access, object, wait_recovered, with_keyspace, with_store};

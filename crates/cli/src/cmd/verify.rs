@@ -1,6 +1,6 @@
 //! `verify`.
 
-use lodestore::format_size;
+use lodestore::stats::format_size;
 use serde_json::json;
 
 use super::{bar, object, wait_recovered, with_opened};

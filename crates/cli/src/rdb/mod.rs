@@ -17,7 +17,8 @@ mod text;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
-use lodestore::{Expiry, limits};
+use lodestore::Expiry;
+use lodestore::store::limits;
 
 use crate::format::Record;
 

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use lodestore::limits;
+use lodestore::store::limits;
 
 use super::{Halt, Source};
 

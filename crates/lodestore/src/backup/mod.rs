@@ -153,7 +153,7 @@ fn verify_copy(
     expected: &Account,
     progress: &mut dyn FnMut(BackupProgress),
 ) -> Result<Option<()>> {
-    let store = crate::open(directory, options)?;
+    let store = crate::store::open(directory, options)?;
     let total = expected.pairs();
     let found = Account::of_store(&*store, expected.begun_millis, &mut |pairs| {
         progress(BackupProgress { phase: BackupPhase::Verifying, pairs, total });

@@ -48,7 +48,7 @@ impl<'p> Target<'p> {
     /// Creates a store in `directory` with the engine, durability, capacity and shape of `source`.
     ///
     /// # Errors
-    /// As [`create`](crate::create).
+    /// As [`create`](crate::store::create).
     pub(super) fn create(
         directory: &Path,
         source: &dyn Store,
@@ -60,7 +60,7 @@ impl<'p> Target<'p> {
         for (name, value) in source.creation_options().iter() {
             options = options.set(name, value);
         }
-        let mut store = crate::create(directory, &options)?.into_store();
+        let mut store = crate::store::create(directory, &options)?.into_store();
         // Without batches each pair would wait for the medium. All files are synced at the end.
         let raise =
             Some(stats.durability).filter(|durability| *durability == Durability::Power && !store.capabilities().batch);
@@ -69,7 +69,7 @@ impl<'p> Target<'p> {
             store.close()?;
             drop(store);
             fs::remove_dir_all(directory).map_err(|error| Error::io("removing", directory, error))?;
-            store = crate::create(directory, &options.durability(Durability::Process))?.into_store();
+            store = crate::store::create(directory, &options.durability(Durability::Process))?.into_store();
         }
         // The options by which the source was created are not known as they were given. Without a
         // record, no later open is compared with them.

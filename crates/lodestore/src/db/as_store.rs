@@ -10,7 +10,7 @@ use super::keyspace::Keyspace;
 use super::keyspace::key::{KeyMap, Part};
 use super::view::View;
 use super::{Choice, Db};
-use crate::Lodestore;
+use crate::handle::Lodestore;
 
 impl From<Lodestore> for Db {
     /// Returns the handle with keyspaces, batches and transactions over an open store.

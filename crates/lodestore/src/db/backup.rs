@@ -12,8 +12,8 @@ impl Db {
     /// Makes a backup of the store in the directory `dir`, which must not exist or be empty. Reads
     /// and writes go on. The backup has all keyspaces as they are at one moment of this call.
     ///
-    /// A backup is a store that the ordinary open accepts. [`restore`](crate::restore) makes a new
-    /// store of it and leaves the backup as it is.
+    /// A backup is a store that the ordinary open accepts. [`restore`](crate::backup::restore)
+    /// makes a new store of it and leaves the backup as it is.
     ///
     /// ```
     /// # fn main() -> lodestore::Result<()> {
@@ -25,7 +25,7 @@ impl Db {
     /// assert_eq!(info.pairs, 1);
     /// db.close()?;
     ///
-    /// lodestore::restore(dir.join("backup"), dir.join("restored"), &mut |_| {})?;
+    /// lodestore::backup::restore(dir.join("backup"), dir.join("restored"), &mut |_| {})?;
     /// let restored = lodestore::Db::builder(dir.join("restored")).create(false).open()?;
     /// assert_eq!(restored.get("user:17")?.expect("a value"), "Ada");
     /// # Ok(())
@@ -33,7 +33,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As [`lodestore::backup`](crate::backup()). After an error there is no directory `dir`.
+    /// As [`lodestore::backup::backup`](crate::backup::backup). After an error there is no
+    /// directory `dir`.
     pub fn backup(&self, dir: impl AsRef<Path>) -> Result<BackupInfo> {
         self.backup_with(dir, &mut |_| {})
     }

@@ -151,7 +151,8 @@ impl WriteBatch {
     ///
     /// # Errors
     /// [`Error::Conflict`] if a requirement is not met; [`Error::OtherStore`] if a keyspace is of
-    /// another store; [`Error::KeyspaceDropped`]; those of [`Store::write`](crate::Store::write).
+    /// another store; [`Error::KeyspaceDropped`]; those of
+    /// [`Store::write`](crate::store::Store::write).
     pub fn commit(&mut self) -> Result<()> {
         match self.try_commit()? {
             Commit::Done => Ok(()),

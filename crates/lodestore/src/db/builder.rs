@@ -164,9 +164,10 @@ impl Builder {
     /// one creates it; the other one finds it in use.
     ///
     /// # Errors
-    /// Those of [`open`](crate::open) and [`create`](crate::create); [`Error::Missing`] if there is
-    /// no store and none may be created; [`Error::InvalidOption`] if a fixed option differs from
-    /// the store's; [`Error::ReadOnly`] if a read-only handle would raise the durability.
+    /// Those of [`open`](crate::store::open) and [`create`](crate::store::create);
+    /// [`Error::Missing`] if there is no store and none may be created; [`Error::InvalidOption`]
+    /// if a fixed option differs from the store's; [`Error::ReadOnly`] if a read-only handle would
+    /// raise the durability.
     pub fn open(&self) -> Result<Db> {
         let (begun, mut looks) = (Instant::now(), 0);
         loop {
@@ -203,7 +204,7 @@ impl Builder {
             events: self.events.clone(),
             ..OpenOptions::new()
         };
-        let store = crate::open(&self.path, &options)?.into_store();
+        let store = crate::store::open(&self.path, &options)?.into_store();
         let store = match self.durability.filter(|asked| !store.stats().durability.covers(*asked)) {
             None => store,
             Some(_) if self.reads_only => {
@@ -213,7 +214,7 @@ impl Builder {
             Some(asked) => {
                 store.close()?;
                 drop(store);
-                crate::open(&self.path, &options.durability(asked))?.into_store()
+                crate::store::open(&self.path, &options.durability(asked))?.into_store()
             }
         };
         let choice = Choice {
@@ -264,7 +265,7 @@ impl Builder {
             events: self.events.clone(),
             ..CreateOptions::new()
         };
-        let store = crate::create(&self.path, &options)?.into_store();
+        let store = crate::store::create(&self.path, &options)?.into_store();
         Ok(Db::of(store, choice))
     }
 }

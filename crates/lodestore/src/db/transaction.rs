@@ -1,8 +1,8 @@
 //! Optimistic transactions over any keyspaces of a store.
 //!
 //! A transaction remembers the values that it reads, and collects its writes. Its commit is one
-//! conditional batch ([`Store::write_if`](crate::Store::write_if)): the writes take effect if each
-//! key that was read still has the value that was read.
+//! conditional batch ([`Store::write_if`](crate::store::Store::write_if)): the writes take effect
+//! if each key that was read still has the value that was read.
 //!
 //! Isolation. Transactions are strictly serializable: at the moment of the commit all reads are
 //! true and all writes happen. The values are compared, not write counts: a key that was changed
@@ -75,7 +75,7 @@ impl Transaction {
     /// the store has. A second read of the store returns the same value.
     ///
     /// # Errors
-    /// Those of every read ([`Store`](crate::Store)); [`Error::KeyspaceDropped`];
+    /// Those of every read ([`Store`](crate::store::Store)); [`Error::KeyspaceDropped`];
     /// [`Error::OtherStore`] if `map` is of another store.
     pub fn get(&mut self, map: &impl Map, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let stored = self.stored_key(map, key.as_ref())?;
@@ -165,7 +165,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::Conflict`] if another writer changed a key or a range that was read;
-    /// [`Error::KeyspaceDropped`]; those of [`Store::write`](crate::Store::write).
+    /// [`Error::KeyspaceDropped`]; those of [`Store::write`](crate::store::Store::write).
     pub fn commit(self) -> Result<()> {
         if self.writes.is_empty() && self.has_one_read() {
             return Ok(());

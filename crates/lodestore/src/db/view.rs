@@ -44,7 +44,7 @@ impl View {
     /// Returns the value of `key` in this view, if there is one.
     ///
     /// # Errors
-    /// Those of every operation ([`Store`](crate::Store)).
+    /// Those of every operation ([`Store`](crate::store::Store)).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = self.keyspace.map.encode_key(key.as_ref())?;
         Ok(self.snapshot.get(&key)?.map(Value::from))
@@ -75,7 +75,7 @@ impl View {
     /// Returns the value of `key` in this view, and when the key expires.
     ///
     /// # Errors
-    /// Those of every operation ([`Store`](crate::Store)).
+    /// Those of every operation ([`Store`](crate::store::Store)).
     pub fn get_with_expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<(Value, Option<Expiry>)>> {
         let key = self.keyspace.map.encode_key(key.as_ref())?;
         Ok(self.snapshot.get_with_expiry(&key)?.map(|(value, expiry)| (Value::from(value), expiry)))
@@ -84,7 +84,7 @@ impl View {
     /// Returns a walk over the pairs of a range in this view. Its entries report the expiry.
     ///
     /// # Errors
-    /// As [`Store::scan`](crate::Store::scan).
+    /// As [`Store::scan`](crate::store::Store::scan).
     pub fn scan(&self, range: &ScanRange) -> Result<Scan> {
         let mut parts = self.keyspace.map.split_range(range);
         if range.direction == Direction::Backward {

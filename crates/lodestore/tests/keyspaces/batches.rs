@@ -2,7 +2,8 @@
 
 use std::ops::Bound;
 
-use lodestore::{Batch, BatchOp, Commit, Condition, Error, Expiry, RangeCondition, ScanRange, Visit};
+use lodestore::store::{Batch, BatchOp, Commit, Condition, RangeCondition, ScanRange, Visit};
+use lodestore::{Error, Expiry};
 use lodestore_contract::testing::Scratch;
 
 use crate::setup::{each, raw};

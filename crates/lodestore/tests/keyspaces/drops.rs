@@ -4,7 +4,8 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use lodestore::db::Keyspace;
-use lodestore::{Change, Error, Lifetime, Result, Visit};
+use lodestore::store::{Change, Visit};
+use lodestore::{Error, Lifetime, Result};
 use lodestore_contract::testing::HANG_TIMEOUT;
 
 use crate::setup::{each, raw, raw_ids, slot, with_raw};

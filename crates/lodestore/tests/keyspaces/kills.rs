@@ -117,7 +117,7 @@ fn check(setup: &Setup, dir: &Path, name: &str) -> u32 {
             let mut each = |_: &[u8], value: &[u8]| {
                 assert_eq!(value, number.to_le_bytes(), "{name}: a record of another keyspace in {keyspace}");
                 records += 1;
-                lodestore::Visit::More
+                lodestore::store::Visit::More
             };
             map.for_each(&mut each).expect("a walk");
             assert!(records == RECORDS || !is_filled && records < RECORDS, "{name}: {records} {told:?}");

@@ -3,8 +3,9 @@
 use std::sync::Barrier;
 
 use lodestore::db::Keyspace;
-use lodestore::limits::KEY_MAX;
-use lodestore::{Change, Error, Expiry, Lifetime, Swap, Visit};
+use lodestore::store::limits::KEY_MAX;
+use lodestore::store::{Change, Swap, Visit};
+use lodestore::{Error, Expiry, Lifetime};
 
 use crate::setup::{each, raw, raw_ids, slot};
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use lodestore::db::{Keyspace, Map};
-use lodestore::{Batch, BatchOp, Change, Db, Direction, Lifetime, ScanRange, Visit};
+use lodestore::store::{Batch, BatchOp, Change, Direction, ScanRange, Visit};
+use lodestore::{Db, Lifetime};
 use lodestore_contract::conformance::Rng;
 
 use crate::setup::{Setup, each};

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use lodestore::Db;
 use lodestore::db::{Builder, Engine};
-use lodestore::{Db, Lodestore, OpenOptions, Visit};
+use lodestore::options::OpenOptions;
+use lodestore::store::{Lodestore, Visit};
 use lodestore_contract::testing::Scratch;
 
 /// An engine with its options.
@@ -76,7 +78,7 @@ pub fn raw(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 /// Calls `work` with a store that is not open, without keyspaces.
 pub fn with_raw<T>(path: &Path, work: impl FnOnce(&Lodestore) -> T) -> T {
-    let store = lodestore::open(path, &OpenOptions::new()).expect("opens");
+    let store = lodestore::store::open(path, &OpenOptions::new()).expect("opens");
     store.wait_recovered().expect("recovers");
     let outcome = work(&store);
     store.close().expect("a clean stop");

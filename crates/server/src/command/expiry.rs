@@ -1,6 +1,7 @@
 //! Commands on the expiry of keys.
 
-use lodestore::{Change, Expiry, Lifetime};
+use lodestore::store::Change;
+use lodestore::{Expiry, Lifetime};
 
 use super::context::Context;
 use super::options::{TimeKind, expiry_at, integer, is_word, now_milliseconds};

@@ -1,6 +1,7 @@
 //! Commands that compute with the numbers that strings hold.
 
-use lodestore::{Change, Expiry};
+use lodestore::Expiry;
+use lodestore::store::Change;
 use lodestore_wire::{DECIMAL_BYTES_MAX, format_integer, parse_integer};
 
 use super::context::{Context, string_of};

@@ -1,6 +1,7 @@
 //! Commands on strings, but for those that compute with numbers.
 
-use lodestore::{Change, Expiry, Lifetime};
+use lodestore::store::Change;
+use lodestore::{Expiry, Lifetime};
 
 use super::context::{Context, string_of};
 use super::options::{TimeKind, integer, is_word};

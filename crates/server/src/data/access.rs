@@ -8,7 +8,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use lodestore::{Change, Db, Expiry, Keyspace, Lifetime, Result};
+use lodestore::store::Change;
+use lodestore::{Db, Expiry, Keyspace, Lifetime, Result};
 
 use super::databases::View;
 use super::stripes::Held;

@@ -17,6 +17,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use lodestore::store::HiddenKeys;
 use lodestore::{Db, Error, Keyspace, Result};
 
 /// Key of the record in the default keyspace.
@@ -186,7 +187,7 @@ fn encode_record(numbers: &[u64]) -> Vec<u8> {
 }
 
 fn decode_record(record: &[u8]) -> Result<Vec<u64>> {
-    let damaged = |what: &str| Error::Corrupt { place: RECORD_KEY.into(), what: what.into() };
+    let damaged = |what: &str| Error::Corrupt { place: RECORD_KEY.into(), what: what.into(), hidden: HiddenKeys::None };
     let [version, count @ ..] = record else { return Err(damaged("the record of the databases is empty")) };
     if *version != RECORD_VERSION {
         return Err(damaged("the record of the databases has another version: serve the store with a newer program"));

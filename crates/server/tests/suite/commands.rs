@@ -1,7 +1,7 @@
 //! The replies of commands, and what they leave.
 
 use super::common::TestServer;
-use lodestore::Engine;
+use lodestore::db::Engine;
 
 #[test]
 fn strings() {

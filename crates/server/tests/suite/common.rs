@@ -4,7 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use lodestore::{Db, Engine};
+use lodestore::Db;
+use lodestore::db::Engine;
 use lodestore_server::{Config, Server};
 use lodestore_wire::{Limits, Reply, decode_reply};
 

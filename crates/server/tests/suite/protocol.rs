@@ -1,7 +1,7 @@
 //! The connection: versions of the protocol, pipelines, bad input, limits and the stop.
 
 use super::common::{TestServer, encode};
-use lodestore::Engine;
+use lodestore::db::Engine;
 use lodestore_wire::Reply;
 
 #[test]

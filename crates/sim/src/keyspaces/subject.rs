@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lodestore::db::Pairs;
 use lodestore::db::testing::{self, Fault};
-use lodestore::{Db, Keyspace, Lodestore, Pairs, WriteBatch};
+use lodestore::store::Lodestore;
+use lodestore::{Db, Keyspace, WriteBatch};
 use lodestore_contract::{Batch, BatchOp, Condition, Direction, Error, Expected, Expiry, Result, Store, Visit};
 use lodestore_media::sim::Recorder;
 

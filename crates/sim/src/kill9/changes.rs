@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use lodestore::{Error, Matrix, MatrixStatus};
+use lodestore::Error;
+use lodestore::devices::{Matrix, MatrixStatus};
 use lodestore_media::sim::Rng;
 
 use super::{Plan, Totals};

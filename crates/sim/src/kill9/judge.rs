@@ -1,6 +1,7 @@
 //! What the parent asks of a store whose process was killed.
 
-use lodestore::{Direction, Error, Expiry, Handle, ScanRange, Visit};
+use lodestore::store::{Direction, Handle, ScanRange, Visit};
+use lodestore::{Error, Expiry};
 
 use super::work::{Step, Stream, thread_key};
 use super::{COUNTER, Known, Plan, Totals};

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lodestore::{Acks, Finding, Handle, Matrix, MatrixStatus};
+use lodestore::devices::{Acks, Matrix, MatrixStatus};
+use lodestore::stats::Finding;
+use lodestore::store::Handle;
 use lodestore_media::sim::Rng;
 
 use super::{Plan, Totals, open_options, open_store, store_path};

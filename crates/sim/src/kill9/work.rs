@@ -4,7 +4,8 @@ use std::fs::{File, OpenOptions as FileOptions};
 use std::os::unix::fs::FileExt;
 use std::thread;
 
-use lodestore::{Batch, BatchOp, Change, Expiry, Handle, Lifetime, Swap};
+use lodestore::store::{Batch, BatchOp, Change, Handle, Swap};
+use lodestore::{Expiry, Lifetime};
 use lodestore_media::sim::Rng;
 
 use super::changes::change;

@@ -16,7 +16,7 @@ use lodestore_contract::{
 use super::key::id_of;
 use super::record::{Header, SlotRecord, header_key, slot_key};
 use crate::db::{Choice, Db};
-use crate::{CreateOptions, OpenOptions};
+use crate::options::{CreateOptions, OpenOptions};
 
 const ENGINES: &[&str] = &[
     #[cfg(feature = "hikv")]
@@ -153,9 +153,9 @@ impl Store for Stopping {
 
 /// Opens the store at `path` with `engine`, or creates it. The handle stops after `writes` writes.
 fn open(path: &Path, engine: &str, durability: Durability, writes: u32) -> (Db, Arc<Stopping>) {
-    let opened = crate::open(path, &OpenOptions::new());
+    let opened = crate::store::open(path, &OpenOptions::new());
     let size = if engine == "mkvs" { 256 << 20 } else { 32 << 20 };
-    let created = || crate::create(path, &CreateOptions::new().engine(engine).size(size));
+    let created = || crate::store::create(path, &CreateOptions::new().engine(engine).size(size));
     let store = opened.or_else(|_| created()).expect("a store").into_store();
     let (writes_left, steps, visits_to_damage) = (Mutex::new(writes), Mutex::default(), AtomicUsize::new(0));
     let [doubtful_puts, refused_puts] = [0, 0].map(AtomicUsize::new);

@@ -32,7 +32,7 @@ impl Transaction {
     /// # fn main() -> lodestore::Result<()> {
     /// # let dir = lodestore_contract::testing::Scratch::on_disk();
     /// # let path = dir.path().join("state");
-    /// # let builder = lodestore::Db::builder(&path).engine(lodestore::Engine::fluidkv());
+    /// # let builder = lodestore::Db::builder(&path).engine(lodestore::db::Engine::fluidkv());
     /// # let db = builder.capacity(64 << 20).open()?;
     /// let bookings = db.keyspace("bookings")?;
     /// db.transaction(|tx| {
@@ -48,7 +48,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::Unsupported`] if the engine has no conditions on ranges: `fluidkv` and `hashkv`
     /// have them. [`Error::BatchLength`] if more keys are read; [`Error::KeyspaceDropped`];
-    /// [`Error::OtherStore`]; those of every scan ([`Store`](crate::Store)).
+    /// [`Error::OtherStore`]; those of every scan ([`Store`](crate::store::Store)).
     pub fn range<K: AsRef<[u8]>>(&mut self, map: &impl Map, range: impl RangeBounds<K>) -> Result<Vec<(Value, Value)>> {
         let bound = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         let (from, to) = (bound(range.start_bound()), bound(range.end_bound()));

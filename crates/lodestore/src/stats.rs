@@ -1,20 +1,18 @@
-//! The statistics of each engine.
+//! The statistics of a store and of each engine, and the report of a verification.
 //!
 //! [`Stats`] holds the struct of the store's engine in its field [`engine_counters`].
 //! [`Stats::to_openmetrics`] renders all numbers as OpenMetrics text.
 //!
-//! [`Stats`]: crate::Stats
-//! [`Stats::to_openmetrics`]: crate::Stats::to_openmetrics
-//! [`engine_counters`]: crate::Stats::engine_counters
+//! [`engine_counters`]: Stats::engine_counters
 //!
 //! ```
 //! # fn main() -> lodestore::Result<()> {
 //! # #[cfg(feature = "fluidkv")] {
 //! # let dir = lodestore_contract::testing::Scratch::on_disk();
 //! # let path = dir.path().join("state");
-//! # let builder = lodestore::Db::builder(&path).engine(lodestore::Engine::fluidkv());
+//! # let builder = lodestore::Db::builder(&path).engine(lodestore::db::Engine::fluidkv());
 //! # let db = builder.capacity(64 << 20).open()?;
-//! use lodestore::statistics::FluidkvStats;
+//! use lodestore::stats::FluidkvStats;
 //!
 //! let stats = db.stats();
 //! if let Some(fluidkv) = stats.engine_counters.of::<FluidkvStats>() {
@@ -26,7 +24,11 @@
 //! # }
 //! ```
 
-pub use lodestore_contract::{EngineCounters, EngineStatistics, Metric, MetricKind, ScrubStats, StoreStats, Unit};
+pub use lodestore_contract::{
+    EngineCounters, EngineStatistics, Finding, MediumUse, Metric, MetricKind, OPENMETRICS_TYPE, Progress,
+    RecoveryState, ScrubStats, SegmentWear, Stats, StoreStats, Unit, VerifyReport, Wear, format_size, openmetrics,
+    parse_size,
+};
 #[cfg(feature = "fluidkv")]
 pub use lodestore_fluidkv::FluidkvStats;
 #[cfg(feature = "hashkv")]

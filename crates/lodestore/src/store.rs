@@ -1,0 +1,74 @@
+//! The contract of every engine, below [`Db`](crate::Db): the trait [`Store`] and its types, and
+//! the functions that create, open, inspect and remove a store.
+
+use std::path::Path;
+
+#[cfg(doc)]
+use lodestore_contract::Error;
+use lodestore_contract::Result;
+pub use lodestore_contract::{
+    Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Direction, Entry, EntryChunk, Expected,
+    HiddenKeys, Pair, RangeCondition, Scan, ScanRange, Snapshot, Store, Swap, Visit, limits,
+};
+pub use lodestore_media::StoreFile;
+
+pub use crate::destroy::{Destroyed, Info, destroy, destroy_with_devices, info};
+pub use crate::handle::{Handle, Lodestore};
+use crate::options::{CreateOptions, OpenOptions};
+use crate::{choice_file, engines, made, trace};
+
+impl Lodestore {
+    /// Makes a store in a new (or empty) directory; see [`create`].
+    ///
+    /// # Errors
+    /// As [`create`].
+    pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Self> {
+        create(path, options)
+    }
+
+    /// Opens a store; see [`open`].
+    ///
+    /// # Errors
+    /// As [`open`].
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
+        open(path, options)
+    }
+}
+
+/// Makes a store in the directory `path`, which must not exist or be empty; directories that lead there are made. A creation that fails leaves nothing behind that was not there.
+///
+/// # Errors
+/// [`Error::EngineNotBuilt`]; [`Error::Exists`]; [`Error::InvalidOption`];
+/// [`Error::DurabilityRefused`] where the medium under
+/// `path` cannot give what is asked; [`Error::Full`] where it lacks the room; [`Error::Io`].
+pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle> {
+    let (path, choice) = (path.as_ref(), options.choice(path.as_ref())?);
+    let engine = engines::by_name(choice.engine)?;
+    let missing = made::missing(path);
+    let chosen = CreateOptions { engine: choice.engine.into(), durability: Some(choice.durability), ..options.clone() };
+    trace::create(path, &chosen, |chosen| {
+        let store = engine.create(path, chosen).inspect_err(|refused| made::remove_after(refused, &missing))?;
+        choice_file::write(path, &choice, &chosen.set);
+        Ok(Lodestore::of(store))
+    })
+}
+
+/// Opens the store in the directory `path`, with the engine that made it.
+///
+/// A store belongs to the process that opened it. In a process forked from it, every operation
+/// returns [`Error::ForeignProcess`], and dropping the handle changes nothing. A daemon, or a
+/// server that forks workers, forks first and opens then, in the one process that uses the store.
+///
+/// A store goes on in its directory when that is renamed while it is open.
+///
+/// # Errors
+/// [`Error::WeakerMedium`] where a file of the store is on a medium that keeps less than that of
+/// its first region; [`Error::Missing`]; [`Error::WrongEngine`] where `options` ask for another
+/// engine than the one that made it; [`Error::EngineNotBuilt`]; [`Error::NewerFormat`];
+/// [`Error::Locked`];
+/// [`Error::MachineRestarted`]; [`Error::Corrupt`]; [`Error::InvalidOption`]; [`Error::Io`].
+pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Handle> {
+    let path = path.as_ref();
+    let engine = engines::of_store(path, options.engine.as_deref())?;
+    trace::open(path, options, |options| Ok(Lodestore::of(engine.open(path, options)?)))
+}
