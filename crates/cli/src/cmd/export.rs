@@ -276,6 +276,6 @@ fn walk(store: &Lodestore, out: &mut Out, each: &mut Each<'_>) -> Outcome<Option
 }
 
 /// Returns a pair of a store as the formats take it.
-fn pair_of(lodestore::Pair { key, value, expiry }: lodestore::Pair<'_>) -> Pair<'_> {
+fn pair_of(lodestore::store::Pair { key, value, expiry }: lodestore::store::Pair<'_>) -> Pair<'_> {
     Pair { key, value, expiry }
 }
