@@ -146,6 +146,7 @@ impl Inner {
             self.publish_shape(&mut publisher, None);
             return Ok(None);
         }
+        self.view.load().active.flush_ends();
         if let Err(error) = publisher.apply(&self.pool, edit, fresh.clone()) {
             if !matches!(error, Error::Poisoned { .. }) {
                 fresh.iter().for_each(|table| table.set_gone());

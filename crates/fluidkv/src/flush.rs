@@ -218,6 +218,7 @@ impl Inner {
         values.extend(self.values.news());
         let edit = Edit::Flush { generation: memtable.generation, last_sequence, added: added.collect(), values };
         let bytes: u64 = fresh.iter().map(|table| table.descriptor.bytes).sum();
+        self.view.load().active.flush_ends();
         let applied = publisher.apply(&self.pool, &edit, fresh.clone());
         if let Err(error) = applied {
             if !matches!(error, Error::Poisoned { .. }) {

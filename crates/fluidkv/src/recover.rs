@@ -210,6 +210,7 @@ struct Segment {
     /// All up to here was durable, as its own header says.
     least_end: u64,
     has_record: bool,
+    has_spare: bool,
 }
 
 /// The segments of generations behind the flushed one.
@@ -229,7 +230,8 @@ fn find_segments(
                     let ignores_hint = pool.mutant(Mutant::EndHintIgnored);
                     let least_end = if ignores_hint { 0 } else { found.least_end() };
                     let has_record = found.has_record(bytes);
-                    segments.push(Segment { at, header: found.header, known_end: 0, least_end, has_record });
+                    let has_spare = found.has_spare;
+                    segments.push(Segment { at, header: found.header, known_end: 0, least_end, has_record, has_spare });
                 }
             }
             Ok(None) => {}
@@ -399,6 +401,7 @@ impl Job<'_> {
         let mode = if self.how.salvage { Mode::Salvage } else { Mode::Strict };
         let known_end = segment.known_end.max(segment.least_end);
         let reader = SegmentReader::new(bytes, &segment.header, mode, known_end);
+        let reader = reader.with_spare(segment.has_spare);
         let reader = reader.ignoring_end(self.pool.mutant(Mutant::LogEndIgnored));
         let mut reader = reader.skipping_holes(self.pool.mutant(Mutant::HoleSkipped));
         let base = segment.header.frame.base;

@@ -18,6 +18,9 @@
 //! * the end, or a record that was cut off: nothing says that it was durable;
 //! * damage: an end mark stands behind it, or a later whole record that bears the mark *durable*, or the next segment's header says that there was more, or the spare is there and no record is.
 //!
+//! The end is damage too if the spare must be durable and is not whole, and nothing else names this
+//! end. The spare is durable with the segment's second record of one thread.
+//!
 //! The *end hint* repeats the end mark at a distance, in the last 8 bytes of the spare's line or of
 //! the second header copy's line, whichever is in the other half of the segment. A damaged page at
 //! the log's end leaves the hint.
@@ -307,6 +310,10 @@ pub(crate) struct SegmentReader<'a> {
     skips_holes: bool,
     /// A planted fault: end marks do not count.
     ignores_marks: bool,
+    /// The spare is whole.
+    has_spare: bool,
+    /// Records behind the first one that bear the mark *durable*.
+    settled_records: u32,
 }
 
 impl<'a> SegmentReader<'a> {
@@ -328,7 +335,14 @@ impl<'a> SegmentReader<'a> {
             lost: (0, 0),
             skips_holes: false,
             ignores_marks: false,
+            has_spare: true,
+            settled_records: 0,
         }
+    }
+
+    /// A reader of a segment whose spare is whole, or not.
+    pub(crate) fn with_spare(self, has_spare: bool) -> Self {
+        Self { has_spare, ..self }
     }
 
     /// A planted fault.
@@ -338,7 +352,8 @@ impl<'a> SegmentReader<'a> {
 
     /// A planted fault.
     pub(crate) fn ignoring_end(self, on: bool) -> Self {
-        Self { ignores_marks: on, durable_to: if on { 0 } else { self.durable_to }, ..self }
+        let durable_to = if on { 0 } else { self.durable_to };
+        Self { ignores_marks: on, durable_to, has_spare: self.has_spare || on, ..self }
     }
 
     /// How it went, once the iterator gave its last item. `None` before, and after damage that was reported.
@@ -412,12 +427,27 @@ impl<'a> SegmentReader<'a> {
         self.outcome = Some(Outcome { end: self.end, tail, lost_places, lost_bytes, searched: self.searched });
     }
 
+    /// Whether the spare is damaged, and nothing else says that the log ends here. The spare is
+    /// durable with the first record after the segment's first one that bears the mark *durable*.
+    /// The second such record was stored after that.
+    fn lacks_spare(&self) -> bool {
+        let is_due = self.settled_records > 1 && !self.has_spare;
+        is_due && self.durable_to < self.end && !self.is_marked(self.end)
+    }
+
     /// Whether there is more to read behind a record that is not whole.
     fn pass(&mut self) -> Result<bool, Damage> {
         let known = self.durable_to > self.end;
         let first = self.search();
         if self.durable_to <= self.end {
             self.resume = first.filter(|_| self.skips_holes);
+            if self.lacks_spare() {
+                if self.mode == Mode::Strict {
+                    let what = "the end of the log cannot be told, since its spare header is damaged";
+                    return Err(Damage { at: self.end, what });
+                }
+                self.lost.0 += 1;
+            }
             if self.resume.is_none() {
                 self.finish();
             }
@@ -447,6 +477,7 @@ impl<'a> Iterator for SegmentReader<'a> {
         while self.outcome.is_none() && !self.failed {
             if let Some((at, record)) = self.following() {
                 self.end = at + record.len() as u64;
+                self.settled_records += u32::from(record.is_durable() && at != SEGMENT_HEADER as u64);
                 return Some(Ok((at, record)));
             }
             match self.pass() {

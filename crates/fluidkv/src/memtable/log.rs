@@ -228,9 +228,11 @@ impl Memtable {
         self.count_segment(segment);
     }
 
-    /// Flushes the last end mark and end hint of each log, when the memtable is frozen: no later
-    /// record of these logs makes them durable. The caller's next fence does. Leaves out logs that
-    /// are being written, and shared ones, whose groups sync whole pages.
+    /// Flushes the last end mark and end hint of each log. The caller's next fence makes them
+    /// durable. Leaves out logs that are being written, and shared ones, whose groups sync whole
+    /// pages. Called when the memtable is frozen, since no later record of these logs makes them
+    /// durable, and before each record of the manifest: a log that is lost from an earlier record
+    /// on is known to be damaged then.
     pub(crate) fn flush_ends(&self) {
         if self.is_shared {
             return;

@@ -108,9 +108,13 @@ impl Log {
     }
 
     fn read(&self, mode: Mode, known_end: u64) -> (Vec<Said>, Option<Damage>, Option<Outcome>) {
+        self.read_with(mode, known_end, true)
+    }
+
+    fn read_with(&self, mode: Mode, known_end: u64, has_spare: bool) -> (Vec<Said>, Option<Damage>, Option<Outcome>) {
         let found = SegmentHeader::decode(&self.bytes).expect("its version is known").expect("its header is whole");
         let known_end = known_end.max(found.least_end());
-        let mut reader = SegmentReader::new(&self.bytes, &found.header, mode, known_end);
+        let mut reader = SegmentReader::new(&self.bytes, &found.header, mode, known_end).with_spare(has_spare);
         let (mut records, mut damage) = (Vec::new(), None);
         for item in &mut reader {
             match item {
@@ -210,6 +214,30 @@ fn a_spare_without_a_record_tells_of_damage() {
     assert_eq!((records.len(), damage.map(|damage| damage.at)), (0, Some(SEGMENT_HEADER as u64)));
     let (records, damage, outcome) = hurt.read(Mode::Salvage, 0);
     assert_eq!((records.len(), damage, outcome.map(|outcome| outcome.lost_places)), (0, None, Some(1)));
+}
+
+#[test]
+fn a_damaged_spare_is_reported_if_nothing_else_tells_the_end() {
+    let mut rng = rng();
+    for records in 1..8 {
+        let mut log = Log::marked(&mut rng, records);
+        let count = log.records.len();
+        let (_, damage, _) = log.read_with(Mode::Strict, 0, false);
+        assert_eq!(damage, None, "{count} records: the end mark tells the end");
+        // A power failure took the end mark.
+        let end = log.end();
+        log.bytes[end as usize..][..END_MARK].fill(0);
+        let (_, damage, _) = log.read_with(Mode::Strict, 0, true);
+        assert_eq!(damage, None, "{count} records: the spare is whole");
+        let (_, damage, _) = log.read_with(Mode::Strict, end, false);
+        assert_eq!(damage, None, "{count} records: the next segment tells the end");
+        // The spare is durable with the second record, and the third one was stored after that.
+        let is_lost = count > 2;
+        let (read, damage, _) = log.read_with(Mode::Strict, 0, false);
+        assert_eq!((read.len(), damage.map(|damage| damage.at)), (count, is_lost.then_some(end)));
+        let (read, _, outcome) = log.read_with(Mode::Salvage, 0, false);
+        assert_eq!((read.len(), outcome.map(|outcome| outcome.lost_places)), (count, Some(u64::from(is_lost))));
+    }
 }
 
 #[test]

@@ -136,6 +136,8 @@ impl Inner {
     #[cold]
     fn begin_values(&self, (least, most): (u64, u64), by: By) -> Result<Arc<ValueSegment>> {
         self.reserve.note_values();
+        // A log that ends before this segment was begun is damaged then: its hint says so.
+        self.view.load().active.flush_ends();
         let (at, bytes) = match by {
             By::Writer => self.reserve.alloc_values_for_put(&self.pool, (least, most))?,
             By::Collector => self.reserve.alloc_for_collection(&self.pool, (least, most))?,

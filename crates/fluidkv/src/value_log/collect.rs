@@ -209,6 +209,7 @@ impl Inner {
     fn retire(&self, segment: &ValueSegment) -> Result<()> {
         let mut publisher = lock(&self.publisher);
         let edit = Edit::Values { begun: Vec::new(), ended: vec![segment.id.into()] };
+        self.view.load().active.flush_ends();
         publisher.apply(&self.pool, &edit, Vec::new())?;
         segment.ended.store(true, Ordering::Release);
         publisher.hold = publisher.hold.followed_without(vec![segment.id]);
