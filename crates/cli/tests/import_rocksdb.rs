@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Place, text};
+use common::Place;
+#[cfg(feature = "peers")]
+use common::text;
 
 /// A directory that looks like RocksDB's to the program.
 fn looks_like_rocksdb(place: &Place) {

@@ -163,7 +163,7 @@ fn a_keyspace_as_a_store_has_conditional_batches_and_snapshots_of_its_keys() {
 }
 
 /// Checks conditions on ranges of a store with the keys `k` and `FF FF k`.
-fn assert_ranges(store: &lodestore::Lodestore, what: &str) {
+fn assert_ranges(store: &lodestore::store::Lodestore, what: &str) {
     let condition = |keys: &[&[u8]]| RangeCondition {
         from: Bound::Unbounded,
         to: Bound::Unbounded,
@@ -195,7 +195,7 @@ fn pairs_of_a_keyspace_are_visited_with_their_expiries() {
         users.put_expiring(b"\xff\xff", "2", expiry).expect("put");
         db.put_expiring(b"\xff\xff", "3", expiry).expect("put");
         let (mut of_users, mut of_default) = (Vec::new(), Vec::new());
-        let visit = |pairs: &mut Vec<_>, pair: lodestore::Pair<'_>| {
+        let visit = |pairs: &mut Vec<_>, pair: lodestore::store::Pair<'_>| {
             pairs.push((pair.key.to_vec(), pair.value.to_vec(), pair.expiry));
             Visit::More
         };
