@@ -13,8 +13,7 @@ use lodestore_contract::{Error, Result, Store};
 
 use crate::values::{Values, lock};
 
-/// Values stay in the LSM while at least this share of the capacity, or of the medium if it is
-/// smaller, is free in the regions of the LSM.
+/// The part of the capacity that is much.
 const WITHIN_PART: u64 = 8;
 /// The part of the segments that values may fill, beside those that are spare: what collections need to bring something.
 const FILL: (u64, u64) = (15, 16);
@@ -30,7 +29,7 @@ impl Values {
         };
         let limit = u64::from(segments) * u64::from(self.sizes.segment_bytes) / FILL.1 * FILL.0;
         let within = || self.index().map_or(0, |index| index.room_within());
-        let full = self.sizes.threshold > 0 && live > limit && within() < self.pool.reachable_bytes() / WITHIN_PART;
+        let full = self.sizes.threshold > 0 && live > limit && within() < self.pool.options().capacity / WITHIN_PART;
         if full && !self.full.swap(true, Ordering::AcqRel) {
             self.touched.store(true, Ordering::Release);
         } else if !full {

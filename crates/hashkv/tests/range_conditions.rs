@@ -1,14 +1,15 @@
 //! Conditions on ranges of keys whose values are in the file of values.
 
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use lodestore_contract::{Batch, BatchOp, Commit, Condition, Expiry, RangeCondition, Store};
 use lodestore_hashkv::{HashKv, HashKvOptions};
 use lodestore_inplace::testing::Scratch;
 
-const COUNTERS: u8 = 3;
-const INCREMENTS: u64 = 150;
+const COUNTERS: u8 = 48;
+const WRITERS: u64 = 3;
+/// Numbers that each writer stores.
+const NUMBERS: u64 = 40;
 /// Values of this length are kept in the file.
 const VALUE_BYTES: usize = 600;
 
@@ -37,18 +38,18 @@ fn put(key: &[u8], value: &[u8]) -> Batch {
     Batch { ops: vec![BatchOp::Put { key: key.into(), value: value.into(), expiry: None }] }
 }
 
-/// Adds one to a counter, on the condition that all counters are as they were read.
-fn increment(store: &HashKv, counter: u8) {
+/// Stores in a counter the number after the largest one, on the condition that all counters are as
+/// they were read. Flushes before, so that the values to compare are in the file.
+fn store_next_number(store: &HashKv, counter: u8) {
     loop {
         let read = |counter: u8| store.get(&[counter]).expect("get").expect("a counter");
         let values: Vec<_> = (0..COUNTERS).map(read).collect();
-        let conditions: Vec<_> = (0..COUNTERS)
-            .zip(&values)
-            .map(|(counter, value)| Condition::value([counter], Some(value.clone())))
-            .collect();
-        let next = value(number(&values[usize::from(counter)]) + 1);
-        let commit = store.write_if_ranges(&conditions, &[all_counters()], &put(&[counter], &next)).expect("written");
-        if commit.is_done() {
+        let is_as_read = |(counter, value): (u8, &Vec<u8>)| Condition::value([counter], Some(value.clone()));
+        let conditions: Vec<_> = (0..COUNTERS).zip(&values).map(is_as_read).collect();
+        let next = 1 + values.iter().map(|value| number(value)).max().unwrap_or(0);
+        store.settle().expect("settle");
+        let batch = put(&[counter], &value(next));
+        if store.write_if_ranges(&conditions, &[all_counters()], &batch).expect("written").is_done() {
             return;
         }
     }
@@ -57,27 +58,20 @@ fn increment(store: &HashKv, counter: u8) {
 /// The values are compared before the stripes are held. A value that is written in between must not
 /// count as the one that was compared.
 #[test]
-fn no_increment_is_lost_while_flushes_move_the_values_to_the_file() {
+fn no_number_is_given_twice_while_values_are_in_the_file() {
     let scratch = Scratch::new();
     let store = HashKv::create(&scratch.store(), &small()).expect("a store");
     (0..COUNTERS).for_each(|counter| store.put(&[counter], &value(0)).expect("put"));
-    let has_ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..2)
-            .map(|_| scope.spawn(|| (0..INCREMENTS).for_each(|n| increment(&store, n as u8 % COUNTERS))))
-            .collect();
-        let flusher = scope.spawn(|| {
-            while !has_ended.load(Ordering::Relaxed) {
-                store.settle().expect("settle");
-            }
-        });
-        let written: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
-        has_ended.store(true, Ordering::Relaxed);
-        flusher.join().expect("no panic");
-        written.into_iter().for_each(|written| written.expect("no panic"));
+        for writer in 0..WRITERS {
+            let store = &store;
+            scope.spawn(move || {
+                (0..NUMBERS).for_each(|n| store_next_number(store, (n * WRITERS + writer) as u8 % COUNTERS))
+            });
+        }
     });
-    let sum: u64 = (0..COUNTERS).map(|counter| number(&store.get(&[counter]).expect("get").expect("a value"))).sum();
-    assert_eq!(sum, 2 * INCREMENTS);
+    let numbers = (0..COUNTERS).map(|counter| number(&store.get(&[counter]).expect("get").expect("a value")));
+    assert_eq!(numbers.max(), Some(NUMBERS * WRITERS));
     let separated = store.stats().engine_counters["values_separated"];
     assert!(separated > 0, "no value was in the file");
     store.close().expect("close");
@@ -92,8 +86,10 @@ fn values_in_the_file_meet_their_conditions_with_and_without_an_expiry() {
     store.put(&[2], &value(1)).expect("put");
     store.put_expiring(&[1], &value(1), Some(late)).expect("put");
     store.settle().expect("settle");
+    let range =
+        RangeCondition { from: Bound::Unbounded, to: Bound::Excluded(vec![3]), keys: vec![vec![0], vec![1], vec![2]] };
     let commit = |conditions: &[Condition]| {
-        store.write_if_ranges(conditions, &[all_counters()], &put(b"other", b"written")).expect("an outcome")
+        store.write_if_ranges(conditions, std::slice::from_ref(&range), &put(b"other", b"written")).expect("an outcome")
     };
     let is = |counter: u8, number: u64| Condition::value([counter], Some(value(number)));
     assert_eq!(commit(&[is(0, 1), is(1, 1), is(2, 1)]), Commit::Done);
