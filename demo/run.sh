@@ -1,8 +1,9 @@
 #!/bin/sh
-# The main job on real input, and two kills. It builds the program with few optimizations, for which
-# cargo needs half the time (profile "demo" in Cargo.toml; rates shown are below those of a release), writes the names of all Unicode
-# characters to a file, imports them, kills the program with kill -9 while the store is open, and then
-# reads everything back. It ends with an error if anything differs from what was written.
+# The main job on real input, and two kills. It builds the program with few optimizations (profile
+# "demo" in Cargo.toml), since cargo is most of the time here: rates shown are below a release's.
+# It writes the names of all Unicode characters to a file, imports them, kills the program with
+# kill -9 while the store is open, and then reads everything back. It ends with an error if anything
+# differs from what was written.
 # Needs cargo and the usual small tools (coreutils, sed, grep). Leaves nothing behind.
 set -eu
 export LC_ALL=C

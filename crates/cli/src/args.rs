@@ -464,8 +464,8 @@ pub struct ImportArgs {
     pub store: DataArgs,
     /// The file; - is standard input
     pub file: PathBuf,
-    /// Its format; without it the first bytes tell lmdb and rdb, the files of a directory tell lmdb and
-    /// rocksdb, .tsv and .txt files are tsv, all else is jsonl
+    /// Its format; without it the first bytes tell lmdb and rdb, the files in a directory tell
+    /// lmdb and rocksdb, .tsv and .txt files are tsv, all else is jsonl
     #[arg(long, value_enum)]
     pub format: Option<ImportFormat>,
     /// Of an LMDB file: the named database

@@ -3,12 +3,13 @@
 //! A record's checksum is part of every read, so the cost of one call on 20 to 1000 bytes matters
 //! more than the rate on megabytes. Three implementations give the same sums:
 //!
-//! * [`update`]: the processor's CRC32 instruction on three runs side by side. The instruction takes
-//!   three cycles, and one can begin in each. A carry-less multiplication joins the runs (V. Gopal
-//!   et al., "Fast CRC computation for iSCSI polynomial using CRC32 instruction", Intel 2011).
-//! * [`wide`]: parts above [`INLINE_MAX`] bytes, on processors with AVX-512. Carry-less multiplications
-//!   fold each 256 bytes into the next (V. Gopal et al., "Fast CRC computation for generic
-//!   polynomials using PCLMULQDQ instruction", Intel 2009).
+//! * [`update`]: the processor's CRC32 instruction on three runs side by side. The instruction
+//!   takes three cycles, and one can begin in each. A carry-less multiplication joins the runs
+//!   (V. Gopal et al., "Fast CRC computation for iSCSI polynomial using CRC32 instruction",
+//!   Intel 2011).
+//! * [`wide`]: parts above [`INLINE_MAX`] bytes, on processors with AVX-512. Carry-less
+//!   multiplications fold each 256 bytes into the next (V. Gopal et al., "Fast CRC computation
+//!   for generic polynomials using PCLMULQDQ instruction", Intel 2009).
 //! * [`portable`]: a table, for processors without the CRC32 instruction.
 
 use std::arch::is_x86_feature_detected;

@@ -103,13 +103,15 @@ pub enum Halt<E> {
 }
 
 impl Common {
-    /// Calls `each` for all pairs in the order of keys, and frees the iterator. Returns the number of pairs.
+    /// Calls `each` for all pairs in the order of keys, and frees the iterator. Returns the number
+    /// of pairs.
     ///
     /// # Errors
     /// [`Halt`]. Pairs that `each` received before are valid.
     ///
     /// # Safety
-    /// The iterator was just made by the same library, of a database that outlives the call (Inv 4).
+    /// The iterator was just made by the same library, of a database that outlives the call
+    /// (Inv 4).
     pub(crate) unsafe fn walk<E>(
         &self,
         doing: &'static str,

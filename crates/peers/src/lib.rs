@@ -1,8 +1,9 @@
 //! Stores of others, for the bench to measure and for the program to import from.
 //!
-//! Floor 3 (with `contract`). Only `bench` and the program `lodestore` use this crate, each behind its feature `peers`;
-//! no default build does. The program uses [`RocksDbReader`] alone, for `lodestore import`. A peer
-//! written in C or C++ is loaded at run time from the system's own library, a server is started by its own program, so nothing here is compiled but
+//! Floor 3 (with `contract`). `bench` and the program `lodestore` use this crate, each behind its
+//! feature `peers`; no default build does. The program uses [`RocksDbReader`] alone, for `import`.
+//!
+//! A peer written in C or C++ is loaded at run time from the system's own library, a server is started by its own program, so nothing here is compiled but
 //! Rust (`redb`, `fjall` and `sled` are Rust themselves, each behind a feature of its name); where a library is missing, the error names the Debian package. A new peer is a module here and rows of [`kinds`].
 //!
 //! Every peer comes in more than one setting, under one name each: a sane one under the plain name, the same with every write synced under

@@ -17,8 +17,8 @@ const READAHEAD_BYTES: usize = 2 << 20;
 
 /// A column family of a RocksDB database, opened for reading.
 ///
-/// The open writes nothing. The pairs are those at the time of the open, with those that are only in
-/// the log. RocksDB compares the checksums of all blocks that a walk reads.
+/// The open writes nothing. The pairs are those at the time of the open, with those that are only
+/// in the log. RocksDB compares the checksums of all blocks that a walk reads.
 pub struct RocksDbReader {
     api: &'static Api,
     options: *mut Options,
@@ -33,8 +33,8 @@ impl RocksDbReader {
     /// Opens the column family `family` of the database in the directory `dir`.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] if RocksDB's library is not installed, or if the database has no such
-    /// family; [`Error::Io`] with RocksDB's own text if RocksDB refuses the database.
+    /// [`Error::InvalidOption`] if RocksDB's library is not installed, or if the database has no
+    /// such family; [`Error::Io`] with RocksDB's own text if RocksDB refuses the database.
     pub fn open(dir: &Path, family: &str) -> Result<Self> {
         let name = c_path("opening RocksDB", dir)?;
         let api = Api::get()?;
@@ -72,7 +72,7 @@ impl RocksDbReader {
     ) -> std::result::Result<u64, Halt<E>> {
         let [default, other] = self.handles;
         let family = if other.is_null() { default } else { other };
-        // SAFETY: Inv 4: the database and the handle are borrowed until the walk has freed the iterator.
+        // SAFETY: Inv 4: the database and the handle outlive the iterator, which the walk frees.
         unsafe {
             let iterator = (self.api.family_iterator_create)(self.db, self.read, family);
             self.api.common.walk("reading RocksDB", iterator, each)
@@ -81,13 +81,13 @@ impl RocksDbReader {
 
     fn list(&self, name: &CStr) -> Result<Vec<String>> {
         let (mut count, mut message) = (0, null_mut());
-        // SAFETY: Inv 4 and 6: the options are alive, and name, number and message outlive the call.
+        // SAFETY: Inv 4 and 6: the options are alive, and all pointers are valid in the call.
         let list = unsafe { (self.api.families_list)(self.options, name.as_ptr(), &raw mut count, &raw mut message) };
         self.api.common.outcome("opening RocksDB", message)?;
         if list.is_null() {
             return Err(failed("opening RocksDB", "RocksDB returned no column families".into()));
         }
-        // SAFETY: Inv 7: the list has `count` texts that end with a zero byte, until it is freed, once.
+        // SAFETY: Inv 7: the list has `count` texts that end with a zero byte, and is freed once.
         unsafe {
             let names = (0..count).map(|at| CStr::from_ptr(*list.add(at)).to_string_lossy().into_owned()).collect();
             (self.api.families_free)(list, count);
@@ -101,8 +101,8 @@ impl RocksDbReader {
         let names: [*const c_char; 2] = [DEFAULT.as_ptr(), if has_other { other.as_ptr() } else { null() }];
         let options = [self.options.cast_const(); 2];
         let (count, mut message) = (1 + c_int::from(has_other), null_mut());
-        // SAFETY: Inv 4 and 6: the options are alive, the arrays have at least `count` places, and the names outlive
-        // the call. A log is no error.
+        // SAFETY: Inv 4 and 6: the options are alive, the arrays have at least `count` places, and
+        // the names outlive the call. A log is no error.
         self.db = unsafe {
             (self.api.open_to_read)(
                 self.options,
@@ -124,7 +124,8 @@ impl RocksDbReader {
 impl Drop for RocksDbReader {
     fn drop(&mut self) {
         let api = self.api;
-        // SAFETY: Inv 4: each is freed once, the families before the database, and the database before its options.
+        // SAFETY: Inv 4: each is freed once, the families before the database, and the database
+        // before its options.
         unsafe {
             for family in self.handles.into_iter().filter(|family| !family.is_null()) {
                 (api.family_destroy)(family);
