@@ -3,8 +3,10 @@
 //! Floor 3 (with `contract`). `bench` and the program `lodestore` use this crate, each behind its
 //! feature `peers`; no default build does. The program uses [`RocksDbReader`] alone, for `import`.
 //!
-//! A peer written in C or C++ is loaded at run time from the system's own library, a server is started by its own program, so nothing here is compiled but
-//! Rust (`redb`, `fjall` and `sled` are Rust themselves, each behind a feature of its name); where a library is missing, the error names the Debian package. A new peer is a module here and rows of [`kinds`].
+//! A peer written in C or C++ is loaded at run time from the system's own library. A server is
+//! started by its own program. Only Rust is compiled here: `redb`, `fjall` and `sled` are Rust
+//! themselves, each behind a feature of its name. If a library is missing, the error names the
+//! Debian package. A new peer is a module here and rows of [`kinds`].
 //!
 //! Every peer comes in more than one setting, under one name each: a sane one under the plain name, the same with every write synced under
 //! `-sync`, and `-paper`, the setting of the NVHT paper's authors (their public bench drivers), who ask the peers to sync every put and give
