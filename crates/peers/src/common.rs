@@ -93,6 +93,9 @@ impl Common {
     }
 }
 
+/// Receives a key and a value, and may stop the walk.
+pub type Each<'a, E> = dyn FnMut(&[u8], &[u8]) -> std::result::Result<(), E> + 'a;
+
 /// Why a walk over all pairs ended early.
 #[derive(Debug)]
 pub enum Halt<E> {
@@ -116,7 +119,7 @@ impl Common {
         &self,
         doing: &'static str,
         iterator: *mut Iterator,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> std::result::Result<(), E>,
+        each: &mut Each<'_, E>,
     ) -> std::result::Result<u64, Halt<E>> {
         let mut cursor = Cursor { common: self, raw: iterator };
         // SAFETY: Inv 4, by the caller, and 6.

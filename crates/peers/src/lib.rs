@@ -31,7 +31,7 @@ mod server;
 #[cfg(feature = "sled")]
 mod sled;
 
-pub use common::Halt;
+pub use common::{Each, Halt};
 pub use peer::{About, Account, Asked, Kind, Peer, Survives, kinds};
 pub use rocksdb::reader::RocksDbReader;
 

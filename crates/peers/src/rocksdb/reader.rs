@@ -7,7 +7,7 @@ use std::ptr::{null, null_mut};
 use lodestore_contract::{Error, Result};
 
 use super::api::{Api, Db, Family, Options, ReadOptions};
-use crate::common::Halt;
+use crate::common::{Each, Halt};
 use crate::library::{c_path, failed};
 
 /// The column family that each database has.
@@ -66,10 +66,7 @@ impl RocksDbReader {
     ///
     /// # Errors
     /// [`Halt`]. Pairs that `each` received before are valid.
-    pub fn for_each_pair<E>(
-        &self,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> std::result::Result<(), E>,
-    ) -> std::result::Result<u64, Halt<E>> {
+    pub fn for_each_pair<E>(&self, each: &mut Each<'_, E>) -> std::result::Result<u64, Halt<E>> {
         let [default, other] = self.handles;
         let family = if other.is_null() { default } else { other };
         // SAFETY: Inv 4: the database and the handle outlive the iterator, which the walk frees.
