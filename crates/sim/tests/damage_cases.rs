@@ -41,73 +41,49 @@ fn a_segment_that_lost_its_end_and_its_spare_is_refused() {
     assert_eq!(run_case(&FluidEngine, &zeroed_end_of_a_segment(), None), Ok(Some(Class::Refused)));
 }
 
+fn put(key: &[u8], value: &[u8]) -> Op {
+    Op::Put { key: key.to_vec(), value: value.to_vec(), expiry: None }
+}
+
 fn older_page_of_a_log() -> Case {
     Case {
         history: History {
             shape: Shape { capacity: 1048576, region_bytes: 1048576, chunk_bytes: 4096, partitions: 2, mode: 0 },
             ops: vec![
-                Op::Put { key: b"k5".to_vec(), value: vec![5; 62], expiry: None },
-                Op::Put { key: b"key/00006".to_vec(), value: vec![6; 66], expiry: None },
-                Op::Put { key: b"key/00006/with a longer tail 7".to_vec(), value: vec![7; 45], expiry: None },
-                Op::Put {
-                    key: b"bin\x00\xff\x08\x00\x00\x00\x00\x00\x00\x00".to_vec(),
-                    value: vec![8; 56],
-                    expiry: None,
-                },
-                Op::Put {
-                    key: b"bin\x00\xff\r\x00\x00\x00\x00\x00\x00\x00".to_vec(),
-                    value: vec![13; 7],
-                    expiry: None,
-                },
-                Op::Put { key: vec![111; 15], value: b"\x0e".to_vec(), expiry: None },
-                Op::Put { key: b"k15".to_vec(), value: vec![15; 87], expiry: None },
-                Op::Put { key: b"key/00016".to_vec(), value: vec![16; 78], expiry: None },
-                Op::Put { key: b"key/00016/with a longer tail 17".to_vec(), value: vec![17; 39], expiry: None },
-                Op::Put {
-                    key: b"bin\x00\xff\x12\x00\x00\x00\x00\x00\x00\x00".to_vec(),
-                    value: vec![18; 36],
-                    expiry: None,
-                },
-                Op::Put { key: vec![116; 20], value: vec![19; 9], expiry: None },
+                put(b"k5", &[5; 62]),
+                put(b"key/00006", &[6; 66]),
+                put(b"key/00006/with a longer tail 7", &[7; 45]),
+                put(b"bin\x00\xff\x08\x00\x00\x00\x00\x00\x00\x00", &[8; 56]),
+                put(b"bin\x00\xff\r\x00\x00\x00\x00\x00\x00\x00", &[13; 7]),
+                put(&[111; 15], b"\x0e"),
+                put(b"k15", &[15; 87]),
+                put(b"key/00016", &[16; 78]),
+                put(b"key/00016/with a longer tail 17", &[17; 39]),
+                put(b"bin\x00\xff\x12\x00\x00\x00\x00\x00\x00\x00", &[18; 36]),
+                put(&[116; 20], &[19; 9]),
                 Op::Insert {
                     key: b"key/00006/with a longer tail 7".to_vec(),
                     value: vec![100; 73],
                     lifetime: Lifetime::Forever,
                 },
-                Op::Put { key: b"k5".to_vec(), value: vec![101; 56], expiry: None },
-                Op::Put { key: b"k5".to_vec(), value: vec![102; 78], expiry: None },
-                Op::Put { key: b"key/00001/with a longer tail 2".to_vec(), value: vec![103; 51], expiry: None },
-                Op::Put {
-                    key: b"bin\x00\xff\x03\x00\x00\x00\x00\x00\x00\x00".to_vec(),
-                    value: vec![104; 52],
-                    expiry: None,
-                },
-                Op::Put { key: vec![116; 20], value: vec![105; 60], expiry: None },
-                Op::Put { key: b"k10".to_vec(), value: vec![106; 27], expiry: None },
-                Op::Put { key: b"key/00006/with a longer tail 7".to_vec(), value: vec![107; 22], expiry: None },
+                put(b"k5", &[101; 56]),
+                put(b"k5", &[102; 78]),
+                put(b"key/00001/with a longer tail 2", &[103; 51]),
+                put(b"bin\x00\xff\x03\x00\x00\x00\x00\x00\x00\x00", &[104; 52]),
+                put(&[116; 20], &[105; 60]),
+                put(b"k10", &[106; 27]),
+                put(b"key/00006/with a longer tail 7", &[107; 22]),
                 Op::Put { key: b"key/00016".to_vec(), value: vec![108; 16], expiry: Some(4102444800000) },
                 Op::Insert { key: b"key/00016".to_vec(), value: vec![109; 20], lifetime: Lifetime::Forever },
-                Op::Put { key: b"k0".to_vec(), value: vec![110; 85], expiry: None },
+                put(b"k0", &[110; 85]),
                 Op::Delete { key: b"key/00016/with a longer tail 17".to_vec() },
-                Op::Put { key: vec![101; 5], value: vec![112; 69], expiry: None },
-                Op::Put {
-                    key: b"bin\x00\xff\x12\x00\x00\x00\x00\x00\x00\x00".to_vec(),
-                    value: vec![113; 57],
-                    expiry: None,
-                },
-                Op::Put { key: b"key/00016".to_vec(), value: vec![114; 31], expiry: None },
-                Op::Put { key: b"key/00006/with a longer tail 7".to_vec(), value: vec![115; 79], expiry: None },
+                put(&[101; 5], &[112; 69]),
+                put(b"bin\x00\xff\x12\x00\x00\x00\x00\x00\x00\x00", &[113; 57]),
+                put(b"key/00016", &[114; 31]),
+                put(b"key/00006/with a longer tail 7", &[115; 79]),
                 Op::Put { key: b"key/00016".to_vec(), value: vec![116; 32], expiry: Some(4102444800000) },
-                Op::Put {
-                    key: b"bin\x00\xff\x08\x00\x00\x00\x00\x00\x00\x00".to_vec(),
-                    value: vec![117; 86],
-                    expiry: None,
-                },
-                Op::Put {
-                    key: b"bin\x00\xff\x12\x00\x00\x00\x00\x00\x00\x00".to_vec(),
-                    value: vec![118; 82],
-                    expiry: None,
-                },
+                put(b"bin\x00\xff\x08\x00\x00\x00\x00\x00\x00\x00", &[117; 86]),
+                put(b"bin\x00\xff\x12\x00\x00\x00\x00\x00\x00\x00", &[118; 82]),
                 Op::Delete { key: b"k15".to_vec() },
             ],
             end: End::Crash(287574150529490864),
