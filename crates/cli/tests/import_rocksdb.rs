@@ -92,6 +92,19 @@ mod with_library {
     }
 
     #[test]
+    fn damage_in_the_middle_of_the_log_refuses_the_database() {
+        let place = Place::with_store();
+        make(&place.path("rocks"), 3000);
+        let logs = files(&place.path("rocks")).into_iter().filter(|(name, _)| name.ends_with(".log"));
+        let (name, mut bytes) = logs.max_by_key(|(_, bytes)| bytes.len()).expect("a log");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(place.path("rocks").join(name), bytes).expect("a damaged log");
+        place.fails(&["import", "store", "rocks"], 10, "orruption");
+        assert_eq!(place.ok(&["count", "store"]), "0\n");
+    }
+
+    #[test]
     fn a_column_family_that_the_database_lacks_is_refused_with_the_names_of_all() {
         let place = Place::with_store();
         make(&place.path("rocks"), 10);

@@ -9,8 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lodestore::db::Keyspace;
-use lodestore::{Db, Error, Result};
+use lodestore::{Db, Error, Keyspace, Result};
 
 const WORKERS: u64 = 3;
 const JOBS_PER_RUN: u64 = 60;

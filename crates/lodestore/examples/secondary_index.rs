@@ -6,8 +6,7 @@
 //! belongs to one user.
 #![expect(clippy::big_endian_bytes, reason = "keys sort by their bytes")]
 
-use lodestore::db::Keyspace;
-use lodestore::{Db, Error, Result};
+use lodestore::{Db, Error, Keyspace, Result};
 
 struct Users {
     db: Db,

@@ -18,6 +18,8 @@ pub struct Diagnosis {
     pub cmpxchg16b: bool,
     /// What the store at the path says of itself, where there is one: read without opening it.
     pub store: Option<Result<HeaderSummary>>,
+    /// Bytes of all files of that store, if they can be listed.
+    pub store_bytes: Option<u64>,
 }
 
 /// Probes the medium under `path`, which need not exist, by a small file that is removed at once.
@@ -31,7 +33,11 @@ pub fn doctor(path: impl AsRef<Path>) -> Result<Diagnosis> {
         Err(Error::Missing { .. }) => None,
         found => Some(found),
     };
-    Ok(Diagnosis { medium: probe(&probed)?, probed, cmpxchg16b: has_cmpxchg16b(), store })
+    let store_bytes = match &store {
+        Some(Ok(_)) => crate::destroy::info(path).ok().map(|info| info.files.iter().map(|file| file.bytes).sum()),
+        _ => None,
+    };
+    Ok(Diagnosis { medium: probe(&probed)?, probed, cmpxchg16b: has_cmpxchg16b(), store, store_bytes })
 }
 
 /// `path` where it is a directory, or the nearest one above it.

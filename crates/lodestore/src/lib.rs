@@ -40,8 +40,11 @@
 //! let db = lodestore::Db::open(&path)?;
 //! let users = db.keyspace("users")?;
 //! db.transaction(|tx| {
-//!     let visits = tx.get(&users, "ada")?.map_or(0, |value| value[0]);
-//!     tx.put(&users, "ada", [visits + 1])
+//!     let visits: u64 = match tx.get(&users, "ada")? {
+//!         Some(text) => text.as_str().ok().and_then(|text| text.parse().ok()).unwrap_or(0),
+//!         None => 0,
+//!     };
+//!     tx.put(&users, "ada", (visits + 1).to_string())
 //! })?;
 //! # Ok(())
 //! # }

@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use lodestore::db::{Engine, Keyspace, Transaction};
+use lodestore::db::Engine;
 use lodestore::store::Commit;
-use lodestore::{Db, Error, Expiry, Result};
+use lodestore::{Db, Error, Expiry, Keyspace, Result, Transaction};
 use lodestore_contract::conformance::Rng;
 use lodestore_contract::testing::{HANG_TIMEOUT, Scratch};
 
@@ -44,7 +44,7 @@ fn each(test: impl Fn(&Db)) {
     }
 }
 
-fn text(value: Option<lodestore::db::Value>) -> Option<String> {
+fn text(value: Option<lodestore::Value>) -> Option<String> {
     value.map(|value| value.as_str().expect("text").to_string())
 }
 

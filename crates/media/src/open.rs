@@ -34,7 +34,7 @@ pub struct HeaderSummary {
     pub same_boot: bool,
     /// Most bytes that it may grow to.
     pub capacity: u64,
-    /// Bytes of one region.
+    /// Most bytes of one region. The first regions may be shorter.
     pub region_bytes: u64,
     /// Bytes of a chunk.
     pub chunk_bytes: u32,

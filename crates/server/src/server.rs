@@ -104,7 +104,7 @@ impl Server {
                 listeners: std::mem::take(&mut listeners),
             };
             let event_loop = EventLoop::new(start)?;
-            let thread = std::thread::Builder::new().name(format!("loop-{own}")).spawn(|| event_loop.run());
+            let thread = std::thread::Builder::new().name(format!("loop-{own}")).spawn(|| event_loop.run_to_end());
             match thread {
                 Ok(thread) => self.threads.push(thread),
                 Err(error) => {

@@ -196,9 +196,10 @@ impl Drop for Scratch {
     }
 }
 
-/// Creates a directory in `parent` and returns its path. A killed process of the same number may
+/// Creates a directory in `parent`, which is created too, and returns its path. A killed process of the same number may
 /// have left a directory: its name is skipped.
 fn create_directory(parent: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(parent).map_err(|source| Error::io("making directory", parent, source))?;
     loop {
         let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = parent.join(name);

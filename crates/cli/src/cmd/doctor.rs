@@ -106,7 +106,7 @@ fn as_table(found: &Diagnosis) -> Vec<(String, String)> {
                 store.engine,
                 store.engine_format,
                 store.durability,
-                format_size(u64::from(store.regions) * store.region_bytes.min(store.capacity)),
+                found.store_bytes.map_or_else(|| "unknown".into(), format_size),
                 format_size(store.capacity),
                 if store.clean { "clean" } else { "not clean, or it is open now" }
             ),

@@ -100,9 +100,7 @@ impl Store for KeyspaceStore {
     }
 
     fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        let values = self.keyspace.multi_get(keys)?;
-        values.iter().enumerate().for_each(|(at, value)| each(at, value.as_deref()));
-        Ok(())
+        self.keyspace.multi_get_with(keys, each)
     }
 
     fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {

@@ -87,7 +87,7 @@ impl Drop for Shared {
         if !self.keyspaces.closes_store() {
             return;
         }
-        // There is nobody to tell. A store that cannot be closed is left as after a kill.
+        // A drop cannot report an error. A store that cannot be closed is left as after a kill.
         let _ = trace::close(&*self.store, || self.store.close());
     }
 }
@@ -333,7 +333,7 @@ impl Db {
 
 /// Upkeep.
 impl Db {
-    /// Returns the store's account of itself.
+    /// Returns the statistics of the store.
     pub fn stats(&self) -> Stats {
         self.store().stats()
     }
@@ -357,7 +357,7 @@ impl Db {
         })
     }
 
-    /// Waits until the recovery behind the open has ended.
+    /// Waits until the recovery that the open began has ended.
     ///
     /// # Errors
     /// As [`Store::wait_recovered`].

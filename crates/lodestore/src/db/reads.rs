@@ -66,6 +66,17 @@ impl Db {
         self.default.multi_get(keys)
     }
 
+    /// Calls `each` with the index of each key and its value, if there is one, in the order of
+    /// `keys`. The values are not copied. Each key is read at a moment of its own. The slices are
+    /// valid during the call only, and `each` must not call the store.
+    ///
+    /// # Errors
+    /// Those of every operation ([`Store`]). `each` was called for the keys before the one that
+    /// failed.
+    pub fn multi_get_with(&self, keys: &[&[u8]], each: impl FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        self.default.multi_get_with(keys, each)
+    }
+
     /// Returns the expiry of `key`: `None` if there is no such key, `Some(None)` if it does not
     /// expire.
     ///
@@ -122,7 +133,8 @@ impl Db {
     ///
     /// ```
     /// # fn main() -> lodestore::Result<()> {
-    /// # use lodestore::{Expiry, Visit};
+    /// # use lodestore::Expiry;
+    /// # use lodestore::store::Visit;
     /// # use std::time::Duration;
     /// # let dir = lodestore_contract::testing::Scratch::on_disk();
     /// # let db = lodestore::Db::builder(dir.path().join("state")).capacity(64 << 20).open()?;
@@ -162,7 +174,7 @@ impl Db {
     /// Returns the number of keys of the store, in constant time. Keys of all keyspaces count, and
     /// so do expired keys that were not swept yet. The newest writes may not count yet. After an
     /// open the keys count that its recovery has found ([`Db::wait_recovered`]). Engines that write
-    /// without a lookup (`fluidkv`, `hashkv`) estimate. [`Db::count`] is exact.
+    /// without a lookup (`fluidkv`, `hashkv`) estimate. [`Db::count`] counts the keys.
     pub fn approximate_len(&self) -> u64 {
         self.store().stats().keys
     }

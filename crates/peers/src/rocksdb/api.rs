@@ -53,6 +53,7 @@ c_api! {
     set_dynamic_levels = "rocksdb_options_set_level_compaction_dynamic_level_bytes":
         unsafe extern "C" fn(*mut Options, c_uchar);
     set_jobs = "rocksdb_options_set_max_background_jobs": unsafe extern "C" fn(*mut Options, c_int);
+    set_log_recovery = "rocksdb_options_set_wal_recovery_mode": unsafe extern "C" fn(*mut Options, c_int);
     set_compression = "rocksdb_options_set_compression": unsafe extern "C" fn(*mut Options, c_int);
     set_mmap_reads = "rocksdb_options_set_allow_mmap_reads": unsafe extern "C" fn(*mut Options, c_uchar);
     set_blobs = "rocksdb_options_set_enable_blob_files": unsafe extern "C" fn(*mut Options, c_uchar);

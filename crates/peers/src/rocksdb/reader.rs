@@ -29,6 +29,11 @@ pub struct RocksDbReader {
     families: Vec<String>,
 }
 
+/// RocksDB's recovery mode `kTolerateCorruptedTailRecords`: an unfinished record at the end of the
+/// log is left out, and any other damage of the log refuses the open. The default mode ends the
+/// log silently at the first damage.
+const TOLERATE_TORN_TAIL: c_int = 0;
+
 impl RocksDbReader {
     /// Opens the column family `family` of the database in the directory `dir`.
     ///
@@ -44,6 +49,7 @@ impl RocksDbReader {
         let mut reader = Self { api, options, read, db: null_mut(), handles, families: Vec::new() };
         // SAFETY: Inv 4: the options are alive.
         unsafe {
+            (api.set_log_recovery)(options, TOLERATE_TORN_TAIL);
             (api.read_set_fill_cache)(read, 0);
             (api.read_set_total_order)(read, 1);
             (api.read_set_readahead)(read, READAHEAD_BYTES);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 
+use lodestore::Error as StoreError;
 use lodestore_wire::ReplyWriter;
 
 use super::context::Context;
@@ -12,7 +13,7 @@ use super::table::COMMANDS;
 use super::transaction;
 use crate::data::access::Access;
 use crate::data::databases::View;
-use crate::data::stripes::Held;
+use crate::data::stripes::{Held, StripeIndex};
 use crate::error::CommandError;
 use crate::session::{QueuedCommand, ReplyMode, Session};
 use crate::shared::Shared;
@@ -48,7 +49,13 @@ pub(crate) fn run(
     if session.reply_mode == ReplyMode::SkipNext {
         session.reply_mode = ReplyMode::Skip;
     }
-    if let Err(error) = try_run(shared, session, view, arguments, output) {
+    let mut result = try_run(shared, session, view, arguments, output);
+    if let Err(CommandError::Store(StoreError::KeyspaceDropped { .. })) = &result {
+        // A flush came between the look at the databases and the read. The new ones are there now.
+        output.truncate(start);
+        result = try_run(shared, session, view, arguments, output);
+    }
+    if let Err(error) = result {
         shared.counters.errors.fetch_add(1, Ordering::Relaxed);
         output.truncate(start);
         ReplyWriter::new(output, session.protocol).write_error(&error.reply());
@@ -132,8 +139,9 @@ fn read_several(
 ) -> Result<(), CommandError> {
     let view = view.refresh(shared);
     let start = output.len();
+    let indexes: Vec<StripeIndex> = spec.keys.of(arguments).map(|key| shared.stripes.index_of(key)).collect();
     for _ in 0..READ_ATTEMPTS_MAX {
-        let Some(changes) = shared.stripes.changes() else {
+        let Some(sequences) = shared.stripes.sequences(&indexes) else {
             std::thread::yield_now();
             continue;
         };
@@ -141,12 +149,12 @@ fn read_several(
         let reply = ReplyWriter::new(output, session.protocol);
         let mut context = Context { shared, session, access: &mut access, reply };
         (spec.handler)(&mut context, arguments)?;
-        if shared.stripes.changes() == Some(changes) {
+        if shared.stripes.sequences(&indexes) == Some(sequences) {
             return Ok(());
         }
         output.truncate(start);
     }
-    let held = shared.stripes.lock_several(spec.keys.of(arguments).map(|key| shared.stripes.index_of(key)).collect());
+    let held = shared.stripes.lock_several(indexes);
     let mut access = Access::direct(view, Some(held));
     let reply = ReplyWriter::new(output, session.protocol);
     let mut context = Context { shared, session, access: &mut access, reply };

@@ -10,9 +10,10 @@ use super::context::Context;
 use super::dispatch;
 use super::spec::{CommandSpec, Effect, Keys};
 use crate::data::access::Access;
-use crate::data::stripes::{DatabaseKey, StripeIndex};
+use crate::data::stripes::{DatabaseKey, Held, StripeIndex};
 use crate::error::{CommandError, CommandResult};
 use crate::session::{QueuedCommand, Transaction, WatchedKey};
+use crate::shared::Shared;
 
 /// `MULTI`
 pub(crate) fn multi(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
@@ -93,7 +94,7 @@ pub(crate) fn exec(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult 
 
 fn run(context: &mut Context<'_, '_>, queue: &[QueuedCommand]) -> CommandResult {
     let shared = context.shared;
-    let held = lock(context, queue);
+    let held = lock(shared, &context.session.watched, queue);
     if context.session.is_watch_broken() {
         context.reply.write_null_array();
         return Ok(());
@@ -122,8 +123,8 @@ fn run(context: &mut Context<'_, '_>, queue: &[QueuedCommand]) -> CommandResult 
 }
 
 /// Locks the stripes of all keys of the commands and of all watched keys.
-fn lock<'a>(context: &Context<'a, '_>, queue: &[QueuedCommand]) -> crate::data::stripes::Held<'a> {
-    let stripes = &context.shared.stripes;
+fn lock<'a>(shared: &'a Shared, watched: &[WatchedKey], queue: &[QueuedCommand]) -> Held<'a> {
+    let stripes = &shared.stripes;
     let mut indexes: Vec<StripeIndex> = Vec::new();
     for command in queue {
         let arguments: Vec<&[u8]> = command.arguments.iter().map(Vec::as_slice).collect();
@@ -133,7 +134,7 @@ fn lock<'a>(context: &Context<'a, '_>, queue: &[QueuedCommand]) -> crate::data::
         }
         indexes.extend(spec.keys.of(&arguments).map(|key| stripes.index_of(key)));
     }
-    indexes.extend(context.session.watched.iter().map(|watched| stripes.index_of(&watched.key.key)));
+    indexes.extend(watched.iter().map(|watched| stripes.index_of(&watched.key.key)));
     stripes.lock_several(indexes)
 }
 

@@ -10,13 +10,16 @@
 //! 4. Before a stripe is freed, the flags of all watched keys that changed under it are set. So
 //!    `EXEC`, which holds the stripes of its watched keys, sees every acknowledged change.
 //! 5. A command that reads one key needs no stripe: the store answers a whole value.
-//! 6. A command that reads several keys at one moment compares [`Stripes::changes`] before and
-//!    after. The two differ if a change of several keys was under way.
+//! 6. The sequence of a stripe is odd while a command holds it. A command that reads several keys
+//!    compares the sequences of their stripes before and after. If all are even and equal, no key
+//!    changed in between, so the values are of one moment.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
 
 /// Number of stripes. More stripes than threads make waiting rare; all of them are locked by a
 /// flush, so their number is bounded.
@@ -37,17 +40,21 @@ pub(crate) struct Watched {
     flags: HashMap<DatabaseKey, Vec<Arc<AtomicBool>>>,
 }
 
+/// A lock over some keys.
+#[derive(Debug, Default)]
+struct Stripe {
+    watched: Mutex<Watched>,
+    /// Raised when the lock is acquired and when it is freed.
+    sequence: AtomicU64,
+}
+
 /// Locks over all keys of all databases.
 #[derive(Debug)]
 pub(crate) struct Stripes {
-    stripes: Vec<Mutex<Watched>>,
+    stripes: Vec<Stripe>,
     hasher: std::hash::RandomState,
     /// Number of watched keys. Writers skip the search for flags while it is 0.
     watched_count: AtomicUsize,
-    /// Changes of several keys that began.
-    begun: AtomicU64,
-    /// Changes of several keys that ended.
-    ended: AtomicU64,
 }
 
 /// The index of a stripe.
@@ -58,18 +65,20 @@ pub(crate) struct StripeIndex(usize);
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
     stripes: &'a Stripes,
-    guards: Vec<(StripeIndex, MutexGuard<'a, Watched>)>,
-    is_group: bool,
+    /// The first guard: one key needs no allocation.
+    first: Option<Guard<'a>>,
+    others: Vec<Guard<'a>>,
 }
+
+/// A stripe that a command holds.
+type Guard<'a> = (StripeIndex, MutexGuard<'a, Watched>);
 
 impl Stripes {
     pub(crate) fn new() -> Self {
         Self {
-            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
             hasher: std::hash::RandomState::new(),
             watched_count: AtomicUsize::new(0),
-            begun: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
         }
     }
 
@@ -82,10 +91,10 @@ impl Stripes {
     /// Locks the stripe of one key.
     pub(crate) fn lock_one(&self, key: &[u8]) -> Held<'_> {
         let index = self.index_of(key);
-        Held { stripes: self, guards: vec![(index, self.lock(index))], is_group: false }
+        Held { stripes: self, first: Some((index, self.lock(index))), others: Vec::new() }
     }
 
-    /// Locks the stripes of several keys. Readers of several keys see the change as one step.
+    /// Locks the stripes of several keys.
     pub(crate) fn lock_several(&self, mut indexes: Vec<StripeIndex>) -> Held<'_> {
         indexes.sort_unstable();
         indexes.dedup();
@@ -98,21 +107,22 @@ impl Stripes {
     }
 
     fn lock_group(&self, indexes: impl Iterator<Item = StripeIndex>) -> Held<'_> {
-        let guards = indexes.map(|index| (index, self.lock(index))).collect();
-        self.begun.fetch_add(1, Ordering::SeqCst);
-        Held { stripes: self, guards, is_group: true }
+        let others = indexes.map(|index| (index, self.lock(index))).collect();
+        Held { stripes: self, first: None, others }
     }
 
     fn lock(&self, index: StripeIndex) -> MutexGuard<'_, Watched> {
+        let stripe = &self.stripes[index.0];
         // A panic of another command leaves flags that are set too often, and never too seldom.
-        self.stripes[index.0].lock().unwrap_or_else(PoisonError::into_inner)
+        let guard = stripe.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        stripe.sequence.fetch_add(1, Ordering::SeqCst);
+        guard
     }
 
-    /// Returns the number of changes of several keys so far, or `None` while one is under way.
-    pub(crate) fn changes(&self) -> Option<u64> {
-        let ended = self.ended.load(Ordering::SeqCst);
-        let begun = self.begun.load(Ordering::SeqCst);
-        (begun == ended).then_some(begun)
+    /// Returns the sequences of stripes, or `None` if a command holds one of them.
+    pub(crate) fn sequences(&self, indexes: &[StripeIndex]) -> Option<SmallVec<[u64; 16]>> {
+        let read = |index: &StripeIndex| self.stripes[index.0].sequence.load(Ordering::SeqCst);
+        indexes.iter().map(read).map(|sequence| sequence.is_multiple_of(2).then_some(sequence)).collect()
     }
 
     /// Registers a flag that is set when the key changes. The caller holds the key's stripe.
@@ -126,7 +136,8 @@ impl Stripes {
 
     /// Removes a flag. The caller holds no stripe.
     pub(crate) fn unwatch(&self, key: &DatabaseKey, flag: &Arc<AtomicBool>) {
-        let mut watched = self.lock(self.index_of(&key.key));
+        let mut held = self.lock_one(&key.key);
+        let Some((_, watched)) = &mut held.first else { return };
         if let Some(flags) = watched.flags.get_mut(key) {
             let before = flags.len();
             flags.retain(|other| !Arc::ptr_eq(other, flag));
@@ -140,7 +151,11 @@ impl Stripes {
 
 impl Held<'_> {
     fn watched(&mut self, index: StripeIndex) -> Option<&mut Watched> {
-        self.guards.iter_mut().find(|(held, _)| *held == index).map(|(_, watched)| &mut **watched)
+        self.first
+            .iter_mut()
+            .chain(&mut self.others)
+            .find(|(held, _)| *held == index)
+            .map(|(_, watched)| &mut **watched)
     }
 
     /// Sets the flags of the clients that watch a key, because the key changed.
@@ -159,7 +174,7 @@ impl Held<'_> {
     /// Sets the flags of the clients that watch a key of a database and for which `is_changed`
     /// answers true. The caller holds all stripes.
     pub(crate) fn mark_database_changed(&mut self, database: usize, mut is_changed: impl FnMut(&[u8]) -> bool) {
-        for (_, watched) in &self.guards {
+        for (_, watched) in self.first.iter().chain(&self.others) {
             for (key, flags) in &watched.flags {
                 if key.database == database && is_changed(&key.key) {
                     flags.iter().for_each(|flag| flag.store(true, Ordering::SeqCst));
@@ -171,8 +186,9 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        if self.is_group {
-            self.stripes.ended.fetch_add(1, Ordering::SeqCst);
+        for (index, guard) in self.first.take().into_iter().chain(self.others.drain(..)) {
+            self.stripes.stripes[index.0].sequence.fetch_add(1, Ordering::SeqCst);
+            drop(guard);
         }
     }
 }
@@ -197,15 +213,15 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_several_keys_is_seen_by_their_readers() {
+    fn readers_see_that_a_key_is_changed_or_was() {
         let stripes = Stripes::new();
-        let before = stripes.changes();
+        let indexes = [stripes.index_of(b"a"), stripes.index_of(b"b")];
+        let before = stripes.sequences(&indexes);
         assert!(before.is_some());
-        let held = stripes.lock_several(vec![stripes.index_of(b"a"), stripes.index_of(b"b")]);
-        assert_eq!(stripes.changes(), None);
+        let held = stripes.lock_one(b"b");
+        assert_eq!(stripes.sequences(&indexes), None);
         drop(held);
-        assert_ne!(stripes.changes(), before);
-        drop(stripes.lock_one(b"a"));
-        assert_eq!(stripes.changes(), before.map(|count| count + 1));
+        assert!(stripes.sequences(&indexes).is_some());
+        assert_ne!(stripes.sequences(&indexes), before);
     }
 }

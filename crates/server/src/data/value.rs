@@ -46,7 +46,7 @@ pub(crate) fn encode_string(string: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// Returns the longest string in bytes that the server stores. Redis has the same bound.
+/// Longest string in bytes that the server stores. Redis has the same bound.
 pub(crate) const STRING_BYTES_MAX: usize = 512 << 20;
 
 #[cfg(test)]

@@ -158,18 +158,13 @@ impl Keyspace {
     /// As [`Self::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        if keys.iter().all(|key| self.map.is_plain(key.as_ref())) {
-            let slices: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-            return self.multi_get_stored(&slices);
-        }
-        let stored = |key: &K| Ok(self.map.encode_key(key.as_ref())?.to_vec());
-        let stored: Vec<Vec<u8>> = keys.iter().map(stored).collect::<Result<_>>()?;
-        let slices: Vec<&[u8]> = stored.iter().map(AsRef::as_ref).collect();
-        self.multi_get_stored(&slices)
+        let slices: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let mut values = Vec::with_capacity(keys.len());
+        self.multi_get_with(&slices, |_, value| values.push(value.map(|value| Value::from(value.to_vec()))))?;
+        Ok(values)
     }
 
-    /// Calls `each` with the index of each key and its value, if there is one, in order. Each key
-    /// is read at a moment of its own. The slices are valid during the call only.
+    /// As [`Db::multi_get_with`](super::Db::multi_get_with).
     ///
     /// # Errors
     /// As [`Self::get`]. `each` was called for the keys before the one that failed.
@@ -185,14 +180,6 @@ impl Keyspace {
         let found = self.store().multi_get(&slices, &mut each);
         self.check_alive()?;
         found
-    }
-
-    fn multi_get_stored(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
-        let mut values = Vec::with_capacity(keys.len());
-        let mut each = |_, value: Option<&[u8]>| values.push(value.map(|value| Value::from(value.to_vec())));
-        let found = self.store().multi_get(keys, &mut each);
-        self.check_alive()?;
-        found.map(|()| values)
     }
 
     /// As [`Db::expiry`](super::Db::expiry).

@@ -15,9 +15,6 @@ const CLIENTS_MAX: usize = 10_000;
 /// Most event loops.
 const THREADS_MAX: usize = 64;
 
-/// Probes of idle connections of TCP, as in Redis.
-const KEEPALIVE: Duration = Duration::from_secs(300);
-
 /// How a server listens and what it allows. [`Config::default`] listens on the loopback address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -33,8 +30,6 @@ pub struct Config {
     pub password: Option<String>,
     /// Time after which an idle client is disconnected. 0 means never. Redis' name: `timeout`.
     pub idle_timeout: Duration,
-    /// Time after which the system probes an idle connection. Redis' name: `tcp-keepalive`.
-    pub keepalive: Duration,
     /// Numbered databases. Redis' name: `databases`.
     pub databases: usize,
     /// Longest argument in bytes. Redis' name: `proto-max-bulk-len`.
@@ -52,7 +47,6 @@ impl Default for Config {
             clients_max: CLIENTS_MAX,
             password: None,
             idle_timeout: Duration::ZERO,
-            keepalive: KEEPALIVE,
             databases: DATABASES,
             bulk_bytes_max: 512 << 20,
             output_bytes_pause: 64 << 20,
@@ -147,7 +141,7 @@ impl Config {
             ("proto-max-bulk-len", self.bulk_bytes_max.to_string()),
             ("requirepass", self.password.clone().unwrap_or_default()),
             ("save", String::new()),
-            ("tcp-keepalive", self.keepalive.as_secs().to_string()),
+            ("tcp-keepalive", "0".into()),
             ("timeout", self.idle_timeout.as_secs().to_string()),
             ("unixsocket", self.unix.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
         ]
