@@ -106,6 +106,10 @@ fn try_run(
     arguments: &[&[u8]],
     output: &mut Vec<u8>,
 ) -> Result<(), CommandError> {
+    if is_http(arguments[0]) {
+        session.closes = true;
+        return Err(CommandError::new("ERR this is not an HTTP server"));
+    }
     let spec = find(arguments[0]).ok_or_else(|| unknown_command(arguments))?;
     if !spec.accepts(arguments.len()) {
         return Err(CommandError::wrong_arity(spec.name));
@@ -122,10 +126,14 @@ fn try_run(
         return read_several(shared, session, view, spec, arguments, output);
     }
     let view = view.refresh(shared);
-    let mut access = Access::direct(view, held);
+    let mut access = match held {
+        Some(held) if spec.has(flag::SEVERAL_WRITES) => Access::buffered(view, held),
+        held => Access::direct(view, held),
+    };
     let reply = ReplyWriter::new(output, session.protocol);
     let mut context = Context { shared, session, access: &mut access, reply };
-    (spec.handler)(&mut context, arguments)
+    (spec.handler)(&mut context, arguments)?;
+    Ok(access.commit(shared.db())?)
 }
 
 /// Reads several keys as they are at one moment.
@@ -212,6 +220,12 @@ fn queue(
     }
     ReplyWriter::new(output, session.protocol).write_simple("QUEUED");
     Ok(())
+}
+
+/// Whether a command is the begin of an HTTP request. A web page may send commands in the body of
+/// a request to a server of this machine, so the connection ends.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
 /// Returns the error for a command that does not exist. The text is that of Redis.

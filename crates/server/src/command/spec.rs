@@ -75,6 +75,8 @@ pub(crate) mod flag {
     pub(crate) const NO_AUTH: u16 = 1 << 4;
     /// `MULTI` does not queue the command but runs it.
     pub(crate) const CONTROLS_TRANSACTION: u16 = 1 << 5;
+    /// The command changes several keys as one step.
+    pub(crate) const SEVERAL_WRITES: u16 = 1 << 6;
 }
 
 /// What the server knows of a command.

@@ -70,7 +70,13 @@ pub(crate) fn watch(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
 }
 
 /// `UNWATCH`
+///
+/// Within `EXEC` the command does nothing: `EXEC` holds the stripes, and ends the watch itself.
 pub(crate) fn unwatch(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
+    if context.access.is_buffered() {
+        context.reply.write_ok();
+        return Ok(());
+    }
     context.session.unwatch(&context.shared.stripes);
     context.session.public.with_details(|details| details.watched_count = 0);
     context.reply.write_ok();

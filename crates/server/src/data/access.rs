@@ -1,8 +1,9 @@
 //! What a command does with keys: directly, or within `EXEC`.
 //!
-//! A command that runs alone reads and writes the store. The commands of `EXEC` read the store
-//! through their own earlier writes, and all writes are committed as one batch at the end. Both
-//! hold the stripes of their keys, so nothing changes between two steps.
+//! A command that changes one key reads and writes the store. A command that changes several keys,
+//! and the commands of `EXEC`, read the store through their own earlier writes. All of their writes
+//! are committed as one batch at the end. All hold the stripes of their keys, so nothing changes
+//! between two steps.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,9 +33,15 @@ impl<'a> Access<'a> {
         Self { view, held, pending: None }
     }
 
-    /// Creates the access of all commands of one `EXEC`.
+    /// Creates the access of a command that changes several keys, or of all commands of one `EXEC`.
+    /// The writes are one step when [`Self::commit`] succeeds.
     pub(crate) fn buffered(view: &'a View, held: Held<'a>) -> Self {
         Self { view, held: Some(held), pending: Some(BTreeMap::new()) }
+    }
+
+    /// Whether writes wait for [`Self::commit`].
+    pub(crate) fn is_buffered(&self) -> bool {
+        self.pending.is_some()
     }
 
     /// Returns the keyspace of a database, for walks.
@@ -232,7 +239,7 @@ impl<'a> Access<'a> {
         self.pending.iter().flat_map(move |pending| pending.range((start.clone(), end.clone())))
     }
 
-    /// Commits the writes of `EXEC` as one batch.
+    /// Commits the pending writes as one batch.
     ///
     /// # Errors
     ///

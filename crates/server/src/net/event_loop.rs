@@ -40,8 +40,13 @@ pub(crate) struct Connection {
     pub(crate) session: Session,
     /// Whether the socket may have bytes to read.
     is_readable: bool,
-    /// Whether the client closed its end.
+    /// Whether the system has reported that the client closed its end. No later event follows, so
+    /// the socket is read until its end.
+    is_closing: bool,
+    /// Whether all bytes of a client that closed its end were read.
     is_ended: bool,
+    /// Whether the input has complete commands. Then the socket is not read, so the input is bounded.
+    has_commands: bool,
 }
 
 /// One event loop.
@@ -129,7 +134,7 @@ impl EventLoop {
                     Token(token) if token > LAST_LISTENER - self.listeners.len() => {
                         self.accept_all(LAST_LISTENER - token);
                     }
-                    Token(index) => self.note_event(index, event.is_readable() || event.is_read_closed()),
+                    Token(index) => self.note_event(index, event.is_readable(), event.is_read_closed()),
                 }
             }
             self.run_tick(&mut view);
@@ -142,9 +147,10 @@ impl EventLoop {
         Ok(())
     }
 
-    fn note_event(&mut self, index: usize, is_readable: bool) {
+    fn note_event(&mut self, index: usize, is_readable: bool, is_closed: bool) {
         if let Some(Some(connection)) = self.connections.get_mut(index) {
-            connection.is_readable |= is_readable;
+            connection.is_readable |= is_readable || is_closed;
+            connection.is_closing |= is_closed;
             if !self.ready.contains(&index) {
                 self.ready.push(index);
             }
@@ -191,7 +197,8 @@ impl EventLoop {
             return;
         }
         let session = Session::new(public, self.shared.config.password.is_none());
-        let connection = Connection { stream, session, is_readable: true, is_ended: false };
+        let connection =
+            Connection { stream, session, is_readable: true, is_closing: false, is_ended: false, has_commands: false };
         if index == self.connections.len() {
             self.connections.push(None);
             self.inputs.push(Input::default());
@@ -213,10 +220,14 @@ impl EventLoop {
         let tick = Tick { shared: &self.shared, view, connections, inputs, outputs };
         let unfinished = tick.run(&ready);
         for index in ready {
+            if let Some(connection) = &mut self.connections[index] {
+                connection.has_commands = unfinished.contains(&index);
+            }
             self.write(index);
             let Some(connection) = &self.connections[index] else { continue };
+            // A paused connection goes on when its socket accepts bytes again.
             let is_paused = self.outputs[index].pending_bytes() > self.shared.config.output_bytes_pause;
-            if !is_paused && (connection.is_readable || unfinished.contains(&index)) {
+            if !is_paused && (connection.is_readable || connection.has_commands) {
                 self.ready.push(index);
             }
         }
@@ -224,12 +235,13 @@ impl EventLoop {
 
     fn read(&mut self, index: usize) {
         let Some(connection) = &mut self.connections[index] else { return };
-        if !connection.is_readable || self.outputs[index].pending_bytes() > self.shared.config.output_bytes_pause {
+        let is_paused = self.outputs[index].pending_bytes() > self.shared.config.output_bytes_pause;
+        if !connection.is_readable || connection.has_commands || is_paused {
             return;
         }
         let (bytes, end) = self.inputs[index].read_from(&mut connection.stream);
         self.shared.counters.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
-        connection.is_readable = end == ReadEnd::More;
+        connection.is_readable = end == ReadEnd::More || (connection.is_closing && end != ReadEnd::Closed);
         connection.is_ended |= end == ReadEnd::Closed;
         if bytes > 0 {
             let public = &connection.session.public;
@@ -246,7 +258,8 @@ impl EventLoop {
         let is_failed = sent.is_err();
         self.shared.counters.bytes_written.fetch_add(sent.unwrap_or(0) as u64, Ordering::Relaxed);
         let is_sent = output.pending_bytes() == 0;
-        if is_failed || connection.is_ended || (connection.session.closes && is_sent) {
+        let is_over = connection.is_ended && !connection.has_commands;
+        if is_failed || ((is_over || connection.session.closes) && is_sent) {
             self.close(index);
         }
     }

@@ -24,6 +24,9 @@ const INLINE_ARGUMENTS: usize = 8;
 /// Most commands of one connection in a tick, so that all connections get their turn.
 const TICK_COMMANDS_MAX: usize = 16_384;
 
+/// Most `GET`s of one connection in a round. The bound on unsent replies is checked between rounds.
+const ROUND_GETS_MAX: usize = 64;
+
 /// A `GET` that waits for its round.
 #[derive(Debug, Clone, Copy)]
 struct PendingGet {
@@ -31,6 +34,17 @@ struct PendingGet {
     start: usize,
     end: usize,
     database: usize,
+}
+
+/// How the second half of a round ended for a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// So many commands ran, and more may follow.
+    Ran(usize),
+    /// Too many bytes of replies are not sent.
+    Paused,
+    /// There is no further complete command.
+    Done,
 }
 
 /// What a tick works on. All three lists have the same indexes.
@@ -43,8 +57,8 @@ pub(crate) struct Tick<'a> {
 }
 
 impl Tick<'_> {
-    /// Runs the complete commands of the connections. Returns the connections whose input may
-    /// have more commands.
+    /// Runs the complete commands of the connections. Returns the connections whose input has
+    /// further complete commands, because their turn ended or their replies are not sent.
     pub(crate) fn run(mut self, ready: &[usize]) -> Vec<usize> {
         let mut active: SmallVec<[(usize, usize); 64]> = ready.iter().map(|index| (*index, 0)).collect();
         let mut unfinished = Vec::new();
@@ -61,8 +75,12 @@ impl Tick<'_> {
                     return false;
                 }
                 let ran = self.run_others(*index);
-                *count += ran.unwrap_or(0);
-                ran.is_some()
+                match ran {
+                    Others::Ran(commands) => *count += commands,
+                    Others::Paused => unfinished.push(*index),
+                    Others::Done => {}
+                }
+                matches!(ran, Others::Ran(_))
             });
         }
         unfinished
@@ -83,8 +101,9 @@ impl Tick<'_> {
             && session.reply_mode == ReplyMode::On
             && !session.closes;
         let limits = self.limits(session);
+        let is_paused = self.outputs[index].pending_bytes() > self.shared.config.output_bytes_pause;
         let input = &mut self.inputs[index];
-        while is_plain && gets.len() - before < TICK_COMMANDS_MAX && input.parse(&limits) == Ok(true) {
+        while is_plain && !is_paused && gets.len() - before < ROUND_GETS_MAX && input.parse(&limits) == Ok(true) {
             let is_get =
                 input.command().0.len() == 2 && input.argument(0).is_some_and(|name| name.eq_ignore_ascii_case(b"get"));
             let Some((start, end)) = input.range_of(1).filter(|_| is_get) else { break };
@@ -167,31 +186,33 @@ impl Tick<'_> {
         }
     }
 
-    /// Runs the commands of a connection up to its next `GET`. Returns their number, or `None` if
-    /// the connection has no further complete command.
-    fn run_others(&mut self, index: usize) -> Option<usize> {
-        let connection = self.connections[index].as_mut()?;
+    /// Runs the commands of a connection up to its next `GET`.
+    fn run_others(&mut self, index: usize) -> Others {
+        let Some(connection) = self.connections[index].as_mut() else { return Others::Done };
         let session = &mut connection.session;
         let (input, output) = (&mut self.inputs[index], &mut self.outputs[index]);
         let mut count = 0;
         loop {
-            if session.closes || output.pending_bytes() > self.shared.config.output_bytes_pause {
-                return None;
+            if session.closes {
+                return Others::Done;
+            }
+            if output.pending_bytes() > self.shared.config.output_bytes_pause {
+                return Others::Paused;
             }
             let bulk_bytes_max = self.shared.config.bulk_bytes_max;
             let limits = Limits { bulk_bytes_max, is_stranger: !session.is_authenticated, ..Limits::default() };
             match input.parse(&limits) {
                 Ok(true) => {}
-                Ok(false) => return None,
+                Ok(false) => return Others::Done,
                 Err(error) => {
                     ReplyWriter::new(&mut output.bytes, session.protocol).write_error(&format!("ERR {error}"));
                     session.closes = true;
-                    return None;
+                    return Others::Done;
                 }
             }
             let is_get = input.argument(0).is_some_and(|name| name.eq_ignore_ascii_case(b"get"));
             if is_get && count > 0 && session.transaction.is_none() {
-                return Some(count);
+                return Others::Ran(count);
             }
             let (arguments, bytes) = input.command();
             let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS]> = arguments.iter(bytes).collect();
@@ -200,7 +221,7 @@ impl Tick<'_> {
             input.consume();
             count += 1;
             if count >= TICK_COMMANDS_MAX {
-                return Some(count);
+                return Others::Ran(count);
             }
         }
     }

@@ -88,6 +88,11 @@ impl Client {
         Self { stream, buffer: Vec::new() }
     }
 
+    /// Sends no more, and still receives.
+    pub fn close_writing(&self) {
+        self.stream.shutdown(std::net::Shutdown::Write).expect("a half-closed connection");
+    }
+
     /// Sends bytes as they are.
     pub fn send_raw(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("a write");

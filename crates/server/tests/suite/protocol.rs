@@ -151,3 +151,55 @@ fn a_full_store_refuses_writes_and_goes_on() {
     assert_eq!(last, "-OOM command not allowed when used memory > 'maxmemory'.");
     client.check(&[("STRLEN k0", ":1048576"), ("DEL k0 k1 k2 k3", ":4")]);
 }
+
+#[test]
+fn clients_that_send_and_close_at_once_free_their_places() {
+    let server = TestServer::start_with(Engine::fluidkv(), |config| config.clients_max = 4);
+    for _ in 0..40 {
+        let mut client = server.client();
+        client.send_raw(b"*1\r\n$4\r\n");
+    }
+    let is_served = (0..1000).any(|_| {
+        let mut next = server.client();
+        next.send(&["PING"]);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        next.try_receive() == Some(Reply::Simple(b"PONG".to_vec()))
+    });
+    assert!(is_served, "the places of closed clients stay taken");
+}
+
+#[test]
+fn a_client_that_closes_its_end_gets_all_replies() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let bytes: Vec<u8> = (0..40_000).flat_map(|number| encode(&["ECHO", &number.to_string()])).collect();
+    client.send_raw(&bytes);
+    client.close_writing();
+    for number in 0..40_000 {
+        assert_eq!(super::common::show(&client.receive()), number.to_string());
+    }
+    assert_eq!(client.try_receive(), None);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_served_when_it_reads_again() {
+    let server = TestServer::start_with(Engine::fluidkv(), |config| config.output_bytes_pause = 10_000);
+    let mut client = server.client();
+    let value = "x".repeat(3000);
+    client.run_arguments(&["SET", "a", &value]);
+    let commands = [encode(&["ECHO", &value]), encode(&["GET", "a"])].concat();
+    client.send_raw(&commands.repeat(500));
+    for _ in 0..1000 {
+        assert_eq!(client.receive(), Reply::Bulk(value.clone().into_bytes()));
+    }
+}
+
+#[test]
+fn an_http_request_ends_the_connection() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.send_raw(b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\nSET stolen 1\r\n");
+    assert_eq!(super::common::show(&client.receive()), "-ERR this is not an HTTP server");
+    assert_eq!(client.try_receive(), None);
+    assert_eq!(server.client().run("EXISTS stolen"), ":0");
+}

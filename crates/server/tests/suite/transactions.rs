@@ -113,3 +113,33 @@ fn readers_of_several_keys_see_no_half_of_a_transaction() {
     writers.into_iter().for_each(|writer| writer.join().unwrap());
     client.check(&[("MGET a b", "[400, 1600]")]);
 }
+
+#[test]
+fn unwatch_within_exec_does_nothing() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.check(&[("WATCH a", "+OK"), ("MULTI", "+OK"), ("UNWATCH", "+QUEUED"), ("SET a 1", "+QUEUED")]);
+    client.check(&[("EXEC", "[+OK, +OK]"), ("GET a", "1")]);
+    server.client().check(&[("SET a 2", "+OK")]);
+}
+
+/// A reader of single keys never sees the later key of an `MSET` older than the earlier one.
+#[test]
+fn commands_that_change_several_keys_are_one_step() {
+    const ROUNDS: i64 = 500;
+    let server = TestServer::start_with(lodestore::db::Engine::hikv(), |_| {});
+    server.client().check(&[("MSET a 0 b 0", "+OK")]);
+    let address = server.address();
+    let writer = std::thread::spawn(move || {
+        let mut client = super::common::Client::connect(address);
+        (1..=ROUNDS).for_each(|round| client.check(&[(&format!("MSET a {round} b {round}"), "+OK")]));
+    });
+    let mut client = server.client();
+    let mut last = 0;
+    while last < ROUNDS {
+        let first: i64 = client.run("GET a").parse().unwrap();
+        last = client.run("GET b").parse().unwrap();
+        assert!(last >= first, "a has {first}, then b has {last}");
+    }
+    writer.join().unwrap();
+}
