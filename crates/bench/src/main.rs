@@ -55,7 +55,9 @@ fn main() -> ExitCode {
         // The reader of the output wants no more.
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("lodestore-bench: {}", error.to_string().replace(['\n', '\r'], " "));
+            // The library names its calls: this program has the flag.
+            let text = error.to_string().replace("`Builder::capacity`", "--size SIZE");
+            eprintln!("lodestore-bench: {}", text.replace(['\n', '\r'], " "));
             ExitCode::from(code_of(&error))
         }
     }

@@ -1,11 +1,13 @@
 //! Why a command did not do what it was asked, and the exit code that says so.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use lodestore::Error;
 use lodestore::medium::io_advice;
+
+use crate::advice;
 
 /// What to do about damage of a store that opens.
 const SEE_ALL: &str = "see all that is wrong with `lodestore verify`";
@@ -156,7 +158,7 @@ impl Failure {
 /// Writes a line to standard error that is no failure.
 pub fn note(text: &str) {
     // Where standard error is closed there is nobody to tell.
-    let _ = writeln!(io::stderr(), "lodestore: {text}");
+    let _ = writeln!(io::stderr(), "lodestore: {}", advice::translate(text));
 }
 
 /// Returns whether the text of an error says what to do.
@@ -195,9 +197,18 @@ fn store_code(error: &Error) -> u8 {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        self.write_untranslated(&mut text)?;
+        f.write_str(&advice::translate(&text))
+    }
+}
+
+impl Failure {
+    /// Writes the text, in which errors of the library name the library's calls.
+    fn write_untranslated(&self, f: &mut String) -> fmt::Result {
         match self {
             Self::No(text) | Self::Usage(text) | Self::Other(text) => f.write_str(text),
-            Self::Store(error) => error.fmt(f),
+            Self::Store(error) => write!(f, "{error}"),
             Self::Import { error, imported, number, unit } => {
                 write!(f, "import stopped at {unit} {number}, {imported} records are in: {error}")
             }
@@ -209,7 +220,7 @@ impl fmt::Display for Failure {
                 }
                 write!(f, "; {}", if *salvage { RESTORE } else { RESTORE_OR_SALVAGE })
             }
-            Self::Open { error, .. } => error.fmt(f),
+            Self::Open { error, .. } => write!(f, "{error}"),
             Self::Export { error, exported, total, damaged, salvage, unwritten } => {
                 match damaged {
                     0 => write!(
@@ -224,7 +235,7 @@ impl fmt::Display for Failure {
                 f.write_str(", the first damage: ")?;
                 match error {
                     Error::Corrupt { place, what, .. } => write!(f, "corrupt data at {place}: {what}")?,
-                    other => other.fmt(f)?,
+                    other => write!(f, "{other}")?,
                 }
                 let kept =
                     if *unwritten { "; no file was written: add --salvage to keep what can be read" } else { "" };

@@ -4,6 +4,7 @@
 //! (`lodestore --help`, docs/cli.md). Floor 5: it stands on the library `lodestore`.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod args;
 mod base64;
 mod cmd;

@@ -433,7 +433,9 @@ fn a_store_that_is_too_small_or_too_large_for_its_medium_names_the_option() {
         (&["--set", "region=16T"], 2, "--set region=SIZE"),
         (&["--set", "chunk=3K"], 2, "--set chunk=SIZE"),
         (&["--set", "first-region=3K"], 2, "--set first-region=SIZE"),
-        (&["--size", "4096T", "--set", "region=1T"], 2, "give less, or larger regions (--size SIZE)"),
+        (&["--size", "4096T", "--set", "region=1T"], 2, "give at most "),
+        (&["--size", "1T"], 2, "or regions of at least "),
+        (&["--size", "1T"], 2, "(--set region=SIZE)"),
     ] {
         assert_eq!(place.fails(&[&["create", "new"], args].concat(), code, says), "", "{args:?}");
         place.fails(&["get", "new", "k"], 3, "lodestore create");
@@ -473,10 +475,48 @@ fn something_at_the_path_of_create_is_code_11() {
     place.write("file", "");
     std::fs::create_dir(place.path("dir")).expect("a directory");
     place.write("dir/other", "");
-    for path in ["store", "file", "dir"] {
-        place.fails(&["create", path, "--size", "64M"], 11, "exists already");
+    place.fails(&["create", "store", "--size", "64M"], 11, "exists already: open it");
+    for (path, why) in [
+        ("file", "file holds no store (it is no directory): choose an empty directory"),
+        ("dir", "dir holds no store (it is not empty: other is there): choose an empty directory"),
+    ] {
+        for engine in ["hikv", "mkvs"] {
+            place.fails(&["create", path, "--engine", engine, "--size", "64M"], 11, why);
+        }
+        place.fails(&["get", path, "k"], 3, why);
+        place.fails(&["info", path], 3, why);
     }
     assert_eq!(place.ok(&["count", "store"]), "0\n");
+}
+
+#[test]
+fn a_matrix_at_the_path_of_create_is_offered_for_an_open() {
+    let place = Place::new();
+    place.ok(&["create", "matrix", "--engine", "mkvs", "--size", "48M", "--set", "region=4M"]);
+    for engine in ["hikv", "mkvs"] {
+        place.fails(&["create", "matrix", "--engine", engine, "--size", "48M"], 11, "exists already: open it");
+    }
+}
+
+#[test]
+fn a_store_without_its_first_region_is_not_offered_for_an_open() {
+    let place = Place::with_store();
+    std::fs::remove_file(place.path("store/pool.0000")).expect("removed");
+    let says = "restore all files of the store from one copy";
+    let args = ["create", "store", "--size", "64M"];
+    place.fails(&args, 11, says);
+    let said = text(&place.run(&args).stderr);
+    assert!(said.contains("pool.0000 is missing") && !said.contains("open it"), "{said}");
+    place.fails(&["get", "store", "k"], 7, "restore all files from one copy");
+}
+
+#[test]
+fn the_region_length_that_a_refused_size_names_is_enough() {
+    let place = Place::new();
+    let said = text(&place.run(&["create", "new", "--size", "1T"]).stderr);
+    let (_, named) = said.split_once("regions of at least ").expect("a length");
+    let (length, _) = named.split_once(' ').expect("a word");
+    place.ok(&["create", "new", "--size", "1T", "--set", &format!("region={length}")]);
 }
 
 #[test]

@@ -84,3 +84,10 @@ fn a_reader_that_stops_early_is_no_error() {
     }
     assert_eq!(place.ok(&["count", "store"]), "20000\n");
 }
+
+#[test]
+fn a_scan_of_an_engine_without_order_names_the_command_that_needs_none() {
+    let place = Place::new();
+    place.ok(&["create", "store", "--engine", "nvht", "--size", "64M"]);
+    place.fails(&["scan", "store"], 2, "use `export`, which needs no order");
+}

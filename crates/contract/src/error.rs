@@ -95,22 +95,27 @@ pub enum Error {
         /// The system's own word.
         source: io::Error,
     },
-    /// Another process holds the store.
+    /// Another process, or another handle of this process, holds the store.
     Locked {
         /// The store's directory.
         path: PathBuf,
-        /// Who holds it, as far as the lock file tells.
+        /// The holder that the lock file names. The text begins with [`Error::OWN_PROCESS`] if this
+        /// process is the holder.
         holder: String,
     },
     /// There is no store at this path.
     Missing {
         /// The path asked for.
         path: PathBuf,
+        /// Why no store can be created there either. `None` if one can.
+        obstacle: Option<String>,
     },
     /// A store, or something else, is there already.
     Exists {
         /// The path asked for.
         path: PathBuf,
+        /// Why the path cannot be opened as a store either. `None` if it may be opened.
+        obstacle: Option<String>,
     },
     /// A file that stands where the store's own are to be, and is none of them. It is left as it is.
     Foreign {
@@ -275,6 +280,19 @@ pub enum Error {
 }
 
 impl Error {
+    /// The beginning of the holder's text in [`Error::Locked`] if this process holds the store.
+    pub const OWN_PROCESS: &'static str = "this process";
+
+    /// Returns an [`Error::Missing`] for a path at which a store can be created.
+    pub fn missing(path: impl Into<PathBuf>) -> Self {
+        Self::Missing { path: path.into(), obstacle: None }
+    }
+
+    /// Returns an [`Error::Exists`] for a path that may be opened.
+    pub fn exists(path: impl Into<PathBuf>) -> Self {
+        Self::Exists { path: path.into(), obstacle: None }
+    }
+
     /// An [`Error::Io`] of this path.
     pub fn io(doing: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::Io { doing, path: path.into(), source }
@@ -332,18 +350,28 @@ impl Error {
             Self::NoRoom { path, needed, free } => write!(
                 f,
                 "{} needs {needed} bytes to begin with and its medium has {free} left: free some, choose another medium, \
-                 or make it smaller (--size SIZE, or --set region=SIZE for a smaller beginning that grows)",
+                 or make it smaller (`Builder::capacity`, or `Builder::set(\"region\", ..)` for a smaller beginning that grows)",
                 path.display()
             ),
+            Self::Locked { path, holder } if holder.starts_with(Self::OWN_PROCESS) => {
+                write!(f, "{} is open in this process already: clone that `Db`", path.display())
+            }
             Self::Locked { path, holder } => write!(
                 f,
                 "{} is open in another process ({holder}); close it there, or use another store",
                 path.display()
             ),
-            Self::Missing { path } => {
-                write!(f, "no store at {}: make one with `lodestore create`", path.display())
+            Self::Missing { path, obstacle: Some(obstacle) } | Self::Exists { path, obstacle: Some(obstacle) } => {
+                write!(
+                    f,
+                    "{} holds no store ({obstacle}): choose an empty directory, or restore all files of the store from one copy",
+                    path.display()
+                )
             }
-            Self::Exists { path } => {
+            Self::Missing { path, obstacle: None } => {
+                write!(f, "no store at {}: make one with `Db::open`", path.display())
+            }
+            Self::Exists { path, obstacle: None } => {
                 write!(f, "{} exists already: open it, or choose another path", path.display())
             }
             Self::Foreign { path, what } => write!(
@@ -376,8 +404,7 @@ impl Error {
             Self::MachineRestarted { path } => write!(
                 f,
                 "{}: the machine restarted under a store of durability process, so its newest writes may be torn; \
-                 salvage it with `lodestore verify --salvage {}`, or restore it",
-                path.display(),
+                 salvage it with `Builder::salvage(true)`, or restore it",
                 path.display()
             ),
             _ => Ok(()),
@@ -411,8 +438,8 @@ impl fmt::Display for Error {
             Self::Corrupt { place, what, .. } => {
                 write!(
                     f,
-                    "corrupt data at {place}: {what}; run `lodestore verify` for the whole list (`lodestore verify --salvage` \
-                     where the open is refused) and restore what it names"
+                    "corrupt data at {place}: {what}; run `Db::verify` for the whole list (opened with \
+                     `Builder::salvage(true)` where the open is refused) and restore what it names"
                 )
             }
             Self::Io { doing, path, source } => {
@@ -448,7 +475,7 @@ impl fmt::Display for Error {
                 write!(
                     f,
                     "group {group} has {live} devices that can be used and this takes {needed}{what}: bring the others back and open the store again, or replace them \
-                     (`lodestore mkvs replace`; where the open is refused for this, `--salvage` goes on with what these have and gives up the rest)"
+                     (`Matrix::replace`; where the open is refused for this, `Builder::salvage(true)` goes on with what these have and gives up the rest)"
                 )
             }
             Self::ForeignProcess => f.write_str(
@@ -476,12 +503,12 @@ impl fmt::Display for Error {
                 "keyspace {keyspace:?} belongs to another store: use handles of the store that the call is for"
             ),
             Self::ReadOnly => {
-                f.write_str("the store was opened for reading only: open it without read_only(true) to write to it")
+                f.write_str("the store was opened for reading only: open it without `Builder::read_only(true)` to write to it")
             }
             Self::DeviceElsewhere { path } => write!(
                 f,
                 "the matrix has a device in another directory, {}, and a copy of a matrix names the devices of its \
-                 original: nothing was removed; to remove that device too, call destroy_with_devices (destroy --devices)",
+                 original: nothing was removed; to remove that device too, call `store::destroy_with_devices`",
                 path.display()
             ),
             Self::Backup { path, what } => write!(f, "backup {}: {what}", path.display()),
@@ -528,8 +555,11 @@ mod tests {
             Error::io("opening", path(), io::Error::from(io::ErrorKind::PermissionDenied)),
             Error::ThreadRefused { name: "lodestore-sweep".into(), source: io::Error::from_raw_os_error(11) },
             Error::Locked { path: path(), holder: "process 1".into() },
-            Error::Missing { path: path() },
-            Error::Exists { path: path() },
+            Error::Locked { path: path(), holder: format!("{}, pid 1 (server)", Error::OWN_PROCESS) },
+            Error::missing(path()),
+            Error::exists(path()),
+            Error::Missing { path: path(), obstacle: Some("it is not empty: a letter is in it".into()) },
+            Error::Exists { path: path(), obstacle: Some("it is not empty: a letter is in it".into()) },
             Error::Foreign { path: path(), what: "its first bytes are another's".into() },
             Error::WrongEngine { found: "hikv".into(), asked: "nvht".into() },
             Error::EngineNotBuilt { engine: "fluidkv".into(), feature: "fluidkv" },
@@ -590,6 +620,22 @@ mod tests {
             assert!(!text.contains('\n') && !text.ends_with('.') && !text.contains("  "), "{text:?}");
             assert!(text.contains(':') || text.contains(';'), "says what is wrong, and what to do: {text:?}");
         }
+    }
+
+    #[test]
+    fn no_text_names_a_command_or_a_flag_of_the_program() {
+        for error in one_of_each() {
+            let text = error.to_string();
+            assert!(!text.contains("--") && !text.contains("`lodestore "), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_open_and_a_creation_say_the_same_of_a_directory_that_serves_neither() {
+        let (path, obstacle) = (PathBuf::from("a/store"), Some("it is not empty: a letter is in it".to_string()));
+        let missing = Error::Missing { path: path.clone(), obstacle: obstacle.clone() }.to_string();
+        assert_eq!(missing, Error::Exists { path, obstacle }.to_string());
+        assert!(!missing.contains("open it") && !missing.contains("make one"), "{missing}");
     }
 
     #[test]

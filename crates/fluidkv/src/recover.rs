@@ -182,8 +182,7 @@ fn advised(error: Error) -> Error {
 }
 
 /// What can be done where a part of the store's shape is lost.
-const ADVICE: &str =
-    "restore the store from a copy, or open it with salvage and export what is left (`lodestore export --salvage`)";
+const ADVICE: &str = "restore the store from a copy, or open it with salvage and export what is left (`Builder::salvage(true)`, `Db::for_each`)";
 
 fn read_manifest(pool: &Pool, how: &How, damage: &mut Vec<Error>) -> Result<(Read, ManifestState)> {
     let (chain, records) = Chain::read(pool, manifest(pool)?)?;

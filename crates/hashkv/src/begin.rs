@@ -20,7 +20,7 @@ use crate::store::Running;
 use crate::values::{Sizes, Values, lock};
 
 /// What is said of a file without a superblock, or none.
-const GONE: &str = "it is gone or cut off: the values that the index names were in it. Restore the store from a copy, or open it with salvage and export what stands in the index (`lodestore export --salvage`)";
+const GONE: &str = "it is gone or cut off: the values that the index names were in it. Restore the store from a copy, or open it with salvage and export what stands in the index (`Builder::salvage(true)`, `Db::for_each`)";
 /// Headers of segments that an open asks the disk for at once.
 const HEADERS: usize = 256;
 /// Places at most at which a header is looked for, where the superblock is damaged.

@@ -34,7 +34,7 @@ const STEP_MAX: u32 = 1 << 14;
 const FIRST_MAX: u32 = 1 << 30;
 /// What to do about a pool that does not belong to the file.
 const ADVICE: &str = "restore all files of one copy, or open it with salvage and export what the index itself holds \
-                      (`lodestore export --salvage`)";
+                      (`Builder::salvage(true)`, `Db::for_each`)";
 
 /// The numbers in the root area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -102,7 +102,7 @@ const MODE_WAL: u32 = 4;
 pub(crate) const MODES: u32 = MODE_SYNC | MODE_PARTITIONED | MODE_WAL;
 
 /// What to do where a segment cannot be split any more.
-pub(crate) const INDEX_FULL: &str = "create a store with a larger --set segment=BYTES, more --set partitions=N or another --set hash-seed=N, and import into it";
+pub(crate) const INDEX_FULL: &str = "create a store with a larger `Builder::set(\"segment\", ..)`, more `Builder::set(\"partitions\", ..)` or another `Builder::set(\"hash-seed\", ..)`, and import into it";
 
 impl HiKvOptions {
     /// The options there are.

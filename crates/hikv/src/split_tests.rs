@@ -30,7 +30,9 @@ fn a_segment_as_deep_as_can_be_is_no_full_store() {
     }
     let refused = split(&table, &pool, sig, false);
     match refused {
-        Err(error @ Error::IndexFull { depth: DEPTH_MAX, .. }) => assert!(error.to_string().contains("--set segment=")),
+        Err(error @ Error::IndexFull { depth: DEPTH_MAX, .. }) => {
+            assert!(error.to_string().contains("`Builder::set(\"segment\", ..)`"))
+        }
         other => panic!("{other:?}"),
     }
 }

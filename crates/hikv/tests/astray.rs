@@ -149,7 +149,7 @@ fn damage_after_a_clean_stop_refuses_the_open_and_a_salvage_gives_the_rest() {
         for _again in 0..2 {
             let refused = HiKv::open(&path, &options()).map(|_| ()).expect_err("damaged");
             assert!(refused.to_string().contains("segment"), "{refused}");
-            assert!(refused.to_string().contains("export --salvage"), "{refused}");
+            assert!(refused.to_string().contains("`Builder::salvage(true)`"), "{refused}");
         }
         let mut salvage = options();
         salvage.pool.salvage = true;

@@ -417,7 +417,7 @@ fn refused(place: &str, what: &str) -> Error {
     Error::corrupt(
         place,
         format!(
-            "{what}: restore the store from a backup, or open it with salvage and export what is left (`lodestore export --salvage`)"
+            "{what}: restore the store from a backup, or open it with salvage and export what is left (`Builder::salvage(true)`, `Db::for_each`)"
         ),
     )
 }

@@ -28,9 +28,9 @@ pub fn small_dax_pool() -> PoolOptions {
     }
 }
 
-/// The options that a text names as `--set name=` and that are not among `specs`.
+/// The options that a text names as `Builder::set("name", ..)` and that are not among `specs`.
 pub fn unknown_names<'a>(text: &'a str, specs: &[OptionSpec]) -> Vec<&'a str> {
-    let names = text.split("--set ").skip(1).filter_map(|rest| rest.split_once('=')).map(|(name, _)| name);
+    let names = text.split("`Builder::set(\"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(name, _)| name);
     names.filter(|name| specs.iter().all(|spec| spec.name != *name)).collect()
 }
 

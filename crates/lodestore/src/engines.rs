@@ -230,8 +230,8 @@ mod tests {
     fn values_that_an_engine_does_not_take_are_refused_by_their_names_without_a_store() {
         let cases = [
             ("hikv", "region=banana", "region=banana"),
-            ("hikv", "region=1K", "--set region=SIZE"),
-            ("hikv", "chunk=3K", "--set chunk=SIZE"),
+            ("hikv", "region=1K", "`Builder::set(\"region\", ..)`"),
+            ("hikv", "chunk=3K", "`Builder::set(\"chunk\", ..)`"),
             ("hikv", "partitions=3", "power of two"),
             ("hikv", "persist-ns=x", "nanoseconds"),
             ("nvht", "load-factor=frob", "load-factor"),

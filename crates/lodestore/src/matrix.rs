@@ -59,6 +59,10 @@ pub(crate) fn inspect(path: &Path) -> Result<HeaderSummary> {
     match Pool::inspect(path) {
         Err(missing @ Error::Missing { .. }) => match Pool::inspect(&path.join(Part::Host.directory())) {
             Ok(host) => Ok(HeaderSummary { engine: lodestore_mkvs::ENGINE.into(), ..host }),
+            // The remains of an interrupted creation are no obstacle to the next one.
+            Err(Error::Missing { .. }) if lodestore_mkvs::may_create_in(path).unwrap_or(false) => {
+                Err(lost_host(path).unwrap_or_else(|| Error::missing(path)))
+            }
             Err(Error::Missing { .. }) => Err(lost_host(path).unwrap_or(missing)),
             Err(error) => Err(explain_host(path, error)),
         },
@@ -216,7 +220,11 @@ pub(crate) fn check(mut pool: PoolOptions, set: &Options) -> Result<()> {
 /// Makes a matrix.
 pub(crate) fn create(path: &Path, mut pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
     if !lodestore_mkvs::may_create_in(path)? {
-        return Err(Error::Exists { path: path.into() });
+        let obstacle = match inspect(path) {
+            Err(Error::Missing { obstacle, .. }) => obstacle,
+            _ => None,
+        };
+        return Err(Error::Exists { path: path.into(), obstacle });
     }
     let (_, own) = Stores::of(&pool, set)?;
     let options = options(&mut pool, &own)?;

@@ -6,9 +6,10 @@ use lodestore_contract::{Error, OptionSpec, OptionTable, Options, Result, format
 use lodestore_media::{PoolOptions, file_bytes_limit, probe};
 
 use crate::doctor::nearest_directory;
+use crate::matrix::inspect;
 use crate::options::{CreateOptions, OpenOptions};
 
-/// The options by name, for `--set name=value`.
+/// The options by name, for `Builder::set`.
 pub(crate) const SPECS: &[OptionSpec] = PoolOptions::SPECS;
 
 /// The pool's options at a creation.
@@ -42,12 +43,14 @@ pub(crate) fn refusal(error: Error, path: &Path, options: &CreateOptions) -> Err
             Ok(_) => Error::InvalidOption {
                 name: "size".into(),
                 value: format_size(options.size),
-                why: "an empty store of these options does not fit: give a larger --size SIZE, or fewer --set partitions=N or \
-                      a smaller --set segment=BYTES"
+                why: "an empty store of these options does not fit: give a larger `Builder::capacity`, or fewer \
+                      `Builder::set(\"partitions\", ..)` or a smaller `Builder::set(\"segment\", ..)`"
                     .into(),
             },
             Err(_) => Error::Full { needed, capacity },
         },
+        // The pool does not know the directory of a matrix.
+        Error::Exists { path: asked, obstacle: Some(_) } if inspect(path).is_ok() => Error::exists(asked),
         other => named(other),
     }
 }
@@ -57,9 +60,11 @@ pub(crate) fn named(error: Error) -> Error {
     let named = |name: &str, value: String, why: String| Error::InvalidOption { name: name.into(), value, why };
     match error {
         Error::InvalidOption { name, value, why } => match name.as_str() {
-            "capacity" => named("size", value, format!("{why} (--size SIZE)")),
+            // The advice names the option region instead.
+            "capacity" if why.contains('`') => named("size", value, why),
+            "capacity" => named("size", value, format!("{why} (`Builder::capacity`)")),
             "region" | "first-region" | "chunk" => {
-                let why = format!("{why} (--set {name}=SIZE)");
+                let why = format!("{why} (`Builder::set(\"{name}\", ..)`)");
                 named(&name, value, why)
             }
             _ => named(&name, value, why),
@@ -95,7 +100,7 @@ mod tests {
         let of = |needed: u64| refusal(Error::Full { needed, capacity: options.size }, &dir.join("new"), &options);
         let text = of(u64::MAX).to_string();
         assert!(matches!(of(u64::MAX), Error::NoRoom { .. }), "{text}");
-        assert!(text.contains("choose another medium, or make it smaller (--size SIZE"), "{text}");
+        assert!(text.contains("choose another medium, or make it smaller (`Builder::capacity`"), "{text}");
         assert!(matches!(of(1), Error::InvalidOption { .. }), "{}", of(1));
     }
 }

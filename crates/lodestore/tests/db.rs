@@ -33,6 +33,22 @@ fn small(path: &PathBuf) -> lodestore::db::Builder {
 }
 
 #[test]
+fn a_second_open_in_one_process_is_told_from_an_open_in_another() {
+    let (_dir, path) = place();
+    for engine in ENGINES {
+        let path = path.join(engine.name().expect("a name"));
+        let db = small(&path).engine(engine.clone()).open().expect("creates");
+        let refused = small(&path).open().expect_err("open already");
+        assert!(matches!(refused, Error::Locked { .. }), "{refused:?}");
+        let says = format!("{} is open in this process already: clone that `Db`", path.display());
+        assert_eq!(refused.to_string(), says, "{engine:?}");
+        db.close().expect("close");
+        drop(db);
+        small(&path).open().expect("opens again");
+    }
+}
+
+#[test]
 fn a_store_is_created_by_the_first_open_and_opened_by_the_next() {
     for engine in ENGINES {
         let (_dir, path) = place();

@@ -209,8 +209,10 @@ fn lock_new_dir(dir: &Path) -> Result<(Arc<StoreDir>, StoreLock)> {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries < CREATION_TRIES => {}
             Err(refused) => return Err(refused),
             // Again under the lock: another process may have made a store meanwhile.
-            Ok((made, _)) if files::look_in(&made)? != Found::Empty => return Err(Error::Exists { path: dir.into() }),
-            Ok(locked) => return Ok(locked),
+            Ok((made, lock)) => match files::look_in(&made)? {
+                Found::Empty => return Ok((made, lock)),
+                found => return Err(found.refusal_of_creation(dir)),
+            },
         }
     }
 }

@@ -32,7 +32,7 @@ pub struct StoreFile {
 pub fn store_files(dir: &Path) -> Result<Vec<StoreFile>> {
     let dir = match files::look(dir)? {
         (Found::Store | Found::Headless, Some(dir)) => dir,
-        _ => return Err(Error::Missing { path: dir.into() }),
+        (found, _) => return Err(found.refusal(dir)),
     };
     list(&dir)
 }
@@ -84,7 +84,7 @@ impl Removal {
     pub fn begin(dir: &Path, others: &[&str]) -> Result<Self> {
         let dir = match files::look(dir)? {
             (Found::Store | Found::Headless, Some(dir)) => dir,
-            _ => return Err(Error::Missing { path: dir.into() }),
+            (found, _) => return Err(found.refusal(dir)),
         };
         let is_named_store = lock::is_of_store(&dir);
         let has_lock_file = dir.entry(LOCK_FILE)?.is_some();

@@ -91,7 +91,29 @@ impl Found {
                             or remove the directory to make a new store";
                 Error::corrupt(path.join(region_name(0)).display().to_string(), what)
             }
-            _ => Error::Missing { path: path.into() },
+            _ => Error::Missing { path: path.into(), obstacle: self.obstacle(path) },
+        }
+    }
+
+    /// Returns why no store can be created at `path`.
+    pub(crate) fn refusal_of_creation(self, path: &Path) -> Error {
+        Error::Exists { path: path.into(), obstacle: self.obstacle(path) }
+    }
+
+    /// Returns why `path` can neither be opened nor take a new store. `None` if one of the two is
+    /// possible.
+    pub(crate) fn obstacle(self, path: &Path) -> Option<String> {
+        match self {
+            Self::Nothing | Self::Empty | Self::Store => None,
+            Self::Headless => Some(format!("{} is missing, and other files of a store are there", region_name(0))),
+            Self::Other => Some(match std::fs::read_dir(path) {
+                Ok(entries) => {
+                    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+                    let first = names.filter(|name| !is_file_of_store(name)).min();
+                    format!("it is not empty: {} is there", first.unwrap_or_else(|| "a file".into()))
+                }
+                Err(_) => "it is no directory".into(),
+            }),
         }
     }
 }
@@ -145,7 +167,7 @@ pub(crate) fn make_dir(path: &Path) -> Result<StoreDir> {
             made.map_err(|refused| Error::io("creating", path, refused))?;
             StoreDir::open_existing(path)
         }
-        _ => Err(Error::Exists { path: path.into() }),
+        (found, _) => Err(found.refusal_of_creation(path)),
     }
 }
 

@@ -6,6 +6,7 @@
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
 
 use lodestore_contract::{Error, Result};
 use rustix::fs::OFlags;
@@ -26,10 +27,42 @@ const STORE_LINE: &str = "of a store\n";
 /// Most bytes of the text of a lock file.
 const TEXT_BYTES_MAX: u64 = 256;
 
+/// The lock files that this process holds.
+static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
+
+/// A lock file that a process holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Held {
+    /// The process: a fork copies the list.
+    pid: u32,
+    file: FileId,
+}
+
+impl Held {
+    /// Returns the entry for a lock file of this process.
+    fn by_this_process(file: FileId) -> Self {
+        Self { pid: std::process::id(), file }
+    }
+
+    fn add(self) {
+        HELD.lock().unwrap_or_else(PoisonError::into_inner).push(self);
+    }
+
+    fn remove(self) {
+        HELD.lock().unwrap_or_else(PoisonError::into_inner).retain(|held| *held != self);
+    }
+
+    fn is_known(self) -> bool {
+        HELD.lock().unwrap_or_else(PoisonError::into_inner).contains(&self)
+    }
+}
+
 /// The lock; dropping it gives the store free.
 #[derive(Debug)]
 pub(crate) struct StoreLock {
     file: File,
+    /// The entry of this lock in [`HELD`].
+    held: Option<Held>,
     /// Region 0, once it is locked.
     region0: Option<File>,
     /// Whether the lock file says that a whole store is in its directory.
@@ -45,12 +78,16 @@ impl StoreLock {
     /// [`Error::Locked`] with the holder's pid and command; [`Error::Foreign`] where something else has the lock's name; [`Error::Io`].
     pub(crate) fn take(dir: &StoreDir) -> Result<Self> {
         for _ in 0..TRIES {
-            let lock = Self::take_file(dir)?;
+            let mut lock = Self::take_file(dir)?;
             // A creation that fails removes the file while it holds the lock: one that was opened
             // before is a lock on nothing.
             let named = dir.entry(LOCK_FILE)?.map(|entry| entry.id);
             let io = |refused: Errno| Error::io("looking at", dir.path_of(LOCK_FILE), refused.into());
-            if named == Some(FileId::of_file(&lock.file).map_err(io)?) {
+            let locked = FileId::of_file(&lock.file).map_err(io)?;
+            if named == Some(locked) {
+                let held = Held::by_this_process(locked);
+                held.add();
+                lock.held = Some(held);
                 lock.name_holder();
                 return Ok(lock);
             }
@@ -74,18 +111,20 @@ impl StoreLock {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
+                let is_own = FileId::of_file(&file).is_ok_and(|file| Held::by_this_process(file).is_known());
                 let mut holder = String::new();
                 // The text may be missing in the moment between its lock and its writing.
                 let _ = file.take(TEXT_BYTES_MAX).read_to_string(&mut holder);
                 let holder = holder.lines().next().filter(|line| line.starts_with(HOLDER_BEGINS));
                 let holder = holder.unwrap_or("holder unknown").trim();
-                return Err(Error::Locked { path: dir.path().into(), holder: holder.into() });
+                let own = if is_own { format!("{}, ", Error::OWN_PROCESS) } else { String::new() };
+                return Err(Error::Locked { path: dir.path().into(), holder: format!("{own}{holder}") });
             }
             Err(TryLockError::Error(refused)) => return Err(io("locking")(refused)),
         }
         // Of an earlier holder: whoever takes the lock keeps it.
         let is_of_store = names_store(&file);
-        Ok(Self { file, region0: None, is_of_store, is_inherited: false })
+        Ok(Self { file, held: None, region0: None, is_of_store, is_inherited: false })
     }
 
     /// Writes who holds the lock, where there is room for the text; the lock is the kernel's.
@@ -156,6 +195,10 @@ impl Drop for StoreLock {
         }
         // No holder while nobody holds it.
         self.write("");
+        // Before the unlock: the next holder may be another thread of this process.
+        if let Some(held) = self.held {
+            held.remove();
+        }
         // A forked process may keep both files open, so closing them is not enough.
         if let Some(region0) = &self.region0 {
             let _ = region0.unlock();

@@ -80,12 +80,12 @@ impl Pool {
             (found, _) => return Err(found.refusal(dir)),
         };
         let mut lock = match StoreLock::take(&store_dir) {
-            Err(Error::Io { .. }) if store_dir.is_removed() => return Err(Error::Missing { path: dir.into() }),
+            Err(Error::Io { .. }) if store_dir.is_removed() => return Err(Error::missing(dir)),
             taken => taken?,
         };
         // Again under the lock: a creation that failed may have removed its files meanwhile.
         if files::look_in(&store_dir)? != Found::Store {
-            return Err(Error::Missing { path: dir.into() });
+            return Err(Error::missing(dir));
         }
         let path = store_dir.path_of(&files::region_name(0));
         let (file, len) = files::open_region(&store_dir, 0, Access::ReadWrite)?;
@@ -147,7 +147,7 @@ impl Pool {
         let (file, _) = match files::open_region(&dir, 0, Access::Read) {
             // A creation that failed has removed its files in between.
             Err(_) if files::look_in(&dir)? != Found::Store => {
-                return Err(Error::Missing { path: dir.path().into() });
+                return Err(Error::missing(dir.path()));
             }
             opened => opened?,
         };
@@ -235,7 +235,7 @@ impl Opening {
         let mut opening = Self { clean: header.clean, seals: vec![header.table_seal], ..Self::default() };
         if header.is_damaged {
             let what = "an earlier salvage open left out what it could not read: export what is left \
-                        (`lodestore export --salvage`), and import it into a new store";
+                        (`Builder::salvage(true)`, `Db::for_each`), and import it into a new store";
             if !opts.salvage {
                 return Err(Error::corrupt(place, what));
             }

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use lodestore_contract::{Durability, Error, EventSink, OptionTable, Result};
+use lodestore_contract::{Durability, Error, EventSink, OptionTable, Result, format_size};
 
 use crate::region::{HUGE_BYTES, MAX_REGIONS};
 use crate::region_layout::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PAGE_BYTES, REGION_BYTES_MAX, REGION_BYTES_MIN};
@@ -22,6 +22,8 @@ const GROWTH_PART: u64 = 4;
 const SHORT_REGIONS: usize = 64;
 /// A region has at least this number of chunks.
 const CHUNKS_MIN: u64 = 8;
+/// A region length that a refusal advises is a multiple of this.
+const REGION_ADVICE_STEP: u64 = 1 << 20;
 /// Most nanoseconds of an emulated latency: a second.
 pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
 
@@ -148,8 +150,18 @@ impl PoolOptions {
         let regions = if self.region_bytes > FIRST_REGION_BYTES { MAX_REGIONS - SHORT_REGIONS } else { MAX_REGIONS };
         let most = self.region_bytes.saturating_mul(regions as u64);
         if self.capacity > most {
-            let why =
-                format!("{regions} regions of {} bytes hold {most}: give less, or larger regions", self.region_bytes);
+            let region_min = self.capacity.div_ceil((MAX_REGIONS - SHORT_REGIONS) as u64);
+            let region_min = region_min.max(FIRST_REGION_BYTES + 1).checked_next_multiple_of(REGION_ADVICE_STEP);
+            let larger = match region_min.filter(|bytes| *bytes <= REGION_BYTES_MAX) {
+                Some(bytes) => {
+                    format!(", or regions of at least {} (`Builder::set(\"region\", ..)`)", format_size(bytes))
+                }
+                None => String::new(),
+            };
+            let why = format!(
+                "{regions} regions of {} hold {most}: give at most {most}{larger}",
+                format_size(self.region_bytes)
+            );
             return Err(refuse("capacity", self.capacity, why));
         }
         if u64::from(self.chunk_bytes) > self.first_region_bytes() / CHUNKS_MIN {

@@ -296,7 +296,7 @@ pub fn file_bytes_limit() -> Option<u64> {
 /// [`Error::Missing`] where there is no such directory, [`Error::Io`] where nothing can be written there.
 pub fn probe(path: &Path) -> Result<MediumReport> {
     if !path.exists() {
-        return Err(Error::Missing { path: path.into() });
+        return Err(Error::missing(path));
     }
     let io = |doing: &'static str| move |refused: rustix::io::Errno| Error::io(doing, path, refused.into());
     let (file, medium) = scratch(path)?;

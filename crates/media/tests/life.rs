@@ -143,7 +143,8 @@ fn wrong_places_and_wrong_engines_are_refused_by_type() {
     assert!(matches!(again, Err(Error::Exists { .. })), "{again:?}");
     match try_open("test", 3) {
         Err(Error::Locked { holder, .. }) => {
-            assert!(holder.starts_with(&format!("pid {} (", std::process::id())), "{holder}");
+            let own = format!("{}, pid {} (", Error::OWN_PROCESS, std::process::id());
+            assert!(holder.starts_with(&own), "{holder}");
         }
         other => panic!("{other:?}"),
     }

@@ -252,7 +252,7 @@ impl Mkvs {
             return Err(Error::Unsupported {
                 engine: ENGINE,
                 what: "second group while keys are on their way to the first".into(),
-                instead: "wait for it (`lodestore mkvs rebalance`)",
+                instead: "wait for it (`Matrix::wait_moved`)",
             });
         }
         if count == Matrix::GROUPS_MAX || (!directories.is_empty() && directories.len() != width) {
@@ -342,7 +342,7 @@ impl Mkvs {
                 return Err(Error::Unfinished {
                     doing: "waiting for all devices",
                     after: patience,
-                    instead: "see `lodestore mkvs status`: replace what has failed, or wait on",
+                    instead: "see `Matrix::status`: replace what has failed, or wait on",
                 });
             }
             std::thread::sleep(Duration::from_millis(10));

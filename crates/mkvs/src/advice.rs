@@ -15,7 +15,7 @@ pub(crate) fn default_path(group: usize, index: usize) -> PathBuf {
 pub(crate) fn export_devices(root: &Path) -> String {
     let device = first_device(root).join(Part::Device.directory());
     format!(
-        "export the store of one device of each group (`lodestore export --salvage {}`) and import them into a new \
+        "export the store of one device of each group (`Db::builder(\"{}\").salvage(true)`) and import them into a new \
          store",
         device.display()
     )

@@ -223,7 +223,7 @@ impl Creation {
         let lock = lock(root)?;
         if let Some(left) = Record::read(root)? {
             if is_described(root, places)? {
-                return Err(Error::Exists { path: root.into() });
+                return Err(Error::exists(root));
             }
             left.remove_stores(root, places)?;
         }
@@ -251,7 +251,7 @@ impl Creation {
     /// Turns the error of an open that found no description into the one of a matrix that was never
     /// created.
     pub(crate) fn explain(&self, error: Error) -> Error {
-        if has_no_description(&error) { Error::Missing { path: self.root.clone() } } else { error }
+        if has_no_description(&error) { Error::missing(self.root.clone()) } else { error }
     }
 
     /// Removes the record, durably: the matrix has its description and all its stores.

@@ -46,7 +46,7 @@ impl Host {
     /// The store's; [`Error::Missing`] where the creation was cut short before it: then there is no matrix; [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::OlderFormat`].
     pub(crate) fn open(store: Arc<dyn Store>, root: &Path) -> Result<Self> {
         let bytes = store.get(MATRIX_KEY)?;
-        let bytes = bytes.ok_or_else(|| Error::Missing { path: root.into() })?;
+        let bytes = bytes.ok_or_else(|| Error::missing(root))?;
         let matrix = Matrix::decode(&bytes)?;
         Ok(Self { store, matrix: Mutex::new(matrix), root: root.into() })
     }

@@ -274,7 +274,7 @@ pub(crate) fn older_pairs(directory: &Path) -> Error {
     Error::corrupt(
         directory.join(Part::Device.directory()).display().to_string(),
         "the store was replaced by an older copy: put the newer files back, replace the device, or take what is there \
-         with --salvage",
+         with `Builder::salvage(true)`",
     )
 }
 
@@ -472,9 +472,9 @@ fn is_loss(error: &Error) -> bool {
 /// own.
 pub(crate) fn why_lost(error: &Error) -> String {
     match error {
-        Error::Missing { path } => format!(
+        Error::Missing { path, .. } => format!(
             "no store at {}: put its directory back and open the matrix again, or replace the device \
-             (`lodestore mkvs replace`)",
+             (`Matrix::replace`)",
             path.display()
         ),
         other => other.to_string(),
@@ -484,7 +484,7 @@ pub(crate) fn why_lost(error: &Error) -> String {
 /// Returns the error of a group none of whose devices can be opened: no salvage goes on either.
 fn all_lost(root: &Path, group: usize, losses: &[(usize, u64, Error)]) -> Error {
     let reason = |(device, _, error): &(usize, u64, Error)| match error {
-        Error::Missing { path } => format!("device {device}: no store at {}", path.display()),
+        Error::Missing { path, .. } => format!("device {device}: no store at {}", path.display()),
         other => format!("device {device}: {other}"),
     };
     let reasons: Vec<_> = losses.iter().map(reason).collect();
@@ -505,7 +505,7 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
             Ok(device) => devices.push(device),
             // Whatever it is: whether the others are enough is looked at behind.
             Err(error) if members > 1 => losses.push((at, member.id, of_matrix(maker.root, error))),
-            Err(Error::Missing { path }) => {
+            Err(Error::Missing { path, .. }) => {
                 let what = format!("the store of the only device of group {index} is missing: put its directory back");
                 return Err(Error::corrupt(path.display().to_string(), what));
             }

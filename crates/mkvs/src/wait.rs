@@ -29,13 +29,13 @@ impl Mkvs {
                 return Ok(());
             }
             if !waited_for.iter().any(|device| device.may_serve()) {
-                return ends("it failed: see why with `lodestore mkvs status`, and replace it by another one");
+                return ends("it failed: see why with `Matrix::status`, and replace it by another one");
             }
             if !others.iter().any(|other| other.may_serve()) {
                 return Err(group.too_few(0, 1));
             }
             if begun.elapsed() >= patience {
-                return ends("it is copied, or catches up, whenever the matrix is open: see `lodestore mkvs status`");
+                return ends("it is copied, or catches up, whenever the matrix is open: see `Matrix::status`");
             }
             std::thread::sleep(LOOK);
         }
@@ -60,7 +60,7 @@ impl Mkvs {
                 return Err(Error::Unfinished {
                     doing: "waiting for keys to move to the new group",
                     after: patience,
-                    instead: "they move whenever the matrix is open: wait on (`lodestore mkvs rebalance`)",
+                    instead: "they move whenever the matrix is open: wait on (`Matrix::wait_moved`)",
                 });
             }
             std::thread::sleep(LOOK);

@@ -70,7 +70,7 @@ fn assert_starts_over(image: &Path, what: &str) {
     for matrix in [Matrix::new("same shape", 1, 3), Matrix::new("other shape", 2, 2)] {
         copy_directory(image, &matrix.path());
         match matrix.open() {
-            Err(Error::Missing { path }) => assert_eq!(path, matrix.path(), "{what}"),
+            Err(Error::Missing { path, .. }) => assert_eq!(path, matrix.path(), "{what}"),
             Err(error) => panic!("{what}: {error:?}"),
             Ok(_) => panic!("{what}: a matrix was never created"),
         }

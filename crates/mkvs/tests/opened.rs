@@ -112,7 +112,7 @@ fn where_too_few_are_left_what_can_be_done_for_one_of_them_is_said() {
     let refused = matrix.open().err();
     assert!(matches!(refused, Some(Error::MachineRestarted { .. })), "{refused:?}");
     // Of devices that are gone nothing more is to be said than how many.
-    let mut matrix = refusing(matrix, &[2], Part::Log, |path| Error::Missing { path });
+    let mut matrix = refusing(matrix, &[2], Part::Log, Error::missing);
     let refused = matrix.open().err();
     assert!(matches!(refused, Some(Error::TooFewDevices { live: 1, needed: 2, .. })), "{refused:?}");
     matrix.options.salvage = true;

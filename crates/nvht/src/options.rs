@@ -52,7 +52,7 @@ lodestore_contract::options! {
 }
 
 /// What to do where a table takes no more keys of the same hash bits. All of it is fixed at creation.
-pub(crate) const INDEX_FULL: &str = "create a store with a longer --set probe-length=N, more --set partitions=N or another --set hash-seed=N, and import into it";
+pub(crate) const INDEX_FULL: &str = "create a store with a longer `Builder::set(\"probe-length\", ..)`, more `Builder::set(\"partitions\", ..)` or another `Builder::set(\"hash-seed\", ..)`, and import into it";
 
 impl NvhtOptions {
     /// The options there are.

@@ -326,7 +326,7 @@ impl Nvht {
         Err(Error::Unsupported {
             engine: ENGINE,
             what: "ordered scan, since a hash table has no order".into(),
-            instead: "use for_each for every pair, or the engine hikv, which keeps an order",
+            instead: "use `Db::for_each`, which needs no order, or the engine hikv, which keeps an order",
         })
     }
 }

@@ -159,7 +159,7 @@ impl SimPlaces {
         if part == Part::Host {
             return Ok(self.host_region());
         }
-        let (first, _) = self.device(directory).ok_or_else(|| Error::Missing { path: directory.into() })?;
+        let (first, _) = self.device(directory).ok_or_else(|| Error::missing(directory))?;
         Ok(if part == Part::Log { first + 1 } else { first })
     }
 
@@ -249,7 +249,7 @@ impl Places for SimPlaces {
 
     fn open(&self, directory: &Path, part: Part, _: &str, mode: OpenMode) -> Result<Place> {
         if self.is_lost(directory) {
-            return Err(Error::Missing { path: directory.into() });
+            return Err(Error::missing(directory));
         }
         let is_salvage = self.shape.mode & MODE_SALVAGE != 0;
         if let (true, OpenMode::Strict, Some(image)) = (is_salvage, mode, &self.image) {

@@ -112,7 +112,7 @@ impl Engine for Refusing {
 #[test]
 fn a_creation_cut_short_may_be_missing_and_nothing_else() {
     let mut saved = Saved::from_text("lodestore crash image 1\nregion 64\nmissing 1\n").expect("a text");
-    let missing = Refusing { by: || Error::Missing { path: "nowhere".into() } };
+    let missing = Refusing { by: || Error::missing("nowhere") };
     let corrupt = Refusing { by: || Error::corrupt("header", "no copy is valid") };
     replay(&missing, &saved).expect("no store yet");
     assert_eq!(replay(&corrupt, &saved).expect_err("damage is no creation").oracle, Oracle::Open);

@@ -5,6 +5,7 @@ use lodestore::stats::format_size;
 use serde_json::{Map, Value, json};
 
 use super::object;
+use crate::advice::translate;
 use crate::args::DoctorArgs;
 use crate::failure::Outcome;
 use crate::out::Out;
@@ -54,7 +55,7 @@ fn as_json(found: &Diagnosis) -> Map<String, Value> {
 
 fn store_json(store: &lodestore::Result<HeaderSummary>) -> Value {
     match store {
-        Err(error) => json!({"error": error.to_string()}),
+        Err(error) => json!({"error": translate(&error.to_string())}),
         Ok(store) => json!({
             "engine": store.engine,
             "engine_format": store.engine_format,
@@ -98,7 +99,7 @@ fn as_table(found: &Diagnosis) -> Vec<(String, String)> {
     ];
     match &found.store {
         None => rows.push(("store", "none there".to_owned())),
-        Some(Err(error)) => rows.push(("store", error.to_string())),
+        Some(Err(error)) => rows.push(("store", translate(&error.to_string()).into_owned())),
         Some(Ok(store)) => rows.push((
             "store",
             format!(

@@ -8,6 +8,7 @@ use lodestore::options::OpenOptions;
 use serde_json::json;
 
 use super::{close, object};
+use crate::advice::translate;
 use crate::args::{MkvsCommand, StoreArgs};
 use crate::failure::{Failure, Outcome};
 use crate::out::{Out, thousands};
@@ -101,7 +102,7 @@ fn tell(status: &MatrixStatus, is_open: bool, as_json: bool, out: &mut Out) -> O
             .map(|device| {
                 json!({
                     "group": device.group, "device": device.device, "path": device.path.to_string_lossy(), "state": device.state,
-                    "applied": device.applied, "last": device.last, "queued": device.queued, "keys": device.keys, "why": device.why,
+                    "applied": device.applied, "last": device.last, "queued": device.queued, "keys": device.keys, "why": device.why.as_deref().map(translate),
                 })
             })
             .collect();
@@ -126,7 +127,7 @@ fn tell(status: &MatrixStatus, is_open: bool, as_json: bool, out: &mut Out) -> O
         .devices
         .iter()
         .map(|device| {
-            let why = device.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+            let why = device.why.as_deref().map(|why| format!(": {}", translate(why))).unwrap_or_default();
             let name = format!("group {} device {}", device.group, device.device);
             let keys = thousands(device.keys);
             let numbers = format!(", {keys} keys, operation {} of {}", device.applied, device.last);

@@ -1,9 +1,10 @@
 //! `verify`.
 
-use lodestore::stats::format_size;
+use lodestore::stats::{Finding, format_size};
 use serde_json::json;
 
 use super::{bar, object, wait_recovered, with_opened};
+use crate::advice::translate;
 use crate::args::VerifyArgs;
 use crate::failure::{Failure, Outcome};
 use crate::out::thousands;
@@ -29,8 +30,8 @@ pub fn run(args: &VerifyArgs) -> Outcome {
             );
         }
         if args.store.json {
-            let findings: Vec<_> =
-                report.findings.iter().map(|finding| json!({"place": finding.place, "what": finding.what})).collect();
+            let shown = |finding: &Finding| json!({"place": finding.place, "what": translate(&finding.what)});
+            let findings: Vec<_> = report.findings.iter().map(shown).collect();
             out.json(object([
                 ("records", report.records.into()),
                 ("bytes", report.bytes.into()),
@@ -39,7 +40,7 @@ pub fn run(args: &VerifyArgs) -> Outcome {
             ]))?;
         } else {
             for finding in &report.findings {
-                out.line(format!("{}: {}", finding.place, finding.what))?;
+                out.line(format!("{}: {}", finding.place, translate(&finding.what)))?;
             }
             out.line(format!(
                 "checked {} records, {}: {}",

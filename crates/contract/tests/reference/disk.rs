@@ -34,7 +34,7 @@ impl Disk {
     }
 
     pub fn claim_empty(&self) -> Result<()> {
-        if self.image().bytes.is_some() { Err(Error::Exists { path: PathBuf::from("memory") }) } else { Ok(()) }
+        if self.image().bytes.is_some() { Err(Error::exists(PathBuf::from("memory"))) } else { Ok(()) }
     }
 
     pub fn store_open(&self, capacity: u64) {
@@ -61,7 +61,7 @@ impl Disk {
     pub fn load(&self, flaw: Option<Flaw>) -> Result<Loaded> {
         let mut image = self.image();
         let path = PathBuf::from("memory");
-        let Some(bytes) = &image.bytes else { return Err(Error::Missing { path }) };
+        let Some(bytes) = &image.bytes else { return Err(Error::missing(path)) };
         if image.open && flaw != Some(Flaw::OpensTwice) {
             return Err(Error::Locked { path, holder: "this process".into() });
         }

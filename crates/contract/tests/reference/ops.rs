@@ -300,7 +300,7 @@ impl Reference {
             BatchOp::Delete { key } => {
                 self.check_key(key)?;
                 if self.has(Flaw::BatchMindsAbsentKeys) && !state.map.contains_key(key) {
-                    return Err(Error::Missing { path: "a key".into() });
+                    return Err(Error::missing("a key"));
                 }
                 self.remove(state, key);
                 Ok(())

@@ -76,7 +76,7 @@ impl BackupFile {
             Ok(found) if found.is_file() && found.len() <= BYTES_MAX => {}
             Ok(_) => return Err(damaged(dir)),
             Err(error) if error.kind() == ErrorKind::NotFound && !dir.exists() => {
-                return Err(Error::Missing { path: dir.into() });
+                return Err(Error::missing(dir));
             }
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return Err(refusal(dir, "it has no file BACKUP, so it is no whole backup: give the directory of one"));

@@ -52,7 +52,7 @@ impl Staging {
         let target = std::path::absolute(target).map_err(|error| Error::io("reading the path", target, error))?;
         check_free(&target)?;
         let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
-            return Err(Error::Exists { path: target });
+            return Err(Error::exists(target));
         };
         let mut prefix = OsString::from(".");
         prefix.push(name);
@@ -77,7 +77,7 @@ impl Staging {
         // An empty directory is replaced. Any other target is left as it is.
         fs::rename(&content, &self.target).map_err(|error| match error.kind() {
             ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
-                Error::Exists { path: self.target.clone() }
+                Error::exists(self.target.clone())
             }
             _ => Error::io("naming", &self.target, error),
         })?;
@@ -102,11 +102,11 @@ fn check_free(target: &Path) -> Result<()> {
     match fs::read_dir(target) {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
-            Some(_) => Err(Error::Exists { path: target.into() }),
+            Some(_) => Err(Error::exists(target)),
         },
         Err(error) if error.kind() == ErrorKind::NotFound && target.symlink_metadata().is_err() => Ok(()),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Err(Error::Exists { path: target.into() })
+            Err(Error::exists(target))
         }
         Err(error) => Err(Error::io("reading", target, error)),
     }

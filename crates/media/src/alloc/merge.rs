@@ -19,8 +19,8 @@ use crate::crc32c;
 use crate::region_layout::RegionLayout;
 
 /// What to do about damage that the open cannot repair.
-const RESTORE_OR_SALVAGE: &str =
-    "restore the store from a copy, or open it with salvage and export what is left (`lodestore export --salvage`)";
+const RESTORE_OR_SALVAGE: &str = "restore the store from a copy, or open it with salvage and export what is left \
+                                  (`Builder::salvage(true)`, `Db::for_each`)";
 
 /// What one region's table says.
 #[derive(Debug, Default)]

@@ -99,7 +99,7 @@ impl Pool {
         let regions = image.regions.get(usize::from(recorder.first())..).unwrap_or_default();
         let region0 = regions.first().map_or(&[][..], Vec::as_slice);
         if !PoolHeader::was_finished(region0) {
-            return Err(Error::Missing { path: "a simulated pool".into() });
+            return Err(Error::missing("a simulated pool"));
         }
         let header = PoolHeader::newest(region0, "region 0", recorder.mutant(Mutant::HeaderChecksumIgnored))?;
         check_engine(&header, engine, engine_format)?;
