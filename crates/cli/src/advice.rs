@@ -82,7 +82,6 @@ mod tests {
         let mut errors = vec![
             Error::NoRoom { path: "s".into(), needed: 3, free: 2 },
             Error::missing("s"),
-            Error::exists("s"),
             Error::Locked { path: "s".into(), holder: Error::OWN_PROCESS.into() },
             Error::MachineRestarted { path: "s".into() },
             Error::corrupt("pool.0000 at 4096", "open it with salvage (`Builder::salvage(true)`, `Db::for_each`)"),
