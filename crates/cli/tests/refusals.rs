@@ -43,7 +43,8 @@ fn a_missing_store_is_code_3() {
     let place = Place::new();
     place.write("in.tsv", "k\tv\n");
     std::fs::create_dir(place.path("empty")).expect("a directory");
-    for store in ["absent", "empty", "in.tsv", "absent/below"] {
+    let (make_one, choose) = ("lodestore create", "in.tsv holds no store (it is no directory): choose");
+    for (store, says) in [("absent", make_one), ("empty", make_one), ("in.tsv", choose), ("absent/below", make_one)] {
         for args in [
             &["get", store, "k"][..],
             &["put", store, "k", "v"],
@@ -57,7 +58,7 @@ fn a_missing_store_is_code_3() {
             &["export", store],
             &["import", store, "in.tsv"],
         ] {
-            place.fails(args, 3, "lodestore create");
+            place.fails(args, 3, says);
         }
     }
     assert!(!place.path("absent").exists());
