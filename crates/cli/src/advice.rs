@@ -1,4 +1,4 @@
-//! Translates the calls that a text of the library names into the commands and flags of this program.
+//! Translates the library calls in a text into the commands and flags of this program.
 
 use std::borrow::Cow;
 
