@@ -8,8 +8,8 @@ use lodestore_contract::{Result, Scan, ScanRange, Store};
 
 /// An open store, of whichever engine. Clones share it; its operations are those of [`Store`].
 ///
-/// Call [`Store::close`] when it is done with, so that the next open is quick. A store that is dropped without it
-/// is as after a crash: nothing acknowledged is lost, and the next open recovers.
+/// Call [`Store::close`] at the end, so that the next open is quick. A store that is dropped without
+/// it is as after a crash: nothing acknowledged is lost, and the next open recovers.
 #[derive(Clone)]
 pub struct Lodestore {
     store: Arc<dyn Store>,
@@ -19,7 +19,7 @@ pub struct Lodestore {
 pub type Handle = Lodestore;
 
 impl Lodestore {
-    /// An owned walk over `range`, as [`Store::scan`]; it keeps the store open for as long as it lives.
+    /// Returns an owned walk over `range`, as [`Store::scan`]. The walk keeps the store open.
     ///
     /// # Errors
     /// As [`Store::scan`].

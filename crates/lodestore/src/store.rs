@@ -35,7 +35,8 @@ impl Lodestore {
     }
 }
 
-/// Makes a store in the directory `path`, which must not exist or be empty; directories that lead there are made. A creation that fails leaves nothing behind that was not there.
+/// Creates a store in the directory `path`, which must be empty or absent. Creates its parents too. A
+/// creation that fails leaves no new file and no new directory.
 ///
 /// # Errors
 /// [`Error::EngineNotBuilt`]; [`Error::Exists`]; [`Error::InvalidOption`];

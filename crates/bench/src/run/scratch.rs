@@ -196,8 +196,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Creates a directory in `parent`, which is created too, and returns its path. A killed process of the same number may
-/// have left a directory: its name is skipped.
+/// Creates a directory in `parent`, which is created too, and returns its path. A killed
+/// process of the same number may have left a directory: its name is skipped.
 fn create_directory(parent: &Path) -> Result<PathBuf> {
     fs::create_dir_all(parent).map_err(|source| Error::io("making directory", parent, source))?;
     loop {

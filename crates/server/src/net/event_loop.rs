@@ -45,7 +45,8 @@ pub(crate) struct Connection {
     is_closing: bool,
     /// Whether all bytes of a client that closed its end were read.
     is_ended: bool,
-    /// Whether the input has complete commands. Then the socket is not read, so the input is bounded.
+    /// Whether the input has complete commands. Then the socket is not read, which bounds the
+    /// input.
     has_commands: bool,
 }
 
