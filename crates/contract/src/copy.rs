@@ -216,7 +216,7 @@ pub trait FuzzySource {
     /// Walks over a part of the store and calls `visit` for every live pair in it. Returns where
     /// the next part begins; `None` after the last. Holds nothing when it returns.
     ///
-    /// `visit` copies in memory, at most [`PART_BYTES_MAX`] and one pair. Pins may be held
+    /// `visit` copies in memory, at most `PART_BYTES_MAX` and one pair. Pins may be held
     /// meanwhile.
     ///
     /// # Errors

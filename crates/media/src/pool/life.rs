@@ -14,7 +14,7 @@ use crate::store_dir::StoreDir;
 
 impl Pool {
     /// Says in the header, durably, that the engine's own creation is finished; to be called when all that it made is
-    /// durable. Idempotent; each later open reports it as [`OpenReport::engine_created`].
+    /// durable. Idempotent; each later open reports it as [`OpenReport::engine_created`](crate::OpenReport::engine_created).
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`].
