@@ -78,7 +78,7 @@ fn salvaged(scratch: &Scratch, bytes: &[u8], what: &str) -> FluidKv {
     let Some(refused @ Error::Corrupt { .. }) = refused else { panic!("{what}: {refused:?}") };
     let text = refused.to_string();
     assert!(text.contains("salvage") && text.contains("from a copy"), "{what}: {text}");
-    assert!(text.matches("run `lodestore").count() == 1 && !text.contains("close it"), "{what}, nested: {text}");
+    assert!(text.matches("run `Db::verify`").count() == 1 && !text.contains("close it"), "{what}, nested: {text}");
     let store = FluidKv::open(&scratch.store(), &options(true)).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(store.stats().recovery.corrupt > 0, "{what}: it is told");
     let written = store.put(b"new", b"value");

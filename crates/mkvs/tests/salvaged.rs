@@ -72,7 +72,7 @@ fn assert_marked(matrix: &Matrix) {
         Err(Error::Corrupt { place, what, .. }) => {
             assert!(place.contains("group 0"), "{place}");
             let path = matrix.path();
-            let advice = [format!("export --salvage {}", path.display()), "mkvs replace --salvage".into()];
+            let advice = [format!("Db::builder(\"{}\").salvage(true)", path.display()), "`Matrix::replace`".into()];
             assert!(what.contains("an earlier salvage gave up what it could not read"), "{what}");
             assert!(advice.iter().all(|advice| what.contains(advice)), "{what}");
         }
