@@ -30,7 +30,7 @@ const RECORD_VERSION: u8 = 1;
 const RECORD_HEAD_BYTES: usize = 5;
 
 /// Prefix of the names of the keyspaces of databases.
-const NAME_PREFIX: &str = "redis-";
+const NAME_PREFIX: &str = "lodestore-server/database-";
 
 /// Most databases of a server.
 pub(crate) const DATABASES_MAX: usize = 1024;
@@ -70,13 +70,15 @@ impl Databases {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the record is damaged or of another version; those of the store.
+    /// [`Error::Corrupt`] if the record is damaged or of another version, if the record is missing and
+    /// a database has keys, or if a database is missing; those of the store.
     pub(crate) fn open(db: Db, count: usize) -> Result<Self> {
         let mut numbers = match db.get(RECORD_KEY)? {
             Some(record) => decode_record(&record)?,
             None => Vec::new(),
         };
         let names = db.keyspaces()?;
+        check_names(&db, &numbers, &names)?;
         let known = names.iter().filter_map(|name| name.strip_prefix(NAME_PREFIX)?.parse::<u64>().ok());
         let mut next = known.chain(numbers.iter().copied()).max().map_or(0, |number| number + 1);
         let is_changed = numbers.len() < count;
@@ -160,6 +162,27 @@ impl Databases {
     }
 }
 
+/// Refuses a store whose record does not fit its keyspaces: an open would hide keys, or drop them.
+/// A killed first start leaves empty keyspaces without a record, which are accepted.
+fn check_names(db: &Db, numbers: &[u64], names: &[String]) -> Result<()> {
+    if let Some(number) = numbers.iter().find(|number| !names.contains(&name_of(**number))) {
+        return Err(damaged(&format!("the keyspace {} of a database is missing", name_of(*number))));
+    }
+    if !numbers.is_empty() {
+        return Ok(());
+    }
+    for name in names.iter().filter(|name| number_of(name).is_some()) {
+        if db.keyspace(name)?.count()? > 0 {
+            return Err(damaged("the record of the databases is missing, and a database has keys"));
+        }
+    }
+    Ok(())
+}
+
+fn damaged(what: &str) -> Error {
+    Error::Corrupt { place: RECORD_KEY.into(), what: what.into(), hidden: HiddenKeys::None }
+}
+
 fn name_of(number: u64) -> String {
     format!("{NAME_PREFIX}{number}")
 }
@@ -189,7 +212,6 @@ fn encode_record(numbers: &[u64]) -> Vec<u8> {
 }
 
 fn decode_record(record: &[u8]) -> Result<Vec<u64>> {
-    let damaged = |what: &str| Error::Corrupt { place: RECORD_KEY.into(), what: what.into(), hidden: HiddenKeys::None };
     let [version, count @ ..] = record else { return Err(damaged("the record of the databases is empty")) };
     if *version != RECORD_VERSION {
         return Err(damaged("the record of the databases has another version: serve the store with a newer program"));

@@ -228,3 +228,23 @@ fn data_survives_a_restart() {
         ("DBSIZE", ":0"),
     ]);
 }
+
+#[test]
+fn a_store_that_lost_the_record_of_its_databases_is_refused_and_keeps_its_keys() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = lodestore::Db::builder(dir.path().join("store")).engine(Engine::hikv()).capacity(64 << 20).open();
+    let db = db.expect("a store");
+    let config = || lodestore_server::Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Default::default() };
+    let start = || lodestore_server::Server::start(db.clone(), config());
+    let server = start().expect("a server");
+    super::common::Client::connect(server.addresses()[0]).check(&[("SET a 1", "+OK")]);
+    server.stop();
+    server.wait().expect("a stop");
+    let record = db.get("lodestore-server/databases").expect("a read").expect("the record");
+    db.delete("lodestore-server/databases").expect("a delete");
+    let error = start().expect_err("the record is missing");
+    assert!(error.to_string().contains("record of the databases is missing"), "{error}");
+    db.put("lodestore-server/databases", &record[..]).expect("a put");
+    let server = start().expect("a server");
+    super::common::Client::connect(server.addresses()[0]).check(&[("GET a", "1")]);
+}
