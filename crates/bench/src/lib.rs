@@ -12,6 +12,7 @@
 //! Floor 4: it drives stores through the contract, and writes to no medium itself.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod args;
 mod peers;
 mod plot;
@@ -21,6 +22,7 @@ mod run;
 mod suite;
 mod workload;
 
+pub use advice::translate;
 pub use args::sweep::Sweep;
 pub use args::{Args, Check, Settle};
 pub use preset::{Given, Preset};

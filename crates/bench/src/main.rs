@@ -55,8 +55,7 @@ fn main() -> ExitCode {
         // The reader of the output wants no more.
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            // The library names its calls: this program has the flag.
-            let text = error.to_string().replace("`Builder::capacity`", "--size SIZE");
+            let text = lodestore_bench::translate(&error.to_string());
             eprintln!("lodestore-bench: {}", text.replace(['\n', '\r'], " "));
             ExitCode::from(code_of(&error))
         }

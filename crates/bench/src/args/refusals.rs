@@ -166,7 +166,7 @@ mod tests {
     /// What a run with these words is refused for; nothing where it is not.
     fn refusal(words: &str) -> String {
         let args = parsed(words).resolved().expect("they can be read");
-        args.check().err().map(|error| error.to_string()).unwrap_or_default()
+        args.check().err().map(|error| crate::translate(&error.to_string())).unwrap_or_default()
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
             ("--engine hikv:wal=frob --peers none", "wal=frob"),
             ("--engine hikv --peers none --set region=banana", "region=banana: it takes a size"),
             ("--engine hikv --peers none --set region=banana --go-on", "region=banana"),
-            ("--engine hikv --peers none --set region=1K", "--set region=SIZE"),
+            ("--engine hikv --peers none --set region=1K", "--set region=VALUE"),
             ("--engine hikv --sweep region=64M,banana", "region=banana: it takes a size"),
             ("--engine hikv --peers nvht --set wal=on", "wal=on: no such option"),
         ] {
