@@ -1,5 +1,6 @@
 //! What the server knows of one client.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -37,14 +38,6 @@ pub(crate) struct Transaction {
     pub(crate) queue: Vec<QueuedCommand>,
     /// Whether a command was refused, so that `EXEC` must fail.
     pub(crate) is_failed: bool,
-}
-
-/// A key that `WATCH` named.
-#[derive(Debug)]
-pub(crate) struct WatchedKey {
-    pub(crate) key: DatabaseKey,
-    /// The expiry that the key had. A key that expires has changed.
-    pub(crate) expiry: Option<Expiry>,
 }
 
 /// What other clients may see of a client, by `CLIENT LIST`.
@@ -100,7 +93,8 @@ pub(crate) struct Session {
     pub(crate) database: usize,
     pub(crate) is_authenticated: bool,
     pub(crate) transaction: Option<Transaction>,
-    pub(crate) watched: Vec<WatchedKey>,
+    /// The keys that `WATCH` named, with the expiry that each had. A key that expires has changed.
+    pub(crate) watched: HashMap<DatabaseKey, Option<Expiry>>,
     /// Set by each change of a watched key.
     pub(crate) watch_flag: Arc<AtomicBool>,
     pub(crate) reply_mode: ReplyMode,
@@ -116,7 +110,7 @@ impl Session {
             database: 0,
             is_authenticated,
             transaction: None,
-            watched: Vec::new(),
+            watched: HashMap::new(),
             watch_flag: Arc::default(),
             reply_mode: ReplyMode::On,
             closes: false,
@@ -125,8 +119,8 @@ impl Session {
 
     /// Forgets the watched keys. The caller holds no stripe.
     pub(crate) fn unwatch(&mut self, stripes: &Stripes) {
-        for watched in self.watched.drain(..) {
-            stripes.unwatch(&watched.key, &self.watch_flag);
+        for (key, _) in self.watched.drain() {
+            stripes.unwatch(&key, &self.watch_flag);
         }
         self.watch_flag = Arc::default();
     }
@@ -134,6 +128,6 @@ impl Session {
     /// Whether a watched key changed or expired.
     pub(crate) fn is_watch_broken(&self) -> bool {
         self.watch_flag.load(Ordering::SeqCst)
-            || self.watched.iter().any(|watched| watched.expiry.is_some_and(Expiry::is_past))
+            || self.watched.values().any(|expiry| expiry.is_some_and(Expiry::is_past))
     }
 }

@@ -14,14 +14,15 @@ use super::transaction;
 use crate::data::access::Access;
 use crate::data::databases::View;
 use crate::data::stripes::{Held, StripeIndex};
-use crate::error::CommandError;
+use crate::error::{CommandError, CommandResult};
 use crate::session::{QueuedCommand, ReplyMode, Session};
 use crate::shared::Shared;
 
 /// Longest name of a command in bytes.
 const NAME_BYTES_MAX: usize = 32;
 
-/// Attempts of a command that reads several keys, before it locks them.
+/// Attempts of a read while other commands change its keys or the databases. A command that reads
+/// several keys locks them afterwards.
 const READ_ATTEMPTS_MAX: usize = 8;
 
 static BY_NAME: LazyLock<HashMap<&'static [u8], &'static CommandSpec>> =
@@ -49,11 +50,15 @@ pub(crate) fn run(
     if session.reply_mode == ReplyMode::SkipNext {
         session.reply_mode = ReplyMode::Skip;
     }
-    let mut result = try_run(shared, session, view, arguments, output);
-    if let Err(CommandError::Store(StoreError::KeyspaceDropped { .. })) = &result {
-        // A flush came between the look at the databases and the read. The new ones are there now.
-        output.truncate(start);
+    let mut result = Ok(());
+    let is_queued = session.transaction.is_some();
+    for _ in 0..READ_ATTEMPTS_MAX {
+        let generation = shared.databases.generation();
         result = try_run(shared, session, view, arguments, output);
+        if is_queued || !is_stale(shared, generation, &result, arguments) {
+            break;
+        }
+        output.truncate(start);
     }
     if let Err(error) = result {
         shared.counters.errors.fetch_add(1, Ordering::Relaxed);
@@ -73,6 +78,67 @@ pub(crate) fn run(
             session.reply_mode = ReplyMode::On;
         }
     }
+}
+
+/// Whether a flush or an exchange of databases came between the look at the databases and a read.
+/// The caller then reads again. A command that holds stripes is never stale.
+fn is_stale(shared: &Shared, generation: u64, result: &CommandResult, arguments: &[&[u8]]) -> bool {
+    match result {
+        Err(CommandError::Store(StoreError::KeyspaceDropped { .. })) => true,
+        Err(_) => false,
+        Ok(()) => {
+            shared.databases.generation() != generation
+                && find(arguments[0]).is_some_and(|spec| spec.effect == Effect::Read)
+        }
+    }
+}
+
+/// Whether a command of a client may share its commit with writes of other clients: it changes
+/// keys that it names, and nothing else.
+pub(crate) fn is_groupable(session: &Session, arguments: &[&[u8]]) -> bool {
+    let is_plain = session.is_authenticated
+        && session.transaction.is_none()
+        && session.reply_mode == ReplyMode::On
+        && !session.closes;
+    is_plain
+        && find(arguments[0]).is_some_and(|spec| {
+            spec.effect == Effect::Write && spec.accepts(arguments.len()) && spec.keys.of(arguments).next().is_some()
+        })
+}
+
+/// Runs a command whose writes wait for the commit of `access`, which holds the stripes of its
+/// keys. Returns whether the reply is valid once the commit succeeds.
+pub(crate) fn run_grouped<'a>(
+    shared: &'a Shared,
+    session: &mut Session,
+    access: &mut Access<'a>,
+    arguments: &[&[u8]],
+    output: &mut Vec<u8>,
+) -> bool {
+    let start = output.len();
+    let Some(spec) = find(arguments[0]) else { return false };
+    let reply = ReplyWriter::new(output, session.protocol);
+    let mut context = Context { shared, session, access, reply };
+    match (spec.handler)(&mut context, arguments) {
+        Ok(()) => {}
+        Err(CommandError::Store(_)) => return false,
+        Err(error @ CommandError::Text(_)) => {
+            shared.counters.errors.fetch_add(1, Ordering::Relaxed);
+            output.truncate(start);
+            ReplyWriter::new(output, session.protocol).write_error(&error.reply());
+        }
+    }
+    shared.counters.commands.fetch_add(1, Ordering::Relaxed);
+    true
+}
+
+/// Iterates over the stripes of the keys of a command.
+pub(crate) fn stripes_of<'a>(
+    shared: &'a Shared,
+    arguments: &'a [&'a [u8]],
+) -> impl Iterator<Item = StripeIndex> + use<'a> {
+    let keys = find(arguments[0]).map_or(Keys::None, |spec| spec.keys);
+    keys.of(arguments).map(|key| shared.stripes.index_of(key))
 }
 
 /// The databases as an event loop last saw them.
@@ -145,7 +211,6 @@ fn read_several(
     arguments: &[&[u8]],
     output: &mut Vec<u8>,
 ) -> Result<(), CommandError> {
-    let view = view.refresh(shared);
     let start = output.len();
     let indexes: Vec<StripeIndex> = spec.keys.of(arguments).map(|key| shared.stripes.index_of(key)).collect();
     for _ in 0..READ_ATTEMPTS_MAX {
@@ -153,7 +218,8 @@ fn read_several(
             std::thread::yield_now();
             continue;
         };
-        let mut access = Access::direct(view, None);
+        // After the sequences: a flush or an exchange that ends later changes them.
+        let mut access = Access::direct(view.refresh(shared), None);
         let reply = ReplyWriter::new(output, session.protocol);
         let mut context = Context { shared, session, access: &mut access, reply };
         (spec.handler)(&mut context, arguments)?;
@@ -163,7 +229,7 @@ fn read_several(
         output.truncate(start);
     }
     let held = shared.stripes.lock_several(indexes);
-    let mut access = Access::direct(view, Some(held));
+    let mut access = Access::direct(view.refresh(shared), Some(held));
     let reply = ReplyWriter::new(output, session.protocol);
     let mut context = Context { shared, session, access: &mut access, reply };
     (spec.handler)(&mut context, arguments)

@@ -230,22 +230,86 @@ pub(crate) fn range(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
     }
     let start = if arguments[1] == b"-" { Bound::Unbounded } else { Bound::Included(arguments[1].to_vec()) };
     let end = if arguments[2] == b"+" { Bound::Unbounded } else { Bound::Excluded(arguments[2].to_vec()) };
-    let pairs = context.access.keyspace(context.database()).range((start, end))?;
-    let limit = options.limit.unwrap_or(usize::MAX);
-    let mut found: Vec<(lodestore::Value, lodestore::Value)> = Vec::new();
-    let pairs: Box<dyn Iterator<Item = _>> = if options.is_reverse { Box::new(pairs.rev()) } else { Box::new(pairs) };
-    for pair in pairs.take(limit) {
-        found.push(pair?);
-    }
-    context.reply.write_array(found.len() * if options.has_values { 2 } else { 1 });
-    for (key, stored) in &found {
-        context.reply.write_bulk(key);
+    let keys = if context.access.is_buffered() {
+        pending_range(context, start, &end, options)?
+    } else {
+        stored_range(context, start, end, options)?
+    };
+    context.reply.write_array(keys.len() * if options.has_values { 2 } else { 1 });
+    for key in keys {
+        context.reply.write_bulk(&key.key);
         if options.has_values {
-            match Stored::parse(stored) {
-                Stored::String(string) => context.reply.write_bulk(string),
-                Stored::Unknown => context.reply.write_null(),
+            match key.stored.as_deref().map(Stored::parse) {
+                Some(Stored::String(string)) => context.reply.write_bulk(string),
+                Some(Stored::Unknown) | None => context.reply.write_null(),
             }
         }
     }
     Ok(())
+}
+
+/// A key of a range.
+struct RangeKey {
+    key: Vec<u8>,
+    /// The stored value, if the client asked for values.
+    stored: Option<Vec<u8>>,
+}
+
+/// Reads a range of the store.
+fn stored_range(
+    context: &Context<'_, '_>,
+    start: Bound<Vec<u8>>,
+    end: Bound<Vec<u8>>,
+    options: RangeOptions,
+) -> CommandResult<Vec<RangeKey>> {
+    let pairs = context.access.keyspace(context.database()).range((start, end))?;
+    let pairs: Box<dyn Iterator<Item = _>> = if options.is_reverse { Box::new(pairs.rev()) } else { Box::new(pairs) };
+    let mut found = Vec::new();
+    for pair in pairs.take(options.limit.unwrap_or(usize::MAX)) {
+        let (key, stored) = pair?;
+        found.push(RangeKey { key: key.to_vec(), stored: options.has_values.then(|| stored.to_vec()) });
+    }
+    Ok(found)
+}
+
+/// Reads a range of the store with the writes that wait for `EXEC`.
+fn pending_range(
+    context: &Context<'_, '_>,
+    start: Bound<Vec<u8>>,
+    end: &Bound<Vec<u8>>,
+    options: RangeOptions,
+) -> CommandResult<Vec<RangeKey>> {
+    let database = context.database();
+    let limit = options.limit.unwrap_or(usize::MAX);
+    let is_before_end = |key: &Vec<u8>| match end {
+        Bound::Excluded(end) => key < end,
+        Bound::Included(end) => key <= end,
+        Bound::Unbounded => true,
+    };
+    let mut keys = Vec::new();
+    let mut from = start;
+    loop {
+        let (page, is_last) = context.access.keys_page(database, from, STEP_KEYS_MAX)?;
+        let next = page.last().cloned();
+        let before = keys.len() + page.len();
+        keys.extend(page.into_iter().filter(is_before_end));
+        let is_past = keys.len() < before || (!options.is_reverse && keys.len() >= limit);
+        match next {
+            Some(next) if !is_last && !is_past => from = Bound::Excluded(next),
+            _ => break,
+        }
+    }
+    if options.is_reverse {
+        keys.reverse();
+    }
+    keys.truncate(limit);
+    let mut found = Vec::with_capacity(keys.len());
+    for key in keys {
+        let stored = match options.has_values {
+            true => context.access.read(database, &key, |stored| stored.map(<[u8]>::to_vec))?,
+            false => None,
+        };
+        found.push(RangeKey { key, stored });
+    }
+    Ok(found)
 }

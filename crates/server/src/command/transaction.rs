@@ -12,7 +12,7 @@ use super::spec::{CommandSpec, Effect, Keys};
 use crate::data::access::Access;
 use crate::data::stripes::{DatabaseKey, Held, StripeIndex};
 use crate::error::{CommandError, CommandResult};
-use crate::session::{QueuedCommand, Transaction, WatchedKey};
+use crate::session::{QueuedCommand, Transaction};
 use crate::shared::Shared;
 
 /// `MULTI`
@@ -54,14 +54,14 @@ pub(crate) fn watch(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
     let database = context.database();
     for key in &arguments[1..] {
         let key = DatabaseKey { database, key: key.to_vec() };
-        if context.session.watched.iter().any(|watched| watched.key == key) {
+        if context.session.watched.contains_key(&key) {
             continue;
         }
         let mut held = context.shared.stripes.lock_one(&key.key);
         let expiry = context.access.expiry(database, &key.key)?.flatten();
         context.shared.stripes.watch(&mut held, key.clone(), &context.session.watch_flag);
         drop(held);
-        context.session.watched.push(WatchedKey { key, expiry });
+        context.session.watched.insert(key, expiry);
     }
     let count = context.session.watched.len();
     context.session.public.with_details(|details| details.watched_count = count);
@@ -100,7 +100,7 @@ pub(crate) fn exec(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult 
 
 fn run(context: &mut Context<'_, '_>, queue: &[QueuedCommand]) -> CommandResult {
     let shared = context.shared;
-    let held = lock(shared, &context.session.watched, queue);
+    let held = lock(shared, context.session.watched.keys(), queue);
     if context.session.is_watch_broken() {
         context.reply.write_null_array();
         return Ok(());
@@ -129,7 +129,11 @@ fn run(context: &mut Context<'_, '_>, queue: &[QueuedCommand]) -> CommandResult 
 }
 
 /// Locks the stripes of all keys of the commands and of all watched keys.
-fn lock<'a>(shared: &'a Shared, watched: &[WatchedKey], queue: &[QueuedCommand]) -> Held<'a> {
+fn lock<'a, 'b>(
+    shared: &'a Shared,
+    watched: impl Iterator<Item = &'b DatabaseKey>,
+    queue: &[QueuedCommand],
+) -> Held<'a> {
     let stripes = &shared.stripes;
     let mut indexes: Vec<StripeIndex> = Vec::new();
     for command in queue {
@@ -140,7 +144,7 @@ fn lock<'a>(shared: &'a Shared, watched: &[WatchedKey], queue: &[QueuedCommand])
         }
         indexes.extend(spec.keys.of(&arguments).map(|key| stripes.index_of(key)));
     }
-    indexes.extend(watched.iter().map(|watched| stripes.index_of(&watched.key.key)));
+    indexes.extend(watched.map(|watched| stripes.index_of(&watched.key)));
     stripes.lock_several(indexes)
 }
 

@@ -13,7 +13,7 @@ use lodestore::store::Change;
 use lodestore::{Db, Expiry, Keyspace, Lifetime, Result};
 
 use super::databases::View;
-use super::stripes::Held;
+use super::stripes::{Held, StripeIndex};
 
 /// A value that `EXEC` will write. `None` deletes the key.
 type Pending = Option<(Vec<u8>, Option<Expiry>)>;
@@ -42,6 +42,16 @@ impl<'a> Access<'a> {
     /// Whether writes wait for [`Self::commit`].
     pub(crate) fn is_buffered(&self) -> bool {
         self.pending.is_some()
+    }
+
+    /// Locks the stripes of further keys. Returns whether all are held now.
+    pub(crate) fn try_extend(&mut self, indexes: impl Iterator<Item = StripeIndex>) -> bool {
+        self.held.as_mut().is_some_and(|held| held.try_extend(indexes))
+    }
+
+    /// Returns the number of writes that wait for [`Self::commit`].
+    pub(crate) fn pending_count(&self) -> usize {
+        self.pending.as_ref().map_or(0, BTreeMap::len)
     }
 
     /// Returns the keyspace of a database, for walks.

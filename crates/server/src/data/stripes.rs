@@ -5,7 +5,8 @@
 //! 1. A command that changes a key holds the key's stripe from its first read of the key until the
 //!    store has acknowledged the change.
 //! 2. `EXEC` and each command that changes several keys hold the stripes of all their keys. They
-//!    lock in ascending order, so no two commands wait for each other.
+//!    lock in ascending order, so no two commands wait for each other. A group of writes
+//!    (`net/group.rs`) locks in any order, but waits for its first stripe only.
 //! 3. A command that changes the set of databases holds all stripes.
 //! 4. Before a stripe is freed, the flags of all watched keys that changed under it are set. So
 //!    `EXEC`, which holds the stripes of its watched keys, sees every acknowledged change.
@@ -17,7 +18,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use smallvec::SmallVec;
 
@@ -111,6 +112,17 @@ impl Stripes {
         Held { stripes: self, first: None, others }
     }
 
+    fn try_lock(&self, index: StripeIndex) -> Option<MutexGuard<'_, Watched>> {
+        let stripe = &self.stripes[index.0];
+        let guard = match stripe.watched.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        stripe.sequence.fetch_add(1, Ordering::SeqCst);
+        Some(guard)
+    }
+
     fn lock(&self, index: StripeIndex) -> MutexGuard<'_, Watched> {
         let stripe = &self.stripes[index.0];
         // A panic of another command leaves flags that are set too often, and never too seldom.
@@ -150,6 +162,19 @@ impl Stripes {
 }
 
 impl Held<'_> {
+    /// Locks further stripes without waiting. Returns whether all are held now. Waiting could
+    /// never end: stripes that are held already break the ascending order.
+    pub(crate) fn try_extend(&mut self, indexes: impl Iterator<Item = StripeIndex>) -> bool {
+        for index in indexes {
+            if self.first.iter().chain(&self.others).any(|(held, _)| *held == index) {
+                continue;
+            }
+            let Some(guard) = self.stripes.try_lock(index) else { return false };
+            self.others.push((index, guard));
+        }
+        true
+    }
+
     fn watched(&mut self, index: StripeIndex) -> Option<&mut Watched> {
         self.first
             .iter_mut()
@@ -210,6 +235,19 @@ mod tests {
         assert!(flag.load(Ordering::SeqCst));
         stripes.unwatch(&key, &flag);
         assert_eq!(stripes.watched_count.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn further_stripes_are_locked_unless_another_command_holds_them() {
+        let stripes = Stripes::new();
+        let (first, second) = (StripeIndex(7), StripeIndex(3));
+        let mut held = stripes.lock_several(vec![first]);
+        assert!(held.try_extend([first, second].into_iter()));
+        let mut other = stripes.lock_several(Vec::new());
+        assert!(!other.try_extend([second].into_iter()));
+        drop(held);
+        assert!(other.try_extend([second, first].into_iter()));
+        assert_eq!(stripes.sequences(&[first, second]), None);
     }
 
     #[test]

@@ -133,6 +133,19 @@ impl Input {
         }
     }
 
+    /// Returns the offset of the next command. It stays valid until the next read.
+    pub(crate) fn position(&self) -> usize {
+        self.start
+    }
+
+    /// Goes back to a command that was consumed after the last read.
+    pub(crate) fn rewind(&mut self, position: usize) {
+        self.start = position;
+        self.parser = CommandParser::default();
+        self.parsed_bytes = None;
+        self.bytes_needed = 0;
+    }
+
     /// Goes to the next command.
     pub(crate) fn consume(&mut self) {
         if let Some(bytes) = self.parsed_bytes.take() {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use lodestore::Durability;
 use mio::{Events, Poll, Token};
 
 use super::buffers::{Input, Output, ReadEnd};
@@ -218,7 +219,8 @@ impl EventLoop {
             self.read(*index);
         }
         let (connections, inputs, outputs) = (&mut self.connections, &mut self.inputs, &mut self.outputs);
-        let tick = Tick { shared: &self.shared, view, connections, inputs, outputs };
+        let groups_writes = self.shared.db().durability() == Durability::Power;
+        let tick = Tick { shared: &self.shared, view, connections, inputs, outputs, groups_writes };
         let unfinished = tick.run(&ready);
         for index in ready {
             if let Some(connection) = &mut self.connections[index] {

@@ -4,6 +4,9 @@
 //! of its input. One `multi_get` reads all of their keys, so that the look-ups of all connections
 //! wait for memory together. In the second half, each connection runs the other commands up to
 //! its next `GET`. So the commands of one connection keep their order.
+//!
+//! If each commit waits for a device, the second half leaves out the writes, and a group of writes
+//! ends the round (`group`).
 
 use std::sync::atomic::Ordering;
 
@@ -14,18 +17,21 @@ use super::buffers::{Input, Output};
 use super::event_loop::Connection;
 use crate::command::context::string_of;
 use crate::command::dispatch::{self, ViewCache};
-use crate::error::CommandError;
 use crate::session::{ReplyMode, Session};
 use crate::shared::Shared;
 
 /// Most arguments that need no allocation.
-const INLINE_ARGUMENTS: usize = 8;
+pub(super) const INLINE_ARGUMENTS: usize = 8;
 
 /// Most commands of one connection in a tick, so that all connections get their turn.
 const TICK_COMMANDS_MAX: usize = 16_384;
 
 /// Most `GET`s of one connection in a round. The bound on unsent replies is checked between rounds.
 const ROUND_GETS_MAX: usize = 64;
+
+/// Longest key of a batched `GET`. A longer key is read alone, because the store refuses the whole
+/// batch for a key that is too long for it.
+const BATCHED_KEY_BYTES_MAX: usize = 32 << 10;
 
 /// A `GET` that waits for its round.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +40,19 @@ struct PendingGet {
     start: usize,
     end: usize,
     database: usize,
+    /// Bytes of the connection's output before the reply.
+    output_bytes: usize,
+}
+
+/// A connection whose commands run in a tick.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ActiveConnection {
+    /// Index of the connection.
+    pub(super) index: usize,
+    /// Commands that ran in this tick.
+    pub(super) count: usize,
+    /// Whether the writes of the connection join no group in this tick.
+    pub(super) runs_alone: bool,
 }
 
 /// How the second half of a round ended for a connection.
@@ -54,40 +73,46 @@ pub(crate) struct Tick<'a> {
     pub(crate) connections: &'a mut [Option<Connection>],
     pub(crate) inputs: &'a mut [Input],
     pub(crate) outputs: &'a mut [Output],
+    /// Whether each commit waits for a device.
+    pub(crate) groups_writes: bool,
 }
 
 impl Tick<'_> {
     /// Runs the complete commands of the connections. Returns the connections whose input has
     /// further complete commands, because their turn ended or their replies are not sent.
     pub(crate) fn run(mut self, ready: &[usize]) -> Vec<usize> {
-        let mut active: SmallVec<[(usize, usize); 64]> = ready.iter().map(|index| (*index, 0)).collect();
+        let start = |index: &usize| ActiveConnection { index: *index, count: 0, runs_alone: !self.groups_writes };
+        let mut active: SmallVec<[ActiveConnection; 64]> = ready.iter().map(start).collect();
         let mut unfinished = Vec::new();
         let mut gets: Vec<PendingGet> = Vec::new();
         while !active.is_empty() {
             gets.clear();
-            for (index, count) in &mut active {
-                *count += self.collect_gets(*index, &mut gets);
+            for connection in &mut active {
+                connection.count += self.collect_gets(connection.index, &mut gets);
             }
-            self.answer_gets(&gets);
-            active.retain(|(index, count)| {
-                if *count >= TICK_COMMANDS_MAX {
-                    unfinished.push(*index);
+            self.answer_gets(&mut gets);
+            active.retain(|connection| {
+                if connection.count >= TICK_COMMANDS_MAX {
+                    unfinished.push(connection.index);
                     return false;
                 }
-                let ran = self.run_others(*index);
+                let ran = self.run_others(*connection);
                 match ran {
-                    Others::Ran(commands) => *count += commands,
-                    Others::Paused => unfinished.push(*index),
+                    Others::Ran(commands) => connection.count += commands,
+                    Others::Paused => unfinished.push(connection.index),
                     Others::Done => {}
                 }
                 matches!(ran, Others::Ran(_))
             });
+            if self.groups_writes {
+                self.run_group(&mut active);
+            }
         }
         unfinished
     }
 
-    fn limits(&self, session: &Session) -> Limits {
-        let bulk_bytes_max = self.shared.config.bulk_bytes_max;
+    pub(super) fn limits(shared: &Shared, session: &Session) -> Limits {
+        let bulk_bytes_max = shared.config.bulk_bytes_max;
         Limits { bulk_bytes_max, is_stranger: !session.is_authenticated, ..Limits::default() }
     }
 
@@ -100,48 +125,56 @@ impl Tick<'_> {
             && session.transaction.is_none()
             && session.reply_mode == ReplyMode::On
             && !session.closes;
-        let limits = self.limits(session);
+        let limits = Self::limits(self.shared, session);
         let is_paused = self.outputs[index].pending_bytes() > self.shared.config.output_bytes_pause;
         let input = &mut self.inputs[index];
         while is_plain && !is_paused && gets.len() - before < ROUND_GETS_MAX && input.parse(&limits) == Ok(true) {
             let is_get =
                 input.command().0.len() == 2 && input.argument(0).is_some_and(|name| name.eq_ignore_ascii_case(b"get"));
             let Some((start, end)) = input.range_of(1).filter(|_| is_get) else { break };
-            gets.push(PendingGet { connection: index, start, end, database: session.database });
+            if !(1..=BATCHED_KEY_BYTES_MAX).contains(&(end - start)) {
+                break;
+            }
+            gets.push(PendingGet { connection: index, start, end, database: session.database, output_bytes: 0 });
             input.consume();
         }
         gets.len() - before
     }
 
     /// Reads the keys of all collected `GET`s, and appends the replies.
-    fn answer_gets(&mut self, gets: &[PendingGet]) {
+    fn answer_gets(&mut self, gets: &mut [PendingGet]) {
         let shared = self.shared;
-        shared.counters.commands.fetch_add(gets.len() as u64, Ordering::Relaxed);
         let mut rest = gets;
-        while let Some(first) = rest.first() {
-            let length = rest.iter().take_while(|get| get.database == first.database).count();
-            let (run, after) = rest.split_at(length);
+        while let Some(database) = rest.first().map(|first| first.database) {
+            let length = rest.iter().take_while(|get| get.database == database).count();
+            let (run, after) = rest.split_at_mut(length);
+            let generation = shared.databases.generation();
             self.answer_run(run);
+            if shared.databases.generation() != generation {
+                // A flush or an exchange of databases came in between.
+                run.iter().rev().for_each(|get| self.outputs[get.connection].bytes.truncate(get.output_bytes));
+                run.iter().for_each(|get| self.answer_alone(*get));
+            }
             rest = after;
         }
     }
 
     /// Answers `GET`s of one database.
-    fn answer_run(&mut self, gets: &[PendingGet]) {
-        let mut answered = 0;
-        let mut hits = 0;
+    fn answer_run(&mut self, gets: &mut [PendingGet]) {
+        let (mut answered, mut hits, mut batched) = (0, 0, 0);
         while answered < gets.len() {
-            let run = &gets[answered..];
+            let run = &mut gets[answered..];
             let view = self.view.refresh(self.shared);
+            let keyspace = view.keyspace(run[0].database);
             let keys: SmallVec<[&[u8]; 64]> =
                 run.iter().map(|get| self.inputs[get.connection].slice(get.start, get.end)).collect();
             let (outputs, connections) = (&mut *self.outputs, &*self.connections);
             let mut count = 0;
-            let read = view.keyspace(run[0].database).multi_get_with(&keys, |index, stored| {
-                let get = run[index];
+            let read = keyspace.multi_get_with(&keys, |index, stored| {
+                let get = &mut run[index];
                 let Some(connection) = &connections[get.connection] else { return };
-                let protocol = connection.session.protocol;
-                let mut reply = ReplyWriter::new(&mut outputs[get.connection].bytes, protocol);
+                get.output_bytes = outputs[get.connection].bytes.len();
+                let mut reply = ReplyWriter::new(&mut outputs[get.connection].bytes, connection.session.protocol);
                 match string_of(stored) {
                     Ok(Some(string)) => {
                         hits += 1;
@@ -154,40 +187,32 @@ impl Tick<'_> {
             });
             drop(keys);
             answered += count;
+            batched += count as u64;
             if read.is_err() && answered < gets.len() {
+                let get = &mut gets[answered];
+                get.output_bytes = self.outputs[get.connection].bytes.len();
                 self.answer_alone(gets[answered]);
                 answered += 1;
             }
         }
         let counters = &self.shared.counters;
+        counters.commands.fetch_add(batched, Ordering::Relaxed);
         counters.hits.fetch_add(hits, Ordering::Relaxed);
-        counters.misses.fetch_add(gets.len() as u64 - hits, Ordering::Relaxed);
+        counters.misses.fetch_add(batched - hits, Ordering::Relaxed);
     }
 
-    /// Answers a `GET` whose read failed in a batch. Another key of the batch may be the cause, so
-    /// the key is read again.
+    /// Answers one `GET`: a key of its batch could not be read, or the databases changed.
     fn answer_alone(&mut self, get: PendingGet) {
+        let Some(connection) = &mut self.connections[get.connection] else { return };
         let key = self.inputs[get.connection].slice(get.start, get.end);
-        let Some(connection) = &self.connections[get.connection] else { return };
-        let mut reply = ReplyWriter::new(&mut self.outputs[get.connection].bytes, connection.session.protocol);
-        let view = self.view.refresh(self.shared);
-        let start = reply.output_bytes();
-        let read = view
-            .keyspace(get.database)
-            .get_with(key, |stored| string_of(Some(stored)).map(|string| reply.write_bulk(string.unwrap_or_default())));
-        match read {
-            Ok(Some(Ok(()))) => {}
-            Ok(Some(Err(error))) => reply.write_error(&error.reply()),
-            Ok(None) => reply.write_null(),
-            Err(error) => {
-                reply.truncate(start);
-                reply.write_error(&CommandError::from(error).reply());
-            }
-        }
+        let output = &mut self.outputs[get.connection].bytes;
+        dispatch::run(self.shared, &mut connection.session, self.view, &[b"get", key], output);
     }
 
-    /// Runs the commands of a connection up to its next `GET`.
-    fn run_others(&mut self, index: usize) -> Others {
+    /// Runs the commands of a connection up to its next `GET`, or up to its next write if groups
+    /// run the writes.
+    fn run_others(&mut self, active: ActiveConnection) -> Others {
+        let index = active.index;
         let Some(connection) = self.connections[index].as_mut() else { return Others::Done };
         let session = &mut connection.session;
         let (input, output) = (&mut self.inputs[index], &mut self.outputs[index]);
@@ -199,8 +224,7 @@ impl Tick<'_> {
             if output.pending_bytes() > self.shared.config.output_bytes_pause {
                 return Others::Paused;
             }
-            let bulk_bytes_max = self.shared.config.bulk_bytes_max;
-            let limits = Limits { bulk_bytes_max, is_stranger: !session.is_authenticated, ..Limits::default() };
+            let limits = Self::limits(self.shared, session);
             match input.parse(&limits) {
                 Ok(true) => {}
                 Ok(false) => return Others::Done,
@@ -216,6 +240,9 @@ impl Tick<'_> {
             }
             let (arguments, bytes) = input.command();
             let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS]> = arguments.iter(bytes).collect();
+            if !active.runs_alone && dispatch::is_groupable(session, &arguments) {
+                return Others::Ran(count);
+            }
             dispatch::run(self.shared, session, self.view, &arguments, &mut output.bytes);
             drop(arguments);
             input.consume();

@@ -4,8 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use lodestore::Db;
 use lodestore::db::Engine;
+use lodestore::{Db, Durability};
 use lodestore_server::{Config, Server};
 use lodestore_wire::{Limits, Reply, decode_reply};
 
@@ -21,6 +21,7 @@ pub struct TestServer {
     db: Option<Db>,
     dir: tempfile::TempDir,
     engine: Engine,
+    durability: Option<Durability>,
     config: Config,
 }
 
@@ -32,16 +33,29 @@ impl TestServer {
 
     /// Starts a server over an engine, with a changed configuration.
     pub fn start_with(engine: impl Into<Engine>, change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_at(engine, None, change)
+    }
+
+    /// Starts a server over an engine whose writes survive a power failure.
+    pub fn start_at_power(engine: impl Into<Engine>) -> Self {
+        Self::start_at(engine, Some(Durability::Power), |_| {})
+    }
+
+    fn start_at(engine: impl Into<Engine>, durability: Option<Durability>, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config { listen: vec![([127, 0, 0, 1], 0).into()], threads: 2, ..Config::default() };
         change(&mut config);
         let dir = tempfile::tempdir().expect("a directory");
-        let mut server = Self { server: None, db: None, dir, engine: engine.into(), config };
+        let mut server = Self { server: None, db: None, dir, engine: engine.into(), durability, config };
         server.open();
         server
     }
 
     fn open(&mut self) {
         let builder = Db::builder(self.dir.path().join("store")).engine(self.engine.clone()).capacity(CAPACITY);
+        let builder = match self.durability {
+            Some(durability) => builder.durability(durability),
+            None => builder,
+        };
         let db = builder.open().expect("a store");
         self.server = Some(Server::start(db.clone(), self.config.clone()).expect("a server"));
         self.db = Some(db);

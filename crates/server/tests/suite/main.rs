@@ -2,5 +2,6 @@
 
 mod commands;
 mod common;
+mod groups;
 mod protocol;
 mod transactions;

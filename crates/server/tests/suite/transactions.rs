@@ -23,6 +23,47 @@ fn commands_of_exec_see_each_other() {
 }
 
 #[test]
+fn a_range_within_exec_has_the_writes_before_it() {
+    let server = TestServer::start();
+    server.client().check(&[
+        ("MSET a 1 b 2 d 4", "+OK"),
+        ("MULTI", "+OK"),
+        ("SET c 3", "+QUEUED"),
+        ("DEL b", "+QUEUED"),
+        ("LODESTORE.RANGE - + WITHVALUES", "+QUEUED"),
+        ("LODESTORE.RANGE b + LIMIT 1", "+QUEUED"),
+        ("LODESTORE.RANGE - d REV LIMIT 2", "+QUEUED"),
+        ("EXEC", "[+OK, :1, [a, 1, c, 3, d, 4], [c], [c, a]]"),
+    ]);
+}
+
+/// A flush exchanges the keyspaces behind readers that hold no lock.
+#[test]
+fn reads_next_to_flushes_answer_a_value_or_none() {
+    const ROUNDS: usize = 60;
+    let server = TestServer::start();
+    let address = server.address();
+    let writer = std::thread::spawn(move || {
+        let mut client = super::common::Client::connect(address);
+        for _ in 0..ROUNDS {
+            client.check(&[("SET a 1", "+OK"), ("FLUSHDB", "+OK"), ("SWAPDB 0 1", "+OK")]);
+        }
+    });
+    let mut client = server.client();
+    while !writer.is_finished() {
+        for command in ["GET a", "MGET a b", "STRLEN a", "GET a", "EXISTS a b"] {
+            client.send(&command.split(' ').collect::<Vec<_>>());
+        }
+        for _ in 0..5 {
+            let reply = super::common::show(&client.receive());
+            let is_answer = ["1", "(nil)", ":1", ":0", "[1, (nil)]", "[(nil), (nil)]"].contains(&reply.as_str());
+            assert!(is_answer, "{reply}");
+        }
+    }
+    writer.join().unwrap();
+}
+
+#[test]
 fn an_error_of_a_command_leaves_the_others() {
     let server = TestServer::start();
     server.client().check(&[

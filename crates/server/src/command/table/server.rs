@@ -33,7 +33,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         arity: 1,
         effect: Effect::Read,
         flags: 0,
-        keys: Keys::None,
+        keys: Keys::Everything,
         group: "server",
         since: "1.0.0",
         syntax: "",
