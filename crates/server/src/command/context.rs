@@ -42,6 +42,12 @@ impl Context<'_, '_> {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts look-ups of several keys.
+    pub(crate) fn count_lookups(&self, hits: u64, misses: u64) {
+        self.shared.counters.hits.fetch_add(hits, Ordering::Relaxed);
+        self.shared.counters.misses.fetch_add(misses, Ordering::Relaxed);
+    }
+
     /// Writes the string of a key, or its absence.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ const NAME_BYTES_MAX: usize = 32;
 /// several keys locks them afterwards.
 const READ_ATTEMPTS_MAX: usize = 8;
 
-static BY_NAME: LazyLock<HashMap<&'static [u8], &'static CommandSpec>> =
+static BY_NAME: LazyLock<HashMap<&'static [u8], &'static CommandSpec, foldhash::fast::RandomState>> =
     LazyLock::new(|| COMMANDS.iter().map(|spec| (spec.name.as_bytes(), *spec)).collect());
 
 /// Returns what the server knows of a command. Names have no case.

@@ -224,14 +224,19 @@ fn write_optional(context: &mut Context<'_, '_>, string: Option<&[u8]>) {
 
 /// `MGET key [key ...]`
 pub(crate) fn mget(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
-    context.reply.write_array(arguments.len() - 1);
-    for key in &arguments[1..] {
-        match context.write_string_of(key) {
-            // A key of another type is answered as absent.
-            Err(CommandError::Text(_)) => context.reply.write_null(),
-            other => other?,
+    let keys = &arguments[1..];
+    context.reply.write_array(keys.len());
+    let database = context.database();
+    let (reply, mut hits) = (&mut context.reply, 0);
+    context.access.read_several(database, keys, |stored| match string_of(stored) {
+        Ok(Some(string)) => {
+            hits += 1;
+            reply.write_bulk(string);
         }
-    }
+        // A key of another type is answered as absent.
+        Ok(None) | Err(_) => reply.write_null(),
+    })?;
+    context.count_lookups(hits, keys.len() as u64 - hits);
     Ok(())
 }
 

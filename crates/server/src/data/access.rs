@@ -78,6 +78,24 @@ impl<'a> Access<'a> {
         found.ok_or(lodestore::Error::Closed)
     }
 
+    /// Calls `read` with the stored value of each key, in the order of the keys. The store looks
+    /// them up together.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) fn read_several(
+        &self,
+        database: usize,
+        keys: &[&[u8]],
+        mut read: impl FnMut(Option<&[u8]>),
+    ) -> Result<()> {
+        if self.pending_count() > 0 {
+            return keys.iter().try_for_each(|key| self.read(database, key, &mut read));
+        }
+        self.view.keyspace(database).multi_get_with(keys, |_, stored| read(stored))
+    }
+
     /// Whether a key exists.
     ///
     /// # Errors

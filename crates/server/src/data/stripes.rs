@@ -53,7 +53,7 @@ struct Stripe {
 #[derive(Debug)]
 pub(crate) struct Stripes {
     stripes: Vec<Stripe>,
-    hasher: std::hash::RandomState,
+    hasher: foldhash::fast::RandomState,
     /// Number of watched keys. Writers skip the search for flags while it is 0.
     watched_count: AtomicUsize,
 }
@@ -78,7 +78,7 @@ impl Stripes {
     pub(crate) fn new() -> Self {
         Self {
             stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
-            hasher: std::hash::RandomState::new(),
+            hasher: foldhash::fast::RandomState::default(),
             watched_count: AtomicUsize::new(0),
         }
     }

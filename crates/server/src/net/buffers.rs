@@ -6,8 +6,14 @@ use lodestore_wire::{Arguments, CommandParser, Limits, Progress, ProtocolError};
 
 use super::stream::Stream;
 
-/// Bytes that one read asks for.
+/// Bytes by which the buffer of a connection grows at least.
 const READ_BYTES: usize = 16 << 10;
+
+/// Most bytes by which the buffer grows for one read.
+const GROWTH_BYTES_MAX: usize = 1 << 20;
+
+/// Least free bytes of a buffer before a read.
+const READ_BYTES_MIN: usize = 4 << 10;
 
 /// Most bytes that a tick reads from one connection, so that all connections get their turn.
 const TICK_BYTES_MAX: usize = 256 << 10;
@@ -29,7 +35,10 @@ pub(crate) enum ReadEnd {
 /// The bytes that a client sent.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
+    /// The buffer. The bytes from `end` on are free.
     bytes: Vec<u8>,
+    /// End of the bytes that were read.
+    end: usize,
     /// Offset of the command that is parsed next.
     start: usize,
     parser: CommandParser,
@@ -43,41 +52,44 @@ impl Input {
     /// Reads what the socket has. Returns the number of bytes and how the reading ended.
     pub(crate) fn read_from(&mut self, stream: &mut Stream) -> (usize, ReadEnd) {
         self.compact();
-        let before = self.bytes.len();
+        let before = self.end;
         let end = loop {
-            let read = self.bytes.len() - before;
-            if read >= TICK_BYTES_MAX {
+            if self.end - before >= TICK_BYTES_MAX {
                 break ReadEnd::More;
             }
             match self.read_once(stream) {
                 Ok(0) => break ReadEnd::Closed,
-                Ok(bytes) if bytes < READ_BYTES => break ReadEnd::Drained,
+                Ok(_) if self.end < self.bytes.len() => break ReadEnd::Drained,
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break ReadEnd::Drained,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => break ReadEnd::Closed,
             }
         };
-        (self.bytes.len() - before, end)
+        (self.end - before, end)
     }
 
     fn read_once(&mut self, stream: &mut Stream) -> io::Result<usize> {
-        let length = self.bytes.len();
-        self.bytes.resize(length + READ_BYTES, 0);
-        let read = stream.read(&mut self.bytes[length..]);
-        self.bytes.truncate(length + read.as_ref().copied().unwrap_or(0));
-        read
+        if self.bytes.len() < self.end + READ_BYTES_MIN {
+            // New bytes are written with zeros once, and not for each read.
+            let growth = self.bytes.len().clamp(READ_BYTES, GROWTH_BYTES_MAX);
+            self.bytes.resize(self.end + growth, 0);
+        }
+        let bytes = stream.read(&mut self.bytes[self.end..])?;
+        self.end += bytes;
+        Ok(bytes)
     }
 
     /// Moves the rest to the begin of the buffer, and frees a large empty buffer.
     fn compact(&mut self) {
-        if self.start == self.bytes.len() {
-            self.bytes.clear();
-            if self.bytes.capacity() > KEPT_BYTES_MAX {
+        if self.start == self.end {
+            self.end = 0;
+            if self.bytes.len() > KEPT_BYTES_MAX {
                 self.bytes = Vec::new();
             }
         } else if self.start > 0 {
-            self.bytes.drain(..self.start);
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
         }
         self.start = 0;
     }
@@ -90,7 +102,7 @@ impl Input {
     /// [`ProtocolError`]: the connection cannot continue.
     pub(crate) fn parse(&mut self, limits: &Limits) -> Result<bool, ProtocolError> {
         while self.parsed_bytes.is_none() {
-            let rest = &self.bytes[self.start..];
+            let rest = &self.bytes[self.start..self.end];
             if rest.len() < self.bytes_needed {
                 return Ok(false);
             }
@@ -111,7 +123,7 @@ impl Input {
 
     /// Returns the arguments of the parsed command, and the bytes that they refer to.
     pub(crate) fn command(&self) -> (&Arguments, &[u8]) {
-        (self.parser.arguments(), &self.bytes[self.start..])
+        (self.parser.arguments(), &self.bytes[self.start..self.end])
     }
 
     /// Returns argument `index` of the parsed command.

@@ -49,6 +49,25 @@ pub(crate) struct Connection {
     /// Whether the input has complete commands. Then the socket is not read, which bounds the
     /// input.
     has_commands: bool,
+    /// Whether the connection is in the list of the ready ones.
+    is_listed: bool,
+    /// Whether the loop waits until the socket accepts bytes.
+    awaits_room: bool,
+}
+
+impl Connection {
+    fn new(stream: Stream, session: Session) -> Self {
+        Self {
+            stream,
+            session,
+            is_readable: true,
+            is_closing: false,
+            is_ended: false,
+            has_commands: false,
+            is_listed: true,
+            awaits_room: false,
+        }
+    }
 }
 
 /// One event loop.
@@ -153,7 +172,8 @@ impl EventLoop {
         if let Some(Some(connection)) = self.connections.get_mut(index) {
             connection.is_readable |= is_readable || is_closed;
             connection.is_closing |= is_closed;
-            if !self.ready.contains(&index) {
+            if !connection.is_listed {
+                connection.is_listed = true;
                 self.ready.push(index);
             }
         }
@@ -199,8 +219,7 @@ impl EventLoop {
             return;
         }
         let session = Session::new(public, self.shared.config.password.is_none());
-        let connection =
-            Connection { stream, session, is_readable: true, is_closing: false, is_ended: false, has_commands: false };
+        let connection = Connection::new(stream, session);
         if index == self.connections.len() {
             self.connections.push(None);
             self.inputs.push(Input::default());
@@ -225,12 +244,14 @@ impl EventLoop {
         for index in ready {
             if let Some(connection) = &mut self.connections[index] {
                 connection.has_commands = unfinished.contains(&index);
+                connection.is_listed = false;
             }
             self.write(index);
-            let Some(connection) = &self.connections[index] else { continue };
+            let Some(connection) = &mut self.connections[index] else { continue };
             // A paused connection goes on when its socket accepts bytes again.
             let is_paused = self.outputs[index].pending_bytes() > self.shared.config.output_bytes_pause;
             if !is_paused && (connection.is_readable || connection.has_commands) {
+                connection.is_listed = true;
                 self.ready.push(index);
             }
         }
@@ -261,6 +282,14 @@ impl EventLoop {
         let is_failed = sent.is_err();
         self.shared.counters.bytes_written.fetch_add(sent.unwrap_or(0) as u64, Ordering::Relaxed);
         let is_sent = output.pending_bytes() == 0;
+        if connection.awaits_room == is_sent {
+            connection.awaits_room = !is_sent;
+            let changed = connection.stream.change_interest(self.poll.registry(), Token(index), !is_sent);
+            if changed.is_err() {
+                self.close(index);
+                return;
+            }
+        }
         let is_over = connection.is_ended && !connection.has_commands;
         if is_failed || ((is_over || connection.session.closes) && is_sent) {
             self.close(index);

@@ -60,8 +60,16 @@ impl Stream {
         }
     }
 
+    /// Asks for events when the socket has bytes.
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        registry.register(self.source(), token, Interest::READABLE | Interest::WRITABLE)
+        registry.register(self.source(), token, Interest::READABLE)
+    }
+
+    /// Asks for events when the socket has bytes, and when it accepts bytes if `awaits_room`.
+    /// Without the second, a unix socket wakes the loop each time that its client reads.
+    pub(crate) fn change_interest(&mut self, registry: &Registry, token: Token, awaits_room: bool) -> io::Result<()> {
+        let interest = if awaits_room { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        registry.reregister(self.source(), token, interest)
     }
 
     pub(crate) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
