@@ -29,5 +29,6 @@ pub mod panics;
 pub mod pool_subject;
 pub mod scans;
 pub mod script;
+pub mod served;
 pub mod subject;
 pub mod toy;
