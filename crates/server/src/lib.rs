@@ -6,6 +6,7 @@
 //! * `config`: how a server listens and what it allows.
 //! * `net`: sockets and event loops.
 //! * `command`: the commands, and the table that describes them.
+//! * `upkeep`: what the server does in the background.
 //! * `data`: databases, values with types, and isolation between commands.
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,7 @@ mod net;
 mod server;
 mod session;
 mod shared;
+mod upkeep;
 
 pub use command::describe::{CommandDescription, command_table};
 pub use config::{Config, ConfigError};

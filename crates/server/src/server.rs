@@ -113,6 +113,18 @@ impl Server {
                 }
             }
         }
+        let shared = Arc::clone(&self.shared);
+        let upkeep = std::thread::Builder::new().name("upkeep".into()).spawn(move || {
+            crate::upkeep::run(&shared);
+            Ok(())
+        });
+        match upkeep {
+            Ok(thread) => self.threads.push(thread),
+            Err(error) => {
+                self.shared.stop();
+                return Err(error);
+            }
+        }
         Ok(())
     }
 

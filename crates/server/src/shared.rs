@@ -9,6 +9,7 @@ use lodestore::Db;
 
 use crate::command::scan::Cursors;
 use crate::config::Config;
+use crate::data::census::Census;
 use crate::data::databases::Databases;
 use crate::data::stripes::Stripes;
 use crate::session::{ClientId, PublicState};
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) counters: Counters,
     pub(crate) cursors: Cursors,
+    pub(crate) census: Census,
     pub(crate) started: Instant,
     pub(crate) started_unix_seconds: u64,
     /// A random text that names this run of the server.
@@ -66,6 +68,7 @@ impl Shared {
             config,
             counters: Counters::default(),
             cursors: Cursors::new(),
+            census: Census::default(),
             started: Instant::now(),
             started_unix_seconds: now.map_or(0, |since| since.as_secs()),
             run_id: random_id(),

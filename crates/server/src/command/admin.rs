@@ -72,13 +72,19 @@ pub(crate) fn shutdown(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Co
 /// Longest pause of `DEBUG SLEEP`.
 const SLEEP_MAX: Duration = Duration::from_secs(10);
 
-/// `DEBUG SLEEP seconds`: stops the event loop of this connection, as in Redis.
+/// `DEBUG SLEEP seconds`: stops the event loop of this connection, as in Redis. `DEBUG OBJECT key`
+/// describes a key. `DEBUG JMAP` does nothing.
 pub(crate) fn debug(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     match &arguments[1..] {
         [word, seconds] if is_word(word, "sleep") => {
             let seconds = super::decimal::parse_float(seconds).ok_or(crate::error::NOT_A_FLOAT)?;
             let pause = Duration::try_from_secs_f64(seconds).unwrap_or_default().min(SLEEP_MAX);
             std::thread::sleep(pause);
+            context.reply.write_ok();
+            Ok(())
+        }
+        [word, key] if is_word(word, "object") => super::object::describe_key(context, key),
+        [word] if is_word(word, "jmap") => {
             context.reply.write_ok();
             Ok(())
         }

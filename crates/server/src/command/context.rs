@@ -87,6 +87,6 @@ pub(crate) fn string_of(stored: Option<&[u8]>) -> CommandResult<Option<&[u8]>> {
     match stored.map(Stored::parse) {
         None => Ok(None),
         Some(Stored::String(string)) => Ok(Some(string)),
-        Some(Stored::Unknown) => Err(WRONG_TYPE),
+        Some(Stored::Hash(_) | Stored::Unknown) => Err(WRONG_TYPE),
     }
 }

@@ -296,6 +296,9 @@ fn is_http(name: &[u8]) -> bool {
 
 /// Returns the error for a command that does not exist. The text is that of Redis.
 fn unknown_command(arguments: &[&[u8]]) -> CommandError {
+    if super::absent::needs_cluster(arguments[0]) {
+        return CommandError::new("ERR This instance has cluster support disabled");
+    }
     /// Most bytes of the name and of the arguments in the text.
     const SHOWN_BYTES_MAX: usize = 128;
     let shown = |text: &[u8]| String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES_MAX)]).into_owned();
@@ -309,6 +312,9 @@ fn unknown_command(arguments: &[&[u8]]) -> CommandError {
         text.push('\'');
         text.push_str(&String::from_utf8_lossy(&argument[..argument.len().min(left)]));
         text.push_str("' ");
+    }
+    if let Some(reason) = super::absent::reason(arguments[0]) {
+        text.push_str(reason);
     }
     CommandError::new(text)
 }

@@ -116,14 +116,13 @@ fn write_replication(_: &Shared, text: &mut String) {
     field(text, "connected_slaves", 0);
 }
 
-/// Writes the databases that have keys. The store counts the keys of a database one by one, so the
-/// section takes time in proportion to their number.
+/// Writes the databases that have keys. See [`Census`](crate::data::census::Census) for the age of
+/// the numbers.
 fn write_keyspace(shared: &Shared, text: &mut String) {
-    let view = shared.databases.view();
-    for database in 0..view.count() {
-        match view.keyspace(database).count() {
-            Ok(0) | Err(_) => {}
-            Ok(count) => field(text, &format!("db{database}"), format!("keys={count},expires=0,avg_ttl=0")),
+    for (database, figures) in shared.census.figures(shared).into_iter().flatten().enumerate() {
+        if figures.keys > 0 {
+            let (keys, expires, ttl) = (figures.keys, figures.expires, figures.average_ttl_ms());
+            field(text, &format!("db{database}"), format!("keys={keys},expires={expires},avg_ttl={ttl}"));
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Commands on keys of any type, and on databases.
 
-use lodestore::Expiry;
-
 use super::context::Context;
 use super::options::{integer, is_word};
+use crate::data::hash_editor::{Place, Record};
+use crate::data::transfer::{Transfer, transfer};
 use crate::data::value::Stored;
 use crate::error::{CommandError, CommandResult, DATABASE_OUT_OF_RANGE, NO_SUCH_KEY, SAME_OBJECT, SYNTAX};
 
@@ -48,16 +48,6 @@ pub(crate) fn type_of(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Com
     Ok(())
 }
 
-/// A key of a database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place<'a> {
-    database: usize,
-    key: &'a [u8],
-}
-
-/// A stored value with its expiry.
-type Record = (Vec<u8>, Option<Expiry>);
-
 /// Reads the stored value of a key and its expiry. The caller holds the key's stripe.
 fn read_record(context: &Context<'_, '_>, place: Place<'_>) -> CommandResult<Option<Record>> {
     let stored = context.access.read(place.database, place.key, |stored| stored.map(<[u8]>::to_vec))?;
@@ -72,7 +62,7 @@ pub(crate) fn rename(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
     let (from, to) = (Place { database, key: arguments[1] }, Place { database, key: arguments[2] });
     let record = read_record(context, from)?.ok_or(NO_SUCH_KEY)?;
     if from != to {
-        move_record(context, from, to, record)?;
+        transfer(context.access, from, to, record, Transfer::Move)?;
     }
     context.reply.write_ok();
     Ok(())
@@ -85,15 +75,9 @@ pub(crate) fn renamenx(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Co
     let record = read_record(context, from)?.ok_or(NO_SUCH_KEY)?;
     let is_free = !context.access.contains(to.database, to.key)?;
     if is_free {
-        move_record(context, from, to, record)?;
+        transfer(context.access, from, to, record, Transfer::Move)?;
     }
     context.reply.write_integer(i64::from(is_free));
-    Ok(())
-}
-
-fn move_record(context: &mut Context<'_, '_>, from: Place<'_>, to: Place<'_>, record: Record) -> CommandResult {
-    context.access.put(to.database, to.key, record.0, record.1)?;
-    context.access.delete(from.database, from.key)?;
     Ok(())
 }
 
@@ -108,7 +92,7 @@ pub(crate) fn move_key(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Co
     let is_free = !context.access.contains(to.database, to.key)?;
     match record {
         Some(record) if is_free => {
-            move_record(context, from, to, record)?;
+            transfer(context.access, from, to, record, Transfer::Move)?;
             context.reply.write_integer(1);
         }
         _ => context.reply.write_integer(0),
@@ -141,8 +125,8 @@ pub(crate) fn copy(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comman
     let record = read_record(context, from)?;
     let is_free = replaces || !context.access.contains(to.database, to.key)?;
     match record {
-        Some((stored, expiry)) if is_free => {
-            context.access.put(to.database, to.key, stored, expiry)?;
+        Some(record) if is_free => {
+            transfer(context.access, from, to, record, Transfer::Copy)?;
             context.reply.write_integer(1);
         }
         _ => context.reply.write_integer(0),
@@ -209,83 +193,6 @@ pub(crate) fn swapdb(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
     context.reply.write_ok();
     Ok(())
 }
-
-/// `OBJECT subcommand [arguments]`
-pub(crate) fn object(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
-    let subcommand = arguments[1];
-    if is_word(subcommand, "help") {
-        return write_help(context, &["OBJECT ENCODING|FREQ|IDLETIME|REFCOUNT key", "Reports internals of a key."]);
-    }
-    let known = ["encoding", "freq", "idletime", "refcount"];
-    let Some(name) = known.into_iter().find(|name| is_word(subcommand, name)) else {
-        return Err(CommandError::unknown_subcommand("object", subcommand));
-    };
-    let [_, _, key] = arguments else {
-        return Err(CommandError::wrong_arity(&format!("object|{name}")));
-    };
-    let encoding = context.access.read(context.database(), key, |stored| stored.map(encoding_of))?;
-    let Some(encoding) = encoding else {
-        context.reply.write_null();
-        return Ok(());
-    };
-    match name {
-        "encoding" => context.reply.write_bulk(encoding.as_bytes()),
-        "refcount" => context.reply.write_integer(1),
-        // The store counts no accesses of single keys.
-        "idletime" => context.reply.write_integer(0),
-        _ => {
-            return Err(CommandError::new(
-                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
-                 switching between policies at runtime LRU and LFU data will take some time to adjust.",
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Returns the encoding that Redis would choose, because clients compare it.
-fn encoding_of(stored: &[u8]) -> &'static str {
-    /// Longest string that Redis stores next to its header.
-    const EMBEDDED_BYTES_MAX: usize = 44;
-    match Stored::parse(stored) {
-        Stored::String(string) if lodestore_wire::parse_integer(string).is_some() => "int",
-        Stored::String(string) if string.len() <= EMBEDDED_BYTES_MAX => "embstr",
-        Stored::String(_) => "raw",
-        Stored::Unknown => "unknown",
-    }
-}
-
-/// `MEMORY USAGE key [SAMPLES count]`, `MEMORY DOCTOR`, `MEMORY HELP`
-pub(crate) fn memory(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
-    match &arguments[1..] {
-        [word] if is_word(word, "help") => {
-            write_help(context, &["MEMORY USAGE key [SAMPLES count]", "Estimates the bytes that a key uses."])
-        }
-        [word] if is_word(word, "doctor") => {
-            context.reply.write_verbatim(b"Memory is bounded by the capacity of the store. See INFO.");
-            Ok(())
-        }
-        [word, key, options @ ..] if is_word(word, "usage") => {
-            match options {
-                [] => {}
-                [samples, count] if is_word(samples, "samples") => drop(integer(count)?),
-                _ => return Err(SYNTAX),
-            }
-            let bytes = context.access.read(context.database(), key, |stored| stored.map(<[u8]>::len))?;
-            match bytes {
-                // A key has at most 64 KiB, and a value at most 1 GiB.
-                Some(bytes) => context.reply.write_integer((RECORD_OVERHEAD_BYTES + key.len() + bytes) as i64),
-                None => context.reply.write_null(),
-            }
-            Ok(())
-        }
-        [subcommand, ..] => Err(CommandError::unknown_subcommand("memory", subcommand)),
-        [] => Err(CommandError::wrong_arity("memory")),
-    }
-}
-
-/// Estimate of the bytes that a store uses for a record besides key and value.
-const RECORD_OVERHEAD_BYTES: usize = 40;
 
 /// Writes the lines of a help text.
 pub(crate) fn write_help(context: &mut Context<'_, '_>, lines: &[&str]) -> CommandResult {

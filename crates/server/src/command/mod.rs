@@ -5,8 +5,10 @@
 //! * `context`: what a command sees.
 //! * `transaction`: `MULTI`, `EXEC` and `WATCH`.
 //! * `glob`, `decimal`, `options`: patterns, numbers and options of commands.
+//! * `absent`: commands of Redis that the server does not have.
 //! * All other modules have the commands of one group.
 
+mod absent;
 pub(crate) mod admin;
 pub(crate) mod client;
 pub(crate) mod connection;
@@ -16,9 +18,14 @@ pub(crate) mod describe;
 pub(crate) mod dispatch;
 pub(crate) mod expiry;
 pub(crate) mod glob;
+mod hash_random;
+mod hash_read;
+mod hash_scan;
+mod hash_write;
 pub(crate) mod info;
 pub(crate) mod keys;
 pub(crate) mod numbers;
+mod object;
 pub(crate) mod options;
 pub(crate) mod scan;
 pub(crate) mod spec;

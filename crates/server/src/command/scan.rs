@@ -46,7 +46,7 @@ impl Cursors {
     }
 
     /// Keeps the key after which a walk continues. Returns the number of its cursor.
-    fn keep(&self, key: Vec<u8>) -> u64 {
+    pub(super) fn keep(&self, key: Vec<u8>) -> u64 {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.last += 1;
         let number = state.last;
@@ -58,20 +58,20 @@ impl Cursors {
     }
 
     /// Returns the key after which a cursor continues. A client may use a cursor again.
-    fn find(&self, number: u64) -> Option<Vec<u8>> {
+    pub(super) fn find(&self, number: u64) -> Option<Vec<u8>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).keys.get(&number).cloned()
     }
 }
 
 /// Options of `SCAN`.
 #[derive(Debug, Clone, Copy)]
-struct ScanOptions<'a> {
-    pattern: Option<&'a [u8]>,
-    count: usize,
-    type_name: Option<&'a [u8]>,
+pub(super) struct ScanOptions<'a> {
+    pub(super) pattern: Option<&'a [u8]>,
+    pub(super) count: usize,
+    pub(super) type_name: Option<&'a [u8]>,
 }
 
-fn parse_scan_options<'a>(arguments: &[&'a [u8]]) -> CommandResult<ScanOptions<'a>> {
+pub(super) fn parse_scan_options<'a>(arguments: &[&'a [u8]]) -> CommandResult<ScanOptions<'a>> {
     let mut options = ScanOptions { pattern: None, count: SCAN_COUNT, type_name: None };
     for pair in arguments.chunks(2) {
         match pair {
@@ -87,17 +87,28 @@ fn parse_scan_options<'a>(arguments: &[&'a [u8]]) -> CommandResult<ScanOptions<'
     Ok(options)
 }
 
+/// Reads the number of a cursor.
+pub(super) fn parse_cursor(argument: &[u8]) -> CommandResult<u64> {
+    let cursor = std::str::from_utf8(argument).ok().and_then(|text| text.parse().ok());
+    cursor.ok_or(CommandError::new("ERR invalid cursor"))
+}
+
+/// Returns the key after which a cursor continues; `None` for the begin of a walk.
+pub(super) fn continue_at(context: &Context<'_, '_>, cursor: u64) -> CommandResult<Option<Vec<u8>>> {
+    if cursor == 0 {
+        return Ok(None);
+    }
+    let found = context.shared.cursors.find(cursor).ok_or(CommandError::new(
+        "ERR invalid cursor: it is of an earlier run of the server, or too many newer ones exist. Scan again from 0.",
+    ))?;
+    Ok(Some(found))
+}
+
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`
 pub(crate) fn scan(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
-    let cursor = std::str::from_utf8(arguments[1]).ok().and_then(|text| text.parse::<u64>().ok());
-    let cursor = cursor.ok_or(CommandError::new("ERR invalid cursor"))?;
+    let cursor = parse_cursor(arguments[1])?;
     let options = parse_scan_options(&arguments[2..])?;
-    let after = match cursor {
-        0 => None,
-        number => Some(context.shared.cursors.find(number).ok_or(CommandError::new(
-            "ERR invalid cursor: it is of an earlier run of the server, or too many newer ones exist. Scan again from 0.",
-        ))?),
-    };
+    let after = continue_at(context, cursor)?;
     let page = read_page(context, after, options.count)?;
     let mut keys = Vec::new();
     for key in &page.keys {
@@ -191,7 +202,7 @@ pub(crate) fn randomkey(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandRe
     Ok(())
 }
 
-fn random_number() -> u64 {
+pub(super) fn random_number() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0_u8)
 }
@@ -241,7 +252,8 @@ pub(crate) fn range(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
         if options.has_values {
             match key.stored.as_deref().map(Stored::parse) {
                 Some(Stored::String(string)) => context.reply.write_bulk(string),
-                Some(Stored::Unknown) | None => context.reply.write_null(),
+                // A collection has no single value.
+                Some(Stored::Hash(_) | Stored::Unknown) | None => context.reply.write_null(),
             }
         }
     }

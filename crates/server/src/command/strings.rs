@@ -88,7 +88,9 @@ fn parse_set_options<'a>(arguments: &[&'a [u8]]) -> CommandResult<SetOptions<'a>
             () => None,
         };
         if condition.is_some() {
-            if options.condition.is_some_and(|present| Some(present) != condition) {
+            // Redis allows a repeated `NX` or `XX`. Valkey refuses a repeated `IFEQ`.
+            let is_equality = matches!(condition, Some(Condition::EqualTo(_)));
+            if options.condition.is_some_and(|present| is_equality || Some(present) != condition) {
                 return Err(SYNTAX);
             }
             options.condition = condition;

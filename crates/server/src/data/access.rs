@@ -9,6 +9,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+pub(crate) mod elements;
+
 use lodestore::store::Change;
 use lodestore::{Db, Expiry, Keyspace, Lifetime, Result};
 
@@ -24,19 +26,32 @@ pub(crate) struct Access<'a> {
     view: &'a View,
     held: Option<Held<'a>>,
     pending: Option<BTreeMap<(usize, Vec<u8>), Pending>>,
+    /// Elements of large collections that the commit will write or (`None`) delete.
+    pending_elements: BTreeMap<(usize, Vec<u8>), Option<Vec<u8>>>,
 }
 
 impl<'a> Access<'a> {
     /// Creates the access of a command that runs alone. `held` are the stripes of the keys that
     /// it changes; a command that only reads holds none.
     pub(crate) fn direct(view: &'a View, held: Option<Held<'a>>) -> Self {
-        Self { view, held, pending: None }
+        Self { view, held, pending: None, pending_elements: BTreeMap::new() }
     }
 
     /// Creates the access of a command that changes several keys, or of all commands of one `EXEC`.
     /// The writes are one step when [`Self::commit`] succeeds.
     pub(crate) fn buffered(view: &'a View, held: Held<'a>) -> Self {
-        Self { view, held: Some(held), pending: Some(BTreeMap::new()) }
+        Self { view, held: Some(held), pending: Some(BTreeMap::new()), pending_elements: BTreeMap::new() }
+    }
+
+    /// Lets all later writes wait for [`Self::commit`], as one batch. The caller holds the stripes
+    /// of all keys that it changes.
+    pub(crate) fn buffer_writes(&mut self) {
+        self.pending.get_or_insert_default();
+    }
+
+    /// Whether the command holds the stripes of its keys.
+    pub(crate) fn holds_stripes(&self) -> bool {
+        self.held.is_some()
     }
 
     /// Whether writes wait for [`Self::commit`].
@@ -244,6 +259,11 @@ impl<'a> Access<'a> {
         Ok((keys.into_iter().collect(), is_last))
     }
 
+    /// Tells the clients that watch a key that it changed, because its elements changed.
+    pub(crate) fn touch(&mut self, database: usize, key: &[u8]) {
+        self.mark_changed(database, key);
+    }
+
     /// Sets the flags of all clients that watch a key of a database that is emptied or exchanged.
     pub(crate) fn mark_database_changed(&mut self, database: usize) {
         let keyspace = self.view.keyspace(database);
@@ -267,6 +287,24 @@ impl<'a> Access<'a> {
         self.pending.iter().flat_map(move |pending| pending.range((start.clone(), end.clone())))
     }
 
+    /// Returns a stored value and its expiry, as they are at one moment. The caller holds the key's
+    /// stripe.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) fn read_record(&self, database: usize, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
+        if let Some(pending) = self.pending_of(database, key) {
+            return Ok(live(pending).map(|(value, expiry)| (value.to_vec(), expiry)));
+        }
+        let mut record = None;
+        self.view.keyspace(database).update_with(key, |value, expiry| {
+            record = value.map(|value| (value.to_vec(), expiry));
+            Change::Keep
+        })?;
+        Ok(record)
+    }
+
     /// Commits the pending writes as one batch.
     ///
     /// # Errors
@@ -274,10 +312,11 @@ impl<'a> Access<'a> {
     /// Those of the store. Nothing is written then.
     pub(crate) fn commit(&mut self, db: &Db) -> Result<()> {
         let Some(pending) = self.pending.take() else { return Ok(()) };
-        if pending.is_empty() {
+        if pending.is_empty() && self.pending_elements.is_empty() {
             return Ok(());
         }
         let mut batch = db.batch();
+        self.add_elements(&mut batch)?;
         for ((database, key), value) in pending {
             let keyspace = self.view.keyspace(database);
             match value {

@@ -1,6 +1,6 @@
 //! The numbered databases. Each is a keyspace of the store.
 //!
-//! The default keyspace of the store has one record: for each database the number of its
+//! The default keyspace of the store has a record: for each database the number of its
 //! keyspace. `FLUSHDB` creates an empty keyspace, writes the record, and drops the old keyspace.
 //! So the flush is one atomic write, and takes constant time. `SWAPDB` writes the record too.
 //!
@@ -13,12 +13,17 @@
 //! bytes 1..5   number of databases n, u32
 //! then n times number of the keyspace, u64
 //! ```
+//!
+//! The elements of large collections are in a second keyspace with the same number (module
+//! `collections`). A flush drops it after the keys. The next open drops one that a crash left.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use lodestore::store::HiddenKeys;
 use lodestore::{Db, Error, Keyspace, Result};
+
+use super::collections::{CollectionIds, ELEMENTS_PREFIX, Elements};
 
 /// Key of the record in the default keyspace.
 const RECORD_KEY: &str = "lodestore-server/databases";
@@ -36,12 +41,41 @@ const NAME_PREFIX: &str = "lodestore-server/database-";
 pub(crate) const DATABASES_MAX: usize = 1024;
 
 /// The keyspaces of all databases at one moment.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct View {
+    db: Db,
     keyspaces: Vec<Keyspace>,
+    /// The elements of large collections, with the indexes of `keyspaces`.
+    elements: Vec<Arc<Elements>>,
+    ids: Arc<CollectionIds>,
+    has_order: bool,
 }
 
 impl View {
+    /// Returns the store.
+    pub(crate) fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// Returns the elements of the large collections of a database.
+    pub(crate) fn elements(&self, database: usize) -> &Elements {
+        &self.elements[database]
+    }
+
+    /// Whether the engine keeps keys in order. Collections without an order are one record each.
+    pub(crate) fn has_order(&self) -> bool {
+        self.has_order
+    }
+
+    /// Returns a number that no collection had.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) fn new_collection(&self) -> Result<super::collections::CollectionId> {
+        self.ids.next(&self.db)
+    }
+
     /// Returns the keyspace of a database.
     pub(crate) fn keyspace(&self, database: usize) -> &Keyspace {
         &self.keyspaces[database]
@@ -79,7 +113,7 @@ impl Databases {
         };
         let names = db.keyspaces()?;
         check_names(&db, &numbers, &names)?;
-        let known = names.iter().filter_map(|name| name.strip_prefix(NAME_PREFIX)?.parse::<u64>().ok());
+        let known = names.iter().filter_map(|name| number_of(name).or_else(|| elements_number_of(name)));
         let mut next = known.chain(numbers.iter().copied()).max().map_or(0, |number| number + 1);
         let is_changed = numbers.len() < count;
         while numbers.len() < count {
@@ -87,19 +121,23 @@ impl Databases {
             next += 1;
         }
         let mut keyspaces = Vec::with_capacity(numbers.len());
+        let mut elements = Vec::with_capacity(numbers.len());
         for number in &numbers {
             keyspaces.push(db.keyspace(name_of(*number))?);
+            let of_database = Elements::new(*number);
+            if names.contains(&of_database.name()) {
+                of_database.open(&db)?;
+            }
+            elements.push(Arc::new(of_database));
         }
+        let ids = Arc::new(CollectionIds::open(&db, elements.iter().filter_map(|elements| elements.find()))?);
         if is_changed {
             db.put(RECORD_KEY, encode_record(&numbers))?;
         }
         drop_unused(&db, &numbers);
-        Ok(Self {
-            db,
-            view: RwLock::new(Arc::new(View { keyspaces })),
-            generation: AtomicU64::new(0),
-            next_number: Mutex::new(next),
-        })
+        let has_order = db.as_store().capabilities().scan;
+        let view = View { db: db.clone(), keyspaces, elements, ids, has_order };
+        Ok(Self { db, view: RwLock::new(Arc::new(view)), generation: AtomicU64::new(0), next_number: Mutex::new(next) })
     }
 
     /// Returns the store.
@@ -125,16 +163,21 @@ impl Databases {
     /// new keyspaces: delete keys first.
     pub(crate) fn flush(&self, databases: impl Iterator<Item = usize>) -> Result<()> {
         let mut next = self.next_number.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut keyspaces = self.view().keyspaces.clone();
-        let mut old = Vec::new();
+        let mut view = View::clone(&self.view());
+        let (mut old, mut old_elements) = (Vec::new(), Vec::new());
         for database in databases {
             let new = self.db.keyspace(name_of(*next))?;
+            old.push(std::mem::replace(&mut view.keyspaces[database], new));
+            let new = Arc::new(Elements::new(*next));
+            old_elements.push(std::mem::replace(&mut view.elements[database], new));
             *next += 1;
-            old.push(std::mem::replace(&mut keyspaces[database], new));
         }
-        self.publish(keyspaces)?;
+        self.publish(view)?;
+        // The databases are empty already. The next open drops a keyspace that stays.
         for keyspace in old {
-            // The databases are empty already. The next open drops a keyspace that stays.
+            drop(self.db.drop_keyspace(keyspace.name()));
+        }
+        for keyspace in old_elements.iter().filter_map(|elements| elements.find()) {
             drop(self.db.drop_keyspace(keyspace.name()));
         }
         Ok(())
@@ -147,16 +190,17 @@ impl Databases {
     /// Those of the store. On an error nothing is changed.
     pub(crate) fn swap(&self, first: usize, second: usize) -> Result<()> {
         let _next = self.next_number.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut keyspaces = self.view().keyspaces.clone();
-        keyspaces.swap(first, second);
-        self.publish(keyspaces)
+        let mut view = View::clone(&self.view());
+        view.keyspaces.swap(first, second);
+        view.elements.swap(first, second);
+        self.publish(view)
     }
 
     /// Writes the record, then shows the new view to all threads.
-    fn publish(&self, keyspaces: Vec<Keyspace>) -> Result<()> {
-        let numbers: Vec<u64> = keyspaces.iter().filter_map(|keyspace| number_of(keyspace.name())).collect();
+    fn publish(&self, view: View) -> Result<()> {
+        let numbers: Vec<u64> = view.keyspaces.iter().filter_map(|keyspace| number_of(keyspace.name())).collect();
         self.db.put(RECORD_KEY, encode_record(&numbers))?;
-        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(View { keyspaces });
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
     }
@@ -191,11 +235,16 @@ fn number_of(name: &str) -> Option<u64> {
     name.strip_prefix(NAME_PREFIX)?.parse().ok()
 }
 
+fn elements_number_of(name: &str) -> Option<u64> {
+    name.strip_prefix(ELEMENTS_PREFIX)?.parse().ok()
+}
+
 /// Drops the keyspaces that an interrupted flush left. A full store may refuse that: a later open
 /// tries again.
 fn drop_unused(db: &Db, used: &[u64]) {
     for name in db.keyspaces().unwrap_or_default() {
-        if number_of(&name).is_some_and(|number| !used.contains(&number)) {
+        let number = number_of(&name).or_else(|| elements_number_of(&name));
+        if number.is_some_and(|number| !used.contains(&number)) {
             drop(db.drop_keyspace(name));
         }
     }

@@ -1,21 +1,29 @@
 //! A value with its type, as the store holds it.
 //!
 //! ```text
-//! byte 0      type: 0 string
-//! byte 1..    the string
+//! byte 0      type: 0 string, 1 small hash, 2 large hash
+//! byte 1..    the string, or the hash (module `hash`)
 //! ```
 //!
-//! Types 1 to 255 are free for collections. A server that does not know a type refuses commands on
-//! the key and changes nothing.
+//! Types 3 to 255 are free for other collections. A server that does not know a type refuses
+//! commands on the key and changes nothing.
 
 /// Type byte of a string.
 const STRING: u8 = 0;
+
+/// Type byte of a hash that is one record.
+pub(crate) const SMALL_HASH: u8 = 1;
+
+/// Type byte of a hash whose fields are records of their own.
+pub(crate) const LARGE_HASH: u8 = 2;
 
 /// A value as the store holds it, by its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stored<'a> {
     /// A string.
     String(&'a [u8]),
+    /// The whole record of a hash, for [`HashRecord::parse`](super::hash::HashRecord::parse).
+    Hash(&'a [u8]),
     /// A type that this version does not know, or a value without a type.
     Unknown,
 }
@@ -25,6 +33,7 @@ impl<'a> Stored<'a> {
     pub(crate) fn parse(stored: &'a [u8]) -> Self {
         match stored {
             [STRING, string @ ..] => Self::String(string),
+            [SMALL_HASH | LARGE_HASH, ..] => Self::Hash(stored),
             _ => Self::Unknown,
         }
     }
@@ -33,6 +42,7 @@ impl<'a> Stored<'a> {
     pub(crate) fn type_name(self) -> &'static str {
         match self {
             Self::String(_) => "string",
+            Self::Hash(_) => "hash",
             Self::Unknown => "unknown",
         }
     }
@@ -62,7 +72,7 @@ mod tests {
 
     #[test]
     fn other_bytes_have_no_known_type() {
-        for stored in [&b""[..], b"\x01abc", b"abc"] {
+        for stored in [&b""[..], b"\x80abc", b"abc"] {
             assert_eq!(Stored::parse(stored), Stored::Unknown);
         }
     }

@@ -182,7 +182,7 @@ fn unknown_commands_and_numbers_of_arguments_have_the_texts_of_redis() {
         ("NOSUCH a b", "-ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' "),
         ("GET", "-ERR wrong number of arguments for 'get' command"),
         ("CLIENT NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try CLIENT HELP."),
-        ("LPUSH a b", "-ERR unknown command 'LPUSH', with args beginning with: 'a' 'b' "),
+        ("NOPE a b", "-ERR unknown command 'NOPE', with args beginning with: 'a' 'b' "),
     ]);
 }
 

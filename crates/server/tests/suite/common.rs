@@ -83,6 +83,11 @@ impl TestServer {
         self.server.as_ref().expect("a running server").addresses()[0]
     }
 
+    /// Returns the store, for tests that change it under the server.
+    pub fn db(&self) -> &Db {
+        self.db.as_ref().expect("an open store")
+    }
+
     /// Connects a client.
     pub fn client(&self) -> Client {
         Client::connect(self.address())

@@ -3,5 +3,8 @@
 mod commands;
 mod common;
 mod groups;
+mod hash_model;
+mod hashes;
+mod objects;
 mod protocol;
 mod transactions;

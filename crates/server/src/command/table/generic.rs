@@ -1,7 +1,7 @@
 //! Commands on keys of any type.
 
 use crate::command::spec::{CommandSpec, Effect, Keys, flag};
-use crate::command::{admin, expiry, keys, scan};
+use crate::command::{admin, expiry, keys, object, scan};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -122,7 +122,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.2.3",
         syntax: "ENCODING | FREQ | IDLETIME | REFCOUNT key",
         summary: "Reports internals of a key.",
-        handler: keys::object,
+        handler: object::object,
     },
     CommandSpec {
         name: "persist",

@@ -2,6 +2,7 @@
 
 mod connection;
 mod generic;
+mod hashes;
 mod server;
 mod strings;
 mod transactions;
@@ -12,7 +13,14 @@ use super::spec::CommandSpec;
 
 /// All commands, in the order of their names.
 pub(crate) static COMMANDS: LazyLock<Vec<&'static CommandSpec>> = LazyLock::new(|| {
-    let groups = [strings::COMMANDS, generic::COMMANDS, connection::COMMANDS, server::COMMANDS, transactions::COMMANDS];
+    let groups = [
+        strings::COMMANDS,
+        generic::COMMANDS,
+        hashes::COMMANDS,
+        connection::COMMANDS,
+        server::COMMANDS,
+        transactions::COMMANDS,
+    ];
     let mut commands: Vec<&CommandSpec> = groups.into_iter().flatten().collect();
     commands.sort_by_key(|spec| spec.name);
     commands

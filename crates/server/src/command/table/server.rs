@@ -1,7 +1,7 @@
 //! Commands for operators, and on databases.
 
 use crate::command::spec::{CommandSpec, Effect, Keys, flag};
-use crate::command::{admin, describe, keys};
+use crate::command::{admin, describe, keys, object};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -48,8 +48,8 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         keys: Keys::None,
         group: "server",
         since: "1.0.0",
-        syntax: "SLEEP seconds",
-        summary: "Pauses the connection's event loop.",
+        syntax: "SLEEP seconds | OBJECT key | JMAP",
+        summary: "Pauses the connection's event loop, or describes a key.",
         handler: admin::debug,
     },
     CommandSpec {
@@ -96,9 +96,9 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         keys: Keys::None,
         group: "server",
         since: "4.0.0",
-        syntax: "USAGE key [SAMPLES count] | DOCTOR",
-        summary: "Estimates the bytes that a key uses.",
-        handler: keys::memory,
+        syntax: "USAGE key [SAMPLES count] | STATS | DOCTOR",
+        summary: "Reports the use of memory.",
+        handler: object::memory,
     },
     CommandSpec {
         name: "shutdown",

@@ -1,0 +1,31 @@
+//! What the server does in the background, on a thread of its own.
+
+use std::time::{Duration, Instant};
+
+use crate::data::orphans;
+use crate::shared::Shared;
+
+/// How often the thread looks whether it has work or must stop.
+const STEP: Duration = Duration::from_millis(50);
+
+/// Shortest pause between two sweeps of orphans.
+const SWEEP_PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// A sweep pauses for this many times its own length.
+const SWEEP_PAUSE_FACTOR: u32 = 20;
+
+/// Works until the server stops.
+pub(crate) fn run(shared: &Shared) {
+    let mut next_sweep = Instant::now() + SWEEP_PAUSE_MIN;
+    while !shared.is_stopping() {
+        std::thread::sleep(STEP);
+        // A walk during the recovery of the store would wait for its end.
+        if Instant::now() >= next_sweep && shared.db().stats().recovery.done {
+            let begun = Instant::now();
+            // A full or damaged store may refuse a sweep: the next one tries again.
+            drop(orphans::sweep(shared));
+            next_sweep = Instant::now() + SWEEP_PAUSE_MIN.max(begun.elapsed().saturating_mul(SWEEP_PAUSE_FACTOR));
+        }
+        shared.census.refresh(shared);
+    }
+}
