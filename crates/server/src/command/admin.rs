@@ -73,7 +73,7 @@ pub(crate) fn shutdown(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Co
 const SLEEP_MAX: Duration = Duration::from_secs(10);
 
 /// `DEBUG SLEEP seconds`: stops the event loop of this connection, as in Redis. `DEBUG OBJECT key`
-/// describes a key. `DEBUG JMAP` does nothing.
+/// describes a key.
 pub(crate) fn debug(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     match &arguments[1..] {
         [word, seconds] if is_word(word, "sleep") => {
@@ -84,11 +84,13 @@ pub(crate) fn debug(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
             Ok(())
         }
         [word, key] if is_word(word, "object") => super::object::describe_key(context, key),
-        [word] if is_word(word, "jmap") => {
-            context.reply.write_ok();
-            Ok(())
+        [subcommand, ..] => {
+            let shown = String::from_utf8_lossy(subcommand);
+            Err(CommandError::new(format!(
+                "ERR unknown subcommand or wrong number of arguments for '{shown}'. Try DEBUG HELP."
+            )))
         }
-        _ => Err(CommandError::unknown_subcommand("debug", arguments[1])),
+        [] => Err(CommandError::wrong_arity("debug")),
     }
 }
 

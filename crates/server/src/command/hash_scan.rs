@@ -7,7 +7,7 @@
 use super::context::Context;
 use super::glob;
 use super::hash_read::read_hash;
-use super::scan::{continue_at, parse_cursor, parse_scan_options};
+use super::scan::{parse_cursor, parse_scan_options, unknown_cursor};
 use crate::data::access::elements::{FieldValue, PageLimit};
 use crate::error::{CommandResult, SYNTAX};
 
@@ -31,7 +31,7 @@ pub(crate) fn hscan(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
     if options.type_name.is_some() {
         return Err(SYNTAX);
     }
-    let after = continue_at(context, cursor)?;
+    let after = context.shared.cursors.find(cursor);
     let limit = PageLimit { elements: options.count.min(STEP_FIELDS_MAX), bytes: STEP_BYTES_MAX };
     let is_match = |field: &[u8]| options.pattern.is_none_or(|pattern| glob::matches(pattern, field));
     let step = read_hash(
@@ -42,6 +42,10 @@ pub(crate) fn hscan(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
             Step { pairs: pairs.map(|(field, value)| (field.to_vec(), value.to_vec())).collect(), next: None }
         },
         |hash, _| {
+            // A small hash has no cursors, and Redis accepts any number for it.
+            if cursor != 0 && after.is_none() {
+                return Err(unknown_cursor());
+            }
             let mut page = hash.page(after.as_deref(), limit)?;
             page.pairs.retain(|(field, _)| is_match(field));
             Ok(Step { pairs: page.pairs, next: page.next })

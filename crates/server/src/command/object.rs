@@ -105,6 +105,10 @@ pub(crate) fn memory(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
                 "MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
                 "DOCTOR",
                 "    Return memory problems reports.",
+                "MALLOC-STATS",
+                "    Return internal statistics report from the memory allocator.",
+                "PURGE",
+                "    Attempt to purge dirty pages for reclamation by the allocator.",
                 "STATS",
                 "    Return information about the memory usage of the server.",
                 "USAGE <key> [SAMPLES <count>]",
@@ -117,6 +121,15 @@ pub(crate) fn memory(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
         }
         [word] if is_word(word, "doctor") => {
             context.reply.write_verbatim(b"Memory is bounded by the capacity of the store. See INFO memory.\n");
+            Ok(())
+        }
+        // The store frees space itself.
+        [word] if is_word(word, "purge") => {
+            context.reply.write_ok();
+            Ok(())
+        }
+        [word] if is_word(word, "malloc-stats") => {
+            context.reply.write_bulk(b"Stats not supported for the current allocator");
             Ok(())
         }
         [word] if is_word(word, "stats") => {
@@ -135,7 +148,11 @@ pub(crate) fn memory(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
             };
             write_usage(context, key, samples)
         }
-        [subcommand, ..] if ["doctor", "stats", "usage", "help"].iter().any(|known| is_word(subcommand, known)) => {
+        [subcommand, ..]
+            if ["doctor", "help", "malloc-stats", "purge", "stats", "usage"]
+                .iter()
+                .any(|known| is_word(subcommand, known)) =>
+        {
             let name = String::from_utf8_lossy(subcommand).to_ascii_lowercase();
             Err(CommandError::wrong_arity(&format!("memory|{name}")))
         }

@@ -93,22 +93,21 @@ pub(super) fn parse_cursor(argument: &[u8]) -> CommandResult<u64> {
     cursor.ok_or(CommandError::new("ERR invalid cursor"))
 }
 
-/// Returns the key after which a cursor continues; `None` for the begin of a walk.
-pub(super) fn continue_at(context: &Context<'_, '_>, cursor: u64) -> CommandResult<Option<Vec<u8>>> {
-    if cursor == 0 {
-        return Ok(None);
-    }
-    let found = context.shared.cursors.find(cursor).ok_or(CommandError::new(
+/// Returns the error for a cursor whose key the server does not keep.
+pub(super) fn unknown_cursor() -> CommandError {
+    CommandError::new(
         "ERR invalid cursor: it is of an earlier run of the server, or too many newer ones exist. Scan again from 0.",
-    ))?;
-    Ok(Some(found))
+    )
 }
 
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`
 pub(crate) fn scan(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let cursor = parse_cursor(arguments[1])?;
     let options = parse_scan_options(&arguments[2..])?;
-    let after = continue_at(context, cursor)?;
+    let after = match cursor {
+        0 => None,
+        number => Some(context.shared.cursors.find(number).ok_or_else(unknown_cursor)?),
+    };
     let page = read_page(context, after, options.count)?;
     let mut keys = Vec::new();
     for key in &page.keys {

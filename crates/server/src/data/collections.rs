@@ -55,14 +55,20 @@ const NEXT_VERSION: u8 = 1;
 /// Numbers that one write reserves.
 const RESERVED_NUMBERS: u64 = 1024;
 
+/// Returns the bytes of a number, which sort as the numbers do.
+#[expect(clippy::big_endian_bytes, reason = "keys sort by their bytes")]
+fn sorted_bytes(id: CollectionId) -> [u8; 8] {
+    id.0.to_be_bytes()
+}
+
 /// Returns the key of the header of a collection.
 pub(crate) fn header_key(id: CollectionId) -> Vec<u8> {
-    [&[HEADER][..], &id.0.to_be_bytes()].concat()
+    [&[HEADER][..], &sorted_bytes(id)].concat()
 }
 
 /// Returns the key of an element.
 pub(crate) fn element_key(id: CollectionId, field: &[u8]) -> Vec<u8> {
-    [&[ELEMENT][..], &id.0.to_be_bytes(), field].concat()
+    [&[ELEMENT][..], &sorted_bytes(id), field].concat()
 }
 
 /// Returns the range of the keys of all elements of a collection.
@@ -80,6 +86,7 @@ pub(crate) fn headers_range() -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
 }
 
 /// Returns the number in the key of a header or of an element.
+#[expect(clippy::big_endian_bytes, reason = "keys sort by their bytes")]
 pub(crate) fn collection_of(key: &[u8]) -> Option<CollectionId> {
     let (_, rest) = key.split_first()?;
     rest.first_chunk().map(|id| CollectionId(u64::from_be_bytes(*id)))

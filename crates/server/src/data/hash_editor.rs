@@ -76,10 +76,13 @@ enum Fields<'x> {
     },
 }
 
+/// A field of a small hash and its value.
+type SmallPair<'x> = (&'x [u8], Cow<'x, [u8]>);
+
 /// The fields of a small hash in their order. A removed field leaves a gap.
 #[derive(Debug, Default)]
 struct SmallFields<'x> {
-    pairs: Vec<Option<(&'x [u8], Cow<'x, [u8]>)>>,
+    pairs: Vec<Option<SmallPair<'x>>>,
     count: usize,
     index: Option<HashMap<&'x [u8], usize>>,
 }

@@ -50,13 +50,16 @@ impl TestServer {
         server
     }
 
+    /// Starts a server over the store of a server that was killed.
+    pub fn start_over(dir: tempfile::TempDir, engine: Engine) -> Self {
+        let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], threads: 2, ..Config::default() };
+        let mut server = Self { server: None, db: None, dir, engine, durability: None, config };
+        server.open();
+        server
+    }
+
     fn open(&mut self) {
-        let builder = Db::builder(self.dir.path().join("store")).engine(self.engine.clone()).capacity(CAPACITY);
-        let builder = match self.durability {
-            Some(durability) => builder.durability(durability),
-            None => builder,
-        };
-        let db = builder.open().expect("a store");
+        let db = open_store(self.dir.path(), &self.engine, self.durability);
         self.server = Some(Server::start(db.clone(), self.config.clone()).expect("a server"));
         self.db = Some(db);
     }
@@ -94,6 +97,16 @@ impl TestServer {
     }
 }
 
+/// Opens or creates the store in a directory of a test.
+pub fn open_store(dir: &std::path::Path, engine: &Engine, durability: Option<Durability>) -> Db {
+    let builder = Db::builder(dir.join("store")).engine(engine.clone()).capacity(CAPACITY);
+    let builder = match durability {
+        Some(durability) => builder.durability(durability),
+        None => builder,
+    };
+    builder.open().expect("a store")
+}
+
 /// A client that waits for each reply.
 pub struct Client {
     stream: TcpStream,
@@ -115,6 +128,12 @@ impl Client {
     /// Sends bytes as they are.
     pub fn send_raw(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("a write");
+    }
+
+    /// Sends a command to a server that may have been killed.
+    pub fn send_or_stop<A: AsRef<[u8]>>(&mut self, arguments: &[A]) {
+        // The read that follows sees the end of the connection.
+        drop(self.stream.write_all(&encode(arguments)));
     }
 
     /// Sends a command and does not wait for its reply.

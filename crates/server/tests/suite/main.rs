@@ -3,6 +3,7 @@
 mod commands;
 mod common;
 mod groups;
+mod hash_kill;
 mod hash_model;
 mod hashes;
 mod objects;

@@ -28,7 +28,11 @@ fn types_and_internals_of_keys() {
         ("MEMORY USAGE h SAMPLES -1", "-ERR syntax error"),
         ("MEMORY USAGE", "-ERR wrong number of arguments for 'memory|usage' command"),
         ("DEBUG OBJECT none", "-ERR no such key"),
-        ("DEBUG JMAP", "+OK"),
+        ("DEBUG JMAP", "-ERR unknown subcommand or wrong number of arguments for 'JMAP'. Try DEBUG HELP."),
+        ("MEMORY PURGE", "+OK"),
+        ("MEMORY FOO", "-ERR unknown subcommand 'FOO'. Try MEMORY HELP."),
+        ("HSCAN h 5", "[0, [a, 1]]"),
+        ("HSCAN none 5", "[0, []]"),
         ("LODESTORE.RANGE - + WITHVALUES", "[h, (nil), large, (nil), n, 12, s, text]"),
     ]);
     let usage = |text: String| text[1..].parse::<u64>().unwrap();

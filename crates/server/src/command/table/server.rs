@@ -48,7 +48,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         keys: Keys::None,
         group: "server",
         since: "1.0.0",
-        syntax: "SLEEP seconds | OBJECT key | JMAP",
+        syntax: "SLEEP seconds | OBJECT key",
         summary: "Pauses the connection's event loop, or describes a key.",
         handler: admin::debug,
     },
