@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::acl::Acl;
 use crate::data::databases::DATABASES_MAX;
 
 /// Databases of a server, as in Redis.
@@ -36,6 +37,10 @@ pub struct Config {
     pub bulk_bytes_max: usize,
     /// Unsent replies of a client at which the server reads no more commands of it.
     pub output_bytes_pause: usize,
+    /// Users: a name and rules each, as in `ACL SETUSER`. Redis' name: `user`.
+    pub users: Vec<String>,
+    /// File of users, for `ACL LOAD` and `ACL SAVE`. Redis' name: `aclfile`.
+    pub acl_file: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -50,6 +55,8 @@ impl Default for Config {
             databases: DATABASES,
             bulk_bytes_max: 512 << 20,
             output_bytes_pause: 64 << 20,
+            users: Vec::new(),
+            acl_file: None,
         }
     }
 }
@@ -60,6 +67,8 @@ impl Default for Config {
 pub enum ConfigError {
     /// The server would be reachable from other machines without a password.
     OpenToOthers(SocketAddr),
+    /// A user, or the file of users, is refused. The text says why.
+    Users(String),
     /// There is nothing to listen on.
     NoListener,
     /// A number is out of range.
@@ -79,9 +88,10 @@ impl std::fmt::Display for ConfigError {
             Self::OpenToOthers(address) => {
                 write!(
                     f,
-                    "{address} is reachable from other machines: set a password (requirepass), or listen on 127.0.0.1"
+                    "{address} is reachable from other machines: set a password (requirepass, or a user line for default), or listen on 127.0.0.1"
                 )
             }
+            Self::Users(text) => write!(f, "the users are refused: {text}"),
             Self::NoListener => f.write_str("there is nothing to listen on: name an address (listen) or a path (unix)"),
             Self::OutOfRange { option, min, max } => write!(f, "{option} must be from {min} to {max}"),
         }
@@ -100,11 +110,6 @@ impl Config {
         if self.listen.is_empty() && self.unix.is_none() {
             return Err(ConfigError::NoListener);
         }
-        if self.password.is_none()
-            && let Some(address) = self.listen.iter().find(|address| !address.ip().is_loopback())
-        {
-            return Err(ConfigError::OpenToOthers(*address));
-        }
         let ranges = [
             ("databases", self.databases, 1, DATABASES_MAX),
             ("threads", self.threads, 0, THREADS_MAX),
@@ -113,7 +118,7 @@ impl Config {
         ];
         match ranges.into_iter().find(|(_, value, min, max)| !(min..=max).contains(&value)) {
             Some((option, _, min, max)) => Err(ConfigError::OutOfRange { option, min, max }),
-            None => Ok(()),
+            None => Acl::new(self).map(drop),
         }
     }
 
@@ -130,6 +135,7 @@ impl Config {
         let addresses: Vec<String> = self.listen.iter().map(|address| address.ip().to_string()).collect();
         let port = self.listen.first().map_or(0, SocketAddr::port);
         vec![
+            ("aclfile", self.acl_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
             ("appendfsync", "no".into()),
             ("appendonly", "no".into()),
             ("bind", addresses.join(" ")),

@@ -7,9 +7,11 @@
 //! * `net`: sockets and event loops.
 //! * `command`: the commands, and the table that describes them.
 //! * `upkeep`: what the server does in the background.
+//! * `acl`: users and permissions.
 //! * `data`: databases, values with types, and isolation between commands.
 #![forbid(unsafe_code)]
 
+mod acl;
 mod command;
 mod config;
 mod data;

@@ -11,6 +11,7 @@ use lodestore::Db;
 use mio::Poll;
 use mio::net::{TcpListener, UnixListener};
 
+use crate::acl::Acl;
 use crate::config::{Config, ConfigError};
 use crate::data::databases::Databases;
 use crate::net::event_loop::{EventLoop, MAILBOX, Start};
@@ -79,12 +80,13 @@ impl Server {
     /// [`StartError`], which says what to change.
     pub fn start(db: Db, config: Config) -> Result<Self, StartError> {
         config.check().map_err(StartError::Config)?;
+        let acl = Acl::new(&config).map_err(StartError::Config)?;
         let databases = Databases::open(db, config.databases).map_err(StartError::Store)?;
         let (listeners, addresses) = listen(&config)?;
         let unix = config.unix.clone();
         let port = addresses.first().map_or(0, SocketAddr::port);
         let threads = config.thread_count();
-        let shared = Arc::new(Shared::new(databases, config, port));
+        let shared = Arc::new(Shared::new(databases, config, acl, port));
         let mut server = Self { shared, threads: Vec::new(), mailboxes: Vec::new(), addresses, unix };
         server.start_threads(threads, listeners).map_err(StartError::System)?;
         Ok(server)

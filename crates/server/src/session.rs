@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use lodestore::Expiry;
 use lodestore_wire::Protocol;
 
+use crate::acl::Acl;
+use crate::acl::user::User;
 use crate::data::stripes::{DatabaseKey, Stripes};
 
 /// Number of a client. Numbers are never used again.
@@ -66,6 +68,8 @@ pub(crate) struct Details {
     pub(crate) library_name: String,
     pub(crate) library_version: String,
     pub(crate) user: String,
+    /// Identity of the user. 0 is the default user.
+    pub(crate) user_identity: u64,
     pub(crate) database: usize,
     pub(crate) protocol: Protocol,
     pub(crate) last_command: String,
@@ -92,6 +96,11 @@ pub(crate) struct Session {
     pub(crate) protocol: Protocol,
     pub(crate) database: usize,
     pub(crate) is_authenticated: bool,
+    /// The user as it was at `acl_generation`.
+    pub(crate) user: Arc<User>,
+    acl_generation: u64,
+    /// Whether the user may do everything, so that no command is checked.
+    is_unrestricted: bool,
     pub(crate) transaction: Option<Transaction>,
     /// The keys that `WATCH` named, with the expiry that each had. A key that expires has changed.
     pub(crate) watched: HashMap<DatabaseKey, Option<Expiry>>,
@@ -103,17 +112,59 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(public: Arc<PublicState>, is_authenticated: bool) -> Self {
+    /// Returns the session of a new client, who is the default user.
+    pub(crate) fn new(public: Arc<PublicState>, acl: &Acl) -> Self {
+        let acl_generation = acl.generation();
+        let user = acl.default_user();
         Self {
             public,
             protocol: Protocol::Resp2,
             database: 0,
-            is_authenticated,
+            is_authenticated: user.is_open(),
+            is_unrestricted: user.is_unrestricted(),
+            user,
+            acl_generation,
             transaction: None,
             watched: HashMap::new(),
             watch_flag: Arc::default(),
             reply_mode: ReplyMode::On,
             closes: false,
+        }
+    }
+
+    /// Makes the client another user.
+    pub(crate) fn set_user(&mut self, user: Arc<User>) {
+        self.public.with_details(|details| {
+            details.user.clone_from(&user.name);
+            details.user_identity = user.identity;
+        });
+        self.is_unrestricted = user.is_unrestricted();
+        self.user = user;
+    }
+
+    /// Whether the user may do everything, and no user has changed since the last command.
+    pub(crate) fn is_free_of_checks(&self, acl: &Acl) -> bool {
+        self.is_unrestricted && self.acl_generation == acl.generation()
+    }
+
+    /// Whether the user may do everything. [`Self::refresh_user`] comes before.
+    pub(crate) fn is_unrestricted(&self) -> bool {
+        self.is_unrestricted
+    }
+
+    /// Reads the present rules of the user. Closes the connection of a user that no longer exists.
+    pub(crate) fn refresh_user(&mut self, acl: &Acl) {
+        let generation = acl.generation();
+        if generation == self.acl_generation {
+            return;
+        }
+        self.acl_generation = generation;
+        match acl.user(self.user.name.as_bytes()).filter(|user| user.identity == self.user.identity) {
+            Some(user) => {
+                self.is_authenticated |= user.identity == 0 && user.is_open();
+                self.set_user(user);
+            }
+            None => self.closes = true,
         }
     }
 

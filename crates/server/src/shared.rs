@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use lodestore::Db;
 
+use crate::acl::Acl;
 use crate::command::scan::Cursors;
 use crate::config::Config;
 use crate::data::census::Census;
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) databases: Databases,
     pub(crate) stripes: Stripes,
     pub(crate) config: Config,
+    pub(crate) acl: Acl,
     pub(crate) counters: Counters,
     pub(crate) cursors: Cursors,
     pub(crate) census: Census,
@@ -60,12 +62,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(databases: Databases, config: Config, port: u16) -> Self {
+    pub(crate) fn new(databases: Databases, config: Config, acl: Acl, port: u16) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
             databases,
             stripes: Stripes::new(),
             config,
+            acl,
             counters: Counters::default(),
             cursors: Cursors::new(),
             census: Census::default(),

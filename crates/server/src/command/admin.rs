@@ -61,7 +61,9 @@ pub(crate) fn config(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
 /// `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE]`: each option means the same clean stop.
 pub(crate) fn shutdown(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let known = ["nosave", "save", "now", "force"];
-    if !arguments[1..].iter().all(|word| known.iter().any(|known| is_word(word, known))) {
+    let has = |name: &str| arguments[1..].iter().any(|word| is_word(word, name));
+    let are_known = arguments[1..].iter().all(|word| known.iter().any(|known| is_word(word, known)));
+    if !are_known || (has("save") && has("nosave")) {
         return Err(SYNTAX);
     }
     context.shared.stop();
@@ -84,13 +86,12 @@ pub(crate) fn debug(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
             Ok(())
         }
         [word, key] if is_word(word, "object") => super::object::describe_key(context, key),
-        [subcommand, ..] => {
-            let shown = String::from_utf8_lossy(subcommand);
+        _ => {
+            let shown = String::from_utf8_lossy(arguments[1]);
             Err(CommandError::new(format!(
                 "ERR unknown subcommand or wrong number of arguments for '{shown}'. Try DEBUG HELP."
             )))
         }
-        [] => Err(CommandError::wrong_arity("debug")),
     }
 }
 

@@ -98,7 +98,7 @@ fn set_info(context: &mut Context<'_, '_>, attribute: &[u8], value: &[u8]) -> Co
 }
 
 /// Returns the line of `CLIENT LIST` for a client.
-fn describe(client: &PublicState) -> String {
+pub(crate) fn describe(client: &PublicState) -> String {
     let details = client.with_details(|details| details.clone());
     let mut line = String::new();
     let user = if details.user.is_empty() { "default" } else { &details.user };
@@ -129,16 +129,22 @@ fn describe(client: &PublicState) -> String {
     line
 }
 
+/// Checks the name of a type of clients.
+fn check_type(name: &[u8]) -> CommandResult {
+    let kinds = ["normal", "master", "replica", "slave", "pubsub"];
+    if kinds.iter().any(|kind| is_word(name, kind)) {
+        return Ok(());
+    }
+    let name = String::from_utf8_lossy(name);
+    Err(CommandError::new(format!("ERR Unknown client type '{name}'")))
+}
+
 fn write_list(context: &mut Context<'_, '_>, options: &[&[u8]]) -> CommandResult {
     let mut clients = context.shared.all_clients();
     match options {
         [] => {}
         [word, name] if is_word(word, "type") => {
-            let kinds = ["normal", "master", "replica", "slave", "pubsub"];
-            if !kinds.iter().any(|kind| is_word(name, kind)) {
-                let name = String::from_utf8_lossy(name);
-                return Err(CommandError::new(format!("ERR Unknown client type '{name}'")));
-            }
+            check_type(name)?;
             clients.retain(|_| is_word(name, "normal"));
         }
         [word, ids @ ..] if is_word(word, "id") && !ids.is_empty() => {
@@ -183,13 +189,18 @@ fn kill_by_filters(context: &mut Context<'_, '_>, filters: &[&[u8]]) -> CommandR
             () if is_word(word, "addr") => clients.retain(|client| client.address.as_bytes() == *value),
             () if is_word(word, "laddr") => clients.retain(|client| client.local_address.as_bytes() == *value),
             () if is_word(word, "user") => {
-                let is_default = is_word(value, "default");
-                if !is_default {
+                if context.shared.acl.user(value).is_none() {
                     let user = String::from_utf8_lossy(value);
                     return Err(CommandError::new(format!("ERR No such user '{user}'")));
                 }
+                clients.retain(|client| {
+                    let user = client.with_details(|details| details.user.clone());
+                    let user = if user.is_empty() { "default".into() } else { user };
+                    user.as_bytes() == *value
+                });
             }
             () if is_word(word, "type") => {
+                check_type(value)?;
                 if !is_word(value, "normal") {
                     clients.clear();
                 }

@@ -3,6 +3,7 @@
 use lodestore_wire::{Protocol, parse_integer};
 
 use super::context::Context;
+use super::dispatch::{Denied, log_denial};
 use super::keys::database_number;
 use super::options::is_word;
 use crate::error::{CommandError, CommandResult, DATABASE_OUT_OF_RANGE, SYNTAX};
@@ -52,7 +53,7 @@ pub(crate) fn select(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
 pub(crate) fn auth(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let (user, password) = match arguments {
         [_, password] => {
-            if context.shared.config.password.is_none() {
+            if context.shared.acl.default_user().is_nopass {
                 return Err(CommandError::new(
                     "ERR AUTH <password> called without any password configured for the default user. Are you sure \
                      your configuration is correct?",
@@ -63,27 +64,26 @@ pub(crate) fn auth(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comman
         [_, user, password] => (*user, *password),
         _ => return Err(SYNTAX),
     };
-    authenticate(context, user, password)?;
+    authenticate(context, user, password, arguments[0])?;
     context.reply.write_ok();
     Ok(())
 }
 
-fn authenticate(context: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> CommandResult {
-    let config = &context.shared.config;
-    let is_right = user == b"default"
-        && config.password.as_ref().is_none_or(|expected| is_equal_in_constant_time(expected.as_bytes(), password));
-    if !is_right {
+/// Makes the client a user, if the password is right.
+fn authenticate(context: &mut Context<'_, '_>, user: &[u8], password: &[u8], command: &[u8]) -> CommandResult {
+    let shared = context.shared;
+    let found = shared.acl.user(user);
+    // An unknown user costs the same time as a known one.
+    let is_right = found.clone().unwrap_or_else(|| shared.acl.default_user()).accepts(password);
+    let Some(found) = found.filter(|_| is_right) else {
+        let context_name = if context.session.transaction.is_some() { "multi" } else { "toplevel" };
+        let denied = Denied { reason: "auth", object: command, user, context: context_name };
+        log_denial(shared, context.session, &denied);
         return Err(CommandError::new("WRONGPASS invalid username-password pair or user is disabled."));
-    }
+    };
     context.session.is_authenticated = true;
-    context.session.public.with_details(|details| details.user = "default".into());
+    context.session.set_user(found);
     Ok(())
-}
-
-/// Compares two texts. The time depends on their lengths only.
-fn is_equal_in_constant_time(expected: &[u8], given: &[u8]) -> bool {
-    let differences = expected.iter().zip(given).fold(0, |differences, (left, right)| differences | (left ^ right));
-    std::hint::black_box(differences) == 0 && expected.len() == given.len()
 }
 
 /// `HELLO [protover [AUTH username password] [SETNAME clientname]]`
@@ -103,7 +103,7 @@ pub(crate) fn hello(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
     while let [word, after @ ..] = rest {
         rest = match after {
             [user, password, after @ ..] if is_word(word, "auth") => {
-                authenticate(context, user, password)?;
+                authenticate(context, user, password, arguments[0])?;
                 after
             }
             [text, after @ ..] if is_word(word, "setname") => {
@@ -118,9 +118,8 @@ pub(crate) fn hello(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
     }
     if !context.session.is_authenticated {
         return Err(CommandError::new(
-            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
-             <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
-             the same time",
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> \
+             option can be used to authenticate the client and select the RESP protocol version at the same time",
         ));
     }
     context.session.protocol = protocol;
@@ -166,7 +165,9 @@ pub(crate) fn reset(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult
     session.database = 0;
     session.protocol = Protocol::Resp2;
     session.reply_mode = crate::session::ReplyMode::On;
-    session.is_authenticated = context.shared.config.password.is_none();
+    let user = context.shared.acl.default_user();
+    session.is_authenticated = user.is_open();
+    session.set_user(user);
     session.public.with_details(|details| {
         details.name.clear();
         details.database = 0;

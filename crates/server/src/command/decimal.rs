@@ -32,7 +32,10 @@ pub(crate) fn add(first: &[u8], second: &[u8]) -> Result<String, SumError> {
     if !sum.is_finite() {
         return Err(SumError::Infinite);
     }
-    Ok(format!("{sum}"))
+    let text = format!("{sum:.17}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    // A sum that is too small for 17 digits is written as 0, without a sign.
+    Ok(if text == "-0" { "0" } else { text }.to_string())
 }
 
 /// Reads a finite or infinite number. No spaces are allowed.

@@ -3,38 +3,35 @@
 use lodestore_wire::ReplyWriter;
 
 use super::context::Context;
-use super::dispatch::find;
+use super::glob;
 use super::keys::write_help;
+use super::lookup::{self, Entry, PermissionId, find, find_entry};
+use super::options::is_word;
 use super::spec::{CommandSpec, Effect, Keys, flag};
+use super::subcommands::SubcommandSpec;
 use super::table::COMMANDS;
-use crate::error::{CommandError, CommandResult};
+use crate::acl::categories;
+use crate::acl::check::Call;
+use crate::acl::key_access::{self, KeyUse};
+use crate::error::{CommandError, CommandResult, SYNTAX};
 
-/// `COMMAND [COUNT | LIST | INFO [name ...] | DOCS [name ...] | GETKEYS command [arguments]]`
+/// `COMMAND [COUNT | LIST [FILTERBY ...] | INFO [name ...] | DOCS [name ...] | GETKEYS command]`
 pub(crate) fn command(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let Some(subcommand) = arguments.get(1) else {
-        context.reply.write_array(COMMANDS.len());
-        COMMANDS.iter().for_each(|spec| write_info(&mut context.reply, spec));
+        write_all_infos(context);
         return Ok(());
     };
-    let names = &arguments[2..];
-    match (subcommand.to_ascii_lowercase().as_slice(), names) {
+    let rest = &arguments[2..];
+    match (subcommand.to_ascii_lowercase().as_slice(), rest) {
         (b"count", []) => context.reply.write_integer(COMMANDS.len() as i64),
-        (b"list", []) => {
-            context.reply.write_array(COMMANDS.len());
-            COMMANDS.iter().for_each(|spec| context.reply.write_bulk(spec.name.as_bytes()));
-        }
-        (b"info", []) => {
-            context.reply.write_array(COMMANDS.len());
-            COMMANDS.iter().for_each(|spec| write_info(&mut context.reply, spec));
-        }
+        (b"list", filter) => write_list(context, filter)?,
+        (b"info", []) => write_all_infos(context),
         (b"info", names) => {
             context.reply.write_array(names.len());
-            for name in names {
-                match find(name) {
-                    Some(spec) => write_info(&mut context.reply, spec),
-                    None => context.reply.write_null_array(),
-                }
-            }
+            names.iter().for_each(|name| match find_entry(name) {
+                Some(entry) => write_info(&mut context.reply, entry),
+                None => context.reply.write_null(),
+            });
         }
         (b"docs", names) => {
             let all: Vec<&CommandSpec> = match names {
@@ -44,10 +41,48 @@ pub(crate) fn command(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Com
             context.reply.write_map(all.len());
             all.iter().for_each(|spec| write_docs(&mut context.reply, spec));
         }
-        (b"getkeys", [name, ..]) => write_keys(context, name, names)?,
-        (b"help", []) => write_help(context, &["COMMAND COUNT|LIST|INFO|DOCS|GETKEYS"])?,
+        (b"getkeys", command) if !command.is_empty() => {
+            let (_, keys) = keys_of_command(command)?;
+            context.reply.write_array(keys.len());
+            keys.iter().for_each(|used| context.reply.write_bulk(used.key));
+        }
+        (b"getkeysandflags", command) if !command.is_empty() => {
+            let (call, keys) = keys_of_command(command)?;
+            context.reply.write_array(keys.len());
+            keys.iter().for_each(|used| write_key_flags(&mut context.reply, &call, used));
+        }
+        (b"help", []) => write_help(context, &["COMMAND COUNT|LIST|INFO|DOCS|GETKEYS|GETKEYSANDFLAGS"])?,
         _ => return Err(CommandError::unknown_subcommand("command", subcommand)),
     }
+    Ok(())
+}
+
+fn write_all_infos(context: &mut Context<'_, '_>) {
+    context.reply.write_array(COMMANDS.len());
+    let entries = COMMANDS.iter().filter_map(|spec| find_entry(spec.name.as_bytes()));
+    entries.for_each(|entry| write_info(&mut context.reply, entry));
+}
+
+/// `COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]`
+fn write_list(context: &mut Context<'_, '_>, filter: &[&[u8]]) -> CommandResult {
+    let is_wanted: Box<dyn Fn(PermissionId) -> bool> = match filter {
+        [] => Box::new(|id| !lookup::name_of(id).contains('|')),
+        // The server has no modules.
+        [word, kind, _] if is_word(word, "filterby") && is_word(kind, "module") => Box::new(|_| false),
+        [word, kind, category] if is_word(word, "filterby") && is_word(kind, "aclcat") => {
+            let category = categories::find(&String::from_utf8_lossy(category)).unwrap_or(0);
+            let ids: Vec<PermissionId> = lookup::ids_in_category(category).collect();
+            Box::new(move |id| ids.binary_search(&id).is_ok())
+        }
+        [word, kind, pattern] if is_word(word, "filterby") && is_word(kind, "pattern") => {
+            let pattern = pattern.to_ascii_lowercase();
+            Box::new(move |id| glob::matches(&pattern, lookup::name_of(id).as_bytes()))
+        }
+        _ => return Err(SYNTAX),
+    };
+    let ids: Vec<PermissionId> = (0..lookup::permission_count()).filter(|id| is_wanted(*id)).collect();
+    context.reply.write_array(ids.len());
+    ids.iter().for_each(|id| context.reply.write_bulk(lookup::name_of(*id).as_bytes()));
     Ok(())
 }
 
@@ -64,6 +99,8 @@ pub struct CommandDescription {
     pub group: &'static str,
     /// First version of Redis with the command, or the program that has it.
     pub since: &'static str,
+    /// Number of arguments with the name. Negative: at least so many.
+    pub arity: i32,
 }
 
 /// Iterates over the commands of the server, in the order of their names.
@@ -74,6 +111,7 @@ pub fn command_table() -> impl Iterator<Item = CommandDescription> {
         summary: spec.summary,
         group: spec.group,
         since: spec.since,
+        arity: spec.arity,
     })
 }
 
@@ -93,38 +131,43 @@ fn flags_of(spec: &CommandSpec) -> Vec<&'static str> {
     effect.into_iter().chain(flags.into_iter().filter(|(bit, _)| spec.has(*bit)).map(|(_, name)| name)).collect()
 }
 
-fn categories_of(spec: &CommandSpec) -> Vec<String> {
-    let effect = match spec.effect {
-        Effect::Read => Some("@read"),
-        Effect::Write => Some("@write"),
-        Effect::Other => None,
-    };
-    let speed = if spec.has(flag::FAST) { "@fast" } else { "@slow" };
-    let admin = spec.has(flag::ADMIN).then_some("@admin");
-    let group = match spec.group {
-        "generic" => "@keyspace".to_string(),
-        group => format!("@{group}"),
-    };
-    let names = effect.into_iter().chain([speed]).chain(admin).map(str::to_string);
-    names.chain([group]).collect()
-}
-
 /// Writes the ten elements of a command in `COMMAND INFO`.
-fn write_info(reply: &mut ReplyWriter<'_>, spec: &CommandSpec) {
-    let (first, last, step) = spec.keys.positions();
+fn write_info(reply: &mut ReplyWriter<'_>, entry: Entry) {
+    let spec = entry.spec;
     reply.write_array(10);
     reply.write_bulk(spec.name.as_bytes());
     reply.write_integer(i64::from(spec.arity));
     let flags = flags_of(spec);
     reply.write_set(flags.len());
     flags.iter().for_each(|flag| reply.write_simple(flag));
+    let (first, last, step) = spec.keys.positions();
     [first, last, step].iter().for_each(|number| reply.write_integer(*number));
-    let categories = categories_of(spec);
-    reply.write_set(categories.len());
-    categories.iter().for_each(|category| reply.write_simple(category));
+    write_categories(reply, categories::of_command(spec));
     reply.write_array(0);
     reply.write_array(0);
-    reply.write_array(0);
+    reply.write_array(entry.subcommands.len());
+    entry.subcommands.iter().for_each(|subcommand| write_subcommand(reply, subcommand));
+}
+
+/// Writes the ten elements of a subcommand.
+fn write_subcommand(reply: &mut ReplyWriter<'_>, subcommand: &SubcommandSpec) {
+    reply.write_array(10);
+    reply.write_bulk(subcommand.full_name.as_bytes());
+    reply.write_integer(i64::from(subcommand.arity));
+    let is_admin = subcommand.categories & categories::bit::ADMIN != 0;
+    reply.write_set(usize::from(is_admin));
+    if is_admin {
+        reply.write_simple("admin");
+    }
+    let positions = if subcommand.has_key { [2, 2, 1] } else { [0; 3] };
+    positions.iter().for_each(|number| reply.write_integer(*number));
+    write_categories(reply, subcommand.categories);
+    (0..3).for_each(|_| reply.write_array(0));
+}
+
+fn write_categories(reply: &mut ReplyWriter<'_>, categories: u32) {
+    reply.write_set(categories.count_ones() as usize);
+    categories::names_of(categories).for_each(|name| reply.write_simple(&format!("@{name}")));
 }
 
 fn write_docs(reply: &mut ReplyWriter<'_>, spec: &CommandSpec) {
@@ -137,16 +180,31 @@ fn write_docs(reply: &mut ReplyWriter<'_>, spec: &CommandSpec) {
     }
 }
 
-fn write_keys(context: &mut Context<'_, '_>, name: &[u8], arguments: &[&[u8]]) -> CommandResult {
-    let spec = find(name).ok_or(CommandError::new("ERR Invalid command specified"))?;
-    if !spec.accepts(arguments.len()) {
-        return Err(CommandError::new("ERR Invalid number of arguments specified for command"));
+/// Returns a command that a client asks about, and its keys.
+fn keys_of_command<'a>(command: &'a [&'a [u8]]) -> CommandResult<(Call, Vec<KeyUse<'a>>)> {
+    let invalid = || CommandError::new("ERR Invalid command specified");
+    let entry = find_entry(command[0]).ok_or_else(invalid)?;
+    let call = Call::new(entry, command);
+    if call.subcommand.is_none() && !entry.subcommands.is_empty() {
+        return Err(invalid());
     }
-    let keys: Vec<&[u8]> = spec.keys.of(arguments).collect();
-    if keys.is_empty() || spec.keys == Keys::Everything {
+    if entry.spec.keys == Keys::None && !call.subcommand.is_some_and(|subcommand| subcommand.has_key) {
         return Err(CommandError::new("ERR The command has no key arguments"));
     }
-    context.reply.write_array(keys.len());
-    keys.iter().for_each(|key| context.reply.write_bulk(key));
-    Ok(())
+    if !call.accepts(command.len()) {
+        return Err(CommandError::new("ERR Invalid number of arguments specified for command"));
+    }
+    let keys: Vec<KeyUse<'a>> = key_access::keys_of(&call, command).collect();
+    if keys.is_empty() {
+        return Err(CommandError::new("ERR The command has no key arguments"));
+    }
+    Ok((call, keys))
+}
+
+fn write_key_flags(reply: &mut ReplyWriter<'_>, call: &Call, used: &KeyUse<'_>) {
+    reply.write_array(2);
+    reply.write_bulk(used.key);
+    let flags = key_access::flags_of(call, used.access);
+    reply.write_set(flags.len());
+    flags.iter().for_each(|flag| reply.write_simple(flag));
 }

@@ -1,16 +1,18 @@
 //! The way of a command from its arguments to its reply.
 
-use std::collections::HashMap;
-use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use lodestore::Error as StoreError;
 use lodestore_wire::ReplyWriter;
 
 use super::context::Context;
+pub(crate) use super::lookup::find;
+use super::lookup::find_entry;
 use super::spec::{CommandSpec, Effect, Keys, flag};
-use super::table::COMMANDS;
-use super::transaction;
+use super::{client, transaction};
+use crate::acl::check::{Call, Denial, check_call};
+use crate::acl::log::LogEntry;
 use crate::data::access::Access;
 use crate::data::databases::View;
 use crate::data::stripes::{Held, StripeIndex};
@@ -18,24 +20,9 @@ use crate::error::{CommandError, CommandResult};
 use crate::session::{QueuedCommand, ReplyMode, Session};
 use crate::shared::Shared;
 
-/// Longest name of a command in bytes.
-const NAME_BYTES_MAX: usize = 32;
-
 /// Attempts of a read while other commands change its keys or the databases. A command that reads
 /// several keys locks them afterwards.
 const READ_ATTEMPTS_MAX: usize = 8;
-
-static BY_NAME: LazyLock<HashMap<&'static [u8], &'static CommandSpec, foldhash::fast::RandomState>> =
-    LazyLock::new(|| COMMANDS.iter().map(|spec| (spec.name.as_bytes(), *spec)).collect());
-
-/// Returns what the server knows of a command. Names have no case.
-pub(crate) fn find(name: &[u8]) -> Option<&'static CommandSpec> {
-    let mut lower = [0; NAME_BYTES_MAX];
-    let lower = lower.get_mut(..name.len())?;
-    lower.copy_from_slice(name);
-    lower.make_ascii_lowercase();
-    BY_NAME.get(&*lower).copied()
-}
 
 /// Runs one command of a client and appends its reply to `output`.
 pub(crate) fn run(
@@ -50,25 +37,21 @@ pub(crate) fn run(
     if session.reply_mode == ReplyMode::SkipNext {
         session.reply_mode = ReplyMode::Skip;
     }
-    let mut result = Ok(());
-    let is_queued = session.transaction.is_some();
-    for _ in 0..READ_ATTEMPTS_MAX {
-        let generation = shared.databases.generation();
-        result = try_run(shared, session, view, arguments, output);
-        if is_queued || !is_stale(shared, generation, &result, arguments) {
-            break;
-        }
-        output.truncate(start);
+    session.refresh_user(&shared.acl);
+    if session.closes {
+        return;
     }
+    let result = match admit(shared, session, arguments) {
+        Ok(call) if session.transaction.is_some() && !call.spec.has(flag::CONTROLS_TRANSACTION) => {
+            queue(session, call.spec, arguments, output).map_err(|error| reject(shared, session, arguments, error))
+        }
+        Ok(call) => run_admitted(shared, session, view, call.spec, arguments, output),
+        Err(error) => Err(reject(shared, session, arguments, error)),
+    };
     if let Err(error) = result {
         shared.counters.errors.fetch_add(1, Ordering::Relaxed);
         output.truncate(start);
         ReplyWriter::new(output, session.protocol).write_error(&error.reply());
-        // A command that controls the transaction leaves it as it is.
-        let is_queued = find(arguments[0]).is_none_or(|spec| !spec.has(flag::CONTROLS_TRANSACTION));
-        if let Some(transaction) = &mut session.transaction {
-            transaction.is_failed |= is_queued;
-        }
     }
     match session.reply_mode {
         ReplyMode::On | ReplyMode::SkipNext => {}
@@ -82,21 +65,19 @@ pub(crate) fn run(
 
 /// Whether a flush or an exchange of databases came between the look at the databases and a read.
 /// The caller then reads again. A command that holds stripes is never stale.
-fn is_stale(shared: &Shared, generation: u64, result: &CommandResult, arguments: &[&[u8]]) -> bool {
+fn is_stale(shared: &Shared, generation: u64, spec: &CommandSpec, result: &CommandResult) -> bool {
     match result {
         Err(CommandError::Store(StoreError::KeyspaceDropped { .. })) => true,
         Err(_) => false,
-        Ok(()) => {
-            shared.databases.generation() != generation
-                && find(arguments[0]).is_some_and(|spec| spec.effect == Effect::Read)
-        }
+        Ok(()) => spec.effect == Effect::Read && shared.databases.generation() != generation,
     }
 }
 
 /// Whether a command of a client may share its commit with writes of other clients: it changes
 /// keys that it names, and nothing else.
-pub(crate) fn is_groupable(session: &Session, arguments: &[&[u8]]) -> bool {
+pub(crate) fn is_groupable(shared: &Shared, session: &Session, arguments: &[&[u8]]) -> bool {
     let is_plain = session.is_authenticated
+        && session.is_free_of_checks(&shared.acl)
         && session.transaction.is_none()
         && session.reply_mode == ReplyMode::On
         && !session.closes;
@@ -165,27 +146,116 @@ impl ViewCache {
     }
 }
 
-fn try_run(
-    shared: &Shared,
-    session: &mut Session,
-    view: &mut ViewCache,
-    arguments: &[&[u8]],
-    output: &mut Vec<u8>,
-) -> Result<(), CommandError> {
+/// Checks whether a client may run a command now.
+fn admit(shared: &Shared, session: &mut Session, arguments: &[&[u8]]) -> Result<Call, CommandError> {
     if is_http(arguments[0]) {
         session.closes = true;
         return Err(CommandError::new("ERR this is not an HTTP server"));
     }
-    let spec = find(arguments[0]).ok_or_else(|| unknown_command(arguments))?;
-    if !spec.accepts(arguments.len()) {
-        return Err(CommandError::wrong_arity(spec.name));
+    let entry = find_entry(arguments[0]).ok_or_else(|| unknown_command(arguments))?;
+    let call = Call::new(entry, arguments);
+    if let (None, false, Some(name)) = (call.subcommand, entry.subcommands.is_empty(), arguments.get(1)) {
+        return Err(CommandError::unknown_subcommand(entry.spec.name, name));
     }
-    if !session.is_authenticated && !spec.has(flag::NO_AUTH) {
+    if !call.accepts(arguments.len()) {
+        return Err(CommandError::wrong_arity(call.name()));
+    }
+    if !session.is_authenticated && !call.spec.has(flag::NO_AUTH) {
         return Err(CommandError::new("NOAUTH Authentication required."));
     }
-    if session.transaction.is_some() && !spec.has(flag::CONTROLS_TRANSACTION) {
-        return queue(session, spec, arguments, output);
+    if !session.is_unrestricted() {
+        let context = if session.transaction.is_some() { "multi" } else { "toplevel" };
+        check_permission(shared, session, &call, arguments, context)
+            .map_err(|denial| CommandError::new(format!("NOPERM {}", denial.text())))?;
     }
+    Ok(call)
+}
+
+/// Checks the permissions of a restricted user, and logs a denial.
+fn check_permission(
+    shared: &Shared,
+    session: &Session,
+    call: &Call,
+    arguments: &[&[u8]],
+    context: &'static str,
+) -> Result<(), Denial> {
+    check_call(&session.user, call, arguments).inspect_err(|denial| {
+        let (reason, object) = match denial {
+            Denial::Command(name) => ("command", name.as_bytes()),
+            Denial::Key(key) => ("key", key.as_slice()),
+            Denial::Channel(channel) => ("channel", channel.as_slice()),
+        };
+        log_denial(shared, session, &Denied { reason, object, user: session.user.name.as_bytes(), context });
+    })
+}
+
+/// A denial for `ACL LOG`.
+pub(crate) struct Denied<'a> {
+    pub(crate) reason: &'static str,
+    pub(crate) object: &'a [u8],
+    pub(crate) user: &'a [u8],
+    /// `toplevel` or `multi`.
+    pub(crate) context: &'static str,
+}
+
+/// Adds a denial to `ACL LOG`.
+pub(crate) fn log_denial(shared: &Shared, session: &Session, denied: &Denied<'_>) {
+    shared.acl.log.add(LogEntry {
+        count: 1,
+        reason: denied.reason,
+        context: denied.context,
+        object: denied.object.to_vec(),
+        user: denied.user.to_vec(),
+        created: Instant::now(),
+        client: client::describe(&session.public).trim_end().into(),
+    });
+}
+
+/// Makes `EXEC` fail, because a command was refused before it ran. A refused `EXEC` ends the
+/// transaction. Returns the error to send.
+fn reject(shared: &Shared, session: &mut Session, arguments: &[&[u8]], error: CommandError) -> CommandError {
+    if let Some(transaction) = &mut session.transaction {
+        transaction.is_failed = true;
+    }
+    if !arguments[0].eq_ignore_ascii_case(b"exec") {
+        return error;
+    }
+    transaction::abort(shared, session);
+    let text = error.reply();
+    let text = text.strip_prefix("ERR ").unwrap_or(&text);
+    CommandError::new(format!("EXECABORT Transaction discarded because of: {text}"))
+}
+
+/// Runs a command. A read whose databases were flushed or exchanged meanwhile runs again.
+fn run_admitted(
+    shared: &Shared,
+    session: &mut Session,
+    view: &mut ViewCache,
+    spec: &CommandSpec,
+    arguments: &[&[u8]],
+    output: &mut Vec<u8>,
+) -> CommandResult {
+    let start = output.len();
+    let mut result = Ok(());
+    for _ in 0..READ_ATTEMPTS_MAX {
+        let generation = shared.databases.generation();
+        result = try_run(shared, session, view, spec, arguments, output);
+        if !is_stale(shared, generation, spec, &result) {
+            break;
+        }
+        output.truncate(start);
+    }
+    result
+}
+
+fn try_run(
+    shared: &Shared,
+    session: &mut Session,
+    view: &mut ViewCache,
+    spec: &CommandSpec,
+    arguments: &[&[u8]],
+    output: &mut Vec<u8>,
+) -> Result<(), CommandError> {
     let held = lock(shared, spec, arguments);
     let is_consistent_read = spec.effect == Effect::Read && spec.keys.of(arguments).nth(1).is_some();
     if is_consistent_read {
@@ -257,14 +327,29 @@ fn lock<'a>(shared: &'a Shared, spec: &CommandSpec, arguments: &[&[u8]]) -> Opti
 /// Runs a command of `EXEC`. An error becomes its reply.
 pub(crate) fn run_handler(context: &mut Context<'_, '_>, arguments: &[&[u8]]) {
     let start = context.reply.output_bytes();
-    let result = match find(arguments[0]) {
-        Some(spec) => (spec.handler)(context, arguments),
+    let result = match find_entry(arguments[0]) {
+        Some(entry) => check_again(context, &Call::new(entry, arguments), arguments)
+            .and_then(|()| (entry.spec.handler)(context, arguments)),
         None => Err(unknown_command(arguments)),
     };
     if let Err(error) = result {
         context.reply.truncate(start);
         context.reply.write_error(&error.reply());
     }
+}
+
+/// Checks the permissions of a queued command again: they may have changed since `MULTI`.
+fn check_again(context: &Context<'_, '_>, call: &Call, arguments: &[&[u8]]) -> Result<(), CommandError> {
+    if context.session.is_unrestricted() {
+        return Ok(());
+    }
+    check_permission(context.shared, context.session, call, arguments, "multi").map_err(|denial| {
+        CommandError::new(format!(
+            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
+             command is no longer allowed for the following reason: {}",
+            denial.reason()
+        ))
+    })
 }
 
 fn queue(
@@ -301,8 +386,13 @@ fn unknown_command(arguments: &[&[u8]]) -> CommandError {
     }
     /// Most bytes of the name and of the arguments in the text.
     const SHOWN_BYTES_MAX: usize = 128;
-    let shown = |text: &[u8]| String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES_MAX)]).into_owned();
-    let mut text = format!("ERR unknown command '{}', with args beginning with: ", shown(arguments[0]));
+    // Redis shows a text up to its first zero byte.
+    let shown = |text: &[u8], bytes_max: usize| {
+        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(&text[..text.len().min(bytes_max)]).into_owned()
+    };
+    let mut text =
+        format!("ERR unknown command '{}', with args beginning with: ", shown(arguments[0], SHOWN_BYTES_MAX));
     let bound = text.len() + SHOWN_BYTES_MAX;
     for argument in &arguments[1..] {
         if text.len() >= bound {
@@ -310,7 +400,7 @@ fn unknown_command(arguments: &[&[u8]]) -> CommandError {
         }
         let left = bound - text.len();
         text.push('\'');
-        text.push_str(&String::from_utf8_lossy(&argument[..argument.len().min(left)]));
+        text.push_str(&shown(argument, left));
         text.push_str("' ");
     }
     if let Some(reason) = super::absent::reason(arguments[0]) {

@@ -112,7 +112,7 @@ const NO_EXPIRY: i64 = -1;
 /// `TTL key`
 pub(crate) fn ttl(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     // Redis rounds to the nearest second.
-    write_time(context, arguments, |expiry| (millis_left(expiry) + 500) / 1000)
+    write_time(context, arguments, |expiry| millis_left(expiry).saturating_add(500) / 1000)
 }
 
 /// `PTTL key`
@@ -122,7 +122,7 @@ pub(crate) fn pttl(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comman
 
 /// `EXPIRETIME key`
 pub(crate) fn expiretime(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
-    write_time(context, arguments, |expiry| (millis_of(expiry) + 500) / 1000)
+    write_time(context, arguments, |expiry| millis_of(expiry).saturating_add(500) / 1000)
 }
 
 /// `PEXPIRETIME key`
@@ -141,8 +141,7 @@ fn write_time(context: &mut Context<'_, '_>, arguments: &[&[u8]], time: impl FnO
 }
 
 fn millis_of(expiry: Expiry) -> i64 {
-    // Half a second is added later.
-    i64::try_from(expiry.millis()).unwrap_or(i64::MAX).min(i64::MAX - 1000)
+    i64::try_from(expiry.millis()).unwrap_or(i64::MAX)
 }
 
 fn millis_left(expiry: Expiry) -> i64 {

@@ -1,6 +1,7 @@
 //! The commands.
 //!
 //! * `spec`: what the server knows of each command. `table`: the commands.
+//! * `lookup`: commands by name. `subcommands`: the subcommands of commands that have some.
 //! * `dispatch`: the way of a command from its arguments to its reply.
 //! * `context`: what a command sees.
 //! * `transaction`: `MULTI`, `EXEC` and `WATCH`.
@@ -9,6 +10,7 @@
 //! * All other modules have the commands of one group.
 
 mod absent;
+pub(crate) mod acl;
 pub(crate) mod admin;
 pub(crate) mod client;
 pub(crate) mod connection;
@@ -24,11 +26,13 @@ mod hash_scan;
 mod hash_write;
 pub(crate) mod info;
 pub(crate) mod keys;
+pub(crate) mod lookup;
 pub(crate) mod numbers;
 mod object;
 pub(crate) mod options;
 pub(crate) mod scan;
 pub(crate) mod spec;
 pub(crate) mod strings;
+pub(crate) mod subcommands;
 mod table;
 pub(crate) mod transaction;

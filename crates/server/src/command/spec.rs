@@ -79,6 +79,14 @@ pub(crate) mod flag {
     pub(crate) const SEVERAL_WRITES: u16 = 1 << 6;
 }
 
+/// Whether a number of arguments, with the name, fits an arity.
+pub(crate) fn is_arity_met(arity: i32, arguments: usize) -> bool {
+    match usize::try_from(arity) {
+        Ok(exact) => arguments == exact,
+        Err(_) => arguments >= arity.unsigned_abs() as usize,
+    }
+}
+
 /// What the server knows of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommandSpec {
@@ -104,10 +112,7 @@ pub(crate) struct CommandSpec {
 impl CommandSpec {
     /// Whether a command may have so many arguments, its name included.
     pub(crate) fn accepts(&self, arguments: usize) -> bool {
-        match usize::try_from(self.arity) {
-            Ok(exact) => arguments == exact,
-            Err(_) => arguments >= self.arity.unsigned_abs() as usize,
-        }
+        is_arity_met(self.arity, arguments)
     }
 
     /// Whether the command has a property.

@@ -74,7 +74,7 @@ fn decide_set(stored: Option<&[u8]>, options: &SetOptions<'_>) -> CommandResult<
 fn parse_set_options<'a>(arguments: &[&'a [u8]]) -> CommandResult<SetOptions<'a>> {
     let mut options = SetOptions { condition: None, lifetime: Lifetime::Forever, returns_old: false };
     let mut rest = arguments;
-    let mut has_lifetime = false;
+    let mut lifetime_word: Option<&[u8]> = None;
     while let [word, after @ ..] = rest {
         rest = after;
         let condition = match () {
@@ -97,10 +97,11 @@ fn parse_set_options<'a>(arguments: &[&'a [u8]]) -> CommandResult<SetOptions<'a>
         } else if is_word(word, "get") {
             options.returns_old = true;
         } else {
-            if has_lifetime {
+            // The same option may come twice, and the last one counts.
+            if lifetime_word.is_some_and(|known| !known.eq_ignore_ascii_case(word)) {
                 return Err(SYNTAX);
             }
-            has_lifetime = true;
+            lifetime_word = Some(word);
             (options.lifetime, rest) = parse_lifetime(word, rest, "set")?;
         }
     }
@@ -171,26 +172,51 @@ pub(crate) fn getdel(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
 
 /// `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`
 pub(crate) fn getex(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
-    let lifetime = match &arguments[2..] {
-        [] => None,
-        [word] if is_word(word, "persist") => Some(Lifetime::Forever),
-        [word, time] => match TimeKind::of_option(word) {
-            Some(kind) => Some(Lifetime::Until(kind.expiry(time, "getex")?)),
-            None => return Err(SYNTAX),
-        },
-        _ => return Err(SYNTAX),
-    };
+    let option = parse_getex_option(&arguments[2..])?;
     let old = change_string(context, arguments[1], |old, expiry| {
-        Ok(match (old, lifetime) {
-            (Some(old), Some(lifetime)) if lifetime.resolve(expiry) != expiry => {
-                Change::Put(encode_string(old), lifetime)
-            }
-            _ => Change::Keep,
-        })
+        let Some(old) = old else { return Ok(Change::Keep) };
+        // Redis reads the time only if the key exists.
+        let lifetime = match option {
+            None => return Ok(Change::Keep),
+            Some(GetexOption::Persist) => Lifetime::Forever,
+            Some(GetexOption::Time(kind, time)) => Lifetime::Until(kind.expiry(time, "getex")?),
+        };
+        Ok(if lifetime.resolve(expiry) == expiry { Change::Keep } else { Change::Put(encode_string(old), lifetime) })
     })?;
     context.count_lookup(old.is_some());
     write_optional(context, old.as_deref());
     Ok(())
+}
+
+/// Option of `GETEX`.
+#[derive(Debug, Clone, Copy)]
+enum GetexOption<'a> {
+    Persist,
+    Time(TimeKind, &'a [u8]),
+}
+
+/// Reads the options of `GETEX`. The same option may come twice, and the last one counts.
+fn parse_getex_option<'a>(arguments: &[&'a [u8]]) -> CommandResult<Option<GetexOption<'a>>> {
+    let mut found: Option<(GetexOption<'a>, &[u8])> = None;
+    let mut rest = arguments;
+    while let [word, after @ ..] = rest {
+        if found.is_some_and(|(_, known)| !known.eq_ignore_ascii_case(word)) {
+            return Err(SYNTAX);
+        }
+        let option = match (TimeKind::of_option(word), after) {
+            (Some(kind), [time, after @ ..]) => {
+                rest = after;
+                GetexOption::Time(kind, time)
+            }
+            (None, _) if is_word(word, "persist") => {
+                rest = after;
+                GetexOption::Persist
+            }
+            _ => return Err(SYNTAX),
+        };
+        found = Some((option, word));
+    }
+    Ok(found.map(|(option, _)| option))
 }
 
 /// Changes a string as `change` answers to its text and expiry. Returns the old string.

@@ -12,7 +12,7 @@ use super::spec::{CommandSpec, Effect, Keys};
 use crate::data::access::Access;
 use crate::data::stripes::{DatabaseKey, Held, StripeIndex};
 use crate::error::{CommandError, CommandResult};
-use crate::session::{QueuedCommand, Transaction};
+use crate::session::{QueuedCommand, Session, Transaction};
 use crate::shared::Shared;
 
 /// `MULTI`
@@ -34,6 +34,16 @@ fn end(context: &mut Context<'_, '_>) -> Option<Transaction> {
         details.watched_count = 0;
     });
     context.session.transaction.take()
+}
+
+/// Ends the transaction of a client whose `EXEC` was refused.
+pub(crate) fn abort(shared: &Shared, session: &mut Session) {
+    session.unwatch(&shared.stripes);
+    session.public.with_details(|details| {
+        details.is_in_transaction = false;
+        details.watched_count = 0;
+    });
+    session.transaction = None;
 }
 
 /// `DISCARD`

@@ -218,7 +218,7 @@ impl EventLoop {
             self.free.push(index);
             return;
         }
-        let session = Session::new(public, self.shared.config.password.is_none());
+        let session = Session::new(public, &self.shared.acl);
         let connection = Connection::new(stream, session);
         if index == self.connections.len() {
             self.connections.push(None);

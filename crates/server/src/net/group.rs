@@ -107,7 +107,7 @@ impl<'s> Tick<'s> {
         while output.pending_bytes() <= shared.config.output_bytes_pause && input.parse(&limits) == Ok(true) {
             let (arguments, bytes) = input.command();
             let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS]> = arguments.iter(bytes).collect();
-            if !dispatch::is_groupable(session, &arguments) {
+            if !dispatch::is_groupable(shared, session, &arguments) {
                 break;
             }
             let access = match &mut group.access {

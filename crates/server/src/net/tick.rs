@@ -122,6 +122,7 @@ impl Tick<'_> {
         let Some(connection) = &self.connections[index] else { return 0 };
         let session = &connection.session;
         let is_plain = session.is_authenticated
+            && session.is_free_of_checks(&self.shared.acl)
             && session.transaction.is_none()
             && session.reply_mode == ReplyMode::On
             && !session.closes;
@@ -240,7 +241,7 @@ impl Tick<'_> {
             }
             let (arguments, bytes) = input.command();
             let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS]> = arguments.iter(bytes).collect();
-            if !active.runs_alone && dispatch::is_groupable(session, &arguments) {
+            if !active.runs_alone && dispatch::is_groupable(self.shared, session, &arguments) {
                 return Others::Ran(count);
             }
             dispatch::run(self.shared, session, self.view, &arguments, &mut output.bytes);

@@ -33,7 +33,7 @@ fn engine_of(name: &str) -> Engine {
 #[test]
 fn the_process_that_is_killed() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
-    let db = open_store(Path::new(&directory), &engine_of(&std::env::var(ENGINE).unwrap()));
+    let db = open_store(Path::new(&directory), &engine_of(&std::env::var(ENGINE).unwrap()), None);
     let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], threads: 2, ..Config::default() };
     let server = Server::start(db, config).expect("a server");
     println!("\n{ADDRESS}{}", server.addresses()[0]);

@@ -20,7 +20,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         name: "client",
         arity: -2,
         effect: Effect::Other,
-        flags: flag::ADMIN,
+        flags: 0,
         keys: Keys::None,
         group: "connection",
         since: "2.4.0",

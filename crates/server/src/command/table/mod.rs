@@ -1,5 +1,6 @@
 //! The commands of the server, by group. The documentation is generated from this table.
 
+mod acl;
 mod connection;
 mod generic;
 mod hashes;
@@ -14,6 +15,7 @@ use super::spec::CommandSpec;
 /// All commands, in the order of their names.
 pub(crate) static COMMANDS: LazyLock<Vec<&'static CommandSpec>> = LazyLock::new(|| {
     let groups = [
+        acl::COMMANDS,
         strings::COMMANDS,
         generic::COMMANDS,
         hashes::COMMANDS,

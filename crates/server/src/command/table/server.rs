@@ -20,7 +20,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         name: "config",
         arity: -2,
         effect: Effect::Other,
-        flags: flag::ADMIN,
+        flags: 0,
         keys: Keys::None,
         group: "server",
         since: "2.0.0",

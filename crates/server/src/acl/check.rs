@@ -1,0 +1,208 @@
+//! Checks whether a user may run a command.
+
+use super::key_access::{self, KeyUse};
+use super::selector::Selector;
+use super::user::User;
+use crate::command::glob;
+use crate::command::lookup::{self, Entry, PermissionId};
+use crate::command::spec::{CommandSpec, flag};
+use crate::command::subcommands::SubcommandSpec;
+
+/// A command that a client wants to run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    pub(crate) spec: &'static CommandSpec,
+    pub(crate) subcommand: Option<&'static SubcommandSpec>,
+    pub(crate) id: PermissionId,
+}
+
+/// What a client may not do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Denial {
+    /// The command or subcommand with this name.
+    Command(&'static str),
+    /// A key.
+    Key(Vec<u8>),
+    /// A channel.
+    Channel(Vec<u8>),
+}
+
+impl Denial {
+    /// Returns the text of the error, without its code.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Command(name) => format!("this user has no permissions to run the '{name}' command"),
+            Self::Key(_) => "this user has no permissions to access one of the keys used as arguments".into(),
+            Self::Channel(_) => "this user has no permissions to access one of the channels used as arguments".into(),
+        }
+    }
+
+    /// Returns the text that `ACL DRYRUN` answers.
+    pub(crate) fn dry_run_text(&self) -> String {
+        match self {
+            Self::Command(name) => format!("This user has no permissions to run the '{name}' command"),
+            Self::Key(key) => {
+                format!("This user has no permissions to access the '{}' key", String::from_utf8_lossy(key))
+            }
+            Self::Channel(channel) => {
+                format!("This user has no permissions to access the '{}' channel", String::from_utf8_lossy(channel))
+            }
+        }
+    }
+
+    /// Returns the reason that an error of `EXEC` gives.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Command(_) => "no permission to execute the command or subcommand",
+            Self::Key(_) => "no permission to touch the specified keys",
+            Self::Channel(_) => "no permission to access one of the channels used as arguments",
+        }
+    }
+
+    /// Returns the order of denials: a user with selectors gets the greatest one.
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Command(_) => 0,
+            Self::Key(_) => 1,
+            Self::Channel(_) => 2,
+        }
+    }
+}
+
+impl Call {
+    /// Returns the command that the arguments name. An unknown subcommand counts as none.
+    pub(crate) fn new(entry: Entry, arguments: &[&[u8]]) -> Self {
+        let name = arguments.get(1).filter(|_| !entry.subcommands.is_empty());
+        let index = name
+            .and_then(|name| entry.subcommands.iter().position(|sub| name.eq_ignore_ascii_case(sub.name().as_bytes())));
+        match index {
+            Some(index) => Self {
+                spec: entry.spec,
+                subcommand: Some(&entry.subcommands[index]),
+                id: entry.first_subcommand + index,
+            },
+            None => Self { spec: entry.spec, subcommand: None, id: entry.id },
+        }
+    }
+
+    /// Returns the name of the command, with the subcommand.
+    pub(crate) fn name(&self) -> &'static str {
+        lookup::name_of(self.id)
+    }
+
+    /// Whether the command may have so many arguments, its name included.
+    pub(crate) fn accepts(&self, arguments: usize) -> bool {
+        match self.subcommand {
+            Some(subcommand) => subcommand.accepts(arguments),
+            None => self.spec.accepts(arguments),
+        }
+    }
+}
+
+/// Checks whether a user may run a command with these arguments.
+///
+/// # Errors
+///
+/// [`Denial`] with what is not permitted.
+pub(crate) fn check_call(user: &User, call: &Call, arguments: &[&[u8]]) -> Result<(), Denial> {
+    if user.is_unrestricted() {
+        return Ok(());
+    }
+    any_selector(user, |selector| check_selector(selector, call, arguments))
+}
+
+/// Checks whether a user may use channels. `are_patterns` means that the client subscribes to
+/// patterns: a pattern must equal a permitted one.
+///
+/// # Errors
+///
+/// [`Denial`] with the first channel that is not permitted.
+#[cfg_attr(not(test), expect(dead_code, reason = "the commands on channels call it"))]
+pub(crate) fn check_channels(user: &User, channels: &[&[u8]], are_patterns: bool) -> Result<(), Denial> {
+    any_selector(user, |selector| {
+        let is_permitted = |channel: &[u8]| {
+            selector.has_all_channels
+                || selector
+                    .channels
+                    .iter()
+                    .any(|pattern| if are_patterns { pattern == channel } else { glob::matches(pattern, channel) })
+        };
+        match channels.iter().find(|channel| !is_permitted(channel)) {
+            Some(channel) => Err(Denial::Channel(channel.to_vec())),
+            None => Ok(()),
+        }
+    })
+}
+
+/// Returns success if one of the selectors permits all, else the most relevant denial.
+fn any_selector(user: &User, mut check: impl FnMut(&Selector) -> Result<(), Denial>) -> Result<(), Denial> {
+    let mut worst: Option<Denial> = None;
+    for selector in user.all_selectors() {
+        match check(selector) {
+            Ok(()) => return Ok(()),
+            Err(denial) if worst.as_ref().is_none_or(|worst| denial.rank() > worst.rank()) => worst = Some(denial),
+            Err(_) => {}
+        }
+    }
+    worst.map_or(Ok(()), Err)
+}
+
+fn check_selector(selector: &Selector, call: &Call, arguments: &[&[u8]]) -> Result<(), Denial> {
+    let is_permitted = selector.permits(call.id)
+        || call.spec.has(flag::NO_AUTH)
+        || selector.permits_first_argument(call.id, arguments.get(1));
+    if !is_permitted {
+        return Err(Denial::Command(call.name()));
+    }
+    if selector.has_all_keys {
+        return Ok(());
+    }
+    if key_access::needs_all_keys(call) {
+        return Err(Denial::Key(arguments.get(1).map(|key| key.to_vec()).unwrap_or_default()));
+    }
+    match key_access::keys_of(call, arguments).find(|key| !permits_key(selector, *key)) {
+        Some(denied) => Err(Denial::Key(denied.key.to_vec())),
+        None => Ok(()),
+    }
+}
+
+fn permits_key(selector: &Selector, used: KeyUse<'_>) -> bool {
+    selector
+        .keys
+        .iter()
+        .any(|known| known.access & used.access == used.access && glob::matches(&known.pattern, used.key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rules::apply_rules;
+    use super::*;
+
+    fn user(rules: &[&str]) -> User {
+        let rules: Vec<&[u8]> = rules.iter().map(|rule| rule.as_bytes()).collect();
+        apply_rules(&User::new("u", 1), &rules).expect("valid rules")
+    }
+
+    #[test]
+    fn a_channel_is_permitted_by_a_pattern_and_a_pattern_by_itself() {
+        let user = user(&["&news.*"]);
+        assert_eq!(check_channels(&user, &[b"news.a"], false), Ok(()));
+        assert_eq!(check_channels(&user, &[b"news.a", b"x"], false), Err(Denial::Channel(b"x".to_vec())));
+        assert_eq!(check_channels(&user, &[b"news.*"], true), Ok(()));
+        assert_eq!(check_channels(&user, &[b"news.a*"], true), Err(Denial::Channel(b"news.a*".to_vec())));
+    }
+
+    #[test]
+    fn one_selector_must_permit_command_and_keys_together() {
+        let user = user(&["+get", "~a", "(+set ~b)"]);
+        let check = |words: &[&[u8]]| {
+            let entry = lookup::find_entry(words[0]).expect("a command");
+            check_call(&user, &Call::new(entry, words), words)
+        };
+        assert_eq!(check(&[b"get", b"a"]), Ok(()));
+        assert_eq!(check(&[b"set", b"b", b"1"]), Ok(()));
+        assert_eq!(check(&[b"set", b"a", b"1"]), Err(Denial::Key(b"a".to_vec())));
+        assert_eq!(check(&[b"get", b"b"]), Err(Denial::Key(b"b".to_vec())));
+        assert_eq!(check(&[b"del", b"b"]), Err(Denial::Command("del")));
+    }
+}

@@ -1,0 +1,79 @@
+//! What a command does with its keys: `%R~` and `%W~` permit reading or writing.
+//!
+//! The table follows Redis 7.0: a command reads a key if it returns, copies or computes with the
+//! value. A command that reports no more than the existence, type or length needs no right to
+//! read, but some pattern must match the key.
+
+use super::check::Call;
+use crate::command::options::is_word;
+use crate::command::spec::{Effect, Keys};
+
+/// Rights on a key, as bits.
+pub(crate) type Access = u8;
+
+pub(crate) const READ: Access = 1;
+pub(crate) const WRITE: Access = 2;
+
+/// A key of a command, and the rights that the command needs on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeyUse<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) access: Access,
+}
+
+/// Iterates over the keys of a command.
+pub(crate) fn keys_of<'a>(call: &Call, arguments: &'a [&'a [u8]]) -> impl Iterator<Item = KeyUse<'a>> {
+    let (first, others) = access_of(call, arguments);
+    let keys = if call.subcommand.is_some() { Keys::None } else { call.spec.keys };
+    let subkey = call.subcommand.filter(|subcommand| subcommand.has_key).and_then(|_| arguments.get(2));
+    let keys = keys.of(arguments).chain(subkey.copied()).enumerate();
+    keys.map(move |(index, key)| KeyUse { key, access: if index == 0 { first } else { others } })
+}
+
+/// Returns the rights that a command needs on its first key and on all others.
+fn access_of(call: &Call, arguments: &[&[u8]]) -> (Access, Access) {
+    if call.subcommand.is_some() {
+        return (0, 0);
+    }
+    match call.spec.name {
+        "exists" | "hexists" | "hlen" | "hstrlen" | "llen" | "scard" | "sismember" | "strlen" | "touch" | "type"
+        | "watch" | "zcard" => (0, 0),
+        "append" | "del" | "expire" | "expireat" | "hdel" | "hmset" | "hset" | "hsetnx" | "linsert" | "lpush"
+        | "lpushx" | "lrem" | "lset" | "ltrim" | "mset" | "msetnx" | "persist" | "pexpire" | "pexpireat" | "psetex"
+        | "rpush" | "rpushx" | "sadd" | "setex" | "setnx" | "setrange" | "srem" | "unlink" | "zadd" | "zrem"
+        | "zremrangebylex" | "zremrangebyrank" | "zremrangebyscore" => (WRITE, WRITE),
+        "set" => {
+            // Options follow the value. The value of `IFEQ` is compared, which reads the old value.
+            let reads = arguments.iter().skip(3).any(|word| is_word(word, "get") || is_word(word, "ifeq"));
+            let access = if reads { READ | WRITE } else { WRITE };
+            (access, access)
+        }
+        "bitop" | "sdiffstore" | "sinterstore" | "sunionstore" | "zdiffstore" | "zinterstore" | "zrangestore"
+        | "zunionstore" => (WRITE, READ),
+        "blmove" | "brpoplpush" | "lmove" | "rename" | "renamenx" | "rpoplpush" | "smove" => (READ | WRITE, WRITE),
+        "copy" => (READ, WRITE),
+        _ => match call.spec.effect {
+            Effect::Read => (READ, READ),
+            Effect::Write => (READ | WRITE, READ | WRITE),
+            Effect::Other => (0, 0),
+        },
+    }
+}
+
+/// Whether a command returns keys or values without naming the keys, so that it needs all keys.
+pub(crate) fn needs_all_keys(call: &Call) -> bool {
+    call.spec.name == "lodestore.range"
+}
+
+/// Returns the words for rights on a key, as `COMMAND GETKEYSANDFLAGS` sends them.
+pub(crate) fn flags_of(call: &Call, access: Access) -> &'static [&'static str] {
+    let deletes = matches!(call.spec.name, "del" | "unlink" | "getdel" | "hdel");
+    match (access, deletes) {
+        (READ, _) => &["RO", "access"],
+        (WRITE, true) => &["RM", "delete"],
+        (WRITE, false) => &["OW", "update"],
+        (0, _) => &["RO"],
+        (_, true) => &["RW", "access", "delete"],
+        (_, false) => &["RW", "access", "update"],
+    }
+}

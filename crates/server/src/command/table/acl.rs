@@ -1,0 +1,17 @@
+//! Users and permissions.
+
+use crate::command::acl;
+use crate::command::spec::{CommandSpec, Effect, Keys};
+
+pub(super) static COMMANDS: &[CommandSpec] = &[CommandSpec {
+    name: "acl",
+    arity: -2,
+    effect: Effect::Other,
+    flags: 0,
+    keys: Keys::None,
+    group: "server",
+    since: "6.0.0",
+    syntax: "CAT | DELUSER | DRYRUN | GENPASS | GETUSER | LIST | LOAD | LOG | SAVE | SETUSER | USERS | WHOAMI",
+    summary: "Reports and changes users and their permissions.",
+    handler: acl::acl,
+}];
