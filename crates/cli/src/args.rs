@@ -93,6 +93,17 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// See and change a matrix of devices (engine mkvs)
     Mkvs(MkvsArgs),
+    /// Serve a store to Redis clients
+    ///
+    /// Options come from flags, from variables of the environment (LODESTORE_MAXCLIENTS for
+    /// --maxclients), and from a TOML file, in this order; `lodestore config show` lists them.
+    /// Without STORE, $LODESTORE_STORE names the store, or a place for this user is chosen and
+    /// printed. SIGTERM and SIGINT stop the server cleanly.
+    #[cfg(feature = "serve")]
+    Serve(crate::cmd::ServeArgs),
+    /// Show or check the configuration of `serve`
+    #[cfg(feature = "serve")]
+    Config(crate::cmd::ConfigArgs),
     /// Write a sample data set: the names of all Unicode characters
     Sample(SampleArgs),
     /// List the engines and their options

@@ -28,13 +28,19 @@ mod text;
 mod tsv;
 
 use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::time::Instant;
 
 use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::failure::{Failure, Outcome, usage_line};
 
+/// When the program began.
+static BEGUN: OnceLock<Instant> = OnceLock::new();
+
 fn main() -> ExitCode {
+    BEGUN.get_or_init(Instant::now);
     // A file size limit is an error to tell (EFBIG), and no end without a word.
     let unread = std::sync::Arc::default();
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, unread);

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lodestore::Durability;
+
 use crate::acl::Acl;
 use crate::data::databases::DATABASES_MAX;
 
@@ -14,7 +16,25 @@ const DATABASES: usize = 16;
 const CLIENTS_MAX: usize = 10_000;
 
 /// Most event loops.
-const THREADS_MAX: usize = 64;
+pub(crate) const THREADS_MAX: usize = 64;
+
+/// Most connected clients that the configuration may allow.
+pub(crate) const CLIENTS_BOUND: usize = 1 << 20;
+
+/// Least value of the longest argument.
+pub(crate) const BULK_BYTES_MIN: usize = 1 << 20;
+
+/// Greatest value of the longest argument: the codec's own limit.
+pub(crate) const BULK_BYTES_BOUND: usize = 512 << 20;
+
+/// Most databases that the configuration may ask for.
+pub(crate) const DATABASES_BOUND: usize = DATABASES_MAX;
+
+/// The port of Redis.
+pub(crate) const PORT: u16 = 6379;
+
+/// Seconds until the system probes a silent client, as in Redis.
+const KEEPALIVE: Duration = Duration::from_secs(300);
 
 /// How a server listens and what it allows. [`Config::default`] listens on the loopback address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +43,8 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// Path of a unix socket. Redis' name: `unixsocket`.
     pub unix: Option<PathBuf>,
+    /// Permissions of the unix socket. `None`: as the process's umask leaves them.
+    pub unix_permissions: Option<u32>,
     /// Event loops. 0 means one for each processor.
     pub threads: usize,
     /// Most connected clients. Redis' name: `maxclients`.
@@ -31,6 +53,12 @@ pub struct Config {
     pub password: Option<String>,
     /// Time after which an idle client is disconnected. 0 means never. Redis' name: `timeout`.
     pub idle_timeout: Duration,
+    /// Time after which the system probes whether a silent client still exists. 0 means never.
+    /// Redis' name: `tcp-keepalive`.
+    pub keepalive: Duration,
+    /// Used bytes of the store above which writes that need space are refused. 0: no bound but the
+    /// store's capacity. Redis' name: `maxmemory`.
+    pub memory_max: u64,
     /// Numbered databases. Redis' name: `databases`.
     pub databases: usize,
     /// Longest argument in bytes. Redis' name: `proto-max-bulk-len`.
@@ -41,22 +69,96 @@ pub struct Config {
     pub users: Vec<String>,
     /// File of users, for `ACL LOAD` and `ACL SAVE`. Redis' name: `aclfile`.
     pub acl_file: Option<PathBuf>,
+    /// The listener for metrics and the status page.
+    pub metrics: MetricsConfig,
+    /// The log of the program.
+    pub log: LogConfig,
+    /// The store that the program serves. [`Server::start`](crate::Server::start) gets an open
+    /// store and ignores it.
+    pub store: StoreConfig,
+    /// The file that the configuration was read from.
+    pub file: Option<PathBuf>,
+}
+
+/// The listener for metrics and the status page.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MetricsConfig {
+    /// Address of HTTP; `None`: no listener.
+    pub address: Option<SocketAddr>,
+    /// Whether the address may be reachable from other machines. The pages need no password.
+    pub allows_remote: bool,
+}
+
+/// The log of the program.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LogConfig {
+    /// Least important messages that are written.
+    pub level: LogLevel,
+    /// Whether messages are JSON objects.
+    pub is_json: bool,
+}
+
+/// How important a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogLevel {
+    /// Something failed.
+    Error,
+    /// Something needs attention.
+    Warn,
+    /// Start, stop and other rare events.
+    #[default]
+    Info,
+    /// Each connection.
+    Debug,
+    /// All messages.
+    Trace,
+}
+
+/// The store that the program serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// The store's directory; `None`: the program chooses one.
+    pub path: Option<PathBuf>,
+    /// Whether a store that is named and does not exist is created.
+    pub creates: bool,
+    /// The engine of a new store. A store of another engine is refused.
+    pub engine: Option<String>,
+    /// Most bytes that a new store may take.
+    pub size: u64,
+    /// What an acknowledged write survives.
+    pub durability: Option<Durability>,
+    /// Options of the engine, as `name=value`.
+    pub set: Vec<String>,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        let size = lodestore::options::DEFAULT_SIZE;
+        Self { path: None, creates: false, engine: None, size, durability: None, set: Vec::new() }
+    }
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
-            listen: vec![SocketAddr::from(([127, 0, 0, 1], 6379))],
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], PORT))],
             unix: None,
+            unix_permissions: None,
             threads: 0,
             clients_max: CLIENTS_MAX,
             password: None,
             idle_timeout: Duration::ZERO,
+            keepalive: KEEPALIVE,
+            memory_max: 0,
             databases: DATABASES,
-            bulk_bytes_max: 512 << 20,
+            bulk_bytes_max: BULK_BYTES_BOUND,
             output_bytes_pause: 64 << 20,
             users: Vec::new(),
             acl_file: None,
+            metrics: MetricsConfig::default(),
+            log: LogConfig::default(),
+            store: StoreConfig::default(),
+            file: None,
         }
     }
 }
@@ -69,6 +171,8 @@ pub enum ConfigError {
     OpenToOthers(SocketAddr),
     /// A user, or the file of users, is refused. The text says why.
     Users(String),
+    /// The metrics would be reachable from other machines, and nobody asked for it.
+    MetricsOpenToOthers(SocketAddr),
     /// There is nothing to listen on.
     NoListener,
     /// A number is out of range.
@@ -92,6 +196,11 @@ impl std::fmt::Display for ConfigError {
                 )
             }
             Self::Users(text) => write!(f, "the users are refused: {text}"),
+            Self::MetricsOpenToOthers(address) => write!(
+                f,
+                "metrics on {address} are reachable from other machines without a password: set metrics-remote to yes, \
+                 or choose an address of 127.0.0.1"
+            ),
             Self::NoListener => f.write_str("there is nothing to listen on: name an address (listen) or a path (unix)"),
             Self::OutOfRange { option, min, max } => write!(f, "{option} must be from {min} to {max}"),
         }
@@ -110,11 +219,17 @@ impl Config {
         if self.listen.is_empty() && self.unix.is_none() {
             return Err(ConfigError::NoListener);
         }
+        if let Some(address) = self.metrics.address
+            && !address.ip().is_loopback()
+            && !self.metrics.allows_remote
+        {
+            return Err(ConfigError::MetricsOpenToOthers(address));
+        }
         let ranges = [
-            ("databases", self.databases, 1, DATABASES_MAX),
+            ("databases", self.databases, 1, DATABASES_BOUND),
             ("threads", self.threads, 0, THREADS_MAX),
-            ("maxclients", self.clients_max, 1, 1 << 20),
-            ("proto-max-bulk-len", self.bulk_bytes_max, 1 << 20, 512 << 20),
+            ("maxclients", self.clients_max, 1, CLIENTS_BOUND),
+            ("proto-max-bulk-len", self.bulk_bytes_max, BULK_BYTES_MIN, BULK_BYTES_BOUND),
         ];
         match ranges.into_iter().find(|(_, value, min, max)| !(min..=max).contains(&value)) {
             Some((option, _, min, max)) => Err(ConfigError::OutOfRange { option, min, max }),
@@ -128,28 +243,5 @@ impl Config {
             0 => std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX),
             threads => threads,
         }
-    }
-
-    /// Returns the parameters of `CONFIG GET`, by Redis' names.
-    pub(crate) fn parameters(&self) -> Vec<(&'static str, String)> {
-        let addresses: Vec<String> = self.listen.iter().map(|address| address.ip().to_string()).collect();
-        let port = self.listen.first().map_or(0, SocketAddr::port);
-        vec![
-            ("aclfile", self.acl_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
-            ("appendfsync", "no".into()),
-            ("appendonly", "no".into()),
-            ("bind", addresses.join(" ")),
-            ("databases", self.databases.to_string()),
-            ("io-threads", self.thread_count().to_string()),
-            ("maxclients", self.clients_max.to_string()),
-            ("maxmemory-policy", "noeviction".into()),
-            ("port", port.to_string()),
-            ("proto-max-bulk-len", self.bulk_bytes_max.to_string()),
-            ("requirepass", self.password.clone().unwrap_or_default()),
-            ("save", String::new()),
-            ("tcp-keepalive", "0".into()),
-            ("timeout", self.idle_timeout.as_secs().to_string()),
-            ("unixsocket", self.unix.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
-        ]
     }
 }

@@ -29,6 +29,9 @@ pub(crate) const STRING_TOO_LONG: CommandError = text("ERR string exceeds maximu
 pub(crate) const DATABASE_OUT_OF_RANGE: CommandError = text("ERR DB index is out of range");
 pub(crate) const SAME_OBJECT: CommandError = text("ERR source and destination objects are the same");
 
+/// The error of a store that uses more bytes than it may.
+pub(crate) const OUT_OF_MEMORY_ERROR: CommandError = text(OUT_OF_MEMORY);
+
 /// Text of an error of a full store. Clients compare it.
 const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -10,14 +11,19 @@ use std::thread::JoinHandle;
 use lodestore::Db;
 use mio::Poll;
 use mio::net::{TcpListener, UnixListener};
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::acl::Acl;
 use crate::config::{Config, ConfigError};
 use crate::data::databases::Databases;
+use crate::http::HttpServer;
 use crate::net::event_loop::{EventLoop, MAILBOX, Start};
 use crate::net::mailbox::Mailbox;
 use crate::net::stream::Listener;
 use crate::shared::Shared;
+
+/// Descriptors for files of the store, listeners and event queues.
+const DESCRIPTORS_RESERVED: u64 = 256;
 
 /// Why a server did not start.
 #[derive(Debug)]
@@ -70,6 +76,27 @@ pub struct Server {
     mailboxes: Vec<Arc<Mailbox>>,
     addresses: Vec<SocketAddr>,
     unix: Option<PathBuf>,
+    http: Option<HttpServer>,
+}
+
+/// Asks a server to stop, from any thread.
+#[derive(Debug, Clone)]
+pub struct Stopper {
+    shared: Arc<Shared>,
+    mailboxes: Vec<Arc<Mailbox>>,
+}
+
+impl Stopper {
+    /// Asks the server to stop, and returns at once.
+    pub fn stop(&self) {
+        self.shared.stop();
+        self.mailboxes.iter().for_each(|mailbox| mailbox.wake());
+    }
+
+    /// Whether the server stops or has stopped.
+    pub fn is_stopping(&self) -> bool {
+        self.shared.is_stopping()
+    }
 }
 
 impl Server {
@@ -83,11 +110,16 @@ impl Server {
         let acl = Acl::new(&config).map_err(StartError::Config)?;
         let databases = Databases::open(db, config.databases).map_err(StartError::Store)?;
         let (listeners, addresses) = listen(&config)?;
-        let unix = config.unix.clone();
+        raise_descriptor_limit(&config);
+        let (unix, metrics) = (config.unix.clone(), config.metrics.address);
         let port = addresses.first().map_or(0, SocketAddr::port);
         let threads = config.thread_count();
         let shared = Arc::new(Shared::new(databases, config, acl, port));
-        let mut server = Self { shared, threads: Vec::new(), mailboxes: Vec::new(), addresses, unix };
+        let mut server = Self { shared, threads: Vec::new(), mailboxes: Vec::new(), addresses, unix, http: None };
+        if let Some(address) = metrics {
+            let failed = |source| StartError::Listen { at: address.to_string(), source };
+            server.http = Some(HttpServer::start(Arc::clone(&server.shared), address).map_err(failed)?);
+        }
         server.start_threads(threads, listeners).map_err(StartError::System)?;
         Ok(server)
     }
@@ -140,10 +172,19 @@ impl Server {
         self.shared.is_stopping()
     }
 
+    /// Returns the address of HTTP, if the server has one.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.http.as_ref().map(HttpServer::address)
+    }
+
+    /// Returns what asks the server to stop.
+    pub fn stopper(&self) -> Stopper {
+        Stopper { shared: Arc::clone(&self.shared), mailboxes: self.mailboxes.clone() }
+    }
+
     /// Asks the server to stop, and returns at once. [`Server::wait`] waits for the end.
     pub fn stop(&self) {
-        self.shared.stop();
-        self.mailboxes.iter().for_each(|mailbox| mailbox.wake());
+        self.stopper().stop();
     }
 
     /// Waits until the server has stopped and all replies are sent. The store stays open.
@@ -174,6 +215,20 @@ impl Drop for Server {
     }
 }
 
+/// Raises the limit of open descriptors, so that it allows the configured clients. The system may
+/// refuse that; then it accepts fewer clients.
+fn raise_descriptor_limit(config: &Config) {
+    let needed = (config.clients_max as u64).saturating_add(DESCRIPTORS_RESERVED);
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return;
+    }
+    limit.current = Some(limit.maximum.map_or(needed, |maximum| maximum.min(needed)));
+    if setrlimit(Resource::Nofile, limit).is_err() || limit.current < Some(needed) {
+        tracing::warn!(needed, limit = limit.current, "the system allows fewer open files than maxclients needs");
+    }
+}
+
 fn listen(config: &Config) -> Result<(Vec<Listener>, Vec<SocketAddr>), StartError> {
     let failed = |at: String| move |source| StartError::Listen { at, source };
     let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
@@ -185,6 +240,10 @@ fn listen(config: &Config) -> Result<(Vec<Listener>, Vec<SocketAddr>), StartErro
     if let Some(path) = &config.unix {
         remove_stale_socket(path);
         let listener = UnixListener::bind(path).map_err(failed(path.display().to_string()))?;
+        if let Some(bits) = config.unix_permissions {
+            let permissions = std::fs::Permissions::from_mode(bits);
+            std::fs::set_permissions(path, permissions).map_err(failed(path.display().to_string()))?;
+        }
         listeners.push(Listener::Unix(listener));
     }
     Ok((listeners, addresses))

@@ -13,6 +13,8 @@ use crate::config::Config;
 use crate::data::census::Census;
 use crate::data::databases::Databases;
 use crate::data::stripes::Stripes;
+use crate::memory::MemoryBound;
+use crate::runtime::Runtime;
 use crate::session::{ClientId, PublicState};
 
 /// Counters of the server, for `INFO`. `CONFIG RESETSTAT` sets them to 0.
@@ -44,8 +46,12 @@ impl Counters {
 pub(crate) struct Shared {
     pub(crate) databases: Databases,
     pub(crate) stripes: Stripes,
+    /// The configuration at the start.
     pub(crate) config: Config,
     pub(crate) acl: Acl,
+    /// The options that change while the server runs.
+    pub(crate) runtime: Runtime,
+    pub(crate) memory: MemoryBound,
     pub(crate) counters: Counters,
     pub(crate) cursors: Cursors,
     pub(crate) census: Census,
@@ -67,6 +73,8 @@ impl Shared {
         Self {
             databases,
             stripes: Stripes::new(),
+            runtime: Runtime::new(&config),
+            memory: MemoryBound::new(),
             config,
             acl,
             counters: Counters::default(),
@@ -91,7 +99,7 @@ impl Shared {
     /// Registers a client. Returns `None` if there are as many as `maxclients` allows.
     pub(crate) fn add_client(&self, address: String, local_address: String) -> Option<Arc<PublicState>> {
         let count = self.client_count.fetch_add(1, Ordering::Relaxed);
-        if count >= self.config.clients_max {
+        if count >= self.runtime.clients_max() {
             self.client_count.fetch_sub(1, Ordering::Relaxed);
             self.counters.refused_connections.fetch_add(1, Ordering::Relaxed);
             return None;

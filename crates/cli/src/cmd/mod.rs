@@ -2,6 +2,8 @@
 
 mod backup;
 mod compact;
+#[cfg(feature = "serve")]
+mod config;
 mod convert;
 mod create;
 mod destroy;
@@ -19,8 +21,15 @@ mod mkvs;
 mod no_rocksdb;
 mod point;
 mod scan;
+#[cfg(feature = "serve")]
+mod serve;
 mod stats;
 mod verify;
+
+#[cfg(feature = "serve")]
+pub use config::ConfigArgs;
+#[cfg(feature = "serve")]
+pub use serve::ServeArgs;
 
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -66,6 +75,10 @@ pub fn run(command: Command) -> Outcome {
         Command::Destroy(args) => destroy::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Mkvs(args) => mkvs::run(&args.command),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::run(&args),
+        #[cfg(feature = "serve")]
+        Command::Config(args) => config::run(&args),
         Command::Sample(args) => sample::run(&args),
         Command::Engines(args) => engines(args.json),
         Command::Man { dir } => man::run(dir.as_deref()),

@@ -3,8 +3,6 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::context::Context;
-use super::glob;
-use super::keys::write_help;
 use super::options::{integer, is_word};
 use crate::error::{CommandError, CommandResult, SYNTAX};
 
@@ -17,55 +15,19 @@ pub(crate) fn time(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult 
     Ok(())
 }
 
-/// `CONFIG GET pattern [pattern ...]`, `CONFIG SET`, `CONFIG RESETSTAT`, `CONFIG REWRITE`
-pub(crate) fn config(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
-    let subcommand = arguments[1].to_ascii_lowercase();
-    match (subcommand.as_slice(), &arguments[2..]) {
-        (b"get", patterns) if !patterns.is_empty() => {
-            let mut found = context.shared.config.parameters();
-            found.retain(|(name, _)| {
-                patterns.iter().any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
-            });
-            context.reply.write_map(found.len());
-            for (name, value) in found {
-                context.reply.write_bulk(name.as_bytes());
-                context.reply.write_bulk(value.as_bytes());
-            }
-        }
-        (b"set", pairs) if !pairs.is_empty() && pairs.len() % 2 == 0 => {
-            let name = String::from_utf8_lossy(pairs[0]).to_ascii_lowercase();
-            let is_known = context.shared.config.parameters().iter().any(|(known, _)| *known == name);
-            return Err(CommandError::new(if is_known {
-                format!("ERR CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config")
-            } else {
-                format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'")
-            }));
-        }
-        (b"resetstat", []) => {
-            context.shared.counters.reset();
-            context.reply.write_ok();
-        }
-        (b"rewrite", []) => {
-            return Err(CommandError::new("ERR The server is running without a config file"));
-        }
-        (b"help", []) => write_help(context, &["CONFIG GET pattern [pattern ...]", "CONFIG RESETSTAT"])?,
-        (b"get" | b"set", _) => {
-            let name = String::from_utf8_lossy(&subcommand).into_owned();
-            return Err(CommandError::wrong_arity(&format!("config|{name}")));
-        }
-        _ => return Err(CommandError::unknown_subcommand("config", arguments[1])),
-    }
-    Ok(())
-}
-
-/// `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE]`: each option means the same clean stop.
+/// `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] | ABORT`: all stops are clean, since no write waits to be
+/// saved. A stop begins at once, so there is none that `ABORT` could end.
 pub(crate) fn shutdown(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
-    let known = ["nosave", "save", "now", "force"];
-    let has = |name: &str| arguments[1..].iter().any(|word| is_word(word, name));
-    let are_known = arguments[1..].iter().all(|word| known.iter().any(|known| is_word(word, known)));
-    if !are_known || (has("save") && has("nosave")) {
+    let has = |word: &str| arguments[1..].iter().any(|argument| is_word(argument, word));
+    let is_known = |argument: &&[u8]| ["nosave", "save", "now", "force", "abort"].iter().any(|w| is_word(argument, w));
+    let is_mixed = has("abort") && !arguments[1..].iter().all(|argument| is_word(argument, "abort"));
+    if !arguments[1..].iter().all(is_known) || is_mixed || (has("nosave") && has("save")) {
         return Err(SYNTAX);
     }
+    if has("abort") {
+        return Err(CommandError::new("ERR No shutdown in progress."));
+    }
+    tracing::info!(client = context.session.public.id, "a client asks for a stop");
     context.shared.stop();
     context.session.closes = true;
     Ok(())

@@ -168,6 +168,7 @@ fn admit(shared: &Shared, session: &mut Session, arguments: &[&[u8]]) -> Result<
         check_permission(shared, session, &call, arguments, context)
             .map_err(|denial| CommandError::new(format!("NOPERM {}", denial.text())))?;
     }
+    shared.memory.admit(shared, call.spec)?;
     Ok(call)
 }
 

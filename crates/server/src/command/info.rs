@@ -65,7 +65,7 @@ fn write_server(shared: &Shared, text: &mut String) {
 
 fn write_clients(shared: &Shared, text: &mut String) {
     field(text, "connected_clients", shared.client_count());
-    field(text, "maxclients", shared.config.clients_max);
+    field(text, "maxclients", shared.runtime.clients_max());
     field(text, "blocked_clients", 0);
 }
 
@@ -73,8 +73,12 @@ fn write_memory(shared: &Shared, text: &mut String) {
     let stats = shared.db().stats();
     field(text, "used_memory", stats.space.live);
     field(text, "used_memory_human", lodestore::stats::format_size(stats.space.live));
-    field(text, "maxmemory", stats.space.capacity);
-    field(text, "maxmemory_human", lodestore::stats::format_size(stats.space.capacity));
+    let bound = match shared.runtime.memory_max() {
+        0 => stats.space.capacity,
+        bound => bound,
+    };
+    field(text, "maxmemory", bound);
+    field(text, "maxmemory_human", lodestore::stats::format_size(bound));
     field(text, "maxmemory_policy", "noeviction");
 }
 

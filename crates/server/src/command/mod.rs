@@ -13,6 +13,7 @@ mod absent;
 pub(crate) mod acl;
 pub(crate) mod admin;
 pub(crate) mod client;
+pub(crate) mod config;
 pub(crate) mod connection;
 pub(crate) mod context;
 mod decimal;

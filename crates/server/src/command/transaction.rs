@@ -102,6 +102,11 @@ pub(crate) fn exec(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult 
         end(context);
         return Err(CommandError::new("EXECABORT Transaction discarded because of previous errors."));
     }
+    let specs = transaction.queue.iter().filter_map(|queued| dispatch::find(&queued.arguments[0]));
+    if let Err(error) = specs.into_iter().try_for_each(|spec| context.shared.memory.admit(context.shared, spec)) {
+        end(context);
+        return Err(CommandError::new(format!("EXECABORT Transaction discarded because of: {}", error.reply())));
+    }
     let queue = context.session.transaction.take().map(|transaction| transaction.queue).unwrap_or_default();
     let result = run(context, &queue);
     end(context);

@@ -25,8 +25,14 @@ const EVENTS_MAX: usize = 1024;
 /// Longest wait for events. Idle clients, kills and the stop of the server are checked after it.
 const POLL_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Longest time for sending the last replies after a stop.
+/// Longest time for running the commands that were read, and for sending their replies, after a stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Pause between two attempts to send the last replies.
+const STOP_PAUSE: Duration = Duration::from_millis(1);
+
+/// Most connections that one event accepts, so that all connections get their turn.
+const ACCEPTS_MAX: usize = 256;
 
 /// Token of the mailbox.
 pub(crate) const MAILBOX: Token = Token(usize::MAX);
@@ -78,6 +84,8 @@ pub(crate) struct EventLoop {
     mailboxes: Vec<Arc<Mailbox>>,
     own: usize,
     listeners: Vec<Listener>,
+    /// Whether connections may wait that no event will announce.
+    accepts_again: bool,
     /// The loop that gets the next connection.
     next_loop: usize,
     connections: Vec<Option<Connection>>,
@@ -119,6 +127,7 @@ impl EventLoop {
             mailboxes,
             own,
             listeners,
+            accepts_again: false,
             next_loop: 0,
             connections: Vec::new(),
             inputs: Vec::new(),
@@ -164,7 +173,7 @@ impl EventLoop {
                 self.check_clients();
             }
         }
-        self.finish();
+        self.finish(&mut view);
         Ok(())
     }
 
@@ -179,21 +188,27 @@ impl EventLoop {
         }
     }
 
-    /// Accepts all waiting connections of a listener.
+    /// Accepts the waiting connections of a listener.
+    ///
+    /// The system announces a waiting connection once. After an error that may pass, and after
+    /// [`ACCEPTS_MAX`] connections, [`Self::check_clients`] accepts the others.
     fn accept_all(&mut self, listener: usize) {
-        loop {
+        for _ in 0..ACCEPTS_MAX {
             match self.listeners[listener].accept() {
                 Ok(stream) => {
                     let target = self.next_loop;
                     self.next_loop = (target + 1) % self.mailboxes.len();
                     if target == self.own { self.adopt(stream) } else { self.mailboxes[target].send(stream) }
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The system has no more connections, or no descriptors for them. In the second
-                // case a later event tries again.
-                Err(_) => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if is_of_connection(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "no connection can be accepted now");
+                    break;
+                }
             }
         }
+        self.accepts_again = true;
     }
 
     fn adopt_all(&mut self) {
@@ -212,6 +227,8 @@ impl EventLoop {
         };
         let id = public.id;
         let index = self.free.pop().unwrap_or(self.connections.len());
+        // A connection without probes is better than none.
+        drop(stream.set_keepalive(self.shared.runtime.keepalive()));
         let is_ready = stream.disable_delay().is_ok() && stream.register(self.poll.registry(), Token(index)).is_ok();
         if !is_ready {
             self.shared.remove_client(id);
@@ -249,7 +266,7 @@ impl EventLoop {
             self.write(index);
             let Some(connection) = &mut self.connections[index] else { continue };
             // A paused connection goes on when its socket accepts bytes again.
-            let is_paused = self.outputs[index].pending_bytes() > self.shared.config.output_bytes_pause;
+            let is_paused = self.outputs[index].pending_bytes() > self.shared.runtime.output_bytes_pause();
             if !is_paused && (connection.is_readable || connection.has_commands) {
                 connection.is_listed = true;
                 self.ready.push(index);
@@ -259,7 +276,7 @@ impl EventLoop {
 
     fn read(&mut self, index: usize) {
         let Some(connection) = &mut self.connections[index] else { return };
-        let is_paused = self.outputs[index].pending_bytes() > self.shared.config.output_bytes_pause;
+        let is_paused = self.outputs[index].pending_bytes() > self.shared.runtime.output_bytes_pause();
         if !connection.is_readable || connection.has_commands || is_paused {
             return;
         }
@@ -308,9 +325,16 @@ impl EventLoop {
         }
     }
 
-    /// Closes the connections that were killed or that were idle for too long.
+    /// Closes the connections that were killed or that were idle for too long, and accepts the
+    /// connections that were left.
     fn check_clients(&mut self) {
-        let timeout = self.shared.config.idle_timeout;
+        if std::mem::take(&mut self.accepts_again) {
+            (0..self.listeners.len()).for_each(|listener| self.accept_all(listener));
+        }
+        if self.own == 0 && self.shared.runtime.memory_max() != 0 {
+            self.shared.memory.refresh(&self.shared);
+        }
+        let timeout = self.shared.runtime.idle_timeout();
         for index in 0..self.connections.len() {
             let is_over = self.connections[index].as_ref().is_some_and(|connection| {
                 let public = &connection.session.public;
@@ -322,21 +346,50 @@ impl EventLoop {
         }
     }
 
-    /// Sends the replies of all commands that ran, for a bounded time.
-    fn finish(&mut self) {
+    /// Runs the commands that were read whole, and sends all replies, for a bounded time.
+    fn finish(&mut self, view: &mut ViewCache) {
         let deadline = Instant::now() + STOP_TIMEOUT;
         self.listeners.clear();
-        while Instant::now() < deadline {
-            let mut pending = 0;
-            for index in 0..self.connections.len() {
-                self.write(index);
-                pending += self.outputs[index].pending_bytes();
+        let all: Vec<usize> = (0..self.connections.len()).collect();
+        loop {
+            let (connections, inputs, outputs) = (&mut self.connections, &mut self.inputs, &mut self.outputs);
+            let groups_writes = self.shared.db().durability() == Durability::Power;
+            let tick = Tick { shared: &self.shared, view, connections, inputs, outputs, groups_writes };
+            let unfinished = tick.run(&all);
+            let (mut pending, mut sent) = (0, 0);
+            for index in &all {
+                if let Some(connection) = &mut self.connections[*index] {
+                    connection.has_commands = unfinished.contains(index);
+                }
+                let before = self.outputs[*index].pending_bytes();
+                self.write(*index);
+                let after = self.outputs[*index].pending_bytes();
+                pending += after;
+                sent += before - after;
             }
-            if pending == 0 {
+            if (unfinished.is_empty() && pending == 0) || Instant::now() >= deadline {
                 break;
             }
-            std::thread::sleep(Duration::from_millis(1));
+            if sent == 0 {
+                std::thread::sleep(STOP_PAUSE);
+            }
         }
-        (0..self.connections.len()).for_each(|index| self.close(index));
+        all.into_iter().for_each(|index| self.close(index));
     }
+}
+
+/// Whether an error of an accept is that of one waiting connection, so that the next one may be
+/// accepted.
+fn is_of_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Interrupted
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::ConnectionReset
+            | ErrorKind::PermissionDenied
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::NetworkDown
+            | ErrorKind::TimedOut
+    )
 }

@@ -104,7 +104,7 @@ impl<'s> Tick<'s> {
         let (input, output) = (&mut self.inputs[index], &mut self.outputs[index]);
         let limits = Self::limits(shared, session);
         // An error of the protocol is found again when the connection runs alone.
-        while output.pending_bytes() <= shared.config.output_bytes_pause && input.parse(&limits) == Ok(true) {
+        while output.pending_bytes() <= shared.runtime.output_bytes_pause() && input.parse(&limits) == Ok(true) {
             let (arguments, bytes) = input.command();
             let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS]> = arguments.iter(bytes).collect();
             if !dispatch::is_groupable(shared, session, &arguments) {

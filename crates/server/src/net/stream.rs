@@ -1,10 +1,15 @@
 //! A connection of TCP or of a unix socket.
 
 use std::io::{self, Read, Write};
+use std::time::Duration;
 
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
+use rustix::net::sockopt;
+
+/// Probes without an answer after which the system ends a connection, as in Redis.
+const KEEPALIVE_PROBES: u32 = 3;
 
 /// A connection.
 #[derive(Debug)]
@@ -34,6 +39,18 @@ impl Stream {
             Self::Tcp(stream) => stream.set_nodelay(true),
             Self::Unix(_) => Ok(()),
         }
+    }
+
+    /// Makes the system probe whether a silent client still exists. 0 means never.
+    pub(crate) fn set_keepalive(&self, after: Duration) -> io::Result<()> {
+        let Self::Tcp(stream) = self else { return Ok(()) };
+        sockopt::set_socket_keepalive(stream, !after.is_zero())?;
+        if after.is_zero() {
+            return Ok(());
+        }
+        sockopt::set_tcp_keepidle(stream, after)?;
+        sockopt::set_tcp_keepintvl(stream, (after / KEEPALIVE_PROBES).max(Duration::from_secs(1)))?;
+        Ok(sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?)
     }
 
     pub(crate) fn addresses(&self) -> Addresses {

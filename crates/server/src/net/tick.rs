@@ -112,7 +112,7 @@ impl Tick<'_> {
     }
 
     pub(super) fn limits(shared: &Shared, session: &Session) -> Limits {
-        let bulk_bytes_max = shared.config.bulk_bytes_max;
+        let bulk_bytes_max = shared.runtime.bulk_bytes_max();
         Limits { bulk_bytes_max, is_stranger: !session.is_authenticated, ..Limits::default() }
     }
 
@@ -127,7 +127,7 @@ impl Tick<'_> {
             && session.reply_mode == ReplyMode::On
             && !session.closes;
         let limits = Self::limits(self.shared, session);
-        let is_paused = self.outputs[index].pending_bytes() > self.shared.config.output_bytes_pause;
+        let is_paused = self.outputs[index].pending_bytes() > self.shared.runtime.output_bytes_pause();
         let input = &mut self.inputs[index];
         while is_plain && !is_paused && gets.len() - before < ROUND_GETS_MAX && input.parse(&limits) == Ok(true) {
             let is_get =
@@ -222,7 +222,7 @@ impl Tick<'_> {
             if session.closes {
                 return Others::Done;
             }
-            if output.pending_bytes() > self.shared.config.output_bytes_pause {
+            if output.pending_bytes() > self.shared.runtime.output_bytes_pause() {
                 return Others::Paused;
             }
             let limits = Self::limits(self.shared, session);

@@ -91,6 +91,11 @@ impl TestServer {
         self.db.as_ref().expect("an open store")
     }
 
+    /// Returns the address of HTTP.
+    pub fn metrics_address(&self) -> SocketAddr {
+        self.server.as_ref().and_then(Server::metrics_address).expect("a server with metrics")
+    }
+
     /// Connects a client.
     pub fn client(&self) -> Client {
         Client::connect(self.address())

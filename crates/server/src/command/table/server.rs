@@ -1,7 +1,7 @@
 //! Commands for operators, and on databases.
 
 use crate::command::spec::{CommandSpec, Effect, Keys, flag};
-use crate::command::{admin, describe, keys, object};
+use crate::command::{admin, config, describe, keys, object};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -24,9 +24,9 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         keys: Keys::None,
         group: "server",
         since: "2.0.0",
-        syntax: "GET pattern [pattern ...] | RESETSTAT",
-        summary: "Reports the configuration of the server.",
-        handler: admin::config,
+        syntax: "GET pattern [pattern ...] | SET parameter value [parameter value ...] | RESETSTAT | REWRITE | HELP",
+        summary: "Reports and changes the configuration of the server.",
+        handler: config::config,
     },
     CommandSpec {
         name: "dbsize",
@@ -108,7 +108,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         keys: Keys::None,
         group: "server",
         since: "1.0.0",
-        syntax: "[NOSAVE | SAVE] [NOW] [FORCE]",
+        syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
         summary: "Stops the server cleanly.",
         handler: admin::shutdown,
     },

@@ -1,0 +1,113 @@
+//! `config`: the configuration of `serve`.
+
+use clap::{Args, Subcommand};
+use lodestore_server::options::{OPTIONS, OptionError, OptionSpec, Origin, Resolved};
+use serde_json::{Map, Value, json};
+
+use super::serve::{ServerOptions, refused};
+use crate::failure::Outcome;
+use crate::out::Out;
+
+/// Shown in place of a secret.
+const HIDDEN: &str = "(hidden)";
+
+/// `config`.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// What is done with the configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Write the options that `serve` would have with the same flags, as TOML, and where each comes from
+    Show(ShowArgs),
+    /// Check the options that `serve` would have with the same flags
+    Check(ShowArgs),
+}
+
+/// `config show`, `config check`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    #[command(flatten)]
+    pub options: ServerOptions,
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Shows or checks the configuration.
+pub fn run(args: &ConfigArgs) -> Outcome {
+    match &args.command {
+        ConfigCommand::Show(args) => show(args),
+        ConfigCommand::Check(args) => check(args),
+    }
+}
+
+fn check(args: &ShowArgs) -> Outcome {
+    let resolved = args.options.resolve()?;
+    resolved.config.check().map_err(|error| refused(&OptionError::Config(error)))?;
+    let mut out = Out::new();
+    if args.json {
+        out.json(super::object([("valid", true.into())]))?;
+    } else {
+        out.line("the configuration is valid")?;
+    }
+    out.flush()
+}
+
+fn show(args: &ShowArgs) -> Outcome {
+    let resolved = args.options.resolve()?;
+    let mut out = Out::new();
+    if args.json {
+        out.json(as_json(&resolved))?;
+    } else {
+        for line in as_toml(&resolved) {
+            out.line(line)?;
+        }
+    }
+    out.flush()
+}
+
+/// Returns the options that are shown, with their origins.
+fn shown(resolved: &Resolved) -> impl Iterator<Item = (&'static OptionSpec, &Origin)> {
+    OPTIONS.iter().zip(&resolved.origins).filter(|(option, _)| !option.is_derived)
+}
+
+fn values_of(option: &OptionSpec, resolved: &Resolved) -> Vec<String> {
+    let values = option.values(&resolved.config);
+    if option.is_secret { values.into_iter().map(|_| HIDDEN.to_owned()).collect() } else { values }
+}
+
+/// Returns a value as TOML and JSON have it. Numbers stay numbers.
+fn literal(value: &str) -> Value {
+    value.parse::<u64>().map_or_else(|_| value.into(), Value::from)
+}
+
+fn as_json(resolved: &Resolved) -> Map<String, Value> {
+    shown(resolved)
+        .map(|(option, origin)| {
+            let mut values: Vec<Value> = values_of(option, resolved).iter().map(|value| literal(value)).collect();
+            let value = match option.is_list {
+                true => values.into(),
+                false => values.pop().unwrap_or(Value::Null),
+            };
+            (option.name.to_owned(), json!({"value": value, "origin": origin.to_string()}))
+        })
+        .collect()
+}
+
+/// Returns lines of TOML. An option without a value and a secret are comments.
+fn as_toml(resolved: &Resolved) -> Vec<String> {
+    let mut rows = Vec::new();
+    for (option, origin) in shown(resolved) {
+        let values: Vec<String> = values_of(option, resolved).iter().map(|value| literal(value).to_string()).collect();
+        let is_comment = option.is_secret || (values.is_empty() && !option.is_list);
+        let value = if option.is_list { format!("[{}]", values.join(", ")) } else { values.concat() };
+        let mark = if is_comment { "# " } else { "" };
+        rows.push((format!("{mark}{} = {value}", option.name), origin.to_string()));
+    }
+    let width = rows.iter().map(|(row, _)| row.len()).max().unwrap_or(0);
+    rows.iter().map(|(row, origin)| format!("{row:width$}  # {origin}")).collect()
+}

@@ -1,0 +1,101 @@
+//! Flags of `serve` and `config`, made from the server's table of options.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use lodestore_server::Config;
+use lodestore_server::options::{OPTIONS, OptionSpec, Resolved, resolve};
+
+use super::refused;
+use crate::failure::Outcome;
+
+/// Name of the option that an argument gives instead of a flag.
+const STORE: &str = "store";
+
+/// Variable of the environment that names the file.
+const FILE_VARIABLE: &str = "LODESTORE_CONFIG";
+
+/// `serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub options: ServerOptions,
+}
+
+/// The options of a server that the command line sets.
+#[derive(Debug, Clone, Default)]
+pub struct ServerOptions {
+    file: Option<PathBuf>,
+    flags: Vec<(&'static str, Vec<String>)>,
+}
+
+impl ServerOptions {
+    /// Combines the flags with the environment and the file. The result is not checked.
+    ///
+    /// # Errors
+    ///
+    /// A failure that names the source of the refused value.
+    pub fn resolve(&self) -> Outcome<Resolved> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let file = self.file.clone().or_else(|| variable(FILE_VARIABLE).map(PathBuf::from));
+        resolve(file.as_deref(), variable, &self.flags).map_err(|error| refused(&error))
+    }
+}
+
+impl Args for ServerOptions {
+    fn augment_args(command: Command) -> Command {
+        let store = Arg::new(STORE)
+            .value_name("STORE")
+            .help("The store's directory. Without it: $LODESTORE_STORE, or a place that is chosen and printed");
+        let file = Arg::new("config")
+            .long("config")
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .help("Read options from this TOML file [environment: LODESTORE_CONFIG]");
+        OPTIONS
+            .iter()
+            .filter(|option| option.name != STORE)
+            .fold(command.arg(store).arg(file), |command, option| command.arg(flag(option)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn flag(option: &'static OptionSpec) -> Arg {
+    let default = option.value(&Config::default());
+    let mut help = option.help.to_owned();
+    if !option.bounds.is_empty() {
+        help += &format!(" ({})", option.bounds);
+    }
+    if !default.is_empty() && !option.is_derived && !option.is_switch {
+        help += &format!(" [default: {default}]");
+    }
+    let arg = Arg::new(option.name).long(option.name).value_name(option.takes).help(help);
+    match (option.is_switch, option.is_list) {
+        (true, _) => arg.num_args(0..=1).require_equals(true).default_missing_value("yes"),
+        (false, true) => arg.action(ArgAction::Append),
+        (false, false) => arg.allow_hyphen_values(true),
+    }
+}
+
+impl FromArgMatches for ServerOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut options = Self::default();
+        options.update_from_arg_matches(matches)?;
+        Ok(options)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.file = matches.get_one("config").cloned();
+        self.flags = OPTIONS
+            .iter()
+            .filter_map(|option| {
+                let values = matches.get_many::<String>(option.name)?;
+                Some((option.name, values.cloned().collect()))
+            })
+            .collect();
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! `serve`: a Redis-protocol server over a store.
+
+mod args;
+mod banner;
+mod log;
+mod notify;
+mod place;
+mod stop;
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use lodestore::Db;
+use lodestore_server::options::OptionError;
+use lodestore_server::{Server, StartError, Stopper};
+
+pub use args::{ServeArgs, ServerOptions};
+
+use crate::BEGUN;
+use crate::failure::{Failure, Outcome};
+
+/// Longest time from a stop to the end of the process. A process that ends earlier than its clean
+/// close loses nothing: the next open recovers, as after a kill.
+const STOP_MAX: Duration = Duration::from_secs(2);
+
+/// Time after which the main thread looks whether a stop has begun.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
+
+/// Serves a store until a signal or a client stops the server.
+pub fn run(args: &ServeArgs) -> Outcome {
+    let resolved = args.options.resolve()?;
+    let config = &resolved.config;
+    config.check().map_err(|error| refused(&OptionError::Config(error)))?;
+    log::start(&config.log);
+    let place = place::of(&resolved)?;
+    let db = place::open(&place, &config.store)?;
+    let server = match Server::start(db.clone(), config.clone()) {
+        Ok(server) => server,
+        Err(error) => {
+            // The failure of the start is the one to tell.
+            drop(db.close());
+            return Err(start_failure(error));
+        }
+    };
+    stop::on_signals(&server.stopper())?;
+    let ready_after = BEGUN.get().map(Instant::elapsed).unwrap_or_default();
+    let banner = banner::Banner::new(&place, &db, &server, config, ready_after);
+    banner.print(config.log.is_json)?;
+    notify::send(&format!("READY=1\nSTATUS=Serving {}", place.path.display()));
+    wait(server, db)
+}
+
+/// Waits for the end of the server and for the clean close of the store, for a bounded time.
+fn wait(server: Server, db: Db) -> Outcome {
+    let stopper = server.stopper();
+    let (ended, end) = mpsc::channel();
+    let waiting = std::thread::Builder::new().name("stop".into()).spawn(move || {
+        let served = server.wait();
+        notify::send("STOPPING=1");
+        let closed = db.close();
+        // The main thread has left after `STOP_MAX`.
+        drop(ended.send((served, closed)));
+    });
+    waiting.map_err(|error| Failure::Other(format!("the system refused a thread: {error}")))?;
+    match wait_for_end(&end, &stopper) {
+        None => {
+            let limit = STOP_MAX.as_secs();
+            tracing::warn!("the store was not closed within {limit} s; nothing is lost, and the next start recovers");
+            Ok(())
+        }
+        Some((served, closed)) => {
+            closed?;
+            served.map_err(|error| Failure::Other(format!("the server failed: {error}")))?;
+            tracing::info!("stopped, and the store is closed");
+            Ok(())
+        }
+    }
+}
+
+/// Returns what `end` receives, or `None` if a stop takes longer than [`STOP_MAX`].
+fn wait_for_end<T>(end: &mpsc::Receiver<T>, stopper: &Stopper) -> Option<T> {
+    let mut stopping_since = None;
+    loop {
+        match end.recv_timeout(LOOK_PERIOD) {
+            Ok(ended) => return Some(ended),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) if stopper.is_stopping() => {
+                let since = *stopping_since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= STOP_MAX - LOOK_PERIOD {
+                    return None;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// Returns the failure of refused options.
+pub fn refused(error: &OptionError) -> Failure {
+    Failure::Usage(error.to_string())
+}
+
+fn start_failure(error: StartError) -> Failure {
+    match error {
+        StartError::Store(error) => Failure::Store(error),
+        StartError::Config(error) => refused(&OptionError::Config(error)),
+        other => Failure::Other(other.to_string()),
+    }
+}

@@ -1,0 +1,131 @@
+//! Where the served store is, and its open.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use lodestore::events::{Event, EventSink};
+use lodestore::options::{CreateOptions, OpenOptions};
+use lodestore::{Db, Error};
+use lodestore_server::StoreConfig;
+use lodestore_server::options::{OPTIONS, Origin, Resolved};
+
+use crate::failure::{Failure, Outcome, file_failure};
+
+/// Directory in memory for the stores of all users.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Permissions of a chosen directory: nobody but its owner may read or change it.
+const PRIVATE: u32 = 0o700;
+
+/// Permissions that a chosen directory must not have.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+/// The directory of the served store.
+#[derive(Debug)]
+pub struct Place {
+    /// The directory.
+    pub path: PathBuf,
+    /// Whether the store is created if there is none.
+    creates: bool,
+    /// Whether the program chose the directory.
+    is_chosen: bool,
+}
+
+/// Returns where the store is. An argument may be mistyped, so a store that an argument names must
+/// exist, unless the configuration creates stores.
+pub fn of(resolved: &Resolved) -> Outcome<Place> {
+    let store = &resolved.config.store;
+    if let Some(path) = &store.path {
+        let index = OPTIONS.iter().position(|option| option.name == "store");
+        let is_argument = index.is_some_and(|index| matches!(resolved.origins[index], Origin::Flag { .. }));
+        return Ok(Place { path: path.clone(), creates: store.creates || !is_argument, is_chosen: false });
+    }
+    let path = choose()?;
+    Ok(Place { path, creates: true, is_chosen: true })
+}
+
+/// Chooses a directory of the user: in memory, where an acknowledged write costs no system call, or
+/// below the directory for the state of programs.
+fn choose() -> Outcome<PathBuf> {
+    // The owner of an entry of /proc is the user of the process.
+    let user = fs::metadata("/proc/self").map(|metadata| metadata.uid());
+    if let (Ok(user), true) = (user, is_tmpfs(SHARED_MEMORY)) {
+        return Ok(Path::new(SHARED_MEMORY).join(format!("lodestore-{user}")));
+    }
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let state = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
+    let none =
+        || Failure::Usage("there is no place for a store: name one, as in `lodestore serve STORE --create`".into());
+    state.map(|state| state.join("lodestore")).ok_or_else(none)
+}
+
+fn is_tmpfs(directory: &str) -> bool {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    mounts.lines().any(|line| {
+        let mut words = line.split(' ').skip(1);
+        words.next() == Some(directory) && words.next() == Some("tmpfs")
+    })
+}
+
+/// Opens the store, or creates it.
+pub fn open(place: &Place, config: &StoreConfig) -> Outcome<Db> {
+    if place.is_chosen {
+        make_private(&place.path)?;
+    }
+    match open_existing(&place.path, config) {
+        Err(Error::Missing { .. }) if place.creates => Ok(create(&place.path, config)?),
+        opened => opened.map_err(|error| Failure::Open { error, salvage: false }),
+    }
+}
+
+/// Makes a directory that only this user may change. Other users may write to the directory above
+/// it, so a directory of another user is refused.
+fn make_private(path: &Path) -> Outcome {
+    let made = fs::DirBuilder::new().recursive(true).mode(PRIVATE).create(path);
+    made.map_err(file_failure("making the directory", path))?;
+    let found = fs::symlink_metadata(path).map_err(file_failure("reading", path))?;
+    let user = fs::metadata("/proc/self").map_err(file_failure("reading", Path::new("/proc/self")))?.uid();
+    if !found.is_dir() || found.uid() != user || found.mode() & WRITABLE_BY_OTHERS != 0 {
+        let text = format!("{} is not a private directory of this user: name another STORE", path.display());
+        return Err(Failure::Usage(text));
+    }
+    Ok(())
+}
+
+fn open_existing(path: &Path, config: &StoreConfig) -> lodestore::Result<Db> {
+    let mut options = OpenOptions::new().events(log_events());
+    if let Some(engine) = &config.engine {
+        options = options.engine(engine);
+    }
+    if let Some(durability) = config.durability {
+        options = options.durability(durability);
+    }
+    for text in &config.set {
+        options = options.set_text(text)?;
+    }
+    Ok(Db::from(lodestore::store::open(path, &options)?))
+}
+
+fn create(path: &Path, config: &StoreConfig) -> lodestore::Result<Db> {
+    let mut options = CreateOptions::new().size(config.size).events(log_events());
+    options = options.engine(config.engine.as_deref().unwrap_or(lodestore::options::AUTO_ENGINE));
+    if let Some(durability) = config.durability {
+        options = options.durability(durability);
+    }
+    for text in &config.set {
+        options = options.set_text(text)?;
+    }
+    let choice = options.choice(path)?;
+    tracing::info!(store = %path.display(), reason = choice.reason, "a store is created");
+    Ok(Db::from(lodestore::store::create(path, &options)?))
+}
+
+/// Returns what writes the events of the store to the log.
+fn log_events() -> EventSink {
+    std::sync::Arc::new(|event: &Event| match event {
+        Event::Corruption { .. } | Event::Poisoned { .. } => tracing::error!(event = event.name(), "{event}"),
+        Event::DeviceFailed { .. } | Event::CopyIncomplete { .. } => tracing::warn!(event = event.name(), "{event}"),
+        _ => tracing::info!(event = event.name(), "{event}"),
+    })
+}

@@ -1,0 +1,335 @@
+//! `serve` and `config`: a server that is killed, stopped and refused, and its options.
+#![cfg(feature = "serve")]
+
+mod common;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use common::{Place, failed, text};
+
+/// Longest wait for a reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Flags of a server that listens on the unix socket `socket` only.
+const UNIX_ONLY: [&str; 6] = ["--unix", "socket", "--port", "0", "--threads", "2"];
+
+/// Arguments of a server of a small store named `store`.
+fn small<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let mut args = vec!["serve", "store", "--create", "--size", "64M"];
+    args.extend(UNIX_ONLY);
+    args.extend(more);
+    args
+}
+
+/// A running server. A drop kills it.
+struct Served {
+    child: Child,
+    banner: String,
+    stdout: BufReader<std::process::ChildStdout>,
+}
+
+impl Served {
+    /// Starts a server, and waits until it serves.
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut banner = String::new();
+        while !banner.contains("serving") || !banner.contains("after") {
+            if stdout.read_line(&mut banner).expect("a line") == 0 {
+                let output = child.wait_with_output().expect("the program ends");
+                panic!("no server: {banner} {}", text(&output.stderr));
+            }
+        }
+        Self { child, banner, stdout }
+    }
+
+    fn kill(mut self) {
+        self.child.kill().and_then(|()| self.child.wait().map(drop)).expect("the program dies");
+    }
+
+    /// Sends a signal by its name.
+    fn signal(&self, name: &str) {
+        let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.child.id())).status();
+        assert!(sent.expect("sh starts").success());
+    }
+
+    /// Waits for the end of the program.
+    fn end(mut self) -> Output {
+        let mut stderr = Vec::new();
+        self.child.stderr.take().expect("a pipe").read_to_end(&mut stderr).expect("a text");
+        let mut stdout = Vec::new();
+        self.stdout.read_to_end(&mut stdout).expect("a text");
+        let status = self.child.wait().expect("the program ends");
+        Output { status, stdout, stderr }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // The program may have ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A client on a unix socket.
+struct Client(BufReader<UnixStream>);
+
+impl Client {
+    fn connect(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).expect("a connection");
+        stream.set_read_timeout(Some(REPLY_TIMEOUT)).expect("a timeout");
+        Self(BufReader::new(stream))
+    }
+
+    fn send(&mut self, commands: &str) {
+        self.0.get_mut().write_all(commands.as_bytes()).expect("a write");
+    }
+
+    /// Returns the next line, without its end; an empty text at the end of the connection.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        // A reset is an end too.
+        drop(self.0.read_line(&mut line));
+        line.trim_end().to_owned()
+    }
+
+    /// Runs an inline command, and returns its reply: a line, or the text of a string.
+    fn run(&mut self, command: &str) -> String {
+        self.send(&format!("{command}\r\n"));
+        let line = self.line();
+        if line.starts_with('$') && line != "$-1" { self.line() } else { line }
+    }
+}
+
+#[test]
+fn an_acknowledged_write_survives_kill_9() {
+    let place = Place::new();
+    let server = Served::start(place.command(&small(&[])));
+    assert!(server.banner.contains("a write survives  kill -9"), "{}", server.banner);
+    let mut client = Client::connect(&place.path("socket"));
+    for number in 0..1000 {
+        assert_eq!(client.run(&format!("SET key{number} value{number}")), "+OK");
+    }
+    assert_eq!(client.run("SET gone 1"), "+OK");
+    assert_eq!(client.run("DEL gone"), ":1");
+    server.kill();
+    let server = Served::start(place.command(&small(&[])));
+    let mut client = Client::connect(&place.path("socket"));
+    for number in 0..1000 {
+        assert_eq!(client.run(&format!("GET key{number}")), format!("value{number}"));
+    }
+    assert_eq!(client.run("GET gone"), "$-1");
+    server.kill();
+}
+
+#[test]
+fn signals_and_shutdown_close_the_store() {
+    let place = Place::new();
+    for (round, stop) in ["TERM", "INT", "HUP", "SHUTDOWN"].into_iter().enumerate() {
+        let server = Served::start(place.command(&small(&[])));
+        let mut client = Client::connect(&place.path("socket"));
+        assert_eq!(client.run("INCR counter"), format!(":{}", round + 1));
+        if stop == "SHUTDOWN" {
+            client.send("SHUTDOWN\r\n")
+        } else {
+            server.signal(stop)
+        }
+        assert_eq!(client.line(), "");
+        let ended = server.end();
+        assert_eq!(ended.status.code(), Some(0), "{stop}: {}", text(&ended.stderr));
+        assert!(text(&ended.stderr).contains("the store is closed"), "{}", text(&ended.stderr));
+        assert!(place.ok(&["info", "store"]).contains("clean stop"), "{stop}");
+        assert!(!place.path("socket").exists(), "{stop}");
+    }
+}
+
+#[test]
+fn commands_that_were_read_are_answered_after_a_signal() {
+    let place = Place::new();
+    let server = Served::start(place.command(&small(&[])));
+    let mut client = Client::connect(&place.path("socket"));
+    client.send("PING\r\nDEBUG SLEEP 0.5\r\nSET a 1\r\nGET a\r\n");
+    assert_eq!(client.line(), "+PONG");
+    server.signal("TERM");
+    assert_eq!([client.line(), client.line(), client.line(), client.line()], ["+OK", "+OK", "$1", "1"]);
+    assert_eq!(server.end().status.code(), Some(0));
+}
+
+#[test]
+fn a_second_signal_ends_the_program_at_once() {
+    let place = Place::new();
+    let server = Served::start(place.command(&small(&[])));
+    let mut client = Client::connect(&place.path("socket"));
+    client.send("DEBUG SLEEP 10\r\n");
+    // The sleep of the event loop keeps the first signal from ending the program.
+    std::thread::sleep(Duration::from_millis(200));
+    server.signal("TERM");
+    std::thread::sleep(Duration::from_millis(200));
+    server.signal("TERM");
+    assert_eq!(server.end().status.code(), Some(143));
+}
+
+#[test]
+fn a_stop_that_takes_too_long_ends_the_program() {
+    let place = Place::new();
+    let server = Served::start(place.command(&small(&[])));
+    let mut client = Client::connect(&place.path("socket"));
+    assert_eq!(client.run("SET a 1"), "+OK");
+    client.send("DEBUG SLEEP 60\r\n");
+    std::thread::sleep(Duration::from_millis(200));
+    server.signal("TERM");
+    let ended = server.end();
+    assert_eq!(ended.status.code(), Some(0));
+    assert!(text(&ended.stderr).contains("was not closed within 2 s"), "{}", text(&ended.stderr));
+    let server = Served::start(place.command(&small(&[])));
+    assert_eq!(Client::connect(&place.path("socket")).run("GET a"), "1");
+    server.kill();
+}
+
+#[test]
+fn stores_and_addresses_that_cannot_be_served_are_refused() {
+    let place = Place::new();
+    place.fails(&["serve", "nothing", "--port", "0", "--unix", "s"], 3, "nothing");
+    assert!(!place.path("nothing").exists());
+    let server = Served::start(place.command(&small(&[])));
+    let in_use = place.run(&["serve", "store", "--port", "0", "--unix", "other"]);
+    failed(&in_use, 5, "store", &["serve"]);
+    let same_socket = place.run(&["serve", "second", "--create", "--size", "64M", "--port", "0", "--unix", "socket"]);
+    assert_eq!(same_socket.status.code(), Some(8));
+    assert!(text(&same_socket.stderr).contains("socket is in use"), "{}", text(&same_socket.stderr));
+    assert!(place.ok(&["info", "second"]).contains("clean stop"));
+    server.kill();
+    let open = ["serve", "third", "--create", "--listen", "0.0.0.0:0"];
+    place.fails(&open, 2, "set a password (requirepass)");
+    assert!(!place.path("third").exists());
+    place.fails(&["serve", "third", "--port", "0"], 2, "there is nothing to listen on");
+    place.fails(&["serve", "store", "--engine", "hashkv", "--port", "0", "--unix", "s"], 4, "hashkv");
+}
+
+#[test]
+fn a_damaged_store_is_refused_with_the_way_to_save_it() {
+    let place = Place::new();
+    Served::start(place.command(&small(&[]))).kill();
+    let pool = place.path("store").join("pool.0000");
+    let mut bytes = std::fs::read(&pool).expect("the file of the store");
+    bytes[..4096].fill(0xa5);
+    std::fs::write(&pool, bytes).expect("a damaged file");
+    let refused = place.run(&small(&[]));
+    assert_eq!(refused.status.code(), Some(7), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("corrupt"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn flags_count_more_than_the_environment_and_the_file() {
+    let place = Place::new();
+    place.write("a.toml", "maxclients = 1\ntimeout = 2\nio-threads = 3\nrequirepass = \"secret\"\nsize = \"64M\"\n");
+    let mut command = place.command(&["config", "show", "--config", "a.toml", "--maxclients", "7"]);
+    command.envs([
+        ("LODESTORE_MAXCLIENTS", "5"),
+        ("LODESTORE_TIMEOUT", "6"),
+        ("LODESTORE_LISTEN", "127.0.0.1:1,[::1]:2"),
+    ]);
+    let shown = text(&command.output().expect("the program starts").stdout);
+    let lines: Vec<(&str, &str)> = shown.lines().filter_map(|line| line.split_once("  #")).collect();
+    for (line, origin) in [
+        ("maxclients = 7", "--maxclients"),
+        ("timeout = 6", "LODESTORE_TIMEOUT"),
+        ("threads = 3", "a.toml, line 3, io-threads"),
+        ("listen = [\"127.0.0.1:1\", \"[::1]:2\"]", "LODESTORE_LISTEN"),
+        ("databases = 16", "default"),
+        ("# password = \"(hidden)\"", "a.toml, line 4, requirepass"),
+    ] {
+        let found = lines.iter().find(|(known, _)| known.trim_end() == line);
+        assert_eq!(found.map(|(_, origin)| origin.trim()), Some(origin), "{line}\n{shown}");
+    }
+    assert!(!shown.contains("secret"));
+    // What is shown is a file of its own, but for secrets.
+    place.write("b.toml", &shown);
+    assert!(place.ok(&["config", "check", "--config", "b.toml"]).contains("valid"));
+}
+
+#[test]
+fn refused_options_name_their_source() {
+    let place = Place::new();
+    place.write("a.toml", "\nmaxclients = 0\n");
+    place.write("b.toml", "\n\nmax-clients = 1\n");
+    place.write("c.toml", "listen = [\n");
+    let check = |file: &str, code, says: &str| place.fails(&["config", "check", "--config", file], code, says);
+    check("a.toml", 2, "a.toml, line 2, maxclients: argument must be between 1 and 1048576 inclusive");
+    check("b.toml", 2, "b.toml, line 3: max-clients: there is no such option");
+    check("c.toml", 2, "c.toml, line 1");
+    check("d.toml", 2, "cannot read the configuration d.toml");
+    place.fails(&["config", "check", "--timeout", "soon"], 2, "--timeout: argument couldn't be parsed into an integer");
+    place.fails(&["config", "check", "--listen", "0.0.0.0:1"], 2, "set a password");
+    place.fails(&["config", "check", "--metrics", "0.0.0.0:1"], 2, "metrics-remote");
+    let mut command = place.command(&["config", "check"]);
+    let output = command.env("LODESTORE_DURABILITY", "much").output().expect("the program starts");
+    failed(&output, 2, "LODESTORE_DURABILITY: give process, power or interval:MS", &["config"]);
+}
+
+#[test]
+fn the_service_manager_learns_of_start_and_stop() {
+    let place = Place::new();
+    let socket = UnixDatagram::bind(place.path("notify")).expect("a socket");
+    socket.set_read_timeout(Some(REPLY_TIMEOUT)).expect("a timeout");
+    let mut bytes = [0; 256];
+    let mut receive = || {
+        let length = socket.recv(&mut bytes).expect("a message");
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    let mut command = place.command(&small(&[]));
+    command.env("NOTIFY_SOCKET", place.path("notify"));
+    let server = Served::start(command);
+    assert_eq!(receive(), "READY=1\nSTATUS=Serving store");
+    server.signal("TERM");
+    assert_eq!(receive(), "STOPPING=1");
+    assert_eq!(server.end().status.code(), Some(0));
+}
+
+#[test]
+fn logs_and_the_banner_may_be_json() {
+    let place = Place::new();
+    let server = Served::start(place.command(&small(&["--log-format", "json"])));
+    let banner: serde_json::Value = serde_json::from_str(&server.banner).expect("JSON");
+    assert_eq!(banner["store"], "store");
+    server.signal("TERM");
+    let ended = server.end();
+    for line in text(&ended.stderr).lines() {
+        let message: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert!(message["message"].is_string() && message["level"].is_string(), "{line}");
+    }
+    assert!(text(&ended.stderr).contains("a signal asks for a stop"));
+}
+
+#[test]
+fn clients_wait_for_descriptors_and_are_served_when_there_are_some() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_lodestore");
+    let mut command = Command::new("sh");
+    let line = format!("ulimit -n 80; exec {program} {}", small(&[]).join(" "));
+    command.args(["-c", &line]).current_dir(place.path("")).stdin(Stdio::null());
+    let server = Served::start(command);
+    let mut clients: Vec<Client> = (0..100).map(|_| Client::connect(&place.path("socket"))).collect();
+    assert_eq!(clients[0].run("SET a 1"), "+OK");
+    let mut last = clients.pop().expect("a client");
+    last.send("GET a\r\n");
+    drop(clients);
+    assert_eq!([last.line(), last.line()], ["$1", "1"]);
+    server.kill();
+}
+
+#[test]
+fn a_store_of_the_environment_is_created() {
+    let place = Place::new();
+    let mut command = place.command(&["serve", "--size", "64M", "--unix", "socket", "--listen", "none"]);
+    command.env("LODESTORE_STORE", place.path("state/store"));
+    let server = Served::start(command);
+    assert_eq!(Client::connect(&place.path("socket")).run("PING"), "+PONG");
+    server.kill();
+    assert!(place.path("state/store").is_dir());
+}

@@ -1,0 +1,107 @@
+//! One request and its answer.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::PLAIN;
+
+/// Longest head of a request in bytes.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+
+/// Longest time for a request and its answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// An answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    status: &'static str,
+    media_type: &'static str,
+    body: String,
+}
+
+impl Answer {
+    pub(super) fn ok(media_type: &'static str, body: String) -> Self {
+        Self { status: "200 OK", media_type, body }
+    }
+
+    pub(super) fn unavailable(body: &str) -> Self {
+        Self { status: "503 Service Unavailable", media_type: PLAIN, body: body.into() }
+    }
+
+    pub(super) fn failed(body: &str) -> Self {
+        Self { status: "500 Internal Server Error", media_type: PLAIN, body: format!("{body}\n") }
+    }
+
+    fn refused(status: &'static str) -> Self {
+        Self { status, media_type: PLAIN, body: format!("{status}\n") }
+    }
+}
+
+/// Reads a request, and sends what `answer` returns for its path.
+///
+/// # Errors
+///
+/// If the client is gone or too slow.
+pub(super) fn serve(stream: &TcpStream, answer: impl FnOnce(&str) -> Option<Answer>) -> io::Result<()> {
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    let head = read_head(stream, deadline)?;
+    let line = head.lines().next().unwrap_or_default();
+    let mut words = line.split(' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let is_http = words.next().is_some_and(|version| version.starts_with("HTTP/1."));
+    let path = target.split('?').next().unwrap_or_default();
+    let answer = match method {
+        _ if !is_http => Answer::refused("400 Bad Request"),
+        "GET" | "HEAD" => answer(path).unwrap_or_else(|| Answer::refused("404 Not Found")),
+        _ => Answer::refused("405 Method Not Allowed"),
+    };
+    let body = if method == "HEAD" { "" } else { &answer.body };
+    // The page has its own style and script, and nothing else is loaded or embedded.
+    let text = format!(
+        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n\
+         X-Content-Type-Options: nosniff\r\nContent-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; \
+         script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'\r\n\r\n{body}",
+        answer.status,
+        answer.media_type,
+        answer.body.len()
+    );
+    write_before(stream, text.as_bytes(), deadline)
+}
+
+fn read_head(mut stream: &TcpStream, deadline: Instant) -> io::Result<String> {
+    let mut head = Vec::new();
+    let mut chunk = [0; 1024];
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() <= HEAD_BYTES_MAX {
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        match stream.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(bytes) => head.extend_from_slice(&chunk[..bytes]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if head.len() > HEAD_BYTES_MAX {
+        return Ok(String::new());
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+fn write_before(mut stream: &TcpStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Returns the time until a deadline.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}

@@ -1,0 +1,67 @@
+//! The bound on the used bytes of the store: `maxmemory` with the policy `noeviction`.
+//!
+//! One event loop compares the used bytes with the bound ten times a second. So the bytes that are
+//! written in a tenth of a second may exceed the bound, and the capacity of the store bounds them.
+//! A refused command asks again, so a delete frees space for the next write.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::command::spec::{CommandSpec, flag};
+use crate::error::{CommandResult, OUT_OF_MEMORY_ERROR};
+use crate::shared::Shared;
+
+/// Least time between two questions of refused commands.
+const RETRY_PERIOD: Duration = Duration::from_millis(1);
+
+/// Whether the store uses more bytes than it may.
+#[derive(Debug)]
+pub(crate) struct MemoryBound {
+    is_over: AtomicBool,
+    begun: Instant,
+    /// Microseconds from `begun` to the last question.
+    asked_micros: AtomicU64,
+}
+
+impl MemoryBound {
+    pub(crate) fn new() -> Self {
+        Self { is_over: AtomicBool::new(false), begun: Instant::now(), asked_micros: AtomicU64::new(0) }
+    }
+
+    /// Whether writes that need space are refused.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Compares the used bytes with the bound.
+    pub(crate) fn refresh(&self, shared: &Shared) {
+        let bound = shared.runtime.memory_max();
+        let is_over = bound != 0 && shared.db().stats().space.live > bound;
+        let was_over = self.is_over.swap(is_over, Ordering::Relaxed);
+        if is_over != was_over {
+            let state = if is_over { "exceeds" } else { "is within" };
+            tracing::warn!(maxmemory = bound, "the store {state} its bound");
+        }
+        self.asked_micros.store(self.elapsed_micros(), Ordering::Relaxed);
+    }
+
+    /// Refuses a command that needs space while the store uses more bytes than it may.
+    ///
+    /// # Errors
+    ///
+    /// `OOM`.
+    pub(crate) fn admit(&self, shared: &Shared, spec: &CommandSpec) -> CommandResult {
+        if !spec.has(flag::DENY_OOM) || !self.is_over() {
+            return Ok(());
+        }
+        let age = self.elapsed_micros().saturating_sub(self.asked_micros.load(Ordering::Relaxed));
+        if u128::from(age) >= RETRY_PERIOD.as_micros() {
+            self.refresh(shared);
+        }
+        if self.is_over() { Err(OUT_OF_MEMORY_ERROR) } else { Ok(()) }
+    }
+
+    fn elapsed_micros(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,348 @@
+//! The table of options.
+
+use std::net::SocketAddr;
+
+use lodestore::Durability;
+
+use super::kinds::{self, one, shown, shown_boolean, shown_option};
+use super::{Change, OptionSpec};
+use crate::config::{
+    BULK_BYTES_BOUND, BULK_BYTES_MIN, CLIENTS_BOUND, Config, DATABASES_BOUND, LogConfig, PORT, THREADS_MAX,
+};
+
+/// Words of `log-format`.
+const LOG_FORMATS: [&str; 2] = ["text", "json"];
+
+/// An option that changes at a start only and has one value.
+const BASE: OptionSpec = OptionSpec {
+    name: "",
+    redis: None,
+    takes: "",
+    bounds: "",
+    is_list: false,
+    is_switch: false,
+    is_secret: false,
+    is_derived: false,
+    change: Change::Start,
+    help: "",
+    get: |_| Vec::new(),
+    set: |_, _| Ok(()),
+};
+
+/// All options. Those of one source are applied in this order, so `bind` and `port` change the
+/// addresses that `listen` has set.
+pub static OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "store",
+        takes: "DIR",
+        help: "Directory of the store",
+        get: |config| shown_option(config.store.path.as_ref(), |path| path.display().to_string()),
+        set: |config, values| kinds::path(values).map(|path| config.store.path = path),
+        ..BASE
+    },
+    OptionSpec {
+        name: "create",
+        is_switch: true,
+        takes: "yes|no",
+        help: "Create the store that the argument STORE names, if it does not exist",
+        get: |config| shown_boolean(config.store.creates),
+        set: |config, values| kinds::boolean(values).map(|is_set| config.store.creates = is_set),
+        ..BASE
+    },
+    OptionSpec {
+        name: "engine",
+        takes: "NAME",
+        help: "Engine of a new store; without it the medium decides. A store of another engine is refused",
+        get: |config| shown_option(config.store.engine.as_ref(), Clone::clone),
+        set: |config, values| kinds::text(values).map(|name| config.store.engine = name),
+        ..BASE
+    },
+    OptionSpec {
+        name: "size",
+        takes: "SIZE",
+        help: "Most bytes that a new store may take: a number with K, M, G or T",
+        get: |config| shown(config.store.size),
+        set: |config, values| kinds::size(values).map(|bytes| config.store.size = bytes),
+        ..BASE
+    },
+    OptionSpec {
+        name: "durability",
+        takes: "LEVEL",
+        bounds: "process, power or interval:MS",
+        help: "What an acknowledged write survives; without it the store or the medium decides",
+        get: |config| shown_option(config.store.durability.as_ref(), Durability::to_string),
+        set: |config, values| set_durability(config, values),
+        ..BASE
+    },
+    OptionSpec {
+        name: "set",
+        is_list: true,
+        takes: "NAME=VALUE",
+        help: "Option of the engine; `lodestore engines` lists them",
+        get: |config| config.store.set.clone(),
+        set: |config, values| {
+            config.store.set = values.to_vec();
+            Ok(())
+        },
+        ..BASE
+    },
+    OptionSpec {
+        name: "listen",
+        is_list: true,
+        takes: "ADDRESS",
+        help: "Address and port of TCP; port 0 lets the system choose; none: no TCP",
+        get: |config| config.listen.iter().map(SocketAddr::to_string).collect(),
+        set: |config, values| kinds::addresses(values).map(|addresses| config.listen = addresses),
+        ..BASE
+    },
+    OptionSpec {
+        name: "bind",
+        is_derived: true,
+        redis: Some("bind"),
+        is_list: true,
+        takes: "IP",
+        help: "IP addresses of TCP, in place of those of `listen`, with its first port",
+        get: |config| config.listen.iter().map(|address| address.ip().to_string()).collect(),
+        set: |config, values| set_bind(config, values),
+        ..BASE
+    },
+    OptionSpec {
+        name: "port",
+        is_derived: true,
+        redis: Some("port"),
+        takes: "PORT",
+        bounds: "0 to 65535",
+        help: "Port of TCP, in place of those of `listen`; 0: no TCP, as in Redis",
+        get: |config| shown(config.listen.first().map_or(0, SocketAddr::port)),
+        set: |config, values| set_port(config, values),
+        ..BASE
+    },
+    OptionSpec {
+        name: "unix",
+        redis: Some("unixsocket"),
+        takes: "PATH",
+        help: "Path of a unix socket",
+        get: |config| shown_option(config.unix.as_ref(), |path| path.display().to_string()),
+        set: |config, values| kinds::path(values).map(|path| config.unix = path),
+        ..BASE
+    },
+    OptionSpec {
+        name: "unix-permissions",
+        redis: Some("unixsocketperm"),
+        takes: "OCTAL",
+        bounds: "0 to 777",
+        help: "Permissions of the unix socket; 0: as the umask leaves them",
+        get: |config| shown(format!("{:o}", config.unix_permissions.unwrap_or(0))),
+        set: |config, values| kinds::permissions(values).map(|bits| config.unix_permissions = bits),
+        ..BASE
+    },
+    OptionSpec {
+        name: "threads",
+        redis: Some("io-threads"),
+        takes: "N",
+        bounds: "0 to 64",
+        help: "Event loops; 0: one for each processor",
+        get: |config| shown(config.threads),
+        set: |config, values| kinds::number(values, 0, THREADS_MAX).map(|count| config.threads = count),
+        ..BASE
+    },
+    OptionSpec {
+        name: "password",
+        redis: Some("requirepass"),
+        is_secret: true,
+        takes: "TEXT",
+        help: "Password of the default user. Other users of the machine see the flag: use the file or the environment",
+        get: |config| shown_option(config.password.as_ref(), Clone::clone),
+        set: |config, values| kinds::text(values).map(|password| config.password = password),
+        ..BASE
+    },
+    OptionSpec {
+        name: "user",
+        redis: Some("user"),
+        is_list: true,
+        is_secret: true,
+        takes: "RULES",
+        help: "A user: a name and rules as in `ACL SETUSER`",
+        get: |config| config.users.clone(),
+        set: |config, values| {
+            config.users = values.to_vec();
+            Ok(())
+        },
+        ..BASE
+    },
+    OptionSpec {
+        name: "acl-file",
+        redis: Some("aclfile"),
+        takes: "FILE",
+        help: "File of users, for `ACL LOAD` and `ACL SAVE`; in place of `user`",
+        get: |config| shown_option(config.acl_file.as_ref(), |path| path.display().to_string()),
+        set: |config, values| kinds::path(values).map(|path| config.acl_file = path),
+        ..BASE
+    },
+    OptionSpec {
+        name: "maxclients",
+        redis: Some("maxclients"),
+        takes: "N",
+        bounds: "1 to 1048576",
+        change: Change::Runtime,
+        help: "Most connected clients",
+        get: |config| shown(config.clients_max),
+        set: |config, values| kinds::number(values, 1, CLIENTS_BOUND).map(|count| config.clients_max = count),
+        ..BASE
+    },
+    OptionSpec {
+        name: "timeout",
+        redis: Some("timeout"),
+        takes: "SECONDS",
+        bounds: "0 to 2147483647",
+        change: Change::Runtime,
+        help: "Seconds after which an idle client is disconnected; 0: never",
+        get: |config| shown(config.idle_timeout.as_secs()),
+        set: |config, values| kinds::seconds(values).map(|time| config.idle_timeout = time),
+        ..BASE
+    },
+    OptionSpec {
+        name: "tcp-keepalive",
+        redis: Some("tcp-keepalive"),
+        takes: "SECONDS",
+        bounds: "0 to 32767",
+        change: Change::Runtime,
+        help: "Seconds after which the system probes a silent client; 0: never. Counts for new connections",
+        get: |config| shown(config.keepalive.as_secs()),
+        set: |config, values| set_keepalive(config, values),
+        ..BASE
+    },
+    OptionSpec {
+        name: "maxmemory",
+        redis: Some("maxmemory"),
+        takes: "SIZE",
+        change: Change::Runtime,
+        help: "Used bytes of the store above which writes that need space are refused; 0: the store's capacity",
+        get: |config| shown(config.memory_max),
+        set: |config, values| kinds::size(values).map(|bytes| config.memory_max = bytes),
+        ..BASE
+    },
+    OptionSpec {
+        name: "databases",
+        redis: Some("databases"),
+        takes: "N",
+        bounds: "1 to 1024",
+        help: "Numbered databases; a store with more keeps all of its own",
+        get: |config| shown(config.databases),
+        set: |config, values| kinds::number(values, 1, DATABASES_BOUND).map(|count| config.databases = count),
+        ..BASE
+    },
+    OptionSpec {
+        name: "proto-max-bulk-len",
+        redis: Some("proto-max-bulk-len"),
+        takes: "SIZE",
+        bounds: "1M to 512M",
+        change: Change::Runtime,
+        help: "Longest argument of a command",
+        get: |config| shown(config.bulk_bytes_max),
+        set: |config, values| {
+            kinds::size_within(values, BULK_BYTES_MIN, BULK_BYTES_BOUND).map(|bytes| config.bulk_bytes_max = bytes)
+        },
+        ..BASE
+    },
+    OptionSpec {
+        name: "output-pause",
+        takes: "SIZE",
+        bounds: "64K to 1G",
+        change: Change::Runtime,
+        help: "Unsent replies of a client at which the server reads no more of its commands",
+        get: |config| shown(config.output_bytes_pause),
+        set: |config, values| {
+            kinds::size_within(values, 64 << 10, 1 << 30).map(|bytes| config.output_bytes_pause = bytes)
+        },
+        ..BASE
+    },
+    OptionSpec {
+        name: "metrics",
+        takes: "ADDRESS",
+        help: "Address and port of HTTP for /metrics, /healthz, /readyz and the status page",
+        get: |config| shown_option(config.metrics.address.as_ref(), SocketAddr::to_string),
+        set: |config, values| set_metrics(config, values),
+        ..BASE
+    },
+    OptionSpec {
+        name: "metrics-remote",
+        is_switch: true,
+        takes: "yes|no",
+        help: "Allow that other machines reach the address of `metrics`, which needs no password",
+        get: |config| shown_boolean(config.metrics.allows_remote),
+        set: |config, values| kinds::boolean(values).map(|is_set| config.metrics.allows_remote = is_set),
+        ..BASE
+    },
+    OptionSpec {
+        name: "log-level",
+        redis: Some("loglevel"),
+        takes: "LEVEL",
+        bounds: "error, warn, info, debug or trace",
+        help: "Least important messages of the log; Redis' words are taken too",
+        get: |config| shown(kinds::level_name(config.log.level)),
+        set: |config, values| kinds::level(values).map(|level| config.log.level = level),
+        ..BASE
+    },
+    OptionSpec {
+        name: "log-format",
+        takes: "FORMAT",
+        bounds: "text or json",
+        help: "Format of the log on standard error",
+        get: |config| shown(LOG_FORMATS[usize::from(config.log.is_json)]),
+        set: |config, values| {
+            let is_json = kinds::choice(values, &LOG_FORMATS)? == 1;
+            config.log = LogConfig { is_json, ..config.log };
+            Ok(())
+        },
+        ..BASE
+    },
+];
+
+fn set_durability(config: &mut Config, values: &[String]) -> Result<(), String> {
+    config.store.durability = match kinds::text(values)? {
+        None => None,
+        Some(text) => {
+            Some(text.parse().map_err(|_| "give process, power or interval:MS with MS of at least 1".to_owned())?)
+        }
+    };
+    Ok(())
+}
+
+fn set_bind(config: &mut Config, values: &[String]) -> Result<(), String> {
+    let port = config.listen.first().map_or(PORT, SocketAddr::port);
+    // One text may have several addresses, as in `CONFIG SET bind`.
+    let addresses = values.iter().flat_map(|value| value.split_whitespace()).map(|text| Ok((kinds::ip(text)?, port)));
+    config.listen = addresses.map(|pair| pair.map(SocketAddr::from)).collect::<Result<_, String>>()?;
+    Ok(())
+}
+
+fn set_port(config: &mut Config, values: &[String]) -> Result<(), String> {
+    let port = kinds::number(values, 0, u16::MAX.into())?;
+    // The bound is that of the type.
+    let port = u16::try_from(port).unwrap_or(0);
+    match (port, config.listen.is_empty()) {
+        (0, _) => config.listen.clear(),
+        (_, true) => config.listen.push(SocketAddr::from(([127, 0, 0, 1], port))),
+        (_, false) => {}
+    }
+    config.listen.iter_mut().for_each(|address| address.set_port(port));
+    config.listen.dedup();
+    Ok(())
+}
+
+fn set_keepalive(config: &mut Config, values: &[String]) -> Result<(), String> {
+    // The greatest value that Linux accepts.
+    let seconds = kinds::number(values, 0, 32_767)?;
+    config.keepalive = std::time::Duration::from_secs(seconds as u64);
+    Ok(())
+}
+
+fn set_metrics(config: &mut Config, values: &[String]) -> Result<(), String> {
+    let text = one(values)?;
+    config.metrics.address = match text {
+        "" | "none" => None,
+        text => Some(text.parse().map_err(|_| format!("{text:?} is no address: give an IP address and a port"))?),
+    };
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! The stop of a server.
+
+use lodestore::db::Engine;
+
+use crate::common::{TestServer, encode, show};
+
+#[test]
+fn commands_that_were_read_are_run_and_answered_before_a_stop() {
+    // Each tick runs one command, so most commands wait when the stop comes.
+    let mut server = TestServer::start_with(Engine::fluidkv(), |config| config.output_bytes_pause = 0);
+    let mut client = server.client();
+    const COMMANDS: usize = 1000;
+    let mut bytes = encode(&["PING"]);
+    bytes.extend(encode(&["DEBUG", "SLEEP", "0.3"]));
+    (0..COMMANDS).for_each(|_| bytes.extend_from_slice(b"INCR a\r\n"));
+    client.send_raw(&bytes);
+    assert_eq!(show(&client.receive()), "+PONG");
+    server.stop();
+    assert_eq!(show(&client.receive()), "+OK");
+    for count in 1..=COMMANDS {
+        assert_eq!(show(&client.receive()), format!(":{count}"));
+    }
+    assert!(client.try_receive().is_none());
+    server.restart();
+    assert_eq!(server.client().run("GET a"), COMMANDS.to_string());
+}
+
+#[test]
+fn shutdown_takes_the_words_of_redis() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.check(&[
+        ("SHUTDOWN LATER", "-ERR syntax error"),
+        ("SHUTDOWN SAVE NOSAVE", "-ERR syntax error"),
+        ("SHUTDOWN ABORT NOW", "-ERR syntax error"),
+        ("SHUTDOWN ABORT", "-ERR No shutdown in progress."),
+        ("PING", "+PONG"),
+    ]);
+    client.send(&["SHUTDOWN", "NOSAVE", "NOW", "FORCE"]);
+    assert!(client.try_receive().is_none());
+}
