@@ -32,3 +32,4 @@ pub mod script;
 pub mod served;
 pub mod subject;
 pub mod toy;
+pub mod transactions;
