@@ -21,14 +21,14 @@ Exit codes:
    3  no store at that path
    4  the store belongs to another engine, or to a newer or older format
    5  another process holds the store
-   6  the store, the medium under it, or the index is full
+   6  the store, the medium under it or under a new backup, or the index is full
    7  corrupt data (verify: something was found)
    8  any other failure, such as one of the operating system
    9  the medium cannot give the durability asked for, a file of the store is on a weaker medium,
       or the machine restarted under the store
   10  import stopped at a line, or refused a data file, that it cannot read
-  11  something is at that path already (create, export, convert), or a foreign file is in the
-      store's directory
+  11  something is at that path already (create, backup, restore, export, convert), or a foreign
+      file is in the store's directory
   12  too few devices of a group are there
  130  stopped by SIGINT (143: SIGTERM), store closed";
 

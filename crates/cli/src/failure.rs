@@ -186,10 +186,12 @@ fn store_code(error: &Error) -> u8 {
         Error::NewerFormat { .. } | Error::OlderFormat { .. } => 4,
         Error::Locked { .. } => 5,
         Error::Full { .. } | Error::NoRoom { .. } | Error::IndexFull { .. } | Error::DramBudget { .. } => 6,
+        Error::BackupNoRoom { .. } => 6,
         Error::Io { source, .. } if is_full(source) => 6,
         Error::Corrupt { .. } | Error::Backup { .. } => 7,
         Error::DurabilityRefused { .. } | Error::WeakerMedium { .. } | Error::MachineRestarted { .. } => 9,
-        Error::Exists { .. } | Error::Foreign { .. } | Error::DeviceElsewhere { .. } => 11,
+        Error::Exists { .. } | Error::TargetExists { .. } => 11,
+        Error::Foreign { .. } | Error::DeviceElsewhere { .. } => 11,
         Error::TooFewDevices { .. } => 12,
         _ => 8,
     }

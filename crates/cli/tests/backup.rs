@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::process::{Command, Output};
 use std::thread;
 use std::time::Duration;
 
@@ -64,7 +65,7 @@ fn what_cannot_be_backed_up_or_restored_is_refused_and_nothing_is_left() {
     place.fails(&["restore", "missing", "new"], 3, "missing");
     place.fails(&["restore", "store", "new"], 7, "BACKUP");
     place.ok(&["backup", "store", "copy", "--json"]);
-    place.fails(&["backup", "store", "copy"], 11, "copy");
+    place.fails(&["backup", "store", "copy"], 11, "choose a path that does not exist, or an empty directory");
     place.fails(&["restore", "copy", "store"], 11, "store");
     let mut bytes = std::fs::read(place.path("copy/BACKUP")).expect("a file");
     bytes[30] ^= 1;
@@ -126,17 +127,50 @@ fn a_killed_backup_leaves_no_target_and_the_next_one_cleans_up() {
     assert_eq!(names(&place), ["copy", "sample.tsv", "store"]);
 }
 
+/// Runs a shell script in the directory of a place, with the program as `$lodestore`.
+fn run_script(place: &Place, shell: &[&str], script: &str) -> Output {
+    let [shell, args @ ..] = shell else { panic!("no shell") };
+    let mut command = Command::new(shell);
+    command.args(args).args(["-c", script]).env("lodestore", env!("CARGO_BIN_EXE_lodestore"));
+    command.current_dir(place.path(".")).output().expect("a shell")
+}
+
 #[test]
 fn a_medium_that_is_too_small_is_reported_and_nothing_is_left() {
+    // A shell that may mount file systems.
+    let shell = ["unshare", "--user", "--map-root-user", "--mount", "sh"];
+    let is_permitted = Command::new(shell[0]).args(&shell[1..4]).arg("true").status().is_ok_and(|it| it.success());
+    if !is_permitted {
+        println!("not tried: this machine permits no user and mount namespace (unshare)");
+        return;
+    }
     let place = with_many();
-    let program = env!("CARGO_BIN_EXE_lodestore");
+    std::fs::create_dir(place.path("medium")).expect("a directory");
+    // The first medium has no space for a store, and the second one none for all pairs.
+    for size in ["1M", "12M"] {
+        let script = format!(
+            "mount -t tmpfs -o size={size} tmpfs medium || exit 99
+             \"$lodestore\" backup store medium/copy
+             echo \"code $?\"; ls -A medium"
+        );
+        let output = run_script(&place, &shell, &script);
+        let (shown, said) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(shown, "code 6\n", "{size}: {said}");
+        assert!(said.contains("medium/copy: ") && said.contains(" more bytes do not fit on its medium"), "{said}");
+        assert!(said.contains("choose another medium") && said.lines().count() == 1, "{said}");
+    }
+    assert_eq!(names(&place), ["medium", "sample.tsv", "store"]);
+    place.ok(&["backup", "store", "copy"]);
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_reported_and_nothing_is_left() {
+    let place = with_many();
     // In units of 512 or 1024 bytes: less than the first file of a store.
-    let script = format!("ulimit -f 4096; exec {program} backup store copy");
-    let output = place
-        .command(&[])
-        .get_current_dir()
-        .map(|dir| std::process::Command::new("sh").args(["-c", &script]).current_dir(dir).output().expect("a shell"));
-    let output = output.expect("a directory");
-    assert!(!output.status.success(), "{}", text(&output.stdout));
-    assert_eq!(names(&place), ["sample.tsv", "store"], "{}", text(&output.stderr));
+    let output = run_script(&place, &["sh"], "ulimit -f 4096; exec \"$lodestore\" backup store copy");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(8), "{said}");
+    assert!(said.contains("raise the limit on the size of files") && said.lines().count() == 1, "{said}");
+    assert_eq!(names(&place), ["sample.tsv", "store"], "{said}");
+    place.ok(&["backup", "store", "copy"]);
 }

@@ -117,6 +117,11 @@ pub enum Error {
         /// Why the path cannot be opened as a store either. `None` if it may be opened.
         obstacle: Option<String>,
     },
+    /// The target of a backup, a restore or a conversion exists, and is not an empty directory.
+    TargetExists {
+        /// The target.
+        path: PathBuf,
+    },
     /// A file that stands where the store's own are to be, and is none of them. It is left as it is.
     Foreign {
         /// The file.
@@ -268,6 +273,13 @@ pub enum Error {
         /// The directory of the device.
         path: PathBuf,
     },
+    /// The medium of a backup has no room for the backup. No backup was made.
+    BackupNoRoom {
+        /// The directory of the backup.
+        path: PathBuf,
+        /// Bytes that did not fit.
+        needed: u64,
+    },
     /// A directory is no whole backup, or a backup could not be made in it.
     Backup {
         /// The directory of the backup.
@@ -373,6 +385,9 @@ impl Error {
             }
             Self::Exists { path, obstacle: None } => {
                 write!(f, "{} exists already: open it, or choose another path", path.display())
+            }
+            Self::TargetExists { path } => {
+                write!(f, "{} exists already: choose a path that does not exist, or an empty directory", path.display())
             }
             Self::Foreign { path, what } => write!(
                 f,
@@ -511,12 +526,19 @@ impl fmt::Display for Error {
                  original: nothing was removed; to remove that device too, call `store::destroy_with_devices`",
                 path.display()
             ),
+            Self::BackupNoRoom { path, needed } => write!(
+                f,
+                "backup {}: {needed} more bytes do not fit on its medium, and no backup was made: free space there, or \
+                 choose another medium",
+                path.display()
+            ),
             Self::Backup { path, what } => write!(f, "backup {}: {what}", path.display()),
             Self::Closed => f.write_str("the store is closed: open it again"),
             Self::NoRoom { .. }
             | Self::Locked { .. }
             | Self::Missing { .. }
             | Self::Exists { .. }
+            | Self::TargetExists { .. }
             | Self::Foreign { .. }
             | Self::WrongEngine { .. }
             | Self::EngineNotBuilt { .. }
@@ -589,6 +611,8 @@ mod tests {
             Error::OtherStore { keyspace: "users".into() },
             Error::ReadOnly,
             Error::DeviceElsewhere { path: "d".into() },
+            Error::TargetExists { path: "b".into() },
+            Error::BackupNoRoom { path: "b".into(), needed: 3 },
             Error::Backup { path: "b".into(), what: "its file BACKUP is damaged: use another backup".into() },
             Error::Closed,
         ]

@@ -218,7 +218,7 @@ fn a_target_that_exists_is_refused_and_an_empty_one_accepted() {
     fs::create_dir(&full).expect("a directory");
     fs::write(full.join("file"), "kept").expect("a file");
     for refused in [db.backup(&full).map(drop), plain_restore(&backup, &full), db.backup(&backup).map(drop)] {
-        assert!(matches!(refused, Err(Error::Exists { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::TargetExists { .. })), "{refused:?}");
     }
     assert_eq!(names(&full), ["file"]);
     db.backup(&empty).expect("backup");
@@ -438,7 +438,7 @@ fn of_two_backups_with_one_target_at_the_same_time_one_has_it_and_nothing_else_i
         });
         assert_eq!(done.iter().filter(|done| done.is_ok()).count(), 1, "{done:?}");
         assert!(
-            done.iter().flat_map(|done| done.as_ref().err()).all(|error| matches!(error, Error::Exists { .. })),
+            done.iter().flat_map(|done| done.as_ref().err()).all(|error| matches!(error, Error::TargetExists { .. })),
             "{done:?}"
         );
         assert_eq!(names(target.parent().expect("a parent")), ["copy"]);

@@ -29,7 +29,7 @@ pub fn run(args: &ConvertArgs) -> Outcome {
     let signal = StopSignal::watch();
     let source = StoreArgs { store: args.source.clone(), engine: None, set: Vec::new(), json: args.json };
     if args.target.symlink_metadata().is_ok() {
-        return Err(Error::exists(args.target.clone()).into());
+        return Err(Error::TargetExists { path: args.target.clone() }.into());
     }
     with_opened(&source, false, |opened, out| {
         opened.tell_damage(out, |out| {

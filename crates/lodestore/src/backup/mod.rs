@@ -53,8 +53,8 @@ pub struct BackupProgress {
 /// `progress` is called often.
 ///
 /// # Errors
-/// [`Error::Exists`]; [`Error::Corrupt`] if a pair of the source is damaged; [`Error::Backup`] if
-/// the backup does not fit on its medium, or differs when it is read back; [`Error::Unfinished`] if
+/// [`Error::TargetExists`]; [`Error::BackupNoRoom`]; [`Error::Corrupt`] if a pair of the source is
+/// damaged; [`Error::Backup`] if the backup differs when it is read back; [`Error::Unfinished`] if
 /// more keys change than the copy can follow; [`Error::TooFewDevices`] if devices of a `mkvs` store
 /// are missing, or a write of it is undecided; [`Error::DurabilityRefused`] if the medium under
 /// `dir` does not give the durability of the source; [`Error::Io`].
@@ -121,7 +121,7 @@ fn check_source(store: &dyn Store) -> Result<()> {
 /// # Errors
 /// [`Error::Missing`]; [`Error::Backup`] if the directory is no backup, its file `BACKUP` is
 /// damaged, or its pairs are not those of the backup any more; [`Error::Locked`] if the backup is
-/// open as a store; [`Error::Exists`]; [`Error::Corrupt`] if the backup is damaged;
+/// open as a store; [`Error::TargetExists`]; [`Error::Corrupt`] if the backup is damaged;
 /// [`Error::DurabilityRefused`] and [`Error::WeakerMedium`] if the medium under `target` does not
 /// give its durability; [`Error::Io`].
 pub fn restore(

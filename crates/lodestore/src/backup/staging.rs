@@ -5,7 +5,7 @@
 //! the same target finds the lock free and removes it.
 //!
 //! Two processes with one target use two staging directories. The first that finishes has the
-//! target, and the other one fails with [`Error::Exists`].
+//! target, and the other one fails with [`Error::TargetExists`].
 //!
 //! Invariants
 //! 1. A staging directory is removed only while its lock is held: that of the file that the name
@@ -47,12 +47,12 @@ impl Staging {
     /// Begins to build what becomes the directory `target`, which must not exist or be empty.
     ///
     /// # Errors
-    /// [`Error::Exists`]; [`Error::Io`].
+    /// [`Error::TargetExists`]; [`Error::Io`].
     pub(super) fn begin(target: &Path) -> Result<Self> {
         let target = std::path::absolute(target).map_err(|error| Error::io("reading the path", target, error))?;
         check_free(&target)?;
         let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
-            return Err(Error::exists(target));
+            return Err(Error::TargetExists { path: target });
         };
         let mut prefix = OsString::from(".");
         prefix.push(name);
@@ -70,14 +70,14 @@ impl Staging {
     /// Makes the content durable and gives it the target's name.
     ///
     /// # Errors
-    /// [`Error::Exists`] if the target came into being meanwhile; [`Error::Io`].
+    /// [`Error::TargetExists`] if the target came into being meanwhile; [`Error::Io`].
     pub(super) fn finish(mut self) -> Result<()> {
         let content = self.content();
         sync_all(&content).map_err(|error| Error::io("syncing", &content, error))?;
         // An empty directory is replaced. Any other target is left as it is.
         fs::rename(&content, &self.target).map_err(|error| match error.kind() {
             ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
-                Error::exists(self.target.clone())
+                Error::TargetExists { path: self.target.clone() }
             }
             _ => Error::io("naming", &self.target, error),
         })?;
@@ -102,11 +102,11 @@ fn check_free(target: &Path) -> Result<()> {
     match fs::read_dir(target) {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
-            Some(_) => Err(Error::exists(target)),
+            Some(_) => Err(Error::TargetExists { path: target.into() }),
         },
         Err(error) if error.kind() == ErrorKind::NotFound && target.symlink_metadata().is_err() => Ok(()),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Err(Error::exists(target))
+            Err(Error::TargetExists { path: target.into() })
         }
         Err(error) => Err(Error::io("reading", target, error)),
     }
@@ -287,7 +287,7 @@ mod tests {
         let (first, second) = (begin("first"), begin("second"));
         second.finish().expect("the target is free");
         let refused = first.finish();
-        assert!(matches!(refused, Err(Error::Exists { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::TargetExists { .. })), "{refused:?}");
         assert_eq!(fs::read(target.join("file")).expect("a file"), b"second");
         assert_eq!(fs::read_dir(scratch.path().join("new")).expect("a directory").count(), 1, "nothing else is left");
     }

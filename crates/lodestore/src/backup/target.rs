@@ -168,19 +168,10 @@ impl CopySink for Target<'_> {
 
 /// Names the directory of a full backup in place of the store's capacity.
 pub(super) fn name_target(error: Error, directory: &Path) -> Error {
+    let no_room = |needed| Error::BackupNoRoom { path: directory.into(), needed };
     match error {
-        Error::Full { needed, .. } => super::file::refusal(
-            directory,
-            format!(
-                "{needed} more bytes do not fit there; no backup was made: free room on its medium, or choose another one"
-            ),
-        ),
-        Error::NoRoom { needed, free, .. } => super::file::refusal(
-            directory,
-            format!(
-                "it needs {needed} bytes to begin with and its medium has {free} left: free room, or choose another medium"
-            ),
-        ),
+        Error::Full { needed, .. } => no_room(needed),
+        Error::NoRoom { needed, free, .. } => no_room(needed.saturating_sub(free)),
         other => other,
     }
 }
