@@ -44,6 +44,18 @@ impl KeyResolver for Records<'_> {
 
 #[cold]
 pub(crate) fn damaged(at: u64) -> Error {
-    let what = "its checksum fails: restore the store from a copy, or open it with `salvage` to continue without it";
+    let what = "its checksum fails: restore the store from a copy, or open it with salvage and export what is left \
+                (`Builder::salvage(true)`, `Db::for_each`)";
     Error::corrupt(format!("log entry at {:?}", NvPtr::from_raw(at)), what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_log_entry_names_the_call_that_reads_the_others() {
+        let text = damaged(4096).to_string();
+        assert!(text.contains("`Builder::salvage(true)`, `Db::for_each`") && !text.contains("`salvage`"), "{text}");
+    }
 }
