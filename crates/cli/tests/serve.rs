@@ -248,7 +248,7 @@ fn flags_count_more_than_the_environment_and_the_file() {
         assert_eq!(found.map(|(_, origin)| origin.trim()), Some(origin), "{line}\n{shown}");
     }
     assert!(!shown.contains("secret"));
-    // What is shown is a file of its own, but for secrets.
+    // The output is a valid file. Secrets are comments in it.
     place.write("b.toml", &shown);
     assert!(place.ok(&["config", "check", "--config", "b.toml"]).contains("valid"));
 }

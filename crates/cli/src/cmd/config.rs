@@ -18,12 +18,12 @@ pub struct ConfigArgs {
     pub command: ConfigCommand,
 }
 
-/// What is done with the configuration.
+/// The commands on the configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Write the options that `serve` would have with the same flags, as TOML, and where each comes from
+    /// Write the options of `serve` with the same flags, as TOML, and where each comes from
     Show(ShowArgs),
-    /// Check the options that `serve` would have with the same flags
+    /// Check the options of `serve` with the same flags
     Check(ShowArgs),
 }
 

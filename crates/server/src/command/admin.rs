@@ -15,8 +15,10 @@ pub(crate) fn time(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult 
     Ok(())
 }
 
-/// `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] | ABORT`: all stops are clean, since no write waits to be
-/// saved. A stop begins at once, so there is none that `ABORT` could end.
+/// `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] | ABORT`
+///
+/// All stops are clean, since no write waits to be saved. A stop begins at once, so there is none
+/// that `ABORT` could end.
 pub(crate) fn shutdown(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let has = |word: &str| arguments[1..].iter().any(|argument| is_word(argument, word));
     let is_known = |argument: &&[u8]| ["nosave", "save", "now", "force", "abort"].iter().any(|w| is_word(argument, w));

@@ -51,12 +51,11 @@ impl HttpServer {
         let address = listener.local_addr()?;
         let is_stopping = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&is_stopping);
-        let answer = move |stream: &TcpStream| serve(stream, |path| answer(&shared, path));
         let thread = std::thread::Builder::new().name("http".into()).spawn(move || {
             while !seen.load(Ordering::SeqCst) {
                 match listener.accept() {
                     // A client that is gone gets no answer.
-                    Ok((stream, _)) => drop(answer(&stream)),
+                    Ok((stream, _)) => drop(serve(&stream, &seen, |path| answer(&shared, path))),
                     Err(_) => std::thread::sleep(RETRY_PAUSE),
                 }
             }

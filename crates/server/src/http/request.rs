@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::PLAIN;
@@ -11,6 +12,9 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 
 /// Longest time for a request and its answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Longest wait for a socket, after which a stop is noticed.
+const STEP: Duration = Duration::from_millis(100);
 
 /// An answer.
 #[derive(Debug)]
@@ -43,9 +47,13 @@ impl Answer {
 /// # Errors
 ///
 /// If the client is gone or too slow.
-pub(super) fn serve(stream: &TcpStream, answer: impl FnOnce(&str) -> Option<Answer>) -> io::Result<()> {
-    let deadline = Instant::now() + REQUEST_TIMEOUT;
-    let head = read_head(stream, deadline)?;
+pub(super) fn serve(
+    stream: &TcpStream,
+    is_stopping: &AtomicBool,
+    answer: impl FnOnce(&str) -> Option<Answer>,
+) -> io::Result<()> {
+    let limit = Limit { deadline: Instant::now() + REQUEST_TIMEOUT, is_stopping };
+    let head = read_head(stream, limit)?;
     let line = head.lines().next().unwrap_or_default();
     let mut words = line.split(' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -66,18 +74,18 @@ pub(super) fn serve(stream: &TcpStream, answer: impl FnOnce(&str) -> Option<Answ
         answer.media_type,
         answer.body.len()
     );
-    write_before(stream, text.as_bytes(), deadline)
+    write_within(stream, text.as_bytes(), limit)
 }
 
-fn read_head(mut stream: &TcpStream, deadline: Instant) -> io::Result<String> {
+fn read_head(mut stream: &TcpStream, limit: Limit<'_>) -> io::Result<String> {
     let mut head = Vec::new();
     let mut chunk = [0; 1024];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() <= HEAD_BYTES_MAX {
-        stream.set_read_timeout(Some(left(deadline)?))?;
+        stream.set_read_timeout(Some(limit.step()?))?;
         match stream.read(&mut chunk) {
             Ok(0) => break,
             Ok(bytes) => head.extend_from_slice(&chunk[..bytes]),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if is_transient(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -87,21 +95,36 @@ fn read_head(mut stream: &TcpStream, deadline: Instant) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-fn write_before(mut stream: &TcpStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+fn write_within(mut stream: &TcpStream, mut bytes: &[u8], limit: Limit<'_>) -> io::Result<()> {
     while !bytes.is_empty() {
-        stream.set_write_timeout(Some(left(deadline)?))?;
+        stream.set_write_timeout(Some(limit.step()?))?;
         match stream.write(bytes) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if is_transient(&error) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(())
 }
 
-/// Returns the time until a deadline.
-fn left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+/// What ends a request early.
+#[derive(Debug, Clone, Copy)]
+struct Limit<'a> {
+    deadline: Instant,
+    is_stopping: &'a AtomicBool,
+}
+
+impl Limit<'_> {
+    /// Returns how long to wait for the socket, until the limit is checked again.
+    fn step(&self) -> io::Result<Duration> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let is_over = left.is_zero() || self.is_stopping.load(Ordering::SeqCst);
+        if is_over { Err(ErrorKind::TimedOut.into()) } else { Ok(left.min(STEP)) }
+    }
+}
+
+/// Whether a read or a write may be tried again.
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }

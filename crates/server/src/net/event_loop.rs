@@ -25,7 +25,7 @@ const EVENTS_MAX: usize = 1024;
 /// Longest wait for events. Idle clients, kills and the stop of the server are checked after it.
 const POLL_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Longest time for running the commands that were read, and for sending their replies, after a stop.
+/// Longest time after a stop for the commands that were read, and for sending their replies.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Pause between two attempts to send the last replies.
@@ -84,8 +84,8 @@ pub(crate) struct EventLoop {
     mailboxes: Vec<Arc<Mailbox>>,
     own: usize,
     listeners: Vec<Listener>,
-    /// Whether connections may wait that no event will announce.
-    accepts_again: bool,
+    /// When to accept connections that wait, and that no event will announce.
+    accepts_at: Option<Instant>,
     /// The loop that gets the next connection.
     next_loop: usize,
     connections: Vec<Option<Connection>>,
@@ -127,7 +127,7 @@ impl EventLoop {
             mailboxes,
             own,
             listeners,
-            accepts_again: false,
+            accepts_at: None,
             next_loop: 0,
             connections: Vec::new(),
             inputs: Vec::new(),
@@ -152,7 +152,8 @@ impl EventLoop {
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut view = ViewCache::new(&self.shared);
         while !self.shared.is_stopping() {
-            let timeout = if self.ready.is_empty() { POLL_TIMEOUT } else { Duration::ZERO };
+            let is_busy = !self.ready.is_empty() || self.is_accept_due();
+            let timeout = if is_busy { Duration::ZERO } else { POLL_TIMEOUT };
             match self.poll.poll(&mut events, Some(timeout)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -166,6 +167,10 @@ impl EventLoop {
                     }
                     Token(index) => self.note_event(index, event.is_readable(), event.is_read_closed()),
                 }
+            }
+            if self.is_accept_due() {
+                self.accepts_at = None;
+                (0..self.listeners.len()).for_each(|listener| self.accept_all(listener));
             }
             self.run_tick(&mut view);
             if self.last_check.elapsed() >= POLL_TIMEOUT {
@@ -190,8 +195,8 @@ impl EventLoop {
 
     /// Accepts the waiting connections of a listener.
     ///
-    /// The system announces a waiting connection once. After an error that may pass, and after
-    /// [`ACCEPTS_MAX`] connections, [`Self::check_clients`] accepts the others.
+    /// The system announces a waiting connection once. So the loop tries again after
+    /// [`ACCEPTS_MAX`] connections, and some time after an error that may pass.
     fn accept_all(&mut self, listener: usize) {
         for _ in 0..ACCEPTS_MAX {
             match self.listeners[listener].accept() {
@@ -204,11 +209,16 @@ impl EventLoop {
                 Err(error) if is_of_connection(&error) => {}
                 Err(error) => {
                     tracing::warn!(%error, "no connection can be accepted now");
-                    break;
+                    self.accepts_at = Some(Instant::now() + POLL_TIMEOUT);
+                    return;
                 }
             }
         }
-        self.accepts_again = true;
+        self.accepts_at.get_or_insert_with(Instant::now);
+    }
+
+    fn is_accept_due(&self) -> bool {
+        self.accepts_at.is_some_and(|at| Instant::now() >= at)
     }
 
     fn adopt_all(&mut self) {
@@ -325,12 +335,8 @@ impl EventLoop {
         }
     }
 
-    /// Closes the connections that were killed or that were idle for too long, and accepts the
-    /// connections that were left.
+    /// Closes the connections that were killed or that were idle for too long.
     fn check_clients(&mut self) {
-        if std::mem::take(&mut self.accepts_again) {
-            (0..self.listeners.len()).for_each(|listener| self.accept_all(listener));
-        }
         if self.own == 0 && self.shared.runtime.memory_max() != 0 {
             self.shared.memory.refresh(&self.shared);
         }

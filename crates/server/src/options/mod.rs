@@ -73,7 +73,7 @@ impl OptionSpec {
     ///
     /// # Errors
     ///
-    /// What is wrong with the values.
+    /// A text that says why the values are refused.
     pub fn set(&self, config: &mut Config, values: &[String]) -> Result<(), String> {
         (self.set)(config, values)
     }
@@ -149,14 +149,14 @@ pub enum OptionError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// A value is refused.
     Value {
         /// Where the value comes from.
         origin: Origin,
-        /// What is wrong with it.
+        /// The fault of the value.
         what: String,
     },
     /// All values are accepted, and their combination is not.

@@ -45,7 +45,8 @@ pub fn run(args: &ServeArgs) -> Outcome {
     stop::on_signals(&server.stopper())?;
     let ready_after = BEGUN.get().map(Instant::elapsed).unwrap_or_default();
     let banner = banner::Banner::new(&place, &db, &server, config, ready_after);
-    banner.print(config.log.is_json)?;
+    // A reader of the banner that is gone does not end the server.
+    drop(banner.print(config.log.is_json));
     notify::send(&format!("READY=1\nSTATUS=Serving {}", place.path.display()));
     wait(server, db)
 }
