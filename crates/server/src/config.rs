@@ -8,6 +8,7 @@ use lodestore::Durability;
 
 use crate::acl::Acl;
 use crate::data::databases::DATABASES_MAX;
+use crate::net::tls::TlsAcceptor;
 
 /// Databases of a server, as in Redis.
 const DATABASES: usize = 16;
@@ -69,6 +70,8 @@ pub struct Config {
     pub users: Vec<String>,
     /// File of users, for `ACL LOAD` and `ACL SAVE`. Redis' name: `aclfile`.
     pub acl_file: Option<PathBuf>,
+    /// TLS, on addresses of its own.
+    pub tls: Option<TlsConfig>,
     /// The listener for metrics and the status page.
     pub metrics: MetricsConfig,
     /// The log of the program.
@@ -78,6 +81,51 @@ pub struct Config {
     pub store: StoreConfig,
     /// The file that the configuration was read from.
     pub file: Option<PathBuf>,
+}
+
+/// Which clients of TLS are accepted. Redis' name: `tls-auth-clients`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TlsClients {
+    /// `yes`: only clients with a certificate of the authority.
+    #[default]
+    WithCertificate,
+    /// `no`: no client is asked for a certificate.
+    WithoutCertificate,
+    /// `optional`: a client may have a certificate, which must be one of the authority.
+    MayHaveCertificate,
+}
+
+/// TLS of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// Addresses of TLS. Port 0 lets the system choose. Redis' names: `bind` and `tls-port`.
+    pub listen: Vec<SocketAddr>,
+    /// File with the certificate of the server and its chain, in PEM form. Redis' name:
+    /// `tls-cert-file`.
+    pub cert_file: PathBuf,
+    /// File with the private key, in PEM form. Redis' name: `tls-key-file`.
+    pub key_file: PathBuf,
+    /// File with the authorities that sign certificates of clients. Redis' name:
+    /// `tls-ca-cert-file`.
+    pub ca_cert_file: Option<PathBuf>,
+    /// Which clients are accepted.
+    pub clients: TlsClients,
+    /// Time after which a client whose handshake has not ended is disconnected.
+    pub handshake_timeout: Duration,
+}
+
+impl TlsConfig {
+    /// Time for a handshake if the configuration does not say.
+    pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// Returns the value of `tls-auth-clients`.
+    fn clients_word(&self) -> &'static str {
+        match self.clients {
+            TlsClients::WithCertificate => "yes",
+            TlsClients::WithoutCertificate => "no",
+            TlsClients::MayHaveCertificate => "optional",
+        }
+    }
 }
 
 /// The listener for metrics and the status page.
@@ -159,6 +207,7 @@ impl Default for Config {
             log: LogConfig::default(),
             store: StoreConfig::default(),
             file: None,
+            tls: None,
         }
     }
 }
@@ -173,6 +222,8 @@ pub enum ConfigError {
     Users(String),
     /// The metrics would be reachable from other machines, and nobody asked for it.
     MetricsOpenToOthers(SocketAddr),
+    /// The configuration of TLS is refused. The text says why.
+    Tls(String),
     /// There is nothing to listen on.
     NoListener,
     /// A number is out of range.
@@ -201,6 +252,7 @@ impl std::fmt::Display for ConfigError {
                 "metrics on {address} are reachable from other machines without a password: set metrics-remote to yes, \
                  or choose an address of 127.0.0.1"
             ),
+            Self::Tls(text) => write!(f, "TLS: {text}"),
             Self::NoListener => f.write_str("there is nothing to listen on: name an address (listen) or a path (unix)"),
             Self::OutOfRange { option, min, max } => write!(f, "{option} must be from {min} to {max}"),
         }
@@ -216,7 +268,8 @@ impl Config {
     ///
     /// [`ConfigError`], which says what to change.
     pub fn check(&self) -> Result<(), ConfigError> {
-        if self.listen.is_empty() && self.unix.is_none() {
+        let has_tls = self.tls.as_ref().is_some_and(|tls| !tls.listen.is_empty());
+        if self.listen.is_empty() && self.unix.is_none() && !has_tls {
             return Err(ConfigError::NoListener);
         }
         if let Some(address) = self.metrics.address
@@ -224,6 +277,9 @@ impl Config {
             && !self.metrics.allows_remote
         {
             return Err(ConfigError::MetricsOpenToOthers(address));
+        }
+        if let Some(tls) = self.tls.as_ref().filter(|_| has_tls) {
+            TlsAcceptor::new(tls)?;
         }
         let ranges = [
             ("databases", self.databases, 1, DATABASES_BOUND),

@@ -30,7 +30,7 @@ mod shared;
 mod upkeep;
 
 pub use command::describe::{CommandDescription, command_table};
-pub use config::{Config, ConfigError, LogConfig, LogLevel, MetricsConfig, StoreConfig};
+pub use config::{Config, ConfigError, LogConfig, LogLevel, MetricsConfig, StoreConfig, TlsClients, TlsConfig};
 pub use server::{Server, StartError, Stopper};
 
 /// The code of the guide is compiled and run as a test of the documentation.

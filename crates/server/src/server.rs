@@ -20,6 +20,7 @@ use crate::http::HttpServer;
 use crate::net::event_loop::{EventLoop, MAILBOX, Start};
 use crate::net::mailbox::Mailbox;
 use crate::net::stream::Listener;
+use crate::net::tls::TlsAcceptor;
 use crate::shared::Shared;
 
 /// Descriptors for files of the store, listeners and event queues.
@@ -75,6 +76,7 @@ pub struct Server {
     threads: Vec<JoinHandle<io::Result<()>>>,
     mailboxes: Vec<Arc<Mailbox>>,
     addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
     unix: Option<PathBuf>,
     http: Option<HttpServer>,
 }
@@ -109,13 +111,15 @@ impl Server {
         config.check().map_err(StartError::Config)?;
         let acl = Acl::new(&config).map_err(StartError::Config)?;
         let databases = Databases::open(db, config.databases).map_err(StartError::Store)?;
-        let (listeners, addresses) = listen(&config)?;
+        let Listening { listeners, addresses, tls_addresses } = listen(&config)?;
         raise_descriptor_limit(&config);
         let (unix, metrics) = (config.unix.clone(), config.metrics.address);
         let port = addresses.first().map_or(0, SocketAddr::port);
         let threads = config.thread_count();
         let shared = Arc::new(Shared::new(databases, config, acl, port));
-        let mut server = Self { shared, threads: Vec::new(), mailboxes: Vec::new(), addresses, unix, http: None };
+        let (threads_started, mailboxes) = (Vec::new(), Vec::new());
+        let mut server =
+            Self { shared, threads: threads_started, mailboxes, addresses, tls_addresses, unix, http: None };
         if let Some(address) = metrics {
             let failed = |source| StartError::Listen { at: address.to_string(), source };
             server.http = Some(HttpServer::start(Arc::clone(&server.shared), address).map_err(failed)?);
@@ -165,6 +169,11 @@ impl Server {
     /// Returns the addresses of TCP that the server listens on.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Returns the addresses of TLS that the server listens on.
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.tls_addresses
     }
 
     /// Whether the server stops or has stopped.
@@ -229,13 +238,32 @@ fn raise_descriptor_limit(config: &Config) {
     }
 }
 
-fn listen(config: &Config) -> Result<(Vec<Listener>, Vec<SocketAddr>), StartError> {
+/// The sockets that a server listens on.
+struct Listening {
+    listeners: Vec<Listener>,
+    addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
+}
+
+fn listen(config: &Config) -> Result<Listening, StartError> {
     let failed = |at: String| move |source| StartError::Listen { at, source };
-    let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+    let bind = |address: &SocketAddr| {
+        let bound = TcpListener::bind(*address).and_then(|listener| Ok((listener.local_addr()?, listener)));
+        bound.map_err(failed(address.to_string()))
+    };
+    let (mut listeners, mut addresses, mut tls_addresses) = (Vec::new(), Vec::new(), Vec::new());
     for address in &config.listen {
-        let listener = TcpListener::bind(*address).map_err(failed(address.to_string()))?;
-        addresses.push(listener.local_addr().map_err(failed(address.to_string()))?);
+        let (local, listener) = bind(address)?;
+        addresses.push(local);
         listeners.push(Listener::Tcp(listener));
+    }
+    if let Some(tls) = config.tls.as_ref().filter(|tls| !tls.listen.is_empty()) {
+        let acceptor = TlsAcceptor::new(tls).map_err(StartError::Config)?;
+        for address in &tls.listen {
+            let (local, listener) = bind(address)?;
+            tls_addresses.push(local);
+            listeners.push(Listener::Tls(listener, acceptor.clone()));
+        }
     }
     if let Some(path) = &config.unix {
         remove_stale_socket(path);
@@ -246,7 +274,7 @@ fn listen(config: &Config) -> Result<(Vec<Listener>, Vec<SocketAddr>), StartErro
         }
         listeners.push(Listener::Unix(listener));
     }
-    Ok((listeners, addresses))
+    Ok(Listening { listeners, addresses, tls_addresses })
 }
 
 /// Removes a socket that no process listens on.

@@ -78,7 +78,8 @@ impl Acl {
             None => acl.parse_lines(&config.users)?,
         };
         users.entry(DEFAULT_USER.into()).or_insert_with(|| Arc::new(default));
-        let exposed = config.listen.iter().find(|address| !address.ip().is_loopback());
+        let tls_listen = config.tls.iter().flat_map(|tls| &tls.listen);
+        let exposed = config.listen.iter().chain(tls_listen).find(|address| !address.ip().is_loopback());
         match exposed {
             Some(address) if users.get(DEFAULT_USER).is_some_and(|user| user.is_open()) => {
                 Err(ConfigError::OpenToOthers(*address))

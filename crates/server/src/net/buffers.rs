@@ -59,7 +59,7 @@ impl Input {
             }
             match self.read_once(stream) {
                 Ok(0) => break ReadEnd::Closed,
-                Ok(_) if self.end < self.bytes.len() => break ReadEnd::Drained,
+                Ok(_) if self.end < self.bytes.len() && stream.is_drained_by_short_read() => break ReadEnd::Drained,
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break ReadEnd::Drained,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -188,6 +188,7 @@ impl Output {
     /// If the connection failed.
     pub(crate) fn write_to(&mut self, stream: &mut Stream) -> io::Result<usize> {
         let before = self.sent;
+        stream.flush()?;
         while self.sent < self.bytes.len() {
             match stream.write(&self.bytes[self.sent..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),

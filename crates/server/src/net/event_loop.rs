@@ -33,6 +33,9 @@ const STOP_PAUSE: Duration = Duration::from_millis(1);
 
 /// Most connections that one event accepts, so that all connections get their turn.
 const ACCEPTS_MAX: usize = 256;
+/// Most connections whose handshakes continue in one tick, because a step may compute for a
+/// millisecond.
+const TICK_HANDSHAKES_MAX: usize = 8;
 
 /// Token of the mailbox.
 pub(crate) const MAILBOX: Token = Token(usize::MAX);
@@ -231,7 +234,7 @@ impl EventLoop {
         use std::io::Write as _;
         let addresses = stream.addresses();
         let Some(public) = self.shared.add_client(addresses.peer, addresses.local) else {
-            // The client may be gone already.
+            // The client may be gone already. A client of TLS must shake hands first to be told.
             drop(stream.write_all(b"-ERR max number of clients reached\r\n"));
             return;
         };
@@ -261,8 +264,15 @@ impl EventLoop {
     /// Reads all ready connections, runs their commands, and sends the replies.
     fn run_tick(&mut self, view: &mut ViewCache) {
         let ready = std::mem::take(&mut self.ready);
+        let mut handshakes = 0;
         for index in &ready {
-            self.read(*index);
+            let is_handshaking =
+                self.connections[*index].as_ref().is_some_and(|connection| connection.stream.is_handshaking());
+            handshakes += usize::from(is_handshaking);
+            // The connection stays ready, and its turn comes in a later tick.
+            if !is_handshaking || handshakes <= TICK_HANDSHAKES_MAX {
+                self.read(*index);
+            }
         }
         let (connections, inputs, outputs) = (&mut self.connections, &mut self.inputs, &mut self.outputs);
         let groups_writes = self.shared.db().durability() == Durability::Power;
@@ -308,7 +318,7 @@ impl EventLoop {
         let sent = output.write_to(&mut connection.stream);
         let is_failed = sent.is_err();
         self.shared.counters.bytes_written.fetch_add(sent.unwrap_or(0) as u64, Ordering::Relaxed);
-        let is_sent = output.pending_bytes() == 0;
+        let is_sent = output.pending_bytes() == 0 && !connection.stream.has_unsent();
         if connection.awaits_room == is_sent {
             connection.awaits_room = !is_sent;
             let changed = connection.stream.change_interest(self.poll.registry(), Token(index), !is_sent);
@@ -326,6 +336,7 @@ impl EventLoop {
     fn close(&mut self, index: usize) {
         if let Some(mut connection) = self.connections[index].take() {
             connection.session.unwatch(&self.shared.stripes);
+            connection.stream.announce_end();
             // The descriptor is closed next, which ends the registration too.
             drop(connection.stream.deregister(self.poll.registry()));
             self.shared.remove_client(connection.session.public.id);
@@ -344,7 +355,8 @@ impl EventLoop {
         for index in 0..self.connections.len() {
             let is_over = self.connections[index].as_ref().is_some_and(|connection| {
                 let public = &connection.session.public;
-                public.is_killed.load(Ordering::SeqCst) || (!timeout.is_zero() && public.idle() > timeout)
+                let is_late = connection.stream.is_late();
+                is_late || public.is_killed.load(Ordering::SeqCst) || (!timeout.is_zero() && public.idle() > timeout)
             });
             if is_over {
                 self.close(index);
@@ -371,6 +383,7 @@ impl EventLoop {
                 self.write(*index);
                 let after = self.outputs[*index].pending_bytes();
                 pending += after;
+                pending += usize::from(self.connections[*index].as_ref().is_some_and(|open| open.stream.has_unsent()));
                 sent += before - after;
             }
             if (unfinished.is_empty() && pending == 0) || Instant::now() >= deadline {

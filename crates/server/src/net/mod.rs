@@ -1,6 +1,6 @@
 //! Sockets and event loops.
 //!
-//! * `stream`: a connection of TCP or of a unix socket.
+//! * `stream`: a connection of TCP, of TLS or of a unix socket. `tls`: TLS.
 //! * `buffers`: the input and the output of one connection.
 //! * `mailbox`: the way of a new connection from the accepting loop to its own.
 //! * `event_loop`: reads sockets, runs commands and writes replies, on one thread.
@@ -13,3 +13,4 @@ mod group;
 pub(crate) mod mailbox;
 pub(crate) mod stream;
 mod tick;
+pub(crate) mod tls;

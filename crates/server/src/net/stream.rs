@@ -1,4 +1,4 @@
-//! A connection of TCP or of a unix socket.
+//! A connection of TCP, of TLS or of a unix socket.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -11,10 +11,13 @@ use rustix::net::sockopt;
 /// Probes without an answer after which the system ends a connection, as in Redis.
 const KEEPALIVE_PROBES: u32 = 3;
 
+use super::tls::{TlsAcceptor, TlsStream};
+
 /// A connection.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
+    Tls(Box<TlsStream>),
     Unix(UnixStream),
 }
 
@@ -22,6 +25,7 @@ pub(crate) enum Stream {
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
+    Tls(TcpListener, TlsAcceptor),
     Unix(UnixListener),
 }
 
@@ -37,6 +41,7 @@ impl Stream {
     pub(crate) fn disable_delay(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_nodelay(true),
+            Self::Tls(stream) => stream.tcp.set_nodelay(true),
             Self::Unix(_) => Ok(()),
         }
     }
@@ -55,12 +60,8 @@ impl Stream {
 
     pub(crate) fn addresses(&self) -> Addresses {
         match self {
-            Self::Tcp(stream) => {
-                let text = |address: io::Result<std::net::SocketAddr>| {
-                    address.map_or_else(|_| "?:0".into(), |a| a.to_string())
-                };
-                Addresses { peer: text(stream.peer_addr()), local: text(stream.local_addr()) }
-            }
+            Self::Tcp(stream) => addresses_of(stream),
+            Self::Tls(stream) => addresses_of(&stream.tcp),
             Self::Unix(stream) => {
                 let path = stream.local_addr().ok();
                 let path = path.as_ref().and_then(|address| address.as_pathname());
@@ -70,9 +71,37 @@ impl Stream {
         }
     }
 
+    /// Whether a read that returns fewer bytes than asked for has read all that the socket has.
+    pub(crate) fn is_drained_by_short_read(&self) -> bool {
+        !matches!(self, Self::Tls(_))
+    }
+
+    /// Whether the connection is not ready for commands yet.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.is_handshaking())
+    }
+
+    /// Whether the handshake takes too long.
+    pub(crate) fn is_late(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.is_late())
+    }
+
+    /// Whether bytes that were written wait for the socket.
+    pub(crate) fn has_unsent(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.has_unsent())
+    }
+
+    /// Tells the client that no more bytes follow.
+    pub(crate) fn announce_end(&mut self) {
+        if let Self::Tls(stream) = self {
+            stream.close();
+        }
+    }
+
     fn source(&mut self) -> &mut dyn Source {
         match self {
             Self::Tcp(stream) => stream,
+            Self::Tls(stream) => &mut stream.tcp,
             Self::Unix(stream) => stream,
         }
     }
@@ -94,10 +123,18 @@ impl Stream {
     }
 }
 
+fn addresses_of(stream: &TcpStream) -> Addresses {
+    let text = |address: io::Result<std::net::SocketAddr>| {
+        address.map_or_else(|_| "?:0".into(), |address| address.to_string())
+    };
+    Addresses { peer: text(stream.peer_addr()), local: text(stream.local_addr()) }
+}
+
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
             Self::Unix(stream) => stream.read(buffer),
         }
     }
@@ -107,11 +144,15 @@ impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
             Self::Unix(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        if let Self::Tls(stream) = self {
+            return stream.flush();
+        }
         Ok(())
     }
 }
@@ -121,13 +162,17 @@ impl Listener {
     pub(crate) fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(listener) => listener.accept().map(|(stream, _)| Stream::Tcp(stream)),
+            Self::Tls(listener, acceptor) => {
+                let (stream, _) = listener.accept()?;
+                Ok(Stream::Tls(Box::new(acceptor.accept(stream)?)))
+            }
             Self::Unix(listener) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
         }
     }
 
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match self {
-            Self::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
+            Self::Tcp(listener) | Self::Tls(listener, _) => registry.register(listener, token, Interest::READABLE),
             Self::Unix(listener) => registry.register(listener, token, Interest::READABLE),
         }
     }

@@ -1,6 +1,6 @@
 //! Compares replies of this server with replies of Redis 7.0, byte by byte.
 //!
-//! Each JSON file beside this one has cases: commands, and the replies that Redis sends. A case
+//! Each JSON file in this directory has cases: commands, and the replies that Redis sends. A case
 //! with an intended difference has the replies of this server too, and the reason.
 //!
 //! * `cases`: reads and writes the files.

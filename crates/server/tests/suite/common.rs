@@ -96,6 +96,11 @@ impl TestServer {
         self.server.as_ref().and_then(Server::metrics_address).expect("a server with metrics")
     }
 
+    /// Returns the server's address of TLS.
+    pub fn tls_address(&self) -> SocketAddr {
+        self.server.as_ref().expect("a running server").tls_addresses()[0]
+    }
+
     /// Connects a client.
     pub fn client(&self) -> Client {
         Client::connect(self.address())

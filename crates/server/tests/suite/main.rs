@@ -13,4 +13,6 @@ mod http;
 mod objects;
 mod protocol;
 mod stopping;
+#[cfg(all(feature = "tls", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod tls;
 mod transactions;
