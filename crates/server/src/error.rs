@@ -20,6 +20,7 @@ pub(crate) type CommandResult<T = ()> = Result<T, CommandError>;
 
 pub(crate) const SYNTAX: CommandError = text("ERR syntax error");
 pub(crate) const NOT_AN_INTEGER: CommandError = text("ERR value is not an integer or out of range");
+pub(crate) const OUT_OF_RANGE: CommandError = text("ERR value is out of range");
 pub(crate) const NOT_A_FLOAT: CommandError = text("ERR value is not a valid float");
 pub(crate) const OVERFLOW: CommandError = text("ERR increment or decrement would overflow");
 pub(crate) const NAN_OR_INFINITY: CommandError = text("ERR increment would produce NaN or Infinity");

@@ -21,6 +21,7 @@ mod data;
 mod error;
 mod http;
 mod memory;
+mod expired;
 mod net;
 pub mod options;
 mod runtime;
@@ -31,6 +32,7 @@ mod upkeep;
 
 pub use command::describe::{CommandDescription, command_table};
 pub use config::{Config, ConfigError, LogConfig, LogLevel, MetricsConfig, StoreConfig, TlsClients, TlsConfig};
+pub use expired::ExpiredKeys;
 pub use server::{Server, StartError, Stopper};
 
 /// The code of the guide is compiled and run as a test of the documentation.

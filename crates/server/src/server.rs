@@ -17,6 +17,7 @@ use crate::acl::Acl;
 use crate::config::{Config, ConfigError};
 use crate::data::databases::Databases;
 use crate::http::HttpServer;
+use crate::expired::ExpiredKeys;
 use crate::net::event_loop::{EventLoop, MAILBOX, Start};
 use crate::net::mailbox::Mailbox;
 use crate::net::stream::Listener;
@@ -174,6 +175,11 @@ impl Server {
     /// Returns the addresses of TLS that the server listens on.
     pub fn tls_addresses(&self) -> &[SocketAddr] {
         &self.tls_addresses
+    }
+
+    /// Shows a counter of expired keys in `INFO`. The first counter stays.
+    pub fn count_expired(&self, expired: &ExpiredKeys) {
+        drop(self.shared.expired.set(expired.clone()));
     }
 
     /// Whether the server stops or has stopped.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use lodestore::Db;
@@ -15,6 +15,7 @@ use crate::data::databases::Databases;
 use crate::data::stripes::Stripes;
 use crate::memory::MemoryBound;
 use crate::runtime::Runtime;
+use crate::expired::ExpiredKeys;
 use crate::session::{ClientId, PublicState};
 
 /// Counters of the server, for `INFO`. `CONFIG RESETSTAT` sets them to 0.
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) cursors: Cursors,
     pub(crate) census: Census,
+    /// The expired keys, if the program reports the events of the store.
+    pub(crate) expired: OnceLock<ExpiredKeys>,
     pub(crate) started: Instant,
     pub(crate) started_unix_seconds: u64,
     /// A random text that names this run of the server.
@@ -80,6 +83,7 @@ impl Shared {
             counters: Counters::default(),
             cursors: Cursors::new(),
             census: Census::default(),
+            expired: OnceLock::new(),
             started: Instant::now(),
             started_unix_seconds: now.map_or(0, |since| since.as_secs()),
             run_id: random_id(),

@@ -6,14 +6,17 @@
 use lodestore_wire::Protocol;
 
 use super::context::Context;
-use super::hash_read::read_hash;
+use super::hash_read::{LargeView, read_hash};
 use super::options::{integer, is_word};
 use super::scan::random_number;
 use crate::data::access::elements::{FieldValue, WHOLE_STEP};
-use crate::error::{CommandError, CommandResult, SYNTAX};
+use crate::error::{CommandResult, OUT_OF_RANGE, SYNTAX};
 
 /// Most fields of a reply. Redis has no such bound; its reply would fill the memory.
 const FIELDS_MAX: u64 = 1 << 20;
+
+/// Most bytes of the fields and values of a reply that repeats fields.
+const REPEATED_BYTES_MAX: usize = 64 << 20;
 
 /// A source of random numbers: xorshift64*, seeded by the standard library.
 #[derive(Debug)]
@@ -35,6 +38,33 @@ impl Random {
     }
 }
 
+/// The fields of a reply, which may be too long.
+#[derive(Debug)]
+struct Drawn {
+    fields: Vec<FieldValue>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Drawn {
+    fn new(wanted: Wanted, count: usize) -> Self {
+        let bytes_max = match wanted {
+            // The reply is no longer than the hash.
+            Wanted::Distinct(_) => usize::MAX,
+            Wanted::Repeated(_) => REPEATED_BYTES_MAX,
+        };
+        Self { fields: vec![FieldValue::default(); count], bytes: 0, bytes_max }
+    }
+
+    /// Sets a field of the reply, unless the reply is too long already.
+    fn set(&mut self, at: usize, field: &[u8], value: &[u8]) {
+        self.bytes = self.bytes.saturating_add(field.len() + value.len());
+        if self.bytes <= self.bytes_max {
+            self.fields[at] = (field.to_vec(), value.to_vec());
+        }
+    }
+}
+
 /// How many fields a client wants, and how often each may come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
@@ -50,7 +80,7 @@ impl Wanted {
             return Ok(Self::Distinct(count.unsigned_abs()));
         }
         match count.unsigned_abs() {
-            repeated if repeated > FIELDS_MAX => Err(CommandError::new("ERR value is out of range")),
+            repeated if repeated > FIELDS_MAX => Err(OUT_OF_RANGE),
             repeated => Ok(Self::Repeated(repeated)),
         }
     }
@@ -113,42 +143,50 @@ pub(crate) fn hrandfield(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> 
 }
 
 fn draw_fields(context: &mut Context<'_, '_>, key: &[u8], wanted: Wanted) -> CommandResult<Vec<FieldValue>> {
-    read_hash(
+    let drawn = read_hash(
         context,
         key,
         |hash, _| {
-            let Some(hash) = hash else { return Vec::new() };
-            let pairs: Vec<(&[u8], &[u8])> = hash.pairs().collect();
+            let pairs: Vec<(&[u8], &[u8])> = hash.into_iter().flat_map(|hash| hash.pairs()).collect();
             let ranks = wanted.draw(pairs.len() as u64);
-            // Ranks are below the number of fields.
-            let chosen = ranks.into_iter().filter_map(|rank| pairs.get(rank as usize));
-            chosen.map(|(field, value)| (field.to_vec(), value.to_vec())).collect()
-        },
-        |hash, _| {
-            let mut ranks: Vec<(u64, usize)> =
-                wanted.draw(hash.len()).into_iter().enumerate().map(|(at, rank)| (rank, at)).collect();
-            ranks.sort_unstable();
-            let mut fields: Vec<FieldValue> = vec![FieldValue::default(); ranks.len()];
-            let mut rest = &ranks[..];
-            let (mut first, mut after) = (0, None);
-            while !rest.is_empty() {
-                let page = hash.page(after.as_deref(), WHOLE_STEP)?;
-                let end = first + page.pairs.len() as u64;
-                while let [(rank, at), later @ ..] = rest
-                    && *rank < end
-                {
-                    fields[*at].clone_from(&page.pairs[(rank - first) as usize]);
-                    rest = later;
-                }
-                first = end;
-                match page.next {
-                    Some(next) => after = Some(next),
-                    None => break,
-                }
+            let mut drawn = Drawn::new(wanted, ranks.len());
+            for (at, rank) in ranks.into_iter().enumerate() {
+                // Ranks are below the number of fields.
+                let (field, value) = pairs[rank as usize];
+                drawn.set(at, field, value);
             }
-            Ok(fields)
+            drawn
         },
-    )
+        |hash, _| draw_large(hash, wanted),
+    )?;
+    if drawn.bytes > drawn.bytes_max { Err(OUT_OF_RANGE) } else { Ok(drawn.fields) }
+}
+
+/// Draws fields of a large hash by one walk, in the order of their ranks.
+fn draw_large(hash: LargeView<'_>, wanted: Wanted) -> CommandResult<Drawn> {
+    let mut ranks: Vec<(u64, usize)> =
+        wanted.draw(hash.len()).into_iter().enumerate().map(|(at, rank)| (rank, at)).collect();
+    ranks.sort_unstable();
+    let mut drawn = Drawn::new(wanted, ranks.len());
+    let mut rest = &ranks[..];
+    let (mut first, mut after) = (0, None);
+    while !rest.is_empty() {
+        let page = hash.page(after.as_deref(), WHOLE_STEP)?;
+        let end = first + page.pairs.len() as u64;
+        while let [(rank, at), later @ ..] = rest
+            && *rank < end
+        {
+            let (field, value) = &page.pairs[(rank - first) as usize];
+            drawn.set(*at, field, value);
+            rest = later;
+        }
+        first = end;
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    Ok(drawn)
 }
 
 #[cfg(test)]

@@ -111,7 +111,10 @@ fn write_stats(shared: &Shared, text: &mut String) {
     for (name, counter) in fields {
         field(text, name, counter.load(Ordering::Relaxed));
     }
-    field(text, "expired_keys", 0);
+    // Engines without sweeps do not count expired keys.
+    if let Some(expired) = shared.expired.get() {
+        field(text, "expired_keys", expired.count());
+    }
     field(text, "evicted_keys", 0);
 }
 

@@ -15,8 +15,8 @@
 //! the record. The header finds the elements if the record never follows (module `orphans`).
 //!
 //! Numbers are reserved in groups. The record of the next free group is durable before a number of
-//! the group is used, and an open continues at the record. Without a record, an open continues above
-//! all numbers in use.
+//! the group is used, and an open continues at the record. Without a record, an open continues
+//! above all numbers in use.
 
 use std::ops::Bound;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -105,7 +105,7 @@ pub(crate) fn owner_of(header: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The keyspace of the elements of one database. It is created when it is first needed.
+/// The keyspace of the elements of one database. The first large collection creates the keyspace.
 #[derive(Debug)]
 pub(crate) struct Elements {
     /// Number of the database's keyspace.

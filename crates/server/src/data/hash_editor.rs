@@ -70,8 +70,8 @@ enum Fields<'x> {
         stored: LargeHash,
         /// Number of fields after the changes.
         count: u64,
-        /// New values of fields; `None` removes a field. They reach the store by `finish` alone, so a
-        /// command that fails within `EXEC` leaves nothing.
+        /// New values of fields; `None` removes a field. They reach the store by `finish` alone. So
+        /// a command that fails within `EXEC` leaves nothing.
         changes: BTreeMap<&'x [u8], Option<Cow<'x, [u8]>>>,
     },
 }

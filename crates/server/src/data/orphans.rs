@@ -8,8 +8,9 @@
 //!
 //! 1. The header of a collection is written before its elements or with them, and is deleted after
 //!    them. So each collection with elements has a header.
-//! 2. A command that writes a header or the owner's record holds the owner's stripe until the record
-//!    is committed. A rename changes header and record in one batch under the stripes of both keys.
+//! 2. A command that writes a header or the owner's record holds the owner's stripe until the
+//!    commit of the record. A rename changes header and record in one batch under the stripes of
+//!    both keys.
 //! 3. The sweep decides under the stripe of the owner that the header names. If the owner's record
 //!    does not refer to the collection then, no record does.
 //! 4. Numbers of collections are never used again. So an orphan stays an orphan, and its elements

@@ -152,5 +152,5 @@ fn hashes_of_fluidkv_survive_a_kill() {
 
 #[test]
 fn hashes_of_hikv_survive_a_kill() {
-    [1, 50, 127, 128, 129, 200].into_iter().for_each(|rounds| kill_and_check("hikv", rounds));
+    [1, 129].into_iter().for_each(|rounds| kill_and_check("hikv", rounds));
 }

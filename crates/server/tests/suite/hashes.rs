@@ -211,6 +211,11 @@ fn random_fields_of_a_large_hash_differ_and_exist() {
     assert_eq!(client.run("HRANDFIELD h 9999").matches(", ").count(), LARGE_FIELDS - 1);
     assert_eq!(client.run("HRANDFIELD h -999").matches(", ").count(), 998);
     assert_eq!(client.run("HRANDFIELD h -9999999"), "-ERR value is out of range");
+    // A short command must not ask for a reply without a bound.
+    client.run_arguments(&["HSET", "long", "f", &"x".repeat(1 << 20)]);
+    assert_eq!(client.run("HRANDFIELD long -1000000 WITHVALUES"), "-ERR value is out of range");
+    client.run_arguments(&["HSET", "listed", &"f".repeat(8000), "v"]);
+    assert_eq!(client.run("HRANDFIELD listed -1000000"), "-ERR value is out of range");
 }
 
 #[test]
@@ -324,38 +329,43 @@ fn a_hash_longer_than_a_batch_is_written_by_one_command() {
     client.check(&[("EXISTS h", ":0"), ("HSET h a 1", ":1"), ("HGETALL h", "[a, 1]")]);
 }
 
-/// Readers see each change of a large hash as one step, while other clients replace the hash.
+/// Readers see each change of a large hash as one step, while other clients change all of its
+/// fields or replace it.
 #[test]
 fn readers_never_see_a_part_of_a_large_hash() {
     const ROUNDS: usize = 60;
+    // More than a step of a walk.
+    const FIELDS: usize = 2500;
     for engine in [Engine::fluidkv(), Engine::hikv()] {
         let server = TestServer::start_with(engine, |_| {});
         let address = server.address();
-        fill(&mut server.client(), "h", LARGE_FIELDS);
+        fill(&mut server.client(), "h", FIELDS);
         let writer = std::thread::spawn(move || {
             let mut client = Client::connect(address);
             for round in 0..ROUNDS {
-                let mut arguments = vec!["HSET".to_string(), "new".into()];
-                for number in 0..LARGE_FIELDS {
+                let is_replaced = round % 4 == 3;
+                let mut arguments = vec!["HSET".to_string(), if is_replaced { "new" } else { "h" }.into()];
+                for number in 0..FIELDS {
                     arguments.extend([format!("f{number:05}"), round.to_string()]);
                 }
                 client.run_arguments(&arguments);
-                // The rename replaces the old hash, whose elements become orphans.
-                client.check(&[("RENAME new h", "+OK")]);
+                if is_replaced {
+                    // The elements of the old hash become orphans.
+                    client.check(&[("RENAME new h", "+OK")]);
+                }
             }
         });
         let mut client = server.client();
         while !writer.is_finished() {
             let text = client.run("HVALS h");
             let values: Vec<&str> = text.trim_matches(['[', ']']).split(", ").collect();
-            assert_eq!(values.len(), LARGE_FIELDS);
-            assert!(values[0] == "v0" || values.iter().all(|value| *value == values[0]), "{text}");
+            assert_eq!(values.len(), FIELDS);
+            assert!(values[0] == "v0" || values.iter().all(|value| *value == values[0]), "a part of {}", values[0]);
         }
         writer.join().unwrap();
     }
 }
 
-/// Counts the records of a keyspace of elements until there are none.
 #[test]
 fn elements_of_deleted_and_expired_hashes_are_removed() {
     let mut server = TestServer::start();

@@ -1,8 +1,12 @@
 //! Types, internals of keys, and commands that the server does not have.
 
-use super::common::TestServer;
+use std::sync::Arc;
+
+use super::common::{Client, TestServer};
 use super::hashes::fill;
+use lodestore::Db;
 use lodestore::db::Engine;
+use lodestore_server::{Config, ExpiredKeys, Server};
 
 #[test]
 fn types_and_internals_of_keys() {
@@ -84,6 +88,34 @@ fn conditions_on_the_present_value() {
         ("DELIFEQ a 5", ":0"),
         ("DELIFEQ a", "-ERR wrong number of arguments for 'delifeq' command"),
     ]);
+}
+
+/// A counter that gets the events of the store shows the keys that a sweep removed.
+#[test]
+fn info_counts_the_expired_keys_of_an_engine_with_sweeps() {
+    let dir = tempfile::tempdir().unwrap();
+    let expired = ExpiredKeys::default();
+    let observer = expired.clone();
+    let db = Db::builder(dir.path().join("store"))
+        .engine(Engine::hikv())
+        .capacity(64 << 20)
+        .set("sweep-ms", "10")
+        .events(Arc::new(move |event| observer.observe(event)))
+        .open()
+        .unwrap();
+    let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], threads: 1, ..Config::default() };
+    let server = Server::start(db, config).unwrap();
+    let mut client = Client::connect(server.addresses()[0]);
+    assert!(!client.run("INFO stats").contains("expired_keys"));
+    server.count_expired(&expired);
+    client.check(&[("SET a 1 PX 1", "+OK"), ("SET b 1 PX 1", "+OK"), ("SET c 1 PX 100000", "+OK")]);
+    let is_counted = (0..1000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        client.run("INFO stats").contains("expired_keys:2\r\n")
+    });
+    assert!(is_counted, "{}", client.run("INFO stats"));
+    client.check(&[("CONFIG RESETSTAT", "+OK")]);
+    assert!(client.run("INFO stats").contains("expired_keys:0\r\n"));
 }
 
 /// Expired keys leave the store without reads, and `INFO` counts the keys that are left.
