@@ -421,3 +421,36 @@ fn a_damaged_record_is_named_and_stops_nothing_else() {
         ("DEL bad lost", ":2"),
     ]);
 }
+
+/// A full store refuses changes of hashes, and the delete of a large hash frees its space.
+#[test]
+fn a_deleted_large_hash_makes_room_in_a_full_store() {
+    let value = "x".repeat(64 << 10);
+    for engine in [Engine::fluidkv(), Engine::hikv()] {
+        let server = TestServer::start_with(engine, |_| {});
+        let mut client = server.client();
+        let full = "-OOM command not allowed when used memory > 'maxmemory'.";
+        let mut fields = 0;
+        loop {
+            let reply = client.run_arguments(&["HSET", "h", &format!("f{fields}"), &value]);
+            if reply == full {
+                break;
+            }
+            assert_eq!(reply, ":1");
+            fields += 1;
+        }
+        // The refused command changed nothing.
+        client.check(&[("HLEN h", &format!(":{fields}")), ("HSTRLEN h f0", ":65536"), ("DEL h", ":1")]);
+        let has_room = (0..1000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let mut arguments = vec!["HSET", "new"];
+            let names: Vec<String> = (0..fields / 2).map(|number| number.to_string()).collect();
+            names.iter().for_each(|name| arguments.extend([name.as_str(), value.as_str()]));
+            let reply = client.run_arguments(&arguments);
+            assert!(reply == full || reply == format!(":{}", fields / 2), "{reply}");
+            reply != full
+        });
+        assert!(has_room);
+        client.check(&[("HSTRLEN new 1", ":65536"), ("EXISTS h", ":0")]);
+    }
+}
