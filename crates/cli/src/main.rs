@@ -21,6 +21,7 @@ mod long_line;
 mod new_file;
 mod open_damage;
 mod out;
+mod progress;
 mod rdb;
 mod sample;
 mod stop_signal;

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use indicatif::ProgressBar;
 use lodestore::backup::{BackupInfo, BackupPhase, BackupProgress};
 
-use super::{bar, object, wait_recovered, with_opened};
+use super::{object, wait_recovered, with_opened};
 use crate::args::{BackupArgs, RestoreArgs};
 use crate::failure::Outcome;
 use crate::out::Out;
+use crate::progress::{ProgressBar, Unit};
 
 /// Pairs between two moves of the progress bar.
 const STEP: u64 = 1024;
@@ -26,7 +26,7 @@ fn show(bar: &ProgressBar, progress: BackupProgress) {
 pub fn backup(args: &BackupArgs) -> Outcome {
     with_opened(&args.store, false, |opened, out| {
         wait_recovered(&opened.store)?;
-        let bar = bar("backup", Some(opened.db.approximate_len()), false);
+        let bar = ProgressBar::new("backup", Some(opened.db.approximate_len()), Unit::Records);
         let info = opened.db.backup_with(&args.directory, &mut |progress| show(&bar, progress))?;
         bar.finish_and_clear();
         let paths = [&*args.store.store, &*args.directory];
@@ -36,7 +36,7 @@ pub fn backup(args: &BackupArgs) -> Outcome {
 
 /// Makes a store from a backup, and writes what it holds.
 pub fn restore(args: &RestoreArgs) -> Outcome {
-    let bar = bar("restore", Some(0), false);
+    let bar = ProgressBar::new("restore", Some(0), Unit::Records);
     let info = lodestore::backup::restore(&args.directory, &args.store, &mut |progress| show(&bar, progress))?;
     bar.finish_and_clear();
     let mut out = Out::new();

@@ -7,16 +7,16 @@ use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use indicatif::ProgressBar;
 use lodestore::options::{CreateOptions, OpenOptions};
 use lodestore::store::{Lodestore, Visit};
 use lodestore::{Db, Error, Expiry};
 
-use super::{Opened, bar, close, object, wait_recovered, with_opened};
+use super::{Opened, close, object, wait_recovered, with_opened};
 use crate::args::{ConvertArgs, StoreArgs};
 use crate::failure::{Failure, Outcome, file_failure};
 use crate::new_file::sync_name;
 use crate::out::{Out, thousands};
+use crate::progress::{ProgressBar, Unit};
 use crate::stop_signal::StopSignal;
 
 /// Records between two looks at the progress bar and at signals.
@@ -92,7 +92,7 @@ fn copy(args: &ConvertArgs, source: &Opened, unfinished: &Path, signal: &StopSig
     let target = lodestore::store::create(unfinished, &options)?;
     let engine = target.engine();
     let target = Db::from(target);
-    let walk = Walk { bar: bar("converting", Some(total), false), signal, doing: "convert" };
+    let walk = Walk { bar: ProgressBar::new("converting", Some(total), Unit::Records), signal, doing: "convert" };
     let read = for_each_keyspace(&source.db, &names, &mut |name, from| {
         let to = keyspace_of(&target, name)?;
         walk.run(from, name, &mut |key, value, expiry| to.put_expiring(key, value, expiry))
@@ -110,7 +110,8 @@ fn copy(args: &ConvertArgs, source: &Opened, unfinished: &Path, signal: &StopSig
 fn check(unfinished: &Path, names: &[String], read: &Tally, signal: &StopSignal) -> Outcome {
     let target = Db::from(lodestore::store::open(unfinished, &OpenOptions::new())?);
     target.wait_recovered()?;
-    let walk = Walk { bar: bar("verifying", Some(read.records()), false), signal, doing: "convert" };
+    let walk =
+        Walk { bar: ProgressBar::new("verifying", Some(read.records()), Unit::Records), signal, doing: "convert" };
     let found = for_each_keyspace(&target, names, &mut |name, store| walk.run(store, name, &mut |_, _, _| Ok(())));
     let known = target.keyspaces();
     let closed = close(&target.as_store());

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use indicatif::ProgressBar;
 use lodestore::Error;
 use lodestore::store::{HiddenKeys, Lodestore, ScanRange, Visit};
 
-use super::{Access, Opened, bar, object, wait_recovered, with_opened};
+use super::{Access, Opened, object, wait_recovered, with_opened};
 use crate::args::ExportArgs;
 use crate::failure::{Failure, Outcome, note};
 use crate::format::{Format, Pair};
 use crate::new_file::NewFile;
 use crate::out::{Out, thousands};
+use crate::progress::{ProgressBar, Unit};
 use crate::stop_signal::StopSignal;
 
 /// Records between two looks at the progress bar.
@@ -100,7 +100,7 @@ impl<'a> Export<'a> {
         wait_recovered(&self.opened.store)?;
         let sources = self.sources(args)?;
         let total = sources.iter().map(|source| source.total).sum();
-        let bar = bar("exporting", Some(total), false);
+        let bar = ProgressBar::new("exporting", Some(total), Unit::Records);
         let mut wrong = Wrong::default();
         for source in &sources {
             self.one(source, &bar, &mut wrong)?;

@@ -6,7 +6,6 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
 use lodestore::medium::io_advice;
 use lodestore::stats::format_size;
 use lodestore::store::Lodestore;
@@ -16,12 +15,13 @@ use super::import_foreign::{Checked, Foreign};
 use super::import_rocksdb;
 #[cfg(not(feature = "peers"))]
 use super::no_rocksdb as import_rocksdb;
-use super::{Access, Opened, bar, object, with_opened};
+use super::{Access, Opened, object, with_opened};
 use crate::args::{ImportArgs, ImportFormat};
 use crate::failure::{Failure, Outcome, file_failure};
 use crate::format::{Format, Record};
 use crate::input::{Input, Item, Lines};
 use crate::out::{Out, thousands};
+use crate::progress::{ProgressBar, Unit};
 use crate::stop_signal::StopSignal;
 
 /// Records between two looks at the progress bar.
@@ -52,7 +52,7 @@ pub fn run(args: &ImportArgs) -> Outcome {
     let (source, size) = open(&args.file)?;
     with_import(args, "line", |import| {
         let input = Input::start(source).map_err(|error| start_failure(&error))?;
-        import.bar = bar("importing", size, true);
+        import.bar = ProgressBar::new("importing", size, Unit::Bytes);
         import.all(&input, format)
     })
 }
@@ -176,7 +176,7 @@ pub struct Import<'a> {
 impl Import<'_> {
     /// Begins the import of a data file.
     pub fn begin(&mut self, progress: Progress) {
-        self.bar = bar("importing", Some(progress.records), false);
+        self.bar = ProgressBar::new("importing", Some(progress.records), Unit::Records);
         self.skipped = Some(progress.skipped);
     }
 

@@ -37,7 +37,6 @@ use std::thread;
 use std::time::Duration;
 
 use clap::CommandFactory;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lodestore::Db;
 use lodestore::options::OpenOptions;
 use lodestore::store::Lodestore;
@@ -47,6 +46,7 @@ use crate::args::{Cli, Command, DataArgs, StoreArgs};
 use crate::failure::{Failure, Outcome};
 use crate::open_damage::OpenDamage;
 use crate::out::Out;
+use crate::progress::{ProgressBar, Unit};
 use crate::sample;
 use crate::text::show;
 
@@ -184,11 +184,10 @@ fn wait_recovered(store: &Lodestore) -> Outcome {
     if store.stats().recovery.done {
         return Ok(());
     }
-    let bar = bar("recovering", Some(1000), false);
     let (stop, stopped) = mpsc::channel::<()>();
     thread::scope(|scope| {
-        let bar = &bar;
         let show = move || {
+            let bar = ProgressBar::new("recovering", Some(1000), Unit::Records);
             while stopped.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
                 bar.set_position((store.stats().recovery.share * 1000.0) as u64);
             }
@@ -199,22 +198,7 @@ fn wait_recovered(store: &Lodestore) -> Outcome {
         drop(stop);
         done
     })?;
-    bar.finish_and_clear();
     Ok(())
-}
-
-/// A progress bar on standard error, hidden where that is no terminal.
-fn bar(what: &'static str, total: Option<u64>, bytes: bool) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(10));
-    let template = match (total.is_some(), bytes) {
-        (true, true) => "{prefix} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta} {msg}",
-        (true, false) => "{prefix} [{wide_bar}] {percent}% {eta} {msg}",
-        (false, _) => "{prefix} {spinner} {bytes} {bytes_per_sec} {msg}",
-    };
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar.with_prefix(what)
 }
 
 /// A JSON object of these names.

@@ -3,18 +3,19 @@
 use lodestore::stats::{Finding, format_size};
 use serde_json::json;
 
-use super::{bar, object, wait_recovered, with_opened};
+use super::{object, wait_recovered, with_opened};
 use crate::advice::translate;
 use crate::args::VerifyArgs;
 use crate::failure::{Failure, Outcome};
 use crate::out::thousands;
+use crate::progress::{ProgressBar, Unit};
 
 /// Reads and checks everything.
 pub fn run(args: &VerifyArgs) -> Outcome {
     with_opened(&args.store, args.salvage, |opened, out| {
         let store = &opened.store;
         wait_recovered(store)?;
-        let bar = bar("verifying", Some(0), false);
+        let bar = ProgressBar::new("verifying", Some(0), Unit::Records);
         let mut report = store.verify(&mut |progress| {
             bar.set_length(progress.total);
             bar.set_position(progress.done);
