@@ -92,6 +92,7 @@ pub enum Command {
     /// Tell what the medium under PATH is, and what each durability would really be
     Doctor(DoctorArgs),
     /// See and change a matrix of devices (engine mkvs)
+    #[cfg(feature = "mkvs")]
     Mkvs(MkvsArgs),
     /// Serve a store to Redis clients
     ///
@@ -185,6 +186,7 @@ impl Deref for DataArgs {
 }
 
 /// What is done to a matrix.
+#[cfg(feature = "mkvs")]
 #[derive(Debug, Args)]
 pub struct MkvsArgs {
     /// What to do.
@@ -193,6 +195,7 @@ pub struct MkvsArgs {
 }
 
 /// The commands on a matrix.
+#[cfg(feature = "mkvs")]
 #[derive(Debug, Subcommand)]
 pub enum MkvsCommand {
     /// Write how the groups and devices stand

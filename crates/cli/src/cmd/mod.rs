@@ -16,6 +16,7 @@ mod import_rocksdb;
 mod info;
 mod keyspaces;
 mod man;
+#[cfg(feature = "mkvs")]
 mod mkvs;
 #[cfg(not(feature = "peers"))]
 mod no_rocksdb;
@@ -74,6 +75,7 @@ pub fn run(command: Command) -> Outcome {
         Command::Convert(args) => convert::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        #[cfg(feature = "mkvs")]
         Command::Mkvs(args) => mkvs::run(&args.command),
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(&args),
