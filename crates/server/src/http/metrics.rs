@@ -142,7 +142,5 @@ fn encode(
     unit: Option<&Unit>,
     metric: &impl EncodeMetric,
 ) -> Result<(), fmt::Error> {
-    // The library appends the full stop of a help.
-    let help = help.trim_end_matches('.');
     metric.encode(encoder.encode_descriptor(name, help, unit, metric.metric_type())?)
 }
