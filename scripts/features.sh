@@ -1,5 +1,6 @@
 #!/bin/sh
-# Checks the library without engines, with each engine alone, and with tracing.
+# Checks the library without engines, with each engine alone, and with tracing; and the program
+# without the server.
 # With --test it runs all tests of each build. Examples in the docs need an engine.
 set -eu
 cd "$(dirname "$0")/.."
@@ -14,6 +15,9 @@ for features in "" hikv nvht fluidkv hashkv mkvs hikv,tracing; do
         fi
     fi
 done
+
+echo "== the program without the server"
+cargo clippy --locked -p lodestore-cli --no-default-features -- -D warnings
 
 # Refusals of engines that are not compiled in, and events and spans of tracing.
 for features in "" fluidkv; do

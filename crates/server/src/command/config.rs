@@ -77,7 +77,7 @@ enum Parameter {
 }
 
 fn set(context: &mut Context<'_, '_>, pairs: &[&[u8]]) -> CommandResult {
-    if pairs.len() % 2 != 0 {
+    if !pairs.len().is_multiple_of(2) {
         return Err(SYNTAX);
     }
     let mut changes: Vec<(Parameter, String, String)> = Vec::new();
