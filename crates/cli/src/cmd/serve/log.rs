@@ -163,7 +163,7 @@ mod tests {
     fn a_message_is_one_line() {
         let fields =
             || Fields([(MESSAGE.to_owned(), "a\nb".into()), ("size".to_owned(), 3.into())].into_iter().collect());
-        assert_eq!(fields().text("T", &Level::WARN), "T  WARN a b size=3\n");
+        assert_eq!(fields().text("T", &Level::WARN), "T WARN  a b size=3\n");
         let json = "{\"time\":\"T\",\"level\":\"info\",\"message\":\"a\\nb\",\"size\":3}\n";
         assert_eq!(fields().json("T", &Level::INFO), json);
     }
