@@ -17,8 +17,8 @@ const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL f
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 impl Acl {
-    /// Replaces all users by those of the file, or none if a line is refused. A user whose rules
-    /// are the same stays the same user, so its clients stay connected.
+    /// Replaces all users by those of the file, or none if a line is refused. A user with the same
+    /// passwords and permissions stays the same user, so its clients stay connected.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ impl Acl {
         loaded.entry(DEFAULT_USER.into()).or_insert_with(|| Arc::new(User::new_default()));
         for (name, user) in &mut loaded {
             self.check_exposure(user)?;
-            if let Some(present) = users.get(name).filter(|present| present.has_same_rules(user)) {
+            if let Some(present) = users.get(name).filter(|present| present.is_equivalent(user)) {
                 *user = Arc::clone(present);
             }
         }

@@ -136,7 +136,7 @@ fn apply_other(user: &mut User, rule: &[u8]) -> Result<(), RuleError> {
         [b'<', password @ ..] => remove_password(user, &password::hash(password))?,
         [b'!', hash @ ..] => remove_password(user, &checked_hash(hash)?)?,
         [b'(', rules @ .., b')'] => {
-            let mut selector = Selector::default();
+            let mut selector = Selector::new();
             for rule in rules.split(|byte| *byte == b' ').filter(|rule| !rule.is_empty()) {
                 selector.apply(rule)?;
             }
@@ -162,4 +162,93 @@ fn remove_password(user: &mut User, hash: &str) -> Result<(), RuleError> {
     let before = user.passwords.len();
     user.passwords.retain(|known| known != hash);
     if user.passwords.len() == before { Err(RuleError::UnknownPassword) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts of rules, valid and invalid, that random rules are made of.
+    const PARTS: [&str; 38] = [
+        "on",
+        "off",
+        "nopass",
+        "resetpass",
+        "reset",
+        "allkeys",
+        "resetkeys",
+        "allchannels",
+        "resetchannels",
+        "+@all",
+        "-@all",
+        "+@read",
+        "-@write",
+        "+@dangerous",
+        "-@admin",
+        "+get",
+        "-get",
+        "+set",
+        "+config",
+        "-config|get",
+        "+config|set",
+        "+select|0",
+        "+select|1",
+        "-select",
+        "~a*",
+        "%R~b",
+        "%W~b",
+        "%RW~c",
+        "&ch",
+        "&*",
+        "~*",
+        ">pw",
+        "<pw",
+        "(+get ~x)",
+        "(-@all +@read %R~y &z)",
+        "clearselectors",
+        "(",
+        "%Q",
+    ];
+
+    /// Random numbers, the same in each run.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            usize::try_from(self.0 % bound as u64).expect("a small number")
+        }
+    }
+
+    #[test]
+    fn the_listed_rules_of_a_user_make_the_same_user() {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let mut accepted = 0;
+        for _ in 0..3000 {
+            let count = 1 + random.below(8);
+            let rules: Vec<&[u8]> = (0..count).map(|_| PARTS[random.below(PARTS.len())].as_bytes()).collect();
+            let Ok(user) = apply_rules(&User::new("u", 1), &rules) else { continue };
+            accepted += 1;
+            let line = user.describe();
+            let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').skip(2).collect();
+            let again = apply_rules(&User::new("u", 1), &words).expect("listed rules are valid");
+            assert!(again.is_equivalent(&user), "{rules:?} lists as {}", String::from_utf8_lossy(&line));
+        }
+        assert!(accepted > 1000, "{accepted}");
+    }
+
+    #[test]
+    fn no_bytes_make_a_rule_panic() {
+        let alphabet = b"+-@|~%&()<>#!RWag \0\xff*";
+        let mut random = Random(7);
+        for _ in 0..20_000 {
+            let length = random.below(12);
+            let rule: Vec<u8> = (0..length).map(|_| alphabet[random.below(alphabet.len())]).collect();
+            if let Ok(user) = apply_rules(&User::new("u", 1), &[&rule, b"+get"]) {
+                assert!(user.describe().starts_with(b"user u off "));
+            }
+        }
+    }
 }

@@ -48,6 +48,13 @@ pub(crate) struct Selector {
 }
 
 impl Selector {
+    /// Returns a selector that permits nothing.
+    pub(crate) fn new() -> Self {
+        let mut selector = Self::default();
+        selector.derive();
+        selector
+    }
+
     /// Returns a selector that permits everything.
     pub(crate) fn unrestricted() -> Self {
         let mut selector = Self { has_all_keys: true, has_all_channels: true, ..Self::default() };
@@ -58,6 +65,12 @@ impl Selector {
     /// Whether the selector permits everything.
     pub(crate) fn is_unrestricted(&self) -> bool {
         self.begins_with_all && self.rules.is_empty() && self.has_all_keys && self.has_all_channels
+    }
+
+    /// Whether both selectors permit the same. Their rules may differ.
+    pub(crate) fn has_same_permissions(&self, other: &Self) -> bool {
+        let normal = |selector: &Self| Self { begins_with_all: false, rules: Vec::new(), ..selector.clone() };
+        normal(self) == normal(other)
     }
 
     /// Whether the selector permits a command or a subcommand.

@@ -33,7 +33,7 @@ impl User {
             is_nopass: false,
             payload_rule: None,
             passwords: Vec::new(),
-            root: Selector::default(),
+            root: Selector::new(),
             selectors: Vec::new(),
         }
     }
@@ -65,9 +65,12 @@ impl User {
         std::iter::once(&self.root).chain(&self.selectors)
     }
 
-    /// Whether both users have the same rules.
-    pub(crate) fn has_same_rules(&self, other: &Self) -> bool {
-        self.describe() == other.describe()
+    /// Whether both users have the same passwords and permissions.
+    pub(crate) fn is_equivalent(&self, other: &Self) -> bool {
+        let mut selectors = self.all_selectors().zip(other.all_selectors());
+        (&self.name, self.flags(), &self.passwords) == (&other.name, other.flags(), &other.passwords)
+            && self.selectors.len() == other.selectors.len()
+            && selectors.all(|(own, other)| own.has_same_permissions(other))
     }
 
     /// Returns the flags, as `ACL GETUSER` shows them.

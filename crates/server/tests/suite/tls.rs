@@ -165,6 +165,16 @@ fn commands_and_large_values_pass_over_tls() {
         assert_eq!(show(&client.try_receive().expect("a reply").expect("no end")), number.to_string());
         assert_eq!(show(&client.try_receive().expect("a reply").expect("no end")), "1");
     }
+    for _ in 0..20 {
+        // Two records that arrive together. No event follows the first one.
+        let half = "y".repeat(5000);
+        client.stream.conn.writer().write_all(&encode(&["ECHO", &half])).expect("a write");
+        client.stream.conn.writer().write_all(&encode(&["ECHO", &half])).expect("a write");
+        client.stream.flush().expect("a flush");
+        for _ in 0..2 {
+            assert_eq!(client.try_receive().expect("a reply"), Some(Reply::Bulk(half.clone().into_bytes())));
+        }
+    }
     // Both ways lead to the same store.
     assert_eq!(server.client().run("GET a"), "1");
 }
@@ -195,11 +205,17 @@ fn a_client_of_tls_that_closes_its_end_gets_all_replies_and_a_clean_end() {
     let mut client = Client::new(socket(&server), certificates.client_config(None));
     let bytes: Vec<u8> = (0..20_000).flat_map(|number| encode(&["ECHO", &number.to_string()])).collect();
     client.stream.write_all(&bytes).expect("a write");
+    // More replies than the socket holds, which the client reads later.
+    let large = "z".repeat(32 << 10);
+    client.stream.write_all(&encode(&["ECHO", &large]).repeat(400)).expect("a write");
     client.stream.conn.send_close_notify();
     client.stream.flush().expect("a flush");
     client.stream.sock.shutdown(Shutdown::Write).expect("a half-closed connection");
     for number in 0..20_000 {
         assert_eq!(show(&client.try_receive().expect("a reply").expect("no end")), number.to_string());
+    }
+    for _ in 0..400 {
+        assert_eq!(client.try_receive().expect("a reply"), Some(Reply::Bulk(large.clone().into_bytes())));
     }
     // An end without the message of TLS would be an error here.
     assert_eq!(client.try_receive().expect("a clean end"), None);
