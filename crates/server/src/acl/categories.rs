@@ -107,6 +107,7 @@ fn exceptional(name: &str) -> u32 {
         "flushall" | "flushdb" | "swapdb" => bit::KEYSPACE | bit::DANGEROUS,
         "dbsize" => bit::KEYSPACE,
         "info" | "keys" | "sort" => bit::DANGEROUS,
+        "lolwut" => bit::READ,
         "lastsave" | "role" => bit::ADMIN | bit::DANGEROUS,
         "blpop" | "brpop" | "blmove" | "brpoplpush" | "blmpop" | "bzpopmin" | "bzpopmax" | "bzmpop" => bit::BLOCKING,
         _ => 0,

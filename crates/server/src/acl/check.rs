@@ -111,29 +111,6 @@ pub(crate) fn check_call(user: &User, call: &Call, arguments: &[&[u8]]) -> Resul
     any_selector(user, |selector| check_selector(selector, call, arguments))
 }
 
-/// Checks whether a user may use channels. `are_patterns` means that the client subscribes to
-/// patterns: a pattern must equal a permitted one.
-///
-/// # Errors
-///
-/// [`Denial`] with the first channel that is not permitted.
-#[cfg_attr(not(test), expect(dead_code, reason = "the commands on channels call it"))]
-pub(crate) fn check_channels(user: &User, channels: &[&[u8]], are_patterns: bool) -> Result<(), Denial> {
-    any_selector(user, |selector| {
-        let is_permitted = |channel: &[u8]| {
-            selector.has_all_channels
-                || selector
-                    .channels
-                    .iter()
-                    .any(|pattern| if are_patterns { pattern == channel } else { glob::matches(pattern, channel) })
-        };
-        match channels.iter().find(|channel| !is_permitted(channel)) {
-            Some(channel) => Err(Denial::Channel(channel.to_vec())),
-            None => Ok(()),
-        }
-    })
-}
-
 /// Returns success if one of the selectors permits all, else the most relevant denial.
 fn any_selector(user: &User, mut check: impl FnMut(&Selector) -> Result<(), Denial>) -> Result<(), Denial> {
     let mut worst: Option<Denial> = None;
@@ -154,14 +131,47 @@ fn check_selector(selector: &Selector, call: &Call, arguments: &[&[u8]]) -> Resu
     if !is_permitted {
         return Err(Denial::Command(call.name()));
     }
-    if selector.has_all_keys {
+    if !selector.has_all_keys {
+        if key_access::needs_all_keys(call) {
+            return Err(Denial::Key(arguments.get(1).map(|key| key.to_vec()).unwrap_or_default()));
+        }
+        if let Some(denied) = key_access::keys_of(call, arguments).find(|key| !permits_key(selector, *key)) {
+            return Err(Denial::Key(denied.key.to_vec()));
+        }
+    }
+    check_channels(selector, &channels_of(call.spec.name, arguments))
+}
+
+/// The channels of a command.
+#[derive(Debug, Clone, Copy)]
+struct Channels<'a> {
+    names: &'a [&'a [u8]],
+    /// Whether the names are patterns. A pattern must equal a permitted one.
+    are_patterns: bool,
+}
+
+/// Returns the channels of a command by its name. Most commands have none.
+fn channels_of<'a>(command: &str, arguments: &'a [&'a [u8]]) -> Channels<'a> {
+    let names = match command {
+        "publish" | "spublish" => arguments.get(1..2),
+        "subscribe" | "ssubscribe" | "psubscribe" => arguments.get(1..),
+        _ => None,
+    };
+    Channels { names: names.unwrap_or_default(), are_patterns: command == "psubscribe" }
+}
+
+fn check_channels(selector: &Selector, channels: &Channels<'_>) -> Result<(), Denial> {
+    if selector.has_all_channels {
         return Ok(());
     }
-    if key_access::needs_all_keys(call) {
-        return Err(Denial::Key(arguments.get(1).map(|key| key.to_vec()).unwrap_or_default()));
-    }
-    match key_access::keys_of(call, arguments).find(|key| !permits_key(selector, *key)) {
-        Some(denied) => Err(Denial::Key(denied.key.to_vec())),
+    let is_permitted = |channel: &[u8]| {
+        let is_match = |pattern: &Vec<u8>| {
+            if channels.are_patterns { pattern == channel } else { glob::matches(pattern, channel) }
+        };
+        selector.channels.iter().any(is_match)
+    };
+    match channels.names.iter().find(|channel| !is_permitted(channel)) {
+        Some(channel) => Err(Denial::Channel(channel.to_vec())),
         None => Ok(()),
     }
 }
@@ -186,10 +196,18 @@ mod tests {
     #[test]
     fn a_channel_is_permitted_by_a_pattern_and_a_pattern_by_itself() {
         let user = user(&["&news.*"]);
-        assert_eq!(check_channels(&user, &[b"news.a"], false), Ok(()));
-        assert_eq!(check_channels(&user, &[b"news.a", b"x"], false), Err(Denial::Channel(b"x".to_vec())));
-        assert_eq!(check_channels(&user, &[b"news.*"], true), Ok(()));
-        assert_eq!(check_channels(&user, &[b"news.a*"], true), Err(Denial::Channel(b"news.a*".to_vec())));
+        let check = |words: &[&[u8]]| {
+            let command = String::from_utf8_lossy(words[0]);
+            check_channels(&user.root, &channels_of(&command, words))
+        };
+        assert_eq!(check(&[b"subscribe", b"news.a"]), Ok(()));
+        assert_eq!(check(&[b"subscribe", b"news.a", b"x"]), Err(Denial::Channel(b"x".to_vec())));
+        assert_eq!(check(&[b"publish", b"news.a", b"x"]), Ok(()));
+        assert_eq!(check(&[b"publish", b"x", b"news.a"]), Err(Denial::Channel(b"x".to_vec())));
+        assert_eq!(check(&[b"psubscribe", b"news.*"]), Ok(()));
+        assert_eq!(check(&[b"psubscribe", b"news.a*"]), Err(Denial::Channel(b"news.a*".to_vec())));
+        assert_eq!(check(&[b"unsubscribe", b"x"]), Ok(()));
+        assert_eq!(check(&[b"get", b"x"]), Ok(()));
     }
 
     #[test]

@@ -97,6 +97,7 @@ impl TestServer {
     }
 
     /// Returns the server's address of TLS.
+    #[cfg(all(feature = "tls", any(target_arch = "x86_64", target_arch = "aarch64")))]
     pub fn tls_address(&self) -> SocketAddr {
         self.server.as_ref().expect("a running server").tls_addresses()[0]
     }
