@@ -117,13 +117,18 @@ pub struct TlsConfig {
 impl TlsConfig {
     /// Time for a handshake if the configuration does not say.
     pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+}
 
-    /// Returns the value of `tls-auth-clients`.
-    fn clients_word(&self) -> &'static str {
-        match self.clients {
-            TlsClients::WithCertificate => "yes",
-            TlsClients::WithoutCertificate => "no",
-            TlsClients::MayHaveCertificate => "optional",
+impl Default for TlsConfig {
+    /// Listens nowhere.
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            cert_file: PathBuf::new(),
+            key_file: PathBuf::new(),
+            ca_cert_file: None,
+            clients: TlsClients::default(),
+            handshake_timeout: Self::HANDSHAKE_TIMEOUT,
         }
     }
 }

@@ -13,9 +13,9 @@ use crate::config::Config;
 use crate::data::census::Census;
 use crate::data::databases::Databases;
 use crate::data::stripes::Stripes;
+use crate::expired::ExpiredKeys;
 use crate::memory::MemoryBound;
 use crate::runtime::Runtime;
-use crate::expired::ExpiredKeys;
 use crate::session::{ClientId, PublicState};
 
 /// Counters of the server, for `INFO`. `CONFIG RESETSTAT` sets them to 0.

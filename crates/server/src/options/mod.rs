@@ -12,6 +12,7 @@ mod file;
 mod kinds;
 mod redis;
 mod table;
+mod tls;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use lodestore::Durability;
 
 use super::kinds::{self, one, shown, shown_boolean, shown_option};
-use super::{Change, OptionSpec};
+use super::{Change, OptionSpec, tls};
 use crate::config::{
     BULK_BYTES_BOUND, BULK_BYTES_MIN, CLIENTS_BOUND, Config, DATABASES_BOUND, LogConfig, PORT, THREADS_MAX,
 };
@@ -177,6 +177,52 @@ pub static OPTIONS: &[OptionSpec] = &[
         help: "File of users, for `ACL LOAD` and `ACL SAVE`; in place of `user`",
         get: |config| shown_option(config.acl_file.as_ref(), |path| path.display().to_string()),
         set: |config, values| kinds::path(values).map(|path| config.acl_file = path),
+        ..BASE
+    },
+    OptionSpec {
+        name: "tls-port",
+        redis: Some("tls-port"),
+        takes: "PORT",
+        bounds: "0 to 65535",
+        help: "Port of TLS, on the addresses of `listen`; 0: no TLS",
+        get: tls::port,
+        set: tls::set_port,
+        ..BASE
+    },
+    OptionSpec {
+        name: "tls-cert-file",
+        redis: Some("tls-cert-file"),
+        takes: "FILE",
+        help: "Certificate of the server and its chain, in PEM form",
+        get: |config| tls::path(config, |tls| Some(&tls.cert_file)),
+        set: tls::set_cert_file,
+        ..BASE
+    },
+    OptionSpec {
+        name: "tls-key-file",
+        redis: Some("tls-key-file"),
+        takes: "FILE",
+        help: "Private key of the server, in PEM form",
+        get: |config| tls::path(config, |tls| Some(&tls.key_file)),
+        set: tls::set_key_file,
+        ..BASE
+    },
+    OptionSpec {
+        name: "tls-ca-cert-file",
+        redis: Some("tls-ca-cert-file"),
+        takes: "FILE",
+        help: "Authorities that sign certificates of clients, in PEM form",
+        get: |config| tls::path(config, |tls| tls.ca_cert_file.as_ref()),
+        set: tls::set_ca_cert_file,
+        ..BASE
+    },
+    OptionSpec {
+        name: "tls-auth-clients",
+        redis: Some("tls-auth-clients"),
+        takes: "yes|no|optional",
+        help: "Whether clients of TLS need a certificate",
+        get: tls::clients,
+        set: tls::set_clients,
         ..BASE
     },
     OptionSpec {
