@@ -39,6 +39,9 @@ const KEYS_PER_MAP: u64 = 2;
 /// Keys of all keyspaces.
 pub const KEYS: u64 = (NAMES.len() as u64 + 1) * KEYS_PER_MAP;
 
+/// One in this many stores lets another thread run. Each makes a history longer on a busy machine.
+const JITTER: u32 = 16;
+
 /// The size of a history. Its steps and its expiries are at most [`history::OPS_MAX`].
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
@@ -274,7 +277,7 @@ impl Run<'_> {
 /// [`Oracle::History`] if no order of the transactions explains all answers.
 pub fn check(engine: &dyn Engine, config: &Config, load: Load) -> std::result::Result<Counts, Wrong> {
     let subject = judged(Oracle::Live, || engine.create(&config.spec(false), &Shape::default()))?;
-    subject.recorder().set_jitter(2);
+    subject.recorder().set_jitter(JITTER);
     let store = subject.store().ok_or_else(|| Wrong::new(Oracle::Live, format!("{} shows no store", engine.name())))?;
     let has_ranges = store.capabilities().range_conditions;
     let maps = judged(Oracle::Live, || Maps::open(testing::open_stepped(store, None)))?;
