@@ -9,38 +9,28 @@ use std::time::Duration;
 use lodestore::db::Engine;
 use lodestore_server::{Config, TlsClients, TlsConfig};
 use lodestore_wire::{Limits, Reply, decode_reply};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::common::{TestServer, encode, show};
 
-/// An authority, and a certificate and key that it signed, in files.
+/// An authority, and a certificate and key that it signed, in files. `certificates/make.sh` makes them.
 struct Certificates {
-    dir: tempfile::TempDir,
+    dir: PathBuf,
 }
 
 impl Certificates {
     fn new() -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let mut authority = CertificateParams::new(Vec::new()).expect("parameters");
-        authority.distinguished_name.push(DnType::CommonName, "Authority of a test");
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority_key = KeyPair::generate().expect("a key");
-        let signed = authority.self_signed(&authority_key).expect("a certificate");
-        std::fs::write(dir.path().join("ca.pem"), signed.pem()).expect("a file");
-        let issuer = Issuer::new(authority, authority_key);
-        let key = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new(vec!["localhost".into()]).expect("parameters");
-        let certificate = params.signed_by(&key, &issuer).expect("a certificate");
-        std::fs::write(dir.path().join("cert.pem"), certificate.pem()).expect("a file");
-        std::fs::write(dir.path().join("key.pem"), key.serialize_pem()).expect("a file");
-        Self { dir }
+        Self::of("first")
+    }
+
+    fn of(set: &str) -> Self {
+        Self { dir: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/certificates").join(set) }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.dir.join(name)
     }
 
     fn config(&self, clients: TlsClients) -> TlsConfig {
@@ -181,7 +171,7 @@ fn commands_and_large_values_pass_over_tls() {
 
 #[test]
 fn certificates_of_clients_are_required_optional_or_not_asked_for() {
-    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let (certificates, others) = (Certificates::new(), Certificates::of("second"));
     let is_accepted = |server: &TestServer, own: Option<&Certificates>| {
         let mut client = Client::new(socket(server), certificates.client_config(own));
         client.try_run("PING").is_ok_and(|reply| reply == "+PONG")
@@ -281,7 +271,7 @@ fn a_password_and_permissions_hold_over_tls() {
 
 #[test]
 fn a_refused_configuration_of_tls_names_the_file_or_option() {
-    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let (certificates, others) = (Certificates::new(), Certificates::of("second"));
     let refusal = |change: &dyn Fn(&mut TlsConfig)| {
         let mut tls = certificates.config(TlsClients::WithCertificate);
         change(&mut tls);
