@@ -8,7 +8,9 @@ use lodestore::Durability;
 
 use crate::acl::Acl;
 use crate::data::databases::DATABASES_MAX;
+use crate::messaging::notify::parse_flags;
 use crate::net::tls::TlsAcceptor;
+use crate::settings::MessagingConfig;
 
 /// Databases of a server, as in Redis.
 const DATABASES: usize = 16;
@@ -66,6 +68,8 @@ pub struct Config {
     pub bulk_bytes_max: usize,
     /// Unsent replies of a client at which the server reads no more commands of it.
     pub output_bytes_pause: usize,
+    /// Messages, logs and backups.
+    pub messaging: MessagingConfig,
     /// Users: a name and rules each, as in `ACL SETUSER`. Redis' name: `user`.
     pub users: Vec<String>,
     /// File of users, for `ACL LOAD` and `ACL SAVE`. Redis' name: `aclfile`.
@@ -213,6 +217,7 @@ impl Default for Config {
             store: StoreConfig::default(),
             file: None,
             tls: None,
+            messaging: MessagingConfig::default(),
         }
     }
 }
@@ -229,6 +234,8 @@ pub enum ConfigError {
     MetricsOpenToOthers(SocketAddr),
     /// The configuration of TLS is refused. The text says why.
     Tls(String),
+    /// The classes of keyspace events have an unknown letter.
+    NotifyEvents(String),
     /// There is nothing to listen on.
     NoListener,
     /// A number is out of range.
@@ -258,6 +265,9 @@ impl std::fmt::Display for ConfigError {
                  or choose an address of 127.0.0.1"
             ),
             Self::Tls(text) => write!(f, "TLS: {text}"),
+            Self::NotifyEvents(letters) => {
+                write!(f, "notify-keyspace-events has an unknown letter in '{letters}': use letters of KEA$lszhxetdgmn")
+            }
             Self::NoListener => f.write_str("there is nothing to listen on: name an address (listen) or a path (unix)"),
             Self::OutOfRange { option, min, max } => write!(f, "{option} must be from {min} to {max}"),
         }
@@ -285,6 +295,10 @@ impl Config {
         }
         if let Some(tls) = self.tls.as_ref().filter(|_| has_tls) {
             TlsAcceptor::new(tls)?;
+        }
+        let letters = &self.messaging.notify_keyspace_events;
+        if parse_flags(letters.as_bytes()).is_none() {
+            return Err(ConfigError::NotifyEvents(letters.clone()));
         }
         let ranges = [
             ("databases", self.databases, 1, DATABASES_BOUND),

@@ -12,6 +12,9 @@
 //! * `http`: metrics, health and the status page.
 //! * `memory`: the bound on used bytes.
 //! * `data`: databases, values with types, and isolation between commands.
+//! * `messaging`: published messages, keyspace events, and invalidations of caches.
+//! * `statistics`: what the server counts and times. `settings`: what `CONFIG SET` changes.
+//! * `saves`: backups.
 #![forbid(unsafe_code)]
 
 mod acl;
@@ -22,18 +25,23 @@ mod error;
 mod expired;
 mod http;
 mod memory;
+mod messaging;
 mod net;
 pub mod options;
 mod runtime;
+mod saves;
 mod server;
 mod session;
+mod settings;
 mod shared;
+mod statistics;
 mod upkeep;
 
 pub use command::describe::{CommandDescription, command_table};
 pub use config::{Config, ConfigError, LogConfig, LogLevel, MetricsConfig, StoreConfig, TlsClients, TlsConfig};
 pub use expired::ExpiredKeys;
 pub use server::{Server, StartError, Stopper};
+pub use settings::{MessagingConfig, OutputLimit, OutputLimits};
 
 /// The code of the guide is compiled and run as a test of the documentation.
 #[cfg(doctest)]

@@ -134,6 +134,7 @@ impl Server {
         for poll in &polls {
             self.mailboxes.push(Arc::new(Mailbox::new(poll.registry(), MAILBOX)?));
         }
+        self.shared.hub.connect(&self.mailboxes);
         for (own, poll) in polls.into_iter().enumerate() {
             let start = Start {
                 shared: Arc::clone(&self.shared),

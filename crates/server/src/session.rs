@@ -11,6 +11,10 @@ use lodestore_wire::Protocol;
 use crate::acl::Acl;
 use crate::acl::user::User;
 use crate::data::stripes::{DatabaseKey, Stripes};
+use crate::messaging::Hub;
+use crate::messaging::client::ClientMessaging;
+use crate::messaging::delivery::Route;
+use crate::statistics::commands::LoopCounters;
 
 /// Number of a client. Numbers are never used again.
 pub(crate) type ClientId = u64;
@@ -57,6 +61,10 @@ pub(crate) struct PublicState {
     pub(crate) last_command_ms: AtomicU64,
     /// Whether the connection must be closed.
     pub(crate) is_killed: AtomicBool,
+    /// Whether the connection is closed.
+    pub(crate) is_closed: AtomicBool,
+    /// Where messages to the client go.
+    pub(crate) route: Route,
     /// What commands change.
     pub(crate) details: std::sync::Mutex<Details>,
 }
@@ -75,12 +83,24 @@ pub(crate) struct Details {
     pub(crate) last_command: String,
     pub(crate) is_in_transaction: bool,
     pub(crate) watched_count: usize,
+    pub(crate) channel_count: usize,
+    pub(crate) pattern_count: usize,
+    pub(crate) shard_channel_count: usize,
+    pub(crate) is_monitor: bool,
+    pub(crate) is_tracking: bool,
+    /// The client that gets the invalidations of this client; 0 means none.
+    pub(crate) redirect: ClientId,
 }
 
 impl PublicState {
     /// Returns how long the client has sent nothing.
     pub(crate) fn idle(&self) -> Duration {
         self.connected.elapsed().saturating_sub(Duration::from_millis(self.last_command_ms.load(Ordering::Relaxed)))
+    }
+
+    /// Whether the connection is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
     }
 
     /// Calls `change` with the details.
@@ -107,13 +127,17 @@ pub(crate) struct Session {
     /// Set by each change of a watched key.
     pub(crate) watch_flag: Arc<AtomicBool>,
     pub(crate) reply_mode: ReplyMode,
+    /// What the client hears besides replies.
+    pub(crate) messaging: ClientMessaging,
+    /// The counters of the client's event loop.
+    pub(crate) counters: Arc<LoopCounters>,
     /// Whether the connection is closed once its replies are sent.
     pub(crate) closes: bool,
 }
 
 impl Session {
     /// Returns the session of a new client, who is the default user.
-    pub(crate) fn new(public: Arc<PublicState>, acl: &Acl) -> Self {
+    pub(crate) fn new(public: Arc<PublicState>, acl: &Acl, counters: Arc<LoopCounters>) -> Self {
         let acl_generation = acl.generation();
         let user = acl.default_user();
         Self {
@@ -128,6 +152,8 @@ impl Session {
             watched: HashMap::new(),
             watch_flag: Arc::default(),
             reply_mode: ReplyMode::On,
+            messaging: ClientMessaging::default(),
+            counters,
             closes: false,
         }
     }
@@ -174,6 +200,28 @@ impl Session {
             stripes.unwatch(&key, &self.watch_flag);
         }
         self.watch_flag = Arc::default();
+    }
+
+    /// Whether the client may run only the commands of subscribers: those of RESP2 that subscribe.
+    pub(crate) fn is_restricted_subscriber(&self) -> bool {
+        self.protocol == Protocol::Resp2 && self.messaging.is_subscriber()
+    }
+
+    /// Ends subscriptions, tracking and `MONITOR`.
+    pub(crate) fn leave_hub(&mut self, hub: &Hub) {
+        let id = self.public.id;
+        hub.channels.unsubscribe_all(&mut self.messaging, id);
+        if self.messaging.tracking.take().is_some() {
+            hub.tracking.disable(id);
+        }
+        if std::mem::take(&mut self.messaging.is_monitor) {
+            hub.monitors.remove(id);
+        }
+        self.messaging.is_caching_named = false;
+        self.public.with_details(|details| {
+            (details.channel_count, details.pattern_count, details.shard_channel_count) = (0, 0, 0);
+            (details.is_monitor, details.is_tracking, details.redirect) = (false, false, 0);
+        });
     }
 
     /// Whether a watched key changed or expired.

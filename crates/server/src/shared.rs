@@ -15,8 +15,14 @@ use crate::data::databases::Databases;
 use crate::data::stripes::Stripes;
 use crate::expired::ExpiredKeys;
 use crate::memory::MemoryBound;
+use crate::messaging::Hub;
+use crate::messaging::delivery::Route;
+use crate::messaging::notify::{class, wants};
 use crate::runtime::Runtime;
+use crate::saves::Saves;
 use crate::session::{ClientId, PublicState};
+use crate::settings::Settings;
+use crate::statistics::Statistics;
 
 /// Counters of the server, for `INFO`. `CONFIG RESETSTAT` sets them to 0.
 #[derive(Debug, Default)]
@@ -58,6 +64,10 @@ pub(crate) struct Shared {
     pub(crate) census: Census,
     /// The expired keys, if the program reports the events of the store.
     pub(crate) expired: OnceLock<ExpiredKeys>,
+    pub(crate) hub: Hub,
+    pub(crate) settings: Settings,
+    pub(crate) statistics: Statistics,
+    pub(crate) saves: Arc<Saves>,
     pub(crate) started: Instant,
     pub(crate) started_unix_seconds: u64,
     /// A random text that names this run of the server.
@@ -73,6 +83,8 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(databases: Databases, config: Config, acl: Acl, port: u16) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let started_unix_seconds = now.map_or(0, |since| since.as_secs());
+        let settings = Settings::new(&config.messaging);
         Self {
             databases,
             stripes: Stripes::new(),
@@ -84,8 +96,12 @@ impl Shared {
             cursors: Cursors::new(),
             census: Census::default(),
             expired: OnceLock::new(),
+            hub: Hub::default(),
+            settings,
+            statistics: Statistics::default(),
+            saves: Arc::new(Saves::new(started_unix_seconds)),
             started: Instant::now(),
-            started_unix_seconds: now.map_or(0, |since| since.as_secs()),
+            started_unix_seconds,
             run_id: random_id(),
             port,
             clients: Mutex::default(),
@@ -116,6 +132,8 @@ impl Shared {
             connected: Instant::now(),
             last_command_ms: AtomicU64::new(0),
             is_killed: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            route: Route::default(),
             details: Mutex::default(),
         });
         self.clients().insert(public.id, Arc::clone(&public));
@@ -124,7 +142,9 @@ impl Shared {
 
     /// Forgets a client.
     pub(crate) fn remove_client(&self, id: ClientId) {
-        if self.clients().remove(&id).is_some() {
+        let removed = self.clients().remove(&id);
+        if let Some(client) = removed {
+            client.is_closed.store(true, Ordering::SeqCst);
             self.client_count.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -137,6 +157,16 @@ impl Shared {
     /// Returns all clients in the order in which they connected.
     pub(crate) fn all_clients(&self) -> Vec<Arc<PublicState>> {
         self.clients().values().cloned().collect()
+    }
+
+    /// Returns a client.
+    pub(crate) fn client(&self, id: ClientId) -> Option<Arc<PublicState>> {
+        self.clients().get(&id).cloned()
+    }
+
+    /// Whether reads of absent keys or single commands are reported, so that each `GET` runs alone.
+    pub(crate) fn reads_are_observed(&self) -> bool {
+        self.hub.monitors.is_active() || wants(self.settings.notify_flags(), class::MISS)
     }
 
     /// Asks all event loops to stop. They stop at their next tick.

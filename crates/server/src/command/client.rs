@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use super::context::Context;
 use super::keys::write_help;
 use super::options::{integer, is_word};
+use super::tracking;
 use crate::error::{CommandError, CommandResult, SYNTAX};
-use crate::session::{PublicState, ReplyMode};
+use crate::session::{Details, PublicState, ReplyMode};
 
 /// `CLIENT subcommand [arguments]`
 pub(crate) fn client(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
@@ -30,6 +31,10 @@ pub(crate) fn client(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
         (b"kill", [address]) => kill_by_address(context, address)?,
         (b"kill", [_, ..]) => kill_by_filters(context, rest)?,
         (b"reply", [mode]) => set_reply_mode(context, mode)?,
+        (b"tracking", [_, ..]) => tracking::tracking(context, rest)?,
+        (b"caching", [word]) => tracking::caching(context, word)?,
+        (b"trackinginfo", []) => tracking::trackinginfo(context),
+        (b"getredir", []) => tracking::getredir(context),
         (b"no-evict", [mode]) if is_word(mode, "on") || is_word(mode, "off") => context.reply.write_ok(),
         (b"no-evict", [_]) => return Err(SYNTAX),
         (b"help", []) => write_help(context, &HELP)?,
@@ -42,8 +47,10 @@ pub(crate) fn client(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
     Ok(())
 }
 
-const HELP: [&str; 9] = [
+const HELP: [&str; 13] = [
+    "CLIENT CACHING YES|NO",
     "CLIENT GETNAME",
+    "CLIENT GETREDIR",
     "CLIENT ID",
     "CLIENT INFO",
     "CLIENT KILL <ip:port> | <option> <value> [...]: options are ADDR, LADDR, ID, USER, SKIPME",
@@ -52,10 +59,26 @@ const HELP: [&str; 9] = [
     "CLIENT REPLY ON|OFF|SKIP",
     "CLIENT SETINFO LIB-NAME|LIB-VER value",
     "CLIENT SETNAME name",
+    "CLIENT TRACKING ON|OFF [REDIRECT id] [BCAST] [PREFIX prefix [...]] [OPTIN] [OPTOUT] [NOLOOP]",
+    "CLIENT TRACKINGINFO",
 ];
 
 fn is_known(subcommand: &[u8]) -> bool {
-    let known = ["id", "getname", "setname", "setinfo", "info", "kill", "reply", "no-evict", "help"];
+    let known = [
+        "id",
+        "getname",
+        "setname",
+        "setinfo",
+        "info",
+        "kill",
+        "reply",
+        "no-evict",
+        "help",
+        "tracking",
+        "caching",
+        "trackinginfo",
+        "getredir",
+    ];
     known.iter().any(|name| name.as_bytes() == subcommand)
 }
 
@@ -97,12 +120,27 @@ fn set_info(context: &mut Context<'_, '_>, attribute: &[u8], value: &[u8]) -> Co
     Ok(())
 }
 
+/// Returns the letters that describe a client.
+fn flags_of(details: &Details) -> String {
+    let is_subscriber = details.channel_count + details.pattern_count + details.shard_channel_count > 0;
+    let letters =
+        [('O', details.is_monitor), ('P', is_subscriber), ('x', details.is_in_transaction), ('t', details.is_tracking)];
+    let flags: String = letters.into_iter().filter(|(_, is_set)| *is_set).map(|(letter, _)| letter).collect();
+    if flags.is_empty() { "N".into() } else { flags }
+}
+
 /// Returns the line of `CLIENT LIST` for a client.
 pub(crate) fn describe(client: &PublicState) -> String {
     let details = client.with_details(|details| details.clone());
     let mut line = String::new();
     let user = if details.user.is_empty() { "default" } else { &details.user };
-    let flags = if details.is_in_transaction { "x" } else { "N" };
+    let flags = flags_of(&details);
+    let (sub, psub, ssub) = (details.channel_count, details.pattern_count, details.shard_channel_count);
+    let redirect = match (details.is_tracking, i64::try_from(details.redirect)) {
+        (true, Ok(id)) => id,
+        _ => -1,
+    };
+    let pending = client.route.pending_bytes();
     let command = if details.last_command.is_empty() { "NULL" } else { &details.last_command };
     let protocol = match details.protocol {
         lodestore_wire::Protocol::Resp2 => 2,
@@ -111,9 +149,9 @@ pub(crate) fn describe(client: &PublicState) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         line,
-        "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi={} \
-         watch={} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r \
-         cmd={command} user={user} redir=-1 resp={protocol} lib-name={} lib-ver={}",
+        "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub={sub} psub={psub} ssub={ssub} multi={} \
+         watch={} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={pending} tot-mem={pending} events=r \
+         cmd={command} user={user} redir={redirect} resp={protocol} lib-name={} lib-ver={}",
         client.id,
         client.address,
         client.local_address,
@@ -139,13 +177,19 @@ fn check_type(name: &[u8]) -> CommandResult {
     Err(CommandError::new(format!("ERR Unknown client type '{name}'")))
 }
 
+/// Returns the type of a client, as `CLIENT LIST TYPE` and `CLIENT KILL TYPE` name it.
+fn type_of(client: &PublicState) -> &'static str {
+    let is_subscriber = client.with_details(|details| flags_of(details).contains('P'));
+    if is_subscriber { "pubsub" } else { "normal" }
+}
+
 fn write_list(context: &mut Context<'_, '_>, options: &[&[u8]]) -> CommandResult {
     let mut clients = context.shared.all_clients();
     match options {
         [] => {}
         [word, name] if is_word(word, "type") => {
             check_type(name)?;
-            clients.retain(|_| is_word(name, "normal"));
+            clients.retain(|client| is_word(name, type_of(client)));
         }
         [word, ids @ ..] if is_word(word, "id") && !ids.is_empty() => {
             let ids = ids.iter().map(|id| integer(id)).collect::<CommandResult<Vec<i64>>>();
@@ -201,9 +245,7 @@ fn kill_by_filters(context: &mut Context<'_, '_>, filters: &[&[u8]]) -> CommandR
             }
             () if is_word(word, "type") => {
                 check_type(value)?;
-                if !is_word(value, "normal") {
-                    clients.clear();
-                }
+                clients.retain(|client| is_word(value, type_of(client)));
             }
             () if is_word(word, "skipme") && is_word(value, "yes") => skips_me = true,
             () if is_word(word, "skipme") && is_word(value, "no") => skips_me = false,

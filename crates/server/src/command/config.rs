@@ -33,6 +33,7 @@ pub(crate) fn config(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
         }
         (b"resetstat", []) => {
             context.shared.counters.reset();
+            context.shared.statistics.reset();
             context.shared.expired.get().into_iter().for_each(crate::ExpiredKeys::reset);
             context.reply.write_ok();
         }
@@ -112,6 +113,7 @@ fn set(context: &mut Context<'_, '_>, pairs: &[&[u8]]) -> CommandResult {
         }
         Ok(())
     })?;
+    context.shared.settings.apply(&context.shared.runtime.config().messaging);
     context.shared.memory.refresh(context.shared);
     Ok(())
 }

@@ -13,6 +13,10 @@ pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
 /// `PING [message]`
 pub(crate) fn ping(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    let message = arguments.get(1).copied().unwrap_or_default();
+    if arguments.len() <= 2 && super::pubsub::write_pong(context, message) {
+        return Ok(());
+    }
     match arguments {
         [_] => context.reply.write_simple("PONG"),
         [_, message] => context.reply.write_bulk(message),
@@ -161,6 +165,7 @@ fn write_hello(context: &mut Context<'_, '_>, protocol: Protocol, id: u64) {
 pub(crate) fn reset(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
     let session = &mut *context.session;
     session.unwatch(&context.shared.stripes);
+    session.leave_hub(&context.shared.hub);
     session.transaction = None;
     session.database = 0;
     session.protocol = Protocol::Resp2;

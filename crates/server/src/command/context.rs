@@ -8,6 +8,7 @@ use lodestore_wire::ReplyWriter;
 use crate::data::access::Access;
 use crate::data::value::Stored;
 use crate::error::{CommandError, CommandResult, WRONG_TYPE};
+use crate::messaging::notify::class;
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -33,6 +34,25 @@ impl Context<'_, '_> {
     /// `WRONGTYPE` if the key is no string; those of the store.
     pub(crate) fn read_string<T>(&self, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> T) -> CommandResult<T> {
         self.access.read(self.session.database, key, |stored| Ok(read(string_of(stored)?)))?
+    }
+
+    /// Notes an event of a key of the client's database: its class, a bit of
+    /// [`crate::messaging::notify::class`], and its name. The server publishes the event after the
+    /// commit.
+    pub(crate) fn notify(&mut self, class: u32, name: &'static str, key: &[u8]) {
+        self.notify_in(self.session.database, class, name, key);
+    }
+
+    /// As [`Self::notify`], for a key of another database.
+    pub(crate) fn notify_in(&mut self, database: usize, class: u32, name: &'static str, key: &[u8]) {
+        self.access.effects.note_event(class, name, database, key);
+    }
+
+    /// Notes the event of a read of an absent key.
+    pub(crate) fn notify_miss(&mut self, key: &[u8], is_hit: bool) {
+        if !is_hit {
+            self.notify(class::MISS, "keymiss", key);
+        }
     }
 
     /// Counts a look-up of a key.
@@ -65,6 +85,7 @@ impl Context<'_, '_> {
             Ok::<_, CommandError>(string.is_some())
         })??;
         self.count_lookup(is_hit);
+        self.notify_miss(key, is_hit);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The way of a command from its arguments to its reply.
 
+use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -8,7 +9,9 @@ use lodestore_wire::ReplyWriter;
 
 use super::context::Context;
 pub(crate) use super::lookup::find;
-use super::lookup::find_entry;
+use super::lookup::{Entry, find_entry};
+use super::options::is_word;
+use super::pubsub;
 use super::spec::{CommandSpec, Effect, Keys, flag};
 use super::{client, transaction};
 use crate::acl::check::{Call, Denial, check_call};
@@ -17,12 +20,24 @@ use crate::data::access::Access;
 use crate::data::databases::View;
 use crate::data::stripes::{Held, StripeIndex};
 use crate::error::{CommandError, CommandResult};
+use crate::messaging::effects::{self, Wanted};
 use crate::session::{QueuedCommand, ReplyMode, Session};
 use crate::shared::Shared;
 
 /// Attempts of a read while other commands change its keys or the databases. A command that reads
 /// several keys locks them afterwards.
 const READ_ATTEMPTS_MAX: usize = 8;
+
+/// A command with its index in the table.
+pub(crate) type Indexed = (usize, &'static CommandSpec);
+
+/// `GET`, whose calls the event loop counts by itself.
+pub(crate) static GET: LazyLock<Option<Indexed>> = LazyLock::new(|| find_indexed(b"get"));
+
+/// Returns a command with its index in the table.
+fn find_indexed(name: &[u8]) -> Option<Indexed> {
+    find_entry(name).map(|entry| (entry.index, entry.spec))
+}
 
 /// Runs one command of a client and appends its reply to `output`.
 pub(crate) fn run(
@@ -42,16 +57,20 @@ pub(crate) fn run(
         return;
     }
     let result = match admit(shared, session, arguments) {
-        Ok(call) if session.transaction.is_some() && !call.spec.has(flag::CONTROLS_TRANSACTION) => {
-            queue(session, call.spec, arguments, output).map_err(|error| reject(shared, session, arguments, error))
+        Ok((entry, call)) if session.transaction.is_some() && !call.spec.has(flag::CONTROLS_TRANSACTION) => {
+            queue(session, call.spec, arguments, output)
+                .inspect_err(|_| session.counters.count_rejected(entry.index))
+                .map_err(|error| reject(shared, session, arguments, error))
         }
-        Ok(call) => run_admitted(shared, session, view, call.spec, arguments, output),
+        Ok((entry, _)) => run_admitted(shared, session, view, entry, arguments, output),
         Err(error) => Err(reject(shared, session, arguments, error)),
     };
     if let Err(error) = result {
-        shared.counters.errors.fetch_add(1, Ordering::Relaxed);
         output.truncate(start);
-        ReplyWriter::new(output, session.protocol).write_error(&error.reply());
+        write_error(shared, &mut ReplyWriter::new(output, session.protocol), &error);
+    }
+    if session.transaction.is_none() && !is_word(arguments[0], "client") {
+        session.messaging.is_caching_named = false;
     }
     match session.reply_mode {
         ReplyMode::On | ReplyMode::SkipNext => {}
@@ -74,12 +93,17 @@ fn is_stale(shared: &Shared, generation: u64, spec: &CommandSpec, result: &Comma
 }
 
 /// Whether a command of a client may share its commit with writes of other clients: it changes
-/// keys that it names, and nothing else.
+/// keys that it names, and nothing else. While a client listens to changes, no commands share a
+/// commit, because each change has its own message.
 pub(crate) fn is_groupable(shared: &Shared, session: &Session, arguments: &[&[u8]]) -> bool {
     let is_plain = session.is_authenticated
         && session.is_free_of_checks(&shared.acl)
         && session.transaction.is_none()
         && session.reply_mode == ReplyMode::On
+        && !session.is_restricted_subscriber()
+        && !session.messaging.is_monitor
+        && !shared.hub.monitors.is_active()
+        && !Wanted::of(shared).is_any()
         && !session.closes;
     is_plain
         && find(arguments[0]).is_some_and(|spec| {
@@ -97,19 +121,21 @@ pub(crate) fn run_grouped<'a>(
     output: &mut Vec<u8>,
 ) -> bool {
     let start = output.len();
-    let Some(spec) = find(arguments[0]) else { return false };
+    let begun = Instant::now();
+    let Some(entry) = find_entry(arguments[0]) else { return false };
     let reply = ReplyWriter::new(output, session.protocol);
     let mut context = Context { shared, session, access, reply };
-    match (spec.handler)(&mut context, arguments) {
-        Ok(()) => {}
-        Err(CommandError::Store(_)) => return false,
-        Err(error @ CommandError::Text(_)) => {
-            shared.counters.errors.fetch_add(1, Ordering::Relaxed);
-            output.truncate(start);
-            ReplyWriter::new(output, session.protocol).write_error(&error.reply());
-        }
+    let admitted = shared.memory.admit(shared, entry.spec);
+    let result = admitted.and_then(|()| (entry.spec.handler)(&mut context, arguments));
+    if let Err(CommandError::Store(_)) = result {
+        return false;
     }
     shared.counters.commands.fetch_add(1, Ordering::Relaxed);
+    note_call(shared, session, (entry.index, entry.spec), arguments, begun, result.is_err());
+    if let Err(error) = result {
+        output.truncate(start);
+        write_error(shared, &mut ReplyWriter::new(output, session.protocol), &error);
+    }
     true
 }
 
@@ -120,6 +146,14 @@ pub(crate) fn stripes_of<'a>(
 ) -> impl Iterator<Item = StripeIndex> + use<'a> {
     let keys = find(arguments[0]).map_or(Keys::None, |spec| spec.keys);
     keys.of(arguments).map(|key| shared.stripes.index_of(key))
+}
+
+/// Writes and counts an error reply.
+fn write_error(shared: &Shared, reply: &mut ReplyWriter<'_>, error: &CommandError) {
+    let text = error.reply();
+    shared.counters.errors.fetch_add(1, Ordering::Relaxed);
+    shared.statistics.count_error(&text);
+    reply.write_error(&text);
 }
 
 /// The databases as an event loop last saw them.
@@ -147,13 +181,26 @@ impl ViewCache {
 }
 
 /// Checks whether a client may run a command now.
-fn admit(shared: &Shared, session: &mut Session, arguments: &[&[u8]]) -> Result<Call, CommandError> {
+fn admit(shared: &Shared, session: &mut Session, arguments: &[&[u8]]) -> Result<(Entry, Call), CommandError> {
     if is_http(arguments[0]) {
         session.closes = true;
         return Err(CommandError::new("ERR this is not an HTTP server"));
     }
     let entry = find_entry(arguments[0]).ok_or_else(|| unknown_command(arguments))?;
     let call = Call::new(entry, arguments);
+    check_admission(shared, session, entry, &call, arguments)
+        .inspect_err(|_| session.counters.count_rejected(entry.index))?;
+    Ok((entry, call))
+}
+
+/// Refuses a command that a client may not run now.
+fn check_admission(
+    shared: &Shared,
+    session: &Session,
+    entry: Entry,
+    call: &Call,
+    arguments: &[&[u8]],
+) -> CommandResult {
     if let (None, false, Some(name)) = (call.subcommand, entry.subcommands.is_empty(), arguments.get(1)) {
         return Err(CommandError::unknown_subcommand(entry.spec.name, name));
     }
@@ -163,13 +210,18 @@ fn admit(shared: &Shared, session: &mut Session, arguments: &[&[u8]]) -> Result<
     if !session.is_authenticated && !call.spec.has(flag::NO_AUTH) {
         return Err(CommandError::new("NOAUTH Authentication required."));
     }
+    if session.is_restricted_subscriber() && !pubsub::is_allowed(call.spec) {
+        return Err(pubsub::restricted(call.spec, arguments));
+    }
+    if session.messaging.is_monitor && call.spec.effect != Effect::Other {
+        return Err(CommandError::new("ERR Replica can't interact with the keyspace"));
+    }
     if !session.is_unrestricted() {
         let context = if session.transaction.is_some() { "multi" } else { "toplevel" };
-        check_permission(shared, session, &call, arguments, context)
+        check_permission(shared, session, call, arguments, context)
             .map_err(|denial| CommandError::new(format!("NOPERM {}", denial.text())))?;
     }
-    shared.memory.admit(shared, call.spec)?;
-    Ok(call)
+    shared.memory.admit(shared, call.spec)
 }
 
 /// Checks the permissions of a restricted user, and logs a denial.
@@ -227,16 +279,47 @@ fn reject(shared: &Shared, session: &mut Session, arguments: &[&[u8]], error: Co
     CommandError::new(format!("EXECABORT Transaction discarded because of: {text}"))
 }
 
-/// Runs a command. A read whose databases were flushed or exchanged meanwhile runs again.
+/// Counts a call, and records it if it was slow.
+fn note_call(
+    shared: &Shared,
+    session: &Session,
+    (command, spec): Indexed,
+    arguments: &[&[u8]],
+    begun: Instant,
+    is_failed: bool,
+) {
+    let elapsed = begun.elapsed();
+    session.counters.count_calls(command, 1, elapsed);
+    if is_failed {
+        session.counters.count_failed(command);
+    }
+    shared.statistics.note_time(&shared.settings, spec, elapsed, &session.public, arguments);
+}
+
+/// Shows a command to the clients of `MONITOR`. `EXEC` is shown after its commands, and commands of
+/// administrators are not shown, as in Redis.
+fn feed_monitors(shared: &Shared, session: &Session, spec: &CommandSpec, arguments: &[&[u8]]) {
+    let hub = &shared.hub;
+    let is_hidden = spec.name == "exec" || (spec.has(flag::ADMIN) && spec.name != "client");
+    if hub.monitors.is_active() && !is_hidden {
+        hub.monitors.feed(hub.post(), session.database, &session.public, arguments);
+    }
+}
+
+/// Runs a command, and counts it. A read whose databases were flushed or exchanged meanwhile runs
+/// again.
 fn run_admitted(
     shared: &Shared,
     session: &mut Session,
     view: &mut ViewCache,
-    spec: &CommandSpec,
+    entry: Entry,
     arguments: &[&[u8]],
     output: &mut Vec<u8>,
 ) -> CommandResult {
+    let spec = entry.spec;
+    feed_monitors(shared, session, spec, arguments);
     let start = output.len();
+    let begun = Instant::now();
     let mut result = Ok(());
     for _ in 0..READ_ATTEMPTS_MAX {
         let generation = shared.databases.generation();
@@ -246,9 +329,15 @@ fn run_admitted(
         }
         output.truncate(start);
     }
+    note_call(shared, session, (entry.index, spec), arguments, begun, result.is_err());
+    if spec.name == "exec" && shared.hub.monitors.is_active() {
+        let hub = &shared.hub;
+        hub.monitors.feed(hub.post(), session.database, &session.public, arguments);
+    }
     result
 }
 
+/// Runs a command that is admitted, up to the commit of its changes.
 fn try_run(
     shared: &Shared,
     session: &mut Session,
@@ -256,7 +345,15 @@ fn try_run(
     spec: &CommandSpec,
     arguments: &[&[u8]],
     output: &mut Vec<u8>,
-) -> Result<(), CommandError> {
+) -> CommandResult {
+    if spec.effect == Effect::Read && session.messaging.tracks_reads() {
+        // The registration comes before the look at the databases: a flush that the read misses
+        // finds the keys registered.
+        let database = session.database;
+        effects::register_reads(shared, session.public.id, database, spec.keys.of(arguments), |key| {
+            shared.databases.view().keyspace(database).expiry(key).ok().flatten().flatten()
+        });
+    }
     let held = lock(shared, spec, arguments);
     let is_consistent_read = spec.effect == Effect::Read && spec.keys.of(arguments).nth(1).is_some();
     if is_consistent_read {
@@ -267,10 +364,34 @@ fn try_run(
         Some(held) if spec.has(flag::SEVERAL_WRITES) => Access::buffered(view, held),
         held => Access::direct(view, held),
     };
+    let result = run_with(shared, session, &mut access, spec, arguments, output);
+    // The stripes are still held, so the events of a key have the order of its changes.
+    effects::publish(shared, &mut access.effects, session.public.id);
+    result
+}
+
+/// Runs a command over its access, and commits its changes. The caller publishes what follows.
+fn run_with<'a>(
+    shared: &'a Shared,
+    session: &mut Session,
+    access: &mut Access<'a>,
+    spec: &CommandSpec,
+    arguments: &[&[u8]],
+    output: &mut Vec<u8>,
+) -> Result<(), CommandError> {
+    access.effects.wanted = Wanted::of(shared);
     let reply = ReplyWriter::new(output, session.protocol);
-    let mut context = Context { shared, session, access: &mut access, reply };
-    (spec.handler)(&mut context, arguments)?;
-    Ok(access.commit(shared.db())?)
+    let mut context = Context { shared, session, access: &mut *access, reply };
+    let mut result = (spec.handler)(&mut context, arguments);
+    // A handler may begin to buffer its writes.
+    let is_buffered = access.is_buffered();
+    if result.is_ok() {
+        result = access.commit(shared.db()).map_err(CommandError::from);
+    }
+    if result.is_err() && is_buffered {
+        access.effects.drop_events();
+    }
+    result
 }
 
 /// Reads several keys as they are at one moment.
@@ -291,19 +412,18 @@ fn read_several(
         };
         // After the sequences: a flush or an exchange that ends later changes them.
         let mut access = Access::direct(view.refresh(shared), None);
-        let reply = ReplyWriter::new(output, session.protocol);
-        let mut context = Context { shared, session, access: &mut access, reply };
-        (spec.handler)(&mut context, arguments)?;
+        run_with(shared, session, &mut access, spec, arguments, output)?;
         if shared.stripes.sequences(&indexes) == Some(sequences) {
+            effects::publish(shared, &mut access.effects, session.public.id);
             return Ok(());
         }
         output.truncate(start);
     }
     let held = shared.stripes.lock_several(indexes);
     let mut access = Access::direct(view.refresh(shared), Some(held));
-    let reply = ReplyWriter::new(output, session.protocol);
-    let mut context = Context { shared, session, access: &mut access, reply };
-    (spec.handler)(&mut context, arguments)
+    let result = run_with(shared, session, &mut access, spec, arguments, output);
+    effects::publish(shared, &mut access.effects, session.public.id);
+    result
 }
 
 /// Locks the stripes of the keys that a command changes.
@@ -328,14 +448,33 @@ fn lock<'a>(shared: &'a Shared, spec: &CommandSpec, arguments: &[&[u8]]) -> Opti
 /// Runs a command of `EXEC`. An error becomes its reply.
 pub(crate) fn run_handler(context: &mut Context<'_, '_>, arguments: &[&[u8]]) {
     let start = context.reply.output_bytes();
-    let result = match find_entry(arguments[0]) {
-        Some(entry) => check_again(context, &Call::new(entry, arguments), arguments)
-            .and_then(|()| (entry.spec.handler)(context, arguments)),
+    let begun = Instant::now();
+    let found = find_entry(arguments[0]);
+    let result = match found {
+        Some(entry) => check_again(context, &Call::new(entry, arguments), arguments).and_then(|()| {
+            feed_monitors(context.shared, context.session, entry.spec, arguments);
+            register_reads(context, entry.spec, arguments);
+            (entry.spec.handler)(context, arguments)
+        }),
         None => Err(unknown_command(arguments)),
     };
+    if let Some(entry) = found {
+        let command = (entry.index, entry.spec);
+        note_call(context.shared, context.session, command, arguments, begun, result.is_err());
+    }
     if let Err(error) = result {
         context.reply.truncate(start);
-        context.reply.write_error(&error.reply());
+        write_error(context.shared, &mut context.reply, &error);
+    }
+}
+
+/// Registers the keys that a command of `EXEC` reads, if its client caches.
+fn register_reads(context: &Context<'_, '_>, spec: &CommandSpec, arguments: &[&[u8]]) {
+    if spec.effect == Effect::Read && context.session.messaging.tracks_reads() {
+        let (id, database) = (context.session.public.id, context.database());
+        effects::register_reads(context.shared, id, database, spec.keys.of(arguments), |key| {
+            context.access.expiry(database, key).ok().flatten().flatten()
+        });
     }
 }
 

@@ -6,6 +6,7 @@ use lodestore::{Expiry, Lifetime};
 use super::context::Context;
 use super::options::{TimeKind, expiry_at, integer, is_word, now_milliseconds};
 use crate::error::{CommandError, CommandResult};
+use crate::messaging::notify::class;
 
 /// `EXPIRE key seconds [NX | XX | GT | LT]`
 pub(crate) fn expire(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
@@ -75,15 +76,21 @@ fn set_expiry(context: &mut Context<'_, '_>, arguments: &[&[u8]], kind: TimeKind
     let milliseconds = kind.to_unix_milliseconds(time).ok_or_else(|| CommandError::invalid_expiry(command))?;
     let new = expiry_at(milliseconds);
     let mut is_set = false;
+    let mut is_deleted = false;
     let database = context.database();
     context.access.update(database, arguments[1], |stored, present| {
         is_set = stored.is_some() && conditions.are_met(present, new);
+        is_deleted = new.is_past();
         match stored {
-            Some(_) if is_set && new.is_past() => Change::Delete,
+            Some(_) if is_set && is_deleted => Change::Delete,
             Some(stored) if is_set => Change::Put(stored.to_vec(), Lifetime::Until(new)),
             _ => Change::Keep,
         }
     })?;
+    if is_set {
+        let event = if is_deleted { "del" } else { "expire" };
+        context.notify(class::GENERIC, event, arguments[1]);
+    }
     context.reply.write_integer(i64::from(is_set));
     Ok(())
 }
@@ -99,6 +106,9 @@ pub(crate) fn persist(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Com
             _ => Change::Keep,
         }
     })?;
+    if is_changed {
+        context.notify(class::GENERIC, "persist", arguments[1]);
+    }
     context.reply.write_integer(i64::from(is_changed));
     Ok(())
 }

@@ -4,27 +4,37 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
 use super::connection::REDIS_VERSION;
+use super::info_statistics;
 use super::options::is_word;
 use crate::shared::Shared;
 
 /// A section: its name and its writer.
 type Section = (&'static str, fn(&Shared, &mut String));
 
-const SECTIONS: [Section; 7] = [
+const SECTIONS: [Section; 10] = [
     ("Server", write_server),
     ("Clients", write_clients),
     ("Memory", write_memory),
     ("Persistence", write_persistence),
     ("Stats", write_stats),
     ("Replication", write_replication),
+    ("Commandstats", info_statistics::write_commands),
+    ("Errorstats", info_statistics::write_errors),
+    ("Latencystats", info_statistics::write_latency),
     ("Keyspace", write_keyspace),
 ];
 
 /// Returns the text of the sections that `names` names; all sections if there are no names.
 pub(crate) fn render(shared: &Shared, names: &[&[u8]]) -> String {
-    let all = ["all", "default", "everything"];
+    let is_default = |section: &str| !matches!(section, "Commandstats" | "Latencystats");
     let is_wanted = |section: &str| {
-        names.is_empty() || names.iter().any(|name| is_word(name, section) || all.iter().any(|all| is_word(name, all)))
+        (names.is_empty() && is_default(section))
+            || names.iter().any(|name| {
+                is_word(name, section)
+                    || (is_word(name, "default") && is_default(section))
+                    || is_word(name, "all")
+                    || is_word(name, "everything")
+            })
     };
     let mut text = String::new();
     for (name, write) in SECTIONS.iter().filter(|(name, _)| is_wanted(name)) {
@@ -42,7 +52,7 @@ fn field_head(text: &mut String, name: &str) {
     let _ = write!(text, "# {name}\r\n");
 }
 
-fn field(text: &mut String, name: &str, value: impl std::fmt::Display) {
+pub(super) fn field(text: &mut String, name: &str, value: impl std::fmt::Display) {
     let _ = write!(text, "{name}:{value}\r\n");
 }
 
@@ -66,7 +76,9 @@ fn write_server(shared: &Shared, text: &mut String) {
 fn write_clients(shared: &Shared, text: &mut String) {
     field(text, "connected_clients", shared.client_count());
     field(text, "maxclients", shared.runtime.clients_max());
+    let tracking = shared.hub.tracking.sizes();
     field(text, "blocked_clients", 0);
+    field(text, "tracking_clients", tracking.clients);
 }
 
 fn write_memory(shared: &Shared, text: &mut String) {
@@ -87,9 +99,11 @@ fn write_persistence(shared: &Shared, text: &mut String) {
     field(text, "loading", 0);
     field(text, "async_loading", 0);
     field(text, "rdb_changes_since_last_save", 0);
-    field(text, "rdb_bgsave_in_progress", 0);
-    field(text, "rdb_last_save_time", shared.started_unix_seconds);
-    field(text, "rdb_last_bgsave_status", "ok");
+    field(text, "rdb_bgsave_in_progress", u8::from(shared.saves.is_running()));
+    field(text, "rdb_last_save_time", shared.saves.last_seconds());
+    field(text, "rdb_last_bgsave_status", shared.saves.last_status());
+    field(text, "rdb_last_bgsave_time_sec", shared.saves.last_duration());
+    field(text, "rdb_current_bgsave_time_sec", shared.saves.running_seconds());
     field(text, "aof_enabled", 0);
     field(text, "lodestore_engine", shared.db().engine());
     field(text, "lodestore_durability", shared.db().durability());
@@ -116,6 +130,12 @@ fn write_stats(shared: &Shared, text: &mut String) {
         field(text, "expired_keys", expired.count());
     }
     field(text, "evicted_keys", 0);
+    let tracking = shared.hub.tracking.sizes();
+    field(text, "pubsub_channels", shared.hub.channels.channel_count());
+    field(text, "pubsub_patterns", shared.hub.channels.pattern_count());
+    field(text, "tracking_total_keys", tracking.keys);
+    field(text, "tracking_total_items", tracking.registrations);
+    field(text, "tracking_total_prefixes", tracking.prefixes);
 }
 
 fn write_replication(_: &Shared, text: &mut String) {

@@ -6,13 +6,18 @@ use crate::data::hash_editor::{Place, Record};
 use crate::data::transfer::{Transfer, transfer};
 use crate::data::value::Stored;
 use crate::error::{CommandError, CommandResult, DATABASE_OUT_OF_RANGE, NO_SUCH_KEY, SAME_OBJECT, SYNTAX};
+use crate::messaging::notify::class;
 
 /// `DEL key [key ...]`, and its other name `UNLINK`
 pub(crate) fn del(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let database = context.database();
     let mut count = 0;
     for key in &arguments[1..] {
-        count += i64::from(context.access.delete(database, key)?);
+        let is_deleted = context.access.delete(database, key)?;
+        if is_deleted {
+            context.notify(class::GENERIC, "del", key);
+        }
+        count += i64::from(is_deleted);
     }
     context.reply.write_integer(count);
     Ok(())
@@ -23,6 +28,9 @@ pub(crate) fn delifeq(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Com
     let is_equal = context.read_string(arguments[1], |string| string == Some(arguments[2]))?;
     let database = context.database();
     let is_deleted = is_equal && context.access.delete(database, arguments[1])?;
+    if is_deleted {
+        context.notify(class::GENERIC, "del", arguments[1]);
+    }
     context.reply.write_integer(i64::from(is_deleted));
     Ok(())
 }
@@ -33,6 +41,7 @@ pub(crate) fn exists(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
     for key in &arguments[1..] {
         let is_present = context.access.contains(context.database(), key)?;
         context.count_lookup(is_present);
+        context.notify_miss(key, is_present);
         count += i64::from(is_present);
     }
     context.reply.write_integer(count);
@@ -63,6 +72,7 @@ pub(crate) fn rename(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
     let record = read_record(context, from)?.ok_or(NO_SUCH_KEY)?;
     if from != to {
         transfer(context.access, from, to, record, Transfer::Move)?;
+        notify_rename(context, from, to);
     }
     context.reply.write_ok();
     Ok(())
@@ -76,9 +86,15 @@ pub(crate) fn renamenx(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Co
     let is_free = !context.access.contains(to.database, to.key)?;
     if is_free {
         transfer(context.access, from, to, record, Transfer::Move)?;
+        notify_rename(context, from, to);
     }
     context.reply.write_integer(i64::from(is_free));
     Ok(())
+}
+
+fn notify_rename(context: &mut Context<'_, '_>, from: Place<'_>, to: Place<'_>) {
+    context.notify(class::GENERIC, "rename_from", from.key);
+    context.notify(class::GENERIC, "rename_to", to.key);
 }
 
 /// `MOVE key db`
@@ -93,6 +109,8 @@ pub(crate) fn move_key(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Co
     match record {
         Some(record) if is_free => {
             transfer(context.access, from, to, record, Transfer::Move)?;
+            context.notify_in(from.database, class::GENERIC, "move_from", from.key);
+            context.notify_in(to.database, class::GENERIC, "move_to", to.key);
             context.reply.write_integer(1);
         }
         _ => context.reply.write_integer(0),
@@ -127,6 +145,7 @@ pub(crate) fn copy(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comman
     match record {
         Some(record) if is_free => {
             transfer(context.access, from, to, record, Transfer::Copy)?;
+            context.notify_in(to.database, class::GENERIC, "copy_to", to.key);
             context.reply.write_integer(1);
         }
         _ => context.reply.write_integer(0),

@@ -17,6 +17,8 @@ pub(crate) type PermissionId = usize;
 /// A command, its subcommands, and their numbers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
+    /// Index of the command in the table.
+    pub(crate) index: usize,
     pub(crate) spec: &'static CommandSpec,
     pub(crate) id: PermissionId,
     pub(crate) subcommands: &'static [SubcommandSpec],
@@ -40,13 +42,13 @@ struct Registry {
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     let mut entries = HashMap::default();
     let mut permissions: Vec<Permission> = Vec::new();
-    for spec in COMMANDS.iter().copied() {
+    for (index, spec) in COMMANDS.iter().copied().enumerate() {
         let subcommands = subcommands_of(spec.name);
         let id = permissions.len();
         permissions.push(Permission { name: spec.name, categories: categories::of_command(spec) });
         permissions
             .extend(subcommands.iter().map(|sub| Permission { name: sub.full_name, categories: sub.categories }));
-        entries.insert(spec.name.as_bytes(), Entry { spec, id, subcommands, first_subcommand: id + 1 });
+        entries.insert(spec.name.as_bytes(), Entry { index, spec, id, subcommands, first_subcommand: id + 1 });
     }
     Registry { entries, permissions }
 });

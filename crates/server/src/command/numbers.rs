@@ -10,6 +10,7 @@ use super::options::integer;
 use crate::data::access::lifetime_of;
 use crate::data::value::encode_string;
 use crate::error::{CommandError, CommandResult, NAN_OR_INFINITY, NOT_A_FLOAT, NOT_AN_INTEGER, OVERFLOW};
+use crate::messaging::notify::class;
 
 /// `INCR key`
 pub(crate) fn incr(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
@@ -43,6 +44,7 @@ pub(crate) fn incrbyfloat(context: &mut Context<'_, '_>, arguments: &[&[u8]]) ->
         })?;
         Ok((Change::Put(encode_string(sum.as_bytes()), lifetime_of(expiry)), sum))
     })?;
+    context.notify(class::STRING, "incrbyfloat", arguments[1]);
     context.reply.write_bulk(sum.as_bytes());
     Ok(())
 }
@@ -55,6 +57,7 @@ fn add_integer(context: &mut Context<'_, '_>, key: &[u8], increment: i64) -> Com
         let stored = encode_string(format_integer(sum, &mut buffer));
         Ok((Change::Put(stored, lifetime_of(expiry)), sum))
     })?;
+    context.notify(class::STRING, "incrby", key);
     context.reply.write_integer(sum);
     Ok(())
 }

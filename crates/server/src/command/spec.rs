@@ -37,7 +37,7 @@ impl Keys {
     }
 
     /// Iterates over the keys of a command.
-    pub(crate) fn of<'a>(self, arguments: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> {
+    pub(crate) fn of<'a>(self, arguments: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> + Clone {
         let (end, step) = match self {
             Self::None | Self::Everything => (1, 1),
             Self::One => (2, 1),

@@ -8,6 +8,7 @@ use super::options::{TimeKind, integer, is_word};
 use crate::data::access::lifetime_of;
 use crate::data::value::{STRING_BYTES_MAX, encode_string};
 use crate::error::{CommandError, CommandResult, STRING_TOO_LONG, SYNTAX};
+use crate::messaging::notify::class;
 
 /// Condition of `SET`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,7 @@ pub(crate) fn set(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Command
     if arguments.len() == 3 {
         let database = context.database();
         context.access.put(database, key, encode_string(value), None)?;
+        context.notify(class::STRING, "set", key);
         context.reply.write_ok();
         return Ok(());
     }
@@ -50,6 +52,12 @@ pub(crate) fn set(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Command
         }
     })?;
     let (is_set, old) = result?;
+    if is_set {
+        context.notify(class::STRING, "set", key);
+        if matches!(options.lifetime, Lifetime::Until(_)) {
+            context.notify(class::GENERIC, "expire", key);
+        }
+    }
     match (options.returns_old, old, is_set) {
         (true, Some(old), _) => context.reply.write_bulk(&old),
         (true, None, _) | (false, _, false) => context.reply.write_null(),
@@ -131,6 +139,9 @@ pub(crate) fn setnx(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
         is_set = present.is_none();
         if is_set { Change::Put(encode_string(arguments[2]), Lifetime::Forever) } else { Change::Keep }
     })?;
+    if is_set {
+        context.notify(class::STRING, "set", arguments[1]);
+    }
     context.reply.write_integer(i64::from(is_set));
     Ok(())
 }
@@ -150,6 +161,8 @@ pub(crate) fn psetex(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
 fn put_expiring(context: &mut Context<'_, '_>, arguments: &[&[u8]], expiry: Expiry) -> CommandResult {
     let database = context.database();
     context.access.put(database, arguments[1], encode_string(arguments[3]), Some(expiry))?;
+    context.notify(class::STRING, "set", arguments[1]);
+    context.notify(class::GENERIC, "expire", arguments[1]);
     context.reply.write_ok();
     Ok(())
 }
@@ -158,6 +171,7 @@ fn put_expiring(context: &mut Context<'_, '_>, arguments: &[&[u8]], expiry: Expi
 pub(crate) fn getset(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let value = encode_string(arguments[2]);
     let old = change_string(context, arguments[1], |_, _| Ok(Change::Put(value.clone(), Lifetime::Forever)))?;
+    context.notify(class::STRING, "set", arguments[1]);
     write_optional(context, old.as_deref());
     Ok(())
 }
@@ -166,6 +180,10 @@ pub(crate) fn getset(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
 pub(crate) fn getdel(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let old = change_string(context, arguments[1], |old, _| Ok(old.map_or(Change::Keep, |_| Change::Delete)))?;
     context.count_lookup(old.is_some());
+    context.notify_miss(arguments[1], old.is_some());
+    if old.is_some() {
+        context.notify(class::GENERIC, "del", arguments[1]);
+    }
     write_optional(context, old.as_deref());
     Ok(())
 }
@@ -173,7 +191,9 @@ pub(crate) fn getdel(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
 /// `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`
 pub(crate) fn getex(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let option = parse_getex_option(&arguments[2..])?;
+    let mut event = None;
     let old = change_string(context, arguments[1], |old, expiry| {
+        event = None;
         let Some(old) = old else { return Ok(Change::Keep) };
         // Redis reads the time only if the key exists.
         let lifetime = match option {
@@ -181,9 +201,17 @@ pub(crate) fn getex(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
             Some(GetexOption::Persist) => Lifetime::Forever,
             Some(GetexOption::Time(kind, time)) => Lifetime::Until(kind.expiry(time, "getex")?),
         };
-        Ok(if lifetime.resolve(expiry) == expiry { Change::Keep } else { Change::Put(encode_string(old), lifetime) })
+        if lifetime.resolve(expiry) == expiry {
+            return Ok(Change::Keep);
+        }
+        event = Some(if lifetime == Lifetime::Forever { "persist" } else { "expire" });
+        Ok(Change::Put(encode_string(old), lifetime))
     })?;
     context.count_lookup(old.is_some());
+    context.notify_miss(arguments[1], old.is_some());
+    if let Some(event) = event {
+        context.notify(class::GENERIC, event, arguments[1]);
+    }
     write_optional(context, old.as_deref());
     Ok(())
 }
@@ -298,6 +326,7 @@ fn put_pairs(context: &mut Context<'_, '_>, arguments: &[&[u8]], command: &str) 
     let database = context.database();
     for pair in arguments[1..].chunks_exact(2) {
         context.access.put(database, pair[0], encode_string(pair[1]), None)?;
+        context.notify(class::STRING, "set", pair[0]);
     }
     Ok(())
 }
@@ -306,6 +335,7 @@ fn put_pairs(context: &mut Context<'_, '_>, arguments: &[&[u8]], command: &str) 
 pub(crate) fn strlen(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let length = context.read_string(arguments[1], |string| string.map(<[u8]>::len))?;
     context.count_lookup(length.is_some());
+    context.notify_miss(arguments[1], length.is_some());
     write_length(context, length.unwrap_or(0));
     Ok(())
 }
@@ -324,6 +354,7 @@ pub(crate) fn append(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
         stored.extend_from_slice(added);
         Ok(Change::Put(stored, lifetime_of(expiry)))
     })?;
+    context.notify(class::STRING, "append", arguments[1]);
     write_length(context, length);
     Ok(())
 }
@@ -339,6 +370,7 @@ pub(crate) fn getrange(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Co
         Ok::<_, CommandError>(string.is_some())
     })??;
     context.count_lookup(is_hit);
+    context.notify_miss(arguments[1], is_hit);
     Ok(())
 }
 
@@ -378,6 +410,9 @@ pub(crate) fn setrange(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Co
         stored[type_bytes + offset..type_bytes + end].copy_from_slice(value);
         Ok(Change::Put(stored, lifetime_of(expiry)))
     })?;
+    if !value.is_empty() {
+        context.notify(class::STRING, "setrange", arguments[1]);
+    }
     write_length(context, length);
     Ok(())
 }

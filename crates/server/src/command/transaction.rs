@@ -12,6 +12,7 @@ use super::spec::{CommandSpec, Effect, Keys};
 use crate::data::access::Access;
 use crate::data::stripes::{DatabaseKey, Held, StripeIndex};
 use crate::error::{CommandError, CommandResult};
+use crate::messaging::effects::{self, Wanted};
 use crate::session::{QueuedCommand, Session, Transaction};
 use crate::shared::Shared;
 
@@ -122,6 +123,7 @@ fn run(context: &mut Context<'_, '_>, queue: &[QueuedCommand]) -> CommandResult 
     }
     let view = shared.databases.view();
     let mut access = Access::buffered(&view, held);
+    access.effects.wanted = Wanted::of(shared);
     // The replies are written apart: they count only if the commit succeeds.
     let mut replies = Vec::new();
     for command in queue {
@@ -136,7 +138,12 @@ fn run(context: &mut Context<'_, '_>, queue: &[QueuedCommand]) -> CommandResult 
         let protocol = inner.reply.protocol();
         context.reply.set_protocol(protocol);
     }
-    access.commit(shared.db())?;
+    let committed = access.commit(shared.db());
+    if committed.is_err() {
+        access.effects.drop_events();
+    }
+    effects::publish(shared, &mut access.effects, context.session.public.id);
+    committed?;
     drop(access);
     context.reply.write_array(queue.len());
     context.reply.write_raw(&replies);

@@ -16,6 +16,8 @@ use lodestore::{Db, Expiry, Keyspace, Lifetime, Result};
 
 use super::databases::View;
 use super::stripes::{Held, StripeIndex};
+use crate::messaging::effects::Effects;
+use crate::messaging::notify::class;
 
 /// A value that `EXEC` will write. `None` deletes the key.
 type Pending = Option<(Vec<u8>, Option<Expiry>)>;
@@ -28,19 +30,41 @@ pub(crate) struct Access<'a> {
     pending: Option<BTreeMap<(usize, Vec<u8>), Pending>>,
     /// Elements of large collections that the commit will write or (`None`) delete.
     pending_elements: BTreeMap<(usize, Vec<u8>), Option<Vec<u8>>>,
+    /// What follows the commit.
+    pub(crate) effects: Effects,
+}
+
+/// What a change leaves.
+#[derive(Debug, Clone, Copy)]
+struct Outcome {
+    is_new: bool,
+    /// The expiry of the key after the change.
+    expiry: Option<Expiry>,
+}
+
+impl Outcome {
+    /// Returns the outcome of a change of a present value and expiry, or `None` if nothing changes.
+    fn of(change: &Change, value: Option<&[u8]>, present: Option<Expiry>) -> Option<Self> {
+        match change {
+            Change::Keep => None,
+            Change::Put(_, lifetime) => Some(Self { is_new: value.is_none(), expiry: lifetime.resolve(present) }),
+            Change::Delete => Some(Self { is_new: false, expiry: None }),
+        }
+    }
 }
 
 impl<'a> Access<'a> {
     /// Creates the access of a command that runs alone. `held` are the stripes of the keys that
     /// it changes; a command that only reads holds none.
     pub(crate) fn direct(view: &'a View, held: Option<Held<'a>>) -> Self {
-        Self { view, held, pending: None, pending_elements: BTreeMap::new() }
+        Self { view, held, pending: None, pending_elements: BTreeMap::new(), effects: Effects::default() }
     }
 
     /// Creates the access of a command that changes several keys, or of all commands of one `EXEC`.
     /// The writes are one step when [`Self::commit`] succeeds.
     pub(crate) fn buffered(view: &'a View, held: Held<'a>) -> Self {
-        Self { view, held: Some(held), pending: Some(BTreeMap::new()), pending_elements: BTreeMap::new() }
+        let (pending, pending_elements) = (Some(BTreeMap::new()), BTreeMap::new());
+        Self { view, held: Some(held), pending, pending_elements, effects: Effects::default() }
     }
 
     /// Lets all later writes wait for [`Self::commit`], as one batch. The caller holds the stripes
@@ -141,6 +165,7 @@ impl<'a> Access<'a> {
     ///
     /// Those of the store.
     pub(crate) fn put(&mut self, database: usize, key: &[u8], value: Vec<u8>, expiry: Option<Expiry>) -> Result<()> {
+        let is_new = self.effects.wanted.has_event(class::NEW) && !self.contains(database, key)?;
         match (&mut self.pending, expiry) {
             (Some(pending), _) => {
                 pending.insert((database, key.to_vec()), Some((value, expiry)));
@@ -148,7 +173,7 @@ impl<'a> Access<'a> {
             (None, None) => self.view.keyspace(database).put(key, value)?,
             (None, Some(expiry)) => self.view.keyspace(database).put_expiring(key, value, expiry)?,
         }
-        self.mark_changed(database, key);
+        self.mark_changed(database, key, Outcome { is_new, expiry });
         Ok(())
     }
 
@@ -166,7 +191,7 @@ impl<'a> Access<'a> {
             if let Some(pending) = &mut self.pending {
                 pending.insert((database, key.to_vec()), None);
             }
-            self.mark_changed(database, key);
+            self.mark_changed(database, key, Outcome { is_new: false, expiry: None });
         }
         Ok(is_deleted)
     }
@@ -183,23 +208,23 @@ impl<'a> Access<'a> {
         key: &[u8],
         mut change: impl FnMut(Option<&[u8]>, Option<Expiry>) -> Change,
     ) -> Result<()> {
-        let mut is_changed = false;
+        let mut outcome = None;
         if self.pending.is_some() {
             self.load(database, key)?;
             self.update_pending(database, key, |value, expiry| {
                 let change = change(value, expiry);
-                is_changed = change != Change::Keep;
+                outcome = Outcome::of(&change, value, expiry);
                 change
             });
         } else {
             self.view.keyspace(database).update_with(key, |value, expiry| {
                 let change = change(value, expiry);
-                is_changed = change != Change::Keep;
+                outcome = Outcome::of(&change, value, expiry);
                 change
             })?;
         }
-        if is_changed {
-            self.mark_changed(database, key);
+        if let Some(outcome) = outcome {
+            self.mark_changed(database, key, outcome);
         }
         Ok(())
     }
@@ -261,11 +286,14 @@ impl<'a> Access<'a> {
 
     /// Tells the clients that watch a key that it changed, because its elements changed.
     pub(crate) fn touch(&mut self, database: usize, key: &[u8]) {
-        self.mark_changed(database, key);
+        let is_wanted = self.effects.wanted.has_changes;
+        let expiry = is_wanted.then(|| self.expiry(database, key).ok().flatten().flatten()).flatten();
+        self.mark_changed(database, key, Outcome { is_new: false, expiry });
     }
 
     /// Sets the flags of all clients that watch a key of a database that is emptied or exchanged.
     pub(crate) fn mark_database_changed(&mut self, database: usize) {
+        self.effects.note_flush();
         let keyspace = self.view.keyspace(database);
         if let Some(held) = &mut self.held {
             // A key that cannot be read counts as changed.
@@ -373,7 +401,11 @@ impl<'a> Access<'a> {
         }
     }
 
-    fn mark_changed(&mut self, database: usize, key: &[u8]) {
+    fn mark_changed(&mut self, database: usize, key: &[u8], outcome: Outcome) {
+        self.effects.note_change(database, key, outcome.expiry);
+        if outcome.is_new {
+            self.effects.note_event(class::NEW, "new", database, key);
+        }
         if let Some(held) = &mut self.held {
             held.mark_changed(database, key);
         }

@@ -12,12 +12,15 @@ use lodestore::Durability;
 use mio::{Events, Poll, Token};
 
 use super::buffers::{Input, Output, ReadEnd};
+use super::limits::Backlog;
 use super::mailbox::Mailbox;
 use super::stream::{Listener, Stream};
 use super::tick::Tick;
 use crate::command::dispatch::ViewCache;
+use crate::messaging::effects;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::statistics::commands::LoopCounters;
 
 /// Events that one poll returns.
 const EVENTS_MAX: usize = 1024;
@@ -48,6 +51,8 @@ const LAST_LISTENER: usize = usize::MAX - 1;
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
     pub(crate) session: Session,
+    /// What the client has not read.
+    pub(super) backlog: Backlog,
     /// Whether the socket may have bytes to read.
     is_readable: bool,
     /// Whether the system has reported that the client closed its end. No later event follows, so
@@ -69,6 +74,7 @@ impl Connection {
         Self {
             stream,
             session,
+            backlog: Backlog::default(),
             is_readable: true,
             is_closing: false,
             is_ended: false,
@@ -82,22 +88,24 @@ impl Connection {
 /// One event loop.
 #[derive(Debug)]
 pub(crate) struct EventLoop {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     poll: Poll,
-    mailboxes: Vec<Arc<Mailbox>>,
-    own: usize,
+    pub(super) mailboxes: Vec<Arc<Mailbox>>,
+    pub(super) own: usize,
     listeners: Vec<Listener>,
     /// When to accept connections that wait, and that no event will announce.
     accepts_at: Option<Instant>,
     /// The loop that gets the next connection.
     next_loop: usize,
-    connections: Vec<Option<Connection>>,
+    pub(super) connections: Vec<Option<Connection>>,
     inputs: Vec<Input>,
-    outputs: Vec<Output>,
+    pub(super) outputs: Vec<Output>,
     free: Vec<usize>,
     /// Connections with bytes to read or commands to run.
     ready: Vec<usize>,
     last_check: Instant,
+    /// The counters of the commands that the loop runs.
+    counters: Arc<LoopCounters>,
 }
 
 /// What a new loop needs.
@@ -124,6 +132,7 @@ impl EventLoop {
         for (index, listener) in listeners.iter_mut().enumerate() {
             listener.register(poll.registry(), Token(LAST_LISTENER - index))?;
         }
+        let counters = shared.statistics.add_loop();
         Ok(Self {
             shared,
             poll,
@@ -138,6 +147,7 @@ impl EventLoop {
             free: Vec::new(),
             ready: Vec::new(),
             last_check: Instant::now(),
+            counters,
         })
     }
 
@@ -154,8 +164,10 @@ impl EventLoop {
     fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut view = ViewCache::new(&self.shared);
+        self.mailboxes[self.own].claim();
         while !self.shared.is_stopping() {
-            let is_busy = !self.ready.is_empty() || self.is_accept_due();
+            let has_messages = self.mailboxes[self.own].has_messages();
+            let is_busy = !self.ready.is_empty() || self.is_accept_due() || has_messages;
             let timeout = if is_busy { Duration::ZERO } else { POLL_TIMEOUT };
             match self.poll.poll(&mut events, Some(timeout)) {
                 Ok(()) => {}
@@ -179,6 +191,9 @@ impl EventLoop {
             if self.last_check.elapsed() >= POLL_TIMEOUT {
                 self.last_check = Instant::now();
                 self.check_clients();
+                if self.own == 0 {
+                    effects::sweep(&self.shared);
+                }
             }
         }
         self.finish(&mut view);
@@ -248,7 +263,8 @@ impl EventLoop {
             self.free.push(index);
             return;
         }
-        let session = Session::new(public, &self.shared.acl);
+        public.route.set(self.own, index);
+        let session = Session::new(public, &self.shared.acl, Arc::clone(&self.counters));
         let connection = Connection::new(stream, session);
         if index == self.connections.len() {
             self.connections.push(None);
@@ -278,6 +294,7 @@ impl EventLoop {
         let groups_writes = self.shared.db().durability() == Durability::Power;
         let tick = Tick { shared: &self.shared, view, connections, inputs, outputs, groups_writes };
         let unfinished = tick.run(&ready);
+        let touched = self.append_messages();
         for index in ready {
             if let Some(connection) = &mut self.connections[index] {
                 connection.has_commands = unfinished.contains(&index);
@@ -292,6 +309,7 @@ impl EventLoop {
                 self.ready.push(index);
             }
         }
+        touched.into_iter().for_each(|index| self.write(index));
     }
 
     fn read(&mut self, index: usize) {
@@ -312,13 +330,19 @@ impl EventLoop {
     }
 
     /// Sends what the socket accepts, and closes a connection that is done.
-    fn write(&mut self, index: usize) {
+    pub(super) fn write(&mut self, index: usize) {
         let Some(connection) = &mut self.connections[index] else { return };
         let output = &mut self.outputs[index];
         let sent = output.write_to(&mut connection.stream);
         let is_failed = sent.is_err();
         self.shared.counters.bytes_written.fetch_add(sent.unwrap_or(0) as u64, Ordering::Relaxed);
-        let is_sent = output.pending_bytes() == 0 && !connection.stream.has_unsent();
+        let pending = output.pending_bytes();
+        let is_sent = pending == 0 && !connection.stream.has_unsent();
+        connection.session.public.route.set_output_bytes(pending);
+        let is_over_limit = pending > 0 && connection.backlog.is_over_limit(&connection.session, pending, &self.shared);
+        if pending == 0 {
+            connection.backlog.clear();
+        }
         if connection.awaits_room == is_sent {
             connection.awaits_room = !is_sent;
             let changed = connection.stream.change_interest(self.poll.registry(), Token(index), !is_sent);
@@ -328,7 +352,7 @@ impl EventLoop {
             }
         }
         let is_over = connection.is_ended && !connection.has_commands;
-        if is_failed || ((is_over || connection.session.closes) && is_sent) {
+        if is_failed || is_over_limit || ((is_over || connection.session.closes) && is_sent) {
             self.close(index);
         }
     }
@@ -337,6 +361,7 @@ impl EventLoop {
         if let Some(mut connection) = self.connections[index].take() {
             connection.session.unwatch(&self.shared.stripes);
             connection.stream.announce_end();
+            connection.session.leave_hub(&self.shared.hub);
             // The descriptor is closed next, which ends the registration too.
             drop(connection.stream.deregister(self.poll.registry()));
             self.shared.remove_client(connection.session.public.id);
@@ -353,10 +378,15 @@ impl EventLoop {
         }
         let timeout = self.shared.runtime.idle_timeout();
         for index in 0..self.connections.len() {
-            let is_over = self.connections[index].as_ref().is_some_and(|connection| {
+            let pending = self.outputs[index].pending_bytes();
+            let is_over = self.connections[index].as_mut().is_some_and(|connection| {
                 let public = &connection.session.public;
                 let is_late = connection.stream.is_late();
-                is_late || public.is_killed.load(Ordering::SeqCst) || (!timeout.is_zero() && public.idle() > timeout)
+                let is_idle = !timeout.is_zero() && !connection.session.messaging.is_subscriber();
+                is_late
+                    || public.is_killed.load(Ordering::SeqCst)
+                    || (is_idle && public.idle() > timeout)
+                    || (pending > 0 && connection.backlog.is_over_limit(&connection.session, pending, &self.shared))
             });
             if is_over {
                 self.close(index);

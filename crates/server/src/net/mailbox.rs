@@ -1,28 +1,70 @@
-//! The way of a new connection from the accepting loop to its own loop.
+//! The way of new connections and of messages to an event loop.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::ThreadId;
 
 use mio::{Registry, Token, Waker};
 
 use super::stream::Stream;
+use crate::messaging::delivery::Delivery;
 
-/// Connections that wait for their event loop.
+/// Connections and messages that wait for their event loop.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     streams: Mutex<Vec<Stream>>,
+    messages: Mutex<Vec<Delivery>>,
+    has_messages: AtomicBool,
+    /// The thread of the loop, which takes its own messages without a wake-up.
+    owner: OnceLock<ThreadId>,
     waker: Waker,
 }
 
 impl Mailbox {
     pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
-        Ok(Self { streams: Mutex::default(), waker: Waker::new(registry, token)? })
+        Ok(Self {
+            streams: Mutex::default(),
+            messages: Mutex::default(),
+            has_messages: AtomicBool::new(false),
+            owner: OnceLock::new(),
+            waker: Waker::new(registry, token)?,
+        })
     }
 
     /// Hands a connection to the loop.
     pub(crate) fn send(&self, stream: Stream) {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
         self.wake();
+    }
+
+    /// Names the calling thread as the loop's own.
+    pub(crate) fn claim(&self) {
+        self.owner.get_or_init(|| std::thread::current().id());
+    }
+
+    /// Hands a message to the loop. Messages keep their order.
+    pub(crate) fn deliver(&self, message: Delivery) {
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        messages.push(message);
+        let is_first = messages.len() == 1;
+        self.has_messages.store(true, Ordering::Release);
+        drop(messages);
+        if is_first && self.owner.get() != Some(&std::thread::current().id()) {
+            self.wake();
+        }
+    }
+
+    /// Whether messages wait.
+    pub(crate) fn has_messages(&self) -> bool {
+        self.has_messages.load(Ordering::Acquire)
+    }
+
+    /// Returns all waiting messages.
+    pub(crate) fn take_messages(&self) -> Vec<Delivery> {
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_messages.store(false, Ordering::Release);
+        std::mem::take(&mut *messages)
     }
 
     /// Makes the loop run a tick. A loop that cannot be woken runs one within its poll timeout.

@@ -9,6 +9,7 @@
 //! ends the round (`group`).
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use lodestore_wire::{Limits, ReplyWriter};
 use smallvec::SmallVec;
@@ -125,6 +126,9 @@ impl Tick<'_> {
             && session.is_free_of_checks(&self.shared.acl)
             && session.transaction.is_none()
             && session.reply_mode == ReplyMode::On
+            && !session.is_restricted_subscriber()
+            && !session.messaging.reads_alone()
+            && !self.shared.reads_are_observed()
             && !session.closes;
         let limits = Self::limits(self.shared, session);
         let is_paused = self.outputs[index].pending_bytes() > self.shared.runtime.output_bytes_pause();
@@ -163,6 +167,7 @@ impl Tick<'_> {
     /// Answers `GET`s of one database.
     fn answer_run(&mut self, gets: &mut [PendingGet]) {
         let (mut answered, mut hits, mut batched) = (0, 0, 0);
+        let begun = Instant::now();
         while answered < gets.len() {
             let run = &mut gets[answered..];
             let view = self.view.refresh(self.shared);
@@ -196,10 +201,24 @@ impl Tick<'_> {
                 answered += 1;
             }
         }
+        self.note_times(gets, begun.elapsed());
         let counters = &self.shared.counters;
         counters.commands.fetch_add(batched, Ordering::Relaxed);
         counters.hits.fetch_add(hits, Ordering::Relaxed);
         counters.misses.fetch_add(batched - hits, Ordering::Relaxed);
+    }
+
+    /// Counts the `GET`s of a batch. Each gets the mean time, because they ran together.
+    fn note_times(&self, gets: &[PendingGet], elapsed: Duration) {
+        let Some(first) = gets.first() else { return };
+        let Some(connection) = &self.connections[first.connection] else { return };
+        let Some((command, spec)) = *dispatch::GET else { return };
+        connection.session.counters.count_calls(command, gets.len() as u64, elapsed);
+        // A round has at most `ROUND_GETS_MAX` commands of each connection.
+        let mean = elapsed / u32::try_from(gets.len()).unwrap_or(u32::MAX);
+        let key = self.inputs[first.connection].slice(first.start, first.end);
+        let Shared { settings, statistics, .. } = self.shared;
+        statistics.note_time(settings, spec, mean, &connection.session.public, &[b"GET", key]);
     }
 
     /// Answers one `GET`: a key of its batch could not be read, or the databases changed.

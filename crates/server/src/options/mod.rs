@@ -10,6 +10,7 @@
 
 mod file;
 mod kinds;
+mod messaging;
 mod redis;
 mod table;
 mod tls;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use lodestore::Durability;
 
 use super::kinds::{self, one, shown, shown_boolean, shown_option};
-use super::{Change, OptionSpec, tls};
+use super::{Change, OptionSpec, messaging, tls};
 use crate::config::{
     BULK_BYTES_BOUND, BULK_BYTES_MIN, CLIENTS_BOUND, Config, DATABASES_BOUND, LogConfig, PORT, THREADS_MAX,
 };
@@ -301,6 +301,76 @@ pub static OPTIONS: &[OptionSpec] = &[
         set: |config, values| {
             kinds::size_within(values, 64 << 10, 1 << 30).map(|bytes| config.output_bytes_pause = bytes)
         },
+        ..BASE
+    },
+    OptionSpec {
+        name: "client-output-buffer-limit",
+        redis: Some("client-output-buffer-limit"),
+        takes: "LIMITS",
+        change: Change::Runtime,
+        help: "Groups of class (normal, replica, pubsub), hard bytes, soft bytes and seconds; 0: no bound",
+        get: messaging::limits,
+        set: messaging::set_limits,
+        ..BASE
+    },
+    OptionSpec {
+        name: "notify-keyspace-events",
+        redis: Some("notify-keyspace-events"),
+        takes: "LETTERS",
+        bounds: "letters of KEA$lszhxetdgmn",
+        change: Change::Runtime,
+        help: "Classes of keyspace events that are published",
+        get: messaging::notify,
+        set: messaging::set_notify,
+        ..BASE
+    },
+    OptionSpec {
+        name: "tracking-table-max-keys",
+        redis: Some("tracking-table-max-keys"),
+        takes: "N",
+        change: Change::Runtime,
+        help: "Most keys that are remembered for caches of clients; 0: no bound",
+        get: |config| shown(config.messaging.tracking_keys_max),
+        set: |config, values| messaging::count(values).map(|keys| config.messaging.tracking_keys_max = keys),
+        ..BASE
+    },
+    OptionSpec {
+        name: "slowlog-log-slower-than",
+        redis: Some("slowlog-log-slower-than"),
+        takes: "MICROSECONDS",
+        change: Change::Runtime,
+        help: "Time from which a command enters the slow log; -1: none enters",
+        get: |config| shown(config.messaging.slow_microseconds),
+        set: messaging::set_slow_time,
+        ..BASE
+    },
+    OptionSpec {
+        name: "slowlog-max-len",
+        redis: Some("slowlog-max-len"),
+        takes: "N",
+        change: Change::Runtime,
+        help: "Most entries of the slow log",
+        get: |config| shown(config.messaging.slow_log_entries),
+        set: |config, values| messaging::count(values).map(|entries| config.messaging.slow_log_entries = entries),
+        ..BASE
+    },
+    OptionSpec {
+        name: "latency-monitor-threshold",
+        redis: Some("latency-monitor-threshold"),
+        takes: "MILLISECONDS",
+        change: Change::Runtime,
+        help: "Time from which latency is recorded; 0: none is",
+        get: |config| shown(config.messaging.latency_milliseconds),
+        set: |config, values| messaging::count(values).map(|time| config.messaging.latency_milliseconds = time),
+        ..BASE
+    },
+    OptionSpec {
+        name: "backup-dir",
+        redis: Some("dir"),
+        takes: "DIR",
+        help: "Directory in which SAVE and BGSAVE create backups",
+        get: |config| shown_option(config.messaging.backup_dir.as_ref(), |path| path.display().to_string()),
+        set: |config, values| kinds::path(values).map(|path| config.messaging.backup_dir = path),
         ..BASE
     },
     OptionSpec {

@@ -11,8 +11,11 @@ mod hash_model;
 mod hashes;
 mod http;
 mod objects;
+mod observe;
 mod protocol;
+mod pubsub;
 mod stopping;
 #[cfg(all(feature = "tls", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tls;
+mod tracking;
 mod transactions;

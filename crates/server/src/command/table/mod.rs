@@ -4,6 +4,8 @@ mod acl;
 mod connection;
 mod generic;
 mod hashes;
+mod operation;
+mod pubsub;
 mod server;
 mod strings;
 mod transactions;
@@ -22,6 +24,8 @@ pub(crate) static COMMANDS: LazyLock<Vec<&'static CommandSpec>> = LazyLock::new(
         connection::COMMANDS,
         server::COMMANDS,
         transactions::COMMANDS,
+        pubsub::COMMANDS,
+        operation::COMMANDS,
     ];
     let mut commands: Vec<&CommandSpec> = groups.into_iter().flatten().collect();
     commands.sort_by_key(|spec| spec.name);

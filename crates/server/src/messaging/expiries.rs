@@ -1,0 +1,177 @@
+//! The keys whose expiry is reported: by the event `expired`, and by invalidations.
+//!
+//! The engines remove expired keys silently. So the server keeps the time of each expiry that a
+//! command sets while somebody wants to hear of it, and of each tracked key. The table is bounded.
+//! Expiries that were set before, or that exceed the bound, are not reported.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lodestore::Expiry;
+
+use crate::data::stripes::DatabaseKey;
+
+/// Most keys in the table.
+const KEYS_MAX: usize = 1_000_000;
+
+/// Most bytes of the names of the keys.
+const NAME_BYTES_MAX: usize = 256 << 20;
+
+/// When a key expires.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    expiry: Expiry,
+    /// Whether the expiry is an event. Otherwise only caches are invalidated.
+    is_event: bool,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    by_key: HashMap<Arc<DatabaseKey>, Due>,
+    by_time: BTreeSet<(u64, OrderedKey)>,
+    name_bytes: usize,
+}
+
+/// A key in the order of times. Keys of one time have the order of database and name.
+#[derive(Debug, PartialEq, Eq)]
+struct OrderedKey(Arc<DatabaseKey>);
+
+impl Ord for OrderedKey {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0.database, &self.0.key).cmp(&(other.0.database, &other.0.key))
+    }
+}
+
+impl PartialOrd for OrderedKey {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The keys whose expiry is reported.
+#[derive(Debug, Default)]
+pub(crate) struct Expiries {
+    table: Mutex<Table>,
+    count: AtomicUsize,
+}
+
+/// How a key left the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Removed {
+    /// The key was absent, or had not expired.
+    Other,
+    /// The key had expired. Only caches are invalidated.
+    Expired,
+    /// The key had expired, and the expiry is an event.
+    ExpiredEvent,
+}
+
+impl Expiries {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the table has keys.
+    pub(crate) fn is_active(&self) -> bool {
+        self.count.load(Ordering::SeqCst) > 0
+    }
+
+    /// Replaces the expiry of a changed key. `is_event` tells whether its expiry is an event. The
+    /// caller holds the key's stripe.
+    pub(crate) fn replace(&self, key: &DatabaseKey, expiry: Option<Expiry>, is_event: bool) -> Removed {
+        if expiry.is_none() && !self.is_active() {
+            return Removed::Other;
+        }
+        let mut table = self.table();
+        let removed = table.remove(key);
+        if let Some(expiry) = expiry {
+            table.insert(key.clone(), Due { expiry, is_event });
+        }
+        self.count.store(table.by_key.len(), Ordering::SeqCst);
+        removed
+    }
+
+    /// Keeps the expiry of a key that a client caches. Returns whether the key is in the table.
+    pub(crate) fn keep(&self, key: DatabaseKey, expiry: Expiry) -> bool {
+        let mut table = self.table();
+        let is_kept = table.by_key.contains_key(&key) || table.insert(key, Due { expiry, is_event: false });
+        self.count.store(table.by_key.len(), Ordering::SeqCst);
+        is_kept
+    }
+
+    /// Returns at most `max` keys that have expired.
+    pub(crate) fn due(&self, max: usize) -> Vec<DatabaseKey> {
+        let table = self.table();
+        let is_past = |(time, _): &&(u64, OrderedKey)| Expiry::at_millis(*time).is_past();
+        table.by_time.iter().take_while(is_past).take(max).map(|(_, key)| DatabaseKey::clone(&key.0)).collect()
+    }
+
+    /// Removes a key if it has expired. The caller holds the key's stripe.
+    pub(crate) fn remove_expired(&self, key: &DatabaseKey) -> Removed {
+        let mut table = self.table();
+        let removed = match table.by_key.get(key) {
+            Some(due) if due.expiry.is_past() => table.remove(key),
+            _ => Removed::Other,
+        };
+        self.count.store(table.by_key.len(), Ordering::SeqCst);
+        removed
+    }
+
+    /// Forgets all keys, because databases were emptied or exchanged.
+    pub(crate) fn clear(&self) {
+        let mut table = self.table();
+        *table = Table::default();
+        self.count.store(0, Ordering::SeqCst);
+    }
+}
+
+impl Table {
+    fn insert(&mut self, key: DatabaseKey, due: Due) -> bool {
+        if self.by_key.len() >= KEYS_MAX || self.name_bytes + key.key.len() > NAME_BYTES_MAX {
+            return false;
+        }
+        self.name_bytes += key.key.len();
+        let key = Arc::new(key);
+        self.by_time.insert((due.expiry.millis(), OrderedKey(Arc::clone(&key))));
+        self.by_key.insert(key, due);
+        true
+    }
+
+    fn remove(&mut self, key: &DatabaseKey) -> Removed {
+        let Some((key, due)) = self.by_key.remove_entry(key) else { return Removed::Other };
+        self.name_bytes -= key.key.len();
+        self.by_time.remove(&(due.expiry.millis(), OrderedKey(key)));
+        match (due.expiry.is_past(), due.is_event) {
+            (false, _) => Removed::Other,
+            (true, false) => Removed::Expired,
+            (true, true) => Removed::ExpiredEvent,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> DatabaseKey {
+        DatabaseKey { database: 0, key: name.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn an_expired_key_is_found_once() {
+        let expiries = Expiries::default();
+        let past = Expiry::at_millis(1);
+        let later = Expiry::after(std::time::Duration::from_secs(1000));
+        assert_eq!(expiries.replace(&key("a"), Some(past), true), Removed::Other);
+        assert_eq!(expiries.replace(&key("b"), Some(later), true), Removed::Other);
+        assert!(expiries.keep(key("c"), past));
+        assert_eq!(expiries.due(10), [key("a"), key("c")]);
+        assert_eq!(expiries.remove_expired(&key("a")), Removed::ExpiredEvent);
+        assert_eq!(expiries.remove_expired(&key("a")), Removed::Other);
+        assert_eq!(expiries.remove_expired(&key("b")), Removed::Other);
+        assert_eq!(expiries.replace(&key("c"), None, true), Removed::Expired);
+        assert_eq!(expiries.replace(&key("b"), None, true), Removed::Other);
+        assert!(!expiries.is_active());
+    }
+}

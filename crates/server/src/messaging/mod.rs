@@ -1,0 +1,95 @@
+//! Messages that answer no command: published messages, keyspace notifications, invalidations of
+//! client-side caches, and the lines of `MONITOR`.
+//!
+//! * `channels`: the subscriptions of all clients. `client`: those of one client.
+//! * `delivery`: a message on its way to the event loop of its receiver.
+//! * `notify`: keyspace events and the flags that choose them.
+//! * `tracking`: the keys that clients cache.
+//! * `expiries`: the keys whose expiry is reported.
+//! * `effects`: what follows a commit: events and invalidations.
+//! * `monitor`: the lines of `MONITOR`.
+//!
+//! Invariants:
+//!
+//! 1. Events and invalidations of a change are sent after its commit, and before the stripe of its
+//!    key is freed. So the events of a key have the order of its changes.
+//! 2. A tracked key is registered before it is read. So each value that a client received is
+//!    either current, or its invalidation is on its way. A client that begins to track waits once
+//!    for all writers that do not know of it: they hold stripes (`dispatch`).
+//! 3. Locks of this module are leaves: a thread that holds one acquires only the lock of a mailbox.
+
+pub(crate) mod channels;
+pub(crate) mod client;
+pub(crate) mod delivery;
+pub(crate) mod effects;
+pub(crate) mod expiries;
+pub(crate) mod monitor;
+pub(crate) mod notify;
+pub(crate) mod tracking;
+
+use std::sync::{Arc, OnceLock};
+
+use self::channels::Channels;
+use self::delivery::{Delivery, Payload, Route};
+use self::expiries::Expiries;
+use self::monitor::Monitors;
+use self::tracking::Tracking;
+use crate::net::mailbox::Mailbox;
+use crate::session::PublicState;
+
+/// The messages of a server.
+#[derive(Debug, Default)]
+pub(crate) struct Hub {
+    pub(crate) channels: Channels,
+    pub(crate) tracking: Tracking,
+    pub(crate) expiries: Expiries,
+    pub(crate) monitors: Monitors,
+    post: Post,
+}
+
+/// The mailboxes of all event loops.
+#[derive(Debug, Default)]
+pub(crate) struct Post {
+    mailboxes: OnceLock<Vec<Arc<Mailbox>>>,
+}
+
+impl Hub {
+    /// Connects the hub with the mailboxes of the event loops. Later calls do nothing.
+    pub(crate) fn connect(&self, mailboxes: &[Arc<Mailbox>]) {
+        self.post.mailboxes.get_or_init(|| mailboxes.to_vec());
+    }
+
+    /// Returns the mailboxes.
+    pub(crate) fn post(&self) -> &Post {
+        &self.post
+    }
+
+    /// Publishes a message. Returns the number of its receivers.
+    pub(crate) fn publish(&self, channel: &[u8], message: &[u8]) -> usize {
+        self.channels.publish(&self.post, channel, message)
+    }
+
+    /// Publishes a message to a shard channel. Returns the number of its receivers.
+    pub(crate) fn publish_shard(&self, channel: &[u8], message: &[u8]) -> usize {
+        self.channels.publish_shard(&self.post, channel, message)
+    }
+}
+
+impl Post {
+    /// Sends a message to a client. A client that has too many unread messages is closed instead.
+    pub(crate) fn send(&self, receiver: &PublicState, payload: Payload, subscription: Option<u64>) {
+        let route: &Route = &receiver.route;
+        let bytes = payload.queued_bytes();
+        if !route.reserve(bytes) {
+            receiver.is_killed.store(true, std::sync::atomic::Ordering::SeqCst);
+            return;
+        }
+        let mailbox = self.mailboxes.get().and_then(|mailboxes| mailboxes.get(route.event_loop()));
+        match mailbox {
+            Some(mailbox) => {
+                mailbox.deliver(Delivery { client: receiver.id, slot: route.slot(), subscription, payload });
+            }
+            None => route.release(bytes),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What the server counts and times: commands, errors, slow commands and latency.
+//!
+//! * `commands`: calls and times of each command, by event loop.
+//! * `slow_log`: the slowest commands. `latency`: peaks of latency by event.
+
+pub(crate) mod commands;
+pub(crate) mod latency;
+pub(crate) mod slow_log;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use self::commands::{CommandTotals, LoopCounters};
+use self::latency::LatencyMonitor;
+use self::slow_log::SlowLog;
+use crate::command::spec::{CommandSpec, flag};
+use crate::session::PublicState;
+use crate::settings::Settings;
+
+/// Most different codes of errors that are counted. Further codes are not.
+const ERROR_CODES_MAX: usize = 128;
+
+/// Longest code of an error in bytes.
+const ERROR_CODE_BYTES_MAX: usize = 32;
+
+/// The statistics of a server.
+#[derive(Debug, Default)]
+pub(crate) struct Statistics {
+    loops: Mutex<Vec<Arc<LoopCounters>>>,
+    errors: Mutex<BTreeMap<String, u64>>,
+    pub(crate) slow_log: SlowLog,
+    pub(crate) latency: LatencyMonitor,
+}
+
+impl Statistics {
+    /// Returns the counters of a new event loop.
+    pub(crate) fn add_loop(&self) -> Arc<LoopCounters> {
+        let counters = Arc::new(LoopCounters::new());
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counters));
+        counters
+    }
+
+    /// Returns the sum of the counters of all event loops for a command.
+    pub(crate) fn totals(&self, command: usize) -> CommandTotals {
+        let loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut totals = CommandTotals::default();
+        loops.iter().for_each(|counters| counters.add_to(command, &mut totals));
+        totals
+    }
+
+    /// Counts the code of an error reply, which is its first word.
+    pub(crate) fn count_error(&self, reply: &str) {
+        let code = reply.split(' ').next().unwrap_or_default();
+        if code.len() > ERROR_CODE_BYTES_MAX {
+            return;
+        }
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = errors.get_mut(code) {
+            *count += 1;
+        } else if errors.len() < ERROR_CODES_MAX {
+            errors.insert(code.to_string(), 1);
+        }
+    }
+
+    /// Returns the codes of errors with their numbers.
+    pub(crate) fn errors(&self) -> Vec<(String, u64)> {
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        errors.iter().map(|(code, count)| (code.clone(), *count)).collect()
+    }
+
+    /// Sets the counters of commands and errors to 0: `CONFIG RESETSTAT`.
+    pub(crate) fn reset(&self) {
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|counters| counters.reset());
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Records a command that was slow, and its latency.
+    pub(crate) fn note_time(
+        &self,
+        settings: &Settings,
+        spec: &CommandSpec,
+        elapsed: Duration,
+        client: &PublicState,
+        arguments: &[&[u8]],
+    ) {
+        // The commands of a transaction have entries of their own.
+        if settings.slow_time().is_some_and(|slow| elapsed >= slow) && spec.name != "exec" {
+            self.slow_log.add(settings.slow_log_entries(), elapsed, client, arguments);
+        }
+        if settings.latency_time().is_some_and(|threshold| elapsed >= threshold) {
+            let event = if spec.has(flag::FAST) { "fast-command" } else { "command" };
+            self.latency.add(event, elapsed);
+        }
+    }
+}
