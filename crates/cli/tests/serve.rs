@@ -222,7 +222,7 @@ fn stores_and_addresses_that_cannot_be_served_are_refused() {
     assert!(place.ok(&["info", "second"]).contains("clean stop"));
     server.kill();
     let open = ["serve", "third", "--create", "--listen", "0.0.0.0:0"];
-    refuses(&place, &open, 2, "set a password (requirepass)");
+    refuses(&place, &open, 2, "set a password (requirepass");
     assert!(!place.path("third").exists());
     refuses(&place, &["serve", "third", "--port", "0"], 2, "there is nothing to listen on");
     refuses(&place, &["serve", "store", "--engine", "hashkv", "--port", "0", "--unix", "s"], 4, "hashkv");

@@ -141,7 +141,6 @@ const GROUPS: &[Group] = &[
         "(this server runs no scripts: use MULTI, SET with IFEQ, or DELIFEQ)",
         &["eval", "eval_ro", "evalsha", "evalsha_ro", "fcall", "fcall_ro", "function", "script"],
     ),
-    ("(this server has no replicas: use a backup)", &["failover", "psync", "replconf", "replicaof", "slaveof", "sync"]),
     (
         "(this server does not dump or migrate keys: use a backup or an export)",
         &["dump", "migrate", "restore", "restore-asking"],

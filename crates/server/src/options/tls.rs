@@ -12,9 +12,11 @@ const CLIENT_WORDS: [&str; 3] = ["yes", "no", "optional"];
 const CLIENTS: [TlsClients; 3] =
     [TlsClients::WithCertificate, TlsClients::WithoutCertificate, TlsClients::MayHaveCertificate];
 
-/// Returns the configuration of TLS for a change. It listens nowhere at first.
-fn tls_mut(config: &mut Config) -> &mut TlsConfig {
-    config.tls.get_or_insert_with(TlsConfig::default)
+/// Changes the configuration of TLS. There is none while all of its options have their defaults.
+fn change(config: &mut Config, change: impl FnOnce(&mut TlsConfig)) {
+    let mut tls = config.tls.take().unwrap_or_default();
+    change(&mut tls);
+    config.tls = Some(tls).filter(|tls| *tls != TlsConfig::default());
 }
 
 pub(super) fn port(config: &Config) -> Vec<String> {
@@ -31,7 +33,7 @@ pub(super) fn set_port(config: &mut Config, values: &[String]) -> Result<(), Str
         addresses.push(Ipv4Addr::LOCALHOST.into());
     }
     let listen = addresses.into_iter().map(|address| SocketAddr::from((address, port))).collect();
-    tls_mut(config).listen = if port == 0 { Vec::new() } else { listen };
+    change(config, |tls| tls.listen = if port == 0 { Vec::new() } else { listen });
     Ok(())
 }
 
@@ -42,15 +44,21 @@ pub(super) fn path(config: &Config, of: impl FnOnce(&TlsConfig) -> Option<&PathB
 }
 
 pub(super) fn set_cert_file(config: &mut Config, values: &[String]) -> Result<(), String> {
-    kinds::path(values).map(|path| tls_mut(config).cert_file = path.unwrap_or_default())
+    let path = kinds::path(values)?.unwrap_or_default();
+    change(config, |tls| tls.cert_file = path);
+    Ok(())
 }
 
 pub(super) fn set_key_file(config: &mut Config, values: &[String]) -> Result<(), String> {
-    kinds::path(values).map(|path| tls_mut(config).key_file = path.unwrap_or_default())
+    let path = kinds::path(values)?.unwrap_or_default();
+    change(config, |tls| tls.key_file = path);
+    Ok(())
 }
 
 pub(super) fn set_ca_cert_file(config: &mut Config, values: &[String]) -> Result<(), String> {
-    kinds::path(values).map(|path| tls_mut(config).ca_cert_file = path)
+    let path = kinds::path(values)?;
+    change(config, |tls| tls.ca_cert_file = path);
+    Ok(())
 }
 
 pub(super) fn clients(config: &Config) -> Vec<String> {
@@ -60,5 +68,7 @@ pub(super) fn clients(config: &Config) -> Vec<String> {
 }
 
 pub(super) fn set_clients(config: &mut Config, values: &[String]) -> Result<(), String> {
-    kinds::choice(values, &CLIENT_WORDS).map(|index| tls_mut(config).clients = CLIENTS[index])
+    let index = kinds::choice(values, &CLIENT_WORDS)?;
+    change(config, |tls| tls.clients = CLIENTS[index]);
+    Ok(())
 }

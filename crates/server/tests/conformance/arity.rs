@@ -8,7 +8,12 @@ use super::run::run_case;
 use super::servers::{Running, start_lodestore, start_redis};
 
 /// Commands of Redis whose positions or categories differ here, with the reason.
-const DIFFERENT: [(&str, &str); 1] = [("dbsize", "The store counts keys one by one, so the command is not fast.")];
+const DIFFERENT: [(&str, &str); 4] = [
+    ("dbsize", "The store counts keys one by one, so the command is not fast."),
+    ("spublish", "A channel is no key here."),
+    ("ssubscribe", "A channel is no key here."),
+    ("sunsubscribe", "A channel is no key here."),
+];
 
 fn run_one(server: &Running, command: &str) -> String {
     let case = Case {
