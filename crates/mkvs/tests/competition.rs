@@ -107,7 +107,7 @@ fn a_read_goes_on_while_one_of_three_devices_answers() {
             let (_matrix, store, gates, switches) = gated("overtaken", reads, 100);
             // They find a device at once, and give those below an allowance.
             (0..100).for_each(|_| get(&store));
-            // No read asks a device that is still at an earlier command, so several attempts are made.
+            // No read asks a device that is still at an earlier command: several attempts.
             for attempt in 1..=ATTEMPTS_MAX {
                 (0..still).for_each(|at| gates[at].guard(&switches[at]));
                 (0..20).for_each(|_| get(&store));

@@ -1,7 +1,8 @@
 //! Compares Redis-protocol servers and memcached: requests a second, and processor time of the
 //! server for each request.
 //!
-//! `cargo build --release -p lodestore-cli && cargo run --release -p lodestore-bench --example servers`
+//! `cargo build --release -p lodestore-cli`, then
+//! `cargo run --release -p lodestore-bench --example servers`
 //!
 //! Load and servers share the processors. All servers run one after the other in each round, and
 //! the tables have the medians of all rounds, with the least and the greatest value.

@@ -15,7 +15,8 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::common::{TestServer, encode, show};
 
-/// An authority, and a certificate and key that it signed, in files. `certificates/make.sh` makes them.
+/// An authority, and a certificate and key that it signed, in files that `certificates/make.sh`
+/// makes.
 struct Certificates {
     dir: PathBuf,
 }

@@ -1,8 +1,8 @@
 //! Kills `lodestore serve` under load, again and again, and checks what its clients saw.
 //!
-//! `served --program target/release/lodestore --dir DIR [--rounds N] [--durability D] [--life-ms N] [--seed N] [-- ARGUMENTS...]`
+//! `served --program target/release/lodestore --dir DIR [--rounds N] [--durability D]`
 //!
-//! The directory must not exist. It is removed at the end unless something failed.
+//! The directory must not exist. The program removes the directory unless something failed.
 #![forbid(unsafe_code)]
 
 use std::env;

@@ -5,7 +5,8 @@
 //!
 //! * `histories`: clients that record each call on few keys. The calls of a round, with the reads
 //!   before and after it, must have a linearization. A call without a reply may have taken effect
-//!   or not. So an acknowledged write that is lost, a half of a `MULTI`, and an old value are found.
+//!   or not. The search finds acknowledged writes that are lost, halves of a `MULTI`, and old
+//!   values.
 //! * `streams`: clients that send long pipelines of rising numbers. After the kill each key has a
 //!   number that was sent and that is not older than the last acknowledged one.
 
@@ -28,7 +29,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const HISTORY_CLIENTS: u64 = 4;
 const STREAM_CLIENTS: u64 = 2;
 
-/// What is run.
+/// The plan of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The program `lodestore`.
@@ -47,7 +48,7 @@ pub struct Plan {
     pub arguments: Vec<String>,
 }
 
-/// What was done and seen.
+/// The sums of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     /// Rounds, each with one kill.
@@ -106,7 +107,7 @@ impl Drop for Served {
 ///
 /// # Errors
 ///
-/// What was seen that must not be, with the round. The store stays for a look.
+/// The first violation, with its round. The store stays for a look.
 pub fn run(plan: &Plan) -> Result<Totals, String> {
     std::fs::create_dir(&plan.dir).map_err(|error| format!("{}: {error}", plan.dir.display()))?;
     let socket = plan.dir.join("socket");
