@@ -66,7 +66,7 @@ cli OK set session:4711 'cart of Ada' ex 86400
 cli 3 hset user:1 name Ada city London visits 1
 cli 1 incr orders
 echo '$ redis-benchmark -s socket -t set -n 200000 -r 100000 -P 16 -q'
-redis-benchmark -s socket -t set -n 200000 -r 100000 -P 16 -q | tr '\r' '\n' | tail -n 1
+redis-benchmark -s socket -t set -n 200000 -r 100000 -P 16 -q | tr '\r' '\n' | grep 'per second' | tail -n 1
 keys=$(redis-cli -s socket dbsize)
 echo "\$ redis-cli -s socket dbsize"
 echo "$keys"
