@@ -2,8 +2,7 @@
 //!
 //! Flags, environment, the TOML file, `CONFIG GET`, `CONFIG SET`, `lodestore config` and the
 //! documentation follow from the table. A new option is a field of [`Config`] and an entry of the
-//! table. An option that changes while the server runs is also read through
-//! [`Runtime`](crate::runtime::Runtime).
+//! table. The module `runtime` has the options that change while the server runs.
 //!
 //! A flag counts more than the environment, the environment more than the file, and the file more
 //! than the default.

@@ -74,7 +74,7 @@ impl Served {
         let start = Instant::now();
         let mut command = Command::new(&plan.program);
         command.arg("serve").arg(plan.dir.join("store")).arg("--unix").arg(socket);
-        command.args(["--listen", "", "--durability", &plan.durability, "--size", "256M", "--threads", "2"]);
+        command.args(["--create", "--port", "0", "--durability", &plan.durability, "--size", "256M", "--threads", "2", "--log-level", "error"]);
         command.args(&plan.arguments).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.spawn().map_err(|error| format!("{}: {error}", plan.program.display()))?;
         let mut served = Self { child, first_answer: Duration::ZERO };

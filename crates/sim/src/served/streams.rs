@@ -53,10 +53,13 @@ impl Stream {
         let Ok(mut client) = Client::connect(socket) else { return };
         while !ends.load(Ordering::SeqCst) {
             let mut bytes = Vec::new();
-            for number in self.sent + 1..=self.sent + PIPELINE_KEYS {
+            // Numbers that a kill left without a reply are sent again. So all numbers up to the
+            // last acknowledged one are acknowledged.
+            let first = self.acknowledged;
+            for number in first + 1..=first + PIPELINE_KEYS {
                 push_command(&mut bytes, &["SET", &self.key(number % KEYS), &number.to_string()]);
             }
-            self.sent += PIPELINE_KEYS;
+            self.sent = first + PIPELINE_KEYS;
             self.pair_sent = self.sent;
             let [left, right] = self.pair();
             push_command(&mut bytes, &["MULTI"]);
@@ -66,7 +69,6 @@ impl Stream {
             if client.send(&bytes).is_err() {
                 return;
             }
-            let first = self.sent - PIPELINE_KEYS;
             for reply in 1..=REPLIES {
                 match client.receive() {
                     Ok(Reply::Simple(_) | Reply::Array(_)) => {}
