@@ -25,6 +25,9 @@ use lodestore_media::sim::Rng;
 /// Longest wait for a server that starts.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Arguments of the server: a small store, no TCP, and a log of errors only.
+const SETTINGS: [&str; 9] = ["--create", "--port", "0", "--size", "256M", "--threads", "2", "--log-level", "error"];
+
 /// Clients of each kind.
 const HISTORY_CLIENTS: u64 = 4;
 const STREAM_CLIENTS: u64 = 2;
@@ -74,7 +77,7 @@ impl Served {
         let start = Instant::now();
         let mut command = Command::new(&plan.program);
         command.arg("serve").arg(plan.dir.join("store")).arg("--unix").arg(socket);
-        command.args(["--create", "--port", "0", "--durability", &plan.durability, "--size", "256M", "--threads", "2", "--log-level", "error"]);
+        command.args(SETTINGS).args(["--durability", &plan.durability]);
         command.args(&plan.arguments).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.spawn().map_err(|error| format!("{}: {error}", plan.program.display()))?;
         let mut served = Self { child, first_answer: Duration::ZERO };
