@@ -144,7 +144,7 @@ fn command_of(kind: Kind, args: &Args, place: &Path, socket: &Path, port: u16) -
             command = Command::new(&args.program);
             command.arg("serve").arg(place.join("store")).arg("--unix").arg(socket);
             command.args(["--listen", &format!("127.0.0.1:{port}"), "--threads", &args.threads.to_string()]);
-            command.args(["--size", "4G"]);
+            command.args(["--create", "--size", "4G", "--log-level", "error"]);
             if kind == Kind::LodestorePower {
                 command.args(["--durability", "power"]);
             }
