@@ -22,7 +22,7 @@ use std::ops::Bound;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use lodestore::store::HiddenKeys;
-use lodestore::{Db, Error, Keyspace, Result};
+use lodestore::{Db, Durability, Error, Keyspace, Result};
 
 /// Number of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -196,8 +196,11 @@ impl CollectionIds {
             let end = state.next.saturating_add(RESERVED_NUMBERS);
             let record = [&[NEXT_VERSION][..], &end.to_le_bytes()].concat();
             db.put(NEXT_KEY, record)?;
-            // At `interval` the logs of two threads may lose different tails.
-            db.sync()?;
+            // At `interval` the logs of two threads may lose different tails. At the other levels the
+            // put is as durable as each later write, and memory (tmpfs) refuses a sync.
+            if matches!(db.durability(), Durability::Interval(_)) {
+                db.sync()?;
+            }
             state.reserved_end = end;
         }
         let id = CollectionId(state.next);

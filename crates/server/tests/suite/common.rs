@@ -41,6 +41,15 @@ impl TestServer {
         Self::start_at(engine, Some(Durability::Power), |_| {})
     }
 
+    /// Starts a server over the default store of a directory below `parent`.
+    pub fn start_in(parent: &std::path::Path) -> Self {
+        let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], threads: 2, ..Config::default() };
+        let dir = tempfile::tempdir_in(parent).expect("a directory");
+        let mut server = Self { server: None, db: None, dir, engine: Engine::Auto, durability: None, config };
+        server.open();
+        server
+    }
+
     fn start_at(engine: impl Into<Engine>, durability: Option<Durability>, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config { listen: vec![([127, 0, 0, 1], 0).into()], threads: 2, ..Config::default() };
         change(&mut config);

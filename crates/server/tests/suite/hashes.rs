@@ -21,6 +21,21 @@ pub fn filled(fields: usize) -> String {
     format!("[{}]", pairs.join(", "))
 }
 
+/// The default store of a server is in memory where it can be, which refuses a sync.
+#[test]
+fn a_large_hash_is_written_to_a_store_in_memory() {
+    let memory = std::path::Path::new("/dev/shm");
+    if tempfile::tempdir_in(memory).is_err() {
+        println!("skipped: /dev/shm cannot be written");
+        return;
+    }
+    let mut server = TestServer::start_in(memory);
+    fill(&mut server.client(), "large", LARGE_FIELDS);
+    server.client().check(&[("HSET large more 1", ":1"), ("HLEN large", ":301")]);
+    server.restart();
+    server.client().check(&[("HLEN large", ":301"), ("HGET large f00299", "v299"), ("DEL large", ":1")]);
+}
+
 pub const CASES: &[(&str, &str)] = &[
     ("HSET h a 1 b 2", ":2"),
     ("HSET h a 3 c 4", ":1"),
