@@ -196,7 +196,7 @@ impl CollectionIds {
             let end = state.next.saturating_add(RESERVED_NUMBERS);
             let record = [&[NEXT_VERSION][..], &end.to_le_bytes()].concat();
             db.put(NEXT_KEY, record)?;
-            // At `interval` the logs of two threads may lose different tails. At the other levels the
+            // At `interval` the logs of two threads may lose different tails. At other levels the
             // put is as durable as each later write, and memory (tmpfs) refuses a sync.
             if matches!(db.durability(), Durability::Interval(_)) {
                 db.sync()?;
