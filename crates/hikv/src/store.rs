@@ -138,6 +138,13 @@ impl HiKv {
         self.running.scrub_now();
     }
 
+    /// Returns the bytes of the log of the option `wal`, for tests. A store without room for the log
+    /// has none.
+    #[doc(hidden)]
+    pub fn log_bytes(&self) -> u64 {
+        self.inner().wal.as_ref().map_or(0, |_| Wal::BYTES)
+    }
+
     /// Removes every key that has expired; how many. Runs by itself every `sweep-ms`, in a thread of its own.
     ///
     /// # Errors

@@ -24,8 +24,11 @@ pub(crate) struct Wal {
 }
 
 impl Wal {
+    /// Bytes of the log.
+    pub(crate) const BYTES: u64 = RECORD * LINES;
+
     pub(crate) fn new(pool: &Pool) -> Result<Self> {
-        Ok(Self { at: pool.allocator().alloc_extent(pool, RECORD * LINES, KIND_LOG)?, shared: Mutex::new(()) })
+        Ok(Self { at: pool.allocator().alloc_extent(pool, Self::BYTES, KIND_LOG)?, shared: Mutex::new(()) })
     }
 
     /// Logs a write and makes the log durable.

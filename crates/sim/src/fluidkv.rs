@@ -62,7 +62,7 @@ fn start(pool: Arc<Pool>, report: &OpenReport, shape: &Shape) -> Result<Box<dyn 
     let settler = Arc::clone(&store);
     // What expired is swept by compactions.
     let sweep = Box::new(move || settler.settle());
-    Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes: 0, accounts: false, sweep }))
+    Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes: 0, optional_bytes: 0, accounts: false, sweep }))
 }
 
 impl Engine for FluidEngine {

@@ -81,7 +81,7 @@ fn start(pool: Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Resul
     let settler = Arc::clone(&store);
     // What expired is swept by compactions.
     let sweep = Box::new(move || settler.settle());
-    Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes: 0, accounts: false, sweep }))
+    Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes: 0, optional_bytes: 0, accounts: false, sweep }))
 }
 
 impl Engine for HashEngine {

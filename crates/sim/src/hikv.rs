@@ -51,7 +51,8 @@ fn start(pool: Arc<Pool>, report: &OpenReport, shape: &Shape) -> Result<Box<dyn 
     let keys = if report.clean && !report.created { store.len()? } else { 0 };
     // The sorted run of a clean stop is one extent here: a head of 24 bytes, then 8 a key.
     let checkpoint_bytes = if keys > 0 { (24 + keys * 8).next_multiple_of(shape.chunk_bytes.into()) } else { 0 };
-    Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes, accounts: true, sweep }))
+    let optional_bytes = store.log_bytes().next_multiple_of(shape.chunk_bytes.into());
+    Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes, optional_bytes, accounts: true, sweep }))
 }
 
 impl Engine for HiKvEngine {

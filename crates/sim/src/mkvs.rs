@@ -227,7 +227,7 @@ impl SimPlaces {
         let keeper = Arc::clone(&store);
         let sweep = Box::new(move || keeper.settle());
         let matrix = Arc::clone(&store);
-        let inner = PoolSubject { store, pool, checkpoint_bytes: 0, accounts: false, sweep };
+        let inner = PoolSubject { store, pool, checkpoint_bytes: 0, optional_bytes: 0, accounts: false, sweep };
         let [replaced, added] = Default::default();
         Ok(Box::new(MatrixSubject { inner, matrix, places: self, losses, replaced, added }))
     }

@@ -47,7 +47,7 @@ fn start(pool: Arc<Pool>, report: &OpenReport, shape: &Shape) -> Result<Box<dyn 
     let store = Arc::new(Nvht::start(Arc::clone(&pool), report, &options(shape))?);
     let sweeper = Arc::clone(&store);
     let sweep = Box::new(move || sweeper.sweep_expired().map(|_| ()));
-    Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes: 0, accounts: true, sweep }))
+    Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes: 0, optional_bytes: 0, accounts: true, sweep }))
 }
 
 impl Engine for NvhtEngine {
