@@ -1,20 +1,23 @@
 //! Kills `lodestore serve` under load, again and again, and checks what its clients saw.
 //!
-//! `served --program target/release/lodestore --dir DIR [--rounds N] [--durability D]`
+//! `served --program target/release/lodestore --dir DIR [--rounds N] [--durability D] [--faults]`
 //!
-//! The directory must not exist. The program removes the directory unless something failed.
+//! The directory must not exist. The program removes the directory unless something failed. With
+//! `--faults` the program plants faults instead, one after the other, and fails unless the checks
+//! find each of them.
 #![forbid(unsafe_code)]
 
 use std::env;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lodestore_sim::served::{Plan, Totals, run};
+use lodestore_sim::served::{Fault, Plan, Totals, is_seen, run};
 
 const USAGE: &str = "usage: served --program PATH --dir DIR [--rounds N] [--durability process|power] [--life-ms N] \
-                     [--seed N] [-- ARGUMENTS...]";
+                     [--seed N] [--faults] [-- ARGUMENTS...]";
 
-fn plan() -> Result<Plan, String> {
+/// Returns the plan, and whether faults are planted.
+fn plan() -> Result<(Plan, bool), String> {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_micros() as u64);
     let mut plan = Plan {
         program: Default::default(),
@@ -24,12 +27,18 @@ fn plan() -> Result<Plan, String> {
         life: Duration::from_millis(60),
         seed: clock % (1 << 40),
         arguments: Vec::new(),
+        fault: None,
     };
+    let mut plants_faults = false;
     let mut given = env::args().skip(1);
     while let Some(name) = given.next() {
         if name == "--" {
             plan.arguments = given.collect();
             break;
+        }
+        if name == "--faults" {
+            plants_faults = true;
+            continue;
         }
         let value = given.next().ok_or(USAGE)?;
         let number = || value.parse::<u64>().map_err(|_| format!("{name} takes a number; {USAGE}"));
@@ -46,7 +55,20 @@ fn plan() -> Result<Plan, String> {
     if plan.program.as_os_str().is_empty() || plan.dir.as_os_str().is_empty() {
         return Err(USAGE.into());
     }
-    Ok(plan)
+    Ok((plan, plants_faults))
+}
+
+/// Plants each fault.
+///
+/// # Errors
+///
+/// The first fault that the checks do not find.
+fn plant_all(plan: &Plan) -> Result<(), String> {
+    for fault in Fault::ALL {
+        let violation = is_seen(plan, fault)?.ok_or_else(|| format!("the planted fault {fault:?} is not found"))?;
+        println!("{fault:?} is found: {violation}");
+    }
+    Ok(())
 }
 
 fn print(totals: &mut Totals) {
@@ -65,18 +87,16 @@ fn print(totals: &mut Totals) {
 }
 
 fn main() -> ExitCode {
-    let plan = match plan() {
-        Ok(plan) => plan,
+    let (plan, plants_faults) = match plan() {
+        Ok(given) => given,
         Err(text) => {
             eprintln!("served: {text}");
             return ExitCode::from(2);
         }
     };
-    match run(&plan) {
-        Ok(mut totals) => {
-            print(&mut totals);
-            ExitCode::SUCCESS
-        }
+    let result = if plants_faults { plant_all(&plan) } else { run(&plan).map(|mut totals| print(&mut totals)) };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             eprintln!("served: FAILED: {text}");
             ExitCode::FAILURE

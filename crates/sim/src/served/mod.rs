@@ -11,6 +11,7 @@
 //!   number that was sent and that is not older than the last acknowledged one.
 
 mod client;
+mod faults;
 mod histories;
 mod streams;
 
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use client::Client;
+pub use faults::{Fault, is_seen};
 use lodestore_media::sim::Rng;
 
 /// Longest wait for a server that starts.
@@ -49,6 +51,8 @@ pub struct Plan {
     pub seed: u64,
     /// Further arguments of `lodestore serve`.
     pub arguments: Vec<String>,
+    /// A fault that the checks must find, planted in each round but the first.
+    pub fault: Option<Fault>,
 }
 
 /// The sums of a run.
@@ -119,7 +123,8 @@ pub fn run(plan: &Plan) -> Result<Totals, String> {
     let mut streams: Vec<streams::Stream> = (0..STREAM_CLIENTS).map(streams::Stream::new).collect();
     for round in 0..plan.rounds {
         let wrong = |text: String| format!("round {round}, seed {}: {text}", plan.seed);
-        run_round(plan, &socket, &mut random, &mut streams, &mut totals).map_err(wrong)?;
+        let fault = plan.fault.filter(|_| round > 0);
+        run_round(plan, fault, &mut random, &mut streams, &mut totals).map_err(wrong)?;
         totals.rounds += 1;
     }
     // What the last kill left.
@@ -132,11 +137,15 @@ pub fn run(plan: &Plan) -> Result<Totals, String> {
 
 fn run_round(
     plan: &Plan,
-    socket: &Path,
+    fault: Option<Fault>,
     random: &mut Rng,
     streams: &mut [streams::Stream],
     totals: &mut Totals,
 ) -> Result<(), String> {
+    let socket = &plan.dir.join("socket");
+    if fault == Some(Fault::OlderStore) {
+        faults::copy_store(plan)?;
+    }
     let mut served = Served::start(plan, socket)?;
     totals.first_answers.push(served.first_answer);
     streams.iter_mut().try_for_each(|stream| stream.check(socket))?;
@@ -166,7 +175,13 @@ fn run_round(
     drop(served);
     totals.calls += calls.len() as u64;
     totals.streamed = streams.iter().map(streams::Stream::acknowledged).sum();
+    if fault == Some(Fault::OlderStore) {
+        faults::put_back_store(plan)?;
+    }
     let served = Served::start(plan, socket)?;
+    if let Some(fault) = fault {
+        streams.iter().try_for_each(|stream| stream.plant(socket, fault))?;
+    }
     calls.extend(histories::read_calls(socket, clock)?);
     drop(served);
     histories::judge(&calls, &initial)

@@ -1,23 +1,26 @@
 //! Clients that send long pipelines of rising numbers.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lodestore_wire::Reply;
 
 use super::client::{Client, push_command};
+use super::faults::Fault;
 
-/// Keys of a stream.
+/// Keys of a stream, and fields of its hash. A hash of so many fields has an entry for each.
 const KEYS: u64 = 200;
 
-/// Commands of a pipeline. Its last four are a `MULTI` of two keys.
-const PIPELINE_KEYS: u64 = 28;
+/// Numbers of a pipeline. Each takes two commands, and the last four commands are a `MULTI` of two
+/// keys.
+const PIPELINE_NUMBERS: u64 = 28;
 
 /// Replies of a pipeline.
-const REPLIES: u64 = PIPELINE_KEYS + 4;
+const REPLIES: u64 = 2 * PIPELINE_NUMBERS + 4;
 
-/// One client's keys. Number `n` is written to key `n % KEYS`, and by `MULTI` to both keys of the
-/// pair.
+/// One client's keys. Number `n` is written to key `n % KEYS`, to that field of the hash, and by
+/// `MULTI` to both keys of the pair.
 #[derive(Debug)]
 pub(super) struct Stream {
     number: u64,
@@ -44,6 +47,10 @@ impl Stream {
         format!("stream:{}:{index}", self.number)
     }
 
+    fn hash(&self) -> String {
+        format!("stream:{}:hash", self.number)
+    }
+
     fn pair(&self) -> [String; 2] {
         ["left", "right"].map(|side| format!("stream:{}:{side}", self.number))
     }
@@ -56,10 +63,12 @@ impl Stream {
             // Numbers that a kill left without a reply are sent again. So all numbers up to the
             // last acknowledged one are acknowledged.
             let first = self.acknowledged;
-            for number in first + 1..=first + PIPELINE_KEYS {
-                push_command(&mut bytes, &["SET", &self.key(number % KEYS), &number.to_string()]);
+            for number in first + 1..=first + PIPELINE_NUMBERS {
+                let (index, text) = (number % KEYS, number.to_string());
+                push_command(&mut bytes, &["SET", &self.key(index), &text]);
+                push_command(&mut bytes, &["HSET", &self.hash(), &index.to_string(), &text]);
             }
-            self.sent = first + PIPELINE_KEYS;
+            self.sent = first + PIPELINE_NUMBERS;
             self.pair_sent = self.sent;
             let [left, right] = self.pair();
             push_command(&mut bytes, &["MULTI"]);
@@ -71,34 +80,56 @@ impl Stream {
             }
             for reply in 1..=REPLIES {
                 match client.receive() {
-                    Ok(Reply::Simple(_) | Reply::Array(_)) => {}
+                    Ok(Reply::Simple(_) | Reply::Integer(_) | Reply::Array(_)) => {}
                     Ok(other) => panic!("a write of a stream was answered by {other:?}"),
                     Err(_) => return,
                 }
-                self.acknowledged = first + reply.min(PIPELINE_KEYS);
+                self.acknowledged = first + (reply / 2).min(PIPELINE_NUMBERS);
             }
             self.pair_acknowledged = self.pair_sent;
         }
     }
 
+    fn check_number(&self, place: &str, index: u64, found: u64) -> Result<(), String> {
+        let least = last_number(self.acknowledged, index);
+        let most = last_number(self.sent, index);
+        if !(least..=most).contains(&found) || (found != 0 && found % KEYS != index) {
+            return Err(format!("{place} has {found}: {least} is acknowledged, {most} was sent"));
+        }
+        Ok(())
+    }
+
+    /// Plants a fault that concerns one key.
+    pub(super) fn plant(&self, socket: &Path, fault: Fault) -> Result<(), String> {
+        let field = (self.acknowledged % KEYS).to_string();
+        let [left, _] = self.pair();
+        let mut client = Client::connect(socket).map_err(|error| error.to_string())?;
+        let reply = match fault {
+            Fault::LostField => client.call(&["HDEL", &self.hash(), &field]),
+            Fault::HalfTransaction => client.call(&["SET", &left, &(self.pair_sent + 1).to_string()]),
+            Fault::OlderStore => return Ok(()),
+        };
+        reply.map(|_| ()).map_err(|error| error.to_string())
+    }
+
     /// Checks what is there after a kill.
     pub(super) fn check(&mut self, socket: &Path) -> Result<(), String> {
         let mut client = Client::connect(socket).map_err(|error| error.to_string())?;
+        let fields = read_hash(&mut client, &self.hash())?;
         let mut read = |key: &str| -> Result<u64, String> {
             match client.call(&["GET", key]).map_err(|error| error.to_string())? {
                 Reply::Null => Ok(0),
-                Reply::Bulk(bytes) => String::from_utf8_lossy(&bytes).parse().map_err(|_| format!("{key}: no number")),
-                other => Err(format!("GET {key} was answered by {other:?}")),
+                reply => number_of(key, &reply),
             }
         };
         for index in 0..KEYS {
             let key = self.key(index);
-            let found = read(&key)?;
-            let least = last_number(self.acknowledged, index);
-            let most = last_number(self.sent, index);
-            if !(least..=most).contains(&found) || (found != 0 && found % KEYS != index) {
-                return Err(format!("{key} has {found}: {least} is acknowledged, {most} was sent"));
-            }
+            self.check_number(&key, index, read(&key)?)?;
+            let field = fields.get(&index).copied().unwrap_or(0);
+            self.check_number(&format!("{}, field {index},", self.hash()), index, field)?;
+        }
+        if let Some(index) = fields.keys().find(|index| **index >= KEYS) {
+            return Err(format!("{} has a field {index} that was never written", self.hash()));
         }
         let [left, right] = self.pair().map(|key| read(&key));
         let (left, right) = (left?, right?);
@@ -108,6 +139,24 @@ impl Stream {
         }
         Ok(())
     }
+}
+
+fn number_of(place: &str, reply: &Reply) -> Result<u64, String> {
+    let text = if let Reply::Bulk(bytes) = reply { std::str::from_utf8(bytes).ok() } else { None };
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| format!("{place} was answered by {reply:?}"))
+}
+
+/// Reads a hash whose fields and values are numbers.
+fn read_hash(client: &mut Client, key: &str) -> Result<HashMap<u64, u64>, String> {
+    let reply = client.call(&["HGETALL", key]).map_err(|error| error.to_string())?;
+    let Reply::Array(items) = &reply else { return Err(format!("HGETALL {key} was answered by {reply:?}")) };
+    let numbers = items.iter().map(|item| number_of(key, item)).collect::<Result<Vec<_>, _>>()?;
+    let (pairs, []) = numbers.as_chunks::<2>() else { return Err(format!("{key} has a field without a value")) };
+    let fields: HashMap<u64, u64> = pairs.iter().map(|[field, value]| (*field, *value)).collect();
+    if fields.len() < pairs.len() {
+        return Err(format!("{key} shows a field twice"));
+    }
+    Ok(fields)
 }
 
 /// Returns the last number up to `end` that is written to key `index`, or 0.
