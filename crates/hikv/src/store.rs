@@ -138,8 +138,7 @@ impl HiKv {
         self.running.scrub_now();
     }
 
-    /// Returns the bytes of the log of the option `wal`, for tests. A store without room for the log
-    /// has none.
+    /// Returns the bytes of the log of the mode `wal`, for tests. A full store has no log.
     #[doc(hidden)]
     pub fn log_bytes(&self) -> u64 {
         self.inner().wal.as_ref().map_or(0, |_| Wal::BYTES)

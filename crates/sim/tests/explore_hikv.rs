@@ -49,7 +49,7 @@ fn a_log_that_an_open_has_no_room_for_is_not_in_the_account() {
     let put = |index: u32| Op::Put { key: index.to_le_bytes().to_vec(), value: vec![1; 400], expiry: None };
     let is_full = (0..1000).any(|index| store.apply(&put(index)).expect("put") == Outcome::Full);
     assert!(is_full, "1,000 records fit");
-    // The first open finds the log of the killed store in the way, and gives it back. The second has room.
+    // The log of the killed store is in the way of the first open, which frees it.
     let mut accounts = Vec::new();
     for _ in 0..2 {
         store.recorder().take().events.iter().for_each(|event| model.apply(event));
