@@ -72,7 +72,8 @@ impl Default for CreateOptions {
 }
 
 impl CreateOptions {
-    /// The defaults: engine `hikv`, 8 GiB, durability `process`.
+    /// The defaults: engine `hikv`, 8 GiB, and the durability that the medium gives: `process` on
+    /// tmpfs, `power` elsewhere ([`Self::choice`]).
     pub fn new() -> Self {
         Self::default()
     }
