@@ -25,15 +25,20 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Creates the unfinished file. `replaces` says whether a file at `target` may be replaced.
+    /// Creates the unfinished file. `replaces` says whether a file at `target` may be replaced. A
+    /// link or a device is never replaced.
     ///
     /// # Errors
-    /// [`Failure::Exists`]; [`Failure::File`].
+    /// [`Failure::Exists`]; [`Failure::File`]; [`Failure::Other`] for a target that is no file.
     pub fn create(target: &Path, replaces: bool) -> Outcome<Self> {
         let failed = file_failure("creating", target);
         match target.symlink_metadata() {
             Ok(found) if found.is_dir() => return Err(failed(io::ErrorKind::IsADirectory.into())),
             Ok(_) if !replaces => return Err(Failure::Exists { path: target.into() }),
+            Ok(found) if !found.is_file() => {
+                let shown = target.display();
+                return Err(Failure::Other(format!("{shown} is a link or a device: name a file, or write to a pipe")));
+            }
             _ => {}
         }
         let name = target.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
