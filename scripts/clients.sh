@@ -1,0 +1,172 @@
+#!/bin/sh
+# Runs the clients of several languages against `lodestore serve`, and kills the server.
+# Usage: scripts/clients.sh [PROGRAM [CLIENT...]]
+# Each client writes, the server is killed (kill -9) and restarted, and the client reads back all
+# that was acknowledged. A client whose packages cannot be fetched is reported as left out.
+# LODESTORE_CLIENTS_CACHE names the directory of packages and builds (default: target/clients).
+set -eu
+export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
+
+FETCH_SECONDS=120
+BUILD_SECONDS=120
+RUN_SECONDS=60
+START_TENTHS=300
+
+cd "$(dirname "$0")/.."
+sources=$PWD/scripts/clients
+target=${CARGO_TARGET_DIR:-target}
+cache=${LODESTORE_CLIENTS_CACHE:-$target/clients}
+mkdir -p "$cache"
+cache=$(cd "$cache" && pwd)
+
+program=${1:-}
+[ $# -eq 0 ] || shift
+wanted=$*
+if [ -z "$program" ]; then
+    cargo build --locked -p lodestore-cli
+    program=$target/debug/lodestore
+fi
+[ -x "$program" ] || { echo "clients: there is no program $program" >&2; exit 1; }
+program=$(cd "$(dirname "$program")" && pwd)/$(basename "$program")
+
+base=${TMPDIR:-/tmp}
+if [ -d /dev/shm ] && [ -w /dev/shm ]; then base=/dev/shm; fi
+work=$(mktemp -d "$base/lodestore-clients.XXXXXX")
+server=
+clean() {
+    [ -z "$server" ] || kill -9 "$server" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap clean EXIT
+trap 'exit 130' HUP INT TERM
+
+export LODESTORE_SOCKET="$work/socket"
+
+# Prints the reason and the files that tell more, and ends the script.
+fail() {
+    echo "clients: FAILED: $1" >&2
+    shift
+    cat "$@" >&2 || true
+    exit 1
+}
+
+left_out=0
+leave_out() {
+    left_out=$((left_out + 1))
+    echo "left out: $1: $2"
+}
+
+# Starts the server on a free port, and waits until it serves.
+start_server() {
+    : >"$work/log"
+    "$program" serve "$work/store" --create --size 2G --unix "$LODESTORE_SOCKET" \
+        --listen 127.0.0.1:0 --backup-dir "$work" >"$work/log" 2>>"$work/errors" &
+    server=$!
+    tenths=0
+    until grep -q '^serving' "$work/log"; do
+        tenths=$((tenths + 1))
+        [ $tenths -lt $START_TENTHS ] || fail "the server does not serve" "$work/log" "$work/errors"
+        kill -0 "$server" 2>/dev/null || fail "the server ended" "$work/log" "$work/errors"
+        sleep 0.1
+    done
+    LODESTORE_PORT=$(sed -n 's/^listening .*127\.0\.0\.1:\([0-9]*\).*/\1/p' "$work/log")
+    export LODESTORE_PORT
+}
+
+kill_server() {
+    kill -9 "$server"
+    wait "$server" 2>/dev/null || true
+    server=
+}
+
+# Runs one phase of a client, and fails with the client's output.
+run_phase() {
+    name=$1
+    phase=$2
+    shift 2
+    code=0
+    timeout "$RUN_SECONDS" "$@" "$phase" >"$work/output" 2>&1 </dev/null || code=$?
+    [ $code -eq 0 ] || fail "$name: phase $phase: exit code $code" "$work/output" "$work/errors"
+}
+
+clients=0
+# Runs both phases of a client, with a kill of the server between them.
+run_client() {
+    name=$1
+    shift
+    is_wanted "$name" || return 0
+    run_phase "$name" write "$@"
+    kill_server
+    start_server
+    run_phase "$name" check "$@"
+    clients=$((clients + 1))
+    echo "passed: $(tail -n 1 "$work/output")"
+}
+
+# Whether the command line names this client, or none.
+is_wanted() {
+    case " ${wanted:-$1} " in *" $1 "*) return 0 ;; esac
+    return 1
+}
+
+# Whether the command line names one of these clients, or none.
+is_any_wanted() {
+    for each in "$@"; do
+        if is_wanted "$each"; then return 0; fi
+    done
+    return 1
+}
+
+# Reports all arguments but the first as left out if the command in the first is not installed.
+need_command() {
+    if command -v "$1" >/dev/null 2>&1; then return 0; fi
+    missing=$1
+    shift
+    for each in "$@"; do leave_out "$each" "$missing is not installed"; done
+    return 1
+}
+
+# Runs the function FETCH once for the present state of a directory of sources.
+# Usage: fetch DIRECTORY FETCH CLIENT...
+fetch() {
+    directory=$1
+    function=$2
+    shift 2
+    state=$(cd "$sources/$directory" && cat -- * | cksum)
+    mkdir -p "$cache/$directory"
+    [ "$(cat "$cache/$directory/fetched" 2>/dev/null)" != "$state" ] || return 0
+    if (cd "$cache/$directory" && "$function") >"$work/fetch" 2>&1; then
+        echo "$state" >"$cache/$directory/fetched"
+        return 0
+    fi
+    reason=$(grep -v '^ *$' "$work/fetch" | tail -n 1 | cut -c 1-200)
+    for each in "$@"; do leave_out "$each" "cannot be fetched: ${reason:-out of time}"; done
+    return 1
+}
+
+fetch_python() {
+    python3 -m venv --clear environment
+    timeout "$FETCH_SECONDS" environment/bin/pip install --quiet --requirement "$sources/python/requirements.txt"
+}
+
+start_server
+
+if is_any_wanted redis-cli redis-benchmark && need_command redis-cli redis-cli redis-benchmark; then
+    run_client redis-cli sh "$sources/redis-cli.sh"
+    run_client redis-benchmark sh "$sources/redis-benchmark.sh"
+fi
+
+python_clients="redis-py redis-py-asyncio django-redis Flask-Caching"
+# shellcheck disable=SC2086 # the list is split into clients
+if is_any_wanted $python_clients && need_command python3 $python_clients && fetch python fetch_python $python_clients; then
+    python=$cache/python/environment/bin/python
+    run_client redis-py "$python" "$sources/python/redis_py.py"
+    run_client redis-py-asyncio "$python" "$sources/python/redis_py_asyncio.py"
+fi
+
+kill -TERM "$server"
+code=0
+wait "$server" || code=$?
+server=
+[ $code -eq 0 ] || fail "the server ended with exit code $code" "$work/errors"
+echo "$clients clients passed, $left_out left out"
