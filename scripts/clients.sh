@@ -149,6 +149,12 @@ fetch_python() {
     timeout "$FETCH_SECONDS" environment/bin/pip install --quiet --requirement "$sources/python/requirements.txt"
 }
 
+# The modules are found next to the sources, so the sources are copied.
+fetch_node() {
+    cp "$sources"/node/* .
+    timeout "$FETCH_SECONDS" npm ci --no-audit --no-fund --ignore-scripts --loglevel=error --cache "$cache/npm"
+}
+
 start_server
 
 if is_any_wanted redis-cli redis-benchmark && need_command redis-cli redis-cli redis-benchmark; then
@@ -162,6 +168,13 @@ if is_any_wanted $python_clients && need_command python3 $python_clients && fetc
     python=$cache/python/environment/bin/python
     run_client redis-py "$python" "$sources/python/redis_py.py"
     run_client redis-py-asyncio "$python" "$sources/python/redis_py_asyncio.py"
+    run_client django-redis "$python" "$sources/python/django_redis_cache.py"
+    run_client Flask-Caching "$python" "$sources/python/flask_caching_cache.py"
+fi
+
+if is_any_wanted ioredis node-redis && need_command npm ioredis node-redis && fetch node fetch_node ioredis node-redis; then
+    run_client ioredis node "$cache/node/ioredis.js"
+    run_client node-redis node "$cache/node/node_redis.js"
 fi
 
 kill -TERM "$server"
