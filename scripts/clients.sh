@@ -144,6 +144,11 @@ fetch() {
     return 1
 }
 
+# Runs the function BUILD. Usage: build CLIENT BUILD
+build() {
+    "$2" >"$work/build" 2>&1 || fail "$1: the build failed" "$work/build"
+}
+
 fetch_python() {
     python3 -m venv --clear environment
     timeout "$FETCH_SECONDS" environment/bin/pip install --quiet --requirement "$sources/python/requirements.txt"
@@ -153,6 +158,15 @@ fetch_python() {
 fetch_node() {
     cp "$sources"/node/* .
     timeout "$FETCH_SECONDS" npm ci --no-audit --no-fund --ignore-scripts --loglevel=error --cache "$cache/npm"
+}
+
+fetch_go() {
+    export GOMODCACHE="$cache/go/modules" GOTOOLCHAIN=local
+    timeout "$FETCH_SECONDS" go -C "$sources/go" mod download -modcacherw
+}
+build_go() {
+    export GOMODCACHE="$cache/go/modules" GOCACHE="$cache/go/build" GOPROXY=off GOTOOLCHAIN=local
+    go -C "$sources/go" build -modcacherw -mod=readonly -o "$cache/go/go-redis" .
 }
 
 start_server
@@ -175,6 +189,11 @@ fi
 if is_any_wanted ioredis node-redis && need_command npm ioredis node-redis && fetch node fetch_node ioredis node-redis; then
     run_client ioredis node "$cache/node/ioredis.js"
     run_client node-redis node "$cache/node/node_redis.js"
+fi
+
+if is_any_wanted go-redis && need_command go go-redis && fetch go fetch_go go-redis; then
+    build go-redis build_go
+    run_client go-redis "$cache/go/go-redis"
 fi
 
 kill -TERM "$server"
