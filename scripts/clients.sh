@@ -8,7 +8,7 @@ set -eu
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
 
 FETCH_SECONDS=120
-BUILD_SECONDS=120
+BUILD_SECONDS=600
 RUN_SECONDS=60
 START_TENTHS=300
 
@@ -166,7 +166,15 @@ fetch_go() {
 }
 build_go() {
     export GOMODCACHE="$cache/go/modules" GOCACHE="$cache/go/build" GOPROXY=off GOTOOLCHAIN=local
-    go -C "$sources/go" build -modcacherw -mod=readonly -o "$cache/go/go-redis" .
+    timeout "$BUILD_SECONDS" go -C "$sources/go" build -modcacherw -mod=readonly -o "$cache/go/go-redis" .
+}
+
+fetch_java() {
+    timeout "$FETCH_SECONDS" mvn --quiet --batch-mode --file "$sources/java/pom.xml" \
+        "-Dmaven.repo.local=$cache/java/repository" dependency:copy-dependencies "-DoutputDirectory=$cache/java/jars"
+}
+build_java() {
+    timeout "$BUILD_SECONDS" javac -d "$cache/java/classes" -cp "$cache/java/jars/*" "$sources"/java/*.java
 }
 
 start_server
@@ -194,6 +202,14 @@ fi
 if is_any_wanted go-redis && need_command go go-redis && fetch go fetch_go go-redis; then
     build go-redis build_go
     run_client go-redis "$cache/go/go-redis"
+fi
+
+if is_any_wanted jedis lettuce && need_command mvn jedis lettuce && need_command javac jedis lettuce &&
+    fetch java fetch_java jedis lettuce; then
+    build jedis build_java
+    classes="$cache/java/classes:$cache/java/jars/*"
+    run_client jedis java -cp "$classes" JedisClient
+    run_client lettuce java -cp "$classes" LettuceClient
 fi
 
 kill -TERM "$server"
