@@ -9,7 +9,7 @@ export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
 
 FETCH_SECONDS=120
 BUILD_SECONDS=600
-RUN_SECONDS=60
+RUN_SECONDS=120
 START_TENTHS=300
 
 cd "$(dirname "$0")/.."
@@ -132,7 +132,7 @@ fetch() {
     directory=$1
     function=$2
     shift 2
-    state=$(cd "$sources/$directory" && cat -- * | cksum)
+    state=$(cd "$sources/$directory" && find . -type f -exec cksum {} + | sort | cksum)
     mkdir -p "$cache/$directory"
     [ "$(cat "$cache/$directory/fetched" 2>/dev/null)" != "$state" ] || return 0
     if (cd "$cache/$directory" && "$function") >"$work/fetch" 2>&1; then
@@ -165,8 +165,10 @@ fetch_go() {
     timeout "$FETCH_SECONDS" go -C "$sources/go" mod download -modcacherw
 }
 build_go() {
-    export GOMODCACHE="$cache/go/modules" GOCACHE="$cache/go/build" GOPROXY=off GOTOOLCHAIN=local
-    timeout "$BUILD_SECONDS" go -C "$sources/go" build -modcacherw -mod=readonly -o "$cache/go/go-redis" .
+    export GOMODCACHE="$cache/go/modules" GOCACHE="$cache/go/build" GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=0
+    # Without optimizations the standard library compiles in a third of the time.
+    timeout "$BUILD_SECONDS" go -C "$sources/go" build -modcacherw -mod=readonly \
+        '-gcflags=all=-N -l' '-ldflags=-s -w' -o "$cache/go/go-redis" .
 }
 
 fetch_java() {
@@ -175,6 +177,14 @@ fetch_java() {
 }
 build_java() {
     timeout "$BUILD_SECONDS" javac -d "$cache/java/classes" -cp "$cache/java/jars/*" "$sources"/java/*.java
+}
+
+fetch_rust() {
+    timeout "$FETCH_SECONDS" cargo fetch --locked --quiet --manifest-path "$sources/rust/Cargo.toml"
+}
+build_rust() {
+    timeout "$BUILD_SECONDS" cargo build --locked --offline --quiet --manifest-path "$sources/rust/Cargo.toml" \
+        --target-dir "$cache/rust/target"
 }
 
 start_server
@@ -210,6 +220,11 @@ if is_any_wanted jedis lettuce && need_command mvn jedis lettuce && need_command
     classes="$cache/java/classes:$cache/java/jars/*"
     run_client jedis java -cp "$classes" JedisClient
     run_client lettuce java -cp "$classes" LettuceClient
+fi
+
+if is_any_wanted redis-rs && need_command cargo redis-rs && fetch rust fetch_rust redis-rs; then
+    build redis-rs build_rust
+    run_client redis-rs "$cache/rust/target/debug/redis-rs-client"
 fi
 
 kill -TERM "$server"
