@@ -40,7 +40,8 @@ clean() {
 trap clean EXIT
 trap 'exit 130' HUP INT TERM
 
-export LODESTORE_SOCKET="$work/socket"
+# The clients read these variables, which are not options of the server.
+export SERVER_SOCKET="$work/socket"
 
 # Prints the reason and the files that tell more, and ends the script.
 fail() {
@@ -59,7 +60,7 @@ leave_out() {
 # Starts the server on a free port, and waits until it serves.
 start_server() {
     : >"$work/log"
-    "$program" serve "$work/store" --create --size 2G --unix "$LODESTORE_SOCKET" \
+    "$program" serve "$work/store" --create --size 2G --unix "$SERVER_SOCKET" \
         --listen 127.0.0.1:0 --backup-dir "$work" >"$work/log" 2>>"$work/errors" &
     server=$!
     tenths=0
@@ -69,8 +70,8 @@ start_server() {
         kill -0 "$server" 2>/dev/null || fail "the server ended" "$work/log" "$work/errors"
         sleep 0.1
     done
-    LODESTORE_PORT=$(sed -n 's/^listening .*127\.0\.0\.1:\([0-9]*\).*/\1/p' "$work/log")
-    export LODESTORE_PORT
+    SERVER_PORT=$(sed -n 's/^listening .*127\.0\.0\.1:\([0-9]*\).*/\1/p' "$work/log")
+    export SERVER_PORT
 }
 
 kill_server() {
@@ -139,38 +140,48 @@ fetch() {
         echo "$state" >"$cache/$directory/fetched"
         return 0
     fi
-    reason=$(grep -v '^ *$' "$work/fetch" | tail -n 1 | cut -c 1-200)
-    for each in "$@"; do leave_out "$each" "cannot be fetched: ${reason:-out of time}"; done
+    reason=$(grep -i -m 1 'error' "$work/fetch" || grep -v '^ *$' "$work/fetch" | tail -n 1)
+    reason=$(echo "${reason:-out of time}" | cut -c 1-200)
+    for each in "$@"; do leave_out "$each" "cannot be fetched: $reason"; done
     return 1
 }
 
-# Runs the function BUILD. Usage: build CLIENT BUILD
+# Runs a command that builds a client. Usage: build CLIENT COMMAND...
 build() {
-    "$2" >"$work/build" 2>&1 || fail "$1: the build failed" "$work/build"
+    built=$1
+    shift
+    # The parentheses keep the command's variables out of the script.
+    ("$@") >"$work/build" 2>&1 || fail "$built: the build failed" "$work/build"
 }
 
 fetch_python() {
-    python3 -m venv --clear environment
-    timeout "$FETCH_SECONDS" environment/bin/pip install --quiet --requirement "$sources/python/requirements.txt"
+    python3 -m venv --clear environment &&
+        timeout "$FETCH_SECONDS" environment/bin/pip install --quiet \
+            --requirement "$sources/python/requirements.txt"
 }
 
-# The modules are found next to the sources, so the sources are copied.
+# Node.js finds modules next to a program, so the programs are copied.
 fetch_node() {
-    cp "$sources"/node/* .
-    timeout "$FETCH_SECONDS" npm ci --no-audit --no-fund --ignore-scripts --loglevel=error --cache "$cache/npm"
+    cp "$sources"/node/* . &&
+    timeout "$FETCH_SECONDS" npm ci --engine-strict --ignore-scripts --no-audit --no-fund \
+        --loglevel=error --cache "$cache/npm"
 }
 
+# The Go programs share their modules and the compiled standard library.
+set_go_environment() {
+    export GOMODCACHE="$cache/go/modules" GOCACHE="$cache/go/build" GOTOOLCHAIN=local CGO_ENABLED=0
+}
 fetch_go() {
-    export GOMODCACHE="$cache/go/modules" GOTOOLCHAIN=local
-    timeout "$FETCH_SECONDS" go -C "$sources/go" mod download -modcacherw
+    set_go_environment
+    timeout "$FETCH_SECONDS" go -C "$sources/$client" mod download -modcacherw
 }
+# Without optimizations the standard library compiles in a third of the time.
 build_go() {
-    export GOMODCACHE="$cache/go/modules" GOCACHE="$cache/go/build" GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=0
-    # Without optimizations the standard library compiles in a third of the time.
-    timeout "$BUILD_SECONDS" go -C "$sources/go" build -modcacherw -mod=readonly \
-        '-gcflags=all=-N -l' '-ldflags=-s -w' -o "$cache/go/go-redis" .
+    set_go_environment
+    export GOPROXY=off
+    timeout "$BUILD_SECONDS" go -C "$sources/$1" build -modcacherw -mod=readonly \
+        '-gcflags=all=-N -l' '-ldflags=-s -w' -o "$cache/$1/program" .
 }
-
 fetch_java() {
     timeout "$FETCH_SECONDS" mvn --quiet --batch-mode --file "$sources/java/pom.xml" \
         "-Dmaven.repo.local=$cache/java/repository" dependency:copy-dependencies "-DoutputDirectory=$cache/java/jars"
@@ -196,7 +207,8 @@ fi
 
 python_clients="redis-py redis-py-asyncio django-redis Flask-Caching"
 # shellcheck disable=SC2086 # the list is split into clients
-if is_any_wanted $python_clients && need_command python3 $python_clients && fetch python fetch_python $python_clients; then
+if is_any_wanted $python_clients && need_command python3 $python_clients &&
+    fetch python fetch_python $python_clients; then
     python=$cache/python/environment/bin/python
     run_client redis-py "$python" "$sources/python/redis_py.py"
     run_client redis-py-asyncio "$python" "$sources/python/redis_py_asyncio.py"
@@ -204,15 +216,18 @@ if is_any_wanted $python_clients && need_command python3 $python_clients && fetc
     run_client Flask-Caching "$python" "$sources/python/flask_caching_cache.py"
 fi
 
-if is_any_wanted ioredis node-redis && need_command npm ioredis node-redis && fetch node fetch_node ioredis node-redis; then
+if is_any_wanted ioredis node-redis && need_command npm ioredis node-redis &&
+    fetch node fetch_node ioredis node-redis; then
     run_client ioredis node "$cache/node/ioredis.js"
     run_client node-redis node "$cache/node/node_redis.js"
 fi
 
-if is_any_wanted go-redis && need_command go go-redis && fetch go fetch_go go-redis; then
-    build go-redis build_go
-    run_client go-redis "$cache/go/go-redis"
-fi
+for client in go-redis go-ycsb; do
+    if is_wanted $client && need_command go $client && fetch $client fetch_go $client; then
+        build $client build_go $client
+        run_client $client "$cache/$client/program"
+    fi
+done
 
 if is_any_wanted jedis lettuce && need_command mvn jedis lettuce && need_command javac jedis lettuce &&
     fetch java fetch_java jedis lettuce; then

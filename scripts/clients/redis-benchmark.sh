@@ -23,15 +23,15 @@ run() {
 
 write() {
     commands=ping,set,get,incr,hset,mset
-    run 7 -p "$LODESTORE_PORT" -t $commands
-    run 7 -p "$LODESTORE_PORT" -t $commands -3 -P 16 -c 10
-    run 7 -s "$LODESTORE_SOCKET" -t $commands -P 64 -d 1024 --threads 2
-    run 1 -s "$LODESTORE_SOCKET" -c 1 hset bench:hash field:__rand_int__ value
+    run 7 -p "$SERVER_PORT" -t $commands
+    run 7 -p "$SERVER_PORT" -t $commands -3 -P 16 -c 10
+    run 7 -s "$SERVER_SOCKET" -t $commands -P 64 -d 1024 --threads 2
+    run 1 -s "$SERVER_SOCKET" -c 1 hset bench:hash field:__rand_int__ value
 }
 
 check() {
-    run 1 -s "$LODESTORE_SOCKET" -t get
-    keys=$(redis-cli -s "$LODESTORE_SOCKET" --scan --pattern 'key:*' | wc -l)
+    run 1 -s "$SERVER_SOCKET" -t get
+    keys=$(redis-cli -s "$SERVER_SOCKET" --scan --pattern 'key:*' | wc -l)
     [ "$keys" -eq 1000 ] || fail "$keys keys after the restart, expected 1000"
 }
 

@@ -6,7 +6,7 @@ export LC_ALL=C
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cli() { redis-cli -p "$LODESTORE_PORT" "$@"; }
+cli() { redis-cli -p "$SERVER_PORT" "$@"; }
 
 fail() {
     echo "redis-cli: $*"
@@ -17,7 +17,7 @@ fail() {
 expect() {
     want=$1
     shift
-    got=$(redis-cli -s "$LODESTORE_SOCKET" "$@")
+    got=$(redis-cli -s "$SERVER_SOCKET" "$@")
     [ "$got" = "$want" ] || fail "$*: got '$got', expected '$want'"
 }
 
@@ -99,7 +99,7 @@ check_modes() {
     expect_line "$work/latency" '^[0-9]* [0-9]* [0-9.]* [0-9]*$'
     # The mode counts the keys of all databases, and never ends by itself.
     keys=$((keys + $(cli -n 9 dbsize)))
-    timeout 2 stdbuf -oL redis-cli -p "$LODESTORE_PORT" --stat -i 0.2 >"$work/stat" || true
+    timeout 2 stdbuf -oL redis-cli -p "$SERVER_PORT" --stat -i 0.2 >"$work/stat" || true
     expect_line "$work/stat" "^$keys  *[0-9.]*[KMG]"
 }
 

@@ -8,7 +8,7 @@ import java.util.stream.IntStream;
 /** The test data and the checks that the Java clients share. */
 final class Common {
     static final String HOST = "127.0.0.1";
-    static final int PORT = Integer.parseInt(System.getenv("LODESTORE_PORT"));
+    static final int PORT = Integer.parseInt(System.getenv("SERVER_PORT"));
     static final int SCAN_KEYS = 1_000;
     static final int HASH_FIELDS = 10_000;
     static final byte[] BINARY = repeatBytes(1);

@@ -39,9 +39,9 @@ module.exports = {
   expect,
   fields,
   host: '127.0.0.1',
-  port: Number(process.env.LODESTORE_PORT),
+  port: Number(process.env.SERVER_PORT),
   runPhase,
   scanKeys,
   sleep: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
-  socket: process.env.LODESTORE_SOCKET,
+  socket: process.env.SERVER_SOCKET,
 }

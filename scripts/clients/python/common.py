@@ -4,8 +4,8 @@ import os
 import sys
 
 HOST = "127.0.0.1"
-PORT = int(os.environ["LODESTORE_PORT"])
-SOCKET = os.environ["LODESTORE_SOCKET"]
+PORT = int(os.environ["SERVER_PORT"])
+SOCKET = os.environ["SERVER_SOCKET"]
 
 BINARY = bytes(range(256))
 LARGE = BINARY * 4096

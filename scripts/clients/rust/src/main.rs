@@ -36,8 +36,8 @@ fn run() -> Result<()> {
         "check" => false,
         _ => return Err("usage: redis-rs-client write|check".into()),
     };
-    let port = std::env::var("LODESTORE_PORT")?;
-    let socket = std::env::var("LODESTORE_SOCKET")?;
+    let port = std::env::var("SERVER_PORT")?;
+    let socket = std::env::var("SERVER_SOCKET")?;
     let tcp = format!("redis://127.0.0.1:{port}/");
     let addresses = [
         ("rs:tcp2", tcp.clone()),

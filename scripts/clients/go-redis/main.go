@@ -28,7 +28,7 @@ type session struct {
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	port, socket := os.Getenv("LODESTORE_PORT"), os.Getenv("LODESTORE_SOCKET")
+	port, socket := os.Getenv("SERVER_PORT"), os.Getenv("SERVER_SOCKET")
 	options := map[string]*redis.Options{
 		"go:tcp2":  {Addr: "127.0.0.1:" + port, Protocol: 2, ClientName: "go-redis"},
 		"go:tcp3":  {Addr: "127.0.0.1:" + port},
