@@ -155,7 +155,7 @@ fn with_keyspace(args: &DataArgs, access: Access, work: impl FnOnce(&Lodestore, 
 /// reports the damage.
 fn with_opened(args: &StoreArgs, salvage: bool, work: impl FnOnce(&Opened, &mut Out) -> Outcome) -> Outcome {
     let damage = OpenDamage::default();
-    let mut options = OpenOptions::new().salvage(salvage).events(damage.sink());
+    let mut options = OpenOptions::new().salvage(salvage).events(damage.sink(&args.store));
     if let Some(engine) = &args.engine {
         options = options.engine(engine);
     }
