@@ -111,7 +111,7 @@ impl NewFile {
 ///
 /// # Errors
 /// [`Failure::File`].
-pub fn sync_name(path: &Path) -> Outcome {
+fn sync_name(path: &Path) -> Outcome {
     match File::open(parent(path)).and_then(|dir| dir.sync_all()) {
         // A directory that may not be read, or whose file system syncs none, is left to itself.
         Err(error) if !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => {

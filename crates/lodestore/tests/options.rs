@@ -228,6 +228,10 @@ fn the_documentation_of_options_is_what_the_declarations_say() {
     if std::env::var_os("LODESTORE_WRITE_DOCS").is_some() {
         std::fs::write(&path, documentation()).expect("the file is written");
     }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    let Ok(written) = std::fs::read_to_string(&path) else {
+        assert!(!path.parent().expect("a directory").exists(), "docs/options.md is missing");
+        println!("left out: docs/options.md is not part of this package");
+        return;
+    };
     assert!(written == documentation(), "docs/options.md is old: run this test with LODESTORE_WRITE_DOCS=1");
 }
