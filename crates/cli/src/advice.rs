@@ -105,6 +105,7 @@ fn user_texts(error: &Error) -> Vec<String> {
         Error::NoRoom { path, .. }
         | Error::Io { path, .. }
         | Error::TargetExists { path }
+        | Error::TargetIsMount { path }
         | Error::MachineRestarted { path }
         | Error::DeviceElsewhere { path }
         | Error::BackupNoRoom { path, .. }

@@ -191,7 +191,7 @@ fn store_code(error: &Error) -> u8 {
         Error::Io { source, .. } if is_full(source) => 6,
         Error::Corrupt { .. } | Error::Backup { .. } => 7,
         Error::DurabilityRefused { .. } | Error::WeakerMedium { .. } | Error::MachineRestarted { .. } => 9,
-        Error::Exists { .. } | Error::TargetExists { .. } => 11,
+        Error::Exists { .. } | Error::TargetExists { .. } | Error::TargetIsMount { .. } => 11,
         Error::Foreign { .. } | Error::DeviceElsewhere { .. } => 11,
         Error::TooFewDevices { .. } => 12,
         _ => 8,

@@ -164,6 +164,31 @@ fn a_medium_that_is_too_small_is_reported_and_nothing_is_left() {
 }
 
 #[test]
+fn the_root_of_a_file_system_is_refused_as_a_target_at_once() {
+    let shell = ["unshare", "--user", "--map-root-user", "--mount", "sh"];
+    let is_permitted = Command::new(shell[0]).args(&shell[1..4]).arg("true").status().is_ok_and(|it| it.success());
+    if !is_permitted {
+        println!("not tried: this machine permits no user and mount namespace (unshare)");
+        return;
+    }
+    let place = with_many();
+    place.ok(&["backup", "store", "copy"]);
+    std::fs::create_dir(place.path("medium")).expect("a directory");
+    for command in ["backup store", "restore copy", "convert --size 128M store"] {
+        let script = format!(
+            "mount -t tmpfs tmpfs medium || exit 99
+             \"$lodestore\" {command} medium
+             echo \"code $?\"; ls -A medium"
+        );
+        let output = run_script(&place, &shell, &script);
+        let said = text(&output.stderr);
+        assert_eq!(text(&output.stdout), "code 11\n", "{command}: {said}");
+        assert!(said.contains("medium is the root of a file system: choose a new directory in it"), "{said}");
+    }
+    assert_eq!(names(&place), ["copy", "medium", "sample.tsv", "store"]);
+}
+
+#[test]
 fn a_limit_on_the_size_of_files_is_reported_and_nothing_is_left() {
     let place = with_many();
     // In units of 512 or 1024 bytes: less than the first file of a store.

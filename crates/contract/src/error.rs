@@ -122,6 +122,12 @@ pub enum Error {
         /// The target.
         path: PathBuf,
     },
+    /// The target of a backup, a restore or a conversion is the root of a file system. A new
+    /// directory cannot take its place.
+    TargetIsMount {
+        /// The target.
+        path: PathBuf,
+    },
     /// A file that stands where the store's own are to be, and is none of them. It is left as it is.
     Foreign {
         /// The file.
@@ -389,6 +395,9 @@ impl Error {
             Self::TargetExists { path } => {
                 write!(f, "{} exists already: choose a path that does not exist, or an empty directory", path.display())
             }
+            Self::TargetIsMount { path } => {
+                write!(f, "{} is the root of a file system: choose a new directory in it", path.display())
+            }
             Self::Foreign { path, what } => write!(
                 f,
                 "{} is no file of this store ({what}) and stands in its way: move it out of the directory and try again",
@@ -539,6 +548,7 @@ impl fmt::Display for Error {
             | Self::Missing { .. }
             | Self::Exists { .. }
             | Self::TargetExists { .. }
+            | Self::TargetIsMount { .. }
             | Self::Foreign { .. }
             | Self::WrongEngine { .. }
             | Self::EngineNotBuilt { .. }
@@ -612,6 +622,7 @@ mod tests {
             Error::ReadOnly,
             Error::DeviceElsewhere { path: "d".into() },
             Error::TargetExists { path: "b".into() },
+            Error::TargetIsMount { path: "b".into() },
             Error::BackupNoRoom { path: "b".into(), needed: 3 },
             Error::Backup { path: "b".into(), what: "its file BACKUP is damaged: use another backup".into() },
             Error::Closed,

@@ -363,10 +363,22 @@ fn what_a_killed_backup_left_is_removed_by_the_next_one() {
     fs::write(abandoned.join("LOCK"), "").expect("a file");
     fs::write(abandoned.join("content/pool.0000"), "half").expect("a file");
     let db = open(&store);
+    // Backups with dated names each have a target of their own.
     db.backup(dir.join("other")).expect("backup");
-    assert!(abandoned.exists(), "it is of another target");
-    db.backup(dir.join("again")).expect("backup");
-    assert_eq!(names(dir), ["again", "backup", "other", "store"]);
+    assert_eq!(names(dir), ["backup", "other", "store"]);
+}
+
+#[test]
+fn a_restore_into_the_directory_of_its_backup_is_refused() {
+    let scratch = Scratch::on_disk();
+    let dir = scratch.path();
+    let (_, backup) = store_and_backup(dir, Engine::hikv());
+    let before = names(&backup);
+    for target in [backup.join("copy"), backup.join("new/copy")] {
+        let refused = lodestore::backup::restore(&backup, &target, &mut |_| {});
+        assert!(matches!(refused, Err(Error::Backup { .. })), "{refused:?}");
+    }
+    assert_eq!(names(&backup), before);
 }
 
 #[test]

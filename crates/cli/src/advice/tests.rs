@@ -119,6 +119,7 @@ fn errors_with(user: &str) -> Vec<(usize, Error)> {
         (2, Error::Missing { path: path(), obstacle: Some(text()) }),
         (2, Error::Exists { path: path(), obstacle: Some(text()) }),
         (1, Error::TargetExists { path: path() }),
+        (1, Error::TargetIsMount { path: path() }),
         (2, Error::Foreign { path: path(), what: text() }),
         (3, Error::WrongEngine { found: text(), asked: text() }),
         (1, Error::EngineNotBuilt { engine: text(), feature: "hikv" }),

@@ -19,6 +19,7 @@ use file::{BackupFile, refusal};
 use staging::{Staging, StoreLocks};
 use target::{Filled, Target};
 
+use crate::doctor::nearest_directory;
 use crate::options::OpenOptions;
 
 /// The parts of which the program `lodestore` makes its own copies. They may change in any release.
@@ -136,11 +137,14 @@ pub fn restore(
     target: impl AsRef<Path>,
     progress: &mut dyn FnMut(BackupProgress),
 ) -> Result<BackupInfo> {
-    let backup = backup.as_ref();
+    let (backup, target) = (backup.as_ref(), target.as_ref());
     let file = BackupFile::load(backup)?;
+    if is_below(target, backup) {
+        return Err(refusal(backup, "the target is in the directory of the backup: choose another one"));
+    }
     // Held until the end: nobody opens the backup and writes to it while its files are copied.
     let _locks = StoreLocks::acquire(backup)?;
-    let staging = Staging::begin(target.as_ref())?;
+    let staging = Staging::begin(target)?;
     let content = staging.content();
     progress(BackupProgress { phase: BackupPhase::Copying, pairs: 0, total: file.info.pairs });
     copy_directory(backup, &content, true)?;
@@ -151,6 +155,12 @@ pub fn restore(
     })?;
     staging.finish()?;
     Ok(file.info)
+}
+
+/// Whether `path`, which need not exist, is in the directory `above`.
+fn is_below(path: &Path, above: &Path) -> bool {
+    let real = |path: &Path| nearest_directory(path).canonicalize().ok();
+    matches!((real(path), real(above)), (Some(path), Some(above)) if path.starts_with(&above))
 }
 
 /// Opens a copy, and compares its pairs with `expected`. Returns `None` if they differ.

@@ -1,8 +1,8 @@
 //! A directory that is built next to its target and gets the target's name when it is whole.
 //!
 //! The staging directory `.NAME.unfinished-PID-N` holds a file `LOCK`, locked while its process
-//! works, and the directory `content`. A process that is killed leaves it behind; the next one with
-//! the same target finds the lock free and removes it.
+//! works, and the directory `content`. A process that is killed leaves it behind. The next one with
+//! a target in the same directory finds the lock free and removes it.
 //!
 //! Two processes with one target use two staging directories. The first that finishes has the
 //! target, and the other one fails with [`Error::TargetExists`].
@@ -14,7 +14,7 @@
 //!    means in it. So a directory that another process removed between its making and its locking
 //!    is not used.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -28,6 +28,8 @@ use crate::made;
 const LOCK: &str = "LOCK";
 /// The directory that becomes the target.
 const CONTENT: &str = "content";
+/// What the name of a staging directory has between the target's name and its numbers.
+const MARK: &str = ".unfinished-";
 /// Staging directories that one process may have for one target.
 const NUMBERS_MAX: u32 = 10_000;
 /// Attempts to make the directories that lead to a target, which another process may remove again.
@@ -55,9 +57,12 @@ impl Staging {
         let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
             return Err(Error::TargetExists { path: target });
         };
+        if is_mount(&target, parent) {
+            return Err(Error::TargetIsMount { path: target });
+        }
         let mut prefix = OsString::from(".");
         prefix.push(name);
-        prefix.push(".unfinished-");
+        prefix.push(MARK);
         let (made, (directory, lock)) =
             make_below(parent, &prefix).map_err(|error| Error::io("making", parent, error))?;
         Ok(Self { target, directory, made, is_done: false, _lock: lock })
@@ -80,6 +85,7 @@ impl Staging {
             ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
                 Error::TargetExists { path: self.target.clone() }
             }
+            ErrorKind::ResourceBusy => Error::TargetIsMount { path: self.target.clone() },
             _ => Error::io("naming", &self.target, error),
         })?;
         self.is_done = true;
@@ -113,6 +119,13 @@ fn check_free(target: &Path) -> Result<()> {
     }
 }
 
+/// Whether a directory is the root of a file system. The rename at the end finds the root of a part
+/// of the same file system.
+fn is_mount(directory: &Path, parent: &Path) -> bool {
+    let device = |path: &Path| path.metadata().map(|found| found.dev()).ok();
+    matches!((device(directory), device(parent)), (Some(own), Some(above)) if own != above)
+}
+
 /// Makes a staging directory, and the directories that lead to it. Returns those that did not
 /// exist. Another process that made the same ones, and failed, may remove them meanwhile.
 fn make_below(parent: &Path, prefix: &OsString) -> io::Result<(Vec<PathBuf>, (PathBuf, File))> {
@@ -121,7 +134,7 @@ fn make_below(parent: &Path, prefix: &OsString) -> io::Result<(Vec<PathBuf>, (Pa
         tries += 1;
         let made = made::missing(parent);
         let staged = fs::create_dir_all(parent).and_then(|()| {
-            remove_abandoned(parent, prefix);
+            remove_abandoned(parent);
             make(parent, prefix)
         });
         match staged {
@@ -182,11 +195,20 @@ fn is_named(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes staging directories whose processes are gone.
-fn remove_abandoned(parent: &Path, prefix: &OsString) {
+/// Whether a name is that of a staging directory: `.NAME.unfinished-PID-N`.
+fn is_staging(name: &OsStr) -> bool {
+    let Some((target, numbers)) = name.to_str().and_then(|name| name.rsplit_once(MARK)) else { return false };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    target.len() > 1
+        && target.starts_with('.')
+        && numbers.split_once('-').is_some_and(|(process, number)| is_number(process) && is_number(number))
+}
+
+/// Removes staging directories whose processes are gone, of all targets in `parent`. Backups often
+/// have dated names, so no later backup may have the target of a killed one.
+fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
-    let begins = |name: &OsString| name.as_encoded_bytes().starts_with(prefix.as_encoded_bytes());
-    for entry in entries.flatten().filter(|entry| begins(&entry.file_name())) {
+    for entry in entries.flatten().filter(|entry| is_staging(&entry.file_name())) {
         // A directory without the file is one that another process is just making.
         let path = entry.path().join(LOCK);
         let Ok(lock) = File::open(&path) else { continue };
@@ -266,13 +288,23 @@ mod tests {
         let scratch = Scratch::on_disk();
         let directory = scratch.path().join(".copy.unfinished-1-0");
         fs::create_dir(&directory).expect("a directory");
-        let lock = lock_new(&directory, &|| remove_abandoned(scratch.path(), &prefix())).expect("no error");
+        let lock = lock_new(&directory, &|| remove_abandoned(scratch.path())).expect("no error");
         assert!(lock.is_none(), "the directory is gone");
         assert!(!directory.exists());
         let (directory, lock) = make(scratch.path(), &prefix()).expect("another one");
-        remove_abandoned(scratch.path(), &prefix());
+        remove_abandoned(scratch.path());
         assert!(directory.join(LOCK).exists(), "a locked one stays");
         drop(lock);
+    }
+
+    #[test]
+    fn only_names_of_staging_directories_are_taken_for_abandoned() {
+        for name in [".copy.unfinished-1-0", ".a.unfinished-1-2.unfinished-33-44"] {
+            assert!(is_staging(OsStr::new(name)), "{name}");
+        }
+        for name in ["copy.unfinished-1-0", ".unfinished-1-0", ".copy.unfinished-1", ".copy.unfinished-1-x", ".copy"] {
+            assert!(!is_staging(OsStr::new(name)), "{name}");
+        }
     }
 
     #[test]
