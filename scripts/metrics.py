@@ -22,6 +22,8 @@ DASHBOARD = "packaging/grafana/lodestore.json"
 ENGINES = ["hikv", "nvht", "fluidkv", "hashkv", "mkvs"]
 # Grafana's variables, as Grafana would replace them.
 VARIABLES = {"$__rate_interval": "10s", "$instance": ".*"}
+# Least status of an error of Prometheus itself, which is not ready at its start.
+HTTP_SERVER_ERROR = 500
 # Time of a command whose histogram is known.
 SLEEP_SECONDS = 0.02
 SLEEPS = 20
@@ -51,12 +53,14 @@ class Prometheus:
         self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def ask(self, path, **parameters):
-        """Returns the data of an answer of the HTTP API, or raises `SystemExit` with its error."""
+        """Returns the data of an answer of the HTTP API. A refused request ends the script."""
         url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
+            if error.code >= HTTP_SERVER_ERROR:
+                raise
             raise SystemExit(f"{parameters}: {error.read().decode()}") from error
 
     def scraped(self):

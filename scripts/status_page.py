@@ -20,7 +20,7 @@ FIGURES = [
     "dram", "keys", "expired", "served", "recovery", "rate_top", "p99_top", "survives", "durability", "medium",
     "engine", "store", "damage", "errors", "network", "slow_note",
 ]
-WIDTH, HEIGHT, NARROW = 1100, 900, 360
+WIDTH, HEIGHT, NARROW = 980, 900, 360
 # Points of a chart before a check of the layout, and before pictures that are kept.
 POINTS_FEW, POINTS_MANY = 8, 90
 # Points of the chart of the rate.
@@ -78,6 +78,9 @@ class Browser:
                 if "error" in answer:
                     raise SystemExit(f"{method}: {answer['error']}")
                 return answer["result"]
+            if answer["method"] == "Page.javascriptDialogOpening":
+                # A dialog stops the page, so no further call would be answered.
+                raise SystemExit(f"wrong: a text ran as a script: {answer['params']['message']}")
             self.seen.append(answer)
 
     def value(self, expression):
@@ -202,7 +205,7 @@ def check_traffic(browser, server):
     strangers = [url for url in urls if not url.startswith((server.page, "data:,"))]
     check(not strangers, f"requests to other addresses: {strangers}")
     for event in browser.seen:
-        check(event["method"] not in ("Page.javascriptDialogOpening", "Runtime.exceptionThrown"), f"{event}")
+        check(event["method"] != "Runtime.exceptionThrown", f"{event}")
         entry = event["params"].get("entry", {}) if event["method"] == "Log.entryAdded" else {}
         # While the server is gone its requests fail.
         is_failure = entry.get("level") == "error" and "ERR_CONNECTION_REFUSED" not in entry.get("text", "")
