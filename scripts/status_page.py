@@ -20,7 +20,7 @@ FIGURES = [
     "dram", "keys", "expired", "served", "recovery", "rate_top", "p99_top", "survives", "durability", "medium",
     "engine", "store", "damage", "errors", "network", "slow_note",
 ]
-WIDTH, HEIGHT, NARROW = 980, 900, 360
+WIDTH, HEIGHT, NARROW = 1100, 900, 360
 # Points of a chart before a check of the layout, and before pictures that are kept.
 POINTS_FEW, POINTS_MANY = 8, 90
 # Points of the chart of the rate.
