@@ -310,6 +310,34 @@ fn the_service_manager_learns_of_start_and_stop() {
 }
 
 #[test]
+fn the_metrics_have_the_start_of_the_program_and_its_expired_keys() {
+    let place = Place::new();
+    let more = ["--engine", "hikv", "--set", "sweep-ms=10", "--metrics", "127.0.0.1:0"];
+    let server = Served::start(place.command(&small(&more)));
+    let page = server.banner.lines().find_map(|line| line.strip_prefix("status page")).expect("a page").trim();
+    let address = page.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let mut client = Client::connect(&place.path("socket"));
+    assert_eq!(client.run("SET a 1 PX 1"), "+OK");
+    assert_eq!(client.run("SET b 1 PX 1"), "+OK");
+    let mut metrics = String::new();
+    for _ in 0..1000 {
+        let mut stream = std::net::TcpStream::connect(&address).expect("a connection");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("a write");
+        metrics.clear();
+        stream.read_to_string(&mut metrics).expect("an answer");
+        if metrics.contains("lodestore_server_expired_keys_total 2\n") {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(metrics.contains("lodestore_server_expired_keys_total 2\n"), "{metrics}");
+    assert!(metrics.contains("\nlodestore_server_start_seconds "), "{metrics}");
+    client.send("INFO stats\r\n");
+    assert!((0..60).any(|_| client.line() == "expired_keys:2"));
+    server.kill();
+}
+
+#[test]
 fn logs_and_the_banner_may_be_json() {
     let place = Place::new();
     let server = Served::start(place.command(&small(&["--log-format", "json"])));

@@ -49,7 +49,7 @@ pub(crate) struct Merged {
     removed: Vec<u64>,
     /// Large values of what was left out.
     dead: Dead,
-    /// Stored values of what was left out.
+    /// The expired pairs that were left out.
     expired: Expired,
 }
 

@@ -65,7 +65,7 @@ pub(crate) struct Output<'a> {
     bottom: bool,
     /// Large values of what was left out, and their bytes in the table that is being written.
     dead: Dead,
-    /// What a separator is told of what was left out.
+    /// The expired pairs that were left out.
     expired: Expired,
     pointed: u64,
     /// Whether something in the table that is being written expires.
@@ -105,6 +105,9 @@ impl<'a> Output<'a> {
     pub(crate) fn add(&mut self, pair: &Pair<'_>) -> Result<()> {
         let item = match pair.known {
             known if self.bottom && !known.is_live() => {
+                if !matches!(known, Known::Deleted) {
+                    self.expired.count();
+                }
                 if let Known::Pointer(pointer, _) = known {
                     self.dead.add(pair.key, pointer);
                 }

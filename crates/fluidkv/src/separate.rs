@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lodestore_contract::limits::{BATCH_OPS_MAX, check_batch, check_key, check_value};
-use lodestore_contract::{Batch, BatchOp, Direction, Error, PoisonReason, Result, VerifyReport};
+use lodestore_contract::{Batch, BatchOp, Direction, Error, Event, PoisonReason, Result, VerifyReport};
 use lodestore_media::Pool;
 
 use crate::cursor::{MemtableCursor, Pair};
@@ -166,17 +166,29 @@ impl<'a> Deaths<'a> {
     }
 }
 
-/// Stored values that have expired and were left out of the tables, with their keys.
+/// Expired pairs that a flush or a merge left out of the tables.
 #[derive(Debug, Default)]
-pub(crate) struct Expired(Vec<(Key, Box<[u8]>)>);
+pub(crate) struct Expired {
+    /// Number of the pairs.
+    keys: u64,
+    /// Keys and stored values, for a separator.
+    stored: Vec<(Key, Box<[u8]>)>,
+}
 
 impl Expired {
+    /// Counts a pair.
+    pub(crate) fn count(&mut self) {
+        self.keys += 1;
+    }
+
+    /// Keeps a stored value for the separator.
     pub(crate) fn add(&mut self, key: &[u8], stored: &[u8]) {
-        self.0.push((key.into(), stored.into()));
+        self.stored.push((key.into(), stored.into()));
     }
 
     pub(crate) fn merge(&mut self, mut other: Self) {
-        self.0.append(&mut other.0);
+        self.keys += other.keys;
+        self.stored.append(&mut other.stored);
     }
 }
 
@@ -296,13 +308,18 @@ impl Inner {
         parts.into_iter().chain([moved]).filter_map(Result::err).for_each(|error| self.corrupt(&error));
     }
 
-    /// Tells the separator what was left out of the tables since it had expired, behind the change that did so; what one of the `newer` runs hides was told by its flush.
+    /// Reports the expired pairs that a published flush or merge left out: their number as an
+    /// event, and their stored values to the separator. The flush of one of the `newer` runs has
+    /// reported the values that the run hides.
     pub(crate) fn tell_expired(&self, expired: &Expired, newer: &[Sorted]) {
-        let Some(separator) = self.separator.as_ref().filter(|_| !expired.0.is_empty()) else { return };
+        if expired.keys > 0 {
+            self.tell(&Event::Swept { keys: expired.keys });
+        }
+        let Some(separator) = self.separator.as_ref().filter(|_| !expired.stored.is_empty()) else { return };
         let _unwinding = Unwinding(&self.pool);
         let mut deaths = Deaths::new(&**separator, &self.telling);
         let how = How { reads: self.reads, filtered: true };
-        for (key, stored) in &expired.0 {
+        for (key, stored) in &expired.stored {
             // A count that is not told harms nothing.
             let is_there = |run: &Sorted| !matches!(run.get(key, hash(key), how, &Slot::new()), Ok(None));
             if !newer.iter().any(is_there) {

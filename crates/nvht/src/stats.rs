@@ -25,7 +25,7 @@ engine_statistics! {
         /// Time of all steps of growths.
         Counter Nanoseconds growth_steps_ns,
         /// Steps of a growth that took more than 1 ms.
-        Counter Count growth_steps_over_1_ms,
+        Counter Count growth_long_steps,
         /// Bytes of the redo logs of batches.
         Gauge Bytes batch_log_bytes,
         /// Bytes that wait until no reader can see them.
@@ -47,7 +47,7 @@ impl NvhtStats {
             growth_moved_keys: load(&inner.growth.moved),
             growth_longest_step_ns: load(&inner.growth.longest_ns),
             growth_steps_ns: load(&inner.growth.all_ns),
-            growth_steps_over_1_ms: load(&inner.growth.over_1_ms),
+            growth_long_steps: load(&inner.growth.over_1_ms),
             batch_log_bytes: inner.logs.medium_bytes(&inner.pool),
             retired_bytes: inner.pool.epochs().waiting_bytes(),
             scrub: inner.scrub.stats(),

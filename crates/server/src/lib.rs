@@ -14,7 +14,7 @@
 //! * `data`: databases, values with types, and isolation between commands.
 //! * `messaging`: published messages, keyspace events, and invalidations of caches.
 //! * `statistics`: what the server counts and times. `settings`: what `CONFIG SET` changes.
-//! * `saves`: backups.
+//! * `store_events`: what the store reports. `saves`: backups.
 #![forbid(unsafe_code)]
 
 mod acl;
@@ -22,7 +22,6 @@ mod command;
 mod config;
 mod data;
 mod error;
-mod expired;
 mod http;
 mod memory;
 mod messaging;
@@ -35,13 +34,14 @@ mod session;
 mod settings;
 mod shared;
 mod statistics;
+mod store_events;
 mod upkeep;
 
 pub use command::describe::{CommandDescription, command_table};
 pub use config::{Config, ConfigError, LogConfig, LogLevel, MetricsConfig, StoreConfig, TlsClients, TlsConfig};
-pub use expired::ExpiredKeys;
 pub use server::{Server, StartError, Stopper};
 pub use settings::{MessagingConfig, OutputLimit, OutputLimits};
+pub use store_events::StoreEvents;
 
 /// The code of the guide is compiled and run as a test of the documentation.
 #[cfg(doctest)]

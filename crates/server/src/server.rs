@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use lodestore::Db;
 use mio::Poll;
@@ -16,13 +17,13 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use crate::acl::Acl;
 use crate::config::{Config, ConfigError};
 use crate::data::databases::Databases;
-use crate::expired::ExpiredKeys;
 use crate::http::HttpServer;
 use crate::net::event_loop::{EventLoop, MAILBOX, Start};
 use crate::net::mailbox::Mailbox;
 use crate::net::stream::Listener;
 use crate::net::tls::TlsAcceptor;
 use crate::shared::Shared;
+use crate::store_events::StoreEvents;
 
 /// Descriptors for files of the store, listeners and event queues.
 const DESCRIPTORS_RESERVED: u64 = 256;
@@ -123,7 +124,7 @@ impl Server {
             Self { shared, threads: threads_started, mailboxes, addresses, tls_addresses, unix, http: None };
         if let Some(address) = metrics {
             let failed = |source| StartError::Listen { at: address.to_string(), source };
-            server.http = Some(HttpServer::start(Arc::clone(&server.shared), address).map_err(failed)?);
+            server.http = Some(HttpServer::start(&server.shared, address).map_err(failed)?);
         }
         server.start_threads(threads, listeners).map_err(StartError::System)?;
         Ok(server)
@@ -178,9 +179,16 @@ impl Server {
         &self.tls_addresses
     }
 
-    /// Shows a counter of expired keys in `INFO`. The first counter stays.
-    pub fn count_expired(&self, expired: &ExpiredKeys) {
-        drop(self.shared.expired.set(expired.clone()));
+    /// Shows in `INFO`, the metrics and the status page what the store reports. The first value
+    /// stays.
+    pub fn report_store_events(&self, events: &StoreEvents) {
+        drop(self.shared.store_events.set(events.clone()));
+    }
+
+    /// Shows in the metrics and the status page how long the program took from its start until it
+    /// served. The first value stays.
+    pub fn report_served_after(&self, time: Duration) {
+        self.shared.served_after.get_or_init(|| time);
     }
 
     /// Whether the server stops or has stopped.

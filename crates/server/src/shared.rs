@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lodestore::Db;
 
@@ -13,7 +13,6 @@ use crate::config::Config;
 use crate::data::census::Census;
 use crate::data::databases::Databases;
 use crate::data::stripes::Stripes;
-use crate::expired::ExpiredKeys;
 use crate::memory::MemoryBound;
 use crate::messaging::Hub;
 use crate::messaging::delivery::Route;
@@ -23,6 +22,7 @@ use crate::saves::Saves;
 use crate::session::{ClientId, PublicState};
 use crate::settings::Settings;
 use crate::statistics::Statistics;
+use crate::store_events::StoreEvents;
 
 /// Counters of the server, for `INFO`. `CONFIG RESETSTAT` sets them to 0.
 #[derive(Debug, Default)]
@@ -62,8 +62,10 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) cursors: Cursors,
     pub(crate) census: Census,
-    /// The expired keys, if the program reports the events of the store.
-    pub(crate) expired: OnceLock<ExpiredKeys>,
+    /// What the store reports, if the program passes on its events.
+    pub(crate) store_events: OnceLock<StoreEvents>,
+    /// Time from the start of the program to the first moment at which it served.
+    pub(crate) served_after: OnceLock<Duration>,
     pub(crate) hub: Hub,
     pub(crate) settings: Settings,
     pub(crate) statistics: Statistics,
@@ -95,7 +97,8 @@ impl Shared {
             counters: Counters::default(),
             cursors: Cursors::new(),
             census: Census::default(),
-            expired: OnceLock::new(),
+            store_events: OnceLock::new(),
+            served_after: OnceLock::new(),
             hub: Hub::default(),
             settings,
             statistics: Statistics::default(),

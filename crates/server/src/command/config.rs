@@ -34,7 +34,7 @@ pub(crate) fn config(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
         (b"resetstat", []) => {
             context.shared.counters.reset();
             context.shared.statistics.reset();
-            context.shared.expired.get().into_iter().for_each(crate::ExpiredKeys::reset);
+            context.shared.store_events.get().into_iter().for_each(crate::StoreEvents::reset);
             context.reply.write_ok();
         }
         (b"rewrite", []) => return Err(rewrite(context)),

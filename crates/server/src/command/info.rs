@@ -125,9 +125,9 @@ fn write_stats(shared: &Shared, text: &mut String) {
     for (name, counter) in fields {
         field(text, name, counter.load(Ordering::Relaxed));
     }
-    // Engines without sweeps do not count expired keys.
-    if let Some(expired) = shared.expired.get() {
-        field(text, "expired_keys", expired.count());
+    // An embedding program may keep the events of the store to itself.
+    if let Some(events) = shared.store_events.get() {
+        field(text, "expired_keys", events.expired_keys());
     }
     field(text, "evicted_keys", 0);
     let tracking = shared.hub.tracking.sizes();

@@ -1,26 +1,14 @@
 //! The sections of `INFO` on commands and errors.
 
 use super::info::field;
-use super::table::COMMANDS;
 use crate::shared::Shared;
-use crate::statistics::commands::CommandTotals;
 
 /// Percentiles of the section `Latencystats`, as in Redis.
 const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 
-/// Calls a function with each command that clients called.
-fn for_each_used(shared: &Shared, mut call: impl FnMut(&str, &CommandTotals)) {
-    for (index, spec) in COMMANDS.iter().enumerate() {
-        let totals = shared.statistics.totals(index);
-        if !totals.is_unused() {
-            call(spec.name, &totals);
-        }
-    }
-}
-
 /// Writes the section `Commandstats`.
 pub(super) fn write_commands(shared: &Shared, text: &mut String) {
-    for_each_used(shared, |name, totals| {
+    shared.statistics.for_each_used(|name, totals| {
         let microseconds = totals.nanoseconds as f64 / 1000.0;
         let mean = microseconds / totals.calls.max(1) as f64;
         let value = format!(
@@ -40,7 +28,7 @@ pub(super) fn write_errors(shared: &Shared, text: &mut String) {
 
 /// Writes the section `Latencystats`.
 pub(super) fn write_latency(shared: &Shared, text: &mut String) {
-    for_each_used(shared, |name, totals| {
+    shared.statistics.for_each_used(|name, totals| {
         if totals.calls > 0 {
             let percentiles: Vec<String> =
                 PERCENTILES.iter().map(|percent| format!("p{percent}={:.3}", totals.percentile(*percent))).collect();

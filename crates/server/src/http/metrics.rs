@@ -1,4 +1,5 @@
 //! `/metrics`: the server's own numbers and those of the store, as OpenMetrics 1.0 text.
+//! `exposition` has the older text format.
 
 use std::fmt::{self, Write as _};
 use std::sync::atomic::Ordering;
@@ -9,7 +10,10 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
 
+use super::command_metrics::CommandNumbers;
+use super::process::read_memory;
 use crate::shared::Shared;
+use crate::store_events::StoreEvents;
 
 /// Prefix of the names of the server's own metrics.
 const PREFIX: &str = "lodestore_server";
@@ -38,6 +42,7 @@ enum Value {
 pub(super) fn render(shared: &Shared) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix(PREFIX);
     registry.register_collector(Box::new(Numbers::of(shared)));
+    registry.register_collector(Box::new(CommandNumbers::of(shared)));
     let mut text = String::new();
     encode_registry(&mut text, &registry)?;
     // The store's text ends with the mark of the end.
@@ -51,7 +56,7 @@ fn store_label(shared: &Shared) -> String {
     shared.config.store.path.as_ref().map_or_else(|| "store".into(), |path| path.display().to_string())
 }
 
-/// The server's own numbers as they are now. Numbers of single commands are added here.
+/// The server's own numbers as they are now.
 #[derive(Debug)]
 struct Numbers {
     version: &'static str,
@@ -69,7 +74,8 @@ impl Numbers {
         let counters = &shared.counters;
         let number = |name, help, value| Number { name, help, value };
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let numbers = vec![
+        let memory = read_memory();
+        let mut numbers = vec![
             number("connected_clients", "Clients that are connected now.", Value::Gauge(shared.client_count() as u64)),
             number(
                 "clients_limit",
@@ -103,9 +109,45 @@ impl Numbers {
                 "Time since the start of the server.",
                 Value::GaugeSeconds(shared.started.elapsed().as_secs_f64()),
             ),
+            number(
+                "memory_resident",
+                "Resident memory of the process, with the resident part of the mapped store.",
+                Value::GaugeBytes(memory.resident),
+            ),
+            number(
+                "memory_anonymous",
+                "Resident memory of the process that no file backs.",
+                Value::GaugeBytes(memory.anonymous),
+            ),
+            number(
+                "slow_log_entries",
+                "Entries of the slow log.",
+                Value::Gauge(shared.statistics.slow_log.len() as u64),
+            ),
         ];
+        numbers.extend(reported_numbers(shared));
         Self { version: env!("CARGO_PKG_VERSION"), numbers }
     }
+}
+
+/// Returns the numbers that exist only if the program reports them.
+fn reported_numbers(shared: &Shared) -> Vec<Number> {
+    let of_events = |name, help, read: fn(&StoreEvents) -> u64| {
+        shared.store_events.get().map(|events| Number { name, help, value: Value::Counter(read(events)) })
+    };
+    let served_after = shared.served_after.get().map(|time| Number {
+        name: "start",
+        help: "Time from the start of the program until it served.",
+        value: Value::GaugeSeconds(time.as_secs_f64()),
+    });
+    [
+        of_events("expired_keys", "Expired keys that the engine has removed.", StoreEvents::expired_keys),
+        of_events("damage_reports", "Reports of damage in the store.", StoreEvents::damage_reports),
+        served_after,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 impl prometheus_client::collector::Collector for Numbers {

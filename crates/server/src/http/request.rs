@@ -1,7 +1,7 @@
 //! One request and its answer.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,32 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Longest wait for a socket, after which a stop is noticed.
 const STEP: Duration = Duration::from_millis(100);
+
+/// A request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request<'a> {
+    /// The path without the query.
+    pub(super) path: &'a str,
+    head: &'a str,
+}
+
+impl Request<'_> {
+    /// Returns the value of a header, or an empty text.
+    pub(super) fn header(&self, name: &str) -> &str {
+        let headers = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
+        let mut values = headers.filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        values.next().map_or("", |(_, value)| value.trim())
+    }
+
+    /// Whether the client addressed the server by an IP address or as `localhost`. A web page of
+    /// another origin whose name resolves to this machine has another name.
+    pub(super) fn names_address(&self) -> bool {
+        let host = self.header("host");
+        let name = host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
+        let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        host.is_empty() || name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
+    }
+}
 
 /// An answer.
 #[derive(Debug)]
@@ -42,7 +68,7 @@ impl Answer {
     }
 }
 
-/// Reads a request, and sends what `answer` returns for its path.
+/// Reads a request, and sends what `answer` returns for it.
 ///
 /// # Errors
 ///
@@ -50,7 +76,7 @@ impl Answer {
 pub(super) fn serve(
     stream: &TcpStream,
     is_stopping: &AtomicBool,
-    answer: impl FnOnce(&str) -> Option<Answer>,
+    answer: impl FnOnce(Request<'_>) -> Option<Answer>,
 ) -> io::Result<()> {
     let limit = Limit { deadline: Instant::now() + REQUEST_TIMEOUT, is_stopping };
     let head = read_head(stream, limit)?;
@@ -61,15 +87,17 @@ pub(super) fn serve(
     let path = target.split('?').next().unwrap_or_default();
     let answer = match method {
         _ if !is_http => Answer::refused("400 Bad Request"),
-        "GET" | "HEAD" => answer(path).unwrap_or_else(|| Answer::refused("404 Not Found")),
+        "GET" | "HEAD" => answer(Request { path, head: &head }).unwrap_or_else(|| Answer::refused("404 Not Found")),
         _ => Answer::refused("405 Method Not Allowed"),
     };
     let body = if method == "HEAD" { "" } else { &answer.body };
-    // The page has its own style and script, and nothing else is loaded or embedded.
+    // The page has its own style and script, and nothing else is loaded or embedded. No text
+    // becomes markup: the browser refuses it (trusted types).
     let text = format!(
         "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n\
          X-Content-Type-Options: nosniff\r\nContent-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; \
-         script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'\r\n\r\n{body}",
+         script-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
+         frame-ancestors 'none'; require-trusted-types-for 'script'\r\nReferrer-Policy: no-referrer\r\n\r\n{body}",
         answer.status,
         answer.media_type,
         answer.body.len()
@@ -127,4 +155,24 @@ impl Limit<'_> {
 /// Whether a read or a write may be tried again.
 fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_an_address_or_a_name() {
+        let names_address = |host: &str| {
+            let head = format!("GET / HTTP/1.1\r\nAccept: x\r\nhOst: {host}\r\n\r\n");
+            Request { path: "/", head: &head }.names_address()
+        };
+        for host in ["127.0.0.1", "127.0.0.1:9121", "localhost", "LOCALHOST:80", "[::1]:9121", "[::1]", ""] {
+            assert!(names_address(host), "{host}");
+        }
+        for host in ["attacker.example", "attacker.example:9121", "localhost.attacker.example", "127.0.0.1.example:1"] {
+            assert!(!names_address(host), "{host}");
+        }
+        assert!(Request { path: "/", head: "GET / HTTP/1.0\r\n\r\n" }.names_address());
+    }
 }

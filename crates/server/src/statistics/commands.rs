@@ -145,6 +145,27 @@ impl CommandTotals {
         0.0
     }
 
+    /// Returns the filled buckets: the longest time of the bucket in nanoseconds, and its calls.
+    pub(crate) fn filled_buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        let all = self.buckets.iter().enumerate();
+        all.filter(|(_, count)| **count > 0).map(|(bucket, count)| (bucket_end(bucket), *count))
+    }
+
+    /// Returns the calls by their time: for each power of 2 in nanoseconds its seconds, and the
+    /// calls between the power before and this one. Infinity is the last bound.
+    pub(crate) fn by_power(&self, powers: std::ops::RangeInclusive<usize>) -> Vec<(f64, u64)> {
+        let mut start = 0;
+        let mut count_to = |end: usize| {
+            let calls = self.buckets.get(start..end).unwrap_or_default().iter().sum();
+            start = end;
+            calls
+        };
+        let mut result: Vec<(f64, u64)> =
+            powers.map(|power| ((1_u64 << power) as f64 / 1e9, count_to(power * SUB_BUCKETS))).collect();
+        result.push((f64::INFINITY, count_to(BUCKETS)));
+        result
+    }
+
     /// Returns powers of 2 in microseconds with the number of calls that took at most as long.
     /// Powers without calls of their own are left out, as in Redis.
     pub(crate) fn cumulative(&self) -> Vec<(u64, u64)> {

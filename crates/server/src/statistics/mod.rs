@@ -15,6 +15,7 @@ use self::commands::{CommandTotals, LoopCounters};
 use self::latency::LatencyMonitor;
 use self::slow_log::SlowLog;
 use crate::command::spec::{CommandSpec, flag};
+use crate::command::table::COMMANDS;
 use crate::session::PublicState;
 use crate::settings::Settings;
 
@@ -47,6 +48,16 @@ impl Statistics {
         let mut totals = CommandTotals::default();
         loops.iter().for_each(|counters| counters.add_to(command, &mut totals));
         totals
+    }
+
+    /// Calls a function with the name and the counters of each command that clients called.
+    pub(crate) fn for_each_used(&self, mut call: impl FnMut(&'static str, &CommandTotals)) {
+        for (index, spec) in COMMANDS.iter().enumerate() {
+            let totals = self.totals(index);
+            if !totals.is_unused() {
+                call(spec.name, &totals);
+            }
+        }
     }
 
     /// Counts the code of an error reply, which is its first word.

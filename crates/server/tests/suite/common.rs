@@ -105,6 +105,11 @@ impl TestServer {
         self.server.as_ref().and_then(Server::metrics_address).expect("a server with metrics")
     }
 
+    /// Shows what the store reports.
+    pub fn report_store_events(&self, events: &lodestore_server::StoreEvents) {
+        self.server.as_ref().expect("a running server").report_store_events(events);
+    }
+
     /// Returns the server's address of TLS.
     #[cfg(all(feature = "tls", any(target_arch = "x86_64", target_arch = "aarch64")))]
     pub fn tls_address(&self) -> SocketAddr {

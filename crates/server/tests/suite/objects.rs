@@ -6,7 +6,7 @@ use super::common::{Client, TestServer};
 use super::hashes::fill;
 use lodestore::Db;
 use lodestore::db::Engine;
-use lodestore_server::{Config, ExpiredKeys, Server};
+use lodestore_server::{Config, Server, StoreEvents};
 
 #[test]
 fn types_and_internals_of_keys() {
@@ -90,32 +90,53 @@ fn conditions_on_the_present_value() {
     ]);
 }
 
-/// A counter that gets the events of the store shows the keys that a sweep removed.
-#[test]
-fn info_counts_the_expired_keys_of_an_engine_with_sweeps() {
-    let dir = tempfile::tempdir().unwrap();
-    let expired = ExpiredKeys::default();
-    let observer = expired.clone();
-    let db = Db::builder(dir.path().join("store"))
-        .engine(Engine::hikv())
-        .capacity(64 << 20)
-        .set("sweep-ms", "10")
-        .events(Arc::new(move |event| observer.observe(event)))
-        .open()
-        .unwrap();
+/// Starts a server over a store of an engine that reports its events.
+fn start_reporting(dir: &std::path::Path, engine: Engine, options: &[(&str, &str)]) -> (Server, lodestore::Db) {
+    let events = StoreEvents::default();
+    let observer = events.clone();
+    let mut builder = Db::builder(dir.join("store")).engine(engine).capacity(64 << 20);
+    for (name, value) in options {
+        builder = builder.set(*name, *value);
+    }
+    let db = builder.events(Arc::new(move |event| observer.observe(event))).open().unwrap();
     let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], threads: 1, ..Config::default() };
-    let server = Server::start(db, config).unwrap();
-    let mut client = Client::connect(server.addresses()[0]);
-    assert!(!client.run("INFO stats").contains("expired_keys"));
-    server.count_expired(&expired);
-    client.check(&[("SET a 1 PX 1", "+OK"), ("SET b 1 PX 1", "+OK"), ("SET c 1 PX 100000", "+OK")]);
+    let server = Server::start(db.clone(), config).unwrap();
+    server.report_store_events(&events);
+    (server, db)
+}
+
+/// Waits until `INFO` counts two expired keys.
+fn wait_for_two_expired(client: &mut Client, mut step: impl FnMut()) {
     let is_counted = (0..1000).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(20));
+        step();
         client.run("INFO stats").contains("expired_keys:2\r\n")
     });
     assert!(is_counted, "{}", client.run("INFO stats"));
+}
+
+#[test]
+fn info_counts_the_expired_keys_that_a_sweep_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, _db) = start_reporting(dir.path(), Engine::hikv(), &[("sweep-ms", "10")]);
+    let mut client = Client::connect(server.addresses()[0]);
+    client.check(&[("SET a 1 PX 1", "+OK"), ("SET b 1 PX 1", "+OK"), ("SET c 1 PX 100000", "+OK")]);
+    wait_for_two_expired(&mut client, || {});
     client.check(&[("CONFIG RESETSTAT", "+OK")]);
     assert!(client.run("INFO stats").contains("expired_keys:0\r\n"));
+}
+
+#[test]
+fn info_counts_the_expired_keys_that_a_compaction_left_out() {
+    for engine in [Engine::fluidkv(), Engine::hashkv()] {
+        let dir = tempfile::tempdir().unwrap();
+        let (server, db) = start_reporting(dir.path(), engine, &[]);
+        let mut client = Client::connect(server.addresses()[0]);
+        client.check(&[("SET a 1 PX 1", "+OK"), ("SET b 1 PX 1", "+OK"), ("SET c 1 PX 100000", "+OK")]);
+        client.check(&[("SET d 1", "+OK"), ("DEL d", ":1")]);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        wait_for_two_expired(&mut client, || db.settle().unwrap());
+    }
 }
 
 /// Expired keys leave the store without reads, and `INFO` counts the keys that are left.

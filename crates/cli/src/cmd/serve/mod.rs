@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use lodestore::Db;
 use lodestore_server::options::OptionError;
-use lodestore_server::{Server, StartError, Stopper};
+use lodestore_server::{Server, StartError, Stopper, StoreEvents};
 
 pub use args::{ServeArgs, ServerOptions};
 
@@ -33,7 +33,8 @@ pub fn run(args: &ServeArgs) -> Outcome {
     config.check().map_err(|error| refused(&OptionError::Config(error)))?;
     log::start(&config.log);
     let place = place::of(&resolved)?;
-    let db = place::open(&place, &config.store)?;
+    let events = StoreEvents::default();
+    let db = place::open(&place, &config.store, &events)?;
     let server = match Server::start(db.clone(), config.clone()) {
         Ok(server) => server,
         Err(error) => {
@@ -42,8 +43,10 @@ pub fn run(args: &ServeArgs) -> Outcome {
             return Err(start_failure(error));
         }
     };
+    server.report_store_events(&events);
     stop::on_signals(&server.stopper())?;
     let ready_after = BEGUN.get().map(Instant::elapsed).unwrap_or_default();
+    server.report_served_after(ready_after);
     let banner = banner::Banner::new(&place, &db, &server, config, ready_after);
     // A reader of the banner that is gone does not end the server.
     drop(banner.print(config.log.is_json));

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use lodestore::events::{Event, EventSink};
 use lodestore::options::{CreateOptions, OpenOptions};
 use lodestore::{Db, Error};
-use lodestore_server::StoreConfig;
 use lodestore_server::options::{OPTIONS, Origin, Resolved};
+use lodestore_server::{StoreConfig, StoreEvents};
 
 use crate::failure::{Failure, Outcome, file_failure};
 
@@ -68,13 +68,13 @@ fn is_tmpfs(directory: &str) -> bool {
     })
 }
 
-/// Opens the store, or creates it.
-pub fn open(place: &Place, config: &StoreConfig) -> Outcome<Db> {
+/// Opens the store, or creates it. `events` observes what the store reports.
+pub fn open(place: &Place, config: &StoreConfig, events: &StoreEvents) -> Outcome<Db> {
     if place.is_chosen {
         make_private(&place.path)?;
     }
-    match open_existing(&place.path, config) {
-        Err(Error::Missing { .. }) if place.creates => Ok(create(&place.path, config)?),
+    match open_existing(&place.path, config, events) {
+        Err(Error::Missing { .. }) if place.creates => Ok(create(&place.path, config, events)?),
         opened => opened.map_err(|error| Failure::Open { error, salvage: false }),
     }
 }
@@ -93,8 +93,8 @@ fn make_private(path: &Path) -> Outcome {
     Ok(())
 }
 
-fn open_existing(path: &Path, config: &StoreConfig) -> lodestore::Result<Db> {
-    let mut options = OpenOptions::new().events(log_events());
+fn open_existing(path: &Path, config: &StoreConfig, events: &StoreEvents) -> lodestore::Result<Db> {
+    let mut options = OpenOptions::new().events(sink_of(events));
     if let Some(engine) = &config.engine {
         options = options.engine(engine);
     }
@@ -107,8 +107,8 @@ fn open_existing(path: &Path, config: &StoreConfig) -> lodestore::Result<Db> {
     Ok(Db::from(lodestore::store::open(path, &options)?))
 }
 
-fn create(path: &Path, config: &StoreConfig) -> lodestore::Result<Db> {
-    let mut options = CreateOptions::new().size(config.size).events(log_events());
+fn create(path: &Path, config: &StoreConfig, events: &StoreEvents) -> lodestore::Result<Db> {
+    let mut options = CreateOptions::new().size(config.size).events(sink_of(events));
     options = options.engine(config.engine.as_deref().unwrap_or(lodestore::options::AUTO_ENGINE));
     if let Some(durability) = config.durability {
         options = options.durability(durability);
@@ -121,11 +121,19 @@ fn create(path: &Path, config: &StoreConfig) -> lodestore::Result<Db> {
     Ok(Db::from(lodestore::store::create(path, &options)?))
 }
 
-/// Returns what writes the events of the store to the log.
-fn log_events() -> EventSink {
-    std::sync::Arc::new(|event: &Event| match event {
-        Event::Corruption { .. } | Event::Poisoned { .. } => tracing::error!(event = event.name(), "{event}"),
-        Event::DeviceFailed { .. } | Event::CopyIncomplete { .. } => tracing::warn!(event = event.name(), "{event}"),
-        _ => tracing::info!(event = event.name(), "{event}"),
+/// Returns what counts the events of the store and writes them to the log.
+fn sink_of(events: &StoreEvents) -> EventSink {
+    let events = events.clone();
+    std::sync::Arc::new(move |event: &Event| {
+        events.observe(event);
+        match event {
+            Event::Corruption { .. } | Event::Poisoned { .. } => tracing::error!(event = event.name(), "{event}"),
+            Event::DeviceFailed { .. } | Event::CopyIncomplete { .. } => {
+                tracing::warn!(event = event.name(), "{event}");
+            }
+            // A cache has a sweep each second.
+            Event::Swept { .. } => tracing::debug!(event = event.name(), "{event}"),
+            _ => tracing::info!(event = event.name(), "{event}"),
+        }
     })
 }
