@@ -66,7 +66,7 @@ lodestore_contract::options! {
     }
 
     /// Options of a FluidKV store that were set.
-    pub settings FluidSettings {
+    pub settings FluidkvSettings {
         /// Most bytes of DRAM for the store's structures. Writers wait for flushes, and puts are
         /// refused where tables or snapshots use it up. It bounds the workers (one for each MiB)
         /// and the size of tables too. A new store of a large capacity needs more.

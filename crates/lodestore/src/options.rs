@@ -10,16 +10,16 @@ use lodestore_contract::{Durability, EventSink, Result};
 
 pub use lodestore_contract::options::{OptionSpec, OptionTable, Options, options_table};
 #[cfg(any(feature = "fluidkv", feature = "hashkv"))]
-pub use lodestore_fluidkv::{Compression, FluidSettings as FluidkvOptions, VerifyReads};
+pub use lodestore_fluidkv::{Compression, FluidkvSettings, VerifyReads};
 #[cfg(feature = "hashkv")]
-pub use lodestore_hashkv::{HashKvSettings as HashkvOptions, Mode};
+pub use lodestore_hashkv::{HashkvSettings, Mode};
 #[cfg(feature = "hikv")]
-pub use lodestore_hikv::{Backends, HiKvSettings as HikvOptions};
-pub use lodestore_media::{PoolSettings as PoolOptions, Prefault};
+pub use lodestore_hikv::{Backends, HikvSettings};
+pub use lodestore_media::{PoolSettings, Prefault};
 #[cfg(feature = "mkvs")]
-pub use lodestore_mkvs::{Acks, Filtering, Inline, MkvsSettings as MkvsOptions, Reads};
+pub use lodestore_mkvs::{Acks, Filtering, Inline, MkvsSettings, Reads};
 #[cfg(feature = "nvht")]
-pub use lodestore_nvht::{HashKind, NvhtSettings as NvhtOptions};
+pub use lodestore_nvht::{HashKind, NvhtSettings};
 
 use crate::db::Choice;
 
@@ -123,7 +123,7 @@ impl CreateOptions {
 
     /// Sets options of the pool under the engine.
     #[must_use]
-    pub fn pool(mut self, pool: &PoolOptions) -> Self {
+    pub fn pool(mut self, pool: &PoolSettings) -> Self {
         self.set.set_all(pool.options());
         self
     }

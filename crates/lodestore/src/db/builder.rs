@@ -8,7 +8,7 @@ use lodestore_contract::{Durability, Error, EventSink, Options, Result};
 use super::{Choice, Db, Engine};
 use crate::choice_file::{self, is_same_value};
 use crate::engines::{self, EngineInfo};
-use crate::options::{CreateOptions, DEFAULT_SIZE, OpenOptions, PoolOptions};
+use crate::options::{CreateOptions, DEFAULT_SIZE, OpenOptions, PoolSettings};
 
 /// How long another process that is just creating the store is waited for.
 const CREATION_WAIT: Duration = Duration::from_secs(2);
@@ -33,11 +33,11 @@ const SWEEP_OPTION: &str = "sweep-ms";
 /// # let dir = lodestore_contract::testing::Scratch::on_disk();
 /// # let path = dir.path().join("state");
 /// use lodestore::Db;
-/// use lodestore::options::{HikvOptions, PoolOptions};
+/// use lodestore::options::{HikvSettings, PoolSettings};
 ///
 /// let db = Db::builder(&path)
-///     .engine(HikvOptions::new().partitions(8).scrub_rate(0))
-///     .pool(&PoolOptions::new().region_bytes(8 << 20))
+///     .engine(HikvSettings::new().partitions(8).scrub_rate(0))
+///     .pool(&PoolSettings::new().region_bytes(8 << 20))
 ///     .capacity(64 << 20)
 ///     .open()?;
 /// println!("{}", db.choice());
@@ -84,8 +84,8 @@ impl Builder {
     }
 
     /// Sets the engine of a new store, and its options: [`Engine::hikv()`], or the engine's typed
-    /// options ([`HikvOptions`](crate::options::HikvOptions)). A store that another engine made is
-    /// refused.
+    /// options ([`HikvSettings`](crate::options::HikvSettings)). A store that another engine made
+    /// is refused.
     pub fn engine(mut self, engine: impl Into<Engine>) -> Self {
         self.engine = engine.into();
         self
@@ -105,7 +105,7 @@ impl Builder {
     }
 
     /// Sets options of the pool under the engine.
-    pub fn pool(mut self, pool: &PoolOptions) -> Self {
+    pub fn pool(mut self, pool: &PoolSettings) -> Self {
         self.typed.set_all(pool.options());
         self
     }
