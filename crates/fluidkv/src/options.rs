@@ -39,6 +39,7 @@ impl VerifyReads {
 
 /// Whether blocks of stable tables are compressed. It is asked when a table is written; each table says for itself what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Compression {
     /// As the engine thinks best: they are not, on any medium. On a disk too, whose files the page cache holds, gets and scans are half as
     /// fast with compression (`docs/results/fluidkv.md`).

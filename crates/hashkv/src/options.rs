@@ -21,6 +21,7 @@ const SEGMENTS_MAX: u64 = 1 << 20;
 
 /// Where values go, and how their garbage is found: the paper's design, and what it compares itself with. A store may be opened with another mode each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Mode {
     /// By the hash of their keys to groups of segments, of which those with most garbage are collected (HashKV, ATC 2018).
     #[default]
