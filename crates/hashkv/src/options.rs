@@ -117,7 +117,7 @@ impl HashKvOptions {
     /// # Errors
     /// [`Error::InvalidOption`] for a name or value that is none.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
-        options.check_names(&Self::specs())?;
+        options.check_names(crate::ENGINE, &Self::specs())?;
         let mut read = Self::default();
         read.index.pool = pool;
         read.index.read_from(options)?;

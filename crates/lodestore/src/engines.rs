@@ -136,7 +136,7 @@ impl EngineInfo {
     /// Reads the options of a store that is a part of another one.
     #[cfg(feature = "mkvs")]
     pub(crate) fn check_part(&self, pool: PoolOptions, set: &Options) -> Result<()> {
-        set.check_names(self.options())?;
+        set.check_names(self.name, self.options())?;
         (self.read)(pool, set)
     }
 
@@ -159,7 +159,7 @@ impl EngineInfo {
         for (name, value) in set.iter().filter(|(name, _)| !is_of_device(name)) {
             known.set(name, value);
         }
-        known.check_names(self.options())?;
+        known.check_names(self.name, self.options())?;
         let mut own = Options::new();
         for (name, value) in set.iter().filter(|(name, _)| pool::SPECS.iter().all(|spec| spec.name != *name)) {
             own.set(name, value);
@@ -235,13 +235,13 @@ mod tests {
             ("hikv", "partitions=3", "power of two"),
             ("hikv", "persist-ns=x", "nanoseconds"),
             ("nvht", "load-factor=frob", "load-factor"),
-            ("nvht", "wal=on", "no such option"),
+            ("nvht", "wal=on", "no such option of engine nvht"),
             ("fluidkv", "memtable-bytes=1", "memtable-bytes"),
             ("hashkv", "mode=frob", "mode=frob"),
             ("hashkv", "value-segment=3", "value-segment"),
             ("mkvs", "groups=frob", "groups=frob"),
             ("mkvs", "device-engine=frob", "this build has"),
-            ("mkvs", "device.region=1M", "no such option"),
+            ("mkvs", "device.region=1M", "no such option of engine hikv"),
             ("mkvs", "device.wal=frob", "wal=frob"),
         ];
         for (engine, text, says) in cases.into_iter().filter(|(engine, ..)| built::is_built(engine)) {

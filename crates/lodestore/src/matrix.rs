@@ -125,7 +125,7 @@ impl Stores {
         match part {
             Part::Device => {
                 let engine = if engine.is_empty() { self.engine } else { engines::by_name(engine)? };
-                self.set.check_names(engine.options())?;
+                self.set.check_names(engine.name, engine.options())?;
                 Ok((engine, pool, self.set.clone()))
             }
             Part::Log | Part::Host => {
