@@ -1,5 +1,6 @@
 //! The engines of this build, and how each is reached.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
@@ -23,7 +24,7 @@ use crate::pool;
 
 /// An engine that this build holds.
 pub struct EngineInfo {
-    /// Its name, as in `--engine`.
+    /// Its name, as [`CreateOptions::engine`](crate::options::CreateOptions::engine) takes it.
     pub name: &'static str,
     /// What it is, one line.
     pub about: &'static str,
@@ -32,6 +33,12 @@ pub struct EngineInfo {
     read: fn(PoolOptions, &Options) -> Result<()>,
     create: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
     open: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
+}
+
+impl fmt::Debug for EngineInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineInfo").field("name", &self.name).field("about", &self.about).finish_non_exhaustive()
+    }
 }
 
 static ENGINES: [EngineInfo; built::COUNT] = [

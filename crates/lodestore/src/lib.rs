@@ -85,6 +85,7 @@ mod doctor;
 pub mod engines;
 mod handle;
 mod made;
+#![warn(missing_debug_implementations)]
 #[cfg(feature = "mkvs")]
 mod matrix;
 #[cfg(not(feature = "mkvs"))]

@@ -4,6 +4,7 @@
 //! Each option of an engine is declared once. The declaration has the typed setter, the name for
 //! texts, the default, the bounds and the help. `docs/options.md` lists all of them.
 
+use std::fmt;
 use std::path::Path;
 
 use lodestore_contract::{Durability, EventSink, Result};
@@ -68,6 +69,16 @@ impl Default for CreateOptions {
             set: Options::new(),
             events: None,
         }
+    }
+}
+
+impl fmt::Debug for CreateOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("CreateOptions");
+        shown.field("engine", &self.engine).field("size", &self.size).field("durability", &self.durability);
+        shown.field("reason", &self.reason).field("emulate_dax", &self.emulate_dax);
+        shown.field("persist_ns", &self.persist_ns).field("set", &self.set);
+        shown.field("has_events", &self.events.is_some()).finish()
     }
 }
 
@@ -163,6 +174,15 @@ pub struct OpenOptions {
     pub(crate) salvage: bool,
     pub(crate) set: Options,
     pub(crate) events: Option<EventSink>,
+}
+
+impl fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("OpenOptions");
+        shown.field("engine", &self.engine).field("durability", &self.durability);
+        shown.field("persist_ns", &self.persist_ns).field("salvage", &self.salvage).field("set", &self.set);
+        shown.field("has_events", &self.events.is_some()).finish()
+    }
 }
 
 impl OpenOptions {
