@@ -169,12 +169,14 @@ fn a_read_only_handle_refuses_every_write_and_reads_what_is_there() {
             db.batch().put(&users, "18", "Bob").commit(),
             db.sync(),
             db.settle(),
-            db.keyspace("more").map(drop),
             db.drop_keyspace("users").map(drop),
         ];
         for (number, refused) in refused.into_iter().enumerate() {
             assert!(matches!(refused, Err(Error::ReadOnly)), "{engine:?} {number}: {refused:?}");
         }
+        let missing = db.keyspace("more").expect_err("no keyspace is created");
+        assert!(matches!(&missing, Error::KeyspaceMissing { name } if name == "more"), "{engine:?}: {missing:?}");
+        assert!(missing.to_string().starts_with("no keyspace \"more\": "), "{missing}");
         if engine.name() != Some("mkvs") {
             let put = db.transaction(|tx| tx.put(&users, "19", "Eve"));
             assert!(matches!(put, Err(Error::ReadOnly)), "{put:?}");

@@ -1,10 +1,12 @@
 //! The settings of a store before it is opened or created.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Durability, Error, EventSink, Options, Result};
 
+use super::opening::choice_of;
 use super::{Choice, Db, Engine};
 use crate::choice_file::{self, is_same_value};
 use crate::engines::{self, EngineInfo};
@@ -65,6 +67,16 @@ pub struct Builder {
     typed: Options,
     set: Options,
     events: Option<EventSink>,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Builder");
+        shown.field("path", &self.path).field("engine", &self.engine).field("capacity", &self.capacity);
+        shown.field("durability", &self.durability).field("create", &self.creates).field("salvage", &self.salvages);
+        shown.field("read_only", &self.reads_only).field("typed", &self.typed).field("set", &self.set);
+        shown.field("has_events", &self.events.is_some()).finish()
+    }
 }
 
 impl Builder {
@@ -136,8 +148,8 @@ impl Builder {
     }
 
     /// Sets whether the handle refuses all writes; by default it does not. With `true`, every
-    /// write, [`Db::sync`], [`Db::settle`], and the creation or drop of a keyspace answer
-    /// [`Error::ReadOnly`], and no store is created.
+    /// write, [`Db::sync`], [`Db::settle`] and the drop of a keyspace answer [`Error::ReadOnly`].
+    /// No store is created, and no keyspace: a missing one is [`Error::KeyspaceMissing`].
     ///
     /// The store's files still change. The open takes the store's lock, marks the store as in use,
     /// and does the recovery that is due after a crash. Background work goes on, such as the
@@ -217,11 +229,7 @@ impl Builder {
                 crate::store::open(&self.path, &options.durability(asked))?.into_store()
             }
         };
-        let choice = Choice {
-            engine: store.engine(),
-            durability: store.stats().durability,
-            reason: record.map_or_else(|| "the store was created so".into(), |record| record.choice.reason),
-        };
+        let choice = choice_of(&*store, record.map(|record| record.choice.reason));
         Ok(if self.reads_only { Db::of_read_only(store, choice) } else { Db::of(store, choice) })
     }
 
