@@ -1,13 +1,16 @@
 #!/bin/sh
 # Runs the examples of the library: each twice on one directory, and two of them after a kill -9.
-# The session cache kills its own service.
+# The session cache kills its own service. Takes a directory of built examples, or builds them.
 set -eu
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
-cargo build --locked -p lodestore --examples
-examples=${CARGO_TARGET_DIR:-target}/debug/examples
+examples=${1:-}
+if [ -z "$examples" ]; then
+    cargo build --locked -p lodestore --examples
+    examples=${CARGO_TARGET_DIR:-target}/debug/examples
+fi
 
 echo "== hello, the program of the README"
 mkdir "$dir/hello"

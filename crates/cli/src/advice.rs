@@ -1,6 +1,14 @@
-//! Translates the library calls in a text into the commands and flags of this program.
+//! Translates the library calls in a text of the library into the commands and flags of this
+//! program.
+//!
+//! Texts of the user (paths, keys, values of options) may look like calls. They are never
+//! translated: [`error_text`] knows the fields of an error that hold such texts, and [`translate`]
+//! is given them.
 
 use std::borrow::Cow;
+use std::path::Path;
+
+use lodestore::Error;
 
 /// Each phrase of the library, and the phrase that this program prints. A phrase that contains
 /// another one is before it.
@@ -15,6 +23,7 @@ const PHRASES: &[(&str, &str)] = &[
     ("`Db::open`", "`lodestore create`"),
     ("`Db::verify`", "`lodestore verify`"),
     ("`Db::for_each`", "`export`"),
+    ("the backup of the handle `Db`", "`lodestore backup`"),
     ("is open in this process already: clone that `Db`", "is open in this process already: use another store"),
     ("without `Builder::read_only(true)`", "for writing"),
     ("call `store::destroy_with_devices`", "use `lodestore destroy --devices`"),
@@ -24,108 +33,98 @@ const PHRASES: &[(&str, &str)] = &[
     ("`Matrix::wait_moved`", "`lodestore mkvs rebalance`"),
     // Options.
     ("`Builder::capacity`", "--size SIZE"),
-    ("`Builder::set(\"region\", ..)`", "--set region=SIZE"),
-    ("`Builder::set(\"first-region\", ..)`", "--set first-region=SIZE"),
-    ("`Builder::set(\"chunk\", ..)`", "--set chunk=SIZE"),
-    ("`Builder::set(\"segment\", ..)`", "--set segment=BYTES"),
-    ("`Builder::set(\"partitions\", ..)`", "--set partitions=N"),
-    ("`Builder::set(\"hash-seed\", ..)`", "--set hash-seed=N"),
-    ("`Builder::set(\"probe-length\", ..)`", "--set probe-length=N"),
 ];
 
+/// The library's call that sets an option of a given name.
+const SET: (&str, &str) = ("`Builder::set(\"", "\", ..)`");
 /// The library's call that opens a damaged store of a given path.
 const SALVAGE_OF: (&str, &str) = ("`Db::builder(\"", "\").salvage(true)`");
 
-/// Returns the text with this program's commands and flags in place of the library's calls.
-pub fn translate(text: &str) -> Cow<'_, str> {
+/// Returns the text of an error, with this program's commands and flags in place of the library's
+/// calls.
+pub fn error_text(error: &Error) -> String {
+    let user_texts = user_texts(error);
+    let user_texts: Vec<&str> = user_texts.iter().map(String::as_str).collect();
+    translate(&error.to_string(), &user_texts).into_owned()
+}
+
+/// Returns `text` with this program's commands and flags in place of the library's calls. Each of
+/// `user_texts` is left as it is where it occurs first.
+pub fn translate<'t>(text: &'t str, user_texts: &[&str]) -> Cow<'t, str> {
     if !text.contains('`') {
         return Cow::Borrowed(text);
     }
-    let mut translated = translate_salvage_of(text);
-    for (call, command) in PHRASES {
-        if translated.contains(call) {
-            translated = translated.replace(call, command);
+    // Other texts have nothing to protect.
+    let mut protected: Vec<&str> = user_texts.iter().copied().filter(|text| text.contains('`')).collect();
+    let mut translated = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(next) = rest.chars().next() {
+        let own = (0..protected.len()).filter(|at| rest.starts_with(protected[*at]));
+        if let Some(at) = own.max_by_key(|at| protected[*at].len()) {
+            let own = protected.swap_remove(at);
+            translated += own;
+            rest = &rest[own.len()..];
+        } else if let Some((command, after)) = translate_start(rest) {
+            translated += &command;
+            rest = after;
+        } else {
+            translated.push(next);
+            rest = &rest[next.len_utf8()..];
         }
     }
     Cow::Owned(translated)
 }
 
-/// Translates each call that opens a damaged store of a given path.
-fn translate_salvage_of(text: &str) -> String {
-    let (begin, end) = SALVAGE_OF;
-    let mut translated = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once(begin)
-        && let Some((path, behind)) = after.split_once(end)
-    {
-        translated += &format!("{before}`lodestore export --salvage {path}`");
-        rest = behind;
+/// Translates the call at the start of a text. Returns the command, and the text after the call.
+fn translate_start(text: &str) -> Option<(Cow<'static, str>, &str)> {
+    let argument_of = |(begin, end): (&str, &str)| text.strip_prefix(begin)?.split_once(end);
+    if let Some((name, after)) = argument_of(SET) {
+        return Some((format!("--set {name}={}", placeholder(name)).into(), after));
     }
-    translated + rest
+    if let Some((path, after)) = argument_of(SALVAGE_OF) {
+        return Some((format!("`lodestore export --salvage {path}`").into(), after));
+    }
+    PHRASES.iter().find_map(|(call, command)| Some(((*command).into(), text.strip_prefix(call)?)))
+}
+
+/// Returns the placeholder for the value of an option.
+fn placeholder(option: &str) -> &'static str {
+    match option {
+        "region" | "first-region" | "chunk" => "SIZE",
+        "segment" => "BYTES",
+        "partitions" | "hash-seed" | "probe-length" => "N",
+        _ => "VALUE",
+    }
+}
+
+/// Returns the texts of an error that the user, a file or the system gave, as the error prints
+/// them.
+fn user_texts(error: &Error) -> Vec<String> {
+    let of_path = |path: &Path| path.display().to_string();
+    match error {
+        Error::NoRoom { path, .. }
+        | Error::Io { path, .. }
+        | Error::TargetExists { path }
+        | Error::MachineRestarted { path }
+        | Error::DeviceElsewhere { path }
+        | Error::BackupNoRoom { path, .. }
+        | Error::WeakerMedium { path, .. }
+        | Error::Backup { path, .. } => vec![of_path(path)],
+        Error::Missing { path, obstacle } | Error::Exists { path, obstacle } => {
+            vec![of_path(path), obstacle.clone().unwrap_or_default()]
+        }
+        Error::Locked { path, holder } => vec![of_path(path), holder.clone()],
+        Error::Foreign { path, what } => vec![of_path(path), what.clone()],
+        Error::Corrupt { place, .. } => vec![place.clone()],
+        Error::InvalidOption { name, value, .. } => vec![name.clone(), value.clone()],
+        Error::WrongEngine { found, asked } => vec![found.clone(), asked.clone(), found.clone()],
+        Error::EngineNotBuilt { engine, .. } => vec![engine.clone()],
+        Error::KeyspaceDropped { name } => vec![format!("{name:?}")],
+        Error::OtherStore { keyspace } => vec![format!("{keyspace:?}")],
+        Error::Aborted { reason } => vec![reason.clone()],
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use lodestore::Error;
-
-    use super::*;
-
-    /// Beginnings of the calls that texts of the library name.
-    const CALLS: [&str; 6] = ["`Builder::", "`Db", "`Matrix::", "`store::", "`OpenOptions::", "`Store::"];
-
-    fn representatives() -> Vec<Error> {
-        let unsupported = "use `Db::for_each`, which needs no order, or the engine hikv, which keeps an order";
-        let given_up = "export what is left (`Db::builder(\"a b\").salvage(true)`), or go on with \
-                        `Builder::salvage(true)`; `Matrix::replace` opened with `OpenOptions::salvage(true)`";
-        let mut errors = vec![
-            Error::NoRoom { path: "s".into(), needed: 3, free: 2 },
-            Error::missing("s"),
-            Error::Locked { path: "s".into(), holder: Error::OWN_PROCESS.into() },
-            Error::MachineRestarted { path: "s".into() },
-            Error::corrupt("pool.0000 at 4096", "open it with salvage (`Builder::salvage(true)`, `Db::for_each`)"),
-            Error::corrupt("a, group 0", given_up),
-            Error::too_few_devices(1, 1, 2),
-            Error::ReadOnly,
-            Error::DeviceElsewhere { path: "d".into() },
-            Error::Unsupported { engine: "nvht", what: "ordered scan".into(), instead: unsupported },
-            Error::InvalidOption { name: "size".into(), value: "1".into(), why: "few (`Builder::capacity`)".into() },
-        ];
-        for instead in ["see `Matrix::status`", "wait on (`Matrix::wait_moved`)"] {
-            errors.push(Error::Unfinished { doing: "a wait", after: Duration::from_secs(1), instead });
-        }
-        let names = ["region", "first-region", "chunk", "segment", "partitions", "hash-seed", "probe-length"];
-        errors.extend(names.map(|name| {
-            let why = format!("a larger `Builder::set(\"{name}\", ..)`");
-            Error::InvalidOption { name: name.into(), value: "1".into(), why }
-        }));
-        errors
-    }
-
-    #[test]
-    fn no_call_of_the_library_is_left_in_a_text() {
-        for error in representatives() {
-            let text = error.to_string();
-            assert!(CALLS.iter().any(|call| text.contains(call)), "names no call: {text}");
-            let translated = translate(&text);
-            assert!(CALLS.iter().all(|call| !translated.contains(call)), "{translated}");
-        }
-    }
-
-    #[test]
-    fn a_salvage_of_a_path_is_an_export_of_that_path() {
-        let text = "of one (`Db::builder(\"a b/c\").salvage(true)`) or `Db::builder(\"d\").salvage(true)`.";
-        let command = "of one (`lodestore export --salvage a b/c`) or `lodestore export --salvage d`.";
-        assert_eq!(translate(text), command);
-        assert_eq!(translate("`Db::builder(\"cut"), "`Db::builder(\"cut");
-    }
-
-    #[test]
-    fn each_phrase_is_before_the_shorter_phrases_in_it() {
-        for (at, (call, _)) in PHRASES.iter().enumerate() {
-            let hidden = PHRASES[..at].iter().find(|(earlier, _)| call.contains(earlier));
-            assert_eq!(hidden, None, "{call}");
-        }
-    }
-}
+mod tests;

@@ -362,12 +362,12 @@ pub struct ConvertArgs {
     /// The store to copy; it must not be in use
     #[arg(value_name = "SRC")]
     pub source: PathBuf,
-    /// The directory of the new store, which must not exist
+    /// The directory of the new store, which does not exist or is empty
     #[arg(value_name = "DST")]
     pub target: PathBuf,
-    /// The engine of the new store
+    /// The engine of the new store; by default as SRC, with the fixed options of SRC
     #[arg(long, value_name = "NAME")]
-    pub engine: String,
+    pub engine: Option<String>,
     /// Most bytes the new store may take: a number with K, M, G or T; by default as SRC
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,

@@ -1,13 +1,13 @@
 //! Why a command did not do what it was asked, and the exit code that says so.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use lodestore::Error;
 use lodestore::medium::io_advice;
 
-use crate::advice;
+use crate::advice::{error_text, translate};
 
 /// What to do about damage of a store that opens.
 const SEE_ALL: &str = "see all that is wrong with `lodestore verify`";
@@ -158,10 +158,11 @@ impl Failure {
 /// Writes a line to standard error that is no failure.
 pub fn note(text: &str) {
     // Where standard error is closed there is nobody to tell.
-    let _ = writeln!(io::stderr(), "lodestore: {}", advice::translate(text));
+    let _ = writeln!(io::stderr(), "lodestore: {text}");
 }
 
-/// Returns whether the text of an error says what to do.
+/// Returns whether the library's text of damage says what to do. Such a text has no words of the
+/// user.
 fn has_advice(what: &str) -> bool {
     ["restore", "salvage", "put ", "export"].iter().any(|word| what.contains(word))
 }
@@ -199,30 +200,21 @@ fn store_code(error: &Error) -> u8 {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::new();
-        self.write_untranslated(&mut text)?;
-        f.write_str(&advice::translate(&text))
-    }
-}
-
-impl Failure {
-    /// Writes the text, in which errors of the library name the library's calls.
-    fn write_untranslated(&self, f: &mut String) -> fmt::Result {
         match self {
             Self::No(text) | Self::Usage(text) | Self::Other(text) => f.write_str(text),
-            Self::Store(error) => write!(f, "{error}"),
+            Self::Store(error) => f.write_str(&error_text(error)),
             Self::Import { error, imported, number, unit } => {
-                write!(f, "import stopped at {unit} {number}, {imported} records are in: {error}")
+                write!(f, "import stopped at {unit} {number}, {imported} records are in: {}", error_text(error))
             }
             Self::Open { error: Error::Corrupt { place, what, .. }, salvage } => {
-                write!(f, "corrupt data at {place}: {what}")?;
+                write!(f, "corrupt data at {place}: {}", translate(what, &[]))?;
                 // Most errors of an open have advice of their own.
                 if has_advice(what) {
                     return Ok(());
                 }
                 write!(f, "; {}", if *salvage { RESTORE } else { RESTORE_OR_SALVAGE })
             }
-            Self::Open { error, .. } => write!(f, "{error}"),
+            Self::Open { error, .. } => f.write_str(&error_text(error)),
             Self::Export { error, exported, total, damaged, salvage, unwritten } => {
                 match damaged {
                     0 => write!(
@@ -236,8 +228,10 @@ impl Failure {
                 }
                 f.write_str(", the first damage: ")?;
                 match error {
-                    Error::Corrupt { place, what, .. } => write!(f, "corrupt data at {place}: {what}")?,
-                    other => write!(f, "{other}")?,
+                    Error::Corrupt { place, what, .. } => {
+                        write!(f, "corrupt data at {place}: {}", translate(what, &[]))?;
+                    }
+                    other => f.write_str(&error_text(other))?,
                 }
                 let kept =
                     if *unwritten { "; no file was written: add --salvage to keep what can be read" } else { "" };

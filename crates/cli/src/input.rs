@@ -11,10 +11,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-
 use crate::format::{Format, Record};
 use crate::long_line::LongLine;
+use crate::stop_signal::stop_signals;
 
 /// Most bytes of one block.
 const BLOCK: usize = 256 << 10;
@@ -92,12 +91,13 @@ fn read(mut source: Box<dyn Read + Send>, sender: &SyncSender<Item>) {
 
 fn watch(sender: SyncSender<Item>, signal: Arc<AtomicI32>) -> io::Result<()> {
     let seen = Arc::new(AtomicBool::new(false));
-    for number in [SIGINT, SIGTERM, SIGHUP] {
+    let numbers = stop_signals();
+    for number in numbers.iter().copied() {
         // In this order: the first signal only sets `seen`, the second finds it set.
         signal_hook::flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&seen))?;
         signal_hook::flag::register(number, Arc::clone(&seen))?;
     }
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let mut signals = signal_hook::iterator::Signals::new(numbers)?;
     thread::Builder::new().name("import-signals".into()).spawn(move || {
         if let Some(number) = signals.forever().next() {
             signal.store(number, Ordering::Relaxed);
@@ -175,6 +175,13 @@ impl Lines {
             Rest::Text(text) => Some(self.format.parse(&text)),
             Rest::Long(long) => Some(long.finish()),
         }
+    }
+
+    /// Whether the last line has no newline, although a cut line would be a record: a value of TSV
+    /// is as long as the line.
+    pub fn may_be_cut(&self) -> bool {
+        let is_empty = matches!(&self.rest, Rest::Text(text) if text.is_empty());
+        !is_empty && self.format == Format::Tsv
     }
 
     /// Returns the last line, if it has no newline.

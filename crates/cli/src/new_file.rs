@@ -25,15 +25,20 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Creates the unfinished file. `replaces` says whether a file at `target` may be replaced.
+    /// Creates the unfinished file. `replaces` says whether a file at `target` may be replaced. A
+    /// link or a device is never replaced.
     ///
     /// # Errors
-    /// [`Failure::Exists`]; [`Failure::File`].
+    /// [`Failure::Exists`]; [`Failure::File`]; [`Failure::Other`] for a target that is no file.
     pub fn create(target: &Path, replaces: bool) -> Outcome<Self> {
         let failed = file_failure("creating", target);
         match target.symlink_metadata() {
             Ok(found) if found.is_dir() => return Err(failed(io::ErrorKind::IsADirectory.into())),
             Ok(_) if !replaces => return Err(Failure::Exists { path: target.into() }),
+            Ok(found) if !found.is_file() => {
+                let shown = target.display();
+                return Err(Failure::Other(format!("{shown} is a link or a device: name a file, or write to a pipe")));
+            }
             _ => {}
         }
         let name = target.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
@@ -106,7 +111,7 @@ impl NewFile {
 ///
 /// # Errors
 /// [`Failure::File`].
-pub fn sync_name(path: &Path) -> Outcome {
+fn sync_name(path: &Path) -> Outcome {
     match File::open(parent(path)).and_then(|dir| dir.sync_all()) {
         // A directory that may not be read, or whose file system syncs none, is left to itself.
         Err(error) if !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => {

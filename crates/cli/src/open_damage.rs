@@ -2,10 +2,12 @@
 //!
 //! An open repairs what the store has twice, and no later command finds it again.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lodestore::events::{Event, EventSink};
 
+use crate::advice::translate;
 use crate::failure::note;
 
 /// Most findings that are told by name.
@@ -18,13 +20,15 @@ pub struct OpenDamage {
 }
 
 impl OpenDamage {
-    /// Returns what receives the events of the store.
-    pub fn sink(&self) -> EventSink {
-        let found = Arc::clone(&self.found);
+    /// Returns the receiver of the events of the store at `path`.
+    pub fn sink(&self, path: &Path) -> EventSink {
+        let (found, store) = (Arc::clone(&self.found), path.display().to_string());
         Arc::new(move |event: &Event| {
             let text = match event {
-                Event::Corruption { place, what, .. } => format!("damage was found: {place}: {what}"),
-                Event::DeviceFailed { .. } | Event::CopyIncomplete { .. } => event.to_string(),
+                Event::Corruption { place, what, .. } => format!("damage was found: {place}: {}", translate(what, &[])),
+                Event::DeviceFailed { .. } | Event::CopyIncomplete { .. } => {
+                    translate(&event.to_string(), &[&store]).into_owned()
+                }
                 _ => return,
             };
             found.lock().unwrap_or_else(PoisonError::into_inner).push(text);

@@ -27,12 +27,26 @@ fn a_creation_without_an_engine_follows_the_medium_and_stats_shows_why() {
 }
 
 #[test]
-fn a_named_engine_has_durability_process_and_a_named_durability_finds_its_engine() {
-    let place = Place::new();
-    let wrote = place.ok(&["create", "store", "--size", "64M", "--engine", "nvht", "--json"]);
-    let created: serde_json::Value = serde_json::from_str(&wrote).expect("JSON");
-    assert_eq!((&created["engine"], &created["durability"]), (&"nvht".into(), &"process".into()));
-    assert_eq!(created["reason"], "the engine was asked for");
+fn the_medium_chooses_the_durability_of_a_named_engine() {
+    for place in [Place::new(), Place::on_disk()] {
+        for engine in ["hikv", "nvht", "fluidkv", "hashkv"] {
+            let wrote = place.ok(&["create", engine, "--size", "64M", "--engine", engine, "--json"]);
+            let created: serde_json::Value = serde_json::from_str(&wrote).expect("JSON");
+            assert_eq!(created["engine"], engine);
+            let is_memory = created["medium"].as_str().is_some_and(|medium| medium.starts_with("shm"));
+            let wanted = match engine {
+                _ if is_memory => "process",
+                "fluidkv" => "interval:1000",
+                _ => "power",
+            };
+            assert_eq!(created["durability"], wanted, "{wrote}");
+            assert!(created["reason"].as_str().is_some_and(|text| text.starts_with("the engine was asked for")));
+        }
+    }
+}
+
+#[test]
+fn a_named_durability_finds_its_engine() {
     let place = Place::on_disk();
     let wrote = place.ok(&["create", "store", "--size", "64M", "--durability", "process"]);
     assert!(wrote.contains("durability process") && wrote.contains("the durability was asked for"), "{wrote}");

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::process::{Child, Stdio};
+
 use common::{Place, failed};
 
 fn source(engine: &str) -> Place {
@@ -76,19 +78,80 @@ fn a_damaged_source_is_not_converted() {
 }
 
 #[test]
-fn a_signal_ends_a_conversion_without_a_store() {
+fn a_conversion_to_an_empty_directory_succeeds_and_to_another_directory_is_refused() {
+    let place = source("hikv");
+    std::fs::create_dir(place.path("dst")).expect("a directory");
+    place.ok(&["convert", "src", "dst", "--engine", "nvht"]);
+    assert_eq!(place.ok(&["count", "dst", "--keyspace", "users"]), "2000\n");
+    let refused = "dst exists already: choose a path that does not exist, or an empty directory";
+    place.fails(&["convert", "src", "dst", "--engine", "nvht"], 11, refused);
+    place.fails(&["convert", "src", "in.tsv", "--engine", "nvht"], 11, "in.tsv exists already");
+    place.ok(&["convert", "src", "new/below/dst", "--engine", "nvht"]);
+    place.fails(&["convert", "src", "other/below/dst", "--engine", "nvht", "--set", "frob=1"], 2, "frob");
+    assert_eq!(names(&place), ["dst", "in.tsv", "new", "src"], "directories of the refused one are removed");
+}
+
+#[test]
+fn a_change_of_size_alone_keeps_the_engine_and_its_fixed_options() {
+    let place = Place::new();
+    let fixed = ["--set", "region=8M", "--set", "chunk=32K"];
+    place.ok(&[&["create", "src", "--engine", "nvht", "--size", "64M"], &fixed[..]].concat());
+    place.ok(&["put", "src", "a", "1"]);
+    let told = place.ok(&["convert", "src", "dst", "--size", "96M"]);
+    assert_eq!(told, "converted 1 records and 0 named keyspaces to dst: engine nvht, verified\n");
+    let summary: serde_json::Value = serde_json::from_str(&place.ok(&["doctor", "dst", "--json"])).expect("an object");
+    let store = &summary["store"];
+    let shape = ["capacity", "region_bytes", "chunk_bytes"].map(|name| store[name].as_u64().expect("a number"));
+    assert_eq!(shape, [96 << 20, 8 << 20, 32 << 10], "{summary}");
+    place.ok(&["convert", "src", "other", "--set", "region=16M"]);
+    let summary: serde_json::Value =
+        serde_json::from_str(&place.ok(&["doctor", "other", "--json"])).expect("an object");
+    assert_eq!(summary["store"]["region_bytes"], 16 << 20, "a given option counts");
+}
+
+/// A place with a store whose conversion lasts.
+fn with_many() -> Place {
     let place = Place::new();
     place.ok(&["create", "src", "--size", "256M"]);
     let lines: String = (0..200_000).map(|n| format!("key{n:06}\t{n:0100}\n")).collect();
     place.write("in.tsv", lines);
     place.ok(&["import", "src", "in.tsv"]);
-    let args = ["convert", "src", "dst", "--engine", "fluidkv"];
-    let mut command = place.command(&args);
-    let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
-    let child = child.expect("the program starts");
-    while !names(&place).iter().any(|name| name.ends_with(".part")) {
+    place
+}
+
+/// Whether an unfinished conversion is in the directory of a place.
+fn has_unfinished(place: &Place) -> bool {
+    names(place).iter().any(|name| name.starts_with(".dst.unfinished-"))
+}
+
+/// Starts a conversion to `dst`, and waits until its unfinished directory exists or it ends.
+fn begin(place: &Place, args: &[&str]) -> Child {
+    let mut command = place.command(args);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    while !has_unfinished(place) && child.try_wait().expect("its state").is_none() {
         std::thread::yield_now();
     }
+    child
+}
+
+#[test]
+fn a_killed_conversion_leaves_no_target_and_the_next_one_cleans_up() {
+    let place = with_many();
+    let args = ["convert", "src", "dst", "--engine", "nvht"];
+    let mut child = begin(&place, &args);
+    child.kill().and_then(|()| child.wait()).expect("it is killed");
+    assert!(has_unfinished(&place), "the conversion ended before its kill");
+    assert!(!place.path("dst").exists());
+    place.ok(&args);
+    assert_eq!(names(&place), ["dst", "in.tsv", "src"]);
+    assert_eq!(place.ok(&["count", "dst"]), "200000\n");
+}
+
+#[test]
+fn a_signal_ends_a_conversion_without_a_store() {
+    let place = with_many();
+    let args = ["convert", "src", "dst", "--engine", "fluidkv"];
+    let child = begin(&place, &args);
     let sent = std::process::Command::new("kill").arg("-TERM").arg(child.id().to_string()).status();
     assert!(sent.expect("kill starts").success());
     failed(&child.wait_with_output().expect("it ends"), 143, "convert stopped by signal 15", &args);

@@ -153,6 +153,52 @@ fn export_writes_a_file_that_is_whole() {
 }
 
 #[test]
+fn an_export_replaces_no_file_of_a_store_and_no_device() {
+    let place = Place::with_store();
+    place.ok(&["put", "store", "a", "1"]);
+    std::os::unix::fs::symlink("target", place.path("link")).expect("a link");
+    for (file, says) in [
+        ("store/pool.0000", "in the directory of a store"),
+        ("store/new.jsonl", "in the directory of a store"),
+        ("link", "a link or a device"),
+        ("/dev/null", "a link or a device"),
+    ] {
+        place.fails(&["export", "store", "-o", file, "--force"], 8, says);
+    }
+    place.ok(&["create", "other", "--size", "32M"]);
+    place.fails(&["export", "store", "-o", "other/LOCK", "--force"], 8, "in the directory of a store");
+    assert_eq!(place.ok(&["get", "store", "a"]), "1");
+}
+
+#[test]
+fn an_import_warns_of_a_last_line_that_may_be_cut() {
+    let place = Place::with_store();
+    let import = ["import", "store", "-", "--format", "tsv"];
+    let output = place.feed(&import, b"a\tvalue\nb\tval");
+    assert!(output.status.success());
+    assert!(text(&output.stderr).contains("the last line has no newline"), "{}", text(&output.stderr));
+    let output = place.feed(&import, b"a\tvalue\nb\tvalue\n");
+    assert!(!text(&output.stderr).contains("newline"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn an_export_of_damaged_keyspaces_counts_no_records_of_other_keyspaces() {
+    let place = Place::new();
+    place.ok(&["create", "store", "--engine", "nvht", "--size", "32M"]);
+    for key in ["a", "b", "c"] {
+        place.ok(&["put", "store", key, &format!("the value of {key}")]);
+        place.ok(&["put", "store", key, "other", "--keyspace", "users"]);
+    }
+    let path = place.path("store/pool.0000");
+    let mut region = std::fs::read(&path).expect("the first region");
+    let value = b"the value of b";
+    let at = region.windows(value.len()).position(|bytes| bytes == value).expect("the value is in the region");
+    region[at] ^= 1;
+    std::fs::write(&path, region).expect("the first region is written");
+    place.fails(&["export", "store", "--all-keyspaces"], 7, "5 of 6 records are out and 1 are damaged");
+}
+
+#[test]
 fn an_export_with_damage_replaces_no_file() {
     let place = Place::with_store();
     for key in ["a", "b", "c"] {

@@ -4,12 +4,15 @@
 //!
 //! The program starts the service in a process of its own and signs in. Then it kills the service
 //! with `kill -9`, starts it again, and the session is still there. A session that has expired is
-//! gone. `session_cache DIR serve` runs the service alone.
+//! gone. At the end the program stops the service with SIGTERM. `session_cache DIR serve` runs the
+//! service alone.
 
 use std::error::Error;
+use std::future::poll_fn;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -18,6 +21,7 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use lodestore::{Db, Expiry, Keyspace, Lifetime};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 
 type AnyResult<T> = Result<T, Box<dyn Error>>;
 
@@ -62,8 +66,9 @@ fn random_name() -> std::io::Result<String> {
     Ok(bytes.map(|byte| format!("{byte:02x}")).concat())
 }
 
-/// Serves until SIGINT. The calls of a store on tmpfs take about a microsecond, so the handlers
-/// make them directly. A store on a disk belongs on `tokio::task::spawn_blocking`.
+/// Serves until SIGINT or SIGTERM, which service managers send. The calls of a store on tmpfs take
+/// about a microsecond, so the handlers make them directly. A store on a disk belongs on
+/// `tokio::task::spawn_blocking`.
 fn serve(dir: &str) -> AnyResult<()> {
     let db = Db::builder(dir).capacity(64 << 20).open()?;
     let app = Router::new()
@@ -72,10 +77,15 @@ fn serve(dir: &str) -> AnyResult<()> {
         .route("/session/{session}/{user}", post(rename))
         .with_state(db.keyspace("sessions")?);
     tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(async {
+        let mut interrupted = signal(SignalKind::interrupt())?;
+        let mut terminated = signal(SignalKind::terminate())?;
+        let stopped = poll_fn(move |context| {
+            let is_stopped = interrupted.poll_recv(context).is_ready() || terminated.poll_recv(context).is_ready();
+            if is_stopped { Poll::Ready(()) } else { Poll::Pending }
+        });
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         println!("{}", listener.local_addr()?);
-        let interrupted = async { drop(tokio::signal::ctrl_c().await) };
-        axum::serve(listener, app).with_graceful_shutdown(interrupted).await
+        axum::serve(listener, app).with_graceful_shutdown(stopped).await
     })?;
     Ok(db.close()?)
 }
@@ -104,6 +114,13 @@ impl Service {
         let status = answer.split(' ').nth(1).ok_or("no status")?.parse()?;
         let body = answer.split_once("\r\n\r\n").ok_or("no body")?.1;
         Ok((status, body.into()))
+    }
+
+    /// Ends the service as a service manager does, and checks that the service closed its store.
+    fn stop(mut self) -> AnyResult<()> {
+        Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status()?;
+        let status = self.process.wait()?;
+        if status.success() { Ok(()) } else { Err(format!("the service ended with {status}").into()) }
     }
 
     fn kill(mut self) -> AnyResult<()> {
@@ -136,5 +153,5 @@ fn main() -> AnyResult<()> {
     assert_eq!(expired.0, 401);
     assert_eq!(service.ask("DELETE", &format!("/session/{session}"))?.0, 200);
     assert_eq!(service.ask("GET", &format!("/session/{session}"))?.0, 401);
-    service.kill()
+    service.stop()
 }

@@ -141,19 +141,19 @@ pub mod devices {
 /// The code of the guide is compiled and run as tests of the documentation.
 #[cfg(doctest)]
 mod guide {
-    #[doc = include_str!("../../../docs/guide/src/getting-started.md")]
+    #[doc = include_str!("../guide/getting-started.md")]
     mod getting_started {}
-    #[doc = include_str!("../../../docs/guide/src/keys-and-values.md")]
+    #[doc = include_str!("../guide/keys-and-values.md")]
     mod keys_and_values {}
-    #[doc = include_str!("../../../docs/guide/src/keyspaces.md")]
+    #[doc = include_str!("../guide/keyspaces.md")]
     mod keyspaces {}
-    #[doc = include_str!("../../../docs/guide/src/transactions.md")]
+    #[doc = include_str!("../guide/transactions.md")]
     mod transactions {}
-    #[doc = include_str!("../../../docs/guide/src/choosing.md")]
+    #[doc = include_str!("../guide/choosing.md")]
     mod choosing {}
-    #[doc = include_str!("../../../docs/guide/src/operations.md")]
+    #[doc = include_str!("../guide/operations.md")]
     mod operations {}
-    #[doc = include_str!("../../../docs/guide/src/async.md")]
+    #[doc = include_str!("../guide/async.md")]
     mod async_services {}
 }
 

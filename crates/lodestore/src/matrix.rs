@@ -97,7 +97,7 @@ struct Stores {
 }
 
 impl Stores {
-    /// Those that `set` asks for, or those of the matrix at `path`; and what is left of `set` for the matrix itself.
+    /// Returns the options of the devices, and the rest of `set`, which is for the matrix itself.
     fn of(pool: &PoolOptions, set: &Options) -> Result<(Self, Options)> {
         let mut options = DeviceOptions { engine: default_engine().into() };
         options.read_from(set)?;
@@ -246,7 +246,8 @@ fn open_with_stores(path: &Path, mut pool: PoolOptions, set: &Options) -> Result
     Ok((Mkvs::open(path, &options, &stores)?, stores))
 }
 
-/// An open matrix of devices (engine `mkvs`), for those who keep it: its devices as they stand, a dead one replaced, a group added, while it serves through [`store`](Self::store).
+/// An open matrix of devices (engine `mkvs`), and its administration. The matrix serves through
+/// [`store`](Self::store) while devices are replaced and groups are added.
 pub struct Matrix {
     mkvs: Arc<Mkvs>,
     path: PathBuf,
@@ -274,11 +275,13 @@ impl Matrix {
         })
     }
 
-    /// The matrix in the directory `path` as its description has it, and which of its devices are gone, without opening them: for one whose open is refused. Numbers that only an
-    /// open tells are 0.
+    /// Returns the description of the matrix in the directory `path`, and which of its devices are
+    /// missing. No store is opened, so a matrix whose open is refused is described too. Numbers
+    /// that only an open matrix has are 0.
     ///
     /// # Errors
-    /// Those of the opening of the matrix's own store: [`Error::Locked`] where a program has it open.
+    /// Those of the open of the matrix's own store: [`Error::Locked`] if a program has the matrix
+    /// open.
     pub fn describe(path: impl AsRef<Path>, options: &OpenOptions) -> Result<MatrixStatus> {
         let path = path.as_ref();
         let engine = engines::of_store(path, Some(lodestore_mkvs::ENGINE))?;
@@ -304,19 +307,23 @@ impl Matrix {
         self.mkvs.status()
     }
 
-    /// Puts a new device in `directory` in the place of device `device` of group `group`, both from 0; it is copied from the others behind. The old one's directory is left as it is.
+    /// Replaces device `device` of group `group` (both from 0) by a new device in `directory`. A
+    /// background thread copies the new device from the others. The directory of the old device is
+    /// left as it is.
     ///
     /// In a salvage this accepts, for the group, the loss of what could not be read. The result
     /// names the loss, and the mark of an earlier salvage is removed from the group.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] where there is no such device; [`Error::Unsupported`] where it is the only one of its group; [`Error::TooFewDevices`] where the
-    /// others are too few to go on; as [`create`](crate::store::create) for the new one.
+    /// [`Error::InvalidOption`] if there is no such device; [`Error::Unsupported`] if its group has
+    /// no other device; [`Error::TooFewDevices`] if the others are too few for writes; as
+    /// [`create`](crate::store::create) for the new device.
     pub fn replace(&self, group: usize, device: usize, directory: impl AsRef<Path>) -> Result<Replaced> {
         self.mkvs.replace(group, device, directory.as_ref(), &self.path, &self.stores)
     }
 
-    /// Adds a group of new devices in these directories (none: below the matrix's own). One key of each so many as there are groups then moves to it, behind.
+    /// Adds a group of new devices in these directories, or below the matrix's own without any. Of
+    /// N groups then, a background thread moves one key in N to the new one.
     ///
     /// # Errors
     /// [`Error::Unsupported`] while keys are on their way to another new group;
@@ -325,7 +332,8 @@ impl Matrix {
         self.mkvs.add_group(directories, &self.path, &self.stores)
     }
 
-    /// Waits until every device has everything and every key is where it belongs, for so long at most.
+    /// Waits at most `patience` until every device has all pairs of its group, and every key is in
+    /// its group.
     ///
     /// # Errors
     /// [`Error::Unfinished`].
@@ -333,20 +341,22 @@ impl Matrix {
         self.mkvs.wait_whole(patience)
     }
 
-    /// Waits until this device (both from 0) is active, for so long at most, whatever becomes of others.
+    /// Waits at most `patience` until device `device` of group `group` (both from 0) is active. The
+    /// state of other devices does not matter.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] where there is none; [`Error::Unfinished`], also where it failed; [`Error::TooFewDevices`] where no other one of its group is left that it could be copied
-    /// from.
+    /// [`Error::InvalidOption`] if there is no such device; [`Error::Unfinished`], also if the
+    /// device failed; [`Error::TooFewDevices`] if its group has no device to copy it from.
     pub fn wait_device(&self, group: usize, device: usize, patience: Duration) -> Result<()> {
         self.mkvs.wait_device(group, device, patience)
     }
 
-    /// Waits until all keys have come to the group that was added last, for so long at most, whatever becomes of devices that this can do without.
+    /// Waits at most `patience` until the newest group has all of its keys. Devices that the move
+    /// does not need may fail meanwhile.
     ///
     /// # Errors
-    /// [`Error::Unfinished`]; [`Error::TooFewDevices`] where a group is left with fewer devices than a write takes; [`Error::Corrupt`] where all has come but pairs that no device can
-    /// read.
+    /// [`Error::Unfinished`]; [`Error::TooFewDevices`] if a group has fewer devices than a write
+    /// needs; [`Error::Corrupt`] if all pairs are moved but those that no device can read.
     pub fn wait_moved(&self, patience: Duration) -> Result<()> {
         self.mkvs.wait_moved(patience)
     }

@@ -83,7 +83,8 @@ impl fmt::Debug for CreateOptions {
 }
 
 impl CreateOptions {
-    /// The defaults: engine `hikv`, 8 GiB, durability `process`.
+    /// The defaults: engine `hikv`, 8 GiB, and the durability that the medium gives: `process` on
+    /// tmpfs, `power` elsewhere ([`Self::choice`]).
     pub fn new() -> Self {
         Self::default()
     }
@@ -110,14 +111,16 @@ impl CreateOptions {
         self
     }
 
-    /// Treat the mapping as DAX whatever it is, so that every flush and fence is executed. For measurements.
+    /// Treat the mapping as DAX whatever it is, so that every flush and fence is executed. For
+    /// measurements.
     #[must_use]
     pub fn emulate_dax(mut self, emulate: bool) -> Self {
         self.emulate_dax = emulate;
         self
     }
 
-    /// Nanoseconds to wait after each fence that persists something, as slower memory would. For measurements.
+    /// Nanoseconds to wait after each fence that persists something, as slower memory would. For
+    /// measurements.
     #[must_use]
     pub fn persist_ns(mut self, nanos: u64) -> Self {
         self.persist_ns = nanos;
@@ -165,7 +168,8 @@ impl CreateOptions {
     }
 }
 
-/// How a store is opened. What was fixed when it was made (size, durability, emulation) comes from the store; its durability may be raised.
+/// How a store is opened. The store keeps its size, durability and emulation from its creation. An
+/// open may raise the durability.
 #[derive(Clone, Default)]
 pub struct OpenOptions {
     pub(crate) engine: Option<String>,
@@ -198,7 +202,8 @@ impl OpenOptions {
         self
     }
 
-    /// Raises the store's durability to this, for good; the store must have been stopped cleanly. Its own changes nothing; a lower one is refused.
+    /// Raises the durability of the store permanently. The store must have been stopped cleanly.
+    /// The durability that the store has changes nothing, and a lower one is refused.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);

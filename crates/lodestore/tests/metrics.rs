@@ -183,8 +183,8 @@ fn the_page_of_metrics_names_all_of_them() {
         std::fs::write(&path, page()).expect("the page is written");
     }
     let Ok(found) = std::fs::read_to_string(&path) else {
-        // The page is not part of a published crate.
         assert!(!path.parent().expect("a directory").exists(), "docs/metrics.md is missing");
+        println!("left out: docs/metrics.md is not part of this package");
         return;
     };
     assert!(found == page(), "write docs/metrics.md again: see the top of this test");

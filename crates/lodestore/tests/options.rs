@@ -105,8 +105,9 @@ fn the_choice_is_kept_with_the_store_with_its_reason() {
     let options = CreateOptions::new().engine("nvht").size(32 << 20);
     lodestore::store::create(&path, &options).expect("creates").close().expect("closes");
     let recorded = Choice::recorded(&path).expect("a record");
-    assert_eq!((recorded.engine, recorded.durability), ("nvht", Durability::Process));
-    assert_eq!(recorded.reason, "the engine was asked for");
+    assert_eq!(recorded, options.choice(&path).expect("a choice"));
+    assert_eq!(recorded.engine, "nvht");
+    assert!(recorded.reason.starts_with("the engine was asked for; the medium is "), "{recorded}");
 }
 
 #[test]
@@ -229,6 +230,10 @@ fn the_documentation_of_options_is_what_the_declarations_say() {
     if std::env::var_os("LODESTORE_WRITE_DOCS").is_some() {
         std::fs::write(&path, documentation()).expect("the file is written");
     }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    let Ok(written) = std::fs::read_to_string(&path) else {
+        assert!(!path.parent().expect("a directory").exists(), "docs/options.md is missing");
+        println!("left out: docs/options.md is not part of this package");
+        return;
+    };
     assert!(written == documentation(), "docs/options.md is old: run this test with LODESTORE_WRITE_DOCS=1");
 }

@@ -46,6 +46,6 @@ pub use settings::{MessagingConfig, OutputLimit, OutputLimits};
 /// The code of the guide is compiled and run as a test of the documentation.
 #[cfg(doctest)]
 mod guide {
-    #[doc = include_str!("../../../docs/guide/src/server.md")]
+    #[doc = include_str!("../guide/server.md")]
     mod server {}
 }

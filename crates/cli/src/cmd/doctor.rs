@@ -5,7 +5,7 @@ use lodestore::stats::format_size;
 use serde_json::{Map, Value, json};
 
 use super::object;
-use crate::advice::translate;
+use crate::advice::error_text;
 use crate::args::DoctorArgs;
 use crate::failure::Outcome;
 use crate::out::Out;
@@ -55,7 +55,7 @@ fn as_json(found: &Diagnosis) -> Map<String, Value> {
 
 fn store_json(store: &lodestore::Result<HeaderSummary>) -> Value {
     match store {
-        Err(error) => json!({"error": translate(&error.to_string())}),
+        Err(error) => json!({"error": error_text(error)}),
         Ok(store) => json!({
             "engine": store.engine,
             "engine_format": store.engine_format,
@@ -99,7 +99,7 @@ fn as_table(found: &Diagnosis) -> Vec<(String, String)> {
     ];
     match &found.store {
         None => rows.push(("store", "none there".to_owned())),
-        Some(Err(error)) => rows.push(("store", translate(&error.to_string()).into_owned())),
+        Some(Err(error)) => rows.push(("store", error_text(error))),
         Some(Ok(store)) => rows.push((
             "store",
             format!(

@@ -17,6 +17,9 @@ use crate::stop_signal::StopSignal;
 /// Records between two looks at the progress bar.
 const STEP: u64 = 1024;
 
+/// The file that each store has, and each device of a matrix.
+const FIRST_REGION: &str = "pool.0000";
+
 /// Writes every record, with its expiry, to standard output or to a file.
 ///
 /// A record whose bytes are wrong is left out, and the export then fails at its end, as it does if
@@ -28,6 +31,9 @@ pub fn run(args: &ExportArgs) -> Outcome {
     if args.all_keyspaces && format != Format::Jsonl {
         let what = "only jsonl has the keyspace in each record: leave out --format, or export with --keyspace";
         return Err(Failure::Usage(what.into()));
+    }
+    if let Some(path) = &args.output {
+        refuse_store_file(path, args.store.path())?;
     }
     let file = args.output.as_ref().map(|path| NewFile::create(path, args.force)).transpose()?;
     let signal = file.as_ref().map(|_| StopSignal::watch()).unwrap_or_default();
@@ -47,6 +53,20 @@ pub fn run(args: &ExportArgs) -> Outcome {
     })
 }
 
+/// Refuses a file in the directory of a store: it could replace a file of the store.
+fn refuse_store_file(target: &Path, store: &Path) -> Outcome {
+    let Some(parent) = target.parent().map(|parent| if parent == "" { Path::new(".") } else { parent }) else {
+        return Ok(());
+    };
+    // A path that does not resolve is refused by what uses it.
+    let (Ok(parent), Ok(store)) = (parent.canonicalize(), store.canonicalize()) else { return Ok(()) };
+    if parent.starts_with(&store) || parent.join(FIRST_REGION).exists() {
+        let shown = target.display();
+        return Err(Failure::Other(format!("{shown} is in the directory of a store: name a file elsewhere")));
+    }
+    Ok(())
+}
+
 /// Says what was written to a file.
 fn tell(args: &ExportArgs, out: &mut Out, exported: u64, path: &Path) -> Outcome {
     match args.store.json {
@@ -60,8 +80,8 @@ struct Source {
     /// The name in each record; `None` leaves it out.
     name: Option<String>,
     store: Lodestore,
-    /// The number of keys.
-    total: u64,
+    /// The number of keys; `None` if damage hides it.
+    total: Option<u64>,
 }
 
 /// An export under way.
@@ -80,8 +100,10 @@ impl<'a> Export<'a> {
 
     /// Returns the keyspaces that the arguments name.
     fn sources(&self, args: &ExportArgs) -> Outcome<Vec<Source>> {
+        // Damage may hide the names of keyspaces. Then the engine's number is the best there is.
+        let is_alone = self.opened.db.keyspaces().map_or(true, |names| names.is_empty());
         let of = |name: Option<String>, store: Lodestore| -> Outcome<Source> {
-            Ok(Source { total: count(&store)?, name, store })
+            Ok(Source { total: count(&store, is_alone)?, name, store })
         };
         if let Some(name) = &args.store.keyspace {
             return Ok(vec![of(None, self.opened.keyspace(name, Access::Read, args.store.path())?)?]);
@@ -100,7 +122,7 @@ impl<'a> Export<'a> {
         wait_recovered(&self.opened.store)?;
         let sources = self.sources(args)?;
         let total = sources.iter().map(|source| source.total).sum();
-        let bar = ProgressBar::new("exporting", Some(total), Unit::Records);
+        let bar = ProgressBar::new("exporting", total, Unit::Records);
         let mut wrong = Wrong::default();
         for source in &sources {
             self.one(source, &bar, &mut wrong)?;
@@ -124,12 +146,12 @@ impl<'a> Export<'a> {
         if store.capabilities().scan {
             in_order(store, self.out, &mut each, wrong, *total)
         } else {
-            in_any(store, self.out, &mut each, wrong)
+            in_any(store, self.out, &mut each, wrong, *total)
         }
     }
 
     /// Says whether everything is out.
-    fn judge(&self, args: &ExportArgs, mut wrong: Wrong, total: u64) -> Outcome {
+    fn judge(&self, args: &ExportArgs, mut wrong: Wrong, total: Option<u64>) -> Outcome {
         let (recovery, exported) = (self.opened.store.stats().recovery, self.exported);
         if recovery.left_out > 0 {
             let what = format!("recovery could not read {} entries or their records", recovery.left_out);
@@ -142,7 +164,10 @@ impl<'a> Export<'a> {
         }
         let Wrong { first, damaged, left_out } = wrong;
         if let Some(error) = first {
-            let total = if left_out == LeftOut::Counted { total } else { total + recovery.left_out };
+            let counted =
+                total.map(|total| if left_out == LeftOut::Counted { total } else { total + recovery.left_out });
+            // Records that neither the walk nor recovery met are not in this number.
+            let total = counted.unwrap_or(exported + damaged);
             let unwritten = args.output.is_some() && !args.salvage;
             return Err(Failure::Export { error, exported, total, damaged, salvage: args.salvage, unwritten });
         }
@@ -195,16 +220,17 @@ fn hidden_by(error: &Error) -> HiddenKeys {
 /// What is done with a pair.
 type Each<'a> = dyn FnMut(&mut Out, Pair<'_>) -> Outcome + 'a;
 
-/// The keys there are; where damage is in the way of counting them, about.
-fn count(store: &Lodestore) -> Outcome<u64> {
+/// Returns the number of keys, or `None` if damage hides it. The engine's own number is that of
+/// all keyspaces together, so it helps a store that has one (`is_alone`).
+fn count(store: &Lodestore, is_alone: bool) -> Outcome<Option<u64>> {
     match store.len() {
-        Err(Error::Corrupt { .. }) => Ok(store.stats().keys),
-        counted => Ok(counted?),
+        Err(Error::Corrupt { .. }) => Ok(is_alone.then(|| store.stats().keys)),
+        counted => Ok(Some(counted?)),
     }
 }
 
 /// Walks in the order of keys.
-fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong, total: u64) -> Outcome {
+fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong, total: Option<u64>) -> Outcome {
     let (mut last, mut seen, mut damage) = (Vec::<u8>::new(), 0, None);
     for entry in store.scan(&ScanRange::all())? {
         match entry {
@@ -231,7 +257,8 @@ fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut W
         }
         Ok(())
     })?;
-    let left_out = if seen > before { total.saturating_sub(seen + wrong.damaged) } else { 0 };
+    let unseen = total.map_or(0, |total| total.saturating_sub(seen + wrong.damaged));
+    let left_out = if seen > before { unseen } else { 0 };
     let records = match hidden_by(&error) {
         // The error is of no record.
         HiddenKeys::Unknown => left_out,
@@ -247,15 +274,18 @@ fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut W
 
 /// The same in no order, for an engine that has none. Such an engine counts the keys of damaged
 /// entries, so the count of the damaged records has what recovery left out.
-fn in_any(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong) -> Outcome {
-    let (total, mut seen) = (count(store)?, 0);
+fn in_any(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong, total: Option<u64>) -> Outcome {
+    let mut seen = 0;
     let damage = walk(store, out, &mut |out, pair| {
         seen += 1;
         each(out, pair)
     })?;
     if let Some(error) = damage {
         wrong.left_out = LeftOut::Counted;
-        wrong.add(error, total.saturating_sub(seen));
+        // A walk of another keyspace may have met the same record, whose key cannot be read.
+        let is_new = wrong.first.as_ref().is_none_or(|first| first.to_string() != error.to_string());
+        let is_counted = is_new && hidden_by(&error) != HiddenKeys::Unknown;
+        wrong.add(error, total.map_or(u64::from(is_counted), |total| total.saturating_sub(seen)));
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use super::import_rocksdb;
 use super::no_rocksdb as import_rocksdb;
 use super::{Access, Opened, object, with_opened};
 use crate::args::{ImportArgs, ImportFormat};
-use crate::failure::{Failure, Outcome, file_failure};
+use crate::failure::{Failure, Outcome, file_failure, note};
 use crate::format::{Format, Record};
 use crate::input::{Input, Item, Lines};
 use crate::out::{Out, thousands};
@@ -190,6 +190,10 @@ impl Import<'_> {
                     self.bar.inc(block.len() as u64);
                 }
                 Item::Pause => self.acknowledge()?,
+                Item::End if lines.may_be_cut() => {
+                    note("the last line has no newline: if the input was cut, its last value is too short");
+                    return lines.finish().map_or(Ok(()), |line| self.line(line, input));
+                }
                 Item::End => return lines.finish().map_or(Ok(()), |line| self.line(line, input)),
                 Item::Failed(error) => return Err(file_failure("reading", &self.args.file)(error)),
                 Item::Signal => return Err(self.stopped(input.signal().unwrap_or(0))),

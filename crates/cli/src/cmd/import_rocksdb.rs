@@ -9,6 +9,7 @@ use lodestore::Error;
 use lodestore_peers::{Halt, RocksDbReader};
 
 use super::import::{Progress, with_import};
+use crate::advice::error_text;
 use crate::args::ImportArgs;
 use crate::failure::{Failure, Outcome, note};
 use crate::format::Record;
@@ -60,7 +61,7 @@ impl<'a> Source<'a> {
                 Err(Failure::Usage(format!("--column-family {value}: {why}")))
             }
             Err(Error::InvalidOption { why, .. }) => Err(Failure::Usage(format!("importing from RocksDB: {why}"))),
-            Err(error) => Err(refusal(args, &error.to_string())),
+            Err(error) => Err(refusal(args, &error_text(&error))),
         }
     }
 
@@ -74,7 +75,7 @@ impl<'a> Source<'a> {
         match read {
             Ok(_) => Ok(()),
             Err(Halt::Caller(failure)) => Err(failure),
-            Err(Halt::Store(error)) => Err(refusal(self.args, &error.to_string())),
+            Err(Halt::Store(error)) => Err(refusal(self.args, &error_text(&error))),
         }
     }
 

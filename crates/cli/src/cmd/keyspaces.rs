@@ -1,6 +1,7 @@
 //! `keyspaces` and `drop-keyspace`.
 
 use super::{no_keyspace, object, wait_recovered, with_opened};
+use crate::advice::error_text;
 use crate::args::{DropKeyspaceArgs, StoreArgs};
 use crate::failure::{Outcome, note};
 use crate::text::show;
@@ -41,7 +42,8 @@ pub fn remove(args: &DropKeyspaceArgs) -> Outcome {
             }
             // The space is freed while the store is open, so the command waits.
             if let Err(error) = opened.db.settle() {
-                note(&format!("the keyspace is dropped, but not all of its space is free: {error}"));
+                let why = error_text(&error);
+                note(&format!("the keyspace is dropped, but not all of its space is free: {why}"));
             }
             Ok(())
         })

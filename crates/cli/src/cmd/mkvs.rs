@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use lodestore::devices::{Matrix, MatrixStatus};
+use lodestore::devices::{DeviceStatus, Matrix, MatrixStatus};
 use lodestore::options::OpenOptions;
 use serde_json::json;
 
@@ -93,6 +93,12 @@ fn with_opened(args: &StoreArgs, matrix: &Matrix, work: impl FnOnce(&Matrix) -> 
     Ok(closed?)
 }
 
+/// Returns why a device is not used.
+fn why(device: &DeviceStatus) -> Option<String> {
+    let path = device.path.display().to_string();
+    device.why.as_deref().map(|why| translate(why, &[&path]).into_owned())
+}
+
 /// Numbers are told of a matrix that is open.
 fn tell(status: &MatrixStatus, is_open: bool, as_json: bool, out: &mut Out) -> Outcome {
     if as_json {
@@ -102,7 +108,7 @@ fn tell(status: &MatrixStatus, is_open: bool, as_json: bool, out: &mut Out) -> O
             .map(|device| {
                 json!({
                     "group": device.group, "device": device.device, "path": device.path.to_string_lossy(), "state": device.state,
-                    "applied": device.applied, "last": device.last, "queued": device.queued, "keys": device.keys, "why": device.why.as_deref().map(translate),
+                    "applied": device.applied, "last": device.last, "queued": device.queued, "keys": device.keys, "why": why(device),
                 })
             })
             .collect();
@@ -127,7 +133,7 @@ fn tell(status: &MatrixStatus, is_open: bool, as_json: bool, out: &mut Out) -> O
         .devices
         .iter()
         .map(|device| {
-            let why = device.why.as_deref().map(|why| format!(": {}", translate(why))).unwrap_or_default();
+            let why = why(device).map(|why| format!(": {why}")).unwrap_or_default();
             let name = format!("group {} device {}", device.group, device.device);
             let keys = thousands(device.keys);
             let numbers = format!(", {keys} keys, operation {} of {}", device.applied, device.last);

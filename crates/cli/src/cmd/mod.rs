@@ -93,6 +93,8 @@ struct Opened {
     db: Db,
     /// The default keyspace.
     store: Lodestore,
+    /// The whole store, with the pairs of all keyspaces.
+    whole: Lodestore,
     /// The damage that was found since the open began.
     damage: OpenDamage,
 }
@@ -155,7 +157,7 @@ fn with_keyspace(args: &DataArgs, access: Access, work: impl FnOnce(&Lodestore, 
 /// reports the damage.
 fn with_opened(args: &StoreArgs, salvage: bool, work: impl FnOnce(&Opened, &mut Out) -> Outcome) -> Outcome {
     let damage = OpenDamage::default();
-    let mut options = OpenOptions::new().salvage(salvage).events(damage.sink());
+    let mut options = OpenOptions::new().salvage(salvage).events(damage.sink(&args.store));
     if let Some(engine) = &args.engine {
         options = options.engine(engine);
     }
@@ -163,8 +165,8 @@ fn with_opened(args: &StoreArgs, salvage: bool, work: impl FnOnce(&Opened, &mut 
         options = options.set_text(text)?;
     }
     let store = lodestore::store::open(&args.store, &options).map_err(|error| Failure::Open { error, salvage })?;
-    let db = Db::from(store);
-    let opened = Opened { store: db.as_store(), db, damage };
+    let db = Db::from(store.clone());
+    let opened = Opened { store: db.as_store(), whole: store, db, damage };
     let mut out = Out::new();
     let done = work(&opened, &mut out);
     let flushed = out.flush();

@@ -30,8 +30,10 @@ pub fn run(args: &VerifyArgs) -> Outcome {
                 format!("{corrupt} entries, records or places were found damaged while the store was recovered"),
             );
         }
+        let path = args.store.store.display().to_string();
+        let text_of = |finding: &Finding| translate(&finding.what, &[&path]).into_owned();
         if args.store.json {
-            let shown = |finding: &Finding| json!({"place": finding.place, "what": translate(&finding.what)});
+            let shown = |finding: &Finding| json!({"place": finding.place, "what": text_of(finding)});
             let findings: Vec<_> = report.findings.iter().map(shown).collect();
             out.json(object([
                 ("records", report.records.into()),
@@ -41,7 +43,7 @@ pub fn run(args: &VerifyArgs) -> Outcome {
             ]))?;
         } else {
             for finding in &report.findings {
-                out.line(format!("{}: {}", finding.place, translate(&finding.what)))?;
+                out.line(format!("{}: {}", finding.place, text_of(finding)))?;
             }
             out.line(format!(
                 "checked {} records, {}: {}",

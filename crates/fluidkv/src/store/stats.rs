@@ -209,8 +209,21 @@ impl FluidKv {
     }
 }
 
-/// Use of the medium; what is held in reserve is free.
+/// Attempts to read the use of the medium while the reserve does not change.
+const SPACE_ATTEMPTS_MAX: usize = 8;
+
+/// Returns the use of the medium. What the reserve holds is free. The allocator and the reserve
+/// have locks of their own, so a reserve that changes in between is read again.
 fn space_of(inner: &Inner) -> MediumUse {
-    let (space, held) = (inner.pool.space(), inner.reserve.held_bytes());
+    let mut held = inner.reserve.held_bytes();
+    let mut space = inner.pool.space();
+    for _ in 0..SPACE_ATTEMPTS_MAX {
+        let now = inner.reserve.held_bytes();
+        if now == held {
+            break;
+        }
+        held = now;
+        space = inner.pool.space();
+    }
     MediumUse { live: space.live.saturating_sub(held), free: space.free + held, ..space }
 }

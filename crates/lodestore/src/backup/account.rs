@@ -21,7 +21,7 @@ pub(super) struct Sum {
 
 /// The account of a set of pairs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Account {
+pub struct Account {
     /// When the account was begun, in milliseconds since the Unix epoch.
     pub(super) begun_millis: u64,
     /// Pairs without an expiry.
@@ -47,10 +47,12 @@ fn hash_of(pair: Pair<'_>) -> u128 {
 }
 
 impl Account {
-    pub(super) fn begin() -> Self {
+    /// Begins an account now.
+    pub fn begin() -> Self {
         Self::begin_at(now_millis())
     }
 
+    /// Begins an account that is compared with another one begun at `begun_millis`.
     pub(super) fn begin_at(begun_millis: u64) -> Self {
         Self { begun_millis, lasting: Sum::default(), expiring: BTreeMap::new() }
     }
@@ -65,7 +67,13 @@ impl Account {
         }
     }
 
-    pub(super) fn add(&mut self, pair: Pair<'_>) {
+    /// Begins an account that can be compared with this one.
+    pub fn begin_comparable(&self) -> Self {
+        Self::begin_at(self.begun_millis)
+    }
+
+    /// Adds a pair.
+    pub fn add(&mut self, pair: Pair<'_>) {
         let sum = self.sum_of(pair);
         sum.pairs += 1;
         sum.hash = sum.hash.wrapping_add(hash_of(pair));
@@ -79,13 +87,13 @@ impl Account {
     }
 
     /// Returns the number of pairs.
-    pub(super) fn pairs(&self) -> u64 {
+    pub fn pairs(&self) -> u64 {
         self.expiring.values().fold(self.lasting.pairs, |pairs, sum| pairs.wrapping_add(sum.pairs))
     }
 
     /// Returns whether `found`, an account of the same beginning that was made until now, is of the
     /// same pairs, apart from pairs that may have expired.
-    pub(super) fn agrees_with(&self, found: &Self) -> bool {
+    pub fn agrees_with(&self, found: &Self) -> bool {
         let expired = group_of(now_millis().saturating_sub(self.begun_millis));
         let live = |account: &Self| -> Vec<(u64, Sum)> {
             let groups = account.expiring.iter().map(|(group, sum)| (*group, *sum));

@@ -21,6 +21,13 @@ use target::{Filled, Target};
 
 use crate::options::OpenOptions;
 
+/// The parts of which the program `lodestore` makes its own copies. They may change in any release.
+#[doc(hidden)]
+pub mod parts {
+    pub use super::account::Account;
+    pub use super::staging::Staging;
+}
+
 /// What a backup or a restoring is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

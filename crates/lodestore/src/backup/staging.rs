@@ -34,7 +34,8 @@ const NUMBERS_MAX: u32 = 10_000;
 const PARENT_TRIES: u32 = 100;
 
 /// A directory under construction. Dropping it removes everything that was made.
-pub(super) struct Staging {
+#[derive(Debug)]
+pub struct Staging {
     target: PathBuf,
     directory: PathBuf,
     /// Directories on the way to the target that did not exist.
@@ -48,7 +49,7 @@ impl Staging {
     ///
     /// # Errors
     /// [`Error::TargetExists`]; [`Error::Io`].
-    pub(super) fn begin(target: &Path) -> Result<Self> {
+    pub fn begin(target: &Path) -> Result<Self> {
         let target = std::path::absolute(target).map_err(|error| Error::io("reading the path", target, error))?;
         check_free(&target)?;
         let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
@@ -63,7 +64,7 @@ impl Staging {
     }
 
     /// Returns the directory that becomes the target. It does not exist at first.
-    pub(super) fn content(&self) -> PathBuf {
+    pub fn content(&self) -> PathBuf {
         self.directory.join(CONTENT)
     }
 
@@ -71,7 +72,7 @@ impl Staging {
     ///
     /// # Errors
     /// [`Error::TargetExists`] if the target came into being meanwhile; [`Error::Io`].
-    pub(super) fn finish(mut self) -> Result<()> {
+    pub fn finish(mut self) -> Result<()> {
         let content = self.content();
         sync_all(&content).map_err(|error| Error::io("syncing", &content, error))?;
         // An empty directory is replaced. Any other target is left as it is.

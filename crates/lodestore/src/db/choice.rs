@@ -197,11 +197,9 @@ impl Choice {
             return Self::for_new(path, None, options.durability);
         }
         let engine = engines::by_name(&options.engine)?.name;
-        let reason = options.reason.clone().unwrap_or_else(|| match options.durability {
-            Some(_) => "engine and durability were asked for".into(),
-            None => "the engine was asked for".into(),
-        });
-        Ok(Self { engine, durability: options.durability.unwrap_or_default(), reason })
+        let Some(durability) = options.durability else { return Self::for_new(path, Some(engine), None) };
+        let reason = options.reason.clone().unwrap_or_else(|| "engine and durability were asked for".into());
+        Ok(Self { engine, durability, reason })
     }
 
     fn for_medium(report: &MediumReport, asked_engine: Option<&'static str>, asked: Option<Durability>) -> Self {

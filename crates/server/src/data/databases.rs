@@ -20,7 +20,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use lodestore::store::HiddenKeys;
+use lodestore::store::{HiddenKeys, Visit};
 use lodestore::{Db, Error, Keyspace, Result};
 
 use super::collections::{CollectionIds, ELEMENTS_PREFIX, Elements};
@@ -39,6 +39,9 @@ const NAME_PREFIX: &str = "lodestore-server/database-";
 
 /// Most databases of a server.
 pub(crate) const DATABASES_MAX: usize = 1024;
+
+/// Keys that a flush of a full store deletes before it tries again.
+const ROOM_KEYS: usize = 1024;
 
 /// The keyspaces of all databases at one moment.
 #[derive(Debug, Clone)]
@@ -159,20 +162,21 @@ impl Databases {
     ///
     /// # Errors
     ///
-    /// Those of the store. On an error the databases keep their keys. A full store may refuse the
-    /// new keyspaces: delete keys first.
+    /// Those of the store. On an error the databases keep their keys, but for those that were
+    /// deleted to make room in a full store.
     pub(crate) fn flush(&self, databases: impl Iterator<Item = usize>) -> Result<()> {
         let mut next = self.next_number.lock().unwrap_or_else(PoisonError::into_inner);
         let mut view = View::clone(&self.view());
-        let (mut old, mut old_elements) = (Vec::new(), Vec::new());
+        let databases: Vec<usize> = databases.collect();
+        let old: Vec<Keyspace> = databases.iter().map(|database| view.keyspace(*database).clone()).collect();
+        let mut old_elements = Vec::new();
         for database in databases {
-            let new = self.db.keyspace(name_of(*next))?;
-            old.push(std::mem::replace(&mut view.keyspaces[database], new));
+            view.keyspaces[database] = with_room(&old, || self.db.keyspace(name_of(*next)))?;
             let new = Arc::new(Elements::new(*next));
             old_elements.push(std::mem::replace(&mut view.elements[database], new));
             *next += 1;
         }
-        self.publish(view)?;
+        with_room(&old, || self.publish(view.clone()))?;
         // The databases are empty already. The next open drops a keyspace that stays.
         for keyspace in old {
             drop(self.db.drop_keyspace(keyspace.name()));
@@ -204,6 +208,33 @@ impl Databases {
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
     }
+}
+
+/// Runs a change until a full store has room for it. Keys of databases that will be empty make
+/// room.
+fn with_room<T>(emptied: &[Keyspace], change: impl Fn() -> Result<T>) -> Result<T> {
+    loop {
+        match change() {
+            Err(Error::Full { .. }) if delete_some(emptied)? => {}
+            result => return result,
+        }
+    }
+}
+
+/// Deletes some keys of the first keyspace with keys. Returns whether there is one.
+fn delete_some(keyspaces: &[Keyspace]) -> Result<bool> {
+    let mut keys = Vec::with_capacity(ROOM_KEYS);
+    for keyspace in keyspaces {
+        keyspace.for_each(|key, _| {
+            keys.push(key.to_vec());
+            if keys.len() < ROOM_KEYS { Visit::More } else { Visit::Stop }
+        })?;
+        if !keys.is_empty() {
+            keys.iter().try_for_each(|key| keyspace.delete(key).map(|_| ()))?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Refuses a store whose record does not fit its keyspaces: an open would hide keys, or drop them.

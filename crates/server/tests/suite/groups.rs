@@ -108,3 +108,24 @@ fn a_full_store_refuses_writes_and_takes_deletes() {
     let commands: [&[&[u8]]; 3] = [&[b"SET", b"new", &value], &[b"DEL", b"key-0"], &[b"STRLEN", b"key-1"]];
     assert_eq!(run_pipeline(&mut client, &commands), [FULL, ":1", ":1048576"]);
 }
+
+#[test]
+fn a_full_store_can_be_flushed() {
+    for engine in [Engine::hikv(), Engine::fluidkv(), Engine::hashkv(), Engine::nvht()] {
+        let mut server = TestServer::start_with(engine, |_| {});
+        let mut client = server.client();
+        client.check(&[("SELECT 3", "+OK"), ("SET other 1", "+OK"), ("SELECT 0", "+OK")]);
+        // Values that become smaller leave no room for any record.
+        for value_bytes in [256 << 10, 16 << 10, 1 << 10, 64] {
+            let value = vec![b'v'; value_bytes];
+            let is_full = (0..10_000).any(|number| {
+                let key = format!("key-{value_bytes}-{number}");
+                client.run_arguments(&[b"SET", key.as_bytes(), &value]).starts_with("-OOM")
+            });
+            assert!(is_full, "the store is never full");
+        }
+        client.check(&[("FLUSHALL", "+OK"), ("DBSIZE", ":0"), ("SELECT 3", "+OK"), ("DBSIZE", ":0")]);
+        server.restart();
+        server.client().check(&[("DBSIZE", ":0"), ("SELECT 3", "+OK"), ("DBSIZE", ":0"), ("SET a 1", "+OK")]);
+    }
+}
