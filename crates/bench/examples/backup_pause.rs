@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use hdrhistogram::Histogram;
 use lodestore::db::Engine;
-use lodestore::options::MkvsOptions;
+use lodestore::options::MkvsSettings;
 use lodestore::{Db, Durability};
 
 type AnyResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -63,7 +63,7 @@ fn engine(name: &str) -> AnyResult<Engine> {
         "fluidkv" => Engine::fluidkv(),
         "hashkv" => Engine::hashkv(),
         "mkvs" => Engine::mkvs(),
-        "mkvs3" => Engine::Mkvs(MkvsOptions::new().devices(3)),
+        "mkvs3" => Engine::Mkvs(MkvsSettings::new().devices(3)),
         other => return Err(format!("no engine {other}").into()),
     })
 }

@@ -157,6 +157,12 @@ pub struct EntryChunk {
     taken: usize,
 }
 
+impl fmt::Debug for EntryChunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntryChunk").field("pairs", &self.len()).finish_non_exhaustive()
+    }
+}
+
 /// The place of a pair that is in [`EntryChunk::long`].
 const LONG: Place = Place { at: u32::MAX, key_word: 0, value_len: 0 };
 

@@ -25,15 +25,21 @@ pub enum HiddenKeys {
     Unknown,
 }
 
-/// Why an operation was refused. After any error but [`Error::Poisoned`] and
-/// [`Error::Io`] on a write, the store is as it was before the call.
+/// Why an operation was refused.
+///
+/// A write that is refused has changed nothing, with three exceptions. After [`Error::Poisoned`]
+/// and [`Error::Io`], the next open may find the write done or not. After
+/// [`Error::TooFewDevices`] with `may_stand`, a later read may find the write done or not.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// A key of 0 bytes, or of more than [`limits::KEY_MAX`](crate::limits::KEY_MAX).
+    /// A key of 0 bytes, or of more than `max`.
     KeyLength {
         /// Length given, in bytes.
         len: usize,
+        /// The most bytes of a key there: [`limits::KEY_MAX`](crate::limits::KEY_MAX), or 65,529 in
+        /// a named keyspace.
+        max: usize,
     },
     /// A value of more than [`limits::VALUE_MAX`](crate::limits::VALUE_MAX) bytes.
     ValueLength {
@@ -249,6 +255,11 @@ pub enum Error {
         /// Length given, in bytes.
         len: usize,
     },
+    /// A handle for reading only was asked for a keyspace that does not exist.
+    KeyspaceMissing {
+        /// The keyspace's name.
+        name: String,
+    },
     /// The keyspace of this handle was dropped.
     KeyspaceDropped {
         /// The keyspace's name.
@@ -439,11 +450,9 @@ impl Error {
 impl fmt::Display for Error {
     #[expect(clippy::too_many_lines, reason = "one arm for each variant")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use crate::limits::{BATCH_OPS_MAX, KEY_MAX, VALUE_MAX};
+        use crate::limits::{BATCH_OPS_MAX, VALUE_MAX};
         match self {
-            Self::KeyLength { len } => {
-                write!(f, "a key of {len} bytes: use 1 to {KEY_MAX} bytes")
-            }
+            Self::KeyLength { len, max } => write!(f, "a key of {len} bytes: use 1 to {max} bytes"),
             Self::ValueLength { len } => {
                 write!(f, "a value of {len} bytes: use at most {VALUE_MAX} bytes, or split it over several keys")
             }
@@ -507,6 +516,10 @@ impl fmt::Display for Error {
                  store in the one process that uses it (fork first, or exec)",
             ),
             Self::KeyspaceName { len } => write!(f, "a keyspace name of {len} bytes: use 1 to 255 bytes"),
+            Self::KeyspaceMissing { name } => write!(
+                f,
+                "no keyspace {name:?}: check the name, or open the store without `Builder::read_only(true)` to create it"
+            ),
             Self::KeyspaceDropped { name } => {
                 write!(f, "keyspace {name:?} was dropped: open it by its name again for a new, empty one")
             }
@@ -522,6 +535,10 @@ impl fmt::Display for Error {
             Self::KeyspacesExhausted => {
                 f.write_str("the store has no more ids for new keyspaces: create another store, and copy the pairs")
             }
+            Self::OtherStore { keyspace } if keyspace.is_empty() => f.write_str(
+                "this handle of a default keyspace belongs to another store: use handles of the store that the call \
+                 is for",
+            ),
             Self::OtherStore { keyspace } => write!(
                 f,
                 "keyspace {keyspace:?} belongs to another store: use handles of the store that the call is for"
@@ -578,7 +595,7 @@ mod tests {
     fn one_of_each() -> Vec<Error> {
         let path = || PathBuf::from("a/store");
         vec![
-            Error::KeyLength { len: 0 },
+            Error::KeyLength { len: 0, max: 65_536 },
             Error::ValueLength { len: usize::MAX },
             Error::BatchLength { ops: 70_000 },
             Error::Full { needed: 1, capacity: 2 },
@@ -614,11 +631,13 @@ mod tests {
             Error::IndexFull { depth: 24, instead: "create a store with longer probes" },
             Error::Unfinished { doing: "a settle", after: Duration::from_secs(77), instead: "let writers rest" },
             Error::KeyspaceName { len: 256 },
+            Error::KeyspaceMissing { name: "users".into() },
             Error::KeyspaceDropped { name: "users".into() },
             Error::Conflict { tries: 100 },
             Error::Aborted { reason: "taken".into() },
             Error::KeyspacesExhausted,
             Error::OtherStore { keyspace: "users".into() },
+            Error::OtherStore { keyspace: String::new() },
             Error::ReadOnly,
             Error::DeviceElsewhere { path: "d".into() },
             Error::TargetExists { path: "b".into() },
@@ -690,6 +709,20 @@ mod tests {
         ] {
             assert!(texts.iter().any(|text| text.contains(part)), "{part} is in no text");
         }
+    }
+
+    #[test]
+    fn the_text_of_a_key_names_the_bound_of_its_keyspace() {
+        let text = |len, max| Error::KeyLength { len, max }.to_string();
+        assert_eq!(text(65_530, 65_529), "a key of 65530 bytes: use 1 to 65529 bytes");
+        assert_eq!(text(0, 65_536), "a key of 0 bytes: use 1 to 65536 bytes");
+    }
+
+    #[test]
+    fn a_handle_of_another_store_is_named_with_and_without_a_keyspace() {
+        let text = |keyspace: &str| Error::OtherStore { keyspace: keyspace.into() }.to_string();
+        assert!(text("users").starts_with("keyspace \"users\" belongs to another store: "), "{}", text("users"));
+        assert!(text("").starts_with("this handle of a default keyspace belongs to another store: "), "{}", text(""));
     }
 
     #[test]

@@ -4,10 +4,12 @@
 //!
 //! Floor 0: no I/O, no threads of its own, no `unsafe`. Every other crate may import it.
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 mod capability;
 mod condition;
 #[cfg(feature = "conformance")]
+#[expect(missing_debug_implementations, reason = "a harness needs no text")]
 pub mod conformance;
 pub mod copy;
 mod durability;

@@ -19,7 +19,8 @@ pub const BATCH_OPS_MAX: usize = 65_536;
 /// [`Error::KeyLength`].
 #[inline]
 pub fn check_key(key: &[u8]) -> Result<()> {
-    if (KEY_MIN..=KEY_MAX).contains(&key.len()) { Ok(()) } else { Err(Error::KeyLength { len: key.len() }) }
+    let is_within = (KEY_MIN..=KEY_MAX).contains(&key.len());
+    if is_within { Ok(()) } else { Err(Error::KeyLength { len: key.len(), max: KEY_MAX }) }
 }
 
 /// Refuses a value outside its limits.
@@ -82,7 +83,10 @@ mod tests {
         }
         for len in [0, KEY_MAX + 1, 2 * KEY_MAX] {
             let refused = check_key(&vec![0; len]);
-            assert!(matches!(refused, Err(Error::KeyLength { len: told }) if told == len), "{len}: {refused:?}");
+            assert!(
+                matches!(refused, Err(Error::KeyLength { len: told, max: KEY_MAX }) if told == len),
+                "{len}: {refused:?}"
+            );
         }
     }
 
@@ -106,7 +110,7 @@ mod tests {
         let refused = check_batch(&Batch { ops: vec![delete(b"k"); BATCH_OPS_MAX + 1] });
         assert!(matches!(refused, Err(Error::BatchLength { ops }) if ops == BATCH_OPS_MAX + 1), "{refused:?}");
         let refused = check_batch(&Batch { ops: vec![delete(b"k"), delete(b""), delete(b"k")] });
-        assert!(matches!(refused, Err(Error::KeyLength { len: 0 })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::KeyLength { len: 0, .. })), "{refused:?}");
         let long = BatchOp::Put { key: b"k".to_vec(), value: vec![0; VALUE_MAX + 1], expiry: None };
         let refused = check_batch(&Batch { ops: vec![long] });
         assert!(matches!(refused, Err(Error::ValueLength { .. })), "{refused:?}");

@@ -17,7 +17,7 @@ pub use table::{check_declaration, declared_default};
 /// One option that an engine knows.
 #[derive(Debug, Clone, Copy)]
 pub struct OptionSpec {
-    /// Its name, as in `--set name=value`.
+    /// Its name in a text `name=value`.
     pub name: &'static str,
     /// Its default, as text.
     pub default: &'static str,
@@ -86,18 +86,18 @@ impl Options {
         self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Refuses names that are in none of `specs`.
+    /// Refuses names that are in none of `specs`, the options of `engine`.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] naming the options there are.
-    pub fn check_names(&self, specs: &[OptionSpec]) -> Result<()> {
+    /// [`Error::InvalidOption`], which names the engine and its options.
+    pub fn check_names(&self, engine: &str, specs: &[OptionSpec]) -> Result<()> {
         for (name, value) in self.iter() {
             if !specs.iter().any(|spec| spec.name == name) {
                 let known: Vec<_> = specs.iter().map(|spec| spec.name).collect();
                 return Err(Error::InvalidOption {
                     name: name.into(),
                     value: value.into(),
-                    why: format!("no such option; there are {}", known.join(", ")),
+                    why: format!("no such option of engine {engine}; there are {}", known.join(", ")),
                 });
             }
         }
@@ -153,11 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_refused_with_the_known_ones() {
+    fn unknown_names_are_refused_with_the_engine_and_the_known_ones() {
         let mut options = Options::new();
-        options.set("size", "1").check_names(SPECS).expect("known");
-        let refused = options.set("sise", "1").check_names(SPECS).expect_err("unknown").to_string();
-        assert!(refused.contains("sise=1") && refused.contains("size, mode"), "{refused}");
-        Options::new().check_names(&[]).expect("nothing set is never wrong");
+        options.set("size", "1").check_names("hikv", SPECS).expect("known");
+        let refused = options.set("sise", "1").check_names("hikv", SPECS).expect_err("unknown").to_string();
+        assert_eq!(refused, "option sise=1: no such option of engine hikv; there are size, mode");
+        Options::new().check_names("hikv", &[]).expect("nothing set is never wrong");
     }
 }

@@ -53,6 +53,7 @@ pub struct SegmentWear {
 
 /// How evenly a medium that wears out was written, over all the life of the store. A crash loses the newest counts.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Wear {
     /// Segments that hold data; 0 where nothing is counted.
     pub segments: u64,

@@ -1,11 +1,13 @@
-//! Temporary directories for tests, processes of their own for tests, and the time that a test
-//! waits for a background thread.
+//! Temporary directories for tests, processes of their own for tests, the time that a test waits
+//! for a background thread, and one event of each kind.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use tempfile::{Builder, TempDir};
+
+use crate::event::{Event, FoundBy, PoisonReason};
 
 /// The time after which a test that waits for a background thread reports a hang.
 ///
@@ -85,6 +87,30 @@ pub fn runs_alone(name: &str) -> bool {
     assert!(output.status.success(), "{name} alone: {text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("1 passed"), "no test is called {name}: {text}");
     false
+}
+
+/// Returns one event of each kind.
+pub fn one_of_each_event() -> Vec<Event> {
+    let first = Event::Opened { clean: true, ready_after: Duration::from_micros(1500) };
+    std::iter::successors(Some(first), event_after).collect()
+}
+
+/// Returns an event of the next kind. A kind without an arm here does not compile.
+fn event_after(event: &Event) -> Option<Event> {
+    let (group, device) = (1, 2);
+    Some(match event {
+        Event::Opened { .. } => Event::Recovered { keys: 7, corrupt: 2, took: Duration::from_micros(1500) },
+        Event::Recovered { .. } => Event::Grown { bytes: 99 },
+        Event::Grown { .. } => {
+            Event::Corruption { found_by: FoundBy::Read, place: "pool.0000".into(), what: "its checksum".into() }
+        }
+        Event::Corruption { .. } => Event::Full { needed: 5 },
+        Event::Full { .. } => Event::Poisoned { reason: PoisonReason::Write, cause: "a failed write".into() },
+        Event::Poisoned { .. } => Event::Swept { keys: 3 },
+        Event::Swept { .. } => Event::DeviceFailed { group, device, is_late: false, cause: "a panic".into() },
+        Event::DeviceFailed { .. } => Event::CopyIncomplete { group, device, pairs: 4 },
+        Event::CopyIncomplete { .. } => return None,
+    })
 }
 
 #[cfg(test)]

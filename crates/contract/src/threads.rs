@@ -68,6 +68,7 @@ mod limit {
     static LIMITING: Mutex<()> = Mutex::new(());
 
     /// Refuses thread starts until it is dropped.
+    #[derive(Debug)]
     pub struct ThreadLimit(#[expect(dead_code, reason = "the lock is held until the drop")] MutexGuard<'static, ()>);
 
     /// Lets this process start `starts` more threads and refuses all further starts, as the system

@@ -46,7 +46,7 @@ mod view;
 mod write;
 
 pub use batch::{Conditions, IsMet, IsPresent};
-pub use options::{Compression, FluidOptions, FluidSettings, VerifyReads};
+pub use options::{Compression, FluidOptions, FluidkvSettings, VerifyReads};
 pub use replace::Replace;
 pub use separate::{Separable, Separator};
 pub use store::FluidKv;

@@ -39,6 +39,7 @@ impl VerifyReads {
 
 /// Whether blocks of stable tables are compressed. It is asked when a table is written; each table says for itself what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Compression {
     /// As the engine thinks best: they are not, on any medium. On a disk too, whose files the page cache holds, gets and scans are half as
     /// fast with compression (`docs/results/fluidkv.md`).
@@ -66,7 +67,7 @@ lodestore_contract::options! {
     }
 
     /// Options of a FluidKV store that were set.
-    pub settings FluidSettings {
+    pub settings FluidkvSettings {
         /// Most bytes of DRAM for the store's structures. Writers wait for flushes, and puts are
         /// refused where tables or snapshots use it up. It bounds the workers (one for each MiB)
         /// and the size of tables too. A new store of a large capacity needs more.
@@ -127,7 +128,7 @@ impl FluidOptions {
     /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for a name or value that
     /// is none.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
-        options.check_names(Self::SPECS)?;
+        options.check_names(crate::ENGINE, Self::SPECS)?;
         let mut read = Self { pool, ..Self::default() };
         read.read_from(options)?;
         Ok(read)

@@ -82,7 +82,7 @@ fn what_is_still_there_is_replaced_in_every_stage_and_nothing_else_is() {
         }
         assert_eq!(store.replace(&[]).expect("nothing"), [false; 0]);
         let empty = store.replace(&[Replace { key: b"", old: b"", new: b"" }]);
-        assert!(matches!(empty, Err(Error::KeyLength { len: 0 })), "{empty:?}");
+        assert!(matches!(empty, Err(Error::KeyLength { len: 0, .. })), "{empty:?}");
         drop(store);
         let store = FluidKv::open(&scratch.store(), &options).expect("opened");
         assert_eq!(store.get(b"expires").expect("get").as_deref(), Some(&b"newest"[..]));

@@ -30,7 +30,7 @@ mod values;
 mod verify;
 mod window;
 
-pub use options::{HashKvOptions, HashKvSettings, Mode};
+pub use options::{HashKvOptions, HashkvSettings, Mode};
 pub use stats::HashkvStats;
 pub use store::HashKv;
 

@@ -1,7 +1,7 @@
 //! Options of a store.
 
 use lodestore_contract::{Durability, Error, OptionSpec, OptionTable, Options, Result};
-use lodestore_fluidkv::{FluidOptions, FluidSettings};
+use lodestore_fluidkv::{FluidOptions, FluidkvSettings};
 use lodestore_media::{BlockFile, BlockOptions, PoolOptions, RegionShare};
 
 use crate::layout::{SEGMENT_LEAST, SEGMENT_MOST};
@@ -21,6 +21,7 @@ const SEGMENTS_MAX: u64 = 1 << 20;
 
 /// Where values go, and how their garbage is found: the paper's design, and what it compares itself with. A store may be opened with another mode each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Mode {
     /// By the hash of their keys to groups of segments, of which those with most garbage are collected (HashKV, ATC 2018).
     #[default]
@@ -44,7 +45,7 @@ lodestore_contract::options! {
     }
 
     /// Options of a HashKV store that were set.
-    pub settings HashKvSettings {
+    pub settings HashkvSettings {
         /// Where values go: to groups of segments, by the hash of their keys (hash; HashKV, ATC
         /// 2018), to one circular log (vlog; WiscKey, FAST 2016), or nowhere: they stay with their
         /// keys (nosep). A store may be opened with another mode each time.
@@ -116,7 +117,7 @@ impl HashKvOptions {
     /// # Errors
     /// [`Error::InvalidOption`] for a name or value that is none.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
-        options.check_names(&Self::specs())?;
+        options.check_names(crate::ENGINE, &Self::specs())?;
         let mut read = Self::default();
         read.index.pool = pool;
         read.index.read_from(options)?;
@@ -207,10 +208,10 @@ impl HashKvOptions {
     }
 }
 
-impl HashKvSettings {
+impl HashkvSettings {
     /// Sets options of the LSM that holds keys. `value_threshold` is not among them: the LSM's own
     /// value log has the values that are too long for a segment.
-    pub fn index(mut self, index: FluidSettings) -> Self {
+    pub fn index(mut self, index: FluidkvSettings) -> Self {
         self.set.set_all(index.options());
         self
     }
@@ -262,10 +263,10 @@ mod tests {
 
     #[test]
     fn settings_of_the_index_are_read_with_those_of_the_engine() {
-        let set = HashKvSettings::new().mode(Mode::Vlog).index(FluidSettings::new().workers(1).runs_max(3));
+        let set = HashkvSettings::new().mode(Mode::Vlog).index(FluidkvSettings::new().workers(1).runs_max(3));
         let options = HashKvOptions::from_options(PoolOptions::default(), set.options()).expect("valid");
         assert_eq!((options.mode, options.index.workers, options.index.runs_max), (Mode::Vlog, 1, 3));
-        let refused = HashKvSettings::new().index(FluidSettings::new().value_threshold(0));
+        let refused = HashkvSettings::new().index(FluidkvSettings::new().value_threshold(0));
         assert!(HashKvOptions::from_options(PoolOptions::default(), refused.options()).is_err());
     }
 }

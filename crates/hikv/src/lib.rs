@@ -59,6 +59,6 @@ mod worker;
 mod write;
 
 pub use layout::{ENGINE, FORMAT};
-pub use options::{Backends, HiKvOptions, HiKvSettings};
+pub use options::{Backends, HiKvOptions, HikvSettings};
 pub use stats::HikvStats;
 pub use store::HiKv;

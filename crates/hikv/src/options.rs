@@ -52,7 +52,7 @@ lodestore_contract::options! {
     }
 
     /// Options of a HiKV store that were set.
-    pub settings HiKvSettings {
+    pub settings HikvSettings {
         /// Partitions of the hash index.
         fixed partitions: u32 = "64", power_of_two(1, 256), as "partitions";
         /// Bytes of a segment of the hash index.
@@ -115,7 +115,7 @@ impl HiKvOptions {
     /// # Errors
     /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for a name or value that is none.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
-        options.check_names(Self::SPECS)?;
+        options.check_names(crate::ENGINE, Self::SPECS)?;
         let mut read = Self { pool, ..Self::default() };
         read.read_from(options)?;
         read.check()?;
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn settings_are_read_as_they_were_set() {
-        let set = HiKvSettings::new().partitions(8).wal(true).backends(Backends::Fixed(2)).hash_seed(Some(7));
+        let set = HikvSettings::new().partitions(8).wal(true).backends(Backends::Fixed(2)).hash_seed(Some(7));
         let options = HiKvOptions::from_options(PoolOptions::default(), set.options()).expect("valid");
         assert_eq!((options.partitions, options.wal, options.backends), (8, true, Backends::Fixed(2)));
         assert_eq!(options.hash_seed, Some(7));

@@ -33,7 +33,7 @@ impl Queue {
 
     /// Lets the jobs of an earlier process wait again. No worker may run yet.
     fn requeue(&self) -> Result<()> {
-        for job in self.running.range::<&[u8]>(..)? {
+        for job in self.running.iter()? {
             let (key, work) = job?;
             self.db.batch().delete(&self.running, &key).put(&self.waiting, &key, &work).commit()?;
             println!("job {} was interrupted", number(&key));
@@ -52,7 +52,7 @@ impl Queue {
 
     /// Takes the oldest job that waits.
     fn claim(&self) -> Result<Option<(u64, String)>> {
-        while let Some(job) = self.waiting.range::<&[u8]>(..)?.next() {
+        while let Some(job) = self.waiting.iter()?.next() {
             let (key, work) = job?;
             let mut claim = self.db.batch();
             claim.require_present(&self.waiting, &key);

@@ -49,7 +49,7 @@ impl Users {
 
     /// Checks that each keyspace is the reverse of the other, and returns how many users there are.
     fn check(&self) -> Result<u64> {
-        for pair in self.users.range::<&[u8]>(..)? {
+        for pair in self.users.iter()? {
             let (key, address) = pair?;
             assert_eq!(self.by_address.get(&address)?, Some(key));
         }

@@ -9,6 +9,7 @@ use crate::matrix;
 
 /// What [`doctor`] found.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Diagnosis {
     /// The directory that was probed: the path asked for, or its nearest parent that exists.
     pub probed: PathBuf,

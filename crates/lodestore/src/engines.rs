@@ -1,5 +1,6 @@
 //! The engines of this build, and how each is reached.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
@@ -23,7 +24,7 @@ use crate::pool;
 
 /// An engine that this build holds.
 pub struct EngineInfo {
-    /// Its name, as in `--engine`.
+    /// Its name, as [`CreateOptions::engine`](crate::options::CreateOptions::engine) takes it.
     pub name: &'static str,
     /// What it is, one line.
     pub about: &'static str,
@@ -32,6 +33,12 @@ pub struct EngineInfo {
     read: fn(PoolOptions, &Options) -> Result<()>,
     create: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
     open: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
+}
+
+impl fmt::Debug for EngineInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineInfo").field("name", &self.name).field("about", &self.about).finish_non_exhaustive()
+    }
 }
 
 static ENGINES: [EngineInfo; built::COUNT] = [
@@ -136,7 +143,7 @@ impl EngineInfo {
     /// Reads the options of a store that is a part of another one.
     #[cfg(feature = "mkvs")]
     pub(crate) fn check_part(&self, pool: PoolOptions, set: &Options) -> Result<()> {
-        set.check_names(self.options())?;
+        set.check_names(self.name, self.options())?;
         (self.read)(pool, set)
     }
 
@@ -159,7 +166,7 @@ impl EngineInfo {
         for (name, value) in set.iter().filter(|(name, _)| !is_of_device(name)) {
             known.set(name, value);
         }
-        known.check_names(self.options())?;
+        known.check_names(self.name, self.options())?;
         let mut own = Options::new();
         for (name, value) in set.iter().filter(|(name, _)| pool::SPECS.iter().all(|spec| spec.name != *name)) {
             own.set(name, value);
@@ -235,13 +242,13 @@ mod tests {
             ("hikv", "partitions=3", "power of two"),
             ("hikv", "persist-ns=x", "nanoseconds"),
             ("nvht", "load-factor=frob", "load-factor"),
-            ("nvht", "wal=on", "no such option"),
+            ("nvht", "wal=on", "no such option of engine nvht"),
             ("fluidkv", "memtable-bytes=1", "memtable-bytes"),
             ("hashkv", "mode=frob", "mode=frob"),
             ("hashkv", "value-segment=3", "value-segment"),
             ("mkvs", "groups=frob", "groups=frob"),
             ("mkvs", "device-engine=frob", "this build has"),
-            ("mkvs", "device.region=1M", "no such option"),
+            ("mkvs", "device.region=1M", "no such option of engine hikv"),
             ("mkvs", "device.wal=frob", "wal=frob"),
         ];
         for (engine, text, says) in cases.into_iter().filter(|(engine, ..)| built::is_built(engine)) {

@@ -6,6 +6,37 @@
 //! every write that returned.
 //!
 //! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = lodestore_contract::testing::Scratch::on_disk();
+//! # let path = dir.path().join("state");
+//! use std::error::Error;
+//!
+//! use lodestore::Db;
+//!
+//! let db = Db::open(&path)?; // opens the store, or creates it
+//! db.put("greek/alpha", "U+03B1")?;
+//! assert_eq!(db.get("greek/alpha")?.unwrap(), "U+03B1");
+//!
+//! let users = db.keyspace("users")?;
+//! db.try_transaction(|tx| -> Result<(), Box<dyn Error>> {
+//!     let visits = match tx.get(&users, "ada")? {
+//!         Some(text) => text.as_str()?.parse::<u64>()? + 1,
+//!         None => 1,
+//!     };
+//!     tx.put(&users, "ada", visits.to_string())?;
+//!     Ok(())
+//! })?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Db`] is the handle for programs: it opens or creates, has all operations as its own methods,
+//! and has [keyspaces](Db::keyspace), [batches](Db::batch) and [transactions](Db::transaction). The
+//! last handle closes the store.
+//!
+//! Below [`Db`] is the contract of every engine, the trait [`Store`](store::Store):
+//!
+//! ```
 //! # fn main() -> lodestore::Result<()> {
 //! # if ["", "nvht"].contains(&lodestore::engines().first().map_or("", |engine| engine.name)) {
 //! #     return Ok(());
@@ -26,27 +57,6 @@
 //! let keys = pairs.map(|entry| entry.map(|entry| entry.into_pair().0));
 //! assert_eq!(keys.collect::<lodestore::Result<Vec<_>>>()?, [&b"greek/beta"[..], b"greek/alpha"]);
 //! # store.close()
-//! # }
-//! ```
-//!
-//! [`Db`] is the handle for programs: it opens or creates, has all operations as its own methods,
-//! and has [keyspaces](Db::keyspace), [batches](Db::batch) and [transactions](Db::transaction). The
-//! last handle closes the store.
-//!
-//! ```
-//! # fn main() -> lodestore::Result<()> {
-//! # let dir = lodestore_contract::testing::Scratch::on_disk();
-//! # let path = dir.path().join("state");
-//! let db = lodestore::Db::open(&path)?;
-//! let users = db.keyspace("users")?;
-//! db.transaction(|tx| {
-//!     let visits: u64 = match tx.get(&users, "ada")? {
-//!         Some(text) => text.as_str().ok().and_then(|text| text.parse().ok()).unwrap_or(0),
-//!         None => 0,
-//!     };
-//!     tx.put(&users, "ada", (visits + 1).to_string())
-//! })?;
-//! # Ok(())
 //! # }
 //! ```
 //!
@@ -71,10 +81,11 @@
 //! `tracing`. Each open and creation is a span, and so is each close, sync, verify and settle of a
 //! [`Db`]. The target is `lodestore`. The feature is off by default, and costs nothing then.
 //!
-//! # Floor
-//! Floor 3: it chooses an engine and hands out the contract's [`Store`](store::Store). Pairs are
-//! written by the engines alone. Its own files are `CHOICE` and `BACKUP`, and no open needs them.
+//! # Files
+//! The engines write all pairs. Files of this crate itself are `CHOICE` in a store (why engine and
+//! durability were chosen) and `BACKUP` in a backup. No open needs them.
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 pub mod backup;
 mod built;

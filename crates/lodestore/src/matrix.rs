@@ -1,5 +1,6 @@
 //! Where a matrix of devices (`mkvs`) has its stores: directories, each a store of another engine.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -38,7 +39,7 @@ lodestore_contract::options! {
     }
 }
 
-/// The options by name, for `--set name=value`.
+/// The options by name, for `Builder::set`.
 pub(crate) const SPECS: &[OptionSpec] = DeviceOptions::SPECS;
 
 /// Returns the engine of devices whose options name none: `hikv`, if it is compiled in.
@@ -125,7 +126,7 @@ impl Stores {
         match part {
             Part::Device => {
                 let engine = if engine.is_empty() { self.engine } else { engines::by_name(engine)? };
-                self.set.check_names(engine.options())?;
+                self.set.check_names(engine.name, engine.options())?;
                 Ok((engine, pool, self.set.clone()))
             }
             Part::Log | Part::Host => {
@@ -251,6 +252,12 @@ pub struct Matrix {
     mkvs: Arc<Mkvs>,
     path: PathBuf,
     stores: Stores,
+}
+
+impl fmt::Debug for Matrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Matrix").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 impl Matrix {

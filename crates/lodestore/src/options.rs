@@ -4,22 +4,23 @@
 //! Each option of an engine is declared once. The declaration has the typed setter, the name for
 //! texts, the default, the bounds and the help. `docs/options.md` lists all of them.
 
+use std::fmt;
 use std::path::Path;
 
 use lodestore_contract::{Durability, EventSink, Result};
 
 pub use lodestore_contract::options::{OptionSpec, OptionTable, Options, options_table};
 #[cfg(any(feature = "fluidkv", feature = "hashkv"))]
-pub use lodestore_fluidkv::{Compression, FluidSettings as FluidkvOptions, VerifyReads};
+pub use lodestore_fluidkv::{Compression, FluidkvSettings, VerifyReads};
 #[cfg(feature = "hashkv")]
-pub use lodestore_hashkv::{HashKvSettings as HashkvOptions, Mode};
+pub use lodestore_hashkv::{HashkvSettings, Mode};
 #[cfg(feature = "hikv")]
-pub use lodestore_hikv::{Backends, HiKvSettings as HikvOptions};
-pub use lodestore_media::{PoolSettings as PoolOptions, Prefault};
+pub use lodestore_hikv::{Backends, HikvSettings};
+pub use lodestore_media::{PoolSettings, Prefault};
 #[cfg(feature = "mkvs")]
-pub use lodestore_mkvs::{Acks, Filtering, Inline, MkvsSettings as MkvsOptions, Reads};
+pub use lodestore_mkvs::{Acks, Filtering, Inline, MkvsSettings, Reads};
 #[cfg(feature = "nvht")]
-pub use lodestore_nvht::{HashKind, NvhtSettings as NvhtOptions};
+pub use lodestore_nvht::{HashKind, NvhtSettings};
 
 use crate::db::Choice;
 
@@ -68,6 +69,16 @@ impl Default for CreateOptions {
             set: Options::new(),
             events: None,
         }
+    }
+}
+
+impl fmt::Debug for CreateOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("CreateOptions");
+        shown.field("engine", &self.engine).field("size", &self.size).field("durability", &self.durability);
+        shown.field("reason", &self.reason).field("emulate_dax", &self.emulate_dax);
+        shown.field("persist_ns", &self.persist_ns).field("set", &self.set);
+        shown.field("has_events", &self.events.is_some()).finish()
     }
 }
 
@@ -126,7 +137,7 @@ impl CreateOptions {
 
     /// Sets options of the pool under the engine.
     #[must_use]
-    pub fn pool(mut self, pool: &PoolOptions) -> Self {
+    pub fn pool(mut self, pool: &PoolSettings) -> Self {
         self.set.set_all(pool.options());
         self
     }
@@ -167,6 +178,15 @@ pub struct OpenOptions {
     pub(crate) salvage: bool,
     pub(crate) set: Options,
     pub(crate) events: Option<EventSink>,
+}
+
+impl fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("OpenOptions");
+        shown.field("engine", &self.engine).field("durability", &self.durability);
+        shown.field("persist_ns", &self.persist_ns).field("salvage", &self.salvage).field("set", &self.set);
+        shown.field("has_events", &self.events.is_some()).finish()
+    }
 }
 
 impl OpenOptions {

@@ -41,7 +41,7 @@ pub(crate) fn refusal(error: Error, path: &Path, options: &CreateOptions) -> Err
                 Error::NoRoom { path: path.into(), needed, free: medium.free_bytes }
             }
             Ok(_) => Error::InvalidOption {
-                name: "size".into(),
+                name: "capacity".into(),
                 value: format_size(options.size),
                 why: "an empty store of these options does not fit: give a larger `Builder::capacity`, or fewer \
                       `Builder::set(\"partitions\", ..)` or a smaller `Builder::set(\"segment\", ..)`"
@@ -61,8 +61,8 @@ pub(crate) fn named(error: Error) -> Error {
     match error {
         Error::InvalidOption { name, value, why } => match name.as_str() {
             // The advice names the option region instead.
-            "capacity" if why.contains('`') => named("size", value, why),
-            "capacity" => named("size", value, format!("{why} (`Builder::capacity`)")),
+            "capacity" if why.contains('`') => named("capacity", value, why),
+            "capacity" => named("capacity", value, format!("{why} (`Builder::capacity`)")),
             "region" | "first-region" | "chunk" => {
                 let why = format!("{why} (`Builder::set(\"{name}\", ..)`)");
                 named(&name, value, why)
@@ -101,6 +101,7 @@ mod tests {
         let text = of(u64::MAX).to_string();
         assert!(matches!(of(u64::MAX), Error::NoRoom { .. }), "{text}");
         assert!(text.contains("choose another medium, or make it smaller (`Builder::capacity`"), "{text}");
-        assert!(matches!(of(1), Error::InvalidOption { .. }), "{}", of(1));
+        let text = of(1).to_string();
+        assert!(text.starts_with("option capacity=8G: ") && text.contains("`Builder::capacity`"), "{text}");
     }
 }

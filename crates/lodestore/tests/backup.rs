@@ -7,13 +7,13 @@ use std::thread;
 
 use lodestore::backup::{BackupPhase, restore};
 use lodestore::db::{Builder, Engine};
-use lodestore::options::MkvsOptions;
+use lodestore::options::MkvsSettings;
 use lodestore::{Db, Durability, Error, Expiry, Result};
 use lodestore_contract::testing::Scratch;
 
 /// All engines, and two shapes of `mkvs`.
 fn engines() -> Vec<Engine> {
-    let matrix = MkvsOptions::new().groups(2).devices(2);
+    let matrix = MkvsSettings::new().groups(2).devices(2);
     let plain = [Engine::hikv(), Engine::nvht(), Engine::fluidkv(), Engine::hashkv(), Engine::mkvs()];
     plain.into_iter().chain([Engine::Mkvs(matrix)]).collect()
 }
@@ -464,7 +464,7 @@ fn a_matrix_with_a_missing_device_is_backed_up_whole_and_with_too_few_refused() 
     let copy = scratch.path().join("copy");
     let closed_matrix = |name: &str| {
         let path = scratch.path().join(name);
-        let db = builder(&path, Engine::Mkvs(MkvsOptions::new().devices(3))).open().expect("create");
+        let db = builder(&path, Engine::Mkvs(MkvsSettings::new().devices(3))).open().expect("create");
         (0..500).for_each(|i| db.put(format!("key-{i}"), format!("value-{i}")).expect("put"));
         db.close().expect("close");
         path

@@ -103,10 +103,110 @@ fn a_walk_keeps_the_store_open_and_comes_from_both_ends() {
     drop(pairs);
     let db = small(&path).open().expect("it was closed");
     assert_eq!(db.prefix("key00").expect("a prefix").rev().count(), 100);
-    assert_eq!(db.range::<&str>(..).expect("all").count(), 1000);
+    assert_eq!(db.iter().expect("all").count(), 1000);
     let above = (Bound::Excluded(key(998)), Bound::Unbounded);
     assert_eq!(db.range(above).expect("the last").count(), 1);
     assert_eq!(db.range(key(5)..key(5)).expect("none").count(), 0);
+}
+
+#[cfg(feature = "fluidkv")]
+#[test]
+fn all_pairs_and_all_keys_are_walked_from_both_ends_in_a_store_a_keyspace_and_a_snapshot() {
+    let (_dir, path) = place();
+    let db = small(&path).engine(Engine::fluidkv()).open().expect("creates");
+    let users = db.keyspace("users").expect("a keyspace");
+    for key in ["a", "b", "c"] {
+        db.put(key, "of the store").expect("put");
+        users.put(key, "of users").expect("put");
+    }
+    let view = db.snapshot().expect("a snapshot").of(&users).expect("a view");
+    users.delete("b").expect("delete");
+    let text = |value: &lodestore::Value| value.as_str().expect("text").to_string();
+    let pairs = |walk: lodestore::db::Pairs| walk.map(|pair| pair.map(|(key, value)| (text(&key), text(&value))));
+    let keys = |walk: lodestore::db::Keys| walk.map(|key| key.map(|key| text(&key)));
+    let all: Result<Vec<_>, _> = pairs(db.iter().expect("pairs")).collect();
+    assert_eq!(all.expect("a walk"), ["a", "b", "c"].map(|key| (key.to_string(), "of the store".to_string())));
+    let back: Result<Vec<_>, _> = keys(db.keys().expect("keys")).rev().collect();
+    assert_eq!(back.expect("a walk"), ["c", "b", "a"]);
+    let all: Result<Vec<_>, _> = pairs(users.iter().expect("pairs")).collect();
+    assert_eq!(all.expect("a walk"), ["a", "c"].map(|key| (key.to_string(), "of users".to_string())));
+    let all: Result<Vec<_>, _> = keys(users.keys().expect("keys")).collect();
+    assert_eq!(all.expect("a walk"), ["a", "c"]);
+    let all: Result<Vec<_>, _> = pairs(view.iter()).rev().collect();
+    assert_eq!(all.expect("a walk"), ["c", "b", "a"].map(|key| (key.to_string(), "of users".to_string())));
+    let all: Result<Vec<_>, _> = keys(view.keys()).collect();
+    assert_eq!(all.expect("a walk"), ["a", "b", "c"]);
+    let [above, with]: [Result<Vec<_>, _>; 2] =
+        [view.range_keys("b"..), view.prefix_keys("b")].map(|walk| keys(walk).collect());
+    assert_eq!((above.expect("a walk"), with.expect("a walk")), (vec!["b".into(), "c".into()], vec!["b".to_string()]));
+}
+
+#[test]
+fn many_keys_are_read_by_texts_and_by_slices() {
+    for engine in ENGINES {
+        let (_dir, path) = place();
+        let db = small(&path).engine(engine.clone()).open().expect("creates");
+        let users = db.keyspace("users").expect("a keyspace");
+        db.put("a", "1").expect("put");
+        users.put("b", "2").expect("put");
+        let mut seen = Vec::new();
+        let mut see = |index: usize, value: Option<&[u8]>| seen.push((index, value.map(<[u8]>::to_vec)));
+        db.multi_get_with(&["a", "b"], &mut see).expect("texts");
+        users.multi_get_with(&["a".to_string(), "b".to_string()], &mut see).expect("strings");
+        db.multi_get_with(&[b"b".as_slice(), b"a"], &mut see).expect("slices");
+        let expected = [(0, Some("1")), (1, None), (0, None), (1, Some("2")), (0, None), (1, Some("1"))];
+        let expected = expected.map(|(index, value)| (index, value.map(|value| value.as_bytes().to_vec())));
+        assert_eq!(seen, expected, "{engine:?}");
+    }
+}
+
+#[cfg(feature = "hikv")]
+#[test]
+fn handles_have_a_text_for_logs_that_shows_no_keys_and_values() {
+    let (_dir, path) = place();
+    let builder = small(&path).engine(Engine::hikv()).events(std::sync::Arc::new(|_| {}));
+    assert!(
+        format!("{builder:?}").contains("capacity: 33554432") && format!("{builder:?}").contains("has_events: true")
+    );
+    let db = builder.open().expect("creates");
+    let users = db.keyspace("users").expect("a keyspace");
+    users.put("secret key", "secret value").expect("put");
+    let mut batch = db.batch();
+    batch.put(&users, "secret key", "secret value").require_absent(&db, "secret key");
+    assert_eq!(format!("{batch:?}"), "WriteBatch { operations: 1, requirements: 1, refused: None, .. }");
+    let mut tx = db.begin_transaction().expect("begins");
+    tx.get(&users, "secret key").expect("get");
+    tx.put(&users, "secret key", "secret value").expect("put");
+    assert_eq!(format!("{tx:?}"), "Transaction { reads: 1, ranges: 0, writes: 1, .. }");
+    assert_eq!(format!("{users:?}"), "Keyspace { name: \"users\", .. }");
+    assert_eq!(format!("{:?}", users.keys().expect("keys")), "Keys { keyspace: \"users\", .. }");
+    assert!(format!("{:?}", users.iter().expect("pairs")).starts_with("Pairs { keyspace: \"users\", range: "));
+}
+
+#[cfg(all(feature = "hikv", feature = "nvht"))]
+#[test]
+fn a_keyspace_as_a_store_reads_in_place_and_reports_the_options_of_its_store() {
+    for engine in [Engine::hikv(), Engine::nvht()] {
+        let (_dir, path) = place();
+        let db = small(&path).engine(engine.clone()).set("partitions", "4").open().expect("creates");
+        let users = db.keyspace("users").expect("a keyspace");
+        users.put("k", "a value in its place").expect("put");
+        let place = users.get_with("k", |value| value.as_ptr() as usize).expect("get").expect("a value");
+        let mut seen = None;
+        assert!(users.as_store().get_with(b"k", &mut |value| seen = Some(value.as_ptr() as usize)).expect("get"));
+        assert_eq!(seen, Some(place), "{engine:?}: the value was copied");
+        assert!(!users.as_store().get_with(b"l", &mut |_| panic!("there is no value")).expect("get"));
+        assert_eq!(users.as_store().get(b"k").expect("get").expect("a value"), b"a value in its place");
+        assert_eq!(users.as_store().creation_options().get("partitions"), Some("4"), "{engine:?}");
+    }
+}
+
+#[cfg(feature = "hikv")]
+#[test]
+fn a_capacity_that_is_too_small_is_refused_by_the_name_of_its_setting() {
+    let (_dir, path) = place();
+    let refused = Db::builder(&path).engine(Engine::hikv()).capacity(4096).open().expect_err("too small").to_string();
+    assert!(refused.starts_with("option capacity=4") && refused.contains("`Builder::"), "{refused}");
 }
 
 #[cfg(feature = "nvht")]
@@ -115,6 +215,8 @@ fn an_engine_without_an_order_refuses_a_range_at_once() {
     let (_dir, path) = place();
     let db = small(&path).engine(Engine::nvht()).open().expect("creates");
     assert!(matches!(db.prefix("k").err(), Some(Error::Unsupported { .. })));
+    assert!(matches!(db.iter().err(), Some(Error::Unsupported { .. })));
+    assert!(matches!(db.keys().err(), Some(Error::Unsupported { .. })));
 }
 
 #[test]
@@ -141,7 +243,13 @@ fn options_that_shape_a_store_are_taken_by_the_first_open_alone() {
         let open = small(&path).engine(Engine::hikv()).set("partitions", "4").set("scrub-rate", "0").open();
         open.expect("creates, then opens");
     }
-    assert!(matches!(small(&path).set("frob", "1").open().err(), Some(Error::InvalidOption { .. })));
+    let refused = small(&path).set("frob", "1").open().expect_err("no such option").to_string();
+    assert!(refused.starts_with("option frob=1: no such option of engine hikv; there are "), "{refused}");
+    // The medium chooses the engine.
+    let (_dir, path) = place();
+    let chosen = lodestore::options::CreateOptions::new().engine("auto").choice(&path).expect("a choice").engine;
+    let refused = small(&path).set("frob", "1").open().expect_err("no such option").to_string();
+    assert!(refused.starts_with(&format!("option frob=1: no such option of engine {chosen}; ")), "{refused}");
 }
 
 #[cfg(feature = "hikv")]

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use lodestore::db::Builder;
 use lodestore::db::{Choice, Engine};
 use lodestore::options::{
-    CreateOptions, FluidkvOptions, HashkvOptions, HikvOptions, MkvsOptions, Mode, NvhtOptions, OptionSpec, PoolOptions,
-    options_table,
+    CreateOptions, FluidkvSettings, HashkvSettings, HikvSettings, MkvsSettings, Mode, NvhtSettings, OptionSpec,
+    PoolSettings, options_table,
 };
 use lodestore::store::Change;
 use lodestore::{Db, Durability, Error, Lifetime};
@@ -34,15 +34,15 @@ fn refused_option(opened: lodestore::Result<Db>) -> (String, String, String) {
 #[test]
 fn typed_options_shape_a_new_store_of_each_engine() {
     let engines: [Engine; 4] = [
-        HikvOptions::new().partitions(8).scrub_rate(0).into(),
-        NvhtOptions::new().partitions(2).load_percent(65).into(),
-        FluidkvOptions::new().workers(1).memtable_bytes(1 << 20).into(),
-        HashkvOptions::new().mode(Mode::Vlog).index(FluidkvOptions::new().workers(1)).into(),
+        HikvSettings::new().partitions(8).scrub_rate(0).into(),
+        NvhtSettings::new().partitions(2).load_percent(65).into(),
+        FluidkvSettings::new().workers(1).memtable_bytes(1 << 20).into(),
+        HashkvSettings::new().mode(Mode::Vlog).index(FluidkvSettings::new().workers(1)).into(),
     ];
     for engine in engines {
         let (_dir, path) = place();
         for round in 0..2 {
-            let builder = small(&path).engine(engine.clone()).pool(&PoolOptions::new().region_bytes(1 << 20));
+            let builder = small(&path).engine(engine.clone()).pool(&PoolSettings::new().region_bytes(1 << 20));
             let db = builder.open().unwrap_or_else(|error| panic!("{engine:?}: {error}"));
             assert_eq!((Some(db.engine()), db.count().expect("count")), (engine.name(), round));
             db.put("key", "value").expect("put");
@@ -55,9 +55,9 @@ fn typed_options_shape_a_new_store_of_each_engine() {
 #[test]
 fn a_typed_option_out_of_bounds_is_refused_before_a_store_exists() {
     let (_dir, path) = place();
-    let refused = refused_option(small(&path).engine(HikvOptions::new().queues(65)).open());
+    let refused = refused_option(small(&path).engine(HikvSettings::new().queues(65)).open());
     assert_eq!(refused, ("queues".into(), "65".into(), "it takes a number from 1 to 64".into()));
-    let refused = refused_option(small(&path).pool(&PoolOptions::new().region_bytes(5000)).open());
+    let refused = refused_option(small(&path).pool(&PoolSettings::new().region_bytes(5000)).open());
     assert_eq!((refused.0.as_str(), refused.1.as_str()), ("region", "5000"));
     assert!(!path.exists());
 }
@@ -65,29 +65,29 @@ fn a_typed_option_out_of_bounds_is_refused_before_a_store_exists() {
 #[test]
 fn a_fixed_option_must_be_the_one_of_the_store_or_be_left_out() {
     let (_dir, path) = place();
-    drop(small(&path).engine(HikvOptions::new().partitions(8)).set("segment", "64K").open().expect("creates"));
+    drop(small(&path).engine(HikvSettings::new().partitions(8)).set("segment", "64K").open().expect("creates"));
     for same in
-        [HikvOptions::new(), HikvOptions::new().partitions(8).segment_bytes(64 << 10), HikvOptions::new().queues(2)]
+        [HikvSettings::new(), HikvSettings::new().partitions(8).segment_bytes(64 << 10), HikvSettings::new().queues(2)]
     {
         small(&path).engine(same.clone()).open().unwrap_or_else(|error| panic!("{same:?}: {error}"));
     }
-    let refused = refused_option(small(&path).engine(HikvOptions::new().partitions(64)).open());
+    let refused = refused_option(small(&path).engine(HikvSettings::new().partitions(64)).open());
     assert_eq!((refused.0.as_str(), refused.1.as_str()), ("partitions", "64"));
     assert!(refused.2.starts_with("the store was created with 8"), "{}", refused.2);
     // The creation had the default.
     let refused = refused_option(small(&path).set("wal", "on").open());
     assert!(refused.2.starts_with("the store was created with off"), "{}", refused.2);
-    let refused = refused_option(small(&path).pool(&PoolOptions::new().chunk_bytes(8192)).open());
+    let refused = refused_option(small(&path).pool(&PoolSettings::new().chunk_bytes(8192)).open());
     assert!(refused.2.starts_with("the store was created with 4K"), "{}", refused.2);
 }
 
 #[test]
 fn a_store_without_a_record_of_its_creation_opens_and_its_fixed_options_are_not_compared() {
     let (_dir, path) = place();
-    drop(small(&path).engine(HikvOptions::new().partitions(8)).open().expect("creates"));
+    drop(small(&path).engine(HikvSettings::new().partitions(8)).open().expect("creates"));
     std::fs::remove_file(path.join("CHOICE")).expect("the record");
     assert_eq!(Choice::recorded(&path), None);
-    let db = small(&path).engine(HikvOptions::new().partitions(4)).open().expect("opens");
+    let db = small(&path).engine(HikvSettings::new().partitions(4)).open().expect("opens");
     assert_eq!(db.choice().engine, "hikv");
 }
 
@@ -126,8 +126,8 @@ fn a_creation_with_the_engine_auto_follows_the_medium_as_a_builder_does() {
 fn the_devices_of_a_matrix_have_the_engine_and_options_that_were_set() {
     let (_dir, path) = place();
     let builder = || {
-        let builder = Db::builder(&path).capacity(64 << 20).engine(MkvsOptions::new().devices(2));
-        builder.device_engine(NvhtOptions::new().partitions(2))
+        let builder = Db::builder(&path).capacity(64 << 20).engine(MkvsSettings::new().devices(2));
+        builder.device_engine(NvhtSettings::new().partitions(2))
     };
     let db = builder().open().expect("creates");
     assert!(matches!(db.prefix("k").err(), Some(Error::Unsupported { .. })), "nvht keeps no order");
@@ -135,10 +135,10 @@ fn the_devices_of_a_matrix_have_the_engine_and_options_that_were_set() {
     drop(db);
     assert_eq!(builder().open().expect("opens again").count().expect("count"), 1);
     // Groups may be added later, so they are not compared.
-    let groups = Db::builder(&path).engine(MkvsOptions::new().groups(2)).open().expect("opens");
+    let groups = Db::builder(&path).engine(MkvsSettings::new().groups(2)).open().expect("opens");
     assert_eq!(groups.get("key").expect("get").expect("there"), "value");
     drop(groups);
-    let refused = refused_option(Db::builder(&path).engine(MkvsOptions::new().devices(3)).open());
+    let refused = refused_option(Db::builder(&path).engine(MkvsSettings::new().devices(3)).open());
     assert_eq!(refused.0, "devices");
 
     let (_dir, path) = place();
@@ -170,12 +170,14 @@ fn a_read_only_handle_refuses_every_write_and_reads_what_is_there() {
             db.batch().put(&users, "18", "Bob").commit(),
             db.sync(),
             db.settle(),
-            db.keyspace("more").map(drop),
             db.drop_keyspace("users").map(drop),
         ];
         for (number, refused) in refused.into_iter().enumerate() {
             assert!(matches!(refused, Err(Error::ReadOnly)), "{engine:?} {number}: {refused:?}");
         }
+        let missing = db.keyspace("more").expect_err("no keyspace is created");
+        assert!(matches!(&missing, Error::KeyspaceMissing { name } if name == "more"), "{engine:?}: {missing:?}");
+        assert!(missing.to_string().starts_with("no keyspace \"more\": "), "{missing}");
         if engine.name() != Some("mkvs") {
             let put = db.transaction(|tx| tx.put(&users, "19", "Eve"));
             assert!(matches!(put, Err(Error::ReadOnly)), "{put:?}");

@@ -147,6 +147,115 @@ fn an_error_of_a_closure_is_not_reported_if_its_reads_cannot_be_checked() {
     });
 }
 
+/// An error type of a program.
+#[derive(Debug)]
+enum CountError {
+    NoNumber,
+    Odd(u64),
+    Store(Error),
+}
+
+impl From<Error> for CountError {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<std::num::ParseIntError> for CountError {
+    fn from(_: std::num::ParseIntError) -> Self {
+        Self::NoNumber
+    }
+}
+
+impl From<std::str::Utf8Error> for CountError {
+    fn from(_: std::str::Utf8Error) -> Self {
+        Self::NoNumber
+    }
+}
+
+/// Doubles the number of `key` and writes `log`. Refuses odd numbers after its writes.
+fn double(tx: &mut Transaction, db: &Db) -> Result<u64, CountError> {
+    let number = match tx.get(db, "number")? {
+        Some(text) => text.as_str()?.parse::<u64>()?,
+        None => 0,
+    };
+    tx.put(db, "number", (2 * number).to_string())?;
+    tx.put(db, "log", "doubled")?;
+    if number % 2 == 1 { Err(CountError::Odd(number)) } else { Ok(2 * number) }
+}
+
+#[test]
+fn a_transaction_with_errors_of_the_program_commits_or_writes_nothing() {
+    each(|db| {
+        db.put("number", "20").expect("put");
+        assert_eq!(db.try_transaction(|tx| double(tx, db)).expect("commits"), 40);
+        assert_eq!(text(db.get("number").expect("get")).as_deref(), Some("40"));
+        db.delete("log").expect("delete");
+        for (value, is_odd) in [("7", true), ("seven", false)] {
+            db.put("number", value).expect("put");
+            match db.try_transaction(|tx| double(tx, db)) {
+                Err(CountError::Odd(7)) => assert!(is_odd),
+                Err(CountError::NoNumber) => assert!(!is_odd),
+                other => panic!("{value}: {other:?}"),
+            }
+            assert_eq!(text(db.get("number").expect("get")).as_deref(), Some(value), "rolled back");
+            assert!(!db.contains("log").expect("contains"), "rolled back");
+        }
+        let refused = db.try_transaction(|tx| Ok::<_, CountError>(tx.put(db, "", "")?));
+        assert!(matches!(refused, Err(CountError::Store(Error::KeyLength { len: 0, .. }))), "{refused:?}");
+        let boxed = db.try_transaction(|tx| -> Result<u64, Box<dyn std::error::Error>> {
+            Ok(text(tx.get(db, "number")?).unwrap_or_default().parse::<u64>()?)
+        });
+        assert!(boxed.expect_err("no number").is::<std::num::ParseIntError>());
+    });
+}
+
+#[test]
+fn a_conflict_runs_a_transaction_with_errors_of_the_program_again() {
+    each(|db| {
+        db.put("number", "2").expect("put");
+        let mut tries = 0;
+        let outcome = db.try_transaction(|tx| {
+            let doubled = double(tx, db)?;
+            tries += 1;
+            if tries <= 3 {
+                // Another writer comes between the read and the commit.
+                db.put("number", (10 * tries).to_string())?;
+            }
+            Ok::<_, CountError>(doubled)
+        });
+        assert_eq!((outcome.expect("commits"), tries), (60, 4));
+        // An error by values of different moments is not reported.
+        let mut tries = 0;
+        let outcome = db.try_transaction(|tx| {
+            let first = text(tx.get(db, "number")?);
+            tries += 1;
+            if tries == 1 {
+                db.put("number", "8")?;
+                db.put("log", "8")?;
+            }
+            if first != text(tx.get(db, "log")?) { Err(CountError::NoNumber) } else { Ok(first) }
+        });
+        assert_eq!((outcome.expect("commits").as_deref(), tries), (Some("8"), 2));
+        let mut tries = 0;
+        let endless = db.try_transaction(|tx| -> Result<(), CountError> {
+            tx.get(db, "number")?;
+            tries += 1;
+            db.put("number", tries.to_string())?;
+            Ok(tx.put(db, "copy", "1")?)
+        });
+        assert!(matches!(endless, Err(CountError::Store(Error::Conflict { tries: 100 }))), "{endless:?}");
+        assert!(tries == 100 && !db.contains("copy").expect("contains"));
+        // A conflict of another write in the closure is an error like any other.
+        let mut runs = 0;
+        let own = db.try_transaction(|_| -> Result<(), CountError> {
+            runs += 1;
+            Ok(db.batch().require_present(db, "absent").commit()?)
+        });
+        assert!(matches!(own, Err(CountError::Store(Error::Conflict { tries: 1 }))) && runs == 1, "{own:?}");
+    });
+}
+
 #[test]
 fn a_conflict_without_an_end_is_a_typed_error() {
     each(|db| {
@@ -183,7 +292,7 @@ fn transactions_of_dropped_keyspaces_and_other_stores_are_refused() {
         let mut tx = db.begin_transaction().expect("begins");
         assert!(matches!(tx.get(&other, "key"), Err(Error::OtherStore { .. })));
         tx.put(&old, "key", "value").expect("put");
-        assert!(matches!(tx.put(&old, "", "value"), Err(Error::KeyLength { len: 0 })));
+        assert!(matches!(tx.put(&old, "", "value"), Err(Error::KeyLength { len: 0, .. })));
         db.drop_keyspace("old").expect("drops");
         assert!(matches!(tx.get(&old, "key2"), Err(Error::KeyspaceDropped { .. })));
         assert!(matches!(tx.commit(), Err(Error::KeyspaceDropped { .. })));

@@ -25,6 +25,7 @@ use crate::{lock, write};
 
 /// A device, as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceStatus {
     /// Its group, and its place there.
     pub group: usize,
@@ -87,6 +88,7 @@ pub fn describe(root: &Path, places: &dyn Places, look: &dyn Fn(&Path, Part) -> 
 
 /// What became of a replacement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Replaced {
     /// Which acknowledged writes may be missing for good, in a salvage; `None` if none are.
     pub gave_up: Option<String>,
@@ -94,6 +96,7 @@ pub struct Replaced {
 
 /// A matrix, as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MatrixStatus {
     /// When writes are acknowledged.
     pub acks: Acks,

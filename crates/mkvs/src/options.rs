@@ -174,7 +174,7 @@ impl MkvsOptions {
     /// # Errors
     /// [`Error::InvalidOption`].
     pub fn with(mut self, set: &Options) -> Result<Self> {
-        set.check_names(Self::SPECS)?;
+        set.check_names(crate::ENGINE, Self::SPECS)?;
         self.read_from(set)?;
         self.check()?;
         Ok(self)

@@ -65,7 +65,7 @@ impl NvhtOptions {
     /// # Errors
     /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for a name or value that is none.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
-        options.check_names(Self::SPECS)?;
+        options.check_names(crate::ENGINE, Self::SPECS)?;
         let mut read = Self { pool, ..Self::default() };
         read.read_from(options)?;
         read.check()?;

@@ -110,6 +110,6 @@ fn a_key_that_cannot_be_leaves_the_store_as_it_was() {
     let store = Nvht::create(&scratch.store(), &small_dax()).expect("create");
     let mut bad = batch(0..3);
     bad.ops.push(BatchOp::Delete { key: Vec::new() });
-    assert!(matches!(store.write(&bad), Err(Error::KeyLength { len: 0 })));
+    assert!(matches!(store.write(&bad), Err(Error::KeyLength { len: 0, .. })));
     assert_eq!(store.len().expect("len"), 0);
 }

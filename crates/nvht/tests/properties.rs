@@ -188,7 +188,7 @@ impl Sequence {
         if rng.below(10) == 0 {
             ops.push(BatchOp::Delete { key: Vec::new() });
             let refused = self.store().write(&Batch { ops });
-            assert!(matches!(refused, Err(Error::KeyLength { len: 0 })), "{refused:?}");
+            assert!(matches!(refused, Err(Error::KeyLength { len: 0, .. })), "{refused:?}");
             (self.model, self.expired) = (before, expired);
             return;
         }

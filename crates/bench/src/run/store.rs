@@ -169,7 +169,7 @@ pub(crate) fn make(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
 /// The error of a capacity that is too small by the name of what it follows from.
 fn of_reserve(error: Error, args: &Args) -> Error {
     match (error, args.reserve) {
-        (Error::InvalidOption { name, value, .. }, Some(percent)) if name == "size" => Error::InvalidOption {
+        (Error::InvalidOption { name, value, .. }, Some(percent)) if name == "capacity" => Error::InvalidOption {
             name: "reserve".into(),
             value: percent.to_string(),
             why: format!(

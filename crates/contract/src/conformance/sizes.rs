@@ -38,7 +38,7 @@ pub fn keys_of_least_and_greatest_length<H: Harness>(case: &Case<H>) {
 
 fn assert_key_refused<T: std::fmt::Debug>(what: &str, len: usize, answer: Result<T>) {
     assert!(
-        matches!(answer, Err(Error::KeyLength { len: told }) if told == len),
+        matches!(answer, Err(Error::KeyLength { len: told, .. }) if told == len),
         "{what}, key of {len} bytes: {answer:?}"
     );
 }

@@ -1,5 +1,7 @@
 //! Options that are declared once: the macro [`options!`](crate::options!) and what it needs.
 
+use std::fmt;
+
 use super::{OptionEdges, OptionSpec, Options};
 use crate::error::Result;
 
@@ -13,6 +15,12 @@ pub struct OptionRow<S> {
     pub is_valid: fn(&S) -> bool,
     /// Returns texts at the bounds, for tests.
     pub edges: fn() -> OptionEdges,
+}
+
+impl<S> fmt::Debug for OptionRow<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OptionRow").finish_non_exhaustive()
+    }
 }
 
 /// A struct whose options were declared by [`options!`](crate::options!).

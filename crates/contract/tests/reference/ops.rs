@@ -30,7 +30,7 @@ impl Reference {
         let excused = (self.has(Flaw::EmptyKeyTaken) && key.is_empty())
             || (self.has(Flaw::TooLongKeyTaken) && key.len() == KEY_MAX + 1);
         if self.has(Flaw::LongestKeyRefused) && key.len() == KEY_MAX {
-            return Err(Error::KeyLength { len: key.len() });
+            return Err(Error::KeyLength { len: key.len(), max: KEY_MAX });
         }
         if excused { Ok(()) } else { check_key(key) }
     }

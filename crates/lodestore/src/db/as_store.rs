@@ -2,25 +2,22 @@
 
 use lodestore_contract::copy::CopySink;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Commit, Condition, Entry, Error, Expiry, Lifetime, Pair, Progress, RangeCondition,
-    Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, Capabilities, ChangeFn, Commit, Condition, Entry, Error, Expiry, Lifetime, Options, Pair, Progress,
+    RangeCondition, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
 
+use super::Db;
 use super::keyspace::Keyspace;
 use super::keyspace::key::{KeyMap, Part};
+use super::opening::choice_of;
 use super::view::View;
-use super::{Choice, Db};
 use crate::handle::Lodestore;
 
 impl From<Lodestore> for Db {
     /// Returns the handle with keyspaces, batches and transactions over an open store.
     fn from(store: Lodestore) -> Self {
         let store = store.into_store();
-        let choice = Choice {
-            engine: store.engine(),
-            durability: store.stats().durability,
-            reason: "the store was created so".into(),
-        };
+        let choice = choice_of(&*store, None);
         Self::of(store, choice)
     }
 }
@@ -91,6 +88,18 @@ impl Store for KeyspaceStore {
         self.inner().opening()
     }
 
+    fn creation_options(&self) -> Options {
+        self.inner().creation_options()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.keyspace.get(key)?.map(Vec::from))
+    }
+
+    fn get_with(&self, key: &[u8], with: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        Ok(self.keyspace.get_with(key, with)?.is_some())
+    }
+
     fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.keyspace.get_into(key, value)
     }
@@ -100,7 +109,7 @@ impl Store for KeyspaceStore {
     }
 
     fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.keyspace.multi_get_with(keys, each)
+        self.keyspace.multi_get_slices(keys, each)
     }
 
     fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {

@@ -1,5 +1,6 @@
 //! Batches over several keyspaces of a store.
 
+use std::fmt;
 use std::sync::Arc;
 
 use lodestore_contract::limits::check_key;
@@ -81,6 +82,14 @@ pub struct WriteBatch {
     named: NamedSet,
     /// Why the first refused operation was refused.
     refused: Option<Error>,
+}
+
+impl fmt::Debug for WriteBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("WriteBatch");
+        shown.field("operations", &self.batch.ops.len()).field("requirements", &self.conditions.len());
+        shown.field("refused", &self.refused).finish_non_exhaustive()
+    }
 }
 
 impl WriteBatch {

@@ -1,14 +1,16 @@
 //! The settings of a store before it is opened or created.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Durability, Error, EventSink, Options, Result};
 
+use super::opening::choice_of;
 use super::{Choice, Db, Engine};
 use crate::choice_file::{self, is_same_value};
 use crate::engines::{self, EngineInfo};
-use crate::options::{CreateOptions, DEFAULT_SIZE, OpenOptions, PoolOptions};
+use crate::options::{CreateOptions, DEFAULT_SIZE, OpenOptions, PoolSettings};
 
 /// How long another process that is just creating the store is waited for.
 const CREATION_WAIT: Duration = Duration::from_secs(2);
@@ -33,11 +35,11 @@ const SWEEP_OPTION: &str = "sweep-ms";
 /// # let dir = lodestore_contract::testing::Scratch::on_disk();
 /// # let path = dir.path().join("state");
 /// use lodestore::Db;
-/// use lodestore::options::{HikvOptions, PoolOptions};
+/// use lodestore::options::{HikvSettings, PoolSettings};
 ///
 /// let db = Db::builder(&path)
-///     .engine(HikvOptions::new().partitions(8).scrub_rate(0))
-///     .pool(&PoolOptions::new().region_bytes(8 << 20))
+///     .engine(HikvSettings::new().partitions(8).scrub_rate(0))
+///     .pool(&PoolSettings::new().region_bytes(8 << 20))
 ///     .capacity(64 << 20)
 ///     .open()?;
 /// println!("{}", db.choice());
@@ -67,6 +69,16 @@ pub struct Builder {
     events: Option<EventSink>,
 }
 
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Builder");
+        shown.field("path", &self.path).field("engine", &self.engine).field("capacity", &self.capacity);
+        shown.field("durability", &self.durability).field("create", &self.creates).field("salvage", &self.salvages);
+        shown.field("read_only", &self.reads_only).field("typed", &self.typed).field("set", &self.set);
+        shown.field("has_events", &self.events.is_some()).finish()
+    }
+}
+
 impl Builder {
     pub(super) fn new(path: &Path) -> Self {
         Self {
@@ -84,8 +96,8 @@ impl Builder {
     }
 
     /// Sets the engine of a new store, and its options: [`Engine::hikv()`], or the engine's typed
-    /// options ([`HikvOptions`](crate::options::HikvOptions)). A store that another engine made is
-    /// refused.
+    /// options ([`HikvSettings`](crate::options::HikvSettings)). A store that another engine made
+    /// is refused.
     pub fn engine(mut self, engine: impl Into<Engine>) -> Self {
         self.engine = engine.into();
         self
@@ -105,7 +117,7 @@ impl Builder {
     }
 
     /// Sets options of the pool under the engine.
-    pub fn pool(mut self, pool: &PoolOptions) -> Self {
+    pub fn pool(mut self, pool: &PoolSettings) -> Self {
         self.typed.set_all(pool.options());
         self
     }
@@ -136,8 +148,8 @@ impl Builder {
     }
 
     /// Sets whether the handle refuses all writes; by default it does not. With `true`, every
-    /// write, [`Db::sync`], [`Db::settle`], and the creation or drop of a keyspace answer
-    /// [`Error::ReadOnly`], and no store is created.
+    /// write, [`Db::sync`], [`Db::settle`] and the drop of a keyspace answer [`Error::ReadOnly`].
+    /// No store is created, and no keyspace: a missing one is [`Error::KeyspaceMissing`].
     ///
     /// The store's files still change. The open takes the store's lock, marks the store as in use,
     /// and does the recovery that is due after a crash. Background work goes on, such as the
@@ -217,11 +229,7 @@ impl Builder {
                 crate::store::open(&self.path, &options.durability(asked))?.into_store()
             }
         };
-        let choice = Choice {
-            engine: store.engine(),
-            durability: store.stats().durability,
-            reason: record.map_or_else(|| "the store was created so".into(), |record| record.choice.reason),
-        };
+        let choice = choice_of(&*store, record.map(|record| record.choice.reason));
         Ok(if self.reads_only { Db::of_read_only(store, choice) } else { Db::of(store, choice) })
     }
 

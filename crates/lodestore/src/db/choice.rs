@@ -10,15 +10,15 @@ use lodestore_media::{MediumKind, MediumReport, probe};
 use crate::built;
 use crate::doctor::nearest_directory;
 #[cfg(feature = "fluidkv")]
-use crate::options::FluidkvOptions;
+use crate::options::FluidkvSettings;
 #[cfg(feature = "hashkv")]
-use crate::options::HashkvOptions;
+use crate::options::HashkvSettings;
 #[cfg(feature = "hikv")]
-use crate::options::HikvOptions;
+use crate::options::HikvSettings;
 #[cfg(feature = "mkvs")]
-use crate::options::MkvsOptions;
+use crate::options::MkvsSettings;
 #[cfg(feature = "nvht")]
-use crate::options::NvhtOptions;
+use crate::options::NvhtSettings;
 use crate::options::{AUTO_ENGINE, CreateOptions};
 use crate::{choice_file, engines};
 
@@ -37,51 +37,51 @@ pub enum Engine {
     Auto,
     /// A hash index on the medium and an ordered tree in DRAM.
     #[cfg(feature = "hikv")]
-    Hikv(HikvOptions),
+    Hikv(HikvSettings),
     /// One hash table on the medium, without order.
     #[cfg(feature = "nvht")]
-    Nvht(NvhtOptions),
+    Nvht(NvhtSettings),
     /// Logs and sorted tables.
     #[cfg(feature = "fluidkv")]
-    Fluidkv(FluidkvOptions),
+    Fluidkv(FluidkvSettings),
     /// Logs and sorted tables, with large values in a file of their own.
     #[cfg(feature = "hashkv")]
-    Hashkv(HashkvOptions),
+    Hashkv(HashkvSettings),
     /// A matrix of devices with stores of another engine
     /// ([`Builder::device_engine`](super::Builder::device_engine)).
     #[cfg(feature = "mkvs")]
-    Mkvs(MkvsOptions),
+    Mkvs(MkvsSettings),
 }
 
 impl Engine {
     /// Returns the engine `hikv` with its defaults.
     #[cfg(feature = "hikv")]
     pub const fn hikv() -> Self {
-        Self::Hikv(HikvOptions::new())
+        Self::Hikv(HikvSettings::new())
     }
 
     /// Returns the engine `nvht` with its defaults.
     #[cfg(feature = "nvht")]
     pub const fn nvht() -> Self {
-        Self::Nvht(NvhtOptions::new())
+        Self::Nvht(NvhtSettings::new())
     }
 
     /// Returns the engine `fluidkv` with its defaults.
     #[cfg(feature = "fluidkv")]
     pub const fn fluidkv() -> Self {
-        Self::Fluidkv(FluidkvOptions::new())
+        Self::Fluidkv(FluidkvSettings::new())
     }
 
     /// Returns the engine `hashkv` with its defaults.
     #[cfg(feature = "hashkv")]
     pub const fn hashkv() -> Self {
-        Self::Hashkv(HashkvOptions::new())
+        Self::Hashkv(HashkvSettings::new())
     }
 
     /// Returns the engine `mkvs` with its defaults.
     #[cfg(feature = "mkvs")]
     pub const fn mkvs() -> Self {
-        Self::Mkvs(MkvsOptions::new())
+        Self::Mkvs(MkvsSettings::new())
     }
 
     /// Returns the engine's name; `None` for [`Engine::Auto`].
@@ -120,36 +120,36 @@ impl Engine {
 }
 
 #[cfg(feature = "hikv")]
-impl From<HikvOptions> for Engine {
-    fn from(options: HikvOptions) -> Self {
+impl From<HikvSettings> for Engine {
+    fn from(options: HikvSettings) -> Self {
         Self::Hikv(options)
     }
 }
 
 #[cfg(feature = "nvht")]
-impl From<NvhtOptions> for Engine {
-    fn from(options: NvhtOptions) -> Self {
+impl From<NvhtSettings> for Engine {
+    fn from(options: NvhtSettings) -> Self {
         Self::Nvht(options)
     }
 }
 
 #[cfg(feature = "fluidkv")]
-impl From<FluidkvOptions> for Engine {
-    fn from(options: FluidkvOptions) -> Self {
+impl From<FluidkvSettings> for Engine {
+    fn from(options: FluidkvSettings) -> Self {
         Self::Fluidkv(options)
     }
 }
 
 #[cfg(feature = "hashkv")]
-impl From<HashkvOptions> for Engine {
-    fn from(options: HashkvOptions) -> Self {
+impl From<HashkvSettings> for Engine {
+    fn from(options: HashkvSettings) -> Self {
         Self::Hashkv(options)
     }
 }
 
 #[cfg(feature = "mkvs")]
-impl From<MkvsOptions> for Engine {
-    fn from(options: MkvsOptions) -> Self {
+impl From<MkvsSettings> for Engine {
+    fn from(options: MkvsSettings) -> Self {
         Self::Mkvs(options)
     }
 }

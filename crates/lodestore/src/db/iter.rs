@@ -1,5 +1,6 @@
 //! Iterators over pairs and over keys.
 
+use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
@@ -18,6 +19,13 @@ use super::walk::Walk;
 pub struct Pairs {
     walk: Walk<(Value, Value)>,
     range: ScanRange,
+}
+
+impl fmt::Debug for Pairs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Pairs");
+        shown.field("keyspace", &self.walk.keyspace_name()).field("range", &self.range).finish_non_exhaustive()
+    }
 }
 
 fn copy_pair(key: &[u8], value: &[u8]) -> (Value, Value) {
@@ -130,11 +138,21 @@ pub struct Keys {
     walk: Walk<Value>,
 }
 
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").field("keyspace", &self.walk.keyspace_name()).finish_non_exhaustive()
+    }
+}
+
 impl Keys {
     /// # Errors
     /// As [`Walk::begin`].
     pub(super) fn begin(keyspace: Keyspace, range: &ScanRange) -> Result<Self> {
         Ok(Self { walk: Walk::begin(keyspace, range, copy_key)? })
+    }
+
+    pub(super) fn over_snapshot(keyspace: Keyspace, snapshot: Arc<dyn Snapshot>, range: &ScanRange) -> Self {
+        Self { walk: Walk::over_snapshot(keyspace, snapshot, range, copy_key) }
     }
 }
 

@@ -19,6 +19,7 @@ mod range_reads;
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
+use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,14 @@ pub struct Transaction {
     writes: BTreeMap<Vec<u8>, BatchOp>,
     /// The named keyspaces that were read or written.
     named: NamedSet,
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Transaction");
+        shown.field("reads", &self.reads.len()).field("ranges", &self.ranges.len());
+        shown.field("writes", &self.writes.len()).finish_non_exhaustive()
+    }
 }
 
 impl Transaction {
@@ -209,15 +218,21 @@ fn conditions_of(reads: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Vec<Condition> {
 
 /// Runs `work` in transactions until one of them is committed.
 ///
+/// The error of `work` does not say whether `work` runs again: its reads do. So the error may be of
+/// any type.
+///
 /// # Errors
 /// See [`Db::transaction`](super::Db::transaction).
-pub(super) fn run<T>(shared: &Arc<Shared>, mut work: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+pub(super) fn run<T, E: From<Error>>(
+    shared: &Arc<Shared>,
+    mut work: impl FnMut(&mut Transaction) -> Result<T, E>,
+) -> Result<T, E> {
     for tries in 1..=TRIES_MAX {
         let mut transaction = Transaction::begin(Arc::clone(shared))?;
         match work(&mut transaction) {
             Ok(result) => match transaction.commit() {
                 Err(Error::Conflict { .. }) => {}
-                committed => return committed.map(|()| result),
+                committed => return Ok(committed.map(|()| result)?),
             },
             // Values of different moments can fail a closure that no state of the store fails.
             Err(error) => {
@@ -230,7 +245,7 @@ pub(super) fn run<T>(shared: &Arc<Shared>, mut work: impl FnMut(&mut Transaction
             pause(tries);
         }
     }
-    Err(Error::Conflict { tries: TRIES_MAX })
+    Err(Error::Conflict { tries: TRIES_MAX }.into())
 }
 
 /// Waits after a conflict, for a random time that grows with the number of tries.

@@ -52,12 +52,18 @@ impl AsRef<[u8]> for Value {
     }
 }
 
-/// Compares a value with the bytes of other types.
+/// Compares a value with the bytes of other types, on either side of the comparison.
 macro_rules! compare_with {
     ($($other:ty),*) => {$(
         impl PartialEq<$other> for Value {
             fn eq(&self, other: &$other) -> bool {
                 self.bytes == AsRef::<[u8]>::as_ref(other)
+            }
+        }
+
+        impl PartialEq<Value> for $other {
+            fn eq(&self, other: &Value) -> bool {
+                other == self
             }
         }
     )*};
@@ -77,6 +83,18 @@ impl<const N: usize> PartialEq<&[u8; N]> for Value {
     }
 }
 
+impl<const N: usize> PartialEq<Value> for [u8; N] {
+    fn eq(&self, other: &Value) -> bool {
+        other == self
+    }
+}
+
+impl<const N: usize> PartialEq<Value> for &[u8; N] {
+    fn eq(&self, other: &Value) -> bool {
+        other == self
+    }
+}
+
 impl Borrow<[u8]> for Value {
     fn borrow(&self) -> &[u8] {
         &self.bytes
@@ -86,5 +104,36 @@ impl Borrow<[u8]> for Value {
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "b\"{}\"", self.bytes.escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_compares_with_texts_and_bytes_on_both_sides() {
+        let value = Value::from(b"ab".to_vec());
+        let (slice, text): (&[u8], &str) = (b"ab", "ab");
+        let (vector, string) = (slice.to_vec(), text.to_string());
+        assert_eq!(value, *slice);
+        assert_eq!(*slice, value);
+        assert_eq!(value, slice);
+        assert_eq!(slice, value);
+        assert_eq!(value, *text);
+        assert_eq!(*text, value);
+        assert_eq!(value, text);
+        assert_eq!(text, value);
+        assert_eq!(value, string);
+        assert_eq!(string, value);
+        assert_eq!(value, vector);
+        assert_eq!(vector, value);
+        assert_eq!(value, *b"ab");
+        assert_eq!(*b"ab", value);
+        assert_eq!(value, b"ab");
+        assert_eq!(b"ab", value);
+        assert_ne!("ac", value);
+        assert_ne!(value, [0_u8; 2]);
+        assert_ne!(b"a", value);
     }
 }

@@ -1,5 +1,6 @@
 //! Fixed views of a store.
 
+use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use lodestore_contract::{Direction, Entry, Expiry, Pair, Result, Scan, ScanRange
 
 use super::Value;
 use super::batch::{Map, keyspace_in};
-use super::iter::{Pairs, scan_range};
+use super::iter::{Keys, Pairs, scan_range};
 use super::keyspace::Keyspace;
 
 /// A fixed view of one keyspace of a store. See [`Db::snapshot`](super::Db::snapshot).
@@ -17,6 +18,12 @@ use super::keyspace::Keyspace;
 pub struct View {
     keyspace: Keyspace,
     snapshot: Arc<dyn Snapshot>,
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("keyspace", &self.keyspace.name()).finish_non_exhaustive()
+    }
 }
 
 impl View {
@@ -58,6 +65,16 @@ impl View {
         Ok(self.get(key)?.is_some())
     }
 
+    /// Returns a lazy walk over all keys and their values in this view, from both ends.
+    pub fn iter(&self) -> Pairs {
+        self.pairs(ScanRange::all())
+    }
+
+    /// As [`Self::iter`], without the values.
+    pub fn keys(&self) -> Keys {
+        self.keys_of(&ScanRange::all())
+    }
+
     /// Returns a lazy walk over the keys of a range and their values in this view, from both ends.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Pairs {
         self.pairs(scan_range(range))
@@ -66,6 +83,20 @@ impl View {
     /// As [`Self::range`], over the keys that begin with `prefix`.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Pairs {
         self.pairs(ScanRange::prefix(prefix.as_ref()))
+    }
+
+    /// As [`Self::range`], without the values.
+    pub fn range_keys<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Keys {
+        self.keys_of(&scan_range(range))
+    }
+
+    /// As [`Self::prefix`], without the values.
+    pub fn prefix_keys(&self, prefix: impl AsRef<[u8]>) -> Keys {
+        self.keys_of(&ScanRange::prefix(prefix.as_ref()))
+    }
+
+    fn keys_of(&self, range: &ScanRange) -> Keys {
+        Keys::over_snapshot(self.keyspace.clone(), Arc::clone(&self.snapshot), range)
     }
 
     fn pairs(&self, range: ScanRange) -> Pairs {

@@ -61,6 +61,11 @@ impl<T> Walk<T> {
         Self { keyspace, snapshot, copy, parts, front: VecDeque::new(), back: VecDeque::new() }
     }
 
+    /// Returns the name of the keyspace that is walked over.
+    pub(super) fn keyspace_name(&self) -> &str {
+        self.keyspace.name()
+    }
+
     /// Begins a walk over another range of the same source.
     ///
     /// # Errors

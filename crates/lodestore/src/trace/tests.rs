@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Mutex, Once};
 
-use lodestore_contract::testing::Scratch;
+use lodestore_contract::testing::{Scratch, one_of_each_event};
 use lodestore_contract::{FoundBy, PoisonReason};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -130,6 +130,15 @@ fn each_event_is_emitted_with_typed_fields_and_its_text() {
 }
 
 #[test]
+fn no_event_is_emitted_without_an_arm_of_its_own() {
+    for event in one_of_each_event() {
+        for (_, fields) in collect(|| emit(Path::new("a/store"), &event)) {
+            assert!(!fields.contains_key("has_arm"), "{event:?}: add an arm to `emit`, and a row to the test above");
+        }
+    }
+}
+
+#[test]
 fn the_calls_of_a_store_are_spans_and_its_owner_receives_its_events_too() {
     let dir = Scratch::new();
     let path = dir.store();
@@ -161,7 +170,7 @@ fn the_calls_of_a_store_are_spans_and_its_owner_receives_its_events_too() {
     let seen = seen.lock().expect("no panic");
     let opened = seen.iter().filter(|event| matches!(event, Event::Opened { .. })).count();
     assert!(opened >= 1 && of("opened") <= opened, "{events:?}");
-    // The open of a missing store and the sync of a closed one.
+    // The sync of a closed store.
     let failed: Vec<_> = events.iter().filter(|fields| fields["message"] == text("the call failed")).collect();
     assert!(failed.iter().any(|fields| fields["error"] == text("the store is closed: open it again")), "{failed:?}");
 }

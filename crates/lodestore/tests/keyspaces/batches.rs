@@ -54,7 +54,7 @@ fn a_batch_with_a_refused_operation_writes_nothing() {
         let refused = commit(db.batch().put(&users, "k", "v").delete(&dropped, "k"));
         assert!(matches!(&refused, Err(Error::KeyspaceDropped { name }) if name == "dropped"), "{refused:?}");
         let refused = commit(db.batch().put(&users, "k", "v").put(&users, "", "v"));
-        assert!(matches!(refused, Err(Error::KeyLength { len: 0 })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::KeyLength { len: 0, .. })), "{refused:?}");
         for map in [&users, &foreign] {
             assert_eq!(map.count().expect("count"), 0, "{}", setup.name());
         }

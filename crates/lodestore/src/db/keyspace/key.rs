@@ -20,7 +20,7 @@
 
 use std::ops::{Bound, Deref};
 
-use lodestore_contract::limits::KEY_MAX;
+use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Result, ScanRange};
 
 /// The first bytes of all stored keys that are not plain keys of the default keyspace.
@@ -38,6 +38,8 @@ const ONE_BYTE_MAX: u8 = 0xF7;
 const ID_BYTES_MAX: usize = 1 + size_of::<u32>();
 /// The most bytes before the user's key.
 const PREFIX_BYTES_MAX: usize = RESERVED.len() + ID_BYTES_MAX;
+/// The most bytes of a key that is stored with a prefix.
+const PREFIXED_KEY_MAX: usize = KEY_MAX - PREFIX_BYTES_MAX;
 /// Stored keys of at most this many bytes are built without an allocation.
 const SHORT_BYTES_MAX: usize = 120;
 
@@ -168,18 +170,15 @@ impl KeyMap {
     /// Returns the stored key of the user's `key`.
     ///
     /// # Errors
-    /// [`Error::KeyLength`] with the most bytes of the stored key. The engine checks plain keys.
+    /// [`Error::KeyLength`]. The engine checks plain keys.
     #[inline]
     pub(in crate::db) fn encode_key<'a>(&self, key: &'a [u8]) -> Result<StoredKey<'a>> {
         if self.is_plain(key) {
             return Ok(StoredKey::Plain(key));
         }
-        if key.is_empty() {
-            return Err(Error::KeyLength { len: 0 });
-        }
         // The bound is the same for all ids, so that no later keyspace refuses a key.
-        if key.len() > KEY_MAX - PREFIX_BYTES_MAX {
-            return Err(Error::KeyLength { len: key.len() + PREFIX_BYTES_MAX });
+        if !(KEY_MIN..=PREFIXED_KEY_MAX).contains(&key.len()) {
+            return Err(Error::KeyLength { len: key.len(), max: PREFIXED_KEY_MAX });
         }
         Ok(StoredKey::joined(&self.prefix, key))
     }
@@ -295,14 +294,14 @@ mod tests {
     fn keys_have_the_same_bound_in_all_keyspaces() {
         let named = KeyMap::of_named(2);
         for map in [named, KeyMap::of_named(u32::MAX)] {
-            assert!(map.encode_key(&vec![0; KEY_MAX - 7]).is_ok());
+            assert!(map.encode_key(&vec![0; 65_529]).is_ok());
         }
         let refused = |map: KeyMap, key: &[u8]| match map.encode_key(key) {
-            Err(Error::KeyLength { len }) => len,
+            Err(Error::KeyLength { len, max: 65_529 }) => len,
             _ => panic!("a key of {} bytes", key.len()),
         };
-        assert_eq!(refused(named, &vec![0; KEY_MAX - 6]), KEY_MAX + 1);
-        assert_eq!(refused(KeyMap::of_default(), &vec![0xFF; KEY_MAX]), KEY_MAX + 7);
+        assert_eq!(refused(named, &vec![0; 65_530]), 65_530);
+        assert_eq!(refused(KeyMap::of_default(), &vec![0xFF; KEY_MAX]), KEY_MAX);
         assert_eq!(refused(named, b""), 0);
     }
 

@@ -14,6 +14,7 @@ use lodestore_contract::{BatchOp, Direction, Error, Expiry, RangeCondition, Resu
 use super::Transaction;
 use crate::db::Value;
 use crate::db::batch::{Map, keyspace_in};
+use crate::db::iter::scan_range;
 use crate::db::keyspace::key::Part;
 
 /// Pairs by their stored keys.
@@ -50,9 +51,7 @@ impl Transaction {
     /// have them. [`Error::BatchLength`] if more keys are read; [`Error::KeyspaceDropped`];
     /// [`Error::OtherStore`]; those of every scan ([`Store`](crate::store::Store)).
     pub fn range<K: AsRef<[u8]>>(&mut self, map: &impl Map, range: impl RangeBounds<K>) -> Result<Vec<(Value, Value)>> {
-        let bound = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        let (from, to) = (bound(range.start_bound()), bound(range.end_bound()));
-        self.scan(map, &ScanRange { from, to, ..ScanRange::all() })
+        self.scan(map, &scan_range(range))
     }
 
     /// As [`Self::range`], for the keys that begin with `prefix`.

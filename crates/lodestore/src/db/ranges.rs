@@ -1,93 +1,56 @@
-//! Reads of the default keyspace.
+//! Ranges, walks, counts and snapshots of the default keyspace.
 
 use std::ops::RangeBounds;
 
 #[cfg(doc)]
 use lodestore_contract::Store;
-use lodestore_contract::{Expiry, Pair, Result, Visit};
+use lodestore_contract::{Pair, Result, Visit};
 
-use super::{Db, Keys, Pairs, Value, View};
+use super::{Db, Keys, Pairs, View};
 
-/// Reads.
+/// Ranges and walks.
 impl Db {
-    /// Returns the value of `key`, if there is one.
+    /// Returns a lazy walk over all keys and their values, in the order of the keys, from both
+    /// ends. The walk keeps the store open. [`Db::for_each`] needs no order.
     ///
     /// # Errors
-    /// Those of every operation ([`Store`]).
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.default.get(key)
+    /// As [`Db::range`].
+    pub fn iter(&self) -> Result<Pairs> {
+        self.default.iter()
     }
 
-    /// Replaces the contents of `value` by the value of `key`. Returns whether there is one.
+    /// As [`Db::iter`], without the values.
     ///
     /// # Errors
-    /// Those of every operation ([`Store`]).
-    pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
-        self.default.get_into(key, value)
+    /// As [`Db::range`].
+    pub fn keys(&self) -> Result<Keys> {
+        self.default.keys()
     }
 
-    /// Calls `with` with the value of `key`, if there is one, and returns its result. The value is
-    /// copied in `hashkv` and `mkvs` alone.
-    ///
-    /// The store keeps the value in its place while `with` runs. Keep `with` short, and do not call
-    /// the store from it. The value is checked before, as by [`Db::get`].
+    /// Returns a lazy walk over the keys of a range and their values, in the order of the keys,
+    /// from both ends. The walk keeps the store open.
     ///
     /// ```
     /// # fn main() -> lodestore::Result<()> {
     /// # let dir = lodestore_contract::testing::Scratch::on_disk();
     /// # let path = dir.path().join("state");
     /// # let db = lodestore::Db::builder(&path).capacity(64 << 20).open()?;
-    /// db.put("page:7", vec![7; 4096])?;
-    /// let len = db.get_with("page:7", |bytes| bytes.len())?;
-    /// assert_eq!(len, Some(4096));
+    /// # if db.engine() == "nvht" {
+    /// #     return Ok(());
+    /// # }
+    /// for day in ["2026-11-24", "2026-11-25", "2026-11-26"] {
+    ///     db.put(day, "sunny")?;
+    /// }
+    /// for pair in db.range("2026-11-25"..)? {
+    ///     let (day, weather) = pair?;
+    ///     println!("{day:?}: {weather:?}");
+    /// }
+    /// let newest = db.range(.."2026-12-01")?.next_back().transpose()?;
+    /// assert_eq!(newest.unwrap().0, "2026-11-26");
+    /// assert_eq!(db.iter()?.count(), 3); // all keys: `iter` needs no type of a key
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    /// Those of every operation ([`Store`]).
-    pub fn get_with<T>(&self, key: impl AsRef<[u8]>, with: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
-        self.default.get_with(key, with)
-    }
-
-    /// Returns whether there is a value of `key`.
-    ///
-    /// # Errors
-    /// Those of every operation ([`Store`]).
-    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.default.contains(key)
-    }
-
-    /// Returns the values of `keys`, in their order. Each key is read at a moment of its own.
-    ///
-    /// # Errors
-    /// Those of every operation ([`Store`]).
-    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
-        self.default.multi_get(keys)
-    }
-
-    /// Calls `each` with the index of each key and its value, if there is one, in the order of
-    /// `keys`. The values are not copied. Each key is read at a moment of its own. The slices are
-    /// valid during the call only, and `each` must not call the store.
-    ///
-    /// # Errors
-    /// Those of every operation ([`Store`]). `each` was called for the keys before the one that
-    /// failed.
-    pub fn multi_get_with(&self, keys: &[&[u8]], each: impl FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.default.multi_get_with(keys, each)
-    }
-
-    /// Returns the expiry of `key`: `None` if there is no such key, `Some(None)` if it does not
-    /// expire.
-    ///
-    /// # Errors
-    /// Those of every operation ([`Store`]).
-    pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<Option<Expiry>>> {
-        self.default.expiry(key)
-    }
-
-    /// Returns a lazy walk over the keys of a range and their values, from both ends. The walk
-    /// keeps the store open.
     ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) if the engine keeps no order.
