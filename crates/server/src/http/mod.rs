@@ -1,28 +1,25 @@
 //! Metrics, health and the status page over HTTP.
 //!
-//! One thread answers one request at a time. The size of a request and the time for it are bounded,
+//! One thread answers all requests. The number of requests, their size and their time are bounded,
 //! and each answer closes its connection. The pages change nothing and show no keys or values.
 
 mod metrics;
 mod request;
+mod service;
 mod status;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use request::{Answer, serve};
+use mio::Waker;
+use mio::net::TcpListener;
+use request::Answer;
+use service::Service;
 
 use crate::shared::Shared;
-
-/// Longest time for connecting to the own listener, which ends its wait.
-const WAKE_TIMEOUT: Duration = Duration::from_millis(200);
-
-/// Pause after a failed accept, such as one for want of descriptors.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The status page.
 const PAGE: &str = include_str!("status.html");
@@ -37,6 +34,7 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 pub(crate) struct HttpServer {
     address: SocketAddr,
     is_stopping: Arc<AtomicBool>,
+    waker: Waker,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -50,17 +48,13 @@ impl HttpServer {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         let is_stopping = Arc::new(AtomicBool::new(false));
+        let mut service = Service::new(listener)?;
+        let waker = service.waker()?;
         let seen = Arc::clone(&is_stopping);
         let thread = std::thread::Builder::new().name("http".into()).spawn(move || {
-            while !seen.load(Ordering::SeqCst) {
-                match listener.accept() {
-                    // A client that is gone gets no answer.
-                    Ok((stream, _)) => drop(serve(&stream, &seen, |path| answer(&shared, path))),
-                    Err(_) => std::thread::sleep(RETRY_PAUSE),
-                }
-            }
+            service.run(&seen, &|path| answer(&shared, path));
         })?;
-        Ok(Self { address, is_stopping, thread: Some(thread) })
+        Ok(Self { address, is_stopping, waker, thread: Some(thread) })
     }
 
     /// Returns the address.
@@ -72,9 +66,9 @@ impl HttpServer {
 impl Drop for HttpServer {
     fn drop(&mut self) {
         self.is_stopping.store(true, Ordering::SeqCst);
-        // The connection ends the wait for one. Without it the thread ends with the process.
-        let is_woken = TcpStream::connect_timeout(&self.address, WAKE_TIMEOUT).is_ok();
-        if let Some(thread) = self.thread.take().filter(|_| is_woken) {
+        // The thread wakes by itself after some time.
+        drop(self.waker.wake());
+        if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
     }
