@@ -18,6 +18,7 @@ use crate::memory::MemoryBound;
 use crate::messaging::Hub;
 use crate::messaging::delivery::Route;
 use crate::messaging::notify::{class, wants};
+use crate::net::client_memory::ClientMemory;
 use crate::runtime::Runtime;
 use crate::saves::Saves;
 use crate::session::{ClientId, PublicState};
@@ -65,6 +66,7 @@ pub(crate) struct Shared {
     /// The expired keys, if the program reports the events of the store.
     pub(crate) expired: OnceLock<ExpiredKeys>,
     pub(crate) hub: Hub,
+    pub(crate) client_memory: ClientMemory,
     pub(crate) settings: Settings,
     pub(crate) statistics: Statistics,
     pub(crate) saves: Arc<Saves>,
@@ -98,6 +100,7 @@ impl Shared {
             expired: OnceLock::new(),
             hub: Hub::default(),
             settings,
+            client_memory: ClientMemory::default(),
             statistics: Statistics::default(),
             saves: Arc::new(Saves::new(started_unix_seconds)),
             started: Instant::now(),
