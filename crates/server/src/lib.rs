@@ -23,7 +23,11 @@ mod config;
 mod data;
 mod error;
 mod expired;
+#[cfg(test)]
+mod fuzzed;
 mod http;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod loop_server;
 mod memory;
 mod messaging;
 mod net;
