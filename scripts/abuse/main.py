@@ -117,7 +117,7 @@ def main():
     redis = None if arguments.no_redis else shutil.which("redis-server")
     rows, is_bad = [], False
     for case in chosen:
-        own = measure(Lodestore, arguments.program, case)
+        own = measure(Lodestore, os.path.abspath(arguments.program), case)
         other = measure(Redis, redis, case) if redis and case.has_redis else None
         if own is None:
             is_bad = True
