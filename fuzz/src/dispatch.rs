@@ -1,8 +1,8 @@
 //! Target of the server: commands of several clients over one event loop.
 //!
 //! Checked for each client: the replies are valid, each command has exactly one reply, and `ECHO`
-//! gets its own text back, so the order is kept. Commands that send messages or close connections
-//! of others end the count, and then only the form of the replies is checked.
+//! gets its own text back, so the order is kept. Some clients also send commands that subscribe or
+//! close clients. Their replies are not counted, and the form of the replies is checked.
 
 use std::cell::RefCell;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -129,7 +129,8 @@ const FORBIDDEN: [&str; 3] = ["shutdown", "save", "bgsave"];
 const FORBIDDEN_PAIRS: [(&str, &str); 5] =
     [("config", "set"), ("acl", "setuser"), ("acl", "deluser"), ("acl", "load"), ("acl", "save")];
 
-/// Commands after which replies are not counted: they send messages, or drop replies.
+/// Commands after which the replies of a client are not counted: they send messages or drop
+/// replies.
 const UNCOUNTED: [&str; 8] =
     ["subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe", "monitor", "client"];
 
@@ -145,6 +146,10 @@ enum Expected {
 struct Client {
     stream: UnixStream,
     sent: Vec<u8>,
+    /// Bytes at the begin of `sent` that are complete commands.
+    complete_bytes: usize,
+    /// Whether the client sends only commands with one reply.
+    is_plain: bool,
     received: Vec<u8>,
     /// Whether the server has closed its end, and all bytes of it are read.
     is_closed: bool,
@@ -184,6 +189,7 @@ impl Harness {
         }
         let mut clients: Vec<Client> = (0..CLIENTS).map(|_| self.connect()).collect();
         for (number, client) in clients.iter_mut().enumerate() {
+            client.is_plain = flags >> number & 8 == 0;
             if flags >> number & 1 == 1 {
                 self.send(client, &encode(&[b"HELLO".to_vec(), b"3".to_vec()]), 0);
             }
@@ -216,7 +222,15 @@ impl Harness {
 
     fn connect(&mut self) -> Client {
         let stream = self.server.connect().expect("a pair of sockets");
-        Client { stream, sent: Vec::new(), received: Vec::new(), is_closed: false, is_refused: false }
+        Client {
+            stream,
+            sent: Vec::new(),
+            complete_bytes: 0,
+            is_plain: false,
+            received: Vec::new(),
+            is_closed: false,
+            is_refused: false,
+        }
     }
 
     /// Removes all keys. A server that refuses that is of no use for further inputs.
@@ -252,12 +266,17 @@ impl Harness {
         }
     }
 
-    /// Sends bytes in two pieces, unless they complete a command that is forbidden.
+    /// Sends bytes in two pieces, unless they complete a command that the client never sends.
     fn send(&mut self, client: &mut Client, part: &[u8], cut: usize) {
-        let all = [client.sent.as_slice(), part].concat();
-        if commands_of(&all).0.iter().any(|arguments| is_forbidden(arguments)) {
+        if client.is_refused {
             return;
         }
+        let parsed = Parsed::of(&[&client.sent[client.complete_bytes..], part].concat());
+        let is_left_out = |command: &Vec<Vec<u8>>| is_forbidden(command) || (client.is_plain && is_uncounted(command));
+        if parsed.commands.iter().any(is_left_out) {
+            return;
+        }
+        client.complete_bytes += parsed.complete_bytes;
         for piece in [&part[..cut], &part[cut..]] {
             let mut rest = piece;
             while !rest.is_empty() && !client.is_refused {
@@ -291,15 +310,13 @@ impl Harness {
     }
 
     fn check(&self, clients: &[Client]) {
-        let all: Vec<(Vec<Vec<Vec<u8>>>, bool)> = clients.iter().map(|client| commands_of(&client.sent)).collect();
+        let all: Vec<Parsed> = clients.iter().map(|client| Parsed::of(&client.sent)).collect();
         let is_killed =
-            all.iter().flat_map(|(commands, _)| commands).any(|command| has_words(command, "client", "kill"));
-        for (client, (commands, is_broken)) in clients.iter().zip(all) {
+            all.iter().flat_map(|parsed| &parsed.commands).any(|command| has_words(command, "client", "kill"));
+        for (client, parsed) in clients.iter().zip(all) {
             let replies = replies_of(&client.received, client.is_closed);
-            let is_counted =
-                !is_killed && !commands.iter().any(|command| UNCOUNTED.iter().any(|name| is_name(command, name)));
-            if is_counted {
-                check_replies(&commands, is_broken, &replies);
+            if !is_killed && !parsed.commands.iter().any(|command| is_uncounted(command)) {
+                check_replies(&parsed.commands, parsed.is_broken, &replies);
             }
         }
     }
@@ -344,23 +361,43 @@ fn has_words(arguments: &[Vec<u8>], name: &str, subcommand: &str) -> bool {
     is_name(arguments, name) && arguments.get(1).is_some_and(|word| word.eq_ignore_ascii_case(subcommand.as_bytes()))
 }
 
+fn is_uncounted(arguments: &[Vec<u8>]) -> bool {
+    UNCOUNTED.iter().any(|name| is_name(arguments, name))
+}
+
 fn is_forbidden(arguments: &[Vec<u8>]) -> bool {
     FORBIDDEN.iter().any(|name| is_name(arguments, name))
         || FORBIDDEN_PAIRS.iter().any(|(name, subcommand)| has_words(arguments, name, subcommand))
 }
 
-/// Returns the complete commands of a stream, and whether the stream breaks the protocol.
-fn commands_of(stream: &[u8]) -> (Vec<Vec<Vec<u8>>>, bool) {
-    let limits = Limits { bulk_bytes_max: BULK_BYTES_MAX, ..Limits::default() };
-    let (mut parser, mut rest, mut commands) = (CommandParser::new(), stream, Vec::new());
-    loop {
-        match parser.parse(rest, &limits) {
-            Err(_) => return (commands, true),
-            Ok(Progress::Incomplete { .. }) => return (commands, false),
-            Ok(Progress::Empty { bytes }) => rest = &rest[bytes..],
-            Ok(Progress::Complete { bytes }) => {
-                commands.push(parser.arguments().iter(rest).map(<[u8]>::to_vec).collect());
-                rest = &rest[bytes..];
+/// The commands of a stream.
+struct Parsed {
+    /// The complete commands.
+    commands: Vec<Vec<Vec<u8>>>,
+    /// Bytes at the begin of the stream that are complete commands.
+    complete_bytes: usize,
+    /// Whether the stream breaks the protocol after them.
+    is_broken: bool,
+}
+
+impl Parsed {
+    fn of(stream: &[u8]) -> Self {
+        let limits = Limits { bulk_bytes_max: BULK_BYTES_MAX, ..Limits::default() };
+        let mut parser = CommandParser::new();
+        let mut parsed = Self { commands: Vec::new(), complete_bytes: 0, is_broken: false };
+        loop {
+            let rest = &stream[parsed.complete_bytes..];
+            match parser.parse(rest, &limits) {
+                Err(_) => {
+                    parsed.is_broken = true;
+                    return parsed;
+                }
+                Ok(Progress::Incomplete { .. }) => return parsed,
+                Ok(Progress::Empty { bytes }) => parsed.complete_bytes += bytes,
+                Ok(Progress::Complete { bytes }) => {
+                    parsed.commands.push(parser.arguments().iter(rest).map(<[u8]>::to_vec).collect());
+                    parsed.complete_bytes += bytes;
+                }
             }
         }
     }
