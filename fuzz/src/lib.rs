@@ -2,10 +2,15 @@
 #![forbid(unsafe_code)]
 
 pub mod damage;
+pub mod dispatch;
 pub mod fluidkv;
 pub mod hashkv;
 pub mod hikv;
 pub mod media;
 pub mod mkvs;
 pub mod nvht;
+pub mod recipe;
 pub mod store;
+pub mod wire;
+
+use lodestore_server::loop_server;

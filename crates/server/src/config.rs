@@ -68,6 +68,14 @@ pub struct Config {
     pub bulk_bytes_max: usize,
     /// Unsent replies of a client at which the server reads no more commands of it.
     pub output_bytes_pause: usize,
+    /// Longest reply of a command that reads, in bytes.
+    pub reply_bytes_max: usize,
+    /// Bytes of commands, of a transaction's queue, of watched keys and of subscriptions above
+    /// which a client is closed. Redis' name: `client-query-buffer-limit`.
+    pub query_bytes_max: usize,
+    /// Bytes of all clients above which the largest clients are closed. 0: no bound. Redis' name:
+    /// `maxmemory-clients`.
+    pub clients_memory_max: u64,
     /// Messages, logs and backups.
     pub messaging: MessagingConfig,
     /// Users: a name and rules each, as in `ACL SETUSER`. Redis' name: `user`.
@@ -210,6 +218,9 @@ impl Default for Config {
             databases: DATABASES,
             bulk_bytes_max: BULK_BYTES_BOUND,
             output_bytes_pause: 64 << 20,
+            reply_bytes_max: 1 << 30,
+            query_bytes_max: 1 << 30,
+            clients_memory_max: 0,
             users: Vec::new(),
             acl_file: None,
             metrics: MetricsConfig::default(),

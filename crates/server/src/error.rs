@@ -27,6 +27,8 @@ pub(crate) const NAN_OR_INFINITY: CommandError = text("ERR increment would produ
 pub(crate) const WRONG_TYPE: CommandError = text("WRONGTYPE Operation against a key holding the wrong kind of value");
 pub(crate) const NO_SUCH_KEY: CommandError = text("ERR no such key");
 pub(crate) const STRING_TOO_LONG: CommandError = text("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+pub(crate) const REPLY_TOO_LONG: CommandError =
+    text("ERR the reply exceeds reply-max-len: ask for less at once, or raise the option");
 pub(crate) const DATABASE_OUT_OF_RANGE: CommandError = text("ERR DB index is out of range");
 pub(crate) const SAME_OBJECT: CommandError = text("ERR source and destination objects are the same");
 

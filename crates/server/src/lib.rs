@@ -22,7 +22,11 @@ mod command;
 mod config;
 mod data;
 mod error;
+#[cfg(test)]
+mod fuzzed;
 mod http;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod loop_server;
 mod memory;
 mod messaging;
 mod net;

@@ -19,6 +19,9 @@ pub(crate) struct Runtime {
     memory_max: AtomicU64,
     bulk_bytes_max: AtomicUsize,
     output_bytes_pause: AtomicUsize,
+    reply_bytes_max: AtomicUsize,
+    query_bytes_max: AtomicUsize,
+    clients_memory_max: AtomicU64,
 }
 
 impl Runtime {
@@ -31,6 +34,9 @@ impl Runtime {
             memory_max: AtomicU64::default(),
             bulk_bytes_max: AtomicUsize::default(),
             output_bytes_pause: AtomicUsize::default(),
+            reply_bytes_max: AtomicUsize::default(),
+            query_bytes_max: AtomicUsize::default(),
+            clients_memory_max: AtomicU64::default(),
         };
         runtime.publish(config);
         runtime
@@ -44,6 +50,9 @@ impl Runtime {
         self.memory_max.store(config.memory_max, Ordering::Relaxed);
         self.bulk_bytes_max.store(config.bulk_bytes_max, Ordering::Relaxed);
         self.output_bytes_pause.store(config.output_bytes_pause, Ordering::Relaxed);
+        self.reply_bytes_max.store(config.reply_bytes_max, Ordering::Relaxed);
+        self.query_bytes_max.store(config.query_bytes_max, Ordering::Relaxed);
+        self.clients_memory_max.store(config.clients_memory_max, Ordering::Relaxed);
     }
 
     /// Returns all options as they are now.
@@ -84,6 +93,22 @@ impl Runtime {
 
     pub(crate) fn bulk_bytes_max(&self) -> usize {
         self.bulk_bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn reply_bytes_max(&self) -> usize {
+        self.reply_bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn query_bytes_max(&self) -> usize {
+        self.query_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bound on the bytes of all clients, or `usize::MAX`.
+    pub(crate) fn clients_memory_max(&self) -> usize {
+        match self.clients_memory_max.load(Ordering::Relaxed) {
+            0 => usize::MAX,
+            max => usize::try_from(max).unwrap_or(usize::MAX),
+        }
     }
 
     pub(crate) fn output_bytes_pause(&self) -> usize {

@@ -38,10 +38,26 @@ pub(crate) struct QueuedCommand {
     pub(crate) arguments: Vec<Vec<u8>>,
 }
 
+/// Bytes that a queued command uses, and each of its arguments, in addition to their text.
+const QUEUED_OVERHEAD_BYTES: usize = 48;
+
+/// Bytes that a watched key uses in addition to its name: in the session and in the stripe.
+const WATCHED_OVERHEAD_BYTES: usize = 320;
+
+impl QueuedCommand {
+    /// Returns the bytes that the command uses.
+    pub(crate) fn bytes(&self) -> usize {
+        let arguments = self.arguments.iter().map(|argument| argument.len() + QUEUED_OVERHEAD_BYTES);
+        QUEUED_OVERHEAD_BYTES + arguments.sum::<usize>()
+    }
+}
+
 /// The commands since `MULTI`.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
     pub(crate) queue: Vec<QueuedCommand>,
+    /// Bytes of the queue.
+    pub(crate) bytes: usize,
     /// Whether a command was refused, so that `EXEC` must fail.
     pub(crate) is_failed: bool,
 }
@@ -124,6 +140,8 @@ pub(crate) struct Session {
     pub(crate) transaction: Option<Transaction>,
     /// The keys that `WATCH` named, with the expiry that each had. A key that expires has changed.
     pub(crate) watched: HashMap<DatabaseKey, Option<Expiry>>,
+    /// Bytes of the names of the watched keys.
+    pub(crate) watched_name_bytes: usize,
     /// Set by each change of a watched key.
     pub(crate) watch_flag: Arc<AtomicBool>,
     pub(crate) reply_mode: ReplyMode,
@@ -131,6 +149,8 @@ pub(crate) struct Session {
     pub(crate) messaging: ClientMessaging,
     /// The counters of the client's event loop.
     pub(crate) counters: Arc<LoopCounters>,
+    /// Whether `maxmemory-clients` does not close the client: `CLIENT NO-EVICT`.
+    pub(crate) is_kept: bool,
     /// Whether the connection is closed once its replies are sent.
     pub(crate) closes: bool,
 }
@@ -150,10 +170,12 @@ impl Session {
             acl_generation,
             transaction: None,
             watched: HashMap::new(),
+            watched_name_bytes: 0,
             watch_flag: Arc::default(),
             reply_mode: ReplyMode::On,
             messaging: ClientMessaging::default(),
             counters,
+            is_kept: false,
             closes: false,
         }
     }
@@ -199,7 +221,17 @@ impl Session {
         for (key, _) in self.watched.drain() {
             stripes.unwatch(&key, &self.watch_flag);
         }
+        self.watched = HashMap::new();
+        self.watched_name_bytes = 0;
         self.watch_flag = Arc::default();
+    }
+
+    /// Returns the bytes of the transaction's queue, of the watched keys and of the subscriptions.
+    pub(crate) fn state_bytes(&self) -> usize {
+        let queue_bytes = self.transaction.as_ref().map_or(0, |transaction| transaction.bytes);
+        // A name is in the session and in the stripe.
+        let watched_bytes = 2 * self.watched_name_bytes + WATCHED_OVERHEAD_BYTES * self.watched.len();
+        queue_bytes + watched_bytes + self.messaging.bytes()
     }
 
     /// Whether the client may run only the commands of subscribers: those of RESP2 that subscribe.
@@ -211,6 +243,7 @@ impl Session {
     pub(crate) fn leave_hub(&mut self, hub: &Hub) {
         let id = self.public.id;
         hub.channels.unsubscribe_all(&mut self.messaging, id);
+        self.messaging.prefix_bytes = 0;
         if self.messaging.tracking.take().is_some() {
             hub.tracking.disable(id);
         }

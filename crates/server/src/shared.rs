@@ -17,6 +17,7 @@ use crate::memory::MemoryBound;
 use crate::messaging::Hub;
 use crate::messaging::delivery::Route;
 use crate::messaging::notify::{class, wants};
+use crate::net::client_memory::ClientMemory;
 use crate::runtime::Runtime;
 use crate::saves::Saves;
 use crate::session::{ClientId, PublicState};
@@ -67,6 +68,7 @@ pub(crate) struct Shared {
     /// Time from the start of the program to the first moment at which it served.
     pub(crate) served_after: OnceLock<Duration>,
     pub(crate) hub: Hub,
+    pub(crate) client_memory: ClientMemory,
     pub(crate) settings: Settings,
     pub(crate) statistics: Statistics,
     pub(crate) saves: Arc<Saves>,
@@ -101,6 +103,7 @@ impl Shared {
             served_after: OnceLock::new(),
             hub: Hub::default(),
             settings,
+            client_memory: ClientMemory::default(),
             statistics: Statistics::default(),
             saves: Arc::new(Saves::new(started_unix_seconds)),
             started: Instant::now(),

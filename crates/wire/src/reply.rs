@@ -21,12 +21,33 @@ pub enum Protocol {
 pub struct ReplyWriter<'a> {
     output: &'a mut Vec<u8>,
     protocol: Protocol,
+    /// Most bytes of the output buffer.
+    output_max: usize,
+    /// Whether a string was left out, because it exceeded `output_max`.
+    is_over: bool,
 }
 
 impl<'a> ReplyWriter<'a> {
     /// Creates a writer that appends to `output`.
     pub fn new(output: &'a mut Vec<u8>, protocol: Protocol) -> Self {
-        Self { output, protocol }
+        Self { output, protocol, output_max: usize::MAX, is_over: false }
+    }
+
+    /// Bounds the output buffer to `bytes`. A string that would exceed the bound is left out, and
+    /// so are the strings after it. The caller checks [`Self::is_over`] and replaces the reply.
+    pub fn set_output_max(&mut self, bytes: usize) {
+        self.output_max = bytes;
+    }
+
+    /// Whether a string was left out. The reply is invalid then.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Whether a string of `bytes` bytes may be written.
+    fn admits(&mut self, bytes: usize) -> bool {
+        self.is_over |= self.output.len().saturating_add(bytes) > self.output_max;
+        !self.is_over
     }
 
     /// Returns the version of the protocol.
@@ -48,6 +69,7 @@ impl<'a> ReplyWriter<'a> {
     /// written again.
     pub fn truncate(&mut self, bytes: usize) {
         self.output.truncate(bytes);
+        self.is_over = false;
     }
 
     /// Writes `+text`. A line end in the text becomes a space.
@@ -73,6 +95,9 @@ impl<'a> ReplyWriter<'a> {
 
     /// Writes a bulk string.
     pub fn write_bulk(&mut self, bytes: &[u8]) {
+        if !self.admits(bytes.len()) {
+            return;
+        }
         self.write_length(b'$', bytes.len());
         self.output.reserve(bytes.len() + LINE_END.len());
         self.output.extend_from_slice(bytes);

@@ -83,3 +83,21 @@ proptest! {
         prop_assert_eq!(decode(&bytes), Ok(Some((expected, bytes.len()))));
     }
 }
+
+#[test]
+fn a_reply_that_exceeds_its_bound_is_reported_and_costs_no_memory() {
+    let mut output = Vec::new();
+    let mut writer = ReplyWriter::new(&mut output, Protocol::Resp2);
+    writer.set_output_max(1000);
+    writer.write_array(500);
+    for _ in 0..250 {
+        writer.write_bulk(&[b'x'; 900]);
+        writer.write_bulk(b"");
+    }
+    assert!(writer.is_over());
+    assert!(writer.output_bytes() < 1000);
+    writer.truncate(0);
+    assert!(!writer.is_over(), "the error that replaces the reply is written");
+    writer.write_bulk(b"short");
+    assert_eq!(output, b"$5\r\nshort\r\n");
+}

@@ -35,7 +35,10 @@ pub(crate) fn client(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
         (b"caching", [word]) => tracking::caching(context, word)?,
         (b"trackinginfo", []) => tracking::trackinginfo(context),
         (b"getredir", []) => tracking::getredir(context),
-        (b"no-evict", [mode]) if is_word(mode, "on") || is_word(mode, "off") => context.reply.write_ok(),
+        (b"no-evict", [mode]) if is_word(mode, "on") || is_word(mode, "off") => {
+            context.session.is_kept = is_word(mode, "on");
+            context.reply.write_ok();
+        }
         (b"no-evict", [_]) => return Err(SYNTAX),
         (b"help", []) => write_help(context, &HELP)?,
         (known, _) if is_known(known) => {
@@ -84,10 +87,22 @@ fn is_known(subcommand: &[u8]) -> bool {
 
 /// Returns the name of a client, if it has no spaces and no special characters.
 pub(crate) fn checked_name(name: &[u8]) -> CommandResult<String> {
+    check_length(name)?;
     if name.iter().all(u8::is_ascii_graphic) {
         return Ok(String::from_utf8_lossy(name).into_owned());
     }
     Err(CommandError::new("ERR Client names cannot contain spaces, newlines or special characters."))
+}
+
+/// Most bytes of a client's name and of its library's name and version. `CLIENT LIST` and the logs
+/// copy them. Redis has no bound.
+const NAME_BYTES_MAX: usize = 4096;
+
+fn check_length(text: &[u8]) -> CommandResult {
+    if text.len() > NAME_BYTES_MAX {
+        return Err(CommandError::new(format!("ERR the text is too long: it has at most {NAME_BYTES_MAX} bytes")));
+    }
+    Ok(())
 }
 
 fn write_name(context: &mut Context<'_, '_>) {
@@ -100,6 +115,7 @@ fn write_name(context: &mut Context<'_, '_>) {
 }
 
 fn set_info(context: &mut Context<'_, '_>, attribute: &[u8], value: &[u8]) -> CommandResult {
+    check_length(value)?;
     let checked = |what: &str| {
         if value.iter().all(u8::is_ascii_graphic) {
             return Ok(String::from_utf8_lossy(value).into_owned());

@@ -170,6 +170,7 @@ pub(crate) fn reset(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult
     session.database = 0;
     session.protocol = Protocol::Resp2;
     session.reply_mode = crate::session::ReplyMode::On;
+    session.is_kept = false;
     let user = context.shared.acl.default_user();
     session.is_authenticated = user.is_open();
     session.set_user(user);

@@ -19,7 +19,7 @@ use crate::acl::log::LogEntry;
 use crate::data::access::Access;
 use crate::data::databases::View;
 use crate::data::stripes::{Held, StripeIndex};
-use crate::error::{CommandError, CommandResult};
+use crate::error::{CommandError, CommandResult, REPLY_TOO_LONG};
 use crate::messaging::effects::{self, Wanted};
 use crate::session::{QueuedCommand, ReplyMode, Session};
 use crate::shared::Shared;
@@ -380,9 +380,11 @@ fn run_with<'a>(
     output: &mut Vec<u8>,
 ) -> Result<(), CommandError> {
     access.effects.wanted = Wanted::of(shared);
-    let reply = ReplyWriter::new(output, session.protocol);
+    let mut reply = ReplyWriter::new(output, session.protocol);
+    let before = reply.output_bytes();
+    bound_reply(shared, spec, &mut reply, before);
     let mut context = Context { shared, session, access: &mut *access, reply };
-    let mut result = (spec.handler)(&mut context, arguments);
+    let mut result = (spec.handler)(&mut context, arguments).and_then(|()| check_reply(&context.reply));
     // A handler may begin to buffer its writes.
     let is_buffered = access.is_buffered();
     if result.is_ok() {
@@ -392,6 +394,23 @@ fn run_with<'a>(
         access.effects.drop_events();
     }
     result
+}
+
+/// Bounds the reply of a command that reads keys. The reply of a change is never left out, because
+/// the change is made. All other replies are about as long as the command.
+fn bound_reply(shared: &Shared, spec: &CommandSpec, reply: &mut ReplyWriter<'_>, before: usize) {
+    reply.set_output_max(match spec.effect {
+        Effect::Read => before.saturating_add(shared.runtime.reply_bytes_max()),
+        Effect::Write | Effect::Other => usize::MAX,
+    });
+}
+
+/// Refuses a reply that exceeded its bound.
+fn check_reply(reply: &ReplyWriter<'_>) -> CommandResult {
+    if reply.is_over() {
+        return Err(REPLY_TOO_LONG);
+    }
+    Ok(())
 }
 
 /// Reads several keys as they are at one moment.
@@ -454,7 +473,10 @@ pub(crate) fn run_handler(context: &mut Context<'_, '_>, arguments: &[&[u8]]) {
         Some(entry) => check_again(context, &Call::new(entry, arguments), arguments).and_then(|()| {
             feed_monitors(context.shared, context.session, entry.spec, arguments);
             register_reads(context, entry.spec, arguments);
-            (entry.spec.handler)(context, arguments)
+            // The bound counts for all replies of `EXEC` together.
+            bound_reply(context.shared, entry.spec, &mut context.reply, 0);
+            (entry.spec.handler)(context, arguments)?;
+            check_reply(&context.reply)
         }),
         None => Err(unknown_command(arguments)),
     };
@@ -507,7 +529,9 @@ fn queue(
     }
     if let Some(transaction) = &mut session.transaction {
         let arguments = arguments.iter().map(|argument| argument.to_vec()).collect();
-        transaction.queue.push(QueuedCommand { arguments });
+        let queued = QueuedCommand { arguments };
+        transaction.bytes += queued.bytes();
+        transaction.queue.push(queued);
     }
     ReplyWriter::new(output, session.protocol).write_simple("QUEUED");
     Ok(())

@@ -13,13 +13,16 @@ use super::context::Context;
 use super::glob;
 use super::options::{integer, is_word};
 use crate::data::value::Stored;
-use crate::error::{CommandError, CommandResult, SYNTAX};
+use crate::error::{CommandError, CommandResult, REPLY_TOO_LONG, SYNTAX};
 
 /// Most cursors that the server keeps.
 const CURSORS_MAX: usize = 16_384;
 
 /// Keys that `SCAN` looks at if the client does not say.
 const SCAN_COUNT: usize = 10;
+
+/// Most keys that one `SCAN` looks at. `COUNT` is a hint, and a walk continues by its cursor.
+const SCAN_COUNT_MAX: usize = 65_536;
 
 /// Keys that one step of a walk reads from the store.
 const STEP_KEYS_MAX: usize = 1024;
@@ -108,7 +111,7 @@ pub(crate) fn scan(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comman
         0 => None,
         number => Some(context.shared.cursors.find(number).ok_or_else(unknown_cursor)?),
     };
-    let page = read_page(context, after, options.count)?;
+    let page = read_page(context, after, options.count.min(SCAN_COUNT_MAX))?;
     let mut keys = Vec::new();
     for key in &page.keys {
         let is_match = options.pattern.is_none_or(|pattern| glob::matches(pattern, key));
@@ -276,8 +279,14 @@ fn stored_range(
     let pairs = context.access.keyspace(context.database()).range((start, end))?;
     let pairs: Box<dyn Iterator<Item = _>> = if options.is_reverse { Box::new(pairs.rev()) } else { Box::new(pairs) };
     let mut found = Vec::new();
+    let mut bytes = 0_usize;
     for pair in pairs.take(options.limit.unwrap_or(usize::MAX)) {
         let (key, stored) = pair?;
+        // Keys and values are collected before the reply is written.
+        bytes += key.len() + if options.has_values { stored.len() } else { 0 };
+        if bytes > context.shared.runtime.reply_bytes_max() {
+            return Err(REPLY_TOO_LONG);
+        }
         found.push(RangeKey { key: key.to_vec(), stored: options.has_values.then(|| stored.to_vec()) });
     }
     Ok(found)
@@ -315,11 +324,16 @@ fn pending_range(
     }
     keys.truncate(limit);
     let mut found = Vec::with_capacity(keys.len());
+    let mut bytes = 0_usize;
     for key in keys {
         let stored = match options.has_values {
             true => context.access.read(database, &key, |stored| stored.map(<[u8]>::to_vec))?,
             false => None,
         };
+        bytes += stored.as_ref().map_or(0, Vec::len);
+        if bytes > context.shared.runtime.reply_bytes_max() {
+            return Err(REPLY_TOO_LONG);
+        }
         found.push(RangeKey { key, stored });
     }
     Ok(found)

@@ -12,6 +12,9 @@ use crate::session::{ClientId, PublicState};
 /// Most prefixes of one client. Redis has no bound.
 const PREFIXES_MAX: usize = 1024;
 
+/// Longest prefix in bytes: no key is longer.
+const PREFIX_BYTES_MAX: usize = 64 << 10;
+
 /// The options of `CLIENT TRACKING`.
 #[derive(Debug, Default)]
 struct Options {
@@ -101,6 +104,9 @@ fn check_prefixes(context: &Context<'_, '_>, prefixes: &[Vec<u8>]) -> CommandRes
     if present.len() + prefixes.len() > PREFIXES_MAX {
         return Err(CommandError::new(format!("ERR too many prefixes: a client has at most {PREFIXES_MAX}")));
     }
+    if prefixes.iter().any(|prefix| prefix.len() > PREFIX_BYTES_MAX) {
+        return Err(CommandError::new(format!("ERR a prefix is too long: it has at most {PREFIX_BYTES_MAX} bytes")));
+    }
     let overlap = |prefix: &[u8], other: &[u8]| prefix.starts_with(other) || other.starts_with(prefix);
     let refuse = |prefix: &[u8], which: &str, other: &[u8]| {
         let (prefix, other) = (String::from_utf8_lossy(prefix), String::from_utf8_lossy(other));
@@ -125,6 +131,7 @@ fn enable(context: &mut Context<'_, '_>, options: Options) {
         // All keys.
         prefixes.push(Vec::new());
     }
+    context.session.messaging.prefix_bytes += prefixes.iter().map(Vec::len).sum::<usize>();
     let target = redirect.as_ref().map_or(0, |target| target.id);
     context.session.messaging.tracking = Some(mode);
     context.session.messaging.needs_barrier = true;
@@ -141,6 +148,7 @@ fn enable(context: &mut Context<'_, '_>, options: Options) {
 
 fn disable(context: &mut Context<'_, '_>) {
     context.session.messaging.tracking = None;
+    context.session.messaging.prefix_bytes = 0;
     context.session.messaging.is_caching_named = false;
     context.session.public.with_details(|details| (details.is_tracking, details.redirect) = (false, 0));
     context.shared.hub.tracking.disable(context.session.public.id);

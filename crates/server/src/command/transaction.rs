@@ -72,6 +72,7 @@ pub(crate) fn watch(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
         let expiry = context.access.expiry(database, &key.key)?.flatten();
         context.shared.stripes.watch(&mut held, key.clone(), &context.session.watch_flag);
         drop(held);
+        context.session.watched_name_bytes += key.key.len();
         context.session.watched.insert(key, expiry);
     }
     let count = context.session.watched.len();

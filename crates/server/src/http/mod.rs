@@ -1,7 +1,6 @@
 //! Metrics, health and the status page over HTTP.
 //!
-//! Each of a few threads answers one request at a time, so that an idle client delays no probe of
-//! the health. The size of a request and the time for it are bounded,
+//! One thread answers all requests. The number of requests, their size and their time are bounded,
 //! and each answer closes its connection. The pages change nothing. They show keys and arguments of
 //! slow commands only where the reader could run `SLOWLOG` without a password.
 
@@ -11,44 +10,39 @@ mod json;
 mod metrics;
 mod process;
 mod request;
+mod service;
 mod status;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use exposition::{OPENMETRICS, PROMETHEUS_TEXT, accepts_openmetrics, to_prometheus_text};
-use request::{Answer, Request, serve};
+use mio::Waker;
+use mio::net::TcpListener;
+use request::{Answer, Request};
+use service::Service;
 
 use crate::shared::Shared;
-
-/// Threads that answer requests.
-const THREADS: usize = 4;
-
-/// Longest time for connecting to the own listener, which ends its wait.
-const WAKE_TIMEOUT: Duration = Duration::from_millis(200);
-
-/// Pause after a failed accept, such as one for want of descriptors.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The status page.
 const PAGE: &str = include_str!("status.html");
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// The threads that answer requests.
+/// A thread that answers requests.
 #[derive(Debug)]
 pub(crate) struct HttpServer {
     address: SocketAddr,
     is_stopping: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl HttpServer {
-    /// Listens, and starts the threads.
+    /// Listens, and starts the thread.
     ///
     /// # Errors
     ///
@@ -56,25 +50,14 @@ impl HttpServer {
     pub(crate) fn start(shared: &Arc<Shared>, address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
-        let mut server = Self { address, is_stopping: Arc::default(), threads: Vec::new() };
-        for _ in 0..THREADS {
-            let thread = server.start_thread(Arc::clone(shared), listener.try_clone()?)?;
-            server.threads.push(thread);
-        }
-        Ok(server)
-    }
-
-    fn start_thread(&self, shared: Arc<Shared>, listener: TcpListener) -> io::Result<JoinHandle<()>> {
-        let seen = Arc::clone(&self.is_stopping);
-        std::thread::Builder::new().name("http".into()).spawn(move || {
-            while !seen.load(Ordering::SeqCst) {
-                match listener.accept() {
-                    // A client that is gone gets no answer.
-                    Ok((stream, _)) => drop(serve(&stream, &seen, |request| answer(&shared, request))),
-                    Err(_) => std::thread::sleep(RETRY_PAUSE),
-                }
-            }
-        })
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let mut service = Service::new(listener)?;
+        let waker = service.waker()?;
+        let (seen, shared) = (Arc::clone(&is_stopping), Arc::clone(shared));
+        let thread = std::thread::Builder::new().name("http".into()).spawn(move || {
+            service.run(&seen, &|request| answer(&shared, request));
+        })?;
+        Ok(Self { address, is_stopping, waker, thread: Some(thread) })
     }
 
     /// Returns the address.
@@ -86,10 +69,10 @@ impl HttpServer {
 impl Drop for HttpServer {
     fn drop(&mut self) {
         self.is_stopping.store(true, Ordering::SeqCst);
-        // Each connection ends the wait of a thread. Without it the thread ends with the process.
-        let is_woken = |_: &JoinHandle<()>| TcpStream::connect_timeout(&self.address, WAKE_TIMEOUT).is_ok();
-        if self.threads.iter().all(is_woken) {
-            self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        // The thread wakes by itself after some time.
+        drop(self.waker.wake());
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
         }
     }
 }

@@ -1,9 +1,10 @@
 //! One request and its answer.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
+
+use mio::net::TcpStream;
 
 use super::PLAIN;
 
@@ -12,9 +13,6 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 
 /// Longest time for a request and its answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Longest wait for a socket, after which a stop is noticed.
-const STEP: Duration = Duration::from_millis(100);
 
 /// A request.
 #[derive(Debug, Clone, Copy)]
@@ -68,18 +66,78 @@ impl Answer {
     }
 }
 
-/// Reads a request, and sends what `answer` returns for it.
-///
-/// # Errors
-///
-/// If the client is gone or too slow.
-pub(super) fn serve(
-    stream: &TcpStream,
-    is_stopping: &AtomicBool,
-    answer: impl FnOnce(Request<'_>) -> Option<Answer>,
-) -> io::Result<()> {
-    let limit = Limit { deadline: Instant::now() + REQUEST_TIMEOUT, is_stopping };
-    let head = read_head(stream, limit)?;
+/// Returns the answer to a request, if there is one.
+pub(super) type AnswerOf<'a> = &'a dyn Fn(Request<'_>) -> Option<Answer>;
+
+/// A connection with one request and its answer.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) stream: TcpStream,
+    head: Vec<u8>,
+    /// The answer, once the head is whole.
+    answer: Vec<u8>,
+    sent: usize,
+    deadline: Instant,
+}
+
+/// Whether an exchange goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// The exchange waits for its socket.
+    Open,
+    /// The answer is sent, or the connection failed.
+    Done,
+}
+
+impl Exchange {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        Self { stream, head: Vec::new(), answer: Vec::new(), sent: 0, deadline }
+    }
+
+    /// Whether the time of the request is over.
+    pub(super) fn is_late(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// Reads the head as far as it came, and sends what the socket accepts of the answer.
+    pub(super) fn go_on(&mut self, answer_of: AnswerOf<'_>) -> State {
+        match self.read_head(answer_of).and_then(|()| self.send()) {
+            Ok(state) => state,
+            Err(error) if is_transient(&error) => State::Open,
+            Err(_) => State::Done,
+        }
+    }
+
+    fn read_head(&mut self, answer_of: AnswerOf<'_>) -> io::Result<()> {
+        let mut chunk = [0; 1024];
+        while self.answer.is_empty() {
+            let bytes = self.stream.read(&mut chunk)?;
+            self.head.extend_from_slice(&chunk[..bytes]);
+            let is_too_long = self.head.len() > HEAD_BYTES_MAX;
+            if is_too_long {
+                self.head.clear();
+            }
+            if bytes == 0 || is_too_long || self.head.windows(4).any(|end| end == b"\r\n\r\n") {
+                self.answer = answer(&String::from_utf8_lossy(&self.head), answer_of);
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self) -> io::Result<State> {
+        while self.sent < self.answer.len() {
+            match self.stream.write(&self.answer[self.sent..])? {
+                0 => return Ok(State::Done),
+                bytes => self.sent += bytes,
+            }
+        }
+        Ok(State::Done)
+    }
+}
+
+/// Returns the bytes of the answer to a request with this head.
+fn answer(head: &str, answer_of: AnswerOf<'_>) -> Vec<u8> {
     let line = head.lines().next().unwrap_or_default();
     let mut words = line.split(' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -87,7 +145,7 @@ pub(super) fn serve(
     let path = target.split('?').next().unwrap_or_default();
     let answer = match method {
         _ if !is_http => Answer::refused("400 Bad Request"),
-        "GET" | "HEAD" => answer(Request { path, head: &head }).unwrap_or_else(|| Answer::refused("404 Not Found")),
+        "GET" | "HEAD" => answer_of(Request { path, head }).unwrap_or_else(|| Answer::refused("404 Not Found")),
         _ => Answer::refused("405 Method Not Allowed"),
     };
     let body = if method == "HEAD" { "" } else { &answer.body };
@@ -102,59 +160,12 @@ pub(super) fn serve(
         answer.media_type,
         answer.body.len()
     );
-    write_within(stream, text.as_bytes(), limit)
-}
-
-fn read_head(mut stream: &TcpStream, limit: Limit<'_>) -> io::Result<String> {
-    let mut head = Vec::new();
-    let mut chunk = [0; 1024];
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() <= HEAD_BYTES_MAX {
-        stream.set_read_timeout(Some(limit.step()?))?;
-        match stream.read(&mut chunk) {
-            Ok(0) => break,
-            Ok(bytes) => head.extend_from_slice(&chunk[..bytes]),
-            Err(error) if is_transient(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    if head.len() > HEAD_BYTES_MAX {
-        return Ok(String::new());
-    }
-    Ok(String::from_utf8_lossy(&head).into_owned())
-}
-
-fn write_within(mut stream: &TcpStream, mut bytes: &[u8], limit: Limit<'_>) -> io::Result<()> {
-    while !bytes.is_empty() {
-        stream.set_write_timeout(Some(limit.step()?))?;
-        match stream.write(bytes) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if is_transient(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// What ends a request early.
-#[derive(Debug, Clone, Copy)]
-struct Limit<'a> {
-    deadline: Instant,
-    is_stopping: &'a AtomicBool,
-}
-
-impl Limit<'_> {
-    /// Returns how long to wait for the socket, until the limit is checked again.
-    fn step(&self) -> io::Result<Duration> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let is_over = left.is_zero() || self.is_stopping.load(Ordering::SeqCst);
-        if is_over { Err(ErrorKind::TimedOut.into()) } else { Ok(left.min(STEP)) }
-    }
+    text.into_bytes()
 }
 
 /// Whether a read or a write may be tried again.
 fn is_transient(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut)
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ pub(crate) struct TrackingMode {
     pub(crate) is_opt_out: bool,
 }
 
+/// Bytes that a subscription uses in addition to its name, here and in the table of all clients.
+const SUBSCRIPTION_OVERHEAD_BYTES: usize = 512;
+
 /// What one client hears. The client's event loop owns it.
 #[derive(Debug, Default)]
 pub(crate) struct ClientMessaging {
@@ -26,6 +29,8 @@ pub(crate) struct ClientMessaging {
     /// Bytes of the names of all subscriptions.
     pub(crate) name_bytes: usize,
     pub(crate) tracking: Option<TrackingMode>,
+    /// Bytes of the prefixes of `CLIENT TRACKING`.
+    pub(crate) prefix_bytes: usize,
     /// Whether `CLIENT CACHING` changes the next command.
     pub(crate) is_caching_named: bool,
     pub(crate) is_monitor: bool,
@@ -91,6 +96,12 @@ impl ClientMessaging {
     /// Whether the client has this subscription now.
     pub(crate) fn has_number(&self, number: u64) -> bool {
         self.numbers.contains(&number)
+    }
+
+    /// Returns the bytes of the subscriptions and of the prefixes.
+    pub(crate) fn bytes(&self) -> usize {
+        // A name is here and in the table of all clients.
+        2 * self.name_bytes + SUBSCRIPTION_OVERHEAD_BYTES * self.numbers.len() + self.prefix_bytes
     }
 
     /// Whether the client has any subscription.

@@ -13,6 +13,9 @@ use crate::session::{ClientId, PublicState};
 /// Most bytes of an argument in a line. Redis shows all bytes.
 const ARGUMENT_BYTES_MAX: usize = 4096;
 
+/// Bytes of a line after which further arguments are only counted. Redis shows all arguments.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
 /// Shown instead of a secret.
 pub(crate) const REDACTED: &[u8] = b"(redacted)";
 
@@ -62,6 +65,11 @@ fn line_of(database: usize, address: &str, arguments: &[&[u8]]) -> Vec<u8> {
     };
     let mut line = format!("+{}.{:06} [{database} {address}]", now.as_secs(), now.subsec_micros());
     for (index, argument) in arguments.iter().enumerate() {
+        if line.len() > LINE_BYTES_MAX {
+            // Writing to a string does not fail.
+            let _ = write!(line, " ... ({} more arguments)", arguments.len() - index);
+            break;
+        }
         let shown = if is_secret(arguments, index) { REDACTED } else { argument };
         line.push(' ');
         quote(&mut line, shown);
@@ -141,6 +149,17 @@ mod tests {
         assert_eq!(
             shown(&[b"CONFIG", b"SET", b"port", b"1", b"requirepass", b"p"]),
             r#"[2 127.0.0.1:5] "CONFIG" "SET" "port" "1" "requirepass" "(redacted)""#
+        );
+    }
+
+    #[test]
+    fn a_line_with_many_arguments_is_cut() {
+        let line = line_of(0, "a:1", &vec![&[b'x'; 4000][..]; 1000]);
+        assert!(line.len() < LINE_BYTES_MAX + ARGUMENT_BYTES_MAX + 200);
+        assert!(
+            line.ends_with(b" ... (738 more arguments)\r\n"),
+            "{}",
+            String::from_utf8_lossy(&line[line.len() - 50..])
         );
     }
 

@@ -18,6 +18,9 @@ use crate::session::{ClientId, PublicState};
 /// Most bytes of the names of tracked keys.
 const NAME_BYTES_MAX: usize = 256 << 20;
 
+/// Most pairs of a tracked key and a client that read it.
+const REGISTRATIONS_MAX: usize = 16 << 20;
+
 /// What a client asks for.
 #[derive(Debug, Clone)]
 pub(crate) struct TrackedClient {
@@ -119,7 +122,10 @@ impl Tracking {
         for key in keys {
             table.register(client, key);
         }
-        while table.keys.len() > keys_max || table.name_bytes > NAME_BYTES_MAX {
+        while table.keys.len() > keys_max
+            || table.name_bytes > NAME_BYTES_MAX
+            || table.registrations > REGISTRATIONS_MAX
+        {
             let Some((_, key)) = table.order.pop_first() else { break };
             table.invalidate_key(post, key, None);
         }

@@ -53,6 +53,7 @@ impl Input {
     pub(crate) fn read_from(&mut self, stream: &mut Stream) -> (usize, ReadEnd) {
         self.compact();
         let before = self.end;
+        let was_unallocated = self.bytes.is_empty();
         let end = loop {
             if self.end - before >= TICK_BYTES_MAX {
                 break ReadEnd::More;
@@ -66,11 +67,41 @@ impl Input {
                 Err(_) => break ReadEnd::Closed,
             }
         };
+        if self.end == 0 && was_unallocated {
+            // A connection that has sent nothing needs no buffer.
+            self.bytes = Vec::new();
+        }
         (self.end - before, end)
     }
 
+    /// Returns the bytes of the buffer.
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns the bytes that no command has consumed.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Frees an empty buffer of more than `bytes_max` bytes.
+    pub(crate) fn free_empty(&mut self, bytes_max: usize) {
+        if self.start == self.end && self.bytes.len() > bytes_max {
+            (self.start, self.end) = (0, 0);
+            self.bytes = Vec::new();
+        }
+    }
+
+    /// Frees a large empty buffer.
+    pub(crate) fn free_large_empty(&mut self) {
+        self.free_empty(KEPT_BYTES_MAX);
+    }
+
     fn read_once(&mut self, stream: &mut Stream) -> io::Result<usize> {
-        if self.bytes.len() < self.end + READ_BYTES_MIN {
+        if self.bytes.is_empty() {
+            // The system has pages of zeros, which a short command does not touch.
+            self.bytes = vec![0; READ_BYTES];
+        } else if self.bytes.len() < self.end + READ_BYTES_MIN {
             // New bytes are written with zeros once, and not for each read.
             let growth = self.bytes.len().clamp(READ_BYTES, GROWTH_BYTES_MAX);
             self.bytes.resize(self.end + growth, 0);
@@ -181,6 +212,18 @@ impl Output {
         self.bytes.len() - self.sent
     }
 
+    /// Returns the bytes of the buffer.
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Frees an empty buffer.
+    pub(crate) fn free_empty(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes = Vec::new();
+        }
+    }
+
     /// Sends as much as the socket accepts. Returns the number of bytes.
     ///
     /// # Errors
@@ -210,5 +253,37 @@ impl Output {
             self.sent = 0;
         }
         Ok(sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Stream, std::os::unix::net::UnixStream) {
+        let (own, client) = std::os::unix::net::UnixStream::pair().unwrap();
+        own.set_nonblocking(true).unwrap();
+        (Stream::Unix(mio::net::UnixStream::from_std(own)), client)
+    }
+
+    #[test]
+    fn a_silent_connection_has_no_buffer_and_a_large_one_is_freed_after_its_command() {
+        let (mut stream, mut client) = pair();
+        let mut input = Input::default();
+        assert_eq!(input.read_from(&mut stream), (0, ReadEnd::Drained));
+        assert_eq!(input.allocated_bytes(), 0);
+        let value = vec![b'x'; 150_000];
+        let command = [&b"*2\r\n$4\r\nECHO\r\n$150000\r\n"[..], &value, b"\r\n"].concat();
+        let sender = std::thread::spawn(move || client.write_all(&command).map(|()| client));
+        while input.parse(&Limits::default()) != Ok(true) {
+            input.read_from(&mut stream);
+        }
+        let _client = sender.join().unwrap().unwrap();
+        assert_eq!(input.argument(1), Some(value.as_slice()));
+        input.free_large_empty();
+        assert!(input.allocated_bytes() >= 150_000, "the command is in the buffer");
+        input.consume();
+        input.free_large_empty();
+        assert_eq!(input.allocated_bytes(), 0);
     }
 }

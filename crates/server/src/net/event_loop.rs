@@ -34,6 +34,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause between two attempts to send the last replies.
 const STOP_PAUSE: Duration = Duration::from_millis(1);
 
+/// Time without commands after which a client's empty buffers are freed, as in Redis.
+const BUFFER_IDLE_TIME: Duration = Duration::from_secs(2);
+
 /// Most connections that one event accepts, so that all connections get their turn.
 const ACCEPTS_MAX: usize = 256;
 /// Most connections whose handshakes continue in one tick, because a step may compute for a
@@ -53,6 +56,8 @@ pub(crate) struct Connection {
     pub(crate) session: Session,
     /// What the client has not read.
     pub(super) backlog: Backlog,
+    /// Bytes that `ClientMemory` counts for the connection.
+    pub(super) counted_bytes: usize,
     /// Whether the socket may have bytes to read.
     is_readable: bool,
     /// Whether the system has reported that the client closed its end. No later event follows, so
@@ -75,6 +80,7 @@ impl Connection {
             stream,
             session,
             backlog: Backlog::default(),
+            counted_bytes: 0,
             is_readable: true,
             is_closing: false,
             is_ended: false,
@@ -98,7 +104,7 @@ pub(crate) struct EventLoop {
     /// The loop that gets the next connection.
     next_loop: usize,
     pub(super) connections: Vec<Option<Connection>>,
-    inputs: Vec<Input>,
+    pub(super) inputs: Vec<Input>,
     pub(super) outputs: Vec<Output>,
     free: Vec<usize>,
     /// Connections with bytes to read or commands to run.
@@ -166,37 +172,56 @@ impl EventLoop {
         let mut view = ViewCache::new(&self.shared);
         self.mailboxes[self.own].claim();
         while !self.shared.is_stopping() {
-            let has_messages = self.mailboxes[self.own].has_messages();
-            let is_busy = !self.ready.is_empty() || self.is_accept_due() || has_messages;
-            let timeout = if is_busy { Duration::ZERO } else { POLL_TIMEOUT };
-            match self.poll.poll(&mut events, Some(timeout)) {
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-            for event in &events {
-                match event.token() {
-                    MAILBOX => self.adopt_all(),
-                    Token(token) if token > LAST_LISTENER - self.listeners.len() => {
-                        self.accept_all(LAST_LISTENER - token);
-                    }
-                    Token(index) => self.note_event(index, event.is_readable(), event.is_read_closed()),
-                }
-            }
-            if self.is_accept_due() {
-                self.accepts_at = None;
-                (0..self.listeners.len()).for_each(|listener| self.accept_all(listener));
-            }
-            self.run_tick(&mut view);
-            if self.last_check.elapsed() >= POLL_TIMEOUT {
-                self.last_check = Instant::now();
-                self.check_clients();
-                if self.own == 0 {
-                    effects::sweep(&self.shared);
-                }
-            }
+            let timeout = if self.is_busy() { Duration::ZERO } else { POLL_TIMEOUT };
+            self.step(&mut events, &mut view, timeout)?;
         }
         self.finish(&mut view);
+        Ok(())
+    }
+
+    /// Whether the server stops.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.shared.is_stopping()
+    }
+
+    /// Whether the loop has work that no event announces.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.ready.is_empty() || self.is_accept_due() || self.mailboxes[self.own].has_messages()
+    }
+
+    /// Waits for events and runs a tick.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses to report events.
+    pub(crate) fn step(&mut self, events: &mut Events, view: &mut ViewCache, timeout: Duration) -> io::Result<()> {
+        match self.poll.poll(events, Some(timeout)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        for event in &*events {
+            match event.token() {
+                MAILBOX => self.adopt_all(),
+                Token(token) if token > LAST_LISTENER - self.listeners.len() => {
+                    self.accept_all(LAST_LISTENER - token);
+                }
+                Token(index) => self.note_event(index, event.is_readable(), event.is_read_closed()),
+            }
+        }
+        if self.is_accept_due() {
+            self.accepts_at = None;
+            (0..self.listeners.len()).for_each(|listener| self.accept_all(listener));
+        }
+        self.run_tick(view);
+        if self.last_check.elapsed() >= POLL_TIMEOUT {
+            self.last_check = Instant::now();
+            self.check_clients();
+            if self.own == 0 {
+                effects::sweep(&self.shared);
+            }
+        }
         Ok(())
     }
 
@@ -245,7 +270,7 @@ impl EventLoop {
     }
 
     /// Takes a new connection into the loop.
-    fn adopt(&mut self, mut stream: Stream) {
+    pub(crate) fn adopt(&mut self, mut stream: Stream) {
         use std::io::Write as _;
         let addresses = stream.addresses();
         let Some(public) = self.shared.add_client(addresses.peer, addresses.local) else {
@@ -292,12 +317,13 @@ impl EventLoop {
         }
         let (connections, inputs, outputs) = (&mut self.connections, &mut self.inputs, &mut self.outputs);
         let groups_writes = self.shared.db().durability() == Durability::Power;
-        let tick = Tick { shared: &self.shared, view, connections, inputs, outputs, groups_writes };
-        let unfinished = tick.run(&ready);
+        let tick = Tick { shared: &self.shared, view, connections, inputs, outputs, groups_writes, appended_bytes: 0 };
+        let mut unfinished = tick.run(&ready);
+        unfinished.sort_unstable();
         let touched = self.append_messages();
         for index in ready {
             if let Some(connection) = &mut self.connections[index] {
-                connection.has_commands = unfinished.contains(&index);
+                connection.has_commands = unfinished.binary_search(&index).is_ok();
                 connection.is_listed = false;
             }
             self.write(index);
@@ -310,6 +336,7 @@ impl EventLoop {
             }
         }
         touched.into_iter().for_each(|index| self.write(index));
+        self.close_largest();
     }
 
     fn read(&mut self, index: usize) {
@@ -327,6 +354,10 @@ impl EventLoop {
             let now = u64::try_from(public.connected.elapsed().as_millis()).unwrap_or(u64::MAX);
             public.last_command_ms.store(now, Ordering::Relaxed);
         }
+        if !self.count_memory(index) {
+            tracing::warn!("client-query-buffer-limit: a client is closed");
+            self.close(index);
+        }
     }
 
     /// Sends what the socket accepts, and closes a connection that is done.
@@ -336,6 +367,7 @@ impl EventLoop {
         let sent = output.write_to(&mut connection.stream);
         let is_failed = sent.is_err();
         self.shared.counters.bytes_written.fetch_add(sent.unwrap_or(0) as u64, Ordering::Relaxed);
+        self.inputs[index].free_large_empty();
         let pending = output.pending_bytes();
         let is_sent = pending == 0 && !connection.stream.has_unsent();
         connection.session.public.route.set_output_bytes(pending);
@@ -354,11 +386,18 @@ impl EventLoop {
         let is_over = connection.is_ended && !connection.has_commands;
         if is_failed || is_over_limit || ((is_over || connection.session.closes) && is_sent) {
             self.close(index);
+            return;
         }
+        self.count_memory(index);
     }
 
-    fn close(&mut self, index: usize) {
+    pub(super) fn close(&mut self, index: usize) {
         if let Some(mut connection) = self.connections[index].take() {
+            self.forget_memory(connection.counted_bytes);
+            if connection.is_listed {
+                // The next connection with this index is listed by itself.
+                self.ready.retain(|listed| *listed != index);
+            }
             connection.session.unwatch(&self.shared.stripes);
             connection.stream.announce_end();
             connection.session.leave_hub(&self.shared.hub);
@@ -390,7 +429,21 @@ impl EventLoop {
             });
             if is_over {
                 self.close(index);
+            } else {
+                self.free_idle_buffers(index);
             }
+        }
+        self.check_memory();
+    }
+
+    /// Frees the empty buffers of a client that has sent nothing for some time.
+    fn free_idle_buffers(&mut self, index: usize) {
+        let Some(connection) = &self.connections[index] else { return };
+        let is_allocated = self.inputs[index].allocated_bytes() + self.outputs[index].allocated_bytes() > 0;
+        if is_allocated && connection.session.public.idle() > BUFFER_IDLE_TIME {
+            self.inputs[index].free_empty(0);
+            self.outputs[index].free_empty();
+            self.count_memory(index);
         }
     }
 
@@ -402,7 +455,8 @@ impl EventLoop {
         loop {
             let (connections, inputs, outputs) = (&mut self.connections, &mut self.inputs, &mut self.outputs);
             let groups_writes = self.shared.db().durability() == Durability::Power;
-            let tick = Tick { shared: &self.shared, view, connections, inputs, outputs, groups_writes };
+            let tick =
+                Tick { shared: &self.shared, view, connections, inputs, outputs, groups_writes, appended_bytes: 0 };
             let unfinished = tick.run(&all);
             let (mut pending, mut sent) = (0, 0);
             for index in &all {

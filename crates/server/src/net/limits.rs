@@ -32,15 +32,17 @@ impl Backlog {
     /// no further commands that run. Messages need a bound of their own, also for clients whose
     /// class has none.
     pub(crate) fn is_over_limit(&mut self, session: &Session, pending: usize, shared: &Shared) -> bool {
-        let limits = shared.settings.output_limits();
-        let limit = match () {
-            () if session.messaging.is_monitor => limits.replica,
-            () if session.messaging.is_subscriber() => limits.pubsub,
-            () => limits.normal,
-        };
-        let is_pushed_over = exceeds(self.pushed_bytes, limits.pubsub.hard_bytes);
+        let limit = limit_of(session, shared);
+        self.refuses(session, pending, 0, shared) || self.is_over_soft(pending, limit)
+    }
+
+    /// Whether a message of `bytes` bytes exceeds the hard bound of a client with `pending` unsent
+    /// bytes.
+    pub(crate) fn refuses(&self, session: &Session, pending: usize, bytes: usize, shared: &Shared) -> bool {
+        let limit = limit_of(session, shared);
         let is_unbounded = limit.hard_bytes == 0 && limit.soft_bytes == 0;
-        exceeds(pending, limit.hard_bytes) || self.is_over_soft(pending, limit) || (is_unbounded && is_pushed_over)
+        let pushed_max = shared.settings.output_limits().pubsub.hard_bytes;
+        exceeds(pending + bytes, limit.hard_bytes) || (is_unbounded && exceeds(self.pushed_bytes + bytes, pushed_max))
     }
 
     fn is_over_soft(&mut self, pending: usize, limit: OutputLimit) -> bool {
@@ -50,6 +52,16 @@ impl Backlog {
         }
         let since = *self.over_soft_since.get_or_insert_with(Instant::now);
         since.elapsed() > limit.soft_time
+    }
+}
+
+/// Returns the bound of a client's class.
+fn limit_of(session: &Session, shared: &Shared) -> OutputLimit {
+    let limits = shared.settings.output_limits();
+    match () {
+        () if session.messaging.is_monitor => limits.replica,
+        () if session.messaging.is_subscriber() => limits.pubsub,
+        () => limits.normal,
     }
 }
 

@@ -41,6 +41,12 @@ impl EventLoop {
             self.write(slot);
         }
         let Some(connection) = &mut self.connections[slot] else { return false };
+        let bytes = message.payload.queued_bytes();
+        if connection.backlog.refuses(&connection.session, self.outputs[slot].pending_bytes(), bytes, &self.shared) {
+            // The message would exceed the bound, so it is not copied.
+            self.close(slot);
+            return false;
+        }
         let session = &connection.session;
         let is_late = message.subscription.is_some_and(|number| !session.messaging.has_number(number));
         if is_late || session.closes {

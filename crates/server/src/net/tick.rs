@@ -18,6 +18,7 @@ use super::buffers::{Input, Output};
 use super::event_loop::Connection;
 use crate::command::context::string_of;
 use crate::command::dispatch::{self, ViewCache};
+use crate::error::REPLY_TOO_LONG;
 use crate::session::{ReplyMode, Session};
 use crate::shared::Shared;
 
@@ -26,6 +27,10 @@ pub(super) const INLINE_ARGUMENTS: usize = 8;
 
 /// Most commands of one connection in a tick, so that all connections get their turn.
 const TICK_COMMANDS_MAX: usize = 16_384;
+
+/// A tick appends at most `maxmemory-clients` divided by this, and one reply more. Then the largest
+/// clients are closed if necessary, and the next tick goes on.
+const TICK_MEMORY_DIVISOR: usize = 8;
 
 /// Most `GET`s of one connection in a round. The bound on unsent replies is checked between rounds.
 const ROUND_GETS_MAX: usize = 64;
@@ -41,8 +46,12 @@ struct PendingGet {
     start: usize,
     end: usize,
     database: usize,
+    /// Offset of the command in the connection's input.
+    position: usize,
     /// Bytes of the connection's output before the reply.
     output_bytes: usize,
+    /// Whether the client has too many unsent replies, so that the command runs later.
+    is_postponed: bool,
 }
 
 /// A connection whose commands run in a tick.
@@ -61,7 +70,7 @@ pub(super) struct ActiveConnection {
 enum Others {
     /// So many commands ran, and more may follow.
     Ran(usize),
-    /// Too many bytes of replies are not sent.
+    /// Too many bytes of replies are not sent, or the tick has appended too many.
     Paused,
     /// There is no further complete command.
     Done,
@@ -76,6 +85,8 @@ pub(crate) struct Tick<'a> {
     pub(crate) outputs: &'a mut [Output],
     /// Whether each commit waits for a device.
     pub(crate) groups_writes: bool,
+    /// Bytes of replies that the tick has appended, without those of groups.
+    pub(crate) appended_bytes: usize,
 }
 
 impl Tick<'_> {
@@ -117,6 +128,11 @@ impl Tick<'_> {
         Limits { bulk_bytes_max, is_stranger: !session.is_authenticated, ..Limits::default() }
     }
 
+    /// Returns the most bytes of replies that the tick appends before its end.
+    fn appended_max(&self) -> usize {
+        self.shared.runtime.clients_memory_max() / TICK_MEMORY_DIVISOR
+    }
+
     /// Collects the `GET`s at the begin of a connection's input. Returns their number.
     fn collect_gets(&mut self, index: usize, gets: &mut Vec<PendingGet>) -> usize {
         let before = gets.len();
@@ -140,7 +156,15 @@ impl Tick<'_> {
             if !(1..=BATCHED_KEY_BYTES_MAX).contains(&(end - start)) {
                 break;
             }
-            gets.push(PendingGet { connection: index, start, end, database: session.database, output_bytes: 0 });
+            gets.push(PendingGet {
+                connection: index,
+                start,
+                end,
+                database: session.database,
+                position: input.position(),
+                output_bytes: 0,
+                is_postponed: false,
+            });
             input.consume();
         }
         gets.len() - before
@@ -158,7 +182,11 @@ impl Tick<'_> {
             if shared.databases.generation() != generation {
                 // A flush or an exchange of databases came in between.
                 run.iter().rev().for_each(|get| self.outputs[get.connection].bytes.truncate(get.output_bytes));
-                run.iter().for_each(|get| self.answer_alone(*get));
+                run.iter_mut().for_each(|get| self.answer_alone(get));
+            }
+            // The first postponed command of a connection comes last.
+            for get in run.iter().rev().filter(|get| get.is_postponed) {
+                self.inputs[get.connection].rewind(get.position);
             }
             rest = after;
         }
@@ -167,6 +195,9 @@ impl Tick<'_> {
     /// Answers `GET`s of one database.
     fn answer_run(&mut self, gets: &mut [PendingGet]) {
         let (mut answered, mut hits, mut batched) = (0, 0, 0);
+        let pause = self.shared.runtime.output_bytes_pause();
+        let reply_max = self.shared.runtime.reply_bytes_max();
+        let appended_max = self.appended_max();
         let begun = Instant::now();
         while answered < gets.len() {
             let run = &mut gets[answered..];
@@ -175,13 +206,21 @@ impl Tick<'_> {
             let keys: SmallVec<[&[u8]; 64]> =
                 run.iter().map(|get| self.inputs[get.connection].slice(get.start, get.end)).collect();
             let (outputs, connections) = (&mut *self.outputs, &*self.connections);
+            let appended_bytes = &mut self.appended_bytes;
             let mut count = 0;
             let read = keyspace.multi_get_with(&keys, |index, stored| {
                 let get = &mut run[index];
                 let Some(connection) = &connections[get.connection] else { return };
                 get.output_bytes = outputs[get.connection].bytes.len();
+                count = index + 1;
+                get.is_postponed = outputs[get.connection].pending_bytes() > pause || *appended_bytes > appended_max;
+                if get.is_postponed {
+                    return;
+                }
+                batched += 1;
                 let mut reply = ReplyWriter::new(&mut outputs[get.connection].bytes, connection.session.protocol);
                 match string_of(stored) {
+                    Ok(Some(string)) if string.len() > reply_max => reply.write_error(&REPLY_TOO_LONG.reply()),
                     Ok(Some(string)) => {
                         hits += 1;
                         reply.write_bulk(string);
@@ -189,15 +228,14 @@ impl Tick<'_> {
                     Ok(None) => reply.write_null(),
                     Err(error) => reply.write_error(&error.reply()),
                 }
-                count = index + 1;
+                *appended_bytes += reply.output_bytes() - get.output_bytes;
             });
             drop(keys);
             answered += count;
-            batched += count as u64;
             if read.is_err() && answered < gets.len() {
                 let get = &mut gets[answered];
                 get.output_bytes = self.outputs[get.connection].bytes.len();
-                self.answer_alone(gets[answered]);
+                self.answer_alone(get);
                 answered += 1;
             }
         }
@@ -213,7 +251,8 @@ impl Tick<'_> {
         let Some(first) = gets.first() else { return };
         let Some(connection) = &self.connections[first.connection] else { return };
         let Some((command, spec)) = *dispatch::GET else { return };
-        connection.session.counters.count_calls(command, gets.len() as u64, elapsed);
+        let count = gets.iter().filter(|get| !get.is_postponed).count();
+        connection.session.counters.count_calls(command, count as u64, elapsed);
         // A round has at most `ROUND_GETS_MAX` commands of each connection.
         let mean = elapsed / u32::try_from(gets.len()).unwrap_or(u32::MAX);
         let key = self.inputs[first.connection].slice(first.start, first.end);
@@ -222,17 +261,25 @@ impl Tick<'_> {
     }
 
     /// Answers one `GET`: a key of its batch could not be read, or the databases changed.
-    fn answer_alone(&mut self, get: PendingGet) {
+    fn answer_alone(&mut self, get: &mut PendingGet) {
+        get.is_postponed = self.outputs[get.connection].pending_bytes() > self.shared.runtime.output_bytes_pause()
+            || self.appended_bytes > self.appended_max();
+        if get.is_postponed {
+            return;
+        }
+        let before = self.outputs[get.connection].bytes.len();
         let Some(connection) = &mut self.connections[get.connection] else { return };
         let key = self.inputs[get.connection].slice(get.start, get.end);
         let output = &mut self.outputs[get.connection].bytes;
         dispatch::run(self.shared, &mut connection.session, self.view, &[b"get", key], output);
+        self.appended_bytes += output.len().saturating_sub(before);
     }
 
     /// Runs the commands of a connection up to its next `GET`, or up to its next write if groups
     /// run the writes.
     fn run_others(&mut self, active: ActiveConnection) -> Others {
         let index = active.index;
+        let appended_max = self.appended_max();
         let Some(connection) = self.connections[index].as_mut() else { return Others::Done };
         let session = &mut connection.session;
         let (input, output) = (&mut self.inputs[index], &mut self.outputs[index]);
@@ -241,7 +288,7 @@ impl Tick<'_> {
             if session.closes {
                 return Others::Done;
             }
-            if output.pending_bytes() > self.shared.runtime.output_bytes_pause() {
+            if output.pending_bytes() > self.shared.runtime.output_bytes_pause() || self.appended_bytes > appended_max {
                 return Others::Paused;
             }
             let limits = Self::limits(self.shared, session);
@@ -263,7 +310,9 @@ impl Tick<'_> {
             if !active.runs_alone && dispatch::is_groupable(self.shared, session, &arguments) {
                 return Others::Ran(count);
             }
+            let before = output.bytes.len();
             dispatch::run(self.shared, session, self.view, &arguments, &mut output.bytes);
+            self.appended_bytes += output.bytes.len().saturating_sub(before);
             drop(arguments);
             input.consume();
             count += 1;

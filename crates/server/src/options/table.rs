@@ -304,6 +304,37 @@ pub static OPTIONS: &[OptionSpec] = &[
         ..BASE
     },
     OptionSpec {
+        name: "reply-max-len",
+        takes: "SIZE",
+        bounds: "1M to 1T",
+        change: Change::Runtime,
+        help: "Longest reply of a command that reads; a longer one becomes an error",
+        get: |config| shown(config.reply_bytes_max),
+        set: |config, values| kinds::size_within(values, 1 << 20, 1 << 40).map(|bytes| config.reply_bytes_max = bytes),
+        ..BASE
+    },
+    OptionSpec {
+        name: "client-query-buffer-limit",
+        redis: Some("client-query-buffer-limit"),
+        takes: "SIZE",
+        bounds: "1M to 1T",
+        change: Change::Runtime,
+        help: "Bytes of commands, queued commands, watched keys and subscriptions above which a client is closed",
+        get: |config| shown(config.query_bytes_max),
+        set: |config, values| kinds::size_within(values, 1 << 20, 1 << 40).map(|bytes| config.query_bytes_max = bytes),
+        ..BASE
+    },
+    OptionSpec {
+        name: "maxmemory-clients",
+        redis: Some("maxmemory-clients"),
+        takes: "SIZE",
+        change: Change::Runtime,
+        help: "Bytes of all clients above which the largest clients are closed; 0: no bound",
+        get: |config| shown(config.clients_memory_max),
+        set: |config, values| kinds::size(values).map(|bytes| config.clients_memory_max = bytes),
+        ..BASE
+    },
+    OptionSpec {
         name: "client-output-buffer-limit",
         redis: Some("client-output-buffer-limit"),
         takes: "LIMITS",

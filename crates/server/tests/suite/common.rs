@@ -155,6 +155,11 @@ impl Client {
         self.stream.write_all(bytes).expect("a write");
     }
 
+    /// Sends bytes to a server that may close the connection meanwhile.
+    pub fn try_send_raw(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
     /// Sends a command to a server that may have been killed.
     pub fn send_or_stop<A: AsRef<[u8]>>(&mut self, arguments: &[A]) {
         // The read that follows sees the end of the connection.

@@ -36,7 +36,7 @@ fn config_get_takes_globs_and_several_patterns() {
     client.check(&[
         ("CONFIG GET maxclients", "[maxclients, 10000]"),
         ("CONFIG GET MAXCLIENTS timeout", "[maxclients, 10000, timeout, 0]"),
-        ("CONFIG GET maxm*", "[maxmemory, 0, maxmemory-policy, noeviction]"),
+        ("CONFIG GET maxm*", "[maxmemory, 0, maxmemory-clients, 0, maxmemory-policy, noeviction]"),
         ("CONFIG GET appendonly save", "[appendonly, no, save, ]"),
         ("CONFIG GET tcp-keepalive", "[tcp-keepalive, 300]"),
         ("CONFIG GET nothing", "[]"),

@@ -1,5 +1,6 @@
 //! Tests of the server over loopback connections.
 
+mod abuse;
 mod acl;
 mod commands;
 mod common;

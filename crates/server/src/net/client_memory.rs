@@ -1,0 +1,106 @@
+//! The memory of clients: `client-query-buffer-limit` and `maxmemory-clients`.
+//!
+//! Counted are the input and the output of each connection, and what its session keeps: the queue
+//! of a transaction, watched keys and subscriptions. The sum of all event loops is exact after each
+//! tick. If the sum exceeds its bound, the loop that has the largest client closes that client.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::event_loop::EventLoop;
+use crate::config::THREADS_MAX;
+
+/// The memory of the clients of all event loops.
+#[derive(Debug)]
+pub(crate) struct ClientMemory {
+    total: AtomicUsize,
+    /// Bytes of the largest client of each event loop, as the loop last saw them.
+    largest: [AtomicUsize; THREADS_MAX],
+}
+
+impl Default for ClientMemory {
+    fn default() -> Self {
+        Self { total: AtomicUsize::new(0), largest: [const { AtomicUsize::new(0) }; THREADS_MAX] }
+    }
+}
+
+impl ClientMemory {
+    /// Returns the bytes of all clients.
+    pub(crate) fn total(&self) -> usize {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Counts the change of a client's bytes.
+    fn replace(&self, before: usize, after: usize) {
+        if after > before {
+            self.total.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.total.fetch_sub(before - after, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that a loop has a client of this size.
+    fn note_client(&self, own: usize, bytes: usize) {
+        self.largest[own].fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    /// Replaces the size of a loop's largest client. Returns whether no other loop has a larger
+    /// one.
+    fn set_largest(&self, own: usize, bytes: usize) -> bool {
+        self.largest[own].store(bytes, Ordering::Relaxed);
+        self.largest.iter().all(|other| other.load(Ordering::Relaxed) <= bytes)
+    }
+}
+
+impl EventLoop {
+    /// Counts the bytes of a connection. Returns whether they are within the bound on commands.
+    pub(super) fn count_memory(&mut self, index: usize) -> bool {
+        let Some(connection) = &mut self.connections[index] else { return true };
+        let (input, output) = (&self.inputs[index], &self.outputs[index]);
+        let state_bytes = connection.session.state_bytes();
+        let bytes = input.allocated_bytes() + output.allocated_bytes() + state_bytes;
+        if bytes != connection.counted_bytes {
+            self.shared.client_memory.replace(connection.counted_bytes, bytes);
+            self.shared.client_memory.note_client(self.own, bytes);
+            connection.counted_bytes = bytes;
+        }
+        input.pending_bytes() + state_bytes <= self.shared.runtime.query_bytes_max()
+    }
+
+    /// Forgets the bytes of a connection that ends.
+    pub(super) fn forget_memory(&self, counted_bytes: usize) {
+        self.shared.client_memory.replace(counted_bytes, 0);
+    }
+
+    /// Closes the largest clients, if the clients of all loops use more memory than they may.
+    pub(super) fn close_largest(&mut self) {
+        let max = self.shared.runtime.clients_memory_max();
+        while self.shared.client_memory.total() > max {
+            // The loop of a larger client closes that client, within `POLL_TIMEOUT`.
+            let (is_largest, largest) = self.refresh_largest();
+            let Some((bytes, index)) = largest.filter(|_| is_largest) else { return };
+            tracing::warn!(bytes, "maxmemory-clients: the largest client is closed");
+            self.close(index);
+        }
+    }
+
+    /// Counts the largest client of the loop again, if the memory of clients has a bound. A client
+    /// may have become smaller since.
+    pub(super) fn check_memory(&mut self) {
+        if self.shared.runtime.clients_memory_max() != usize::MAX {
+            self.refresh_largest();
+            self.close_largest();
+        }
+    }
+
+    /// Finds the largest client of the loop that may be closed: its bytes and its index. Returns
+    /// whether no other loop has a larger one.
+    fn refresh_largest(&self) -> (bool, Option<(usize, usize)>) {
+        let open = self.connections.iter().enumerate().filter_map(|(index, connection)| {
+            let connection = connection.as_ref().filter(|connection| !connection.session.is_kept)?;
+            Some((connection.counted_bytes, index))
+        });
+        let largest = open.max();
+        let bytes = largest.map_or(0, |(bytes, _)| bytes);
+        (self.shared.client_memory.set_largest(self.own, bytes), largest)
+    }
+}
