@@ -120,7 +120,7 @@ fn user_texts(error: &Error) -> Vec<String> {
         Error::InvalidOption { name, value, .. } => vec![name.clone(), value.clone()],
         Error::WrongEngine { found, asked } => vec![found.clone(), asked.clone(), found.clone()],
         Error::EngineNotBuilt { engine, .. } => vec![engine.clone()],
-        Error::KeyspaceDropped { name } => vec![format!("{name:?}")],
+        Error::KeyspaceMissing { name } | Error::KeyspaceDropped { name } => vec![format!("{name:?}")],
         Error::OtherStore { keyspace } => vec![format!("{keyspace:?}")],
         Error::Aborted { reason } => vec![reason.clone()],
         _ => Vec::new(),

@@ -45,7 +45,8 @@ fn a_store_that_was_filled_at_process_goes_on_at_power_and_keeps_every_record() 
     let key = |number: u32| format!("key {number:05}").into_bytes();
     for engine in lodestore::engines() {
         let path = dir.path().join(engine.name);
-        let store = lodestore::store::create(&path, &small().engine(engine.name)).expect("a new store");
+        let filled = small().engine(engine.name).durability(Durability::Process);
+        let store = lodestore::store::create(&path, &filled).expect("a new store");
         (0..2000).try_for_each(|number| store.put(&key(number), b"filled")).expect("puts");
         store.close().expect("a clean stop");
         let raised = OpenOptions::new().durability(Durability::Power);
@@ -72,7 +73,8 @@ fn a_durability_that_the_engine_lacks_is_refused_at_an_open_too() {
     let window = Durability::Interval(std::time::Duration::from_millis(5));
     for engine in lodestore::engines() {
         let path = dir.path().join(engine.name);
-        let store = lodestore::store::create(&path, &small().engine(engine.name)).expect("a new store");
+        let new = small().engine(engine.name).durability(Durability::Process);
+        let store = lodestore::store::create(&path, &new).expect("a new store");
         let able = store.capabilities().interval;
         store.close().expect("a clean stop");
         let raised = lodestore::store::open(&path, &OpenOptions::new().durability(window));

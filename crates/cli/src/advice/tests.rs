@@ -127,6 +127,7 @@ fn errors_with(user: &str) -> Vec<(usize, Error)> {
         (1, Error::MachineRestarted { path: path() }),
         (1, Error::corrupt(user, "open it with salvage (`Builder::salvage(true)`, `Db::for_each`)")),
         (2, Error::InvalidOption { name: text(), value: text(), why: "few (`Builder::capacity`)".into() }),
+        (1, Error::KeyspaceMissing { name: text() }),
         (1, Error::KeyspaceDropped { name: text() }),
         (1, Error::OtherStore { keyspace: text() }),
         (1, Error::Aborted { reason: text() }),
