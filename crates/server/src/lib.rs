@@ -31,6 +31,7 @@ mod memory;
 mod messaging;
 mod net;
 pub mod options;
+mod process;
 mod runtime;
 mod saves;
 mod server;

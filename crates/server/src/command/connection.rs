@@ -8,8 +8,9 @@ use super::keys::database_number;
 use super::options::is_word;
 use crate::error::{CommandError, CommandResult, DATABASE_OUT_OF_RANGE, SYNTAX};
 
-/// Version of Redis whose commands and replies the server follows.
-pub(crate) const REDIS_VERSION: &str = "7.0.15";
+/// Version of Redis that the server reports. Its commands and replies are those of Redis 7.0, and
+/// some clients use their caches only from 7.4 on.
+pub(crate) const REDIS_VERSION: &str = "7.4.0";
 
 /// `PING [message]`
 pub(crate) fn ping(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {

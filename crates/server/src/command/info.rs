@@ -6,21 +6,24 @@ use std::sync::atomic::Ordering;
 use super::connection::REDIS_VERSION;
 use super::info_statistics;
 use super::options::is_word;
+use crate::process::{ProcessorTime, read_memory, read_processor_time};
 use crate::shared::Shared;
 
 /// A section: its name and its writer.
 type Section = (&'static str, fn(&Shared, &mut String));
 
-const SECTIONS: [Section; 10] = [
+const SECTIONS: [Section; 12] = [
     ("Server", write_server),
     ("Clients", write_clients),
     ("Memory", write_memory),
     ("Persistence", write_persistence),
     ("Stats", write_stats),
     ("Replication", write_replication),
+    ("CPU", write_processor),
     ("Commandstats", info_statistics::write_commands),
     ("Errorstats", info_statistics::write_errors),
     ("Latencystats", info_statistics::write_latency),
+    ("Cluster", write_cluster),
     ("Keyspace", write_keyspace),
 ];
 
@@ -85,6 +88,10 @@ fn write_memory(shared: &Shared, text: &mut String) {
     let stats = shared.db().stats();
     field(text, "used_memory", stats.space.live);
     field(text, "used_memory_human", lodestore::stats::format_size(stats.space.live));
+    let process = read_memory();
+    field(text, "used_memory_rss", process.resident);
+    field(text, "used_memory_rss_human", lodestore::stats::format_size(process.resident));
+    field(text, "lodestore_memory_anonymous", process.anonymous);
     let bound = match shared.runtime.memory_max() {
         0 => stats.space.capacity,
         bound => bound,
@@ -125,6 +132,8 @@ fn write_stats(shared: &Shared, text: &mut String) {
     for (name, counter) in fields {
         field(text, name, counter.load(Ordering::Relaxed));
     }
+    let commands = counters.commands.load(Ordering::Relaxed);
+    field(text, "instantaneous_ops_per_sec", shared.statistics.command_rate(commands));
     // An embedding program may keep the events of the store to itself.
     if let Some(events) = shared.store_events.get() {
         field(text, "expired_keys", events.expired_keys());
@@ -136,6 +145,16 @@ fn write_stats(shared: &Shared, text: &mut String) {
     field(text, "tracking_total_keys", tracking.keys);
     field(text, "tracking_total_items", tracking.registrations);
     field(text, "tracking_total_prefixes", tracking.prefixes);
+}
+
+fn write_processor(_: &Shared, text: &mut String) {
+    let ProcessorTime { user, system } = read_processor_time();
+    field(text, "used_cpu_sys", format!("{system:.6}"));
+    field(text, "used_cpu_user", format!("{user:.6}"));
+}
+
+fn write_cluster(_: &Shared, text: &mut String) {
+    field(text, "cluster_enabled", 0);
 }
 
 fn write_replication(_: &Shared, text: &mut String) {

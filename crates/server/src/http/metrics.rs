@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
 
 use super::command_metrics::CommandNumbers;
-use super::process::read_memory;
+use crate::process::read_memory;
 use crate::shared::Shared;
 use crate::store_events::StoreEvents;
 

@@ -8,7 +8,6 @@ mod command_metrics;
 mod exposition;
 mod json;
 mod metrics;
-mod process;
 mod request;
 mod service;
 mod status;

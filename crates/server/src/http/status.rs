@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::json::{JsonWriter, printable};
-use super::process::read_memory;
 use crate::command::options::now_milliseconds;
+use crate::process::read_memory;
 use crate::shared::Shared;
 use crate::statistics::slow_log::SlowEntry;
 use crate::store_events::StoreEvents;

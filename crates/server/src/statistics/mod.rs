@@ -1,18 +1,21 @@
 //! What the server counts and times: commands, errors, slow commands and latency.
 //!
 //! * `commands`: calls and times of each command, by event loop.
-//! * `slow_log`: the slowest commands. `latency`: peaks of latency by event.
+//! * `slow_log`: the slowest commands. `latency`: peaks of latency by event. `rate`: commands a
+//!   second.
 
 pub(crate) mod commands;
 pub(crate) mod latency;
+mod rate;
 pub(crate) mod slow_log;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use self::commands::{CommandTotals, LoopCounters};
 use self::latency::LatencyMonitor;
+use self::rate::Rate;
 use self::slow_log::SlowLog;
 use crate::command::spec::{CommandSpec, flag};
 use crate::command::table::COMMANDS;
@@ -32,6 +35,7 @@ pub(crate) struct Statistics {
     errors: Mutex<BTreeMap<String, u64>>,
     pub(crate) slow_log: SlowLog,
     pub(crate) latency: LatencyMonitor,
+    command_rate: Rate,
 }
 
 impl Statistics {
@@ -40,6 +44,12 @@ impl Statistics {
         let counters = Arc::new(LoopCounters::new());
         self.loops.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counters));
         counters
+    }
+
+    /// Returns the commands a second since the last call, if that was at least a second ago.
+    /// `commands` is their number.
+    pub(crate) fn command_rate(&self, commands: u64) -> u64 {
+        self.command_rate.look(Instant::now(), commands)
     }
 
     /// Returns the sum of the counters of all event loops for a command.

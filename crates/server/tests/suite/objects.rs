@@ -116,6 +116,30 @@ fn wait_for_two_expired(client: &mut Client, mut step: impl FnMut()) {
 }
 
 #[test]
+fn info_has_the_fields_that_monitors_read() {
+    let server = TestServer::start();
+    let info = server.client().run("INFO everything");
+    for name in [
+        "redis_version",
+        "connected_clients",
+        "used_memory",
+        "used_memory_rss",
+        "maxmemory",
+        "instantaneous_ops_per_sec",
+        "total_commands_processed",
+        "keyspace_hits",
+        "evicted_keys",
+        "role",
+        "used_cpu_sys",
+        "used_cpu_user",
+        "cluster_enabled",
+        "loading",
+    ] {
+        assert!(info.contains(&format!("\r\n{name}:")), "{name}: {info}");
+    }
+}
+
+#[test]
 fn info_counts_the_expired_keys_that_a_sweep_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (server, _db) = start_reporting(dir.path(), Engine::hikv(), &[("sweep-ms", "10")]);

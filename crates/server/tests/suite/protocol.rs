@@ -41,7 +41,7 @@ fn a_command_may_arrive_byte_by_byte() {
 fn hello_chooses_the_version() {
     let server = TestServer::start();
     let mut client = server.client();
-    assert!(client.run("HELLO").starts_with("[server, redis, version, 7.0.15, proto, :2"));
+    assert!(client.run("HELLO").starts_with("[server, redis, version, 7.4.0, proto, :2"));
     assert!(client.run("HELLO 3").starts_with("{server=redis"));
     client.check(&[
         ("GET a", "(nil)"),
