@@ -172,6 +172,24 @@ fn shown(args: &[&str]) -> String {
     args.iter().map(|arg| format!("{arg:.60}")).collect::<Vec<_>>().join(" ")
 }
 
+/// Whether the signals of this process, and so of the programs that it starts, are ignored: a shell
+/// ignores INT for background jobs, and `nohup` ignores HUP. The programs ignore them too then.
+pub fn is_ignored(signal: &str) -> bool {
+    let number = match signal {
+        "HUP" => 1,
+        "INT" => 2,
+        "TERM" => 15,
+        other => panic!("an unknown signal {other}"),
+    };
+    let status = std::fs::read_to_string("/proc/self/status").expect("the state of this process");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask");
+    let is_ignored = u64::from_str_radix(mask.trim(), 16).expect("a number") >> (number - 1) & 1 == 1;
+    if is_ignored {
+        println!("not tried: {signal} is ignored here");
+    }
+    is_ignored
+}
+
 /// Bytes that must be text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
