@@ -55,7 +55,9 @@ pub fn run(args: &ExportArgs) -> Outcome {
 
 /// Refuses a file in the directory of a store: it could replace a file of the store.
 fn refuse_store_file(target: &Path, store: &Path) -> Outcome {
-    let Some(parent) = target.parent().map(|parent| if parent == "" { Path::new(".") } else { parent }) else {
+    let Some(parent) =
+        target.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+    else {
         return Ok(());
     };
     // A path that does not resolve is refused by what uses it.
