@@ -66,6 +66,14 @@ impl EventLoop {
         input.pending_bytes() + state_bytes <= self.shared.runtime.query_bytes_max()
     }
 
+    /// Counts the bytes of a connection, and closes one that exceeds the bound on commands.
+    pub(super) fn close_if_too_large(&mut self, index: usize) {
+        if !self.count_memory(index) {
+            tracing::warn!("client-query-buffer-limit: a client is closed");
+            self.close(index);
+        }
+    }
+
     /// Forgets the bytes of a connection that ends.
     pub(super) fn forget_memory(&self, counted_bytes: usize) {
         self.shared.client_memory.replace(counted_bytes, 0);

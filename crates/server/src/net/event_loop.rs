@@ -354,10 +354,7 @@ impl EventLoop {
             let now = u64::try_from(public.connected.elapsed().as_millis()).unwrap_or(u64::MAX);
             public.last_command_ms.store(now, Ordering::Relaxed);
         }
-        if !self.count_memory(index) {
-            tracing::warn!("client-query-buffer-limit: a client is closed");
-            self.close(index);
-        }
+        self.close_if_too_large(index);
     }
 
     /// Sends what the socket accepts, and closes a connection that is done.
@@ -388,7 +385,8 @@ impl EventLoop {
             self.close(index);
             return;
         }
-        self.count_memory(index);
+        // The commands of the tick may have made the state of the client too large.
+        self.close_if_too_large(index);
     }
 
     pub(super) fn close(&mut self, index: usize) {

@@ -107,6 +107,21 @@ fn a_client_that_makes_the_server_keep_too_much_is_closed() {
 }
 
 #[test]
+fn a_client_that_grows_by_its_last_command_is_closed() {
+    let server = TestServer::start_with(Engine::fluidkv(), |config| config.query_bytes_max = 100_000);
+    for word in ["WATCH", "SUBSCRIBE"] {
+        let names = (0..3000).map(|name| format!("name-{name}"));
+        let command = encode(&std::iter::once(word.to_string()).chain(names).collect::<Vec<String>>());
+        assert!(command.len() < 100_000, "the command alone is within the bound");
+        let mut client = server.client();
+        client.send_raw(&command);
+        while let Some(reply) = client.try_receive() {
+            assert!(!matches!(reply, Reply::Error(_)), "{word}: {}", show(&reply));
+        }
+    }
+}
+
+#[test]
 fn the_largest_client_is_closed_where_all_clients_use_too_much() {
     let server = TestServer::start_with(Engine::fluidkv(), |config| {
         config.threads = 2;
