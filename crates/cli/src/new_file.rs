@@ -37,7 +37,8 @@ impl NewFile {
             Ok(_) if !replaces => return Err(Failure::Exists { path: target.into() }),
             Ok(found) if !found.is_file() => {
                 let shown = target.display();
-                return Err(Failure::Other(format!("{shown} is a link or a device: name a file, or write to a pipe")));
+                let what = "is no regular file: name another one, or leave out -o and redirect the output";
+                return Err(Failure::Other(format!("{shown} {what}")));
             }
             _ => {}
         }

@@ -67,12 +67,7 @@ fn a_failed_conversion_leaves_no_store() {
 #[test]
 fn a_damaged_source_is_not_converted() {
     let place = source("hikv");
-    let path = place.path("src/pool.0000");
-    let mut region = std::fs::read(&path).expect("the first region");
-    let value = b"value of 1234";
-    let at = region.windows(value.len()).position(|bytes| bytes == value).expect("the value is in the region");
-    region[at] ^= 1;
-    std::fs::write(&path, region).expect("the first region is written");
+    place.damage("src/pool.0000", b"value of 1234");
     place.fails(&["convert", "src", "dst", "--engine", "nvht"], 7, "corrupt data");
     assert_eq!(names(&place), ["in.tsv", "src"]);
 }

@@ -58,3 +58,18 @@ fn a_signal_closes_the_store_and_has_its_exit_code() {
         assert_eq!(place.ok(&["scan", "store"]), "a\t1\nb\t2\n");
     }
 }
+
+#[test]
+fn a_signal_that_the_parent_ignores_does_not_end_an_import() {
+    for name in ["HUP", "INT"] {
+        let place = Place::with_store();
+        let mut importer = place.importer_ignoring(name);
+        importer.send("a\t1\n");
+        importer.acknowledged(1);
+        importer.send_signal(name);
+        importer.send("b\t2\n");
+        importer.acknowledged(2);
+        importer.kill();
+        assert_eq!(place.ok(&["scan", "store"]), "a\t1\nb\t2\n", "{name}");
+    }
+}

@@ -139,12 +139,7 @@ fn a_damaged_record_is_code_7_and_the_others_are_still_there() {
     for key in ["a", "b", "c"] {
         place.ok(&["put", "store", key, &format!("the value of {key}")]);
     }
-    let path = place.path("store/pool.0000");
-    let mut region = std::fs::read(&path).expect("the first region");
-    let value = b"the value of b";
-    let at = region.windows(value.len()).position(|bytes| bytes == value).expect("the value is in the region");
-    region[at] ^= 1;
-    std::fs::write(&path, region).expect("the first region is written");
+    place.damage("store/pool.0000", b"the value of b");
     place.fails(&["get", "store", "b"], 7, "corrupt data at");
     assert_eq!(place.ok(&["get", "store", "a"]), "the value of a");
     assert_eq!(place.ok(&["get", "store", "c"]), "the value of c");

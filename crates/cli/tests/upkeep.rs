@@ -157,11 +157,13 @@ fn an_export_replaces_no_file_of_a_store_and_no_device() {
     let place = Place::with_store();
     place.ok(&["put", "store", "a", "1"]);
     std::os::unix::fs::symlink("target", place.path("link")).expect("a link");
+    let made = std::process::Command::new("mkfifo").arg(place.path("pipe")).status();
+    assert!(made.expect("mkfifo starts").success());
     for (file, says) in [
         ("store/pool.0000", "in the directory of a store"),
         ("store/new.jsonl", "in the directory of a store"),
-        ("link", "a link or a device"),
-        ("/dev/null", "a link or a device"),
+        ("link", "is no regular file"),
+        ("pipe", "is no regular file"),
     ] {
         place.fails(&["export", "store", "-o", file, "--force"], 8, says);
     }
@@ -189,12 +191,7 @@ fn an_export_of_damaged_keyspaces_counts_no_records_of_other_keyspaces() {
         place.ok(&["put", "store", key, &format!("the value of {key}")]);
         place.ok(&["put", "store", key, "other", "--keyspace", "users"]);
     }
-    let path = place.path("store/pool.0000");
-    let mut region = std::fs::read(&path).expect("the first region");
-    let value = b"the value of b";
-    let at = region.windows(value.len()).position(|bytes| bytes == value).expect("the value is in the region");
-    region[at] ^= 1;
-    std::fs::write(&path, region).expect("the first region is written");
+    place.damage("store/pool.0000", b"the value of b");
     place.fails(&["export", "store", "--all-keyspaces"], 7, "5 of 6 records are out and 1 are damaged");
 }
 
@@ -206,12 +203,7 @@ fn an_export_with_damage_replaces_no_file() {
     }
     place.ok(&["export", "store", "-o", "out.tsv", "--format", "tsv"]);
     let whole = std::fs::read(place.path("out.tsv")).expect("the file");
-    let path = place.path("store/pool.0000");
-    let mut region = std::fs::read(&path).expect("the first region");
-    let value = b"the value of b";
-    let at = region.windows(value.len()).position(|bytes| bytes == value).expect("the value is in the region");
-    region[at] ^= 1;
-    std::fs::write(&path, region).expect("the first region is written");
+    place.damage("store/pool.0000", b"the value of b");
     let export = ["export", "store", "-o", "out.tsv", "--force", "--format", "tsv"];
     place.fails(&export, 7, "no file was written: add --salvage");
     assert_eq!(std::fs::read(place.path("out.tsv")).expect("the file"), whole);

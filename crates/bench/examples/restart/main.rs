@@ -19,6 +19,9 @@ use clap::Parser;
 
 use server::{Kind, Place, Restart};
 
+/// Numbers of keys that are measured by default.
+const KEYS_DEFAULT: [usize; 4] = [100_000, 1_000_000, 5_000_000, 20_000_000];
+
 type AnyResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Compares restarts of servers.
@@ -31,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
     /// Numbers of keys.
-    #[arg(long, value_delimiter = ',', default_values_t = [100_000, 1_000_000, 5_000_000, 20_000_000])]
+    #[arg(long, value_delimiter = ',', default_values_t = KEYS_DEFAULT)]
     keys: Vec<usize>,
     /// Bytes of a value.
     #[arg(long, default_value_t = 64)]

@@ -103,7 +103,7 @@ pub(crate) struct Restart {
     pub(crate) keys: usize,
 }
 
-/// A server that runs. It is killed when it is dropped.
+/// A server that runs. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Server {
     kind: Kind,

@@ -87,10 +87,31 @@ impl Place {
         output
     }
 
+    /// Flips a bit in the first copy of `bytes` in a file of a store.
+    pub fn damage(&self, file: &str, bytes: &[u8]) {
+        let path = self.path(file);
+        let mut found = std::fs::read(&path).expect("the file");
+        let at = found.windows(bytes.len()).position(|window| window == bytes).expect("the bytes are in the file");
+        found[at] ^= 1;
+        std::fs::write(&path, found).expect("the file is written");
+    }
+
     /// Starts an import of tsv lines into `store` that takes what it is given and stays open.
     pub fn importer(&self) -> Importer {
-        let mut child = self
-            .command(&["import", "store", "-", "--format", "tsv", "--acks"])
+        Self::start_importer(self.command(&IMPORT))
+    }
+
+    /// Starts such an import in a shell that ignores a signal.
+    pub fn importer_ignoring(&self, signal: &str) -> Importer {
+        let import = self.command(&IMPORT);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("trap '' {signal}; exec \"$0\" \"$@\"")]).arg(import.get_program());
+        shell.args(import.get_args()).current_dir(self.path("."));
+        Self::start_importer(shell)
+    }
+
+    fn start_importer(mut command: Command) -> Importer {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -101,6 +122,9 @@ impl Place {
         Importer { child, input, output }
     }
 }
+
+/// The arguments of an import that takes what it is given.
+const IMPORT: [&str; 6] = ["import", "store", "-", "--format", "tsv", "--acks"];
 
 /// An import that waits for more.
 pub struct Importer {
@@ -143,10 +167,15 @@ impl Importer {
         self.child.kill().and_then(|()| self.child.wait()).expect("the import dies");
     }
 
-    /// Sends it a signal by name, and waits for its end.
-    pub fn signal(self, name: &str) -> Output {
+    /// Sends it a signal by name.
+    pub fn send_signal(&self, name: &str) {
         let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.child.id())).status();
         assert!(sent.expect("sh starts").success());
+    }
+
+    /// Sends it a signal by name, and waits for its end.
+    pub fn signal(self, name: &str) -> Output {
+        self.send_signal(name);
         // The input stays open: it is the signal that ends the import.
         let Self { child, input, output } = self;
         let mut ended = child.wait_with_output().expect("the import ends");

@@ -109,7 +109,7 @@ impl Store for KeyspaceStore {
     }
 
     fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.keyspace.multi_get_slices(keys, each)
+        self.keyspace.multi_get_with(keys, each)
     }
 
     fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {

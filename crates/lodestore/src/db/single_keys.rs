@@ -271,7 +271,7 @@ impl Db {
     /// # Errors
     /// Those of every operation ([`Store`]). `each` was called for the keys before the one that
     /// failed.
-    pub fn multi_get_with<K: AsRef<[u8]>>(&self, keys: &[K], each: impl FnMut(usize, Option<&[u8]>)) -> Result<()> {
+    pub fn multi_get_with(&self, keys: &[&[u8]], each: impl FnMut(usize, Option<&[u8]>)) -> Result<()> {
         self.default.multi_get_with(keys, each)
     }
 }

@@ -133,8 +133,9 @@ impl Keyspace {
     /// As [`Self::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
         let keys: Vec<K> = keys.into_iter().collect();
+        let slices: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         let mut values = Vec::with_capacity(keys.len());
-        self.multi_get_with(&keys, |_, value| values.push(value.map(|value| Value::from(value.to_vec()))))?;
+        self.multi_get_with(&slices, |_, value| values.push(value.map(|value| Value::from(value.to_vec()))))?;
         Ok(values)
     }
 
@@ -144,26 +145,16 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`Self::get`]. `each` was called for the keys before the one that failed.
-    pub fn multi_get_with<K: AsRef<[u8]>>(&self, keys: &[K], mut each: impl FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        let slices: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        self.multi_get_slices(&slices, &mut each)
-    }
-
-    /// As [`Self::multi_get_with`], for keys that are slices already.
-    pub(in crate::db) fn multi_get_slices(
-        &self,
-        keys: &[&[u8]],
-        each: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
+    pub fn multi_get_with(&self, keys: &[&[u8]], mut each: impl FnMut(usize, Option<&[u8]>)) -> Result<()> {
         if keys.iter().all(|key| self.map.is_plain(key)) {
-            return self.store().multi_get(keys, each);
+            return self.store().multi_get(keys, &mut each);
         }
         let mut stored = Vec::with_capacity(keys.len());
         for key in keys {
             stored.push(self.map.encode_key(key)?);
         }
         let slices: Vec<&[u8]> = stored.iter().map(|key| &**key).collect();
-        let found = self.store().multi_get(&slices, each);
+        let found = self.store().multi_get(&slices, &mut each);
         self.check_alive()?;
         found
     }
