@@ -165,7 +165,7 @@ impl CommandParser {
 }
 
 /// The end of each line and bulk string.
-pub(crate) const LINE_END: &[u8] = b"\r\n";
+pub const LINE_END: &[u8] = b"\r\n";
 
 /// Reads the line `$<length>` at `at`. Returns `None` if the line has no end yet.
 fn parse_bulk_length(buffer: &[u8], at: usize, limits: &Limits) -> Result<Option<(Span, usize)>, ProtocolError> {

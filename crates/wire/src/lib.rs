@@ -16,7 +16,7 @@ mod number;
 mod reply;
 
 pub use arguments::{Arguments, Span};
-pub use command::{CommandParser, Progress};
+pub use command::{CommandParser, LINE_END, Progress};
 pub use decode::{Reply, decode_reply};
 pub use error::{DecodeError, ProtocolError};
 pub use limits::Limits;

@@ -2,8 +2,8 @@
 
 use lodestore_wire::{Protocol, parse_integer};
 
+use super::admission::{Denied, log_denial};
 use super::context::Context;
-use super::dispatch::{Denied, log_denial};
 use super::keys::database_number;
 use super::options::is_word;
 use crate::error::{CommandError, CommandResult, DATABASE_OUT_OF_RANGE, SYNTAX};

@@ -7,15 +7,14 @@ use std::time::Instant;
 use lodestore::Error as StoreError;
 use lodestore_wire::ReplyWriter;
 
+use super::admission::{admit, check_again, reject, unknown_command};
 use super::context::Context;
 pub(crate) use super::lookup::find;
 use super::lookup::{Entry, find_entry};
 use super::options::is_word;
-use super::pubsub;
 use super::spec::{CommandSpec, Effect, Keys, flag};
-use super::{client, transaction};
-use crate::acl::check::{Call, Denial, check_call};
-use crate::acl::log::LogEntry;
+use super::transaction;
+use crate::acl::check::Call;
 use crate::data::access::Access;
 use crate::data::databases::View;
 use crate::data::stripes::{Held, StripeIndex};
@@ -92,64 +91,8 @@ fn is_stale(shared: &Shared, generation: u64, spec: &CommandSpec, result: &Comma
     }
 }
 
-/// Whether a command of a client may share its commit with writes of other clients: it changes
-/// keys that it names, and nothing else. While a client listens to changes, no commands share a
-/// commit, because each change has its own message.
-pub(crate) fn is_groupable(shared: &Shared, session: &Session, arguments: &[&[u8]]) -> bool {
-    let is_plain = session.is_authenticated
-        && session.is_free_of_checks(&shared.acl)
-        && session.transaction.is_none()
-        && session.reply_mode == ReplyMode::On
-        && !session.is_restricted_subscriber()
-        && !session.messaging.is_monitor
-        && !shared.hub.monitors.is_active()
-        && !Wanted::of(shared).is_any()
-        && !session.closes;
-    is_plain
-        && find(arguments[0]).is_some_and(|spec| {
-            spec.effect == Effect::Write && spec.accepts(arguments.len()) && spec.keys.of(arguments).next().is_some()
-        })
-}
-
-/// Runs a command whose writes wait for the commit of `access`, which holds the stripes of its
-/// keys. Returns whether the reply is valid once the commit succeeds.
-pub(crate) fn run_grouped<'a>(
-    shared: &'a Shared,
-    session: &mut Session,
-    access: &mut Access<'a>,
-    arguments: &[&[u8]],
-    output: &mut Vec<u8>,
-) -> bool {
-    let start = output.len();
-    let begun = Instant::now();
-    let Some(entry) = find_entry(arguments[0]) else { return false };
-    let reply = ReplyWriter::new(output, session.protocol);
-    let mut context = Context { shared, session, access, reply };
-    let admitted = shared.memory.admit(shared, entry.spec);
-    let result = admitted.and_then(|()| (entry.spec.handler)(&mut context, arguments));
-    if let Err(CommandError::Store(_)) = result {
-        return false;
-    }
-    shared.counters.commands.fetch_add(1, Ordering::Relaxed);
-    note_call(shared, session, (entry.index, entry.spec), arguments, begun, result.is_err());
-    if let Err(error) = result {
-        output.truncate(start);
-        write_error(shared, &mut ReplyWriter::new(output, session.protocol), &error);
-    }
-    true
-}
-
-/// Iterates over the stripes of the keys of a command.
-pub(crate) fn stripes_of<'a>(
-    shared: &'a Shared,
-    arguments: &'a [&'a [u8]],
-) -> impl Iterator<Item = StripeIndex> + use<'a> {
-    let keys = find(arguments[0]).map_or(Keys::None, |spec| spec.keys);
-    keys.of(arguments).map(|key| shared.stripes.index_of(key))
-}
-
 /// Writes and counts an error reply.
-fn write_error(shared: &Shared, reply: &mut ReplyWriter<'_>, error: &CommandError) {
+pub(super) fn write_error(shared: &Shared, reply: &mut ReplyWriter<'_>, error: &CommandError) {
     let text = error.reply();
     shared.counters.errors.fetch_add(1, Ordering::Relaxed);
     shared.statistics.count_error(&text);
@@ -180,107 +123,8 @@ impl ViewCache {
     }
 }
 
-/// Checks whether a client may run a command now.
-fn admit(shared: &Shared, session: &mut Session, arguments: &[&[u8]]) -> Result<(Entry, Call), CommandError> {
-    if is_http(arguments[0]) {
-        session.closes = true;
-        return Err(CommandError::new("ERR this is not an HTTP server"));
-    }
-    let entry = find_entry(arguments[0]).ok_or_else(|| unknown_command(arguments))?;
-    let call = Call::new(entry, arguments);
-    check_admission(shared, session, entry, &call, arguments)
-        .inspect_err(|_| session.counters.count_rejected(entry.index))?;
-    Ok((entry, call))
-}
-
-/// Refuses a command that a client may not run now.
-fn check_admission(
-    shared: &Shared,
-    session: &Session,
-    entry: Entry,
-    call: &Call,
-    arguments: &[&[u8]],
-) -> CommandResult {
-    if let (None, false, Some(name)) = (call.subcommand, entry.subcommands.is_empty(), arguments.get(1)) {
-        return Err(CommandError::unknown_subcommand(entry.spec.name, name));
-    }
-    if !call.accepts(arguments.len()) {
-        return Err(CommandError::wrong_arity(call.name()));
-    }
-    if !session.is_authenticated && !call.spec.has(flag::NO_AUTH) {
-        return Err(CommandError::new("NOAUTH Authentication required."));
-    }
-    if session.is_restricted_subscriber() && !pubsub::is_allowed(call.spec) {
-        return Err(pubsub::restricted(call.spec, arguments));
-    }
-    if session.messaging.is_monitor && call.spec.effect != Effect::Other {
-        return Err(CommandError::new("ERR Replica can't interact with the keyspace"));
-    }
-    if !session.is_unrestricted() {
-        let context = if session.transaction.is_some() { "multi" } else { "toplevel" };
-        check_permission(shared, session, call, arguments, context)
-            .map_err(|denial| CommandError::new(format!("NOPERM {}", denial.text())))?;
-    }
-    shared.memory.admit(shared, call.spec)
-}
-
-/// Checks the permissions of a restricted user, and logs a denial.
-fn check_permission(
-    shared: &Shared,
-    session: &Session,
-    call: &Call,
-    arguments: &[&[u8]],
-    context: &'static str,
-) -> Result<(), Denial> {
-    check_call(&session.user, call, arguments).inspect_err(|denial| {
-        let (reason, object) = match denial {
-            Denial::Command(name) => ("command", name.as_bytes()),
-            Denial::Key(key) => ("key", key.as_slice()),
-            Denial::Channel(channel) => ("channel", channel.as_slice()),
-        };
-        log_denial(shared, session, &Denied { reason, object, user: session.user.name.as_bytes(), context });
-    })
-}
-
-/// A denial for `ACL LOG`.
-pub(crate) struct Denied<'a> {
-    pub(crate) reason: &'static str,
-    pub(crate) object: &'a [u8],
-    pub(crate) user: &'a [u8],
-    /// `toplevel` or `multi`.
-    pub(crate) context: &'static str,
-}
-
-/// Adds a denial to `ACL LOG`.
-pub(crate) fn log_denial(shared: &Shared, session: &Session, denied: &Denied<'_>) {
-    shared.acl.log.add(LogEntry {
-        count: 1,
-        reason: denied.reason,
-        context: denied.context,
-        object: denied.object.to_vec(),
-        user: denied.user.to_vec(),
-        created: Instant::now(),
-        client: client::describe(&session.public).trim_end().into(),
-    });
-}
-
-/// Makes `EXEC` fail, because a command was refused before it ran. A refused `EXEC` ends the
-/// transaction. Returns the error to send.
-fn reject(shared: &Shared, session: &mut Session, arguments: &[&[u8]], error: CommandError) -> CommandError {
-    if let Some(transaction) = &mut session.transaction {
-        transaction.is_failed = true;
-    }
-    if !arguments[0].eq_ignore_ascii_case(b"exec") {
-        return error;
-    }
-    transaction::abort(shared, session);
-    let text = error.reply();
-    let text = text.strip_prefix("ERR ").unwrap_or(&text);
-    CommandError::new(format!("EXECABORT Transaction discarded because of: {text}"))
-}
-
 /// Counts a call, and records it if it was slow.
-fn note_call(
+pub(super) fn note_call(
     shared: &Shared,
     session: &Session,
     (command, spec): Indexed,
@@ -500,20 +344,6 @@ fn register_reads(context: &Context<'_, '_>, spec: &CommandSpec, arguments: &[&[
     }
 }
 
-/// Checks the permissions of a queued command again: they may have changed since `MULTI`.
-fn check_again(context: &Context<'_, '_>, call: &Call, arguments: &[&[u8]]) -> Result<(), CommandError> {
-    if context.session.is_unrestricted() {
-        return Ok(());
-    }
-    check_permission(context.shared, context.session, call, arguments, "multi").map_err(|denial| {
-        CommandError::new(format!(
-            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
-             command is no longer allowed for the following reason: {}",
-            denial.reason()
-        ))
-    })
-}
-
 fn queue(
     session: &mut Session,
     spec: &CommandSpec,
@@ -535,40 +365,4 @@ fn queue(
     }
     ReplyWriter::new(output, session.protocol).write_simple("QUEUED");
     Ok(())
-}
-
-/// Whether a command is the begin of an HTTP request. A web page may send commands in the body of
-/// a request to a server of this machine, so the connection ends.
-fn is_http(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
-}
-
-/// Returns the error for a command that does not exist. The text is that of Redis.
-fn unknown_command(arguments: &[&[u8]]) -> CommandError {
-    if super::absent::needs_cluster(arguments[0]) {
-        return CommandError::new("ERR This instance has cluster support disabled");
-    }
-    /// Most bytes of the name and of the arguments in the text.
-    const SHOWN_BYTES_MAX: usize = 128;
-    // Redis shows a text up to its first zero byte.
-    let shown = |text: &[u8], bytes_max: usize| {
-        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
-        String::from_utf8_lossy(&text[..text.len().min(bytes_max)]).into_owned()
-    };
-    let mut text =
-        format!("ERR unknown command '{}', with args beginning with: ", shown(arguments[0], SHOWN_BYTES_MAX));
-    let bound = text.len() + SHOWN_BYTES_MAX;
-    for argument in &arguments[1..] {
-        if text.len() >= bound {
-            break;
-        }
-        let left = bound - text.len();
-        text.push('\'');
-        text.push_str(&shown(argument, left));
-        text.push_str("' ");
-    }
-    if let Some(reason) = super::absent::reason(arguments[0]) {
-        text.push_str(reason);
-    }
-    CommandError::new(text)
 }

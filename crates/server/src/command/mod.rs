@@ -2,7 +2,8 @@
 //!
 //! * `spec`: what the server knows of each command. `table`: the commands.
 //! * `lookup`: commands by name. `subcommands`: the subcommands of commands that have some.
-//! * `dispatch`: the way of a command from its arguments to its reply.
+//! * `dispatch`: the way of a command from its arguments to its reply. `admission`: the checks
+//!   before it runs. `grouped`: writes of several clients that share one commit.
 //! * `context`: what a command sees.
 //! * `transaction`: `MULTI`, `EXEC` and `WATCH`.
 //! * `glob`, `decimal`, `options`: patterns, numbers and options of commands.
@@ -12,6 +13,7 @@
 mod absent;
 pub(crate) mod acl;
 pub(crate) mod admin;
+pub(crate) mod admission;
 pub(crate) mod client;
 pub(crate) mod config;
 pub(crate) mod connection;
@@ -21,6 +23,7 @@ pub(crate) mod describe;
 pub(crate) mod dispatch;
 pub(crate) mod expiry;
 pub(crate) mod glob;
+pub(crate) mod grouped;
 mod hash_random;
 mod hash_read;
 mod hash_scan;

@@ -1,8 +1,8 @@
 //! The input and the output of one connection.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
-use lodestore_wire::{Arguments, CommandParser, Limits, Progress, ProtocolError};
+use lodestore_wire::{Arguments, CommandParser, LINE_END, Limits, Progress, ProtocolError};
 
 use super::stream::Stream;
 
@@ -243,16 +243,54 @@ impl Output {
         }
         let sent = self.sent - before;
         if self.sent == self.bytes.len() {
-            self.bytes.clear();
-            self.sent = 0;
-            if self.bytes.capacity() > KEPT_BYTES_MAX {
-                self.bytes = Vec::new();
-            }
+            self.clear();
         } else if self.sent > self.bytes.len() / 2 {
             self.bytes.drain(..self.sent);
             self.sent = 0;
         }
         Ok(sent)
+    }
+
+    /// Appends a bulk string, and sends all that the socket accepts without copying the string.
+    /// The rest waits in the output. Returns the number of bytes that were sent.
+    ///
+    /// A failure of the connection sends nothing. The next write meets it again.
+    pub(crate) fn send_bulk(&mut self, stream: &mut Stream, string: &[u8]) -> usize {
+        self.bytes.extend_from_slice(format!("${}\r\n", string.len()).as_bytes());
+        let first = &self.bytes[self.sent..];
+        let first_bytes = first.len();
+        let mut parts = [IoSlice::new(first), IoSlice::new(string), IoSlice::new(LINE_END)];
+        let mut left: &mut [IoSlice<'_>] = &mut parts;
+        let mut sent = 0;
+        while !left.is_empty() {
+            match stream.write_vectored(left) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => break,
+                Ok(bytes) => {
+                    sent += bytes;
+                    IoSlice::advance_slices(&mut left, bytes);
+                }
+            }
+        }
+        if sent < first_bytes {
+            self.sent += sent;
+        } else {
+            self.clear();
+        }
+        let string_sent = sent.saturating_sub(first_bytes).min(string.len());
+        let end_sent = sent.saturating_sub(first_bytes + string.len());
+        self.bytes.extend_from_slice(&string[string_sent..]);
+        self.bytes.extend_from_slice(&LINE_END[end_sent..]);
+        sent
+    }
+
+    /// Forgets all bytes, which are sent, and frees a large buffer.
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.sent = 0;
+        if self.bytes.capacity() > KEPT_BYTES_MAX {
+            self.bytes = Vec::new();
+        }
     }
 }
 
@@ -264,6 +302,29 @@ mod tests {
         let (own, client) = std::os::unix::net::UnixStream::pair().unwrap();
         own.set_nonblocking(true).unwrap();
         (Stream::Unix(mio::net::UnixStream::from_std(own)), client)
+    }
+
+    #[test]
+    fn a_bulk_string_follows_unsent_bytes_and_its_rest_waits() {
+        use std::io::Read as _;
+        // From a string of which all is sent at once to one that fills the socket.
+        for string_bytes in [0, 1, 100_000, 5_000_000] {
+            let (mut stream, mut client) = pair();
+            let mut output = Output { bytes: b"lost+OK\r\n".to_vec(), sent: 4 };
+            let string: Vec<u8> = (0..string_bytes).map(|number: u32| (number % 251) as u8).collect();
+            let sent = output.send_bulk(&mut stream, &string);
+            let expected = [b"+OK\r\n", format!("${string_bytes}\r\n").as_bytes(), &string, b"\r\n"].concat();
+            assert_eq!(sent + output.pending_bytes(), expected.len());
+            let reader = std::thread::spawn(move || {
+                let mut received = Vec::new();
+                client.read_to_end(&mut received).map(|_| received)
+            });
+            while output.pending_bytes() > 0 {
+                output.write_to(&mut stream).unwrap();
+            }
+            drop(stream);
+            assert!(reader.join().unwrap().unwrap() == expected, "a string of {string_bytes} bytes");
+        }
     }
 
     #[test]

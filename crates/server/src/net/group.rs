@@ -23,7 +23,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::tick::{ActiveConnection, INLINE_ARGUMENTS, Tick};
-use crate::command::dispatch;
+use crate::command::grouped;
 use crate::data::access::Access;
 use crate::data::databases::View;
 use crate::shared::Shared;
@@ -107,23 +107,23 @@ impl<'s> Tick<'s> {
         while output.pending_bytes() <= shared.runtime.output_bytes_pause() && input.parse(&limits) == Ok(true) {
             let (arguments, bytes) = input.command();
             let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS]> = arguments.iter(bytes).collect();
-            if !dispatch::is_groupable(shared, session, &arguments) {
+            if !grouped::is_groupable(shared, session, &arguments) {
                 break;
             }
             let access = match &mut group.access {
                 Some(access) => {
-                    if !access.try_extend(dispatch::stripes_of(shared, &arguments)) {
+                    if !access.try_extend(grouped::stripes_of(shared, &arguments)) {
                         return Stop::Group;
                     }
                     access
                 }
                 None => {
-                    let held = shared.stripes.lock_several(dispatch::stripes_of(shared, &arguments).collect());
+                    let held = shared.stripes.lock_several(grouped::stripes_of(shared, &arguments).collect());
                     let view = group.view.get_or_init(|| shared.databases.view());
                     group.access.insert(Access::buffered(view, held))
                 }
             };
-            if !dispatch::run_grouped(shared, session, access, &arguments, &mut output.bytes) {
+            if !grouped::run_grouped(shared, session, access, &arguments, &mut output.bytes) {
                 return Stop::Failed;
             }
             group.argument_bytes += arguments.iter().map(|argument| argument.len()).sum::<usize>();

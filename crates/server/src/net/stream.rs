@@ -76,6 +76,11 @@ impl Stream {
         !matches!(self, Self::Tls(_))
     }
 
+    /// Whether a write of several parts sends them without a copy. TLS encrypts into a buffer.
+    pub(crate) fn gathers_writes(&self) -> bool {
+        !matches!(self, Self::Tls(_))
+    }
+
     /// Whether the connection is not ready for commands yet.
     pub(crate) fn is_handshaking(&self) -> bool {
         matches!(self, Self::Tls(stream) if stream.is_handshaking())
@@ -146,6 +151,14 @@ impl Write for Stream {
             Self::Tcp(stream) => stream.write(bytes),
             Self::Tls(stream) => stream.write(bytes),
             Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write_vectored(parts),
+            Self::Tls(stream) => stream.write_vectored(parts),
+            Self::Unix(stream) => stream.write_vectored(parts),
         }
     }
 

@@ -1,6 +1,8 @@
 //! `MULTI`, `EXEC` and `WATCH`, alone and next to other clients.
 
-use super::common::TestServer;
+use lodestore::db::Engine;
+
+use super::common::{TestServer, encode};
 
 #[test]
 fn commands_of_exec_see_each_other() {
@@ -61,6 +63,43 @@ fn reads_next_to_flushes_answer_a_value_or_none() {
         }
     }
     writer.join().unwrap();
+}
+
+/// Large values are sent while the others of a round wait in the output.
+#[test]
+fn large_values_next_to_flushes_arrive_whole_and_in_order() {
+    const ROUNDS: usize = 40;
+    let server = TestServer::start_with(Engine::hikv(), |config| config.threads = 2);
+    let address = server.address();
+    let sizes = [("a", 10), ("b", 40_000), ("c", 300_000), ("d", 10)];
+    let writer = std::thread::spawn(move || {
+        let mut client = super::common::Client::connect(address);
+        for _ in 0..ROUNDS {
+            for (key, bytes) in sizes {
+                assert_eq!(client.run_arguments(&["SET", key, &key.repeat(bytes)]), "+OK");
+            }
+            client.check(&[("FLUSHDB", "+OK")]);
+        }
+    });
+    let mut client = server.client();
+    let request: Vec<u8> = (0..30).flat_map(|number| encode(&["GET", sizes[number % 4].0])).collect();
+    let (mut values, mut absences) = (0, 0);
+    while !writer.is_finished() {
+        client.send_raw(&request);
+        for number in 0..30 {
+            let (key, bytes) = sizes[number % 4];
+            match client.receive() {
+                lodestore_wire::Reply::Null => absences += 1,
+                lodestore_wire::Reply::Bulk(value) => {
+                    assert!(value == key.repeat(bytes).as_bytes(), "{key}: a value of {} bytes", value.len());
+                    values += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    writer.join().unwrap();
+    assert!(values > 0 && absences > 0, "{values} values, {absences} absences");
 }
 
 #[test]
