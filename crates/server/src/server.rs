@@ -103,6 +103,18 @@ impl Stopper {
     }
 }
 
+/// Stops the server when the thread that owns the guard ends.
+struct StopGuard(Stopper);
+
+impl Drop for StopGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a thread of the server panicked: the server stops");
+        }
+        self.0.stop();
+    }
+}
+
 impl Server {
     /// Starts a server over an open store. The server serves when the call returns.
     ///
@@ -145,27 +157,24 @@ impl Server {
                 listeners: std::mem::take(&mut listeners),
             };
             let event_loop = EventLoop::new(start)?;
-            let thread = std::thread::Builder::new().name(format!("loop-{own}")).spawn(|| event_loop.run_to_end());
-            match thread {
-                Ok(thread) => self.threads.push(thread),
-                Err(error) => {
-                    self.shared.stop();
-                    return Err(error);
-                }
-            }
+            self.spawn(format!("loop-{own}"), || event_loop.run())?;
         }
         let shared = Arc::clone(&self.shared);
-        let upkeep = std::thread::Builder::new().name("upkeep".into()).spawn(move || {
+        self.spawn("upkeep".into(), move || {
             crate::upkeep::run(&shared);
             Ok(())
+        })
+    }
+
+    /// Starts a thread of the server. Its end, by a failure or a panic too, stops the server.
+    fn spawn(&mut self, name: String, run: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+        let guard = StopGuard(self.stopper());
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            let _guard = guard;
+            run()
         });
-        match upkeep {
-            Ok(thread) => self.threads.push(thread),
-            Err(error) => {
-                self.shared.stop();
-                return Err(error);
-            }
-        }
+        // The system drops the guard with the thread that it refuses, so the other threads end.
+        self.threads.push(thread?);
         Ok(())
     }
 
@@ -221,8 +230,6 @@ impl Server {
         for thread in self.threads.drain(..) {
             let end = thread.join().unwrap_or_else(|_| Err(io::Error::other("an event loop panicked")));
             result = result.and(end);
-            // The other loops stop too.
-            self.shared.stop();
         }
         result
     }
@@ -299,5 +306,22 @@ fn remove_stale_socket(path: &Path) {
     if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
         // The bind that follows reports a failure.
         drop(std::fs::remove_file(path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestore::db::Engine;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_panics_stops_the_server() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Db::builder(dir.path().join("store")).engine(Engine::fluidkv()).capacity(64 << 20).open().unwrap();
+        let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], threads: 2, ..Config::default() };
+        let mut server = Server::start(db, config).unwrap();
+        server.spawn("panics".into(), || panic!("a fault of a test")).unwrap();
+        assert!(server.wait().is_err());
     }
 }

@@ -157,17 +157,12 @@ impl EventLoop {
         })
     }
 
-    /// Runs until the server stops. A loop that fails stops all others.
+    /// Runs until the server stops.
     ///
     /// # Errors
     ///
     /// If the system refuses to report events.
-    pub(crate) fn run_to_end(self) -> io::Result<()> {
-        let shared = Arc::clone(&self.shared);
-        self.run().inspect_err(|_| shared.stop())
-    }
-
-    fn run(mut self) -> io::Result<()> {
+    pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut view = ViewCache::new(&self.shared);
         self.mailboxes[self.own].claim();
