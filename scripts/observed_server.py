@@ -34,6 +34,11 @@ class Client:
         self.socket.sendall(command(*arguments))
         return self.reply()
 
+    def run_all(self, *commands):
+        """Sends commands in one write, and returns their replies."""
+        self.socket.sendall(b"".join(command(*arguments) for arguments in commands))
+        return [self.reply() for _ in commands]
+
     def reply(self):
         line = self.file.readline()
         if not line.endswith(b"\r\n"):
