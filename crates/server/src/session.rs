@@ -153,6 +153,8 @@ pub(crate) struct Session {
     pub(crate) is_kept: bool,
     /// Whether the connection is closed once its replies are sent.
     pub(crate) closes: bool,
+    /// When the client's last timed command ended.
+    pub(crate) last_command_end: Instant,
 }
 
 impl Session {
@@ -177,6 +179,7 @@ impl Session {
             counters,
             is_kept: false,
             closes: false,
+            last_command_end: Instant::now(),
         }
     }
 

@@ -126,13 +126,14 @@ impl ViewCache {
 /// Counts a call, and records it if it was slow.
 pub(super) fn note_call(
     shared: &Shared,
-    session: &Session,
+    session: &mut Session,
     (command, spec): Indexed,
     arguments: &[&[u8]],
     begun: Instant,
     is_failed: bool,
 ) {
     let elapsed = begun.elapsed();
+    session.last_command_end = begun + elapsed;
     session.counters.count_calls(command, 1, elapsed);
     if is_failed {
         session.counters.count_failed(command);

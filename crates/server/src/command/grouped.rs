@@ -63,6 +63,12 @@ pub(crate) fn run_grouped<'a>(
     true
 }
 
+/// Returns the most writes of a command: of keys, or of fields of a large hash and of its record.
+/// The elements of a hash that becomes large are not included.
+pub(crate) fn writes_max(arguments: &[&[u8]]) -> usize {
+    arguments.len()
+}
+
 /// Iterates over the stripes of the keys of a command.
 pub(crate) fn stripes_of<'a>(
     shared: &'a Shared,
