@@ -68,6 +68,9 @@ pub(crate) fn run(
         output.truncate(start);
         write_error(shared, &mut ReplyWriter::new(output, session.protocol), &error);
     }
+    if std::mem::take(&mut session.messaging.needs_barrier) {
+        shared.stripes.wait_for_holders();
+    }
     if session.transaction.is_none() && !is_word(arguments[0], "client") {
         session.messaging.is_caching_named = false;
     }

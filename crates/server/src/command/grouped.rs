@@ -10,7 +10,7 @@ use super::dispatch::{note_call, write_error};
 use super::lookup::{find, find_entry};
 use super::spec::{Effect, Keys};
 use crate::data::access::Access;
-use crate::data::stripes::StripeIndex;
+use crate::data::stripes::{Held, StripeIndex};
 use crate::error::CommandError;
 use crate::messaging::effects::Wanted;
 use crate::session::{ReplyMode, Session};
@@ -33,6 +33,13 @@ pub(crate) fn is_groupable(shared: &Shared, session: &Session, arguments: &[&[u8
         && find(arguments[0]).is_some_and(|spec| {
             spec.effect == Effect::Write && spec.accepts(arguments.len()) && spec.keys.of(arguments).next().is_some()
         })
+}
+
+/// Locks the stripes of the first command of a group. Returns `None` if the command may not share
+/// its commit, because a client began to listen while the stripes were awaited.
+pub(crate) fn lock_first<'a>(shared: &'a Shared, session: &Session, arguments: &[&[u8]]) -> Option<Held<'a>> {
+    let held = shared.stripes.lock_several(stripes_of(shared, arguments).collect());
+    is_groupable(shared, session, arguments).then_some(held)
 }
 
 /// Runs a command whose writes wait for the commit of `access`, which holds the stripes of its
@@ -76,4 +83,39 @@ pub(crate) fn stripes_of<'a>(
 ) -> impl Iterator<Item = StripeIndex> + use<'a> {
     let keys = find(arguments[0]).map_or(Keys::None, |spec| spec.keys);
     keys.of(arguments).map(|key| shared.stripes.index_of(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::acl::Acl;
+    use crate::config::Config;
+    use crate::data::databases::Databases;
+    use crate::messaging::tracking::TrackedClient;
+
+    #[test]
+    fn a_group_does_not_begin_once_a_client_tracks() {
+        let dir = tempfile::tempdir().unwrap();
+        let builder = lodestore::Db::builder(dir.path().join("store")).engine(lodestore::db::Engine::fluidkv());
+        let databases = Databases::open(builder.capacity(64 << 20).open().unwrap(), 1).unwrap();
+        let acl = Acl::new(&Config::default()).unwrap();
+        let shared = Shared::new(databases, Config::default(), acl, 0);
+        let client = shared.add_client(String::new(), String::new()).unwrap();
+        let session = Session::new(Arc::clone(&client), &shared.acl, Arc::new(crate::statistics::commands::LoopCounters::new()));
+        let arguments: [&[u8]; 3] = [b"SET", b"a", b"1"];
+        assert!(is_groupable(&shared, &session, &arguments));
+        // The client begins after the check, and before the stripe is acquired.
+        shared.hub.tracking.enable(TrackedClient {
+            client,
+            redirect: None,
+            is_broadcast: true,
+            prefixes: vec![Vec::new()],
+            skips_own: false,
+            is_broken: false,
+        });
+        assert!(lock_first(&shared, &session, &arguments).is_none());
+        assert!(shared.stripes.sequences(&[shared.stripes.index_of(b"a")]).is_some(), "the stripe is held");
+    }
 }

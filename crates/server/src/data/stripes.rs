@@ -107,6 +107,13 @@ impl Stripes {
         self.lock_group((0..STRIPES).map(StripeIndex))
     }
 
+    /// Waits for each command that holds a stripe now. The caller holds no stripe.
+    ///
+    /// A command that acquires a stripe later sees all that the caller did before.
+    pub(crate) fn wait_for_holders(&self) {
+        (0..STRIPES).for_each(|index| drop(self.lock_group(std::iter::once(StripeIndex(index)))));
+    }
+
     fn lock_group(&self, indexes: impl Iterator<Item = StripeIndex>) -> Held<'_> {
         let others = indexes.map(|index| (index, self.lock(index))).collect();
         Held { stripes: self, first: None, others }
@@ -248,6 +255,26 @@ mod tests {
         drop(held);
         assert!(other.try_extend([second, first].into_iter()));
         assert_eq!(stripes.sequences(&[first, second]), None);
+    }
+
+    #[test]
+    fn a_wait_for_holders_ends_after_each_change_that_ran() {
+        let stripes = Stripes::new();
+        let is_changed = AtomicBool::new(false);
+        let held = stripes.lock_several(vec![StripeIndex(7), StripeIndex(STRIPES - 1)]);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                stripes.wait_for_holders();
+                is_changed.load(Ordering::SeqCst)
+            });
+            // The wait has begun once its first stripe was acquired and freed.
+            while stripes.sequences(&[StripeIndex(0)]).is_none_or(|sequences| sequences[0] == 0) {
+                std::thread::yield_now();
+            }
+            is_changed.store(true, Ordering::SeqCst);
+            drop(held);
+            assert!(waiter.join().unwrap());
+        });
     }
 
     #[test]

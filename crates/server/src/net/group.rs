@@ -14,11 +14,13 @@
 //!    waiting threads exists.
 //! 3. While the group holds a stripe, no flush and no exchange of databases can end. So the view
 //!    that is taken after the first stripe stays the current one.
-//! 4. A reply is sent only if its group is committed. If the store refuses the commit, all replies
+//! 4. The group begins only if no client listens to changes after its first stripe is acquired. A
+//!    client that begins to listen later waits for the group (`messaging`, invariant 3).
+//! 5. A reply is sent only if its group is committed. If the store refuses the commit, all replies
 //!    of the group are removed, and the connections go back to their first command of the group.
 //!    The next group has half as many commands. A command that is refused as the only one of its
 //!    group runs alone, and gets its own reply.
-//! 5. A group has fewer writes than a batch of the store may have, unless its first command has
+//! 6. A group has fewer writes than a batch of the store may have, unless its first command has
 //!    more by itself.
 
 use std::cell::OnceCell;
@@ -183,7 +185,7 @@ impl<'s> Tick<'s> {
                     access
                 }
                 None => {
-                    let held = shared.stripes.lock_several(grouped::stripes_of(shared, &arguments).collect());
+                    let Some(held) = grouped::lock_first(shared, session, &arguments) else { break };
                     let view = group.view.get_or_init(|| shared.databases.view());
                     group.access.insert(Access::buffered(view, held))
                 }
