@@ -11,9 +11,10 @@ use lodestore_wire::Protocol;
 use crate::acl::Acl;
 use crate::acl::user::User;
 use crate::data::stripes::{DatabaseKey, Stripes};
-use crate::messaging::Hub;
 use crate::messaging::client::ClientMessaging;
 use crate::messaging::delivery::Route;
+use crate::messaging::effects;
+use crate::shared::Shared;
 use crate::statistics::commands::LoopCounters;
 
 /// Number of a client. Numbers are never used again.
@@ -243,12 +244,12 @@ impl Session {
     }
 
     /// Ends subscriptions, tracking and `MONITOR`.
-    pub(crate) fn leave_hub(&mut self, hub: &Hub) {
-        let id = self.public.id;
+    pub(crate) fn leave_hub(&mut self, shared: &Shared) {
+        let (hub, id) = (&shared.hub, self.public.id);
         hub.channels.unsubscribe_all(&mut self.messaging, id);
         self.messaging.prefix_bytes = 0;
         if self.messaging.tracking.take().is_some() {
-            hub.tracking.disable(id);
+            effects::end_tracking(shared, id);
         }
         if std::mem::take(&mut self.messaging.is_monitor) {
             hub.monitors.remove(id);

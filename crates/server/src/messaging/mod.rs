@@ -21,6 +21,8 @@
 //!    So each read sees the change of a writer that does not know of the client. The reads of the
 //!    `EXEC` that begins to track hold the stripes of their keys, which are thus not written.
 //! 4. Locks of this module are leaves: a thread that holds one acquires only the lock of a mailbox.
+//!    The exception is the end of the last tracking client, which holds the lock of `tracking` and
+//!    acquires the lock of `expiries`.
 
 pub(crate) mod channels;
 pub(crate) mod client;

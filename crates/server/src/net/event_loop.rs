@@ -422,7 +422,7 @@ impl EventLoop {
             }
             connection.session.unwatch(&self.shared.stripes);
             connection.stream.announce_end();
-            connection.session.leave_hub(&self.shared.hub);
+            connection.session.leave_hub(&self.shared);
             // The descriptor is closed next, which ends the registration too.
             drop(connection.stream.deregister(self.poll.registry()));
             self.shared.remove_client(connection.session.public.id);

@@ -221,3 +221,24 @@ fn a_command_that_exceeds_a_batch_fails_alone() {
     assert!(replies[1].starts_with("-ERR"), "{}", replies[1]);
     assert_eq!((&*replies[0], &*replies[2], &*replies[3]), (":1", ":2", &*format!(":{FIELDS}")));
 }
+
+#[test]
+fn commits_are_shared_after_the_last_listener_has_left() {
+    let server = TestServer::start_at_power(Engine::fluidkv());
+    let mut client = server.client();
+    client.check(&[("SET a 1 EX 1000000", "+OK"), ("CONFIG SET notify-keyspace-events Ex", "+OK")]);
+    client.check(&[("SET b 1 EX 1000000", "+OK"), ("CONFIG SET notify-keyspace-events ", "+OK")]);
+    check_commits_are_shared(&server);
+    for ends_by_command in [true, false] {
+        let mut reader = server.client();
+        assert!(reader.run("HELLO 3").starts_with('{'));
+        reader.check(&[("CLIENT TRACKING ON", "+OK"), ("GET a", "1")]);
+        if ends_by_command {
+            reader.check(&[("CLIENT TRACKING OFF", "+OK")]);
+        } else {
+            reader.check(&[("QUIT", "+OK")]);
+            assert!(reader.try_receive().is_none());
+        }
+        check_commits_are_shared(&server);
+    }
+}
