@@ -126,6 +126,13 @@ impl PublicState {
     }
 }
 
+/// Look-ups of keys by a command. Each command counts once, although it may read repeatedly.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lookups {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
 /// The state of one client, owned by its event loop.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -154,6 +161,8 @@ pub(crate) struct Session {
     pub(crate) is_kept: bool,
     /// Whether the connection is closed once its replies are sent.
     pub(crate) closes: bool,
+    /// The look-ups of the command that runs.
+    pub(crate) lookups: Lookups,
     /// When the client's last timed command ended.
     pub(crate) last_command_end: Instant,
 }
@@ -180,6 +189,7 @@ impl Session {
             counters,
             is_kept: false,
             closes: false,
+            lookups: Lookups::default(),
             last_command_end: Instant::now(),
         }
     }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::tick::{ActiveConnection, INLINE_ARGUMENTS, Tick};
-use crate::command::grouped;
+use crate::command::grouped::{self, GroupedCall};
 use crate::data::access::Access;
 use crate::data::databases::View;
 use crate::shared::Shared;
@@ -98,6 +98,8 @@ struct Group<'a> {
     access: Option<Access<'a>>,
     /// Commands that were added. The last one may have failed.
     commands: usize,
+    /// The commands that did not fail, to be counted after the commit.
+    calls: Vec<GroupedCall>,
     commands_max: usize,
 }
 
@@ -122,7 +124,7 @@ impl<'s> Tick<'s> {
     pub(super) fn run_group(&mut self, active: &mut [ActiveConnection]) {
         let view = OnceCell::new();
         let commands_max = self.group_size.commands_max;
-        let mut group = Group { view: &view, access: None, commands: 0, commands_max };
+        let mut group = Group { view: &view, access: None, commands: 0, calls: Vec::new(), commands_max };
         let mut checkpoints: Vec<Checkpoint> = Vec::new();
         let mut stop = Stop::Connection;
         active.iter_mut().for_each(|connection| connection.is_served = false);
@@ -143,6 +145,7 @@ impl<'s> Tick<'s> {
         let is_committed = stop != Stop::Failed && access.commit(self.shared.db()).is_ok();
         drop(access);
         if is_committed {
+            self.count_calls(active, &checkpoints, &group.calls);
             self.group_size.grow();
         } else {
             checkpoints.iter().for_each(|checkpoint| self.undo(active, *checkpoint));
@@ -191,9 +194,9 @@ impl<'s> Tick<'s> {
                 }
             };
             group.commands += 1;
-            if !grouped::run_grouped(shared, session, access, &arguments, &mut output.bytes) {
-                return Stop::Failed;
-            }
+            let call = grouped::run_grouped(shared, session, access, &arguments, &mut output.bytes);
+            let Some(call) = call else { return Stop::Failed };
+            group.calls.push(call);
             drop(arguments);
             input.consume();
             active.count += 1;
@@ -202,6 +205,15 @@ impl<'s> Tick<'s> {
             }
         }
         Stop::Connection
+    }
+
+    /// Counts the commands of a group after its commit.
+    fn count_calls(&self, active: &[ActiveConnection], checkpoints: &[Checkpoint], calls: &[GroupedCall]) {
+        let first = checkpoints.first().and_then(|first| self.connections[active[first.active].index].as_ref());
+        // All connections of an event loop share its counters.
+        if let Some(connection) = first {
+            grouped::count_calls(self.shared, &connection.session.counters, calls);
+        }
     }
 
     /// Takes a connection back to its state before a group that was not committed.
