@@ -5,12 +5,15 @@
 //! 1. A command that changes a key holds the key's stripe from its first read of the key until the
 //!    store has acknowledged the change.
 //! 2. `EXEC` and each command that changes several keys hold the stripes of all their keys. They
-//!    lock in ascending order, so no two commands wait for each other. A group of writes
-//!    (`net/group.rs`) locks in any order, but waits for its first stripe only.
+//!    lock in ascending order. A group of writes (`net/group.rs`) locks the stripes of its first
+//!    command in this order too, and waits for no stripe of a further command. So a thread that
+//!    waits for a stripe holds lower ones only, and no cycle of waiting threads exists.
 //! 3. A command that changes the set of databases holds all stripes.
 //! 4. Before a stripe is freed, the flags of all watched keys that changed under it are set. So
 //!    `EXEC`, which holds the stripes of its watched keys, sees every acknowledged change.
-//! 5. A command that reads one key needs no stripe: the store answers a whole value.
+//! 5. A command that reads one record needs no stripe, because the store answers a whole value. A
+//!    large hash has several records. Its readers compare sequences, as invariant 6 says
+//!    (`command/hash_read.rs`), and lock the stripe after some vain attempts.
 //! 6. The sequence of a stripe is odd while a command holds it. A command that reads several keys
 //!    compares the sequences of their stripes before and after. If all are even and equal, no key
 //!    changed in between, so the values are of one moment.

@@ -242,3 +242,35 @@ fn commits_are_shared_after_the_last_listener_has_left() {
         check_commits_are_shared(&server);
     }
 }
+
+/// Each command needs the stripes of several keys, and the clients name the keys in different
+/// orders.
+#[test]
+fn groups_that_need_the_same_stripes_end() {
+    const CLIENTS: usize = 8;
+    const ROUNDS: usize = 30;
+    const KEYS: usize = 16;
+    let server = TestServer::start_at_power_with(Engine::fluidkv(), |config| config.threads = 4);
+    let address = server.address();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            std::thread::spawn(move || {
+                let mut client = Client::connect(address);
+                let mut names: Vec<String> = (0..KEYS).map(|key| format!("k{}", (key + number) % KEYS)).collect();
+                for _ in 0..ROUNDS {
+                    names.reverse();
+                    let set: Vec<&str> =
+                        ["MSET"].into_iter().chain(names.iter().flat_map(|name| [name.as_str(), "1"])).collect();
+                    let bytes = encode(&set);
+                    client.send_raw(&bytes.repeat(4));
+                    client.send_raw(&encode(&["MULTI"]));
+                    client.send_raw(&bytes);
+                    client.send_raw(&encode(&["EXEC"]));
+                    let replies = [["+OK"; 4].as_slice(), &["+OK", "+QUEUED", "[+OK]"]].concat();
+                    replies.iter().for_each(|reply| assert_eq!(show(&client.receive()), *reply));
+                }
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+}
