@@ -337,8 +337,8 @@ impl EventLoop {
         self.close_largest();
     }
 
-    /// Runs the commands of connections for the time of a tick. Returns the connections in the order
-    /// in which the next tick serves them, and whether complete commands are left.
+    /// Runs the commands of connections for the time of a tick. Returns the connections in the
+    /// order of the next tick, and whether complete commands are left.
     fn run_commands(&mut self, indexes: &[usize], view: &mut ViewCache) -> (Vec<usize>, bool) {
         let tick = Tick {
             shared: &self.shared,

@@ -224,3 +224,42 @@ impl<'s> Tick<'s> {
         connection.count = checkpoint.count;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::databases::Databases;
+    use crate::data::stripes::Stripes;
+
+    #[test]
+    fn a_group_ends_before_its_fields_exceed_its_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let builder = lodestore::Db::builder(dir.path().join("store")).engine(lodestore::db::Engine::fluidkv());
+        let databases = Databases::open(builder.capacity(64 << 20).open().unwrap(), 1).unwrap();
+        let (stripes, cell, view) = (Stripes::new(), OnceCell::new(), databases.view());
+        let mut access = Access::buffered(&view, stripes.lock_one(b"h"));
+        let id = access.new_collection().unwrap();
+        for number in 0..GROUP_WRITES_MAX - 4 {
+            access.put_element(0, id, &number.to_le_bytes(), Vec::new());
+        }
+        let commands_max = GroupSize::default().commands_max;
+        let mut group = Group { view: &cell, access: Some(access), commands: 1, calls: Vec::new(), commands_max };
+        assert!(!group.is_full() && !group.lacks_space(&[b"HSET", b"h", b"f", b"v"]));
+        assert!(group.lacks_space(&[b"HSET", b"h", b"f", b"v", b"g", b"v"]));
+        group.access.as_mut().unwrap().put_element(0, id, b"long", vec![0; GROUP_BYTES_MAX]);
+        assert!(group.is_full());
+    }
+
+    #[test]
+    fn a_refused_commit_halves_the_next_group() {
+        let mut size = GroupSize::default();
+        size.shrink(9);
+        assert_eq!(size.commands_max, 4);
+        size.grow();
+        assert_eq!(size.commands_max, 8);
+        size.shrink(1);
+        assert_eq!(size.commands_max, 1);
+        (0..64).for_each(|_| size.grow());
+        assert_eq!(size, GroupSize::default());
+    }
+}

@@ -8,8 +8,8 @@
 //! If each commit waits for a device, the second half leaves out the writes, and a group of writes
 //! ends the round (`group`).
 //!
-//! A tick ends after [`TICK_TIME_MAX`], so that new clients, other loops and a stop are seen. The
-//! connections whose turn did not come are the first ones of the next tick.
+//! A tick ends after [`TICK_TIME_MAX`], so that new clients, other loops and a stop are seen. A
+//! connection that such a tick did not serve is one of the first ones in the next tick.
 
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,7 @@ pub(crate) fn tick_deadline() -> Instant {
 impl Tick<'_> {
     /// Runs the complete commands of the connections. Returns the connections whose input may have
     /// further complete commands, because their turn ended or their replies are not sent. Those
-    /// whose turn did not come are first.
+    /// that were not served are first.
     pub(crate) fn run(mut self, ready: &[usize]) -> Vec<usize> {
         let start = |index: &usize| ActiveConnection { index: *index, count: 0, is_served: false };
         let mut active: SmallVec<[ActiveConnection; 64]> = ready.iter().map(start).collect();
