@@ -11,9 +11,10 @@ use lodestore_wire::Protocol;
 use crate::acl::Acl;
 use crate::acl::user::User;
 use crate::data::stripes::{DatabaseKey, Stripes};
-use crate::messaging::Hub;
 use crate::messaging::client::ClientMessaging;
 use crate::messaging::delivery::Route;
+use crate::messaging::effects;
+use crate::shared::Shared;
 use crate::statistics::commands::LoopCounters;
 
 /// Number of a client. Numbers are never used again.
@@ -125,6 +126,13 @@ impl PublicState {
     }
 }
 
+/// Look-ups of keys by a command. Each command counts once, although it may read repeatedly.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lookups {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
 /// The state of one client, owned by its event loop.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -153,6 +161,10 @@ pub(crate) struct Session {
     pub(crate) is_kept: bool,
     /// Whether the connection is closed once its replies are sent.
     pub(crate) closes: bool,
+    /// The look-ups of the command that runs.
+    pub(crate) lookups: Lookups,
+    /// When the client's last timed command ended.
+    pub(crate) last_command_end: Instant,
 }
 
 impl Session {
@@ -177,6 +189,8 @@ impl Session {
             counters,
             is_kept: false,
             closes: false,
+            lookups: Lookups::default(),
+            last_command_end: Instant::now(),
         }
     }
 
@@ -240,12 +254,12 @@ impl Session {
     }
 
     /// Ends subscriptions, tracking and `MONITOR`.
-    pub(crate) fn leave_hub(&mut self, hub: &Hub) {
-        let id = self.public.id;
+    pub(crate) fn leave_hub(&mut self, shared: &Shared) {
+        let (hub, id) = (&shared.hub, self.public.id);
         hub.channels.unsubscribe_all(&mut self.messaging, id);
         self.messaging.prefix_bytes = 0;
         if self.messaging.tracking.take().is_some() {
-            hub.tracking.disable(id);
+            effects::end_tracking(shared, id);
         }
         if std::mem::take(&mut self.messaging.is_monitor) {
             hub.monitors.remove(id);

@@ -20,7 +20,7 @@ use crate::messaging::notify::{class, wants};
 use crate::net::client_memory::ClientMemory;
 use crate::runtime::Runtime;
 use crate::saves::Saves;
-use crate::session::{ClientId, PublicState};
+use crate::session::{ClientId, Lookups, PublicState};
 use crate::settings::Settings;
 use crate::statistics::Statistics;
 use crate::store_events::StoreEvents;
@@ -42,6 +42,16 @@ impl Counters {
     fn all(&self) -> [&AtomicU64; 8] {
         let Self { commands, connections, refused_connections, hits, misses, bytes_read, bytes_written, errors } = self;
         [commands, connections, refused_connections, hits, misses, bytes_read, bytes_written, errors]
+    }
+
+    /// Counts look-ups of keys.
+    pub(crate) fn count_lookups(&self, lookups: Lookups) {
+        let Lookups { hits, misses } = lookups;
+        for (counter, number) in [(&self.hits, hits), (&self.misses, misses)] {
+            if number > 0 {
+                counter.fetch_add(number, Ordering::Relaxed);
+            }
+        }
     }
 
     pub(crate) fn reset(&self) {

@@ -4,6 +4,7 @@ use super::context::Context;
 use super::glob;
 use super::keys::write_help;
 use crate::error::{CommandError, CommandResult, SYNTAX};
+use crate::messaging::effects;
 use crate::options::{self, Change, OPTIONS, OptionSpec};
 
 /// The text of `CONFIG HELP`.
@@ -114,6 +115,7 @@ fn set(context: &mut Context<'_, '_>, pairs: &[&[u8]]) -> CommandResult {
         Ok(())
     })?;
     context.shared.settings.apply(&context.shared.runtime.config().messaging);
+    effects::remove_unwanted_expiries(context.shared);
     context.shared.memory.refresh(context.shared);
     Ok(())
 }

@@ -166,7 +166,7 @@ fn write_hello(context: &mut Context<'_, '_>, protocol: Protocol, id: u64) {
 pub(crate) fn reset(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
     let session = &mut *context.session;
     session.unwatch(&context.shared.stripes);
-    session.leave_hub(&context.shared.hub);
+    session.leave_hub(context.shared);
     session.transaction = None;
     session.database = 0;
     session.protocol = Protocol::Resp2;

@@ -1,7 +1,5 @@
 //! What a command sees: the server, its client, the keys, and its reply.
 
-use std::sync::atomic::Ordering;
-
 use lodestore::Expiry;
 use lodestore_wire::ReplyWriter;
 
@@ -56,16 +54,15 @@ impl Context<'_, '_> {
     }
 
     /// Counts a look-up of a key.
-    pub(crate) fn count_lookup(&self, is_hit: bool) {
-        let counters = &self.shared.counters;
-        let counter = if is_hit { &counters.hits } else { &counters.misses };
-        counter.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_lookup(&mut self, is_hit: bool) {
+        self.count_lookups(u64::from(is_hit), u64::from(!is_hit));
     }
 
     /// Counts look-ups of several keys.
-    pub(crate) fn count_lookups(&self, hits: u64, misses: u64) {
-        self.shared.counters.hits.fetch_add(hits, Ordering::Relaxed);
-        self.shared.counters.misses.fetch_add(misses, Ordering::Relaxed);
+    pub(crate) fn count_lookups(&mut self, hits: u64, misses: u64) {
+        let lookups = &mut self.session.lookups;
+        lookups.hits += hits;
+        lookups.misses += misses;
     }
 
     /// Writes the string of a key, or its absence.

@@ -20,7 +20,7 @@ use crate::data::databases::View;
 use crate::data::stripes::{Held, StripeIndex};
 use crate::error::{CommandError, CommandResult, REPLY_TOO_LONG};
 use crate::messaging::effects::{self, Wanted};
-use crate::session::{QueuedCommand, ReplyMode, Session};
+use crate::session::{Lookups, QueuedCommand, ReplyMode, Session};
 use crate::shared::Shared;
 
 /// Attempts of a read while other commands change its keys or the databases. A command that reads
@@ -68,6 +68,9 @@ pub(crate) fn run(
         output.truncate(start);
         write_error(shared, &mut ReplyWriter::new(output, session.protocol), &error);
     }
+    if std::mem::take(&mut session.messaging.needs_barrier) {
+        shared.stripes.wait_for_holders();
+    }
     if session.transaction.is_none() && !is_word(arguments[0], "client") {
         session.messaging.is_caching_named = false;
     }
@@ -93,10 +96,14 @@ fn is_stale(shared: &Shared, generation: u64, spec: &CommandSpec, result: &Comma
 
 /// Writes and counts an error reply.
 pub(super) fn write_error(shared: &Shared, reply: &mut ReplyWriter<'_>, error: &CommandError) {
-    let text = error.reply();
+    count_error(shared, error);
+    reply.write_error(&error.reply());
+}
+
+/// Counts an error reply.
+pub(crate) fn count_error(shared: &Shared, error: &CommandError) {
     shared.counters.errors.fetch_add(1, Ordering::Relaxed);
-    shared.statistics.count_error(&text);
-    reply.write_error(&text);
+    shared.statistics.count_error(&error.reply());
 }
 
 /// The databases as an event loop last saw them.
@@ -124,15 +131,16 @@ impl ViewCache {
 }
 
 /// Counts a call, and records it if it was slow.
-pub(super) fn note_call(
+fn note_call(
     shared: &Shared,
-    session: &Session,
+    session: &mut Session,
     (command, spec): Indexed,
     arguments: &[&[u8]],
     begun: Instant,
     is_failed: bool,
 ) {
     let elapsed = begun.elapsed();
+    session.last_command_end = begun + elapsed;
     session.counters.count_calls(command, 1, elapsed);
     if is_failed {
         session.counters.count_failed(command);
@@ -167,12 +175,14 @@ fn run_admitted(
     let mut result = Ok(());
     for _ in 0..READ_ATTEMPTS_MAX {
         let generation = shared.databases.generation();
+        session.lookups = Lookups::default();
         result = try_run(shared, session, view, spec, arguments, output);
         if !is_stale(shared, generation, spec, &result) {
             break;
         }
         output.truncate(start);
     }
+    shared.counters.count_lookups(std::mem::take(&mut session.lookups));
     note_call(shared, session, (entry.index, spec), arguments, begun, result.is_err());
     if spec.name == "exec" && shared.hub.monitors.is_active() {
         let hub = &shared.hub;
@@ -273,6 +283,7 @@ fn read_several(
             std::thread::yield_now();
             continue;
         };
+        session.lookups = Lookups::default();
         // After the sequences: a flush or an exchange that ends later changes them.
         let mut access = Access::direct(view.refresh(shared), None);
         run_with(shared, session, &mut access, spec, arguments, output)?;
@@ -282,6 +293,7 @@ fn read_several(
         }
         output.truncate(start);
     }
+    session.lookups = Lookups::default();
     let held = shared.stripes.lock_several(indexes);
     let mut access = Access::direct(view.refresh(shared), Some(held));
     let result = run_with(shared, session, &mut access, spec, arguments, output);

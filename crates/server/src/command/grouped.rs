@@ -1,20 +1,42 @@
 //! Writes of several clients that share one commit.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lodestore_wire::ReplyWriter;
 
 use super::context::Context;
-use super::dispatch::{note_call, write_error};
-use super::lookup::{find, find_entry};
+use super::dispatch::count_error;
+use super::lookup::{Entry, find, find_entry};
 use super::spec::{Effect, Keys};
 use crate::data::access::Access;
-use crate::data::stripes::StripeIndex;
+use crate::data::stripes::{Held, StripeIndex};
 use crate::error::CommandError;
 use crate::messaging::effects::Wanted;
-use crate::session::{ReplyMode, Session};
+use crate::session::{Lookups, PublicState, ReplyMode, Session};
 use crate::shared::Shared;
+use crate::statistics::commands::LoopCounters;
+
+/// How a command of a group ended.
+#[derive(Debug)]
+enum Ended {
+    Done,
+    /// The command was refused before it ran.
+    Rejected(CommandError),
+    Failed(CommandError),
+}
+
+/// A command of a group, which counts once the group is committed.
+#[derive(Debug)]
+pub(crate) struct GroupedCall {
+    entry: Entry,
+    elapsed: Duration,
+    ended: Ended,
+    lookups: Lookups,
+    /// The client and the arguments of a command that was slow.
+    slow: Option<(Arc<PublicState>, Vec<Vec<u8>>)>,
+}
 
 /// Whether a command of a client may share its commit with writes of other clients: it changes
 /// keys that it names, and nothing else. While a client listens to changes, no commands share a
@@ -35,32 +57,81 @@ pub(crate) fn is_groupable(shared: &Shared, session: &Session, arguments: &[&[u8
         })
 }
 
+/// Locks the stripes of the first command of a group. Returns `None` if the command may not share
+/// its commit, because a client began to listen while the stripes were awaited.
+pub(crate) fn lock_first<'a>(shared: &'a Shared, session: &Session, arguments: &[&[u8]]) -> Option<Held<'a>> {
+    let held = shared.stripes.lock_several(stripes_of(shared, arguments).collect());
+    is_groupable(shared, session, arguments).then_some(held)
+}
+
 /// Runs a command whose writes wait for the commit of `access`, which holds the stripes of its
-/// keys. Returns whether the reply is valid once the commit succeeds.
+/// keys. The reply is valid once the commit succeeds. Returns `None` if the store failed.
 pub(crate) fn run_grouped<'a>(
     shared: &'a Shared,
     session: &mut Session,
     access: &mut Access<'a>,
     arguments: &[&[u8]],
     output: &mut Vec<u8>,
-) -> bool {
+) -> Option<GroupedCall> {
+    let entry = find_entry(arguments[0])?;
     let start = output.len();
     let begun = Instant::now();
-    let Some(entry) = find_entry(arguments[0]) else { return false };
     let reply = ReplyWriter::new(output, session.protocol);
-    let mut context = Context { shared, session, access, reply };
-    let admitted = shared.memory.admit(shared, entry.spec);
-    let result = admitted.and_then(|()| (entry.spec.handler)(&mut context, arguments));
-    if let Err(CommandError::Store(_)) = result {
-        return false;
-    }
-    shared.counters.commands.fetch_add(1, Ordering::Relaxed);
-    note_call(shared, session, (entry.index, entry.spec), arguments, begun, result.is_err());
-    if let Err(error) = result {
+    session.lookups = Lookups::default();
+    let mut context = Context { shared, session: &mut *session, access, reply };
+    let ended = match shared.memory.admit(shared, entry.spec) {
+        Err(error) => Ended::Rejected(error),
+        Ok(()) => match (entry.spec.handler)(&mut context, arguments) {
+            Err(CommandError::Store(_)) => return None,
+            Err(error) => Ended::Failed(error),
+            Ok(()) => Ended::Done,
+        },
+    };
+    if let Ended::Rejected(error) | Ended::Failed(error) = &ended {
         output.truncate(start);
-        write_error(shared, &mut ReplyWriter::new(output, session.protocol), &error);
+        ReplyWriter::new(output, session.protocol).write_error(&error.reply());
     }
-    true
+    let elapsed = begun.elapsed();
+    let is_slow = shared.statistics.is_slow(&shared.settings, elapsed);
+    let slow = is_slow.then(|| {
+        let arguments = arguments.iter().map(|argument| argument.to_vec()).collect();
+        (Arc::clone(&session.public), arguments)
+    });
+    Some(GroupedCall { entry, elapsed, ended, lookups: std::mem::take(&mut session.lookups), slow })
+}
+
+/// Counts the commands of a group that was committed. `counters` are those of the event loop.
+pub(crate) fn count_calls(shared: &Shared, counters: &LoopCounters, calls: &[GroupedCall]) {
+    shared.counters.commands.fetch_add(calls.len() as u64, Ordering::Relaxed);
+    let mut lookups = Lookups::default();
+    for call in calls {
+        let command = call.entry.index;
+        lookups.hits += call.lookups.hits;
+        lookups.misses += call.lookups.misses;
+        match &call.ended {
+            Ended::Rejected(_) => counters.count_rejected(command),
+            Ended::Done | Ended::Failed(_) => counters.count_calls(command, 1, call.elapsed),
+        }
+        match &call.ended {
+            Ended::Done => {}
+            Ended::Rejected(error) => count_error(shared, error),
+            Ended::Failed(error) => {
+                counters.count_failed(command);
+                count_error(shared, error);
+            }
+        }
+        if let Some((client, arguments)) = &call.slow {
+            let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+            shared.statistics.note_time(&shared.settings, call.entry.spec, call.elapsed, client, &arguments);
+        }
+    }
+    shared.counters.count_lookups(lookups);
+}
+
+/// Returns the most writes of a command: of keys, or of fields of a large hash and of its record.
+/// The elements of a hash that becomes large are not included.
+pub(crate) fn writes_max(arguments: &[&[u8]]) -> usize {
+    arguments.len()
 }
 
 /// Iterates over the stripes of the keys of a command.
@@ -70,4 +141,37 @@ pub(crate) fn stripes_of<'a>(
 ) -> impl Iterator<Item = StripeIndex> + use<'a> {
     let keys = find(arguments[0]).map_or(Keys::None, |spec| spec.keys);
     keys.of(arguments).map(|key| shared.stripes.index_of(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acl::Acl;
+    use crate::config::Config;
+    use crate::data::databases::Databases;
+    use crate::messaging::tracking::TrackedClient;
+
+    #[test]
+    fn a_group_does_not_begin_once_a_client_tracks() {
+        let dir = tempfile::tempdir().unwrap();
+        let builder = lodestore::Db::builder(dir.path().join("store")).engine(lodestore::db::Engine::fluidkv());
+        let databases = Databases::open(builder.capacity(64 << 20).open().unwrap(), 1).unwrap();
+        let acl = Acl::new(&Config::default()).unwrap();
+        let shared = Shared::new(databases, Config::default(), acl, 0);
+        let client = shared.add_client(String::new(), String::new()).unwrap();
+        let session = Session::new(Arc::clone(&client), &shared.acl, Arc::new(LoopCounters::new()));
+        let arguments: [&[u8]; 3] = [b"SET", b"a", b"1"];
+        assert!(is_groupable(&shared, &session, &arguments));
+        // The client begins after the check, and before the stripe is acquired.
+        shared.hub.tracking.enable(TrackedClient {
+            client,
+            redirect: None,
+            is_broadcast: true,
+            prefixes: vec![Vec::new()],
+            skips_own: false,
+            is_broken: false,
+        });
+        assert!(lock_first(&shared, &session, &arguments).is_none());
+        assert!(shared.stripes.sequences(&[shared.stripes.index_of(b"a")]).is_some(), "the stripe is held");
+    }
 }

@@ -6,6 +6,7 @@ use super::context::Context;
 use super::options::{integer, is_word};
 use crate::error::{CommandError, CommandResult, SYNTAX};
 use crate::messaging::client::TrackingMode;
+use crate::messaging::effects;
 use crate::messaging::tracking::TrackedClient;
 use crate::session::{ClientId, PublicState};
 
@@ -151,7 +152,7 @@ fn disable(context: &mut Context<'_, '_>) {
     context.session.messaging.prefix_bytes = 0;
     context.session.messaging.is_caching_named = false;
     context.session.public.with_details(|details| (details.is_tracking, details.redirect) = (false, 0));
-    context.shared.hub.tracking.disable(context.session.public.id);
+    effects::end_tracking(context.shared, context.session.public.id);
 }
 
 /// `CLIENT CACHING YES | NO`

@@ -30,6 +30,8 @@ pub(crate) struct Access<'a> {
     pending: Option<BTreeMap<(usize, Vec<u8>), Pending>>,
     /// Elements of large collections that the commit will write or (`None`) delete.
     pending_elements: BTreeMap<(usize, Vec<u8>), Option<Vec<u8>>>,
+    /// Bytes of all keys and values that were added to the pending writes, replaced ones included.
+    pending_bytes: usize,
     /// What follows the commit.
     pub(crate) effects: Effects,
 }
@@ -57,14 +59,20 @@ impl<'a> Access<'a> {
     /// Creates the access of a command that runs alone. `held` are the stripes of the keys that
     /// it changes; a command that only reads holds none.
     pub(crate) fn direct(view: &'a View, held: Option<Held<'a>>) -> Self {
-        Self { view, held, pending: None, pending_elements: BTreeMap::new(), effects: Effects::default() }
+        Self {
+            view,
+            held,
+            pending: None,
+            pending_elements: BTreeMap::new(),
+            pending_bytes: 0,
+            effects: Effects::default(),
+        }
     }
 
     /// Creates the access of a command that changes several keys, or of all commands of one `EXEC`.
     /// The writes are one step when [`Self::commit`] succeeds.
     pub(crate) fn buffered(view: &'a View, held: Held<'a>) -> Self {
-        let (pending, pending_elements) = (Some(BTreeMap::new()), BTreeMap::new());
-        Self { view, held: Some(held), pending, pending_elements, effects: Effects::default() }
+        Self { pending: Some(BTreeMap::new()), ..Self::direct(view, Some(held)) }
     }
 
     /// Lets all later writes wait for [`Self::commit`], as one batch. The caller holds the stripes
@@ -88,9 +96,15 @@ impl<'a> Access<'a> {
         self.held.as_mut().is_some_and(|held| held.try_extend(indexes))
     }
 
-    /// Returns the number of writes that wait for [`Self::commit`].
-    pub(crate) fn pending_count(&self) -> usize {
-        self.pending.as_ref().map_or(0, BTreeMap::len)
+    /// Returns the number of writes that wait for [`Self::commit`]: of keys, and of elements of
+    /// large collections.
+    pub(crate) fn pending_writes(&self) -> usize {
+        self.pending.as_ref().map_or(0, BTreeMap::len) + self.pending_elements.len()
+    }
+
+    /// Returns the bytes of the keys and values that were added to the pending writes.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.pending_bytes
     }
 
     /// Returns the keyspace of a database, for walks.
@@ -129,7 +143,7 @@ impl<'a> Access<'a> {
         keys: &[&[u8]],
         mut read: impl FnMut(Option<&[u8]>),
     ) -> Result<()> {
-        if self.pending_count() > 0 {
+        if self.pending.as_ref().is_some_and(|pending| !pending.is_empty()) {
             return keys.iter().try_for_each(|key| self.read(database, key, &mut read));
         }
         self.view.keyspace(database).multi_get_with(keys, |_, stored| read(stored))
@@ -168,6 +182,7 @@ impl<'a> Access<'a> {
         let is_new = self.effects.wanted.has_event(class::NEW) && !self.contains(database, key)?;
         match (&mut self.pending, expiry) {
             (Some(pending), _) => {
+                self.pending_bytes += key.len() + value.len();
                 pending.insert((database, key.to_vec()), Some((value, expiry)));
             }
             (None, None) => self.view.keyspace(database).put(key, value)?,
@@ -372,6 +387,7 @@ impl<'a> Access<'a> {
             Change::Keep
         })?;
         if let Some(pending) = &mut self.pending {
+            self.pending_bytes += key.len() + loaded.as_ref().map_or(0, |(value, _)| value.len());
             pending.insert((database, key.to_vec()), loaded);
         }
         Ok(())
@@ -393,6 +409,7 @@ impl<'a> Access<'a> {
         match change(present.map(|(value, _)| value), expiry) {
             Change::Keep => {}
             Change::Put(value, lifetime) => {
+                self.pending_bytes += value.len();
                 entry.insert(Some((value, lifetime.resolve(expiry))));
             }
             Change::Delete => {

@@ -20,7 +20,7 @@ const INDEXED_FIELDS_MIN: usize = 32;
 
 /// Elements of a new large hash that are written in the batch of its record. The elements of a
 /// longer one are written before.
-const BATCH_ELEMENTS_MAX: usize = 16_384;
+pub(crate) const BATCH_ELEMENTS_MAX: usize = 16_384;
 
 /// Bytes of a new large hash that are written in the batch of its record.
 const BATCH_BYTES_MAX: usize = 4 << 20;

@@ -5,12 +5,15 @@
 //! 1. A command that changes a key holds the key's stripe from its first read of the key until the
 //!    store has acknowledged the change.
 //! 2. `EXEC` and each command that changes several keys hold the stripes of all their keys. They
-//!    lock in ascending order, so no two commands wait for each other. A group of writes
-//!    (`net/group.rs`) locks in any order, but waits for its first stripe only.
+//!    lock in ascending order. A group of writes (`net/group.rs`) locks the stripes of its first
+//!    command in this order too, and waits for no stripe of a further command. So a thread that
+//!    waits for a stripe holds lower ones only, and no cycle of waiting threads exists.
 //! 3. A command that changes the set of databases holds all stripes.
 //! 4. Before a stripe is freed, the flags of all watched keys that changed under it are set. So
 //!    `EXEC`, which holds the stripes of its watched keys, sees every acknowledged change.
-//! 5. A command that reads one key needs no stripe: the store answers a whole value.
+//! 5. A command that reads one record needs no stripe, because the store answers a whole value. A
+//!    large hash has several records. Its readers compare sequences, as invariant 6 says
+//!    (`command/hash_read.rs`), and lock the stripe after some vain attempts.
 //! 6. The sequence of a stripe is odd while a command holds it. A command that reads several keys
 //!    compares the sequences of their stripes before and after. If all are even and equal, no key
 //!    changed in between, so the values are of one moment.
@@ -105,6 +108,13 @@ impl Stripes {
     /// Locks all stripes.
     pub(crate) fn lock_all(&self) -> Held<'_> {
         self.lock_group((0..STRIPES).map(StripeIndex))
+    }
+
+    /// Waits for each command that holds a stripe now. The caller holds no stripe.
+    ///
+    /// A command that acquires a stripe later sees all that the caller did before.
+    pub(crate) fn wait_for_holders(&self) {
+        (0..STRIPES).for_each(|index| drop(self.lock_group(std::iter::once(StripeIndex(index)))));
     }
 
     fn lock_group(&self, indexes: impl Iterator<Item = StripeIndex>) -> Held<'_> {
@@ -248,6 +258,26 @@ mod tests {
         drop(held);
         assert!(other.try_extend([second, first].into_iter()));
         assert_eq!(stripes.sequences(&[first, second]), None);
+    }
+
+    #[test]
+    fn a_wait_for_holders_ends_after_each_change_that_ran() {
+        let stripes = Stripes::new();
+        let is_changed = AtomicBool::new(false);
+        let held = stripes.lock_several(vec![StripeIndex(7), StripeIndex(STRIPES - 1)]);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                stripes.wait_for_holders();
+                is_changed.load(Ordering::SeqCst)
+            });
+            // The wait has begun once its first stripe was acquired and freed.
+            while stripes.sequences(&[StripeIndex(0)]).is_none_or(|sequences| sequences[0] == 0) {
+                std::thread::yield_now();
+            }
+            is_changed.store(true, Ordering::SeqCst);
+            drop(held);
+            assert!(waiter.join().unwrap());
+        });
     }
 
     #[test]

@@ -34,7 +34,8 @@ pub(crate) struct ClientMessaging {
     /// Whether `CLIENT CACHING` changes the next command.
     pub(crate) is_caching_named: bool,
     pub(crate) is_monitor: bool,
-    /// Whether the client began to track, and writers may run that do not know of it.
+    /// Whether the client began to track, and writers may run that do not know of it. The client
+    /// waits for them after the command, when it holds no stripe.
     pub(crate) needs_barrier: bool,
 }
 

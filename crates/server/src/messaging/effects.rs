@@ -5,7 +5,7 @@
 
 use lodestore::Expiry;
 
-use super::expiries::Removed;
+use super::expiries::{Listeners, Removed};
 use super::notify::{Event, class, wants};
 use crate::data::stripes::DatabaseKey;
 use crate::session::ClientId;
@@ -45,8 +45,9 @@ impl Wanted {
     /// Returns what anyone wants to hear of now.
     pub(crate) fn of(shared: &Shared) -> Self {
         let flags = shared.settings.notify_flags();
+        // An expiry is in `hub.expiries` only while one of the two wants to hear of it.
         let hub = &shared.hub;
-        let has_changes = wants(flags, class::EXPIRED) || hub.tracking.is_active() || hub.expiries.is_active();
+        let has_changes = wants(flags, class::EXPIRED) || hub.tracking.is_active();
         Self { flags, has_changes }
     }
 
@@ -91,6 +92,23 @@ impl Effects {
     }
 }
 
+/// Returns who wants to hear of expiries now.
+fn listeners(shared: &Shared) -> Listeners {
+    let has_events = wants(shared.settings.notify_flags(), class::EXPIRED);
+    Listeners { has_events, has_caches: shared.hub.tracking.is_active() }
+}
+
+/// Ends the tracking of a client. The expiries that only caches wanted to hear of leave with the
+/// last client.
+pub(crate) fn end_tracking(shared: &Shared, client: ClientId) {
+    shared.hub.tracking.disable(client, || remove_unwanted_expiries(shared));
+}
+
+/// Removes the expiries that nobody wants to hear of, after a listener has left.
+pub(crate) fn remove_unwanted_expiries(shared: &Shared) {
+    shared.hub.expiries.remove_unwanted(|| listeners(shared));
+}
+
 /// Sends the effects of a client's commit. The caller holds the stripes of the changed keys.
 pub(crate) fn publish(shared: &Shared, effects: &mut Effects, changer: ClientId) {
     if effects.is_empty() {
@@ -100,8 +118,8 @@ pub(crate) fn publish(shared: &Shared, effects: &mut Effects, changer: ClientId)
     let reports_expiry = effects.wanted.has_event(class::EXPIRED);
     let changed = std::mem::take(&mut effects.changed);
     for Changed { key, expiry } in &changed {
-        let kept = expiry.filter(|_| reports_expiry || hub.tracking.is_active());
-        if hub.expiries.replace(key, kept, reports_expiry) == Removed::ExpiredEvent && reports_expiry {
+        let removed = hub.expiries.replace(key, *expiry, || listeners(shared));
+        if removed == Removed::ExpiredEvent && reports_expiry {
             publish_event(shared, effects.wanted.flags, key.database, "expired", &key.key);
         }
     }

@@ -3,6 +3,9 @@
 //! The engines remove expired keys silently. So the server keeps the time of each expiry that a
 //! command sets while somebody wants to hear of it, and of each tracked key. The table is bounded.
 //! Expiries that were set before, or that exceed the bound, are not reported.
+//!
+//! The table holds an expiry only while somebody wants to hear of it. So each change of a key in
+//! the table is noted, and no expiry in it is of an earlier value.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,6 +52,15 @@ impl PartialOrd for OrderedKey {
     }
 }
 
+/// Who wants to hear of expiries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listeners {
+    /// Whether the event `expired` is published.
+    pub(crate) has_events: bool,
+    /// Whether any client caches.
+    pub(crate) has_caches: bool,
+}
+
 /// The keys whose expiry is reported.
 #[derive(Debug, Default)]
 pub(crate) struct Expiries {
@@ -77,16 +89,25 @@ impl Expiries {
         self.count.load(Ordering::SeqCst) > 0
     }
 
-    /// Replaces the expiry of a changed key. `is_event` tells whether its expiry is an event. The
-    /// caller holds the key's stripe.
-    pub(crate) fn replace(&self, key: &DatabaseKey, expiry: Option<Expiry>, is_event: bool) -> Removed {
+    /// Replaces the expiry of a changed key, if anyone wants to hear of the new one. The caller
+    /// holds the key's stripe.
+    ///
+    /// `listeners` answers under the lock of the table. So [`Self::remove_unwanted`] finds each
+    /// expiry that is kept for a listener who has left.
+    pub(crate) fn replace(
+        &self,
+        key: &DatabaseKey,
+        expiry: Option<Expiry>,
+        listeners: impl FnOnce() -> Listeners,
+    ) -> Removed {
         if expiry.is_none() && !self.is_active() {
             return Removed::Other;
         }
         let mut table = self.table();
         let removed = table.remove(key);
-        if let Some(expiry) = expiry {
-            table.insert(key.clone(), Due { expiry, is_event });
+        let Listeners { has_events, has_caches } = listeners();
+        if let Some(expiry) = expiry.filter(|_| has_events || has_caches) {
+            table.insert(key.clone(), Due { expiry, is_event: has_events });
         }
         self.count.store(table.by_key.len(), Ordering::SeqCst);
         removed
@@ -116,6 +137,25 @@ impl Expiries {
         };
         self.count.store(table.by_key.len(), Ordering::SeqCst);
         removed
+    }
+
+    /// Removes the expiries that nobody wants to hear of, after a listener has left. `listeners`
+    /// answers under the lock of the table.
+    pub(crate) fn remove_unwanted(&self, listeners: impl FnOnce() -> Listeners) {
+        let mut table = self.table();
+        let Listeners { has_events, has_caches } = listeners();
+        if !has_events && !has_caches {
+            *table = Table::default();
+        } else if !has_caches {
+            let unwanted: Vec<Arc<DatabaseKey>> =
+                table.by_key.iter().filter(|(_, due)| !due.is_event).map(|(key, _)| Arc::clone(key)).collect();
+            for key in unwanted {
+                table.remove(&key);
+            }
+        } else if !has_events {
+            table.by_key.values_mut().for_each(|due| due.is_event = false);
+        }
+        self.count.store(table.by_key.len(), Ordering::SeqCst);
     }
 
     /// Forgets all keys, because databases were emptied or exchanged.
@@ -154,6 +194,10 @@ impl Table {
 mod tests {
     use super::*;
 
+    const NOBODY: Listeners = Listeners { has_events: false, has_caches: false };
+    const EVENTS: Listeners = Listeners { has_events: true, has_caches: false };
+    const CACHES: Listeners = Listeners { has_events: false, has_caches: true };
+
     fn key(name: &str) -> DatabaseKey {
         DatabaseKey { database: 0, key: name.as_bytes().to_vec() }
     }
@@ -163,15 +207,33 @@ mod tests {
         let expiries = Expiries::default();
         let past = Expiry::at_millis(1);
         let later = Expiry::after(std::time::Duration::from_secs(1000));
-        assert_eq!(expiries.replace(&key("a"), Some(past), true), Removed::Other);
-        assert_eq!(expiries.replace(&key("b"), Some(later), true), Removed::Other);
+        assert_eq!(expiries.replace(&key("a"), Some(past), || EVENTS), Removed::Other);
+        assert_eq!(expiries.replace(&key("b"), Some(later), || EVENTS), Removed::Other);
         assert!(expiries.keep(key("c"), past));
         assert_eq!(expiries.due(10), [key("a"), key("c")]);
         assert_eq!(expiries.remove_expired(&key("a")), Removed::ExpiredEvent);
         assert_eq!(expiries.remove_expired(&key("a")), Removed::Other);
         assert_eq!(expiries.remove_expired(&key("b")), Removed::Other);
-        assert_eq!(expiries.replace(&key("c"), None, true), Removed::Expired);
-        assert_eq!(expiries.replace(&key("b"), None, true), Removed::Other);
+        assert_eq!(expiries.replace(&key("c"), None, || EVENTS), Removed::Expired);
+        assert_eq!(expiries.replace(&key("b"), None, || EVENTS), Removed::Other);
+        assert!(!expiries.is_active());
+    }
+
+    #[test]
+    fn an_expiry_stays_while_somebody_wants_to_hear_of_it() {
+        let (later, past) = (Expiry::after(std::time::Duration::from_secs(1000)), Expiry::at_millis(1));
+        let expiries = Expiries::default();
+        expiries.replace(&key("event"), Some(past), || EVENTS);
+        assert!(expiries.keep(key("cache"), later));
+        expiries.remove_unwanted(|| EVENTS);
+        assert_eq!((expiries.count.load(Ordering::SeqCst), expiries.due(10)), (1, vec![key("event")]));
+        expiries.remove_unwanted(|| CACHES);
+        assert_eq!(expiries.remove_expired(&key("event")), Removed::Expired);
+        expiries.replace(&key("cache"), Some(later), || CACHES);
+        assert!(expiries.is_active());
+        expiries.remove_unwanted(|| NOBODY);
+        assert!(!expiries.is_active());
+        expiries.replace(&key("late"), Some(later), || NOBODY);
         assert!(!expiries.is_active());
     }
 }

@@ -97,11 +97,13 @@ impl Tracking {
         table.clients.insert(wanted.client.id, wanted);
     }
 
-    /// Ends the tracking of a client. Its keys leave the table when they change.
-    pub(crate) fn disable(&self, client: ClientId) {
+    /// Ends the tracking of a client. Its keys leave the table when they change. After the last
+    /// client, `end` is called before another client can begin.
+    pub(crate) fn disable(&self, client: ClientId, end: impl FnOnce()) {
         let mut table = self.table();
         if table.clients.remove(&client).is_some() && self.client_count.fetch_sub(1, Ordering::SeqCst) == 1 {
             *table = Table::default();
+            end();
         }
     }
 

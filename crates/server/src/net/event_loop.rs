@@ -12,10 +12,11 @@ use lodestore::Durability;
 use mio::{Events, Poll, Token};
 
 use super::buffers::{Input, Output, ReadEnd};
+use super::group::GroupSize;
 use super::limits::Backlog;
 use super::mailbox::Mailbox;
 use super::stream::{Listener, Stream};
-use super::tick::Tick;
+use super::tick::{Tick, tick_deadline};
 use crate::command::dispatch::ViewCache;
 use crate::messaging::effects;
 use crate::session::Session;
@@ -110,6 +111,7 @@ pub(crate) struct EventLoop {
     /// Connections with bytes to read or commands to run.
     ready: Vec<usize>,
     last_check: Instant,
+    group_size: GroupSize,
     /// The counters of the commands that the loop runs.
     counters: Arc<LoopCounters>,
 }
@@ -153,6 +155,7 @@ impl EventLoop {
             free: Vec::new(),
             ready: Vec::new(),
             last_check: Instant::now(),
+            group_size: GroupSize::default(),
             counters,
         })
     }
@@ -310,17 +313,12 @@ impl EventLoop {
                 self.read(*index);
             }
         }
-        let (connections, inputs, outputs) = (&mut self.connections, &mut self.inputs, &mut self.outputs);
-        let groups_writes = self.shared.db().durability() == Durability::Power;
-        let tick = Tick { shared: &self.shared, view, connections, inputs, outputs, groups_writes, appended_bytes: 0 };
-        let mut unfinished = tick.run(&ready);
-        unfinished.sort_unstable();
+        let (ordered, _) = self.run_commands(&ready, view);
         let touched = self.append_messages();
-        for index in ready {
-            if let Some(connection) = &mut self.connections[index] {
-                connection.has_commands = unfinished.binary_search(&index).is_ok();
-                connection.is_listed = false;
-            }
+        for index in &ordered {
+            self.connections[*index].iter_mut().for_each(|connection| connection.is_listed = false);
+        }
+        for index in ordered {
             self.write(index);
             let Some(connection) = &mut self.connections[index] else { continue };
             // A paused connection goes on when its socket accepts bytes again.
@@ -332,6 +330,32 @@ impl EventLoop {
         }
         touched.into_iter().for_each(|index| self.write(index));
         self.close_largest();
+    }
+
+    /// Runs the commands of connections for the time of a tick. Returns the connections in the
+    /// order of the next tick, and whether complete commands are left.
+    fn run_commands(&mut self, indexes: &[usize], view: &mut ViewCache) -> (Vec<usize>, bool) {
+        let tick = Tick {
+            shared: &self.shared,
+            view,
+            connections: &mut self.connections,
+            inputs: &mut self.inputs,
+            outputs: &mut self.outputs,
+            groups_writes: self.shared.db().durability() == Durability::Power,
+            group_size: &mut self.group_size,
+            deadline: tick_deadline(),
+            appended_bytes: 0,
+        };
+        let mut ordered = tick.run(indexes);
+        let are_commands_left = !ordered.is_empty();
+        for (indexes, has_commands) in [(indexes, false), (&ordered, true)] {
+            for index in indexes {
+                self.connections[*index].iter_mut().for_each(|connection| connection.has_commands = has_commands);
+            }
+        }
+        let has_commands = |index: usize| self.connections[index].as_ref().is_some_and(|open| open.has_commands);
+        ordered.extend(indexes.iter().copied().filter(|index| !has_commands(*index)));
+        (ordered, are_commands_left)
     }
 
     fn read(&mut self, index: usize) {
@@ -393,7 +417,7 @@ impl EventLoop {
             }
             connection.session.unwatch(&self.shared.stripes);
             connection.stream.announce_end();
-            connection.session.leave_hub(&self.shared.hub);
+            connection.session.leave_hub(&self.shared);
             // The descriptor is closed next, which ends the registration too.
             drop(connection.stream.deregister(self.poll.registry()));
             self.shared.remove_client(connection.session.public.id);
@@ -444,18 +468,12 @@ impl EventLoop {
     fn finish(&mut self, view: &mut ViewCache) {
         let deadline = Instant::now() + STOP_TIMEOUT;
         self.listeners.clear();
-        let all: Vec<usize> = (0..self.connections.len()).collect();
+        let mut all: Vec<usize> = (0..self.connections.len()).collect();
         loop {
-            let (connections, inputs, outputs) = (&mut self.connections, &mut self.inputs, &mut self.outputs);
-            let groups_writes = self.shared.db().durability() == Durability::Power;
-            let tick =
-                Tick { shared: &self.shared, view, connections, inputs, outputs, groups_writes, appended_bytes: 0 };
-            let unfinished = tick.run(&all);
+            let are_commands_left;
+            (all, are_commands_left) = self.run_commands(&all, view);
             let (mut pending, mut sent) = (0, 0);
             for index in &all {
-                if let Some(connection) = &mut self.connections[*index] {
-                    connection.has_commands = unfinished.contains(index);
-                }
                 let before = self.outputs[*index].pending_bytes();
                 self.write(*index);
                 let after = self.outputs[*index].pending_bytes();
@@ -463,7 +481,7 @@ impl EventLoop {
                 pending += usize::from(self.connections[*index].as_ref().is_some_and(|open| open.stream.has_unsent()));
                 sent += before - after;
             }
-            if (unfinished.is_empty() && pending == 0) || Instant::now() >= deadline {
+            if (!are_commands_left && pending == 0) || Instant::now() >= deadline {
                 break;
             }
             if sent == 0 {

@@ -18,8 +18,8 @@ use super::event_loop::Connection;
 use super::tick::Tick;
 use crate::command::context::string_of;
 use crate::command::dispatch;
-use crate::error::REPLY_TOO_LONG;
-use crate::session::ReplyMode;
+use crate::error::{REPLY_TOO_LONG, WRONG_TYPE};
+use crate::session::{Lookups, ReplyMode};
 use crate::shared::Shared;
 
 /// Most `GET`s of one connection in a round. The bound on unsent replies is checked between rounds.
@@ -33,6 +33,32 @@ const BATCHED_KEY_BYTES_MAX: usize = 32 << 10;
 /// into the output, which is sent with the other replies of the tick.
 const DIRECT_VALUE_BYTES_MIN: usize = 32 << 10;
 
+/// What became of a `GET`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// The command has no reply.
+    Waiting,
+    /// The client has too many unsent replies, so the command runs later.
+    Postponed,
+    Hit,
+    Miss,
+    /// The key is no string.
+    WrongType,
+    /// The reply would be too long.
+    TooLong,
+    /// The command ran alone, and counted itself.
+    Alone,
+}
+
+/// The `GET`s that one `multi_get` answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Batch {
+    /// Number of the first commands that it answered or postponed.
+    answered: usize,
+    /// Number of the first commands whose replies are valid although the databases changed.
+    valid: usize,
+}
+
 /// A `GET` that waits for its round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PendingGet {
@@ -44,8 +70,7 @@ pub(super) struct PendingGet {
     position: usize,
     /// Bytes of the connection's output before the reply.
     output_bytes: usize,
-    /// Whether the client has too many unsent replies, so that the command runs later.
-    is_postponed: bool,
+    answer: Answer,
 }
 
 /// Sends a value from where the store has it. Returns how many bytes of it wait in the output.
@@ -87,7 +112,7 @@ impl Tick<'_> {
                 database: session.database,
                 position: input.position(),
                 output_bytes: 0,
-                is_postponed: false,
+                answer: Answer::Waiting,
             });
             input.consume();
         }
@@ -97,111 +122,125 @@ impl Tick<'_> {
     /// Reads the keys of all collected `GET`s, and appends the replies.
     pub(super) fn answer_gets(&mut self, gets: &mut [PendingGet]) {
         let shared = self.shared;
-        let mut rest = gets;
+        let mut rest = &mut *gets;
         while let Some(database) = rest.first().map(|first| first.database) {
             let length = rest.iter().take_while(|get| get.database == database).count();
-            let (run, after) = rest.split_at_mut(length);
             let generation = shared.databases.generation();
-            let valid = self.answer_run(run, generation);
+            let begun = Instant::now();
+            let Batch { mut answered, valid } = self.answer_batch(&mut rest[..length], generation);
+            let elapsed = begun.elapsed();
             if shared.databases.generation() != generation {
                 // A flush or an exchange of databases came in between.
-                let run = &mut run[valid..];
-                run.iter().rev().for_each(|get| self.outputs[get.connection].bytes.truncate(get.output_bytes));
-                run.iter_mut().for_each(|get| self.answer_alone(get));
+                let stale = &mut rest[valid..answered];
+                stale.iter().rev().for_each(|get| self.outputs[get.connection].bytes.truncate(get.output_bytes));
+                stale.iter_mut().for_each(|get| self.answer_alone(get));
             }
-            // The first postponed command of a connection comes last.
-            for get in run.iter().rev().filter(|get| get.is_postponed) {
-                self.inputs[get.connection].rewind(get.position);
+            self.count_batch(&rest[..answered], elapsed);
+            if answered < length {
+                // The store could not read this key.
+                self.answer_alone(&mut rest[answered]);
+                answered += 1;
             }
-            rest = after;
+            rest = &mut rest[answered..];
+        }
+        // The first postponed command of a connection comes last.
+        for get in gets.iter().rev().filter(|get| get.answer == Answer::Postponed) {
+            self.inputs[get.connection].rewind(get.position);
         }
     }
 
-    /// Answers `GET`s of one database. Returns how many of them, from the first on, are valid
-    /// although the databases may have changed since they had this generation.
-    fn answer_run(&mut self, gets: &mut [PendingGet], generation: u64) -> usize {
-        let (mut answered, mut hits, mut batched, mut valid) = (0, 0, 0, 0);
+    /// Answers `GET`s of one database up to the first one that the store cannot read. Values may be
+    /// sent while the databases have this generation.
+    fn answer_batch(&mut self, gets: &mut [PendingGet], generation: u64) -> Batch {
         let pause = self.shared.runtime.output_bytes_pause();
         let reply_max = self.shared.runtime.reply_bytes_max();
         let appended_max = self.appended_max();
-        let begun = Instant::now();
-        while answered < gets.len() {
-            let run = &mut gets[answered..];
-            let view = self.view.refresh(self.shared);
-            let keyspace = view.keyspace(run[0].database);
-            let keys: SmallVec<[&[u8]; 64]> =
-                run.iter().map(|get| self.inputs[get.connection].slice(get.start, get.end)).collect();
-            let (shared, outputs, connections) = (self.shared, &mut *self.outputs, &mut *self.connections);
-            let appended_bytes = &mut self.appended_bytes;
-            let mut count = 0;
-            let read = keyspace.multi_get_with(&keys, |index, stored| {
-                let get = &mut run[index];
-                let Some(connection) = &mut connections[get.connection] else { return };
-                let output = &mut outputs[get.connection];
-                get.output_bytes = output.bytes.len();
-                count = index + 1;
-                get.is_postponed = output.pending_bytes() > pause || *appended_bytes > appended_max;
-                if get.is_postponed {
-                    return;
-                }
-                batched += 1;
-                let mut reply = ReplyWriter::new(&mut output.bytes, connection.session.protocol);
-                match string_of(stored) {
-                    Ok(Some(string)) if string.len() > reply_max => reply.write_error(&REPLY_TOO_LONG.reply()),
-                    Ok(Some(string)) => {
-                        hits += 1;
-                        let is_large = string.len() >= DIRECT_VALUE_BYTES_MIN && connection.stream.gathers_writes();
-                        if is_large && shared.databases.generation() == generation {
-                            valid = answered + index + 1;
-                            *appended_bytes += send_value(shared, connection, output, string);
-                            return;
-                        }
-                        reply.write_bulk(string);
-                    }
-                    Ok(None) => reply.write_null(),
-                    Err(error) => reply.write_error(&error.reply()),
-                }
-                *appended_bytes += reply.output_bytes() - get.output_bytes;
-            });
-            drop(keys);
-            answered += count;
-            if read.is_err() && answered < gets.len() {
-                let get = &mut gets[answered];
-                get.output_bytes = self.outputs[get.connection].bytes.len();
-                self.answer_alone(get);
-                answered += 1;
+        let keyspace = self.view.refresh(self.shared).keyspace(gets[0].database);
+        let keys: SmallVec<[&[u8]; 64]> =
+            gets.iter().map(|get| self.inputs[get.connection].slice(get.start, get.end)).collect();
+        let (shared, outputs, connections) = (self.shared, &mut *self.outputs, &mut *self.connections);
+        let appended_bytes = &mut self.appended_bytes;
+        let mut batch = Batch { answered: 0, valid: 0 };
+        let read = keyspace.multi_get_with(&keys, |index, stored| {
+            batch.answered = index + 1;
+            let get = &mut gets[index];
+            let Some(connection) = &mut connections[get.connection] else { return };
+            let output = &mut outputs[get.connection];
+            get.output_bytes = output.bytes.len();
+            if output.pending_bytes() > pause || *appended_bytes > appended_max {
+                get.answer = Answer::Postponed;
+                return;
             }
+            let mut reply = ReplyWriter::new(&mut output.bytes, connection.session.protocol);
+            get.answer = match string_of(stored) {
+                Ok(Some(string)) if string.len() > reply_max => {
+                    reply.write_error(&REPLY_TOO_LONG.reply());
+                    Answer::TooLong
+                }
+                Ok(Some(string)) => {
+                    let is_large = string.len() >= DIRECT_VALUE_BYTES_MIN && connection.stream.gathers_writes();
+                    if is_large && shared.databases.generation() == generation {
+                        batch.valid = index + 1;
+                        *appended_bytes += send_value(shared, connection, output, string);
+                        get.answer = Answer::Hit;
+                        return;
+                    }
+                    reply.write_bulk(string);
+                    Answer::Hit
+                }
+                Ok(None) => {
+                    reply.write_null();
+                    Answer::Miss
+                }
+                Err(error) => {
+                    reply.write_error(&error.reply());
+                    Answer::WrongType
+                }
+            };
+            *appended_bytes += reply.output_bytes() - get.output_bytes;
+        });
+        if read.is_ok() {
+            batch.answered = keys.len();
         }
-        self.note_times(gets, begun.elapsed());
-        let counters = &self.shared.counters;
-        counters.commands.fetch_add(batched, Ordering::Relaxed);
-        counters.hits.fetch_add(hits, Ordering::Relaxed);
-        counters.misses.fetch_add(batched - hits, Ordering::Relaxed);
-        valid
+        batch
     }
 
-    /// Counts the `GET`s of a batch. Each gets the mean time, because they ran together.
-    fn note_times(&self, gets: &[PendingGet], elapsed: Duration) {
-        let Some(first) = gets.first() else { return };
+    /// Counts the `GET`s that a batch answered. Each gets the mean time, because they ran together.
+    fn count_batch(&self, gets: &[PendingGet], elapsed: Duration) {
+        let count_of = |answer: Answer| gets.iter().filter(|get| get.answer == answer).count() as u64;
+        let (hits, misses) = (count_of(Answer::Hit), count_of(Answer::Miss));
+        let (wrong_types, too_long) = (count_of(Answer::WrongType), count_of(Answer::TooLong));
+        let count = hits + misses + wrong_types + too_long;
+        let Some(first) = gets.first().filter(|_| count > 0) else { return };
         let Some(connection) = &self.connections[first.connection] else { return };
         let Some((command, spec)) = *dispatch::GET else { return };
-        let count = gets.iter().filter(|get| !get.is_postponed).count();
-        connection.session.counters.count_calls(command, count as u64, elapsed);
+        let Shared { settings, statistics, counters, .. } = self.shared;
+        counters.commands.fetch_add(count, Ordering::Relaxed);
+        counters.count_lookups(Lookups { hits: hits + too_long, misses });
+        let loop_counters = &connection.session.counters;
+        loop_counters.count_calls(command, count, elapsed);
+        for (error, number) in [(&WRONG_TYPE, wrong_types), (&REPLY_TOO_LONG, too_long)] {
+            for _ in 0..number {
+                loop_counters.count_failed(command);
+                dispatch::count_error(self.shared, error);
+            }
+        }
         // A round has at most `ROUND_GETS_MAX` commands of each connection.
-        let mean = elapsed / u32::try_from(gets.len()).unwrap_or(u32::MAX);
+        let mean = elapsed / u32::try_from(count).unwrap_or(u32::MAX);
         let key = self.inputs[first.connection].slice(first.start, first.end);
-        let Shared { settings, statistics, .. } = self.shared;
         statistics.note_time(settings, spec, mean, &connection.session.public, &[b"GET", key]);
     }
 
-    /// Answers one `GET`: a key of its batch could not be read, or the databases changed.
+    /// Answers one `GET`: its key could not be read in a batch, or the databases changed.
     fn answer_alone(&mut self, get: &mut PendingGet) {
-        get.is_postponed = self.outputs[get.connection].pending_bytes() > self.shared.runtime.output_bytes_pause()
+        let before = self.outputs[get.connection].bytes.len();
+        get.output_bytes = before;
+        let is_postponed = self.outputs[get.connection].pending_bytes() > self.shared.runtime.output_bytes_pause()
             || self.appended_bytes > self.appended_max();
-        if get.is_postponed {
+        get.answer = if is_postponed { Answer::Postponed } else { Answer::Alone };
+        if is_postponed {
             return;
         }
-        let before = self.outputs[get.connection].bytes.len();
         let Some(connection) = &mut self.connections[get.connection] else { return };
         let key = self.inputs[get.connection].slice(get.start, get.end);
         let output = &mut self.outputs[get.connection].bytes;

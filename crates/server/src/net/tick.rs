@@ -7,6 +7,11 @@
 //!
 //! If each commit waits for a device, the second half leaves out the writes, and a group of writes
 //! ends the round (`group`).
+//!
+//! A tick ends after [`TICK_TIME_MAX`], so that new clients, other loops and a stop are seen. A
+//! connection that such a tick did not serve is one of the first ones in the next tick.
+
+use std::time::{Duration, Instant};
 
 use lodestore_wire::{Limits, ReplyWriter};
 use smallvec::SmallVec;
@@ -14,6 +19,7 @@ use smallvec::SmallVec;
 use super::buffers::{Input, Output};
 use super::event_loop::Connection;
 use super::gets::PendingGet;
+use super::group::GroupSize;
 use crate::command::dispatch::{self, ViewCache};
 use crate::command::grouped;
 use crate::session::Session;
@@ -24,6 +30,9 @@ pub(super) const INLINE_ARGUMENTS: usize = 8;
 
 /// Most commands of one connection in a tick, so that all connections get their turn.
 const TICK_COMMANDS_MAX: usize = 16_384;
+
+/// Time after which a tick begins no further command, but for one group of writes.
+const TICK_TIME_MAX: Duration = Duration::from_millis(20);
 
 /// A tick appends at most `maxmemory-clients` divided by this, and one reply more. Then the largest
 /// clients are closed if necessary, and the next tick goes on.
@@ -36,8 +45,8 @@ pub(super) struct ActiveConnection {
     pub(super) index: usize,
     /// Commands that ran in this tick.
     pub(super) count: usize,
-    /// Whether the writes of the connection join no group in this tick.
-    pub(super) runs_alone: bool,
+    /// Whether the connection had its turn in this half of the round.
+    pub(super) is_served: bool,
 }
 
 /// How the second half of a round ended for a connection.
@@ -60,15 +69,25 @@ pub(crate) struct Tick<'a> {
     pub(crate) outputs: &'a mut [Output],
     /// Whether each commit waits for a device.
     pub(crate) groups_writes: bool,
+    /// How large the next group may be.
+    pub(crate) group_size: &'a mut GroupSize,
+    /// When the tick ends.
+    pub(crate) deadline: Instant,
     /// Bytes of replies that the tick has appended, without those of groups.
     pub(crate) appended_bytes: usize,
 }
 
+/// Returns when a tick ends that begins now.
+pub(crate) fn tick_deadline() -> Instant {
+    Instant::now() + TICK_TIME_MAX
+}
+
 impl Tick<'_> {
-    /// Runs the complete commands of the connections. Returns the connections whose input has
-    /// further complete commands, because their turn ended or their replies are not sent.
+    /// Runs the complete commands of the connections. Returns the connections whose input may have
+    /// further complete commands, because their turn ended or their replies are not sent. Those
+    /// that were not served are first.
     pub(crate) fn run(mut self, ready: &[usize]) -> Vec<usize> {
-        let start = |index: &usize| ActiveConnection { index: *index, count: 0, runs_alone: !self.groups_writes };
+        let start = |index: &usize| ActiveConnection { index: *index, count: 0, is_served: false };
         let mut active: SmallVec<[ActiveConnection; 64]> = ready.iter().map(start).collect();
         let mut unfinished = Vec::new();
         let mut gets: Vec<PendingGet> = Vec::new();
@@ -78,24 +97,51 @@ impl Tick<'_> {
                 connection.count += self.collect_gets(connection.index, &mut gets);
             }
             self.answer_gets(&mut gets);
-            active.retain(|connection| {
-                if connection.count >= TICK_COMMANDS_MAX {
-                    unfinished.push(connection.index);
-                    return false;
-                }
-                let ran = self.run_others(*connection);
-                match ran {
-                    Others::Ran(commands) => connection.count += commands,
-                    Others::Paused => unfinished.push(connection.index),
-                    Others::Done => {}
-                }
-                matches!(ran, Others::Ran(_))
-            });
+            self.run_others(&mut active, &mut unfinished);
             if self.groups_writes {
                 self.run_group(&mut active);
             }
+            if self.is_late() {
+                break;
+            }
         }
-        unfinished
+        let mut all: Vec<usize> = active.into_iter().map(|connection| connection.index).collect();
+        all.append(&mut unfinished);
+        all
+    }
+
+    /// Whether the time of the tick has passed.
+    fn is_late(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// Runs the second half of a round, at least for one connection. Connections that have no
+    /// further turn in this tick are removed. If the time passes, the others come last.
+    fn run_others(&mut self, active: &mut SmallVec<[ActiveConnection; 64]>, unfinished: &mut Vec<usize>) {
+        let mut is_late = false;
+        active.retain(|connection| {
+            connection.is_served = !is_late;
+            if is_late {
+                return true;
+            }
+            if connection.count >= TICK_COMMANDS_MAX {
+                unfinished.push(connection.index);
+                return false;
+            }
+            let ran = self.run_others_of(*connection);
+            match ran {
+                Others::Ran(commands) => {
+                    connection.count += commands;
+                    is_late = commands > 0 && self.is_late();
+                }
+                Others::Paused => unfinished.push(connection.index),
+                Others::Done => {}
+            }
+            matches!(ran, Others::Ran(_))
+        });
+        if is_late {
+            active.sort_by_key(|connection| connection.is_served);
+        }
     }
 
     pub(super) fn limits(shared: &Shared, session: &Session) -> Limits {
@@ -110,7 +156,7 @@ impl Tick<'_> {
 
     /// Runs the commands of a connection up to its next `GET`, or up to its next write if groups
     /// run the writes.
-    fn run_others(&mut self, active: ActiveConnection) -> Others {
+    fn run_others_of(&mut self, active: ActiveConnection) -> Others {
         let index = active.index;
         let appended_max = self.appended_max();
         let Some(connection) = self.connections[index].as_mut() else { return Others::Done };
@@ -140,7 +186,7 @@ impl Tick<'_> {
             }
             let (arguments, bytes) = input.command();
             let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS]> = arguments.iter(bytes).collect();
-            if !active.runs_alone && grouped::is_groupable(self.shared, session, &arguments) {
+            if self.groups_writes && grouped::is_groupable(self.shared, session, &arguments) {
                 return Others::Ran(count);
             }
             let before = output.bytes.len();
@@ -149,9 +195,66 @@ impl Tick<'_> {
             drop(arguments);
             input.consume();
             count += 1;
-            if count >= TICK_COMMANDS_MAX {
+            if count >= TICK_COMMANDS_MAX || session.last_command_end >= self.deadline {
                 return Others::Ran(count);
             }
         }
+    }
+
+    /// Runs the next command of a connection alone, although groups run such commands.
+    pub(super) fn run_next(&mut self, active: &mut ActiveConnection) {
+        let index = active.index;
+        let Some(connection) = self.connections[index].as_mut() else { return };
+        let session = &mut connection.session;
+        let (input, output) = (&mut self.inputs[index], &mut self.outputs[index]);
+        if input.parse(&Self::limits(self.shared, session)) != Ok(true) {
+            return;
+        }
+        let (arguments, bytes) = input.command();
+        let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS]> = arguments.iter(bytes).collect();
+        dispatch::run(self.shared, session, self.view, &arguments, &mut output.bytes);
+        drop(arguments);
+        input.consume();
+        active.count += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    use crate::loop_server::LoopServer;
+
+    /// Returns the bytes that a client has received.
+    fn receive(client: &mut UnixStream) -> String {
+        let mut bytes = Vec::new();
+        // The socket does not block, so the read ends with an error.
+        drop(client.read_to_end(&mut bytes));
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_pipeline_of_slow_commands_leaves_other_clients_their_turn() {
+        const COMMANDS: usize = 100;
+        let dir = tempfile::tempdir().unwrap();
+        let mut server = LoopServer::create(&dir.path().join("store")).unwrap();
+        let mut slow: Vec<UnixStream> = (0..2).map(|_| server.connect().unwrap()).collect();
+        let mut other = server.connect().unwrap();
+        let slow_commands = "DEBUG SLEEP 0.005\r\n".repeat(COMMANDS);
+        slow.iter_mut().for_each(|client| client.write_all(slow_commands.as_bytes()).unwrap());
+        other.write_all(b"PING\r\n").unwrap();
+        // Each connection that is served in a tick comes last in the next one.
+        (0..3).for_each(|_| server.step().unwrap());
+        assert_eq!(receive(&mut other), "+PONG\r\n");
+        let mut replies = slow.iter_mut().map(|client| receive(client).matches("+OK").count()).collect::<Vec<_>>();
+        assert!(replies.iter().all(|count| (1..COMMANDS).contains(count)), "{replies:?}");
+        while server.is_busy() {
+            server.step().unwrap();
+            slow.iter_mut().zip(&mut replies).for_each(|(client, count)| {
+                *count += receive(client).matches("+OK").count();
+            });
+        }
+        assert_eq!(replies, [COMMANDS; 2]);
     }
 }

@@ -96,6 +96,11 @@ impl Statistics {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
+    /// Whether [`Self::note_time`] records a command that took this long.
+    pub(crate) fn is_slow(&self, settings: &Settings, elapsed: Duration) -> bool {
+        [settings.slow_time(), settings.latency_time()].into_iter().flatten().any(|bound| elapsed >= bound)
+    }
+
     /// Records a command that was slow, and its latency.
     pub(crate) fn note_time(
         &self,

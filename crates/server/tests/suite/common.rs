@@ -41,6 +41,11 @@ impl TestServer {
         Self::start_at(engine, Some(Durability::Power), |_| {})
     }
 
+    /// As [`Self::start_at_power`], with a changed configuration.
+    pub fn start_at_power_with(engine: impl Into<Engine>, change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_at(engine, Some(Durability::Power), change)
+    }
+
     /// Starts a server over the default store of a directory below `parent`.
     pub fn start_in(parent: &std::path::Path) -> Self {
         let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], threads: 2, ..Config::default() };

@@ -25,6 +25,20 @@ fn commands_that_were_read_are_run_and_answered_before_a_stop() {
     assert_eq!(server.client().run("GET a"), COMMANDS.to_string());
 }
 
+/// The commands would run for three seconds.
+#[test]
+fn a_stop_does_not_wait_for_all_commands_of_a_long_pipeline() {
+    let mut server = TestServer::start_with(Engine::fluidkv(), |config| config.threads = 1);
+    let mut client = server.client();
+    let mut bytes = encode(&["PING"]);
+    (0..300).for_each(|_| bytes.extend(encode(&["DEBUG", "SLEEP", "0.01"])));
+    bytes.extend(encode(&["SET", "done", "1"]));
+    client.check(&[("PING", "+PONG")]);
+    client.send_raw(&bytes);
+    server.restart();
+    server.client().check(&[("GET done", "(nil)")]);
+}
+
 #[test]
 fn shutdown_takes_the_words_of_redis() {
     let server = TestServer::start();

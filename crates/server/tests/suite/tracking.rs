@@ -1,6 +1,6 @@
 //! Client-side caching: `CLIENT TRACKING`.
 
-use super::common::{Client, TestServer, show};
+use super::common::{Client, TestServer, encode, show};
 use lodestore::db::Engine;
 
 fn server() -> TestServer {
@@ -197,4 +197,72 @@ fn options_that_do_not_fit_are_refused() {
             "-ERR Prefix 'x' overlaps with an existing prefix ''. Prefixes for a single client must not overlap.",
         ),
     ]);
+}
+
+/// Sends an `EXEC` that sets `a` to 2, reports its begin on the channel `begun`, and runs for long.
+fn send_slow_transaction(writer: &mut Client) {
+    let mut bytes = encode(&["MULTI"]);
+    bytes.extend(encode(&["SET", "a", "2"]));
+    bytes.extend(encode(&["PUBLISH", "begun", ""]));
+    (0..200).for_each(|_| bytes.extend(encode(&["DBSIZE"])));
+    bytes.extend(encode(&["EXEC"]));
+    writer.send_raw(&bytes);
+}
+
+/// Receives a reply. Returns it with the invalidations before it.
+fn receive_reply(reader: &mut Client) -> (String, Vec<String>) {
+    let mut pushed = Vec::new();
+    loop {
+        match show(&reader.receive()) {
+            text if text.starts_with('>') => pushed.push(text),
+            text => return (text, pushed),
+        }
+    }
+}
+
+/// A client begins to track while a writer holds the stripe of a key. The writer does not know of
+/// the client, so the client's first read waits for the writer.
+#[test]
+fn a_client_that_begins_to_track_misses_no_change_that_runs() {
+    const INVALIDATION: &str = ">[invalidate, [a]]";
+    for options in ["", " BCAST"] {
+        let server = server();
+        let (mut writer, mut reader) = (server.client(), modern(&server));
+        let pairs: Vec<String> = (0..20_000).flat_map(|number| [format!("k{number}"), "1".into()]).collect();
+        let command: Vec<&str> = ["MSET", "a", "1"].into_iter().chain(pairs.iter().map(String::as_str)).collect();
+        assert_eq!(writer.run_arguments(&command), "+OK");
+        reader.check(&[("SUBSCRIBE begun", ">[subscribe, begun, :1]")]);
+        send_slow_transaction(&mut writer);
+        assert_eq!(show(&reader.receive()), ">[message, begun, ]");
+        reader.send(&["UNSUBSCRIBE"]);
+        assert_eq!(show(&reader.receive()), ">[unsubscribe, begun, :0]");
+        reader.send_raw(format!("CLIENT TRACKING ON{options}\r\nGET a\r\n").as_bytes());
+        assert_eq!(show(&reader.receive()), "+OK");
+        let (value, pushed) = receive_reply(&mut reader);
+        if value != "2" && !pushed.iter().any(|text| text == INVALIDATION) {
+            assert_eq!(show(&reader.receive()), INVALIDATION);
+        }
+    }
+}
+
+/// As above, for writes that share commits.
+#[test]
+fn a_client_that_begins_to_track_misses_no_change_of_a_group() {
+    const ROUNDS: usize = 400;
+    let server = TestServer::start_at_power_with(Engine::fluidkv(), |config| config.threads = 4);
+    let (mut writer, mut reader) = (server.client(), modern(&server));
+    for round in 1..=ROUNDS {
+        let value = round.to_string();
+        writer.send(&["SET", "n", &value]);
+        reader.send_raw(b"CLIENT TRACKING ON\r\nGET n\r\n");
+        assert_eq!(receive_reply(&mut reader).0, "+OK");
+        let (read, pushed) = receive_reply(&mut reader);
+        assert_eq!(show(&writer.receive()), "+OK");
+        if read != value && pushed.is_empty() {
+            // A stale value without an invalidation would make this wait endless.
+            assert_eq!(show(&reader.receive()), ">[invalidate, [n]]", "round {round}");
+        }
+        reader.send(&["CLIENT", "TRACKING", "OFF"]);
+        assert_eq!(receive_reply(&mut reader).0, "+OK");
+    }
 }

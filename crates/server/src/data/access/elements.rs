@@ -94,6 +94,7 @@ impl Access<'_> {
     /// Writes a field of a large collection at the commit.
     pub(crate) fn put_element(&mut self, database: usize, id: CollectionId, field: &[u8], value: Vec<u8>) {
         self.buffer_writes();
+        self.pending_bytes += field.len() + value.len();
         self.pending_elements.insert((database, element_key(id, field)), Some(value));
     }
 
