@@ -67,6 +67,27 @@ impl Served {
         self.child.kill().and_then(|()| self.child.wait().map(drop)).expect("the program dies");
     }
 
+    /// Reads standard error up to a line with a text.
+    fn wait_for_log(&mut self, says: &str) {
+        let stderr = self.child.stderr.as_mut().expect("a pipe");
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        while stderr.read(&mut byte).expect("a text") > 0 {
+            match byte {
+                [b'\n'] if String::from_utf8_lossy(&line).contains(says) => return,
+                [b'\n'] => line.clear(),
+                [byte] => line.push(byte),
+            }
+        }
+        panic!("the program ended without the text {says:?}");
+    }
+
+    /// Prepares a signal, which needs no new process when it is sent.
+    fn prepare_signal(&self, name: &str) -> Child {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("read line; kill -{name} {}", self.child.id())).stdin(Stdio::piped());
+        command.spawn().expect("sh starts")
+    }
+
     /// Sends a signal by its name.
     fn signal(&self, name: &str) {
         let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.child.id())).status();
@@ -122,6 +143,22 @@ impl Client {
     }
 }
 
+/// Returns a client whose event loop runs `commands`, and has begun to run them.
+///
+/// The event loops take clients in turn. So a second client, which another loop serves, receives a
+/// message while the loop of the first client is busy.
+fn busy_client(place: &Place, commands: &str) -> Client {
+    let mut busy = Client::connect(&place.path("socket"));
+    assert_eq!(busy.run("PING"), "+PONG");
+    let mut other = Client::connect(&place.path("socket"));
+    assert_eq!(other.run("SUBSCRIBE begun"), "*3");
+    let words: Vec<String> = (0..5).map(|_| other.line()).collect();
+    assert_eq!(words, ["$9", "subscribe", "$5", "begun", ":1"]);
+    busy.send(&format!("PUBLISH begun 1\r\n{commands}"));
+    assert_eq!(other.line(), "*3");
+    busy
+}
+
 #[test]
 fn an_acknowledged_write_survives_kill_9() {
     let place = Place::new();
@@ -171,25 +208,24 @@ fn signals_and_shutdown_close_the_store() {
 fn commands_that_were_read_are_answered_after_a_signal() {
     let place = Place::new();
     let server = Served::start(place.command(&small(&[])));
-    let mut client = Client::connect(&place.path("socket"));
-    client.send("PING\r\nDEBUG SLEEP 0.5\r\nSET a 1\r\nGET a\r\n");
-    assert_eq!(client.line(), "+PONG");
+    let mut client = busy_client(&place, "DEBUG SLEEP 0.5\r\nSET a 1\r\nGET a\r\n");
     server.signal("TERM");
-    assert_eq!([client.line(), client.line(), client.line(), client.line()], ["+OK", "+OK", "$1", "1"]);
+    let lines: Vec<String> = (0..5).map(|_| client.line()).collect();
+    assert_eq!(lines, [":1", "+OK", "+OK", "$1", "1"]);
     assert_eq!(server.end().status.code(), Some(0));
 }
 
 #[test]
 fn a_second_signal_ends_the_program_at_once() {
     let place = Place::new();
-    let server = Served::start(place.command(&small(&[])));
-    let mut client = Client::connect(&place.path("socket"));
-    client.send("DEBUG SLEEP 10\r\n");
+    let mut server = Served::start(place.command(&small(&[])));
     // The sleep of the event loop keeps the first signal from ending the program.
-    std::thread::sleep(Duration::from_millis(200));
+    let _client = busy_client(&place, "DEBUG SLEEP 10\r\n");
+    let mut second = server.prepare_signal("TERM");
     server.signal("TERM");
-    std::thread::sleep(Duration::from_millis(200));
-    server.signal("TERM");
+    server.wait_for_log("a signal asks for a stop");
+    second.stdin.take().expect("a pipe").write_all(b"\n").expect("a write");
+    assert!(second.wait().expect("sh ends").success());
     assert_eq!(server.end().status.code(), Some(143));
 }
 
@@ -197,10 +233,8 @@ fn a_second_signal_ends_the_program_at_once() {
 fn a_stop_that_takes_too_long_ends_the_program() {
     let place = Place::new();
     let server = Served::start(place.command(&small(&[])));
-    let mut client = Client::connect(&place.path("socket"));
-    assert_eq!(client.run("SET a 1"), "+OK");
-    client.send("DEBUG SLEEP 60\r\n");
-    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(Client::connect(&place.path("socket")).run("SET a 1"), "+OK");
+    let _client = busy_client(&place, "DEBUG SLEEP 10\r\n");
     server.signal("TERM");
     let ended = server.end();
     assert_eq!(ended.status.code(), Some(0));
