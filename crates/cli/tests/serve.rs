@@ -256,13 +256,30 @@ fn stores_and_addresses_that_cannot_be_served_are_refused() {
         run_to_end(&place, &["serve", "second", "--create", "--size", "64M", "--port", "0", "--unix", "socket"]);
     assert_eq!(same_socket.status.code(), Some(8));
     assert!(text(&same_socket.stderr).contains("socket is in use"), "{}", text(&same_socket.stderr));
-    assert!(place.ok(&["info", "second"]).contains("clean stop"));
+    assert!(!place.path("second").exists());
     server.kill();
     let open = ["serve", "third", "--create", "--listen", "0.0.0.0:0"];
     refuses(&place, &open, 2, "set a password (requirepass");
     assert!(!place.path("third").exists());
     refuses(&place, &["serve", "third", "--port", "0"], 2, "there is nothing to listen on");
     refuses(&place, &["serve", "store", "--engine", "hashkv", "--port", "0", "--unix", "s"], 4, "hashkv");
+}
+
+#[test]
+fn an_address_in_use_is_refused_before_the_store_is_created() {
+    let place = Place::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let address = taken.local_addr().expect("an address").to_string();
+    let serve = |more: &[&str]| {
+        let args = [&["serve", "store", "--create", "--size", "64M"], more].concat();
+        refuses(&place, &args, 8, &format!("{address} is in use"));
+        assert!(!place.path("store").exists(), "{more:?}");
+    };
+    serve(&["--listen", &address]);
+    serve(&["--listen", "none", "--unix", "socket", "--metrics", &address]);
+    assert!(!place.path("socket").exists());
+    let missing = ["serve", "store", "--create", "--listen", "none", "--unix", "none/socket"];
+    refuses(&place, &missing, 8, "none/socket: No such file or directory (os error 2); create the directory");
 }
 
 #[test]
