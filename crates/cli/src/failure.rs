@@ -38,6 +38,12 @@ pub enum Failure {
         /// Whether the open was a salvage.
         salvage: bool,
     },
+    /// The store to serve does not exist.
+    #[cfg(feature = "serve")]
+    Unserved {
+        /// The error of the store.
+        error: Error,
+    },
     /// The store refused in the middle of an import.
     Import {
         /// What the store said.
@@ -134,6 +140,8 @@ impl Failure {
             Self::Store(error) | Self::Open { error, .. } | Self::Import { error, .. } | Self::Export { error, .. } => {
                 store_code(error)
             }
+            #[cfg(feature = "serve")]
+            Self::Unserved { error } => store_code(error),
             Self::Line { .. } | Self::Source { .. } => 10,
             Self::Findings { .. } => 7,
             Self::Exists { .. } => 11,
@@ -215,6 +223,8 @@ impl fmt::Display for Failure {
                 write!(f, "; {}", if *salvage { RESTORE } else { RESTORE_OR_SALVAGE })
             }
             Self::Open { error, .. } => f.write_str(&error_text(error)),
+            #[cfg(feature = "serve")]
+            Self::Unserved { error } => write!(f, "{}, or add --create", error_text(error)),
             Self::Export { error, exported, total, damaged, salvage, unwritten } => {
                 match damaged {
                     0 => write!(
