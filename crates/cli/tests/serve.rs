@@ -516,6 +516,28 @@ fn logs_and_the_banner_may_be_json() {
 }
 
 #[test]
+fn the_banner_names_addresses_of_tls() {
+    // The port is free on other loopback addresses.
+    let reserved = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let port = reserved.local_addr().expect("an address").port().to_string();
+    let certificates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/tests/certificates/first");
+    let file = |name: &str| certificates.join(name).display().to_string();
+    let (cert, key) = (file("cert.pem"), file("key.pem"));
+    let mut args = vec!["serve", "store", "--create", "--size", "64M", "--bind", "127.0.0.3", "--port", "0"];
+    args.extend(["--tls-port", &port, "--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-auth-clients", "no"]);
+    let place = Place::new();
+    let server = Served::start(place.command(&args));
+    let row = server.banner.lines().find_map(|line| line.strip_prefix("tls ")).map(str::trim);
+    assert_eq!(row, Some(format!("127.0.0.3:{port}").as_str()), "{}", server.banner);
+    assert!(!server.banner.contains("listening"), "{}", server.banner);
+    server.kill();
+    let server = Served::start(place.command(&[&args[..], &["--log-format", "json", "--unix", "s"]].concat()));
+    let banner: serde_json::Value = serde_json::from_str(&server.banner).expect("JSON");
+    assert_eq!((&banner["tls"], &banner["listening"]), (&format!("127.0.0.3:{port}").into(), &"s".into()));
+    server.kill();
+}
+
+#[test]
 fn clients_wait_for_descriptors_and_are_served_when_there_are_some() {
     let place = Place::new();
     let program = env!("CARGO_BIN_EXE_lodestore");
