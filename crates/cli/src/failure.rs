@@ -206,6 +206,16 @@ fn store_code(error: &Error) -> u8 {
     }
 }
 
+/// Returns the text for a store in which `verify` found damage.
+fn findings_text(count: usize, salvage: bool) -> String {
+    let things = if count == 1 { "thing" } else { "things" };
+    let option = if salvage { " --salvage" } else { "" };
+    format!(
+        "verify found {count} {things} wrong: restore the store from a copy, or export what can be read \
+         (`lodestore export{option}`) and import it into a new store"
+    )
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -255,15 +265,7 @@ impl fmt::Display for Failure {
             Self::Source { file, place, what } => {
                 write!(f, "{place} of {}: {what}; no record was imported", file.display())
             }
-            Self::Findings { count, salvage } => {
-                let things = if *count == 1 { "thing" } else { "things" };
-                let option = if *salvage { " --salvage" } else { "" };
-                write!(
-                    f,
-                    "verify found {count} {things} wrong: restore the store from a copy, or export what can be read \
-                     (`lodestore export{option}`) and import it into a new store"
-                )
-            }
+            Self::Findings { count, salvage } => f.write_str(&findings_text(*count, *salvage)),
             Self::Signal { number, imported } => {
                 write!(
                     f,

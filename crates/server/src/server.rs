@@ -138,7 +138,7 @@ pub struct Server {
     tls_addresses: Vec<SocketAddr>,
     http: Option<HttpServer>,
     /// Removed after the drop of the server, which ends the threads.
-    _unix: Option<UnixSocketFile>,
+    _unix: Option<Box<UnixSocketFile>>,
 }
 
 /// Asks a server to stop, from any thread.

@@ -28,7 +28,7 @@ pub(crate) struct Listening {
     pub(crate) tls_addresses: Vec<SocketAddr>,
     /// The listener of HTTP, and its address.
     pub(crate) http: Option<(TcpListener, SocketAddr)>,
-    pub(crate) unix: Option<UnixSocketFile>,
+    pub(crate) unix: Option<Box<UnixSocketFile>>,
 }
 
 impl Listening {
@@ -57,7 +57,7 @@ impl Listening {
         if let Some(path) = &config.unix {
             let bound = UnixSocketFile::bind(path, config.unix_permissions);
             let (listener, file) = bound.map_err(|source| refused(path.display().to_string(), source))?;
-            sockets.unix = Some(file);
+            sockets.unix = Some(Box::new(file));
             sockets.listeners.push(Listener::Unix(listener));
         }
         Ok(sockets)
