@@ -98,6 +98,7 @@ pub enum Command {
     ///
     /// Options come from flags, from variables of the environment (LODESTORE_MAXCLIENTS for
     /// --maxclients), and from a TOML file, in this order; `lodestore config show` lists them.
+    /// Redis' names work too.
     /// Without STORE, $LODESTORE_STORE names the store, or a place for this user is chosen and
     /// printed. SIGTERM and SIGINT stop the server cleanly.
     #[cfg(feature = "serve")]

@@ -38,6 +38,12 @@ pub enum Failure {
         /// Whether the open was a salvage.
         salvage: bool,
     },
+    /// The store to serve does not exist.
+    #[cfg(feature = "serve")]
+    Unserved {
+        /// The error of the store.
+        error: Error,
+    },
     /// The store refused in the middle of an import.
     Import {
         /// What the store said.
@@ -134,6 +140,8 @@ impl Failure {
             Self::Store(error) | Self::Open { error, .. } | Self::Import { error, .. } | Self::Export { error, .. } => {
                 store_code(error)
             }
+            #[cfg(feature = "serve")]
+            Self::Unserved { error } => store_code(error),
             Self::Line { .. } | Self::Source { .. } => 10,
             Self::Findings { .. } => 7,
             Self::Exists { .. } => 11,
@@ -198,6 +206,16 @@ fn store_code(error: &Error) -> u8 {
     }
 }
 
+/// Returns the text for a store in which `verify` found damage.
+fn findings_text(count: usize, salvage: bool) -> String {
+    let things = if count == 1 { "thing" } else { "things" };
+    let option = if salvage { " --salvage" } else { "" };
+    format!(
+        "verify found {count} {things} wrong: restore the store from a copy, or export what can be read \
+         (`lodestore export{option}`) and import it into a new store"
+    )
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -215,6 +233,8 @@ impl fmt::Display for Failure {
                 write!(f, "; {}", if *salvage { RESTORE } else { RESTORE_OR_SALVAGE })
             }
             Self::Open { error, .. } => f.write_str(&error_text(error)),
+            #[cfg(feature = "serve")]
+            Self::Unserved { error } => write!(f, "{}, or add --create", error_text(error)),
             Self::Export { error, exported, total, damaged, salvage, unwritten } => {
                 match damaged {
                     0 => write!(
@@ -245,15 +265,7 @@ impl fmt::Display for Failure {
             Self::Source { file, place, what } => {
                 write!(f, "{place} of {}: {what}; no record was imported", file.display())
             }
-            Self::Findings { count, salvage } => {
-                let things = if *count == 1 { "thing" } else { "things" };
-                let option = if *salvage { " --salvage" } else { "" };
-                write!(
-                    f,
-                    "verify found {count} {things} wrong: restore the store from a copy, or export what can be read \
-                     (`lodestore export{option}`) and import it into a new store"
-                )
-            }
+            Self::Findings { count, salvage } => f.write_str(&findings_text(*count, *salvage)),
             Self::Signal { number, imported } => {
                 write!(
                     f,

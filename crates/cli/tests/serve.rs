@@ -67,6 +67,27 @@ impl Served {
         self.child.kill().and_then(|()| self.child.wait().map(drop)).expect("the program dies");
     }
 
+    /// Reads standard error up to a line with a text.
+    fn wait_for_log(&mut self, says: &str) {
+        let stderr = self.child.stderr.as_mut().expect("a pipe");
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        while stderr.read(&mut byte).expect("a text") > 0 {
+            match byte {
+                [b'\n'] if String::from_utf8_lossy(&line).contains(says) => return,
+                [b'\n'] => line.clear(),
+                [byte] => line.push(byte),
+            }
+        }
+        panic!("the program ended without the text {says:?}");
+    }
+
+    /// Prepares a signal, which needs no new process when it is sent.
+    fn prepare_signal(&self, name: &str) -> Child {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("read line; kill -{name} {}", self.child.id())).stdin(Stdio::piped());
+        command.spawn().expect("sh starts")
+    }
+
     /// Sends a signal by its name.
     fn signal(&self, name: &str) {
         let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.child.id())).status();
@@ -122,6 +143,22 @@ impl Client {
     }
 }
 
+/// Returns a client whose event loop runs `commands`, and has begun to run them.
+///
+/// The event loops take clients in turn. So a second client, which another loop serves, receives a
+/// message while the loop of the first client is busy.
+fn busy_client(place: &Place, commands: &str) -> Client {
+    let mut busy = Client::connect(&place.path("socket"));
+    assert_eq!(busy.run("PING"), "+PONG");
+    let mut other = Client::connect(&place.path("socket"));
+    assert_eq!(other.run("SUBSCRIBE begun"), "*3");
+    let words: Vec<String> = (0..5).map(|_| other.line()).collect();
+    assert_eq!(words, ["$9", "subscribe", "$5", "begun", ":1"]);
+    busy.send(&format!("PUBLISH begun 1\r\n{commands}"));
+    assert_eq!(other.line(), "*3");
+    busy
+}
+
 #[test]
 fn an_acknowledged_write_survives_kill_9() {
     let place = Place::new();
@@ -171,25 +208,24 @@ fn signals_and_shutdown_close_the_store() {
 fn commands_that_were_read_are_answered_after_a_signal() {
     let place = Place::new();
     let server = Served::start(place.command(&small(&[])));
-    let mut client = Client::connect(&place.path("socket"));
-    client.send("PING\r\nDEBUG SLEEP 0.5\r\nSET a 1\r\nGET a\r\n");
-    assert_eq!(client.line(), "+PONG");
+    let mut client = busy_client(&place, "DEBUG SLEEP 0.5\r\nSET a 1\r\nGET a\r\n");
     server.signal("TERM");
-    assert_eq!([client.line(), client.line(), client.line(), client.line()], ["+OK", "+OK", "$1", "1"]);
+    let lines: Vec<String> = (0..5).map(|_| client.line()).collect();
+    assert_eq!(lines, [":1", "+OK", "+OK", "$1", "1"]);
     assert_eq!(server.end().status.code(), Some(0));
 }
 
 #[test]
 fn a_second_signal_ends_the_program_at_once() {
     let place = Place::new();
-    let server = Served::start(place.command(&small(&[])));
-    let mut client = Client::connect(&place.path("socket"));
-    client.send("DEBUG SLEEP 10\r\n");
+    let mut server = Served::start(place.command(&small(&[])));
     // The sleep of the event loop keeps the first signal from ending the program.
-    std::thread::sleep(Duration::from_millis(200));
+    let _client = busy_client(&place, "DEBUG SLEEP 10\r\n");
+    let mut second = server.prepare_signal("TERM");
     server.signal("TERM");
-    std::thread::sleep(Duration::from_millis(200));
-    server.signal("TERM");
+    server.wait_for_log("a signal asks for a stop");
+    second.stdin.take().expect("a pipe").write_all(b"\n").expect("a write");
+    assert!(second.wait().expect("sh ends").success());
     assert_eq!(server.end().status.code(), Some(143));
 }
 
@@ -197,10 +233,8 @@ fn a_second_signal_ends_the_program_at_once() {
 fn a_stop_that_takes_too_long_ends_the_program() {
     let place = Place::new();
     let server = Served::start(place.command(&small(&[])));
-    let mut client = Client::connect(&place.path("socket"));
-    assert_eq!(client.run("SET a 1"), "+OK");
-    client.send("DEBUG SLEEP 60\r\n");
-    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(Client::connect(&place.path("socket")).run("SET a 1"), "+OK");
+    let _client = busy_client(&place, "DEBUG SLEEP 10\r\n");
     server.signal("TERM");
     let ended = server.end();
     assert_eq!(ended.status.code(), Some(0));
@@ -214,7 +248,9 @@ fn a_stop_that_takes_too_long_ends_the_program() {
 fn stores_and_addresses_that_cannot_be_served_are_refused() {
     let place = Place::new();
     refuses(&place, &["serve", "nothing", "--port", "0", "--unix", "s"], 3, "nothing");
-    assert!(!place.path("nothing").exists());
+    let create = "no store at nothing: make one with `lodestore create`, or add --create";
+    refuses(&place, &["serve", "nothing", "--port", "0", "--unix", "s"], 3, create);
+    assert!(!place.path("nothing").exists() && !place.path("s").exists());
     let server = Served::start(place.command(&small(&[])));
     let in_use = run_to_end(&place, &["serve", "store", "--port", "0", "--unix", "other"]);
     failed(&in_use, 5, "store", &["serve"]);
@@ -222,13 +258,30 @@ fn stores_and_addresses_that_cannot_be_served_are_refused() {
         run_to_end(&place, &["serve", "second", "--create", "--size", "64M", "--port", "0", "--unix", "socket"]);
     assert_eq!(same_socket.status.code(), Some(8));
     assert!(text(&same_socket.stderr).contains("socket is in use"), "{}", text(&same_socket.stderr));
-    assert!(place.ok(&["info", "second"]).contains("clean stop"));
+    assert!(!place.path("second").exists());
     server.kill();
     let open = ["serve", "third", "--create", "--listen", "0.0.0.0:0"];
-    refuses(&place, &open, 2, "set a password (requirepass");
+    refuses(&place, &open, 2, "set a password (option password, or");
     assert!(!place.path("third").exists());
     refuses(&place, &["serve", "third", "--port", "0"], 2, "there is nothing to listen on");
     refuses(&place, &["serve", "store", "--engine", "hashkv", "--port", "0", "--unix", "s"], 4, "hashkv");
+}
+
+#[test]
+fn an_address_in_use_is_refused_before_the_store_is_created() {
+    let place = Place::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let address = taken.local_addr().expect("an address").to_string();
+    let serve = |more: &[&str]| {
+        let args = [&["serve", "store", "--create", "--size", "64M"], more].concat();
+        refuses(&place, &args, 8, &format!("{address} is in use"));
+        assert!(!place.path("store").exists(), "{more:?}");
+    };
+    serve(&["--listen", &address]);
+    serve(&["--listen", "none", "--unix", "socket", "--metrics", &address]);
+    assert!(!place.path("socket").exists());
+    let missing = ["serve", "store", "--create", "--listen", "none", "--unix", "none/socket"];
+    refuses(&place, &missing, 8, "none/socket: No such file or directory (os error 2); create the directory");
 }
 
 #[test]
@@ -274,6 +327,103 @@ fn flags_count_more_than_the_environment_and_the_file() {
     assert!(place.ok(&["config", "check", "--config", "b.toml"]).contains("valid"));
 }
 
+/// Returns the lines of `config show`, with their origins.
+fn shown(place: &Place, args: &[&str], variables: &[(&str, &str)]) -> Vec<(String, String)> {
+    let mut command = place.command(&[&["config", "show"], args].concat());
+    let output = command.envs(variables.iter().copied()).output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let lines = text(&output.stdout);
+    let pairs = lines.lines().filter_map(|line| line.split_once("  #"));
+    pairs.map(|(line, origin)| (line.trim_end().to_owned(), origin.trim().to_owned())).collect()
+}
+
+fn assert_shown(shown: &[(String, String)], line: &str, origin: &str) {
+    assert!(shown.contains(&(line.to_owned(), origin.to_owned())), "{line} # {origin}\n{shown:#?}");
+}
+
+#[test]
+fn names_of_redis_work_as_flags_and_variables() {
+    let place = Place::new();
+    let names = [
+        ("unixsocket", "s", "unix = \"s\""),
+        ("unixsocketperm", "770", "unix-permissions = 770"),
+        ("io-threads", "3", "threads = 3"),
+        ("requirepass", "secret", "# password = \"(hidden)\""),
+        ("aclfile", "users", "acl-file = \"users\""),
+        ("dir", "backups", "backup-dir = \"backups\""),
+        ("loglevel", "notice", "log-level = \"info\""),
+    ];
+    for (name, value, line) in names {
+        let flag = format!("--{name}");
+        assert_shown(&shown(&place, &[&flag, value], &[]), line, &flag);
+        let variable = format!("LODESTORE_{}", name.to_ascii_uppercase().replace('-', "_"));
+        assert_shown(&shown(&place, &[], &[(&variable, value)]), line, &variable);
+    }
+    let twice = ["config", "check", "--password", "a", "--requirepass", "b"];
+    place.fails(&twice, 2, "--requirepass: the option is set twice, also by --password");
+    // Parameters of Redis with one value.
+    place.ok(&["config", "check", "--appendonly", "no", "--save", ""]);
+    place.fails(&["config", "check", "--appendonly", "yes"], 2, "--appendonly: the only value is \"no\"");
+}
+
+#[test]
+fn the_password_of_a_variable_of_redis_counts() {
+    let place = Place::new();
+    let mut command = place.command(&small(&[]));
+    command.env("LODESTORE_REQUIREPASS", "secret");
+    let server = Served::start(command);
+    let mut client = Client::connect(&place.path("socket"));
+    assert_eq!(client.run("PING"), "-NOAUTH Authentication required.");
+    assert_eq!(client.run("AUTH secret"), "+OK");
+    server.kill();
+}
+
+#[test]
+fn unknown_variables_are_refused_with_the_nearest_name() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let place = Place::new();
+    let check = |name: &str, value: &std::ffi::OsStr| {
+        let mut command = place.command(&["config", "check"]);
+        command.env(format!("LODESTORE_{name}"), value).output().expect("the program starts")
+    };
+    for (name, nearest) in [("MAXCLINTS", "MAXCLIENTS"), ("REQUIREPAS", "REQUIREPASS"), ("CONFG", "CONFIG")] {
+        let says = format!("LODESTORE_{name}: there is no such option; did you mean LODESTORE_{nearest}?");
+        failed(&check(name, "secret".as_ref()), 2, &says, &["config"]);
+        assert!(!text(&check(name, "secret".as_ref()).stderr).contains("secret"));
+    }
+    let bytes = std::ffi::OsStr::from_bytes(b"\xff");
+    failed(&check("PASSWORD", bytes), 2, "LODESTORE_PASSWORD: the value is not UTF-8", &["config"]);
+    // Variables of tests, and those that Kubernetes sets for a service.
+    for (name, value) in [
+        ("SEED", "1"),
+        ("TEST_ANYTHING", "1"),
+        ("SERVICE_HOST", "10.0.0.1"),
+        ("SERVICE_PORT_REDIS", "6379"),
+        ("PORT", "tcp://10.0.0.1:6379"),
+        ("PORT_6379_TCP_ADDR", "10.0.0.1"),
+    ] {
+        let output = check(name, value.as_ref());
+        assert_eq!(text(&output.stdout), "the configuration is valid\n", "{name}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn the_origin_of_addresses_is_that_of_their_parts() {
+    let place = Place::new();
+    place.write("a.toml", "\nbind = \"127.0.0.2\"\nport = 7000\n");
+    let file = ["--config", "a.toml"];
+    let listen = |address: &str| format!("listen = [\"{address}\"]");
+    let lines = shown(&place, &file, &[]);
+    assert_shown(&lines, &listen("127.0.0.2:7000"), "a.toml, line 2, bind; a.toml, line 3, port");
+    let lines = shown(&place, &[&file[..], &["--port", "1"]].concat(), &[]);
+    assert_shown(&lines, &listen("127.0.0.2:1"), "a.toml, line 2, bind; --port");
+    let lines = shown(&place, &["--port", "1"], &[("LODESTORE_LISTEN", "127.0.0.3:2")]);
+    assert_shown(&lines, &listen("127.0.0.3:1"), "LODESTORE_LISTEN; --port");
+    let lines = shown(&place, &[&file[..], &["--listen", "127.0.0.1:1"]].concat(), &[]);
+    assert_shown(&lines, &listen("127.0.0.1:1"), "--listen");
+    assert_shown(&shown(&place, &["here"], &[]), "store = \"here\"", "STORE");
+}
+
 #[test]
 fn refused_options_name_their_source() {
     let place = Place::new();
@@ -281,13 +431,23 @@ fn refused_options_name_their_source() {
     place.write("b.toml", "\n\nmax-clients = 1\n");
     place.write("c.toml", "listen = [\n");
     let check = |file: &str, code, says: &str| place.fails(&["config", "check", "--config", file], code, says);
-    check("a.toml", 2, "a.toml, line 2, maxclients: argument must be between 1 and 1048576 inclusive");
-    check("b.toml", 2, "b.toml, line 3: max-clients: there is no such option");
+    place.write("e.toml", "\n[server]\ntimeout = 1\n");
+    check("a.toml", 2, "a.toml, line 2, maxclients: \"0\" is not a whole number from 1 to 1048576");
+    check("b.toml", 2, "b.toml, line 3, max-clients: there is no such option; did you mean maxclients?");
     check("c.toml", 2, "c.toml, line 1");
     check("d.toml", 2, "cannot read the configuration d.toml");
-    place.fails(&["config", "check", "--timeout", "soon"], 2, "--timeout: argument couldn't be parsed into an integer");
-    place.fails(&["config", "check", "--listen", "0.0.0.0:1"], 2, "set a password");
-    place.fails(&["config", "check", "--metrics", "0.0.0.0:1"], 2, "metrics-remote");
+    check("e.toml", 2, "e.toml, line 2, server: the file has no tables: write each option as NAME = VALUE");
+    let refused = |args: &[&str], says: &str| drop(place.fails(&[&["config", "check"], args].concat(), 2, says));
+    refused(&["--timeout", "soon"], "--timeout: \"soon\" is not a whole number from 0 to 2147483647");
+    refused(&["--maxmemory", "much"], "--maxmemory: \"much\" is not a size: give a number, with K, M, G or T");
+    refused(&["--proto-max-bulk-len", "1"], "--proto-max-bulk-len: \"1\" is not a size from 1M to 512M");
+    refused(&["--metrics-remote=maybe"], "--metrics-remote: \"maybe\" is neither yes nor no");
+    refused(&["--slowlog-max-len", "-1"], "--slowlog-max-len: \"-1\" is not a whole number from 0 to ");
+    refused(&["--log-format", "xml"], "--log-format: \"xml\" is none of text, json");
+    refused(&["--listen", "0.0.0.0:1"], "set a password (option password, or");
+    refused(&["--metrics", "0.0.0.0:1"], "metrics-remote");
+    refused(&["--tls-port", "1"], "TLS: set tls-cert-file to the file with the certificate of the server");
+    refused(&["--tls-port", "1", "--tls-cert-file", "a.toml"], "TLS: set tls-key-file to the file with the key");
     let mut command = place.command(&["config", "check"]);
     let output = command.env("LODESTORE_DURABILITY", "much").output().expect("the program starts");
     failed(&output, 2, "LODESTORE_DURABILITY: give process, power or interval:MS", &["config"]);
@@ -353,6 +513,28 @@ fn logs_and_the_banner_may_be_json() {
         assert!(message["message"].is_string() && message["level"].is_string(), "{line}");
     }
     assert!(text(&ended.stderr).contains("a signal asks for a stop"));
+}
+
+#[test]
+fn the_banner_names_addresses_of_tls() {
+    // The port is free on other loopback addresses.
+    let reserved = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let port = reserved.local_addr().expect("an address").port().to_string();
+    let certificates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/tests/certificates/first");
+    let file = |name: &str| certificates.join(name).display().to_string();
+    let (cert, key) = (file("cert.pem"), file("key.pem"));
+    let mut args = vec!["serve", "store", "--create", "--size", "64M", "--bind", "127.0.0.3", "--port", "0"];
+    args.extend(["--tls-port", &port, "--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-auth-clients", "no"]);
+    let place = Place::new();
+    let server = Served::start(place.command(&args));
+    let row = server.banner.lines().find_map(|line| line.strip_prefix("tls ")).map(str::trim);
+    assert_eq!(row, Some(format!("127.0.0.3:{port}").as_str()), "{}", server.banner);
+    assert!(!server.banner.contains("listening"), "{}", server.banner);
+    server.kill();
+    let server = Served::start(place.command(&[&args[..], &["--log-format", "json", "--unix", "s"]].concat()));
+    let banner: serde_json::Value = serde_json::from_str(&server.banner).expect("JSON");
+    assert_eq!((&banner["tls"], &banner["listening"]), (&format!("127.0.0.3:{port}").into(), &"s".into()));
+    server.kill();
 }
 
 #[test]

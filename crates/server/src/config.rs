@@ -266,7 +266,8 @@ impl std::fmt::Display for ConfigError {
             Self::OpenToOthers(address) => {
                 write!(
                     f,
-                    "{address} is reachable from other machines: set a password (requirepass, or a user line for default), or listen on 127.0.0.1"
+                    "{address} is reachable from other machines: set a password (option password, or a user line for \
+                     default), or listen on 127.0.0.1"
                 )
             }
             Self::Users(text) => write!(f, "the users are refused: {text}"),

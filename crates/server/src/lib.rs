@@ -44,7 +44,7 @@ mod upkeep;
 
 pub use command::describe::{CommandDescription, command_table};
 pub use config::{Config, ConfigError, LogConfig, LogLevel, MetricsConfig, StoreConfig, TlsClients, TlsConfig};
-pub use server::{Server, StartError, Stopper};
+pub use server::{BoundServer, Server, StartError, Stopper};
 pub use settings::{MessagingConfig, OutputLimit, OutputLimits};
 pub use store_events::StoreEvents;
 

@@ -3,15 +3,12 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lodestore::Db;
 use mio::Poll;
-use mio::net::{TcpListener, UnixListener};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::acl::Acl;
@@ -19,9 +16,9 @@ use crate::config::{Config, ConfigError};
 use crate::data::databases::Databases;
 use crate::http::HttpServer;
 use crate::net::event_loop::{EventLoop, MAILBOX, Start};
+use crate::net::listen::{ListenError, Listening, UnixSocketFile};
 use crate::net::mailbox::Mailbox;
 use crate::net::stream::Listener;
-use crate::net::tls::TlsAcceptor;
 use crate::shared::Shared;
 use crate::store_events::StoreEvents;
 
@@ -54,7 +51,9 @@ impl fmt::Display for StartError {
             Self::Listen { at, source } if source.kind() == io::ErrorKind::AddrInUse => {
                 write!(f, "{at} is in use: stop the other server, or listen on another port or path")
             }
-            Self::Listen { at, source } => write!(f, "cannot listen on {at}: {source}"),
+            Self::Listen { at, source } => {
+                write!(f, "cannot listen on {at}: {source}; {}", listen_advice(at, source.kind()))
+            }
             Self::System(source) => write!(f, "the system refused a thread or an event queue: {source}"),
             Self::Store(error) => error.fmt(f),
         }
@@ -71,6 +70,64 @@ impl std::error::Error for StartError {
     }
 }
 
+impl From<ListenError> for StartError {
+    fn from(error: ListenError) -> Self {
+        match error {
+            ListenError::Config(error) => Self::Config(error),
+            ListenError::System { at, source } => Self::Listen { at, source },
+        }
+    }
+}
+
+/// Returns what to do if the system refuses an address or the path of a unix socket.
+fn listen_advice(at: &str, kind: io::ErrorKind) -> &'static str {
+    use io::ErrorKind as Kind;
+    match (kind, at.parse::<SocketAddr>().is_ok()) {
+        (Kind::PermissionDenied, true) => "use a port of 1024 or more, or give the program CAP_NET_BIND_SERVICE",
+        (Kind::AddrNotAvailable, _) => "use an address of this machine (`ip address` lists them)",
+        (Kind::PermissionDenied | Kind::ReadOnlyFilesystem, false) => "choose a directory that this user may write",
+        (Kind::NotFound | Kind::NotADirectory, false) => "create the directory, or choose another path",
+        (Kind::InvalidInput, false) => "choose a path of at most 107 bytes",
+        (_, true) => "use another address or port",
+        (_, false) => "choose another path",
+    }
+}
+
+/// A server that listens, and whose clients wait for [`BoundServer::start`]. A drop closes the
+/// sockets.
+#[derive(Debug)]
+pub struct BoundServer {
+    config: Config,
+    acl: Acl,
+    sockets: Listening,
+}
+
+impl BoundServer {
+    /// Serves an open store. The server serves when the call returns.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`], which says what to change.
+    pub fn start(self, db: Db) -> Result<Server, StartError> {
+        let Self { config, acl, sockets } = self;
+        let databases = Databases::open(db, config.databases).map_err(StartError::Store)?;
+        raise_descriptor_limit(&config);
+        let Listening { listeners, addresses, tls_addresses, http, unix } = sockets;
+        let port = addresses.first().map_or(0, SocketAddr::port);
+        let threads = config.thread_count();
+        let shared = Arc::new(Shared::new(databases, config, acl, port));
+        let (threads_started, mailboxes) = (Vec::new(), Vec::new());
+        let mut server =
+            Server { shared, threads: threads_started, mailboxes, addresses, tls_addresses, http: None, _unix: unix };
+        if let Some((listener, address)) = http {
+            let http = HttpServer::start(&server.shared, listener, address).map_err(StartError::System)?;
+            server.http = Some(http);
+        }
+        server.start_threads(threads, listeners).map_err(StartError::System)?;
+        Ok(server)
+    }
+}
+
 /// A running server. [`Server::stop`] or a client's `SHUTDOWN` stops it.
 #[derive(Debug)]
 pub struct Server {
@@ -79,8 +136,9 @@ pub struct Server {
     mailboxes: Vec<Arc<Mailbox>>,
     addresses: Vec<SocketAddr>,
     tls_addresses: Vec<SocketAddr>,
-    unix: Option<PathBuf>,
     http: Option<HttpServer>,
+    /// Removed after the drop of the server, which ends the threads.
+    _unix: Option<Box<UnixSocketFile>>,
 }
 
 /// Asks a server to stop, from any thread.
@@ -122,24 +180,20 @@ impl Server {
     ///
     /// [`StartError`], which says what to change.
     pub fn start(db: Db, config: Config) -> Result<Self, StartError> {
+        Self::bind(config)?.start(db)
+    }
+
+    /// Checks a configuration, and listens on its addresses. A program that calls this before it
+    /// opens or creates its store learns early that an address is in use.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`], which says what to change.
+    pub fn bind(config: Config) -> Result<BoundServer, StartError> {
         config.check().map_err(StartError::Config)?;
         let acl = Acl::new(&config).map_err(StartError::Config)?;
-        let databases = Databases::open(db, config.databases).map_err(StartError::Store)?;
-        let Listening { listeners, addresses, tls_addresses } = listen(&config)?;
-        raise_descriptor_limit(&config);
-        let (unix, metrics) = (config.unix.clone(), config.metrics.address);
-        let port = addresses.first().map_or(0, SocketAddr::port);
-        let threads = config.thread_count();
-        let shared = Arc::new(Shared::new(databases, config, acl, port));
-        let (threads_started, mailboxes) = (Vec::new(), Vec::new());
-        let mut server =
-            Self { shared, threads: threads_started, mailboxes, addresses, tls_addresses, unix, http: None };
-        if let Some(address) = metrics {
-            let failed = |source| StartError::Listen { at: address.to_string(), source };
-            server.http = Some(HttpServer::start(&server.shared, address).map_err(failed)?);
-        }
-        server.start_threads(threads, listeners).map_err(StartError::System)?;
-        Ok(server)
+        let sockets = Listening::new(&config)?;
+        Ok(BoundServer { config, acl, sockets })
     }
 
     fn start_threads(&mut self, count: usize, mut listeners: Vec<Listener>) -> io::Result<()> {
@@ -239,10 +293,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
-        if let Some(path) = &self.unix {
-            // Another process may have removed the socket.
-            drop(std::fs::remove_file(path));
-        }
     }
 }
 
@@ -260,52 +310,23 @@ fn raise_descriptor_limit(config: &Config) {
     }
 }
 
-/// The sockets that a server listens on.
-struct Listening {
-    listeners: Vec<Listener>,
-    addresses: Vec<SocketAddr>,
-    tls_addresses: Vec<SocketAddr>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn listen(config: &Config) -> Result<Listening, StartError> {
-    let failed = |at: String| move |source| StartError::Listen { at, source };
-    let bind = |address: &SocketAddr| {
-        let bound = TcpListener::bind(*address).and_then(|listener| Ok((listener.local_addr()?, listener)));
-        bound.map_err(failed(address.to_string()))
-    };
-    let (mut listeners, mut addresses, mut tls_addresses) = (Vec::new(), Vec::new(), Vec::new());
-    for address in &config.listen {
-        let (local, listener) = bind(address)?;
-        addresses.push(local);
-        listeners.push(Listener::Tcp(listener));
-    }
-    if let Some(tls) = config.tls.as_ref().filter(|tls| !tls.listen.is_empty()) {
-        let acceptor = TlsAcceptor::new(tls).map_err(StartError::Config)?;
-        for address in &tls.listen {
-            let (local, listener) = bind(address)?;
-            tls_addresses.push(local);
-            listeners.push(Listener::Tls(listener, acceptor.clone()));
+    #[test]
+    fn a_refused_address_or_path_comes_with_advice() {
+        for (at, kind, advice) in [
+            ("127.0.0.1:80", io::ErrorKind::PermissionDenied, "use a port of 1024 or more"),
+            ("192.0.2.1:6379", io::ErrorKind::AddrNotAvailable, "use an address of this machine"),
+            ("none/socket", io::ErrorKind::NotFound, "create the directory"),
+            ("/run/socket", io::ErrorKind::PermissionDenied, "choose a directory that this user may write"),
+            ("long/socket", io::ErrorKind::InvalidInput, "choose a path of at most 107 bytes"),
+        ] {
+            let text = StartError::Listen { at: at.into(), source: kind.into() }.to_string();
+            let (_, found) = text.split_once("; ").expect("advice");
+            assert!(found.starts_with(advice), "{text}");
         }
-    }
-    if let Some(path) = &config.unix {
-        remove_stale_socket(path);
-        let listener = UnixListener::bind(path).map_err(failed(path.display().to_string()))?;
-        if let Some(bits) = config.unix_permissions {
-            let permissions = std::fs::Permissions::from_mode(bits);
-            std::fs::set_permissions(path, permissions).map_err(failed(path.display().to_string()))?;
-        }
-        listeners.push(Listener::Unix(listener));
-    }
-    Ok(Listening { listeners, addresses, tls_addresses })
-}
-
-/// Removes a socket that no process listens on.
-fn remove_stale_socket(path: &Path) {
-    use std::os::unix::fs::FileTypeExt as _;
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
-    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
-        // The bind that follows reports a failure.
-        drop(std::fs::remove_file(path));
     }
 }
 

@@ -1,7 +1,7 @@
 //! `config`: the configuration of `serve`.
 
 use clap::{Args, Subcommand};
-use lodestore_server::options::{OPTIONS, OptionError, OptionSpec, Origin, Resolved};
+use lodestore_server::options::{OPTIONS, OptionError, OptionSpec, Resolved};
 use serde_json::{Map, Value, json};
 
 use super::serve::{ServerOptions, refused};
@@ -71,8 +71,8 @@ fn show(args: &ShowArgs) -> Outcome {
 }
 
 /// Returns the options that are shown, with their origins.
-fn shown(resolved: &Resolved) -> impl Iterator<Item = (&'static OptionSpec, &Origin)> {
-    OPTIONS.iter().zip(&resolved.origins).filter(|(option, _)| !option.is_derived)
+fn shown(resolved: &Resolved) -> impl Iterator<Item = (&'static OptionSpec, String)> {
+    OPTIONS.iter().filter(|option| option.part_of.is_none()).map(|option| (option, resolved.origin(option)))
 }
 
 fn values_of(option: &OptionSpec, resolved: &Resolved) -> Vec<String> {
@@ -93,7 +93,7 @@ fn as_json(resolved: &Resolved) -> Map<String, Value> {
                 true => values.into(),
                 false => values.pop().unwrap_or(Value::Null),
             };
-            (option.name.to_owned(), json!({"value": value, "origin": origin.to_string()}))
+            (option.name.to_owned(), json!({"value": value, "origin": origin}))
         })
         .collect()
 }
@@ -106,7 +106,7 @@ fn as_toml(resolved: &Resolved) -> Vec<String> {
         let is_comment = option.is_secret || (values.is_empty() && !option.is_list);
         let value = if option.is_list { format!("[{}]", values.join(", ")) } else { values.concat() };
         let mark = if is_comment { "# " } else { "" };
-        rows.push((format!("{mark}{} = {value}", option.name), origin.to_string()));
+        rows.push((format!("{mark}{} = {value}", option.name), origin));
     }
     let width = rows.iter().map(|(row, _)| row.len()).max().unwrap_or(0);
     rows.iter().map(|(row, origin)| format!("{row:width$}  # {origin}")).collect()

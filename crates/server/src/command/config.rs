@@ -104,7 +104,9 @@ fn set(context: &mut Context<'_, '_>, pairs: &[&[u8]]) -> CommandResult {
         for (parameter, name, value) in &changes {
             match parameter {
                 Parameter::Option(option) if option.change == Change::Runtime => {
-                    option.set(config, std::slice::from_ref(value)).map_err(|what| failed(name, &what))?;
+                    option
+                        .set(config, std::slice::from_ref(value))
+                        .map_err(|error| failed(name, error.redis_text()))?;
                 }
                 Parameter::Constant(only) if value == only => {}
                 Parameter::Option(_) | Parameter::Constant(_) => {

@@ -219,8 +219,8 @@ struct RangeOptions {
 
 /// `LODESTORE.RANGE start end [LIMIT n] [REV] [WITHVALUES]`
 ///
-/// Answers the keys from `start` to before `end`, in order. `-` is the first key, and `+` is
-/// behind the last one.
+/// Answers the keys from `start` to before `end`, in order. `-` is before the first key, and `+`
+/// is after the last key.
 pub(crate) fn range(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let mut options = RangeOptions::default();
     let mut rest = &arguments[3..];

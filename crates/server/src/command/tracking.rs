@@ -112,7 +112,8 @@ fn check_prefixes(context: &Context<'_, '_>, prefixes: &[Vec<u8>]) -> CommandRes
     let refuse = |prefix: &[u8], which: &str, other: &[u8]| {
         let (prefix, other) = (String::from_utf8_lossy(prefix), String::from_utf8_lossy(other));
         Err(CommandError::new(format!(
-            "ERR Prefix '{prefix}' overlaps with {which} prefix '{other}'. Prefixes for a single client must not overlap."
+            "ERR Prefix '{prefix}' overlaps with {which} prefix '{other}'. Prefixes for a single client must not \
+             overlap."
         )))
     };
     for (index, prefix) in prefixes.iter().enumerate() {
@@ -160,7 +161,8 @@ pub(crate) fn caching(context: &mut Context<'_, '_>, word: &[u8]) -> CommandResu
     let mode = context.session.messaging.tracking.filter(|mode| mode.is_opt_in || mode.is_opt_out);
     let Some(mode) = mode else {
         return Err(CommandError::new(
-            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode \
+             enabled",
         ));
     };
     let refusal = match () {

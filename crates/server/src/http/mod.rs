@@ -41,14 +41,12 @@ pub(crate) struct HttpServer {
 }
 
 impl HttpServer {
-    /// Listens, and starts the thread.
+    /// Starts the thread over a listener with its address.
     ///
     /// # Errors
     ///
-    /// If the system refuses the address or a thread.
-    pub(crate) fn start(shared: &Arc<Shared>, address: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
-        let address = listener.local_addr()?;
+    /// If the system refuses an event queue or a thread.
+    pub(crate) fn start(shared: &Arc<Shared>, listener: TcpListener, address: SocketAddr) -> io::Result<Self> {
         let is_stopping = Arc::new(AtomicBool::new(false));
         let mut service = Service::new(listener)?;
         let waker = service.waker()?;

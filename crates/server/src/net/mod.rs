@@ -1,5 +1,6 @@
 //! Sockets and event loops.
 //!
+//! * `listen`: the sockets that a server listens on.
 //! * `stream`: a connection of TCP, of TLS or of a unix socket. `tls`: TLS.
 //! * `buffers`: the input and the output of one connection.
 //! * `mailbox`: the way of new connections and of messages to an event loop.
@@ -15,6 +16,7 @@ pub(crate) mod event_loop;
 mod gets;
 mod group;
 mod limits;
+pub(crate) mod listen;
 pub(crate) mod mailbox;
 mod messages;
 pub(crate) mod stream;

@@ -48,7 +48,11 @@ impl Stream {
 
     /// Makes the system probe whether a silent client still exists. 0 means never.
     pub(crate) fn set_keepalive(&self, after: Duration) -> io::Result<()> {
-        let Self::Tcp(stream) = self else { return Ok(()) };
+        let stream = match self {
+            Self::Tcp(stream) => stream,
+            Self::Tls(stream) => &stream.tcp,
+            Self::Unix(_) => return Ok(()),
+        };
         sockopt::set_socket_keepalive(stream, !after.is_zero())?;
         if after.is_zero() {
             return Ok(());
@@ -188,5 +192,51 @@ impl Listener {
             Self::Tcp(listener) | Self::Tls(listener, _) => registry.register(listener, token, Interest::READABLE),
             Self::Unix(listener) => registry.register(listener, token, Interest::READABLE),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns both ends of a connection over the loopback address.
+    fn connected() -> (TcpStream, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let client = std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (accepted, _) = listener.accept().expect("a connection");
+        accepted.set_nonblocking(true).expect("an option");
+        (TcpStream::from_std(accepted), client)
+    }
+
+    fn has_probes(stream: &TcpStream, after: Duration) -> bool {
+        let idle = sockopt::tcp_keepidle(stream).expect("an option");
+        sockopt::socket_keepalive(stream).expect("an option") && idle == after
+    }
+
+    #[test]
+    fn silent_clients_of_tcp_are_probed() {
+        let (tcp, _client) = connected();
+        let stream = Stream::Tcp(tcp);
+        stream.set_keepalive(Duration::from_secs(100)).expect("options");
+        assert!(matches!(&stream, Stream::Tcp(tcp) if has_probes(tcp, Duration::from_secs(100))));
+    }
+
+    #[cfg(all(feature = "tls", any(target_arch = "x86_64", target_arch = "aarch64")))]
+    #[test]
+    fn silent_clients_of_tls_are_probed() {
+        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/certificates/first");
+        let config = crate::TlsConfig {
+            cert_file: dir.join("cert.pem"),
+            key_file: dir.join("key.pem"),
+            clients: crate::TlsClients::WithoutCertificate,
+            ..crate::TlsConfig::default()
+        };
+        let acceptor = TlsAcceptor::new(&config).expect("an acceptor");
+        let (tcp, _client) = connected();
+        let stream = Stream::Tls(Box::new(acceptor.accept(tcp).expect("a connection")));
+        stream.set_keepalive(Duration::from_secs(100)).expect("options");
+        assert!(matches!(&stream, Stream::Tls(tls) if has_probes(&tls.tcp, Duration::from_secs(100))));
+        stream.set_keepalive(Duration::ZERO).expect("options");
+        assert!(matches!(&stream, Stream::Tls(tls) if !sockopt::socket_keepalive(&tls.tcp).expect("an option")));
     }
 }

@@ -6,13 +6,13 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Given, OptionError, OptionSpec, Origin, constants, find};
+use super::{OptionError, Origin, Setting};
 
 /// Longest file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads a file.
-pub(super) fn read(path: &Path) -> Result<Vec<Given>, OptionError> {
+pub(super) fn read(path: &Path) -> Result<Vec<Setting>, OptionError> {
     let unreadable = |what: String| OptionError::Unreadable { path: path.into(), what };
     let bytes = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
     if bytes > FILE_BYTES_MAX {
@@ -22,38 +22,24 @@ pub(super) fn read(path: &Path) -> Result<Vec<Given>, OptionError> {
     parse(path, &text)
 }
 
-fn parse(path: &Path, text: &str) -> Result<Vec<Given>, OptionError> {
-    let refused = |line, what| OptionError::File { path: path.into(), line, what };
-    let table = DeTable::parse(text).map_err(|error| {
-        refused(line_of(text, error.span()), error.message().lines().collect::<Vec<_>>().join("; "))
+fn parse(path: &Path, text: &str) -> Result<Vec<Setting>, OptionError> {
+    let table = DeTable::parse(text).map_err(|error| OptionError::File {
+        path: path.into(),
+        line: line_of(text, error.span()),
+        what: error.message().lines().collect::<Vec<_>>().join("; "),
     })?;
-    let mut found: Vec<Given> = Vec::new();
+    let mut found: Vec<(usize, Setting)> = Vec::new();
     for (key, value) in table.get_ref() {
-        let (name, line) = (key.get_ref().as_ref(), line_of(text, Some(key.span())));
-        let values = values_of(value).map_err(|what| refused(line, format!("{name}: {what}")))?;
-        let Some(option) = find(name) else {
-            check_constant(name, &values).map_err(|what| refused(line, what))?;
-            continue;
-        };
-        if let Some(other) = found.iter().find(|other| std::ptr::eq(other.option, option)) {
-            return Err(refused(line, format!("{name}: the option is set twice, also by {}", other.origin)));
+        let (name, line) = (key.get_ref().to_string(), line_of(text, Some(key.span())));
+        let origin = Origin::File { path: path.into(), line, key: name.clone() };
+        match values_of(value) {
+            Ok(values) => found.push((line, Setting { name, values, origin })),
+            Err(what) => return Err(OptionError::Value { origin, what }),
         }
-        found.push(given(option, values, Origin::File { path: path.into(), line, key: name.into() }));
     }
-    Ok(found)
-}
-
-fn given(option: &'static OptionSpec, values: Vec<String>, origin: Origin) -> Given {
-    Given { option, values, origin }
-}
-
-/// Accepts a parameter of Redis that has one value here, if the file has this value.
-fn check_constant(name: &str, values: &[String]) -> Result<(), String> {
-    match constants().iter().find(|(known, _)| *known == name) {
-        Some((_, value)) if values.concat() == *value => Ok(()),
-        Some((_, value)) => Err(format!("{name}: the only value is {value:?}")),
-        None => Err(format!("{name}: there is no such option, see `lodestore config show`")),
-    }
+    // The table has the order of the keys. Errors name the first line.
+    found.sort_by_key(|(line, _)| *line);
+    Ok(found.into_iter().map(|(_, setting)| setting).collect())
 }
 
 /// Returns the line of a byte, from 1.
@@ -76,6 +62,7 @@ fn text_of(value: &DeValue<'_>) -> Result<String, String> {
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
             .map(|number| number.to_string())
             .map_err(|_| "the number is too long".into()),
+        DeValue::Table(_) => Err("the file has no tables: write each option as NAME = VALUE".into()),
         _ => Err("give a text, a whole number, true or false, or a list of these".into()),
     }
 }
@@ -89,22 +76,19 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_lodestore_and_of_redis_are_read() {
+    fn keys_and_values_are_read_in_the_order_of_lines() {
         let text = "# comment\nlisten = [\"127.0.0.1:1\", \"[::1]:1\"]\nmaxclients = 0x10\ncreate = true\n\
                     requirepass = \"secret\"\nappendonly = \"no\"\n";
         let found = parse(Path::new("a.toml"), text).expect("options");
-        let mut shown: Vec<String> = found
-            .iter()
-            .map(|given| format!("{} {} {}", given.option.name, given.values.join(","), given.origin))
-            .collect();
-        shown.sort();
+        let shown = found.iter().map(|setting| format!("{} {}", setting.values.join(","), setting.origin));
         assert_eq!(
-            shown,
+            shown.collect::<Vec<_>>(),
             [
-                "create yes a.toml, line 4, create",
-                "listen 127.0.0.1:1,[::1]:1 a.toml, line 2, listen",
-                "maxclients 16 a.toml, line 3, maxclients",
-                "password secret a.toml, line 5, requirepass",
+                "127.0.0.1:1,[::1]:1 a.toml, line 2, listen",
+                "16 a.toml, line 3, maxclients",
+                "yes a.toml, line 4, create",
+                "secret a.toml, line 5, requirepass",
+                "no a.toml, line 6, appendonly",
             ]
         );
     }
@@ -112,21 +96,32 @@ mod tests {
     #[test]
     fn errors_name_file_line_and_key() {
         for (text, expected) in [
-            ("\nmaxclient = 1\n", "a.toml, line 2: maxclient: there is no such option, see `lodestore config show`"),
             (
                 "timeout = 1.5\n",
-                "a.toml, line 1: timeout: give a text, a whole number, true or false, or a list of these",
+                "a.toml, line 1, timeout: give a text, a whole number, true or false, or a list of these",
             ),
-            ("\n\n[server]\ntimeout = 1\n", "a.toml, line 3: server: give a text"),
-            ("appendonly = true\n", "a.toml, line 1: appendonly: the only value is \"no\""),
-            (
-                "password = \"a\"\nrequirepass = \"b\"\n",
-                "line 2: requirepass: the option is set twice, also by a.toml, line 1",
-            ),
+            ("\n\n[server]\ntimeout = 1\n", "a.toml, line 3, server: the file has no tables"),
             ("timeout = \n", "a.toml, line 1: "),
             ("timeout = 1\ntimeout = 2\n", "a.toml, line 2: duplicate key"),
         ] {
             let error = refused(text);
+            assert!(error.contains(expected), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn unknown_names_wrong_constants_and_names_of_the_same_option_are_refused() {
+        for (text, expected) in [
+            ("\nmaxclient = 1\n", "a.toml, line 2, maxclient: there is no such option; did you mean maxclients?"),
+            ("appendonly = true\n", "a.toml, line 1, appendonly: the only value is \"no\""),
+            (
+                "password = \"a\"\nrequirepass = \"b\"\n",
+                "a.toml, line 2, requirepass: the option is set twice, also by a.toml, line 1, password",
+            ),
+        ] {
+            let settings = parse(Path::new("a.toml"), text).expect("settings");
+            let mut resolved = crate::options::resolve(None, [], &[]).expect("a configuration");
+            let error = resolved.apply(settings).expect_err("a refusal").to_string();
             assert!(error.contains(expected), "{text:?}: {error}");
         }
     }

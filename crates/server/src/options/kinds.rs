@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lodestore::stats::parse_size;
+use lodestore::stats::{format_size, parse_size};
 
+use super::ValueError;
 use crate::config::{LogLevel, PORT};
 
 /// The words of [`LogLevel`]. The first word of a level is its name; others are Redis' names.
@@ -22,7 +23,7 @@ const LEVELS: [(&str, LogLevel); 8] = [
 ];
 
 /// Returns the only value.
-pub(super) fn one(values: &[String]) -> Result<&str, String> {
+pub(super) fn one(values: &[String]) -> Result<&str, ValueError> {
     match values {
         [value] => Ok(value),
         _ => Err("give one value".into()),
@@ -30,62 +31,84 @@ pub(super) fn one(values: &[String]) -> Result<&str, String> {
 }
 
 /// Reads a whole number within bounds.
-pub(super) fn number(values: &[String], min: usize, max: usize) -> Result<usize, String> {
-    let value: i128 = one(values)?.parse().map_err(|_| "argument couldn't be parsed into an integer".to_owned())?;
-    bounded(value, min, max)
+pub(super) fn number(values: &[String], min: usize, max: usize) -> Result<usize, ValueError> {
+    let value = one(values)?;
+    let text = || format!("{value:?} is not a whole number from {min} to {max}");
+    let number: i128 =
+        value.parse().map_err(|_| ValueError::with_redis(text(), "argument couldn't be parsed into an integer"))?;
+    bounded(number, min, max).ok_or_else(|| ValueError::with_redis(text(), redis_bounds(min, max)))
 }
 
-fn bounded(value: i128, min: usize, max: usize) -> Result<usize, String> {
-    let number = usize::try_from(value).ok().filter(|number| (min..=max).contains(number));
-    number.ok_or_else(|| format!("argument must be between {min} and {max} inclusive"))
+fn bounded(value: i128, min: usize, max: usize) -> Option<usize> {
+    usize::try_from(value).ok().filter(|number| (min..=max).contains(number))
+}
+
+/// Returns Redis' text for a number out of bounds.
+pub(super) fn redis_bounds(min: impl Display, max: impl Display) -> String {
+    format!("argument must be between {min} and {max} inclusive")
 }
 
 /// Reads a number of seconds.
-pub(super) fn seconds(values: &[String]) -> Result<Duration, String> {
+pub(super) fn seconds(values: &[String]) -> Result<Duration, ValueError> {
     number(values, 0, i32::MAX as usize).map(|seconds| Duration::from_secs(seconds as u64))
 }
 
 /// Reads a size in bytes: a number, or a number with K, M, G or T, which are powers of 1024.
-pub(super) fn size(values: &[String]) -> Result<u64, String> {
-    parse_size(one(values)?).map_err(|_| "argument must be a memory value".to_owned())
+pub(super) fn size(values: &[String]) -> Result<u64, ValueError> {
+    let value = one(values)?;
+    parse_size(value).map_err(|_| {
+        let text = format!("{value:?} is not a size: give a number, with K, M, G or T or without");
+        ValueError::with_redis(text, "argument must be a memory value")
+    })
 }
 
 /// Reads a size in bytes within bounds.
-pub(super) fn size_within(values: &[String], min: usize, max: usize) -> Result<usize, String> {
-    bounded(size(values)?.into(), min, max)
+pub(super) fn size_within(values: &[String], min: usize, max: usize) -> Result<usize, ValueError> {
+    bounded(size(values)?.into(), min, max).ok_or_else(|| {
+        let (least, greatest) = (format_size(min as u64), format_size(max as u64));
+        let text = format!("{:?} is not a size from {least} to {greatest}", values.concat());
+        ValueError::with_redis(text, redis_bounds(min, max))
+    })
 }
 
 /// Reads `yes` or `no`.
-pub(super) fn boolean(values: &[String]) -> Result<bool, String> {
-    match one(values)?.to_ascii_lowercase().as_str() {
+pub(super) fn boolean(values: &[String]) -> Result<bool, ValueError> {
+    let value = one(values)?;
+    match value.to_ascii_lowercase().as_str() {
         "yes" | "true" => Ok(true),
         "no" | "false" => Ok(false),
-        _ => Err("argument must be 'yes' or 'no'".into()),
+        _ => {
+            let text = format!("{value:?} is neither yes nor no");
+            Err(ValueError::with_redis(text, "argument must be 'yes' or 'no'"))
+        }
     }
 }
 
 /// Reads a text. An empty text means that there is none.
-pub(super) fn text(values: &[String]) -> Result<Option<String>, String> {
+pub(super) fn text(values: &[String]) -> Result<Option<String>, ValueError> {
     Ok(Some(one(values)?.to_owned()).filter(|text| !text.is_empty()))
 }
 
 /// Reads a path. An empty text means that there is none.
-pub(super) fn path(values: &[String]) -> Result<Option<PathBuf>, String> {
+pub(super) fn path(values: &[String]) -> Result<Option<PathBuf>, ValueError> {
     Ok(text(values)?.map(PathBuf::from))
 }
 
 /// Reads permissions of a file in octal digits.
-pub(super) fn permissions(values: &[String]) -> Result<Option<u32>, String> {
+pub(super) fn permissions(values: &[String]) -> Result<Option<u32>, ValueError> {
     let Some(text) = text(values)? else { return Ok(None) };
     match u32::from_str_radix(&text, 8) {
         Ok(0) => Ok(None),
         Ok(bits @ 1..=0o777) => Ok(Some(bits)),
-        _ => Err("argument must be octal digits between 0 and 777".into()),
+        _ => {
+            let error = format!("{text:?} is not a number of octal digits from 0 to 777");
+            Err(ValueError::with_redis(error, "argument must be octal digits between 0 and 777"))
+        }
     }
 }
 
 /// Reads addresses of TCP. `none` is no address.
-pub(super) fn addresses(values: &[String]) -> Result<Vec<SocketAddr>, String> {
+pub(super) fn addresses(values: &[String]) -> Result<Vec<SocketAddr>, ValueError> {
     if values.iter().all(|value| value.is_empty() || value == "none") {
         return Ok(Vec::new());
     }
@@ -94,7 +117,7 @@ pub(super) fn addresses(values: &[String]) -> Result<Vec<SocketAddr>, String> {
 
 /// Reads an address of TCP: `127.0.0.1:6379`, `[::1]:6379`, `localhost:6379`, or an IP address,
 /// which gets the port of Redis.
-pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn address(text: &str) -> Result<SocketAddr, ValueError> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
@@ -103,28 +126,23 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     }
     let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
     let local = local.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    local.ok_or_else(|| format!("{text:?} is no address: give an IP address and a port, such as 127.0.0.1:6379"))
+    local.ok_or_else(|| format!("{text:?} is no address: give an IP address and a port, such as 127.0.0.1:6379").into())
 }
 
 /// Reads an IP address. `*` and `::*` are all addresses. A `-` before it, as Redis allows for an
 /// address that may be missing, is left out.
-pub(super) fn ip(text: &str) -> Result<IpAddr, String> {
+pub(super) fn ip(text: &str) -> Result<IpAddr, ValueError> {
     match text.strip_prefix('-').unwrap_or(text) {
         "*" => Ok(Ipv4Addr::UNSPECIFIED.into()),
         "::*" => Ok(Ipv6Addr::UNSPECIFIED.into()),
         "localhost" => Ok(Ipv4Addr::LOCALHOST.into()),
-        text => text.parse().map_err(|_| format!("{text:?} is no IP address")),
+        text => text.parse().map_err(|_| format!("{text:?} is no IP address").into()),
     }
 }
 
 /// Reads a level of the log.
-pub(super) fn level(values: &[String]) -> Result<LogLevel, String> {
-    let word = one(values)?.to_ascii_lowercase();
-    let found = LEVELS.iter().find(|(name, _)| *name == word).map(|(_, level)| *level);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = LEVELS.iter().map(|(name, _)| *name).collect();
-        format!("argument(s) must be one of the following: {}", names.join(", "))
-    })
+pub(super) fn level(values: &[String]) -> Result<LogLevel, ValueError> {
+    choice(values, &LEVELS.map(|(name, _)| name)).map(|index| LEVELS[index].1)
 }
 
 /// Returns the name of a level.
@@ -133,10 +151,14 @@ pub(super) fn level_name(level: LogLevel) -> String {
 }
 
 /// Reads one of several words, and returns its index.
-pub(super) fn choice(values: &[String], words: &[&str]) -> Result<usize, String> {
-    let word = one(values)?.to_ascii_lowercase();
-    let index = words.iter().position(|known| *known == word);
-    index.ok_or_else(|| format!("argument(s) must be one of the following: {}", words.join(", ")))
+pub(super) fn choice(values: &[String], words: &[&str]) -> Result<usize, ValueError> {
+    let value = one(values)?;
+    let index = words.iter().position(|known| known.eq_ignore_ascii_case(value));
+    index.ok_or_else(|| {
+        let words = words.join(", ");
+        let redis = format!("argument(s) must be one of the following: {words}");
+        ValueError::with_redis(format!("{value:?} is none of {words}"), redis)
+    })
 }
 
 /// Returns the text of a value.
@@ -179,8 +201,10 @@ mod tests {
     fn numbers_are_bounded() {
         let one = |text: &str| [text.to_owned()];
         assert_eq!(number(&one("7"), 1, 9), Ok(7));
-        for (text, part) in [("0", "between 1 and 9"), ("10", "between"), ("-1", "between"), ("x", "integer")] {
-            assert!(number(&one(text), 1, 9).is_err_and(|error| error.contains(part)), "{text}");
+        for (text, redis) in [("0", "between 1 and 9"), ("10", "between"), ("-1", "between"), ("x", "integer")] {
+            let error = number(&one(text), 1, 9).expect_err("a refusal");
+            assert!(error.redis_text().contains(redis), "{error:?}");
+            assert_eq!(error.to_string(), format!("{text:?} is not a whole number from 1 to 9"));
         }
         assert!(number(&[], 1, 9).is_err());
     }

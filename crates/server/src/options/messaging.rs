@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lodestore_wire::parse_integer;
 
+use super::ValueError;
 use super::kinds::{self, one, shown};
 use crate::config::Config;
 use crate::messaging::notify::{format_flags, parse_flags};
@@ -14,27 +15,28 @@ pub(super) fn notify(config: &Config) -> Vec<String> {
     kinds::shown_option(Some(&flags).filter(|flags| **flags != 0), |flags| format_flags(*flags))
 }
 
-pub(super) fn set_notify(config: &mut Config, values: &[String]) -> Result<(), String> {
+pub(super) fn set_notify(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     let letters = one(values)?;
     parse_flags(letters.as_bytes()).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
     config.messaging.notify_keyspace_events = letters.into();
     Ok(())
 }
 
-pub(super) fn set_slow_time(config: &mut Config, values: &[String]) -> Result<(), String> {
+pub(super) fn set_slow_time(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     let time = parse_integer(one(values)?.as_bytes()).filter(|time| *time >= -1);
-    config.messaging.slow_microseconds = time.ok_or_else(|| out_of_range(-1))?;
+    config.messaging.slow_microseconds = time.ok_or_else(|| out_of_range(values, -1))?;
     Ok(())
 }
 
 /// Reads a number that is not negative.
-pub(super) fn count(values: &[String]) -> Result<usize, String> {
+pub(super) fn count(values: &[String]) -> Result<usize, ValueError> {
     let number = parse_integer(one(values)?.as_bytes()).and_then(|number| usize::try_from(number).ok());
-    number.ok_or_else(|| out_of_range(0))
+    number.ok_or_else(|| out_of_range(values, 0))
 }
 
-fn out_of_range(min: i64) -> String {
-    format!("argument must be between {min} and {} inclusive", i64::MAX)
+fn out_of_range(values: &[String], min: i64) -> ValueError {
+    let text = format!("{:?} is not a whole number from {min} to {}", values.concat(), i64::MAX);
+    ValueError::with_redis(text, kinds::redis_bounds(min, i64::MAX))
 }
 
 pub(super) fn limits(config: &Config) -> Vec<String> {
@@ -46,19 +48,19 @@ pub(super) fn limits(config: &Config) -> Vec<String> {
     shown(classes.iter().map(text).collect::<Vec<String>>().join(" "))
 }
 
-pub(super) fn set_limits(config: &mut Config, values: &[String]) -> Result<(), String> {
+pub(super) fn set_limits(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     config.messaging.output_limits = parse_limits(config.messaging.output_limits, one(values)?)?;
     Ok(())
 }
 
 /// Reads groups of class, hard bound, soft bound and seconds. Other classes keep their bounds.
-fn parse_limits(mut limits: OutputLimits, text: &str) -> Result<OutputLimits, String> {
+fn parse_limits(mut limits: OutputLimits, text: &str) -> Result<OutputLimits, ValueError> {
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     if words.is_empty() || !words.len().is_multiple_of(4) {
         return Err("Wrong number of arguments in buffer limit configuration.".into());
     }
     for group in words.chunks_exact(4) {
-        let wrong = || String::from("Error in hard, soft or soft_seconds setting in buffer limit configuration.");
+        let wrong = || ValueError::from("Error in hard, soft or soft_seconds setting in buffer limit configuration.");
         let limit = match (parse_bytes(group[1]), parse_bytes(group[2]), group[3].parse()) {
             (Some(hard_bytes), Some(soft_bytes), Ok(seconds)) => {
                 OutputLimit { hard_bytes, soft_bytes, soft_time: Duration::from_secs(seconds) }

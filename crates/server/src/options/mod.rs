@@ -7,21 +7,32 @@
 //! A flag counts more than the environment, the environment more than the file, and the file more
 //! than the default.
 
+mod environment;
 mod file;
 mod kinds;
 mod messaging;
+mod names;
 mod redis;
 mod table;
 mod tls;
+mod value_error;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub use names::find;
+pub use redis::constants;
 pub use table::OPTIONS;
-
-pub(crate) use redis::constants;
+pub use value_error::ValueError;
 
 use crate::config::{Config, ConfigError};
+
+/// Variable of the environment that names the file.
+pub const FILE_VARIABLE: &str = "LODESTORE_CONFIG";
+
+/// Name of the option that an argument sets instead of a flag.
+const STORE: &str = "store";
 
 /// When an option may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +48,7 @@ pub enum Change {
 pub struct OptionSpec {
     /// Name of the flag, without its dashes, and key in the file.
     pub name: &'static str,
-    /// Redis' name, which the file and `CONFIG` take too.
+    /// Redis' name, which flags, variables, the file and `CONFIG` take too.
     pub redis: Option<&'static str>,
     /// Kind of value, in a word.
     pub takes: &'static str,
@@ -49,14 +60,14 @@ pub struct OptionSpec {
     pub is_switch: bool,
     /// Whether the value is not shown.
     pub is_secret: bool,
-    /// Whether the option only changes a part of another one.
-    pub is_derived: bool,
+    /// The option of which this one only changes a part.
+    pub part_of: Option<&'static str>,
     /// When the option may change.
     pub change: Change,
     /// What the option does.
     pub help: &'static str,
     get: fn(&Config) -> Vec<String>,
-    set: fn(&mut Config, &[String]) -> Result<(), String>,
+    set: fn(&mut Config, &[String]) -> Result<(), ValueError>,
 }
 
 impl OptionSpec {
@@ -74,25 +85,25 @@ impl OptionSpec {
     ///
     /// # Errors
     ///
-    /// A text that says why the values are refused.
-    pub fn set(&self, config: &mut Config, values: &[String]) -> Result<(), String> {
+    /// [`ValueError`], which says why the values are refused.
+    pub fn set(&self, config: &mut Config, values: &[String]) -> Result<(), ValueError> {
         (self.set)(config, values)
     }
 
     /// Returns the name of the variable in the environment.
     pub fn variable(&self) -> String {
-        format!("LODESTORE_{}", self.name.replace('-', "_").to_ascii_uppercase())
+        environment::variable_of(self.name)
+    }
+
+    /// Returns the name, and then the name of Redis if it is another one.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        [self.name].into_iter().chain(self.redis.filter(|name| *name != self.name))
     }
 
     /// Returns the name that `CONFIG GET` shows: that of Redis, if there is one.
     pub(crate) fn shown_name(&self) -> &'static str {
         self.redis.unwrap_or(self.name)
     }
-}
-
-/// Returns the option of a name or of a name of Redis.
-pub fn find(name: &str) -> Option<&'static OptionSpec> {
-    OPTIONS.iter().find(|option| option.name == name || option.redis == Some(name))
 }
 
 /// Where a value comes from.
@@ -128,6 +139,7 @@ impl fmt::Display for Origin {
             Self::Default => f.write_str("default"),
             Self::File { path, line, key } => write!(f, "{}, line {line}, {key}", path.display()),
             Self::Environment { variable } => f.write_str(variable),
+            Self::Flag { name: STORE } => f.write_str("STORE"),
             Self::Flag { name } => write!(f, "--{name}"),
         }
     }
@@ -144,7 +156,7 @@ pub enum OptionError {
         /// The system's own word.
         what: String,
     },
-    /// The file is not TOML, or has a key that is not an option.
+    /// The file is not TOML.
     File {
         /// The file.
         path: PathBuf,
@@ -153,11 +165,11 @@ pub enum OptionError {
         /// The fault.
         what: String,
     },
-    /// A value is refused.
+    /// A name is unknown, or a value is refused.
     Value {
-        /// Where the value comes from.
+        /// Where name and value come from.
         origin: Origin,
-        /// The fault of the value.
+        /// The fault.
         what: String,
     },
     /// All values are accepted, and their combination is not.
@@ -177,9 +189,10 @@ impl fmt::Display for OptionError {
 
 impl std::error::Error for OptionError {}
 
-/// The values that one source has for an option.
-struct Given {
-    option: &'static OptionSpec,
+/// A name with its values, as one source has them.
+#[derive(Debug)]
+struct Setting {
+    name: String,
     values: Vec<String>,
     origin: Origin,
 }
@@ -194,28 +207,74 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    fn apply(&mut self, given: Vec<Given>) -> Result<(), OptionError> {
-        for (option, origin) in OPTIONS.iter().zip(&mut self.origins) {
-            for given in given.iter().filter(|given| std::ptr::eq(given.option, option)) {
-                option
-                    .set(&mut self.config, &given.values)
-                    .map_err(|what| OptionError::Value { origin: given.origin.clone(), what })?;
-                *origin = given.origin.clone();
+    /// Applies the settings of one source, in the order of [`OPTIONS`].
+    fn apply(&mut self, settings: Vec<Setting>) -> Result<(), OptionError> {
+        let mut found: Vec<Option<Setting>> = OPTIONS.iter().map(|_| None).collect();
+        for setting in settings {
+            let index = OPTIONS.iter().position(|option| option.names().any(|name| name == setting.name));
+            match index.map(|index| &mut found[index]) {
+                None => check_constant(&setting)?,
+                Some(Some(other)) => {
+                    let what = format!("the option is set twice, also by {}", other.origin);
+                    return Err(OptionError::Value { origin: setting.origin, what });
+                }
+                Some(place) => *place = Some(setting),
             }
+        }
+        for (index, setting) in found.into_iter().enumerate() {
+            let Some(Setting { values, origin, .. }) = setting else { continue };
+            if let Err(error) = OPTIONS[index].set(&mut self.config, &values) {
+                return Err(OptionError::Value { origin, what: error.to_string() });
+            }
+            self.forget_parts(OPTIONS[index].name);
+            self.origins[index] = origin;
         }
         Ok(())
     }
+
+    /// Forgets where the parts of an option came from, because a value replaced all of them.
+    fn forget_parts(&mut self, name: &str) {
+        for (option, origin) in OPTIONS.iter().zip(&mut self.origins) {
+            if option.part_of == Some(name) {
+                *origin = Origin::Default;
+            }
+        }
+    }
+
+    /// Returns where the value of an option comes from, as a text: the origin of the option, and
+    /// those of the options that changed a part of its value.
+    pub fn origin(&self, option: &OptionSpec) -> String {
+        let pairs = || OPTIONS.iter().zip(&self.origins);
+        let own = pairs().filter(|(other, _)| other.name == option.name);
+        let parts = pairs().filter(|(other, _)| other.part_of == Some(option.name));
+        let set: Vec<String> = own
+            .chain(parts)
+            .filter(|(_, origin)| **origin != Origin::Default)
+            .map(|(_, origin)| origin.to_string())
+            .collect();
+        if set.is_empty() { Origin::Default.to_string() } else { set.join("; ") }
+    }
 }
 
-/// Combines all sources: the file `file`, the environment, and `flags`, which are names of options
-/// with their values. The combination is not checked.
+/// Accepts a parameter of Redis that has one value here, if the setting has this value.
+fn check_constant(setting: &Setting) -> Result<(), OptionError> {
+    let what = match names::constant(&setting.name) {
+        Some(only) if setting.values.concat() == only => return Ok(()),
+        Some(only) => format!("the only value is {only:?}"),
+        None => names::unknown(&setting.name),
+    };
+    Err(OptionError::Value { origin: setting.origin.clone(), what })
+}
+
+/// Combines all sources: the file `file`, the variables of the environment, and `flags`, which are
+/// names with their values. The combination is not checked.
 ///
 /// # Errors
 ///
 /// [`OptionError`], which names the source.
 pub fn resolve(
     file: Option<&Path>,
-    environment: impl Fn(&str) -> Option<String>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
     flags: &[(&'static str, Vec<String>)],
 ) -> Result<Resolved, OptionError> {
     let config = Config { file: file.map(Path::to_path_buf), ..Config::default() };
@@ -223,29 +282,13 @@ pub fn resolve(
     if let Some(path) = file {
         resolved.apply(file::read(path)?)?;
     }
-    resolved.apply(from_environment(environment))?;
-    let flags = flags.iter().filter_map(|(name, values)| {
+    resolved.apply(environment::read(environment)?)?;
+    let flag = |(name, values): &(&'static str, Vec<String>)| {
         let origin = Origin::Flag { name };
-        find(name).map(|option| Given { option, values: values.clone(), origin })
-    });
-    resolved.apply(flags.collect())?;
+        Setting { name: (*name).into(), values: values.clone(), origin }
+    };
+    resolved.apply(flags.iter().map(flag).collect())?;
     Ok(resolved)
-}
-
-/// Returns what the environment sets. A list is separated by commas.
-fn from_environment(environment: impl Fn(&str) -> Option<String>) -> Vec<Given> {
-    let mut found = Vec::new();
-    for option in OPTIONS {
-        let variable = option.variable();
-        if let Some(text) = environment(&variable) {
-            let values = match option.is_list {
-                true => text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect(),
-                false => vec![text],
-            };
-            found.push(Given { option, values, origin: Origin::Environment { variable } });
-        }
-    }
-    found
 }
 
 /// Returns the options as a table in Markdown.
@@ -277,8 +320,7 @@ mod tests {
     fn resolved(flags: &[(&'static str, &[&str])], environment: &[(&str, &str)]) -> Result<Resolved, OptionError> {
         let flags: Vec<_> =
             flags.iter().map(|(name, values)| (*name, values.iter().map(|v| (*v).to_owned()).collect())).collect();
-        let variable = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, v)| (*v).to_owned());
-        resolve(None, variable, &flags)
+        resolve(None, environment.iter().map(|(name, value)| (name.into(), value.into())), &flags)
     }
 
     #[test]
@@ -306,7 +348,7 @@ mod tests {
         let found = resolved(&[("maxclients", &["9"])], &environment).expect("a configuration");
         assert_eq!((found.config.clients_max, found.config.listen.len()), (9, 2));
         let bad = resolved(&[], &[("LODESTORE_TIMEOUT", "soon")]).expect_err("refused");
-        assert_eq!(bad.to_string(), "LODESTORE_TIMEOUT: argument couldn't be parsed into an integer");
+        assert_eq!(bad.to_string(), "LODESTORE_TIMEOUT: \"soon\" is not a whole number from 0 to 2147483647");
     }
 
     #[test]
@@ -316,6 +358,9 @@ mod tests {
         assert_eq!(text(&[("port", &["7000"])]), "127.0.0.1:7000");
         assert_eq!(text(&[("port", &["7000"]), ("bind", &["127.0.0.1 ::1"])]), "127.0.0.1:7000 [::1]:7000");
         assert_eq!(text(&[("port", &["0"])]), "");
+        let tls = [("port", &["0"][..]), ("bind", &["127.0.0.2"]), ("tls-port", &["7001"])];
+        let tls = resolved(&tls, &[]).expect("a configuration").config.tls.expect("TLS").listen;
+        assert_eq!(tls, [([127, 0, 0, 2], 7001).into()], "port 0 leaves the addresses of TLS");
         assert_eq!(text(&[("listen", &["none"])]), "");
     }
 }

@@ -13,7 +13,7 @@ const CONSTANTS: [(&str, &str); 7] = [
     ("save", ""),
 ];
 
-/// Returns names and values.
-pub(crate) fn constants() -> &'static [(&'static str, &'static str)] {
+/// Returns names and values of the parameters of Redis that have one value here.
+pub fn constants() -> &'static [(&'static str, &'static str)] {
     &CONSTANTS
 }

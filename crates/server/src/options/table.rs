@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use lodestore::Durability;
 
 use super::kinds::{self, one, shown, shown_boolean, shown_option};
-use super::{Change, OptionSpec, messaging, tls};
+use super::{Change, OptionSpec, ValueError, messaging, tls};
 use crate::config::{
     BULK_BYTES_BOUND, BULK_BYTES_MIN, CLIENTS_BOUND, Config, DATABASES_BOUND, LogConfig, PORT, THREADS_MAX,
 };
@@ -22,15 +22,15 @@ const BASE: OptionSpec = OptionSpec {
     is_list: false,
     is_switch: false,
     is_secret: false,
-    is_derived: false,
+    part_of: None,
     change: Change::Start,
     help: "",
     get: |_| Vec::new(),
     set: |_, _| Ok(()),
 };
 
-/// All options. Those of one source are applied in this order, so `bind` and `port` change the
-/// addresses that `listen` has set.
+/// All options. Those of one source are applied in this order. So `bind` and `port` change the
+/// addresses that `listen` has set, and `tls-port` takes them before `port` 0 removes them.
 pub static OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "store",
@@ -97,7 +97,7 @@ pub static OPTIONS: &[OptionSpec] = &[
     },
     OptionSpec {
         name: "bind",
-        is_derived: true,
+        part_of: Some("listen"),
         redis: Some("bind"),
         is_list: true,
         takes: "IP",
@@ -107,8 +107,18 @@ pub static OPTIONS: &[OptionSpec] = &[
         ..BASE
     },
     OptionSpec {
+        name: "tls-port",
+        redis: Some("tls-port"),
+        takes: "PORT",
+        bounds: "0 to 65535",
+        help: "Port of TLS, on the addresses of `listen`; 0: no TLS",
+        get: tls::port,
+        set: tls::set_port,
+        ..BASE
+    },
+    OptionSpec {
         name: "port",
-        is_derived: true,
+        part_of: Some("listen"),
         redis: Some("port"),
         takes: "PORT",
         bounds: "0 to 65535",
@@ -177,16 +187,6 @@ pub static OPTIONS: &[OptionSpec] = &[
         help: "File of users, for `ACL LOAD` and `ACL SAVE`; in place of `user`",
         get: |config| shown_option(config.acl_file.as_ref(), |path| path.display().to_string()),
         set: |config, values| kinds::path(values).map(|path| config.acl_file = path),
-        ..BASE
-    },
-    OptionSpec {
-        name: "tls-port",
-        redis: Some("tls-port"),
-        takes: "PORT",
-        bounds: "0 to 65535",
-        help: "Port of TLS, on the addresses of `listen`; 0: no TLS",
-        get: tls::port,
-        set: tls::set_port,
         ..BASE
     },
     OptionSpec {
@@ -446,7 +446,7 @@ pub static OPTIONS: &[OptionSpec] = &[
     },
 ];
 
-fn set_durability(config: &mut Config, values: &[String]) -> Result<(), String> {
+fn set_durability(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     config.store.durability = match kinds::text(values)? {
         None => None,
         Some(text) => {
@@ -456,15 +456,15 @@ fn set_durability(config: &mut Config, values: &[String]) -> Result<(), String> 
     Ok(())
 }
 
-fn set_bind(config: &mut Config, values: &[String]) -> Result<(), String> {
+fn set_bind(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     let port = config.listen.first().map_or(PORT, SocketAddr::port);
     // One text may have several addresses, as in `CONFIG SET bind`.
     let addresses = values.iter().flat_map(|value| value.split_whitespace()).map(|text| Ok((kinds::ip(text)?, port)));
-    config.listen = addresses.map(|pair| pair.map(SocketAddr::from)).collect::<Result<_, String>>()?;
+    config.listen = addresses.map(|pair| pair.map(SocketAddr::from)).collect::<Result<_, ValueError>>()?;
     Ok(())
 }
 
-fn set_port(config: &mut Config, values: &[String]) -> Result<(), String> {
+fn set_port(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     let port = kinds::number(values, 0, u16::MAX.into())?;
     // The bound is that of the type.
     let port = u16::try_from(port).unwrap_or(0);
@@ -478,14 +478,14 @@ fn set_port(config: &mut Config, values: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn set_keepalive(config: &mut Config, values: &[String]) -> Result<(), String> {
+fn set_keepalive(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     // The greatest value that Linux accepts.
     let seconds = kinds::number(values, 0, 32_767)?;
     config.keepalive = std::time::Duration::from_secs(seconds as u64);
     Ok(())
 }
 
-fn set_metrics(config: &mut Config, values: &[String]) -> Result<(), String> {
+fn set_metrics(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     let text = one(values)?;
     config.metrics.address = match text {
         "" | "none" => None,

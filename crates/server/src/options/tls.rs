@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use super::kinds;
+use super::{ValueError, kinds};
 use crate::config::{Config, TlsClients, TlsConfig};
 
 /// Values of `tls-auth-clients`, in the order of [`CLIENTS`].
@@ -25,7 +25,7 @@ pub(super) fn port(config: &Config) -> Vec<String> {
 }
 
 /// Sets the port, on the addresses of TCP or on the loopback address.
-pub(super) fn set_port(config: &mut Config, values: &[String]) -> Result<(), String> {
+pub(super) fn set_port(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     let port = u16::try_from(kinds::number(values, 0, u16::MAX.into())?).unwrap_or(0);
     let mut addresses: Vec<IpAddr> = config.listen.iter().map(SocketAddr::ip).collect();
     addresses.dedup();
@@ -43,19 +43,19 @@ pub(super) fn path(config: &Config, of: impl FnOnce(&TlsConfig) -> Option<&PathB
     kinds::shown_option(path, |path| path.display().to_string())
 }
 
-pub(super) fn set_cert_file(config: &mut Config, values: &[String]) -> Result<(), String> {
+pub(super) fn set_cert_file(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     let path = kinds::path(values)?.unwrap_or_default();
     change(config, |tls| tls.cert_file = path);
     Ok(())
 }
 
-pub(super) fn set_key_file(config: &mut Config, values: &[String]) -> Result<(), String> {
+pub(super) fn set_key_file(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     let path = kinds::path(values)?.unwrap_or_default();
     change(config, |tls| tls.key_file = path);
     Ok(())
 }
 
-pub(super) fn set_ca_cert_file(config: &mut Config, values: &[String]) -> Result<(), String> {
+pub(super) fn set_ca_cert_file(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     let path = kinds::path(values)?;
     change(config, |tls| tls.ca_cert_file = path);
     Ok(())
@@ -67,7 +67,7 @@ pub(super) fn clients(config: &Config) -> Vec<String> {
     kinds::shown(CLIENT_WORDS[index])
 }
 
-pub(super) fn set_clients(config: &mut Config, values: &[String]) -> Result<(), String> {
+pub(super) fn set_clients(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     let index = kinds::choice(values, &CLIENT_WORDS)?;
     change(config, |tls| tls.clients = CLIENTS[index]);
     Ok(())

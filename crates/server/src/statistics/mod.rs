@@ -49,7 +49,7 @@ impl Statistics {
     /// Returns the commands a second since the last call, if that was at least a second ago.
     /// `commands` is their number.
     pub(crate) fn command_rate(&self, commands: u64) -> u64 {
-        self.command_rate.look(Instant::now(), commands)
+        self.command_rate.sample(Instant::now(), commands)
     }
 
     /// Returns the sum of the counters of all event loops for a command.

@@ -19,7 +19,7 @@ fn refusal(change: impl FnOnce(&mut Config)) -> String {
 #[test]
 fn a_server_that_others_reach_needs_a_password() {
     let open = |config: &mut Config| config.listen = vec![([0, 0, 0, 0], 0).into()];
-    assert!(refusal(open).contains("set a password (requirepass"));
+    assert!(refusal(open).contains("set a password (option password, or"));
     let metrics = |allows_remote| MetricsConfig { address: Some(([0, 0, 0, 0], 0).into()), allows_remote };
     assert!(refusal(|config| config.metrics = metrics(false)).contains("set metrics-remote to yes"));
     TestServer::start_with(Engine::fluidkv(), |config| {

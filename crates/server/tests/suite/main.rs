@@ -21,3 +21,4 @@ mod stopping;
 mod tls;
 mod tracking;
 mod transactions;
+mod unix_socket;

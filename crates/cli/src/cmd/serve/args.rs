@@ -1,19 +1,17 @@
-//! Flags of `serve` and `config`, made from the server's table of options.
+//! Flags of `serve` and `config`, made from the server's table of options. The names of Redis are
+//! hidden flags, which the help of an option names.
 
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use lodestore_server::Config;
-use lodestore_server::options::{OPTIONS, OptionSpec, Resolved, resolve};
+use lodestore_server::options::{FILE_VARIABLE, OPTIONS, OptionSpec, Resolved, constants, resolve};
 
 use super::refused;
 use crate::failure::Outcome;
 
 /// Name of the option that an argument gives instead of a flag.
 const STORE: &str = "store";
-
-/// Variable of the environment that names the file.
-const FILE_VARIABLE: &str = "LODESTORE_CONFIG";
 
 /// `serve`.
 #[derive(Debug, Args)]
@@ -36,9 +34,8 @@ impl ServerOptions {
     ///
     /// A failure that names the source of the refused value.
     pub fn resolve(&self) -> Outcome<Resolved> {
-        let variable = |name: &str| std::env::var(name).ok();
-        let file = self.file.clone().or_else(|| variable(FILE_VARIABLE).map(PathBuf::from));
-        resolve(file.as_deref(), variable, &self.flags).map_err(|error| refused(&error))
+        let file = self.file.clone().or_else(|| std::env::var_os(FILE_VARIABLE).map(PathBuf::from));
+        resolve(file.as_deref(), std::env::vars_os(), &self.flags).map_err(|error| refused(&error))
     }
 }
 
@@ -52,10 +49,10 @@ impl Args for ServerOptions {
             .value_name("FILE")
             .value_parser(value_parser!(PathBuf))
             .help("Read options from this TOML file [environment: LODESTORE_CONFIG]");
-        OPTIONS
-            .iter()
-            .filter(|option| option.name != STORE)
-            .fold(command.arg(store).arg(file), |command, option| command.arg(flag(option)))
+        let options = OPTIONS.iter().filter(|option| option.name != STORE);
+        let flags = options.flat_map(|option| option.names().map(|name| flag(option, name)));
+        let constants = constants().iter().map(|(name, _)| Arg::new(name).long(name).hide(true));
+        command.arg(store).arg(file).args(flags).args(constants)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -63,16 +60,20 @@ impl Args for ServerOptions {
     }
 }
 
-fn flag(option: &'static OptionSpec) -> Arg {
+/// Returns the flag of an option with one of its names.
+fn flag(option: &'static OptionSpec, name: &'static str) -> Arg {
     let default = option.value(&Config::default());
     let mut help = option.help.to_owned();
     if !option.bounds.is_empty() {
         help += &format!(" ({})", option.bounds);
     }
-    if !default.is_empty() && !option.is_derived && !option.is_switch {
+    if !default.is_empty() && option.part_of.is_none() && !option.is_switch {
         help += &format!(" [default: {default}]");
     }
-    let arg = Arg::new(option.name).long(option.name).value_name(option.takes).help(help);
+    if let Some(alias) = option.names().nth(1) {
+        help += &format!(" [Redis: --{alias}]");
+    }
+    let arg = Arg::new(name).long(name).value_name(option.takes).help(help).hide(name != option.name);
     match (option.is_switch, option.is_list) {
         (true, _) => arg.num_args(0..=1).require_equals(true).default_missing_value("yes"),
         (false, true) => arg.action(ArgAction::Append),
@@ -89,13 +90,9 @@ impl FromArgMatches for ServerOptions {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         self.file = matches.get_one("config").cloned();
-        self.flags = OPTIONS
-            .iter()
-            .filter_map(|option| {
-                let values = matches.get_many::<String>(option.name)?;
-                Some((option.name, values.cloned().collect()))
-            })
-            .collect();
+        let names = OPTIONS.iter().flat_map(OptionSpec::names).chain(constants().iter().map(|(name, _)| *name));
+        let values = |name| Some((name, matches.get_many::<String>(name)?.cloned().collect()));
+        self.flags = names.filter_map(values).collect();
         Ok(())
     }
 }

@@ -31,8 +31,14 @@ impl Banner {
             ("medium", stats.medium.clone()),
             ("durability", stats.durability.to_string()),
             ("capacity", format_size(stats.space.capacity)),
-            ("listening", listening.join(", ")),
         ];
+        if !listening.is_empty() {
+            rows.push(("listening", listening.join(", ")));
+        }
+        let tls: Vec<String> = server.tls_addresses().iter().map(ToString::to_string).collect();
+        if !tls.is_empty() {
+            rows.push(("tls", tls.join(", ")));
+        }
         if let Some(address) = server.metrics_address() {
             rows.push(("status page", format!("http://{address}/")));
         }

@@ -33,9 +33,11 @@ pub fn run(args: &ServeArgs) -> Outcome {
     config.check().map_err(|error| refused(&OptionError::Config(error)))?;
     log::start(&config.log);
     let place = place::of(&resolved)?;
+    // An address in use is reported before a store is created or recovered.
+    let bound = Server::bind(config.clone()).map_err(start_failure)?;
     let events = StoreEvents::default();
     let db = place::open(&place, &config.store, &events)?;
-    let server = match Server::start(db.clone(), config.clone()) {
+    let server = match bound.start(db.clone()) {
         Ok(server) => server,
         Err(error) => {
             // The failure of the start is the one to tell.

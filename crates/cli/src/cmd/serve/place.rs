@@ -75,6 +75,7 @@ pub fn open(place: &Place, config: &StoreConfig, events: &StoreEvents) -> Outcom
     }
     match open_existing(&place.path, config, events) {
         Err(Error::Missing { .. }) if place.creates => Ok(create(&place.path, config, events)?),
+        Err(error @ Error::Missing { obstacle: None, .. }) => Err(Failure::Unserved { error }),
         opened => opened.map_err(|error| Failure::Open { error, salvage: false }),
     }
 }

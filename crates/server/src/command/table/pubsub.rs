@@ -36,7 +36,8 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         keys: Keys::None,
         group: "pubsub",
         since: "2.8.0",
-        syntax: "CHANNELS [pattern] | NUMSUB [channel ...] | NUMPAT | SHARDCHANNELS [pattern] | SHARDNUMSUB [channel ...]",
+        syntax: "CHANNELS [pattern] | NUMSUB [channel ...] | NUMPAT | SHARDCHANNELS [pattern] | \
+                 SHARDNUMSUB [channel ...]",
         summary: "Reports channels and their subscribers.",
         handler: pubsub::pubsub,
     },

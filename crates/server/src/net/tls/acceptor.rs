@@ -46,6 +46,12 @@ fn build(tls: &TlsConfig) -> Result<ServerConfig, String> {
     if !is_processor_supported() {
         return Err("the processor lacks instructions that TLS needs here (AES, and AVX2 or NEON)".into());
     }
+    if tls.cert_file.as_os_str().is_empty() {
+        return Err("set tls-cert-file to the file with the certificate of the server, in PEM form".into());
+    }
+    if tls.key_file.as_os_str().is_empty() {
+        return Err("set tls-key-file to the file with the key of the certificate, in PEM form".into());
+    }
     let provider = Arc::new(rustls_graviola::default_provider());
     let chain = read_certificates(&tls.cert_file, "tls-cert-file")?;
     let key = PrivateKeyDer::from_pem_file(&tls.key_file)

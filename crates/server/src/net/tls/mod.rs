@@ -1,7 +1,7 @@
 //! TLS on the thread of the event loop.
 //!
 //! * `acceptor`: reads certificates and keys. `connection`: one connection.
-//! * `absent`: stands for both in a build without TLS.
+//! * `absent`: replaces both in a build without TLS.
 //!
 //! The cryptography is that of graviola, which is Rust alone and runs on x86-64 and AArch64.
 
