@@ -47,6 +47,7 @@ pub(crate) fn run_grouped<'a>(
     let start = output.len();
     let begun = Instant::now();
     let Some(entry) = find_entry(arguments[0]) else { return false };
+    session.public.figures.note_command(Some(entry.id));
     let reply = ReplyWriter::new(output, session.protocol);
     let mut context = Context { shared, session, access, reply };
     let admitted = shared.memory.admit(shared, entry.spec);
