@@ -21,6 +21,9 @@ pub(crate) type CommandResult<T = ()> = Result<T, CommandError>;
 pub(crate) const SYNTAX: CommandError = text("ERR syntax error");
 pub(crate) const NOT_AN_INTEGER: CommandError = text("ERR value is not an integer or out of range");
 pub(crate) const OUT_OF_RANGE: CommandError = text("ERR value is out of range");
+/// The error for the only count whose negation is no count.
+pub(crate) const COUNT_OUT_OF_RANGE: CommandError =
+    text("ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807");
 pub(crate) const NOT_A_FLOAT: CommandError = text("ERR value is not a valid float");
 pub(crate) const OVERFLOW: CommandError = text("ERR increment or decrement would overflow");
 pub(crate) const NAN_OR_INFINITY: CommandError = text("ERR increment would produce NaN or Infinity");
@@ -62,6 +65,13 @@ impl CommandError {
     pub(crate) fn unknown_subcommand(command: &str, subcommand: &[u8]) -> Self {
         let (command, shown) = (command.to_ascii_uppercase(), String::from_utf8_lossy(subcommand));
         Self::new(format!("ERR unknown subcommand '{shown}'. Try {command} HELP."))
+    }
+
+    /// Returns the error for a subcommand with too many arguments, of the few whose number Redis
+    /// checks late.
+    pub(crate) fn unknown_subcommand_or_arity(command: &str, subcommand: &[u8]) -> Self {
+        let (command, shown) = (command.to_ascii_uppercase(), String::from_utf8_lossy(subcommand));
+        Self::new(format!("ERR unknown subcommand or wrong number of arguments for '{shown}'. Try {command} HELP."))
     }
 
     /// Returns the text of the reply.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use lodestore::Expiry;
@@ -10,6 +10,7 @@ use lodestore_wire::Protocol;
 
 use crate::acl::Acl;
 use crate::acl::user::User;
+use crate::command::lookup::PermissionId;
 use crate::data::stripes::{DatabaseKey, Stripes};
 use crate::messaging::client::ClientMessaging;
 use crate::messaging::delivery::Route;
@@ -74,16 +75,49 @@ pub(crate) struct PublicState {
     pub(crate) local_address: String,
     /// When the client connected.
     pub(crate) connected: Instant,
-    /// Milliseconds from `connected` to the last command.
-    pub(crate) last_command_ms: AtomicU64,
+    /// Milliseconds from `connected` to the last bytes that were received or sent.
+    pub(crate) last_activity_ms: AtomicU64,
     /// Whether the connection must be closed.
     pub(crate) is_killed: AtomicBool,
     /// Whether the connection is closed.
     pub(crate) is_closed: AtomicBool,
     /// Where messages to the client go.
     pub(crate) route: Route,
+    /// Numbers for `CLIENT LIST`.
+    pub(crate) figures: ClientFigures,
     /// What commands change.
     pub(crate) details: std::sync::Mutex<Details>,
+}
+
+/// Numbers of a client that its event loop keeps for `CLIENT LIST`.
+///
+/// Each is written by the event loop of the client alone, so a plain store is enough.
+#[derive(Debug, Default)]
+pub(crate) struct ClientFigures {
+    /// Number of the last command or subcommand plus 1; 0 means none.
+    last_command: AtomicUsize,
+    /// Bytes that were received and not run.
+    pub(crate) input_bytes: AtomicUsize,
+    /// Free bytes of the input buffer.
+    pub(crate) input_free_bytes: AtomicUsize,
+    /// Bytes of the buffers and of the session.
+    pub(crate) total_bytes: AtomicUsize,
+    /// Commands since `MULTI`.
+    pub(crate) queued_commands: AtomicUsize,
+    /// Bytes of the commands since `MULTI`.
+    pub(crate) queue_bytes: AtomicUsize,
+}
+
+impl ClientFigures {
+    /// Notes the last command. An unknown one is none.
+    pub(crate) fn note_command(&self, id: Option<PermissionId>) {
+        self.last_command.store(id.map_or(0, |id| id + 1), Ordering::Relaxed);
+    }
+
+    /// Returns the number of the last command.
+    pub(crate) fn last_command(&self) -> Option<PermissionId> {
+        self.last_command.load(Ordering::Relaxed).checked_sub(1)
+    }
 }
 
 /// The part of [`PublicState`] that commands change.
@@ -97,7 +131,6 @@ pub(crate) struct Details {
     pub(crate) user_identity: u64,
     pub(crate) database: usize,
     pub(crate) protocol: Protocol,
-    pub(crate) last_command: String,
     pub(crate) is_in_transaction: bool,
     pub(crate) watched_count: usize,
     pub(crate) channel_count: usize,
@@ -110,9 +143,15 @@ pub(crate) struct Details {
 }
 
 impl PublicState {
-    /// Returns how long the client has sent nothing.
+    /// Returns how long nothing was received from the client and nothing was sent to it.
     pub(crate) fn idle(&self) -> Duration {
-        self.connected.elapsed().saturating_sub(Duration::from_millis(self.last_command_ms.load(Ordering::Relaxed)))
+        self.connected.elapsed().saturating_sub(Duration::from_millis(self.last_activity_ms.load(Ordering::Relaxed)))
+    }
+
+    /// Notes that bytes were received or sent in a tick that began at `now`.
+    pub(crate) fn note_activity(&self, now: Instant) {
+        let since = now.saturating_duration_since(self.connected);
+        self.last_activity_ms.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Whether the connection is closed.
@@ -246,6 +285,14 @@ impl Session {
         // A name is in the session and in the stripe.
         let watched_bytes = 2 * self.watched_name_bytes + WATCHED_OVERHEAD_BYTES * self.watched.len();
         queue_bytes + watched_bytes + self.messaging.bytes()
+    }
+
+    /// Shows the queue of the transaction to `CLIENT LIST`.
+    pub(crate) fn show_transaction(&self) {
+        let (count, bytes) =
+            self.transaction.as_ref().map_or((0, 0), |transaction| (transaction.queue.len(), transaction.bytes));
+        self.public.figures.queued_commands.store(count, Ordering::Relaxed);
+        self.public.figures.queue_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Whether the client may run only the commands of subscribers: those of RESP2 that subscribe.

@@ -20,7 +20,7 @@ use crate::messaging::notify::{class, wants};
 use crate::net::client_memory::ClientMemory;
 use crate::runtime::Runtime;
 use crate::saves::Saves;
-use crate::session::{ClientId, Lookups, PublicState};
+use crate::session::{ClientFigures, ClientId, Lookups, PublicState};
 use crate::settings::Settings;
 use crate::statistics::Statistics;
 use crate::store_events::StoreEvents;
@@ -146,10 +146,11 @@ impl Shared {
             address,
             local_address,
             connected: Instant::now(),
-            last_command_ms: AtomicU64::new(0),
+            last_activity_ms: AtomicU64::new(0),
             is_killed: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             route: Route::default(),
+            figures: ClientFigures::default(),
             details: Mutex::default(),
         });
         self.clients().insert(public.id, Arc::clone(&public));

@@ -146,7 +146,6 @@ const GROUPS: &[Group] = &[
         &["dump", "migrate", "restore", "restore-asking"],
     ),
     ("(this server does not have the command yet)", &["lcs", "sort", "sort_ro", "waitaof"]),
-    ("(this server has no modules)", &["module"]),
 ];
 
 /// Commands of the cluster. Redis without a cluster answers all of them with one error.

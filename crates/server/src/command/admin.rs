@@ -35,6 +35,15 @@ pub(crate) fn shutdown(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Co
     Ok(())
 }
 
+/// `MODULE LIST`: the server has no modules.
+pub(crate) fn module(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    if is_word(arguments[1], "help") {
+        return super::keys::write_help(context, &["MODULE LIST"]);
+    }
+    context.reply.write_array(0);
+    Ok(())
+}
+
 /// Longest pause of `DEBUG SLEEP`.
 const SLEEP_MAX: Duration = Duration::from_secs(10);
 

@@ -23,8 +23,9 @@ pub(super) fn admit(
         session.closes = true;
         return Err(CommandError::new("ERR this is not an HTTP server"));
     }
-    let entry = find_entry(arguments[0]).ok_or_else(|| unknown_command(arguments))?;
-    let call = Call::new(entry, arguments);
+    let found = find_entry(arguments[0]).map(|entry| (entry, Call::new(entry, arguments)));
+    session.public.figures.note_command(found.map(|(_, call)| call.id));
+    let (entry, call) = found.ok_or_else(|| unknown_command(arguments))?;
     check_admission(shared, session, entry, &call, arguments)
         .inspect_err(|_| session.counters.count_rejected(entry.index))?;
     Ok((entry, call))

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::context::Context;
 use super::keys::write_help;
+use super::lookup;
 use super::options::{integer, is_word};
 use super::tracking;
 use crate::error::{CommandError, CommandResult, SYNTAX};
@@ -157,7 +158,17 @@ pub(crate) fn describe(client: &PublicState) -> String {
         _ => -1,
     };
     let pending = client.route.pending_bytes();
-    let command = if details.last_command.is_empty() { "NULL" } else { &details.last_command };
+    let figures = &client.figures;
+    let [input_bytes, input_free_bytes, queued_commands, queue_bytes, total_bytes] = [
+        &figures.input_bytes,
+        &figures.input_free_bytes,
+        &figures.queued_commands,
+        &figures.queue_bytes,
+        &figures.total_bytes,
+    ]
+    .map(|figure| figure.load(Ordering::Relaxed));
+    let command = figures.last_command().map_or("NULL", lookup::name_of);
+    let multi = if details.is_in_transaction { i64::try_from(queued_commands).unwrap_or(i64::MAX) } else { -1 };
     let protocol = match details.protocol {
         lodestore_wire::Protocol::Resp2 => 2,
         lodestore_wire::Protocol::Resp3 => 3,
@@ -165,8 +176,9 @@ pub(crate) fn describe(client: &PublicState) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         line,
-        "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub={sub} psub={psub} ssub={ssub} multi={} \
-         watch={} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={pending} tot-mem={pending} events=r \
+        "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub={sub} psub={psub} ssub={ssub} multi={multi} \
+         watch={} qbuf={input_bytes} qbuf-free={input_free_bytes} argv-mem=0 multi-mem={queue_bytes} rbs=0 rbp=0 obl=0 oll=0 \
+         omem={pending} tot-mem={total_bytes} events=r \
          cmd={command} user={user} redir={redirect} resp={protocol} lib-name={} lib-ver={}",
         client.id,
         client.address,
@@ -175,7 +187,6 @@ pub(crate) fn describe(client: &PublicState) -> String {
         client.connected.elapsed().as_secs(),
         client.idle().as_secs(),
         details.database,
-        if details.is_in_transaction { 0 } else { -1 },
         details.watched_count,
         details.library_name,
         details.library_version,

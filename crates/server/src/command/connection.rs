@@ -34,6 +34,8 @@ pub(crate) fn echo(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comman
 
 /// `QUIT`
 pub(crate) fn quit(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
+    // A later message to the client is not counted as received.
+    context.session.leave_hub(&context.shared.hub);
     context.reply.write_ok();
     context.session.closes = true;
     Ok(())
@@ -168,6 +170,7 @@ pub(crate) fn reset(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult
     session.unwatch(&context.shared.stripes);
     session.leave_hub(context.shared);
     session.transaction = None;
+    session.show_transaction();
     session.database = 0;
     session.protocol = Protocol::Resp2;
     session.reply_mode = crate::session::ReplyMode::On;

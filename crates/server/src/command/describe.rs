@@ -9,6 +9,7 @@ use super::lookup::{self, Entry, PermissionId, find, find_entry};
 use super::options::is_word;
 use super::spec::{CommandSpec, Effect, Keys, flag};
 use super::subcommands::SubcommandSpec;
+use super::syntax::{self, Argument, Form};
 use super::table::COMMANDS;
 use crate::acl::categories;
 use crate::acl::check::Call;
@@ -172,11 +173,82 @@ fn write_categories(reply: &mut ReplyWriter<'_>, categories: u32) {
 
 fn write_docs(reply: &mut ReplyWriter<'_>, spec: &CommandSpec) {
     let fields = [("summary", spec.summary), ("since", spec.since), ("group", spec.group)];
+    let arguments = syntax::parse(spec.syntax);
     reply.write_bulk(spec.name.as_bytes());
-    reply.write_map(fields.len());
-    for (name, value) in fields {
-        reply.write_bulk(name.as_bytes());
-        reply.write_bulk(value.as_bytes());
+    reply.write_map(fields.len() + usize::from(!arguments.is_empty()));
+    fields.iter().for_each(|(name, value)| write_field(reply, name, value));
+    if !arguments.is_empty() {
+        reply.write_bulk(b"arguments");
+        write_arguments(reply, spec, &arguments);
+    }
+}
+
+fn write_field(reply: &mut ReplyWriter<'_>, name: &str, value: &str) {
+    reply.write_bulk(name.as_bytes());
+    reply.write_bulk(value.as_bytes());
+}
+
+fn write_arguments(reply: &mut ReplyWriter<'_>, spec: &CommandSpec, arguments: &[Argument]) {
+    reply.write_array(arguments.len());
+    for argument in arguments {
+        let flags: Vec<&str> = [("optional", argument.is_optional), ("multiple", argument.is_multiple)]
+            .into_iter()
+            .filter_map(|(name, is_set)| is_set.then_some(name))
+            .collect();
+        let (type_name, parts) = match &argument.form {
+            Form::Value => (type_of(spec, &argument.name), None),
+            Form::Token => ("pure-token", None),
+            Form::OneOf(choices) => ("oneof", Some(choices)),
+            Form::Block(parts) => ("block", Some(parts)),
+        };
+        let has_token = argument.token.is_some();
+        reply.write_map(2 + usize::from(has_token) + usize::from(!flags.is_empty()) + usize::from(parts.is_some()));
+        write_field(reply, "name", &argument.name);
+        write_field(reply, "type", type_name);
+        if let Some(token) = &argument.token {
+            write_field(reply, "token", token);
+        }
+        if !flags.is_empty() {
+            reply.write_bulk(b"flags");
+            reply.write_set(flags.len());
+            flags.iter().for_each(|flag| reply.write_simple(flag));
+        }
+        if let Some(parts) = parts {
+            reply.write_bulk(b"arguments");
+            write_arguments(reply, spec, parts);
+        }
+    }
+}
+
+/// Arguments that are whole numbers.
+const INTEGERS: [&str; 14] = [
+    "count",
+    "cursor",
+    "db",
+    "decrement",
+    "index",
+    "index1",
+    "index2",
+    "milliseconds",
+    "numreplicas",
+    "offset",
+    "protover",
+    "seconds",
+    "timeout",
+    "version",
+];
+
+/// Returns the type of an argument, as Redis names it.
+fn type_of(spec: &CommandSpec, name: &str) -> &'static str {
+    match name {
+        "key" | "newkey" | "source" | "destination" => "key",
+        "pattern" => "pattern",
+        "increment" if spec.name.ends_with("float") => "double",
+        "increment" => "integer",
+        "start" | "end" if spec.group == "string" => "integer",
+        _ if name.starts_with("unix-time") => "unix-time",
+        _ if INTEGERS.contains(&name) => "integer",
+        _ => "string",
     }
 }
 

@@ -10,10 +10,11 @@ use lodestore_wire::ReplyWriter;
 use super::admission::{admit, check_again, reject, unknown_command};
 use super::context::Context;
 pub(crate) use super::lookup::find;
-use super::lookup::{Entry, find_entry};
+use super::lookup::{Entry, PermissionId, find_entry};
 use super::options::is_word;
 use super::spec::{CommandSpec, Effect, Keys, flag};
 use super::transaction;
+use crate::acl::categories;
 use crate::acl::check::Call;
 use crate::data::access::Access;
 use crate::data::databases::View;
@@ -32,6 +33,9 @@ pub(crate) type Indexed = (usize, &'static CommandSpec);
 
 /// `GET`, whose calls the event loop counts by itself.
 pub(crate) static GET: LazyLock<Option<Indexed>> = LazyLock::new(|| find_indexed(b"get"));
+
+/// The number of `GET`, for [`ClientFigures`](crate::session::ClientFigures).
+pub(crate) static GET_ID: LazyLock<Option<PermissionId>> = LazyLock::new(|| find_entry(b"get").map(|entry| entry.id));
 
 /// Returns a command with its index in the table.
 fn find_indexed(name: &[u8]) -> Option<Indexed> {
@@ -148,14 +152,27 @@ fn note_call(
     shared.statistics.note_time(&shared.settings, spec, elapsed, &session.public, arguments);
 }
 
-/// Shows a command to the clients of `MONITOR`. `EXEC` is shown after its commands, and commands of
-/// administrators are not shown, as in Redis.
-fn feed_monitors(shared: &Shared, session: &Session, spec: &CommandSpec, arguments: &[&[u8]]) {
+/// Shows a command to the clients of `MONITOR`. Commands and subcommands of administrators are not
+/// shown, as in Redis.
+fn feed_monitors(shared: &Shared, session: &Session, entry: Entry, arguments: &[&[u8]]) {
     let hub = &shared.hub;
-    let is_hidden = spec.name == "exec" || (spec.has(flag::ADMIN) && spec.name != "client");
-    if hub.monitors.is_active() && !is_hidden {
+    if !hub.monitors.is_active() {
+        return;
+    }
+    let call = Call::new(entry, arguments);
+    let is_admin = match call.subcommand {
+        Some(subcommand) => subcommand.categories & categories::bit::ADMIN != 0,
+        None => call.spec.has(flag::ADMIN),
+    };
+    if !is_admin {
         hub.monitors.feed(hub.post(), session.database, &session.public, arguments);
     }
+}
+
+/// Whether `MONITOR` shows a command after it ran: `EXEC` after its commands, and `RESET` to the
+/// other clients only.
+fn is_shown_late(spec: &CommandSpec) -> bool {
+    matches!(spec.name, "exec" | "reset")
 }
 
 /// Runs a command, and counts it. A read whose databases were flushed or exchanged meanwhile runs
@@ -169,7 +186,9 @@ fn run_admitted(
     output: &mut Vec<u8>,
 ) -> CommandResult {
     let spec = entry.spec;
-    feed_monitors(shared, session, spec, arguments);
+    if !is_shown_late(spec) {
+        feed_monitors(shared, session, entry, arguments);
+    }
     let start = output.len();
     let begun = Instant::now();
     let mut result = Ok(());
@@ -184,9 +203,8 @@ fn run_admitted(
     }
     shared.counters.count_lookups(std::mem::take(&mut session.lookups));
     note_call(shared, session, (entry.index, spec), arguments, begun, result.is_err());
-    if spec.name == "exec" && shared.hub.monitors.is_active() {
-        let hub = &shared.hub;
-        hub.monitors.feed(hub.post(), session.database, &session.public, arguments);
+    if is_shown_late(spec) {
+        feed_monitors(shared, session, entry, arguments);
     }
     result
 }
@@ -327,7 +345,7 @@ pub(crate) fn run_handler(context: &mut Context<'_, '_>, arguments: &[&[u8]]) {
     let found = find_entry(arguments[0]);
     let result = match found {
         Some(entry) => check_again(context, &Call::new(entry, arguments), arguments).and_then(|()| {
-            feed_monitors(context.shared, context.session, entry.spec, arguments);
+            feed_monitors(context.shared, context.session, entry, arguments);
             register_reads(context, entry.spec, arguments);
             // The bound counts for all replies of `EXEC` together.
             bound_reply(context.shared, entry.spec, &mut context.reply, 0);
@@ -375,6 +393,7 @@ fn queue(
         transaction.bytes += queued.bytes();
         transaction.queue.push(queued);
     }
+    session.show_transaction();
     ReplyWriter::new(output, session.protocol).write_simple("QUEUED");
     Ok(())
 }

@@ -76,6 +76,7 @@ pub(crate) fn run_grouped<'a>(
     let entry = find_entry(arguments[0])?;
     let start = output.len();
     let begun = Instant::now();
+    session.public.figures.note_command(Some(entry.id));
     let reply = ReplyWriter::new(output, session.protocol);
     session.lookups = Lookups::default();
     let mut context = Context { shared, session: &mut *session, access, reply };

@@ -10,7 +10,7 @@ use super::hash_read::{LargeView, read_hash};
 use super::options::{integer, is_word};
 use super::scan::random_number;
 use crate::data::access::elements::{FieldValue, WHOLE_STEP};
-use crate::error::{CommandResult, OUT_OF_RANGE, SYNTAX};
+use crate::error::{COUNT_OUT_OF_RANGE, CommandResult, OUT_OF_RANGE, SYNTAX};
 
 /// Most fields of a reply. Redis has no such bound; its reply would fill the memory.
 const FIELDS_MAX: u64 = 1 << 20;
@@ -80,6 +80,7 @@ impl Wanted {
             return Ok(Self::Distinct(count.unsigned_abs()));
         }
         match count.unsigned_abs() {
+            _ if count == i64::MIN => Err(COUNT_OUT_OF_RANGE),
             repeated if repeated > FIELDS_MAX => Err(OUT_OF_RANGE),
             repeated => Ok(Self::Repeated(repeated)),
         }

@@ -114,6 +114,7 @@ pub(super) fn read_hash<T>(
         result = attempt(context.access, &mut context.reply, true);
     }
     context.count_lookup(is_hit);
+    context.notify_miss(key, is_hit);
     // The last attempt reads large hashes too.
     result?.ok_or_else(|| damaged_hash(key, "it was not read"))
 }

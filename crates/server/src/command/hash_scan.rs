@@ -9,7 +9,7 @@ use super::glob;
 use super::hash_read::read_hash;
 use super::scan::{parse_cursor, parse_scan_options, unknown_cursor};
 use crate::data::access::elements::{FieldValue, PageLimit};
-use crate::error::{CommandResult, SYNTAX};
+use crate::error::{CommandError, CommandResult, SYNTAX};
 
 /// Most fields of a step, whatever the client asks for.
 const STEP_FIELDS_MAX: usize = 4096;
@@ -24,13 +24,26 @@ struct Step {
     next: Option<Vec<u8>>,
 }
 
+/// Refuses the options of `HSCAN`. A key that is absent or no hash comes first, as in Redis.
+fn refuse_options(context: &mut Context<'_, '_>, key: &[u8], error: CommandError) -> CommandResult {
+    if read_hash(context, key, |hash, _| hash.is_some(), |_, _| Ok(true))? {
+        return Err(error);
+    }
+    context.reply.write_array(2);
+    context.reply.write_bulk(b"0");
+    context.reply.write_array(0);
+    Ok(())
+}
+
 /// `HSCAN key cursor [MATCH pattern] [COUNT count]`
 pub(crate) fn hscan(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let cursor = parse_cursor(arguments[2])?;
-    let options = parse_scan_options(&arguments[3..])?;
-    if options.type_name.is_some() {
-        return Err(SYNTAX);
-    }
+    let options = parse_scan_options(&arguments[3..]);
+    let options = match options.and_then(|options| if options.type_name.is_some() { Err(SYNTAX) } else { Ok(options) })
+    {
+        Ok(options) => options,
+        Err(error) => return refuse_options(context, arguments[1], error),
+    };
     let after = context.shared.cursors.find(cursor);
     let limit = PageLimit { elements: options.count.min(STEP_FIELDS_MAX), bytes: STEP_BYTES_MAX };
     let is_match = |field: &[u8]| options.pattern.is_none_or(|pattern| glob::matches(pattern, field));

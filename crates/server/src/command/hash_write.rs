@@ -9,6 +9,7 @@ use super::decimal::{SumError, add, parse_float};
 use super::options::integer;
 use crate::data::hash_editor::{HashEditor, Place};
 use crate::error::{CommandError, CommandResult, NAN_OR_INFINITY, NOT_A_FLOAT, OVERFLOW};
+use crate::messaging::notify::class;
 
 /// `HSET key field value [field value ...]`
 pub(crate) fn hset(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
@@ -37,6 +38,7 @@ fn set_pairs(context: &mut Context<'_, '_>, arguments: &[&[u8]], command: &str) 
         added += i64::from(editor.set(context.access, pair[0], Cow::Borrowed(pair[1]))?);
     }
     editor.finish(context.access)?;
+    context.notify(class::HASH, "hset", key);
     Ok(added)
 }
 
@@ -49,6 +51,7 @@ pub(crate) fn hsetnx(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
     if is_set {
         editor.set(context.access, field, Cow::Borrowed(arguments[3]))?;
         editor.finish(context.access)?;
+        context.notify(class::HASH, "hset", key);
     }
     context.reply.write_integer(i64::from(is_set));
     Ok(())
@@ -63,7 +66,14 @@ pub(crate) fn hdel(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comman
     for field in &arguments[2..] {
         removed += i64::from(editor.remove(context.access, field)?);
     }
+    let is_emptied = editor.is_emptied();
     editor.finish(context.access)?;
+    if removed > 0 {
+        context.notify(class::HASH, "hdel", key);
+    }
+    if is_emptied {
+        context.notify(class::GENERIC, "del", key);
+    }
     context.reply.write_integer(removed);
     Ok(())
 }
@@ -80,6 +90,7 @@ pub(crate) fn hincrby(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Com
     let mut buffer = [0; DECIMAL_BYTES_MAX];
     editor.set(context.access, field, Cow::Owned(format_integer(sum, &mut buffer).to_vec()))?;
     editor.finish(context.access)?;
+    context.notify(class::HASH, "hincrby", key);
     context.reply.write_integer(sum);
     Ok(())
 }
@@ -100,6 +111,7 @@ pub(crate) fn hincrbyfloat(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -
     })?;
     editor.set(context.access, field, Cow::Owned(sum.clone().into_bytes()))?;
     editor.finish(context.access)?;
+    context.notify(class::HASH, "hincrbyfloat", key);
     context.reply.write_bulk(sum.as_bytes());
     Ok(())
 }

@@ -113,8 +113,12 @@ fn write_persistence(shared: &Shared, text: &mut String) {
     field(text, "rdb_current_bgsave_time_sec", shared.saves.running_seconds());
     field(text, "aof_enabled", 0);
     field(text, "lodestore_engine", shared.db().engine());
+    field(text, "lodestore_medium", &stats.medium);
     field(text, "lodestore_durability", shared.db().durability());
-    field(text, "lodestore_recovery_running", u8::from(!stats.recovery.done));
+    let recovery = &stats.recovery;
+    field(text, "lodestore_recovery_running", u8::from(!recovery.done));
+    field(text, "lodestore_recovery_ready_seconds", format!("{:.6}", recovery.ready_after.as_secs_f64()));
+    field(text, "lodestore_recovery_seconds", format!("{:.6}", recovery.took.as_secs_f64()));
 }
 
 fn write_stats(shared: &Shared, text: &mut String) {

@@ -7,6 +7,7 @@
 //! * `context`: what a command sees.
 //! * `transaction`: `MULTI`, `EXEC` and `WATCH`.
 //! * `glob`, `decimal`, `options`: patterns, numbers and options of commands.
+//! * `syntax`: the arguments of commands, from the texts of the table.
 //! * `absent`: commands of Redis that the server does not have.
 //! * All other modules have the commands of one group.
 
@@ -42,6 +43,7 @@ pub(crate) mod scan;
 pub(crate) mod spec;
 pub(crate) mod strings;
 pub(crate) mod subcommands;
+mod syntax;
 pub(crate) mod table;
 pub(crate) mod tracking;
 pub(crate) mod transaction;

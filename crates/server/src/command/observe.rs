@@ -41,7 +41,8 @@ pub(crate) fn slowlog(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Com
             context.reply.write_ok();
         }
         (b"help", []) => return write_help(context, &SLOWLOG_HELP),
-        (b"get" | b"len" | b"reset" | b"help", _) => return Err(wrong_arity("slowlog", &subcommand)),
+        (b"get", _) => return Err(CommandError::unknown_subcommand_or_arity("slowlog", arguments[1])),
+        (b"len" | b"reset" | b"help", _) => return Err(wrong_arity("slowlog", &subcommand)),
         _ => return Err(CommandError::unknown_subcommand("slowlog", arguments[1])),
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Saves, and the commands of replication, which the server does not have.
 
 use super::context::Context;
-use super::options::is_word;
+use super::options::{integer, is_word};
 use crate::error::{CommandError, CommandResult, SYNTAX};
 use crate::saves;
 
@@ -48,7 +48,10 @@ pub(crate) fn role(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult 
 }
 
 /// `FAILOVER`
-pub(crate) fn failover(_: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
+pub(crate) fn failover(_: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    if arguments.len() == 2 && is_word(arguments[1], "abort") {
+        return Err(CommandError::new("ERR No failover in progress."));
+    }
     Err(CommandError::new("ERR FAILOVER requires connected replicas."))
 }
 
@@ -71,7 +74,12 @@ fn no_replication() -> CommandError {
 }
 
 /// `LOLWUT [VERSION version]`
-pub(crate) fn lolwut(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
+pub(crate) fn lolwut(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    if let [_, word, version, ..] = arguments
+        && is_word(word, "version")
+    {
+        integer(version)?;
+    }
     let text = format!(
         "   ___\n  /   \\    a lodestone\n | N S |   finds north\n  \\___/    after kill -9\nLodestore ver. {}\n",
         env!("CARGO_PKG_VERSION")

@@ -162,7 +162,10 @@ pub(crate) fn pubsub(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
             write_count(context, count);
         }
         (b"help", []) => return super::keys::write_help(context, &HELP),
-        (b"channels" | b"shardchannels" | b"numpat" | b"help", _) => {
+        (b"channels" | b"shardchannels", _) => {
+            return Err(CommandError::unknown_subcommand_or_arity("pubsub", arguments[1]));
+        }
+        (b"numpat" | b"help", _) => {
             let name = String::from_utf8_lossy(&subcommand);
             return Err(CommandError::wrong_arity(&format!("pubsub|{name}")));
         }

@@ -43,6 +43,7 @@ pub(crate) fn subcommands_of(command: &str) -> &'static [SubcommandSpec] {
         "config" => &CONFIG_SUBCOMMANDS,
         "latency" => &LATENCY_SUBCOMMANDS,
         "memory" => &MEMORY_SUBCOMMANDS,
+        "module" => &MODULE_SUBCOMMANDS,
         "object" => &OBJECT_SUBCOMMANDS,
         "pubsub" => &PUBSUB_SUBCOMMANDS,
         "slowlog" => &SLOWLOG_SUBCOMMANDS,
@@ -153,6 +154,9 @@ const MEMORY_SUBCOMMANDS: [SubcommandSpec; 6] = [
     sub("memory|stats", 2, SLOW, false),
     sub("memory|usage", -3, READ | SLOW, true),
 ];
+
+const MODULE_SUBCOMMANDS: [SubcommandSpec; 2] =
+    [sub("module|help", 2, SLOW, false), sub("module|list", 2, ADMIN | DANGEROUS | SLOW, false)];
 
 const OBJECT_SUBCOMMANDS: [SubcommandSpec; 5] = [
     sub("object|encoding", 3, KEYSPACE | READ | SLOW, true),

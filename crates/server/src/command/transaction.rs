@@ -34,7 +34,9 @@ fn end(context: &mut Context<'_, '_>) -> Option<Transaction> {
         details.is_in_transaction = false;
         details.watched_count = 0;
     });
-    context.session.transaction.take()
+    let ended = context.session.transaction.take();
+    context.session.show_transaction();
+    ended
 }
 
 /// Ends the transaction of a client whose `EXEC` was refused.
@@ -45,6 +47,7 @@ pub(crate) fn abort(shared: &Shared, session: &mut Session) {
         details.watched_count = 0;
     });
     session.transaction = None;
+    session.show_transaction();
 }
 
 /// `DISCARD`

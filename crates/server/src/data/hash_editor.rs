@@ -229,6 +229,15 @@ impl<'x> HashEditor<'x> {
         Ok(exists)
     }
 
+    /// Whether the changes have removed all fields.
+    pub(crate) fn is_emptied(&self) -> bool {
+        let count = match &self.fields {
+            Fields::Small(fields) => fields.count as u64,
+            Fields::Large { count, .. } => *count,
+        };
+        self.is_changed && count == 0
+    }
+
     /// Stores the changed hash. A hash without fields is deleted.
     ///
     /// # Errors

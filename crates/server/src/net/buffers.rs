@@ -79,6 +79,11 @@ impl Input {
         self.bytes.len()
     }
 
+    /// Returns the bytes of the buffer after the last one that was read.
+    pub(crate) fn free_bytes(&self) -> usize {
+        self.bytes.len() - self.end
+    }
+
     /// Returns the bytes that no command has consumed.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.end - self.start

@@ -58,7 +58,11 @@ impl EventLoop {
         let (input, output) = (&self.inputs[index], &self.outputs[index]);
         let state_bytes = connection.session.state_bytes();
         let bytes = input.allocated_bytes() + output.allocated_bytes() + state_bytes;
+        let figures = &connection.session.public.figures;
+        figures.input_bytes.store(input.pending_bytes(), Ordering::Relaxed);
+        figures.input_free_bytes.store(input.free_bytes(), Ordering::Relaxed);
         if bytes != connection.counted_bytes {
+            figures.total_bytes.store(bytes, Ordering::Relaxed);
             self.shared.client_memory.replace(connection.counted_bytes, bytes);
             self.shared.client_memory.note_client(self.own, bytes);
             connection.counted_bytes = bytes;

@@ -112,6 +112,8 @@ pub(crate) struct EventLoop {
     ready: Vec<usize>,
     last_check: Instant,
     group_size: GroupSize,
+    /// When the current tick began.
+    tick_begun: Instant,
     /// The counters of the commands that the loop runs.
     counters: Arc<LoopCounters>,
 }
@@ -156,6 +158,7 @@ impl EventLoop {
             ready: Vec::new(),
             last_check: Instant::now(),
             group_size: GroupSize::default(),
+            tick_begun: Instant::now(),
             counters,
         })
     }
@@ -302,6 +305,7 @@ impl EventLoop {
 
     /// Reads all ready connections, runs their commands, and sends the replies.
     fn run_tick(&mut self, view: &mut ViewCache) {
+        self.tick_begun = Instant::now();
         let ready = std::mem::take(&mut self.ready);
         let mut handshakes = 0;
         for index in &ready {
@@ -369,9 +373,7 @@ impl EventLoop {
         connection.is_readable = end == ReadEnd::More || (connection.is_closing && end != ReadEnd::Closed);
         connection.is_ended |= end == ReadEnd::Closed;
         if bytes > 0 {
-            let public = &connection.session.public;
-            let now = u64::try_from(public.connected.elapsed().as_millis()).unwrap_or(u64::MAX);
-            public.last_command_ms.store(now, Ordering::Relaxed);
+            connection.session.public.note_activity(self.tick_begun);
         }
         self.close_if_too_large(index);
     }
@@ -382,7 +384,12 @@ impl EventLoop {
         let output = &mut self.outputs[index];
         let sent = output.write_to(&mut connection.stream);
         let is_failed = sent.is_err();
-        self.shared.counters.bytes_written.fetch_add(sent.unwrap_or(0) as u64, Ordering::Relaxed);
+        let sent_bytes = sent.unwrap_or(0);
+        self.shared.counters.bytes_written.fetch_add(sent_bytes as u64, Ordering::Relaxed);
+        if sent_bytes > 0 {
+            // A client that reads a long reply slowly is not idle.
+            connection.session.public.note_activity(self.tick_begun);
+        }
         self.inputs[index].free_large_empty();
         let pending = output.pending_bytes();
         let is_sent = pending == 0 && !connection.stream.has_unsent();
@@ -438,10 +445,11 @@ impl EventLoop {
             let is_over = self.connections[index].as_mut().is_some_and(|connection| {
                 let public = &connection.session.public;
                 let is_late = connection.stream.is_late();
-                let is_idle = !timeout.is_zero() && !connection.session.messaging.is_subscriber();
+                let messaging = &connection.session.messaging;
+                let has_timeout = !timeout.is_zero() && !messaging.is_subscriber() && !messaging.is_monitor;
                 is_late
                     || public.is_killed.load(Ordering::SeqCst)
-                    || (is_idle && public.idle() > timeout)
+                    || (has_timeout && public.idle() > timeout)
                     || (pending > 0 && connection.backlog.is_over_limit(&connection.session, pending, &self.shared))
             });
             if is_over {

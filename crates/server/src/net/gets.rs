@@ -116,6 +116,9 @@ impl Tick<'_> {
             });
             input.consume();
         }
+        if gets.len() > before {
+            session.public.figures.note_command(*dispatch::GET_ID);
+        }
         gets.len() - before
     }
 

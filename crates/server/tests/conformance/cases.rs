@@ -19,8 +19,8 @@ pub struct CaseFile {
 /// Commands and their replies.
 pub struct Case {
     pub name: String,
-    /// Words in the syntax of inline commands. `@2 ` names the second connection.
-    /// `raw:N:` sends the bytes that follow and reads N replies.
+    /// Words in the syntax of inline commands. `@2 ` and `@3 ` name another connection.
+    /// `raw:N:` sends the bytes that follow and reads N replies. `read:N` reads N further replies.
     pub commands: Vec<String>,
     /// Replies of Redis without their last line end, a character for each byte.
     pub replies: Vec<String>,
@@ -93,6 +93,12 @@ pub fn read_all() -> Vec<CaseFile> {
     let mut paths: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|end| end == "json")).collect();
     paths.sort();
     paths.iter().map(|path| read(path)).collect()
+}
+
+/// Reads the file that `LODESTORE_TOPIC` names; all files if it names none.
+pub fn read_selected() -> Vec<CaseFile> {
+    let topic = std::env::var("LODESTORE_TOPIC").ok();
+    read_all().into_iter().filter(|file| topic.as_ref().is_none_or(|topic| *topic == file.topic)).collect()
 }
 
 fn read(path: &std::path::Path) -> CaseFile {

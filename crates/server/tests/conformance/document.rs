@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use lodestore_server::command_table;
 
 use super::cases::{CaseFile, read_all};
-use super::run::split_words;
+use super::run::{split_connection, split_words};
 
 /// Cases of one command.
 #[derive(Default)]
@@ -22,8 +22,9 @@ fn count_cases(files: &[CaseFile], names: &BTreeSet<&str>) -> BTreeMap<String, T
     let mut tested: BTreeMap<String, Tested> = BTreeMap::new();
     for case in files.iter().flat_map(|file| &file.cases) {
         let mut used = BTreeSet::new();
-        for command in case.commands.iter().filter(|command| !command.starts_with("raw:")) {
-            let words = split_words(command.strip_prefix("@2 ").unwrap_or(command));
+        let commands = case.commands.iter().map(|command| split_connection(command).1);
+        for command in commands.filter(|command| !command.starts_with("raw:")) {
+            let words = split_words(command);
             let name = words.first().map(|word| String::from_utf8_lossy(word).to_ascii_lowercase());
             used.extend(name.filter(|name| names.contains(name.as_str())));
         }
@@ -35,6 +36,19 @@ fn count_cases(files: &[CaseFile], names: &BTreeSet<&str>) -> BTreeMap<String, T
         }
     }
     tested
+}
+
+/// Commands without a case, with the reason.
+const WITHOUT_CASES: [(&str, &str); 1] = [("sync", "Redis answers with its data, which is no reply of the protocol.")];
+
+#[test]
+fn each_command_has_a_case_or_a_reason() {
+    let names: BTreeSet<&str> = command_table().map(|command| command.name).collect();
+    let tested = count_cases(&read_all(), &names);
+    for name in names {
+        let has_reason = WITHOUT_CASES.iter().any(|(excluded, _)| *excluded == name);
+        assert!(tested.contains_key(name) != has_reason, "{name}: needs a case, or a reason without one");
+    }
 }
 
 fn render() -> String {

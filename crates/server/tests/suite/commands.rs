@@ -248,3 +248,21 @@ fn a_store_that_lost_the_record_of_its_databases_is_refused_and_keeps_its_keys()
     let server = start().expect("a server");
     super::common::Client::connect(server.addresses()[0]).check(&[("GET a", "1")]);
 }
+
+#[test]
+fn command_docs_have_the_arguments_of_a_command() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let key = "[name, key, type, key]";
+    let arguments = [
+        ("GETDEL", format!("[{key}]")),
+        ("DEL", "[[name, key, type, key, flags, [+multiple]]]".into()),
+        ("COPY", "[[name, source, type, key], [name, destination, type, key], [name, db, type, integer, token, DB, flags, [+optional]], [name, replace, type, pure-token, token, REPLACE, flags, [+optional]]]".into()),
+        ("FLUSHDB", "[[name, option, type, oneof, flags, [+optional], arguments, [[name, async, type, pure-token, token, ASYNC], [name, sync, type, pure-token, token, SYNC]]]]".into()),
+    ];
+    for (command, expected) in arguments {
+        let docs = client.run(&format!("COMMAND DOCS {command}"));
+        assert!(docs.ends_with(&format!(", arguments, {expected}]]")), "{docs}");
+    }
+    assert!(client.run("COMMAND DOCS MULTI").ends_with(", group, transactions]]"));
+}

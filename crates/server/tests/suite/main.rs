@@ -2,6 +2,7 @@
 
 mod abuse;
 mod acl;
+mod clients;
 mod commands;
 mod common;
 mod configuration;

@@ -121,15 +121,6 @@ fn a_client_too_many_is_refused() {
 }
 
 #[test]
-fn a_stop_answers_what_was_read() {
-    let mut server = TestServer::start();
-    let mut client = server.client();
-    client.check(&[("SET a 1", "+OK")]);
-    server.stop();
-    assert_eq!(client.try_receive(), None);
-}
-
-#[test]
 fn an_address_that_others_reach_needs_a_password() {
     let config = lodestore_server::Config { listen: vec![([0, 0, 0, 0], 0).into()], ..Default::default() };
     let error = config.check().unwrap_err();

@@ -160,9 +160,17 @@ fn a_watched_key_that_changes_stops_exec() {
 #[test]
 fn a_watched_key_that_expires_stops_exec() {
     let server = TestServer::start();
-    let mut client = server.client();
-    client.check(&[("SET a 1 PX 30", "+OK"), ("WATCH a", "+OK")]);
-    std::thread::sleep(std::time::Duration::from_millis(40));
+    let (mut client, mut other) = (server.client(), server.client());
+    // The key must exist after WATCH, however long the machine pauses in between.
+    let is_watched = (5..16).any(|power| {
+        let milliseconds = 1 << power;
+        client.check(&[(&format!("SET a 1 PX {milliseconds}"), "+OK"), ("WATCH a", "+OK")]);
+        other.run("EXISTS a") == ":1" || client.run("UNWATCH") != "+OK"
+    });
+    assert!(is_watched, "the key expires before it is watched");
+    while other.run("EXISTS a") == ":1" {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
     client.check(&[("MULTI", "+OK"), ("SET a 2", "+QUEUED"), ("EXEC", "(nil)")]);
 }
 

@@ -96,7 +96,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         keys: Keys::Everything,
         group: "generic",
         since: "Lodestore",
-        syntax: "start end [LIMIT n] [REV] [WITHVALUES]",
+        syntax: "start end [LIMIT count] [REV] [WITHVALUES]",
         summary: "Returns keys from start to before end, in order.",
         handler: scan::range,
     },

@@ -101,6 +101,18 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         handler: object::memory,
     },
     CommandSpec {
+        name: "module",
+        arity: -2,
+        effect: Effect::Other,
+        flags: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "4.0.0",
+        syntax: "LIST",
+        summary: "Lists the modules of the server: there are none.",
+        handler: admin::module,
+    },
+    CommandSpec {
         name: "shutdown",
         arity: -1,
         effect: Effect::Other,
