@@ -5,6 +5,7 @@ mod acl;
 mod commands;
 mod common;
 mod configuration;
+mod damage;
 mod docs;
 mod groups;
 mod hash_kill;
