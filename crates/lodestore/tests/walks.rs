@@ -206,3 +206,50 @@ fn walks_over_long_values_show_each_pair_once_from_both_ends() {
         }
     });
 }
+
+/// Changes one byte of a text wherever it is in the regions of a store.
+fn damage(store: &Path, text: &str) {
+    let mut places = 0;
+    for entry in std::fs::read_dir(store).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        let mut bytes = std::fs::read(&path).expect("a file");
+        for at in 0..bytes.len().saturating_sub(text.len()) {
+            if bytes[at..].starts_with(text.as_bytes()) {
+                bytes[at] ^= 0x40;
+                places += 1;
+            }
+        }
+        std::fs::write(&path, bytes).expect("a file");
+    }
+    assert!(places > 0, "no file has {text}");
+}
+
+#[test]
+fn a_walk_returns_the_pairs_before_a_damaged_one_and_then_the_error() {
+    for engine in [Engine::hikv(), Engine::fluidkv(), Engine::hashkv()] {
+        let dir = Scratch::new();
+        let db = open(engine.clone(), &dir.store());
+        let filler = "x".repeat(200);
+        for number in 0..KEYS {
+            db.put(key(number), format!("value {number} {filler}")).expect("put");
+        }
+        db.close().expect("a clean stop");
+        damage(&dir.store(), &format!("value 100 {filler}"));
+        let db = open(engine.clone(), &dir.store());
+        let forward: Vec<_> = db.iter().expect("a walk").collect();
+        let backward: Vec<_> = std::iter::from_fn({
+            let mut walk = db.iter().expect("a walk");
+            move || walk.next_back()
+        })
+        .collect();
+        for (walk, last) in [(&forward, 0), (&backward, KEYS - 1)] {
+            let (failure, pairs) = walk.split_last().expect("an error at least");
+            assert!(matches!(failure, Err(Error::Corrupt { .. })), "{engine:?}: {failure:?}");
+            assert!(!pairs.is_empty(), "{engine:?}");
+            for (number, pair) in (0..).zip(pairs) {
+                let (read, _) = pair.as_ref().unwrap_or_else(|error| panic!("{engine:?}: {error} comes early"));
+                assert_eq!(*read, key(last.abs_diff(number)), "{engine:?}");
+            }
+        }
+    }
+}

@@ -41,6 +41,9 @@ pub(crate) const OUT_OF_MEMORY_ERROR: CommandError = text(OUT_OF_MEMORY);
 /// Text of an error of a full store. Clients compare it.
 const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
+/// Most bytes of a key in the text of an error.
+const SHOWN_KEY_BYTES_MAX: usize = 128;
+
 const fn text(text: &'static str) -> CommandError {
     CommandError::Text(Cow::Borrowed(text))
 }
@@ -74,6 +77,28 @@ impl CommandError {
         Self::new(format!("ERR unknown subcommand or wrong number of arguments for '{shown}'. Try {command} HELP."))
     }
 
+    /// Whether a full store refused a write.
+    pub(crate) fn is_of_full_store(&self) -> bool {
+        matches!(self, Self::Store(error) if is_full(error))
+    }
+
+    /// Names the key of a record that cannot be read. The record has one of `keys`; `is_damaged`
+    /// tells of which.
+    pub(crate) fn name_key<'a>(self, keys: impl Iterator<Item = &'a [u8]>, is_damaged: impl Fn(&[u8]) -> bool) -> Self {
+        let Self::Store(StoreError::Corrupt { place, what, .. }) = &self else { return self };
+        let keys: Vec<&[u8]> = keys.collect();
+        let key = match keys[..] {
+            [key] => Some(key),
+            _ => keys.into_iter().find(|key| is_damaged(key)),
+        };
+        let Some(key) = key else { return self };
+        let shown = key[..key.len().min(SHOWN_KEY_BYTES_MAX)].escape_ascii();
+        Self::new(format!(
+            "ERR the record of key '{shown}' is damaged ({place}: {what}): write or delete the key, or restore it from \
+             a backup"
+        ))
+    }
+
     /// Returns the text of the reply.
     pub(crate) fn reply(&self) -> Cow<'_, str> {
         match self {
@@ -89,13 +114,25 @@ impl From<StoreError> for CommandError {
     }
 }
 
+/// Whether the store has no room for a write.
+fn is_full(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Full { .. }
+            | StoreError::NoRoom { .. }
+            | StoreError::IndexFull { .. }
+            | StoreError::DramBudget { .. }
+    )
+}
+
 fn reply_of_store(error: &StoreError) -> String {
     match error {
-        StoreError::Full { .. }
-        | StoreError::NoRoom { .. }
-        | StoreError::IndexFull { .. }
-        | StoreError::DramBudget { .. } => OUT_OF_MEMORY.into(),
+        error if is_full(error) => OUT_OF_MEMORY.into(),
         StoreError::Closed => "ERR the server is shutting down".into(),
+        StoreError::Corrupt { place, what, .. } => format!(
+            "ERR damaged data ({place}: {what}): stop the server, and run `lodestore verify` on the store for the \
+             whole list"
+        ),
         other => format!("ERR {other}"),
     }
 }

@@ -12,6 +12,7 @@ use crate::command::scan::Cursors;
 use crate::config::Config;
 use crate::data::census::Census;
 use crate::data::databases::Databases;
+use crate::data::orphans::OrphanSweeps;
 use crate::data::stripes::Stripes;
 use crate::memory::MemoryBound;
 use crate::messaging::Hub;
@@ -73,6 +74,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) cursors: Cursors,
     pub(crate) census: Census,
+    pub(crate) orphan_sweeps: OrphanSweeps,
     /// What the store reports, if the program passes on its events.
     pub(crate) store_events: OnceLock<StoreEvents>,
     /// Time from the start of the program to the first moment at which it served.
@@ -109,6 +111,7 @@ impl Shared {
             counters: Counters::default(),
             cursors: Cursors::new(),
             census: Census::default(),
+            orphan_sweeps: OrphanSweeps::default(),
             store_events: OnceLock::new(),
             served_after: OnceLock::new(),
             hub: Hub::default(),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use lodestore_contract::{Direction, Result, ScanRange, Snapshot, Visit};
+use lodestore_contract::{Direction, Error, Result, ScanRange, Snapshot, Visit};
 
 use super::keyspace::Keyspace;
 use super::keyspace::key::Part;
@@ -26,6 +26,8 @@ pub(super) struct Walk<T> {
     front: VecDeque<T>,
     /// Pairs that were read from the end, the last key first.
     back: VecDeque<T>,
+    /// Why the pairs between `front` and `back` cannot be read. The walk returns the error once.
+    failure: Option<Error>,
 }
 
 impl<T> Walk<T> {
@@ -58,7 +60,7 @@ impl<T> Walk<T> {
         copy: fn(&[u8], &[u8]) -> T,
     ) -> Self {
         let parts = keyspace.map.split_range(range).into();
-        Self { keyspace, snapshot, copy, parts, front: VecDeque::new(), back: VecDeque::new() }
+        Self { keyspace, snapshot, copy, parts, front: VecDeque::new(), back: VecDeque::new(), failure: None }
     }
 
     /// Returns the name of the keyspace that is walked over.
@@ -77,32 +79,32 @@ impl<T> Walk<T> {
         Ok(Self::over(self.keyspace.clone(), self.snapshot.clone(), range, self.copy))
     }
 
-    /// Returns the next pair from the start.
+    /// Returns the next pair from the start. An error comes after the pairs before it.
     pub(super) fn next(&mut self) -> Option<Result<T>> {
-        if self.front.is_empty()
-            && let Err(error) = self.read(Direction::Forward)
-        {
-            return Some(Err(error));
+        if self.front.is_empty() {
+            self.read(Direction::Forward);
+        }
+        if let Some(pair) = self.front.pop_front() {
+            return Some(Ok(pair));
         }
         // Pairs that were read from the end come last.
-        self.front.pop_front().or_else(|| self.back.pop_back()).map(Ok)
+        self.failure.take().map(Err).or_else(|| self.back.pop_back().map(Ok))
     }
 
-    /// Returns the next pair from the end.
+    /// Returns the next pair from the end. An error comes after the pairs behind it.
     pub(super) fn next_back(&mut self) -> Option<Result<T>> {
-        if self.back.is_empty()
-            && let Err(error) = self.read(Direction::Backward)
-        {
-            return Some(Err(error));
+        if self.back.is_empty() {
+            self.read(Direction::Backward);
         }
-        self.back.pop_front().or_else(|| self.front.pop_back()).map(Ok)
+        if let Some(pair) = self.back.pop_front() {
+            return Some(Ok(pair));
+        }
+        self.failure.take().map(Err).or_else(|| self.front.pop_back().map(Ok))
     }
 
-    /// Reads the next group from one end, if anything is left there.
-    ///
-    /// # Errors
-    /// Those of a scan. The walk then ends after the pairs that were read before the error.
-    fn read(&mut self, direction: Direction) -> Result<()> {
+    /// Reads the next group from one end, if anything is left there. An error ends the reading at
+    /// both ends: nothing says where the unreadable part ends.
+    fn read(&mut self, direction: Direction) {
         let (parts, is_forward) = (&mut self.parts, direction == Direction::Forward);
         let pairs = if is_forward { &mut self.front } else { &mut self.back };
         while pairs.is_empty() {
@@ -114,11 +116,10 @@ impl<T> Walk<T> {
                 Ok(true) => drop(parts.pop_back()),
                 Err(error) => {
                     parts.clear();
-                    return Err(error);
+                    self.failure = Some(error);
                 }
             }
         }
-        Ok(())
     }
 }
 

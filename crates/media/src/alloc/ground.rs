@@ -47,6 +47,10 @@ pub(crate) trait Ground {
     fn flush(&self, at: NvPtr, len: usize);
     /// Makes durable what this thread flushed.
     fn fence(&self);
+    /// Whether a sync has failed, so that nothing vouches for the bytes that were flushed.
+    fn has_failed(&self) -> bool {
+        false
+    }
     /// Adds a region that has room for an extent of `bytes` bytes, unless there are more than `seen` by now;
     /// [`Error::Full`](lodestore_contract::Error::Full) where the capacity or the medium does not allow it. The newest region, whose
     /// table is zero, and whose place in the pool's header is durable. Called with no lock held.

@@ -227,6 +227,10 @@ impl Ground for Pool {
         Self::fence(self);
     }
 
+    fn has_failed(&self) -> bool {
+        self.memory.is_poisoned()
+    }
+
     fn grow(&self, seen: usize, bytes: u64) -> Result<u16> {
         self.grow_from(u16::try_from(seen).unwrap_or(u16::MAX), bytes)
     }

@@ -2,7 +2,8 @@
 //! records) or once an extent.
 //!
 //! Persist order of handing out an extent ([`Space::hand_out`]), all under the lock:
-//! 1. the tree takes the chunks (DRAM); where the caller wants the extent's ends zero, they are, and **fence**;
+//! 1. the tree takes the chunks (DRAM); where the caller wants the extent's ends zero, they are, and
+//!    **fence**. If that fails, the chunks go back, and no word is stored;
 //! 2. both copies of its word are stored; they, and every word changed since the last time
 //!    (`unflushed`), are flushed;
 //! 3. fence. Only now does the caller learn of the extent.
@@ -136,6 +137,12 @@ impl Space {
                 ground.flush(first.add(from), len as usize);
             }
             ground.fence();
+            if ground.has_failed() {
+                // The ends may keep the header of an older extent. No word may vouch for them.
+                let is_given = self.regions[usize::from(place.region)].tree.give(place.chunk, word.chunks);
+                debug_assert!(is_given, "the chunks were taken above");
+                return None;
+            }
         }
         let copies = layout.extent_words(place.chunk);
         let raw = table::encode(word, ground.stamp(), place.region, place.chunk);

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use lodestore::Error as StoreError;
+use lodestore::{Error as StoreError, Keyspace};
 use lodestore_wire::ReplyWriter;
 
 use super::admission::{admit, check_again, reject, unknown_command};
@@ -70,6 +70,9 @@ pub(crate) fn run(
     };
     if let Err(error) = result {
         output.truncate(start);
+        let keyspace = view.refresh(shared).keyspace(session.database);
+        let keys = find(arguments[0]).map_or(Keys::None, |spec| spec.keys).of(arguments);
+        let error = error.name_key(keys, |key| is_damaged(keyspace, key));
         write_error(shared, &mut ReplyWriter::new(output, session.protocol), &error);
     }
     if std::mem::take(&mut session.messaging.needs_barrier) {
@@ -88,6 +91,11 @@ pub(crate) fn run(
     }
 }
 
+/// Whether a full store refused a write, and nothing of the command was written.
+fn is_full(spec: &CommandSpec, result: &CommandResult) -> bool {
+    spec.effect == Effect::Write && matches!(result, Err(error) if error.is_of_full_store())
+}
+
 /// Whether a flush or an exchange of databases came between the look at the databases and a read.
 /// The caller then reads again. A command that holds stripes is never stale.
 fn is_stale(shared: &Shared, generation: u64, spec: &CommandSpec, result: &CommandResult) -> bool {
@@ -96,6 +104,11 @@ fn is_stale(shared: &Shared, generation: u64, spec: &CommandSpec, result: &Comma
         Err(_) => false,
         Ok(()) => spec.effect == Effect::Read && shared.databases.generation() != generation,
     }
+}
+
+/// Whether the record of a key cannot be read.
+fn is_damaged(keyspace: &Keyspace, key: &[u8]) -> bool {
+    matches!(keyspace.get_with(key, |_| ()), Err(StoreError::Corrupt { .. }))
 }
 
 /// Writes and counts an error reply.
@@ -196,7 +209,9 @@ fn run_admitted(
         let generation = shared.databases.generation();
         session.lookups = Lookups::default();
         result = try_run(shared, session, view, spec, arguments, output);
-        if !is_stale(shared, generation, spec, &result) {
+        // A full store refused the whole command. The elements of deleted collections make room.
+        let has_more_room = is_full(spec, &result) && shared.orphan_sweeps.sweep_full(shared);
+        if !has_more_room && !is_stale(shared, generation, spec, &result) {
             break;
         }
         output.truncate(start);
@@ -360,6 +375,9 @@ pub(crate) fn run_handler(context: &mut Context<'_, '_>, arguments: &[&[u8]]) {
     }
     if let Err(error) = result {
         context.reply.truncate(start);
+        let keys = found.map_or(Keys::None, |entry| entry.spec.keys).of(arguments);
+        let keyspace = context.access.keyspace(context.database());
+        let error = error.name_key(keys, |key| is_damaged(keyspace, key));
         write_error(context.shared, &mut context.reply, &error);
     }
 }

@@ -200,7 +200,11 @@ impl<'a> Access<'a> {
     pub(crate) fn delete(&mut self, database: usize, key: &[u8]) -> Result<bool> {
         let is_deleted = match self.pending {
             None => self.view.keyspace(database).delete(key)?,
-            Some(_) => self.contains(database, key)?,
+            // A key whose record is damaged can be deleted.
+            Some(_) => match self.contains(database, key) {
+                Err(lodestore::Error::Corrupt { .. }) => true,
+                found => found?,
+            },
         };
         if is_deleted {
             if let Some(pending) = &mut self.pending {
@@ -278,7 +282,15 @@ impl<'a> Access<'a> {
         let mut stored = self.view.keyspace(database).range_keys((from.clone(), Bound::Unbounded))?;
         let mut is_last = true;
         for key in stored.by_ref() {
-            keys.insert(key?.to_vec());
+            let key = match key {
+                // The next page begins with the error.
+                Err(_) if !keys.is_empty() => {
+                    is_last = false;
+                    break;
+                }
+                key => key?,
+            };
+            keys.insert(key.to_vec());
             if keys.len() >= count {
                 is_last = false;
                 break;
@@ -355,8 +367,24 @@ impl<'a> Access<'a> {
     /// Those of the store. Nothing is written then.
     pub(crate) fn commit(&mut self, db: &Db) -> Result<()> {
         let Some(pending) = self.pending.take() else { return Ok(()) };
-        if pending.is_empty() && self.pending_elements.is_empty() {
-            return Ok(());
+        if self.pending_elements.is_empty() && pending.len() <= 1 {
+            // One write needs no batch, which some engines lack.
+            return pending.into_iter().try_for_each(|((database, key), value)| {
+                let keyspace = self.view.keyspace(database);
+                match value {
+                    Some((value, None)) => keyspace.put(key, value),
+                    Some((value, Some(expiry))) => keyspace.put_expiring(key, value, expiry),
+                    None => match keyspace.delete(&key) {
+                        // Some engines must read the record for the answer. A batch need not.
+                        Err(lodestore::Error::Corrupt { .. }) => {
+                            let mut batch = db.batch();
+                            batch.delete(keyspace, key);
+                            batch.commit()
+                        }
+                        deleted => deleted.map(drop),
+                    },
+                }
+            });
         }
         let mut batch = db.batch();
         self.add_elements(&mut batch)?;

@@ -22,6 +22,8 @@
 //! A sweep works on the keyspaces of one moment. A flush drops them, which ends the sweep.
 
 use std::ops::Bound;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use lodestore::store::{ScanRange, Visit};
 use lodestore::{Keyspace, Result};
@@ -34,6 +36,36 @@ use crate::shared::Shared;
 
 /// Headers or elements of one step.
 const STEP: usize = 128;
+
+/// Shortest pause between two sweeps for commands that a full store refused.
+const FULL_PAUSE_MIN: Duration = Duration::from_millis(20);
+
+/// Such a sweep pauses for this many times its own length.
+const FULL_PAUSE_FACTOR: u32 = 4;
+
+/// The sweeps for commands that a full store refused.
+#[derive(Debug, Default)]
+pub(crate) struct OrphanSweeps {
+    /// When the next one may begin.
+    next: Mutex<Option<Instant>>,
+}
+
+impl OrphanSweeps {
+    /// Removes orphans, unless a sweep came just before. Returns whether it removed any. The caller
+    /// holds no stripe.
+    pub(crate) fn sweep_full(&self, shared: &Shared) -> bool {
+        // Another thread that sweeps makes room too.
+        let Ok(mut next) = self.next.try_lock() else { return false };
+        let begun = Instant::now();
+        if next.is_some_and(|next| begun < next) {
+            return false;
+        }
+        // A damaged store may refuse a sweep. The command then ends with its own error.
+        let removed = sweep(shared).unwrap_or(0);
+        *next = Some(Instant::now() + FULL_PAUSE_MIN.max(begun.elapsed().saturating_mul(FULL_PAUSE_FACTOR)));
+        removed > 0
+    }
+}
 
 /// Removes the orphans of all databases. Returns the number of collections that were removed.
 ///

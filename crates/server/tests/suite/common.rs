@@ -95,6 +95,11 @@ impl TestServer {
         }
     }
 
+    /// Returns the directory of the store.
+    pub fn store_dir(&self) -> std::path::PathBuf {
+        self.dir.path().join("store")
+    }
+
     /// Returns the server's address.
     pub fn address(&self) -> SocketAddr {
         self.server.as_ref().expect("a running server").addresses()[0]

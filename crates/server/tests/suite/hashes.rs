@@ -469,3 +469,20 @@ fn a_deleted_large_hash_makes_room_in_a_full_store() {
         client.check(&[("HSTRLEN new 1", ":65536"), ("EXISTS h", ":0")]);
     }
 }
+
+#[test]
+fn deleted_hashes_make_room_in_a_full_store() {
+    for engine in [Engine::hikv(), Engine::fluidkv()] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let db = lodestore::Db::builder(dir.path().join("store")).engine(engine.clone()).capacity(24 << 20).open();
+        db.expect("a store").close().expect("a clean stop");
+        let server = TestServer::start_over(dir, engine.clone());
+        let mut client = server.client();
+        let fields = (0..900).flat_map(|field| [format!("field{field}"), "x".repeat(100)]);
+        let write: Vec<String> = ["HSET".into(), "hash".into()].into_iter().chain(fields).collect();
+        for round in 0..200 {
+            assert_eq!(client.run_arguments(&write), ":900", "{engine:?}, round {round}");
+            assert_eq!(client.run("DEL hash"), ":1", "{engine:?}, round {round}");
+        }
+    }
+}

@@ -7,6 +7,7 @@ mod commands;
 mod common;
 mod configuration;
 mod counters;
+mod damage;
 mod docs;
 mod groups;
 mod hash_kill;

@@ -1,7 +1,7 @@
 //! A medium in heap memory: what was flushed and fenced survives a crash, of the rest each word may or may not.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 
 use lodestore_contract::{Error, Result};
@@ -37,6 +37,9 @@ pub(super) struct Heap {
     /// Whether an open goes on behind damage.
     pub(super) salvage: bool,
     stamp: AtomicU64,
+    /// Whether the next fence fails.
+    pub(super) fence_fails: AtomicBool,
+    has_failed: AtomicBool,
 }
 
 fn words(layout: &RegionLayout) -> Box<[AtomicU64]> {
@@ -57,6 +60,8 @@ impl Heap {
             word_late: false,
             salvage: false,
             stamp: AtomicU64::new(250),
+            fence_fails: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
         };
         heap.add(region_bytes);
         heap
@@ -181,10 +186,20 @@ impl Ground for Heap {
     fn fence(&self) {
         let mut pending = self.pending.lock().expect("no panic");
         pending.fences += 1;
+        if self.fence_fails.swap(false, Ordering::Relaxed) {
+            // What was flushed is lost for the device, as after a failed sync.
+            pending.flushed.clear();
+            self.has_failed.store(true, Ordering::Relaxed);
+            return;
+        }
         for at in std::mem::take(&mut pending.flushed) {
             pending.stored.remove(&at);
             self.with(at, |now, durable| durable.store(now.load(Ordering::Relaxed), Ordering::Relaxed));
         }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     fn grow(&self, seen: usize, bytes: u64) -> Result<u16> {

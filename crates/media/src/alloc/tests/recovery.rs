@@ -1,10 +1,13 @@
 //! Marking, sweeping, saved bitmaps, damaged words.
 
+use std::sync::atomic::Ordering;
+
 use lodestore_contract::{Error, VerifyReport};
 
 use super::heap::Heap;
 use super::{assert_all_free, check, free};
 use crate::alloc::records::Freed;
+use crate::alloc::space::Ends;
 use crate::alloc::{ExtentKind, Ground};
 use crate::nvptr::NvPtr;
 
@@ -230,4 +233,28 @@ fn any_damage_to_the_tables_is_survived() {
         free(&alloc, &heap, long, 10_000);
         let _ = alloc.alloc_on(&heap, 296);
     }
+}
+
+/// The old bytes may be the header of a log that a recovery would believe.
+#[test]
+fn an_extent_whose_ends_could_not_be_zeroed_is_not_handed_out() {
+    const OLD_WORD: u64 = 0x4f4c_444f_4c44;
+    let heap = Heap::new(1 << 20, 1 << 20, 4096);
+    let alloc = heap.open(true);
+    let ends = Ends { head: 64, tail: 64 };
+    let old = alloc.alloc_wiped_on(&heap, 8192, (ExtentKind(20), ends)).expect("room");
+    heap.put(old, OLD_WORD);
+    heap.flush(old, 8);
+    heap.fence();
+    alloc.free_extent_on(&heap, old, false);
+    // The next hand-out makes the free word durable.
+    let other = alloc.alloc_wiped_on(&heap, 4096, (ExtentKind(20), ends)).expect("room");
+    heap.fence_fails.store(true, Ordering::Relaxed);
+    assert!(alloc.alloc_wiped_on(&heap, 8192, (ExtentKind(20), ends)).is_err());
+    // The device keeps each word of the table, and no zero.
+    heap.crash(|| false);
+    let recovered = heap.try_open().expect("opens");
+    let found: Vec<NvPtr> = recovered.extents_on(&heap, ExtentKind(20)).into_iter().map(|(at, _)| at).collect();
+    assert_eq!(heap.load(old), OLD_WORD);
+    assert_eq!(found, [other]);
 }
