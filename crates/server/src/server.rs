@@ -312,6 +312,8 @@ fn raise_descriptor_limit(config: &Config) {
 
 #[cfg(test)]
 mod tests {
+    use lodestore::db::Engine;
+
     use super::*;
 
     #[test]
@@ -328,13 +330,6 @@ mod tests {
             assert!(found.starts_with(advice), "{text}");
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use lodestore::db::Engine;
-
-    use super::*;
 
     #[test]
     fn a_thread_that_panics_stops_the_server() {

@@ -35,7 +35,7 @@ pub(crate) fn echo(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comman
 /// `QUIT`
 pub(crate) fn quit(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
     // A later message to the client is not counted as received.
-    context.session.leave_hub(&context.shared.hub);
+    context.session.leave_hub(context.shared);
     context.reply.write_ok();
     context.session.closes = true;
     Ok(())
