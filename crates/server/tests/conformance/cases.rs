@@ -95,9 +95,9 @@ pub fn read_all() -> Vec<CaseFile> {
     paths.iter().map(|path| read(path)).collect()
 }
 
-/// Reads the file that `LODESTORE_TOPIC` names; all files if it names none.
+/// Reads the file that `LODESTORE_SERVER_TEST_TOPIC` names; all files if it names none.
 pub fn read_selected() -> Vec<CaseFile> {
-    let topic = std::env::var("LODESTORE_TOPIC").ok();
+    let topic = std::env::var("LODESTORE_SERVER_TEST_TOPIC").ok();
     read_all().into_iter().filter(|file| topic.as_ref().is_none_or(|topic| *topic == file.topic)).collect()
 }
 
