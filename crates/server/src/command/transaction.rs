@@ -69,7 +69,9 @@ pub(crate) fn watch(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
             continue;
         }
         let mut held = context.shared.stripes.lock_one(&key.key);
-        let expiry = context.access.expiry(database, &key.key)?.flatten();
+        // An exchange of databases may have ended since the command began. None ends while the
+        // stripe is held.
+        let expiry = context.shared.databases.view().keyspace(database).expiry(&key.key)?.flatten();
         context.shared.stripes.watch(&mut held, key.clone(), &context.session.watch_flag);
         drop(held);
         context.session.watched_name_bytes += key.key.len();
