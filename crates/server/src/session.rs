@@ -114,6 +114,13 @@ impl PublicState {
         self.connected.elapsed().saturating_sub(Duration::from_millis(self.last_command_ms.load(Ordering::Relaxed)))
     }
 
+    /// Whether another client or the server ends the connection. A killed client runs no further
+    /// command. The load is relaxed: the locks of stripes order the load with the kill
+    /// (`command/kill.rs`).
+    pub(crate) fn is_killed(&self) -> bool {
+        self.is_killed.load(Ordering::Relaxed)
+    }
+
     /// Whether the connection is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::SeqCst)
@@ -188,6 +195,11 @@ impl Session {
         });
         self.is_unrestricted = user.is_unrestricted();
         self.user = user;
+    }
+
+    /// Whether the client runs no further command.
+    pub(crate) fn is_over(&self) -> bool {
+        self.closes || self.public.is_killed()
     }
 
     /// Whether the user may do everything, and no user has changed since the last command.

@@ -125,7 +125,7 @@ fn close_clients_of_lost_users(context: &mut Context<'_, '_>) {
         if client.id == own {
             context.session.closes = true;
         } else {
-            client.is_killed.store(true, std::sync::atomic::Ordering::SeqCst);
+            context.shared.hub.post().kill(&client);
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::acl::check::Call;
 use crate::data::access::Access;
 use crate::data::databases::View;
 use crate::data::stripes::{Held, StripeIndex};
-use crate::error::{CommandError, CommandResult, REPLY_TOO_LONG};
+use crate::error::{CLIENT_KILLED, CommandError, CommandResult, REPLY_TOO_LONG};
 use crate::messaging::effects::{self, Wanted};
 use crate::session::{QueuedCommand, ReplyMode, Session};
 use crate::shared::Shared;
@@ -52,7 +52,7 @@ pub(crate) fn run(
         session.reply_mode = ReplyMode::Skip;
     }
     session.refresh_user(&shared.acl);
-    if session.closes {
+    if session.is_over() {
         return;
     }
     let result = match admit(shared, session, arguments) {
@@ -199,6 +199,9 @@ fn try_run(
         });
     }
     let held = lock(shared, spec, arguments);
+    if held.is_some() && session.public.is_killed() {
+        return Err(CLIENT_KILLED);
+    }
     let is_consistent_read = spec.effect == Effect::Read && spec.keys.of(arguments).nth(1).is_some();
     if is_consistent_read {
         return read_several(shared, session, view, spec, arguments, output);

@@ -5,6 +5,7 @@
 //! * `dispatch`: the way of a command from its arguments to its reply. `admission`: the checks
 //!   before it runs. `grouped`: writes of several clients that share one commit.
 //! * `context`: what a command sees.
+//! * `kill`: the end of other clients.
 //! * `transaction`: `MULTI`, `EXEC` and `WATCH`.
 //! * `glob`, `decimal`, `options`: patterns, numbers and options of commands.
 //! * `absent`: commands of Redis that the server does not have.
@@ -31,6 +32,7 @@ mod hash_write;
 pub(crate) mod info;
 mod info_statistics;
 pub(crate) mod keys;
+mod kill;
 pub(crate) mod lookup;
 pub(crate) mod numbers;
 mod object;

@@ -170,8 +170,10 @@ impl Channels {
 }
 
 fn send_all(post: &Post, subscribers: &Subscribers, payload: &Payload) -> usize {
-    for subscriber in subscribers.values() {
+    let mut count = 0;
+    for subscriber in subscribers.values().filter(|subscriber| !subscriber.client.is_killed()) {
         post.send(&subscriber.client, payload.clone(), Some(subscriber.number));
+        count += 1;
     }
-    subscribers.len()
+    count
 }

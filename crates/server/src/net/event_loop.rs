@@ -355,6 +355,10 @@ impl EventLoop {
     /// Sends what the socket accepts, and closes a connection that is done.
     pub(super) fn write(&mut self, index: usize) {
         let Some(connection) = &mut self.connections[index] else { return };
+        if connection.session.public.is_killed() {
+            self.close(index);
+            return;
+        }
         let output = &mut self.outputs[index];
         let sent = output.write_to(&mut connection.stream);
         let is_failed = sent.is_err();
@@ -416,7 +420,7 @@ impl EventLoop {
                 let is_late = connection.stream.is_late();
                 let is_idle = !timeout.is_zero() && !connection.session.messaging.is_subscriber();
                 is_late
-                    || public.is_killed.load(Ordering::SeqCst)
+                    || public.is_killed()
                     || (is_idle && public.idle() > timeout)
                     || (pending > 0 && connection.backlog.is_over_limit(&connection.session, pending, &self.shared))
             });

@@ -69,7 +69,7 @@ impl Tick<'_> {
             && !session.is_restricted_subscriber()
             && !session.messaging.reads_alone()
             && !self.shared.reads_are_observed()
-            && !session.closes;
+            && !session.is_over();
         let limits = Self::limits(self.shared, session);
         let is_paused = self.outputs[index].pending_bytes() > self.shared.runtime.output_bytes_pause();
         let input = &mut self.inputs[index];
@@ -150,7 +150,9 @@ impl Tick<'_> {
                     Ok(Some(string)) if string.len() > reply_max => reply.write_error(&REPLY_TOO_LONG.reply()),
                     Ok(Some(string)) => {
                         hits += 1;
-                        let is_large = string.len() >= DIRECT_VALUE_BYTES_MIN && connection.stream.gathers_writes();
+                        let is_large = string.len() >= DIRECT_VALUE_BYTES_MIN
+                            && connection.stream.gathers_writes()
+                            && !connection.session.public.is_killed();
                         if is_large && shared.databases.generation() == generation {
                             valid = answered + index + 1;
                             *appended_bytes += send_value(shared, connection, output, string);

@@ -123,6 +123,10 @@ impl<'s> Tick<'s> {
                     group.access.insert(Access::buffered(view, held))
                 }
             };
+            // The stripes are held: a kill from here on waits for the commit.
+            if session.public.is_killed() {
+                break;
+            }
             if !grouped::run_grouped(shared, session, access, &arguments, &mut output.bytes) {
                 return Stop::Failed;
             }

@@ -11,6 +11,7 @@ mod hash_kill;
 mod hash_model;
 mod hashes;
 mod http;
+mod kills;
 mod objects;
 mod observe;
 mod protocol;
