@@ -204,12 +204,17 @@ impl Session {
 
     /// Whether the user may do everything, and no user has changed since the last command.
     pub(crate) fn is_free_of_checks(&self, acl: &Acl) -> bool {
-        self.is_unrestricted && self.acl_generation == acl.generation()
+        self.is_unrestricted && self.has_current_rules(acl)
     }
 
     /// Whether the user may do everything. [`Self::refresh_user`] comes before.
     pub(crate) fn is_unrestricted(&self) -> bool {
         self.is_unrestricted
+    }
+
+    /// Whether no user has changed since the last command.
+    pub(crate) fn has_current_rules(&self, acl: &Acl) -> bool {
+        self.acl_generation == acl.generation()
     }
 
     /// Reads the present rules of the user. Closes the connection of a user that no longer exists.

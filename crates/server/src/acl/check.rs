@@ -7,6 +7,7 @@ use crate::command::glob;
 use crate::command::lookup::{self, Entry, PermissionId};
 use crate::command::spec::{CommandSpec, flag};
 use crate::command::subcommands::SubcommandSpec;
+use crate::messaging::channels::Kind;
 
 /// A command that a client wants to run.
 #[derive(Debug, Clone, Copy)]
@@ -109,6 +110,12 @@ pub(crate) fn check_call(user: &User, call: &Call, arguments: &[&[u8]]) -> Resul
         return Ok(());
     }
     any_selector(user, |selector| check_selector(selector, call, arguments))
+}
+
+/// Whether a user may have a subscription, by any of its selectors.
+pub(crate) fn permits_subscription(user: &User, kind: Kind, name: &[u8]) -> bool {
+    let channels = Channels { names: &[name], are_patterns: kind == Kind::Pattern };
+    user.all_selectors().any(|selector| check_channels(selector, &channels).is_ok())
 }
 
 /// Returns success if one of the selectors permits all, else the most relevant denial.
