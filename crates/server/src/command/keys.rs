@@ -192,6 +192,7 @@ pub(crate) fn flushall(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Co
     let count = context.shared.databases.view().count();
     (0..count).for_each(|database| context.access.mark_database_changed(database, None));
     context.shared.databases.flush(0..count)?;
+    context.shared.cursors.flush();
     context.reply.write_ok();
     Ok(())
 }

@@ -7,6 +7,7 @@
 //! * `context`: what a command sees.
 //! * `kill`: the end of other clients.
 //! * `transaction`: `MULTI`, `EXEC` and `WATCH`.
+//! * `cursors`: the positions of walks.
 //! * `glob`, `decimal`, `options`: patterns, numbers and options of commands.
 //! * `absent`: commands of Redis that the server does not have.
 //! * All other modules have the commands of one group.
@@ -19,6 +20,7 @@ pub(crate) mod client;
 pub(crate) mod config;
 pub(crate) mod connection;
 pub(crate) mod context;
+pub(crate) mod cursors;
 mod decimal;
 pub(crate) mod describe;
 pub(crate) mod dispatch;
