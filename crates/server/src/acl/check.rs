@@ -1,5 +1,6 @@
 //! Checks whether a user may run a command.
 
+use super::categories;
 use super::key_access::{self, KeyUse};
 use super::selector::Selector;
 use super::user::User;
@@ -89,6 +90,14 @@ impl Call {
     /// Returns the name of the command, with the subcommand.
     pub(crate) fn name(&self) -> &'static str {
         lookup::name_of(self.id)
+    }
+
+    /// Whether the command or the subcommand is for administrators.
+    pub(crate) fn is_for_administrators(&self) -> bool {
+        match self.subcommand {
+            Some(subcommand) => subcommand.categories & categories::bit::ADMIN != 0,
+            None => self.spec.has(flag::ADMIN),
+        }
     }
 
     /// Whether the command may have so many arguments, its name included.

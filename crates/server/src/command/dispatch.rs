@@ -61,7 +61,10 @@ pub(crate) fn run(
                 .inspect_err(|_| session.counters.count_rejected(entry.index))
                 .map_err(|error| reject(shared, session, arguments, error))
         }
-        Ok((entry, _)) => run_admitted(shared, session, view, entry, arguments, output),
+        Ok((entry, call)) => {
+            feed_monitors(shared, session, &call, arguments);
+            run_admitted(shared, session, view, entry, arguments, output)
+        }
         Err(error) => Err(reject(shared, session, arguments, error)),
     };
     if let Err(error) = result {
@@ -140,12 +143,11 @@ pub(super) fn note_call(
     shared.statistics.note_time(&shared.settings, spec, elapsed, &session.public, arguments);
 }
 
-/// Shows a command to the clients of `MONITOR`. `EXEC` is shown after its commands, and commands of
-/// administrators are not shown, as in Redis.
-fn feed_monitors(shared: &Shared, session: &Session, spec: &CommandSpec, arguments: &[&[u8]]) {
+/// Shows a command to the clients of `MONITOR`. `EXEC` is shown after its commands. Commands and
+/// subcommands of administrators are not shown, as in Redis.
+fn feed_monitors(shared: &Shared, session: &Session, call: &Call, arguments: &[&[u8]]) {
     let hub = &shared.hub;
-    let is_hidden = spec.name == "exec" || (spec.has(flag::ADMIN) && spec.name != "client");
-    if hub.monitors.is_active() && !is_hidden {
+    if hub.monitors.is_active() && call.spec.name != "exec" && !call.is_for_administrators() {
         hub.monitors.feed(hub.post(), session.database, &session.public, arguments);
     }
 }
@@ -161,7 +163,6 @@ fn run_admitted(
     output: &mut Vec<u8>,
 ) -> CommandResult {
     let spec = entry.spec;
-    feed_monitors(shared, session, spec, arguments);
     let start = output.len();
     let begun = Instant::now();
     let mut result = Ok(());
@@ -317,14 +318,17 @@ pub(crate) fn run_handler(context: &mut Context<'_, '_>, arguments: &[&[u8]]) {
     let begun = Instant::now();
     let found = find_entry(arguments[0]);
     let result = match found {
-        Some(entry) => check_again(context, &Call::new(entry, arguments), arguments).and_then(|()| {
-            feed_monitors(context.shared, context.session, entry.spec, arguments);
-            register_reads(context, entry.spec, arguments);
-            // The bound counts for all replies of `EXEC` together.
-            bound_reply(context.shared, entry.spec, &mut context.reply, 0);
-            (entry.spec.handler)(context, arguments)?;
-            check_reply(&context.reply)
-        }),
+        Some(entry) => {
+            let call = Call::new(entry, arguments);
+            check_again(context, &call, arguments).and_then(|()| {
+                feed_monitors(context.shared, context.session, &call, arguments);
+                register_reads(context, entry.spec, arguments);
+                // The bound counts for all replies of `EXEC` together.
+                bound_reply(context.shared, entry.spec, &mut context.reply, 0);
+                (entry.spec.handler)(context, arguments)?;
+                check_reply(&context.reply)
+            })
+        }
         None => Err(unknown_command(arguments)),
     };
     if let Some(entry) = found {
