@@ -170,7 +170,7 @@ fn signals_and_shutdown_close_the_store() {
 #[test]
 fn commands_that_were_read_are_answered_after_a_signal() {
     let place = Place::new();
-    let server = Served::start(place.command(&small(&[])));
+    let server = Served::start(place.command(&small(&["--enable-debug-command", "local"])));
     let mut client = Client::connect(&place.path("socket"));
     client.send("PING\r\nDEBUG SLEEP 0.5\r\nSET a 1\r\nGET a\r\n");
     assert_eq!(client.line(), "+PONG");
@@ -182,7 +182,7 @@ fn commands_that_were_read_are_answered_after_a_signal() {
 #[test]
 fn a_second_signal_ends_the_program_at_once() {
     let place = Place::new();
-    let server = Served::start(place.command(&small(&[])));
+    let server = Served::start(place.command(&small(&["--enable-debug-command", "local"])));
     let mut client = Client::connect(&place.path("socket"));
     client.send("DEBUG SLEEP 10\r\n");
     // The sleep of the event loop keeps the first signal from ending the program.
@@ -196,7 +196,7 @@ fn a_second_signal_ends_the_program_at_once() {
 #[test]
 fn a_stop_that_takes_too_long_ends_the_program() {
     let place = Place::new();
-    let server = Served::start(place.command(&small(&[])));
+    let server = Served::start(place.command(&small(&["--enable-debug-command", "local"])));
     let mut client = Client::connect(&place.path("socket"));
     assert_eq!(client.run("SET a 1"), "+OK");
     client.send("DEBUG SLEEP 60\r\n");

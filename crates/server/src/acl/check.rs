@@ -151,7 +151,8 @@ fn check_selector(selector: &Selector, call: &Call, arguments: &[&[u8]]) -> Resu
         if key_access::needs_all_keys(call) {
             return Err(Denial::Key(arguments.get(1).map(|key| key.to_vec()).unwrap_or_default()));
         }
-        if let Some(denied) = key_access::keys_of(call, arguments).find(|key| !permits_key(selector, *key)) {
+        let mut keys = key_access::keys_of(call, arguments).chain(key_access::described_key(call, arguments));
+        if let Some(denied) = keys.find(|key| !permits_key(selector, *key)) {
             return Err(Denial::Key(denied.key.to_vec()));
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lodestore::Db;
 use lodestore::db::Engine;
-use lodestore_server::{Config, Server};
+use lodestore_server::{Config, DebugClients, Server};
 
 /// Longest wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -66,7 +66,8 @@ pub fn start_lodestore(password: Option<&str>) -> Running {
     let db = db.expect("a store");
     let password = password.map(str::to_string);
     let listen = vec![([127, 0, 0, 1], 0).into()];
-    let config = Config { listen, threads: 2, password: password.clone(), ..Config::default() };
+    let debug_clients = DebugClients::Everybody;
+    let config = Config { listen, threads: 2, password: password.clone(), debug_clients, ..Config::default() };
     let server = Server::start(db.clone(), config).expect("a server");
     Running { kind: Kind::Lodestore { server, _db: db }, password, _dir: dir }
 }

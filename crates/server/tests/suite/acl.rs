@@ -300,3 +300,19 @@ fn rules_on_commands_are_listed_in_the_order_in_which_they_hold() {
         client.check(&[("ACL DELUSER u", ":1")]);
     }
 }
+
+#[test]
+fn a_description_of_a_key_needs_a_permission_for_it() {
+    let server = TestServer::start_with(Engine::fluidkv(), super::common::enable_debug);
+    let (mut admin, mut client) = (server.client(), server.client());
+    admin.check(&[("MSET secret 1 k1 1", "+OK"), ("ACL SETUSER u on >pw +@all ~k*", "+OK")]);
+    client.check(&[("AUTH u pw", "+OK")]);
+    for key in ["secret", "none"] {
+        client.check(&[(
+            &format!("DEBUG OBJECT {key}"),
+            "-NOPERM this user has no permissions to access one of the keys used as arguments",
+        )]);
+    }
+    assert!(client.run("debug object k1").contains("encoding:"));
+    client.check(&[("DEBUG SLEEP 0", "+OK")]);
+}

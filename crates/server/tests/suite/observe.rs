@@ -1,6 +1,6 @@
 //! `MONITOR`, `SLOWLOG`, `LATENCY`, the statistics of `INFO`, and saves.
 
-use super::common::{Client, TestServer, show};
+use super::common::{Client, TestServer, enable_debug, show};
 use lodestore::Db;
 use lodestore::db::Engine;
 
@@ -106,7 +106,7 @@ fn slow_commands_are_logged() {
 
 #[test]
 fn latency_is_recorded_from_its_threshold_on() {
-    let server = TestServer::start();
+    let server = TestServer::start_with(Engine::fluidkv(), enable_debug);
     let mut client = server.client();
     client.check(&[
         ("DEBUG SLEEP 0.02", "+OK"),
