@@ -1,9 +1,9 @@
 //! The positions of walks: the keys and fields at which cursors continue.
 //!
-//! Clients send cursors as 64-bit numbers, so the server keeps the position of each one. A walk that
-//! is never finished is forgotten when newer cursors need its place. A forgotten cursor, and a
-//! cursor of an earlier run of the server, is refused: a silent restart would show keys twice, and a
-//! silent end would hide keys.
+//! Clients send cursors as 64-bit numbers, so the server keeps the position of each cursor. A walk
+//! that is never finished is forgotten when newer cursors need its space. A forgotten cursor, and
+//! a cursor of an earlier run of the server, is refused: a silent restart would show keys twice,
+//! and a silent end would hide keys.
 //!
 //! `FLUSHALL` frees all positions. No key was there before it and after it, so the walk of an older
 //! cursor just ends.
