@@ -64,6 +64,8 @@ class Server:
     def start(self):
         """Starts the server, and waits until it serves. A restart keeps the ports."""
         words = [self.program, "serve", "store", "--create", "--size", "256M", "--log-format", "json"]
+        # The scripts make slow commands by DEBUG SLEEP.
+        words += ["--enable-debug-command", "local"]
         words += ["--listen", f"127.0.0.1:{self.port}", "--metrics", f"127.0.0.1:{self.metrics_port}", *self.flags]
         log = open(os.path.join(self.directory.name, "log"), "ab")
         self.process = subprocess.Popen(words, cwd=self.directory.name, stdout=subprocess.PIPE, stderr=log)

@@ -233,6 +233,27 @@ def scan_everything(server):
     return ", ".join(map(shown, replies))
 
 
+def store_long_keys(server):
+    client = Client(server)
+    for byte in (b"a", b"b", b"c"):
+        assert client.run("SET", byte * 65_001, "1") == b"+OK"
+    client.close()
+
+
+def many_cursors(server):
+    """Begins 16,384 walks that all stop at a long key."""
+    client = Client(server)
+    for _ in range(256):
+        client.send(encode("SCAN", "0", "COUNT", "1") * 64)
+        for _ in range(64):
+            assert client.line() == b"*2"
+            client.line()
+            cursor = client.line()
+            client.reply()
+    client.close()
+    return "a cursor" if cursor != b"0" else "no cursor"
+
+
 def slow_http(server):
     clients = []
     for _ in range(1000):
@@ -292,5 +313,6 @@ CASES = [
         scan_everything,
         prepare=store_many_keys,
     ),
+    Case("16,384 SCANs that stop at a key of 65,001 bytes", "32 MiB of cursors", many_cursors, prepare=store_long_keys),
     Case("1,000 half requests of HTTP", "64 requests of 8 KiB", slow_http, has_redis=False),
 ]

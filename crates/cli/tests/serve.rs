@@ -207,7 +207,7 @@ fn signals_and_shutdown_close_the_store() {
 #[test]
 fn commands_that_were_read_are_answered_after_a_signal() {
     let place = Place::new();
-    let server = Served::start(place.command(&small(&[])));
+    let server = Served::start(place.command(&small(&["--enable-debug-command", "local"])));
     let mut client = busy_client(&place, "DEBUG SLEEP 0.5\r\nSET a 1\r\nGET a\r\n");
     server.signal("TERM");
     let lines: Vec<String> = (0..5).map(|_| client.line()).collect();
@@ -218,7 +218,7 @@ fn commands_that_were_read_are_answered_after_a_signal() {
 #[test]
 fn a_second_signal_ends_the_program_at_once() {
     let place = Place::new();
-    let mut server = Served::start(place.command(&small(&[])));
+    let mut server = Served::start(place.command(&small(&["--enable-debug-command", "local"])));
     // The sleep of the event loop keeps the first signal from ending the program.
     let _client = busy_client(&place, "DEBUG SLEEP 10\r\n");
     let mut second = server.prepare_signal("TERM");
@@ -232,7 +232,7 @@ fn a_second_signal_ends_the_program_at_once() {
 #[test]
 fn a_stop_that_takes_too_long_ends_the_program() {
     let place = Place::new();
-    let server = Served::start(place.command(&small(&[])));
+    let server = Served::start(place.command(&small(&["--enable-debug-command", "local"])));
     assert_eq!(Client::connect(&place.path("socket")).run("SET a 1"), "+OK");
     let _client = busy_client(&place, "DEBUG SLEEP 10\r\n");
     server.signal("TERM");

@@ -76,6 +76,8 @@ pub struct Config {
     /// Bytes of all clients above which the largest clients are closed. 0: no bound. Redis' name:
     /// `maxmemory-clients`.
     pub clients_memory_max: u64,
+    /// Which clients may run `DEBUG`.
+    pub debug_clients: DebugClients,
     /// Messages, logs and backups.
     pub messaging: MessagingConfig,
     /// Users: a name and rules each, as in `ACL SETUSER`. Redis' name: `user`.
@@ -105,6 +107,18 @@ pub enum TlsClients {
     WithoutCertificate,
     /// `optional`: a client may have a certificate, which must be one of the authority.
     MayHaveCertificate,
+}
+
+/// Which clients may run `DEBUG`. Redis' name: `enable-debug-command`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DebugClients {
+    /// `no`: no client.
+    #[default]
+    Nobody,
+    /// `local`: clients of this machine, by a unix socket or a loopback address.
+    Local,
+    /// `yes`: all clients.
+    Everybody,
 }
 
 /// TLS of a server.
@@ -221,6 +235,7 @@ impl Default for Config {
             reply_bytes_max: 1 << 30,
             query_bytes_max: 1 << 30,
             clients_memory_max: 0,
+            debug_clients: DebugClients::default(),
             users: Vec::new(),
             acl_file: None,
             metrics: MetricsConfig::default(),

@@ -33,7 +33,15 @@ pub(crate) const STRING_TOO_LONG: CommandError = text("ERR string exceeds maximu
 pub(crate) const REPLY_TOO_LONG: CommandError =
     text("ERR the reply exceeds reply-max-len: ask for less at once, or raise the option");
 pub(crate) const DATABASE_OUT_OF_RANGE: CommandError = text("ERR DB index is out of range");
+/// The error of a command whose client was killed meanwhile. No client receives it.
+pub(crate) const CLIENT_KILLED: CommandError = text("ERR the client was killed");
 pub(crate) const SAME_OBJECT: CommandError = text("ERR source and destination objects are the same");
+
+/// The error of `DEBUG` for a client that may not run it.
+pub(crate) const DEBUG_REFUSED: CommandError = text(
+    "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
+     local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+);
 
 /// The error of a store that uses more bytes than it may.
 pub(crate) const OUT_OF_MEMORY_ERROR: CommandError = text(OUT_OF_MEMORY);

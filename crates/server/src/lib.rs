@@ -43,7 +43,9 @@ mod store_events;
 mod upkeep;
 
 pub use command::describe::{CommandDescription, command_table};
-pub use config::{Config, ConfigError, LogConfig, LogLevel, MetricsConfig, StoreConfig, TlsClients, TlsConfig};
+pub use config::{
+    Config, ConfigError, DebugClients, LogConfig, LogLevel, MetricsConfig, StoreConfig, TlsClients, TlsConfig,
+};
 pub use server::{BoundServer, Server, StartError, Stopper};
 pub use settings::{MessagingConfig, OutputLimit, OutputLimits};
 pub use store_events::StoreEvents;

@@ -154,6 +154,13 @@ impl PublicState {
         self.last_activity_ms.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
+    /// Whether another client or the server ends the connection. A killed client runs no further
+    /// command. The load is relaxed: the locks of stripes order the load with the kill
+    /// (`command/kill.rs`).
+    pub(crate) fn is_killed(&self) -> bool {
+        self.is_killed.load(Ordering::Relaxed)
+    }
+
     /// Whether the connection is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::SeqCst)
@@ -243,14 +250,24 @@ impl Session {
         self.user = user;
     }
 
+    /// Whether the client runs no further command.
+    pub(crate) fn is_over(&self) -> bool {
+        self.closes || self.public.is_killed()
+    }
+
     /// Whether the user may do everything, and no user has changed since the last command.
     pub(crate) fn is_free_of_checks(&self, acl: &Acl) -> bool {
-        self.is_unrestricted && self.acl_generation == acl.generation()
+        self.is_unrestricted && self.has_current_rules(acl)
     }
 
     /// Whether the user may do everything. [`Self::refresh_user`] comes before.
     pub(crate) fn is_unrestricted(&self) -> bool {
         self.is_unrestricted
+    }
+
+    /// Whether no user has changed since the last command.
+    pub(crate) fn has_current_rules(&self, acl: &Acl) -> bool {
+        self.acl_generation == acl.generation()
     }
 
     /// Reads the present rules of the user. Closes the connection of a user that no longer exists.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lodestore::Db;
 
 use crate::acl::Acl;
-use crate::command::scan::Cursors;
+use crate::command::cursors::Cursors;
 use crate::config::Config;
 use crate::data::census::Census;
 use crate::data::databases::Databases;

@@ -1,5 +1,6 @@
 //! Checks whether a user may run a command.
 
+use super::categories;
 use super::key_access::{self, KeyUse};
 use super::selector::Selector;
 use super::user::User;
@@ -7,6 +8,7 @@ use crate::command::glob;
 use crate::command::lookup::{self, Entry, PermissionId};
 use crate::command::spec::{CommandSpec, flag};
 use crate::command::subcommands::SubcommandSpec;
+use crate::messaging::channels::Kind;
 
 /// A command that a client wants to run.
 #[derive(Debug, Clone, Copy)]
@@ -90,6 +92,14 @@ impl Call {
         lookup::name_of(self.id)
     }
 
+    /// Whether the command or the subcommand is for administrators.
+    pub(crate) fn is_for_administrators(&self) -> bool {
+        match self.subcommand {
+            Some(subcommand) => subcommand.categories & categories::bit::ADMIN != 0,
+            None => self.spec.has(flag::ADMIN),
+        }
+    }
+
     /// Whether the command may have so many arguments, its name included.
     pub(crate) fn accepts(&self, arguments: usize) -> bool {
         match self.subcommand {
@@ -109,6 +119,12 @@ pub(crate) fn check_call(user: &User, call: &Call, arguments: &[&[u8]]) -> Resul
         return Ok(());
     }
     any_selector(user, |selector| check_selector(selector, call, arguments))
+}
+
+/// Whether a user may have a subscription, by any of its selectors.
+pub(crate) fn permits_subscription(user: &User, kind: Kind, name: &[u8]) -> bool {
+    let channels = Channels { names: &[name], are_patterns: kind == Kind::Pattern };
+    user.all_selectors().any(|selector| check_channels(selector, &channels).is_ok())
 }
 
 /// Returns success if one of the selectors permits all, else the most relevant denial.
@@ -135,7 +151,8 @@ fn check_selector(selector: &Selector, call: &Call, arguments: &[&[u8]]) -> Resu
         if key_access::needs_all_keys(call) {
             return Err(Denial::Key(arguments.get(1).map(|key| key.to_vec()).unwrap_or_default()));
         }
-        if let Some(denied) = key_access::keys_of(call, arguments).find(|key| !permits_key(selector, *key)) {
+        let mut keys = key_access::keys_of(call, arguments).chain(key_access::described_key(call, arguments));
+        if let Some(denied) = keys.find(|key| !permits_key(selector, *key)) {
             return Err(Denial::Key(denied.key.to_vec()));
         }
     }

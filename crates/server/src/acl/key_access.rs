@@ -60,6 +60,15 @@ fn access_of(call: &Call, arguments: &[&[u8]]) -> (Access, Access) {
     }
 }
 
+/// Returns the key that `DEBUG OBJECT` describes. As in Redis, `COMMAND GETKEYS` does not report
+/// the key.
+pub(crate) fn described_key<'a>(call: &Call, arguments: &'a [&'a [u8]]) -> Option<KeyUse<'a>> {
+    match arguments {
+        [_, word, key, ..] if call.spec.name == "debug" && is_word(word, "object") => Some(KeyUse { key, access: 0 }),
+        _ => None,
+    }
+}
+
 /// Whether a command returns keys or values without naming the keys, so that it needs all keys.
 pub(crate) fn needs_all_keys(call: &Call) -> bool {
     call.spec.name == "lodestore.range"

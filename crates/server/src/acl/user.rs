@@ -65,6 +65,14 @@ impl User {
         std::iter::once(&self.root).chain(&self.selectors)
     }
 
+    /// Whether the rules of `before` permit channels that no rule of this user names.
+    pub(crate) fn has_lost_channels(&self, before: &Self) -> bool {
+        let has_all = |user: &Self| user.all_selectors().any(|selector| selector.has_all_channels);
+        let is_kept = |pattern: &Vec<u8>| self.all_selectors().any(|selector| selector.channels.contains(pattern));
+        let mut patterns = before.all_selectors().flat_map(|selector| &selector.channels);
+        !has_all(self) && (has_all(before) || !patterns.all(is_kept))
+    }
+
     /// Whether both users have the same passwords and permissions.
     pub(crate) fn is_equivalent(&self, other: &Self) -> bool {
         let mut selectors = self.all_selectors().zip(other.all_selectors());

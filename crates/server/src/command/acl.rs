@@ -1,15 +1,20 @@
 //! `ACL`: users, permissions and denials.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
 use super::context::Context;
 use super::keys::write_help;
+use super::kill::kill_clients;
 use super::lookup;
 use super::options::{integer, is_word};
 use crate::acl::categories;
-use crate::acl::check::{Call, check_call};
+use crate::acl::check::{Call, check_call, permits_subscription};
 use crate::acl::log::LogEntry;
 use crate::acl::password;
 use crate::acl::user::{DEFAULT_USER, User};
 use crate::error::{CommandError, CommandResult};
+use crate::session::ClientId;
 
 /// Entries that `ACL LOG` shows if the client does not say.
 const LOG_COUNT: usize = 10;
@@ -74,8 +79,9 @@ pub(crate) fn acl(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Command
             context.reply.write_ok();
         }
         (b"load", []) => {
+            let before = context.shared.acl.all_users();
             context.shared.acl.load().map_err(CommandError::new)?;
-            close_clients_of_lost_users(context);
+            close_forbidden_clients(context, &before);
             context.reply.write_ok();
         }
         (b"help", []) => write_help(context, &HELP)?,
@@ -96,7 +102,13 @@ fn set_user(context: &mut Context<'_, '_>, name: &[u8], rules: &[&[u8]]) -> Comm
     }
     let name = std::str::from_utf8(name).ok().filter(|name| name.len() <= NAME_BYTES_MAX);
     let name = name.ok_or(CommandError::new("ERR a username must be UTF-8 and at most 1024 bytes long"))?;
+    let before: Vec<Arc<User>> = context.shared.acl.user(name.as_bytes()).into_iter().collect();
     context.shared.acl.set_user(name, rules).map_err(CommandError::new)?;
+    // Most changes forbid no subscription.
+    let user = context.shared.acl.user(name.as_bytes());
+    if user.is_some_and(|user| before.iter().any(|before| user.has_lost_channels(before))) {
+        close_forbidden_clients(context, &before);
+    }
     context.reply.write_ok();
     Ok(())
 }
@@ -106,28 +118,40 @@ fn delete_users(context: &mut Context<'_, '_>, names: &[&[u8]]) -> CommandResult
         return Err(CommandError::new("ERR The 'default' user cannot be removed"));
     }
     let count = context.shared.acl.delete_users(names);
-    close_clients_of_lost_users(context);
+    close_forbidden_clients(context, &[]);
     context.reply.write_integer(i64::try_from(count).unwrap_or(i64::MAX));
     Ok(())
 }
 
-/// Closes the connections whose user no longer exists. Their next command would do it too, but an
-/// idle client must not stay. The own connection is closed after the reply.
-fn close_clients_of_lost_users(context: &mut Context<'_, '_>) {
-    let own = context.session.public.id;
+/// Closes the connections whose user no longer exists, and those with a subscription that the rules
+/// of their user no longer permit. `before` are the users before the change.
+fn close_forbidden_clients(context: &mut Context<'_, '_>, before: &[Arc<User>]) {
+    let present: HashMap<String, Arc<User>> =
+        context.shared.acl.all_users().into_iter().map(|user| (user.name.clone(), user)).collect();
+    let has_lost_channels = |user: &Arc<User>| {
+        before.iter().any(|before| before.identity == user.identity && user.has_lost_channels(before))
+    };
+    let narrowed: HashSet<u64> =
+        present.values().filter(|user| has_lost_channels(user)).map(|user| user.identity).collect();
+    let mut closed = Vec::new();
+    let mut suspects: HashMap<ClientId, &User> = HashMap::new();
     for client in context.shared.all_clients() {
         let (name, identity) = client.with_details(|details| (details.user.clone(), details.user_identity));
-        let name = if name.is_empty() { DEFAULT_USER.into() } else { name };
-        let is_present = context.shared.acl.user(name.as_bytes()).is_some_and(|user| user.identity == identity);
-        if is_present {
-            continue;
-        }
-        if client.id == own {
-            context.session.closes = true;
-        } else {
-            client.is_killed.store(true, std::sync::atomic::Ordering::SeqCst);
+        let name = if name.is_empty() { DEFAULT_USER } else { &name };
+        match present.get(name).filter(|user| user.identity == identity) {
+            Some(user) if narrowed.contains(&identity) => {
+                suspects.insert(client.id, user);
+            }
+            Some(_) => {}
+            None => closed.push(client),
         }
     }
+    if !suspects.is_empty() {
+        closed.extend(context.shared.hub.channels.subscribers(|client, kind, name| {
+            suspects.get(&client).is_some_and(|user| !permits_subscription(user, kind, name))
+        }));
+    }
+    kill_clients(context, &closed);
 }
 
 fn write_user(context: &mut Context<'_, '_>, name: &[u8]) {

@@ -1,5 +1,6 @@
 //! Who may run a command: the checks before a command runs, and the error of one that is refused.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::client;
@@ -9,7 +10,8 @@ use super::spec::{Effect, flag};
 use super::{pubsub, transaction};
 use crate::acl::check::{Call, Denial, check_call};
 use crate::acl::log::LogEntry;
-use crate::error::{CommandError, CommandResult};
+use crate::config::DebugClients;
+use crate::error::{CommandError, CommandResult, DEBUG_REFUSED};
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -45,6 +47,9 @@ fn check_admission(
     if !call.accepts(arguments.len()) {
         return Err(CommandError::wrong_arity(call.name()));
     }
+    if call.spec.name == "debug" && !may_debug(shared, &session.public.address) {
+        return Err(DEBUG_REFUSED);
+    }
     if !session.is_authenticated && !call.spec.has(flag::NO_AUTH) {
         return Err(CommandError::new("NOAUTH Authentication required."));
     }
@@ -60,6 +65,24 @@ fn check_admission(
             .map_err(|denial| CommandError::new(format!("NOPERM {}", denial.text())))?;
     }
     shared.memory.admit(shared, call.spec)
+}
+
+/// Whether the client of an address may run `DEBUG`.
+fn may_debug(shared: &Shared, address: &str) -> bool {
+    match shared.config.debug_clients {
+        DebugClients::Nobody => false,
+        DebugClients::Local => is_local(address),
+        DebugClients::Everybody => true,
+    }
+}
+
+/// Whether an address is that of a unix socket or a loopback address.
+fn is_local(address: &str) -> bool {
+    match address.parse::<SocketAddr>() {
+        Ok(address) => address.ip().to_canonical().is_loopback(),
+        // A unix socket has a path, or no name, and no port. `?` is an unknown address of TCP.
+        Err(_) => address.ends_with(":0") && !address.starts_with('?'),
+    }
 }
 
 /// Checks the permissions of a restricted user, and logs a denial.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::context::Context;
 use super::keys::write_help;
+use super::kill::kill_clients;
 use super::lookup;
 use super::options::{integer, is_word};
 use super::tracking;
@@ -230,18 +231,10 @@ fn write_list(context: &mut Context<'_, '_>, options: &[&[u8]]) -> CommandResult
     Ok(())
 }
 
-fn kill(context: &mut Context<'_, '_>, client: &PublicState) {
-    if client.id == context.session.public.id {
-        context.session.closes = true;
-    } else {
-        client.is_killed.store(true, Ordering::SeqCst);
-    }
-}
-
 fn kill_by_address(context: &mut Context<'_, '_>, address: &[u8]) -> CommandResult {
     let found = context.shared.all_clients().into_iter().find(|client| client.address.as_bytes() == address);
     let client = found.ok_or(CommandError::new("ERR No such client"))?;
-    kill(context, &client);
+    kill_clients(context, &[client]);
     context.reply.write_ok();
     Ok(())
 }
@@ -281,7 +274,7 @@ fn kill_by_filters(context: &mut Context<'_, '_>, filters: &[&[u8]]) -> CommandR
     }
     let me = context.session.public.id;
     clients.retain(|client| !(skips_me && client.id == me));
-    clients.iter().for_each(|client| kill(context, client));
+    kill_clients(context, &clients);
     // At most `maxclients` clients.
     context.reply.write_integer(clients.len() as i64);
     Ok(())

@@ -14,12 +14,11 @@ use super::lookup::{Entry, PermissionId, find_entry};
 use super::options::is_word;
 use super::spec::{CommandSpec, Effect, Keys, flag};
 use super::transaction;
-use crate::acl::categories;
 use crate::acl::check::Call;
 use crate::data::access::Access;
 use crate::data::databases::View;
 use crate::data::stripes::{Held, StripeIndex};
-use crate::error::{CommandError, CommandResult, REPLY_TOO_LONG};
+use crate::error::{CLIENT_KILLED, CommandError, CommandResult, REPLY_TOO_LONG};
 use crate::messaging::effects::{self, Wanted};
 use crate::session::{Lookups, QueuedCommand, ReplyMode, Session};
 use crate::shared::Shared;
@@ -56,7 +55,7 @@ pub(crate) fn run(
         session.reply_mode = ReplyMode::Skip;
     }
     session.refresh_user(&shared.acl);
-    if session.closes {
+    if session.is_over() {
         return;
     }
     let result = match admit(shared, session, arguments) {
@@ -169,15 +168,7 @@ fn note_call(
 /// shown, as in Redis.
 fn feed_monitors(shared: &Shared, session: &Session, entry: Entry, arguments: &[&[u8]]) {
     let hub = &shared.hub;
-    if !hub.monitors.is_active() {
-        return;
-    }
-    let call = Call::new(entry, arguments);
-    let is_admin = match call.subcommand {
-        Some(subcommand) => subcommand.categories & categories::bit::ADMIN != 0,
-        None => call.spec.has(flag::ADMIN),
-    };
-    if !is_admin {
+    if hub.monitors.is_active() && !Call::new(entry, arguments).is_for_administrators() {
         hub.monitors.feed(hub.post(), session.database, &session.public, arguments);
     }
 }
@@ -242,6 +233,9 @@ fn try_run(
         });
     }
     let held = lock(shared, spec, arguments);
+    if held.is_some() && session.public.is_killed() {
+        return Err(CLIENT_KILLED);
+    }
     let is_consistent_read = spec.effect == Effect::Read && spec.keys.of(arguments).nth(1).is_some();
     if is_consistent_read {
         return read_several(shared, session, view, spec, arguments, output);

@@ -50,7 +50,7 @@ pub(crate) fn is_groupable(shared: &Shared, session: &Session, arguments: &[&[u8
         && !session.messaging.is_monitor
         && !shared.hub.monitors.is_active()
         && !Wanted::of(shared).is_any()
-        && !session.closes;
+        && !session.is_over();
     is_plain
         && find(arguments[0]).is_some_and(|spec| {
             spec.effect == Effect::Write && spec.accepts(arguments.len()) && spec.keys.of(arguments).next().is_some()

@@ -5,6 +5,7 @@
 //! has bounded memory. A field that exists during the whole walk is returned exactly once.
 
 use super::context::Context;
+use super::cursors::Position;
 use super::glob;
 use super::hash_read::read_hash;
 use super::scan::{parse_cursor, parse_scan_options, unknown_cursor};
@@ -44,7 +45,7 @@ pub(crate) fn hscan(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
         Ok(options) => options,
         Err(error) => return refuse_options(context, arguments[1], error),
     };
-    let after = context.shared.cursors.find(cursor);
+    let position = context.shared.cursors.find(cursor);
     let limit = PageLimit { elements: options.count.min(STEP_FIELDS_MAX), bytes: STEP_BYTES_MAX };
     let is_match = |field: &[u8]| options.pattern.is_none_or(|pattern| glob::matches(pattern, field));
     let step = read_hash(
@@ -56,10 +57,13 @@ pub(crate) fn hscan(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
         },
         |hash, _| {
             // A small hash has no cursors, and Redis accepts any number for it.
-            if cursor != 0 && after.is_none() {
-                return Err(unknown_cursor());
-            }
-            let mut page = hash.page(after.as_deref(), limit)?;
+            let after = match &position {
+                Position::After(field) => Some(field.as_slice()),
+                Position::Flushed => return Ok(Step::default()),
+                Position::Unknown if cursor == 0 => None,
+                Position::Unknown => return Err(unknown_cursor()),
+            };
+            let mut page = hash.page(after, limit)?;
             page.pairs.retain(|(field, _)| is_match(field));
             Ok(Step { pairs: page.pairs, next: page.next })
         },

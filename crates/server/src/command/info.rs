@@ -92,6 +92,7 @@ fn write_memory(shared: &Shared, text: &mut String) {
     field(text, "used_memory_rss", process.resident);
     field(text, "used_memory_rss_human", lodestore::stats::format_size(process.resident));
     field(text, "lodestore_memory_anonymous", process.anonymous);
+    field(text, "lodestore_memory_cursors", shared.cursors.bytes());
     let bound = match shared.runtime.memory_max() {
         0 => stats.space.capacity,
         bound => bound,

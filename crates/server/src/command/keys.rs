@@ -180,7 +180,7 @@ fn check_flush_mode(arguments: &[&[u8]]) -> CommandResult {
 pub(crate) fn flushdb(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     check_flush_mode(arguments)?;
     let database = context.database();
-    context.access.mark_database_changed(database);
+    context.access.mark_database_changed(database, None);
     context.shared.databases.flush(std::iter::once(database))?;
     context.reply.write_ok();
     Ok(())
@@ -190,8 +190,9 @@ pub(crate) fn flushdb(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Com
 pub(crate) fn flushall(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     check_flush_mode(arguments)?;
     let count = context.shared.databases.view().count();
-    (0..count).for_each(|database| context.access.mark_database_changed(database));
+    (0..count).for_each(|database| context.access.mark_database_changed(database, None));
     context.shared.databases.flush(0..count)?;
+    context.shared.cursors.flush();
     context.reply.write_ok();
     Ok(())
 }
@@ -205,8 +206,8 @@ pub(crate) fn swapdb(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
     };
     let (first, second) = (parse(arguments[1], "first")?, parse(arguments[2], "second")?);
     if first != second {
-        context.access.mark_database_changed(first);
-        context.access.mark_database_changed(second);
+        context.access.mark_database_changed(first, Some(second));
+        context.access.mark_database_changed(second, Some(first));
         context.shared.databases.swap(first, second)?;
     }
     context.reply.write_ok();

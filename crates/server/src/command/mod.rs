@@ -5,7 +5,9 @@
 //! * `dispatch`: the way of a command from its arguments to its reply. `admission`: the checks
 //!   before it runs. `grouped`: writes of several clients that share one commit.
 //! * `context`: what a command sees.
+//! * `kill`: the end of other clients.
 //! * `transaction`: `MULTI`, `EXEC` and `WATCH`.
+//! * `cursors`: the positions of walks.
 //! * `glob`, `decimal`, `options`: patterns, numbers and options of commands.
 //! * `syntax`: the arguments of commands, from the texts of the table.
 //! * `absent`: commands of Redis that the server does not have.
@@ -19,6 +21,7 @@ pub(crate) mod client;
 pub(crate) mod config;
 pub(crate) mod connection;
 pub(crate) mod context;
+pub(crate) mod cursors;
 mod decimal;
 pub(crate) mod describe;
 pub(crate) mod dispatch;
@@ -32,6 +35,7 @@ mod hash_write;
 pub(crate) mod info;
 mod info_statistics;
 pub(crate) mod keys;
+mod kill;
 pub(crate) mod lookup;
 pub(crate) mod numbers;
 mod object;

@@ -4,6 +4,7 @@ use lodestore_wire::Protocol;
 
 use super::context::Context;
 use super::spec::CommandSpec;
+use crate::acl::check::permits_subscription;
 use crate::error::{CommandError, CommandResult};
 use crate::messaging::channels::Kind;
 
@@ -60,7 +61,19 @@ fn add_all(context: &mut Context<'_, '_>, kind: Kind, word: &str, names: &[&[u8]
         confirm(context, kind, word, Some(name));
     }
     show_counts(context);
+    close_if_forbidden(context, kind, names);
     Ok(())
+}
+
+/// Closes the client if its user lost the channels after the command was checked. The command that
+/// changed the user may have looked for subscribers before these subscriptions existed.
+fn close_if_forbidden(context: &mut Context<'_, '_>, kind: Kind, names: &[&[u8]]) {
+    let acl = &context.shared.acl;
+    let session = &mut *context.session;
+    if !session.has_current_rules(acl) {
+        session.refresh_user(acl);
+        session.closes |= !names.iter().all(|name| permits_subscription(&session.user, kind, name));
+    }
 }
 
 /// `UNSUBSCRIBE [channel ...]`

@@ -1,22 +1,15 @@
 //! Walks over the keys of a database: `SCAN`, `KEYS`, `RANDOMKEY`, `LODESTORE.RANGE`.
 //!
-//! `SCAN` walks in key order. Clients send cursors as 64-bit numbers, so the server keeps the key
-//! at which each cursor continues. A walk that is never finished is forgotten when
-//! [`CURSORS_MAX`] newer ones exist. A forgotten cursor, and a cursor of an earlier run of the
-//! server, is refused: a silent restart would show keys twice, and a silent end would hide keys.
+//! `SCAN` walks in key order. The server keeps the key at which each cursor continues (`cursors`).
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Mutex, PoisonError};
 
 use super::context::Context;
+use super::cursors::Position;
 use super::glob;
 use super::options::{integer, is_word};
 use crate::data::value::Stored;
 use crate::error::{CommandError, CommandResult, REPLY_TOO_LONG, SYNTAX};
-
-/// Most cursors that the server keeps.
-const CURSORS_MAX: usize = 16_384;
 
 /// Keys that `SCAN` looks at if the client does not say.
 const SCAN_COUNT: usize = 10;
@@ -26,45 +19,6 @@ const SCAN_COUNT_MAX: usize = 65_536;
 
 /// Keys that one step of a walk reads from the store.
 const STEP_KEYS_MAX: usize = 1024;
-
-/// The keys at which cursors continue.
-#[derive(Debug)]
-pub(crate) struct Cursors {
-    state: Mutex<CursorTable>,
-}
-
-#[derive(Debug, Default)]
-struct CursorTable {
-    /// By the number of the cursor, which rises.
-    keys: BTreeMap<u64, Vec<u8>>,
-    last: u64,
-}
-
-impl Cursors {
-    pub(crate) fn new() -> Self {
-        // Cursors of an earlier run must be unknown, so numbers begin at the present microsecond.
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let last = now.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0));
-        Self { state: Mutex::new(CursorTable { keys: BTreeMap::new(), last }) }
-    }
-
-    /// Keeps the key after which a walk continues. Returns the number of its cursor.
-    pub(super) fn keep(&self, key: Vec<u8>) -> u64 {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.last += 1;
-        let number = state.last;
-        state.keys.insert(number, key);
-        if state.keys.len() > CURSORS_MAX {
-            state.keys.pop_first();
-        }
-        number
-    }
-
-    /// Returns the key after which a cursor continues. A client may use a cursor again.
-    pub(super) fn find(&self, number: u64) -> Option<Vec<u8>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).keys.get(&number).cloned()
-    }
-}
 
 /// Options of `SCAN`.
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +63,14 @@ pub(crate) fn scan(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comman
     let options = parse_scan_options(&arguments[2..])?;
     let after = match cursor {
         0 => None,
-        number => Some(context.shared.cursors.find(number).ok_or_else(unknown_cursor)?),
+        number => match context.shared.cursors.find(number) {
+            Position::After(key) => Some(key),
+            Position::Flushed => {
+                write_end(context);
+                return Ok(());
+            }
+            Position::Unknown => return Err(unknown_cursor()),
+        },
     };
     let page = read_page(context, after, options.count.min(SCAN_COUNT_MAX))?;
     let mut keys = Vec::new();
@@ -128,6 +89,13 @@ pub(crate) fn scan(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comman
     context.reply.write_array(keys.len());
     keys.iter().for_each(|key| context.reply.write_bulk(key));
     Ok(())
+}
+
+/// Writes the reply of a walk that has ended: no cursor, and no keys.
+fn write_end(context: &mut Context<'_, '_>) {
+    context.reply.write_array(2);
+    context.reply.write_bulk(b"0");
+    context.reply.write_array(0);
 }
 
 /// Keys of a walk, in order.

@@ -8,10 +8,11 @@ use lodestore_wire::ReplyWriter;
 
 use super::context::Context;
 use super::dispatch;
+use super::kill::may_kill;
 use super::spec::{CommandSpec, Effect, Keys};
 use crate::data::access::Access;
 use crate::data::stripes::{DatabaseKey, Held, StripeIndex};
-use crate::error::{CommandError, CommandResult};
+use crate::error::{CLIENT_KILLED, CommandError, CommandResult};
 use crate::messaging::effects::{self, Wanted};
 use crate::session::{QueuedCommand, Session, Transaction};
 use crate::shared::Shared;
@@ -72,7 +73,9 @@ pub(crate) fn watch(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
             continue;
         }
         let mut held = context.shared.stripes.lock_one(&key.key);
-        let expiry = context.access.expiry(database, &key.key)?.flatten();
+        // An exchange of databases may have ended since the command began. None ends while the
+        // stripe is held.
+        let expiry = context.shared.databases.view().keyspace(database).expiry(&key.key)?.flatten();
         context.shared.stripes.watch(&mut held, key.clone(), &context.session.watch_flag);
         drop(held);
         context.session.watched_name_bytes += key.key.len();
@@ -121,6 +124,9 @@ pub(crate) fn exec(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult 
 fn run(context: &mut Context<'_, '_>, queue: &[QueuedCommand]) -> CommandResult {
     let shared = context.shared;
     let held = lock(shared, context.session.watched.keys(), queue);
+    if context.session.public.is_killed() {
+        return Err(CLIENT_KILLED);
+    }
     if context.session.is_watch_broken() {
         context.reply.write_null_array();
         return Ok(());
@@ -165,7 +171,7 @@ fn lock<'a, 'b>(
     for command in queue {
         let arguments: Vec<&[u8]> = command.arguments.iter().map(Vec::as_slice).collect();
         let Some(spec) = dispatch::find(arguments[0]) else { continue };
-        if spec.keys == Keys::Everything {
+        if spec.keys == Keys::Everything || may_kill(&arguments) {
             return stripes.lock_all();
         }
         indexes.extend(spec.keys.of(&arguments).map(|key| stripes.index_of(key)));

@@ -318,13 +318,17 @@ impl<'a> Access<'a> {
         self.mark_changed(database, key, Outcome { is_new: false, expiry });
     }
 
-    /// Sets the flags of all clients that watch a key of a database that is emptied or exchanged.
-    pub(crate) fn mark_database_changed(&mut self, database: usize) {
+    /// Sets the flags of all clients that watch a key of a database that is emptied, or that is
+    /// replaced by the database `replacement`. A key that neither database has does not change.
+    pub(crate) fn mark_database_changed(&mut self, database: usize, replacement: Option<usize>) {
         self.effects.note_flush();
-        let keyspace = self.view.keyspace(database);
+        let view = self.view;
+        // A key that cannot be read counts as changed.
+        let has_key = |database: usize, key: &[u8]| view.keyspace(database).contains(key).unwrap_or(true);
         if let Some(held) = &mut self.held {
-            // A key that cannot be read counts as changed.
-            held.mark_database_changed(database, |key| keyspace.contains(key).unwrap_or(true));
+            held.mark_database_changed(database, |key| {
+                has_key(database, key) || replacement.is_some_and(|replacement| has_key(replacement, key))
+            });
         }
     }
 

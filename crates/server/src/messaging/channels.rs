@@ -158,6 +158,24 @@ impl Channels {
         table.get(name).map_or(0, BTreeMap::len)
     }
 
+    /// Returns the clients with a subscription for which `is_wanted` answers true. `is_wanted`
+    /// acquires no lock.
+    pub(crate) fn subscribers(
+        &self,
+        mut is_wanted: impl FnMut(ClientId, Kind, &[u8]) -> bool,
+    ) -> Vec<Arc<PublicState>> {
+        let tables = self.tables();
+        let channels = tables.channels.iter().map(|(name, subscribers)| (Kind::Channel, name, subscribers));
+        let patterns = tables.patterns.iter().map(|(name, subscribers)| (Kind::Pattern, name, subscribers));
+        let shards = tables.shard_channels.iter().map(|(name, subscribers)| (Kind::Shard, name, subscribers));
+        let mut found = BTreeMap::new();
+        for (kind, name, subscribers) in channels.chain(patterns).chain(shards) {
+            let wanted = subscribers.values().filter(|subscriber| is_wanted(subscriber.client.id, kind, name));
+            found.extend(wanted.map(|subscriber| (subscriber.client.id, Arc::clone(&subscriber.client))));
+        }
+        found.into_values().collect()
+    }
+
     /// Returns the number of different patterns.
     pub(crate) fn pattern_count(&self) -> usize {
         self.tables().patterns.len()
@@ -170,8 +188,10 @@ impl Channels {
 }
 
 fn send_all(post: &Post, subscribers: &Subscribers, payload: &Payload) -> usize {
-    for subscriber in subscribers.values() {
+    let mut count = 0;
+    for subscriber in subscribers.values().filter(|subscriber| !subscriber.client.is_killed()) {
         post.send(&subscriber.client, payload.clone(), Some(subscriber.number));
+        count += 1;
     }
-    subscribers.len()
+    count
 }

@@ -81,6 +81,8 @@ pub(crate) enum Payload {
     Invalidation(Arc<Option<Vec<Vec<u8>>>>),
     /// The client that gets the invalidations of the receiver is gone.
     RedirectBroken(ClientId),
+    /// No message: the receiver was killed, and its event loop closes it.
+    Kill,
 }
 
 /// A message for one client.
@@ -109,7 +111,7 @@ impl Payload {
         let bytes = match self {
             Self::Push(bytes) | Self::Line(bytes) => bytes.len(),
             Self::Invalidation(keys) => keys.as_ref().as_ref().map_or(0, |keys| keys.iter().map(Vec::len).sum()),
-            Self::RedirectBroken(_) => 0,
+            Self::RedirectBroken(_) | Self::Kill => 0,
         };
         bytes + MESSAGE_OVERHEAD_BYTES
     }
@@ -153,7 +155,7 @@ impl Payload {
                 writer.write_bulk(b"tracking-redir-broken");
                 writer.write_integer(i64::try_from(*target).unwrap_or(i64::MAX));
             }
-            Self::RedirectBroken(_) => {}
+            Self::RedirectBroken(_) | Self::Kill => {}
         }
     }
 }

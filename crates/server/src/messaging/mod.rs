@@ -82,8 +82,24 @@ impl Hub {
 }
 
 impl Post {
-    /// Sends a message to a client. A client that has too many unread messages is closed instead.
+    /// Ends a client, and wakes its event loop, which closes the connection.
+    pub(crate) fn kill(&self, client: &PublicState) {
+        let is_first = !client.is_killed.swap(true, std::sync::atomic::Ordering::SeqCst);
+        if is_first {
+            self.deliver(client, Payload::Kill, None);
+        }
+    }
+
+    /// Sends a message to a client. A killed client receives nothing.
     pub(crate) fn send(&self, receiver: &PublicState, payload: Payload, subscription: Option<u64>) {
+        if !receiver.is_killed() {
+            self.deliver(receiver, payload, subscription);
+        }
+    }
+
+    /// Hands a message to the event loop of its receiver. A client that has too many unread
+    /// messages is closed instead: its loop finds the flag with the first of them.
+    fn deliver(&self, receiver: &PublicState, payload: Payload, subscription: Option<u64>) {
         let route: &Route = &receiver.route;
         let bytes = payload.queued_bytes();
         if !route.reserve(bytes) {

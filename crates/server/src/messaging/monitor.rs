@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::Post;
 use super::delivery::Payload;
 use crate::command::options::is_word;
+use crate::options;
 use crate::session::{ClientId, PublicState};
 
 /// Most bytes of an argument in a line. Redis shows all bytes.
@@ -102,8 +103,14 @@ fn quote(line: &mut String, argument: &[u8]) {
     line.push('"');
 }
 
-/// Parameters of `CONFIG SET` with secrets.
-const SECRET_PARAMETERS: [&str; 4] = ["requirepass", "masterauth", "tls-key-file-pass", "tls-client-key-file-pass"];
+/// Parameters of Redis with secrets that the server does not have.
+const SECRET_PARAMETERS: [&str; 3] = ["masterauth", "tls-key-file-pass", "tls-client-key-file-pass"];
+
+/// Whether a parameter of `CONFIG SET` is a secret, under any of its names.
+fn is_secret_parameter(name: &[u8]) -> bool {
+    let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+    SECRET_PARAMETERS.contains(&name.as_str()) || options::find(&name).is_some_and(|option| option.is_secret)
+}
 
 /// Whether an argument is a secret, which `MONITOR` and `SLOWLOG` do not show.
 pub(crate) fn is_secret(arguments: &[&[u8]], index: usize) -> bool {
@@ -123,10 +130,7 @@ pub(crate) fn is_secret(arguments: &[&[u8]], index: usize) -> bool {
         return index >= 2;
     }
     let is_value = index >= 3 && index % 2 == 1;
-    is_word(name, "config")
-        && is_word(subcommand, "set")
-        && is_value
-        && SECRET_PARAMETERS.iter().any(|parameter| is_word(arguments[index - 1], parameter))
+    is_word(name, "config") && is_word(subcommand, "set") && is_value && is_secret_parameter(arguments[index - 1])
 }
 
 #[cfg(test)]

@@ -381,6 +381,10 @@ impl EventLoop {
     /// Sends what the socket accepts, and closes a connection that is done.
     pub(super) fn write(&mut self, index: usize) {
         let Some(connection) = &mut self.connections[index] else { return };
+        if connection.session.public.is_killed() {
+            self.close(index);
+            return;
+        }
         let output = &mut self.outputs[index];
         let sent = output.write_to(&mut connection.stream);
         let is_failed = sent.is_err();
@@ -448,7 +452,7 @@ impl EventLoop {
                 let messaging = &connection.session.messaging;
                 let has_timeout = !timeout.is_zero() && !messaging.is_subscriber() && !messaging.is_monitor;
                 is_late
-                    || public.is_killed.load(Ordering::SeqCst)
+                    || public.is_killed()
                     || (has_timeout && public.idle() > timeout)
                     || (pending > 0 && connection.backlog.is_over_limit(&connection.session, pending, &self.shared))
             });

@@ -94,7 +94,7 @@ impl Tick<'_> {
             && !session.is_restricted_subscriber()
             && !session.messaging.reads_alone()
             && !self.shared.reads_are_observed()
-            && !session.closes;
+            && !session.is_over();
         let limits = Self::limits(self.shared, session);
         let is_paused = self.outputs[index].pending_bytes() > self.shared.runtime.output_bytes_pause();
         let input = &mut self.inputs[index];
@@ -181,7 +181,9 @@ impl Tick<'_> {
                     Answer::TooLong
                 }
                 Ok(Some(string)) => {
-                    let is_large = string.len() >= DIRECT_VALUE_BYTES_MIN && connection.stream.gathers_writes();
+                    let is_large = string.len() >= DIRECT_VALUE_BYTES_MIN
+                        && connection.stream.gathers_writes()
+                        && !connection.session.public.is_killed();
                     if is_large && shared.databases.generation() == generation {
                         batch.valid = index + 1;
                         *appended_bytes += send_value(shared, connection, output, string);

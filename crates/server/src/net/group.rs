@@ -193,6 +193,10 @@ impl<'s> Tick<'s> {
                     group.access.insert(Access::buffered(view, held))
                 }
             };
+            // The stripes are held: a kill from here on waits for the commit.
+            if session.public.is_killed() {
+                break;
+            }
             group.commands += 1;
             let call = grouped::run_grouped(shared, session, access, &arguments, &mut output.bytes);
             let Some(call) = call else { return Stop::Failed };

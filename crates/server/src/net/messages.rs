@@ -36,6 +36,10 @@ impl EventLoop {
             return false;
         }
         connection.session.public.route.release(message.payload.queued_bytes());
+        if connection.session.public.is_killed() {
+            self.close(slot);
+            return false;
+        }
         if connection.backlog.is_over_limit(&connection.session, self.outputs[slot].pending_bytes(), &self.shared) {
             // The socket may accept more. The write closes a client that is still over its bound.
             self.write(slot);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lodestore::stats::{format_size, parse_size};
 
 use super::ValueError;
-use crate::config::{LogLevel, PORT};
+use crate::config::{DebugClients, LogLevel, PORT};
 
 /// The words of [`LogLevel`]. The first word of a level is its name; others are Redis' names.
 const LEVELS: [(&str, LogLevel); 8] = [
@@ -148,6 +148,21 @@ pub(super) fn level(values: &[String]) -> Result<LogLevel, ValueError> {
 /// Returns the name of a level.
 pub(super) fn level_name(level: LogLevel) -> String {
     LEVELS.iter().find(|(_, known)| *known == level).map_or_else(String::new, |(name, _)| (*name).into())
+}
+
+/// The words of [`DebugClients`].
+const DEBUG_CLIENTS: [(&str, DebugClients); 3] =
+    [("no", DebugClients::Nobody), ("yes", DebugClients::Everybody), ("local", DebugClients::Local)];
+
+/// Reads which clients may run `DEBUG`.
+pub(super) fn debug_clients(values: &[String]) -> Result<DebugClients, ValueError> {
+    let words = DEBUG_CLIENTS.map(|(word, _)| word);
+    choice(values, &words).map(|index| DEBUG_CLIENTS[index].1)
+}
+
+/// Returns the word for the clients that may run `DEBUG`.
+pub(super) fn debug_clients_name(clients: DebugClients) -> &'static str {
+    DEBUG_CLIENTS.iter().find(|(_, known)| *known == clients).map_or("", |(word, _)| word)
 }
 
 /// Reads one of several words, and returns its index.

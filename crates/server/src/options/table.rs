@@ -396,6 +396,15 @@ pub static OPTIONS: &[OptionSpec] = &[
         ..BASE
     },
     OptionSpec {
+        name: "enable-debug-command",
+        redis: Some("enable-debug-command"),
+        takes: "no|local|yes",
+        help: "Clients that may run DEBUG, which can stop an event loop for 10 seconds; local: those of this machine",
+        get: |config| shown(kinds::debug_clients_name(config.debug_clients)),
+        set: |config, values| kinds::debug_clients(values).map(|clients| config.debug_clients = clients),
+        ..BASE
+    },
+    OptionSpec {
         name: "backup-dir",
         redis: Some("dir"),
         takes: "DIR",

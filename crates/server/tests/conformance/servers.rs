@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lodestore::Db;
 use lodestore::db::Engine;
-use lodestore_server::{Config, Server};
+use lodestore_server::{Config, DebugClients, Server};
 
 /// Longest wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -62,6 +62,7 @@ pub fn start_lodestore(password: Option<&str>) -> Running {
         unix: Some(socket.clone()),
         threads: 2,
         password: password.clone(),
+        debug_clients: DebugClients::Everybody,
         ..Config::default()
     };
     config.messaging.backup_dir = Some(dir.path().into());

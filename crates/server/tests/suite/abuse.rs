@@ -216,3 +216,48 @@ fn one_scan_looks_at_a_bounded_number_of_keys() {
     }
     assert_eq!(counts, [65_536, 4464]);
 }
+
+#[test]
+fn the_bytes_of_cursors_are_bounded_and_a_flush_of_all_databases_frees_them() {
+    /// The server keeps 32 MiB of cursors, which is less than these.
+    const CURSORS: usize = 600;
+    const KEY_BYTES: usize = 65_001;
+    let server = TestServer::start();
+    let mut client = server.client();
+    for byte in ["a", "b", "c"] {
+        assert_eq!(client.run_arguments(&["SET", &byte.repeat(KEY_BYTES), "1"]), "+OK");
+    }
+    let fields: Vec<String> = (0..3000).flat_map(|field| [format!("f{field}"), "1".into()]).collect();
+    assert_eq!(client.run_arguments(&[vec!["HSET".into(), "h".into()], fields].concat()), ":3000");
+    let scan = |client: &mut Client, arguments: &[&str]| {
+        client.send(arguments);
+        let Reply::Array(parts) = client.receive() else { panic!("no array") };
+        let Reply::Bulk(next) = &parts[0] else { panic!("{parts:?}") };
+        String::from_utf8_lossy(next).into_owned()
+    };
+    let cursor_bytes = |client: &mut Client| -> usize {
+        let info = client.run("INFO memory");
+        let field = info.lines().find_map(|line| line.strip_prefix("lodestore_memory_cursors:"));
+        field.expect("a field").parse().expect("a number")
+    };
+    assert_eq!(cursor_bytes(&mut client), 0);
+    let first = scan(&mut client, &["SCAN", "0", "COUNT", "1"]);
+    assert!(cursor_bytes(&mut client) >= KEY_BYTES);
+    let mut last = String::new();
+    for _ in 1..CURSORS {
+        last = scan(&mut client, &["SCAN", "0", "COUNT", "1"]);
+    }
+    let bytes = cursor_bytes(&mut client);
+    assert!((20 * MEBIBYTE..=32 * MEBIBYTE).contains(&bytes), "{bytes} bytes of cursors");
+    assert!(client.run(&format!("SCAN {first}")).starts_with("-ERR invalid cursor"));
+    assert_ne!(scan(&mut client, &["SCAN", &last, "COUNT", "1"]), "0");
+    let of_hash = scan(&mut client, &["HSCAN", "h", "0", "COUNT", "1"]);
+    // No key was there before the flush and after it, so the walk ends without an error.
+    client.check(&[("FLUSHALL", "+OK"), ("SET k 1", "+OK"), (&format!("SCAN {last}"), "[0, []]")]);
+    client.check(&[(
+        "SCAN 12345",
+        "-ERR invalid cursor: it is of an earlier run of the server, or too many newer ones exist. Scan again from 0.",
+    )]);
+    client.check(&[(&format!("HSCAN h {of_hash}"), "[0, []]")]);
+    assert_eq!(cursor_bytes(&mut client), 0);
+}

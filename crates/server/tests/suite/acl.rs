@@ -61,6 +61,83 @@ fn a_deleted_user_is_disconnected_and_a_new_one_of_the_name_is_another() {
     admin.check(&[("PING", "+PONG")]);
 }
 
+/// Receives until the server closes the connection. Returns all texts.
+fn receive_all(client: &mut Client) -> Vec<String> {
+    std::iter::from_fn(|| client.try_receive()).map(|reply| show(&reply)).collect()
+}
+
+#[test]
+fn a_user_that_loses_a_channel_loses_the_clients_that_subscribe_to_it() {
+    let server = TestServer::start();
+    let mut admin = server.client();
+    for (commands, channel) in [
+        (["SUBSCRIBE a1", "SUBSCRIBE b1"], "a1"),
+        (["PSUBSCRIBE a*", "PSUBSCRIBE b*"], "a1"),
+        (["SSUBSCRIBE a1", "SSUBSCRIBE b1"], "s"),
+    ] {
+        admin.check(&[("ACL SETUSER u on >pw +@all ~* resetchannels &a* &b*", "+OK")]);
+        let mut clients = commands.map(|command| {
+            let mut client = server.client();
+            client.check(&[("AUTH u pw", "+OK")]);
+            assert!(client.run(command).contains("subscribe"));
+            client
+        });
+        admin.check(&[("ACL SETUSER u >other", "+OK"), ("ACL SETUSER u &c*", "+OK")]);
+        let words = if channel == "s" { ["SPUBLISH a1 x", "SPUBLISH b1 x"] } else { ["PUBLISH a1 x", "PUBLISH b1 x"] };
+        admin.check(&words.map(|word| (word, ":1")));
+        clients.iter_mut().for_each(|client| assert!(show(&client.receive()).contains("message")));
+        // A selector may permit what the user itself may not.
+        admin.check(&[("ACL SETUSER u resetchannels (+@all &b*)", "+OK")]);
+        admin.check(&[(words[0], ":0"), (words[1], ":1")]);
+        assert_eq!(receive_all(&mut clients[0]), [""; 0], "{}", commands[0]);
+        assert!(show(&clients[1].receive()).contains("message"), "{}", commands[1]);
+        admin.check(&[("ACL DELUSER u", ":1")]);
+    }
+}
+
+#[test]
+fn a_user_keeps_its_subscriptions_until_its_own_channels_shrink() {
+    let server = TestServer::start();
+    let (mut admin, mut client) = (server.client(), server.client());
+    assert!(client.run("HELLO 3").starts_with('{'));
+    assert!(client.run("SUBSCRIBE a1").contains("subscribe"));
+    admin.check(&[("ACL SETUSER u on >pw +@all ~* resetchannels &b*", "+OK")]);
+    client.check(&[("AUTH u pw", "+OK")]);
+    // The client subscribed as another user, and the rules on channels of `u` only grow.
+    admin.check(&[("ACL SETUSER u &c* -get", "+OK"), ("PUBLISH a1 x", ":1")]);
+    assert!(show(&client.receive()).contains("message"));
+    admin.check(&[("ACL SETUSER u resetchannels &b*", "+OK"), ("PUBLISH a1 x", ":0")]);
+    assert_eq!(receive_all(&mut client), [""; 0]);
+}
+
+#[test]
+fn a_load_closes_the_subscribers_of_lost_channels() {
+    let (server, _dir, path) = start_with_file("user default on nopass ~* &* +@all\n");
+    let (mut admin, mut lost, mut kept) = (server.client(), server.client(), server.client());
+    assert!(lost.run("SUBSCRIBE a1").contains("subscribe"));
+    assert!(kept.run("SUBSCRIBE b1").contains("subscribe"));
+    std::fs::write(&path, "user default on nopass ~* resetchannels &b* +@all\n").expect("a file");
+    admin.check(&[("ACL LOAD", "+OK"), ("PUBLISH b1 x", ":1")]);
+    assert_eq!(receive_all(&mut lost), [""; 0]);
+    assert_eq!(show(&kept.receive()), "[message, b1, x]");
+}
+
+#[test]
+fn a_deleted_user_receives_nothing_more() {
+    let server = TestServer::start();
+    let mut admin = server.client();
+    admin.check(&[("ACL SETUSER u on >pw +@all ~* &*", "+OK")]);
+    let (mut subscriber, mut monitor) = (server.client(), server.client());
+    for (client, command) in [(&mut subscriber, "SUBSCRIBE a"), (&mut monitor, "MONITOR")] {
+        client.check(&[("AUTH u pw", "+OK")]);
+        assert!(!client.run(command).starts_with('-'));
+    }
+    admin.check(&[("ACL DELUSER u", ":1"), ("PUBLISH a late", ":0"), ("SET late 1", "+OK"), ("GET late", "1")]);
+    assert_eq!(receive_all(&mut subscriber), [""; 0]);
+    let lines = receive_all(&mut monitor);
+    assert!(!lines.iter().any(|line| line.contains("late")), "{lines:?}");
+}
+
 #[test]
 fn users_are_saved_and_loaded_again() {
     let (mut server, _dir, path) =
@@ -222,4 +299,20 @@ fn rules_on_commands_are_listed_in_the_order_in_which_they_hold() {
         assert!(user.contains(&format!("commands, {listed}, keys")), "{rules}: {user}");
         client.check(&[("ACL DELUSER u", ":1")]);
     }
+}
+
+#[test]
+fn a_description_of_a_key_needs_a_permission_for_it() {
+    let server = TestServer::start_with(Engine::fluidkv(), super::common::enable_debug);
+    let (mut admin, mut client) = (server.client(), server.client());
+    admin.check(&[("MSET secret 1 k1 1", "+OK"), ("ACL SETUSER u on >pw +@all ~k*", "+OK")]);
+    client.check(&[("AUTH u pw", "+OK")]);
+    for key in ["secret", "none"] {
+        client.check(&[(
+            &format!("DEBUG OBJECT {key}"),
+            "-NOPERM this user has no permissions to access one of the keys used as arguments",
+        )]);
+    }
+    assert!(client.run("debug object k1").contains("encoding:"));
+    client.check(&[("DEBUG SLEEP 0", "+OK")]);
 }

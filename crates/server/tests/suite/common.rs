@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lodestore::db::Engine;
 use lodestore::{Db, Durability};
-use lodestore_server::{Config, Server};
+use lodestore_server::{Config, DebugClients, Server};
 use lodestore_wire::{Limits, Reply, decode_reply};
 
 /// Capacity of the stores of tests in bytes.
@@ -130,6 +130,11 @@ impl TestServer {
     pub fn client(&self) -> Client {
         Client::connect(self.address())
     }
+}
+
+/// Permits `DEBUG` to all clients.
+pub fn enable_debug(config: &mut Config) {
+    config.debug_clients = DebugClients::Everybody;
 }
 
 /// Opens or creates the store in a directory of a test.

@@ -150,3 +150,29 @@ fn a_delete_makes_space_for_the_next_write() {
     client.check(&[("DEL big", ":1")]);
     write_at_last(&mut client, "SET a 1");
 }
+
+#[test]
+fn debug_needs_an_option_and_local_means_this_machine() {
+    const REFUSED: &str = "-ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you \
+                           can run it from a local connection, otherwise you need to set this option in the \
+                           configuration file, and then restart the server.";
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.check(&[
+        ("DEBUG", "-ERR wrong number of arguments for 'debug' command"),
+        ("DEBUG SLEEP 0", REFUSED),
+        ("DEBUG OBJECT a", REFUSED),
+        ("DEBUG JMAP", REFUSED),
+        ("CONFIG GET enable-debug-command", "[enable-debug-command, no]"),
+    ]);
+    assert!(client.run("CONFIG SET enable-debug-command yes").contains("can't set immutable config"));
+    for word in ["local", "yes"] {
+        let option = lodestore_server::options::find("enable-debug-command").expect("an option");
+        let server =
+            TestServer::start_with(Engine::fluidkv(), |config| option.set(config, &[word.into()]).expect("a value"));
+        server.client().check(&[
+            ("DEBUG SLEEP 0", "+OK"),
+            ("CONFIG GET enable-debug-command", &format!("[enable-debug-command, {word}]")),
+        ]);
+    }
+}

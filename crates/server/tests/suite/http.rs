@@ -17,7 +17,10 @@ const OPENMETRICS: &str = "Accept: application/openmetrics-text;version=1.0.0;q=
 const HOSTILE_KEY: &str = "<img/src=x/onerror=alert(1)></script>";
 
 fn start() -> TestServer {
-    TestServer::start_with(Engine::fluidkv(), |config| config.metrics.address = Some(([127, 0, 0, 1], 0).into()))
+    TestServer::start_with(Engine::fluidkv(), |config| {
+        config.metrics.address = Some(([127, 0, 0, 1], 0).into());
+        super::common::enable_debug(config);
+    })
 }
 
 /// Sends bytes and returns the whole answer.

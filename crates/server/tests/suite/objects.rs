@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::common::{Client, TestServer};
+use super::common::{Client, TestServer, enable_debug};
 use super::hashes::fill;
 use lodestore::Db;
 use lodestore::db::Engine;
@@ -10,7 +10,7 @@ use lodestore_server::{Config, Server, StoreEvents};
 
 #[test]
 fn types_and_internals_of_keys() {
-    let server = TestServer::start();
+    let server = TestServer::start_with(Engine::fluidkv(), enable_debug);
     let mut client = server.client();
     fill(&mut client, "large", 300);
     client.check(&[

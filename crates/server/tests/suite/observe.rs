@@ -1,6 +1,6 @@
 //! `MONITOR`, `SLOWLOG`, `LATENCY`, the statistics of `INFO`, and saves.
 
-use super::common::{Client, TestServer, show};
+use super::common::{Client, TestServer, enable_debug, show};
 use lodestore::Db;
 use lodestore::db::Engine;
 
@@ -39,6 +39,44 @@ fn a_monitor_sees_the_commands_of_all_loops_without_secrets() {
 }
 
 #[test]
+fn a_monitor_does_not_see_commands_of_administrators() {
+    let server = TestServer::start();
+    let (mut monitor, mut client) = (server.client(), server.client());
+    monitor.check(&[("MONITOR", "+OK")]);
+    for command in [
+        "CONFIG GET port",
+        "CONFIG SET timeout 0",
+        "ACL LIST",
+        "CLIENT LIST",
+        "SLOWLOG GET",
+        "LATENCY LATEST",
+        "ACL LOG",
+    ] {
+        assert!(!client.run(command).starts_with('-'), "{command}");
+    }
+    client.check(&[("MULTI", "+OK"), ("CONFIG GET nosuch", "+QUEUED"), ("CLIENT GETNAME", "+QUEUED")]);
+    client.check(&[("EXEC", "[[], (nil)]"), ("ACL WHOAMI", "default"), ("MEMORY PURGE", "+OK"), ("PING", "+PONG")]);
+    for expected in
+        [r#""MULTI""#, r#""CLIENT" "GETNAME""#, r#""EXEC""#, r#""ACL" "WHOAMI""#, r#""MEMORY" "PURGE""#, r#""PING""#]
+    {
+        assert_eq!(line(&mut monitor), expected);
+    }
+}
+
+#[test]
+fn the_slow_log_has_no_secrets_under_any_name_of_an_option() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.check(&[("CONFIG SET slowlog-log-slower-than 0", "+OK")]);
+    for name in ["password", "PASSWORD", "requirepass", "user", "masterauth"] {
+        assert!(client.run(&format!("CONFIG SET {name} secret-text timeout 7")).starts_with("-ERR "), "{name}");
+    }
+    let log = client.run("SLOWLOG GET -1");
+    assert!(!log.contains("secret-text"), "{log}");
+    assert!(log.contains("[CONFIG, SET, password, (redacted), timeout, 7]"), "{log}");
+}
+
+#[test]
 fn slow_commands_are_logged() {
     let server = TestServer::start();
     let mut client = server.client();
@@ -68,7 +106,7 @@ fn slow_commands_are_logged() {
 
 #[test]
 fn latency_is_recorded_from_its_threshold_on() {
-    let server = TestServer::start();
+    let server = TestServer::start_with(Engine::fluidkv(), enable_debug);
     let mut client = server.client();
     client.check(&[
         ("DEBUG SLEEP 0.02", "+OK"),

@@ -1,11 +1,14 @@
 //! Published messages and keyspace events.
 
-use super::common::{Client, TestServer, encode, show};
+use super::common::{Client, TestServer, enable_debug, encode, show};
 use lodestore::db::Engine;
 
 /// Starts a server with four event loops.
 fn server() -> TestServer {
-    TestServer::start_with(Engine::fluidkv(), |config| config.threads = 4)
+    TestServer::start_with(Engine::fluidkv(), |config| {
+        config.threads = 4;
+        enable_debug(config);
+    })
 }
 
 /// Receives messages and compares their texts.

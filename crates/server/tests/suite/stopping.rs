@@ -2,12 +2,15 @@
 
 use lodestore::db::Engine;
 
-use crate::common::{TestServer, encode, show};
+use crate::common::{TestServer, enable_debug, encode, show};
 
 #[test]
 fn commands_that_were_read_are_run_and_answered_before_a_stop() {
     // Each tick runs one command, so most commands wait when the stop comes.
-    let mut server = TestServer::start_with(Engine::fluidkv(), |config| config.output_bytes_pause = 0);
+    let mut server = TestServer::start_with(Engine::fluidkv(), |config| {
+        config.output_bytes_pause = 0;
+        enable_debug(config);
+    });
     let mut client = server.client();
     const COMMANDS: usize = 1000;
     let mut bytes = encode(&["PING"]);

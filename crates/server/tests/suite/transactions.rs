@@ -203,6 +203,22 @@ fn readers_of_several_keys_see_no_half_of_a_transaction() {
 }
 
 #[test]
+fn an_exchange_of_databases_breaks_the_watch_of_a_key_that_it_brings_or_removes() {
+    let server = TestServer::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    other.check(&[("SELECT 1", "+OK"), ("SET brought v", "+OK"), ("SELECT 0", "+OK"), ("SET removed v", "+OK")]);
+    for (key, reply) in [("brought", "(nil)"), ("removed", "(nil)"), ("absent", "[+OK]")] {
+        client.check(&[(&format!("WATCH {key}"), "+OK")]);
+        other.check(&[("SWAPDB 0 1", "+OK")]);
+        client.check(&[("MULTI", "+OK"), ("SET done 1", "+QUEUED"), ("EXEC", reply)]);
+        other.check(&[("SWAPDB 1 0", "+OK")]);
+    }
+    client.check(&[("WATCH brought", "+OK")]);
+    other.check(&[("SWAPDB 2 3", "+OK")]);
+    client.check(&[("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "[+PONG]")]);
+}
+
+#[test]
 fn unwatch_within_exec_does_nothing() {
     let server = TestServer::start();
     let mut client = server.client();
