@@ -90,8 +90,8 @@ impl CommandError {
         matches!(self, Self::Store(error) if is_full(error))
     }
 
-    /// Names the key of a record that cannot be read. The record has one of `keys`; `is_damaged`
-    /// tells of which.
+    /// Names the key of a record that cannot be read: the only one of `keys`, or the first one for
+    /// which `is_damaged` holds.
     pub(crate) fn name_key<'a>(self, keys: impl Iterator<Item = &'a [u8]>, is_damaged: impl Fn(&[u8]) -> bool) -> Self {
         let Self::Store(StoreError::Corrupt { place, what, .. }) = &self else { return self };
         let keys: Vec<&[u8]> = keys.collect();

@@ -15,7 +15,7 @@ use mio::{Events, Poll};
 use crate::acl::Acl;
 pub use crate::command::describe::{CommandDescription, command_table};
 use crate::command::dispatch::ViewCache;
-use crate::config::Config;
+use crate::config::{Config, DebugClients};
 use crate::data::databases::Databases;
 use crate::net::event_loop::{EventLoop, MAILBOX, Start};
 use crate::net::mailbox::Mailbox;
@@ -48,7 +48,8 @@ impl LoopServer {
     pub fn create(store: &Path) -> Result<Self, String> {
         let builder = Db::builder(store).engine(Engine::fluidkv()).capacity(CAPACITY);
         let db = builder.open().map_err(|error| error.to_string())?;
-        let config = Config { bulk_bytes_max: BULK_BYTES_MAX, ..Config::default() };
+        let debug_clients = DebugClients::Everybody;
+        let config = Config { bulk_bytes_max: BULK_BYTES_MAX, debug_clients, ..Config::default() };
         let acl = Acl::new(&config).map_err(|error| error.to_string())?;
         let databases = Databases::open(db, config.databases).map_err(|error| error.to_string())?;
         let shared = Arc::new(Shared::new(databases, config, acl, 0));

@@ -2,8 +2,8 @@
 //! records) or once an extent.
 //!
 //! Persist order of handing out an extent ([`Space::hand_out`]), all under the lock:
-//! 1. the tree takes the chunks (DRAM); where the caller wants the extent's ends zero, they are, and
-//!    **fence**. If that fails, the chunks go back, and no word is stored;
+//! 1. the tree takes the chunks (DRAM). Where the caller wants the ends of the extent zero, they
+//!    are, and **fence**. If the fence fails, the chunks go back, and no word is stored;
 //! 2. both copies of its word are stored; they, and every word changed since the last time
 //!    (`unflushed`), are flushed;
 //! 3. fence. Only now does the caller learn of the extent.

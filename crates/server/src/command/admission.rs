@@ -1,4 +1,4 @@
-//! Who may run a command: the checks before a command runs, and the error of one that is refused.
+//! Admission: the checks before a command runs, and the errors of those that are refused.
 
 use std::net::SocketAddr;
 use std::time::Instant;

@@ -62,7 +62,8 @@ impl OrphanSweeps {
         }
         // A damaged store may refuse a sweep. The command then ends with its own error.
         let removed = sweep(shared).unwrap_or(0);
-        *next = Some(Instant::now() + FULL_PAUSE_MIN.max(begun.elapsed().saturating_mul(FULL_PAUSE_FACTOR)));
+        let pause = FULL_PAUSE_MIN.max(begun.elapsed().saturating_mul(FULL_PAUSE_FACTOR));
+        *next = Some(Instant::now() + pause);
         removed > 0
     }
 }

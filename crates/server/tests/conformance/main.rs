@@ -11,7 +11,8 @@
 //!
 //! Redis is `$LODESTORE_REDIS_SERVER`, which must have version 7.0, or `redis-server`. Without a
 //! Redis of version 7.0, the tests compare this server with the recorded replies only.
-//! `LODESTORE_UPDATE=1` records the replies, and `LODESTORE_SERVER_TEST_TOPIC` names the only file to use.
+//! `LODESTORE_UPDATE=1` records the replies. `LODESTORE_SERVER_TEST_TOPIC` names the only file to
+//! use.
 
 mod arity;
 mod cases;

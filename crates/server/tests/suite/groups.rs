@@ -2,7 +2,7 @@
 
 use lodestore::db::Engine;
 
-use super::common::{Client, TestServer, encode, show};
+use super::common::{Client, TestServer, enable_debug, encode, show};
 
 /// Sends commands in one write, and returns the texts of their replies.
 fn run_pipeline(client: &mut Client, commands: &[&[&[u8]]]) -> Vec<String> {
@@ -159,7 +159,10 @@ fn field_updates_of_a_large_hash_share_commits() {
     const CLIENTS: usize = 24;
     const COMMANDS: usize = 170;
     const FIELDS: usize = 20;
-    let server = TestServer::start_at_power_with(Engine::fluidkv(), |config| config.threads = 1);
+    let server = TestServer::start_at_power_with(Engine::fluidkv(), |config| {
+        config.threads = 1;
+        enable_debug(config);
+    });
     let commands_of = |client: usize| -> Vec<Vec<String>> {
         let command = |number: usize| {
             let mut words = vec!["HSET".to_string(), "h".into()];

@@ -31,7 +31,10 @@ fn commands_that_were_read_are_run_and_answered_before_a_stop() {
 /// The commands would run for three seconds.
 #[test]
 fn a_stop_does_not_wait_for_all_commands_of_a_long_pipeline() {
-    let mut server = TestServer::start_with(Engine::fluidkv(), |config| config.threads = 1);
+    let mut server = TestServer::start_with(Engine::fluidkv(), |config| {
+        config.threads = 1;
+        enable_debug(config);
+    });
     let mut client = server.client();
     let mut bytes = encode(&["PING"]);
     (0..300).for_each(|_| bytes.extend(encode(&["DEBUG", "SLEEP", "0.01"])));

@@ -187,7 +187,7 @@ impl Ground for Heap {
         let mut pending = self.pending.lock().expect("no panic");
         pending.fences += 1;
         if self.fence_fails.swap(false, Ordering::Relaxed) {
-            // What was flushed is lost for the device, as after a failed sync.
+            // The device loses the flushed words, as after a failed sync.
             pending.flushed.clear();
             self.has_failed.store(true, Ordering::Relaxed);
             return;
