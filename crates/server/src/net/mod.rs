@@ -7,7 +7,7 @@
 //! * `event_loop`: reads sockets, runs commands and writes replies, on one thread.
 //! * `messages`: the messages that a loop adds to the outputs of its clients.
 //! * `limits`: bounds on the unsent bytes of clients. `client_memory`: the memory of clients.
-//! * `tick`: the commands of one tick. `gets`: its `GET`s. The reads of all connections are batched.
+//! * `tick`: the commands of one tick. `gets`: its `GET`s, read for all connections at once.
 //! * `group`: the writes of all connections as one commit, where each commit waits for a device.
 
 pub(crate) mod buffers;
