@@ -128,16 +128,18 @@ impl Inner {
             }
         }
         let view = self.view.load();
+        // The ranges come first. A key may expire between two checks: a key that is absent from a
+        // range stays absent, and a key that is present later was present at the first check too.
+        for (index, range) in conditions.ranges.iter().enumerate() {
+            if !self.has_exactly(&view, range, conditions.is_present)? {
+                return Ok(Commit::Unmet(conditions.keys.len() + index));
+            }
+        }
         for (index, key) in conditions.keys.iter().enumerate() {
             let slot = Slot::new();
             let (value, expiry) = self.live(&view, key, hash(key), &slot)?;
             if !(conditions.is_met)(index, value, expiry)? {
                 return Ok(Commit::Unmet(index));
-            }
-        }
-        for (index, range) in conditions.ranges.iter().enumerate() {
-            if !self.has_exactly(&view, range, conditions.is_present)? {
-                return Ok(Commit::Unmet(conditions.keys.len() + index));
             }
         }
         Ok(Commit::Done)

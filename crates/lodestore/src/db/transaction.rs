@@ -212,8 +212,12 @@ impl Transaction {
     }
 }
 
+/// Returns the conditions on keys. Those of absent keys come first. A key may expire between two
+/// checks: an absent key stays absent, so all reads are true when the first present key is checked.
 fn conditions_of(reads: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Vec<Condition> {
-    reads.iter().map(|(key, value)| Condition::value(key.clone(), value.clone())).collect()
+    let of_absent = reads.iter().filter(|(_, value)| value.is_none());
+    let of_present = reads.iter().filter(|(_, value)| value.is_some());
+    of_absent.chain(of_present).map(|(key, value)| Condition::value(key.clone(), value.clone())).collect()
 }
 
 /// Runs `work` in transactions until one of them is committed.
