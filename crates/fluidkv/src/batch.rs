@@ -128,19 +128,25 @@ impl Inner {
             }
         }
         let view = self.view.load();
-        // The ranges come first. A key may expire between two checks: a key that is absent from a
-        // range stays absent, and a key that is present later was present at the first check too.
+        // The ranges are read first. A key may expire between two checks: a key that is absent from
+        // a range stays absent, and a key that is present later was present at the first check too.
+        let mut unmet_range = None;
         for (index, range) in conditions.ranges.iter().enumerate() {
             if !self.has_exactly(&view, range, conditions.is_present)? {
-                return Ok(Commit::Unmet(conditions.keys.len() + index));
+                unmet_range = Some(conditions.keys.len() + index);
+                break;
             }
         }
+        // An unmet condition on a key is reported before one on a range.
         for (index, key) in conditions.keys.iter().enumerate() {
             let slot = Slot::new();
             let (value, expiry) = self.live(&view, key, hash(key), &slot)?;
             if !(conditions.is_met)(index, value, expiry)? {
                 return Ok(Commit::Unmet(index));
             }
+        }
+        if let Some(index) = unmet_range {
+            return Ok(Commit::Unmet(index));
         }
         Ok(Commit::Done)
     }
