@@ -259,3 +259,16 @@ fn pause(tries: u32) {
     let random = RandomState::new().hash_one(tries) as u32;
     std::thread::sleep(longest.mul_f64(f64::from(random) / f64::from(u32::MAX)));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_on_absent_keys_are_checked_first() {
+        let read = |key: &str, value: Option<&str>| (key.as_bytes().to_vec(), value.map(|value| value.into()));
+        let reads = BTreeMap::from([read("a", Some("1")), read("b", None), read("c", Some("2")), read("d", None)]);
+        let keys: Vec<Vec<u8>> = conditions_of(&reads).into_iter().map(|condition| condition.key).collect();
+        assert_eq!(keys, [b"b", b"d", b"a", b"c"]);
+    }
+}

@@ -26,7 +26,7 @@ pub(super) fn kill_clients(context: &mut Context<'_, '_>, clients: &[Arc<PublicS
     }
     // `EXEC` holds all stripes already: see `may_kill`.
     if !clients.is_empty() && !context.access.holds_stripes() {
-        drop(context.shared.stripes.lock_all());
+        context.shared.stripes.wait_for_holders();
     }
 }
 
