@@ -281,12 +281,26 @@ pub fn check<H: Harness>(name: &str, harness: H) {
 /// Runs every behaviour, each over a harness of its own, and tells what each came to.
 /// The seed is not printed: it is [`seed`]'s.
 pub fn outcomes<H: Harness>(make: impl Fn() -> H) -> Vec<Outcome> {
-    let run = |behaviour: &Behaviour<H>| {
-        let start = Instant::now();
-        let failure = attempt(behaviour, make()).err().map(|payload| text_of(payload.as_ref()));
-        Outcome { name: behaviour.name, failure, took: start.elapsed() }
+    behaviours::<H>().iter().map(|behaviour| outcome_of(behaviour, make())).collect()
+}
+
+/// Runs the behaviours of `names` in this order until one fails, and returns its outcome.
+///
+/// # Panics
+/// If a name is not one of a behaviour.
+pub fn first_failure<H: Harness>(names: &[&str], make: impl Fn() -> H) -> Option<Outcome> {
+    let behaviours = behaviours::<H>();
+    let named = |name: &str| {
+        let behaviour = behaviours.iter().find(|behaviour| behaviour.name == name);
+        behaviour.unwrap_or_else(|| panic!("{name} is not a behaviour"))
     };
-    behaviours::<H>().iter().map(run).collect()
+    names.iter().map(|name| outcome_of(named(name), make())).find(|outcome| outcome.failure.is_some())
+}
+
+fn outcome_of<H: Harness>(behaviour: &Behaviour<H>, harness: H) -> Outcome {
+    let start = Instant::now();
+    let failure = attempt(behaviour, harness).err().map(|payload| text_of(payload.as_ref()));
+    Outcome { name: behaviour.name, failure, took: start.elapsed() }
 }
 
 /// Runs a behaviour on a thread of its own, so that one that hangs is named.
