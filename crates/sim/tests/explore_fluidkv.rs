@@ -59,12 +59,9 @@ fn every_image_of_opens_that_go_on_with_their_manifest_recovers() {
 fn every_planted_fault_is_seen() {
     let faults = planted(&FluidEngine);
     assert!(faults.len() >= 17);
-    let unseen: Vec<_> = faults.into_iter().filter(|fault| !is_seen_by_some_seed(fault)).collect();
+    let config = Config { images: 80_000, ..Config::default() };
+    let unseen = common::find_unseen(&FluidEngine, &faults, |_| config.clone());
     assert!(unseen.is_empty(), "not seen: {unseen:?}");
-}
-
-fn is_seen_by_some_seed(fault: &Fault) -> bool {
-    common::is_seen_by_some_seed(&FluidEngine, &Config { images: 80_000, ..Config::default() }, fault)
 }
 
 /// The script that has batches which are refused is behind those that `every_planted_fault_is_seen`

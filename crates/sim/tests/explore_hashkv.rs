@@ -114,15 +114,13 @@ fn scripts_reach_all_that_the_engine_does() {
 fn every_planted_fault_is_seen() {
     let faults = planted(&HashEngine);
     assert!(faults.len() >= 7);
-    let unseen: Vec<_> = faults.into_iter().filter(|fault| !is_seen_by_some_seed(fault)).collect();
+    let unseen = common::find_unseen(&HashEngine, &faults, search_for);
     assert!(unseen.is_empty(), "not seen: {unseen:?}");
 }
 
-fn is_seen_by_some_seed(fault: &Fault) -> bool {
-    // Few scripts separate late, and none of the first ones.
+fn search_for(fault: &Fault) -> Config {
     let late = *fault == Fault::Planted(Mutant::LateNotSynced);
     let only_script = script_named("each open has another mode").filter(|_| late);
     let base = Config { images: 80_000, only_script, ..Config::default() };
-    let base = if late { Config { images_per_point: 8, store_point_every: 0, ..base } } else { base };
-    common::is_seen_by_some_seed(&HashEngine, &base, fault)
+    if late { Config { images_per_point: 8, store_point_every: 0, ..base } } else { base }
 }

@@ -5,7 +5,7 @@ mod common;
 use lodestore_media::sim::{LineModel, SimImage, SimSpec};
 use lodestore_sim::config::Config;
 use lodestore_sim::hikv::{HiKvEngine, MODE_WAL};
-use lodestore_sim::mutation::{Fault, planted};
+use lodestore_sim::mutation::planted;
 use lodestore_sim::op::{Op, Outcome};
 use lodestore_sim::subject::{Engine, Shape};
 
@@ -33,10 +33,8 @@ fn every_kill_of_the_process_recovers() {
 fn every_planted_fault_is_seen() {
     let faults = planted(&HiKvEngine);
     assert!(faults.len() >= 12);
-    // One seed alone may pass by a fault.
     let config = Config { images: 80_000, ..Config::default() };
-    let is_seen = |fault: &Fault| common::is_seen_by_some_seed(&HiKvEngine, &config, fault);
-    let unseen: Vec<_> = faults.into_iter().filter(|fault| !is_seen(fault)).collect();
+    let unseen = common::find_unseen(&HiKvEngine, &faults, |_| config.clone());
     assert!(unseen.is_empty(), "not seen: {unseen:?}");
 }
 

@@ -181,7 +181,6 @@ fn search_for(fault: &Fault) -> Config {
 fn every_planted_fault_is_seen() {
     let faults = planted(&MkvsEngine);
     assert!(faults.len() >= 12);
-    let is_seen = |fault: &Fault| common::is_seen_by_some_seed(&MkvsEngine, &search_for(fault), fault);
-    let unseen: Vec<_> = faults.into_iter().filter(|fault| !is_seen(fault)).collect();
+    let unseen = common::find_unseen(&MkvsEngine, &faults, search_for);
     assert!(unseen.is_empty(), "not seen: {unseen:?}");
 }

@@ -1,9 +1,13 @@
 //! What explorations of one engine share.
 
-use lodestore_media::Mutant;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
 use lodestore_sim::config::Config;
 use lodestore_sim::counts::Counts;
-use lodestore_sim::explore::{explore, script_of};
+use lodestore_sim::explore::explore;
 use lodestore_sim::mutation::{Fault, try_fault};
 use lodestore_sim::subject::Engine;
 
@@ -17,27 +21,59 @@ pub fn must_pass(engine: &dyn Engine, config: Config) -> Counts {
     report.counts
 }
 
-/// Returns where a fault is looked for that shows in one script alone. The first scripts of a seed
-/// take most images, and this one is behind them.
-fn search_for(engine: &dyn Engine, config: &Config, fault: &Fault) -> Config {
-    let Fault::Planted(Mutant::RegionNotInHeader) = fault else { return config.clone() };
-    let only_script = (0..32).find(|index| script_of(engine, 1, *index).name == "growth by regions");
-    Config { only_script: only_script.or(config.only_script), ..config.clone() }
+/// Scripts of a seed that each fault is looked for in, one by one.
+const SCRIPT_COUNT: u64 = 48;
+/// The most images of one of them.
+const SCRIPT_IMAGES: u64 = 3_000;
+/// Threads that look for one fault each.
+const SEARCHERS: usize = 2;
+/// Seeds of the long runs behind them.
+const LONG_SEEDS: u64 = 48;
+
+/// Returns a short run of one script, with few images at each point so that it comes to its end.
+fn short_run_of(config: &Config, script: u64) -> Config {
+    let thin = Config { images: SCRIPT_IMAGES, images_per_point: 4, only_script: Some(script), ..config.clone() };
+    Config { nested_every: 50, nested_points: 2, nested_images: 2, ops_after_few: 2, ops_after_every: 50, ..thin }
 }
 
-/// Seeds of short runs, which come before the long ones.
-const SHORT_SEEDS: u64 = 8;
-/// The part of the images that a short run has.
-const SHORT_PART: u64 = 4;
-
-/// Rare faults show in some scripts only, so many short runs see more than a long one.
-pub fn is_seen_by_some_seed(engine: &dyn Engine, config: &Config, fault: &Fault) -> bool {
-    let config = search_for(engine, config, fault);
-    let is_seen = |seed: u64, images: u64| {
-        let row = try_fault(engine, &Config { seed, images, ..config.clone() }, fault.clone());
-        println!("seed {seed}: {row}");
-        row.caught.is_some()
+/// Looks for `fault` in each script for a short time, and then in long runs of several seeds.
+///
+/// Rare faults show in some scripts only. A long run spends its images on the first scripts.
+fn find(engine: &dyn Engine, config: &Config, fault: &Fault) -> bool {
+    let config = Config { threads: 1, ..config.clone() };
+    let is_of_threads = matches!(fault, Fault::Planted(mutant) if engine.mutants_of_threads().contains(mutant));
+    let scripts = match config.only_script {
+        _ if is_of_threads => 0..0,
+        Some(script) => script..script + 1,
+        None => 0..SCRIPT_COUNT,
     };
-    (1..=SHORT_SEEDS).any(|seed| is_seen(seed, config.images / SHORT_PART))
-        || (1..=48).any(|seed| is_seen(seed, config.images))
+    let short_runs = scripts.map(|script| short_run_of(&config, script));
+    let long_runs = (1..=LONG_SEEDS).map(|seed| Config { seed, ..config.clone() });
+    let (started, mut images) = (Instant::now(), 0);
+    for run in short_runs.chain(long_runs) {
+        let row = try_fault(engine, &run, fault.clone());
+        images += row.images;
+        if row.caught.is_some() {
+            let place = run.only_script.map_or_else(String::new, |index| format!(" of script {index}"));
+            println!("{images} images in {:?}, seed {}{place}: {row}", started.elapsed(), run.seed);
+            return true;
+        }
+    }
+    println!("{images} images in {:?}: {fault} is not seen", started.elapsed());
+    false
+}
+
+/// Returns the faults that no exploration sees. `config_of` tells how each is looked for.
+pub fn find_unseen(engine: &dyn Engine, faults: &[Fault], config_of: impl Fn(&Fault) -> Config + Sync) -> Vec<Fault> {
+    let next = AtomicUsize::new(0);
+    let unseen = Mutex::new(Vec::new());
+    let search = || {
+        while let Some(fault) = faults.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if !find(engine, &config_of(fault), fault) {
+                unseen.lock().expect("no searcher panics").push(fault.clone());
+            }
+        }
+    };
+    thread::scope(|scope| (0..SEARCHERS).for_each(|_| drop(scope.spawn(search))));
+    unseen.into_inner().expect("no searcher panics")
 }
