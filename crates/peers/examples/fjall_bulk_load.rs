@@ -1,6 +1,6 @@
 //! A bulk load into fjall with progress, which goes on where an interrupted one ended.
 //!
-//! `cargo run -p lodestore-peers --features fjall --example fjall_bulk_load -- DIR [RECORDS]`
+//! `cargo run --release -p lodestore-peers --features fjall --example fjall_bulk_load -- DIR`
 //!
 //! An ingestion is atomic, and writes sorted records into new tables, without the journal. The
 //! records are in the order of their keys, so the last key is where an interrupted load goes on.

@@ -1,6 +1,6 @@
 //! A bulk load into redb with progress, which goes on where an interrupted one ended.
 //!
-//! `cargo run -p lodestore-peers --features redb --example redb_bulk_load -- FILE [RECORDS]`
+//! `cargo run --release -p lodestore-peers --features redb --example redb_bulk_load -- FILE`
 //!
 //! redb has one writer at a time, so one thread loads, in long transactions. The records are in the
 //! order of their keys, so the last key is where an interrupted load goes on.
