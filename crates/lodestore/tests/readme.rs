@@ -111,3 +111,24 @@ fn each_chapter_of_the_guide_is_a_page_of_the_book() {
         assert!(summary.contains(&format!("guide/src/{name}")), "{name} is not in docs/SUMMARY.md");
     }
 }
+
+/// Returns the lines of a program with code, and all its lines, as two cells of a table.
+fn cells(program: &Path) -> String {
+    let text = read(program);
+    let code = text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("//"));
+    format!(" {} | {} |", code.count(), text.lines().count())
+}
+
+/// `scripts/compare-examples.sh --count` prints the same table.
+#[test]
+fn the_guide_counts_the_lines_of_the_same_programs() {
+    let Some(root) = project() else { return };
+    let table = read(&root.join("docs/guide/src/same-programs.md"));
+    let (ours, theirs) = (root.join("crates/lodestore/examples"), root.join("crates/peers/examples"));
+    for example in fs::read_dir(&ours).expect("a directory") {
+        let file = example.expect("an entry").file_name().to_string_lossy().into_owned();
+        let sources = [ours.join(&file), theirs.join(format!("redb_{file}")), theirs.join(format!("fjall_{file}"))];
+        let row = format!("| `{}` |{}\n", file.trim_end_matches(".rs"), sources.map(|source| cells(&source)).concat());
+        assert!(table.contains(&row), "the guide lacks the row {row}");
+    }
+}
