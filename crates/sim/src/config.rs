@@ -47,6 +47,8 @@ pub struct Config {
     pub failing_every: u64,
     /// Stores are of durability `interval`: a crash may take back the newest writes since the last sync, and leaves a prefix.
     pub prefix: bool,
+    /// Of the operations, only changes of the devices are crashed, and opens.
+    pub only_device_changes: bool,
     /// The planted fault.
     pub mutant: Option<Mutant>,
     /// The call site that loses its flushes or fences.
@@ -75,6 +77,7 @@ impl Default for Config {
             only_script: None,
             failing_every: 16,
             prefix: false,
+            only_device_changes: false,
             mutant: None,
             drop_site: None,
         }

@@ -326,7 +326,8 @@ impl Run<'_> {
         let is_synced = op.is_synced(&outcome);
         let behind = if self.config.prefix && !is_synced { during.clone() } else { vec![&after] };
         let step = Step { name, place: place_of, during, behind, creating: false };
-        if is_long || op.is_of_devices() || self.rng.one_in(self.script.explore_every) {
+        let is_chosen = is_long || self.rng.one_in(self.script.explore_every);
+        if op.is_of_devices() || (is_chosen && !self.config.only_device_changes) {
             self.explore(&step, &trace)?;
         } else {
             trace.events.iter().for_each(|event| self.model.apply(event));
