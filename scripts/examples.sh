@@ -50,3 +50,7 @@ sleep 0.3
 kill -9 $! 2>/dev/null || echo "it had ended before"
 wait $! 2>/dev/null || true
 "$examples/bulk_load" "$dir/bulk_load" $records
+
+echo "== bulk_load, longer"
+more=200100
+"$examples/bulk_load" "$dir/bulk_load" $more | grep " has $more keys"

@@ -24,22 +24,23 @@ fn record(number: u64) -> (String, String) {
 fn load(db: &Db, positions: &Keyspace, thread: u64, records: u64, loaded: &AtomicU64) -> Result<()> {
     let name = format!("thread {thread} of {THREADS}, batches of {BATCH_RECORDS}");
     let position = positions.get(&name)?.and_then(|text| text.as_str().ok()?.parse().ok());
-    let first: u64 = position.unwrap_or(0);
-    loaded.fetch_add(first.min(records.div_ceil(THREADS)), Ordering::Relaxed);
-    let batches = (first / BATCH_RECORDS..).map(|batch| (batch * THREADS + thread) * BATCH_RECORDS);
-    let mut position = first;
-    for start in batches.take_while(|start| *start < records) {
+    let mut position: u64 = position.unwrap_or(0);
+    loaded.fetch_add(position.min(records.div_ceil(THREADS)), Ordering::Relaxed);
+    loop {
+        let block = (position / BATCH_RECORDS * THREADS + thread) * BATCH_RECORDS;
+        let (start, end) = (block + position % BATCH_RECORDS, records.min(block + BATCH_RECORDS));
+        if start >= end {
+            return Ok(());
+        }
         let mut batch = db.batch();
-        let end = records.min(start + BATCH_RECORDS);
         for (key, value) in (start..end).map(record) {
             batch.put(db, key, value);
         }
-        position += BATCH_RECORDS;
+        position += end - start;
         batch.put(positions, &name, position.to_string());
         batch.commit()?;
         loaded.fetch_add(end - start, Ordering::Relaxed);
     }
-    Ok(())
 }
 
 /// Shows the progress on a terminal until all records are loaded or a thread has failed.
@@ -79,6 +80,6 @@ fn main() -> Result<()> {
     let last = db.get(&key)?.ok_or(Error::Aborted { reason: format!("{key} is missing") })?;
     assert_eq!(last, value);
     db.wait_recovered()?;
-    println!("the last record is {key}; the store has about {} keys", db.approximate_len());
+    println!("the last record is {key}; the store has {} keys", db.count()?);
     db.close()
 }

@@ -78,6 +78,6 @@ fn main() -> AnyResult<()> {
     let (key, value) = record(records - 1);
     let last = users.get(&key)?.ok_or_else(|| format!("{key} is missing"))?;
     assert_eq!(*last, *value.as_bytes());
-    println!("the last record is {key}; the store has about {} keys", users.approximate_len());
+    println!("the last record is {key}; the store has {} keys", users.len()?);
     Ok(db.persist(PersistMode::SyncAll)?)
 }
