@@ -14,10 +14,12 @@ use crate::shared::Shared;
 /// Least time between two questions of refused commands.
 const RETRY_PERIOD: Duration = Duration::from_millis(1);
 
-/// Whether the store uses more bytes than it may.
+/// Whether the store uses more bytes than it may, and the most bytes that it used.
 #[derive(Debug)]
 pub(crate) struct MemoryBound {
     is_over: AtomicBool,
+    /// Most used bytes of all samples since the start.
+    peak_bytes: AtomicU64,
     begun: Instant,
     /// Microseconds from `begun` to the last question.
     asked_micros: AtomicU64,
@@ -25,7 +27,12 @@ pub(crate) struct MemoryBound {
 
 impl MemoryBound {
     pub(crate) fn new() -> Self {
-        Self { is_over: AtomicBool::new(false), begun: Instant::now(), asked_micros: AtomicU64::new(0) }
+        Self {
+            is_over: AtomicBool::new(false),
+            peak_bytes: AtomicU64::new(0),
+            begun: Instant::now(),
+            asked_micros: AtomicU64::new(0),
+        }
     }
 
     /// Whether writes that need space are refused.
@@ -33,10 +40,17 @@ impl MemoryBound {
         self.is_over.load(Ordering::Relaxed)
     }
 
+    /// Notes the used bytes. Returns the most bytes of all samples since the start.
+    pub(crate) fn note_used(&self, used_bytes: u64) -> u64 {
+        self.peak_bytes.fetch_max(used_bytes, Ordering::Relaxed).max(used_bytes)
+    }
+
     /// Compares the used bytes with the bound.
     pub(crate) fn refresh(&self, shared: &Shared) {
         let bound = shared.runtime.memory_max();
-        let is_over = bound != 0 && shared.db().stats().space.live > bound;
+        let used_bytes = shared.db().stats().space.live;
+        self.note_used(used_bytes);
+        let is_over = bound != 0 && used_bytes > bound;
         let was_over = self.is_over.swap(is_over, Ordering::Relaxed);
         if is_over != was_over {
             let state = if is_over { "exceeds" } else { "is within" };

@@ -32,6 +32,8 @@ pub(crate) struct Counters {
     pub(crate) commands: AtomicU64,
     pub(crate) connections: AtomicU64,
     pub(crate) refused_connections: AtomicU64,
+    /// Clients that `maxmemory-clients` closed.
+    pub(crate) evicted_clients: AtomicU64,
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
     pub(crate) bytes_read: AtomicU64,
@@ -40,9 +42,19 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    fn all(&self) -> [&AtomicU64; 8] {
-        let Self { commands, connections, refused_connections, hits, misses, bytes_read, bytes_written, errors } = self;
-        [commands, connections, refused_connections, hits, misses, bytes_read, bytes_written, errors]
+    fn all(&self) -> [&AtomicU64; 9] {
+        let Self {
+            commands,
+            connections,
+            refused_connections,
+            evicted_clients,
+            hits,
+            misses,
+            bytes_read,
+            bytes_written,
+            errors,
+        } = self;
+        [commands, connections, refused_connections, evicted_clients, hits, misses, bytes_read, bytes_written, errors]
     }
 
     /// Counts look-ups of keys.

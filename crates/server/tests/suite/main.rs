@@ -14,6 +14,7 @@ mod hash_kill;
 mod hash_model;
 mod hashes;
 mod http;
+mod info;
 mod kills;
 mod objects;
 mod observe;
