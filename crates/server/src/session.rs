@@ -33,6 +33,13 @@ pub(crate) enum ReplyMode {
     Skip,
 }
 
+impl ReplyMode {
+    /// Whether the command that runs gets no reply.
+    pub(crate) fn is_silent(self) -> bool {
+        matches!(self, Self::Off | Self::Skip)
+    }
+}
+
 /// A command that waits for `EXEC`.
 #[derive(Debug)]
 pub(crate) struct QueuedCommand {

@@ -80,13 +80,14 @@ pub(crate) fn run(
     if session.transaction.is_none() && !is_word(arguments[0], "client") {
         session.messaging.is_caching_named = false;
     }
-    match session.reply_mode {
-        ReplyMode::On | ReplyMode::SkipNext => {}
-        ReplyMode::Off => output.truncate(start),
-        ReplyMode::Skip => {
-            output.truncate(start);
-            session.reply_mode = ReplyMode::On;
-        }
+    let confirmations = std::mem::take(&mut session.messaging.confirmations);
+    if session.reply_mode.is_silent() {
+        output.truncate(start);
+        // Confirmations of subscriptions are messages, as in Redis.
+        output.extend_from_slice(&confirmations);
+    }
+    if session.reply_mode == ReplyMode::Skip {
+        session.reply_mode = ReplyMode::On;
     }
 }
 
