@@ -106,6 +106,7 @@ pub(crate) struct Shared {
     next_client: AtomicU64,
     client_count: AtomicUsize,
     is_stopping: AtomicBool,
+    stopping_since: OnceLock<Instant>,
 }
 
 impl Shared {
@@ -139,6 +140,7 @@ impl Shared {
             next_client: AtomicU64::new(1),
             client_count: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
+            stopping_since: OnceLock::new(),
         }
     }
 
@@ -203,7 +205,13 @@ impl Shared {
 
     /// Asks all event loops to stop. They stop at their next tick.
     pub(crate) fn stop(&self) {
+        self.stopping_since.get_or_init(Instant::now);
         self.is_stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns when the stop was asked for.
+    pub(crate) fn stopping_since(&self) -> Option<Instant> {
+        self.stopping_since.get().copied()
     }
 
     /// Whether the server stops.

@@ -29,12 +29,6 @@ const EVENTS_MAX: usize = 1024;
 /// Longest wait for events. Idle clients, kills and the stop of the server are checked after it.
 const POLL_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Longest time after a stop for the commands that were read, and for sending their replies.
-const STOP_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Pause between two attempts to send the last replies.
-const STOP_PAUSE: Duration = Duration::from_millis(1);
-
 /// Time without commands after which a client's empty buffers are freed, as in Redis.
 const BUFFER_IDLE_TIME: Duration = Duration::from_secs(2);
 
@@ -99,7 +93,7 @@ pub(crate) struct EventLoop {
     poll: Poll,
     pub(super) mailboxes: Vec<Arc<Mailbox>>,
     pub(super) own: usize,
-    listeners: Vec<Listener>,
+    pub(super) listeners: Vec<Listener>,
     /// When to accept connections that wait, and that no event will announce.
     accepts_at: Option<Instant>,
     /// The loop that gets the next connection.
@@ -338,7 +332,7 @@ impl EventLoop {
 
     /// Runs the commands of connections for the time of a tick. Returns the connections in the
     /// order of the next tick, and whether complete commands are left.
-    fn run_commands(&mut self, indexes: &[usize], view: &mut ViewCache) -> (Vec<usize>, bool) {
+    pub(super) fn run_commands(&mut self, indexes: &[usize], view: &mut ViewCache) -> (Vec<usize>, bool) {
         let tick = Tick {
             shared: &self.shared,
             view,
@@ -474,33 +468,6 @@ impl EventLoop {
             self.outputs[index].free_empty();
             self.count_memory(index);
         }
-    }
-
-    /// Runs the commands that were read whole, and sends all replies, for a bounded time.
-    fn finish(&mut self, view: &mut ViewCache) {
-        let deadline = Instant::now() + STOP_TIMEOUT;
-        self.listeners.clear();
-        let mut all: Vec<usize> = (0..self.connections.len()).collect();
-        loop {
-            let are_commands_left;
-            (all, are_commands_left) = self.run_commands(&all, view);
-            let (mut pending, mut sent) = (0, 0);
-            for index in &all {
-                let before = self.outputs[*index].pending_bytes();
-                self.write(*index);
-                let after = self.outputs[*index].pending_bytes();
-                pending += after;
-                pending += usize::from(self.connections[*index].as_ref().is_some_and(|open| open.stream.has_unsent()));
-                sent += before - after;
-            }
-            if (!are_commands_left && pending == 0) || Instant::now() >= deadline {
-                break;
-            }
-            if sent == 0 {
-                std::thread::sleep(STOP_PAUSE);
-            }
-        }
-        all.into_iter().for_each(|index| self.close(index));
     }
 }
 

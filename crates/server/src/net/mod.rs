@@ -5,6 +5,7 @@
 //! * `buffers`: the input and the output of one connection.
 //! * `mailbox`: the way of new connections and of messages to an event loop.
 //! * `event_loop`: reads sockets, runs commands and writes replies, on one thread.
+//! * `stop`: the last work of an event loop.
 //! * `messages`: the messages that a loop adds to the outputs of its clients.
 //! * `limits`: bounds on the unsent bytes of clients. `client_memory`: the memory of clients.
 //! * `tick`: the commands of one tick. `gets`: its `GET`s, read for all connections at once.
@@ -19,6 +20,7 @@ mod limits;
 pub(crate) mod listen;
 pub(crate) mod mailbox;
 mod messages;
+mod stop;
 pub(crate) mod stream;
 mod tick;
 pub(crate) mod tls;
