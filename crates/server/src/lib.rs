@@ -10,7 +10,7 @@
 //! * `upkeep`: what the server does in the background.
 //! * `acl`: users and permissions.
 //! * `http`: metrics, health and the status page.
-//! * `memory`: the bound on used bytes.
+//! * `memory`: the bound on used bytes. `pause`: the pause of clients.
 //! * `data`: databases, values with types, and isolation between commands.
 //! * `messaging`: published messages, keyspace events, and invalidations of caches.
 //! * `statistics`: what the server counts and times. `settings`: what `CONFIG SET` changes.
@@ -31,6 +31,7 @@ mod memory;
 mod messaging;
 mod net;
 pub mod options;
+mod pause;
 mod process;
 mod runtime;
 mod saves;

@@ -15,6 +15,7 @@ use crate::data::stripes::{DatabaseKey, Stripes};
 use crate::messaging::client::ClientMessaging;
 use crate::messaging::delivery::Route;
 use crate::messaging::effects;
+use crate::pause::Pause;
 use crate::shared::Shared;
 use crate::statistics::commands::LoopCounters;
 
@@ -109,6 +110,8 @@ pub(crate) struct ClientFigures {
     pub(crate) input_free_bytes: AtomicUsize,
     /// Bytes of the buffers and of the session.
     pub(crate) total_bytes: AtomicUsize,
+    /// Whether a pause holds the client's next command.
+    is_held: AtomicBool,
     /// Commands since `MULTI`.
     pub(crate) queued_commands: AtomicUsize,
     /// Bytes of the commands since `MULTI`.
@@ -119,6 +122,18 @@ impl ClientFigures {
     /// Notes the last command. An unknown one is none.
     pub(crate) fn note_command(&self, id: Option<PermissionId>) {
         self.last_command.store(id.map_or(0, |id| id + 1), Ordering::Relaxed);
+    }
+
+    /// Whether a pause holds the client's next command.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether a pause holds the client's next command.
+    pub(crate) fn set_held(&self, pause: &Pause, is_held: bool) {
+        if self.is_held.swap(is_held, Ordering::Relaxed) != is_held {
+            pause.count_client(is_held);
+        }
     }
 
     /// Returns the number of the last command.

@@ -19,6 +19,7 @@ use crate::messaging::Hub;
 use crate::messaging::delivery::Route;
 use crate::messaging::notify::{class, wants};
 use crate::net::client_memory::ClientMemory;
+use crate::pause::{Pause, PauseMode};
 use crate::runtime::Runtime;
 use crate::saves::Saves;
 use crate::session::{ClientFigures, ClientId, Lookups, PublicState};
@@ -83,6 +84,7 @@ pub(crate) struct Shared {
     /// The options that change while the server runs.
     pub(crate) runtime: Runtime,
     pub(crate) memory: MemoryBound,
+    pub(crate) pause: Pause,
     pub(crate) counters: Counters,
     pub(crate) cursors: Cursors,
     pub(crate) census: Census,
@@ -119,6 +121,7 @@ impl Shared {
             stripes: Stripes::new(),
             runtime: Runtime::new(&config),
             memory: MemoryBound::new(),
+            pause: Pause::default(),
             config,
             acl,
             counters: Counters::default(),
@@ -201,6 +204,11 @@ impl Shared {
     /// Whether reads of absent keys or single commands are reported, so that each `GET` runs alone.
     pub(crate) fn reads_are_observed(&self) -> bool {
         self.hub.monitors.is_active() || wants(self.settings.notify_flags(), class::MISS)
+    }
+
+    /// Returns which commands a pause holds now. A stop ends the pause.
+    pub(crate) fn pause_mode(&self) -> Option<PauseMode> {
+        self.pause.mode().filter(|_| !self.is_stopping())
     }
 
     /// Asks all event loops to stop. They stop at their next tick.

@@ -13,7 +13,7 @@ pub(crate) use super::lookup::find;
 use super::lookup::{Entry, PermissionId, find_entry};
 use super::options::is_word;
 use super::spec::{CommandSpec, Effect, Keys, flag};
-use super::transaction;
+use super::{pause, transaction};
 use crate::acl::check::Call;
 use crate::data::access::Access;
 use crate::data::databases::View;
@@ -41,6 +41,16 @@ fn find_indexed(name: &[u8]) -> Option<Indexed> {
     find_entry(name).map(|entry| (entry.index, entry.spec))
 }
 
+/// What became of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Progress {
+    /// The command ran, or was refused.
+    Done,
+    /// A pause holds the command, which did nothing. The caller runs the command again later.
+    Held,
+}
+
 /// Runs one command of a client and appends its reply to `output`.
 pub(crate) fn run(
     shared: &Shared,
@@ -48,17 +58,23 @@ pub(crate) fn run(
     view: &mut ViewCache,
     arguments: &[&[u8]],
     output: &mut Vec<u8>,
-) {
+) -> Progress {
     let start = output.len();
-    shared.counters.commands.fetch_add(1, Ordering::Relaxed);
-    if session.reply_mode == ReplyMode::SkipNext {
-        session.reply_mode = ReplyMode::Skip;
-    }
     session.refresh_user(&shared.acl);
     if session.is_over() {
-        return;
+        return Progress::Done;
     }
-    let result = match admit(shared, session, arguments) {
+    let admitted = admit(shared, session, arguments);
+    if let Ok((_, call)) = &admitted
+        && pause::is_held(shared, session, call.spec)
+    {
+        return Progress::Held;
+    }
+    let reply_mode = session.reply_mode;
+    if reply_mode == ReplyMode::SkipNext {
+        session.reply_mode = ReplyMode::Skip;
+    }
+    let result = match admitted {
         Ok((entry, call)) if session.transaction.is_some() && !call.spec.has(flag::CONTROLS_TRANSACTION) => {
             queue(session, call.spec, arguments, output)
                 .inspect_err(|_| session.counters.count_rejected(entry.index))
@@ -67,6 +83,13 @@ pub(crate) fn run(
         Ok((entry, _)) => run_admitted(shared, session, view, entry, arguments, output),
         Err(error) => Err(reject(shared, session, arguments, error)),
     };
+    if matches!(result, Err(CommandError::Held)) {
+        // The pause began after the first check.
+        output.truncate(start);
+        session.reply_mode = reply_mode;
+        return Progress::Held;
+    }
+    shared.counters.commands.fetch_add(1, Ordering::Relaxed);
     if let Err(error) = result {
         output.truncate(start);
         let keyspace = view.refresh(shared).keyspace(session.database);
@@ -89,6 +112,7 @@ pub(crate) fn run(
     if session.reply_mode == ReplyMode::Skip {
         session.reply_mode = ReplyMode::On;
     }
+    Progress::Done
 }
 
 /// Whether a full store refused a write, and nothing of the command was written.
@@ -191,16 +215,17 @@ fn run_admitted(
     output: &mut Vec<u8>,
 ) -> CommandResult {
     let spec = entry.spec;
-    if !is_shown_late(spec) {
-        feed_monitors(shared, session, entry, arguments);
-    }
     let start = output.len();
     let begun = Instant::now();
     let mut result = Ok(());
-    for _ in 0..READ_ATTEMPTS_MAX {
+    for attempt in 0..READ_ATTEMPTS_MAX {
         let generation = shared.databases.generation();
         session.lookups = Lookups::default();
-        result = try_run(shared, session, view, spec, arguments, output);
+        let is_shown = attempt == 0 && !is_shown_late(spec);
+        result = try_run(shared, session, view, Attempt { entry, is_shown }, arguments, output);
+        if matches!(result, Err(CommandError::Held)) {
+            return result;
+        }
         // A full store refused the whole command. The elements of deleted collections make room.
         let has_more_room = is_full(spec, &result) && shared.orphan_sweeps.sweep_full(shared);
         if !has_more_room && !is_stale(shared, generation, spec, &result) {
@@ -216,15 +241,25 @@ fn run_admitted(
     result
 }
 
+/// An attempt to run a command.
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    entry: Entry,
+    /// Whether `MONITOR` shows the command.
+    is_shown: bool,
+}
+
 /// Runs a command that is admitted, up to the commit of its changes.
 fn try_run(
     shared: &Shared,
     session: &mut Session,
     view: &mut ViewCache,
-    spec: &CommandSpec,
+    attempt: Attempt,
     arguments: &[&[u8]],
     output: &mut Vec<u8>,
 ) -> CommandResult {
+    let Attempt { entry, is_shown } = attempt;
+    let spec = entry.spec;
     if spec.effect == Effect::Read && session.messaging.tracks_reads() {
         // The registration comes before the look at the databases: a flush that the read misses
         // finds the keys registered.
@@ -234,8 +269,11 @@ fn try_run(
         });
     }
     let held = lock(shared, spec, arguments);
-    if held.is_some() && session.public.is_killed() {
-        return Err(CLIENT_KILLED);
+    if held.is_some() {
+        check_once_locked(shared, session, spec)?;
+    }
+    if is_shown {
+        feed_monitors(shared, session, entry, arguments);
     }
     let is_consistent_read = spec.effect == Effect::Read && spec.keys.of(arguments).nth(1).is_some();
     if is_consistent_read {
@@ -250,6 +288,15 @@ fn try_run(
     // The stripes are still held, so the events of a key have the order of its changes.
     effects::publish(shared, &mut access.effects, session.public.id);
     result
+}
+
+/// Refuses a command that holds the stripes of its keys, if its client was killed or a pause began
+/// while the command waited for them.
+fn check_once_locked(shared: &Shared, session: &Session, spec: &CommandSpec) -> CommandResult {
+    if session.public.is_killed() {
+        return Err(CLIENT_KILLED);
+    }
+    if pause::is_held(shared, session, spec) { Err(CommandError::Held) } else { Ok(()) }
 }
 
 /// Runs a command over its access, and commits its changes. The caller publishes what follows.

@@ -40,7 +40,7 @@ pub(crate) struct GroupedCall {
 
 /// Whether a command of a client may share its commit with writes of other clients: it changes
 /// keys that it names, and nothing else. While a client listens to changes, no commands share a
-/// commit, because each change has its own message.
+/// commit, because each change has its own message. Commands that a pause holds share none either.
 pub(crate) fn is_groupable(shared: &Shared, session: &Session, arguments: &[&[u8]]) -> bool {
     let is_plain = session.is_authenticated
         && session.is_free_of_checks(&shared.acl)
@@ -50,6 +50,7 @@ pub(crate) fn is_groupable(shared: &Shared, session: &Session, arguments: &[&[u8
         && !session.messaging.is_monitor
         && !shared.hub.monitors.is_active()
         && !Wanted::of(shared).is_any()
+        && shared.pause_mode().is_none()
         && !session.is_over();
     is_plain
         && find(arguments[0]).is_some_and(|spec| {
@@ -58,7 +59,7 @@ pub(crate) fn is_groupable(shared: &Shared, session: &Session, arguments: &[&[u8
 }
 
 /// Locks the stripes of the first command of a group. Returns `None` if the command may not share
-/// its commit, because a client began to listen while the stripes were awaited.
+/// its commit, because a client began to listen, or a pause began, while the stripes were awaited.
 pub(crate) fn lock_first<'a>(shared: &'a Shared, session: &Session, arguments: &[&[u8]]) -> Option<Held<'a>> {
     let held = shared.stripes.lock_several(stripes_of(shared, arguments).collect());
     is_groupable(shared, session, arguments).then_some(held)

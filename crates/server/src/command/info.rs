@@ -83,7 +83,7 @@ fn write_clients(shared: &Shared, text: &mut String) {
     field(text, "connected_clients", shared.client_count());
     field(text, "maxclients", shared.runtime.clients_max());
     let tracking = shared.hub.tracking.sizes();
-    field(text, "blocked_clients", 0);
+    field(text, "blocked_clients", shared.pause.held_clients());
     field(text, "tracking_clients", tracking.clients);
 }
 

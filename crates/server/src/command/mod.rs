@@ -5,7 +5,7 @@
 //! * `dispatch`: the way of a command from its arguments to its reply. `admission`: the checks
 //!   before it runs. `grouped`: writes of several clients that share one commit.
 //! * `context`: what a command sees.
-//! * `kill`: the end of other clients.
+//! * `kill`: the end of other clients. `pause`: which commands a pause holds.
 //! * `transaction`: `MULTI`, `EXEC` and `WATCH`.
 //! * `cursors`: the positions of walks.
 //! * `glob`, `decimal`, `options`: patterns, numbers and options of commands.
@@ -41,6 +41,7 @@ pub(crate) mod numbers;
 mod object;
 pub(crate) mod observe;
 pub(crate) mod options;
+mod pause;
 pub(crate) mod persistence;
 pub(crate) mod pubsub;
 pub(crate) mod scan;

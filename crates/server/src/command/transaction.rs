@@ -9,6 +9,7 @@ use lodestore_wire::ReplyWriter;
 use super::context::Context;
 use super::dispatch;
 use super::kill::may_kill;
+use super::pause;
 use super::spec::{CommandSpec, Effect, Keys};
 use crate::data::access::Access;
 use crate::data::stripes::{DatabaseKey, Held, StripeIndex};
@@ -115,9 +116,13 @@ pub(crate) fn exec(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult 
         end(context);
         return Err(CommandError::new(format!("EXECABORT Transaction discarded because of: {}", error.reply())));
     }
-    let queue = context.session.transaction.take().map(|transaction| transaction.queue).unwrap_or_default();
-    let result = run(context, &queue);
-    end(context);
+    let transaction = context.session.transaction.take().unwrap_or_default();
+    let result = run(context, &transaction.queue);
+    if matches!(result, Err(CommandError::Held)) {
+        context.session.transaction = Some(transaction);
+    } else {
+        end(context);
+    }
     result
 }
 
@@ -126,6 +131,9 @@ fn run(context: &mut Context<'_, '_>, queue: &[QueuedCommand]) -> CommandResult 
     let held = lock(shared, context.session.watched.keys(), queue);
     if context.session.public.is_killed() {
         return Err(CLIENT_KILLED);
+    }
+    if pause::holds_queue(shared, queue) {
+        return Err(CommandError::Held);
     }
     if context.session.is_watch_broken() {
         context.reply.write_null_array();

@@ -57,20 +57,20 @@ pub(crate) struct Connection {
     is_readable: bool,
     /// Whether the system has reported that the client closed its end. No later event follows, so
     /// the socket is read until its end.
-    is_closing: bool,
+    pub(super) is_closing: bool,
     /// Whether all bytes of a client that closed its end were read.
     is_ended: bool,
     /// Whether the input has complete commands. Then the socket is not read, which bounds the
     /// input.
     has_commands: bool,
     /// Whether the connection is in the list of the ready ones.
-    is_listed: bool,
+    pub(super) is_listed: bool,
     /// Whether the loop waits until the socket accepts bytes.
     awaits_room: bool,
 }
 
 impl Connection {
-    fn new(stream: Stream, session: Session) -> Self {
+    pub(super) fn new(stream: Stream, session: Session) -> Self {
         Self {
             stream,
             session,
@@ -103,11 +103,13 @@ pub(crate) struct EventLoop {
     pub(super) outputs: Vec<Output>,
     free: Vec<usize>,
     /// Connections with bytes to read or commands to run.
-    ready: Vec<usize>,
+    pub(super) ready: Vec<usize>,
     last_check: Instant,
     group_size: GroupSize,
     /// When the current tick began.
     tick_begun: Instant,
+    /// Whether a pause holds the command of a connection.
+    pub(super) has_held: bool,
     /// The counters of the commands that the loop runs.
     counters: Arc<LoopCounters>,
 }
@@ -153,6 +155,7 @@ impl EventLoop {
             last_check: Instant::now(),
             group_size: GroupSize::default(),
             tick_begun: Instant::now(),
+            has_held: false,
             counters,
         })
     }
@@ -167,7 +170,7 @@ impl EventLoop {
         let mut view = ViewCache::new(&self.shared);
         self.mailboxes[self.own].claim();
         while !self.shared.is_stopping() {
-            let timeout = if self.is_busy() { Duration::ZERO } else { POLL_TIMEOUT };
+            let timeout = if self.is_busy() { Duration::ZERO } else { self.time_to_release().min(POLL_TIMEOUT) };
             self.step(&mut events, &mut view, timeout)?;
         }
         self.finish(&mut view);
@@ -209,6 +212,7 @@ impl EventLoop {
             self.accepts_at = None;
             (0..self.listeners.len()).for_each(|listener| self.accept_all(listener));
         }
+        self.release_held();
         self.run_tick(view);
         if self.last_check.elapsed() >= POLL_TIMEOUT {
             self.last_check = Instant::now();
@@ -319,6 +323,10 @@ impl EventLoop {
         for index in ordered {
             self.write(index);
             let Some(connection) = &mut self.connections[index] else { continue };
+            if connection.session.public.figures.is_held() {
+                self.keep_held(index);
+                continue;
+            }
             // A paused connection goes on when its socket accepts bytes again.
             let is_paused = self.outputs[index].pending_bytes() > self.shared.runtime.output_bytes_pause();
             if !is_paused && (connection.is_readable || connection.has_commands) {
@@ -416,6 +424,7 @@ impl EventLoop {
     pub(super) fn close(&mut self, index: usize) {
         if let Some(mut connection) = self.connections[index].take() {
             self.forget_memory(connection.counted_bytes);
+            connection.session.public.figures.set_held(&self.shared.pause, false);
             if connection.is_listed {
                 // The next connection with this index is listed by itself.
                 self.ready.retain(|listed| *listed != index);
@@ -444,7 +453,8 @@ impl EventLoop {
                 let public = &connection.session.public;
                 let is_late = connection.stream.is_late();
                 let messaging = &connection.session.messaging;
-                let has_timeout = !timeout.is_zero() && !messaging.is_subscriber() && !messaging.is_monitor;
+                let is_waiting = messaging.is_subscriber() || messaging.is_monitor || public.figures.is_held();
+                let has_timeout = !timeout.is_zero() && !is_waiting;
                 is_late
                     || public.is_killed()
                     || (has_timeout && public.idle() > timeout)

@@ -17,8 +17,9 @@ use super::buffers::Output;
 use super::event_loop::Connection;
 use super::tick::Tick;
 use crate::command::context::string_of;
-use crate::command::dispatch;
+use crate::command::dispatch::{self, Progress};
 use crate::error::{REPLY_TOO_LONG, WRONG_TYPE};
+use crate::pause::PauseMode;
 use crate::session::{Lookups, ReplyMode};
 use crate::shared::Shared;
 
@@ -38,7 +39,7 @@ const DIRECT_VALUE_BYTES_MIN: usize = 32 << 10;
 enum Answer {
     /// The command has no reply.
     Waiting,
-    /// The client has too many unsent replies, so the command runs later.
+    /// The client has too many unsent replies, or a pause began, so the command runs later.
     Postponed,
     Hit,
     Miss,
@@ -94,6 +95,7 @@ impl Tick<'_> {
             && !session.is_restricted_subscriber()
             && !session.messaging.reads_alone()
             && !self.shared.reads_are_observed()
+            && self.shared.pause_mode() != Some(PauseMode::All)
             && !session.is_over();
         let limits = Self::limits(self.shared, session);
         let is_paused = self.outputs[index].pending_bytes() > self.shared.runtime.output_bytes_pause();
@@ -249,7 +251,10 @@ impl Tick<'_> {
         let Some(connection) = &mut self.connections[get.connection] else { return };
         let key = self.inputs[get.connection].slice(get.start, get.end);
         let output = &mut self.outputs[get.connection].bytes;
-        dispatch::run(self.shared, &mut connection.session, self.view, &[b"get", key], output);
+        let progress = dispatch::run(self.shared, &mut connection.session, self.view, &[b"get", key], output);
+        if progress == Progress::Held {
+            get.answer = Answer::Postponed;
+        }
         self.appended_bytes += output.len().saturating_sub(before);
     }
 }

@@ -7,6 +7,7 @@
 //! * `event_loop`: reads sockets, runs commands and writes replies, on one thread.
 //! * `stop`: the last work of an event loop.
 //! * `messages`: the messages that a loop adds to the outputs of its clients.
+//! * `held`: connections whose next command waits for the end of a pause.
 //! * `limits`: bounds on the unsent bytes of clients. `client_memory`: the memory of clients.
 //! * `tick`: the commands of one tick. `gets`: its `GET`s, read for all connections at once.
 //! * `group`: the writes of all connections as one commit, where each commit waits for a device.
@@ -16,6 +17,7 @@ pub(crate) mod client_memory;
 pub(crate) mod event_loop;
 mod gets;
 mod group;
+mod held;
 mod limits;
 pub(crate) mod listen;
 pub(crate) mod mailbox;

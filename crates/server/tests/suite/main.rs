@@ -18,6 +18,7 @@ mod info;
 mod kills;
 mod objects;
 mod observe;
+mod pause;
 mod protocol;
 mod pubsub;
 mod stopping;
