@@ -73,16 +73,3 @@ pub(crate) fn described_key<'a>(call: &Call, arguments: &'a [&'a [u8]]) -> Optio
 pub(crate) fn needs_all_keys(call: &Call) -> bool {
     call.spec.name == "lodestore.range"
 }
-
-/// Returns the words for rights on a key, as `COMMAND GETKEYSANDFLAGS` sends them.
-pub(crate) fn flags_of(call: &Call, access: Access) -> &'static [&'static str] {
-    let deletes = matches!(call.spec.name, "del" | "unlink" | "getdel" | "hdel");
-    match (access, deletes) {
-        (READ, _) => &["RO", "access"],
-        (WRITE, true) => &["RM", "delete"],
-        (WRITE, false) => &["OW", "update"],
-        (0, _) => &["RO"],
-        (_, true) => &["RW", "access", "delete"],
-        (_, false) => &["RW", "access", "update"],
-    }
-}

@@ -9,6 +9,7 @@
 //! * `transaction`: `MULTI`, `EXEC` and `WATCH`.
 //! * `cursors`: the positions of walks.
 //! * `glob`, `decimal`, `options`: patterns, numbers and options of commands.
+//! * `key_specs`, `published`: what `COMMAND INFO` tells clients in addition to the table.
 //! * `syntax`: the arguments of commands, from the texts of the table.
 //! * `absent`: commands of Redis that the server does not have.
 //! * All other modules have the commands of one group.
@@ -34,6 +35,7 @@ mod hash_scan;
 mod hash_write;
 pub(crate) mod info;
 mod info_statistics;
+pub(crate) mod key_specs;
 pub(crate) mod keys;
 mod kill;
 pub(crate) mod lookup;
@@ -43,6 +45,7 @@ pub(crate) mod observe;
 pub(crate) mod options;
 mod pause;
 pub(crate) mod persistence;
+mod published;
 pub(crate) mod pubsub;
 pub(crate) mod scan;
 pub(crate) mod spec;
