@@ -207,7 +207,11 @@ pub(crate) struct Session {
     pub(crate) public: Arc<PublicState>,
     pub(crate) protocol: Protocol,
     pub(crate) database: usize,
+    /// Whether the client may run commands.
     pub(crate) is_authenticated: bool,
+    /// Whether the client sent a password, or needed none when it connected. A client that needs
+    /// none only now must send one once the default user has a password again.
+    keeps_user: bool,
     /// The user as it was at `acl_generation`.
     pub(crate) user: Arc<User>,
     acl_generation: u64,
@@ -245,6 +249,7 @@ impl Session {
             protocol: Protocol::Resp2,
             database: 0,
             is_authenticated: user.is_open(),
+            keeps_user: user.is_open(),
             is_unrestricted: user.is_unrestricted(),
             user,
             acl_generation,
@@ -260,6 +265,11 @@ impl Session {
             lookups: Lookups::default(),
             last_command_end: Instant::now(),
         }
+    }
+
+    /// Notes that the client sent the right password, or makes it a client without one.
+    pub(crate) fn set_authenticated(&mut self, is_authenticated: bool) {
+        (self.is_authenticated, self.keeps_user) = (is_authenticated, is_authenticated);
     }
 
     /// Makes the client another user.
@@ -301,7 +311,7 @@ impl Session {
         self.acl_generation = generation;
         match acl.user(self.user.name.as_bytes()).filter(|user| user.identity == self.user.identity) {
             Some(user) => {
-                self.is_authenticated |= user.identity == 0 && user.is_open();
+                self.is_authenticated = self.keeps_user || (user.identity == 0 && user.is_open());
                 self.set_user(user);
             }
             None => self.closes = true,

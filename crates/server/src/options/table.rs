@@ -161,6 +161,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("requirepass"),
         is_secret: true,
         takes: "TEXT",
+        change: Change::Runtime,
         help: "Password of the default user. Other users of the machine see the flag: use the file or the environment",
         get: |config| shown_option(config.password.as_ref(), Clone::clone),
         set: |config, values| kinds::text(values).map(|password| config.password = password),
