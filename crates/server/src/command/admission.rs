@@ -134,7 +134,7 @@ pub(super) fn reject(shared: &Shared, session: &mut Session, arguments: &[&[u8]]
     if !arguments[0].eq_ignore_ascii_case(b"exec") {
         return error;
     }
-    transaction::abort(shared, session);
+    transaction::end(shared, session);
     let text = error.reply();
     let text = text.strip_prefix("ERR ").unwrap_or(&text);
     CommandError::new(format!("EXECABORT Transaction discarded because of: {text}"))

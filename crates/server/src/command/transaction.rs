@@ -30,19 +30,7 @@ pub(crate) fn multi(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult
 }
 
 /// Ends the transaction of a client, and its watch.
-fn end(context: &mut Context<'_, '_>) -> Option<Transaction> {
-    context.session.unwatch(&context.shared.stripes);
-    context.session.public.with_details(|details| {
-        details.is_in_transaction = false;
-        details.watched_count = 0;
-    });
-    let ended = context.session.transaction.take();
-    context.session.show_transaction();
-    ended
-}
-
-/// Ends the transaction of a client whose `EXEC` was refused.
-pub(crate) fn abort(shared: &Shared, session: &mut Session) {
+pub(crate) fn end(shared: &Shared, session: &mut Session) {
     session.unwatch(&shared.stripes);
     session.public.with_details(|details| {
         details.is_in_transaction = false;
@@ -57,7 +45,7 @@ pub(crate) fn discard(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResu
     if context.session.transaction.is_none() {
         return Err(CommandError::new("ERR DISCARD without MULTI"));
     }
-    end(context);
+    end(context.shared, context.session);
     context.reply.write_ok();
     Ok(())
 }
@@ -108,12 +96,12 @@ pub(crate) fn exec(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult 
         return Err(CommandError::new("ERR EXEC without MULTI"));
     };
     if transaction.is_failed {
-        end(context);
+        end(context.shared, context.session);
         return Err(CommandError::new("EXECABORT Transaction discarded because of previous errors."));
     }
     let specs = transaction.queue.iter().filter_map(|queued| dispatch::find(&queued.arguments[0]));
     if let Err(error) = specs.into_iter().try_for_each(|spec| context.shared.memory.admit(context.shared, spec)) {
-        end(context);
+        end(context.shared, context.session);
         return Err(CommandError::new(format!("EXECABORT Transaction discarded because of: {}", error.reply())));
     }
     let transaction = context.session.transaction.take().unwrap_or_default();
@@ -121,7 +109,7 @@ pub(crate) fn exec(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult 
     if matches!(result, Err(CommandError::Held)) {
         context.session.transaction = Some(transaction);
     } else {
-        end(context);
+        end(context.shared, context.session);
     }
     result
 }
