@@ -14,16 +14,19 @@
 //! * `data`: databases, values with types, and isolation between commands.
 //! * `messaging`: published messages, keyspace events, and invalidations of caches.
 //! * `statistics`: what the server counts and times. `settings`: what `CONFIG SET` changes.
+//! * `clock`, `glob`, `words`: leaf modules that depend on no other one.
 //! * `store_events`: what the store reports. `saves`: backups.
 #![forbid(unsafe_code)]
 
 mod acl;
+mod clock;
 mod command;
 mod config;
 mod data;
 mod error;
 #[cfg(test)]
 mod fuzzed;
+mod glob;
 mod http;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod loop_server;
@@ -42,6 +45,7 @@ mod shared;
 mod statistics;
 mod store_events;
 mod upkeep;
+mod words;
 
 pub use command::describe::{CommandDescription, command_table};
 pub use config::{

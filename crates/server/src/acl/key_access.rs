@@ -5,8 +5,8 @@
 //! read, but some pattern must match the key.
 
 use super::check::Call;
-use crate::command::options::is_word;
 use crate::command::spec::{Effect, Keys};
+use crate::words::is_word;
 
 /// Rights on a key, as bits.
 pub(crate) type Access = u8;

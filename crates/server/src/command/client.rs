@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
+use super::arguments::{integer, is_word};
 use super::context::Context;
 use super::keys::write_help;
 use super::kill::kill_clients;
 use super::lookup;
-use super::options::{integer, is_word};
 use super::{pause, tracking};
 use crate::error::{CommandError, CommandResult, SYNTAX};
 use crate::session::{Details, PublicState, ReplyMode};

@@ -1,9 +1,9 @@
 //! `CONFIG`.
 
 use super::context::Context;
-use super::glob;
 use super::keys::write_help;
 use crate::error::{CommandError, CommandResult, SYNTAX};
+use crate::glob;
 use crate::messaging::effects;
 use crate::options::{self, Change, OPTIONS, OptionSpec};
 

@@ -3,9 +3,9 @@
 use lodestore_wire::{Protocol, parse_integer};
 
 use super::admission::{Denied, log_denial};
+use super::arguments::is_word;
 use super::context::Context;
 use super::keys::database_number;
-use super::options::is_word;
 use crate::error::{CommandError, CommandResult, DATABASE_OUT_OF_RANGE, SYNTAX};
 
 /// Version of Redis that the server reports. Its commands and replies are those of Redis 7.0, and

@@ -2,12 +2,11 @@
 
 use lodestore_wire::ReplyWriter;
 
+use super::arguments::is_word;
 use super::context::Context;
-use super::glob;
 use super::key_specs::{KeyFlags, flags_of_key, spec_of_subcommand, specs_of, write_flags, write_specs};
 use super::keys::write_help;
 use super::lookup::{self, Entry, PermissionId, find, find_entry};
-use super::options::is_word;
 use super::published;
 use super::spec::{CommandSpec, Effect, Keys, flag};
 use super::subcommands::SubcommandSpec;
@@ -17,6 +16,7 @@ use crate::acl::categories;
 use crate::acl::check::Call;
 use crate::acl::key_access::{self, KeyUse};
 use crate::error::{CommandError, CommandResult, SYNTAX};
+use crate::glob;
 
 /// `COMMAND [COUNT | LIST [FILTERBY ...] | INFO [name ...] | DOCS [name ...] | GETKEYS command]`
 pub(crate) fn command(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {

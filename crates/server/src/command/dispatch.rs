@@ -8,10 +8,10 @@ use lodestore::{Error as StoreError, Keyspace};
 use lodestore_wire::ReplyWriter;
 
 use super::admission::{admit, check_again, reject, unknown_command};
+use super::arguments::is_word;
 use super::context::Context;
 pub(crate) use super::lookup::find;
 use super::lookup::{Entry, PermissionId, find_entry};
-use super::options::is_word;
 use super::spec::{CommandSpec, Effect, Keys, flag};
 use super::{pause, transaction};
 use crate::acl::check::Call;

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
+use super::arguments::is_word;
 use super::connection::REDIS_VERSION;
 use super::info_statistics;
-use super::options::is_word;
 use crate::process::{ProcessorTime, read_memory, read_processor_time, read_system_memory};
 use crate::shared::Shared;
 

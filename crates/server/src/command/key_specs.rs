@@ -4,7 +4,7 @@
 
 use lodestore_wire::ReplyWriter;
 
-use super::options::is_word;
+use super::arguments::is_word;
 use super::spec::{CommandSpec, Effect, Keys};
 
 /// Flags of a key, as Redis names them.

@@ -8,7 +8,7 @@
 //! * `kill`: the end of other clients. `pause`: which commands a pause holds.
 //! * `transaction`: `MULTI`, `EXEC` and `WATCH`.
 //! * `cursors`: the positions of walks.
-//! * `glob`, `decimal`, `options`: patterns, numbers and options of commands.
+//! * `arguments`, `decimal`: options and numbers among the arguments of commands.
 //! * `key_specs`, `published`: what `COMMAND INFO` tells clients in addition to the table.
 //! * `syntax`: the arguments of commands, from the texts of the table.
 //! * `absent`: commands of Redis that the server does not have.
@@ -18,6 +18,7 @@ mod absent;
 pub(crate) mod acl;
 pub(crate) mod admin;
 pub(crate) mod admission;
+pub(crate) mod arguments;
 pub(crate) mod client;
 pub(crate) mod config;
 pub(crate) mod connection;
@@ -27,7 +28,6 @@ mod decimal;
 pub(crate) mod describe;
 pub(crate) mod dispatch;
 pub(crate) mod expiry;
-pub(crate) mod glob;
 pub(crate) mod grouped;
 mod hash_random;
 mod hash_read;
@@ -42,7 +42,6 @@ pub(crate) mod lookup;
 pub(crate) mod numbers;
 mod object;
 pub(crate) mod observe;
-pub(crate) mod options;
 mod pause;
 pub(crate) mod persistence;
 mod published;

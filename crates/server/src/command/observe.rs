@@ -1,9 +1,9 @@
 //! `MONITOR`, `SLOWLOG` and `LATENCY`.
 
+use super::arguments::integer;
 use super::context::Context;
 use super::dispatch;
 use super::keys::write_help;
-use super::options::integer;
 use super::table::COMMANDS;
 use crate::error::{CommandError, CommandResult};
 use crate::statistics::commands::CommandTotals;

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use lodestore_wire::parse_integer;
 
+use super::arguments::is_word;
 use super::context::Context;
 use super::lookup::find;
-use super::options::is_word;
 use super::spec::{CommandSpec, Effect};
 use crate::error::{CommandError, CommandResult};
 use crate::pause::PauseMode;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::json::{JsonWriter, printable};
-use crate::command::options::now_milliseconds;
+use crate::clock::now_milliseconds;
 use crate::process::read_memory;
 use crate::shared::Shared;
 use crate::statistics::slow_log::SlowEntry;
