@@ -13,7 +13,7 @@
 //! * `memory`: the bound on used bytes. `pause`: the pause of clients.
 //! * `data`: databases, values with types, and isolation between commands.
 //! * `messaging`: published messages, keyspace events, and invalidations of caches.
-//! * `statistics`: what the server counts and times. `settings`: what `CONFIG SET` changes.
+//! * `statistics`: what the server counts and times.
 //! * `clock`, `glob`, `words`: leaf modules that depend on no other one.
 //! * `store_events`: what the store reports. `saves`: backups.
 #![forbid(unsafe_code)]
@@ -40,7 +40,6 @@ mod runtime;
 mod saves;
 mod server;
 mod session;
-mod settings;
 mod shared;
 mod statistics;
 mod store_events;
@@ -49,10 +48,10 @@ mod words;
 
 pub use command::describe::{CommandDescription, command_table};
 pub use config::{
-    Config, ConfigError, DebugClients, LogConfig, LogLevel, MetricsConfig, StoreConfig, TlsClients, TlsConfig,
+    Config, ConfigError, DebugClients, LogConfig, LogLevel, MetricsConfig, OutputLimit, OutputLimits, StoreConfig,
+    TlsClients, TlsConfig,
 };
 pub use server::{BoundServer, Server, StartError, Stopper};
-pub use settings::{MessagingConfig, OutputLimit, OutputLimits};
 pub use store_events::StoreEvents;
 
 /// The code of the guide is compiled and run as a test of the documentation.

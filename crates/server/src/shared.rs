@@ -23,7 +23,6 @@ use crate::pause::{Pause, PauseMode};
 use crate::runtime::Runtime;
 use crate::saves::Saves;
 use crate::session::{ClientFigures, ClientId, Lookups, PublicState};
-use crate::settings::Settings;
 use crate::statistics::Statistics;
 use crate::store_events::StoreEvents;
 
@@ -95,7 +94,6 @@ pub(crate) struct Shared {
     pub(crate) served_after: OnceLock<Duration>,
     pub(crate) hub: Hub,
     pub(crate) client_memory: ClientMemory,
-    pub(crate) settings: Settings,
     pub(crate) statistics: Statistics,
     pub(crate) saves: Arc<Saves>,
     pub(crate) started: Instant,
@@ -115,7 +113,6 @@ impl Shared {
     pub(crate) fn new(databases: Databases, config: Config, acl: Acl, port: u16) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let started_unix_seconds = now.map_or(0, |since| since.as_secs());
-        let settings = Settings::new(&config.messaging);
         Self {
             databases,
             stripes: Stripes::new(),
@@ -131,7 +128,6 @@ impl Shared {
             store_events: OnceLock::new(),
             served_after: OnceLock::new(),
             hub: Hub::default(),
-            settings,
             client_memory: ClientMemory::default(),
             statistics: Statistics::default(),
             saves: Arc::new(Saves::new(started_unix_seconds)),
@@ -203,7 +199,7 @@ impl Shared {
 
     /// Whether reads of absent keys or single commands are reported, so that each `GET` runs alone.
     pub(crate) fn reads_are_observed(&self) -> bool {
-        self.hub.monitors.is_active() || wants(self.settings.notify_flags(), class::MISS)
+        self.hub.monitors.is_active() || wants(self.runtime.notify_flags(), class::MISS)
     }
 
     /// Returns which commands a pause holds now. A stop ends the pause.

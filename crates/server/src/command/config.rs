@@ -122,7 +122,6 @@ fn set(context: &mut Context<'_, '_>, pairs: &[&[u8]]) -> CommandResult {
         // changes nothing, as in Redis.
         if config.password == password { Ok(()) } else { set_password(context, config.password.as_deref()) }
     })?;
-    context.shared.settings.apply(&context.shared.runtime.config().messaging);
     effects::remove_unwanted_expiries(context.shared);
     context.shared.memory.refresh(context.shared);
     Ok(())

@@ -186,7 +186,7 @@ fn note_call(
     if is_failed {
         session.counters.count_failed(command);
     }
-    shared.statistics.note_time(&shared.settings, spec, elapsed, &session.public, arguments);
+    shared.statistics.note_time(&shared.runtime, spec, elapsed, &session.public, arguments);
 }
 
 /// Shows a command to the clients of `MONITOR`. Commands and subcommands of administrators are not

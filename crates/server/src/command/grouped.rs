@@ -94,7 +94,7 @@ pub(crate) fn run_grouped<'a>(
         ReplyWriter::new(output, session.protocol).write_error(&error.reply());
     }
     let elapsed = begun.elapsed();
-    let is_slow = shared.statistics.is_slow(&shared.settings, elapsed);
+    let is_slow = shared.statistics.is_slow(&shared.runtime, elapsed);
     let slow = is_slow.then(|| {
         let arguments = arguments.iter().map(|argument| argument.to_vec()).collect();
         (Arc::clone(&session.public), arguments)
@@ -124,7 +124,7 @@ pub(crate) fn count_calls(shared: &Shared, counters: &LoopCounters, calls: &[Gro
         }
         if let Some((client, arguments)) = &call.slow {
             let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-            shared.statistics.note_time(&shared.settings, call.entry.spec, call.elapsed, client, &arguments);
+            shared.statistics.note_time(&shared.runtime, call.entry.spec, call.elapsed, client, &arguments);
         }
     }
     shared.counters.count_lookups(lookups);

@@ -132,7 +132,7 @@ fn write_commands(json: &mut JsonWriter, shared: &Shared) {
 }
 
 fn write_slow_log(json: &mut JsonWriter, shared: &Shared, shows_keys: bool) {
-    if let Some(time) = shared.settings.slow_time() {
+    if let Some(time) = shared.runtime.slow_time() {
         json.name("threshold_us").number(micros(time));
     }
     json.name("length").number(shared.statistics.slow_log.len() as u64);

@@ -221,7 +221,7 @@ impl Tick<'_> {
         let Some(first) = gets.first().filter(|_| count > 0) else { return };
         let Some(connection) = &self.connections[first.connection] else { return };
         let Some((command, spec)) = *dispatch::GET else { return };
-        let Shared { settings, statistics, counters, .. } = self.shared;
+        let Shared { runtime, statistics, counters, .. } = self.shared;
         counters.commands.fetch_add(count, Ordering::Relaxed);
         counters.count_lookups(Lookups { hits: hits + too_long, misses });
         let loop_counters = &connection.session.counters;
@@ -235,7 +235,7 @@ impl Tick<'_> {
         // A round has at most `ROUND_GETS_MAX` commands of each connection.
         let mean = elapsed / u32::try_from(count).unwrap_or(u32::MAX);
         let key = self.inputs[first.connection].slice(first.start, first.end);
-        statistics.note_time(settings, spec, mean, &connection.session.public, &[b"GET", key]);
+        statistics.note_time(runtime, spec, mean, &connection.session.public, &[b"GET", key]);
     }
 
     /// Answers one `GET`: its key could not be read in a batch, or the databases changed.

@@ -360,8 +360,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "N",
         change: Change::Runtime,
         help: "Most keys that are remembered for caches of clients; 0: no bound",
-        get: |config| shown(config.messaging.tracking_keys_max),
-        set: |config, values| messaging::count(values).map(|keys| config.messaging.tracking_keys_max = keys),
+        get: |config| shown(config.tracking_keys_max),
+        set: |config, values| messaging::count(values).map(|keys| config.tracking_keys_max = keys),
         ..BASE
     },
     OptionSpec {
@@ -370,7 +370,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "MICROSECONDS",
         change: Change::Runtime,
         help: "Time from which a command enters the slow log; -1: none enters",
-        get: |config| shown(config.messaging.slow_microseconds),
+        get: |config| shown(config.slow_microseconds),
         set: messaging::set_slow_time,
         ..BASE
     },
@@ -380,8 +380,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "N",
         change: Change::Runtime,
         help: "Most entries of the slow log",
-        get: |config| shown(config.messaging.slow_log_entries),
-        set: |config, values| messaging::count(values).map(|entries| config.messaging.slow_log_entries = entries),
+        get: |config| shown(config.slow_log_entries),
+        set: |config, values| messaging::count(values).map(|entries| config.slow_log_entries = entries),
         ..BASE
     },
     OptionSpec {
@@ -390,8 +390,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "MILLISECONDS",
         change: Change::Runtime,
         help: "Time from which latency is recorded; 0: none is",
-        get: |config| shown(config.messaging.latency_milliseconds),
-        set: |config, values| messaging::count(values).map(|time| config.messaging.latency_milliseconds = time),
+        get: |config| shown(config.latency_milliseconds),
+        set: |config, values| messaging::count(values).map(|time| config.latency_milliseconds = time),
         ..BASE
     },
     OptionSpec {
@@ -408,8 +408,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("dir"),
         takes: "DIR",
         help: "Directory in which SAVE and BGSAVE create backups",
-        get: |config| shown_option(config.messaging.backup_dir.as_ref(), |path| path.display().to_string()),
-        set: |config, values| kinds::path(values).map(|path| config.messaging.backup_dir = path),
+        get: |config| shown_option(config.backup_dir.as_ref(), |path| path.display().to_string()),
+        set: |config, values| kinds::path(values).map(|path| config.backup_dir = path),
         ..BASE
     },
     OptionSpec {

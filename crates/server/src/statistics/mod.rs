@@ -20,8 +20,8 @@ use self::rate::Rate;
 use self::slow_log::SlowLog;
 use crate::command::spec::{CommandSpec, flag};
 use crate::command::table::COMMANDS;
+use crate::runtime::Runtime;
 use crate::session::PublicState;
-use crate::settings::Settings;
 use crate::shared::Counters;
 
 /// Most different codes of errors that are counted. Further codes are not.
@@ -118,24 +118,24 @@ impl Statistics {
     }
 
     /// Whether [`Self::note_time`] records a command that took this long.
-    pub(crate) fn is_slow(&self, settings: &Settings, elapsed: Duration) -> bool {
-        [settings.slow_time(), settings.latency_time()].into_iter().flatten().any(|bound| elapsed >= bound)
+    pub(crate) fn is_slow(&self, runtime: &Runtime, elapsed: Duration) -> bool {
+        [runtime.slow_time(), runtime.latency_time()].into_iter().flatten().any(|bound| elapsed >= bound)
     }
 
     /// Records a command that was slow, and its latency.
     pub(crate) fn note_time(
         &self,
-        settings: &Settings,
+        runtime: &Runtime,
         spec: &CommandSpec,
         elapsed: Duration,
         client: &PublicState,
         arguments: &[&[u8]],
     ) {
         // The commands of a transaction have entries of their own.
-        if settings.slow_time().is_some_and(|slow| elapsed >= slow) && spec.name != "exec" {
-            self.slow_log.add(settings.slow_log_entries(), elapsed, client, arguments);
+        if runtime.slow_time().is_some_and(|slow| elapsed >= slow) && spec.name != "exec" {
+            self.slow_log.add(runtime.slow_log_entries(), elapsed, client, arguments);
         }
-        if settings.latency_time().is_some_and(|threshold| elapsed >= threshold) {
+        if runtime.latency_time().is_some_and(|threshold| elapsed >= threshold) {
             let event = if spec.has(flag::FAST) { "fast-command" } else { "command" };
             self.latency.add(event, elapsed);
         }

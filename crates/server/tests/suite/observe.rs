@@ -157,8 +157,7 @@ fn commands_and_errors_of_all_loops_are_counted() {
 fn a_save_is_a_backup_that_can_be_opened() {
     let dir = tempfile::tempdir().unwrap();
     let backups = dir.path().to_path_buf();
-    let server =
-        TestServer::start_with(Engine::fluidkv(), |config| config.messaging.backup_dir = Some(backups.clone()));
+    let server = TestServer::start_with(Engine::fluidkv(), |config| config.backup_dir = Some(backups.clone()));
     let mut client = server.client();
     client.check(&[("SET a 1", "+OK"), ("SAVE", "+OK"), ("BGSAVE FOO", "-ERR syntax error")]);
     client.check(&[("SET a 2", "+OK"), ("BGSAVE", "+Background saving started")]);
