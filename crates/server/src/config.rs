@@ -10,6 +10,7 @@ use crate::acl::Acl;
 use crate::data::databases::DATABASES_MAX;
 use crate::messaging::notify::parse_flags;
 use crate::net::tls::TlsAcceptor;
+use crate::tls_config::TlsConfig;
 
 /// Databases of a server, as in Redis.
 const DATABASES: usize = 16;
@@ -111,18 +112,6 @@ pub struct Config {
     pub file: Option<PathBuf>,
 }
 
-/// Which clients of TLS are accepted. Redis' name: `tls-auth-clients`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TlsClients {
-    /// `yes`: only clients with a certificate of the authority.
-    #[default]
-    WithCertificate,
-    /// `no`: no client is asked for a certificate.
-    WithoutCertificate,
-    /// `optional`: a client may have a certificate, which must be one of the authority.
-    MayHaveCertificate,
-}
-
 /// Which clients may run `DEBUG`. Redis' name: `enable-debug-command`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DebugClients {
@@ -133,44 +122,6 @@ pub enum DebugClients {
     Local,
     /// `yes`: all clients.
     Everybody,
-}
-
-/// TLS of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsConfig {
-    /// Addresses of TLS. Port 0 lets the system choose. Redis' names: `bind` and `tls-port`.
-    pub listen: Vec<SocketAddr>,
-    /// File with the certificate of the server and its chain, in PEM form. Redis' name:
-    /// `tls-cert-file`.
-    pub cert_file: PathBuf,
-    /// File with the private key, in PEM form. Redis' name: `tls-key-file`.
-    pub key_file: PathBuf,
-    /// File with the authorities that sign certificates of clients. Redis' name:
-    /// `tls-ca-cert-file`.
-    pub ca_cert_file: Option<PathBuf>,
-    /// Which clients are accepted.
-    pub clients: TlsClients,
-    /// Time after which a client whose handshake has not ended is disconnected.
-    pub handshake_timeout: Duration,
-}
-
-impl TlsConfig {
-    /// Time for a handshake if the configuration does not say.
-    pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-}
-
-impl Default for TlsConfig {
-    /// Listens nowhere.
-    fn default() -> Self {
-        Self {
-            listen: Vec::new(),
-            cert_file: PathBuf::new(),
-            key_file: PathBuf::new(),
-            ca_cert_file: None,
-            clients: TlsClients::default(),
-            handshake_timeout: Self::HANDSHAKE_TIMEOUT,
-        }
-    }
 }
 
 /// A bound on the unsent bytes of a client. 0 means no bound.
@@ -374,7 +325,7 @@ impl Config {
             return Err(ConfigError::MetricsOpenToOthers(address));
         }
         if let Some(tls) = self.tls.as_ref().filter(|_| has_tls) {
-            TlsAcceptor::new(tls)?;
+            TlsAcceptor::new(tls).map_err(ConfigError::Tls)?;
         }
         let letters = &self.notify_keyspace_events;
         if parse_flags(letters.as_bytes()).is_none() {

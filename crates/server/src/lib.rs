@@ -3,8 +3,9 @@
 //! A write is acknowledged when the store has acknowledged it. So an `OK` survives what the
 //! durability of the store survives: `kill -9` at every level, and a power failure at `power`.
 //!
-//! * `config`: how a server listens and what it allows. `options`: the table of all options, and
-//!   where their values come from. `runtime`: the options that change while the server runs.
+//! * `config`: how a server listens and what it allows. `tls_config`: the part on TLS.
+//! * `options`: the table of all options, and where their values come from. `runtime`: the options
+//!   that change while the server runs.
 //! * `net`: sockets and event loops.
 //! * `command`: the commands, and the table that describes them.
 //! * `upkeep`: what the server does in the background.
@@ -43,16 +44,17 @@ mod session;
 mod shared;
 mod statistics;
 mod store_events;
+mod tls_config;
 mod upkeep;
 mod words;
 
 pub use command::describe::{CommandDescription, command_table};
 pub use config::{
     Config, ConfigError, DebugClients, LogConfig, LogLevel, MetricsConfig, OutputLimit, OutputLimits, StoreConfig,
-    TlsClients, TlsConfig,
 };
 pub use server::{BoundServer, Server, StartError, Stopper};
 pub use store_events::StoreEvents;
+pub use tls_config::{TlsClients, TlsConfig};
 
 /// The code of the guide is compiled and run as a test of the documentation.
 #[cfg(doctest)]
