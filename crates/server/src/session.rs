@@ -283,7 +283,7 @@ impl Session {
     }
 
     /// Whether the client runs no further command.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.closes || self.public.is_killed()
     }
 

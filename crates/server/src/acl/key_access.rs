@@ -5,7 +5,7 @@
 //! read, but some pattern must match the key.
 
 use super::check::Call;
-use crate::command::spec::{Effect, Keys};
+use crate::command::spec::{CommandKind, Keys};
 use crate::words::is_word;
 
 /// Rights on a key, as bits.
@@ -52,10 +52,10 @@ fn access_of(call: &Call, arguments: &[&[u8]]) -> (Access, Access) {
         | "zunionstore" => (WRITE, READ),
         "blmove" | "brpoplpush" | "lmove" | "rename" | "renamenx" | "rpoplpush" | "smove" => (READ | WRITE, WRITE),
         "copy" => (READ, WRITE),
-        _ => match call.spec.effect {
-            Effect::Read => (READ, READ),
-            Effect::Write => (READ | WRITE, READ | WRITE),
-            Effect::Other => (0, 0),
+        _ => match call.spec.kind {
+            CommandKind::Read => (READ, READ),
+            CommandKind::Write => (READ | WRITE, READ | WRITE),
+            CommandKind::Other => (0, 0),
         },
     }
 }

@@ -8,7 +8,7 @@ use super::key_specs::{KeyFlags, flags_of_key, spec_of_subcommand, specs_of, wri
 use super::keys::write_help;
 use super::lookup::{self, Entry, PermissionId, find, find_entry};
 use super::published;
-use super::spec::{CommandSpec, Effect, Keys, flag};
+use super::spec::{CommandKind, CommandSpec, Keys, flag};
 use super::subcommands::SubcommandSpec;
 use super::syntax::{self, Argument, Form};
 use super::table::COMMANDS;
@@ -123,10 +123,10 @@ pub fn command_table() -> impl Iterator<Item = CommandDescription> {
 }
 
 fn flags_of(spec: &CommandSpec) -> Vec<&'static str> {
-    let effect = match spec.effect {
-        Effect::Read => Some("readonly"),
-        Effect::Write => Some("write"),
-        Effect::Other => None,
+    let effect = match spec.kind {
+        CommandKind::Read => Some("readonly"),
+        CommandKind::Write => Some("write"),
+        CommandKind::Other => None,
     };
     let flags = [
         (flag::DENY_OOM, "denyoom"),

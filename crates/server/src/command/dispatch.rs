@@ -12,7 +12,7 @@ use super::arguments::is_word;
 use super::context::Context;
 pub(crate) use super::lookup::find;
 use super::lookup::{Entry, PermissionId, find_entry};
-use super::spec::{CommandSpec, Effect, Keys, flag};
+use super::spec::{CommandKind, CommandSpec, Keys, flag};
 use super::{pause, transaction};
 use crate::acl::check::Call;
 use crate::data::access::Access;
@@ -61,7 +61,7 @@ pub(crate) fn run(
 ) -> Progress {
     let start = output.len();
     session.refresh_user(&shared.acl);
-    if session.is_over() {
+    if session.has_ended() {
         return Progress::Done;
     }
     let admitted = admit(shared, session, arguments);
@@ -117,7 +117,7 @@ pub(crate) fn run(
 
 /// Whether a full store refused a write, and nothing of the command was written.
 fn is_full(spec: &CommandSpec, result: &CommandResult) -> bool {
-    spec.effect == Effect::Write && matches!(result, Err(error) if error.is_of_full_store())
+    spec.kind == CommandKind::Write && matches!(result, Err(error) if error.is_of_full_store())
 }
 
 /// Whether a flush or an exchange of databases came between the look at the databases and a read.
@@ -126,7 +126,7 @@ fn is_stale(shared: &Shared, generation: u64, spec: &CommandSpec, result: &Comma
     match result {
         Err(CommandError::Store(StoreError::KeyspaceDropped { .. })) => true,
         Err(_) => false,
-        Ok(()) => spec.effect == Effect::Read && shared.databases.generation() != generation,
+        Ok(()) => spec.kind == CommandKind::Read && shared.databases.generation() != generation,
     }
 }
 
@@ -260,7 +260,7 @@ fn try_run(
 ) -> CommandResult {
     let Attempt { entry, is_shown } = attempt;
     let spec = entry.spec;
-    if spec.effect == Effect::Read && session.messaging.tracks_reads() {
+    if spec.kind == CommandKind::Read && session.messaging.tracks_reads() {
         // The registration comes before the look at the databases: a flush that the read misses
         // finds the keys registered.
         let database = session.database;
@@ -275,7 +275,7 @@ fn try_run(
     if is_shown {
         feed_monitors(shared, session, entry, arguments);
     }
-    let is_consistent_read = spec.effect == Effect::Read && spec.keys.of(arguments).nth(1).is_some();
+    let is_consistent_read = spec.kind == CommandKind::Read && spec.keys.of(arguments).nth(1).is_some();
     if is_consistent_read {
         return read_several(shared, session, view, spec, arguments, output);
     }
@@ -328,15 +328,15 @@ fn run_with<'a>(
 /// Bounds the reply of a command that reads keys. The reply of a change is never left out, because
 /// the change is made. All other replies are about as long as the command.
 fn bound_reply(shared: &Shared, spec: &CommandSpec, reply: &mut ReplyWriter<'_>, before: usize) {
-    reply.set_output_max(match spec.effect {
-        Effect::Read => before.saturating_add(shared.runtime.reply_bytes_max()),
-        Effect::Write | Effect::Other => usize::MAX,
+    reply.set_output_max(match spec.kind {
+        CommandKind::Read => before.saturating_add(shared.runtime.reply_bytes_max()),
+        CommandKind::Write | CommandKind::Other => usize::MAX,
     });
 }
 
 /// Refuses a reply that exceeded its bound.
 fn check_reply(reply: &ReplyWriter<'_>) -> CommandResult {
-    if reply.is_over() {
+    if reply.is_cut() {
         return Err(REPLY_TOO_LONG);
     }
     Ok(())
@@ -378,7 +378,7 @@ fn read_several(
 
 /// Locks the stripes of the keys that a command changes.
 fn lock<'a>(shared: &'a Shared, spec: &CommandSpec, arguments: &[&[u8]]) -> Option<Held<'a>> {
-    if spec.effect != Effect::Write {
+    if spec.kind != CommandKind::Write {
         return None;
     }
     let stripes = &shared.stripes;
@@ -426,7 +426,7 @@ pub(crate) fn run_handler(context: &mut Context<'_, '_>, arguments: &[&[u8]]) {
 
 /// Registers the keys that a command of `EXEC` reads, if its client caches.
 fn register_reads(context: &Context<'_, '_>, spec: &CommandSpec, arguments: &[&[u8]]) {
-    if spec.effect == Effect::Read && context.session.messaging.tracks_reads() {
+    if spec.kind == CommandKind::Read && context.session.messaging.tracks_reads() {
         let (id, database) = (context.session.public.id, context.database());
         effects::register_reads(context.shared, id, database, spec.keys.of(arguments), |key| {
             context.access.expiry(database, key).ok().flatten().flatten()

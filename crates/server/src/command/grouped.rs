@@ -9,7 +9,7 @@ use lodestore_wire::ReplyWriter;
 use super::context::Context;
 use super::dispatch::count_error;
 use super::lookup::{Entry, find, find_entry};
-use super::spec::{Effect, Keys};
+use super::spec::{CommandKind, Keys};
 use crate::data::access::Access;
 use crate::data::stripes::{Held, StripeIndex};
 use crate::error::CommandError;
@@ -51,10 +51,10 @@ pub(crate) fn is_groupable(shared: &Shared, session: &Session, arguments: &[&[u8
         && !shared.hub.monitors.is_active()
         && !Wanted::of(shared).is_any()
         && shared.pause_mode().is_none()
-        && !session.is_over();
+        && !session.has_ended();
     is_plain
         && find(arguments[0]).is_some_and(|spec| {
-            spec.effect == Effect::Write && spec.accepts(arguments.len()) && spec.keys.of(arguments).next().is_some()
+            spec.kind == CommandKind::Write && spec.accepts(arguments.len()) && spec.keys.of(arguments).next().is_some()
         })
 }
 

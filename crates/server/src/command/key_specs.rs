@@ -5,7 +5,7 @@
 use lodestore_wire::ReplyWriter;
 
 use super::arguments::is_word;
-use super::spec::{CommandSpec, Effect, Keys};
+use super::spec::{CommandKind, CommandSpec, Keys};
 
 /// Flags of a key, as Redis names them.
 pub(crate) type KeyFlags = &'static [&'static str];
@@ -69,9 +69,9 @@ fn flags_of(spec: &CommandSpec, index: usize) -> KeyFlags {
         ("getdel" | "delifeq" | "rename" | "renamenx", _) => READ_AND_REMOVE,
         ("copy", _) => READ,
         ("set", _) => SET,
-        _ => match spec.effect {
-            Effect::Read | Effect::Other => READ,
-            Effect::Write => READ_AND_UPDATE,
+        _ => match spec.kind {
+            CommandKind::Read | CommandKind::Other => READ,
+            CommandKind::Write => READ_AND_UPDATE,
         },
     }
 }

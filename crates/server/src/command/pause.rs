@@ -7,7 +7,7 @@ use lodestore_wire::parse_integer;
 use super::arguments::is_word;
 use super::context::Context;
 use super::lookup::find;
-use super::spec::{CommandSpec, Effect};
+use super::spec::{CommandKind, CommandSpec};
 use crate::error::{CommandError, CommandResult};
 use crate::pause::PauseMode;
 use crate::session::{QueuedCommand, Session};
@@ -41,7 +41,7 @@ fn has_change(queue: &[QueuedCommand]) -> bool {
 /// Whether a pause of writes holds a command. Redis holds messages too, because replicas of Redis
 /// get them.
 fn is_change(spec: &CommandSpec) -> bool {
-    spec.effect == Effect::Write || matches!(spec.name, "publish" | "spublish")
+    spec.kind == CommandKind::Write || matches!(spec.name, "publish" | "spublish")
 }
 
 /// `CLIENT PAUSE timeout [WRITE | ALL]`

@@ -10,7 +10,7 @@ use super::context::Context;
 use super::dispatch;
 use super::kill::may_kill;
 use super::pause;
-use super::spec::{CommandSpec, Effect, Keys};
+use super::spec::{CommandKind, CommandSpec, Keys};
 use crate::data::access::Access;
 use crate::data::stripes::{DatabaseKey, Held, StripeIndex};
 use crate::error::{CLIENT_KILLED, CommandError, CommandResult};
@@ -178,5 +178,5 @@ fn lock<'a, 'b>(
 
 /// Whether `MULTI` refuses a command: it changes the set of databases, which no batch can.
 pub(crate) fn refuses(spec: &CommandSpec) -> bool {
-    spec.effect == Effect::Write && spec.keys == Keys::Everything
+    spec.kind == CommandKind::Write && spec.keys == Keys::Everything
 }

@@ -82,7 +82,7 @@ fn write_store(json: &mut JsonWriter, shared: &Shared) {
         ("size_bytes", stats.space.size),
         ("dram_bytes", stats.dram_bytes),
         ("memory_max", shared.runtime.memory_max()),
-        ("memory_exceeded", shared.memory.is_over().into()),
+        ("memory_exceeded", shared.memory.is_exceeded().into()),
         ("recovery_done", recovery.done.into()),
         ("recovery_percent", (recovery.share.clamp(0.0, 1.0) * 100.0) as u64),
         ("recovery_keys", recovery.keys),

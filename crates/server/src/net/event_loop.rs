@@ -412,8 +412,8 @@ impl EventLoop {
                 return;
             }
         }
-        let is_over = connection.is_ended && !connection.has_commands;
-        if is_failed || is_over_limit || ((is_over || connection.session.closes) && is_sent) {
+        let is_done = connection.is_ended && !connection.has_commands;
+        if is_failed || is_over_limit || ((is_done || connection.session.closes) && is_sent) {
             self.close(index);
             return;
         }
@@ -449,7 +449,7 @@ impl EventLoop {
         let timeout = self.shared.runtime.idle_timeout();
         for index in 0..self.connections.len() {
             let pending = self.outputs[index].pending_bytes();
-            let is_over = self.connections[index].as_mut().is_some_and(|connection| {
+            let must_close = self.connections[index].as_mut().is_some_and(|connection| {
                 let public = &connection.session.public;
                 let is_late = connection.stream.is_late();
                 let messaging = &connection.session.messaging;
@@ -460,7 +460,7 @@ impl EventLoop {
                     || (has_timeout && public.idle() > timeout)
                     || (pending > 0 && connection.backlog.is_over_limit(&connection.session, pending, &self.shared))
             });
-            if is_over {
+            if must_close {
                 self.close(index);
             } else {
                 self.free_idle_buffers(index);

@@ -96,7 +96,7 @@ impl Tick<'_> {
             && !session.messaging.reads_alone()
             && !self.shared.reads_are_observed()
             && self.shared.pause_mode() != Some(PauseMode::All)
-            && !session.is_over();
+            && !session.has_ended();
         let limits = Self::limits(self.shared, session);
         let is_paused = self.outputs[index].pending_bytes() > self.shared.runtime.output_bytes_pause();
         let input = &mut self.inputs[index];

@@ -166,7 +166,7 @@ impl Tick<'_> {
         let (input, output) = (&mut self.inputs[index], &mut self.outputs[index]);
         let mut count = 0;
         loop {
-            if session.is_over() {
+            if session.has_ended() {
                 return Others::Done;
             }
             if output.pending_bytes() > self.shared.runtime.output_bytes_pause() || self.appended_bytes > appended_max {
