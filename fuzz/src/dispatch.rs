@@ -126,8 +126,8 @@ const WORDS: [&str; 96] = [
 const FORBIDDEN: [&str; 3] = ["shutdown", "save", "bgsave"];
 
 /// Commands that the target never sends, because they change the server for later inputs.
-const FORBIDDEN_PAIRS: [(&str, &str); 5] =
-    [("config", "set"), ("acl", "setuser"), ("acl", "deluser"), ("acl", "load"), ("acl", "save")];
+const FORBIDDEN_PAIRS: [(&str, &str); 6] =
+    [("config", "set"), ("acl", "setuser"), ("acl", "deluser"), ("acl", "load"), ("acl", "save"), ("client", "pause")];
 
 /// Commands after which the replies of a client are not counted: they send messages or drop
 /// replies.

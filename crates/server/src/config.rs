@@ -10,7 +10,7 @@ use crate::acl::Acl;
 use crate::data::databases::DATABASES_MAX;
 use crate::messaging::notify::parse_flags;
 use crate::net::tls::TlsAcceptor;
-use crate::settings::MessagingConfig;
+use crate::tls_config::TlsConfig;
 
 /// Databases of a server, as in Redis.
 const DATABASES: usize = 16;
@@ -78,8 +78,23 @@ pub struct Config {
     pub clients_memory_max: u64,
     /// Which clients may run `DEBUG`.
     pub debug_clients: DebugClients,
-    /// Messages, logs and backups.
-    pub messaging: MessagingConfig,
+    /// Bounds on unsent bytes. Redis' name: `client-output-buffer-limit`.
+    pub output_limits: OutputLimits,
+    /// Classes of keyspace events as letters of `KEA$lszhxetdgmn`. Redis' name:
+    /// `notify-keyspace-events`.
+    pub notify_keyspace_events: String,
+    /// Most keys that the server remembers for caches. Redis' name: `tracking-table-max-keys`.
+    pub tracking_keys_max: usize,
+    /// Microseconds from which a command enters the slow log. Negative: none enters. Redis' name:
+    /// `slowlog-log-slower-than`.
+    pub slow_microseconds: i64,
+    /// Most entries of the slow log. Redis' name: `slowlog-max-len`.
+    pub slow_log_entries: usize,
+    /// Milliseconds from which latency is recorded. 0: none is recorded. Redis' name:
+    /// `latency-monitor-threshold`.
+    pub latency_milliseconds: usize,
+    /// Directory in which `SAVE` and `BGSAVE` create backups. Redis' name: `dir`.
+    pub backup_dir: Option<PathBuf>,
     /// Users: a name and rules each, as in `ACL SETUSER`. Redis' name: `user`.
     pub users: Vec<String>,
     /// File of users, for `ACL LOAD` and `ACL SAVE`. Redis' name: `aclfile`.
@@ -97,18 +112,6 @@ pub struct Config {
     pub file: Option<PathBuf>,
 }
 
-/// Which clients of TLS are accepted. Redis' name: `tls-auth-clients`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TlsClients {
-    /// `yes`: only clients with a certificate of the authority.
-    #[default]
-    WithCertificate,
-    /// `no`: no client is asked for a certificate.
-    WithoutCertificate,
-    /// `optional`: a client may have a certificate, which must be one of the authority.
-    MayHaveCertificate,
-}
-
 /// Which clients may run `DEBUG`. Redis' name: `enable-debug-command`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DebugClients {
@@ -121,41 +124,36 @@ pub enum DebugClients {
     Everybody,
 }
 
-/// TLS of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsConfig {
-    /// Addresses of TLS. Port 0 lets the system choose. Redis' names: `bind` and `tls-port`.
-    pub listen: Vec<SocketAddr>,
-    /// File with the certificate of the server and its chain, in PEM form. Redis' name:
-    /// `tls-cert-file`.
-    pub cert_file: PathBuf,
-    /// File with the private key, in PEM form. Redis' name: `tls-key-file`.
-    pub key_file: PathBuf,
-    /// File with the authorities that sign certificates of clients. Redis' name:
-    /// `tls-ca-cert-file`.
-    pub ca_cert_file: Option<PathBuf>,
-    /// Which clients are accepted.
-    pub clients: TlsClients,
-    /// Time after which a client whose handshake has not ended is disconnected.
-    pub handshake_timeout: Duration,
+/// A bound on the unsent bytes of a client. 0 means no bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputLimit {
+    /// A client with more unsent bytes is closed at once.
+    pub hard_bytes: usize,
+    /// A client that has more unsent bytes for longer than `soft_time` is closed.
+    pub soft_bytes: usize,
+    /// See `soft_bytes`.
+    pub soft_time: Duration,
 }
 
-impl TlsConfig {
-    /// Time for a handshake if the configuration does not say.
-    pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bounds on the unsent bytes of clients by their class. Redis' name: `client-output-buffer-limit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputLimits {
+    /// Clients that only send commands.
+    pub normal: OutputLimit,
+    /// Clients that read the commands of others by `MONITOR`. Redis' class `replica`.
+    pub replica: OutputLimit,
+    /// Clients that subscribe.
+    pub pubsub: OutputLimit,
 }
 
-impl Default for TlsConfig {
-    /// Listens nowhere.
+impl Default for OutputLimits {
     fn default() -> Self {
-        Self {
-            listen: Vec::new(),
-            cert_file: PathBuf::new(),
-            key_file: PathBuf::new(),
-            ca_cert_file: None,
-            clients: TlsClients::default(),
-            handshake_timeout: Self::HANDSHAKE_TIMEOUT,
-        }
+        let of_mebibytes = |hard: usize, soft: usize| OutputLimit {
+            hard_bytes: hard << 20,
+            soft_bytes: soft << 20,
+            soft_time: Duration::from_secs(60),
+        };
+        Self { normal: OutputLimit::default(), replica: of_mebibytes(256, 64), pubsub: of_mebibytes(32, 8) }
     }
 }
 
@@ -243,7 +241,13 @@ impl Default for Config {
             store: StoreConfig::default(),
             file: None,
             tls: None,
-            messaging: MessagingConfig::default(),
+            output_limits: OutputLimits::default(),
+            notify_keyspace_events: String::new(),
+            tracking_keys_max: 1_000_000,
+            slow_microseconds: 10_000,
+            slow_log_entries: 128,
+            latency_milliseconds: 0,
+            backup_dir: None,
         }
     }
 }
@@ -321,9 +325,9 @@ impl Config {
             return Err(ConfigError::MetricsOpenToOthers(address));
         }
         if let Some(tls) = self.tls.as_ref().filter(|_| has_tls) {
-            TlsAcceptor::new(tls)?;
+            TlsAcceptor::new(tls).map_err(ConfigError::Tls)?;
         }
-        let letters = &self.messaging.notify_keyspace_events;
+        let letters = &self.notify_keyspace_events;
         if parse_flags(letters.as_bytes()).is_none() {
             return Err(ConfigError::NotifyEvents(letters.clone()));
         }

@@ -13,6 +13,9 @@ pub(crate) enum CommandError {
     Text(Cow<'static, str>),
     /// An error of the store.
     Store(StoreError),
+    /// A pause holds the command, which did nothing. No client receives the error: the command runs
+    /// again after the pause.
+    Held,
 }
 
 /// The result of a command. A command that succeeds has written its reply.
@@ -112,6 +115,7 @@ impl CommandError {
         match self {
             Self::Text(text) => Cow::Borrowed(text),
             Self::Store(error) => Cow::Owned(reply_of_store(error)),
+            Self::Held => Cow::Borrowed("ERR clients are paused"),
         }
     }
 }

@@ -3,27 +3,31 @@
 //! A write is acknowledged when the store has acknowledged it. So an `OK` survives what the
 //! durability of the store survives: `kill -9` at every level, and a power failure at `power`.
 //!
-//! * `config`: how a server listens and what it allows. `options`: the table of all options, and
-//!   where their values come from. `runtime`: the options that change while the server runs.
+//! * `config`: how a server listens and what it allows. `tls_config`: the part on TLS.
+//! * `options`: the table of all options, and where their values come from. `runtime`: the options
+//!   that change while the server runs.
 //! * `net`: sockets and event loops.
 //! * `command`: the commands, and the table that describes them.
 //! * `upkeep`: what the server does in the background.
 //! * `acl`: users and permissions.
 //! * `http`: metrics, health and the status page.
-//! * `memory`: the bound on used bytes.
+//! * `memory`: the bound on used bytes. `pause`: the pause of clients.
 //! * `data`: databases, values with types, and isolation between commands.
 //! * `messaging`: published messages, keyspace events, and invalidations of caches.
-//! * `statistics`: what the server counts and times. `settings`: what `CONFIG SET` changes.
+//! * `statistics`: what the server counts and times.
+//! * `clock`, `glob`, `words`: leaf modules that depend on no other one.
 //! * `store_events`: what the store reports. `saves`: backups.
 #![forbid(unsafe_code)]
 
 mod acl;
+mod clock;
 mod command;
 mod config;
 mod data;
 mod error;
 #[cfg(test)]
 mod fuzzed;
+mod glob;
 mod http;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod loop_server;
@@ -31,24 +35,26 @@ mod memory;
 mod messaging;
 mod net;
 pub mod options;
+mod pause;
 mod process;
 mod runtime;
 mod saves;
 mod server;
 mod session;
-mod settings;
 mod shared;
 mod statistics;
 mod store_events;
+mod tls_config;
 mod upkeep;
+mod words;
 
 pub use command::describe::{CommandDescription, command_table};
 pub use config::{
-    Config, ConfigError, DebugClients, LogConfig, LogLevel, MetricsConfig, StoreConfig, TlsClients, TlsConfig,
+    Config, ConfigError, DebugClients, LogConfig, LogLevel, MetricsConfig, OutputLimit, OutputLimits, StoreConfig,
 };
 pub use server::{BoundServer, Server, StartError, Stopper};
-pub use settings::{MessagingConfig, OutputLimit, OutputLimits};
 pub use store_events::StoreEvents;
+pub use tls_config::{TlsClients, TlsConfig};
 
 /// The code of the guide is compiled and run as a test of the documentation.
 #[cfg(doctest)]

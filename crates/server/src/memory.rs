@@ -14,10 +14,12 @@ use crate::shared::Shared;
 /// Least time between two questions of refused commands.
 const RETRY_PERIOD: Duration = Duration::from_millis(1);
 
-/// Whether the store uses more bytes than it may.
+/// Whether the store uses more bytes than it may, and the most bytes that it used.
 #[derive(Debug)]
 pub(crate) struct MemoryBound {
-    is_over: AtomicBool,
+    is_exceeded: AtomicBool,
+    /// Most used bytes of all samples since the start.
+    peak_bytes: AtomicU64,
     begun: Instant,
     /// Microseconds from `begun` to the last question.
     asked_micros: AtomicU64,
@@ -25,21 +27,33 @@ pub(crate) struct MemoryBound {
 
 impl MemoryBound {
     pub(crate) fn new() -> Self {
-        Self { is_over: AtomicBool::new(false), begun: Instant::now(), asked_micros: AtomicU64::new(0) }
+        Self {
+            is_exceeded: AtomicBool::new(false),
+            peak_bytes: AtomicU64::new(0),
+            begun: Instant::now(),
+            asked_micros: AtomicU64::new(0),
+        }
     }
 
     /// Whether writes that need space are refused.
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.is_exceeded.load(Ordering::Relaxed)
+    }
+
+    /// Notes the used bytes. Returns the most bytes of all samples since the start.
+    pub(crate) fn note_used(&self, used_bytes: u64) -> u64 {
+        self.peak_bytes.fetch_max(used_bytes, Ordering::Relaxed).max(used_bytes)
     }
 
     /// Compares the used bytes with the bound.
     pub(crate) fn refresh(&self, shared: &Shared) {
         let bound = shared.runtime.memory_max();
-        let is_over = bound != 0 && shared.db().stats().space.live > bound;
-        let was_over = self.is_over.swap(is_over, Ordering::Relaxed);
-        if is_over != was_over {
-            let state = if is_over { "exceeds" } else { "is within" };
+        let used_bytes = shared.db().stats().space.live;
+        self.note_used(used_bytes);
+        let is_exceeded = bound != 0 && used_bytes > bound;
+        let was_exceeded = self.is_exceeded.swap(is_exceeded, Ordering::Relaxed);
+        if is_exceeded != was_exceeded {
+            let state = if is_exceeded { "exceeds" } else { "is within" };
             tracing::warn!(maxmemory = bound, "the store {state} its bound");
         }
         self.asked_micros.store(self.elapsed_micros(), Ordering::Relaxed);
@@ -51,14 +65,14 @@ impl MemoryBound {
     ///
     /// `OOM`.
     pub(crate) fn admit(&self, shared: &Shared, spec: &CommandSpec) -> CommandResult {
-        if !spec.has(flag::DENY_OOM) || !self.is_over() {
+        if !spec.has(flag::DENY_OOM) || !self.is_exceeded() {
             return Ok(());
         }
         let age = self.elapsed_micros().saturating_sub(self.asked_micros.load(Ordering::Relaxed));
         if u128::from(age) >= RETRY_PERIOD.as_micros() {
             self.refresh(shared);
         }
-        if self.is_over() { Err(OUT_OF_MEMORY_ERROR) } else { Ok(()) }
+        if self.is_exceeded() { Err(OUT_OF_MEMORY_ERROR) } else { Ok(()) }
     }
 
     fn elapsed_micros(&self) -> u64 {

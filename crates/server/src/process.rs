@@ -40,14 +40,21 @@ pub(crate) fn read_memory() -> ProcessMemory {
     parse(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
 }
 
-/// Reads the lines of `/proc/self/status`, which are in KiB.
+/// Returns the memory of the machine in bytes, or 0 if the system does not report it.
+pub(crate) fn read_system_memory() -> u64 {
+    bytes_of(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal")
+}
+
+/// Reads `/proc/self/status`.
 fn parse(status: &str) -> ProcessMemory {
-    let bytes_of = |name: &str| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        let kib = value.and_then(|value| value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-        kib.unwrap_or(0).saturating_mul(1024)
-    };
-    ProcessMemory { resident: bytes_of("VmRSS"), anonymous: bytes_of("RssAnon") }
+    ProcessMemory { resident: bytes_of(status, "VmRSS"), anonymous: bytes_of(status, "RssAnon") }
+}
+
+/// Returns the number of bytes in the line `name: ... kB`, or 0 if there is none.
+fn bytes_of(lines: &str, name: &str) -> u64 {
+    let value = lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let kib = value.and_then(|value| value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0).saturating_mul(1024)
 }
 
 #[cfg(test)]
@@ -60,6 +67,7 @@ mod tests {
         assert_eq!(parse(status), ProcessMemory { resident: 2 << 20, anonymous: 512 << 10 });
         assert_eq!(parse("VmRSS: x kB"), ProcessMemory::default());
         assert!(read_memory().resident > 0);
+        assert!(read_system_memory() > read_memory().resident);
     }
 
     #[test]

@@ -2,11 +2,12 @@
 //!
 //! Event loops read them from atomics, without a lock. `CONFIG SET` changes them under a lock.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use crate::config::Config;
+use crate::config::{Config, OutputLimits};
+use crate::messaging::notify::parse_flags;
 
 /// The options that change while the server runs.
 #[derive(Debug)]
@@ -22,6 +23,12 @@ pub(crate) struct Runtime {
     reply_bytes_max: AtomicUsize,
     query_bytes_max: AtomicUsize,
     clients_memory_max: AtomicU64,
+    notify_flags: AtomicU32,
+    tracking_keys_max: AtomicUsize,
+    slow_microseconds: AtomicI64,
+    slow_log_entries: AtomicUsize,
+    latency_milliseconds: AtomicUsize,
+    output_limits: RwLock<OutputLimits>,
 }
 
 impl Runtime {
@@ -37,6 +44,12 @@ impl Runtime {
             reply_bytes_max: AtomicUsize::default(),
             query_bytes_max: AtomicUsize::default(),
             clients_memory_max: AtomicU64::default(),
+            notify_flags: AtomicU32::default(),
+            tracking_keys_max: AtomicUsize::default(),
+            slow_microseconds: AtomicI64::default(),
+            slow_log_entries: AtomicUsize::default(),
+            latency_milliseconds: AtomicUsize::default(),
+            output_limits: RwLock::new(config.output_limits),
         };
         runtime.publish(config);
         runtime
@@ -53,6 +66,13 @@ impl Runtime {
         self.reply_bytes_max.store(config.reply_bytes_max, Ordering::Relaxed);
         self.query_bytes_max.store(config.query_bytes_max, Ordering::Relaxed);
         self.clients_memory_max.store(config.clients_memory_max, Ordering::Relaxed);
+        let flags = parse_flags(config.notify_keyspace_events.as_bytes()).unwrap_or(0);
+        self.notify_flags.store(flags, Ordering::Relaxed);
+        self.tracking_keys_max.store(config.tracking_keys_max, Ordering::Relaxed);
+        self.slow_microseconds.store(config.slow_microseconds, Ordering::Relaxed);
+        self.slow_log_entries.store(config.slow_log_entries, Ordering::Relaxed);
+        self.latency_milliseconds.store(config.latency_milliseconds, Ordering::Relaxed);
+        *self.output_limits.write().unwrap_or_else(PoisonError::into_inner) = config.output_limits;
     }
 
     /// Returns all options as they are now.
@@ -113,5 +133,36 @@ impl Runtime {
 
     pub(crate) fn output_bytes_pause(&self) -> usize {
         self.output_bytes_pause.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn notify_flags(&self) -> u32 {
+        self.notify_flags.load(Ordering::Relaxed)
+    }
+
+    /// Returns the most keys that are remembered for caches. 0 means no bound.
+    pub(crate) fn tracking_keys_max(&self) -> usize {
+        match self.tracking_keys_max.load(Ordering::Relaxed) {
+            0 => usize::MAX,
+            max => max,
+        }
+    }
+
+    /// Returns the time from which a command is slow.
+    pub(crate) fn slow_time(&self) -> Option<Duration> {
+        u64::try_from(self.slow_microseconds.load(Ordering::Relaxed)).ok().map(Duration::from_micros)
+    }
+
+    pub(crate) fn slow_log_entries(&self) -> usize {
+        self.slow_log_entries.load(Ordering::Relaxed)
+    }
+
+    /// Returns the time from which latency is recorded.
+    pub(crate) fn latency_time(&self) -> Option<Duration> {
+        let milliseconds = self.latency_milliseconds.load(Ordering::Relaxed);
+        (milliseconds > 0).then(|| Duration::from_millis(milliseconds as u64))
+    }
+
+    pub(crate) fn output_limits(&self) -> OutputLimits {
+        *self.output_limits.read().unwrap_or_else(PoisonError::into_inner)
     }
 }

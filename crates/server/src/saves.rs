@@ -68,7 +68,7 @@ impl Saves {
 
     /// Begins a save. Returns the directory of the backup.
     fn begin(&self, shared: &Shared) -> CommandResult<PathBuf> {
-        let dir = shared.settings.backup_dir().ok_or(CommandError::new(
+        let dir = shared.config.backup_dir.as_ref().ok_or(CommandError::new(
             "ERR no directory for backups is configured: set backup-dir (Redis' name: dir). Acknowledged writes are in \
              the store already",
         ))?;

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lodestore::Db;
 use mio::Poll;
@@ -158,6 +158,11 @@ impl Stopper {
     /// Whether the server stops or has stopped.
     pub fn is_stopping(&self) -> bool {
         self.shared.is_stopping()
+    }
+
+    /// Returns when the stop was asked for, by this program or by a client.
+    pub fn stopping_since(&self) -> Option<Instant> {
+        self.shared.stopping_since()
     }
 }
 

@@ -15,6 +15,7 @@ use crate::data::stripes::{DatabaseKey, Stripes};
 use crate::messaging::client::ClientMessaging;
 use crate::messaging::delivery::Route;
 use crate::messaging::effects;
+use crate::pause::Pause;
 use crate::shared::Shared;
 use crate::statistics::commands::LoopCounters;
 
@@ -31,6 +32,13 @@ pub(crate) enum ReplyMode {
     SkipNext,
     /// No reply to this command.
     Skip,
+}
+
+impl ReplyMode {
+    /// Whether the command that runs gets no reply.
+    pub(crate) fn is_silent(self) -> bool {
+        matches!(self, Self::Off | Self::Skip)
+    }
 }
 
 /// A command that waits for `EXEC`.
@@ -102,6 +110,8 @@ pub(crate) struct ClientFigures {
     pub(crate) input_free_bytes: AtomicUsize,
     /// Bytes of the buffers and of the session.
     pub(crate) total_bytes: AtomicUsize,
+    /// Whether a pause holds the client's next command.
+    is_held: AtomicBool,
     /// Commands since `MULTI`.
     pub(crate) queued_commands: AtomicUsize,
     /// Bytes of the commands since `MULTI`.
@@ -112,6 +122,18 @@ impl ClientFigures {
     /// Notes the last command. An unknown one is none.
     pub(crate) fn note_command(&self, id: Option<PermissionId>) {
         self.last_command.store(id.map_or(0, |id| id + 1), Ordering::Relaxed);
+    }
+
+    /// Whether a pause holds the client's next command.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether a pause holds the client's next command.
+    pub(crate) fn set_held(&self, pause: &Pause, is_held: bool) {
+        if self.is_held.swap(is_held, Ordering::Relaxed) != is_held {
+            pause.count_client(is_held);
+        }
     }
 
     /// Returns the number of the last command.
@@ -185,7 +207,11 @@ pub(crate) struct Session {
     pub(crate) public: Arc<PublicState>,
     pub(crate) protocol: Protocol,
     pub(crate) database: usize,
+    /// Whether the client may run commands.
     pub(crate) is_authenticated: bool,
+    /// Whether the client sent a password, or needed none when it connected. A client that needs
+    /// none only now must send one once the default user has a password again.
+    keeps_user: bool,
     /// The user as it was at `acl_generation`.
     pub(crate) user: Arc<User>,
     acl_generation: u64,
@@ -223,6 +249,7 @@ impl Session {
             protocol: Protocol::Resp2,
             database: 0,
             is_authenticated: user.is_open(),
+            keeps_user: user.is_open(),
             is_unrestricted: user.is_unrestricted(),
             user,
             acl_generation,
@@ -240,6 +267,11 @@ impl Session {
         }
     }
 
+    /// Notes that the client sent the right password, or makes it a client without one.
+    pub(crate) fn set_authenticated(&mut self, is_authenticated: bool) {
+        (self.is_authenticated, self.keeps_user) = (is_authenticated, is_authenticated);
+    }
+
     /// Makes the client another user.
     pub(crate) fn set_user(&mut self, user: Arc<User>) {
         self.public.with_details(|details| {
@@ -251,7 +283,7 @@ impl Session {
     }
 
     /// Whether the client runs no further command.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.closes || self.public.is_killed()
     }
 
@@ -279,7 +311,7 @@ impl Session {
         self.acl_generation = generation;
         match acl.user(self.user.name.as_bytes()).filter(|user| user.identity == self.user.identity) {
             Some(user) => {
-                self.is_authenticated |= user.identity == 0 && user.is_open();
+                self.is_authenticated = self.keeps_user || (user.identity == 0 && user.is_open());
                 self.set_user(user);
             }
             None => self.closes = true,

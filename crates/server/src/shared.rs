@@ -19,10 +19,10 @@ use crate::messaging::Hub;
 use crate::messaging::delivery::Route;
 use crate::messaging::notify::{class, wants};
 use crate::net::client_memory::ClientMemory;
+use crate::pause::{Pause, PauseMode};
 use crate::runtime::Runtime;
 use crate::saves::Saves;
 use crate::session::{ClientFigures, ClientId, Lookups, PublicState};
-use crate::settings::Settings;
 use crate::statistics::Statistics;
 use crate::store_events::StoreEvents;
 
@@ -32,6 +32,8 @@ pub(crate) struct Counters {
     pub(crate) commands: AtomicU64,
     pub(crate) connections: AtomicU64,
     pub(crate) refused_connections: AtomicU64,
+    /// Clients that `maxmemory-clients` closed.
+    pub(crate) evicted_clients: AtomicU64,
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
     pub(crate) bytes_read: AtomicU64,
@@ -40,9 +42,19 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    fn all(&self) -> [&AtomicU64; 8] {
-        let Self { commands, connections, refused_connections, hits, misses, bytes_read, bytes_written, errors } = self;
-        [commands, connections, refused_connections, hits, misses, bytes_read, bytes_written, errors]
+    fn all(&self) -> [&AtomicU64; 9] {
+        let Self {
+            commands,
+            connections,
+            refused_connections,
+            evicted_clients,
+            hits,
+            misses,
+            bytes_read,
+            bytes_written,
+            errors,
+        } = self;
+        [commands, connections, refused_connections, evicted_clients, hits, misses, bytes_read, bytes_written, errors]
     }
 
     /// Counts look-ups of keys.
@@ -71,6 +83,7 @@ pub(crate) struct Shared {
     /// The options that change while the server runs.
     pub(crate) runtime: Runtime,
     pub(crate) memory: MemoryBound,
+    pub(crate) pause: Pause,
     pub(crate) counters: Counters,
     pub(crate) cursors: Cursors,
     pub(crate) census: Census,
@@ -81,7 +94,6 @@ pub(crate) struct Shared {
     pub(crate) served_after: OnceLock<Duration>,
     pub(crate) hub: Hub,
     pub(crate) client_memory: ClientMemory,
-    pub(crate) settings: Settings,
     pub(crate) statistics: Statistics,
     pub(crate) saves: Arc<Saves>,
     pub(crate) started: Instant,
@@ -94,18 +106,19 @@ pub(crate) struct Shared {
     next_client: AtomicU64,
     client_count: AtomicUsize,
     is_stopping: AtomicBool,
+    stopping_since: OnceLock<Instant>,
 }
 
 impl Shared {
     pub(crate) fn new(databases: Databases, config: Config, acl: Acl, port: u16) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let started_unix_seconds = now.map_or(0, |since| since.as_secs());
-        let settings = Settings::new(&config.messaging);
         Self {
             databases,
             stripes: Stripes::new(),
             runtime: Runtime::new(&config),
             memory: MemoryBound::new(),
+            pause: Pause::default(),
             config,
             acl,
             counters: Counters::default(),
@@ -115,7 +128,6 @@ impl Shared {
             store_events: OnceLock::new(),
             served_after: OnceLock::new(),
             hub: Hub::default(),
-            settings,
             client_memory: ClientMemory::default(),
             statistics: Statistics::default(),
             saves: Arc::new(Saves::new(started_unix_seconds)),
@@ -127,6 +139,7 @@ impl Shared {
             next_client: AtomicU64::new(1),
             client_count: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
+            stopping_since: OnceLock::new(),
         }
     }
 
@@ -186,12 +199,23 @@ impl Shared {
 
     /// Whether reads of absent keys or single commands are reported, so that each `GET` runs alone.
     pub(crate) fn reads_are_observed(&self) -> bool {
-        self.hub.monitors.is_active() || wants(self.settings.notify_flags(), class::MISS)
+        self.hub.monitors.is_active() || wants(self.runtime.notify_flags(), class::MISS)
+    }
+
+    /// Returns which commands a pause holds now. A stop ends the pause.
+    pub(crate) fn pause_mode(&self) -> Option<PauseMode> {
+        self.pause.mode().filter(|_| !self.is_stopping())
     }
 
     /// Asks all event loops to stop. They stop at their next tick.
     pub(crate) fn stop(&self) {
+        self.stopping_since.get_or_init(Instant::now);
         self.is_stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns when the stop was asked for.
+    pub(crate) fn stopping_since(&self) -> Option<Instant> {
+        self.stopping_since.get().copied()
     }
 
     /// Whether the server stops.

@@ -14,9 +14,13 @@ const SWEEP_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// A sweep pauses for this many times its own length.
 const SWEEP_PAUSE_FACTOR: u32 = 20;
 
+/// How often the used bytes of the store are sampled for their peak.
+const PEAK_PERIOD: Duration = Duration::from_secs(1);
+
 /// Works until the server stops.
 pub(crate) fn run(shared: &Shared) {
     let mut next_sweep = Instant::now() + SWEEP_PAUSE_MIN;
+    let mut next_sample = Instant::now();
     while !shared.is_stopping() {
         std::thread::sleep(STEP);
         // A walk during the recovery of the store would wait for its end.
@@ -25,6 +29,10 @@ pub(crate) fn run(shared: &Shared) {
             // A full or damaged store may refuse a sweep: the next one tries again.
             drop(orphans::sweep(shared));
             next_sweep = Instant::now() + SWEEP_PAUSE_MIN.max(begun.elapsed().saturating_mul(SWEEP_PAUSE_FACTOR));
+        }
+        if Instant::now() >= next_sample {
+            shared.memory.note_used(shared.db().stats().space.live);
+            next_sample = Instant::now() + PEAK_PERIOD;
         }
         shared.census.refresh(shared);
     }

@@ -24,30 +24,30 @@ pub struct ReplyWriter<'a> {
     /// Most bytes of the output buffer.
     output_max: usize,
     /// Whether a string was left out, because it exceeded `output_max`.
-    is_over: bool,
+    is_cut: bool,
 }
 
 impl<'a> ReplyWriter<'a> {
     /// Creates a writer that appends to `output`.
     pub fn new(output: &'a mut Vec<u8>, protocol: Protocol) -> Self {
-        Self { output, protocol, output_max: usize::MAX, is_over: false }
+        Self { output, protocol, output_max: usize::MAX, is_cut: false }
     }
 
     /// Bounds the output buffer to `bytes`. A string that would exceed the bound is left out, and
-    /// so are the strings after it. The caller checks [`Self::is_over`] and replaces the reply.
+    /// so are the strings after it. The caller checks [`Self::is_cut`] and replaces the reply.
     pub fn set_output_max(&mut self, bytes: usize) {
         self.output_max = bytes;
     }
 
     /// Whether a string was left out. The reply is invalid then.
-    pub fn is_over(&self) -> bool {
-        self.is_over
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Whether a string of `bytes` bytes may be written.
     fn admits(&mut self, bytes: usize) -> bool {
-        self.is_over |= self.output.len().saturating_add(bytes) > self.output_max;
-        !self.is_over
+        self.is_cut |= self.output.len().saturating_add(bytes) > self.output_max;
+        !self.is_cut
     }
 
     /// Returns the version of the protocol.
@@ -69,7 +69,7 @@ impl<'a> ReplyWriter<'a> {
     /// written again.
     pub fn truncate(&mut self, bytes: usize) {
         self.output.truncate(bytes);
-        self.is_over = false;
+        self.is_cut = false;
     }
 
     /// Writes `+text`. A line end in the text becomes a space.

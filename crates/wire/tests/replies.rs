@@ -94,10 +94,10 @@ fn a_reply_that_exceeds_its_bound_is_reported_and_costs_no_memory() {
         writer.write_bulk(&[b'x'; 900]);
         writer.write_bulk(b"");
     }
-    assert!(writer.is_over());
+    assert!(writer.is_cut());
     assert!(writer.output_bytes() < 1000);
     writer.truncate(0);
-    assert!(!writer.is_over(), "the error that replaces the reply is written");
+    assert!(!writer.is_cut(), "the error that replaces the reply is written");
     writer.write_bulk(b"short");
     assert_eq!(output, b"$5\r\nshort\r\n");
 }

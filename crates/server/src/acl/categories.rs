@@ -1,6 +1,6 @@
 //! Categories of commands, with the names and members of Redis 7.0.
 
-use crate::command::spec::{CommandSpec, Effect, flag};
+use crate::command::spec::{CommandKind, CommandSpec, flag};
 use crate::command::subcommands::subcommands_of;
 
 /// A bit for each category, in the order in which `ACL CAT` lists them.
@@ -69,10 +69,10 @@ pub(crate) fn of_command(spec: &CommandSpec) -> u32 {
         // Each subcommand has its own categories.
         return bit::SLOW | if spec.name == "command" { bit::CONNECTION } else { 0 };
     }
-    let effect = match spec.effect {
-        Effect::Read => bit::READ,
-        Effect::Write => bit::WRITE,
-        Effect::Other => 0,
+    let effect = match spec.kind {
+        CommandKind::Read => bit::READ,
+        CommandKind::Write => bit::WRITE,
+        CommandKind::Other => 0,
     };
     let speed = if spec.has(flag::FAST) { bit::FAST } else { bit::SLOW };
     let admin = if spec.has(flag::ADMIN) { bit::ADMIN | bit::DANGEROUS } else { 0 };

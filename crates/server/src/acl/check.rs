@@ -4,10 +4,10 @@ use super::categories;
 use super::key_access::{self, KeyUse};
 use super::selector::Selector;
 use super::user::User;
-use crate::command::glob;
 use crate::command::lookup::{self, Entry, PermissionId};
 use crate::command::spec::{CommandSpec, flag};
 use crate::command::subcommands::SubcommandSpec;
+use crate::glob;
 use crate::messaging::channels::Kind;
 
 /// A command that a client wants to run.

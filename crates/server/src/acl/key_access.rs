@@ -5,8 +5,8 @@
 //! read, but some pattern must match the key.
 
 use super::check::Call;
-use crate::command::options::is_word;
-use crate::command::spec::{Effect, Keys};
+use crate::command::spec::{CommandKind, Keys};
+use crate::words::is_word;
 
 /// Rights on a key, as bits.
 pub(crate) type Access = u8;
@@ -52,10 +52,10 @@ fn access_of(call: &Call, arguments: &[&[u8]]) -> (Access, Access) {
         | "zunionstore" => (WRITE, READ),
         "blmove" | "brpoplpush" | "lmove" | "rename" | "renamenx" | "rpoplpush" | "smove" => (READ | WRITE, WRITE),
         "copy" => (READ, WRITE),
-        _ => match call.spec.effect {
-            Effect::Read => (READ, READ),
-            Effect::Write => (READ | WRITE, READ | WRITE),
-            Effect::Other => (0, 0),
+        _ => match call.spec.kind {
+            CommandKind::Read => (READ, READ),
+            CommandKind::Write => (READ | WRITE, READ | WRITE),
+            CommandKind::Other => (0, 0),
         },
     }
 }
@@ -72,17 +72,4 @@ pub(crate) fn described_key<'a>(call: &Call, arguments: &'a [&'a [u8]]) -> Optio
 /// Whether a command returns keys or values without naming the keys, so that it needs all keys.
 pub(crate) fn needs_all_keys(call: &Call) -> bool {
     call.spec.name == "lodestore.range"
-}
-
-/// Returns the words for rights on a key, as `COMMAND GETKEYSANDFLAGS` sends them.
-pub(crate) fn flags_of(call: &Call, access: Access) -> &'static [&'static str] {
-    let deletes = matches!(call.spec.name, "del" | "unlink" | "getdel" | "hdel");
-    match (access, deletes) {
-        (READ, _) => &["RO", "access"],
-        (WRITE, true) => &["RM", "delete"],
-        (WRITE, false) => &["OW", "update"],
-        (0, _) => &["RO"],
-        (_, true) => &["RW", "access", "delete"],
-        (_, false) => &["RW", "access", "update"],
-    }
 }

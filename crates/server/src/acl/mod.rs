@@ -157,6 +157,22 @@ impl Acl {
         Ok(())
     }
 
+    /// Replaces all passwords of the default user: `requirepass`. Without a password, each client
+    /// is this user. Clients that have authenticated stay authenticated, as in Redis.
+    ///
+    /// # Errors
+    ///
+    /// The text of the reply.
+    pub(crate) fn set_default_password(&self, password: Option<&str>) -> Result<(), String> {
+        match password {
+            Some(password) => {
+                let rule = [b">", password.as_bytes()].concat();
+                self.set_user(DEFAULT_USER, &[b"resetpass", &rule])
+            }
+            None => self.set_user(DEFAULT_USER, &[b"nopass"]),
+        }
+    }
+
     /// Checks that no client of another machine becomes the default user without a password.
     fn check_exposure(&self, user: &User) -> Result<(), String> {
         if self.is_exposed && user.name == DEFAULT_USER && user.is_open() {

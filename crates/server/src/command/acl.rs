@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::arguments::{integer, is_word};
 use super::context::Context;
 use super::keys::write_help;
 use super::kill::kill_clients;
 use super::lookup;
-use super::options::{integer, is_word};
 use crate::acl::categories;
 use crate::acl::check::{Call, check_call, permits_subscription};
 use crate::acl::log::LogEntry;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::arguments::{integer, is_word};
 use super::context::Context;
-use super::options::{integer, is_word};
 use crate::error::{CommandError, CommandResult, SYNTAX};
 
 /// `TIME`

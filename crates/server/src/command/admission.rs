@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::client;
 use super::context::Context;
 use super::lookup::{Entry, find_entry};
-use super::spec::{Effect, flag};
+use super::spec::{CommandKind, flag};
 use super::{pubsub, transaction};
 use crate::acl::check::{Call, Denial, check_call};
 use crate::acl::log::LogEntry;
@@ -56,7 +56,7 @@ fn check_admission(
     if session.is_restricted_subscriber() && !pubsub::is_allowed(call.spec) {
         return Err(pubsub::restricted(call.spec, arguments));
     }
-    if session.messaging.is_monitor && call.spec.effect != Effect::Other {
+    if session.messaging.is_monitor && call.spec.kind != CommandKind::Other {
         return Err(CommandError::new("ERR Replica can't interact with the keyspace"));
     }
     if !session.is_unrestricted() {
@@ -134,7 +134,7 @@ pub(super) fn reject(shared: &Shared, session: &mut Session, arguments: &[&[u8]]
     if !arguments[0].eq_ignore_ascii_case(b"exec") {
         return error;
     }
-    transaction::abort(shared, session);
+    transaction::end(shared, session);
     let text = error.reply();
     let text = text.strip_prefix("ERR ").unwrap_or(&text);
     CommandError::new(format!("EXECABORT Transaction discarded because of: {text}"))

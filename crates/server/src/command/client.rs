@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
+use super::arguments::{integer, is_word};
 use super::context::Context;
 use super::keys::write_help;
 use super::kill::kill_clients;
 use super::lookup;
-use super::options::{integer, is_word};
-use super::tracking;
+use super::{pause, tracking};
 use crate::error::{CommandError, CommandResult, SYNTAX};
 use crate::session::{Details, PublicState, ReplyMode};
 
@@ -41,7 +41,20 @@ pub(crate) fn client(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
             context.session.is_kept = is_word(mode, "on");
             context.reply.write_ok();
         }
-        (b"no-evict", [_]) => return Err(SYNTAX),
+        (b"pause", [timeout]) => pause::pause(context, timeout, None)?,
+        (b"pause", [timeout, mode]) => pause::pause(context, timeout, Some(mode))?,
+        (b"unpause", []) => pause::unpause(context),
+        // Reads leave no trace that the mode could suppress: `OBJECT IDLETIME` is 0.
+        (b"no-touch", [mode]) if is_word(mode, "on") || is_word(mode, "off") => context.reply.write_ok(),
+        (b"no-evict" | b"no-touch", [_]) => return Err(SYNTAX),
+        (b"unblock", [id]) => unblock(context, id)?,
+        (b"unblock", [id, reason]) if is_word(reason, "timeout") || is_word(reason, "error") => unblock(context, id)?,
+        (b"unblock", [_, _]) => {
+            return Err(CommandError::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+        }
+        (b"pause" | b"unblock", [_, _, ..]) => {
+            return Err(CommandError::unknown_subcommand_or_arity("client", arguments[1]));
+        }
         (b"help", []) => write_help(context, &HELP)?,
         (known, _) if is_known(known) => {
             let known = String::from_utf8_lossy(known).into_owned();
@@ -52,7 +65,14 @@ pub(crate) fn client(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
     Ok(())
 }
 
-const HELP: [&str; 13] = [
+/// `CLIENT UNBLOCK id [TIMEOUT | ERROR]`: no command blocks its client, and none ends a pause.
+fn unblock(context: &mut Context<'_, '_>, id: &[u8]) -> CommandResult {
+    integer(id)?;
+    context.reply.write_integer(0);
+    Ok(())
+}
+
+const HELP: [&str; 17] = [
     "CLIENT CACHING YES|NO",
     "CLIENT GETNAME",
     "CLIENT GETREDIR",
@@ -61,11 +81,15 @@ const HELP: [&str; 13] = [
     "CLIENT KILL <ip:port> | <option> <value> [...]: options are ADDR, LADDR, ID, USER, SKIPME",
     "CLIENT LIST [TYPE type] [ID id [id ...]]",
     "CLIENT NO-EVICT ON|OFF",
+    "CLIENT NO-TOUCH ON|OFF",
+    "CLIENT PAUSE timeout [WRITE|ALL]",
     "CLIENT REPLY ON|OFF|SKIP",
     "CLIENT SETINFO LIB-NAME|LIB-VER value",
     "CLIENT SETNAME name",
     "CLIENT TRACKING ON|OFF [REDIRECT id] [BCAST] [PREFIX prefix [...]] [OPTIN] [OPTOUT] [NOLOOP]",
     "CLIENT TRACKINGINFO",
+    "CLIENT UNBLOCK id [TIMEOUT|ERROR]",
+    "CLIENT UNPAUSE",
 ];
 
 fn is_known(subcommand: &[u8]) -> bool {
@@ -83,6 +107,10 @@ fn is_known(subcommand: &[u8]) -> bool {
         "caching",
         "trackinginfo",
         "getredir",
+        "no-touch",
+        "pause",
+        "unblock",
+        "unpause",
     ];
     known.iter().any(|name| name.as_bytes() == subcommand)
 }
@@ -139,10 +167,15 @@ fn set_info(context: &mut Context<'_, '_>, attribute: &[u8], value: &[u8]) -> Co
 }
 
 /// Returns the letters that describe a client.
-fn flags_of(details: &Details) -> String {
+fn flags_of(details: &Details, is_held: bool) -> String {
     let is_subscriber = details.channel_count + details.pattern_count + details.shard_channel_count > 0;
-    let letters =
-        [('O', details.is_monitor), ('P', is_subscriber), ('x', details.is_in_transaction), ('t', details.is_tracking)];
+    let letters = [
+        ('O', details.is_monitor),
+        ('P', is_subscriber),
+        ('x', details.is_in_transaction),
+        ('b', is_held),
+        ('t', details.is_tracking),
+    ];
     let flags: String = letters.into_iter().filter(|(_, is_set)| *is_set).map(|(letter, _)| letter).collect();
     if flags.is_empty() { "N".into() } else { flags }
 }
@@ -152,7 +185,7 @@ pub(crate) fn describe(client: &PublicState) -> String {
     let details = client.with_details(|details| details.clone());
     let mut line = String::new();
     let user = if details.user.is_empty() { "default" } else { &details.user };
-    let flags = flags_of(&details);
+    let flags = flags_of(&details, client.figures.is_held());
     let (sub, psub, ssub) = (details.channel_count, details.pattern_count, details.shard_channel_count);
     let redirect = match (details.is_tracking, i64::try_from(details.redirect)) {
         (true, Ok(id)) => id,
@@ -207,7 +240,7 @@ fn check_type(name: &[u8]) -> CommandResult {
 
 /// Returns the type of a client, as `CLIENT LIST TYPE` and `CLIENT KILL TYPE` name it.
 fn type_of(client: &PublicState) -> &'static str {
-    let is_subscriber = client.with_details(|details| flags_of(details).contains('P'));
+    let is_subscriber = client.with_details(|details| flags_of(details, false).contains('P'));
     if is_subscriber { "pubsub" } else { "normal" }
 }
 

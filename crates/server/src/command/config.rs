@@ -1,9 +1,9 @@
 //! `CONFIG`.
 
 use super::context::Context;
-use super::glob;
 use super::keys::write_help;
 use crate::error::{CommandError, CommandResult, SYNTAX};
+use crate::glob;
 use crate::messaging::effects;
 use crate::options::{self, Change, OPTIONS, OptionSpec};
 
@@ -86,6 +86,9 @@ fn set(context: &mut Context<'_, '_>, pairs: &[&[u8]]) -> CommandResult {
     for pair in pairs.chunks_exact(2) {
         let name = String::from_utf8_lossy(pair[0]).to_ascii_lowercase();
         let value = String::from_utf8_lossy(pair[1]).into_owned();
+        if value.as_bytes() != pair[1] {
+            return Err(failed(&name, "argument must be valid UTF-8"));
+        }
         let constant = options::constants().iter().find(|(known, _)| *known == name);
         let parameter = match (options::find(&name), constant) {
             (Some(option), _) => Parameter::Option(option),
@@ -101,6 +104,7 @@ fn set(context: &mut Context<'_, '_>, pairs: &[&[u8]]) -> CommandResult {
         changes.push((parameter, name, value));
     }
     context.shared.runtime.change(|config| {
+        let password = config.password.clone();
         for (parameter, name, value) in &changes {
             match parameter {
                 Parameter::Option(option) if option.change == Change::Runtime => {
@@ -114,12 +118,19 @@ fn set(context: &mut Context<'_, '_>, pairs: &[&[u8]]) -> CommandResult {
                 }
             }
         }
-        Ok(())
+        // The change of the user comes last, because it cannot be taken back. The same password
+        // changes nothing, as in Redis.
+        if config.password == password { Ok(()) } else { set_password(context, config.password.as_deref()) }
     })?;
-    context.shared.settings.apply(&context.shared.runtime.config().messaging);
     effects::remove_unwanted_expiries(context.shared);
     context.shared.memory.refresh(context.shared);
     Ok(())
+}
+
+/// Changes the password of the default user.
+fn set_password(context: &Context<'_, '_>, password: Option<&str>) -> CommandResult {
+    let changed = context.shared.acl.set_default_password(password);
+    changed.map_err(|text| failed("requirepass", text.strip_prefix("ERR ").unwrap_or(&text)))
 }
 
 impl Parameter {

@@ -3,9 +3,9 @@
 use lodestore_wire::{Protocol, parse_integer};
 
 use super::admission::{Denied, log_denial};
+use super::arguments::is_word;
 use super::context::Context;
 use super::keys::database_number;
-use super::options::is_word;
 use crate::error::{CommandError, CommandResult, DATABASE_OUT_OF_RANGE, SYNTAX};
 
 /// Version of Redis that the server reports. Its commands and replies are those of Redis 7.0, and
@@ -88,7 +88,7 @@ fn authenticate(context: &mut Context<'_, '_>, user: &[u8], password: &[u8], com
         log_denial(shared, context.session, &denied);
         return Err(CommandError::new("WRONGPASS invalid username-password pair or user is disabled."));
     };
-    context.session.is_authenticated = true;
+    context.session.set_authenticated(true);
     context.session.set_user(found);
     Ok(())
 }
@@ -176,7 +176,7 @@ pub(crate) fn reset(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult
     session.reply_mode = crate::session::ReplyMode::On;
     session.is_kept = false;
     let user = context.shared.acl.default_user();
-    session.is_authenticated = user.is_open();
+    session.set_authenticated(user.is_open());
     session.set_user(user);
     session.public.with_details(|details| {
         details.name.clear();

@@ -2,12 +2,13 @@
 
 use lodestore_wire::ReplyWriter;
 
+use super::arguments::is_word;
 use super::context::Context;
-use super::glob;
+use super::key_specs::{KeyFlags, flags_of_key, spec_of_subcommand, specs_of, write_flags, write_specs};
 use super::keys::write_help;
 use super::lookup::{self, Entry, PermissionId, find, find_entry};
-use super::options::is_word;
-use super::spec::{CommandSpec, Effect, Keys, flag};
+use super::published;
+use super::spec::{CommandKind, CommandSpec, Keys, flag};
 use super::subcommands::SubcommandSpec;
 use super::syntax::{self, Argument, Form};
 use super::table::COMMANDS;
@@ -15,6 +16,7 @@ use crate::acl::categories;
 use crate::acl::check::Call;
 use crate::acl::key_access::{self, KeyUse};
 use crate::error::{CommandError, CommandResult, SYNTAX};
+use crate::glob;
 
 /// `COMMAND [COUNT | LIST [FILTERBY ...] | INFO [name ...] | DOCS [name ...] | GETKEYS command]`
 pub(crate) fn command(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
@@ -50,7 +52,11 @@ pub(crate) fn command(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Com
         (b"getkeysandflags", command) if !command.is_empty() => {
             let (call, keys) = keys_of_command(command)?;
             context.reply.write_array(keys.len());
-            keys.iter().for_each(|used| write_key_flags(&mut context.reply, &call, used));
+            keys.iter().enumerate().for_each(|(index, used)| {
+                context.reply.write_array(2);
+                context.reply.write_bulk(used.key);
+                write_flags(&mut context.reply, flags_of_call(&call, command, index));
+            });
         }
         (b"help", []) => write_help(context, &["COMMAND COUNT|LIST|INFO|DOCS|GETKEYS|GETKEYSANDFLAGS"])?,
         _ => return Err(CommandError::unknown_subcommand("command", subcommand)),
@@ -117,10 +123,10 @@ pub fn command_table() -> impl Iterator<Item = CommandDescription> {
 }
 
 fn flags_of(spec: &CommandSpec) -> Vec<&'static str> {
-    let effect = match spec.effect {
-        Effect::Read => Some("readonly"),
-        Effect::Write => Some("write"),
-        Effect::Other => None,
+    let effect = match spec.kind {
+        CommandKind::Read => Some("readonly"),
+        CommandKind::Write => Some("write"),
+        CommandKind::Other => None,
     };
     let flags = [
         (flag::DENY_OOM, "denyoom"),
@@ -129,7 +135,16 @@ fn flags_of(spec: &CommandSpec) -> Vec<&'static str> {
         (flag::NO_AUTH, "no_auth"),
         (flag::FAST, "fast"),
     ];
-    effect.into_iter().chain(flags.into_iter().filter(|(bit, _)| spec.has(*bit)).map(|(_, name)| name)).collect()
+    let own = flags.into_iter().filter(|(bit, _)| spec.has(*bit)).map(|(_, name)| name);
+    effect.into_iter().chain(own).chain(published::flags_of(spec.name).iter().copied()).collect()
+}
+
+/// Returns the flags of a subcommand.
+fn flags_of_subcommand(subcommand: &SubcommandSpec) -> Vec<&'static str> {
+    let is_admin = subcommand.categories & categories::bit::ADMIN != 0;
+    let own = [(is_admin, "admin"), (subcommand.has_key, "readonly")];
+    let own = own.into_iter().filter_map(|(is_set, name)| is_set.then_some(name));
+    own.chain(published::flags_of(subcommand.full_name).iter().copied()).collect()
 }
 
 /// Writes the ten elements of a command in `COMMAND INFO`.
@@ -139,14 +154,19 @@ fn write_info(reply: &mut ReplyWriter<'_>, entry: Entry) {
     reply.write_bulk(spec.name.as_bytes());
     reply.write_integer(i64::from(spec.arity));
     let flags = flags_of(spec);
-    reply.write_set(flags.len());
-    flags.iter().for_each(|flag| reply.write_simple(flag));
+    // The subcommands have the flags of a command that does nothing without them, as in Redis.
+    let is_container = !entry.subcommands.is_empty();
+    write_flags(reply, if is_container { published::flags_of(spec.name) } else { &flags });
     let (first, last, step) = spec.keys.positions();
     [first, last, step].iter().for_each(|number| reply.write_integer(*number));
     write_categories(reply, categories::of_command(spec));
-    reply.write_array(0);
-    reply.write_array(0);
-    reply.write_array(entry.subcommands.len());
+    write_tips(reply, published::tips_of(spec.name));
+    write_specs(reply, &specs_of(spec));
+    // Redis sends an empty set for a command without subcommands.
+    match entry.subcommands.len() {
+        0 => reply.write_set(0),
+        count => reply.write_array(count),
+    }
     entry.subcommands.iter().for_each(|subcommand| write_subcommand(reply, subcommand));
 }
 
@@ -155,15 +175,19 @@ fn write_subcommand(reply: &mut ReplyWriter<'_>, subcommand: &SubcommandSpec) {
     reply.write_array(10);
     reply.write_bulk(subcommand.full_name.as_bytes());
     reply.write_integer(i64::from(subcommand.arity));
-    let is_admin = subcommand.categories & categories::bit::ADMIN != 0;
-    reply.write_set(usize::from(is_admin));
-    if is_admin {
-        reply.write_simple("admin");
-    }
+    write_flags(reply, &flags_of_subcommand(subcommand));
     let positions = if subcommand.has_key { [2, 2, 1] } else { [0; 3] };
     positions.iter().for_each(|number| reply.write_integer(*number));
     write_categories(reply, subcommand.categories);
-    (0..3).for_each(|_| reply.write_array(0));
+    write_tips(reply, published::tips_of(subcommand.full_name));
+    let specs = subcommand.has_key.then(spec_of_subcommand);
+    write_specs(reply, specs.as_slice());
+    reply.write_set(0);
+}
+
+fn write_tips(reply: &mut ReplyWriter<'_>, tips: &[&str]) {
+    reply.write_set(tips.len());
+    tips.iter().for_each(|tip| reply.write_bulk(tip.as_bytes()));
 }
 
 fn write_categories(reply: &mut ReplyWriter<'_>, categories: u32) {
@@ -202,9 +226,15 @@ fn write_arguments(reply: &mut ReplyWriter<'_>, spec: &CommandSpec, arguments: &
             Form::Block(parts) => ("block", Some(parts)),
         };
         let has_token = argument.token.is_some();
-        reply.write_map(2 + usize::from(has_token) + usize::from(!flags.is_empty()) + usize::from(parts.is_some()));
+        let key_spec = key_spec_of(&argument.name, type_name);
+        let options = [has_token, key_spec.is_some(), !flags.is_empty(), parts.is_some()];
+        reply.write_map(2 + options.into_iter().filter(|is_set| *is_set).count());
         write_field(reply, "name", &argument.name);
         write_field(reply, "type", type_name);
+        if let Some(index) = key_spec {
+            reply.write_bulk(b"key_spec_index");
+            reply.write_integer(index);
+        }
         if let Some(token) = &argument.token {
             write_field(reply, "token", token);
         }
@@ -217,6 +247,16 @@ fn write_arguments(reply: &mut ReplyWriter<'_>, spec: &CommandSpec, arguments: &
             reply.write_bulk(b"arguments");
             write_arguments(reply, spec, parts);
         }
+    }
+}
+
+/// Returns the index of the key specification that an argument belongs to, if the argument is a
+/// key.
+fn key_spec_of(name: &str, type_name: &str) -> Option<i64> {
+    match (type_name, name) {
+        ("key", "newkey" | "destination") => Some(1),
+        ("key", _) => Some(0),
+        _ => None,
     }
 }
 
@@ -273,10 +313,10 @@ fn keys_of_command<'a>(command: &'a [&'a [u8]]) -> CommandResult<(Call, Vec<KeyU
     Ok((call, keys))
 }
 
-fn write_key_flags(reply: &mut ReplyWriter<'_>, call: &Call, used: &KeyUse<'_>) {
-    reply.write_array(2);
-    reply.write_bulk(used.key);
-    let flags = key_access::flags_of(call, used.access);
-    reply.write_set(flags.len());
-    flags.iter().for_each(|flag| reply.write_simple(flag));
+/// Returns the flags of key `index` of a call.
+fn flags_of_call(call: &Call, command: &[&[u8]], index: usize) -> KeyFlags {
+    match call.subcommand {
+        Some(_) => spec_of_subcommand().flags,
+        None => flags_of_key(call.spec, command, index),
+    }
 }

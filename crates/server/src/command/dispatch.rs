@@ -8,12 +8,12 @@ use lodestore::{Error as StoreError, Keyspace};
 use lodestore_wire::ReplyWriter;
 
 use super::admission::{admit, check_again, reject, unknown_command};
+use super::arguments::is_word;
 use super::context::Context;
 pub(crate) use super::lookup::find;
 use super::lookup::{Entry, PermissionId, find_entry};
-use super::options::is_word;
-use super::spec::{CommandSpec, Effect, Keys, flag};
-use super::transaction;
+use super::spec::{CommandKind, CommandSpec, Keys, flag};
+use super::{pause, transaction};
 use crate::acl::check::Call;
 use crate::data::access::Access;
 use crate::data::databases::View;
@@ -41,6 +41,16 @@ fn find_indexed(name: &[u8]) -> Option<Indexed> {
     find_entry(name).map(|entry| (entry.index, entry.spec))
 }
 
+/// What became of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Progress {
+    /// The command ran, or was refused.
+    Done,
+    /// A pause holds the command, which did nothing. The caller runs the command again later.
+    Held,
+}
+
 /// Runs one command of a client and appends its reply to `output`.
 pub(crate) fn run(
     shared: &Shared,
@@ -48,17 +58,23 @@ pub(crate) fn run(
     view: &mut ViewCache,
     arguments: &[&[u8]],
     output: &mut Vec<u8>,
-) {
+) -> Progress {
     let start = output.len();
-    shared.counters.commands.fetch_add(1, Ordering::Relaxed);
-    if session.reply_mode == ReplyMode::SkipNext {
+    session.refresh_user(&shared.acl);
+    if session.has_ended() {
+        return Progress::Done;
+    }
+    let admitted = admit(shared, session, arguments);
+    if let Ok((_, call)) = &admitted
+        && pause::is_held(shared, session, call.spec)
+    {
+        return Progress::Held;
+    }
+    let reply_mode = session.reply_mode;
+    if reply_mode == ReplyMode::SkipNext {
         session.reply_mode = ReplyMode::Skip;
     }
-    session.refresh_user(&shared.acl);
-    if session.is_over() {
-        return;
-    }
-    let result = match admit(shared, session, arguments) {
+    let result = match admitted {
         Ok((entry, call)) if session.transaction.is_some() && !call.spec.has(flag::CONTROLS_TRANSACTION) => {
             queue(session, call.spec, arguments, output)
                 .inspect_err(|_| session.counters.count_rejected(entry.index))
@@ -67,6 +83,13 @@ pub(crate) fn run(
         Ok((entry, _)) => run_admitted(shared, session, view, entry, arguments, output),
         Err(error) => Err(reject(shared, session, arguments, error)),
     };
+    if matches!(result, Err(CommandError::Held)) {
+        // The pause began after the first check.
+        output.truncate(start);
+        session.reply_mode = reply_mode;
+        return Progress::Held;
+    }
+    shared.counters.commands.fetch_add(1, Ordering::Relaxed);
     if let Err(error) = result {
         output.truncate(start);
         let keyspace = view.refresh(shared).keyspace(session.database);
@@ -80,19 +103,21 @@ pub(crate) fn run(
     if session.transaction.is_none() && !is_word(arguments[0], "client") {
         session.messaging.is_caching_named = false;
     }
-    match session.reply_mode {
-        ReplyMode::On | ReplyMode::SkipNext => {}
-        ReplyMode::Off => output.truncate(start),
-        ReplyMode::Skip => {
-            output.truncate(start);
-            session.reply_mode = ReplyMode::On;
-        }
+    let confirmations = std::mem::take(&mut session.messaging.confirmations);
+    if session.reply_mode.is_silent() {
+        output.truncate(start);
+        // Confirmations of subscriptions are messages, as in Redis.
+        output.extend_from_slice(&confirmations);
     }
+    if session.reply_mode == ReplyMode::Skip {
+        session.reply_mode = ReplyMode::On;
+    }
+    Progress::Done
 }
 
 /// Whether a full store refused a write, and nothing of the command was written.
 fn is_full(spec: &CommandSpec, result: &CommandResult) -> bool {
-    spec.effect == Effect::Write && matches!(result, Err(error) if error.is_of_full_store())
+    spec.kind == CommandKind::Write && matches!(result, Err(error) if error.is_of_full_store())
 }
 
 /// Whether a flush or an exchange of databases came between the look at the databases and a read.
@@ -101,7 +126,7 @@ fn is_stale(shared: &Shared, generation: u64, spec: &CommandSpec, result: &Comma
     match result {
         Err(CommandError::Store(StoreError::KeyspaceDropped { .. })) => true,
         Err(_) => false,
-        Ok(()) => spec.effect == Effect::Read && shared.databases.generation() != generation,
+        Ok(()) => spec.kind == CommandKind::Read && shared.databases.generation() != generation,
     }
 }
 
@@ -161,7 +186,7 @@ fn note_call(
     if is_failed {
         session.counters.count_failed(command);
     }
-    shared.statistics.note_time(&shared.settings, spec, elapsed, &session.public, arguments);
+    shared.statistics.note_time(&shared.runtime, spec, elapsed, &session.public, arguments);
 }
 
 /// Shows a command to the clients of `MONITOR`. Commands and subcommands of administrators are not
@@ -190,16 +215,17 @@ fn run_admitted(
     output: &mut Vec<u8>,
 ) -> CommandResult {
     let spec = entry.spec;
-    if !is_shown_late(spec) {
-        feed_monitors(shared, session, entry, arguments);
-    }
     let start = output.len();
     let begun = Instant::now();
     let mut result = Ok(());
-    for _ in 0..READ_ATTEMPTS_MAX {
+    for attempt in 0..READ_ATTEMPTS_MAX {
         let generation = shared.databases.generation();
         session.lookups = Lookups::default();
-        result = try_run(shared, session, view, spec, arguments, output);
+        let is_shown = attempt == 0 && !is_shown_late(spec);
+        result = try_run(shared, session, view, Attempt { entry, is_shown }, arguments, output);
+        if matches!(result, Err(CommandError::Held)) {
+            return result;
+        }
         // A full store refused the whole command. The elements of deleted collections make room.
         let has_more_room = is_full(spec, &result) && shared.orphan_sweeps.sweep_full(shared);
         if !has_more_room && !is_stale(shared, generation, spec, &result) {
@@ -215,16 +241,26 @@ fn run_admitted(
     result
 }
 
+/// An attempt to run a command.
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    entry: Entry,
+    /// Whether `MONITOR` shows the command.
+    is_shown: bool,
+}
+
 /// Runs a command that is admitted, up to the commit of its changes.
 fn try_run(
     shared: &Shared,
     session: &mut Session,
     view: &mut ViewCache,
-    spec: &CommandSpec,
+    attempt: Attempt,
     arguments: &[&[u8]],
     output: &mut Vec<u8>,
 ) -> CommandResult {
-    if spec.effect == Effect::Read && session.messaging.tracks_reads() {
+    let Attempt { entry, is_shown } = attempt;
+    let spec = entry.spec;
+    if spec.kind == CommandKind::Read && session.messaging.tracks_reads() {
         // The registration comes before the look at the databases: a flush that the read misses
         // finds the keys registered.
         let database = session.database;
@@ -233,10 +269,13 @@ fn try_run(
         });
     }
     let held = lock(shared, spec, arguments);
-    if held.is_some() && session.public.is_killed() {
-        return Err(CLIENT_KILLED);
+    if held.is_some() {
+        check_once_locked(shared, session, spec)?;
     }
-    let is_consistent_read = spec.effect == Effect::Read && spec.keys.of(arguments).nth(1).is_some();
+    if is_shown {
+        feed_monitors(shared, session, entry, arguments);
+    }
+    let is_consistent_read = spec.kind == CommandKind::Read && spec.keys.of(arguments).nth(1).is_some();
     if is_consistent_read {
         return read_several(shared, session, view, spec, arguments, output);
     }
@@ -249,6 +288,15 @@ fn try_run(
     // The stripes are still held, so the events of a key have the order of its changes.
     effects::publish(shared, &mut access.effects, session.public.id);
     result
+}
+
+/// Refuses a command that holds the stripes of its keys, if its client was killed or a pause began
+/// while the command waited for them.
+fn check_once_locked(shared: &Shared, session: &Session, spec: &CommandSpec) -> CommandResult {
+    if session.public.is_killed() {
+        return Err(CLIENT_KILLED);
+    }
+    if pause::is_held(shared, session, spec) { Err(CommandError::Held) } else { Ok(()) }
 }
 
 /// Runs a command over its access, and commits its changes. The caller publishes what follows.
@@ -280,15 +328,15 @@ fn run_with<'a>(
 /// Bounds the reply of a command that reads keys. The reply of a change is never left out, because
 /// the change is made. All other replies are about as long as the command.
 fn bound_reply(shared: &Shared, spec: &CommandSpec, reply: &mut ReplyWriter<'_>, before: usize) {
-    reply.set_output_max(match spec.effect {
-        Effect::Read => before.saturating_add(shared.runtime.reply_bytes_max()),
-        Effect::Write | Effect::Other => usize::MAX,
+    reply.set_output_max(match spec.kind {
+        CommandKind::Read => before.saturating_add(shared.runtime.reply_bytes_max()),
+        CommandKind::Write | CommandKind::Other => usize::MAX,
     });
 }
 
 /// Refuses a reply that exceeded its bound.
 fn check_reply(reply: &ReplyWriter<'_>) -> CommandResult {
-    if reply.is_over() {
+    if reply.is_cut() {
         return Err(REPLY_TOO_LONG);
     }
     Ok(())
@@ -330,7 +378,7 @@ fn read_several(
 
 /// Locks the stripes of the keys that a command changes.
 fn lock<'a>(shared: &'a Shared, spec: &CommandSpec, arguments: &[&[u8]]) -> Option<Held<'a>> {
-    if spec.effect != Effect::Write {
+    if spec.kind != CommandKind::Write {
         return None;
     }
     let stripes = &shared.stripes;
@@ -378,7 +426,7 @@ pub(crate) fn run_handler(context: &mut Context<'_, '_>, arguments: &[&[u8]]) {
 
 /// Registers the keys that a command of `EXEC` reads, if its client caches.
 fn register_reads(context: &Context<'_, '_>, spec: &CommandSpec, arguments: &[&[u8]]) {
-    if spec.effect == Effect::Read && context.session.messaging.tracks_reads() {
+    if spec.kind == CommandKind::Read && context.session.messaging.tracks_reads() {
         let (id, database) = (context.session.public.id, context.database());
         effects::register_reads(context.shared, id, database, spec.keys.of(arguments), |key| {
             context.access.expiry(database, key).ok().flatten().flatten()

@@ -3,8 +3,9 @@
 use lodestore::store::Change;
 use lodestore::{Expiry, Lifetime};
 
+use super::arguments::{TimeKind, expiry_at, integer, is_word};
 use super::context::Context;
-use super::options::{TimeKind, expiry_at, integer, is_word, now_milliseconds};
+use crate::clock::now_milliseconds;
 use crate::error::{CommandError, CommandResult};
 use crate::messaging::notify::class;
 

@@ -9,7 +9,7 @@ use lodestore_wire::ReplyWriter;
 use super::context::Context;
 use super::dispatch::count_error;
 use super::lookup::{Entry, find, find_entry};
-use super::spec::{Effect, Keys};
+use super::spec::{CommandKind, Keys};
 use crate::data::access::Access;
 use crate::data::stripes::{Held, StripeIndex};
 use crate::error::CommandError;
@@ -40,7 +40,7 @@ pub(crate) struct GroupedCall {
 
 /// Whether a command of a client may share its commit with writes of other clients: it changes
 /// keys that it names, and nothing else. While a client listens to changes, no commands share a
-/// commit, because each change has its own message.
+/// commit, because each change has its own message. Commands that a pause holds share none either.
 pub(crate) fn is_groupable(shared: &Shared, session: &Session, arguments: &[&[u8]]) -> bool {
     let is_plain = session.is_authenticated
         && session.is_free_of_checks(&shared.acl)
@@ -50,15 +50,16 @@ pub(crate) fn is_groupable(shared: &Shared, session: &Session, arguments: &[&[u8
         && !session.messaging.is_monitor
         && !shared.hub.monitors.is_active()
         && !Wanted::of(shared).is_any()
-        && !session.is_over();
+        && shared.pause_mode().is_none()
+        && !session.has_ended();
     is_plain
         && find(arguments[0]).is_some_and(|spec| {
-            spec.effect == Effect::Write && spec.accepts(arguments.len()) && spec.keys.of(arguments).next().is_some()
+            spec.kind == CommandKind::Write && spec.accepts(arguments.len()) && spec.keys.of(arguments).next().is_some()
         })
 }
 
 /// Locks the stripes of the first command of a group. Returns `None` if the command may not share
-/// its commit, because a client began to listen while the stripes were awaited.
+/// its commit, because a client began to listen, or a pause began, while the stripes were awaited.
 pub(crate) fn lock_first<'a>(shared: &'a Shared, session: &Session, arguments: &[&[u8]]) -> Option<Held<'a>> {
     let held = shared.stripes.lock_several(stripes_of(shared, arguments).collect());
     is_groupable(shared, session, arguments).then_some(held)
@@ -93,7 +94,7 @@ pub(crate) fn run_grouped<'a>(
         ReplyWriter::new(output, session.protocol).write_error(&error.reply());
     }
     let elapsed = begun.elapsed();
-    let is_slow = shared.statistics.is_slow(&shared.settings, elapsed);
+    let is_slow = shared.statistics.is_slow(&shared.runtime, elapsed);
     let slow = is_slow.then(|| {
         let arguments = arguments.iter().map(|argument| argument.to_vec()).collect();
         (Arc::clone(&session.public), arguments)
@@ -123,7 +124,7 @@ pub(crate) fn count_calls(shared: &Shared, counters: &LoopCounters, calls: &[Gro
         }
         if let Some((client, arguments)) = &call.slow {
             let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-            shared.statistics.note_time(&shared.settings, call.entry.spec, call.elapsed, client, &arguments);
+            shared.statistics.note_time(&shared.runtime, call.entry.spec, call.elapsed, client, &arguments);
         }
     }
     shared.counters.count_lookups(lookups);

@@ -5,9 +5,9 @@
 
 use lodestore_wire::Protocol;
 
+use super::arguments::{integer, is_word};
 use super::context::Context;
 use super::hash_read::{LargeView, read_hash};
-use super::options::{integer, is_word};
 use super::scan::random_number;
 use crate::data::access::elements::{FieldValue, WHOLE_STEP};
 use crate::error::{COUNT_OUT_OF_RANGE, CommandResult, OUT_OF_RANGE, SYNTAX};

@@ -6,11 +6,11 @@
 
 use super::context::Context;
 use super::cursors::Position;
-use super::glob;
 use super::hash_read::read_hash;
 use super::scan::{parse_cursor, parse_scan_options, unknown_cursor};
 use crate::data::access::elements::{FieldValue, PageLimit};
 use crate::error::{CommandError, CommandResult, SYNTAX};
+use crate::glob;
 
 /// Most fields of a step, whatever the client asks for.
 const STEP_FIELDS_MAX: usize = 4096;

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use lodestore_wire::{DECIMAL_BYTES_MAX, format_integer, parse_integer};
 
+use super::arguments::integer;
 use super::context::Context;
 use super::decimal::{SumError, add, parse_float};
-use super::options::integer;
 use crate::data::hash_editor::{HashEditor, Place};
 use crate::error::{CommandError, CommandResult, NAN_OR_INFINITY, NOT_A_FLOAT, OVERFLOW};
 use crate::messaging::notify::class;

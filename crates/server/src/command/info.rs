@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
+use super::arguments::is_word;
 use super::connection::REDIS_VERSION;
 use super::info_statistics;
-use super::options::is_word;
-use crate::process::{ProcessorTime, read_memory, read_processor_time};
+use crate::process::{ProcessorTime, read_memory, read_processor_time, read_system_memory};
 use crate::shared::Shared;
 
 /// A section: its name and its writer.
@@ -26,6 +26,9 @@ const SECTIONS: [Section; 12] = [
     ("Cluster", write_cluster),
     ("Keyspace", write_keyspace),
 ];
+
+/// Bytes of the unit in `instantaneous_input_kbps`, as in Redis.
+const BYTES_PER_KIB: f64 = 1024.0;
 
 /// Returns the text of the sections that `names` names; all sections if there are no names.
 pub(crate) fn render(shared: &Shared, names: &[&[u8]]) -> String {
@@ -80,26 +83,36 @@ fn write_clients(shared: &Shared, text: &mut String) {
     field(text, "connected_clients", shared.client_count());
     field(text, "maxclients", shared.runtime.clients_max());
     let tracking = shared.hub.tracking.sizes();
-    field(text, "blocked_clients", 0);
+    field(text, "blocked_clients", shared.pause.held_clients());
     field(text, "tracking_clients", tracking.clients);
+}
+
+/// Writes a number of bytes, and a second field with its text for people.
+fn size_field(text: &mut String, name: &str, bytes: u64) {
+    field(text, name, bytes);
+    field(text, &format!("{name}_human"), lodestore::stats::format_size(bytes));
 }
 
 fn write_memory(shared: &Shared, text: &mut String) {
     let stats = shared.db().stats();
-    field(text, "used_memory", stats.space.live);
-    field(text, "used_memory_human", lodestore::stats::format_size(stats.space.live));
+    let used = stats.space.live;
     let process = read_memory();
-    field(text, "used_memory_rss", process.resident);
-    field(text, "used_memory_rss_human", lodestore::stats::format_size(process.resident));
+    size_field(text, "used_memory", used);
+    size_field(text, "used_memory_rss", process.resident);
+    size_field(text, "used_memory_peak", shared.memory.note_used(used));
+    // The store has no other bytes than those of records.
+    field(text, "used_memory_dataset", used);
     field(text, "lodestore_memory_anonymous", process.anonymous);
     field(text, "lodestore_memory_cursors", shared.cursors.bytes());
+    size_field(text, "total_system_memory", read_system_memory());
     let bound = match shared.runtime.memory_max() {
         0 => stats.space.capacity,
         bound => bound,
     };
-    field(text, "maxmemory", bound);
-    field(text, "maxmemory_human", lodestore::stats::format_size(bound));
+    size_field(text, "maxmemory", bound);
     field(text, "maxmemory_policy", "noeviction");
+    let ratio = if used == 0 { 0.0 } else { process.resident as f64 / used as f64 };
+    field(text, "mem_fragmentation_ratio", format!("{ratio:.2}"));
 }
 
 fn write_persistence(shared: &Shared, text: &mut String) {
@@ -130,6 +143,7 @@ fn write_stats(shared: &Shared, text: &mut String) {
         ("total_net_input_bytes", &counters.bytes_read),
         ("total_net_output_bytes", &counters.bytes_written),
         ("rejected_connections", &counters.refused_connections),
+        ("evicted_clients", &counters.evicted_clients),
         ("keyspace_hits", &counters.hits),
         ("keyspace_misses", &counters.misses),
         ("total_error_replies", &counters.errors),
@@ -139,6 +153,10 @@ fn write_stats(shared: &Shared, text: &mut String) {
     }
     let commands = counters.commands.load(Ordering::Relaxed);
     field(text, "instantaneous_ops_per_sec", shared.statistics.command_rate(commands));
+    let rates = shared.statistics.byte_rates(counters);
+    for (name, rate) in [("instantaneous_input_kbps", rates.received), ("instantaneous_output_kbps", rates.sent)] {
+        field(text, name, format!("{:.2}", rate / BYTES_PER_KIB));
+    }
     // An embedding program may keep the events of the store to itself.
     if let Some(events) = shared.store_events.get() {
         field(text, "expired_keys", events.expired_keys());
@@ -165,6 +183,7 @@ fn write_cluster(_: &Shared, text: &mut String) {
 fn write_replication(_: &Shared, text: &mut String) {
     field(text, "role", "master");
     field(text, "connected_slaves", 0);
+    field(text, "master_repl_offset", 0);
 }
 
 /// Writes the databases that have keys. See [`Census`](crate::data::census::Census) for the age of

@@ -1,7 +1,7 @@
 //! Commands on keys of any type, and on databases.
 
+use super::arguments::{integer, is_word};
 use super::context::Context;
-use super::options::{integer, is_word};
 use crate::data::hash_editor::{Place, Record};
 use crate::data::transfer::{Transfer, transfer};
 use crate::data::value::Stored;

@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
+use super::arguments::is_word;
 use super::context::Context;
-use super::options::is_word;
 use crate::session::PublicState;
 
 /// Ends clients. The connection of the calling client is closed after its reply.

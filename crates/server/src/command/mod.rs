@@ -5,10 +5,11 @@
 //! * `dispatch`: the way of a command from its arguments to its reply. `admission`: the checks
 //!   before it runs. `grouped`: writes of several clients that share one commit.
 //! * `context`: what a command sees.
-//! * `kill`: the end of other clients.
+//! * `kill`: the end of other clients. `pause`: which commands a pause holds.
 //! * `transaction`: `MULTI`, `EXEC` and `WATCH`.
 //! * `cursors`: the positions of walks.
-//! * `glob`, `decimal`, `options`: patterns, numbers and options of commands.
+//! * `arguments`, `decimal`: options and numbers among the arguments of commands.
+//! * `key_specs`, `published`: what `COMMAND INFO` tells clients in addition to the table.
 //! * `syntax`: the arguments of commands, from the texts of the table.
 //! * `absent`: commands of Redis that the server does not have.
 //! * All other modules have the commands of one group.
@@ -17,6 +18,7 @@ mod absent;
 pub(crate) mod acl;
 pub(crate) mod admin;
 pub(crate) mod admission;
+pub(crate) mod arguments;
 pub(crate) mod client;
 pub(crate) mod config;
 pub(crate) mod connection;
@@ -26,7 +28,6 @@ mod decimal;
 pub(crate) mod describe;
 pub(crate) mod dispatch;
 pub(crate) mod expiry;
-pub(crate) mod glob;
 pub(crate) mod grouped;
 mod hash_random;
 mod hash_read;
@@ -34,14 +35,16 @@ mod hash_scan;
 mod hash_write;
 pub(crate) mod info;
 mod info_statistics;
+pub(crate) mod key_specs;
 pub(crate) mod keys;
 mod kill;
 pub(crate) mod lookup;
 pub(crate) mod numbers;
 mod object;
 pub(crate) mod observe;
-pub(crate) mod options;
+mod pause;
 pub(crate) mod persistence;
+mod published;
 pub(crate) mod pubsub;
 pub(crate) mod scan;
 pub(crate) mod spec;

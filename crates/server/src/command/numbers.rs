@@ -4,9 +4,9 @@ use lodestore::Expiry;
 use lodestore::store::Change;
 use lodestore_wire::{DECIMAL_BYTES_MAX, format_integer, parse_integer};
 
+use super::arguments::integer;
 use super::context::{Context, string_of};
 use super::decimal::{SumError, add};
-use super::options::integer;
 use crate::data::access::lifetime_of;
 use crate::data::value::encode_string;
 use crate::error::{CommandError, CommandResult, NAN_OR_INFINITY, NOT_A_FLOAT, NOT_AN_INTEGER, OVERFLOW};

@@ -1,9 +1,9 @@
 //! `OBJECT`, `MEMORY`, and the parts of `DEBUG` that describe a key.
 
+use super::arguments::{integer, is_word};
 use super::context::Context;
 use super::hash_read::read_hash;
 use super::keys::write_help;
-use super::options::{integer, is_word};
 use crate::data::access::elements::PageLimit;
 use crate::data::hash::HashRecord;
 use crate::data::value::Stored;

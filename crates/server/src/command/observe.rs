@@ -1,9 +1,9 @@
 //! `MONITOR`, `SLOWLOG` and `LATENCY`.
 
+use super::arguments::integer;
 use super::context::Context;
 use super::dispatch;
 use super::keys::write_help;
-use super::options::integer;
 use super::table::COMMANDS;
 use crate::error::{CommandError, CommandResult};
 use crate::statistics::commands::CommandTotals;
@@ -95,7 +95,7 @@ pub(crate) fn latency(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Com
         (b"history", [event]) => write_history(context, &monitor.samples(event).unwrap_or_default()),
         (b"reset", events) => write_number(context, monitor.reset(events) as u64),
         (b"doctor", []) => {
-            let report = latency::report(&monitor.all(), context.shared.settings.latency_time());
+            let report = latency::report(&monitor.all(), context.shared.runtime.latency_time());
             context.reply.write_verbatim(report.as_bytes());
         }
         (b"graph", [event]) => {

@@ -1,7 +1,7 @@
 //! Saves, and the commands of replication, which the server does not have.
 
+use super::arguments::{integer, is_word};
 use super::context::Context;
-use super::options::{integer, is_word};
 use crate::error::{CommandError, CommandResult, SYNTAX};
 use crate::saves;
 

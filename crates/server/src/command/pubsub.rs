@@ -1,6 +1,6 @@
 //! `SUBSCRIBE`, `PUBLISH` and the commands around them.
 
-use lodestore_wire::Protocol;
+use lodestore_wire::{Protocol, ReplyWriter};
 
 use super::context::Context;
 use super::spec::CommandSpec;
@@ -109,13 +109,22 @@ fn remove_all(context: &mut Context<'_, '_>, kind: Kind, word: &str, names: &[&[
 /// Writes the confirmation of a change: its word, the name, and the number of subscriptions.
 fn confirm(context: &mut Context<'_, '_>, kind: Kind, word: &str, name: Option<&[u8]>) {
     let count = context.session.messaging.shown_count(kind);
-    context.reply.write_push(3);
-    context.reply.write_bulk(word.as_bytes());
-    match name {
-        Some(name) => context.reply.write_bulk(name),
-        None => context.reply.write_null(),
+    write_confirmation(&mut context.reply, word, name, count);
+    if context.session.reply_mode.is_silent() {
+        let protocol = context.reply.protocol();
+        let confirmations = &mut context.session.messaging.confirmations;
+        write_confirmation(&mut ReplyWriter::new(confirmations, protocol), word, name, count);
     }
-    write_count(context, count);
+}
+
+fn write_confirmation(reply: &mut ReplyWriter<'_>, word: &str, name: Option<&[u8]>, count: usize) {
+    reply.write_push(3);
+    reply.write_bulk(word.as_bytes());
+    match name {
+        Some(name) => reply.write_bulk(name),
+        None => reply.write_null(),
+    }
+    reply.write_integer(i64::try_from(count).unwrap_or(i64::MAX));
 }
 
 /// Shows the numbers of subscriptions to `CLIENT LIST`.

@@ -4,12 +4,12 @@
 
 use std::ops::Bound;
 
+use super::arguments::{integer, is_word};
 use super::context::Context;
 use super::cursors::Position;
-use super::glob;
-use super::options::{integer, is_word};
 use crate::data::value::Stored;
 use crate::error::{CommandError, CommandResult, REPLY_TOO_LONG, SYNTAX};
+use crate::glob;
 
 /// Keys that `SCAN` looks at if the client does not say.
 const SCAN_COUNT: usize = 10;

@@ -52,7 +52,7 @@ impl Keys {
 
 /// What a command does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub(crate) enum CommandKind {
     /// Reads keys.
     Read,
     /// Changes keys. The command holds their stripes.
@@ -94,7 +94,7 @@ pub(crate) struct CommandSpec {
     pub(crate) name: &'static str,
     /// Number of arguments with the name. Negative: at least so many.
     pub(crate) arity: i32,
-    pub(crate) effect: Effect,
+    pub(crate) kind: CommandKind,
     /// Bits of [`flag`].
     pub(crate) flags: u16,
     pub(crate) keys: Keys,

@@ -3,8 +3,8 @@
 use lodestore::store::Change;
 use lodestore::{Expiry, Lifetime};
 
+use super::arguments::{TimeKind, integer, is_word};
 use super::context::{Context, string_of};
-use super::options::{TimeKind, integer, is_word};
 use crate::data::access::lifetime_of;
 use crate::data::value::{STRING_BYTES_MAX, encode_string};
 use crate::error::{CommandError, CommandResult, STRING_TOO_LONG, SYNTAX};

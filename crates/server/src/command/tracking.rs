@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::arguments::{integer, is_word};
 use super::context::Context;
-use super::options::{integer, is_word};
 use crate::error::{CommandError, CommandResult, SYNTAX};
 use crate::messaging::client::TrackingMode;
 use crate::messaging::effects;

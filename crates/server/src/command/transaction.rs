@@ -9,7 +9,8 @@ use lodestore_wire::ReplyWriter;
 use super::context::Context;
 use super::dispatch;
 use super::kill::may_kill;
-use super::spec::{CommandSpec, Effect, Keys};
+use super::pause;
+use super::spec::{CommandKind, CommandSpec, Keys};
 use crate::data::access::Access;
 use crate::data::stripes::{DatabaseKey, Held, StripeIndex};
 use crate::error::{CLIENT_KILLED, CommandError, CommandResult};
@@ -29,19 +30,7 @@ pub(crate) fn multi(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult
 }
 
 /// Ends the transaction of a client, and its watch.
-fn end(context: &mut Context<'_, '_>) -> Option<Transaction> {
-    context.session.unwatch(&context.shared.stripes);
-    context.session.public.with_details(|details| {
-        details.is_in_transaction = false;
-        details.watched_count = 0;
-    });
-    let ended = context.session.transaction.take();
-    context.session.show_transaction();
-    ended
-}
-
-/// Ends the transaction of a client whose `EXEC` was refused.
-pub(crate) fn abort(shared: &Shared, session: &mut Session) {
+pub(crate) fn end(shared: &Shared, session: &mut Session) {
     session.unwatch(&shared.stripes);
     session.public.with_details(|details| {
         details.is_in_transaction = false;
@@ -56,7 +45,7 @@ pub(crate) fn discard(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResu
     if context.session.transaction.is_none() {
         return Err(CommandError::new("ERR DISCARD without MULTI"));
     }
-    end(context);
+    end(context.shared, context.session);
     context.reply.write_ok();
     Ok(())
 }
@@ -107,17 +96,21 @@ pub(crate) fn exec(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult 
         return Err(CommandError::new("ERR EXEC without MULTI"));
     };
     if transaction.is_failed {
-        end(context);
+        end(context.shared, context.session);
         return Err(CommandError::new("EXECABORT Transaction discarded because of previous errors."));
     }
     let specs = transaction.queue.iter().filter_map(|queued| dispatch::find(&queued.arguments[0]));
     if let Err(error) = specs.into_iter().try_for_each(|spec| context.shared.memory.admit(context.shared, spec)) {
-        end(context);
+        end(context.shared, context.session);
         return Err(CommandError::new(format!("EXECABORT Transaction discarded because of: {}", error.reply())));
     }
-    let queue = context.session.transaction.take().map(|transaction| transaction.queue).unwrap_or_default();
-    let result = run(context, &queue);
-    end(context);
+    let transaction = context.session.transaction.take().unwrap_or_default();
+    let result = run(context, &transaction.queue);
+    if matches!(result, Err(CommandError::Held)) {
+        context.session.transaction = Some(transaction);
+    } else {
+        end(context.shared, context.session);
+    }
     result
 }
 
@@ -126,6 +119,9 @@ fn run(context: &mut Context<'_, '_>, queue: &[QueuedCommand]) -> CommandResult 
     let held = lock(shared, context.session.watched.keys(), queue);
     if context.session.public.is_killed() {
         return Err(CLIENT_KILLED);
+    }
+    if pause::holds_queue(shared, queue) {
+        return Err(CommandError::Held);
     }
     if context.session.is_watch_broken() {
         context.reply.write_null_array();
@@ -182,5 +178,5 @@ fn lock<'a, 'b>(
 
 /// Whether `MULTI` refuses a command: it changes the set of databases, which no batch can.
 pub(crate) fn refuses(spec: &CommandSpec) -> bool {
-    spec.effect == Effect::Write && spec.keys == Keys::Everything
+    spec.kind == CommandKind::Write && spec.keys == Keys::Everything
 }

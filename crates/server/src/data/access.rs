@@ -356,6 +356,11 @@ impl<'a> Access<'a> {
         if let Some(pending) = self.pending_of(database, key) {
             return Ok(live(pending).map(|(value, expiry)| (value.to_vec(), expiry)));
         }
+        self.read_stored(database, key)
+    }
+
+    /// Returns the record of a key as the store has it, without the pending writes.
+    fn read_stored(&self, database: usize, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
         let mut record = None;
         self.view.keyspace(database).update_with(key, |value, expiry| {
             record = value.map(|value| (value.to_vec(), expiry));
@@ -413,11 +418,7 @@ impl<'a> Access<'a> {
         if self.pending_of(database, key).is_some() {
             return Ok(());
         }
-        let mut loaded = None;
-        self.view.keyspace(database).update_with(key, |value, expiry| {
-            loaded = value.map(|value| (value.to_vec(), expiry));
-            Change::Keep
-        })?;
+        let loaded = self.read_stored(database, key)?;
         if let Some(pending) = &mut self.pending {
             self.pending_bytes += key.len() + loaded.as_ref().map_or(0, |(value, _)| value.len());
             pending.insert((database, key.to_vec()), loaded);

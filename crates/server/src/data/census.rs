@@ -14,7 +14,7 @@ use lodestore::store::{ScanRange, Visit};
 use lodestore::{Keyspace, Result};
 
 use super::databases::View;
-use crate::command::options::now_milliseconds;
+use crate::clock::now_milliseconds;
 use crate::shared::Shared;
 
 /// Longest count that `INFO` makes itself.

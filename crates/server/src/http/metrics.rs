@@ -102,7 +102,7 @@ impl Numbers {
             number(
                 "memory_exceeded",
                 "1 if writes that need space are refused because of maxmemory, else 0.",
-                Value::Gauge(shared.memory.is_over().into()),
+                Value::Gauge(shared.memory.is_exceeded().into()),
             ),
             number(
                 "uptime",

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::json::{JsonWriter, printable};
-use crate::command::options::now_milliseconds;
+use crate::clock::now_milliseconds;
 use crate::process::read_memory;
 use crate::shared::Shared;
 use crate::statistics::slow_log::SlowEntry;
@@ -82,7 +82,7 @@ fn write_store(json: &mut JsonWriter, shared: &Shared) {
         ("size_bytes", stats.space.size),
         ("dram_bytes", stats.dram_bytes),
         ("memory_max", shared.runtime.memory_max()),
-        ("memory_exceeded", shared.memory.is_over().into()),
+        ("memory_exceeded", shared.memory.is_exceeded().into()),
         ("recovery_done", recovery.done.into()),
         ("recovery_percent", (recovery.share.clamp(0.0, 1.0) * 100.0) as u64),
         ("recovery_keys", recovery.keys),
@@ -132,7 +132,7 @@ fn write_commands(json: &mut JsonWriter, shared: &Shared) {
 }
 
 fn write_slow_log(json: &mut JsonWriter, shared: &Shared, shows_keys: bool) {
-    if let Some(time) = shared.settings.slow_time() {
+    if let Some(time) = shared.runtime.slow_time() {
         json.name("threshold_us").number(micros(time));
     }
     json.name("length").number(shared.statistics.slow_log.len() as u64);

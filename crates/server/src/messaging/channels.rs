@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Post;
 use super::client::ClientMessaging;
 use super::delivery::Payload;
-use crate::command::glob;
+use crate::glob;
 use crate::session::{ClientId, PublicState};
 
 /// What a subscription names.

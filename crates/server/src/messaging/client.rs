@@ -37,6 +37,8 @@ pub(crate) struct ClientMessaging {
     /// Whether the client began to track, and writers may run that do not know of it. The client
     /// waits for them after the command, when it holds no stripe.
     pub(crate) needs_barrier: bool,
+    /// Confirmations of changed subscriptions that the client receives although it wants no reply.
+    pub(crate) confirmations: Vec<u8>,
 }
 
 impl ClientMessaging {

@@ -44,7 +44,7 @@ pub(crate) struct Effects {
 impl Wanted {
     /// Returns what anyone wants to hear of now.
     pub(crate) fn of(shared: &Shared) -> Self {
-        let flags = shared.settings.notify_flags();
+        let flags = shared.runtime.notify_flags();
         // An expiry is in `hub.expiries` only while one of the two wants to hear of it.
         let hub = &shared.hub;
         let has_changes = wants(flags, class::EXPIRED) || hub.tracking.is_active();
@@ -94,7 +94,7 @@ impl Effects {
 
 /// Returns who wants to hear of expiries now.
 fn listeners(shared: &Shared) -> Listeners {
-    let has_events = wants(shared.settings.notify_flags(), class::EXPIRED);
+    let has_events = wants(shared.runtime.notify_flags(), class::EXPIRED);
     Listeners { has_events, has_caches: shared.hub.tracking.is_active() }
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn sweep(shared: &Shared) {
     if !shared.hub.expiries.is_active() {
         return;
     }
-    let flags = shared.settings.notify_flags();
+    let flags = shared.runtime.notify_flags();
     for key in shared.hub.expiries.due(SWEEP_KEYS_MAX) {
         let held = shared.stripes.lock_one(&key.key);
         let removed = shared.hub.expiries.remove_expired(&key);
@@ -184,7 +184,7 @@ pub(crate) fn register_reads<'k>(
     expiry_of: impl Fn(&[u8]) -> Option<Expiry>,
 ) {
     let hub = &shared.hub;
-    hub.tracking.register(hub.post(), client, keys.clone(), shared.settings.tracking_keys_max());
+    hub.tracking.register(hub.post(), client, keys.clone(), shared.runtime.tracking_keys_max());
     for key in keys {
         let Some(expiry) = expiry_of(key) else { continue };
         let kept = hub.expiries.keep(DatabaseKey { database, key: key.to_vec() }, expiry);

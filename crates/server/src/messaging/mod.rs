@@ -82,6 +82,11 @@ impl Hub {
 }
 
 impl Post {
+    /// Wakes all event loops.
+    pub(crate) fn wake_all(&self) {
+        self.mailboxes.get().into_iter().flatten().for_each(|mailbox| mailbox.wake());
+    }
+
     /// Ends a client, and wakes its event loop, which closes the connection.
     pub(crate) fn kill(&self, client: &PublicState) {
         let is_first = !client.is_killed.swap(true, std::sync::atomic::Ordering::SeqCst);

@@ -7,9 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Post;
 use super::delivery::Payload;
-use crate::command::options::is_word;
 use crate::options;
 use crate::session::{ClientId, PublicState};
+use crate::words::is_word;
 
 /// Most bytes of an argument in a line. Redis shows all bytes.
 const ARGUMENT_BYTES_MAX: usize = 4096;

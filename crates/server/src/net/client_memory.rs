@@ -91,6 +91,7 @@ impl EventLoop {
             let (is_largest, largest) = self.refresh_largest();
             let Some((bytes, index)) = largest.filter(|_| is_largest) else { return };
             tracing::warn!(bytes, "maxmemory-clients: the largest client is closed");
+            self.shared.counters.evicted_clients.fetch_add(1, Ordering::Relaxed);
             self.close(index);
         }
     }

@@ -29,12 +29,6 @@ const EVENTS_MAX: usize = 1024;
 /// Longest wait for events. Idle clients, kills and the stop of the server are checked after it.
 const POLL_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Longest time after a stop for the commands that were read, and for sending their replies.
-const STOP_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Pause between two attempts to send the last replies.
-const STOP_PAUSE: Duration = Duration::from_millis(1);
-
 /// Time without commands after which a client's empty buffers are freed, as in Redis.
 const BUFFER_IDLE_TIME: Duration = Duration::from_secs(2);
 
@@ -63,20 +57,20 @@ pub(crate) struct Connection {
     is_readable: bool,
     /// Whether the system has reported that the client closed its end. No later event follows, so
     /// the socket is read until its end.
-    is_closing: bool,
+    pub(super) is_closing: bool,
     /// Whether all bytes of a client that closed its end were read.
     is_ended: bool,
     /// Whether the input has complete commands. Then the socket is not read, which bounds the
     /// input.
     has_commands: bool,
     /// Whether the connection is in the list of the ready ones.
-    is_listed: bool,
+    pub(super) is_listed: bool,
     /// Whether the loop waits until the socket accepts bytes.
     awaits_room: bool,
 }
 
 impl Connection {
-    fn new(stream: Stream, session: Session) -> Self {
+    pub(super) fn new(stream: Stream, session: Session) -> Self {
         Self {
             stream,
             session,
@@ -99,7 +93,7 @@ pub(crate) struct EventLoop {
     poll: Poll,
     pub(super) mailboxes: Vec<Arc<Mailbox>>,
     pub(super) own: usize,
-    listeners: Vec<Listener>,
+    pub(super) listeners: Vec<Listener>,
     /// When to accept connections that wait, and that no event will announce.
     accepts_at: Option<Instant>,
     /// The loop that gets the next connection.
@@ -109,11 +103,13 @@ pub(crate) struct EventLoop {
     pub(super) outputs: Vec<Output>,
     free: Vec<usize>,
     /// Connections with bytes to read or commands to run.
-    ready: Vec<usize>,
+    pub(super) ready: Vec<usize>,
     last_check: Instant,
     group_size: GroupSize,
     /// When the current tick began.
     tick_begun: Instant,
+    /// Whether a pause holds the command of a connection.
+    pub(super) has_held: bool,
     /// The counters of the commands that the loop runs.
     counters: Arc<LoopCounters>,
 }
@@ -159,6 +155,7 @@ impl EventLoop {
             last_check: Instant::now(),
             group_size: GroupSize::default(),
             tick_begun: Instant::now(),
+            has_held: false,
             counters,
         })
     }
@@ -173,7 +170,7 @@ impl EventLoop {
         let mut view = ViewCache::new(&self.shared);
         self.mailboxes[self.own].claim();
         while !self.shared.is_stopping() {
-            let timeout = if self.is_busy() { Duration::ZERO } else { POLL_TIMEOUT };
+            let timeout = if self.is_busy() { Duration::ZERO } else { self.time_to_release().min(POLL_TIMEOUT) };
             self.step(&mut events, &mut view, timeout)?;
         }
         self.finish(&mut view);
@@ -215,6 +212,7 @@ impl EventLoop {
             self.accepts_at = None;
             (0..self.listeners.len()).for_each(|listener| self.accept_all(listener));
         }
+        self.release_held();
         self.run_tick(view);
         if self.last_check.elapsed() >= POLL_TIMEOUT {
             self.last_check = Instant::now();
@@ -325,6 +323,10 @@ impl EventLoop {
         for index in ordered {
             self.write(index);
             let Some(connection) = &mut self.connections[index] else { continue };
+            if connection.session.public.figures.is_held() {
+                self.keep_held(index);
+                continue;
+            }
             // A paused connection goes on when its socket accepts bytes again.
             let is_paused = self.outputs[index].pending_bytes() > self.shared.runtime.output_bytes_pause();
             if !is_paused && (connection.is_readable || connection.has_commands) {
@@ -338,7 +340,7 @@ impl EventLoop {
 
     /// Runs the commands of connections for the time of a tick. Returns the connections in the
     /// order of the next tick, and whether complete commands are left.
-    fn run_commands(&mut self, indexes: &[usize], view: &mut ViewCache) -> (Vec<usize>, bool) {
+    pub(super) fn run_commands(&mut self, indexes: &[usize], view: &mut ViewCache) -> (Vec<usize>, bool) {
         let tick = Tick {
             shared: &self.shared,
             view,
@@ -410,8 +412,8 @@ impl EventLoop {
                 return;
             }
         }
-        let is_over = connection.is_ended && !connection.has_commands;
-        if is_failed || is_over_limit || ((is_over || connection.session.closes) && is_sent) {
+        let is_done = connection.is_ended && !connection.has_commands;
+        if is_failed || is_over_limit || ((is_done || connection.session.closes) && is_sent) {
             self.close(index);
             return;
         }
@@ -422,6 +424,7 @@ impl EventLoop {
     pub(super) fn close(&mut self, index: usize) {
         if let Some(mut connection) = self.connections[index].take() {
             self.forget_memory(connection.counted_bytes);
+            connection.session.public.figures.set_held(&self.shared.pause, false);
             if connection.is_listed {
                 // The next connection with this index is listed by itself.
                 self.ready.retain(|listed| *listed != index);
@@ -446,17 +449,18 @@ impl EventLoop {
         let timeout = self.shared.runtime.idle_timeout();
         for index in 0..self.connections.len() {
             let pending = self.outputs[index].pending_bytes();
-            let is_over = self.connections[index].as_mut().is_some_and(|connection| {
+            let must_close = self.connections[index].as_mut().is_some_and(|connection| {
                 let public = &connection.session.public;
                 let is_late = connection.stream.is_late();
                 let messaging = &connection.session.messaging;
-                let has_timeout = !timeout.is_zero() && !messaging.is_subscriber() && !messaging.is_monitor;
+                let is_waiting = messaging.is_subscriber() || messaging.is_monitor || public.figures.is_held();
+                let has_timeout = !timeout.is_zero() && !is_waiting;
                 is_late
                     || public.is_killed()
                     || (has_timeout && public.idle() > timeout)
                     || (pending > 0 && connection.backlog.is_over_limit(&connection.session, pending, &self.shared))
             });
-            if is_over {
+            if must_close {
                 self.close(index);
             } else {
                 self.free_idle_buffers(index);
@@ -474,33 +478,6 @@ impl EventLoop {
             self.outputs[index].free_empty();
             self.count_memory(index);
         }
-    }
-
-    /// Runs the commands that were read whole, and sends all replies, for a bounded time.
-    fn finish(&mut self, view: &mut ViewCache) {
-        let deadline = Instant::now() + STOP_TIMEOUT;
-        self.listeners.clear();
-        let mut all: Vec<usize> = (0..self.connections.len()).collect();
-        loop {
-            let are_commands_left;
-            (all, are_commands_left) = self.run_commands(&all, view);
-            let (mut pending, mut sent) = (0, 0);
-            for index in &all {
-                let before = self.outputs[*index].pending_bytes();
-                self.write(*index);
-                let after = self.outputs[*index].pending_bytes();
-                pending += after;
-                pending += usize::from(self.connections[*index].as_ref().is_some_and(|open| open.stream.has_unsent()));
-                sent += before - after;
-            }
-            if (!are_commands_left && pending == 0) || Instant::now() >= deadline {
-                break;
-            }
-            if sent == 0 {
-                std::thread::sleep(STOP_PAUSE);
-            }
-        }
-        all.into_iter().for_each(|index| self.close(index));
     }
 }
 

@@ -17,8 +17,9 @@ use super::buffers::Output;
 use super::event_loop::Connection;
 use super::tick::Tick;
 use crate::command::context::string_of;
-use crate::command::dispatch;
+use crate::command::dispatch::{self, Progress};
 use crate::error::{REPLY_TOO_LONG, WRONG_TYPE};
+use crate::pause::PauseMode;
 use crate::session::{Lookups, ReplyMode};
 use crate::shared::Shared;
 
@@ -38,7 +39,7 @@ const DIRECT_VALUE_BYTES_MIN: usize = 32 << 10;
 enum Answer {
     /// The command has no reply.
     Waiting,
-    /// The client has too many unsent replies, so the command runs later.
+    /// The client has too many unsent replies, or a pause began, so the command runs later.
     Postponed,
     Hit,
     Miss,
@@ -94,7 +95,8 @@ impl Tick<'_> {
             && !session.is_restricted_subscriber()
             && !session.messaging.reads_alone()
             && !self.shared.reads_are_observed()
-            && !session.is_over();
+            && self.shared.pause_mode() != Some(PauseMode::All)
+            && !session.has_ended();
         let limits = Self::limits(self.shared, session);
         let is_paused = self.outputs[index].pending_bytes() > self.shared.runtime.output_bytes_pause();
         let input = &mut self.inputs[index];
@@ -219,7 +221,7 @@ impl Tick<'_> {
         let Some(first) = gets.first().filter(|_| count > 0) else { return };
         let Some(connection) = &self.connections[first.connection] else { return };
         let Some((command, spec)) = *dispatch::GET else { return };
-        let Shared { settings, statistics, counters, .. } = self.shared;
+        let Shared { runtime, statistics, counters, .. } = self.shared;
         counters.commands.fetch_add(count, Ordering::Relaxed);
         counters.count_lookups(Lookups { hits: hits + too_long, misses });
         let loop_counters = &connection.session.counters;
@@ -233,7 +235,7 @@ impl Tick<'_> {
         // A round has at most `ROUND_GETS_MAX` commands of each connection.
         let mean = elapsed / u32::try_from(count).unwrap_or(u32::MAX);
         let key = self.inputs[first.connection].slice(first.start, first.end);
-        statistics.note_time(settings, spec, mean, &connection.session.public, &[b"GET", key]);
+        statistics.note_time(runtime, spec, mean, &connection.session.public, &[b"GET", key]);
     }
 
     /// Answers one `GET`: its key could not be read in a batch, or the databases changed.
@@ -249,7 +251,99 @@ impl Tick<'_> {
         let Some(connection) = &mut self.connections[get.connection] else { return };
         let key = self.inputs[get.connection].slice(get.start, get.end);
         let output = &mut self.outputs[get.connection].bytes;
-        dispatch::run(self.shared, &mut connection.session, self.view, &[b"get", key], output);
+        let progress = dispatch::run(self.shared, &mut connection.session, self.view, &[b"get", key], output);
+        if progress == Progress::Held {
+            get.answer = Answer::Postponed;
+        }
         self.appended_bytes += output.len().saturating_sub(before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::acl::Acl;
+    use crate::command::dispatch::ViewCache;
+    use crate::config::Config;
+    use crate::data::databases::Databases;
+    use crate::net::buffers::Input;
+    use crate::net::group::GroupSize;
+    use crate::net::stream::Stream;
+    use crate::net::tick::tick_deadline;
+    use crate::session::Session;
+    use crate::statistics::commands::LoopCounters;
+
+    /// A client whose `GET` of a large value was read.
+    struct Reader {
+        client: UnixStream,
+        connection: Connection,
+        input: Input,
+    }
+
+    impl Reader {
+        fn new(shared: &Shared) -> Self {
+            let (own, mut client) = UnixStream::pair().unwrap();
+            own.set_nonblocking(true).unwrap();
+            client.set_nonblocking(true).unwrap();
+            client.write_all(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n").unwrap();
+            let public = shared.add_client(String::new(), String::new()).unwrap();
+            let session = Session::new(public, &shared.acl, LoopCounters::new().into());
+            let mut connection = Connection::new(Stream::Unix(mio::net::UnixStream::from_std(own)), session);
+            let mut input = Input::default();
+            input.read_from(&mut connection.stream);
+            Self { client, connection, input }
+        }
+
+        /// Answers the `GET` for databases that had a generation. Returns the batch, and the
+        /// numbers of bytes that the client received and that wait in the output.
+        fn answer(self, shared: &Shared, generation: u64) -> (Batch, usize, usize) {
+            let Self { mut client, connection, input } = self;
+            let (mut view, mut outputs) = (ViewCache::new(shared), [Output::default()]);
+            let mut tick = Tick {
+                shared,
+                view: &mut view,
+                connections: &mut [Some(connection)],
+                inputs: &mut [input],
+                outputs: &mut outputs,
+                groups_writes: false,
+                group_size: &mut GroupSize::default(),
+                deadline: tick_deadline(),
+                appended_bytes: 0,
+            };
+            let mut gets = Vec::new();
+            assert_eq!(tick.collect_gets(0, &mut gets), 1);
+            let batch = tick.answer_batch(&mut gets, generation);
+            let mut received = Vec::new();
+            // The socket does not block, so the read ends with an error.
+            drop(client.read_to_end(&mut received));
+            (batch, received.len(), outputs[0].pending_bytes())
+        }
+    }
+
+    #[test]
+    fn a_large_value_is_not_sent_at_once_if_the_databases_have_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let builder = lodestore::Db::builder(dir.path().join("store")).engine(lodestore::db::Engine::fluidkv());
+        let databases = Databases::open(builder.capacity(64 << 20).open().unwrap(), 4).unwrap();
+        let shared = Shared::new(databases, Config::default(), Acl::new(&Config::default()).unwrap(), 0);
+        let mut writer = Reader::new(&shared).connection.session;
+        let mut run = |arguments: &[&[u8]]| {
+            let mut output = Vec::new();
+            let progress = dispatch::run(&shared, &mut writer, &mut ViewCache::new(&shared), arguments, &mut output);
+            assert_eq!((progress, &*output), (Progress::Done, &b"+OK\r\n"[..]));
+        };
+        run(&[b"SET", b"k", &vec![b'x'; DIRECT_VALUE_BYTES_MIN]]);
+        let generation = shared.databases.generation();
+        let (batch, received, _) = Reader::new(&shared).answer(&shared, generation);
+        assert_eq!(batch, Batch { answered: 1, valid: 1 });
+        assert!(received > 0, "an unchanged value is sent at once");
+        run(&[b"SWAPDB", b"2", b"3"]);
+        let (batch, received, pending) = Reader::new(&shared).answer(&shared, generation);
+        assert_eq!(batch, Batch { answered: 1, valid: 0 });
+        assert_eq!(received, 0, "a value that may be stale is sent");
+        assert!(pending > DIRECT_VALUE_BYTES_MIN);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use crate::config::OutputLimit;
 use crate::session::Session;
-use crate::settings::OutputLimit;
 use crate::shared::Shared;
 
 /// What a client has not read.
@@ -41,7 +41,7 @@ impl Backlog {
     pub(crate) fn refuses(&self, session: &Session, pending: usize, bytes: usize, shared: &Shared) -> bool {
         let limit = limit_of(session, shared);
         let is_unbounded = limit.hard_bytes == 0 && limit.soft_bytes == 0;
-        let pushed_max = shared.settings.output_limits().pubsub.hard_bytes;
+        let pushed_max = shared.runtime.output_limits().pubsub.hard_bytes;
         exceeds(pending + bytes, limit.hard_bytes) || (is_unbounded && exceeds(self.pushed_bytes + bytes, pushed_max))
     }
 
@@ -57,7 +57,7 @@ impl Backlog {
 
 /// Returns the bound of a client's class.
 fn limit_of(session: &Session, shared: &Shared) -> OutputLimit {
-    let limits = shared.settings.output_limits();
+    let limits = shared.runtime.output_limits();
     match () {
         () if session.messaging.is_monitor => limits.replica,
         () if session.messaging.is_subscriber() => limits.pubsub,

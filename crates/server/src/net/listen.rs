@@ -46,7 +46,7 @@ impl Listening {
             sockets.listeners.push(Listener::Tcp(listener));
         }
         if let Some(tls) = config.tls.as_ref().filter(|tls| !tls.listen.is_empty()) {
-            let acceptor = TlsAcceptor::new(tls).map_err(ListenError::Config)?;
+            let acceptor = TlsAcceptor::new(tls).map_err(|text| ListenError::Config(ConfigError::Tls(text)))?;
             for address in &tls.listen {
                 let (listener, local) = bind(*address)?;
                 sockets.tls_addresses.push(local);

@@ -4,7 +4,8 @@ use lodestore_wire::Protocol;
 
 use super::event_loop::EventLoop;
 use crate::messaging::channels::Kind;
-use crate::messaging::delivery::{Delivery, INVALIDATION_CHANNEL};
+use crate::messaging::delivery::{Delivery, INVALIDATION_CHANNEL, Payload};
+use crate::session::ReplyMode;
 
 impl EventLoop {
     /// Appends waiting messages to the outputs of their receivers. Returns each receiver once.
@@ -53,7 +54,10 @@ impl EventLoop {
         }
         let session = &connection.session;
         let is_late = message.subscription.is_some_and(|number| !session.messaging.has_number(number));
-        if is_late || session.closes {
+        // `CLIENT REPLY OFF` leaves out the lines of `MONITOR` only, as in Redis.
+        let wants_lines = session.messaging.is_monitor && session.reply_mode != ReplyMode::Off;
+        let is_unwanted = matches!(message.payload, Payload::Line(_)) && !wants_lines;
+        if is_late || is_unwanted || session.closes {
             return false;
         }
         let hears_invalidations =

@@ -20,7 +20,7 @@ use super::buffers::{Input, Output};
 use super::event_loop::Connection;
 use super::gets::PendingGet;
 use super::group::GroupSize;
-use crate::command::dispatch::{self, ViewCache};
+use crate::command::dispatch::{self, Progress, ViewCache};
 use crate::command::grouped;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -56,6 +56,8 @@ enum Others {
     Ran(usize),
     /// Too many bytes of replies are not sent, or the tick has appended too many.
     Paused,
+    /// A pause holds the next command.
+    Held,
     /// There is no further complete command.
     Done,
 }
@@ -84,8 +86,8 @@ pub(crate) fn tick_deadline() -> Instant {
 
 impl Tick<'_> {
     /// Runs the complete commands of the connections. Returns the connections whose input may have
-    /// further complete commands, because their turn ended or their replies are not sent. Those
-    /// that were not served are first.
+    /// further complete commands, because their turn ended, their replies are not sent, or a pause
+    /// holds the next command. Those that were not served are first.
     pub(crate) fn run(mut self, ready: &[usize]) -> Vec<usize> {
         let start = |index: &usize| ActiveConnection { index: *index, count: 0, is_served: false };
         let mut active: SmallVec<[ActiveConnection; 64]> = ready.iter().map(start).collect();
@@ -134,7 +136,7 @@ impl Tick<'_> {
                     connection.count += commands;
                     is_late = commands > 0 && self.is_late();
                 }
-                Others::Paused => unfinished.push(connection.index),
+                Others::Paused | Others::Held => unfinished.push(connection.index),
                 Others::Done => {}
             }
             matches!(ran, Others::Ran(_))
@@ -164,7 +166,7 @@ impl Tick<'_> {
         let (input, output) = (&mut self.inputs[index], &mut self.outputs[index]);
         let mut count = 0;
         loop {
-            if session.is_over() {
+            if session.has_ended() {
                 return Others::Done;
             }
             if output.pending_bytes() > self.shared.runtime.output_bytes_pause() || self.appended_bytes > appended_max {
@@ -190,7 +192,11 @@ impl Tick<'_> {
                 return Others::Ran(count);
             }
             let before = output.bytes.len();
-            dispatch::run(self.shared, session, self.view, &arguments, &mut output.bytes);
+            let progress = dispatch::run(self.shared, session, self.view, &arguments, &mut output.bytes);
+            if progress == Progress::Held {
+                session.public.figures.set_held(&self.shared.pause, true);
+                return Others::Held;
+            }
             self.appended_bytes += output.bytes.len().saturating_sub(before);
             drop(arguments);
             input.consume();
@@ -212,10 +218,12 @@ impl Tick<'_> {
         }
         let (arguments, bytes) = input.command();
         let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS]> = arguments.iter(bytes).collect();
-        dispatch::run(self.shared, session, self.view, &arguments, &mut output.bytes);
+        let progress = dispatch::run(self.shared, session, self.view, &arguments, &mut output.bytes);
         drop(arguments);
-        input.consume();
-        active.count += 1;
+        if progress == Progress::Done {
+            input.consume();
+            active.count += 1;
+        }
     }
 }
 

@@ -6,25 +6,24 @@ use lodestore_wire::parse_integer;
 
 use super::ValueError;
 use super::kinds::{self, one, shown};
-use crate::config::Config;
+use crate::config::{Config, OutputLimit, OutputLimits};
 use crate::messaging::notify::{format_flags, parse_flags};
-use crate::settings::{OutputLimit, OutputLimits};
 
 pub(super) fn notify(config: &Config) -> Vec<String> {
-    let flags = parse_flags(config.messaging.notify_keyspace_events.as_bytes()).unwrap_or(0);
+    let flags = parse_flags(config.notify_keyspace_events.as_bytes()).unwrap_or(0);
     kinds::shown_option(Some(&flags).filter(|flags| **flags != 0), |flags| format_flags(*flags))
 }
 
 pub(super) fn set_notify(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     let letters = one(values)?;
     parse_flags(letters.as_bytes()).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
-    config.messaging.notify_keyspace_events = letters.into();
+    config.notify_keyspace_events = letters.into();
     Ok(())
 }
 
 pub(super) fn set_slow_time(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     let time = parse_integer(one(values)?.as_bytes()).filter(|time| *time >= -1);
-    config.messaging.slow_microseconds = time.ok_or_else(|| out_of_range(values, -1))?;
+    config.slow_microseconds = time.ok_or_else(|| out_of_range(values, -1))?;
     Ok(())
 }
 
@@ -40,7 +39,7 @@ fn out_of_range(values: &[String], min: i64) -> ValueError {
 }
 
 pub(super) fn limits(config: &Config) -> Vec<String> {
-    let limits = config.messaging.output_limits;
+    let limits = config.output_limits;
     let classes = [("normal", limits.normal), ("slave", limits.replica), ("pubsub", limits.pubsub)];
     let text = |(class, limit): &(&str, OutputLimit)| {
         format!("{class} {} {} {}", limit.hard_bytes, limit.soft_bytes, limit.soft_time.as_secs())
@@ -49,7 +48,7 @@ pub(super) fn limits(config: &Config) -> Vec<String> {
 }
 
 pub(super) fn set_limits(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
-    config.messaging.output_limits = parse_limits(config.messaging.output_limits, one(values)?)?;
+    config.output_limits = parse_limits(config.output_limits, one(values)?)?;
     Ok(())
 }
 

@@ -13,6 +13,7 @@ mod kinds;
 mod messaging;
 mod names;
 mod redis;
+mod setters;
 mod table;
 mod tls;
 mod value_error;

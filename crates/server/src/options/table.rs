@@ -4,11 +4,9 @@ use std::net::SocketAddr;
 
 use lodestore::Durability;
 
-use super::kinds::{self, one, shown, shown_boolean, shown_option};
-use super::{Change, OptionSpec, ValueError, messaging, tls};
-use crate::config::{
-    BULK_BYTES_BOUND, BULK_BYTES_MIN, CLIENTS_BOUND, Config, DATABASES_BOUND, LogConfig, PORT, THREADS_MAX,
-};
+use super::kinds::{self, shown, shown_boolean, shown_option};
+use super::{Change, OptionSpec, messaging, setters, tls};
+use crate::config::{BULK_BYTES_BOUND, BULK_BYTES_MIN, CLIENTS_BOUND, DATABASES_BOUND, LogConfig, THREADS_MAX};
 
 /// Words of `log-format`.
 const LOG_FORMATS: [&str; 2] = ["text", "json"];
@@ -71,7 +69,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         bounds: "process, power or interval:MS",
         help: "What an acknowledged write survives; without it the store or the medium decides",
         get: |config| shown_option(config.store.durability.as_ref(), Durability::to_string),
-        set: |config, values| set_durability(config, values),
+        set: |config, values| setters::set_durability(config, values),
         ..BASE
     },
     OptionSpec {
@@ -103,7 +101,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "IP",
         help: "IP addresses of TCP, in place of those of `listen`, with its first port",
         get: |config| config.listen.iter().map(|address| address.ip().to_string()).collect(),
-        set: |config, values| set_bind(config, values),
+        set: |config, values| setters::set_bind(config, values),
         ..BASE
     },
     OptionSpec {
@@ -124,7 +122,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         bounds: "0 to 65535",
         help: "Port of TCP, in place of those of `listen`; 0: no TCP, as in Redis",
         get: |config| shown(config.listen.first().map_or(0, SocketAddr::port)),
-        set: |config, values| set_port(config, values),
+        set: |config, values| setters::set_port(config, values),
         ..BASE
     },
     OptionSpec {
@@ -161,6 +159,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("requirepass"),
         is_secret: true,
         takes: "TEXT",
+        change: Change::Runtime,
         help: "Password of the default user. Other users of the machine see the flag: use the file or the environment",
         get: |config| shown_option(config.password.as_ref(), Clone::clone),
         set: |config, values| kinds::text(values).map(|password| config.password = password),
@@ -255,7 +254,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         change: Change::Runtime,
         help: "Seconds after which the system probes a silent client; 0: never. Counts for new connections",
         get: |config| shown(config.keepalive.as_secs()),
-        set: |config, values| set_keepalive(config, values),
+        set: |config, values| setters::set_keepalive(config, values),
         ..BASE
     },
     OptionSpec {
@@ -361,8 +360,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "N",
         change: Change::Runtime,
         help: "Most keys that are remembered for caches of clients; 0: no bound",
-        get: |config| shown(config.messaging.tracking_keys_max),
-        set: |config, values| messaging::count(values).map(|keys| config.messaging.tracking_keys_max = keys),
+        get: |config| shown(config.tracking_keys_max),
+        set: |config, values| messaging::count(values).map(|keys| config.tracking_keys_max = keys),
         ..BASE
     },
     OptionSpec {
@@ -371,7 +370,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "MICROSECONDS",
         change: Change::Runtime,
         help: "Time from which a command enters the slow log; -1: none enters",
-        get: |config| shown(config.messaging.slow_microseconds),
+        get: |config| shown(config.slow_microseconds),
         set: messaging::set_slow_time,
         ..BASE
     },
@@ -381,8 +380,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "N",
         change: Change::Runtime,
         help: "Most entries of the slow log",
-        get: |config| shown(config.messaging.slow_log_entries),
-        set: |config, values| messaging::count(values).map(|entries| config.messaging.slow_log_entries = entries),
+        get: |config| shown(config.slow_log_entries),
+        set: |config, values| messaging::count(values).map(|entries| config.slow_log_entries = entries),
         ..BASE
     },
     OptionSpec {
@@ -391,8 +390,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "MILLISECONDS",
         change: Change::Runtime,
         help: "Time from which latency is recorded; 0: none is",
-        get: |config| shown(config.messaging.latency_milliseconds),
-        set: |config, values| messaging::count(values).map(|time| config.messaging.latency_milliseconds = time),
+        get: |config| shown(config.latency_milliseconds),
+        set: |config, values| messaging::count(values).map(|time| config.latency_milliseconds = time),
         ..BASE
     },
     OptionSpec {
@@ -409,8 +408,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("dir"),
         takes: "DIR",
         help: "Directory in which SAVE and BGSAVE create backups",
-        get: |config| shown_option(config.messaging.backup_dir.as_ref(), |path| path.display().to_string()),
-        set: |config, values| kinds::path(values).map(|path| config.messaging.backup_dir = path),
+        get: |config| shown_option(config.backup_dir.as_ref(), |path| path.display().to_string()),
+        set: |config, values| kinds::path(values).map(|path| config.backup_dir = path),
         ..BASE
     },
     OptionSpec {
@@ -418,7 +417,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "ADDRESS",
         help: "Address and port of HTTP for /metrics, /healthz, /readyz and the status page",
         get: |config| shown_option(config.metrics.address.as_ref(), SocketAddr::to_string),
-        set: |config, values| set_metrics(config, values),
+        set: |config, values| setters::set_metrics(config, values),
         ..BASE
     },
     OptionSpec {
@@ -454,51 +453,3 @@ pub static OPTIONS: &[OptionSpec] = &[
         ..BASE
     },
 ];
-
-fn set_durability(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
-    config.store.durability = match kinds::text(values)? {
-        None => None,
-        Some(text) => {
-            Some(text.parse().map_err(|_| "give process, power or interval:MS with MS of at least 1".to_owned())?)
-        }
-    };
-    Ok(())
-}
-
-fn set_bind(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
-    let port = config.listen.first().map_or(PORT, SocketAddr::port);
-    // One text may have several addresses, as in `CONFIG SET bind`.
-    let addresses = values.iter().flat_map(|value| value.split_whitespace()).map(|text| Ok((kinds::ip(text)?, port)));
-    config.listen = addresses.map(|pair| pair.map(SocketAddr::from)).collect::<Result<_, ValueError>>()?;
-    Ok(())
-}
-
-fn set_port(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
-    let port = kinds::number(values, 0, u16::MAX.into())?;
-    // The bound is that of the type.
-    let port = u16::try_from(port).unwrap_or(0);
-    match (port, config.listen.is_empty()) {
-        (0, _) => config.listen.clear(),
-        (_, true) => config.listen.push(SocketAddr::from(([127, 0, 0, 1], port))),
-        (_, false) => {}
-    }
-    config.listen.iter_mut().for_each(|address| address.set_port(port));
-    config.listen.dedup();
-    Ok(())
-}
-
-fn set_keepalive(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
-    // The greatest value that Linux accepts.
-    let seconds = kinds::number(values, 0, 32_767)?;
-    config.keepalive = std::time::Duration::from_secs(seconds as u64);
-    Ok(())
-}
-
-fn set_metrics(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
-    let text = one(values)?;
-    config.metrics.address = match text {
-        "" | "none" => None,
-        text => Some(text.parse().map_err(|_| format!("{text:?} is no address: give an IP address and a port"))?),
-    };
-    Ok(())
-}

@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use super::{ValueError, kinds};
-use crate::config::{Config, TlsClients, TlsConfig};
+use crate::config::Config;
+use crate::tls_config::{TlsClients, TlsConfig};
 
 /// Values of `tls-auth-clients`, in the order of [`CLIENTS`].
 const CLIENT_WORDS: [&str; 3] = ["yes", "no", "optional"];

@@ -1,8 +1,8 @@
 //! What the server counts and times: commands, errors, slow commands and latency.
 //!
 //! * `commands`: calls and times of each command, by event loop.
-//! * `slow_log`: the slowest commands. `latency`: peaks of latency by event. `rate`: commands a
-//!   second.
+//! * `slow_log`: the slowest commands. `latency`: peaks of latency by event. `rate`: commands and
+//!   bytes a second.
 
 pub(crate) mod commands;
 pub(crate) mod latency;
@@ -10,6 +10,7 @@ mod rate;
 pub(crate) mod slow_log;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,14 +20,22 @@ use self::rate::Rate;
 use self::slow_log::SlowLog;
 use crate::command::spec::{CommandSpec, flag};
 use crate::command::table::COMMANDS;
+use crate::runtime::Runtime;
 use crate::session::PublicState;
-use crate::settings::Settings;
+use crate::shared::Counters;
 
 /// Most different codes of errors that are counted. Further codes are not.
 const ERROR_CODES_MAX: usize = 128;
 
 /// Longest code of an error in bytes.
 const ERROR_CODE_BYTES_MAX: usize = 32;
+
+/// Bytes a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ByteRates {
+    pub(crate) received: f64,
+    pub(crate) sent: f64,
+}
 
 /// The statistics of a server.
 #[derive(Debug, Default)]
@@ -36,6 +45,8 @@ pub(crate) struct Statistics {
     pub(crate) slow_log: SlowLog,
     pub(crate) latency: LatencyMonitor,
     command_rate: Rate,
+    input_rate: Rate,
+    output_rate: Rate,
 }
 
 impl Statistics {
@@ -49,7 +60,17 @@ impl Statistics {
     /// Returns the commands a second since the last call, if that was at least a second ago.
     /// `commands` is their number.
     pub(crate) fn command_rate(&self, commands: u64) -> u64 {
-        self.command_rate.sample(Instant::now(), commands)
+        self.command_rate.sample(Instant::now(), commands).round() as u64
+    }
+
+    /// Returns the bytes a second that were received and sent since the last call, if that was at
+    /// least a second ago.
+    pub(crate) fn byte_rates(&self, counters: &Counters) -> ByteRates {
+        let now = Instant::now();
+        ByteRates {
+            received: self.input_rate.sample(now, counters.bytes_read.load(Ordering::Relaxed)),
+            sent: self.output_rate.sample(now, counters.bytes_written.load(Ordering::Relaxed)),
+        }
     }
 
     /// Returns the sum of the counters of all event loops for a command.
@@ -97,24 +118,24 @@ impl Statistics {
     }
 
     /// Whether [`Self::note_time`] records a command that took this long.
-    pub(crate) fn is_slow(&self, settings: &Settings, elapsed: Duration) -> bool {
-        [settings.slow_time(), settings.latency_time()].into_iter().flatten().any(|bound| elapsed >= bound)
+    pub(crate) fn is_slow(&self, runtime: &Runtime, elapsed: Duration) -> bool {
+        [runtime.slow_time(), runtime.latency_time()].into_iter().flatten().any(|bound| elapsed >= bound)
     }
 
     /// Records a command that was slow, and its latency.
     pub(crate) fn note_time(
         &self,
-        settings: &Settings,
+        runtime: &Runtime,
         spec: &CommandSpec,
         elapsed: Duration,
         client: &PublicState,
         arguments: &[&[u8]],
     ) {
         // The commands of a transaction have entries of their own.
-        if settings.slow_time().is_some_and(|slow| elapsed >= slow) && spec.name != "exec" {
-            self.slow_log.add(settings.slow_log_entries(), elapsed, client, arguments);
+        if runtime.slow_time().is_some_and(|slow| elapsed >= slow) && spec.name != "exec" {
+            self.slow_log.add(runtime.slow_log_entries(), elapsed, client, arguments);
         }
-        if settings.latency_time().is_some_and(|threshold| elapsed >= threshold) {
+        if runtime.latency_time().is_some_and(|threshold| elapsed >= threshold) {
             let event = if spec.has(flag::FAST) { "fast-command" } else { "command" };
             self.latency.add(event, elapsed);
         }

@@ -1,4 +1,4 @@
-//! The rate of commands between two samples of their number.
+//! The rate of a counter between two samples.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 /// Shortest time between two samples that determine a rate.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
 
-/// The number of commands at the last sample, and the rate before the sample.
+/// The value of the counter at the last sample, and the rate before the sample.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     at: Instant,
-    commands: u64,
-    per_second: u64,
+    total: u64,
+    per_second: f64,
 }
 
 /// A rate that is computed when it is read: the mean since the last sample, which is at least a
@@ -22,20 +22,20 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// Returns the commands a second, or 0 at the first call.
-    pub(super) fn sample(&self, now: Instant, commands: u64) -> u64 {
+    /// Returns the increase a second of a counter, or 0 at the first call.
+    pub(super) fn sample(&self, now: Instant, total: u64) -> f64 {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let per_second = match *last {
-            None => 0,
+            None => 0.0,
             Some(sample) => {
                 let elapsed = now.saturating_duration_since(sample.at);
                 if elapsed < INTERVAL_MIN {
                     return sample.per_second;
                 }
-                (commands.saturating_sub(sample.commands) as f64 / elapsed.as_secs_f64()).round() as u64
+                total.saturating_sub(sample.total) as f64 / elapsed.as_secs_f64()
             }
         };
-        *last = Some(Sample { at: now, commands, per_second });
+        *last = Some(Sample { at: now, total, per_second });
         per_second
     }
 }
@@ -47,11 +47,13 @@ mod tests {
     #[test]
     fn a_rate_is_the_mean_since_the_last_sample() {
         let (rate, start) = (Rate::default(), Instant::now());
-        let sample = |millis: u64, commands: u64| rate.sample(start + Duration::from_millis(millis), commands);
-        assert_eq!(sample(0, 100), 0);
-        assert_eq!(sample(900, 1100), 0);
-        assert_eq!(sample(2000, 4100), 2000);
-        assert_eq!(sample(2999, 9100), 2000);
-        assert_eq!(sample(12_000, 4100), 0);
+        let sample = |millis: u64, total: u64| rate.sample(start + Duration::from_millis(millis), total);
+        assert_eq!(sample(0, 100), 0.0);
+        assert_eq!(sample(900, 1100), 0.0);
+        assert_eq!(sample(2000, 4100), 2000.0);
+        assert_eq!(sample(2999, 9100), 2000.0);
+        assert_eq!(sample(6000, 4101), 0.25);
+        // `CONFIG RESETSTAT` sets counters to 0.
+        assert_eq!(sample(12_000, 0), 0.0);
     }
 }

@@ -1,4 +1,6 @@
-//! The number of arguments, key positions and categories of every command of the table.
+//! The number of arguments of every command of the table, and what `COMMAND INFO` says of it.
+
+use std::collections::BTreeMap;
 
 use lodestore_server::command_table;
 use lodestore_wire::{Limits, Reply, decode_reply};
@@ -7,15 +9,25 @@ use super::cases::{Case, CaseFile, Normalisation};
 use super::run::run_case;
 use super::servers::{Running, start_lodestore, start_redis};
 
-/// Commands of Redis whose positions or categories differ here, with the reason.
-const DIFFERENT: [(&str, &str); 4] = [
-    ("dbsize", "The store counts keys one by one, so the command is not fast."),
-    ("spublish", "A channel is no key here."),
-    ("ssubscribe", "A channel is no key here."),
-    ("sunsubscribe", "A channel is no key here."),
+/// Fields of `COMMAND INFO` that differ from those of Redis, with the reason.
+const DIFFERENT: [(&str, &[&str], &str); 6] = [
+    ("dbsize", &["flags", "categories"], "The store counts keys one by one, so the command is not fast."),
+    ("debug", &["flags"], "DEBUG is refused within MULTI."),
+    ("monitor", &["flags"], "MONITOR is refused within MULTI when it is queued."),
+    ("spublish", &["first", "last", "step"], "A channel is no key here."),
+    ("ssubscribe", &["first", "last", "step"], "A channel is no key here."),
+    ("sunsubscribe", &["first", "last", "step"], "A channel is no key here."),
 ];
 
+/// Names of the fields of `COMMAND INFO`, in their order.
+const FIELDS: [&str; 10] =
+    ["name", "arity", "flags", "first", "last", "step", "categories", "tips", "keys", "subcommands"];
+
 fn run_one(server: &Running, command: &str) -> String {
+    run_in(server, command, 2)
+}
+
+fn run_in(server: &Running, command: &str, protocol: u64) -> String {
     let case = Case {
         name: command.into(),
         commands: vec![command.into()],
@@ -24,7 +36,7 @@ fn run_one(server: &Running, command: &str) -> String {
         lodestore: None,
         reason: None,
     };
-    let file = CaseFile { topic: "arity".into(), password: None, protocol: 2, cases: Vec::new() };
+    let file = CaseFile { topic: "arity".into(), password: None, protocol, cases: Vec::new() };
     run_case(&file, &case, server).remove(0)
 }
 
@@ -51,30 +63,85 @@ fn each_command_refuses_a_wrong_number_of_arguments_as_redis_does() {
     }
 }
 
-/// Returns arity, key positions and sorted categories of a command, if the server has it.
-fn describe(server: &Running, name: &str) -> Option<(Vec<Reply>, Vec<String>)> {
-    let reply = run_one(server, &format!("COMMAND INFO {name}")) + "\r\n";
-    let bytes: Vec<u8> = reply.chars().map(|character| character as u8).collect();
-    let (reply, _) = decode_reply(&bytes, &Limits::default()).ok()??;
-    let Reply::Array(mut commands) = reply else { return None };
-    let Reply::Array(fields) = commands.remove(0) else { return None };
-    let Reply::Array(categories) = &fields[6] else { return None };
-    let mut categories: Vec<String> = categories.iter().map(|category| format!("{category:?}")).collect();
-    categories.sort();
-    Some((vec![fields[1].clone(), fields[3].clone(), fields[4].clone(), fields[5].clone()], categories))
+/// Returns a reply of RESP3 as a text, with sets and maps in the order of their elements. The notes
+/// of key specifications are for people, and are left out.
+fn show(reply: &Reply) -> String {
+    match reply {
+        Reply::Set(elements) => {
+            let mut elements: Vec<String> = elements.iter().map(show).collect();
+            elements.sort();
+            format!("~{elements:?}")
+        }
+        Reply::Map(pairs) => {
+            let pairs = pairs.iter().map(|(key, value)| (show(key), show(value)));
+            let pairs: BTreeMap<String, String> = pairs.filter(|(key, _)| !key.contains("notes")).collect();
+            format!("%{pairs:?}")
+        }
+        Reply::Array(elements) => format!("{:?}", elements.iter().map(show).collect::<Vec<_>>()),
+        Reply::Simple(text) => format!("+{}", String::from_utf8_lossy(text)),
+        Reply::Bulk(text) => format!("${}", String::from_utf8_lossy(text)),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Adds the fields of a command and of its subcommands, by their names.
+fn add_fields(command: &Reply, found: &mut BTreeMap<String, Vec<String>>) {
+    let Reply::Array(fields) = command else { return };
+    assert_eq!(fields.len(), FIELDS.len(), "{command:?}");
+    let Reply::Bulk(name) = &fields[0] else { panic!("{command:?}") };
+    let mut texts: Vec<String> = fields.iter().map(show).collect();
+    if let Reply::Array(subcommands) = &fields[9] {
+        subcommands.iter().for_each(|subcommand| add_fields(subcommand, found));
+        // Redis has subcommands that this server does not have.
+        texts[9] = "subcommands".into();
+    }
+    found.insert(String::from_utf8_lossy(name).into_owned(), texts);
+}
+
+/// Returns the fields of all commands of the table that a server has.
+fn describe_all(server: &Running) -> BTreeMap<String, Vec<String>> {
+    let mut found = BTreeMap::new();
+    for command in command_table() {
+        let reply = run_in(server, &format!("COMMAND INFO {}", command.name), 3) + "\r\n";
+        let bytes: Vec<u8> = reply.chars().map(|character| character as u8).collect();
+        let (reply, _) = decode_reply(&bytes, &Limits::default()).expect("a valid reply").expect("a whole reply");
+        let Reply::Array(commands) = reply else { panic!("{reply:?}") };
+        commands.iter().for_each(|command| add_fields(command, &mut found));
+    }
+    found
 }
 
 #[test]
-fn command_info_has_the_positions_and_categories_of_redis() {
+fn command_info_says_of_each_command_what_redis_says() {
     let Some(redis) = start_redis(None) else { return };
-    let own = start_lodestore(None);
+    let (own, theirs) = (describe_all(&start_lodestore(None)), describe_all(&redis));
     let mut found = Vec::new();
-    for command in command_table().filter(|command| DIFFERENT.iter().all(|(name, _)| *name != command.name)) {
-        let Some(theirs) = describe(&redis, command.name) else { continue };
-        let ours = describe(&own, command.name).expect("a command of the table");
-        if ours != theirs {
-            found.push(format!("{}\n    Redis {theirs:?}\n    own   {ours:?}", command.name));
+    for (name, theirs) in theirs {
+        let Some(ours) = own.get(&name) else { continue };
+        for (index, field) in FIELDS.iter().enumerate() {
+            let is_different = DIFFERENT.iter().any(|(other, fields, _)| *other == name && fields.contains(field));
+            if (ours[index] == theirs[index]) == is_different {
+                found.push(format!("{name}: {field}\n    Redis {}\n    own   {}", theirs[index], ours[index]));
+            }
         }
     }
     assert!(found.is_empty(), "{} differences:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn the_keys_of_each_command_have_the_flags_of_redis() {
+    let Some(redis) = start_redis(None) else { return };
+    let own = start_lodestore(None);
+    for command in command_table() {
+        let arguments = (1..command.arity.unsigned_abs().max(2)).map(|number| format!("x{number}"));
+        let words = [command.name.to_string()].into_iter().chain(arguments).collect::<Vec<_>>().join(" ");
+        let text = format!("COMMAND GETKEYSANDFLAGS {words}");
+        let (ours, theirs) = (run_one(&own, &text), run_one(&redis, &text));
+        if theirs.starts_with('-') {
+            // The command has no keys, or Redis does not have the command.
+            continue;
+        }
+        let is_channel = DIFFERENT.iter().any(|(name, fields, _)| *name == command.name && fields.contains(&"first"));
+        assert!(ours == theirs || is_channel, "{text}\n    Redis {theirs}\n    own   {ours}");
+    }
 }

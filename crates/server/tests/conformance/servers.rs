@@ -65,7 +65,7 @@ pub fn start_lodestore(password: Option<&str>) -> Running {
         debug_clients: DebugClients::Everybody,
         ..Config::default()
     };
-    config.messaging.backup_dir = Some(dir.path().into());
+    config.backup_dir = Some(dir.path().into());
     let server = Server::start(db.clone(), config).expect("a server");
     Running { kind: Kind::Lodestore { _server: Box::new(server), _db: db }, socket, password, _dir: dir }
 }

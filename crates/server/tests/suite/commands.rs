@@ -253,11 +253,11 @@ fn a_store_that_lost_the_record_of_its_databases_is_refused_and_keeps_its_keys()
 fn command_docs_have_the_arguments_of_a_command() {
     let server = TestServer::start();
     let mut client = server.client();
-    let key = "[name, key, type, key]";
+    let key = "[name, key, type, key, key_spec_index, :0]";
     let arguments = [
         ("GETDEL", format!("[{key}]")),
-        ("DEL", "[[name, key, type, key, flags, [+multiple]]]".into()),
-        ("COPY", "[[name, source, type, key], [name, destination, type, key], [name, db, type, integer, token, DB, flags, [+optional]], [name, replace, type, pure-token, token, REPLACE, flags, [+optional]]]".into()),
+        ("DEL", "[[name, key, type, key, key_spec_index, :0, flags, [+multiple]]]".into()),
+        ("COPY", "[[name, source, type, key, key_spec_index, :0], [name, destination, type, key, key_spec_index, :1], [name, db, type, integer, token, DB, flags, [+optional]], [name, replace, type, pure-token, token, REPLACE, flags, [+optional]]]".into()),
         ("FLUSHDB", "[[name, option, type, oneof, flags, [+optional], arguments, [[name, async, type, pure-token, token, ASYNC], [name, sync, type, pure-token, token, SYNC]]]]".into()),
     ];
     for (command, expected) in arguments {

@@ -77,6 +77,51 @@ fn config_set_makes_all_changes_or_none() {
 }
 
 #[test]
+fn a_changed_password_counts_for_new_clients_only() {
+    let server = TestServer::start();
+    let (mut first, mut second) = (server.client(), server.client());
+    first.check(&[("CONFIG GET requirepass", "[requirepass, ]"), ("CONFIG SET requirepass secret", "+OK")]);
+    first.check(&[("PING", "+PONG"), ("CONFIG GET requirepass", "[requirepass, secret]")]);
+    second.check(&[("PING", "+PONG"), ("RESET", "+RESET"), ("PING", "-NOAUTH Authentication required.")]);
+    let mut third = server.client();
+    third.check(&[
+        ("PING", "-NOAUTH Authentication required."),
+        ("AUTH other", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("AUTH secret", "+OK"),
+        ("CONFIG SET password other", "+OK"),
+        ("AUTH secret", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("AUTH other", "+OK"),
+    ]);
+    assert_eq!(first.run_arguments(&[&b"CONFIG"[..], b"SET", b"requirepass", b""]), "+OK");
+    server.client().check(&[("PING", "+PONG"), ("CONFIG GET requirepass", "[requirepass, ]")]);
+}
+
+#[test]
+fn a_refused_change_leaves_the_password() {
+    let server = TestServer::start();
+    let failed =
+        |name: &str, what: &str| format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {what}");
+    let mut client = server.client();
+    client.check(&[
+        ("CONFIG SET requirepass x port 1", &failed("port", "can't set immutable config")),
+        ("CONFIG GET requirepass", "[requirepass, ]"),
+    ]);
+    let text = client.run_arguments(&[&b"CONFIG"[..], b"SET", b"requirepass", b"\xff"]);
+    assert_eq!(text, failed("requirepass", "argument must be valid UTF-8"));
+    server.client().check(&[("PING", "+PONG")]);
+    let exposed = TestServer::start_with(Engine::fluidkv(), |config| {
+        config.password = Some("secret".into());
+        config.listen = vec![([0, 0, 0, 0], 0).into()];
+    });
+    let mut client = exposed.client();
+    client.check(&[("AUTH secret", "+OK"), ("CONFIG SET timeout 7", "+OK")]);
+    let text = client.run_arguments(&[&b"CONFIG"[..], b"SET", b"timeout", b"8", b"requirepass", b""]);
+    assert!(text.starts_with(&failed("requirepass", "other machines reach this server")), "{text}");
+    client.check(&[("CONFIG GET requirepass timeout", "[requirepass, secret, timeout, 7]")]);
+    exposed.client().check(&[("PING", "-NOAUTH Authentication required.")]);
+}
+
+#[test]
 fn a_changed_maxclients_counts_for_the_next_client() {
     let server = TestServer::start();
     let mut first = server.client();

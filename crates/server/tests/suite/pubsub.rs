@@ -208,7 +208,7 @@ fn a_subscriber_that_does_not_read_is_closed_at_its_bound() {
     const MESSAGE_BYTES: usize = 64 << 10;
     let server = TestServer::start_with(Engine::fluidkv(), |config| {
         config.threads = 3;
-        config.messaging.output_limits.pubsub.hard_bytes = HARD_BYTES;
+        config.output_limits.pubsub.hard_bytes = HARD_BYTES;
     });
     let mut publisher = server.client();
     let mut slow = server.client();
@@ -228,7 +228,7 @@ fn a_subscriber_that_does_not_read_is_closed_at_its_bound() {
 #[test]
 fn a_client_that_does_not_read_its_invalidations_is_closed_too() {
     let server = TestServer::start_with(Engine::fluidkv(), |config| {
-        config.messaging.output_limits.pubsub.hard_bytes = 1 << 20;
+        config.output_limits.pubsub.hard_bytes = 1 << 20;
     });
     let mut slow = server.client();
     assert!(slow.run("HELLO 3 SETNAME slow").starts_with('{'));

@@ -150,7 +150,7 @@ fn tracking_may_begin_within_a_transaction() {
 
 #[test]
 fn the_table_of_keys_is_bounded() {
-    let server = TestServer::start_with(Engine::fluidkv(), |config| config.messaging.tracking_keys_max = 2);
+    let server = TestServer::start_with(Engine::fluidkv(), |config| config.tracking_keys_max = 2);
     let mut reader = modern(&server);
     reader.check(&[("CLIENT TRACKING ON", "+OK"), ("GET a", "(nil)"), ("GET b", "(nil)"), ("GET c", "(nil)")]);
     assert_eq!(show(&reader.receive()), ">[invalidate, [a]]");

@@ -23,6 +23,9 @@ use crate::failure::{Failure, Outcome};
 /// close loses nothing: the next open recovers, as after a kill.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
+/// Part of [`STOP_MAX`] that the system has to end the process and to free its memory.
+const EXIT_TIME: Duration = Duration::from_millis(200);
+
 /// Time after which the main thread looks whether a stop has begun.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
 
@@ -64,7 +67,7 @@ fn wait(server: Server, db: Db) -> Outcome {
         let served = server.wait();
         notify::send("STOPPING=1");
         let closed = db.close();
-        // The main thread has left after `STOP_MAX`.
+        // After `STOP_MAX` the main thread has left.
         drop(ended.send((served, closed)));
     });
     waiting.map_err(|error| Failure::Other(format!("the system refused a thread: {error}")))?;
@@ -83,19 +86,16 @@ fn wait(server: Server, db: Db) -> Outcome {
     }
 }
 
-/// Returns what `end` receives, or `None` if a stop takes longer than [`STOP_MAX`].
+/// Returns what `end` receives, or `None` if a stop leaves no more than [`EXIT_TIME`].
 fn wait_for_end<T>(end: &mpsc::Receiver<T>, stopper: &Stopper) -> Option<T> {
-    let mut stopping_since = None;
     loop {
-        match end.recv_timeout(LOOK_PERIOD) {
+        let left = stopper.stopping_since().map(|since| (STOP_MAX - EXIT_TIME).saturating_sub(since.elapsed()));
+        if left == Some(Duration::ZERO) {
+            return end.try_recv().ok();
+        }
+        match end.recv_timeout(left.unwrap_or(LOOK_PERIOD)) {
             Ok(ended) => return Some(ended),
             Err(RecvTimeoutError::Disconnected) => return None,
-            Err(RecvTimeoutError::Timeout) if stopper.is_stopping() => {
-                let since = *stopping_since.get_or_insert_with(Instant::now);
-                if since.elapsed() >= STOP_MAX - LOOK_PERIOD {
-                    return None;
-                }
-            }
             Err(RecvTimeoutError::Timeout) => {}
         }
     }

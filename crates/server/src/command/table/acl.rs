@@ -1,12 +1,12 @@
 //! Users and permissions.
 
 use crate::command::acl;
-use crate::command::spec::{CommandSpec, Effect, Keys};
+use crate::command::spec::{CommandKind, CommandSpec, Keys};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[CommandSpec {
     name: "acl",
     arity: -2,
-    effect: Effect::Other,
+    kind: CommandKind::Other,
     flags: 0,
     keys: Keys::None,
     group: "server",

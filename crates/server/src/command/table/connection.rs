@@ -1,13 +1,13 @@
 //! Commands on the connection.
 
-use crate::command::spec::{CommandSpec, Effect, Keys, flag};
+use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
 use crate::command::{client, connection};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "auth",
         arity: -2,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST | flag::NO_AUTH,
         keys: Keys::None,
         group: "connection",
@@ -19,7 +19,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "client",
         arity: -2,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: 0,
         keys: Keys::None,
         group: "connection",
@@ -31,7 +31,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "echo",
         arity: 2,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST,
         keys: Keys::None,
         group: "connection",
@@ -43,7 +43,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hello",
         arity: -1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST | flag::NO_AUTH,
         keys: Keys::None,
         group: "connection",
@@ -55,7 +55,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "ping",
         arity: -1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST,
         keys: Keys::None,
         group: "connection",
@@ -67,7 +67,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "quit",
         arity: -1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST | flag::NO_AUTH | flag::CONTROLS_TRANSACTION,
         keys: Keys::None,
         group: "connection",
@@ -79,7 +79,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "reset",
         arity: 1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST | flag::NO_AUTH | flag::CONTROLS_TRANSACTION,
         keys: Keys::None,
         group: "connection",
@@ -91,7 +91,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "select",
         arity: 2,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST,
         keys: Keys::None,
         group: "connection",

@@ -1,13 +1,13 @@
 //! Commands on keys of any type.
 
-use crate::command::spec::{CommandSpec, Effect, Keys, flag};
+use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
 use crate::command::{admin, expiry, keys, object, scan};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "copy",
         arity: -3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM,
         keys: Keys::Two,
         group: "generic",
@@ -19,7 +19,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "del",
         arity: -2,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::SEVERAL_WRITES,
         keys: Keys::All,
         group: "generic",
@@ -31,7 +31,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "exists",
         arity: -2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: flag::FAST,
         keys: Keys::All,
         group: "generic",
@@ -43,7 +43,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "expire",
         arity: -3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::FAST,
         keys: Keys::One,
         group: "generic",
@@ -55,7 +55,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "expireat",
         arity: -3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::FAST,
         keys: Keys::One,
         group: "generic",
@@ -67,7 +67,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "expiretime",
         arity: 2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: flag::FAST,
         keys: Keys::One,
         group: "generic",
@@ -79,7 +79,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "keys",
         arity: 2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: 0,
         keys: Keys::Everything,
         group: "generic",
@@ -91,7 +91,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "lodestore.range",
         arity: -3,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: 0,
         keys: Keys::Everything,
         group: "generic",
@@ -103,7 +103,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "move",
         arity: 3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::FAST | flag::SEVERAL_WRITES,
         keys: Keys::One,
         group: "generic",
@@ -115,7 +115,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "object",
         arity: -2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: 0,
         keys: Keys::None,
         group: "generic",
@@ -127,7 +127,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "persist",
         arity: 2,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::FAST,
         keys: Keys::One,
         group: "generic",
@@ -139,7 +139,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "pexpire",
         arity: -3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::FAST,
         keys: Keys::One,
         group: "generic",
@@ -151,7 +151,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "pexpireat",
         arity: -3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::FAST,
         keys: Keys::One,
         group: "generic",
@@ -163,7 +163,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "pexpiretime",
         arity: 2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: flag::FAST,
         keys: Keys::One,
         group: "generic",
@@ -175,7 +175,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "pttl",
         arity: 2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: flag::FAST,
         keys: Keys::One,
         group: "generic",
@@ -187,7 +187,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "randomkey",
         arity: 1,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: 0,
         keys: Keys::Everything,
         group: "generic",
@@ -199,7 +199,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "rename",
         arity: 3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::SEVERAL_WRITES,
         keys: Keys::Two,
         group: "generic",
@@ -211,7 +211,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "renamenx",
         arity: 3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::FAST | flag::SEVERAL_WRITES,
         keys: Keys::Two,
         group: "generic",
@@ -223,7 +223,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "scan",
         arity: -2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: 0,
         keys: Keys::Everything,
         group: "generic",
@@ -235,7 +235,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "touch",
         arity: -2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: flag::FAST,
         keys: Keys::All,
         group: "generic",
@@ -247,7 +247,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "ttl",
         arity: 2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: flag::FAST,
         keys: Keys::One,
         group: "generic",
@@ -259,7 +259,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "type",
         arity: 2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: flag::FAST,
         keys: Keys::One,
         group: "generic",
@@ -271,7 +271,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "unlink",
         arity: -2,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::FAST | flag::SEVERAL_WRITES,
         keys: Keys::All,
         group: "generic",
@@ -283,7 +283,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "wait",
         arity: 3,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: 0,
         keys: Keys::None,
         group: "generic",

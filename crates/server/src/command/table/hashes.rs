@@ -1,13 +1,13 @@
 //! Commands on hashes.
 
-use crate::command::spec::{CommandSpec, Effect, Keys, flag};
+use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
 use crate::command::{hash_random, hash_read, hash_scan, hash_write};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hdel",
         arity: -3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::FAST,
         keys: Keys::One,
         group: "hash",
@@ -19,7 +19,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hexists",
         arity: 3,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: flag::FAST,
         keys: Keys::One,
         group: "hash",
@@ -31,7 +31,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hget",
         arity: 3,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: flag::FAST,
         keys: Keys::One,
         group: "hash",
@@ -43,7 +43,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hgetall",
         arity: 2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: 0,
         keys: Keys::One,
         group: "hash",
@@ -55,7 +55,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hincrby",
         arity: 4,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM | flag::FAST,
         keys: Keys::One,
         group: "hash",
@@ -67,7 +67,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hincrbyfloat",
         arity: 4,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM | flag::FAST,
         keys: Keys::One,
         group: "hash",
@@ -79,7 +79,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hkeys",
         arity: 2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: 0,
         keys: Keys::One,
         group: "hash",
@@ -91,7 +91,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hlen",
         arity: 2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: flag::FAST,
         keys: Keys::One,
         group: "hash",
@@ -103,7 +103,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hmget",
         arity: -3,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: flag::FAST,
         keys: Keys::One,
         group: "hash",
@@ -115,7 +115,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hmset",
         arity: -4,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM | flag::FAST,
         keys: Keys::One,
         group: "hash",
@@ -127,7 +127,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hrandfield",
         arity: -2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: 0,
         keys: Keys::One,
         group: "hash",
@@ -139,7 +139,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hscan",
         arity: -3,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: 0,
         keys: Keys::One,
         group: "hash",
@@ -151,7 +151,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hset",
         arity: -4,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM | flag::FAST,
         keys: Keys::One,
         group: "hash",
@@ -163,7 +163,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hsetnx",
         arity: 4,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM | flag::FAST,
         keys: Keys::One,
         group: "hash",
@@ -175,7 +175,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hstrlen",
         arity: 3,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: flag::FAST,
         keys: Keys::One,
         group: "hash",
@@ -187,7 +187,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "hvals",
         arity: 2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: 0,
         keys: Keys::One,
         group: "hash",

@@ -1,13 +1,13 @@
 //! Commands that observe the server, make backups, or refuse replication.
 
-use crate::command::spec::{CommandSpec, Effect, Keys, flag};
+use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
 use crate::command::{observe, persistence};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "bgrewriteaof",
         arity: 1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::ADMIN,
         keys: Keys::None,
         group: "server",
@@ -19,7 +19,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "bgsave",
         arity: -1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::ADMIN,
         keys: Keys::None,
         group: "server",
@@ -31,7 +31,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "failover",
         arity: -1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::ADMIN,
         keys: Keys::None,
         group: "server",
@@ -43,7 +43,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "lastsave",
         arity: 1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST,
         keys: Keys::None,
         group: "server",
@@ -55,7 +55,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "latency",
         arity: -2,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::ADMIN,
         keys: Keys::None,
         group: "server",
@@ -67,7 +67,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "lolwut",
         arity: -1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST,
         keys: Keys::None,
         group: "server",
@@ -79,7 +79,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "monitor",
         arity: 1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::ADMIN | flag::NO_MULTI,
         keys: Keys::None,
         group: "server",
@@ -91,7 +91,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "psync",
         arity: -3,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::ADMIN | flag::NO_MULTI,
         keys: Keys::None,
         group: "server",
@@ -103,7 +103,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "replconf",
         arity: -1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::ADMIN,
         keys: Keys::None,
         group: "server",
@@ -115,7 +115,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "replicaof",
         arity: 3,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::ADMIN,
         keys: Keys::None,
         group: "server",
@@ -127,7 +127,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "role",
         arity: 1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST,
         keys: Keys::None,
         group: "server",
@@ -139,7 +139,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "save",
         arity: 1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::ADMIN | flag::NO_MULTI,
         keys: Keys::None,
         group: "server",
@@ -151,7 +151,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "slaveof",
         arity: 3,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::ADMIN,
         keys: Keys::None,
         group: "server",
@@ -163,7 +163,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "slowlog",
         arity: -2,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::ADMIN,
         keys: Keys::None,
         group: "server",
@@ -175,7 +175,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "sync",
         arity: 1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::ADMIN | flag::NO_MULTI,
         keys: Keys::None,
         group: "server",

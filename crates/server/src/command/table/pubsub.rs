@@ -1,13 +1,13 @@
 //! Commands on channels.
 
 use crate::command::pubsub;
-use crate::command::spec::{CommandSpec, Effect, Keys, flag};
+use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "psubscribe",
         arity: -2,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: 0,
         keys: Keys::None,
         group: "pubsub",
@@ -19,7 +19,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "publish",
         arity: 3,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST,
         keys: Keys::None,
         group: "pubsub",
@@ -31,7 +31,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "pubsub",
         arity: -2,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: 0,
         keys: Keys::None,
         group: "pubsub",
@@ -44,7 +44,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "punsubscribe",
         arity: -1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: 0,
         keys: Keys::None,
         group: "pubsub",
@@ -56,7 +56,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "spublish",
         arity: 3,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST,
         keys: Keys::None,
         group: "pubsub",
@@ -68,7 +68,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "ssubscribe",
         arity: -2,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: 0,
         keys: Keys::None,
         group: "pubsub",
@@ -80,7 +80,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "subscribe",
         arity: -2,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: 0,
         keys: Keys::None,
         group: "pubsub",
@@ -92,7 +92,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "sunsubscribe",
         arity: -1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: 0,
         keys: Keys::None,
         group: "pubsub",
@@ -104,7 +104,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "unsubscribe",
         arity: -1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: 0,
         keys: Keys::None,
         group: "pubsub",

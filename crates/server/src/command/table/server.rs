@@ -1,13 +1,13 @@
 //! Commands for operators, and on databases.
 
-use crate::command::spec::{CommandSpec, Effect, Keys, flag};
+use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
 use crate::command::{admin, config, describe, keys, object};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "command",
         arity: -1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: 0,
         keys: Keys::None,
         group: "server",
@@ -19,7 +19,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "config",
         arity: -2,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: 0,
         keys: Keys::None,
         group: "server",
@@ -31,7 +31,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "dbsize",
         arity: 1,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: 0,
         keys: Keys::Everything,
         group: "server",
@@ -43,7 +43,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "debug",
         arity: -2,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::ADMIN | flag::NO_MULTI,
         keys: Keys::None,
         group: "server",
@@ -55,7 +55,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "flushall",
         arity: -1,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: 0,
         keys: Keys::Everything,
         group: "server",
@@ -67,7 +67,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "flushdb",
         arity: -1,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: 0,
         keys: Keys::Everything,
         group: "server",
@@ -79,7 +79,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "info",
         arity: -1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: 0,
         keys: Keys::None,
         group: "server",
@@ -91,7 +91,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "memory",
         arity: -2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: 0,
         keys: Keys::None,
         group: "server",
@@ -103,7 +103,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "module",
         arity: -2,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: 0,
         keys: Keys::None,
         group: "server",
@@ -115,7 +115,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "shutdown",
         arity: -1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::ADMIN | flag::NO_MULTI,
         keys: Keys::None,
         group: "server",
@@ -127,7 +127,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "swapdb",
         arity: 3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::FAST,
         keys: Keys::Everything,
         group: "server",
@@ -139,7 +139,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "time",
         arity: 1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST,
         keys: Keys::None,
         group: "server",

@@ -1,13 +1,13 @@
 //! Commands on strings.
 
-use crate::command::spec::{CommandSpec, Effect, Keys, flag};
+use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
 use crate::command::{keys, numbers, strings};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "append",
         arity: 3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM | flag::FAST,
         keys: Keys::One,
         group: "string",
@@ -19,7 +19,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "decr",
         arity: 2,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM | flag::FAST,
         keys: Keys::One,
         group: "string",
@@ -31,7 +31,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "decrby",
         arity: 3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM | flag::FAST,
         keys: Keys::One,
         group: "string",
@@ -43,7 +43,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "delifeq",
         arity: 3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::FAST,
         keys: Keys::One,
         group: "string",
@@ -55,7 +55,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "get",
         arity: 2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: flag::FAST,
         keys: Keys::One,
         group: "string",
@@ -67,7 +67,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "getdel",
         arity: 2,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::FAST,
         keys: Keys::One,
         group: "string",
@@ -79,7 +79,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "getex",
         arity: -2,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::FAST,
         keys: Keys::One,
         group: "string",
@@ -91,7 +91,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "getrange",
         arity: 4,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: 0,
         keys: Keys::One,
         group: "string",
@@ -103,7 +103,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "getset",
         arity: 3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM | flag::FAST,
         keys: Keys::One,
         group: "string",
@@ -115,7 +115,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "incr",
         arity: 2,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM | flag::FAST,
         keys: Keys::One,
         group: "string",
@@ -127,7 +127,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "incrby",
         arity: 3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM | flag::FAST,
         keys: Keys::One,
         group: "string",
@@ -139,7 +139,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "incrbyfloat",
         arity: 3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM | flag::FAST,
         keys: Keys::One,
         group: "string",
@@ -151,7 +151,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "mget",
         arity: -2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: flag::FAST,
         keys: Keys::All,
         group: "string",
@@ -163,7 +163,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "mset",
         arity: -3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM | flag::SEVERAL_WRITES,
         keys: Keys::Pairs,
         group: "string",
@@ -175,7 +175,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "msetnx",
         arity: -3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM | flag::SEVERAL_WRITES,
         keys: Keys::Pairs,
         group: "string",
@@ -187,7 +187,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "psetex",
         arity: 4,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM,
         keys: Keys::One,
         group: "string",
@@ -199,7 +199,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "set",
         arity: -3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM,
         keys: Keys::One,
         group: "string",
@@ -211,7 +211,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "setex",
         arity: 4,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM,
         keys: Keys::One,
         group: "string",
@@ -223,7 +223,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "setnx",
         arity: 3,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM | flag::FAST,
         keys: Keys::One,
         group: "string",
@@ -235,7 +235,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "setrange",
         arity: 4,
-        effect: Effect::Write,
+        kind: CommandKind::Write,
         flags: flag::DENY_OOM,
         keys: Keys::One,
         group: "string",
@@ -247,7 +247,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "strlen",
         arity: 2,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: flag::FAST,
         keys: Keys::One,
         group: "string",
@@ -259,7 +259,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "substr",
         arity: 4,
-        effect: Effect::Read,
+        kind: CommandKind::Read,
         flags: 0,
         keys: Keys::One,
         group: "string",

@@ -1,13 +1,13 @@
 //! Transactions.
 
-use crate::command::spec::{CommandSpec, Effect, Keys, flag};
+use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
 use crate::command::transaction;
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "discard",
         arity: 1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST | flag::CONTROLS_TRANSACTION,
         keys: Keys::None,
         group: "transactions",
@@ -19,7 +19,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "exec",
         arity: 1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::CONTROLS_TRANSACTION,
         keys: Keys::None,
         group: "transactions",
@@ -31,7 +31,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "multi",
         arity: 1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST | flag::CONTROLS_TRANSACTION,
         keys: Keys::None,
         group: "transactions",
@@ -43,7 +43,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "unwatch",
         arity: 1,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST,
         keys: Keys::None,
         group: "transactions",
@@ -55,7 +55,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "watch",
         arity: -2,
-        effect: Effect::Other,
+        kind: CommandKind::Other,
         flags: flag::FAST | flag::CONTROLS_TRANSACTION,
         keys: Keys::All,
         group: "transactions",

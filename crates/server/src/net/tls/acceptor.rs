@@ -12,7 +12,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
 use super::connection::TlsStream;
-use crate::config::{ConfigError, TlsClients, TlsConfig};
+use crate::tls_config::{TlsClients, TlsConfig};
 
 /// Accepts connections of TLS.
 #[derive(Debug, Clone)]
@@ -26,9 +26,9 @@ impl TlsAcceptor {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Tls`], which names the file.
-    pub(crate) fn new(tls: &TlsConfig) -> Result<Self, ConfigError> {
-        let config = build(tls).map_err(ConfigError::Tls)?;
+    /// The text says which option or file to change.
+    pub(crate) fn new(tls: &TlsConfig) -> Result<Self, String> {
+        let config = build(tls)?;
         Ok(Self { config: Arc::new(config), handshake_timeout: tls.handshake_timeout })
     }
 

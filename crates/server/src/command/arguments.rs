@@ -1,20 +1,15 @@
 //! Options and numbers among the arguments of commands.
 
-use std::time::Duration;
-
 use lodestore::Expiry;
 use lodestore_wire::parse_integer;
 
+use crate::clock::now_milliseconds;
 use crate::error::{CommandError, CommandResult, NOT_AN_INTEGER};
+pub(crate) use crate::words::is_word;
 
 /// Reads an integer.
 pub(crate) fn integer(argument: &[u8]) -> CommandResult<i64> {
     parse_integer(argument).ok_or(NOT_AN_INTEGER)
-}
-
-/// Whether an argument is this word, in any case of letters.
-pub(crate) fn is_word(argument: &[u8], word: &str) -> bool {
-    argument.eq_ignore_ascii_case(word.as_bytes())
 }
 
 /// The unit and origin of a time that a client sends.
@@ -63,11 +58,6 @@ impl TimeKind {
         let milliseconds = milliseconds.ok_or_else(|| CommandError::invalid_expiry(command))?;
         Ok(expiry_at(milliseconds))
     }
-}
-
-/// Returns the milliseconds since the Unix epoch.
-pub(crate) fn now_milliseconds() -> i64 {
-    i64::try_from(Expiry::after(Duration::ZERO).millis()).unwrap_or(i64::MAX)
 }
 
 /// Returns the expiry at a number of milliseconds after the Unix epoch. A negative number is past.
