@@ -163,7 +163,7 @@ impl<'a> MemtableCursor<'a> {
     fn advance(&mut self) -> Result<Option<(u64, Entry<'a>)>> {
         loop {
             if let Some(at) = self.chunk.pop_front() {
-                #[cfg(test)]
+                #[cfg(any(test, feature = "testing"))]
                 crate::memtable::visits::add();
                 if let Some(later) = self.chunk.get(AHEAD) {
                     self.memtable.prefetch_entry(*later);

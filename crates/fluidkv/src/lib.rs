@@ -56,3 +56,14 @@ pub use store::stats::FluidkvStats;
 pub const ENGINE: &str = layout::ENGINE;
 /// Version of the engine's format.
 pub const FORMAT: u32 = layout::FORMAT;
+
+/// Counters for tests.
+#[cfg(feature = "testing")]
+pub mod testing {
+    /// Returns the number of versions that the calling thread has read in memtables: by scans, and
+    /// by lookups that pass newer versions.
+    #[must_use]
+    pub fn versions_read() -> u64 {
+        crate::memtable::visits::count()
+    }
+}

@@ -31,7 +31,7 @@ use lodestore_index::BPlusTree;
 use lodestore_media::{NvPtr, Pool};
 
 use self::apart::Apart;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub(crate) use self::lookup::visits;
 pub(crate) use self::records::{Records, damaged};
 use crate::dram::LOOK;

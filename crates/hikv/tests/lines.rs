@@ -1,5 +1,6 @@
-//! Damage line by line: each line of the store's file is zeroed, or goes back to the last clean
-//! stop, and no value is wrong and no key is missing without a report.
+//! Damage of one place at a time: a line or page is zeroed, a line returns to its content at the
+//! last clean stop, or a bit of an index entry flips. No value is wrong, and no key is missing
+//! without a report.
 
 mod common;
 
@@ -12,13 +13,19 @@ use lodestore_hikv::{HiKv, HiKvOptions};
 
 const KEYS: u32 = 200;
 const LINE: usize = 64;
+const PAGE: usize = 4096;
+/// Bytes of an index segment, and of one entry in it (docs/format/hikv.md).
+const SEGMENT: usize = 2048;
+const ENTRY: usize = 16;
+/// Entries begin behind a segment's header.
+const ENTRIES: usize = 128;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 /// All values that each key ever had.
 type Ever = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
 
 fn options() -> HiKvOptions {
-    let mut options = HiKvOptions { partitions: 1, segment_bytes: 2048, hash_seed: Some(5), ..small_dax() };
+    let mut options = HiKvOptions { partitions: 1, segment_bytes: SEGMENT as u32, hash_seed: Some(5), ..small_dax() };
     options.pool.region_bytes = 1 << 20;
     options.pool.first_bytes = Some(1 << 20);
     options.pool.capacity = 1 << 20;
@@ -158,19 +165,22 @@ fn check(path: &Path, state: &State, rule: Rule) -> Outcome {
     }
 }
 
-/// Damages each line that has content, one at a time. Returns the violations, each with its line's
-/// offset.
-fn violations(state: &State, rule: Rule, damage: impl Fn(usize) -> Option<Vec<u8>>) -> Vec<(usize, String)> {
+/// Applies each damage to an intact file, one at a time: an offset, and the bytes that it gets.
+/// Returns the number of damages, and the violations, each with its offset.
+fn violations(
+    state: &State,
+    rule: Rule,
+    damages: impl Iterator<Item = (usize, Vec<u8>)>,
+) -> (usize, Vec<(usize, String)>) {
     let scratch = Scratch::new();
     let path = scratch.store();
     std::fs::create_dir_all(&path).expect("a directory");
     let mut found = Vec::new();
     let mut tried = 0;
-    for at in (0..state.bytes.len()).step_by(LINE) {
-        let Some(line) = damage(at) else { continue };
+    for (at, damaged) in damages {
         tried += 1;
         let mut bytes = state.bytes.clone();
-        bytes[at..at + LINE].copy_from_slice(&line);
+        bytes[at..at + damaged.len()].copy_from_slice(&damaged);
         std::fs::write(path.join("pool.0000"), &bytes).expect("writable");
         // Twice: damage is not forgotten.
         for _open in 0..2 {
@@ -180,32 +190,68 @@ fn violations(state: &State, rule: Rule, damage: impl Fn(usize) -> Option<Vec<u8
             }
         }
     }
+    (tried, found)
+}
+
+/// Zeroes each block of `len` bytes that has content.
+fn zeroed(state: &State, len: usize) -> (usize, Vec<(usize, String)>) {
+    let used =
+        (0..state.bytes.len()).step_by(len).filter(|at| state.bytes[*at..at + len].iter().any(|byte| *byte != 0));
+    violations(state, Rule::Newest, used.map(|at| (at, vec![0; len])))
+}
+
+fn older(state: &State, rule: Rule) -> Vec<(usize, String)> {
+    let lines = (0..state.bytes.len()).step_by(LINE).map(|at| (at, &state.before[at..at + LINE]));
+    let changed = lines.filter(|(at, before)| state.bytes[*at..at + LINE] != **before);
+    let (tried, found) = violations(state, rule, changed.map(|(at, before)| (at, before.to_vec())));
+    println!("{} of {tried} older lines break the rule", found.len());
     assert!(tried > 30, "{tried} lines");
     found
 }
 
-fn zeroed(state: &State) -> Vec<(usize, String)> {
-    violations(state, Rule::Newest, |at| {
-        state.bytes[at..at + LINE].iter().any(|byte| *byte != 0).then(|| vec![0; LINE])
-    })
+/// Offsets of the entries of all index segments that name a record.
+fn entries(bytes: &[u8]) -> Vec<usize> {
+    let segments = (0..bytes.len()).step_by(LINE).filter(|at| bytes[*at..].starts_with(b"LSEG"));
+    let slots = segments.flat_map(|at| (at + ENTRIES..at + SEGMENT).step_by(ENTRY));
+    slots.filter(|at| bytes[*at..at + 8] != [0; 8]).collect()
 }
 
-fn older(state: &State, rule: Rule) -> Vec<(usize, String)> {
-    violations(state, rule, |at| {
-        let (now, before) = (&state.bytes[at..at + LINE], &state.before[at..at + LINE]);
-        (now != before).then(|| before.to_vec())
-    })
+/// `for_each` showed a key twice when an entry named the record of another key.
+#[test]
+fn a_flipped_bit_of_an_entry_shows_no_key_twice_and_hides_none() {
+    for clean in [false, true] {
+        let state = state(clean);
+        let entries = entries(&state.bytes);
+        assert!(entries.len() >= KEYS as usize, "{} entries", entries.len());
+        // Four bits of each entry, and other bits of the next entry: each bit of an entry in turn.
+        let bits =
+            entries.iter().enumerate().flat_map(|(index, at)| (0..4).map(move |nth| (*at, nth * 32 + index % 32)));
+        let flips = bits.map(|(at, bit)| (at + bit / 8, vec![state.bytes[at + bit / 8] ^ 1 << (bit % 8)]));
+        let (tried, found) = violations(&state, Rule::Newest, flips);
+        assert!(tried >= 4 * KEYS as usize, "{tried} bits");
+        assert!(found.is_empty(), "clean {clean}, {} of {tried}: {found:#x?}", found.len());
+    }
+}
+
+/// Some keys of the page were plainly absent.
+#[test]
+fn a_zeroed_page_of_a_killed_store_is_reported_or_harmless() {
+    let (tried, found) = zeroed(&state(false), PAGE);
+    assert!(tried >= 10, "{tried} pages");
+    assert!(found.is_empty(), "{found:#x?}");
 }
 
 #[test]
 fn a_zeroed_line_of_a_killed_store_is_reported_or_harmless() {
-    let found = zeroed(&state(false));
+    let (tried, found) = zeroed(&state(false), LINE);
+    assert!(tried > 30, "{tried} lines");
     assert!(found.is_empty(), "{found:#x?}");
 }
 
 #[test]
 fn a_zeroed_line_after_a_clean_stop_is_reported_or_harmless() {
-    let found = zeroed(&state(true));
+    let (tried, found) = zeroed(&state(true), LINE);
+    assert!(tried > 30, "{tried} lines");
     assert!(found.is_empty(), "{found:#x?}");
 }
 

@@ -118,7 +118,7 @@ impl Memtable {
         let mut entry = self.entry(at)?;
         let mut at = at;
         while self.is_newer(&entry, number) {
-            #[cfg(test)]
+            #[cfg(any(test, feature = "testing"))]
             visits::add();
             let Some(older) = lock(&self.older[Self::part_of(at)]).get(&at).copied() else { return Ok(None) };
             at = older;
@@ -181,7 +181,7 @@ impl Memtable {
 }
 
 /// Counts the versions that a thread reads, so that a test can bound the work of a scan.
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub(crate) mod visits {
     use std::cell::Cell;
 
