@@ -329,6 +329,7 @@ impl RegionMaker {
         }
         let mapping = Mapping::of_file(file, len, medium.kind == MediumKind::Dax).map_err(io("mapping"))?;
         advise_huge(&mapping, medium.kind, self.huge_pages);
+        advise_small(&mapping, medium.kind);
         if populate && !self.populate(path, &mapping, stop)? {
             return Ok(None);
         }
@@ -440,6 +441,15 @@ fn advise_huge(mapping: &Mapping, medium: MediumKind, wanted: bool) {
     if wanted && medium != MediumKind::File && mapping.len() >= HUGE_BYTES {
         // A wish only: without it everything works, slower.
         let _ = mapping.advise(0, mapping.len(), Advice::HugePage);
+    }
+}
+
+/// Asks for small pages in the cache of a new file. Without the advice, read-ahead makes them large,
+/// and each sync writes a large page whole although few of its bytes have changed.
+fn advise_small(mapping: &Mapping, medium: MediumKind) {
+    if medium == MediumKind::File {
+        // A wish only: without it more bytes are written.
+        let _ = mapping.advise(0, mapping.len(), Advice::Random);
     }
 }
 

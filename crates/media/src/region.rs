@@ -110,6 +110,7 @@ impl Mapping {
             Advice::PopulateRead => libc::MADV_POPULATE_READ,
             Advice::PopulateWrite => libc::MADV_POPULATE_WRITE,
             Advice::Collapse => MADV_COLLAPSE,
+            Advice::Random => libc::MADV_RANDOM,
         };
         // SAFETY: the range is inside this mapping, and these advices change no byte of it (Inv 1).
         let refused = unsafe { libc::madvise(self.base.add(offset as usize).cast(), len as usize, number) };
@@ -218,6 +219,8 @@ pub(crate) enum Advice {
     PopulateRead,
     PopulateWrite,
     Collapse,
+    /// No read-ahead.
+    Random,
 }
 
 /// A region as the hot path sees it.

@@ -1,4 +1,4 @@
-//! Mapping files takes no memory of other threads. A file of its own: on broken code its process dies.
+//! Mappings of files. On broken code the process of these tests dies.
 
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod common;
@@ -6,6 +6,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::TestDir;
+use lodestore_media::MediumKind;
 use rustix::mm::{MapFlags, ProtFlags};
 
 const PAGE: usize = 4096;
@@ -43,4 +44,34 @@ fn a_mapping_that_the_file_system_refuses_takes_nobody_elses_memory() {
         }
         done.store(true, Ordering::Relaxed);
     });
+}
+
+/// Returns the flags of each mapping of a file whose path contains `text`.
+fn flags_of_mappings(text: &str) -> Vec<String> {
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("readable");
+    let mut is_named = false;
+    let mut found = Vec::new();
+    for line in maps.lines() {
+        let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
+        if first == "VmFlags:" && is_named {
+            found.push(rest.to_owned());
+        } else if !first.ends_with(':') {
+            // The line of a mapping begins with its addresses.
+            is_named = rest.contains(text);
+        }
+    }
+    found
+}
+
+#[test]
+fn a_new_region_on_a_disk_has_no_read_ahead_that_makes_its_pages_large() {
+    let dir = TestDir::disk();
+    let _pool = common::create(&dir, common::small());
+    if lodestore_media::probe(&dir.store()).is_ok_and(|found| found.medium != MediumKind::File) {
+        return;
+    }
+    let flags = flags_of_mappings(&dir.store().join("pool.").display().to_string());
+    assert!(!flags.is_empty(), "the store has a mapping");
+    // `rr` is the mark of MADV_RANDOM.
+    assert!(flags.iter().all(|flags| flags.split_whitespace().any(|flag| flag == "rr")), "{flags:?}");
 }

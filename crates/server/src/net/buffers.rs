@@ -18,8 +18,8 @@ const READ_BYTES_MIN: usize = 4 << 10;
 /// Most bytes that a tick reads from one connection, so that all connections get their turn.
 const TICK_BYTES_MAX: usize = 256 << 10;
 
-/// Largest empty buffer that an idle connection keeps.
-const KEPT_BYTES_MAX: usize = 64 << 10;
+/// Largest empty buffer that a connection keeps: one in which a value of 64 KiB fits.
+const KEPT_BYTES_MAX: usize = 160 << 10;
 
 /// What a read of a socket found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -351,5 +351,25 @@ mod tests {
         input.consume();
         input.free_large_empty();
         assert_eq!(input.allocated_bytes(), 0);
+    }
+
+    #[test]
+    fn a_connection_keeps_the_buffer_of_a_value_of_64_kib() {
+        let (mut stream, mut client) = pair();
+        let mut input = Input::default();
+        let command = [&b"*2\r\n$4\r\nECHO\r\n$65536\r\n"[..], &[b'x'; 65536], b"\r\n"].concat();
+        let mut allocated_bytes = Vec::new();
+        for _ in 0..2 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| client.write_all(&command).unwrap());
+                while input.parse(&Limits::default()) != Ok(true) {
+                    input.read_from(&mut stream);
+                }
+            });
+            input.consume();
+            input.free_large_empty();
+            allocated_bytes.push(input.allocated_bytes());
+        }
+        assert!(allocated_bytes[0] > 65536 && allocated_bytes[0] == allocated_bytes[1], "{allocated_bytes:?}");
     }
 }
