@@ -65,6 +65,11 @@ impl LoopServer {
         Ok(Self { event_loop, view, events: Events::with_capacity(EVENTS_MAX) })
     }
 
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.event_loop.shared
+    }
+
     /// Connects a client. Returns the client's end, which does not block.
     ///
     /// # Errors
@@ -96,4 +101,13 @@ impl LoopServer {
     pub fn is_stopping(&self) -> bool {
         self.event_loop.is_stopping()
     }
+}
+
+/// Returns the text that a client has received.
+#[cfg(test)]
+pub(crate) fn receive(client: &mut UnixStream) -> String {
+    let mut bytes = Vec::new();
+    // The socket does not block, so the read ends with an error.
+    drop(io::Read::read_to_end(client, &mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
 }

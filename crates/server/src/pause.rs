@@ -1,7 +1,8 @@
 //! The pause of clients: `CLIENT PAUSE`.
 //!
 //! A command that a pause holds does not run. The command stays in the input of its connection, and
-//! the socket is not read. The event loop runs the command after the pause.
+//! the socket is not read. The event loop runs the command after the pause. A stop of the server
+//! keeps a present pause, so the held commands never run.
 //!
 //! No client changes a key between the reply to `CLIENT PAUSE` and the end of the pause:
 //!
@@ -9,7 +10,7 @@
 //! 2. A command that changes keys asks for the pause after it has locked its stripes. So either the
 //!    command sees the pause, or `CLIENT PAUSE` waits for its commit.
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,8 @@ pub(crate) enum PauseMode {
 pub(crate) struct Pause {
     /// The number of the mode. 0 means that there is no pause.
     mode: AtomicU8,
+    /// Number of pauses that began. An extended pause is the same one.
+    number: AtomicU64,
     end: Mutex<Option<Instant>>,
     held_clients: AtomicUsize,
 }
@@ -43,6 +46,7 @@ impl Pause {
         let present = end.filter(|end| *end > now);
         if present.is_none() {
             self.mode.store(0, Ordering::SeqCst);
+            self.number.fetch_add(1, Ordering::SeqCst);
         }
         // A length that no clock reaches is one that only `CLIENT UNPAUSE` ends.
         let wanted = now.checked_add(length).or_else(|| now.checked_add(LENGTH_MAX));
@@ -55,6 +59,20 @@ impl Pause {
         let mut end = self.lock();
         *end = None;
         self.mode.store(0, Ordering::SeqCst);
+    }
+
+    /// Makes a present pause outlast the server. Only `CLIENT UNPAUSE` ends it earlier.
+    pub(crate) fn keep(&self) {
+        let now = Instant::now();
+        let mut end = self.lock();
+        if end.is_some_and(|end| end > now) {
+            *end = (*end).max(now.checked_add(LENGTH_MAX));
+        }
+    }
+
+    /// Returns the number of the last pause that began. The mode never decreases within a pause.
+    pub(crate) fn number(&self) -> u64 {
+        self.number.load(Ordering::SeqCst)
     }
 
     /// Returns the mode of the pause at this moment.
@@ -117,6 +135,16 @@ mod tests {
         assert_eq!(pause.mode_at(at(198)), Some(PauseMode::All));
         assert_eq!(pause.mode_at(at(199)), None);
         assert_eq!(pause.mode(), None);
+    }
+
+    #[test]
+    fn a_kept_pause_does_not_end_by_its_time() {
+        let (pause, start) = (Pause::default(), Instant::now());
+        pause.keep();
+        assert_eq!(pause.mode(), None);
+        pause.begin(PauseMode::Write, start, Duration::from_secs(100));
+        pause.keep();
+        assert_eq!(pause.mode_at(start + Duration::from_secs(101)), Some(PauseMode::Write));
     }
 
     #[test]

@@ -202,13 +202,15 @@ impl Shared {
         self.hub.monitors.is_active() || wants(self.runtime.notify_flags(), class::MISS)
     }
 
-    /// Returns which commands a pause holds now. A stop ends the pause.
+    /// Returns which commands a pause holds now.
     pub(crate) fn pause_mode(&self) -> Option<PauseMode> {
-        self.pause.mode().filter(|_| !self.is_stopping())
+        self.pause.mode()
     }
 
-    /// Asks all event loops to stop. They stop at their next tick.
+    /// Asks all event loops to stop. They stop at their next tick. A present pause is kept, so that
+    /// no held command runs.
     pub(crate) fn stop(&self) {
+        self.pause.keep();
         self.stopping_since.get_or_init(Instant::now);
         self.is_stopping.store(true, Ordering::SeqCst);
     }

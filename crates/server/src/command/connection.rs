@@ -7,6 +7,7 @@ use super::arguments::is_word;
 use super::context::Context;
 use super::keys::database_number;
 use crate::error::{CommandError, CommandResult, DATABASE_OUT_OF_RANGE, SYNTAX};
+use crate::session::ReplyMode;
 
 /// Version of Redis that the server reports. Its commands and replies are those of Redis 7.0, and
 /// some clients use their caches only from 7.4 on.
@@ -173,7 +174,10 @@ pub(crate) fn reset(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult
     session.show_transaction();
     session.database = 0;
     session.protocol = Protocol::Resp2;
-    session.reply_mode = crate::session::ReplyMode::On;
+    // `CLIENT REPLY SKIP` leaves out the reply to `RESET` too, as in Redis.
+    if session.reply_mode != ReplyMode::Skip {
+        session.reply_mode = ReplyMode::On;
+    }
     session.is_kept = false;
     let user = context.shared.acl.default_user();
     session.set_authenticated(user.is_open());

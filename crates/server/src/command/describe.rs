@@ -6,7 +6,7 @@ use super::arguments::is_word;
 use super::context::Context;
 use super::key_specs::{KeyFlags, flags_of_key, spec_of_subcommand, specs_of, write_flags, write_specs};
 use super::keys::write_help;
-use super::lookup::{self, Entry, PermissionId, find, find_entry};
+use super::lookup::{self, Entry, PermissionId, find, find_entry, find_subcommand};
 use super::published;
 use super::spec::{CommandKind, CommandSpec, Keys, flag};
 use super::subcommands::SubcommandSpec;
@@ -31,9 +31,10 @@ pub(crate) fn command(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Com
         (b"info", []) => write_all_infos(context),
         (b"info", names) => {
             context.reply.write_array(names.len());
-            names.iter().for_each(|name| match find_entry(name) {
-                Some(entry) => write_info(&mut context.reply, entry),
-                None => context.reply.write_null(),
+            names.iter().for_each(|name| match (find_entry(name), find_subcommand(name)) {
+                (Some(entry), _) => write_info(&mut context.reply, entry),
+                (None, Some(subcommand)) => write_subcommand(&mut context.reply, subcommand),
+                (None, None) => context.reply.write_null(),
             });
         }
         (b"docs", names) => {
@@ -157,7 +158,7 @@ fn write_info(reply: &mut ReplyWriter<'_>, entry: Entry) {
     // The subcommands have the flags of a command that does nothing without them, as in Redis.
     let is_container = !entry.subcommands.is_empty();
     write_flags(reply, if is_container { published::flags_of(spec.name) } else { &flags });
-    let (first, last, step) = spec.keys.positions();
+    let (first, last, step) = published::channel_positions(spec.name).unwrap_or_else(|| spec.keys.positions());
     [first, last, step].iter().for_each(|number| reply.write_integer(*number));
     write_categories(reply, categories::of_command(spec));
     write_tips(reply, published::tips_of(spec.name));

@@ -222,10 +222,15 @@ fn run_admitted(
         let generation = shared.databases.generation();
         session.lookups = Lookups::default();
         let is_shown = attempt == 0 && !is_shown_late(spec);
-        result = try_run(shared, session, view, Attempt { entry, is_shown }, arguments, output);
-        if matches!(result, Err(CommandError::Held)) {
-            return result;
+        let attempted = try_run(shared, session, view, Attempt { entry, is_shown }, arguments, output);
+        if matches!(attempted, Err(CommandError::Held)) {
+            if attempt == 0 {
+                return attempted;
+            }
+            // The pause began after the first attempt, whose refusal stays the reply.
+            break;
         }
+        result = attempted;
         // A full store refused the whole command. The elements of deleted collections make room.
         let has_more_room = is_full(spec, &result) && shared.orphan_sweeps.sweep_full(shared);
         if !has_more_room && !is_stale(shared, generation, spec, &result) {

@@ -67,6 +67,13 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static CommandSpec> {
     find_entry(name).map(|entry| entry.spec)
 }
 
+/// Returns the subcommand with a full name, as in `config|get`. Names have no case.
+pub(crate) fn find_subcommand(full_name: &[u8]) -> Option<&'static SubcommandSpec> {
+    let bar = full_name.iter().position(|byte| *byte == b'|')?;
+    let (command, name) = (&full_name[..bar], &full_name[bar + 1..]);
+    find_entry(command)?.subcommands.iter().find(|known| known.name().as_bytes().eq_ignore_ascii_case(name))
+}
+
 /// Returns the number of permissions.
 pub(crate) fn permission_count() -> usize {
     REGISTRY.permissions.len()
@@ -74,15 +81,10 @@ pub(crate) fn permission_count() -> usize {
 
 /// Returns the name of a permission as the table has it: `get`, or `config|get`.
 pub(crate) fn permission_name(name: &str) -> Option<&'static str> {
-    let (command, subcommand) = name.split_once('|').unzip();
-    let entry = find_entry(command.unwrap_or(name).as_bytes())?;
-    match subcommand {
-        None => Some(entry.spec.name),
-        Some(subcommand) => {
-            let found = entry.subcommands.iter().find(|sub| sub.name().eq_ignore_ascii_case(subcommand));
-            found.map(|sub| sub.full_name)
-        }
+    if name.contains('|') {
+        return find_subcommand(name.as_bytes()).map(|subcommand| subcommand.full_name);
     }
+    find(name.as_bytes()).map(|spec| spec.name)
 }
 
 /// Iterates over the numbers that a permission's name stands for: a command stands for itself and

@@ -1,4 +1,4 @@
-//! Flags and tips of commands, which clients read from `COMMAND INFO`.
+//! Flags, tips and positions of channels, which clients read from `COMMAND INFO`.
 //!
 //! The table of commands has the flags that the server itself needs. The flags and tips of this
 //! module are those of Redis 7.0: they tell clients and proxies how to treat a command.
@@ -44,6 +44,16 @@ fn flags_of_command(name: &str) -> Words {
         "publish" | "spublish" => OF_MESSAGES,
         "replicaof" | "slaveof" => OF_REPLICAS,
         _ => &[],
+    }
+}
+
+/// Returns the positions of the channels that Redis reports as those of keys. The first one, the
+/// last one (negative: from the end) and the step.
+pub(crate) fn channel_positions(name: &str) -> Option<(i64, i64, i64)> {
+    match name {
+        "spublish" => Some((1, 1, 1)),
+        "ssubscribe" | "sunsubscribe" => Some((1, -1, 1)),
+        _ => None,
     }
 }
 

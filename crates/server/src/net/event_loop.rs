@@ -13,6 +13,7 @@ use mio::{Events, Poll, Token};
 
 use super::buffers::{Input, Output, ReadEnd};
 use super::group::GroupSize;
+use super::held::HeldClients;
 use super::limits::Backlog;
 use super::mailbox::Mailbox;
 use super::stream::{Listener, Stream};
@@ -62,7 +63,7 @@ pub(crate) struct Connection {
     is_ended: bool,
     /// Whether the input has complete commands. Then the socket is not read, which bounds the
     /// input.
-    has_commands: bool,
+    pub(super) has_commands: bool,
     /// Whether the connection is in the list of the ready ones.
     pub(super) is_listed: bool,
     /// Whether the loop waits until the socket accepts bytes.
@@ -89,7 +90,7 @@ impl Connection {
 /// One event loop.
 #[derive(Debug)]
 pub(crate) struct EventLoop {
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     poll: Poll,
     pub(super) mailboxes: Vec<Arc<Mailbox>>,
     pub(super) own: usize,
@@ -108,8 +109,7 @@ pub(crate) struct EventLoop {
     group_size: GroupSize,
     /// When the current tick began.
     tick_begun: Instant,
-    /// Whether a pause holds the command of a connection.
-    pub(super) has_held: bool,
+    pub(super) held: HeldClients,
     /// The counters of the commands that the loop runs.
     counters: Arc<LoopCounters>,
 }
@@ -155,7 +155,7 @@ impl EventLoop {
             last_check: Instant::now(),
             group_size: GroupSize::default(),
             tick_begun: Instant::now(),
-            has_held: false,
+            held: HeldClients::default(),
             counters,
         })
     }
@@ -304,7 +304,8 @@ impl EventLoop {
     /// Reads all ready connections, runs their commands, and sends the replies.
     fn run_tick(&mut self, view: &mut ViewCache) {
         self.tick_begun = Instant::now();
-        let ready = std::mem::take(&mut self.ready);
+        let mut ready = std::mem::take(&mut self.ready);
+        self.serve_held(&mut ready);
         let mut handshakes = 0;
         for index in &ready {
             let is_handshaking =
@@ -323,7 +324,7 @@ impl EventLoop {
         for index in ordered {
             self.write(index);
             let Some(connection) = &mut self.connections[index] else { continue };
-            if connection.session.public.figures.is_held() {
+            if connection.is_held() {
                 self.keep_held(index);
                 continue;
             }
@@ -449,12 +450,13 @@ impl EventLoop {
         let timeout = self.shared.runtime.idle_timeout();
         for index in 0..self.connections.len() {
             let pending = self.outputs[index].pending_bytes();
+            let is_paused = pending > self.shared.runtime.output_bytes_pause();
             let must_close = self.connections[index].as_mut().is_some_and(|connection| {
                 let public = &connection.session.public;
                 let is_late = connection.stream.is_late();
                 let messaging = &connection.session.messaging;
-                let is_waiting = messaging.is_subscriber() || messaging.is_monitor || public.figures.is_held();
-                let has_timeout = !timeout.is_zero() && !is_waiting;
+                let is_receiver = messaging.is_subscriber() || messaging.is_monitor;
+                let has_timeout = !timeout.is_zero() && !is_receiver && !connection.awaits_loop(is_paused);
                 is_late
                     || public.is_killed()
                     || (has_timeout && public.idle() > timeout)

@@ -6,7 +6,11 @@
 //! A flush or an exchange of databases in between makes the replies stale, and the keys are read
 //! again. Before a large value is sent, its read is checked instead: as long as the generation of
 //! the databases is that of the begin, all values up to this one are valid.
+//!
+//! Invariant: after a postponed `GET`, no later `GET` of its connection is answered in the round.
+//! So the connection goes back to its first postponed `GET`, and each `GET` has one reply in order.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -51,12 +55,12 @@ enum Answer {
     Alone,
 }
 
-/// The `GET`s that one `multi_get` answered.
+/// The `GET`s that one `multi_get` answered, as indexes among the collected ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Batch {
-    /// Number of the first commands that it answered or postponed.
+    /// End of the commands that it answered or postponed.
     answered: usize,
-    /// Number of the first commands whose replies are valid although the databases changed.
+    /// End of the commands whose replies are valid although the databases changed.
     valid: usize,
 }
 
@@ -72,6 +76,13 @@ pub(super) struct PendingGet {
     /// Bytes of the connection's output before the reply.
     output_bytes: usize,
     answer: Answer,
+}
+
+/// Whether a `GET` follows a postponed one of its connection. The `GET`s of a connection are next
+/// to each other, and are answered in order.
+fn follows_postponed(gets: &[PendingGet], index: usize) -> bool {
+    let previous = index.checked_sub(1).map(|previous| gets[previous]);
+    previous.is_some_and(|get| get.connection == gets[index].connection && get.answer == Answer::Postponed)
 }
 
 /// Sends a value from where the store has it. Returns how many bytes of it wait in the output.
@@ -127,26 +138,27 @@ impl Tick<'_> {
     /// Reads the keys of all collected `GET`s, and appends the replies.
     pub(super) fn answer_gets(&mut self, gets: &mut [PendingGet]) {
         let shared = self.shared;
-        let mut rest = &mut *gets;
-        while let Some(database) = rest.first().map(|first| first.database) {
-            let length = rest.iter().take_while(|get| get.database == database).count();
+        let mut begin = 0;
+        while let Some(database) = gets.get(begin).map(|first| first.database) {
+            let length = gets[begin..].iter().take_while(|get| get.database == database).count();
+            let end = begin + length;
             let generation = shared.databases.generation();
             let begun = Instant::now();
-            let Batch { mut answered, valid } = self.answer_batch(&mut rest[..length], generation);
+            let Batch { mut answered, valid } = self.answer_batch(gets, begin..end, generation);
             let elapsed = begun.elapsed();
             if shared.databases.generation() != generation {
                 // A flush or an exchange of databases came in between.
-                let stale = &mut rest[valid..answered];
-                stale.iter().rev().for_each(|get| self.outputs[get.connection].bytes.truncate(get.output_bytes));
-                stale.iter_mut().for_each(|get| self.answer_alone(get));
+                let stale = gets[valid..answered].iter().rev();
+                stale.for_each(|get| self.outputs[get.connection].bytes.truncate(get.output_bytes));
+                (valid..answered).for_each(|index| self.answer_alone(gets, index));
             }
-            self.count_batch(&rest[..answered], elapsed);
-            if answered < length {
+            self.count_batch(&gets[begin..answered], elapsed);
+            if answered < end {
                 // The store could not read this key.
-                self.answer_alone(&mut rest[answered]);
+                self.answer_alone(gets, answered);
                 answered += 1;
             }
-            rest = &mut rest[answered..];
+            begin = answered;
         }
         // The first postponed command of a connection comes last.
         for get in gets.iter().rev().filter(|get| get.answer == Answer::Postponed) {
@@ -154,25 +166,27 @@ impl Tick<'_> {
         }
     }
 
-    /// Answers `GET`s of one database up to the first one that the store cannot read. Values may be
-    /// sent while the databases have this generation.
-    fn answer_batch(&mut self, gets: &mut [PendingGet], generation: u64) -> Batch {
+    /// Answers the `GET`s of a range, which read one database, up to the first one that the store
+    /// cannot read. Values may be sent while the databases have this generation.
+    fn answer_batch(&mut self, gets: &mut [PendingGet], range: Range<usize>, generation: u64) -> Batch {
         let pause = self.shared.runtime.output_bytes_pause();
         let reply_max = self.shared.runtime.reply_bytes_max();
         let appended_max = self.appended_max();
-        let keyspace = self.view.refresh(self.shared).keyspace(gets[0].database);
+        let keyspace = self.view.refresh(self.shared).keyspace(gets[range.start].database);
         let keys: SmallVec<[&[u8]; 64]> =
-            gets.iter().map(|get| self.inputs[get.connection].slice(get.start, get.end)).collect();
+            gets[range.clone()].iter().map(|get| self.inputs[get.connection].slice(get.start, get.end)).collect();
         let (shared, outputs, connections) = (self.shared, &mut *self.outputs, &mut *self.connections);
         let appended_bytes = &mut self.appended_bytes;
-        let mut batch = Batch { answered: 0, valid: 0 };
-        let read = keyspace.multi_get_with(&keys, |index, stored| {
+        let mut batch = Batch { answered: range.start, valid: range.start };
+        let read = keyspace.multi_get_with(&keys, |number, stored| {
+            let index = range.start + number;
             batch.answered = index + 1;
+            let follows_postponed = follows_postponed(gets, index);
             let get = &mut gets[index];
             let Some(connection) = &mut connections[get.connection] else { return };
             let output = &mut outputs[get.connection];
             get.output_bytes = output.bytes.len();
-            if output.pending_bytes() > pause || *appended_bytes > appended_max {
+            if follows_postponed || output.pending_bytes() > pause || *appended_bytes > appended_max {
                 get.answer = Answer::Postponed;
                 return;
             }
@@ -207,7 +221,7 @@ impl Tick<'_> {
             *appended_bytes += reply.output_bytes() - get.output_bytes;
         });
         if read.is_ok() {
-            batch.answered = keys.len();
+            batch.answered = range.end;
         }
         batch
     }
@@ -239,10 +253,13 @@ impl Tick<'_> {
     }
 
     /// Answers one `GET`: its key could not be read in a batch, or the databases changed.
-    fn answer_alone(&mut self, get: &mut PendingGet) {
+    fn answer_alone(&mut self, gets: &mut [PendingGet], index: usize) {
+        let follows_postponed = follows_postponed(gets, index);
+        let get = &mut gets[index];
         let before = self.outputs[get.connection].bytes.len();
         get.output_bytes = before;
-        let is_postponed = self.outputs[get.connection].pending_bytes() > self.shared.runtime.output_bytes_pause()
+        let is_postponed = follows_postponed
+            || self.outputs[get.connection].pending_bytes() > self.shared.runtime.output_bytes_pause()
             || self.appended_bytes > self.appended_max();
         get.answer = if is_postponed { Answer::Postponed } else { Answer::Alone };
         if is_postponed {
@@ -263,6 +280,10 @@ impl Tick<'_> {
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixStream;
+    use std::path::Path;
+
+    use lodestore::Db;
+    use lodestore::db::Engine;
 
     use super::*;
     use crate::acl::Acl;
@@ -276,7 +297,7 @@ mod tests {
     use crate::session::Session;
     use crate::statistics::commands::LoopCounters;
 
-    /// A client whose `GET` of a large value was read.
+    /// A client whose `GET`s were read.
     struct Reader {
         client: UnixStream,
         connection: Connection,
@@ -284,11 +305,14 @@ mod tests {
     }
 
     impl Reader {
-        fn new(shared: &Shared) -> Self {
+        fn new(shared: &Shared, keys: &[&str]) -> Self {
             let (own, mut client) = UnixStream::pair().unwrap();
             own.set_nonblocking(true).unwrap();
             client.set_nonblocking(true).unwrap();
-            client.write_all(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n").unwrap();
+            for key in keys {
+                let command = format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len());
+                client.write_all(command.as_bytes()).unwrap();
+            }
             let public = shared.add_client(String::new(), String::new()).unwrap();
             let session = Session::new(public, &shared.acl, LoopCounters::new().into());
             let mut connection = Connection::new(Stream::Unix(mio::net::UnixStream::from_std(own)), session);
@@ -297,9 +321,20 @@ mod tests {
             Self { client, connection, input }
         }
 
-        /// Answers the `GET` for databases that had a generation. Returns the batch, and the
+        /// Answers one `GET` for databases that had a generation. Returns the batch, and the
         /// numbers of bytes that the client received and that wait in the output.
         fn answer(self, shared: &Shared, generation: u64) -> (Batch, usize, usize) {
+            let (batch, received, output) = self.run(shared, |tick| {
+                let mut gets = Vec::new();
+                assert_eq!(tick.collect_gets(0, &mut gets), 1);
+                tick.answer_batch(&mut gets, 0..1, generation)
+            });
+            (batch, received.len(), output.pending_bytes())
+        }
+
+        /// Does some work in a tick. Returns its result, the bytes that the client received, and
+        /// the output.
+        fn run<T>(self, shared: &Shared, work: impl FnOnce(&mut Tick<'_>) -> T) -> (T, Vec<u8>, Output) {
             let Self { mut client, connection, input } = self;
             let (mut view, mut outputs) = (ViewCache::new(shared), [Output::default()]);
             let mut tick = Tick {
@@ -313,35 +348,107 @@ mod tests {
                 deadline: tick_deadline(),
                 appended_bytes: 0,
             };
-            let mut gets = Vec::new();
-            assert_eq!(tick.collect_gets(0, &mut gets), 1);
-            let batch = tick.answer_batch(&mut gets, generation);
+            let result = work(&mut tick);
             let mut received = Vec::new();
             // The socket does not block, so the read ends with an error.
             drop(client.read_to_end(&mut received));
-            (batch, received.len(), outputs[0].pending_bytes())
+            let [output] = outputs;
+            (result, received, output)
         }
+    }
+
+    /// Opens a store, and returns what its server shares.
+    fn open(store: &Path) -> Shared {
+        let db = Db::builder(store).engine(Engine::fluidkv()).capacity(64 << 20).open().unwrap();
+        let databases = Databases::open(db, 4).unwrap();
+        Shared::new(databases, Config::default(), Acl::new(&Config::default()).unwrap(), 0)
+    }
+
+    /// Runs a command that answers `OK`.
+    fn run(shared: &Shared, arguments: &[&[u8]]) {
+        let mut session = Reader::new(shared, &[]).connection.session;
+        let (mut view, mut output) = (ViewCache::new(shared), Vec::new());
+        let progress = dispatch::run(shared, &mut session, &mut view, arguments, &mut output);
+        assert_eq!((progress, &*output), (Progress::Done, &b"+OK\r\n"[..]));
+    }
+
+    /// Changes one byte of a text wherever it is in the files of a store.
+    fn damage(store: &Path, text: &str) {
+        for entry in std::fs::read_dir(store).unwrap() {
+            let path = entry.unwrap().path();
+            let mut bytes = std::fs::read(&path).unwrap();
+            while let Some(at) = bytes.windows(text.len()).position(|window| window == text.as_bytes()) {
+                bytes[at] ^= 0x40;
+            }
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+
+    /// Begins a pause of all commands that does not end by its time.
+    fn begin_pause(shared: &Shared) {
+        shared.pause.begin(PauseMode::All, Instant::now(), Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn no_get_is_answered_after_a_postponed_one_of_its_connection() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("store");
+        let shared = open(&store);
+        let damaged = "damaged value ".repeat(20);
+        for (key, value) in [("a", "1"), ("b", &damaged), ("c", "3")] {
+            run(&shared, &[b"SET", key.as_bytes(), value.as_bytes()]);
+        }
+        drop(shared);
+        damage(&store, &damaged);
+        let shared = open(&store);
+        let ((first, second), _, output) = Reader::new(&shared, &["a", "b", "c"]).run(&shared, |tick| {
+            let mut gets = Vec::new();
+            assert_eq!(tick.collect_gets(0, &mut gets), 3);
+            begin_pause(&shared);
+            tick.answer_gets(&mut gets);
+            let first = gets.iter().map(|get| get.answer).collect::<Vec<_>>();
+            shared.pause.end();
+            let mut gets = Vec::new();
+            tick.collect_gets(0, &mut gets);
+            tick.answer_gets(&mut gets);
+            (first, gets.iter().map(|get| get.answer).collect::<Vec<_>>())
+        });
+        // A batch reads no damaged record, so the pause holds its `GET`.
+        assert_eq!(first, [Answer::Hit, Answer::Postponed, Answer::Postponed]);
+        assert_eq!(second, [Answer::Alone, Answer::Hit]);
+        let replies = String::from_utf8(output.bytes).unwrap();
+        assert!(replies.starts_with("$1\r\n1\r\n-ERR the record of key 'b' is damaged"), "{replies}");
+        assert!(replies.ends_with("\r\n$1\r\n3\r\n") && replies.matches('$').count() == 2, "{replies}");
+    }
+
+    #[test]
+    fn a_short_pause_does_not_reorder_gets_that_are_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = open(&dir.path().join("store"));
+        let (answers, _, _) = Reader::new(&shared, &["a", "b", "c"]).run(&shared, |tick| {
+            let mut gets = Vec::new();
+            assert_eq!(tick.collect_gets(0, &mut gets), 3);
+            begin_pause(&shared);
+            tick.answer_alone(&mut gets, 0);
+            shared.pause.end();
+            tick.answer_alone(&mut gets, 1);
+            tick.answer_batch(&mut gets, 2..3, shared.databases.generation());
+            gets.iter().map(|get| get.answer).collect::<Vec<_>>()
+        });
+        assert_eq!(answers, [Answer::Postponed; 3]);
     }
 
     #[test]
     fn a_large_value_is_not_sent_at_once_if_the_databases_have_changed() {
         let dir = tempfile::tempdir().unwrap();
-        let builder = lodestore::Db::builder(dir.path().join("store")).engine(lodestore::db::Engine::fluidkv());
-        let databases = Databases::open(builder.capacity(64 << 20).open().unwrap(), 4).unwrap();
-        let shared = Shared::new(databases, Config::default(), Acl::new(&Config::default()).unwrap(), 0);
-        let mut writer = Reader::new(&shared).connection.session;
-        let mut run = |arguments: &[&[u8]]| {
-            let mut output = Vec::new();
-            let progress = dispatch::run(&shared, &mut writer, &mut ViewCache::new(&shared), arguments, &mut output);
-            assert_eq!((progress, &*output), (Progress::Done, &b"+OK\r\n"[..]));
-        };
-        run(&[b"SET", b"k", &vec![b'x'; DIRECT_VALUE_BYTES_MIN]]);
+        let shared = open(&dir.path().join("store"));
+        run(&shared, &[b"SET", b"k", &vec![b'x'; DIRECT_VALUE_BYTES_MIN]]);
         let generation = shared.databases.generation();
-        let (batch, received, _) = Reader::new(&shared).answer(&shared, generation);
+        let (batch, received, _) = Reader::new(&shared, &["k"]).answer(&shared, generation);
         assert_eq!(batch, Batch { answered: 1, valid: 1 });
         assert!(received > 0, "an unchanged value is sent at once");
-        run(&[b"SWAPDB", b"2", b"3"]);
-        let (batch, received, pending) = Reader::new(&shared).answer(&shared, generation);
+        run(&shared, &[b"SWAPDB", b"2", b"3"]);
+        let (batch, received, pending) = Reader::new(&shared, &["k"]).answer(&shared, generation);
         assert_eq!(batch, Batch { answered: 1, valid: 0 });
         assert_eq!(received, 0, "a value that may be stale is sent");
         assert!(pending > DIRECT_VALUE_BYTES_MIN);

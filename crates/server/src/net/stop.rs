@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::event_loop::EventLoop;
+use super::event_loop::{Connection, EventLoop};
 use crate::command::dispatch::ViewCache;
 
 /// Longest time after a stop for the commands that were read, and for sending their replies.
@@ -16,7 +16,9 @@ const STALL_TIMEOUT: Duration = Duration::from_millis(400);
 const STOP_PAUSE: Duration = Duration::from_millis(1);
 
 impl EventLoop {
-    /// Runs the commands that were read whole, and sends all replies, for a bounded time.
+    /// Runs the commands that were read whole, and sends all replies, for a bounded time. Commands
+    /// that a pause holds do not run: their clients get the earlier replies and no more, as in
+    /// Redis.
     pub(super) fn finish(&mut self, view: &mut ViewCache) {
         let begun = Instant::now();
         let deadline = self.shared.stopping_since().unwrap_or(begun) + STOP_TIMEOUT;
@@ -24,8 +26,10 @@ impl EventLoop {
         let mut all: Vec<usize> = (0..self.connections.len()).collect();
         let mut last_progress = vec![begun; all.len()];
         loop {
+            let mut held: Vec<usize> = all.extract_if(.., |index| self.is_held(*index)).collect();
             let are_commands_left;
             (all, are_commands_left) = self.run_commands(&all, view);
+            all.append(&mut held);
             let (mut is_pending, mut is_sending) = (false, false);
             for index in &all {
                 let before = self.unsent_bytes(*index);
@@ -50,6 +54,10 @@ impl EventLoop {
             }
         }
         all.into_iter().for_each(|index| self.close(index));
+    }
+
+    fn is_held(&self, index: usize) -> bool {
+        self.connections[index].as_ref().is_some_and(Connection::is_held)
     }
 
     /// Returns the bytes of a connection that its socket has not accepted. Bytes within TLS count

@@ -229,18 +229,10 @@ impl Tick<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
+    use std::io::Write as _;
     use std::os::unix::net::UnixStream;
 
-    use crate::loop_server::LoopServer;
-
-    /// Returns the bytes that a client has received.
-    fn receive(client: &mut UnixStream) -> String {
-        let mut bytes = Vec::new();
-        // The socket does not block, so the read ends with an error.
-        drop(client.read_to_end(&mut bytes));
-        String::from_utf8(bytes).unwrap()
-    }
+    use crate::loop_server::{LoopServer, receive};
 
     #[test]
     fn a_pipeline_of_slow_commands_leaves_other_clients_their_turn() {
