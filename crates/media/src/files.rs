@@ -444,8 +444,8 @@ fn advise_huge(mapping: &Mapping, medium: MediumKind, wanted: bool) {
     }
 }
 
-/// Asks for small pages in the cache of a new file. Without the advice, read-ahead makes them large,
-/// and each sync writes a large page whole although few of its bytes have changed.
+/// Asks for small pages in the cache of a new file. Read-ahead makes pages large, and each sync
+/// writes a large page whole although few of its bytes have changed.
 fn advise_small(mapping: &Mapping, medium: MediumKind) {
     if medium == MediumKind::File {
         // A wish only: without it more bytes are written.
