@@ -446,6 +446,8 @@ fn advise_huge(mapping: &Mapping, medium: MediumKind, wanted: bool) {
 
 /// Asks for small pages in the cache of a new file. Read-ahead makes pages large, and each sync
 /// writes a large page whole although few of its bytes have changed.
+///
+/// An opened region keeps read-ahead: recoveries and scans read it in order.
 fn advise_small(mapping: &Mapping, medium: MediumKind) {
     if medium == MediumKind::File {
         // A wish only: without it more bytes are written.
