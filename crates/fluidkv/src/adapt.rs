@@ -1,22 +1,27 @@
-//! What the migration adapts to (FluidKV, VLDB 2024: the stages follow the workload; its code has three modes, chosen by one client's
-//! share of writes).
+//! Adapts migration to the workload (FluidKV, VLDB 2024: the stages follow the workload; the
+//! paper's code has three modes, chosen by one client's share of writes).
 //!
-//! Measured, each a moving mean of which a quarter is renewed every [`TICK`]:
-//! * W: bytes of log a second, and the share of writes among all operations;
-//! * F: bytes of log that one worker flushes in a second, C: bytes that one compacts, both while they do it: the medium's bandwidth
-//!   as far as this store can use it beside everything else that runs;
-//! * A: bytes compacted for each byte of log. Log comes in whole segments: what is compacted in ticks without one counts with the next.
+//! Measurements. Each is a moving mean, of which a new sample replaces a quarter:
+//! * W: bytes of log per second, and the share of writes among all operations. Sampled every
+//!   [`TICK`].
+//! * F: bytes of log that one worker flushes per second. C: bytes that one worker compacts per
+//!   second. Both count only the time of the work itself: they measure the medium's bandwidth that
+//!   this store gets next to all other load. Sampled by each flush and compaction.
+//! * A: bytes compacted per byte of log. Sampled every [`TICK`] that has new log. Log grows by
+//!   whole segments: bytes compacted in ticks without a new segment count with the next one.
 //!
-//! The rule:
-//! * **Workers**: W/F + A W/C of them are needed; so many and a half, rounded up, may work, at least one. All may while a memtable waits behind
-//!   the one that is being flushed: then the DRAM budget is being used up.
-//! * **Trigger of compactions**: as `buffer-percent` says while at least half of the operations are writes; at a quarter of that where most
-//!   are reads; at twice that while a memtable waits, so that the bandwidth goes to flushes (`runs-max` bounds it).
-//! * **Trigger of flushes**: a memtable is frozen at `memtable-bytes` of log, or in a small store at less (`Sizes::log_of_memtable`), or at its part of the DRAM budget, whichever
-//!   comes first.
-//! * Nobody writes: `migrate.rs`.
+//! Rules:
+//! * **Workers**: W/F + A W/C workers are needed. At most 1.5 times as many may work, rounded up,
+//!   and at least one. All workers may work while a memtable waits in addition to the one that is
+//!   being flushed: the DRAM budget is being used up.
+//! * **Compaction trigger**: `buffer-percent` while at least half of the operations are writes, and
+//!   a quarter of that while most are reads. Twice that while a memtable waits, so that flushes get
+//!   the bandwidth (`runs-max` bounds the trigger).
+//! * **Flush trigger**: a memtable is frozen at `memtable-bytes` of log (in a small store at less,
+//!   see `Sizes::log_of_memtable`) or at its share of the DRAM budget, whichever comes first.
+//! * No writes at all: see `migrate.rs`.
 //!
-//! Without workers nothing is measured: what a run does is the same each time.
+//! Without workers nothing is measured, so that each run of a program behaves the same.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -24,23 +29,24 @@ use std::time::{Duration, Instant};
 
 use crate::inner::lock;
 
-/// How often the means are renewed.
+/// Interval between two samples.
 const TICK: Duration = Duration::from_millis(250);
-/// Part of a mean that is renewed.
+/// Share of a mean that a new sample replaces.
 const RENEWED: f64 = 0.25;
-/// Bytes a second that a flush is taken for until one was measured.
+/// Flush bandwidth assumed before the first flush, in bytes per second.
 const UNMEASURED: f64 = 100e6;
-/// Workers for each one that is needed.
+/// Allowed workers per needed worker.
 const SPARE: f64 = 1.5;
-/// Hundredths of the trigger of compactions: while a memtable waits, while writes prevail, while reads do.
+/// Factors of the compaction trigger, in percent: while a memtable waits, while writes prevail,
+/// while reads prevail.
 const SCALES: [u64; 3] = [200, 100, 25];
 
-/// What is read off once in a while.
+/// A sample of the store's counters.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reading {
-    /// Bytes of log ever written, about.
+    /// Total bytes of log, approximately.
     pub(crate) logged: u64,
-    /// Writes and reads ever, about.
+    /// Total writes and reads, approximately.
     pub(crate) writes: u64,
     pub(crate) reads: u64,
     /// Memtables that wait for a flush or are being flushed.
@@ -50,18 +56,18 @@ pub(crate) struct Reading {
 #[derive(Default)]
 struct Means {
     read: Option<(Instant, Reading)>,
-    /// Bytes compacted since the last reading that found new log.
+    /// Bytes compacted since the last sample that had new log.
     compacted: u64,
     write_rate: f64,
     write_share: f64,
     flush_rate: f64,
-    /// Bytes of log a second of whole flushes, whoever took part.
+    /// Bytes of log per second of whole flushes, for all of a flush's threads together.
     flush_bandwidth: f64,
     compaction_rate: f64,
     amplification: f64,
 }
 
-/// See the module.
+/// Decides how many workers may work and when ranges are compacted. See the module.
 pub(crate) struct Governor {
     workers: usize,
     means: Mutex<Means>,
@@ -74,23 +80,23 @@ fn renew(mean: &mut f64, new: f64) {
 }
 
 impl Governor {
-    /// One for a store with so many workers.
+    /// Creates a governor for a store with this many workers.
     pub(crate) fn new(workers: usize) -> Self {
         let allowed = AtomicUsize::new(workers.max(1));
         Self { workers, means: Mutex::default(), allowed, scale: AtomicU64::new(SCALES[1]) }
     }
 
-    /// Workers that may work at a time.
+    /// Returns how many workers may work at a time.
     pub(crate) fn allowed(&self) -> usize {
         self.allowed.load(Ordering::Relaxed)
     }
 
-    /// What the trigger of compactions is multiplied with.
+    /// Returns the factor by which the compaction trigger is multiplied.
     pub(crate) fn trigger(&self) -> f64 {
         self.scale.load(Ordering::Relaxed) as f64 / 100.0
     }
 
-    /// Takes note of a flush of so many bytes of log by so many workers.
+    /// Records a flush of `bytes` of log by this many worker threads.
     pub(crate) fn note_flush(&self, bytes: u64, took: Duration, by: usize) {
         if self.workers > 0 && !took.is_zero() {
             let bandwidth = bytes as f64 / took.as_secs_f64();
@@ -100,13 +106,14 @@ impl Governor {
         }
     }
 
-    /// Bytes of log a second that flushes take; before the first one, what a slow disk takes.
+    /// Returns the flush bandwidth in bytes of log per second. Before the first flush, returns the
+    /// bandwidth of a slow disk.
     pub(crate) fn flush_bandwidth(&self) -> f64 {
         let measured = lock(&self.means).flush_bandwidth;
         if measured > 0.0 { measured } else { UNMEASURED }
     }
 
-    /// Takes note of a compaction that wrote so many bytes.
+    /// Records a compaction and the bytes that it wrote.
     pub(crate) fn note_compaction(&self, bytes: u64, took: Duration) {
         if self.workers > 0 && bytes > 0 && !took.is_zero() {
             let mut means = lock(&self.means);
@@ -115,7 +122,7 @@ impl Governor {
         }
     }
 
-    /// Renews the means and what follows from them, where it is time; by any worker.
+    /// Takes a sample and renews the decisions if [`TICK`] has passed. Any worker may call this.
     pub(crate) fn tick(&self, now: Instant, reading: impl FnOnce() -> Reading) {
         let mut means = lock(&self.means);
         let elapsed = means.read.map_or(Duration::MAX, |(then, _)| now.saturating_duration_since(then));
@@ -138,7 +145,8 @@ impl Governor {
         self.scale.store(scale, Ordering::Relaxed);
     }
 
-    /// Bytes of log a second, bytes that a worker flushes and compacts in one, writes in a thousand operations, and bytes compacted for a hundred of log.
+    /// Returns bytes of log per second, bytes that a worker flushes and compacts per second, writes
+    /// per 1000 operations, and bytes compacted per 100 bytes of log.
     pub(crate) fn rates(&self) -> [u64; 5] {
         let means = lock(&self.means);
         let (share, amplification) = (means.write_share * 1000.0, means.amplification * 100.0);
@@ -161,7 +169,7 @@ impl Means {
         }
     }
 
-    /// Workers that keep up with the writers.
+    /// Returns how many workers keep up with the writers.
     fn needed(&self) -> f64 {
         let part = |bytes: f64, rate: f64| if rate > 0.0 { bytes / rate } else { 0.0 };
         part(self.write_rate, self.flush_rate) + part(self.write_rate * self.amplification, self.compaction_rate)
@@ -174,7 +182,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A governor that saw so many bytes of log, writes and reads in each of ten seconds, and flushes of 100 MB in a second.
+    /// Returns a governor after ten seconds. Each second has these bytes of log, writes and reads,
+    /// a flush of 100 MB and a compaction of 50 MB.
     fn after(workers: usize, logged: u64, writes: u64, reads: u64, frozen: usize) -> Governor {
         let governor = Governor::new(workers);
         let start = Instant::now();
@@ -191,7 +200,7 @@ mod tests {
     #[test]
     fn workers_follow_the_rate_of_writes() {
         assert_eq!(after(8, 1_000_000, 1000, 0, 0).allowed(), 2, "nearly idle, one of them compacts all the time");
-        // 2 to flush, 1 for what is compacted meanwhile: three, and half as many again.
+        // Two workers for flushes and one for compactions; 1.5 times three, rounded up.
         assert_eq!(after(8, 200_000_000, 1000, 0, 0).allowed(), 5);
         assert_eq!(after(2, 200_000_000, 1000, 0, 0).allowed(), 2, "there are no more");
     }
@@ -208,7 +217,8 @@ mod tests {
         assert_eq!(after(2, 1_000_000, 10, 1000, 2).trigger(), 2.0, "a memtable waits");
     }
 
-    /// Where writers are slow a segment of log lasts for several ticks. What was compacted in those without a new one was forgotten.
+    /// Regression: compactions in ticks without a new log segment were not counted. With slow
+    /// writers one segment lasts for several ticks.
     #[test]
     fn what_is_compacted_between_two_segments_of_log_counts() {
         let governor = Governor::new(2);

@@ -4,16 +4,16 @@
 //! 1. The stripes of all keys are locked, those of the conditions too, in ascending order. If a
 //!    condition is on a range, all stripes are locked.
 //! 2. The conditions are checked. Where writes wait for a group (`commit.rs`), all writes of the
-//!    conditions' stripes are published first: what a condition sees is durable.
+//!    conditions' stripes are published first, so that the conditions see durable data only.
 //! 3. Large values are written to the value log.
 //! 4. One record with all operations is appended to the log.
 //! 5. Without group commit: **fence: the batch is durable**; its entries go into the index while
-//!    `batches` tells readers to wait; the stripes are unlocked. With group commit: the stripes are
+//!    `batches` makes readers wait; the stripes are unlocked. With group commit: the stripes are
 //!    unlocked; the leader **fences** for the group, then publishes; the call returns after that.
 //!
 //! A batch whose conditions are not met stores nothing. The record needs one extent. If no free
-//! extent is as long, values of at least 32 bytes go to the value log, in pieces, and the record
-//! has pointers.
+//! extent is long enough, values of at least 32 bytes go to the value log, in pieces, and the
+//! record has pointers.
 
 use std::collections::HashMap;
 use std::sync::MutexGuard;
@@ -108,7 +108,7 @@ impl Inner {
     }
 
     /// Locks the stripes of all operations and conditions. A condition on a range locks all
-    /// stripes, so that no key comes into the range.
+    /// stripes, so that no key can be added to the range.
     fn lock_stripes(&self, ops: &[Op<'_>], conditions: &Conditions<'_, '_>) -> Vec<MutexGuard<'_, ()>> {
         if !conditions.ranges.is_empty() && !self.pool.mutant(Mutant::RangeNotLocked) {
             return self.order.lock_every();
@@ -167,7 +167,7 @@ impl Inner {
         Ok(outcome? && expected.next().is_none())
     }
 
-    /// Attempts a batch, whose values of `from` bytes or more go to the value log.
+    /// Attempts a batch. Values of `from` bytes or more go to the value log.
     fn try_batch(&self, ops: &[Op<'_>], from: usize, conditions: &mut Conditions<'_, '_>) -> Attempt {
         if ops.iter().any(|op| op.payload != Payload::Tombstone)
             && let Err(error) = self.check_dram()
@@ -201,7 +201,7 @@ impl Inner {
         Attempt::of(&view, outcome.map(|()| Commit::Done))
     }
 
-    /// Appends a batch to the log of all threads, where writes do not wait for their group.
+    /// Appends a batch to the shared log, when writes do not wait for their group.
     fn append_batch_shared(&self, log: &SharedLog, ops: &[Op<'_>], from: usize) -> Result<()> {
         self.with_small(ops, from, |ops| self.apply_batch_shared(log, ops, false)).map(|_| ())
     }
@@ -209,7 +209,7 @@ impl Inner {
     /// Appends a batch to the log of this thread, and publishes it.
     fn append_batch(&self, view: &View, ops: &[Op<'_>], from: usize) -> Result<()> {
         let memtable = &view.active;
-        // Deletes of absent keys need no record, but they do no harm in one.
+        // Deletes of absent keys need no record, but a record of them is harmless.
         let number = self.order.next();
         let places = self.with_small(ops, from, |ops| memtable.append_batch(ops, number, &self.reserve, false))?;
         let keep = self.order.has_snapshots();
@@ -224,7 +224,8 @@ impl Inner {
     }
 }
 
-/// The operations of a batch without those that a later one of the same key undoes.
+/// Returns the operations of a batch, without those that a later operation on the same key
+/// overwrites.
 fn drop_overwritten_ops(batch: &Batch) -> Vec<Op<'_>> {
     let mut last: HashMap<&[u8], usize> = HashMap::with_capacity(batch.ops.len());
     for (index, op) in batch.ops.iter().enumerate() {

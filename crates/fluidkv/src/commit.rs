@@ -1,24 +1,39 @@
-//! The one log that all threads share where a fence writes pages (an ordinary file), and how it becomes durable.
+//! Group commit on media whose fence writes pages (ordinary files): one log that all threads share,
+//! and how it becomes durable.
 //!
-//! A sync of a file costs the same for one record as for a hundred. So there all threads append to one log, and one of them syncs for all who wait
-//! ([`lodestore_index::group`]). On byte-addressed media each thread has a log of its own, and nothing of this is used.
+//! Syncing a file costs the same for one record as for a hundred. All threads therefore append to
+//! one log, and one thread, the leader, syncs for all waiting writers ([`lodestore_index::group`]).
+//! On byte-addressable media each thread has its own log, and this module is not used.
 //!
-//! **`power`**. Persist order of a write: its record is stored, under the stripe of its key, and nothing else is done under that lock; the leader
-//! of its group flushes the group's ranges; **fence: the group is durable**; the leader stores the end mark behind its last record, if that is still the log's, and publishes the group's entries in the index, in the order of
-//! their numbers; the writer is answered. No reader meets an entry that a crash could take away, and a hot key has as many writes a sync as it has
-//! writers.
+//! **`power`**. Persist order of a write:
+//! 1. The writer stores its record under the stripe of its key. It does nothing else under that
+//!    lock.
+//! 2. The leader of its group flushes the group's ranges. **Fence: the group is durable.**
+//! 3. The leader stores the end mark after the group's last record, if that record is still the
+//!    last one of the log.
+//! 4. The leader publishes the group's entries in the index, in the order of their numbers.
+//! 5. The write returns.
 //!
-//! **`interval`**. A write is stored, published and answered. A thread syncs what was gathered twice in each window. A crash leaves a prefix of the
-//! writes in the order of the log (`memtable/shared.rs`, Invariant 1), which is an order in which they can have happened.
+//! No reader sees an entry that a crash could lose. A hot key gets as many writes per sync as it
+//! has writers.
+//!
+//! **`interval`**. A write is stored, published and answered at once. A thread syncs the gathered
+//! writes twice per window. A crash leaves a prefix of the writes in log order
+//! (`memtable/shared.rs`, Invariant 1), which is an order in which the writes can have happened.
 //!
 //! Invariants
-//! 1. Numbers are drawn in the order of the log, with `turn` held; the active memtable changes with `turn` held as well. So all numbers of a memtable
-//!    are below those of the next, and what is durable is a prefix in numbers.
-//! 2. `power`: the leader alone publishes. What is published is what is durable: all numbers up to `group.done()`, and no others but those of the
-//!    group that is being published, which ends at `publishing`.
-//! 3. `power`: a write that reads first does so when all numbers of its stripe are published, and holds the stripe from then until its record is stored.
-//! 4. A group that could not be synced poisons the pool before anybody is told, and is not published; nor is anything behind it.
-//! 5. Order of locks: stripes, `turn`, the tail; `batch` by itself. A leader takes `batch` alone, so whoever holds a stripe or `turn` may wait for one.
+//! 1. Sequence numbers are drawn in log order, under `turn`. The active memtable also changes under
+//!    `turn`. All numbers of a memtable are therefore below those of the next one, and the durable
+//!    writes are a prefix by number.
+//! 2. `power`: only the leader publishes. The published writes are the durable ones: all numbers up
+//!    to `group.done()`, and none above except numbers of the group that is being published, which
+//!    ends at `publishing`.
+//! 3. `power`: a write that reads first does its read after all numbers of its stripe are
+//!    published. It holds the stripe from then on until its record is stored.
+//! 4. If a group cannot be synced, the pool is poisoned before any writer is notified. Neither this
+//!    group nor a later one is published.
+//! 5. Lock order: stripes, `turn`, the tail; `batch` is separate. A leader blocks only on `batch`,
+//!    so a thread that holds a stripe or `turn` may wait for a leader.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -33,21 +48,22 @@ use crate::locks::{Order, STRIPES};
 use crate::memtable::Memtable;
 use crate::memtable::shared::{Log, Places, Stored, What};
 
-/// How often a write that reads first lets go of its stripe to wait for other writes of it; then it keeps the stripe, so that it comes to its turn.
+/// How often a write that reads first releases its stripe to wait for other writes in it. After
+/// that it waits with the stripe held, so that it cannot starve.
 const LETS_GO: u32 = 2;
-/// Parts of a window in each of which what was gathered is synced: what is written while a sync goes on waits for the next.
+/// Syncs per window. Writes stored during a sync wait for the next one.
 const SYNCS_A_WINDOW: u32 = 2;
 
-/// A write of a group, to be published.
+/// A write of a group, not yet published.
 struct Pending {
     memtable: Arc<Memtable>,
     places: Places,
 }
 
-/// What a leader does.
+/// The work of a leader.
 #[derive(Default)]
 struct Gathered {
-    /// What must be flushed, neighbours joined.
+    /// Ranges to flush. Adjacent ranges are merged.
     ranges: Vec<(NvPtr, usize)>,
     writes: Vec<Pending>,
 }
@@ -61,24 +77,25 @@ impl Gathered {
     }
 }
 
-/// The log of all threads. See the module.
+/// The log that all threads share. See the module.
 pub(crate) struct SharedLog {
-    /// `interval`: how much may be lost. None: `power`.
+    /// `interval`: the writes of this time may be lost. `None`: `power`.
     window: Option<Duration>,
     turn: Mutex<()>,
     group: Group<Gathered>,
     publishing: AtomicU64,
-    /// The last number of each stripe; changed with the stripe held.
+    /// The last number of each stripe. Changed with the stripe held.
     last: Box<[AtomicU64]>,
     /// Held while a batch is published.
     batch: Mutex<()>,
-    /// Held by who waits for the end of a window; true when there are no more.
+    /// Held while a thread waits for the end of a window. True when windows have ended.
     ended: Mutex<bool>,
     end: Condvar,
 }
 
 impl SharedLog {
-    /// The log of a store in this pool, if all threads share one; `number` is the highest that was ever given.
+    /// Returns the log of a store in this pool if all threads share one. `number` is the highest
+    /// number ever assigned.
     pub(crate) fn of(pool: &Pool, number: u64) -> Option<Self> {
         let window = match pool.durability() {
             Durability::Interval(window) => Some(window),
@@ -96,31 +113,33 @@ impl SharedLog {
         })
     }
 
-    /// Whether writes are answered when their group is durable, and not before.
+    /// Returns whether a write returns only after its group is durable.
     #[inline]
     pub(crate) fn is_group_commit(&self) -> bool {
         self.window.is_none()
     }
 
-    /// Holds back appends: while the active memtable changes.
+    /// Blocks appends, for a change of the active memtable.
     pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
         lock(&self.turn)
     }
 
-    /// The number of the last write of a stripe that the caller holds.
+    /// Returns the number of the last write in a stripe that the caller holds.
     fn last_of(&self, hash: u64) -> u64 {
         self.last[Order::stripe_of(hash)].load(Ordering::Relaxed)
     }
 
-    /// Waits while a batch is half in the index.
+    /// Waits while a batch is partly in the index.
     pub(crate) fn wait_for_batch(&self) {
         drop(lock(&self.batch));
     }
 
-    /// The number of a new snapshot: what is published, which is what is durable. It waits for no sync.
+    /// Returns the number of a new snapshot: the highest published number, which is durable. Waits
+    /// for no sync.
     pub(crate) fn begin_snapshot(&self, order: &Order) -> u64 {
         order.hold_versions();
-        // Who begins to publish later sees the snapshot, and keeps what it replaces.
+        // A leader that begins to publish later sees the snapshot and keeps the versions that it
+        // replaces.
         let publishing = self.publishing.load(Ordering::SeqCst);
         while self.group.done() < publishing && !self.group.is_broken() {
             std::thread::yield_now();
@@ -128,13 +147,13 @@ impl SharedLog {
         self.group.done()
     }
 
-    /// No more windows: the store is being closed.
+    /// Ends all windows: the store is being closed.
     pub(crate) fn end_windows(&self) {
         *lock(&self.ended) = true;
         self.end.notify_all();
     }
 
-    /// Waits for a part of a window; whether it was not the last.
+    /// Waits for one of the syncs of a window. Returns false once windows have ended.
     fn pause(&self, window: Duration) -> bool {
         let part = (window / SYNCS_A_WINDOW).max(Duration::from_millis(1));
         let ended = lock(&self.ended);
@@ -147,7 +166,7 @@ impl SharedLog {
     }
 }
 
-/// The log as an append sees it.
+/// The shared log, as an append uses it.
 struct Appending<'a>(&'a Inner, &'a SharedLog);
 
 impl Log for Appending<'_> {
@@ -165,18 +184,20 @@ impl Log for Appending<'_> {
 }
 
 impl Inner {
-    /// The shared log, where writes wait for their group.
+    /// Returns the shared log if writes wait for their group.
     #[inline]
     pub(crate) fn group_log(&self) -> Option<&SharedLog> {
         self.log.as_ref().filter(|log| log.is_group_commit())
     }
 
-    /// Appends one operation, of a key whose stripe is held. In the index with its group, or, with `interval`, at once.
+    /// Appends one operation on a key whose stripe is held. Its entry is published with its group,
+    /// or at once with `interval`.
     pub(crate) fn apply_shared(&self, log: &SharedLog, op: &crate::entry::Op<'_>, hash: u64) -> Result<()> {
         self.store_shared(log, What::One(op), std::iter::once(hash)).map(|_| ())
     }
 
-    /// Appends a batch, with the stripes of its keys held; its number. `spare`: it makes room, and may take of the reserve.
+    /// Appends a batch with the stripes of its keys held. Returns its number. `spare`: the batch
+    /// frees space and may use the reserve.
     pub(crate) fn apply_batch_shared(&self, log: &SharedLog, ops: &[crate::entry::Op<'_>], spare: bool) -> Result<u64> {
         self.store_shared(log, What::Batch(ops, spare), ops.iter().map(|op| crate::table::hash(op.key)))
     }
@@ -184,7 +205,7 @@ impl Inner {
     fn store_shared(&self, log: &SharedLog, what: What<'_, '_>, hashes: impl Iterator<Item = u64>) -> Result<u64> {
         let turn = log.turn();
         self.pool.check()?;
-        // The newest: it changes in a turn of its own.
+        // The newest memtable: it changes only under `turn`.
         let memtable = Arc::clone(&self.view.load().active);
         let stored = memtable.append_shared(what, &Appending(self, log), &self.reserve)?;
         let Stored { number, places, range, spare } = stored;
@@ -228,7 +249,8 @@ impl Inner {
         }
     }
 
-    /// Does the work of a group; whether all went well. Of a leader, which may hold a stripe or the turn.
+    /// Commits a group. Returns whether it succeeded. The calling leader may hold a stripe or
+    /// `turn`.
     fn commit_group(&self, log: &SharedLog, gathered: &Gathered, last: u64) -> bool {
         let pool = &self.pool;
         if !pool.mutant(Mutant::RecordNotFlushed) {
@@ -253,7 +275,7 @@ impl Inner {
         published.is_ok()
     }
 
-    /// Waits until a number is durable, and published; leads a group where nobody does.
+    /// Waits until a number is durable and published. Leads a group if no other thread does.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -265,7 +287,7 @@ impl Inner {
         })
     }
 
-    /// Makes all durable, and published, that was appended so far.
+    /// Makes all earlier appends durable and published.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -273,7 +295,8 @@ impl Inner {
         self.wait_committed(log, log.group.last())
     }
 
-    /// Locks the stripe of a key for a write that reads first, with all writes of the stripe published.
+    /// Locks the stripe of a key for a write that reads first, once all writes of the stripe are
+    /// published.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -295,7 +318,8 @@ impl Inner {
         }
     }
 
-    /// Waits until all writes of these stripes, which the caller holds, are published: for a batch that reads first.
+    /// Waits until all writes of these stripes are published, for a batch that reads first. The
+    /// caller holds the stripes.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -313,7 +337,8 @@ impl Inner {
         if log.is_group_commit() { self.wait_committed(log, last) } else { Ok(()) }
     }
 
-    /// Does a write of one key under its stripe, and waits for its group without; `blind`: it reads nothing first.
+    /// Runs a write of one key under its stripe. Waits for its group without the stripe. `blind`:
+    /// the write reads nothing first.
     pub(crate) fn with_group<T>(
         &self,
         log: &SharedLog,
@@ -323,7 +348,7 @@ impl Inner {
         let writing = self.order.writing();
         let stripe = if blind { self.order.lock(hash) } else { self.lock_published(log, hash)? };
         let done = work()?;
-        // Its own, if it wrote; else one that is published.
+        // The number of this write, or, if it wrote nothing, of an earlier one.
         let number = log.last_of(hash);
         drop((stripe, writing));
         if !self.pool.mutant(Mutant::AnsweredBeforeSync) {
@@ -332,13 +357,14 @@ impl Inner {
         Ok(done)
     }
 
-    /// Syncs what was gathered, in each part of a window, until the store is closed.
+    /// Syncs the gathered writes several times per window until the store is closed.
     pub(crate) fn keep_window(&self) {
         let Some((log, window)) = self.log.as_ref().and_then(|log| Some((log, log.window?))) else { return };
         while log.pause(window) && self.settle_log(log).is_ok() {}
     }
 
-    /// Whether a thread is to sync at the end of each window: not in a simulation, which has no time.
+    /// Returns whether a thread has to sync in each window. A simulation has no clock and needs
+    /// none.
     pub(crate) fn has_windows(&self) -> bool {
         self.pool.medium() != MediumKind::Sim && self.log.as_ref().is_some_and(|log| log.window.is_some())
     }

@@ -1,21 +1,27 @@
-//! From BufferStore to StableStore (FluidKV, VLDB 2024), range by range.
+//! Migration from BufferStore (runs) to StableStore (the sorted level) (FluidKV, VLDB 2024), range
+//! by range.
 //!
-//! A compaction merges all runs of one range with its stable tables. What it costs is bounded by how much was buffered against what is
-//! stable there (`migrate.rs` chooses). Deletes and expired keys end here: nothing older is beneath.
-//! Runs whose tables overlap nothing are moved as they are; but where tables are to be compressed they are written anew, by themselves: else keys
-//! that come in ascending order would never be compressed.
+//! A compaction merges all runs of one range with the range's stable tables. The ratio of buffered
+//! to stable bytes bounds its cost (`migrate.rs` chooses the range). Deletes and expired keys are
+//! dropped, because no older data is below. Runs whose tables overlap nothing are moved without a
+//! rewrite. If tables are to be compressed, such runs are rewritten by themselves. Otherwise keys
+//! that arrive in ascending order would never be compressed.
 //!
-//! Small flushes that are moved leave small tables side by side, as does a join of ranges that deletes have emptied: each takes DRAM for its handle, and the medium a
-//! head and a chunk. Neighbours that are [`CROWD`] at least, none of them half full, are merged once they come to [`GROWS`] times the largest of
-//! them. So a byte that is written so often stands in a table of `GROWS` times the bytes each time: at most log4(`table-bytes` / bytes of the least table) times
-//! before its table is half full and stays, 5 for 256 KiB; and of small neighbours there are at most 16 for each factor of four in size.
-//! Runs that come to the range meanwhile are newer than all that is merged, and stay.
+//! Moving small flushes leaves small adjacent tables. So does joining ranges that deletes have
+//! emptied. Each table costs DRAM for its handle, and a header and a chunk on the medium. At least
+//! [`CROWD`] neighbours, none more than half full, are merged once their bytes reach [`GROWS`]
+//! times the largest of them. Each rewrite thus puts a byte into a table with [`GROWS`] times the
+//! bytes. A byte is rewritten at most log4(`table-bytes` / bytes of the smallest table) times
+//! before its table is half full and stays. For 256 KiB this is 5 times. At most 16 small
+//! neighbours exist for each factor of four in size. Runs added to the range during the merge are
+//! newer than all merged data, and stay.
 //!
-//! A compaction holds its range from when it was chosen until its view is published, so that nobody splits or joins it meanwhile. Should its tables not be there all
-//! the same, what was merged is given back, and the range is merged anew.
+//! A compaction holds its range from its selection until its view is published. No other thread
+//! splits or joins the range meanwhile. If a merged table is missing from the range nevertheless,
+//! the result is freed and the range is merged again.
 //!
-//! A range that grew too large is split, and one that deletes have left small is joined with a small neighbour: each by one record in the manifest, without
-//! writing a table.
+//! A range that has grown too large is split. A range that deletes have left small is joined with a
+//! small neighbour. Either is one record in the manifest and writes no table.
 
 use std::ops::{Bound, Range as Span};
 use std::sync::Arc;
@@ -36,28 +42,28 @@ use crate::tables::{Sorted, TableHandle};
 use crate::value_log::Dead;
 use crate::view::Range;
 
-/// Small tables side by side that are worth a merge.
+/// Fewest adjacent small tables that are merged.
 const CROWD: usize = 8;
-/// How many times the largest of them they come to together.
+/// Their bytes together, as a multiple of the largest of them, at which they are merged.
 const GROWS: u64 = 4;
 
-/// What a merge came to.
+/// The result of a merge.
 pub(crate) struct Merged {
-    /// Its tables, durable.
+    /// The new tables, durable.
     fresh: Vec<Arc<TableHandle>>,
-    /// The tables that they take the place of, by identity.
+    /// The tables that they replace, by identity.
     removed: Vec<u64>,
-    /// Large values of what was left out.
+    /// Large values of the dropped versions.
     dead: Dead,
-    /// The expired pairs that were left out.
+    /// The expired pairs that were dropped.
     expired: Expired,
 }
 
 impl Inner {
-    /// Compacts a range that nobody else compacts.
+    /// Compacts a range. No other thread compacts it meanwhile.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Poisoned`], [`Error::Corrupt`]: the range is as before.
+    /// [`Error::Full`], [`Error::Poisoned`], [`Error::Corrupt`]: the range is unchanged.
     pub(crate) fn compact(&self, range: &Range) -> Result<()> {
         if let Some(span) = range.stale() {
             return self.merge_stale(range, span);
@@ -77,7 +83,7 @@ impl Inner {
             return self.publish_compaction(range, &edit, Vec::new(), &Dead::default()).map(drop);
         }
         let lists: Vec<&Sorted> = range.runs.iter().chain(apart.is_none().then_some(&range.stable)).collect();
-        // Where stable tables stay as they are, what is written between them must not reach across one.
+        // If the stable tables stay, no new table may span one of them.
         let between = apart.iter().flat_map(|_| &range.stable.tables).map(|table| &table.descriptor.min);
         let mut cuts: Vec<Key> = range.cuts.iter().chain(between).cloned().collect();
         cuts.sort_unstable();
@@ -85,7 +91,7 @@ impl Inner {
         self.publish_merged(range, merged)
     }
 
-    /// Merges small stable tables that stand side by side. Nothing is older than they are.
+    /// Merges small adjacent stable tables. No data is older than theirs.
     fn merge_crowd(&self, range: &Range) -> Result<()> {
         let Some(span) = range.crowd(self.sizes.stable.table_bytes as u64) else { return Ok(()) };
         let crowd = Sorted::new(range.stable.tables[span].to_vec());
@@ -97,7 +103,8 @@ impl Inner {
         self.publish_merged(range, merged)
     }
 
-    /// Merges lists, newest first, beneath which nothing is, into tables that end at the cuts.
+    /// Merges lists, newest first, into tables that end at the cuts. No older data is below the
+    /// lists.
     pub(crate) fn merge(&self, lists: &[&Sorted], cuts: &[Key]) -> Result<Merged> {
         let began = Instant::now();
         // A damaged block must not be copied with a fresh checksum.
@@ -124,13 +131,15 @@ impl Inner {
         let added = fresh.iter().map(|table| Arc::clone(&table.descriptor)).collect();
         let edit = Edit::Compaction { range_id: range.id, removed, added, moved: Vec::new(), values: dead.changes() };
         if let Some(now) = self.publish_compaction(range, &edit, fresh, &dead)? {
-            // Runs that came meanwhile are newer: their flushes have told what they hide.
+            // Runs added meanwhile are newer: their flushes have reported the values that they
+            // hide.
             self.tell_expired(&expired, &now.runs);
         }
         Ok(())
     }
 
-    /// Makes a compaction happen; the range behind it, or none where it is to be made anew.
+    /// Applies a compaction. Returns the range after it, or `None` if the range must be merged
+    /// again.
     fn publish_compaction(
         &self,
         range: &Range,
@@ -141,7 +150,7 @@ impl Inner {
         let bytes: u64 = fresh.iter().map(|table| table.descriptor.bytes).sum();
         let mut publisher = lock(&self.publisher);
         if !names_what_is_there(&publisher, edit) {
-            // It is merged anew from what the view shows now.
+            // The range is merged again from the current view.
             fresh.iter().for_each(|table| table.set_gone());
             self.publish_shape(&mut publisher, None);
             return Ok(None);
@@ -164,10 +173,10 @@ impl Inner {
         self.split_and_publish(&mut publisher, Some(range.id), None).map(|()| now)
     }
 
-    /// Joins a range with the one behind it, which nobody else works on, if both are still small.
+    /// Joins a range with the next one if both are still small. No other thread works on either.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Poisoned`]: they are as before.
+    /// [`Error::Full`], [`Error::Poisoned`]: both ranges are unchanged.
     pub(crate) fn join(&self, ids: (u64, u64)) -> Result<()> {
         let mut publisher = lock(&self.publisher);
         if publisher.join_ranges(&self.pool, ids, self.sizes.range)? {
@@ -177,8 +186,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Splits what can be split, of the ranges that nobody works on and the caller's `own`, where space allows it, and publishes a view with these frozen
-    /// memtables, or those that there are; also where a split failed.
+    /// Splits ranges that have cuts, where space allows: ranges that no thread works on, and the
+    /// caller's `own`. Publishes a view with these frozen memtables, or with the current ones if
+    /// `None`. Publishes the view even if a split failed.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -192,18 +202,19 @@ impl Inner {
         let mine = held.iter().copied().chain(own).collect();
         let (made, outcome) = publisher.split_ranges(&self.pool, mine);
         self.publish_shape(publisher, frozen);
-        // Behind the view: whoever takes one of them next sees what it is now.
+        // After the view is published: the next holder of such a range sees its current state.
         self.migration.let_go(&held);
         Counts::add(&self.counts.splits, made as u64);
         match outcome {
-            // A range that stays large is no harm; it is tried again behind the next change.
+            // A range that stays large is harmless. The split is retried after the next change.
             Err(Error::Full { .. }) => Ok(()),
             other => other,
         }
     }
 
-    /// Splits the largest range in halves, where what must be free for its compaction is not there, and less must be free then; whether it did. Not under who works on it, nor under a flush, which would
-    /// have to begin again.
+    /// Splits the largest range in halves, for lack of space, if less space must be free
+    /// afterwards. Returns whether it split the range. Does nothing if another thread works on the
+    /// range, or during a flush, which would have to start again.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -219,7 +230,8 @@ impl Inner {
         publisher.set_cuts(id, vec![cut]);
         let (made, outcome) = publisher.split_ranges(&self.pool, held.clone());
         if made == 0 {
-            // Tables reach across: it is split where it was to be, when it was compacted.
+            // Tables span the cut. The range keeps the cuts that it had, for the end of its
+            // compaction.
             publisher.set_cuts(id, before);
         }
         self.publish_shape(&mut publisher, None);
@@ -231,14 +243,16 @@ impl Inner {
         }
     }
 
-    /// Publishes a view of the publisher's ranges, with these frozen memtables or those that there are.
+    /// Publishes a view of the publisher's ranges with these frozen memtables, or with the current
+    /// ones if `None`.
     fn publish_shape(&self, publisher: &mut Publisher, frozen: Option<Vec<Arc<Memtable>>>) {
         let view = self.view.load_full();
         let frozen = frozen.unwrap_or_else(|| view.frozen.clone());
         publish(&self.view, publisher, Arc::clone(&view.active), frozen);
     }
 
-    /// Says where a range that has become too large is to be split: between stable tables, into parts of half the size.
+    /// Plans the cuts of a range that has grown too large: between stable tables, into parts of
+    /// half the size limit.
     fn plan_cuts(&self, publisher: &mut Publisher, range_id: u64) {
         let ranges = publisher.ranges();
         let Some(range) = ranges.list.iter().find(|range| range.id == range_id) else { return };
@@ -258,7 +272,7 @@ impl Inner {
     }
 }
 
-/// Whether a compaction's range has the tables that it merged.
+/// Returns whether the range of a compaction still has the merged tables.
 fn names_what_is_there(publisher: &Publisher, edit: &Edit) -> bool {
     match edit {
         Edit::Compaction { range_id, removed, moved, .. } => {
@@ -268,7 +282,8 @@ fn names_what_is_there(publisher: &Publisher, edit: &Edit) -> bool {
     }
 }
 
-/// The tables of all runs, where they overlap neither each other nor stable ones and hold nothing that ends here: stable ones can stay as they are.
+/// Returns the tables of all runs if they overlap neither each other nor stable tables, and have no
+/// tombstones. The stable tables can then stay.
 fn apart(range: &Range) -> Option<Vec<u64>> {
     let mut all: Vec<&Arc<TableHandle>> = range.sorted().flat_map(|sorted| &sorted.tables).collect();
     all.sort_unstable_by(|a, b| a.descriptor.min.cmp(&b.descriptor.min));
@@ -278,14 +293,15 @@ fn apart(range: &Range) -> Option<Vec<u64>> {
     (apart && !ends_here).then(|| runs().map(|table| table.descriptor.identity).collect())
 }
 
-/// Small tables that are worth a merge, among those of these sizes side by side: the smallest ones that there are.
+/// Returns the adjacent small tables to merge, given the sizes of all adjacent tables: the smallest
+/// ones first.
 pub(crate) fn crowd_of(sizes: &[u64], table_bytes: u64) -> Option<Span<usize>> {
     let least = sizes.iter().copied().min()?;
     let limits = std::iter::successors(Some(table_bytes / 2), |limit| (*limit / GROWS >= least).then(|| limit / GROWS));
     let limits: Vec<_> = limits.collect();
     limits.into_iter().rev().find_map(|limit| {
         let mut first = 0;
-        // Stretches of tables that are no larger, one behind the other.
+        // Stretches of consecutive tables that are no larger than the limit.
         sizes.split_inclusive(|size| *size > limit).find_map(|stretch| {
             let small = stretch.iter().take_while(|size| **size <= limit);
             let (count, bytes, most) = small
@@ -320,7 +336,8 @@ mod tests {
         assert_eq!(crowd_of(&alternate, FULL), None, "what has full neighbours");
     }
 
-    /// Keys in ascending order, a table of `small` bytes a flush: what is rewritten, and how many tables there are at most.
+    /// Keys in ascending order, one table of `small` bytes per flush: bounds the rewritten bytes
+    /// and the number of tables.
     #[test]
     fn each_byte_is_rewritten_a_few_times() {
         for small in [500, 3000, 20_000, FULL / 2] {

@@ -1,11 +1,18 @@
-//! The FluidKV engine (FluidKV, VLDB 2024): data larger than DRAM, ordered scans, writes at the speed of a thread's own log.
+//! The FluidKV engine (FluidKV, VLDB 2024): data larger than DRAM, ordered scans, and writes at the
+//! speed of a per-thread log.
 //!
-//! * **FastStore**: each thread appends to its own log; one ordered index over all logs of a memtable (`memtable.rs`).
-//! * **BufferStore**: a frozen memtable becomes a sorted run in each range of the key space (`flush.rs`).
-//! * **StableStore**: one sorted level by ranges; a compaction takes one range (`compact.rs`, `migrate.rs`).
+//! * **FastStore** (the memtable stage): each thread appends to its own log. One ordered index
+//!   covers all logs of a memtable (`memtable.rs`).
+//! * **BufferStore** (the runs): a flush turns a frozen memtable into one sorted run per range of
+//!   the key space (`flush.rs`).
+//! * **StableStore** (the sorted level): one level, partitioned into ranges. A compaction covers
+//!   one range (`compact.rs`, `migrate.rs`).
 //!
-//! A write is one durable append, one fence; on ordinary files one for all who wait (`commit.rs`). What is where is said by the manifest (`publisher.rs`); what the logs hold is found by their kind
-//! (`recover.rs`). Readers take no lock (`view.rs`). An engine that stands on this one may keep values apart from the tables (`separate.rs`). The formats are in `docs/format/fluidkv.md`.
+//! A write is one durable append with one fence. On ordinary files, one sync covers all waiting
+//! writers (`commit.rs`). The manifest records which tables, ranges and value segments exist
+//! (`publisher.rs`). Recovery finds the logs by their extent kind (`recover.rs`). Readers acquire
+//! no lock (`view.rs`). An engine built on this one may keep values outside the tables
+//! (`separate.rs`). The formats are described in `docs/format/fluidkv.md`.
 #![forbid(unsafe_code)]
 
 mod adapt;
