@@ -1,10 +1,12 @@
 //! Ordered walks over memtables and sorted tables, and their merge.
 //!
-//! A merge is given its sources newest first. Of equal keys the newest source's is shown, and the others' are passed over.
+//! A merge gets its sources newest first. Of equal keys it shows the pair of the newest source and
+//! skips the others.
 //!
-//! Most pairs are borrowed from the medium, and last. One of a compressed block is borrowed from the plain bytes that its cursor has of the block it
-//! stands in, and passes with the cursor's next step; so a cursor over tables has the plain bytes of one block at most. A merge therefore steps
-//! away from a pair when it is asked for the next one, not before.
+//! Most pairs are borrowed from the medium and stay valid. A pair of a compressed block is borrowed
+//! from the decompressed bytes of the cursor's current block, and is valid until the cursor's next
+//! step. A cursor over tables thus holds the decompressed bytes of at most one block. A merge
+//! therefore steps past a pair only when the next pair is requested.
 //!
 //! A memtable may have newer versions than a snapshot shows. Its cursor shows such a key as
 //! [`Stop::Newer`] and does not look for an older version. The merge asks for the older version
@@ -27,13 +29,13 @@ use crate::view::{Known, Ranges};
 
 pub(crate) use merge::Merge;
 
-/// Positions taken from a memtable at first, and at most.
+/// Positions collected from a memtable for the first chunk, and at most per chunk.
 const CHUNK: (usize, usize) = (8, 256);
 
-/// How many entries before it is read an entry's memory is asked for.
+/// How many entries ahead an entry's memory is prefetched.
 const AHEAD: usize = 8;
 
-/// A key with what a source knows of it.
+/// A key and its state in one source.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pair<'a> {
     pub(crate) key: &'a [u8],
@@ -50,36 +52,36 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Who is shown pairs, and says whether to go on.
+/// Receives pairs. Returns whether to continue.
 pub(crate) type Visitor<'v> = &'v mut dyn FnMut(&Pair<'_>) -> bool;
 
-/// What a source came to.
+/// The result of a step of a source.
 enum Stop<'a> {
-    /// A pair that lasts.
+    /// A pair that stays valid.
     Lasting(Pair<'a>),
-    /// A pair to ask the source for, until its next step.
+    /// A pair to read from the source, valid until its next step.
     Passing,
     /// A key whose newest version is newer than the snapshot. [`Source::older`] finds the version
     /// to show.
     Newer(&'a [u8]),
-    /// There is no more.
+    /// No pair is left.
     End,
 }
 
-/// Keys of one memtable as they were at a number.
+/// Walks the keys of one memtable as of a sequence number.
 pub(crate) struct MemtableCursor<'a> {
     memtable: &'a Memtable,
     number: u64,
     direction: Direction,
     chunk: VecDeque<u64>,
     size: usize,
-    /// Where the next chunk begins; `None`: there is none.
+    /// Start of the next chunk. `None`: no chunk is left.
     from: Option<Bound<Vec<u8>>>,
-    /// Where the walk ends. Checked only for keys that the snapshot does not show.
+    /// End of the walk. Checked only for keys that the snapshot does not show.
     to: Bound<&'a [u8]>,
     /// The position of the last [`Stop::Newer`].
     newer: u64,
-    /// Whether each entry's checksum is compared, whatever the store's reads do.
+    /// Whether each entry's checksum is compared, whatever the store's read option is.
     is_checked: bool,
 }
 
@@ -104,13 +106,13 @@ impl<'a> MemtableCursor<'a> {
         Self { to, ..self }
     }
 
-    /// The newest versions of a frozen memtable, from a key on, each of them checked: for a flush, which must not give damaged bytes a fresh
-    /// checksum.
+    /// Walks the newest versions of a frozen memtable from a key on, and checks each entry. For a
+    /// flush, which must not give damaged bytes a fresh checksum.
     pub(crate) fn checking(memtable: &'a Memtable, from: Bound<&[u8]>) -> Self {
         Self { is_checked: true, ..Self::new(memtable, u64::MAX, from, Direction::Forward) }
     }
 
-    /// The next key's version; for one source alone, this takes no [`Merge`].
+    /// Returns the next key's version. A single source needs no [`Merge`].
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -119,7 +121,7 @@ impl<'a> MemtableCursor<'a> {
         Ok(self.next_placed()?.map(|(_, pair)| pair))
     }
 
-    /// As [`Self::next`], with where the key's newest entry stands.
+    /// Like [`Self::next`], with the position of the key's newest entry.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -139,7 +141,7 @@ impl<'a> MemtableCursor<'a> {
         }
     }
 
-    /// The next key, without a search for an older version.
+    /// Returns the next key, without a search for an older version.
     #[inline]
     fn next_stop(&mut self) -> Result<Stop<'a>> {
         let Some((at, entry)) = self.advance()? else { return Ok(Stop::End) };
@@ -153,12 +155,13 @@ impl<'a> MemtableCursor<'a> {
         Ok(Stop::Newer(entry.key()))
     }
 
-    /// The version that the snapshot shows of the last [`Stop::Newer`], if the memtable has it.
+    /// Returns the version that the snapshot shows of the last [`Stop::Newer`], if the memtable has
+    /// it.
     fn older(&self) -> Result<Option<Pair<'a>>> {
         Ok(self.memtable.version(self.newer, self.number)?.map(|entry| Pair::of_entry(&entry)))
     }
 
-    /// The next key's newest entry and its position.
+    /// Returns the next key's newest entry and its position.
     #[inline]
     fn advance(&mut self) -> Result<Option<(u64, Entry<'a>)>> {
         loop {
@@ -179,7 +182,7 @@ impl<'a> MemtableCursor<'a> {
         }
     }
 
-    /// Whether a key is outside of the walk's last bound.
+    /// Returns whether a key is past the end bound of the walk.
     fn is_past_end(&self, key: &[u8]) -> bool {
         match (self.to, self.direction) {
             (Bound::Unbounded, _) => false,
@@ -207,10 +210,10 @@ impl<'a> MemtableCursor<'a> {
     }
 }
 
-/// Items of a sorted list of tables.
+/// Walks the items of a sorted list of tables.
 pub(crate) struct SortedCursor<'a> {
     tables: &'a [Arc<TableHandle>],
-    /// The table of the walk; where it steps out of the list there is no more.
+    /// Index of the current table. No item is left once it is outside of the list.
     index: usize,
     table: Option<Table<'a, 'a>>,
     walk: Walk,
@@ -218,7 +221,7 @@ pub(crate) struct SortedCursor<'a> {
 }
 
 impl<'a> SortedCursor<'a> {
-    /// From a bound on, which is the lower one forward and the upper one backward.
+    /// Starts at a bound: the lower bound forward, the upper bound backward.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
@@ -242,7 +245,7 @@ impl<'a> SortedCursor<'a> {
         Ok(this)
     }
 
-    /// Where a walk enters a table.
+    /// Returns where a walk enters a table.
     fn edge(&self) -> Place<'static> {
         match self.direction {
             Direction::Forward => Place::Start,
@@ -277,12 +280,12 @@ impl<'a> SortedCursor<'a> {
         }
     }
 
-    /// The pair that it stands at, where that is [`Stop::Passing`].
+    /// Returns the current pair after a [`Stop::Passing`].
     fn passing(&self) -> Option<Pair<'_>> {
         self.walk.item().map(|item| Pair::of_item(&item))
     }
 
-    /// Visits what is left, until `visit` says false; whether it never did.
+    /// Visits the remaining pairs until `visit` returns false. Returns whether it never did.
     fn visit(&mut self, visit: Visitor<'_>) -> Result<bool> {
         if self.direction == Direction::Forward {
             while let Some(table) = self.table {
@@ -307,7 +310,7 @@ impl<'a> SortedCursor<'a> {
     }
 }
 
-/// All that the ranges hold, range after range.
+/// Walks all tables of the ranges, range by range.
 pub(crate) struct RangesCursor<'a> {
     ranges: &'a Ranges,
     index: usize,
@@ -317,7 +320,7 @@ pub(crate) struct RangesCursor<'a> {
 }
 
 impl<'a> RangesCursor<'a> {
-    /// As [`SortedCursor::new`].
+    /// Like [`SortedCursor::new`].
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
@@ -351,7 +354,7 @@ impl<'a> RangesCursor<'a> {
         }
     }
 
-    /// Goes to the next range; whether there is one.
+    /// Enters the next range. Returns whether there is one.
     fn enter_next(&mut self) -> Result<bool> {
         let next = match self.direction {
             Direction::Forward => self.index + 1,
@@ -365,7 +368,7 @@ impl<'a> RangesCursor<'a> {
         Ok(true)
     }
 
-    /// As [`SortedCursor::visit`].
+    /// Like [`SortedCursor::visit`].
     fn visit(&mut self, visit: Visitor<'_>) -> Result<bool> {
         loop {
             if !self.merge.visit(visit)? {
@@ -378,7 +381,7 @@ impl<'a> RangesCursor<'a> {
     }
 }
 
-/// Where pairs come from.
+/// A source of pairs.
 pub(crate) enum Source<'a> {
     Memtable(MemtableCursor<'a>),
     Sorted(SortedCursor<'a>),
@@ -395,7 +398,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The version to show of a [`Stop::Newer`]. `None`: the source has no older version of it.
+    /// Returns the version of a [`Stop::Newer`] to show. `None`: the source has no older version.
     fn older(&self) -> Result<Option<Pair<'a>>> {
         match self {
             Self::Memtable(cursor) => cursor.older(),
@@ -403,7 +406,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The pair that it stands at, where that is [`Stop::Passing`].
+    /// Returns the current pair after a [`Stop::Passing`].
     fn passing(&self) -> Option<Pair<'_>> {
         match self {
             Self::Memtable(_) => None,
@@ -412,7 +415,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// As [`SortedCursor::visit`].
+    /// Like [`SortedCursor::visit`].
     fn visit(&mut self, visit: Visitor<'_>) -> Result<bool> {
         match self {
             Self::Sorted(cursor) => cursor.visit(visit),

@@ -1,19 +1,25 @@
-//! What DRAM an open store takes, and what of its budget is left for memtables.
+//! DRAM accounting of an open store, and the share of the DRAM budget for memtables.
 //!
-//! The budget is for all that grows: the index, filter and older versions of each memtable that anybody still holds; the handles of tables, those that only
-//! a snapshot holds among them; what the manifest's state, the value log and the pool keep in DRAM; and tables that are being built.
+//! The budget covers everything that grows: the index, filter and older versions of each memtable
+//! that is still held; the handles of tables, including tables that only a snapshot holds; the DRAM
+//! of the manifest's state, the value log and the pool; and tables that are being built.
 //!
-//! The rule. A memtable may take 3/16 of what all else leaves when it is made: four are there at a time at most (`migrate.rs`), and a quarter is for what
-//! comes meanwhile. While a snapshot is held, the memtables that there are count as all else, for it may keep them when they are flushed: so each that
-//! follows is smaller than the one before, and their sum stays below the budget, however long it is held. All else includes what the work behind takes at most: a table that is built by each
-//! worker, and the tables of a range twice, of the largest one where that has outgrown its compactions.
+//! Rule: a memtable may use 3/16 of the DRAM that everything else leaves when the memtable is
+//! created. At most four memtables exist at a time (`migrate.rs`), and a quarter is left for later
+//! growth. While a snapshot is held, the existing memtables count as everything else, because the
+//! snapshot may keep them after their flush. Each new memtable is then smaller than the one before,
+//! and their sum stays below the budget, however long the snapshot is held. Everything else
+//! includes the maximum that background work uses: one table being built per worker, and the tables
+//! of a range twice. If the largest range has outgrown its compactions, its tables are counted.
 //!
-//! Where not even four memtables of [`LEAST`] bytes would have room, writes and snapshots are refused, after an attempt to make room; deletes, reads and scans go on.
+//! If not even four memtables of [`LEAST`] bytes fit, writes and snapshots are refused, after an
+//! attempt to free DRAM. Deletes, reads and scans continue.
 //!
 //! Invariants
-//! 1. A memtable looks at what it takes every [`LOOK`] bytes of a log and behind each batch, not only where a segment begins: so it is over its limit by no more than
-//!    one step of its index and what each thread writes in as many bytes of log.
-//! 2. [`Gauge`] counts each handle from its making to its end, whoever holds it.
+//! 1. A memtable checks its DRAM every [`LOOK`] bytes of a log and after each batch, not only when
+//!    a segment begins. It exceeds its limit by at most one step of its index and what each thread
+//!    writes in [`LOOK`] bytes of log.
+//! 2. [`Gauge`] counts each handle from its creation until it is dropped, whatever holds it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -28,22 +34,24 @@ use crate::publisher::Publisher;
 use crate::store::pool_dram;
 use crate::value_log::ValueLog;
 
-/// The least that a memtable may take.
+/// Least DRAM of a memtable, in bytes.
 pub(crate) const LEAST: u64 = 32 << 10;
-/// A memtable is frozen so much below what it may take, or a quarter: for what is written until it is (Invariant 1).
+/// A memtable is frozen this far below its share, or a quarter below if that is less. The
+/// difference is for writes that end before the freeze (Invariant 1).
 const SLACK: u64 = 24 << 10;
-/// Bytes of a log behind which its memtable looks at what it takes.
+/// Bytes of log after which a memtable checks its DRAM.
 pub(crate) const LOOK: u64 = 4 << 10;
-/// DRAM of an operation of a batch in the index, about.
+/// DRAM of an operation of a batch in the index, approximately.
 const OPERATION: u64 = 32;
-/// The part of the budget that the operations of one batch may take.
+/// Divisor of the budget for the operations of one batch.
 const BATCH_PART: u64 = 8;
-/// DRAM of a table's handle and of its place in the manifest's state, about.
+/// DRAM of a table's handle and of its entry in the manifest's state, approximately.
 pub(crate) const HANDLE: u64 = 448;
-/// A table that is built takes its bytes this many times: itself, and what its index and filter are made from.
+/// DRAM of a table being built, as a multiple of its bytes: the table, and the data for its index
+/// and filter.
 pub(crate) const BUILDS: u64 = 2;
 
-/// Bytes of DRAM of something.
+/// Counts bytes of DRAM.
 #[derive(Default)]
 pub(crate) struct Gauge(AtomicU64);
 
@@ -61,7 +69,7 @@ impl Gauge {
     }
 }
 
-/// Counts a table as being built, as long as it lives.
+/// Counts a table as being built while this value lives.
 pub(crate) struct Building<'a>(&'a Gauge, u64);
 
 impl<'a> Building<'a> {
@@ -78,27 +86,27 @@ impl Drop for Building<'_> {
     }
 }
 
-/// The account of an open store.
+/// The DRAM account of an open store.
 pub(crate) struct Dram {
     pub(crate) budget: u64,
-    /// What the work behind takes at most.
+    /// Maximum DRAM of background work.
     working: u64,
-    /// Of the handles of tables.
+    /// DRAM of table handles.
     pub(crate) tables: Arc<Gauge>,
-    /// Of tables that are being built.
+    /// DRAM of tables that are being built.
     pub(crate) built: Gauge,
-    /// Every memtable that somebody holds.
+    /// Every memtable that is still held.
     memtables: Mutex<Vec<Weak<Memtable>>>,
-    /// What the store took when it was found that there is no room for writes; 0: there is.
+    /// DRAM in use when too little was left for writes; 0: writes are admitted.
     tight: AtomicU64,
 }
 
-/// The least budget where the pool and the work behind take so much.
+/// Returns the least budget, given the DRAM of the pool and of background work.
 pub(crate) fn least_budget(beside: u64) -> u64 {
     beside + MEMTABLES * LEAST
 }
 
-/// DRAM at which a memtable is frozen, where all else takes so much.
+/// Returns the DRAM at which a memtable is frozen, given the DRAM of everything else.
 pub(crate) fn share(budget: u64, beside: u64) -> u64 {
     let share = (budget.saturating_sub(beside) * 3 / 4 / MEMTABLES).max(LEAST);
     share - SLACK.min(share / 4)
@@ -110,26 +118,28 @@ impl Dram {
         Self { budget, working, tables, built: Gauge::default(), memtables, tight: AtomicU64::new(0) }
     }
 
-    /// Takes note of a memtable.
+    /// Adds a memtable to the account.
     pub(crate) fn add(&self, memtable: &Arc<Memtable>) {
         let mut memtables = lock(&self.memtables);
         memtables.retain(|memtable| memtable.strong_count() > 0);
         memtables.push(Arc::downgrade(memtable));
     }
 
-    /// DRAM of all memtables that somebody holds.
+    /// Returns the DRAM of all memtables that are still held.
     fn memtables(&self) -> u64 {
-        // The last holder may be this one: a memtable that goes frees its logs, which is not for under the lock.
+        // The upgraded reference may become the last one. Dropping a memtable frees its logs, which
+        // must not happen under the lock.
         let held: Vec<_> = lock(&self.memtables).iter().filter_map(Weak::upgrade).collect();
         held.iter().map(|memtable| memtable.dram_bytes()).sum()
     }
 
-    /// What is left, given what the store takes; the work behind counted as the most that it can be.
+    /// Returns the DRAM left, given the DRAM in use and the maximum of background work.
     fn left(&self, beside: u64, working: u64) -> u64 {
         self.budget.saturating_sub(beside + working)
     }
 
-    /// Takes note of whether there is room for writes, given what all but memtables that will be flushed takes.
+    /// Records whether writes are admitted, given the DRAM of all but memtables that will be
+    /// flushed.
     fn note(&self, beside: u64, working: u64) {
         let tight = if self.left(beside, working) < MEMTABLES * LEAST { beside } else { 0 };
         self.tight.store(tight, Ordering::Relaxed);
@@ -137,7 +147,7 @@ impl Dram {
 }
 
 impl Inner {
-    /// DRAM of the store's own structures, and of them what has a fixed size.
+    /// Returns the DRAM of the store's own structures, and the part of it with a fixed size.
     pub(crate) fn dram(&self) -> (u64, u64) {
         let publisher = lock(&self.publisher).dram_bytes();
         let log = self.log.as_ref().map_or(0, SharedLog::dram_bytes);
@@ -145,14 +155,16 @@ impl Inner {
         (fixed + self.beside_memtables(publisher) + self.dram.built.bytes() + self.dram.memtables(), fixed)
     }
 
-    /// All that grows but memtables and tables that are being built; `publisher`: its part.
+    /// Returns the DRAM of everything that grows, except memtables and tables being built.
+    /// `publisher`: DRAM of the publisher.
     fn beside_memtables(&self, publisher: u64) -> u64 {
         let pool = pool_dram(&self.pool);
         publisher + self.dram.tables.bytes() + self.view.load().ranges.dram_bytes() + self.values.dram_bytes() + pool
     }
 
-    /// What counts against the budget but memtables that will be flushed, which are those in the view, the tables that they will become included;
-    /// and those memtables.
+    /// Returns the DRAM that counts against the budget, without memtables that will be flushed
+    /// (those in the view), and the DRAM of these memtables. The first number includes the handles
+    /// of the tables that these memtables will become.
     fn beside(&self, publisher: u64) -> (u64, u64) {
         let view = self.view.load();
         let in_view: u64 = view.memtables().map(|memtable| memtable.dram_bytes()).sum();
@@ -161,13 +173,14 @@ impl Inner {
         (self.beside_memtables(publisher) + held + self.sizes.handles(log), in_view)
     }
 
-    /// What the work behind takes at most: a range that has grown faster than it is compacted has more tables than one of the usual length, and they are there twice while it is.
+    /// Returns the maximum DRAM of background work. A range that grows faster than it is compacted
+    /// has more tables than a range of the usual length. During its compaction they exist twice.
     fn working(&self) -> u64 {
         let largest = self.sizes.handles(self.reserve.largest_range());
         self.dram.working + largest.saturating_sub(self.sizes.handles(2 * self.sizes.range))
     }
 
-    /// What the next memtable may take: see the module. The caller holds the publisher.
+    /// Returns the share of the next memtable: see the module. The caller holds the publisher.
     pub(crate) fn memtable_share(&self, publisher: &Publisher) -> u64 {
         let (beside, in_view) = self.beside(publisher.dram_bytes());
         let working = self.working();
@@ -176,13 +189,13 @@ impl Inner {
         share(self.dram.budget, beside + kept + working)
     }
 
-    /// Takes note of whether there is room for writes. The caller holds nothing.
+    /// Records whether writes are admitted. The caller holds no lock.
     pub(crate) fn note_dram(&self) {
         let publisher = lock(&self.publisher).dram_bytes();
         self.dram.note(self.beside(publisher).0, self.working());
     }
 
-    /// Refuses a write that is no delete, where there is no DRAM for it.
+    /// Refuses a write that is not a delete if too little DRAM is left for it.
     ///
     /// # Errors
     /// [`Error::DramBudget`].
@@ -194,7 +207,7 @@ impl Inner {
         }
     }
 
-    /// Refuses a batch of more operations than a memtable's index should take at once.
+    /// Refuses a batch with more operations than a memtable's index should take at once.
     ///
     /// # Errors
     /// [`Error::DramBudget`].
@@ -203,7 +216,7 @@ impl Inner {
         if used > budget { Err(Error::DramBudget { used, budget }) } else { Ok(()) }
     }
 
-    /// Makes the active memtable way for a batch that would take it over its limit. The caller holds nothing.
+    /// Freezes the active memtable if a batch would exceed its limit. The caller holds no lock.
     pub(crate) fn make_way(&self, ops: usize) {
         let (generation, over) = {
             let active = &self.view.load().active;
@@ -214,10 +227,11 @@ impl Inner {
         }
     }
 
-    /// Refuses a snapshot that might keep so much that no memtable would have room, where flushing first is of no help.
+    /// Refuses a snapshot that might keep so much DRAM that no memtable would fit, if a flush
+    /// before it does not help.
     ///
     /// # Errors
-    /// [`Error::DramBudget`], [`Error::Poisoned`], [`Error::Full`] as the flush had them.
+    /// [`Error::DramBudget`]; [`Error::Poisoned`] and [`Error::Full`] from the flush.
     pub(crate) fn check_snapshot_dram(&self) -> Result<()> {
         let is_scarce = || {
             let publisher = lock(&self.publisher).dram_bytes();

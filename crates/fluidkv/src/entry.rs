@@ -1,17 +1,20 @@
-//! One write in a log segment, which tells by itself whether it is whole (FluidKV, VLDB 2024: thread-exclusive logs).
+//! One write in a log segment. An entry shows by itself whether it is whole (FluidKV, VLDB 2024:
+//! thread-exclusive logs).
 //!
 //! ```text
 //!  0       4       8     10 11 12       16
 //! | crc32c | vlen  |klen |fg|ck| seq    | [expiry: 8] | key | value |     then up to the next multiple of 8
-//! ```
-//! `vlen` is the value's length, bit 31 the mark *durable*: all before this entry in its segment was durable when it was
-//! written. `klen` is the key's length less one. `fg` has the flags in its low five bits and the *gap* in the high three:
-//! the 8-byte steps that were left out before the entry. `ck` is a cheap check of the header, `seq` the sequence less the
-//! segment's base. `crc32c` covers the segment's nonce, the entry's offset and everything behind itself, so that neither
-//! what an older use of the space left nor an entry at another place is ever taken for one.
+//! | crc32c | vlen  |klen |fg|ck| seq    | [expiry: 8] | key | value |  padding to a multiple of 8
+//! `vlen` is the value's length. Its bit 31 is the flag *durable*: everything before this entry in
+//! its segment was durable when the entry was written. `klen` is the key's length minus one. `fg`
+//! has the flags in its low five bits and the *gap* in the high three: the 8-byte steps skipped
+//! before the entry. `ck` is a cheap check of the header. `seq` is the sequence number minus the
+//! segment's base. `crc32c` covers the segment's nonce, the entry's offset and all bytes after the
+//! checksum. Leftovers of an older use of the space and entries at another offset therefore never
+//! pass as an entry.
 //!
-//! An entry of 8 B + 8 B takes 32 bytes. Nothing ends an entry but its lengths: readers go on until one is not whole.
-//! A batch is one record of several entries: [`batch`].
+//! An entry of 8 B + 8 B uses 32 bytes. Only its lengths say where an entry ends: readers continue
+//! until an entry is not whole. A batch is one record of several entries: [`batch`].
 
 pub(crate) mod batch;
 #[cfg(test)]
@@ -23,22 +26,22 @@ use lodestore_media::{crc32c, u32_at, u64_at};
 
 /// Bytes of the fixed header.
 pub(crate) const HEADER: usize = 16;
-/// Entries begin at multiples of this, in bytes.
+/// Alignment of entries, in bytes.
 pub(crate) const STEP: usize = 8;
-/// Bytes that the shortest entry takes.
+/// Bytes of the shortest entry.
 pub(crate) const LEAST: usize = 24;
-/// Bytes of what stands for a large value.
+/// Bytes of a pointer to a large value.
 pub(crate) const POINTER: usize = 16;
-/// Bytes of the longest value that is stored: those of an engine that stands on this one may have some bytes of its own.
+/// Bytes of the longest stored value. An engine built on this one may add some bytes to a value.
 pub(crate) const STORED_MAX: usize = VALUE_MAX + 16;
 /// Bytes of an expiry.
 const EXPIRY: usize = 8;
-/// Offsets in a segment are below this, since the checksum takes in their steps as 32 bits.
+/// Offsets in a segment are below this: the checksum covers an offset as 32 bits, in steps.
 pub(crate) const OFFSET_MAX: u64 = (STEP as u64) << 32;
 
 /// Flag: the key is deleted; no value, no expiry.
 const TOMBSTONE: u8 = 1;
-/// Flag: an expiry stands before the key.
+/// Flag: an expiry precedes the key.
 const EXPIRES: u8 = 2;
 /// Flag: the value is a pointer to a large one.
 const POINTS: u8 = 4;
@@ -50,45 +53,45 @@ const BATCH: u8 = 8;
 const MEMBER: u8 = 16;
 /// The bits of the flags.
 const FLAGS: u8 = 31;
-/// Where the gap stands beside the flags.
+/// Shift of the gap above the flags.
 const GAP_SHIFT: u32 = 5;
-/// The mark in the length of the value.
+/// The flag *durable* in the length of the value.
 const DURABLE: u32 = 1 << 31;
 
 const _: () = assert!(KEY_MAX - 1 <= u16::MAX as usize && STORED_MAX < DURABLE as usize);
 const _: () = assert!(HEADER + 8 + 8 == 32 && (HEADER + 1).next_multiple_of(STEP) == LEAST);
 
-/// What all entries of a segment have in common.
+/// Constants of all entries of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frame {
-    /// A number that no other use of the same space has; any checksum begins with it.
+    /// A number that no other use of the same space has. Each checksum begins with it.
     pub(crate) nonce: u64,
-    /// Sequence from which those of the entries are counted.
+    /// Base of the entries' sequence numbers.
     pub(crate) base: u64,
 }
 
-/// A place for an entry in its segment, found by [`crate::segment::place`].
+/// The position of an entry in its segment, found by [`crate::segment::place`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     /// Offset from the segment's start, in bytes, a multiple of [`STEP`].
     pub(crate) at: u64,
-    /// Steps left out before it: 0 to 7.
+    /// Steps skipped before the entry: 0 to 7.
     pub(crate) gap: u8,
 }
 
-/// What a key is to become, or became.
+/// The new state of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Payload<'a> {
-    /// This value.
+    /// A value stored in the entry.
     Value(&'a [u8]),
-    /// A large value that stands elsewhere; what the bytes mean is the value log's.
+    /// A large value stored elsewhere. Only the value log interprets the bytes.
     Pointer(&'a [u8; POINTER]),
     /// Deleted.
     Tombstone,
 }
 
 impl<'a> Payload<'a> {
-    /// The bytes that stand in the entry.
+    /// Returns the bytes stored in the entry.
     #[inline]
     pub(crate) fn bytes(&self) -> &'a [u8] {
         match *self {
@@ -99,19 +102,20 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// One operation to be logged. The key is within the contract's limits, the value of [`STORED_MAX`] bytes at most; a tombstone has no expiry.
+/// One operation to log. The key is within the contract's limits, the value has at most
+/// [`STORED_MAX`] bytes, and a tombstone has no expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Op<'a> {
     /// The key.
     pub(crate) key: &'a [u8],
     /// Its new state.
     pub(crate) payload: Payload<'a>,
-    /// When it stops to exist.
+    /// When the key expires.
     pub(crate) expiry: Option<Expiry>,
 }
 
 impl Op<'_> {
-    /// Bytes that its entry takes, a multiple of [`STEP`].
+    /// Returns the bytes of its entry, a multiple of [`STEP`].
     #[inline]
     pub(crate) fn entry_len(&self) -> usize {
         span(self.expiry.is_some(), self.key.len(), self.payload.bytes().len()).next_multiple_of(STEP)
@@ -133,13 +137,13 @@ impl Op<'_> {
     }
 }
 
-/// Bytes of an entry without its padding.
+/// Returns the bytes of an entry without its padding.
 #[inline]
 fn span(expires: bool, key: usize, value: usize) -> usize {
     HEADER + if expires { EXPIRY } else { 0 } + key + value
 }
 
-/// What stands before the key: header and expiry.
+/// The bytes before the key: header and expiry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Header {
     bytes: [u8; HEADER + EXPIRY],
@@ -147,18 +151,20 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// The bytes to store.
+    /// Returns the bytes to store.
     #[inline]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-/// The header of one entry, checksum included: stored at the slot as `[header, key, value]`, padding left as it is.
-/// `durable` says that all before it in the segment is durable now.
+/// Returns the header of one entry, checksum included. The caller stores `[header, key, value]` at
+/// the slot and leaves the padding unchanged. `durable`: everything before the entry in the segment
+/// is durable now.
 ///
-/// `None` where the sequence is out of the segment's reach (below its base, or 2^32 above): begin another segment. So too
-/// for lengths that the contract refuses.
+/// Returns `None` if the sequence number is out of the segment's range (below its base, or 2^32
+/// above): the caller begins another segment. Also returns `None` for lengths that the contract
+/// refuses.
 #[inline]
 pub(crate) fn encode_header(frame: Frame, slot: Slot, sequence: u64, durable: bool, op: &Op<'_>) -> Option<Header> {
     encode(frame, slot, sequence, durable, 0, op)
@@ -185,8 +191,8 @@ fn encode(frame: Frame, slot: Slot, sequence: u64, durable: bool, also: u8, op: 
     Some(Header { bytes, len })
 }
 
-/// A header's fields, but for its sequence and its checks. For a batch's head, `key` is its operations less one and `value`
-/// the steps of its body.
+/// The fields of a header, except its sequence number and its checks. In a batch's head, `key` is
+/// the number of operations minus one, and `value` the number of steps of the body.
 #[derive(Clone, Copy)]
 struct Fields {
     flags: u8,
@@ -197,7 +203,8 @@ struct Fields {
 }
 
 impl Fields {
-    /// Writes all but the checksum. `None` where the sequence or the place is out of reach.
+    /// Writes all but the checksum. Returns `None` if the sequence number or the offset is out of
+    /// range.
     #[inline]
     fn write(self, frame: Frame, at: u64, sequence: u64, bytes: &mut [u8]) -> Option<()> {
         debug_assert!(at.is_multiple_of(STEP as u64) && self.gap < 8 && self.value < DURABLE);
@@ -214,7 +221,7 @@ impl Fields {
         Some(())
     }
 
-    /// `None` where they are not 16 bytes, or say what no entry can be.
+    /// Returns `None` if `bytes` has fewer than 16 bytes or no entry can have these fields.
     #[inline]
     fn read(bytes: &[u8]) -> Option<Self> {
         let head = bytes.first_chunk::<HEADER>()?;
@@ -234,7 +241,7 @@ impl Fields {
         (sound && alone).then_some(fields)
     }
 
-    /// Bytes from header to end, without padding.
+    /// Returns the bytes from header to end, without padding.
     #[inline]
     fn span(self) -> usize {
         if self.flags & BATCH == 0 {
@@ -245,17 +252,19 @@ impl Fields {
     }
 }
 
-/// A byte of all the header's fields, its place and the nonce: tells most of what is no entry without reading it.
+/// Returns a one-byte check of the header's fields, its offset and the nonce. The check rejects
+/// most bytes that are not an entry without reading the rest.
 #[inline]
 fn header_check(nonce: u64, at: u64, head: &[u8]) -> u8 {
-    // The fields but for this byte itself, which stands at 11.
+    // All fields except this byte itself, which is at offset 11.
     let fields = u64_at(head, 4) & !(0xff << 56);
     let place = u64::from(u32_at(head, 12)) << 32 | (at / STEP as u64) & 0xffff_ffff;
     let mixed = (fields ^ nonce).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (((mixed >> 29 ^ mixed) ^ place).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 56) as u8
 }
 
-/// The checksum of an entry at `at`: nonce, place, `head` (header behind the checksum, and expiry), then the parts.
+/// Returns the checksum of an entry at `at`. The checksum covers the nonce, the offset, `head` (the
+/// header after the checksum, and the expiry), then the parts.
 #[inline]
 fn checksum(nonce: u64, at: u64, head: &[u8], parts: &[&[u8]; 2]) -> u32 {
     let mut first = [0; 12 + HEADER - 4 + EXPIRY];
@@ -265,8 +274,9 @@ fn checksum(nonce: u64, at: u64, head: &[u8], parts: &[&[u8]; 2]) -> u32 {
     crc32c(&[&first[..12 + head.len()], parts[0], parts[1]])
 }
 
-/// The bytes of what may be a record (an entry or a batch) at the start of `bytes`, which stand at `at` of the segment, by the
-/// looks of its header alone; padding is left out. `None` where none can be, or it would reach beyond `bytes`.
+/// Returns the bytes of the record (an entry or a batch) that may begin at the start of `bytes`,
+/// without padding. Judges by the header alone. `bytes` begins at offset `at` of the segment.
+/// Returns `None` if no record can begin there, or if it would extend past `bytes`.
 #[inline]
 pub(crate) fn likely_span(bytes: &[u8], frame: Frame, at: u64) -> Option<usize> {
     let fields = Fields::read(bytes)?;
@@ -274,7 +284,7 @@ pub(crate) fn likely_span(bytes: &[u8], frame: Frame, at: u64) -> Option<usize> 
     (right && fields.span() <= bytes.len()).then(|| fields.span())
 }
 
-/// An entry, decoded where it stands.
+/// An entry, decoded in place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry<'a> {
     bytes: &'a [u8],
@@ -283,8 +293,9 @@ pub(crate) struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// An entry that this process wrote or found whole, also one of a batch: lengths are checked, the checksum is not. `fetch`
-    /// gives that many bytes from the entry's start, or `None` where they are not all there.
+    /// Reads an entry that this process wrote or found whole, also an entry of a batch. Lengths are
+    /// checked, the checksum is not. `fetch` returns that many bytes from the entry's start, or
+    /// `None` if they are not all available.
     #[inline]
     pub(crate) fn read(fetch: impl Fn(usize) -> Option<&'a [u8]>) -> Option<Self> {
         let fields = Fields::read(fetch(HEADER)?)?;
@@ -296,8 +307,9 @@ impl<'a> Entry<'a> {
         Some(Self { bytes, key_at, key_len: fields.key + 1 })
     }
 
-    /// The entry at the start of `bytes`, which stand at `at` of the segment and may reach beyond it, also one of a batch. `None`
-    /// where none is whole there.
+    /// Returns the entry at the start of `bytes`, also an entry of a batch. `bytes` begins at
+    /// offset `at` of the segment and may extend past the entry. Returns `None` if no whole entry
+    /// is there.
     pub(crate) fn checked(bytes: &'a [u8], frame: Frame, at: u64) -> Option<Self> {
         let entry = Self::read(|len| bytes.get(..len))?;
         let (head, rest) = entry.bytes.split_at(entry.key_at);
@@ -306,13 +318,13 @@ impl<'a> Entry<'a> {
         right.then_some(entry)
     }
 
-    /// Its key.
+    /// Returns its key.
     #[inline]
     pub(crate) fn key(&self) -> &'a [u8] {
         &self.bytes[self.key_at..self.key_at + self.key_len]
     }
 
-    /// What became of the key.
+    /// Returns the new state of the key.
     #[inline]
     pub(crate) fn payload(&self) -> Payload<'a> {
         let value = &self.bytes[self.key_at + self.key_len..];
@@ -323,25 +335,25 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// When the key stops to exist.
+    /// Returns when the key expires.
     #[inline]
     pub(crate) fn expiry(&self) -> Option<Expiry> {
         (self.key_at > HEADER).then(|| Expiry::at_millis(u64_at(self.bytes, HEADER)))
     }
 
-    /// Its sequence, given the base of its segment.
+    /// Returns its sequence number, given the base of its segment.
     #[inline]
     pub(crate) fn sequence(&self, base: u64) -> u64 {
         base.wrapping_add(u64::from(u32_at(self.bytes, 12)))
     }
 
-    /// Bytes that it takes, a multiple of [`STEP`].
+    /// Returns its bytes in the segment, a multiple of [`STEP`].
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.bytes.len().next_multiple_of(STEP)
     }
 
-    /// Whether it counts only with its batch.
+    /// Returns whether the entry counts only with its batch.
     fn is_member(&self) -> bool {
         self.bytes[10] & MEMBER != 0
     }

@@ -1,7 +1,10 @@
-//! Tables much of which has expired, in a store that has no room.
+//! Merges of tables with many expired pairs, in a store that is short of space.
 //!
-//! A compaction leaves out what has expired, but a range without runs has none due. So where a write finds no room, its tables are looked at, each once while it stands and not if it was written with nothing that expires: from when on
-//! an eighth of it has expired is kept in DRAM. Those whose time has come are merged anew, which gives at least that much back, and tells a separator.
+//! A compaction drops expired pairs, but a range without runs has no compaction due. When a write
+//! does not fit, the stable tables are therefore examined: each table once, and none that was
+//! written without expiring pairs. The time from which on an eighth of a table has expired is kept
+//! in DRAM. Tables whose time has come are merged again. The merge frees at least that share, and
+//! reports the dropped pairs to a separator.
 
 use std::ops::{Bound, Range as Span};
 use std::sync::{Arc, Weak};
@@ -17,14 +20,14 @@ use crate::tables::{Sorted, TableHandle};
 use crate::value_log::record::Pointer;
 use crate::view::{Known, Range};
 
-/// The part of a table that has expired when it is worth a merge.
+/// Divisor: a table is merged once this share of it has expired.
 const WORTH_PART: u64 = 8;
-/// Most tables of such a merge: what is written has to find room.
+/// Most tables of one such merge: its output has to fit into free space.
 const TOGETHER: usize = 8;
-/// Of a table that is never worth it.
+/// The time of a table that is never merged for expired pairs.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// From when on so much of a table has expired that it is worth a merge, in milliseconds since 1970.
+/// Returns from when on enough of a table has expired for a merge, in milliseconds since 1970.
 fn stale_from(table: &Arc<TableHandle>) -> Result<u64> {
     let list = Sorted::new(vec![Arc::clone(table)]);
     let cursor = SortedCursor::new(&list, Bound::Unbounded, Direction::Forward, Reads::Verified)?;
@@ -50,7 +53,8 @@ fn stale_from(table: &Arc<TableHandle>) -> Result<u64> {
 }
 
 impl Range {
-    /// Stable tables side by side that are known to be worth a merge for what has expired there; none while there are runs, whose compaction leaves it out.
+    /// Returns adjacent stable tables that are known to have enough expired pairs for a merge.
+    /// Returns `None` while the range has runs: their compaction drops these pairs.
     pub(crate) fn stale(&self) -> Option<Span<usize>> {
         if !self.runs.is_empty() {
             return None;
@@ -66,10 +70,12 @@ impl Range {
 }
 
 impl Inner {
-    /// Looks at the tables that nobody has looked at, for so long at most; whether some are worth a merge for what has expired there. What cannot be read is left alone: its reads tell.
+    /// Examines tables that have not been examined, for at most `limit`. Returns whether some
+    /// tables have enough expired pairs for a merge. Unreadable tables are left alone: their reads
+    /// report the damage.
     pub(crate) fn find_stale(&self, limit: Duration) -> bool {
         let began = Instant::now();
-        // What is replaced meanwhile comes free: nothing is held but the table at hand.
+        // Only the current table is held, so that tables replaced meanwhile are freed.
         let unseen: Vec<Weak<TableHandle>> = {
             let view = self.view.load();
             let tables = view.ranges.list.iter().flat_map(|range| &range.stable.tables);
@@ -81,8 +87,8 @@ impl Inner {
         self.view.load().ranges.list.iter().any(|range| range.stale().is_some())
     }
 
-    /// Merges the tables much of which has expired, with all that waits for a flush. Returns
-    /// whether there were any. Examines each table once.
+    /// Merges the tables with many expired pairs, together with all pending flushes. Returns
+    /// whether there were such tables. Examines each table once.
     ///
     /// # Errors
     /// Those of [`Inner::settle`], except [`Error::Full`].
@@ -96,10 +102,10 @@ impl Inner {
         }
     }
 
-    /// Merges these tables of a range without runs anew.
+    /// Merges these tables of a range without runs.
     ///
     /// # Errors
-    /// As [`Inner::compact`].
+    /// Same as [`Inner::compact`].
     pub(crate) fn merge_stale(&self, range: &Range, span: Span<usize>) -> Result<()> {
         let stale = Sorted::new(range.stable.tables[span].to_vec());
         let merged = self.merge(&[&stale], &range.cuts)?;

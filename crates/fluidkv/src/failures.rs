@@ -1,11 +1,15 @@
-//! What the work behind could not do, until something changes: so that it is not tried again and again for nothing, and is tried again when it may go better.
+//! Failures of background work, remembered until something changes. A failed task is not retried in
+//! vain, and is retried once it may succeed.
 //!
-//! The rule
-//! * What found no room is forgotten behind each success, which may have made some, and where there is more room than there was then: a snapshot that
-//!   ends gives back as much as a compaction does, and tells nobody.
-//! * What the system refused (too many open files, say) is forgotten behind each success as well; and a flush that it refused when a writer was told of that, so that the next
-//!   write has it tried again.
-//! * What met damage is not tried again before somebody asks for it (`Store::settle`): bytes do not mend, and what was merged up to them was for nothing.
+//! Rules
+//! * A failure for lack of space is forgotten after each success, which may have freed space. Such
+//!   a failure is also forgotten once more space is free than at the failure: the end of a snapshot
+//!   frees as much as a compaction does, without a notification.
+//! * A refusal by the operating system (e.g. too many open files) is also forgotten after each
+//!   success. A refused flush is also forgotten once a writer got the error, so that the next write
+//!   retries the flush.
+//! * A failure due to damage is not retried before a caller asks for it (`Store::settle`). Damage
+//!   does not repair itself, and the work up to the damaged bytes would be wasted.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,20 +17,20 @@ use std::path::PathBuf;
 
 use lodestore_contract::{Error, Result};
 
-/// Why something failed.
+/// The reason of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// It found no room.
+    /// Too little free space.
     Full { needed: u64, capacity: u64 },
-    /// It met damage.
+    /// Damaged data.
     Corrupt { place: String, what: String },
-    /// The system refused something.
+    /// The operating system refused an operation.
     Io { doing: &'static str, path: PathBuf, refusal: Refusal },
-    /// Whatever else; a failed sync poisons the pool, which is asked first.
+    /// Any other reason. A failed sync poisons the pool, which is checked first.
     Other(String),
 }
 
-/// The system's word, which can be said more than once.
+/// The error of the operating system, in a form that can be returned more than once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Code(i32),
@@ -61,7 +65,7 @@ impl From<Error> for Trouble {
 }
 
 impl Trouble {
-    /// The failure, for another caller.
+    /// Returns the failure as an error, for another caller.
     pub(crate) fn error(&self) -> Error {
         match self {
             Self::Full { needed, capacity } => Error::Full { needed: *needed, capacity: *capacity },
@@ -75,22 +79,22 @@ impl Trouble {
         matches!(self, Self::Full { .. })
     }
 
-    /// Whether it may go better by itself.
+    /// Returns whether a retry may succeed without an intervention.
     fn may_pass(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Io { .. })
     }
 }
 
-/// What failed.
+/// The failures of background work.
 #[derive(Default)]
 pub(crate) struct Failures {
     /// The flush of the oldest memtable.
     flush: Option<Trouble>,
     /// Compactions and joins, by range.
     ranges: HashMap<u64, Trouble>,
-    /// The collection of a value segment.
+    /// The garbage collection of a value segment.
     collection: Option<Trouble>,
-    /// Bytes that there was room for when something last found none.
+    /// Usable bytes at the last failure for lack of space.
     room: u64,
 }
 
@@ -107,12 +111,12 @@ impl Failures {
         self.collection.is_some()
     }
 
-    /// Takes note of the end of a flush; there is room for so many bytes.
+    /// Records the outcome of a flush. `room`: usable bytes.
     pub(crate) fn note_flush(&mut self, outcome: Result<()>, room: u64) {
         self.flush = self.trouble_of(outcome, room);
     }
 
-    /// Takes note of the end of a compaction, or a join.
+    /// Records the outcome of a compaction or a join.
     pub(crate) fn note_range(&mut self, id: u64, outcome: Result<()>, room: u64) {
         match self.trouble_of(outcome, room) {
             Some(trouble) => self.ranges.insert(id, trouble),
@@ -120,7 +124,7 @@ impl Failures {
         };
     }
 
-    /// Takes note of the end of a collection.
+    /// Records the outcome of a garbage collection.
     pub(crate) fn note_collection(&mut self, outcome: Result<()>, room: u64) {
         self.collection = self.trouble_of(outcome, room);
     }
@@ -137,21 +141,24 @@ impl Failures {
         Some(trouble)
     }
 
-    /// Lets what found no room, or what the system refused, be tried again.
+    /// Forgets failures for lack of space and refusals by the operating system, so that they are
+    /// retried.
     pub(crate) fn forget_passing(&mut self) {
         self.flush.take_if(|trouble| trouble.may_pass());
         self.ranges.retain(|_, trouble| !trouble.may_pass());
         self.collection.take_if(|trouble| trouble.may_pass());
     }
 
-    /// Why a flush failed, for a writer that waits for it; one that the system refused is tried again then.
+    /// Returns why a flush failed, to a writer that waits for it. A refusal by the operating system
+    /// is then forgotten, so that the flush is retried.
     pub(crate) fn tell_flush(&mut self) -> Option<Error> {
         let error = self.flush.as_ref()?.error();
         self.flush.take_if(|trouble| matches!(trouble, Trouble::Io { .. }));
         Some(error)
     }
 
-    /// As [`Self::forget_passing`], where there is room for `more` bytes beside those that there was room for then.
+    /// Like [`Self::forget_passing`], if `more` bytes are usable beyond those at the last failure
+    /// for lack of space.
     pub(crate) fn forget_full_above(&mut self, more: u64, room: impl FnOnce() -> u64) {
         let waits = self.all().any(Trouble::is_full);
         if waits && room() >= self.room.saturating_add(more) {
@@ -159,7 +166,7 @@ impl Failures {
         }
     }
 
-    /// Lets everything be tried again.
+    /// Forgets all failures.
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
     }
@@ -168,7 +175,8 @@ impl Failures {
         self.flush.iter().chain(self.ranges.values()).chain(&self.collection)
     }
 
-    /// The gravest: damage, then what the system refused, then want of room.
+    /// Returns the gravest failure: damage, then refusals by the operating system, then lack of
+    /// space.
     pub(crate) fn gravest(&self) -> Option<&Trouble> {
         self.all().min_by_key(|trouble| (trouble.may_pass(), trouble.is_full()))
     }
@@ -225,7 +233,7 @@ mod tests {
         assert!(!failures.has_range(1));
     }
 
-    /// It was told as a poisoned store, and never tried again.
+    /// Regression: the error was reported as a poisoned store, and the flush was never retried.
     #[test]
     fn what_the_system_refused_is_tried_again_when_a_writer_was_told_or_something_went_well() {
         let refused = || Err(Error::io("opening", "a/store", io::Error::from_raw_os_error(24)));

@@ -1,10 +1,14 @@
-//! From FastStore to BufferStore (FluidKV, VLDB 2024): a frozen memtable becomes a run in each range that it has keys of.
+//! Migration from FastStore (memtables) to BufferStore (runs) (FluidKV, VLDB 2024): a frozen
+//! memtable becomes one run in each range that it has keys of.
 //!
-//! Once the manifest has the flush, the memtable goes from the view, whatever becomes of the splits that follow: it cannot be flushed twice.
+//! Once the manifest has the flush, the memtable leaves the view, even if the splits that follow
+//! fail. A memtable can therefore not be flushed twice.
 //!
-//! Where somebody keeps values apart from the tables (`separate.rs`), that is done first, once for each memtable.
+//! If a separator keeps values outside the tables (`separate.rs`), values are separated first, once
+//! per memtable.
 //!
-//! Ranges are shared out among the workers; each streams its part straight from the index into tables. No copy of the memtable is made.
+//! The ranges are divided among the workers. Each worker streams its share straight from the index
+//! into tables. The memtable is not copied.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -26,7 +30,7 @@ use crate::tables::TableHandle;
 use crate::value_log::Dead;
 use crate::view::{Known, Range, Ranges};
 
-/// The tables of a part of the ranges, by range, and the large and the stored values of what was left out.
+/// The tables of some ranges, by range, with the large and the stored values of the dropped pairs.
 #[derive(Default)]
 struct Runs {
     tables: Vec<(u64, Vec<Arc<TableHandle>>)>,
@@ -34,17 +38,17 @@ struct Runs {
     expired: Expired,
 }
 
-/// What a flush is made from: a memtable, and what stands for its values, if anything does.
+/// The input of a flush: a memtable, and the stored replacements of its values, if any.
 type Source<'a> = (&'a Arc<Memtable>, Option<&'a Separated>);
 
 impl Runs {
-    /// Lets the tables go, which nothing will name.
+    /// Frees the tables, which the manifest will not name.
     fn give_back(&self) {
         self.tables.iter().flat_map(|(_, tables)| tables).for_each(|table| table.set_gone());
     }
 }
 
-/// Does the parts of a flush on up to so many threads, the caller's among them; what came of each.
+/// Runs a flush's work on up to this many threads, including the caller's. Returns each result.
 pub(crate) fn on_threads<T: Send>(threads: usize, work: impl Fn() -> Result<T> + Sync) -> Vec<Result<T>> {
     std::thread::scope(|scope| {
         let other = || {
@@ -65,13 +69,15 @@ pub(crate) fn on_threads<T: Send>(threads: usize, work: impl Fn() -> Result<T> +
 }
 
 impl Inner {
-    /// Flushes the oldest frozen memtable; whether there was one. One at a time.
+    /// Flushes the oldest frozen memtable. Returns whether there was one. One thread flushes at a
+    /// time.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Poisoned`], [`Error::Corrupt`]: it stays frozen, and its logs stay.
+    /// [`Error::Full`], [`Error::Poisoned`], [`Error::Corrupt`]: the memtable stays frozen, and its
+    /// logs stay.
     pub(crate) fn flush_oldest(&self) -> Result<bool> {
         let Some(memtable) = self.view.load().frozen.last().cloned() else { return Ok(false) };
-        // Whoever still writes to it began before it was frozen.
+        // A writer that still writes to it began before it was frozen.
         self.order.quiesce();
         if let Some(log) = self.group_log() {
             self.settle_log(log)?;
@@ -89,7 +95,9 @@ impl Inner {
         Ok(true)
     }
 
-    /// Makes a memtable's tables until the ranges stay as they are meanwhile, and the flush happens; the ranges before it, what had expired by then, and how many threads there were.
+    /// Builds a memtable's tables and applies the flush. Starts again if the ranges change
+    /// meanwhile. Returns the ranges before the flush, the pairs that had expired by then, and the
+    /// number of threads.
     fn flush(
         &self,
         memtable: &Arc<Memtable>,
@@ -108,12 +116,13 @@ impl Inner {
         }
     }
 
-    /// Flushes all memtables, the active one too, of a store to which nobody writes.
+    /// Flushes all memtables, including the active one. No thread writes to the store meanwhile.
     ///
     /// # Errors
-    /// As [`Self::flush_oldest`], of the first that fails: it and those behind it stay in their logs.
+    /// Those of [`Self::flush_oldest`], for the first memtable that fails: it and all newer ones
+    /// stay in their logs.
     pub(crate) fn flush_all(&self) -> Result<()> {
-        // As many as may wait, and the active one behind them.
+        // First the memtables that wait, up to the maximum, then the active one.
         for _ in 0..2 {
             self.rotate();
             while self.flush_oldest()? {}
@@ -121,13 +130,13 @@ impl Inner {
         Ok(())
     }
 
-    /// Threads of a flush into these ranges.
+    /// Returns the number of threads of a flush into these ranges.
     fn flushers(&self, ranges: &Ranges) -> usize {
         let free = self.options.workers.saturating_sub(self.migration.compacting());
         free.min(self.migration.governor.allowed()).min(ranges.list.len()).max(1)
     }
 
-    /// The memtable's tables, by range, made by so many threads.
+    /// Builds the memtable's tables, by range, on this many threads.
     fn runs_of(&self, source: Source<'_>, ranges: &Ranges, threads: usize) -> Result<Runs> {
         let next = AtomicUsize::new(0);
         let work = || -> Result<Runs> {
@@ -190,7 +199,8 @@ impl Inner {
         Ok((tables, dead, expired))
     }
 
-    /// Makes the flush happen; the ranges before it and what expired, or none where they changed meanwhile in a way that the tables do not fit.
+    /// Applies the flush. Returns the ranges before it and the expired pairs, or `None` if the
+    /// ranges have changed so that the tables do not fit.
     fn publish_flush(
         &self,
         memtable: &Arc<Memtable>,
@@ -235,7 +245,7 @@ impl Inner {
         let view = self.view.load_full();
         let frozen: Vec<_> = view.frozen.iter().filter(|other| !Arc::ptr_eq(other, memtable)).cloned().collect();
         let count = frozen.len();
-        // Nothing must be free for them any more, which splits look at.
+        // No space has to be free for this memtable any more. Splits depend on that.
         self.reserve.note_flushed(memtable.log_bytes());
         let split = self.split_and_publish(&mut publisher, None, Some(frozen));
         self.migration.set_frozen(count);

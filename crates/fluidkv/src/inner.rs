@@ -1,4 +1,4 @@
-//! What all parts of an open store share.
+//! The state that all parts of an open store share.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ use crate::table::{Reads, TableOptions};
 use crate::value_log::ValueLog;
 use crate::view::View;
 
-/// Sizes as they are used: what the options ask for, and no more than the capacity bears.
+/// Sizes in use: from the options, limited by the capacity.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) memtable: u64,
@@ -33,23 +33,26 @@ pub(crate) struct Sizes {
     pub(crate) value_threshold: usize,
     /// Bytes of a value segment.
     pub(crate) value_segment: u64,
-    /// How flushes build tables, and how compactions do.
+    /// Table options of flushes, and of compactions.
     pub(crate) table: TableOptions,
     pub(crate) stable: TableOptions,
     /// Whether reads compare checksums.
     pub(crate) reads: Reads,
 }
 
-/// Memtables of one store at a time, at most: one is written, the others wait for their flush. `rotate_or` keeps to it.
+/// Most memtables of a store: one is active, the others wait for their flush. `rotate_or` enforces
+/// this.
 pub(crate) const MEMTABLES: u64 = 4;
-/// A memtable's log comes to this part of what the tables hold at most, or to so many bytes: of small records as many as an index of some 8 MiB takes.
+/// Divisor: a memtable's log reaches at most this share of the bytes of the tables, or
+/// `MEMTABLE_SMALL` bytes if that is more. An index of some 8 MiB covers that many bytes of small
+/// records.
 const MEMTABLE_PART: u64 = 8;
 const MEMTABLE_SMALL: u64 = 16 << 20;
-/// Segments are not made shorter than this for many threads.
+/// Segments are not made shorter than this for many threads, in bytes.
 const SEGMENT_OF_MANY: u64 = 64 << 10;
-/// Tables are not made smaller than this for want of DRAM.
+/// Tables are not made smaller than this for lack of DRAM, in bytes.
 const TABLE_MIN: u64 = 16 << 10;
-/// Parts of the capacity that one memtable's log, and one range, may take.
+/// Divisor of the capacity: the largest log of one memtable. A range may have twice that.
 const SHARES: u64 = 32;
 
 impl Sizes {
@@ -57,10 +60,10 @@ impl Sizes {
         let part = (capacity / SHARES).max(4 << 10);
         let range = options.range_bytes.min(2 * part);
         let workers = options.workers.max(1) as u64;
-        // All that are built at a time take a quarter of the budget.
+        // All tables being built at a time use a quarter of the budget.
         let built = options.dram_budget / 4 / BUILDS / workers;
         let table_bytes = options.table_bytes.min((range / 2).max(4 << 10)).min(built.max(TABLE_MIN));
-        // While a range is compacted its tables are there twice.
+        // While a range is compacted, its tables exist twice.
         let most = (options.dram_budget / 16 / HANDLE / workers).max(8) * table_bytes;
         let (range, table_bytes) = (range.min(most), table_bytes as usize);
         let memtable = options.memtable_bytes.min(part).min(most / 4);
@@ -91,50 +94,54 @@ impl Sizes {
 }
 
 impl Sizes {
-    /// What a memtable of this generation is made with, whose writes have numbers above `base`, that may take so much log and DRAM.
+    /// Returns the parameters of a memtable of this generation. Its writes have numbers above
+    /// `base`. `limits`: bytes of log, and of DRAM.
     pub(crate) fn make(&self, generation: u64, base: u64, seed: u64, limits: (u64, u64)) -> Make {
-        // A memtable is full when its segments are so many bytes, whatever is written in them: each thread has several.
+        // A memtable is full when its segments reach its log limit, however little is written in
+        // them. Each thread has several segments.
         let quarter = (limits.0 / 4).max(1 << 10);
         let each = (quarter / slots_used().clamp(1, TAILS) as u64).max(SEGMENT_OF_MANY);
         let segment_bytes = self.segment.min(quarter).min(each);
         Make { generation, base, segment_bytes, limits, seed, reads: self.reads }
     }
 
-    /// Bytes of log of the next memtable, where the tables hold so much. Compactions follow the bytes that are buffered over those that are stable (`migrate.rs`),
-    /// so as long as a few memtables are what begins one, their size costs no writing; and the index of a small one stays in the processor's cache.
+    /// Returns the bytes of log of the next memtable, given the bytes of the tables. Compactions
+    /// follow the ratio of buffered to stable bytes (`migrate.rs`). As long as several memtables
+    /// are needed to trigger one, the size of a memtable costs no extra writes. The index of a
+    /// small memtable also stays in the processor's cache.
     pub(crate) fn log_of_memtable(&self, tables: u64) -> u64 {
         self.memtable.min((tables / MEMTABLE_PART).max(MEMTABLE_SMALL))
     }
 
-    /// DRAM that the work behind takes at most, with so many workers: a table that is built, and the handles of a range's new tables beside
-    /// those of its old ones, stable and in runs.
+    /// Returns the maximum DRAM of background work with this many workers: a table being built, and
+    /// the handles of a range's new tables in addition to its old ones, stable and in runs.
     pub(crate) fn working(&self, workers: usize) -> u64 {
         (BUILDS * self.table.table_bytes as u64 + self.handles(2 * self.range)) * workers.max(1) as u64
     }
 
-    /// DRAM of the handles of tables of so many bytes together.
+    /// Returns the DRAM of the handles of tables with this many bytes together.
     pub(crate) fn handles(&self, bytes: u64) -> u64 {
         (bytes / self.table.table_bytes as u64 + 1) * HANDLE
     }
 }
 
-/// Counts since the open.
+/// Counters since the open.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) flushes: AtomicU64,
     pub(crate) flushed_bytes: AtomicU64,
     /// Bytes of log of the memtables that were frozen.
     pub(crate) logged_bytes: AtomicU64,
-    /// Look-ups, about: counted one in 64.
+    /// Lookups, approximately: sampled at one in 64.
     pub(crate) reads: AtomicU64,
     pub(crate) compactions: AtomicU64,
     pub(crate) compacted_bytes: AtomicU64,
     pub(crate) moved_tables: AtomicU64,
     pub(crate) splits: AtomicU64,
     pub(crate) joins: AtomicU64,
-    /// Merges of small tables side by side.
+    /// Merges of small adjacent tables.
     pub(crate) crowds: AtomicU64,
-    /// Merges of tables much of which had expired.
+    /// Merges of tables with many expired pairs.
     pub(crate) stale: AtomicU64,
     pub(crate) slowed: AtomicU64,
     pub(crate) slowed_ns: AtomicU64,
@@ -151,17 +158,18 @@ impl Counts {
     }
 }
 
-/// What became of a memtable that was to be frozen.
+/// The result of an attempt to freeze a memtable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rotation {
     Done,
-    /// It is frozen already, or empty.
+    /// The memtable is frozen already, or empty.
     NotDue,
-    /// As many wait as may.
+    /// The maximum number of memtables waits.
     AtLimit,
 }
 
-/// A write under way: while it lives `close` waits, and what it meets is told behind it, when its locks are free.
+/// A write in progress. While it lives, `close` waits. Its events are reported after it ends, when
+/// its locks are free.
 pub(crate) struct Write<'a> {
     _guard: Guard<'a>,
     _quiet: Quiet,
@@ -169,15 +177,15 @@ pub(crate) struct Write<'a> {
 
 /// An open store.
 ///
-/// The owner's event sink may use the store, so nobody who holds a lock calls it: writes, tasks of the work behind and walks are [`Quiet`], and reads of single keys
-/// tell of what they met behind their end.
+/// The owner's event sink may use the store, so it is never called with a lock held. Writes,
+/// background tasks and walks are [`Quiet`]. Reads of single keys report events after they end.
 pub(crate) struct Inner {
     pub(crate) pool: Arc<Pool>,
     pub(crate) options: FluidOptions,
     pub(crate) sizes: Sizes,
     pub(crate) reads: Reads,
     pub(crate) order: Order,
-    /// The log that all threads share, where they do.
+    /// The log that all threads share, if they share one.
     pub(crate) log: Option<SharedLog>,
     pub(crate) view: ArcSwap<View>,
     pub(crate) publisher: Mutex<Publisher>,
@@ -188,24 +196,24 @@ pub(crate) struct Inner {
     pub(crate) values: Arc<ValueLog>,
     pub(crate) reserve: Arc<Reserve>,
     pub(crate) dram: Dram,
-    /// Who keeps values apart from the tables, if anybody does.
+    /// Keeps values outside the tables, if set.
     pub(crate) separator: Option<Arc<dyn Separator>>,
-    /// Held by whoever tells it what died.
+    /// Held while the separator is informed of dead values.
     pub(crate) telling: Mutex<()>,
-    /// Batches whose entries are on their way into the index.
+    /// Batches whose entries are being added to the index.
     pub(crate) batches: AtomicU64,
-    /// The share of absent keys among those that are asked for (`read.rs`).
+    /// The share of absent keys among looked-up keys (`read.rs`).
     pub(crate) absent: AtomicU32,
     pub(crate) seed: u64,
     pub(crate) scrub: Scrub,
     /// Whether operations are served: not after a close, and not in a forked process.
     pub(crate) open: OpenState,
-    /// It was opened to be read, since its shape is damaged: the pool takes no writes.
+    /// Opened read-only because its structure is damaged: the pool accepts no writes.
     pub(crate) read_only: bool,
 }
 
 impl Inner {
-    /// Begins a read: while the guard lives, `close` waits.
+    /// Begins a read. While the guard lives, `close` waits.
     #[inline]
     pub(crate) fn enter(&self) -> Result<Guard<'_>> {
         let guard = self.pool.epochs().pin();
@@ -220,12 +228,12 @@ impl Inner {
         Ok(write)
     }
 
-    /// Tells the owner's event sink, behind whatever the thread is about.
+    /// Reports an event to the owner's event sink, after the thread's current operation.
     pub(crate) fn tell(&self, event: &Event) {
         self.pool.tell(event);
     }
 
-    /// A memtable to write to, newer than all there are.
+    /// Creates a memtable for writes, newer than all others.
     fn new_memtable(&self, generation: u64, publisher: &Publisher) -> Arc<Memtable> {
         let limits = (self.sizes.log_of_memtable(publisher.table_bytes()), self.memtable_share(publisher));
         let make = self.sizes.make(generation, self.order.last(), self.seed, limits);
@@ -234,8 +242,9 @@ impl Inner {
         memtable
     }
 
-    /// Freezes the active memtable if it is of this generation and not empty, and puts a new one in its place, unless as many wait as may: then `at_limit` is
-    /// called, still under the publisher's lock. The caller holds no stripe and is no write under way.
+    /// Freezes the active memtable if it has this generation and is not empty, and puts a new one
+    /// in its place. If the maximum number of memtables waits, calls `at_limit` instead, still
+    /// under the publisher's lock. The caller holds no stripe and has no write in progress.
     pub(crate) fn rotate_or(&self, generation: u64, at_limit: impl FnOnce()) -> Rotation {
         let mut publisher = lock(&self.publisher);
         let view = self.view.load();
@@ -251,7 +260,7 @@ impl Inner {
         frozen.extend(view.frozen.iter().cloned());
         Counts::add(&self.counts.logged_bytes, view.active.log_bytes());
         let count = frozen.len();
-        // Whoever appends has the memtable that is active, and no older one.
+        // An append goes to the active memtable, never to an older one.
         let turn = self.log.as_ref().map(SharedLog::turn);
         let fresh = self.new_memtable(generation + 1, &publisher);
         publish(&self.view, &mut publisher, fresh, frozen);
@@ -261,13 +270,13 @@ impl Inner {
         Rotation::Done
     }
 
-    /// As [`Self::rotate_or`], of the memtable that is active now.
+    /// Like [`Self::rotate_or`], for the memtable that is active now.
     pub(crate) fn rotate(&self) -> Rotation {
         let generation = self.view.load().active.generation;
         self.rotate_or(generation, || ())
     }
 
-    /// Bytes that can still be handed out, regions to come included.
+    /// Returns the bytes that can still be allocated, including regions that can be added.
     pub(crate) fn headroom(&self) -> u64 {
         self.pool.room_on_medium() + self.pool.space().free
     }
@@ -292,7 +301,8 @@ mod tests {
         assert_eq!([0, 1 << 20].map(|mib| small.log_of_memtable(mib * MIB)), [MIB; 2]);
     }
 
-    /// Segments of the length that a large memtable takes filled a small one at its first put, which was frozen and flushed with nothing in it.
+    /// Regression: segments sized for a large memtable filled a small one at its first put. The
+    /// memtable was frozen and flushed empty.
     #[test]
     fn segments_are_short_beside_the_memtable_that_they_are_of() {
         let long = FluidOptions { segment_bytes: 64 * MIB, memtable_bytes: 1 << 30, ..FluidOptions::default() };

@@ -1,43 +1,45 @@
-//! A filter over the keys of one memtable, in DRAM: most look-ups of keys that stand in tables ask one word here instead of the index.
+//! A filter in DRAM over the keys of one memtable. Most lookups of keys that are stored in tables
+//! read one word here instead of the index.
 //!
-//! A key sets three bits of one word; both come from its hash. Which word and which bits are no matter of any format.
+//! A key sets three bits of one word. The hash of the key selects the word and the bits; no format
+//! depends on them.
 //!
-//! Invariant: the bits of a key are set before its entry is in the index. So a key whose bits are not all set has no entry that a
-//! reader could be owed.
+//! Invariant: the bits of a key are set before its entry is in the index. If not all of them are
+//! set, the memtable has no entry that a reader must see.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of log for each word: eight entries of 32 bytes, the shortest there are with keys and values of 8.
+/// Bytes of log per word: eight entries of 32 bytes, the bytes of an entry with key and value of 8.
 const LOG_BYTES: u64 = 256;
 /// Most words: 8 MiB.
 const WORDS_MAX: u64 = 1 << 20;
 
-/// See the module.
+/// The filter of one memtable. See the module.
 pub(crate) struct KeyFilter(Box<[AtomicU64]>);
 
 impl KeyFilter {
-    /// One for a memtable of about so many bytes of log.
+    /// Creates a filter for a memtable of about this many bytes of log.
     pub(crate) fn new(log_bytes: u64) -> Self {
         let words = (log_bytes / LOG_BYTES).next_power_of_two().clamp(8, WORDS_MAX);
         Self((0..words).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// The word of a hash, and the bits in it.
+    /// Returns the word of a hash and the bits in it.
     #[inline]
     fn place(&self, hash: u64) -> (&AtomicU64, u64) {
-        // The stripes and the tags of blocks are of other bits.
+        // Stripes and the tags of blocks use other bits of the hash.
         let word = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let bits = 1 << (hash & 63) | 1 << (hash >> 6 & 63) | 1 << (hash >> 12 & 63);
         (&self.0[word as usize & (self.0.len() - 1)], bits)
     }
 
-    /// Asks for the line of a hash.
+    /// Prefetches the cache line of a hash.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         lodestore_media::prefetch_value(self.place(hash).0);
     }
 
-    /// Takes in a key; before its entry is in the index.
+    /// Adds a key. Called before its entry is in the index.
     #[inline]
     pub(crate) fn add(&self, hash: u64) {
         let (word, bits) = self.place(hash);
@@ -46,7 +48,7 @@ impl KeyFilter {
         }
     }
 
-    /// Whether the key may have been taken in.
+    /// Returns whether the key may have been added.
     #[inline]
     pub(crate) fn may_have(&self, hash: u64) -> bool {
         let (word, bits) = self.place(hash);

@@ -8,15 +8,16 @@
 //!        | 0 .. | reach     | 0 .. | log counts          | zero to 4096, but for hashkv's opening
 //!                 once more          once more, 16 x 64
 //! ```
-//! `reach` is a mark: which manifest there was, and how far it reached at least. A record that is cut off at a manifest's end and a
-//! damaged one look the same; with the mark they do not.
+//! `reach` is a mark: which manifest existed, and how far it reached at least. Without the mark, a
+//! record that is cut off at a manifest's end and a damaged record look the same.
 //!
-//! A *log count* says how many segments of a generation's logs hold a durable record. Each of these
-//! segments must be found by the next open. The count is stored when the first record of a segment
-//! is durable, without a flush, and flushed with the segment's second record.
+//! A *log count* is the number of segments of a generation's logs that hold a durable record. The
+//! next open must find each of these segments. The count is stored when the first record of a
+//! segment is durable, without a flush, and flushed with the segment's second record.
 //!
-//! Persist order: the manifest's record, fence; both copies of the mark, **fence**; then the logs of a flush are let go, or the pool's header says *clean*. The mark
-//! names the manifest by position and nonce, so it says nothing of one that was made since, and is never taken back.
+//! Persist order: the manifest's record, fence; both copies of the mark, **fence**; then the logs
+//! of a flush are freed, or the pool's header is set to *clean*. The mark names the manifest by
+//! position and nonce. A mark therefore says nothing about a later manifest, and is never reset.
 
 use std::collections::BTreeMap;
 
@@ -43,13 +44,13 @@ pub(crate) const KIND_VALUES: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 4);
 const MAGIC: [u8; 8] = *b"LFLUID1\0";
 const CRC_AT: usize = 56;
 const MANIFEST_AT: u64 = 64;
-/// Where the mark of how far the manifest reaches stands, and once more.
+/// Offsets of the two copies of the mark of how far the manifest reaches.
 const REACH_AT: [u64; 2] = [128, 2048];
 const REACH_MAGIC: [u8; 8] = *b"LFREACH\0";
 
 /// Offsets of the two copies of the log counts.
 const LOG_COUNTS_AT: [u64; 2] = [256, 2304];
-/// Log counts in a copy: that of a generation is at its number modulo this.
+/// Log counts per copy. The count of a generation is at the generation's number modulo this.
 const LOG_COUNTS: u64 = 16;
 /// Bytes of a log count.
 const LOG_COUNT_BYTES: u64 = 64;
@@ -70,7 +71,7 @@ pub(crate) fn store_superblock(pool: &Pool) {
     pool.flush(pool.root(), bytes.len());
 }
 
-/// Whether a whole superblock stands there.
+/// Returns whether the root area has a whole superblock.
 ///
 /// # Errors
 /// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::OlderFormat`].
@@ -87,7 +88,7 @@ pub(crate) fn has_superblock(pool: &Pool) -> Result<bool> {
     Ok(true)
 }
 
-/// Refuses a format before this one.
+/// Refuses an older format.
 ///
 /// # Errors
 /// [`Error::OlderFormat`].
@@ -98,22 +99,22 @@ pub(crate) fn check_not_older(found: u32) -> Result<()> {
     Ok(())
 }
 
-/// The error of a store whose superblock is lost.
+/// Returns the error of a store whose superblock is lost.
 pub(crate) fn superblock_lost() -> Error {
     wrong("the superblock is not whole: the store cannot be opened; restore it from a copy")
 }
 
-/// Makes the chain that begins here the manifest; durable after the caller's fence.
+/// Makes the chain that begins here the manifest. Durable after the caller's fence.
 pub(crate) fn publish_manifest(pool: &Pool, first: NvPtr) {
     let word = pool.root().add(MANIFEST_AT);
     pool.publish_u64(word, first.raw());
     pool.flush(word, 8);
 }
 
-/// The first extent of the manifest, as the root word has it.
+/// Returns the first extent of the manifest, from the root word.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where it names none.
+/// [`Error::Corrupt`] if the root word names none.
 pub(crate) fn manifest(pool: &Pool) -> Result<NvPtr> {
     let first = NvPtr::from_raw(pool.load_u64(pool.root().add(MANIFEST_AT)));
     if first.is_null() { Err(wrong("its word names no manifest")) } else { Ok(first) }
@@ -126,13 +127,13 @@ pub(crate) struct Reach {
     pub(crate) at: NvPtr,
     /// Its chain's nonce.
     pub(crate) nonce: u64,
-    /// Bytes of its records, headers of extents left out.
+    /// Bytes of its records, without the headers of extents.
     pub(crate) end: u64,
-    /// The number that a record behind it would have.
+    /// The number of the next record.
     pub(crate) next_number: u64,
 }
 
-/// Stores the mark of how far the manifest reaches; durable after the caller's fence.
+/// Stores the mark of how far the manifest reaches. Durable after the caller's fence.
 pub(crate) fn store_reach(pool: &Pool, reach: &Reach) {
     let mut bytes = [0; 64];
     bytes[..8].copy_from_slice(&REACH_MAGIC);
@@ -148,7 +149,7 @@ pub(crate) fn store_reach(pool: &Pool, reach: &Reach) {
     }
 }
 
-/// The mark, where a copy of it is whole.
+/// Returns the mark if one of its copies is whole.
 pub(crate) fn reach(pool: &Pool) -> Option<Reach> {
     REACH_AT.into_iter().find_map(|at| {
         let bytes = pool.bytes(pool.root().add(at), 64)?;
@@ -185,12 +186,12 @@ pub(crate) fn store_log_count(pool: &Pool, count: LogCount) {
     }
 }
 
-/// The ranges to flush for the log count of a generation.
+/// Returns the ranges to flush for the log count of a generation.
 pub(crate) fn log_count_ranges(pool: &Pool, generation: u64) -> [(NvPtr, usize); 2] {
     log_counts_at(pool, generation).map(|at| (at, LOG_COUNT_BYTES as usize))
 }
 
-/// Returns the log counts that have a whole copy, the larger one where the copies differ.
+/// Returns the log counts that have a whole copy. If the copies differ, returns the larger count.
 pub(crate) fn log_counts(pool: &Pool) -> BTreeMap<u64, u64> {
     let mut counts = BTreeMap::new();
     let copies = LOG_COUNTS_AT.into_iter().flat_map(|copy| (0..LOG_COUNTS).map(move |index| (copy, index)));

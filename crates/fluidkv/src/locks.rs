@@ -1,12 +1,15 @@
-//! Order among writers: one sequence, and stripes of locks by key.
+//! The order of writers: one sequence of numbers, and lock stripes by key.
 //!
 //! Invariants
-//! 1. A write takes its number while it holds the stripe of its key, and is in its memtable when it lets go. So the numbers of one key are in
-//!    the order of its versions.
-//! 2. A writer's slot is odd from before it loads the view and draws its number until its entry is in the memtable. So whoever saw each slot
-//!    even, or changed, after a point in time, knows that all writes with an older view or a lower number are done.
-//! 3. Order of locks: the shared slot's, then stripes, ascending. Who holds one waits for no memtable to be flushed.
-//! 4. The count of snapshots is raised before a snapshot draws its number: a writer that drew a higher one sees it.
+//! 1. A write draws its number while it holds the stripe of its key, and is in its memtable before
+//!    it releases the stripe. The numbers of one key are thus in the order of its versions.
+//! 2. A writer's slot is odd from before it loads the view and draws its number until its entry is
+//!    in the memtable. A thread that has seen each slot even, or changed, after a point in time
+//!    knows that all writes with an older view or a lower number are done.
+//! 3. Lock order: the lock of the shared slot, then stripes, ascending. A thread that holds one of
+//!    them never waits for a memtable flush.
+//! 4. The count of snapshots is raised before a snapshot draws its number: a writer that draws a
+//!    higher number sees the count.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -27,12 +30,12 @@ pub(crate) struct Order {
     last: Padded<AtomicU64>,
     snapshots: Padded<AtomicUsize>,
     stripes: Box<[Mutex<()>]>,
-    /// One for each thread slot, and one that the threads without a slot of their own share.
+    /// One slot per thread slot, and one that the threads without a slot of their own share.
     slots: Box<[Padded<AtomicU64>]>,
     shared: Mutex<()>,
 }
 
-/// A write under way: its slot is odd.
+/// A write in progress: its slot is odd.
 pub(crate) struct Writing<'a> {
     slot: &'a AtomicU64,
     _shared: Option<MutexGuard<'a, ()>>,
@@ -46,7 +49,7 @@ impl Drop for Writing<'_> {
 }
 
 impl Order {
-    /// `last`: the highest number that was ever given.
+    /// Creates the order of a store. `last`: the highest number ever assigned.
     pub(crate) fn new(last: u64) -> Self {
         Self {
             last: Padded(AtomicU64::new(last)),
@@ -57,7 +60,7 @@ impl Order {
         }
     }
 
-    /// Begins a write; before the view is loaded and any stripe is locked.
+    /// Begins a write. Called before the view is loaded and any stripe is locked.
     #[inline]
     pub(crate) fn writing(&self) -> Writing<'_> {
         let slot = thread_slot();
@@ -91,29 +94,31 @@ impl Order {
         self.stripes.iter().map(lock).collect()
     }
 
-    /// The next number; with the stripe of its key held.
+    /// Returns the next number. The caller holds the stripe of its key.
     #[inline]
     pub(crate) fn next(&self) -> u64 {
         self.last.0.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Takes note of a number that was given before this process.
+    /// Records a number that was assigned before this process.
     pub(crate) fn raise(&self, number: u64) {
         self.last.0.fetch_max(number, Ordering::Relaxed);
     }
 
-    /// The highest number given.
+    /// Returns the highest number assigned.
     pub(crate) fn last(&self) -> u64 {
         self.last.0.load(Ordering::SeqCst)
     }
 
-    /// Whether overwritten versions are still wanted; to be asked behind [`Self::next`] (Invariant 4).
+    /// Returns whether a snapshot may need overwritten versions. Called after [`Self::next`]
+    /// (Invariant 4).
     #[inline]
     pub(crate) fn has_snapshots(&self) -> bool {
         self.snapshots.0.load(Ordering::SeqCst) > 0
     }
 
-    /// Waits until every write that is under way now is in its memtable. The caller writes nothing itself and holds no stripe.
+    /// Waits until every write in progress is in its memtable. The calling thread has no write in
+    /// progress and holds no stripe.
     pub(crate) fn quiesce(&self) {
         let used = slots_used().min(MAX_SLOTS);
         for slot in self.slots[..used].iter().chain(&self.slots[MAX_SLOTS..]) {
@@ -126,7 +131,8 @@ impl Order {
         }
     }
 
-    /// The number of a new snapshot: all writes up to it are in the memtables. [`Self::end_snapshot`] ends it.
+    /// Begins a snapshot. Returns its number: all writes up to it are in the memtables.
+    /// [`Self::end_snapshot`] ends it.
     pub(crate) fn begin_snapshot(&self) -> u64 {
         self.hold_versions();
         let number = self.last();
@@ -134,12 +140,12 @@ impl Order {
         number
     }
 
-    /// Begins a snapshot whose number is drawn behind this.
+    /// Begins a snapshot whose number is drawn later.
     pub(crate) fn hold_versions(&self) {
         self.snapshots.0.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// One more holder of a number that is held already.
+    /// Adds a holder of a number that is already held.
     pub(crate) fn again(&self) {
         let before = self.snapshots.0.fetch_add(1, Ordering::SeqCst);
         assert!(before > 0, "a snapshot that began");
@@ -150,7 +156,7 @@ impl Order {
         assert!(before > 0, "a snapshot that began");
     }
 
-    /// Snapshots and scans under way.
+    /// Returns the number of snapshots and scans in progress.
     pub(crate) fn snapshots(&self) -> usize {
         self.snapshots.0.load(Ordering::Relaxed)
     }

@@ -1,18 +1,25 @@
-//! FastStore (FluidKV, VLDB 2024): logs that each thread slot writes alone, under one ordered index in DRAM.
+//! FastStore (the memtable stage; FluidKV, VLDB 2024): one log per thread slot, under one ordered
+//! index in DRAM.
 //!
-//! Persist order of a write: its record, whole, with its checksum; flush; **fence: it is durable**; then its entry in the index,
-//! which is what readers find it by, and the end mark behind it (`segment.rs`), which no fence waits for. So a read answers with nothing that a crash could take away.
+//! Persist order of a write: the whole record, with its checksum, is stored and flushed; **fence:
+//! the record is durable**; then its entry goes into the index, where readers find it. The end mark
+//! after the record (`segment.rs`) waits for no fence. A read thus never returns data that a crash
+//! could lose.
 //!
 //! Invariants
-//! 1. The index names the newest version of each key by number; writers of one key come one after the other (`locks.rs`).
-//! 2. A tail is changed under its lock, by the threads of its slots. What stands before its end never changes.
-//! 3. Where a snapshot may want the version that a write replaces, `older` names it before the index forgets it.
-//! 4. The segments are freed when the last holder lets go of a memtable whose tables the manifest names, and never else.
+//! 1. The index names the newest version of each key by number. Writers of one key are serialized
+//!    (`locks.rs`).
+//! 2. A tail is changed under its lock, by the threads of its slots. Bytes before its end never
+//!    change.
+//! 3. If a snapshot may need the version that a write replaces, `older` names that version before
+//!    the index forgets it.
+//! 4. The segments are freed when the last holder drops a memtable whose tables the manifest names,
+//!    and never otherwise.
 //! 5. `segments` names a segment before the index names a record in it.
 //!
-//! With [`Reads::Verified`] a read compares the checksum of the record that it returns, and of each
-//! record that it reads a key of where it returns none. So a record that changes on the medium
-//! gives an error and no wrong value.
+//! With [`Reads::Verified`] a read compares the checksum of the record that it returns. If it
+//! returns none, it compares the checksum of each record whose key it reads. A record that changes
+//! on the medium therefore gives an error and no wrong value.
 
 pub(crate) mod apart;
 mod log;
@@ -42,19 +49,19 @@ use crate::segment::SegmentHeader;
 use crate::table::Reads;
 use crate::value_log::Dead;
 
-/// Logs of a memtable; threads beyond as many share them.
+/// Logs of a memtable. Threads beyond this number share them.
 pub(crate) const TAILS: usize = 64;
-/// Segments of a log that all threads share are this many times as long,
+/// Most bytes of a shared log's segment, as a multiple of the usual segment's.
 const SHARED_TIMES: u64 = 16;
-/// but so many of them are in a memtable.
+/// Segments of a shared log per memtable, unless that makes them shorter than the usual segment.
 const SHARED_SEGMENTS: u64 = 16;
-/// Most parts of what a memtable may take by which its index grows.
+/// Divisor: the index grows by at most this share of the memtable's DRAM.
 const STEPS: u64 = 16;
-/// A segment has at most so many bytes for each byte of DRAM that its memtable may take.
+/// Most bytes of a segment per byte of DRAM that its memtable may use.
 const LOG_A_BYTE: u64 = 4;
 /// Parts of the table of older versions.
 const OLDER: usize = 16;
-/// DRAM of one older version, about.
+/// DRAM of one older version, approximately.
 const OLDER_BYTES: u64 = 40;
 
 /// The log of one thread slot.
@@ -62,26 +69,27 @@ const OLDER_BYTES: u64 = 40;
 #[repr(align(128))]
 struct Tail(Mutex<Segment>);
 
-/// The segment that is being written; none while it has no room.
+/// The segment that is being written. While `room` is 0 there is none.
 #[derive(Default)]
 struct Segment {
     at: NvPtr,
-    /// Where records end, and the last one's end mark stands.
+    /// End of the space for records. The last record's end mark may be stored here.
     room: u64,
-    /// Where the header's spare copy stands.
+    /// Offset of the header's spare copy.
     spare_at: u64,
     end: u64,
-    /// The header, while its spare copy is not flushed: it is stored when the first record is durable.
+    /// The header, until its spare copy is flushed. The copy is stored when the first record is
+    /// durable.
     spare: Option<Box<SegmentHeader>>,
     /// The log count of the generation includes this segment.
     is_counted: bool,
-    /// The next record behind this offset flushes what says of the records before it that they were
+    /// The next record after this offset flushes the data that says that the records before it were
     /// durable.
     settle_at: u64,
     /// The number of the next segment of this log.
     next: u32,
     frame: Option<Frame>,
-    /// The number of its last record, where the log is shared by all threads; 0: it has none.
+    /// The number of its last record in a shared log; 0: no record.
     last: u64,
 }
 
@@ -93,22 +101,22 @@ pub(crate) struct Written {
     pub(crate) frame: Frame,
 }
 
-/// What a new memtable is made with.
+/// The parameters of a new memtable.
 pub(crate) struct Make {
     pub(crate) generation: u64,
-    /// The highest number given before it: its writes have higher ones.
+    /// The highest number assigned before it: its writes have higher numbers.
     pub(crate) base: u64,
     /// Bytes of a log segment.
     pub(crate) segment_bytes: u64,
     /// Bytes of log, and of DRAM, at which it is full.
     pub(crate) limits: (u64, u64),
-    /// What nonces are drawn from.
+    /// Seed of the nonces.
     pub(crate) seed: u64,
     /// Whether reads compare checksums.
     pub(crate) reads: Reads,
 }
 
-/// One memtable: see the module.
+/// One memtable. See the module.
 pub(crate) struct Memtable {
     pub(crate) generation: u64,
     pub(crate) tree: BPlusTree,
@@ -119,43 +127,44 @@ pub(crate) struct Memtable {
     seed: u64,
     /// Whether all threads share one log.
     is_shared: bool,
-    /// Whether its entries are of several logs with bases of their own, all older than any snapshot.
+    /// Whether its entries come from several logs, each with its own base, and are older than any
+    /// snapshot.
     replayed: bool,
     tails: Box<[Tail]>,
-    /// By position.
+    /// Sorted by position.
     segments: ArcSwap<Vec<Written>>,
     reads: Reads,
     /// Segments with a durable record.
     durable_segments: Mutex<u64>,
     log_bytes: AtomicU64,
-    /// Whether it should be frozen: looked at when a segment is begun.
+    /// Whether it should be frozen. Set by a new segment and by a check of its DRAM.
     full: AtomicBool,
-    /// Bytes of log, and of DRAM, at which it is.
+    /// Bytes of log, and of DRAM, at which it is full.
     limits: (u64, u64),
     older: [Mutex<HashMap<u64, u64>>; OLDER],
     older_count: AtomicU64,
     dead: Mutex<Dead>,
-    /// What is remembered for a separator.
+    /// State for a separator.
     pub(crate) apart: Apart,
     flushed: AtomicBool,
 }
 
 impl Memtable {
-    /// Bytes of log at which it is full.
+    /// Returns the bytes of log at which it is full.
     pub(crate) fn log_limit(&self) -> u64 {
         self.limits.0
     }
 
     pub(crate) fn new(pool: &Arc<Pool>, make: &Make) -> Self {
         let is_shared = pool.syncs_pages();
-        // A shared log is synced wherever a segment ends.
+        // A shared log is synced at the end of each segment.
         let most = (make.limits.0 / SHARED_SEGMENTS).max(make.segment_bytes);
         let wanted = if is_shared { most.min(SHARED_TIMES * make.segment_bytes) } else { make.segment_bytes };
         Self {
             is_shared,
             generation: make.generation,
             tree: BPlusTree::with_chunks((make.limits.1 / STEPS) as usize),
-            // At most an eighth of what the memtable may take.
+            // At most an eighth of the memtable's DRAM.
             keys: KeyFilter::new(make.limits.0.min(2 * make.limits.1)),
             pool: Arc::clone(pool),
             base: make.base,
@@ -177,7 +186,7 @@ impl Memtable {
         }
     }
 
-    /// One for what is replayed from these segments.
+    /// Creates a memtable for the replay of these segments.
     pub(crate) fn replayed(pool: &Arc<Pool>, make: &Make, mut segments: Vec<Written>) -> Self {
         let mut this = Self::new(pool, make);
         this.replayed = true;
@@ -187,19 +196,19 @@ impl Memtable {
         this
     }
 
-    /// Bytes of log, and of DRAM, at which it is frozen.
+    /// Returns bytes of log, and of DRAM, at which it is frozen.
     #[cfg(test)]
     pub(crate) fn limits(&self) -> (u64, u64) {
         self.limits
     }
 
-    /// Asks for what a write of a key of this hash will change.
+    /// Prefetches the memory that a write of a key with this hash will change.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         self.keys.prefetch(hash);
     }
 
-    /// Looks whether its DRAM is used up.
+    /// Marks the memtable as full if its DRAM is used up.
     #[cold]
     pub(crate) fn look(&self) {
         if !self.has_dram(0) {
@@ -207,7 +216,7 @@ impl Memtable {
         }
     }
 
-    /// Looks where a log has come so much further that it is worth it.
+    /// Checks the DRAM if the end of a log has passed a multiple of `LOOK` bytes.
     #[inline]
     fn look_behind(&self, before: u64, end: u64) {
         if before / LOOK != end / LOOK {
@@ -215,19 +224,21 @@ impl Memtable {
         }
     }
 
-    /// Whether it may take so much more DRAM.
+    /// Returns whether it may use this much more DRAM.
     pub(crate) fn has_dram(&self, more: u64) -> bool {
         self.dram_bytes() + more < self.limits.1
     }
 
-    /// Makes `at` the newest version of `key`, whose hash is given; where the one stands that it takes the place of here. With the stripe of the key held.
-    /// `keep`: a snapshot may want what is replaced.
+    /// Makes `at` the newest version of `key`, whose hash is given. Returns the position of the
+    /// version that it replaces here. The caller holds the stripe of the key. `keep`: a snapshot
+    /// may need the replaced version.
     #[inline]
     pub(crate) fn publish(&self, key: &[u8], hash: u64, at: u64, keep: bool) -> Option<u64> {
         self.publish_behind(key, hash, (at, keep), || Ok::<_, Infallible>(())).unwrap_or_else(|never| match never {})
     }
 
-    /// As [`Self::publish`], behind what is called `before` while the index's memory is on its way.
+    /// Like [`Self::publish`], after a call of `before`, which runs while the index's memory is
+    /// fetched.
     #[inline]
     fn publish_behind<E>(
         &self,
@@ -248,12 +259,12 @@ impl Memtable {
         })
     }
 
-    /// Counts large values that entries here no longer name.
+    /// Adds large values that its entries no longer name.
     pub(crate) fn note_dead(&self, dead: &Dead) {
         lock(&self.dead).merge(dead);
     }
 
-    /// Large values that entries here no longer name.
+    /// Returns the large values that its entries no longer name.
     pub(crate) fn dead(&self) -> Dead {
         lock(&self.dead).clone()
     }
@@ -270,13 +281,13 @@ impl Memtable {
         self.tree.is_empty()
     }
 
-    /// Whether it is as large as it may be.
+    /// Returns whether it has reached its largest size.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Bytes of its segments.
+    /// Returns the bytes of its segments.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.log_bytes.load(Ordering::Relaxed)
     }
@@ -288,12 +299,12 @@ impl Memtable {
             + self.apart.dram_bytes()
     }
 
-    /// Says that its tables are durable and named: its logs go with its last holder.
+    /// Records that its tables are durable and in the manifest: the last holder frees its logs.
     pub(crate) fn set_flushed(&self) {
         self.flushed.store(true, Ordering::Release);
     }
 
-    /// Uses its logs' space for something else: a planted fault.
+    /// Overwrites its logs: a planted fault.
     pub(crate) fn spoil(&self) {
         for segment in self.segments.load().iter() {
             self.pool.zero(segment.at, segment.capacity as usize);
@@ -302,7 +313,7 @@ impl Memtable {
         }
     }
 
-    /// Its segments by position.
+    /// Returns its segments, sorted by position.
     pub(crate) fn segments(&self) -> Arc<Vec<Written>> {
         self.segments.load_full()
     }

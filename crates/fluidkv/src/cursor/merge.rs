@@ -1,4 +1,4 @@
-//! Several sources as one. The rules are in `cursor.rs`.
+//! Merges several sources into one. The rules are in `cursor.rs`.
 
 use std::cmp::Ordering;
 
@@ -9,24 +9,24 @@ use super::{Pair, Source, Stop, Visitor};
 use crate::value_log::Dead;
 use crate::view::Known;
 
-/// A source with the pair it stands at.
+/// A source and its current pair.
 struct Standing<'a> {
     source: Source<'a>,
     head: u64,
-    /// `None`: it is one that passes.
+    /// `None`: see [`Stop::Passing`].
     pair: Option<Pair<'a>>,
     /// Whether only the key of the pair is valid: see [`Stop::Newer`].
     is_newer: bool,
 }
 
 impl<'a> Standing<'a> {
-    /// A source at its first pair, if it has any.
+    /// Moves a source to its first pair, if it has one.
     fn first(source: Source<'a>) -> Result<Option<Self>> {
         let mut this = Self { source, head: 0, pair: None, is_newer: false };
         Ok(this.step()?.then_some(this))
     }
 
-    /// Steps on; whether there is a pair.
+    /// Moves to the next pair. Returns whether there is one.
     #[inline]
     fn step(&mut self) -> Result<bool> {
         self.is_newer = false;
@@ -58,22 +58,23 @@ impl<'a> Standing<'a> {
     }
 }
 
-/// Several sources as one: of equal keys the newest source's is shown.
+/// Merges several sources: of equal keys the pair of the newest source is shown.
 ///
-/// Invariant: `heap` is a binary heap of the sources that have not ended, by their keys in the direction of the merge, then by age. So what is shown stands at its top, and
-/// older versions of that key, if there are any, at its top's children first.
+/// Invariant: `heap` is a binary heap of the sources that have not ended, by key in the direction
+/// of the merge, then by age. The shown pair is at its top. If older versions of that key exist,
+/// the top's children have them first.
 pub(crate) struct Merge<'a> {
     direction: Direction,
     /// Newest first.
     sources: Vec<Standing<'a>>,
     heap: Vec<u32>,
-    /// Whether a pair is shown: its source steps on when the next pair is asked for.
+    /// Whether a pair is shown. Its source moves on when the next pair is requested.
     shown: bool,
     dead: Dead,
 }
 
 impl<'a> Merge<'a> {
-    /// A merge of these, newest first.
+    /// Creates a merge of these sources, newest first.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
@@ -88,13 +89,13 @@ impl<'a> Merge<'a> {
         Ok(this)
     }
 
-    /// The source at a place of the heap.
+    /// Returns the source at a position of the heap.
     #[inline]
     fn at(&self, place: usize) -> &Standing<'a> {
         &self.sources[self.heap[place] as usize]
     }
 
-    /// Whether what stands at place `a` of the heap comes before what stands at `b`.
+    /// Returns whether the source at heap position `a` comes before the source at `b`.
     #[inline]
     fn before(&self, a: usize, b: usize) -> bool {
         let (one, other) = (self.at(a), self.at(b));
@@ -103,7 +104,7 @@ impl<'a> Merge<'a> {
         order.then_with(|| self.heap[a].cmp(&self.heap[b])) == Ordering::Less
     }
 
-    /// Puts what stands at a place where it belongs, at that place or below.
+    /// Moves the source at a heap position down until the heap is in order.
     #[inline]
     fn sift_down(&mut self, mut place: usize) {
         loop {
@@ -121,27 +122,27 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Large values of versions that were passed over.
+    /// Returns the large values of the skipped versions.
     pub(crate) fn into_dead(self) -> Dead {
         self.dead
     }
 
-    /// The next key's newest pair, deleted ones among them, until the next call.
+    /// Returns the next key's newest pair, deleted keys included. Valid until the next call.
     ///
     /// # Errors
-    /// [`lodestore_contract::Error::Corrupt`]; the merge is of no more use then.
+    /// [`lodestore_contract::Error::Corrupt`]; the merge cannot be used afterwards.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<Pair<'_>>> {
         Ok(if self.step()? { self.pair() } else { None })
     }
 
-    /// The pair that is shown.
+    /// Returns the shown pair.
     #[inline]
     pub(super) fn pair(&self) -> Option<Pair<'_>> {
         self.heap.first().map(|top| self.sources[*top as usize].pair())
     }
 
-    /// The same as a source says it.
+    /// Returns the shown pair in the form of a source's step.
     pub(super) fn stop(&self) -> Stop<'a> {
         match self.heap.first().map(|top| &self.sources[*top as usize]) {
             Some(Standing { pair: Some(pair), .. }) => Stop::Lasting(*pair),
@@ -150,7 +151,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Goes to the next key's newest pair, which is shown then; whether there is one.
+    /// Moves to the next key's newest pair and shows it. Returns whether there is one.
     #[inline]
     pub(super) fn step(&mut self) -> Result<bool> {
         if std::mem::take(&mut self.shown) {
@@ -164,8 +165,8 @@ impl<'a> Merge<'a> {
         Ok(self.shown)
     }
 
-    /// Passes over keys at the top that the snapshot does not show. Finds the older version of the
-    /// first key that the snapshot shows.
+    /// Skips keys at the top that the snapshot does not show. Finds the older version of the first
+    /// key that the snapshot shows.
     #[inline]
     fn resolve_top(&mut self) -> Result<()> {
         while let Some(top) = self.heap.first()
@@ -185,23 +186,25 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// Steps the source at a place on, which is the top or one of its children; it leaves the heap at its end.
+    /// Steps the source at a heap position, which is the top or one of its children. Removes a
+    /// source that has ended.
     #[inline]
     fn step_at(&mut self, place: usize) -> Result<()> {
         let index = self.heap[place] as usize;
         if !self.sources[index].step()? {
             self.heap.swap_remove(place);
         }
-        // What took its place came from below: nothing above is behind it.
+        // The source that replaced it came from below, so the order above still holds.
         self.sift_down(place);
         Ok(())
     }
 
-    /// Visits what is left, deleted keys among it, until `visit` says false; whether it never did. As [`next`](Self::next) again and
-    /// again, and quicker where one source is left.
+    /// Visits the remaining pairs, deleted keys included, until `visit` returns false. Returns
+    /// whether it never did. Does the same as repeated [`next`](Self::next), but faster once a
+    /// single source is left.
     ///
     /// # Errors
-    /// As [`next`](Self::next).
+    /// Same as [`next`](Self::next).
     pub(crate) fn visit(&mut self, visit: Visitor<'_>) -> Result<bool> {
         while self.heap.len() > 1 {
             if self.step()? && self.pair().is_some_and(|pair| !visit(&pair)) {
@@ -218,7 +221,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Passes over older versions of the key at the top.
+    /// Skips older versions of the key at the top.
     fn pass_older(&mut self) -> Result<()> {
         loop {
             let same = |place: &usize| {

@@ -1,15 +1,18 @@
-//! An atomic batch: one record in the log, of a head and an entry for each operation.
+//! An atomic batch: one record in the log, with a head and one entry per operation.
 //!
 //! ```text
 //! | head: 16 | entry | entry | ...       each entry at a multiple of 8, padded with zeros
 //! ```
-//! The head is a header with the flag *batch*: operations less one where an entry has its key's length, 8-byte steps of the body
-//! where it has its value's. Its checksum covers its own fields and the checksums of the entries, each of which covers its own
-//! bytes: so a batch is whole or is none, and no byte is summed twice. The entries have the flag *member*, without which
-//! nothing at their place would count, and can be read in place as any other.
+//! The head is a header with the flag *batch*. In place of the key's length it has the number of
+//! operations minus one. In place of the value's length it has the length of the body in 8-byte
+//! steps. Its checksum covers its own fields and the checksums of the entries. The checksum of each
+//! entry covers the entry's bytes. A batch is thus either whole or invalid, and no byte is summed
+//! twice. Each entry must have the flag *member*, and does not count without its batch. Entries can
+//! be read in place like any other.
 //!
-//! All operations of a batch share one sequence, so a snapshot sees all of them or none. Where a key comes twice, the
-//! later one wins: replay takes an entry with a sequence equal to that of the one it has.
+//! All operations of a batch share one sequence number, so a snapshot sees all of them or none. If
+//! a key occurs twice, the later operation wins: replay accepts an entry whose sequence number
+//! equals that of the entry it has.
 
 use lodestore_contract::limits::BATCH_OPS_MAX;
 use lodestore_media::u32_at;
@@ -18,10 +21,10 @@ use super::{
     BATCH, DURABLE, Entry, Fields, Frame, GAP_SHIFT, HEADER, Header, MEMBER, Op, STEP, Slot, checksum, encode,
 };
 
-/// Zeros to pad with.
+/// Zeros for padding.
 const PADDING: [u8; STEP] = [0; STEP];
 
-/// A batch on its way to the log.
+/// A batch to be stored in the log.
 pub(crate) struct BatchRecord<'a> {
     head: [u8; HEADER],
     members: Vec<(Header, Op<'a>)>,
@@ -29,14 +32,15 @@ pub(crate) struct BatchRecord<'a> {
 }
 
 impl<'a> BatchRecord<'a> {
-    /// Bytes that the record of these operations takes. `None` for none of them, for more than the contract allows, and for a
-    /// body of 16 GiB or more.
+    /// Returns the bytes of the record of these operations. Returns `None` for no operations, for
+    /// more than the contract allows, and for a body of 16 GiB or more.
     pub(crate) fn len_of(ops: &[Op<'_>]) -> Option<usize> {
         let body = ops.iter().try_fold(0usize, |sum, op| sum.checked_add(op.entry_len()))?;
         ((1..=BATCH_OPS_MAX).contains(&ops.len()) && body / STEP < DURABLE as usize).then_some(HEADER + body)
     }
 
-    /// The record of these operations, for this slot. `None` as [`super::encode_header`] and [`Self::len_of`] have it.
+    /// Encodes the record of these operations for this slot. Returns `None` in the cases of
+    /// [`super::encode_header`] and [`Self::len_of`].
     pub(crate) fn encode(frame: Frame, slot: Slot, sequence: u64, durable: bool, ops: &[Op<'a>]) -> Option<Self> {
         let len = Self::len_of(ops)?;
         let mut members = Vec::with_capacity(ops.len());
@@ -58,7 +62,7 @@ impl<'a> BatchRecord<'a> {
         Some(Self { head, members, at: slot.at })
     }
 
-    /// What to store at the slot, one part behind the other.
+    /// Returns the parts to store at the slot, in order.
     pub(crate) fn parts(&self) -> Vec<&[u8]> {
         let mut parts: Vec<&[u8]> = Vec::with_capacity(1 + 4 * self.members.len());
         parts.push(&self.head);
@@ -71,7 +75,7 @@ impl<'a> BatchRecord<'a> {
         parts
     }
 
-    /// The offset of each operation's entry in the segment, in their order.
+    /// Returns the offset of each operation's entry in the segment, in order.
     pub(crate) fn places(&self) -> impl Iterator<Item = u64> {
         self.members.iter().scan(self.at + HEADER as u64, |next, (_, op)| {
             let at = *next;
@@ -104,7 +108,7 @@ impl<'a> Batch<'a> {
         right.then_some(Self { bytes, at })
     }
 
-    /// Its operations in their order, each with the offset of its entry in the segment.
+    /// Returns its operations in order, each with the offset of its entry in the segment.
     pub(crate) fn members(&self) -> impl Iterator<Item = (u64, Entry<'a>)> + use<'a> {
         let Self { bytes, at } = *self;
         let mut next = HEADER;
@@ -118,18 +122,19 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// What one durable append put into a log.
+/// The record of one durable append to a log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Record<'a> {
     /// One write.
     One(Entry<'a>),
-    /// Several, of which all count or none.
+    /// Several writes: all of them count or none.
     Batch(Batch<'a>),
 }
 
 impl<'a> Record<'a> {
-    /// The record at the start of `bytes`, which stand at `at` of the segment and may reach beyond it. `None` where none is
-    /// whole there; an entry of a batch is none by itself.
+    /// Returns the record at the start of `bytes`. `bytes` begins at offset `at` of the segment and
+    /// may extend past the record. Returns `None` if no whole record is there. An entry of a batch
+    /// is no record by itself.
     pub(crate) fn checked(bytes: &'a [u8], frame: Frame, at: u64) -> Option<Self> {
         super::likely_span(bytes, frame, at)?;
         let fields = Fields::read(bytes)?;
@@ -147,17 +152,17 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Whether all before it in its segment was durable when it was written.
+    /// Returns whether everything before it in its segment was durable when it was written.
     pub(crate) fn is_durable(&self) -> bool {
         u32_at(self.bytes(), 4) & DURABLE != 0
     }
 
-    /// Steps that were left out before it.
+    /// Returns the steps skipped before it.
     pub(crate) fn gap(&self) -> u8 {
         self.bytes()[10] >> GAP_SHIFT
     }
 
-    /// Bytes that it takes, a multiple of [`STEP`].
+    /// Returns its bytes in the segment, a multiple of [`STEP`].
     pub(crate) fn len(&self) -> usize {
         self.bytes().len().next_multiple_of(STEP)
     }

@@ -1,4 +1,4 @@
-//! Entries and batches by themselves.
+//! Tests of entries and batches.
 
 use lodestore_contract::conformance::{Rng, seed};
 use lodestore_contract::limits::BATCH_OPS_MAX;
@@ -205,7 +205,7 @@ fn no_bytes_make_a_reader_panic() {
     for _round in 0..20_000 {
         let len = rng.below(200);
         let mut bytes = rng.bytes(len);
-        // Headers that look right more often than by chance.
+        // Headers that look valid more often than by chance.
         if let Some(head) = bytes.first_chunk_mut::<HEADER>() {
             head[5..8].fill(0);
             head[9] = 0;

@@ -1,4 +1,4 @@
-//! Flushes with a separator, each step by hand.
+//! Tests of flushes with a separator, step by step.
 
 use std::sync::atomic::AtomicU64;
 
@@ -10,7 +10,7 @@ use super::*;
 use crate::inner::Rotation;
 use crate::{ENGINE, FORMAT, FluidKv, FluidOptions, Separable, Separator};
 
-/// Stores an `s` for each value of 50 bytes or more, and counts.
+/// Stores an `s` for each value of 50 bytes or more, and counts calls.
 #[derive(Default)]
 struct Counting {
     values: AtomicU64,
@@ -61,7 +61,7 @@ fn fill(store: &FluidKv, keys: std::ops::Range<u64>, len: usize) {
     keys.for_each(|index| store.put(&key(index), &vec![index as u8; len]).expect("put"));
 }
 
-/// The ranges were split between its tables and its record.
+/// The ranges are split between the building of the tables and the manifest's record.
 #[test]
 fn a_flush_that_is_made_anew_separates_no_value_again_and_tells_of_each_death_once() {
     let scratch = Scratch::new();

@@ -1,9 +1,12 @@
-//! What a memtable remembers for a separator ([`crate::separate`]): what its values were separated to, and which of its entries took the place of another's bytes by
-//! `replace`.
+//! The state that a memtable keeps for a separator ([`crate::separate`]): the stored replacements
+//! of its values, and the positions of entries in which `replace` exchanged one stored value for
+//! another.
 //!
 //! Invariants
-//! 1. `separated` is taken by the flush, one at a time, and put back where that fails: what was separated is not separated again while the memtable lives.
-//! 2. An entry is in `moved` before its writer is done (`locks.rs`), so behind a `quiesce` all are there.
+//! 1. One flush at a time takes `separated`, and puts it back if it fails. While the memtable
+//!    lives, no value is separated twice.
+//! 2. An entry is in `moved` before its writer is done (`locks.rs`). After a `quiesce`, `moved` is
+//!    complete.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Memtable, Records};
 use crate::inner::lock;
 
-/// See the module.
+/// The separator's state of one memtable. See the module.
 #[derive(Default)]
 pub(crate) struct Apart {
     separated: Mutex<Separated>,
-    /// Bytes of DRAM of what was separated, whoever has it.
+    /// DRAM bytes of the separated values, whatever holds them.
     separated_dram: AtomicU64,
     /// Positions of entries that `replace` wrote.
     moved: Mutex<Vec<u64>>,
@@ -23,7 +26,7 @@ pub(crate) struct Apart {
 }
 
 impl Apart {
-    /// What was separated so far, for a flush that gives it back where it fails.
+    /// Takes the values separated so far, for a flush that puts them back if it fails.
     pub(crate) fn take(&self) -> Separated {
         std::mem::take(&mut lock(&self.separated))
     }
@@ -32,19 +35,19 @@ impl Apart {
         *lock(&self.separated) = separated;
     }
 
-    /// Takes note of what `separated` takes now; 0 when it is no more.
+    /// Records the DRAM of `separated`; 0 once it is dropped.
     pub(crate) fn note_dram(&self, bytes: u64) {
         self.separated_dram.store(bytes, Ordering::Relaxed);
     }
 
-    /// Takes note of entries that `replace` wrote; by a write under way.
+    /// Records entries that `replace` wrote. Called by a write in progress.
     pub(crate) fn note_moved(&self, places: &[u64]) {
         let mut moved = lock(&self.moved);
         moved.extend_from_slice(places);
         self.moved_dram.store((moved.capacity() * size_of::<u64>()) as u64, Ordering::Relaxed);
     }
 
-    /// The entries that `replace` wrote, which are forgotten with this.
+    /// Returns the entries that `replace` wrote, and forgets them.
     pub(crate) fn take_moved(&self) -> Vec<u64> {
         self.moved_dram.store(0, Ordering::Relaxed);
         std::mem::take(&mut lock(&self.moved))
@@ -56,26 +59,27 @@ impl Apart {
     }
 }
 
-/// What stands in the tables for values of one memtable, in the order of their keys.
+/// The stored replacements of values of one memtable, in key order.
 #[derive(Default)]
 pub(crate) struct Separated {
     /// The position of each entry, and where its bytes end in `bytes`.
     places: Vec<(u64, usize)>,
     bytes: Vec<u8>,
-    /// The last key that was looked at: what is to be known of it and of those before it is here.
+    /// The last key examined. The results for it and for all keys before it are here.
     pub(crate) last: Option<Vec<u8>>,
-    /// There is no key behind `last`.
+    /// No key follows `last`.
     pub(crate) is_complete: bool,
 }
 
 impl Separated {
-    /// Adds what stands for the value of the entry at `at`, whose key is above all before.
+    /// Adds the stored replacement of the value of the entry at `at`. Its key is above all earlier
+    /// ones.
     pub(crate) fn add(&mut self, at: u64, stored: &[u8]) {
         self.bytes.extend_from_slice(stored);
         self.places.push((at, self.bytes.len()));
     }
 
-    /// A walk along with one over the memtable's keys from `lower` on.
+    /// Returns a walk that runs along with a walk over the memtable's keys from `lower` on.
     pub(crate) fn from(&self, memtable: &Memtable, lower: &[u8]) -> Along<'_> {
         let records = Records(memtable.pool());
         let below = |(at, _): &(u64, usize)| records.entry(*at).is_ok_and(|entry| entry.key() < lower);
@@ -94,7 +98,8 @@ pub(crate) struct Along<'a> {
 }
 
 impl<'a> Along<'a> {
-    /// What stands for the value of the entry at `at`, if anything does. Asked for each entry, in the order of the keys.
+    /// Returns the stored replacement of the value of the entry at `at`, if there is one. Called
+    /// for each entry, in key order.
     #[inline]
     pub(crate) fn stored_of(&mut self, at: u64) -> Option<&'a [u8]> {
         let Separated { places, bytes, .. } = self.separated;

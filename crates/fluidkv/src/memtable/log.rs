@@ -1,4 +1,4 @@
-//! Appending to the log of a thread slot, and its segments. The persist order is in `memtable.rs`.
+//! Appends to the log of a thread slot, and its segments. The persist order is in `memtable.rs`.
 
 use std::sync::atomic::Ordering;
 
@@ -15,17 +15,18 @@ use crate::segment::{
     SEGMENT_HEADER, SegmentHeader, capacity_for, end_hint, end_hint_at, end_mark, place, room_of, spare_at,
 };
 
-/// A segment for deletes, where space is scarce, is this part of another one at least.
+/// Divisor: when space is scarce, a segment for deletes has at least this share of the usual bytes.
 const LEAST_PART: u64 = 16;
 /// Bytes of a page of the medium.
 const PAGE_BYTES: u64 = 4096;
 
 impl Memtable {
-    /// Appends one write and makes it the newest version of its key, durable when this returns; where the one stands that it takes the place
-    /// of here. With the stripe of the key held. Deletes may take of the reserve. `keep`: a snapshot may want what is replaced.
+    /// Appends one write and makes it the newest version of its key. Durable on return. Returns the
+    /// position of the version that it replaces here. The caller holds the stripe of the key.
+    /// Deletes may use the reserve. `keep`: a snapshot may need the replaced version.
     ///
     /// # Errors
-    /// [`Error::Full`]; [`Error::Poisoned`] where a sync failed.
+    /// [`Error::Full`]; [`Error::Poisoned`] if a sync failed.
     #[inline]
     pub(crate) fn append(
         &self,
@@ -68,10 +69,11 @@ impl Memtable {
         }
     }
 
-    /// Appends a batch as one record; the positions of its operations.
+    /// Appends a batch as one record. Returns the positions of its operations. `spare`: the batch
+    /// frees space and may use the reserve.
     ///
     /// # Errors
-    /// As [`Self::append`]; `spare`: it makes room, and may take of the reserve.
+    /// Same as [`Self::append`].
     pub(crate) fn append_batch(&self, ops: &[Op<'_>], number: u64, reserve: &Reserve, spare: bool) -> Result<Vec<u64>> {
         let full = || Error::Full { needed: u64::MAX, capacity: self.pool.options().capacity };
         let len = BatchRecord::len_of(ops).ok_or_else(full)?;
@@ -96,8 +98,9 @@ impl Memtable {
         }
     }
 
-    /// Gives a log a fresh segment in which a record of this length has room. Its header becomes durable with the first record: without
-    /// a whole header nothing in it was answered for.
+    /// Begins a new segment of a log, with space for a record of this length. The header becomes
+    /// durable with the first record: without a whole header, no write in the segment was
+    /// acknowledged.
     #[cold]
     pub(super) fn begin_segment(
         &self,
@@ -107,7 +110,7 @@ impl Memtable {
         deletes: bool,
     ) -> Result<()> {
         if !self.is_shared {
-            // The fence of the new extent makes them durable.
+            // The fence of the new extent makes the end mark and the end hint durable.
             self.flush_end(segment);
         }
         let least = capacity_for(len).max(self.segment_bytes / LEAST_PART);
@@ -163,8 +166,8 @@ impl Memtable {
         });
     }
 
-    /// Stores and flushes the spare copy of a header behind the first record, which is durable; it
-    /// is made durable with the next one. The log count of the generation likewise. Returns the
+    /// Stores and flushes the spare copy of a header after the first record, which is durable, and
+    /// the log count of the generation. The next record's fence makes both durable. Returns the
     /// ranges, which a shared log flushes with its group.
     #[cold]
     pub(super) fn store_spare(&self, segment: &mut Segment) -> Option<[(NvPtr, usize); 3]> {
@@ -182,9 +185,10 @@ impl Memtable {
         Some(ranges)
     }
 
-    /// Flushes the end hint of the records before, and what [`Self::store_spare`] stores after the
-    /// first one. The next record's fence makes them durable. Done for the second record that ends
-    /// in each page: a page of the log that is lost after a power failure is missed then.
+    /// Flushes the end hint of the records before, and, after the first record, the data of
+    /// [`Self::store_spare`]. The next record's fence makes them durable. Done for the second
+    /// record that ends in each page, so that a log page that is lost in a power failure is
+    /// detected.
     #[cold]
     pub(super) fn settle_records(&self, segment: &mut Segment) {
         self.store_spare(segment);
@@ -203,8 +207,9 @@ impl Memtable {
         }
     }
 
-    /// Says behind the last record of a log that it is durable, with all before it, so that damage to it is not taken for a record that was cut off.
-    /// Not flushed: what a power failure takes of it was no promise.
+    /// Stores the end mark after the last record of a log: the record is durable, with all before
+    /// it. Damage to the record is then not mistaken for a record that was cut off. The mark is not
+    /// flushed: no promise depends on it after a power failure.
     #[inline]
     pub(super) fn mark_end(&self, segment: &mut Segment) {
         if let Some(frame) = segment.frame {
@@ -229,10 +234,10 @@ impl Memtable {
     }
 
     /// Flushes the last end mark and end hint of each log. The caller's next fence makes them
-    /// durable. Leaves out logs that are being written, and shared ones, whose groups sync whole
-    /// pages. Called when the memtable is frozen, since no later record of these logs makes them
-    /// durable, and before each record of the manifest: a log that is lost from an earlier record
-    /// on is known to be damaged then.
+    /// durable. Leaves out logs that are being written, and shared logs, whose groups sync whole
+    /// pages. Called when the memtable is frozen, because no later record of these logs makes them
+    /// durable. Also called before each record of the manifest: a log that has lost all records
+    /// from an earlier one on is then known to be damaged.
     pub(crate) fn flush_ends(&self) {
         if self.is_shared {
             return;

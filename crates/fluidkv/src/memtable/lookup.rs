@@ -13,11 +13,11 @@ use crate::entry::Entry;
 use crate::inner::lock;
 use crate::table::Reads;
 
-/// Searches that meet a damaged record before it is reported. A search that a writer overtakes may
-/// read a wrong slot.
+/// Searches that meet a damaged record before it is reported. A search that runs concurrently with
+/// a writer may read a wrong slot.
 const DAMAGED_SEARCHES_MAX: usize = 3;
 
-/// Finds the key behind a position, with each record's checksum compared.
+/// Resolves positions to keys, and compares each record's checksum.
 struct CheckedRecords<'a> {
     memtable: &'a Memtable,
     /// The position of a record whose checksum fails; 0: none.
@@ -62,19 +62,19 @@ impl KeyResolver for CheckedRecords<'_> {
 }
 
 impl Memtable {
-    /// Asks for the entry at a position.
+    /// Prefetches the entry at a position.
     #[inline]
     pub(crate) fn prefetch_entry(&self, at: u64) {
         Records(&self.pool).prefetch(at);
     }
 
-    /// Whether it may have a key of this hash; if not, it has none.
+    /// Returns whether it may have a key of this hash. If not, it has none.
     #[inline]
     pub(crate) fn may_have(&self, hash: u64) -> bool {
         self.keys.may_have(hash)
     }
 
-    /// The newest version of a key up to a number.
+    /// Returns the newest version of a key up to a number.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -90,7 +90,8 @@ impl Memtable {
         }
     }
 
-    /// [`Self::find`] of a key that the index does not have, by the keys of whole records alone.
+    /// Does [`Self::find`] for a key that the index does not have. Compares keys of whole records
+    /// only.
     #[cold]
     #[inline(never)]
     fn find_checked(&self, key: &[u8], number: u64) -> Result<Option<Entry<'_>>> {
@@ -100,7 +101,7 @@ impl Memtable {
         }
     }
 
-    /// [`Self::version`] of this key.
+    /// Does [`Self::version`] for this key. Fails if the entry has another key.
     #[inline]
     fn version_of(&self, key: &[u8], at: u64, number: u64) -> Result<Option<Entry<'_>>> {
         match self.version(at, number)? {
@@ -109,7 +110,7 @@ impl Memtable {
         }
     }
 
-    /// The version up to a number of the key whose newest one is at `at`.
+    /// Returns the version, up to a number, of the key whose newest version is at `at`.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -127,7 +128,7 @@ impl Memtable {
         Ok(Some(entry))
     }
 
-    /// The entry at a position that the index named.
+    /// Returns the entry at a position from the index.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -139,16 +140,17 @@ impl Memtable {
         }
     }
 
-    /// Whether a snapshot at `number` does not show this version. `u64::MAX` shows every version.
+    /// Returns whether a snapshot at `number` hides this version. `u64::MAX` shows every version.
     #[inline]
     pub(crate) fn is_newer(&self, entry: &Entry<'_>, number: u64) -> bool {
         number != u64::MAX && !self.replayed && entry.sequence(self.base) > number
     }
 
-    /// Adds the positions of keys from `from` on, in order, at most `max`; whether that was all there are.
+    /// Adds the positions of keys from `from` on, in order, at most `max`. Returns whether no key
+    /// is left.
     ///
     /// # Errors
-    /// [`Error::Corrupt`]: a record that says where the first of them is was damaged.
+    /// [`Error::Corrupt`] if a record that is needed to find the first of them is damaged.
     pub(crate) fn collect(
         &self,
         from: Bound<&[u8]>,
@@ -166,7 +168,7 @@ impl Memtable {
         })
     }
 
-    /// The entry at a position, with its checksum compared. None where it is not whole.
+    /// Returns the entry at a position if its checksum is right.
     #[inline]
     pub(crate) fn checked(&self, at: u64) -> Option<Entry<'_>> {
         let segment = {

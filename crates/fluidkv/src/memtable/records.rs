@@ -1,4 +1,4 @@
-//! Records of the logs by their positions.
+//! Access to records of the logs by position.
 
 use lodestore_contract::{Error, Result};
 use lodestore_index::KeyResolver;
@@ -6,17 +6,17 @@ use lodestore_media::{NvPtr, Pool};
 
 use crate::entry::Entry;
 
-/// Bytes of an entry that a descent asks for.
+/// Bytes of an entry that a descent prefetches.
 const FIRST_BYTES: usize = 64;
 
-/// Finds the key behind a position.
+/// Resolves positions to keys.
 pub(crate) struct Records<'a>(pub(crate) &'a Pool);
 
 impl<'a> Records<'a> {
-    /// The entry at a position that the index named.
+    /// Returns the entry at a position from the index.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where none can be.
+    /// [`Error::Corrupt`] if no entry can be there.
     #[inline]
     pub(crate) fn entry(&self, at: u64) -> Result<Entry<'a>> {
         let place = NvPtr::from_raw(at);
@@ -29,7 +29,8 @@ impl<'a> Records<'a> {
 impl KeyResolver for Records<'_> {
     #[inline]
     fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T {
-        // What was changed on the medium behind our back has no key: the read that follows tells.
+        // A record that was changed on the medium from outside has no key. The read that follows
+        // reports it.
         match self.entry(payload) {
             Ok(entry) => f(entry.key()),
             Err(_) => f(&[]),

@@ -1,11 +1,13 @@
-//! Appending to the one log that all threads share, where a fence writes pages ([`crate::commit`]).
+//! Appends to the log that all threads share, on media whose fence writes pages
+//! ([`crate::commit`]).
 //!
-//! A record is stored here and nothing more: `commit.rs` makes it durable with its group.
+//! This module only stores a record. `commit.rs` makes it durable with its group.
 //!
 //! Invariants
-//! 1. A segment is begun when all before it in the log, that of older memtables included, is durable. So a hole that a crash leaves is in the last
-//!    segment of all, and what stands behind it there is dropped by its reader: what is left is a prefix.
-//! 2. A record bears the mark *durable* only where all before it in its segment is.
+//! 1. A segment begins only when everything before it in the log is durable, including the log of
+//!    older memtables. A hole that a crash leaves is therefore in the very last segment. The reader
+//!    of that segment drops the records after the hole. The remaining records are a prefix.
+//! 2. A record has the flag *durable* only if everything before it in its segment is durable.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::NvPtr;
@@ -19,11 +21,11 @@ use crate::reserve::Reserve;
 use crate::segment::place;
 use crate::table::hash;
 
-/// What is appended as one record.
+/// The contents of one record.
 #[derive(Clone, Copy)]
 pub(crate) enum What<'a, 'b> {
     One(&'a Op<'b>),
-    /// With whether it may take of the reserve.
+    /// With whether it may use the reserve.
     Batch(&'a [Op<'b>], bool),
 }
 
@@ -35,7 +37,7 @@ impl What<'_, '_> {
         }
     }
 
-    /// Whether it makes room, and may take of the reserve.
+    /// Returns whether it frees space and may use the reserve.
     fn makes_room(&self) -> bool {
         match self {
             Self::One(op) => op.payload == Payload::Tombstone,
@@ -50,24 +52,25 @@ pub(crate) enum Places {
     Batch(Vec<u64>),
 }
 
-/// A record that was stored and is not durable.
+/// A record that is stored and not yet durable.
 pub(crate) struct Stored {
     pub(crate) number: u64,
     pub(crate) places: Places,
-    /// What must be flushed for it, and is not told of again: the record, what was left out before it, its segment's header.
+    /// The range to flush for it, reported once: the record, the steps skipped before it, and the
+    /// header if it is the first record of its segment.
     pub(crate) range: (NvPtr, usize),
     /// The spare copy of its segment's header and the log count, to flush after a first record that
     /// is durable.
     pub(crate) spare: Option<[(NvPtr, usize); 3]>,
 }
 
-/// What an append asks of the log that all threads share.
+/// The calls of an append to the log that all threads share.
 pub(crate) trait Log {
-    /// The next number of the order; called when the record has its place.
+    /// Returns the next number. Called when the record has its position.
     fn next(&self) -> u64;
-    /// The highest number that is durable.
+    /// Returns the highest durable number.
     fn durable(&self) -> u64;
-    /// Makes all durable that was appended so far.
+    /// Makes all earlier appends durable.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -75,10 +78,10 @@ pub(crate) trait Log {
 }
 
 impl Memtable {
-    /// Stores a record at the end of the log. One append at a time (`commit.rs`).
+    /// Stores a record at the end of the log. One append runs at a time (`commit.rs`).
     ///
     /// # Errors
-    /// [`Error::Full`]; [`Error::Poisoned`] where what stands before could not be made durable.
+    /// [`Error::Full`]; [`Error::Poisoned`] if earlier records could not be made durable.
     pub(crate) fn append_shared(&self, what: What<'_, '_>, log: &dyn Log, reserve: &Reserve) -> Result<Stored> {
         let full = || Error::Full { needed: u64::MAX, capacity: self.pool.options().capacity };
         let len = what.len().ok_or_else(full)?;
@@ -87,7 +90,7 @@ impl Memtable {
             if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
                 let number = log.next();
                 let durable = segment.last <= log.durable();
-                // By then its first record is durable, with its header.
+                // Its first record is durable by now, with its header.
                 let is_due = durable && segment.last != 0 && segment.spare.is_some();
                 let spare = if is_due { self.store_spare(&mut segment) } else { None };
                 let at = segment.at.add(slot.at);
@@ -115,10 +118,11 @@ impl Memtable {
         }
     }
 
-    /// Stores the end mark of the log, if its last record is that of `number`, which is durable with all before it; whether it is. Where somebody appends meanwhile there is none:
-    /// what is appended stands in its place.
+    /// Stores the end mark of the log if the last record has this number, which is durable with all
+    /// before it. Returns whether it did. Stores none during a concurrent append: the appended
+    /// record takes its position.
     pub(crate) fn mark_shared(&self, number: u64) -> bool {
-        // Its holder may wait for this leader, or lead itself.
+        // The lock's holder may wait for this leader, or lead itself.
         let Ok(mut segment) = self.tails[0].0.try_lock() else { return false };
         let is_last = segment.last == number && number != 0;
         if is_last {
@@ -127,10 +131,11 @@ impl Memtable {
         is_last
     }
 
-    /// Makes an entry of this memtable's log the newest version of its key; where the one stands that it takes the place of. One at a time, in the order of the numbers.
+    /// Makes an entry of this memtable's log the newest version of its key. Returns the position of
+    /// the version that it replaces. Called by one thread at a time, in the order of the numbers.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where somebody changed the log behind our back.
+    /// [`Error::Corrupt`] if the log was changed from outside.
     pub(crate) fn publish_at(&self, at: u64, keep: bool) -> Result<Option<u64>> {
         let entry = super::Records(&self.pool).entry(at)?;
         Ok(self.publish(entry.key(), hash(entry.key()), at, keep))
@@ -138,7 +143,8 @@ impl Memtable {
 }
 
 impl Segment {
-    /// Takes note of a record that ends at `end`; the range from where the last one ended, the header included for the first.
+    /// Records the end of a record. Returns the range from the end of the record before, or from
+    /// the header for the first record.
     fn take(&mut self, number: u64, end: u64) -> (NvPtr, usize) {
         let from = if self.last == 0 { 0 } else { self.end };
         (self.end, self.last) = (end, number);
