@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  0       4       8     10 11 12       16
-//! | crc32c | vlen  |klen |fg|ck| seq    | [expiry: 8] | key | value |     then up to the next multiple of 8
 //! | crc32c | vlen  |klen |fg|ck| seq    | [expiry: 8] | key | value |  padding to a multiple of 8
+//! ```
 //! `vlen` is the value's length. Its bit 31 is the flag *durable*: everything before this entry in
 //! its segment was durable when the entry was written. `klen` is the key's length minus one. `fg`
 //! has the flags in its low five bits and the *gap* in the high three: the 8-byte steps skipped

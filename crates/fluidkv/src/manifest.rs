@@ -1,15 +1,18 @@
-//! The manifest: what tables, ranges and value segments there are, as a log of changes.
+//! The manifest: the tables, ranges and value segments of a store, as a log of changes.
 //!
-//! It lives in a chain of extents, the first of which one root word names: records, numbered without holes. The first is
-//! a checkpoint, the whole state; each later one is one atomic [`Edit`]. A record is stored and fenced before
-//! anything that relies on it, one after the other, and never changed. When the changes are several times the state, and at each open, it is checkpointed into a
-//! new chain, and the root word is set to that: this one 8-byte store is the change-over.
+//! The manifest is a sequence of records in a chain of extents. One root word names the first
+//! extent. The records are numbered without gaps. The first record is a checkpoint of the whole
+//! state. Each later record is one atomic [`Edit`]. A record is stored and fenced before anything
+//! relies on it. Records are written one after the other and never changed. When the edits are
+//! several times as long as the state, and at each open, the state is checkpointed into a new
+//! chain. The 8-byte store of the root word then switches to that chain.
 //!
-//! Persist order of an edit: the tables it adds, fence, the record, fence; only then is the view that it makes shown to
-//! readers, and only then may the extents of what it removes be retired.
+//! Persist order of an edit: the tables that it adds, fence, the record, fence. Only then do
+//! readers see the new view, and only then may the extents of removed tables be retired.
 //!
-//! This module is bytes and state alone: [`state`] has the rules, [`codec`] the bytes of a record's body, [`record`] the
-//! records and their replay, [`salvage`] what is left of them where some are damaged. [`chain`] alone touches a pool.
+//! This module handles only bytes and state. [`state`] has the rules, [`codec`] the bytes of a
+//! record's body, [`record`] the records and their replay. [`salvage`] reads a manifest with
+//! damaged records. Only [`chain`] accesses a pool.
 
 pub(crate) mod chain;
 mod codec;
@@ -31,7 +34,7 @@ pub(crate) type Key = Box<[u8]>;
 pub(crate) struct TableDescriptor {
     /// Its extent, untagged.
     pub(crate) at: NvPtr,
-    /// Bytes of it that the table takes.
+    /// Bytes of the extent that the table uses.
     pub(crate) bytes: u64,
     /// A number that no other table has or had.
     pub(crate) identity: u64,
@@ -48,96 +51,98 @@ pub(crate) struct TableDescriptor {
 }
 
 impl TableDescriptor {
-    /// Whether some key could stand in both.
+    /// Returns whether a key could be in both.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         self.min <= other.max && other.min <= self.max
     }
 }
 
-/// What is known of a segment of the value log.
+/// The usage of a value segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ValueUse {
     /// Its extent, untagged.
     pub(crate) at: NvPtr,
-    /// Bytes of it that the segment takes.
+    /// Bytes of the extent that the segment uses.
     pub(crate) bytes: u64,
-    /// Its records reach as far at least; just as far where it is sealed.
+    /// Its records reach at least this far, and exactly this far once it is sealed.
     pub(crate) written: u64,
-    /// Bytes of records that nothing names any more, as far as they were counted.
+    /// Bytes of records that nothing names any more, as far as counted.
     pub(crate) dead: u64,
-    /// Nothing will be written to it any more.
+    /// No more records will be written to it.
     pub(crate) sealed: bool,
 }
 
-/// News of a segment of the value log. One that is no more is passed over: a merge may come upon a pointer to it.
+/// A change of the usage of a value segment. A change of a missing segment is ignored: a merge may
+/// find a pointer to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ValueChange {
     pub(crate) id: u64,
-    /// Bytes that are dead beside those counted before.
+    /// Dead bytes in addition to those counted before.
     pub(crate) dead: u64,
-    /// Its records reach as far at least.
+    /// Its records reach at least this far.
     pub(crate) written: u64,
-    /// Nothing is written to it any more.
+    /// No more records are written to it.
     pub(crate) sealed: bool,
 }
 
-/// A new segment of the value log.
+/// A new value segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ValueExtent {
-    /// Its number, above all that were ever given.
+    /// Its number, above all numbers ever assigned.
     pub(crate) id: u64,
     pub(crate) at: NvPtr,
     pub(crate) bytes: u64,
 }
 
-/// One atomic change.
+/// One atomic change of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Edit {
-    /// A frozen memtable became tables: in each range that it names, a new newest run.
+    /// A frozen memtable became tables: each named range gets a new newest run.
     Flush {
-        /// The memtable's generation. Logs of it and of all before it are of no more use.
+        /// The memtable's generation. Its logs, and those of all earlier generations, are no longer
+        /// needed.
         generation: u64,
-        /// The greatest sequence in it.
+        /// The greatest sequence number in it.
         last_sequence: u64,
-        /// The tables, each with its range; those of one range in key order.
+        /// The tables, each with its range. Tables of one range are in key order.
         added: Vec<(u64, Arc<TableDescriptor>)>,
-        /// What became known of value segments with it.
+        /// Changes of value segments that came with it.
         values: Vec<ValueChange>,
     },
     /// Tables of a range were merged into its stable ones.
     Compaction {
         /// The range.
         range_id: u64,
-        /// Tables, of buffer runs or stable, that are no more; by identity.
+        /// Removed tables, of runs or stable, by identity.
         removed: Vec<u64>,
         /// New stable tables.
         added: Vec<Arc<TableDescriptor>>,
-        /// Tables of buffer runs that become stable as they are; by identity.
+        /// Tables of runs that become stable without a rewrite, by identity.
         moved: Vec<u64>,
-        /// What became known of value segments with it.
+        /// Changes of value segments that came with it.
         values: Vec<ValueChange>,
     },
-    /// A range becomes two. No table of it may reach across the key.
+    /// A range becomes two. None of its tables may span the key.
     SplitRange {
-        /// The range, which keeps the keys below.
+        /// The range, which keeps the keys below `at`.
         range_id: u64,
         /// The first key of the new range.
         at: Key,
         /// The new range's number, which no range has.
         new_id: u64,
     },
-    /// A range takes in the one behind it.
+    /// A range absorbs the next one.
     JoinRanges {
-        /// The range, which has the keys of both from now on.
+        /// The range that gets the keys of both.
         range_id: u64,
-        /// The one right behind it, which is no more.
+        /// The next range, which is removed.
         next_id: u64,
     },
-    /// Segments of the value log begin and end.
+    /// Value segments begin and end.
     Values {
-        /// New ones.
+        /// New segments.
         begun: Vec<ValueExtent>,
-        /// Those that are no more.
+        /// Removed segments.
         ended: Vec<u64>,
     },
 }

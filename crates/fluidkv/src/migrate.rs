@@ -1,38 +1,54 @@
-//! Adaptive migration (FluidKV, VLDB 2024): who flushes and compacts, when, and how writers are held back.
+//! Adaptive migration (FluidKV, VLDB 2024): which thread flushes and compacts, when, and how
+//! writers are throttled.
 //!
-//! The rule. A frozen memtable is flushed before anything is compacted. A range is compacted when its buffered bytes have reached
-//! `buffer-percent` of its stable ones, or it has `runs-max` runs; of several the one that is furthest beyond.
+//! Rule: a frozen memtable is flushed before anything is compacted. A range is compacted when its
+//! buffered bytes reach `buffer-percent` of its stable bytes, or when it has `runs-max` runs. Of
+//! several such ranges, the one furthest beyond its trigger is compacted first.
 //!
-//! How many workers may do so, and how soon a range is compacted, follow what is measured: `adapt.rs` has that rule.
+//! `adapt.rs` decides from measurements how many workers may do this, and how early a range is
+//! compacted.
 //!
-//! While nobody writes, reads are what matters (the paper's read-optimised and read-only modes): a memtable that is worth a flush is frozen,
-//! and ranges are compacted at an eighth of their threshold. Once nobody has written for long, everything goes to where reads find it in one
-//! place, and DRAM is given back. So a write now and then costs no rewriting of ranges.
+//! While there are no writes, migration serves reads (the paper's read-optimised and read-only
+//! modes). A memtable that is worth a flush is frozen, and ranges are compacted at an eighth of
+//! their trigger. After a long time without writes, everything is flushed and compacted: reads find
+//! all data in one place, and DRAM is freed. An occasional write thus causes no rewrite of ranges.
 //!
-//! The value log is collected (`value_log/collect.rs`) when more of it is garbage than `value-garbage` allows, if that is further beyond than any range is;
-//! a segment with nothing live is freed at once.
+//! Garbage of the value log is collected (`value_log/collect.rs`) when its share exceeds
+//! `value-garbage`, if it is further beyond that trigger than any range is beyond its own. A
+//! segment without live bytes is freed at once.
 //!
-//! A range without runs is compacted where small tables crowd it (`compact.rs`), if nothing else is due.
-//! Where nothing of that is due, two neighbouring ranges of which little is left are joined (`view.rs` says how little).
-//! Where there is no room for what the reserve needs, the largest range is halved, if that takes less than it frees of the need (`compact.rs`).
-//! `task.rs` chooses by it and does what was chosen; `settle.rs` has all of it done at once.
+//! Further tasks, by priority:
+//! * If nothing else is due, a range without runs is compacted if it has many small tables
+//!   (`compact.rs`).
+//! * If that is not due either, two neighbouring ranges with little data are joined (`view.rs` has
+//!   the limits).
+//! * If the reserve lacks free space, the largest range is halved, if the split costs less space
+//!   than it saves (`compact.rs`).
 //!
-//! Where one of these finds no room while others work it is tried again *alone*, and all behind it, until the reserve is whole: it holds what one of them takes
-//! (`reserve.rs`).
+//! `task.rs` chooses by these rules and runs the task. `settle.rs` runs everything that is due at
+//! once (`settle`: flush and compact).
 //!
-//! Writers are slowed to the speed of flushes once one memtable waits behind the one that is being flushed (`pace.rs`). They are
-//! stopped when the memtables have used up their part of the DRAM budget, until one is flushed. `stats` says how often and how long.
+//! If a task lacks space while others run, it is retried *alone*, and so are all later tasks, until
+//! the reserve is whole. The reserve holds the space of one task (`reserve.rs`).
 //!
-//! What failed waits until it may go better (`failures.rs`), and a settle tells of it.
+//! Writers are throttled to the speed of flushes once one memtable waits in addition to the one
+//! that is being flushed (`pace.rs`). Writers are stalled when the memtables have used up their
+//! share of the DRAM budget, until one is flushed. `stats` reports how often and how long.
+//!
+//! A failed task waits until it may succeed (`failures.rs`), and `settle` reports the failure.
 //!
 //! Invariants
-//! 1. One thread flushes at a time, the oldest memtable first; a range is compacted, or joined, by one thread at a time; one thread collects. A flush that meets
-//!    other ranges at its end than at its beginning is made anew.
-//!    Who works on a range holds it (`busy.ranges`). A range is split by its holder alone: who splits one that has waited for it holds it until the view shows its
-//!    halves.
-//! 2. Nobody waits here while holding a stripe, or the publisher's lock. The lock of `busy` is taken behind the publisher's, never before.
-//! 3. The count of memtables that wait, and with it whether writers are stopped, is looked at and changes under the publisher's lock: there are never more than may
-//!    be, and what is noted last is what was published last. A count that came late would stop writers for a flush that nobody has to make.
+//! 1. One thread flushes at a time, the oldest memtable first. One thread at a time compacts or
+//!    joins a range. One thread collects. A flush that finds other ranges at its end than at its
+//!    beginning is built again. A thread that works on a range holds it (`busy.ranges`). A range is
+//!    split by its holder alone. A thread that splits a range that has waited for its split holds
+//!    the range until the view shows its halves.
+//! 2. No thread waits here while it holds a stripe or the publisher's lock. The lock of `busy` is
+//!    acquired after the publisher's lock, never before it.
+//! 3. The count of waiting memtables, and whether writers are stalled, are read and changed under
+//!    the publisher's lock. The count never exceeds its maximum, and the last count recorded is the
+//!    last one published. A count that came late would stall writers for a flush that no thread has
+//!    to make.
 
 mod refusal;
 mod settle;
@@ -53,17 +69,17 @@ use refusal::Refusal;
 
 pub(crate) use settle::RECLAIM;
 
-/// How long a worker sleeps where there is nothing to do.
+/// How long a worker sleeps if no task is due.
 const IDLE: Duration = Duration::from_millis(50);
-/// How long nobody must have written until reads are what matters.
+/// Time without writes after which migration serves reads.
 const QUIET: Duration = Duration::from_millis(200);
-/// How long nobody must have written until everything is flushed and compacted.
+/// Time without writes after which everything is flushed and compacted.
 const STILL: Duration = Duration::from_secs(10);
-/// Part of a full memtable's log that is worth a flush while it is quiet.
+/// Divisor: while there are no writes, a memtable with this share of a full log is worth a flush.
 const WORTH: u64 = 16;
-/// How long a writer waits at most before it looks again.
+/// Longest time that a writer waits before it checks again.
 const WAIT: Duration = Duration::from_millis(20);
-/// Frozen memtables at which writers are slowed.
+/// Frozen memtables at which writers are throttled.
 const SLOW: usize = 2;
 
 #[derive(Default)]
@@ -72,28 +88,30 @@ struct Busy {
     ranges: HashSet<u64>,
     collecting: bool,
     failures: Failures,
-    /// Room is scarce: one task at a time.
+    /// Space is scarce: one task runs at a time.
     alone: bool,
-    /// The task that was handed out last has been the only one since.
+    /// The task that was started last has been the only one since.
     is_only: bool,
-    /// The task that ended last came to its end.
+    /// The task that ended last succeeded.
     made_room: bool,
-    /// Grows with whatever may make something due.
+    /// Grows with each event that may make a task due.
     changes: u64,
 }
 
 impl Busy {
-    /// Tasks under way.
+    /// Returns the number of running tasks.
     fn working(&self) -> usize {
         self.ranges.len() + usize::from(self.flushing) + usize::from(self.collecting)
     }
 
-    /// Whether a range may be compacted or joined: nobody works on it, and it did not fail.
+    /// Returns whether a range may be compacted or joined: no thread works on it, and it has no
+    /// failure.
     fn may_take(&self, range: u64) -> bool {
         !self.ranges.contains(&range) && !self.failures.has_range(range)
     }
 
-    /// The end of a task, to be taken note of; none where it found no room beside others, and is to be tried again alone.
+    /// Returns the outcome of a task, to be recorded. Returns `None` if the task lacked space while
+    /// others ran: it is retried alone.
     fn ended(&mut self, outcome: Result<()>) -> Option<Result<()>> {
         let was_only = std::mem::take(&mut self.is_only);
         self.made_room = outcome.is_ok();
@@ -105,35 +123,36 @@ impl Busy {
     }
 }
 
-/// The state of the work behind.
+/// The state of background work.
 pub(crate) struct Migration {
     busy: Mutex<Busy>,
     changed: Condvar,
     pub(crate) pace: Pace,
-    /// The sequence as workers last saw it change, and when.
+    /// The last number that workers saw, and since when.
     seen: Mutex<Option<(u64, Instant)>>,
     pub(crate) governor: Governor,
-    /// A merge of small tables came to as many: this store's items are too large for fewer, or room is scarce. No more of them until the next open.
+    /// A merge of small tables wrote nearly as many: the store's items are too large for fewer
+    /// tables, or space is scarce. No such merge runs until the next open.
     pub(crate) crowds_stay: AtomicBool,
-    /// The last attempt to make room, if it made none.
+    /// The last attempt to free space, if it freed none.
     refusal: Mutex<Option<Arc<Refusal>>>,
 }
 
-/// How much of the work behind is due.
+/// How much background work is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Due {
-    /// What writers need.
+    /// Tasks that writers need.
     Needed,
-    /// What makes reads quicker, too, where it is worth it.
+    /// Also tasks that make reads faster, if they are worth it.
     Worthwhile,
-    /// All there is.
+    /// All tasks.
     All,
-    /// Whatever makes room, too, at whatever price.
+    /// Also tasks that free space, at any cost.
     Scarce,
 }
 
 impl Migration {
-    /// For a store with so many workers.
+    /// Creates the state for a store with this many workers.
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             busy: Mutex::default(),
@@ -146,18 +165,19 @@ impl Migration {
         }
     }
 
-    /// Takes note of how many memtables wait; with the publisher's lock held (Invariant 3).
+    /// Records how many memtables wait. The caller holds the publisher's lock (Invariant 3).
     pub(crate) fn set_frozen(&self, count: usize) {
-        // One that waits: as fast as flushes go. Two: half as fast, so that it never comes to three, where writers are stopped.
+        // One memtable waits: as fast as flushes. Two: half as fast, so that no third one waits,
+        // which stalls writers.
         let slow = (count >= SLOW).then(|| self.governor.flush_bandwidth() / (1 << (count - SLOW).min(8)) as f64);
-        // A stop holds until there is room for one more.
+        // A stall lasts until one more memtable may wait.
         if (count as u64) < MEMTABLES - 1 || !self.pace.is_stopped() {
             self.pace.limit(slow);
         }
         self.wake();
     }
 
-    /// What is due, given the last number, by how long nobody has written.
+    /// Returns how much is due, given the last number, by the time without writes.
     fn due(&self, last: u64) -> Due {
         let mut seen = lock(&self.seen);
         match *seen {
@@ -173,21 +193,22 @@ impl Migration {
         }
     }
 
-    /// Whether room is scarce, so that one task works at a time.
+    /// Returns whether space is scarce, so that one task runs at a time.
     pub(crate) fn is_alone(&self) -> bool {
         lock(&self.busy).alone
     }
 
-    /// Ranges that are being compacted.
+    /// Returns the number of ranges that threads work on.
     pub(crate) fn compacting(&self) -> usize {
         lock(&self.busy).ranges.len()
     }
 
-    /// Waits until a memtable was flushed.
+    /// Waits until a memtable has been flushed.
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::Poisoned`]; [`Error::Full`] where the flush found no room, [`Error::Corrupt`] where it met damage, [`Error::Io`] where the system refused it
-    /// something.
+    /// [`Error::Closed`], [`Error::Poisoned`]; [`Error::Full`] if the flush lacked space,
+    /// [`Error::Corrupt`] if it met damage, [`Error::Io`] if the operating system refused an
+    /// operation.
     pub(crate) fn wait_until_free(&self, inner: &Inner) -> Result<()> {
         loop {
             let mut busy = lock(&self.busy);
@@ -204,31 +225,32 @@ impl Migration {
             let seen = busy.changes;
             drop(busy);
             if inner.options.workers == 0 {
-                // There is nobody else who would, unless another writer does so now.
+                // The store has no workers: this thread does it, unless another writer does so now.
                 inner.work_until_quiet(Due::Needed);
             }
             self.rest(seen, WAIT);
         }
     }
 
-    /// Why the oldest memtable cannot be flushed, if nobody is about to.
+    /// Returns why the oldest memtable cannot be flushed, unless a flush is running.
     fn flush_trouble(&self) -> Option<Trouble> {
         let busy = lock(&self.busy);
         busy.failures.flush().filter(|_| !busy.flushing).cloned()
     }
 
-    /// Whether a flush goes on.
+    /// Returns whether a flush is running.
     pub(crate) fn is_flushing(&self) -> bool {
         lock(&self.busy).flushing
     }
 
-    /// Takes hold of those of these ranges that nobody works on, until [`Self::let_go`]; with the publisher's lock held.
+    /// Holds the given ranges that no thread works on, until [`Self::let_go`]. Returns their ids.
+    /// The caller holds the publisher's lock.
     pub(crate) fn hold_free(&self, ids: impl Iterator<Item = u64>) -> Vec<u64> {
         let mut busy = lock(&self.busy);
         ids.filter(|id| busy.ranges.insert(*id)).collect()
     }
 
-    /// Lets go of ranges, when the view shows what was made of them.
+    /// Releases ranges once the view shows their changes.
     pub(crate) fn let_go(&self, ids: &[u64]) {
         let mut busy = lock(&self.busy);
         ids.iter().for_each(|id| {
@@ -238,7 +260,7 @@ impl Migration {
         self.wake();
     }
 
-    /// Lets what failed be tried again, what met damage too where `all` is.
+    /// Lets failed tasks be retried; tasks that met damage only if `all`.
     fn retry(&self, all: bool) {
         let failures = &mut lock(&self.busy).failures;
         if all {
@@ -254,19 +276,20 @@ impl Migration {
         self.changed.notify_all();
     }
 
-    /// How often something changed.
+    /// Returns the number of changes so far.
     fn changes(&self) -> u64 {
         lock(&self.busy).changes
     }
 
-    /// Waits, a while at most, until something changes behind the `seen`-th change: one that came while the caller looked for work is not missed.
+    /// Waits, at most for `most`, until a change after the `seen`-th. A change that came while the
+    /// caller looked for work is not missed.
     fn rest(&self, seen: u64, most: Duration) {
         let busy = lock(&self.busy);
         drop(self.changed.wait_timeout_while(busy, most, |busy| busy.changes == seen));
     }
 }
 
-/// What keeps memtables from their flush, for a writer: where it is damage, it is another key's.
+/// Returns the error of a failed flush for a writer. Damage is that of another key.
 fn unflushed(error: Error) -> Error {
     match error {
         Error::Corrupt { place, what, .. } => {
@@ -277,7 +300,7 @@ fn unflushed(error: Error) -> Error {
 }
 
 impl Inner {
-    /// Freezes a memtable that is full, unless too many wait already: then writers wait.
+    /// Freezes a memtable that is full. If too many wait already, stalls writers.
     pub(crate) fn freeze(&self, generation: u64) {
         let rotation = self.rotate_or(generation, || self.migration.pace.stop());
         if self.options.workers == 0 && rotation == Rotation::Done {
@@ -285,7 +308,7 @@ impl Inner {
         }
     }
 
-    /// A worker, until the store is closed.
+    /// Runs a worker until the store is closed.
     pub(crate) fn work(&self) {
         while self.open.is_open() {
             let seen = self.migration.changes();
@@ -302,7 +325,7 @@ impl Inner {
         }
     }
 
-    /// What the governor looks at.
+    /// Returns a sample for the governor.
     fn reading(&self) -> Reading {
         let view = self.view.load();
         let active = view.active.log_bytes();
@@ -315,7 +338,7 @@ impl Inner {
         }
     }
 
-    /// Freezes the active memtable while nobody writes, where that is worth it.
+    /// Freezes the active memtable while there are no writes, if it is worth it.
     fn freeze_if_due(&self, due: Due) {
         let (generation, bytes) = {
             let view = self.view.load();

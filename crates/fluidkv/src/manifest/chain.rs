@@ -1,17 +1,21 @@
-//! Where the manifest's records stand: a chain of extents, each as long as free space has it.
+//! The storage of the manifest's records: a chain of extents, each as long as free space allows.
 //!
-//! The records are one row of bytes, which goes on from extent to extent wherever one ends. So the manifest needs no extent of its own length: it grows in
-//! a store whose free space is in small pieces as well as in an empty one.
+//! The records form one sequence of bytes, which continues from extent to extent. The manifest
+//! therefore needs no extent of its own length, and can grow in fragmented free space.
 //!
-//! Persist order of an append that needs more extents: their headers, **fence**; the words that link them, and the record; **fence: it has happened**. So
-//! a link leads to a whole header, or it is damaged.
+//! Persist order of an append that needs more extents: their headers, **fence**; the words that
+//! link them, and the record; **fence: the edit is durable**. A link thus leads to a whole header,
+//! or it is damaged.
 //!
 //! Invariants
-//! 1. All extents of a chain have its nonce, and their numbers are their places in it. No other use of their space had the nonce.
-//! 2. What stands before `end` never changes, and is durable.
-//! 3. Behind `end`, in its extents and in those that it takes, no bytes of a record of its own stand when a record is begun. A chain is fresh, or an open went on with it
-//!    (there was no room for another one) and has wiped what a crash may have cut off there: words of a record that did not happen, and of the next one, which may
-//!    be much the same, could come to a whole one together.
+//! 1. All extents of a chain have its nonce, and their numbers are their positions in it. No other
+//!    use of their space had the nonce.
+//! 2. Bytes before `end` never change, and are durable.
+//! 3. When a record is begun, no bytes of the chain's own records are after `end`, neither in its
+//!    extents nor in extents that it allocates. A chain is fresh, or an open continued it (for lack
+//!    of space for another one) and wiped the bytes that a crash may have cut off there. Otherwise,
+//!    words of a record that never became durable and words of the next, similar record could form
+//!    a whole record.
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +29,7 @@ use super::record::{DEAD, EXTENT_HEADER, Head, LINK_AT, WORD};
 use crate::layout::KIND_MANIFEST;
 use crate::reserve::Reserve;
 
-/// Least bytes of records that an extent is made for, where there is a choice.
+/// Least bytes of records per extent, if there is a choice.
 const LEAST: u64 = 448;
 /// Bytes of a header.
 const HEADER: u64 = EXTENT_HEADER as u64;
@@ -48,17 +52,17 @@ impl Link {
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) chain: Chain,
-    /// Where its records end, if they are whole as they stand: then more may come behind them.
+    /// Where its records end, if they are whole in place: more records may follow.
     pub(crate) ends: Option<Ends>,
 }
 
-/// Where the records of a manifest end.
+/// The end of the records of a manifest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ends {
-    /// Bytes of the checkpoint, and of all.
+    /// Bytes of the checkpoint, and of all records.
     pub(crate) checkpoint: u64,
     pub(crate) end: u64,
-    /// The number of the record that comes there.
+    /// The number of the next record.
     pub(crate) next_number: u64,
 }
 
@@ -66,28 +70,29 @@ pub(crate) struct Ends {
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
     links: Vec<Link>,
-    /// How many of them are named by the one before, or by the root word.
+    /// How many extents are named by the one before, or by the root word.
     linked: usize,
     nonce: u64,
-    /// Bytes of its records, and of what there is room for.
+    /// Bytes of its records, and of the space for records.
     end: u64,
     room: u64,
-    /// Whether an earlier opening may have written to it: extents that it took and did not link may have records of this nonce.
+    /// Whether an earlier open may have written to it. Extents that were allocated and not linked
+    /// may contain records with this nonce.
     went_on: bool,
 }
 
 impl Chain {
-    /// A chain of this nonce without anything in it.
+    /// Creates an empty chain with this nonce.
     pub(crate) fn new(nonce: u64) -> Self {
         Self { nonce, ..Self::default() }
     }
 
-    /// The first extent.
+    /// Returns the first extent.
     pub(crate) fn first(&self) -> NvPtr {
         self.links.first().map_or(NvPtr::NULL, |link| link.at)
     }
 
-    /// Its extents.
+    /// Returns its extents.
     pub(crate) fn extents(&self) -> impl Iterator<Item = NvPtr> {
         self.links.iter().map(|link| link.at)
     }
@@ -96,7 +101,7 @@ impl Chain {
         self.nonce
     }
 
-    /// Bytes of the records.
+    /// Returns the bytes of the records.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
@@ -105,12 +110,13 @@ impl Chain {
         self.end + len > self.room
     }
 
-    /// Gives its extents back, which nothing names any more.
+    /// Frees its extents, which nothing names any more.
     pub(crate) fn give_back(&self, pool: &Pool) {
         self.extents().for_each(|at| pool.allocator().free_extent(pool, at));
     }
 
-    /// Appends a record, which [`Self::make_room`] has made room for: durable when this returns. `not_fenced`: a planted fault.
+    /// Appends a record for which [`Self::make_room`] has allocated space. Durable on return.
+    /// `not_fenced`: a planted fault.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -131,7 +137,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Takes extents until a record of this length has room: with durable headers, linked by the next append.
+    /// Allocates extents until a record of this length fits. Their headers are durable. The next
+    /// append links them.
     ///
     /// # Errors
     /// [`Error::Full`]: nothing is changed. [`Error::Poisoned`].
@@ -142,7 +149,7 @@ impl Chain {
         let (before, room) = (self.links.len(), self.room);
         while self.is_full(len) {
             let missing = self.end + len - self.room;
-            // As much again as there is: a long chain has few extents.
+            // As many bytes as the chain has: a long chain thus has few extents.
             let sizes = (missing.min(LEAST) + HEADER, missing.max(self.room).max(LEAST) + HEADER);
             match reserve.alloc_for_manifest(pool, sizes) {
                 Ok((at, capacity)) => {
@@ -170,13 +177,15 @@ impl Chain {
         pool.check()
     }
 
-    /// Goes on with a chain that was read, whose whole records end here: durably, nothing of a record stands behind them when this returns.
+    /// Continues a chain that was read and whose whole records end at `end`. On return, durably, no
+    /// bytes of a record follow.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
     pub(crate) fn go_on(&mut self, pool: &Pool, end: u64) -> Result<()> {
         (self.end, self.went_on) = (end, true);
-        // What was cut off first: no part of it that is wiped, and no part that is not, makes it whole again then.
+        // The record that was cut off is invalidated first: then neither its wiped nor its other
+        // parts make it whole again.
         if pool.mutant(Mutant::ManifestNotWiped) {
             self.went_on = false;
             return Ok(());
@@ -198,7 +207,8 @@ impl Chain {
         pool.check()
     }
 
-    /// Where the byte stands that has so many before it, if there is room for it.
+    /// Returns the position of the byte at offset `at` of the records, if the chain has space for
+    /// it.
     fn place_of(&self, at: u64) -> Option<NvPtr> {
         let mut begin = 0;
         for link in &self.links {
@@ -210,7 +220,7 @@ impl Chain {
         None
     }
 
-    /// Stores bytes behind the records, extent by extent.
+    /// Stores bytes after the records, extent by extent.
     fn store(&self, pool: &Pool, record: &[u8]) {
         let (mut begin, mut at, mut rest) = (0, self.end, record);
         for link in &self.links {
@@ -225,7 +235,8 @@ impl Chain {
         assert!(rest.is_empty(), "room was made for it");
     }
 
-    /// The chain that begins here, and all its bytes behind the headers, records or not.
+    /// Reads the chain that begins here. Returns it and all its bytes after the headers, records or
+    /// not.
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::NewerFormat`].
@@ -249,8 +260,10 @@ impl Chain {
         Ok((this, bytes))
     }
 
-    /// The bytes behind the headers of what is left of the chain that begins here, and its nonce. An extent is one of it by its header, whether a link leads to it or not; where
-    /// this one's is not whole, all there is must be of one chain.
+    /// Returns the nonce of the chain that begins here, and the bytes after the headers of its
+    /// remaining extents. An extent belongs to the chain by its header, whether a link leads to it
+    /// or not. If the first extent's header is not whole, all extents found must belong to one
+    /// chain.
     ///
     /// # Errors
     /// [`Error::NewerFormat`].
@@ -290,7 +303,8 @@ impl Chain {
         Ok(head)
     }
 
-    /// Flushes the headers, the links, and the records up to `end`, for an open that does not know what was flushed.
+    /// Flushes the headers, the links, and the records up to `end`, for an open that does not know
+    /// which of them were flushed.
     pub(crate) fn flush(&self, pool: &Pool, end: u64) {
         let mut left = end;
         for link in &self.links {
@@ -301,7 +315,7 @@ impl Chain {
     }
 }
 
-/// Stores zeros; durable after the caller's fence.
+/// Stores zeros. Durable after the caller's fence.
 fn zero_durable(pool: &Pool, at: NvPtr, bytes: u64) {
     pool.zero(at, bytes as usize);
     pool.flush(at, bytes as usize);

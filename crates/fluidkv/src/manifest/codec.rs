@@ -3,7 +3,8 @@
 //! ```text
 //! key        length, bytes
 //! table      position, bytes, identity, items, tombstones, pointer bytes, min: key, max: key
-//! checkpoint flushed generation, last sequence, ranges { id, lower: key, runs { tables }, stable tables },
+//! checkpoint flushed generation, last sequence,
+//!            ranges { id, lower: key, runs { tables }, stable tables },
 //!            values { id, position, bytes, written, dead, sealed }, next value's id
 //! flush      generation, last sequence, added { range, table }, news { id, dead, written, sealed }
 //! compaction range, removed { identity }, added { table }, moved { identity }, news as in a flush
@@ -22,7 +23,7 @@ use lodestore_media::NvPtr;
 use super::state::{ManifestState, RangeState, Run};
 use super::{Edit, Key, TableDescriptor, ValueChange, ValueExtent, ValueUse};
 
-/// What a record holds. The numbers are the medium's: they never change their meaning.
+/// The kind of a record. The numbers are part of the format and never change their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Checkpoint = 1,
@@ -41,7 +42,7 @@ impl Kind {
     }
 }
 
-/// Bytes that a body is written to.
+/// The bytes that a body is written to.
 pub(super) struct Sink<'a>(pub(super) &'a mut Vec<u8>);
 
 impl Sink<'_> {
@@ -135,23 +136,25 @@ impl Sink<'_> {
 }
 
 impl TableDescriptor {
-    /// Bytes of it in a record, as [`Sink::table`] writes them.
+    /// Returns its bytes in a record, as [`Sink::table`] writes them.
     pub(crate) fn described(&self) -> u64 {
         (6 * 8 + 4 + self.min.len() + 4 + self.max.len()) as u64
     }
 }
 
-/// Bytes of a range in a checkpoint, with a key of so many and so many runs, whose tables take so many together.
+/// Returns the bytes of a range in a checkpoint, given the bytes of its lower key, the number of
+/// its runs, and the bytes of its tables.
 pub(crate) fn range_bytes(lower: u64, runs: u64, tables: u64) -> u64 {
     8 + 4 + lower + 4 + 4 * runs + 4 + tables
 }
 
-/// Bytes of the body of a checkpoint, with ranges of so many, and so many segments of values, as [`Sink::state`] writes it.
+/// Returns the bytes of a checkpoint's body, as [`Sink::state`] writes it, given the bytes of its
+/// ranges and the number of its value segments.
 pub(super) fn state_bytes(ranges: u64, values: u64) -> u64 {
     2 * 8 + 4 + ranges + 4 + 6 * 8 * values + 8
 }
 
-/// Bytes that a body is read from. Every part is `None` where the bytes end before it does.
+/// The bytes that a body is read from. Each part is `None` if the bytes end before it does.
 pub(super) struct Source<'a>(pub(super) &'a [u8]);
 
 impl<'a> Source<'a> {
@@ -176,7 +179,7 @@ impl<'a> Source<'a> {
         Some(key.into())
     }
 
-    /// Room is taken as items are read, not by the count, which may be anything.
+    /// Allocates memory as items are read, not by the count, which may be damaged.
     fn list<T>(&mut self, mut each: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let count = self.len().filter(|count| *count <= self.0.len())?;
         let mut items = Vec::new();
@@ -229,12 +232,13 @@ impl<'a> Source<'a> {
         Some(RangeState { id: self.u64()?, lower: self.key()?, runs: self.list(Self::run)?, stable: self.run()? })
     }
 
-    /// What is left is padding.
+    /// Returns the item if only padding is left.
     fn ends<T>(&self, item: T) -> Option<T> {
         (self.0.len() < 8 && self.0.iter().all(|byte| *byte == 0)).then_some(item)
     }
 
-    /// A checkpoint's body; `None` where it is none, or breaks a rule of the state.
+    /// Reads a checkpoint's body. Returns `None` if it is not a checkpoint, or breaks a rule of the
+    /// state.
     pub(super) fn state(mut self) -> Option<ManifestState> {
         let (generation, sequence) = (self.u64()?, self.u64()?);
         let ranges = self.list(Self::range)?;
@@ -246,7 +250,7 @@ impl<'a> Source<'a> {
         self.ends(state)
     }
 
-    /// An edit's body.
+    /// Reads an edit's body.
     pub(super) fn edit(mut self, kind: Kind) -> Option<Edit> {
         let edit = match kind {
             Kind::Checkpoint => return None,

@@ -4,15 +4,16 @@
 //!  0      4        8          16    17      24
 //! | crc32c | words | number   | kind | zero | body, padded with zeros to whole words
 //! ```
-//! `words` is the body's length in words of 8 bytes. `crc32c` covers the extent's nonce and everything behind itself, so that
-//! no record of an older use of the space counts.
+//! `words` is the body's length in words of 8 bytes. `crc32c` covers the chain's nonce and
+//! everything after the checksum, so that no record of an older use of the space counts.
 //!
-//! A reader goes on to the first record that is not whole. With nothing whole behind it, that is a
-//! record that was cut off, or damage: a mark in the root area (`layout.rs`) and the logs tell one
-//! from the other (`recover/reach.rs`).
+//! A reader continues to the first record that is not whole. If no whole record follows, that
+//! record was cut off or is damaged. A mark in the root area (`layout.rs`) and the logs distinguish
+//! the two (`recover/reach.rs`).
 //!
-//! The records stand in a chain of extents (`chain.rs`), each of which begins with 64 bytes: magic `LMAN`, crc32c of the 24 bytes behind it, version u32,
-//! number in the chain u32, nonce u64, bytes u64; then the word that names the next extent, u64, and zeros.
+//! The records are stored in a chain of extents (`chain.rs`). Each extent begins with 64 bytes:
+//! magic `LMAN`, crc32c of the 24 bytes after it, version u32, number in the chain u32, nonce u64,
+//! bytes u64. Then follow the word that names the next extent, u64, and zeros.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{crc32c, u32_at, u64_at};
@@ -22,11 +23,11 @@ pub(crate) use super::codec::range_bytes;
 use super::codec::{Kind, Sink, Source, state_bytes};
 use super::state::ManifestState;
 
-/// Bytes at the start of an extent of a manifest; the records follow.
+/// Bytes of the header of a manifest's extent. The records follow.
 pub(crate) const EXTENT_HEADER: usize = 64;
-/// Where the word is, in an extent, that names the next one; 0: there is none.
+/// Offset in an extent of the word that names the next extent; 0: none.
 pub(crate) const LINK_AT: u64 = 32;
-/// Version of the manifest's format. One below 3 was in one extent, and is refused.
+/// Version of the manifest's format. Versions below 3 used a single extent, and are refused.
 pub(crate) const MANIFEST_VERSION: u32 = 3;
 const MAGIC: [u8; 4] = *b"LMAN";
 /// Bytes of a record's header.
@@ -35,22 +36,23 @@ pub(super) const HEADER: usize = 24;
 pub(super) const WORD: usize = 8;
 /// The first word of a region without a record: its length field exceeds every extent.
 pub(super) const DEAD: u64 = u64::MAX;
-/// Bytes that the search for a later record may sum for nothing, beside four times those it looks through.
+/// Bytes that the search for a later record may sum in vain, in addition to four times the bytes
+/// that it searches.
 const SEARCH_BYTES: usize = 64 << 10;
 
-/// What stands at the start of an extent of a manifest.
+/// The header of a manifest's extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Its place in the chain, from 0.
+    /// Its position in the chain, from 0.
     pub(crate) number: u32,
-    /// Of the chain: no other use of the space may have had it.
+    /// The nonce of the chain. No other use of the space may have had it.
     pub(crate) nonce: u64,
-    /// Bytes of the extent, this included.
+    /// Bytes of the extent, header included.
     pub(crate) capacity: u64,
 }
 
 impl Head {
-    /// The bytes to store; the word that names the next extent is 0.
+    /// Returns the bytes to store. The word that names the next extent is 0.
     pub(crate) fn encode(&self) -> [u8; EXTENT_HEADER] {
         let mut bytes = [0; EXTENT_HEADER];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -63,10 +65,11 @@ impl Head {
         bytes
     }
 
-    /// The header of the extent that begins with these bytes.
+    /// Decodes the header of the extent that begins with these bytes.
     ///
     /// # Errors
-    /// [`Error::NewerFormat`]; [`Error::Corrupt`] where it is no manifest: nothing names one that is not whole.
+    /// [`Error::NewerFormat`]; [`Error::Corrupt`] if it is no manifest: only whole extents are ever
+    /// named.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let head = bytes.first_chunk::<EXTENT_HEADER>();
         let is_whole = |head: &&[u8; EXTENT_HEADER]| {
@@ -91,12 +94,13 @@ impl Head {
     }
 }
 
-/// The record of an edit, a multiple of 8 bytes: stored behind the last one, which has the number before this one.
+/// Encodes the record of an edit, a multiple of 8 bytes. The record is stored after the one with
+/// the number before `number`.
 pub(crate) fn encode(edit: &Edit, nonce: u64, number: u64) -> Vec<u8> {
     sealed(nonce, number, |sink| sink.edit(edit))
 }
 
-/// The record of a whole state: the first of an extent.
+/// Encodes the record of a whole state, which is the first record of a chain.
 pub(crate) fn encode_checkpoint(state: &ManifestState, nonce: u64, number: u64) -> Vec<u8> {
     sealed(nonce, number, |sink| {
         sink.state(state);
@@ -104,7 +108,8 @@ pub(crate) fn encode_checkpoint(state: &ManifestState, nonce: u64, number: u64) 
     })
 }
 
-/// Bytes of [`encode_checkpoint`], of a state with ranges of so many ([`range_bytes`]), and so many segments of values.
+/// Returns the bytes of [`encode_checkpoint`], given the bytes of the state's ranges
+/// ([`range_bytes`]) and the number of its value segments.
 pub(crate) fn checkpoint_bytes(ranges: u64, values: u64) -> u64 {
     HEADER as u64 + state_bytes(ranges, values).next_multiple_of(WORD as u64)
 }
@@ -122,14 +127,14 @@ fn sealed(nonce: u64, number: u64, body: impl FnOnce(&mut Sink<'_>) -> Kind) -> 
     bytes
 }
 
-/// A record whose end is there.
+/// A record whose end is within the available bytes.
 pub(super) struct Found<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) number: u64,
 }
 
 impl<'a> Found<'a> {
-    /// By its length alone.
+    /// Judges by the length alone.
     fn likely(bytes: &'a [u8]) -> Option<Self> {
         let head = bytes.first_chunk::<HEADER>()?;
         let len = HEADER + u32_at(head, 4) as usize * WORD;
@@ -153,28 +158,29 @@ impl<'a> Found<'a> {
     }
 }
 
-/// What a manifest's records came to.
+/// The result of the replay of a manifest's records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Replayed {
     /// The state.
     pub(crate) state: ManifestState,
     /// Bytes of the checkpoint, the first record.
     pub(crate) checkpoint: usize,
-    /// Where the last whole record ended, in the bytes given.
+    /// End of the last whole record in the given bytes.
     pub(crate) end: usize,
-    /// The number of the record that comes there.
+    /// The number of the next record.
     pub(crate) next_number: u64,
-    /// Whether bytes other than zeros stand there: a record cut off, or an older use of the space. They are wiped before the next edit, or the
-    /// state is checkpointed into a new extent.
+    /// Whether nonzero bytes follow: a record that was cut off, or an older use of the space. These
+    /// bytes are wiped before the next edit, or the state is checkpointed into a new chain.
     pub(crate) torn: bool,
 }
 
-/// Replays the records at the start of `bytes` (behind the extent's header) up to the first that is not whole, which is the end: no record is begun
-/// before the one before it is durable.
+/// Replays the records at the start of `bytes` (after the extent's header) up to the first record
+/// that is not whole. The manifest ends there, because no record is begun before the one before it
+/// is durable.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where the checkpoint is not whole, a record does not follow from those before, or a later record stands
-/// whole behind one that does not.
+/// [`Error::Corrupt`] if the checkpoint is not whole, if a record does not follow from those
+/// before, or if a whole record comes after a record that is not whole.
 pub(crate) fn replay(bytes: &[u8], nonce: u64) -> Result<Replayed> {
     let mut replayed = Replayed::begin(bytes, nonce)?;
     loop {
@@ -191,7 +197,7 @@ pub(crate) fn replay(bytes: &[u8], nonce: u64) -> Result<Replayed> {
 }
 
 impl Replayed {
-    /// From the checkpoint, which was durable before anything named it.
+    /// Begins with the checkpoint, which was durable before anything named it.
     fn begin(bytes: &[u8], nonce: u64) -> Result<Self> {
         let Some(first) = Found::whole(bytes, nonce) else {
             return Err(Error::corrupt("manifest", "its checkpoint is not whole"));
@@ -204,7 +210,7 @@ impl Replayed {
         Ok(Self { state, checkpoint: end, end, next_number, torn: false })
     }
 
-    /// Takes in a whole record.
+    /// Applies a whole record.
     fn take(&mut self, found: &Found<'_>) -> Result<()> {
         if found.number != self.next_number {
             return Err(wrong(found.number, format!("where record {} must be", self.next_number)));
@@ -220,15 +226,17 @@ impl Replayed {
     }
 }
 
-/// The number of a whole record that follows `number`, somewhere in `rest`, at whose start none is whole.
+/// Returns the number of a whole record that follows `number`, somewhere in `rest`. No whole record
+/// is at the start of `rest`.
 fn later_record(rest: &[u8], nonce: u64, number: u64) -> Option<u64> {
     later(rest, nonce, number).map(|(_, found)| found.number)
 }
 
-/// The first such record, and where it begins. The search is given up where too much looks like a record and is none.
+/// Returns the first such record and its offset. Gives up if too many bytes look like records but
+/// are not.
 pub(super) fn later(rest: &[u8], nonce: u64, number: u64) -> Option<(usize, Found<'_>)> {
     let mut budget = rest.len().saturating_mul(4).saturating_add(SEARCH_BYTES);
-    // Each record between takes a header at least.
+    // Each record in between uses at least a header.
     let most = (rest.len() / HEADER) as u64;
     for at in (WORD..rest.len()).step_by(WORD) {
         let Some(found) = Found::likely(&rest[at..]) else { continue };

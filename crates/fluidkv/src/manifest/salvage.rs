@@ -1,11 +1,13 @@
-//! What is left of a manifest some of whose records are damaged.
+//! Reads a manifest with damaged records.
 //!
-//! Each whole record is made to happen, in their order, if it keeps the rules of the state as it is then; the others are left out. So what comes about
-//! is a state that lacks changes. It shows older data where it should show newer; it never hides newer data that it has behind older:
-//! * a flush adds on top of all there is, as it did then;
-//! * a compaction happens only if all that it merged is there, and nothing older of the same keys stays above what it made (Rule 5 of the
-//!   state) or beside it (Rule 3). What it merged hid nothing newer, so what it made does not either;
-//! * splits and joins move no table above another one that has a key of it.
+//! Each whole record is applied, in order, if the change keeps the rules of the state at that
+//! point. The others are skipped. The result is a state that lacks changes. Older data may show in
+//! place of newer data. If it has the newer data, no older data hides it:
+//! * A flush adds its tables on top of all others, as it originally did.
+//! * A compaction is applied only if all merged tables exist and no older table with the same keys
+//!   stays above its result (Rule 5 of the state) or next to it (Rule 3). The merged tables hid
+//!   nothing newer, so its result does not either.
+//! * Splits and joins move no table above another one that shares a key with it.
 
 use lodestore_media::u64_at;
 
@@ -14,20 +16,22 @@ use super::codec::Kind;
 use super::record::{Found, later};
 use super::state::ManifestState;
 
-/// See the module.
+/// The result of a salvage. See the module.
 pub(crate) struct Kept {
     pub(crate) state: ManifestState,
-    /// The newest generation that some whole record says was flushed, whether it could be made to happen or not: older logs may be older than tables.
+    /// The newest flushed generation in a whole record, whether the record was applied or not:
+    /// older logs may be older than tables.
     pub(crate) flushed: u64,
-    /// The greatest sequence that one tells.
+    /// The greatest sequence number in a whole record.
     pub(crate) last_sequence: u64,
     /// Records that are not whole, as far as they can be counted.
     pub(crate) damaged: u64,
-    /// Whole ones that do not follow without those.
+    /// Whole records that do not follow without the damaged ones.
     pub(crate) refused: u64,
 }
 
-/// What the records at the start of `bytes` (behind the extent's header) come to; `None` where the checkpoint, the first, is not whole.
+/// Salvages the records at the start of `bytes` (after the extent's header). Returns `None` if the
+/// checkpoint, the first record, is not whole.
 pub(crate) fn salvage(bytes: &[u8], nonce: u64) -> Option<Kept> {
     let first = Found::whole(bytes, nonce).filter(|first| first.kind() == Some(Kind::Checkpoint))?;
     let state = first.body().state()?;
@@ -38,7 +42,7 @@ pub(crate) fn salvage(bytes: &[u8], nonce: u64) -> Option<Kept> {
         let rest = &bytes[end..];
         let next = Found::whole(rest, nonce).filter(|found| found.number == number).map(|found| (0, found));
         let Some((at, found)) = next.or_else(|| later(rest, nonce, number)) else {
-            // One that was cut off counts: it cannot be told from a damaged one.
+            // A record that was cut off counts: it looks like a damaged one.
             let begun = rest.len() >= 16 && u64_at(rest, 8) == number;
             kept.damaged += u64::from(begun);
             return Some(kept);

@@ -1,13 +1,16 @@
-//! The state that the manifest's records amount to, and the rules that each change keeps.
+//! The state that the manifest's records produce, and the rules that each change keeps.
 //!
-//! Rules of a state, which [`ManifestState::apply`] and [`ManifestState::from_parts`] check:
-//! 1. The ranges are in key order, the first from the empty key; each ends where the next begins. No number comes twice.
-//! 2. A table lies wholly in its range. Its identity and its extent are its own.
-//! 3. The tables of a run are in key order, and none reaches into the next; so are the stable ones. No run is empty.
-//! 4. A segment of the value log has its own extent, no more bytes written than it has, and no more dead than it has: dead
-//!    bytes may be known before the writing of them is. Its id is below the next one, and
-//!    was given once.
-//! 5. Runs are newest first. Whatever leaves a run for the stable tables leaves nothing older of its keys in any run.
+//! Rules of a state, checked by [`ManifestState::apply`] and [`ManifestState::from_parts`]:
+//! 1. The ranges are in key order, the first from the empty key. Each ends where the next begins.
+//!    No two have the same number.
+//! 2. A table is entirely inside its range. Its identity and its extent are its own.
+//! 3. The tables of a run are in key order and do not overlap. The same holds for the stable
+//!    tables. No run is empty.
+//! 4. A value segment has its own extent. Neither its written nor its dead bytes exceed its length.
+//!    Dead bytes may be known before the written bytes are. Its id is below the next id, and was
+//!    assigned once.
+//! 5. Runs are newest first. When a table leaves a run for the stable tables, nothing older of its
+//!    keys stays in any run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,15 +22,16 @@ use lodestore_media::NvPtr;
 use super::{Edit, Key, TableDescriptor, ValueChange, ValueExtent, ValueUse};
 use crate::entry::OFFSET_MAX;
 
-/// DRAM of a table here, about: its place in a run, and what is unique of it, in trees that are two thirds full.
+/// DRAM of a table here, approximately: its pointer in a run, and its identity and extent in trees
+/// that are two thirds full.
 const TABLE_DRAM: usize = 8 + (8 + 16) * 3 / 2;
-/// DRAM of a value segment here, about.
+/// DRAM of a value segment here, approximately.
 const VALUES_DRAM: usize = (8 + size_of::<ValueUse>() + 16) * 3 / 2;
 
-/// Why a change was refused; the state is as before.
+/// Why a change was refused. The state is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refused {
-    /// The rule that it breaks.
+    /// The rule that the change breaks.
     pub(crate) what: &'static str,
     /// The table, range, generation or segment that breaks it.
     pub(crate) id: u64,
@@ -43,15 +47,15 @@ fn require(holds: bool, what: &'static str, id: u64) -> Result<(), Refused> {
     if holds { Ok(()) } else { Err(Refused { what, id }) }
 }
 
-/// Tables in key order, none reaching into the next.
+/// Tables in key order that do not overlap.
 pub(crate) type Run = Vec<Arc<TableDescriptor>>;
 
-/// A stretch of the key space.
+/// A contiguous part of the key space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RangeState {
     /// Its number.
     pub(crate) id: u64,
-    /// Its first key; the next range's is its end.
+    /// Its first key. The range ends at the first key of the next one.
     pub(crate) lower: Key,
     /// Buffer runs, newest first.
     pub(crate) runs: Vec<Run>,
@@ -60,12 +64,12 @@ pub(crate) struct RangeState {
 }
 
 impl RangeState {
-    /// Every table of the range, newest runs first, stable ones last.
+    /// Returns every table of the range, newest runs first, stable tables last.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<TableDescriptor>> {
         self.runs.iter().flatten().chain(&self.stable)
     }
 
-    /// Rules 2 and 3, as far as they can be seen in a range that ends at `upper`.
+    /// Checks Rules 2 and 3, as far as they concern a range that ends at `upper`.
     fn check(&self, upper: Option<&[u8]>) -> Result<(), Refused> {
         for run in self.runs.iter().chain([&self.stable]) {
             check_run(run)?;
@@ -92,11 +96,11 @@ fn check_table(table: &TableDescriptor) -> Result<(), Refused> {
     require(keys && place && counts, "a table's description cannot be", table.identity)
 }
 
-/// Identities and extents in use: what rule 2 wants unique.
+/// Identities and extents in use, which Rule 2 requires to be unique.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Owned {
     identities: BTreeSet<u64>,
-    /// From the extent's first byte to the one behind its last, both as raw positions.
+    /// From the extent's first byte to the byte after its last, as raw positions.
     places: BTreeMap<u64, u64>,
 }
 
@@ -136,7 +140,7 @@ impl Owned {
         self.places.remove(&table.at.raw());
     }
 
-    /// Adds all, or none.
+    /// Adds all tables, or none.
     fn add_all<'a>(&mut self, tables: impl Iterator<Item = &'a Arc<TableDescriptor>> + Clone) -> Result<(), Refused> {
         for (count, table) in tables.clone().enumerate() {
             if let Err(refused) = self.add(table) {
@@ -148,7 +152,7 @@ impl Owned {
     }
 }
 
-/// All that the manifest says.
+/// The contents of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ManifestState {
     flushed_generation: u64,
@@ -160,7 +164,7 @@ pub(crate) struct ManifestState {
 }
 
 impl ManifestState {
-    /// The state of a new store: one range, number 0, of all keys.
+    /// Returns the state of a new store: one range, number 0, with all keys.
     pub(crate) fn new() -> Self {
         let all = RangeState { id: 0, lower: Key::default(), runs: Vec::new(), stable: Run::new() };
         Self {
@@ -173,10 +177,10 @@ impl ManifestState {
         }
     }
 
-    /// The state of these parts; `values` with the next one's id.
+    /// Builds the state of these parts. `values` includes the next segment's id.
     ///
     /// # Errors
-    /// Where they keep not the rules.
+    /// If the parts break a rule.
     pub(crate) fn from_parts(
         flushed_generation: u64,
         last_sequence: u64,
@@ -201,46 +205,47 @@ impl ManifestState {
         Ok(Self { flushed_generation, last_sequence, ranges, values, next_value, owned })
     }
 
-    /// The newest memtable that became tables; generations begin at 1.
+    /// Returns the newest generation that was flushed. Generations begin at 1.
     pub(crate) fn flushed_generation(&self) -> u64 {
         self.flushed_generation
     }
 
-    /// The greatest sequence in a table.
+    /// Returns the greatest sequence number in a table.
     pub(crate) fn last_sequence(&self) -> u64 {
         self.last_sequence
     }
 
-    /// The ranges, in key order.
+    /// Returns the ranges, in key order.
     pub(crate) fn ranges(&self) -> &[RangeState] {
         &self.ranges
     }
 
-    /// The range of this number.
+    /// Returns the range with this number.
     pub(crate) fn range(&self, id: u64) -> Option<&RangeState> {
         self.ranges.iter().find(|range| range.id == id)
     }
 
-    /// DRAM of it, about, without the descriptions of tables, which their handles count.
+    /// Returns its DRAM, approximately, without table descriptors, which are counted with their
+    /// handles.
     pub(crate) fn dram_bytes(&self) -> u64 {
         let ranges: usize = self.ranges.iter().map(|range| size_of::<RangeState>() + range.lower.len()).sum();
         (ranges + self.owned.identities.len() * TABLE_DRAM + self.values.len() * VALUES_DRAM) as u64
     }
 
-    /// The segments of the value log.
+    /// Returns the value segments.
     pub(crate) fn values(&self) -> &BTreeMap<u64, ValueUse> {
         &self.values
     }
 
-    /// The id of the next segment of the value log: none has or had one as high.
+    /// Returns the id of the next value segment. All ids assigned before are lower.
     pub(crate) fn next_value(&self) -> u64 {
         self.next_value
     }
 
-    /// Makes the change, or leaves the state as it is.
+    /// Applies the change, or leaves the state unchanged.
     ///
     /// # Errors
-    /// Where it would break a rule, or names what is not there.
+    /// If the change would break a rule, or names something that does not exist.
     pub(crate) fn apply(&mut self, edit: &Edit) -> Result<(), Refused> {
         match edit {
             Edit::Flush { generation, last_sequence, added, values } => {
@@ -259,7 +264,8 @@ impl ManifestState {
         }
     }
 
-    /// Takes in what became known of value segments. A count that cannot be is cut to what can: it tells what is worth a collection, no more.
+    /// Applies changes of value segments. An impossible count is clamped: it only decides what is
+    /// worth a collection.
     pub(crate) fn note_values(&mut self, values: &[ValueChange]) {
         for change in values {
             if let Some(used) = self.values.get_mut(&change.id) {
@@ -366,7 +372,8 @@ impl ManifestState {
         Ok(())
     }
 
-    /// No key is in both, so their runs are laid together by their age, whatever memtables they are of.
+    /// The ranges share no key, so their runs are merged pairwise by age, whatever memtables they
+    /// come from.
     fn join(&mut self, range_id: u64, next_id: u64) -> Result<(), Refused> {
         let index = self.index_of(range_id)?;
         let next = self.ranges.get(index + 1).filter(|next| next.id == next_id);
@@ -407,7 +414,7 @@ fn used_of(fresh: &ValueExtent) -> ValueUse {
     ValueUse { at: fresh.at, bytes: fresh.bytes, written: 0, dead: 0, sealed: false }
 }
 
-/// Rule 5: an older table that stayed in a run would hide newer keys that became stable.
+/// Checks Rule 5: an older table that stayed in a run would hide newer keys that became stable.
 fn check_nothing_older_stays(range: &RangeState, leaving: &BTreeSet<u64>) -> Result<(), Refused> {
     let leaves = |table: &TableDescriptor| leaving.contains(&table.identity);
     for (age, run) in range.runs.iter().enumerate() {

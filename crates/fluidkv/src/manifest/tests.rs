@@ -1,4 +1,5 @@
-//! Random histories of changes, replayed whole, cut and damaged; and each rule's refusal.
+//! Tests with random histories of changes: replayed whole, cut off and damaged. Also tests that
+//! each rule refuses its violations.
 
 use lodestore_contract::conformance::{Rng, seed};
 use lodestore_contract::limits::KEY_MAX;
@@ -16,7 +17,7 @@ fn rng() -> Rng {
     Rng::new(seed)
 }
 
-/// Three bytes that order as numbers do.
+/// Returns three bytes that sort as the numbers do.
 fn key(number: u64) -> Key {
     [(number >> 16) as u8, (number >> 8) as u8, number as u8].into()
 }
@@ -66,7 +67,7 @@ impl Maker {
         (number(&state.ranges()[index].lower), upper)
     }
 
-    /// Tables in order between two keys.
+    /// Returns tables in order between two keys.
     fn run(&mut self, lower: u64, upper: u64, most: usize) -> Vec<Arc<TableDescriptor>> {
         let mut keys: Vec<u64> = (0..2 * self.rng.below(most + 1))
             .map(|_| lower + self.rng.next_u64() % upper.saturating_sub(lower).max(1))
@@ -76,7 +77,7 @@ impl Maker {
         keys.chunks_exact(2).map(|pair| table(self.fresh(), pair[0], pair[1])).collect()
     }
 
-    /// News of some segments, and of one that there is not.
+    /// Returns changes of some segments, and of a missing one.
     fn news(&mut self, state: &ManifestState) -> Vec<ValueChange> {
         let ids: Vec<u64> = state.values().keys().copied().chain([1 << 40]).collect();
         let mut news = Vec::new();
@@ -103,7 +104,7 @@ impl Maker {
         }
     }
 
-    /// Merges all of a range's oldest run, and moves what overlaps nothing stable.
+    /// Merges all of a range's oldest run, and moves its tables that overlap no stable table.
     fn compaction(&mut self, state: &ManifestState, index: usize) -> Edit {
         let range = &state.ranges()[index];
         let mut removed = Vec::new();
@@ -148,7 +149,7 @@ impl Maker {
     }
 }
 
-/// A manifest's records, and the state behind each with the place where it ends.
+/// A manifest's records, and after each record its end and the state.
 struct History {
     nonce: u64,
     bytes: Vec<u8>,
@@ -181,7 +182,8 @@ impl History {
         history
     }
 
-    /// The replay of these bytes is one of the history's states, or an error; its index.
+    /// Replays these bytes. Returns the index of the resulting state in the history, or `None` on
+    /// an error. Panics on any other state.
     fn prefix(&self, bytes: &[u8], why: &str) -> Option<usize> {
         let replayed = replay(bytes, self.nonce).ok()?;
         let index = (replayed.next_number - self.first - 1) as usize;
@@ -257,7 +259,8 @@ fn two_wrong_bits_give_a_state_of_the_history_or_an_error() {
             bytes[bit / 8] ^= 1 << (bit % 8);
             bytes[bit / 8 + 1] ^= 1 << rng.below(8);
             let in_last = last > 0 && bit / 8 >= history.states[last - 1].0;
-            // The last two records may have one wrong bit each: no whole record follows either.
+            // The last two records may have one wrong bit each: then no whole record follows
+            // either.
             let in_two = last > 1 && bit / 8 + 1 == history.states[last - 1].0;
             let expected = if in_two { Some(last - 2) } else { in_last.then(|| last - 1) };
             assert_eq!(history.prefix(&bytes, "flipped"), expected, "round {round}, bit {bit}");
@@ -290,7 +293,7 @@ fn no_bytes_make_the_replay_panic_or_invent_a_state() {
     }
 }
 
-/// A right checksum over a record whose body, or kind, is changed to anything.
+/// Changes a record's body or kind at random, and gives the record a right checksum.
 fn resealed(rng: &mut Rng, record: &[u8], nonce: u64) -> Vec<u8> {
     let mut record = record.to_vec();
     for _ in 0..1 + rng.below(3) {
@@ -335,7 +338,7 @@ fn extent_headers_come_back_and_damaged_ones_are_refused() {
     let head = written.encode();
     assert_eq!(Head::decode(&head).ok(), Some(written));
     for bit in 0..EXTENT_HEADER * 8 {
-        // But the word that names the next extent.
+        // Except the word that names the next extent.
         if (LINK_AT..LINK_AT + 8).contains(&(bit as u64 / 8)) {
             continue;
         }

@@ -1,18 +1,19 @@
-//! A refusal for lack of room, remembered until something may have freed space.
+//! A refusal for lack of space, remembered until something may have freed space.
 //!
-//! Making room flushes and compacts the store, and takes up to seconds. A store that is full would
-//! do so for each refused put. The next put is refused at once while nothing has changed that may
-//! have freed space:
+//! An attempt to free space flushes and compacts the store, which takes up to seconds. A full store
+//! would do so for each refused put. Instead, the next put is refused at once unless something has
+//! changed that may have freed space:
 //!
-//! * A log segment more is free, in the regions or on the medium, where other processes free space
-//!   too.
+//! * One more log segment is free, in the regions or on the medium, where other processes free
+//!   space too.
 //! * A flush, a compaction or a collection was done.
-//! * The active memtable has a key more: an acknowledged write, such as a delete.
+//! * The active memtable has one more key: an acknowledged write, such as a delete.
 //! * A snapshot, a scan or another reader has ended.
 //!
 //! A retry is due at once while a table has not been examined for expiring values, and when enough
-//! of an examined table has expired. What changes none of these is found by a retry as well: after
-//! [`RETRY_TIMES`] times as long as the last attempt took, and after [`RETRY_AFTER_MS`] at least.
+//! of an examined table has expired. A retry also finds space that none of these changes shows:
+//! after [`RETRY_TIMES`] times the duration of the last attempt, and at least after
+//! [`RETRY_AFTER_MS`].
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -22,12 +23,13 @@ use lodestore_contract::now_millis;
 use crate::inner::{Inner, lock};
 use crate::view::View;
 
-/// The least time between two attempts to make room where nothing has changed.
+/// Least time between two attempts to free space if nothing has changed.
 const RETRY_AFTER_MS: u64 = 1000;
-/// The time between two attempts, as a multiple of what one takes: they use a small share of a CPU.
+/// Time between two attempts, as a multiple of the duration of one, so that they use a small share
+/// of a CPU.
 const RETRY_TIMES: u64 = 32;
 
-/// What changes where space may have been freed.
+/// Values that change if space may have been freed.
 struct Stamp {
     free_bytes: u64,
     tasks_done: u64,
@@ -36,7 +38,7 @@ struct Stamp {
     snapshots: usize,
 }
 
-/// An attempt to make room that made none.
+/// An attempt to free space that freed none.
 pub(super) struct Refusal {
     stamp: Stamp,
     /// Past views that readers held at the end of the attempt.
@@ -58,7 +60,8 @@ impl Inner {
         }
     }
 
-    /// Whether the last attempt to make room made none, and nothing may have freed space since.
+    /// Returns whether the last attempt to free space freed none, and nothing may have freed space
+    /// since.
     pub(super) fn is_refusing(&self) -> bool {
         let Some(refusal) = lock(&self.migration.refusal).clone() else { return false };
         let (then, now) = (&refusal.stamp, self.space_stamp());
@@ -69,15 +72,15 @@ impl Inner {
             && (refusal.ended_at..refusal.retry_at).contains(&now_millis())
     }
 
-    /// When the next stable table is worth a merge for what has expired there, in milliseconds
-    /// since 1970: 0 while a table has not been examined.
+    /// Returns when the next stable table is worth a merge for its expired pairs, in milliseconds
+    /// since 1970. Returns 0 while a table has not been examined.
     fn find_next_stale_ms(&self) -> u64 {
         let view = self.view.load();
         let tables = view.ranges.list.iter().flat_map(|range| &range.stable.tables);
         tables.map(|table| table.stale_from.get().copied().unwrap_or(0)).min().unwrap_or(u64::MAX)
     }
 
-    /// Remembers that an attempt which began at `began` made no room.
+    /// Remembers that an attempt that began at `began` freed no space.
     pub(super) fn remember_refusal(&self, began: Instant) {
         let views = lock(&self.publisher).past_views();
         let took_ms = began.elapsed().as_millis() as u64;

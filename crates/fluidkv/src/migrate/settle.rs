@@ -1,4 +1,4 @@
-//! Doing all that there is to do: for a settle, and for a write that found no room.
+//! Runs all due tasks: for a `settle` (flush and compact), and for a write that lacked space.
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
@@ -13,33 +13,37 @@ use crate::inner::{Counts, Inner, Rotation, lock};
 use crate::value_log::ValueLog;
 use crate::view::View;
 
-/// How long a write that found no room works at making some.
+/// How long a write that lacked space works at freeing some.
 pub(crate) const RECLAIM: Duration = Duration::from_secs(10);
-/// How long a write that found no room waits for readers to let go of what was replaced, and where they may all be scans.
+/// How long such a write waits for readers to release replaced data. `SCANS` applies if all of them
+/// may be scans.
 const READERS: Duration = Duration::from_secs(1);
 const SCANS: Duration = Duration::from_millis(50);
-/// How long it sleeps between two looks at them.
+/// Sleep between two checks of the readers.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// How long a store settles at most: writers that go on may keep it from an end.
+/// Longest time of a settle: concurrent writers may keep it from ending.
 pub(super) const SETTLE: Duration = Duration::from_secs(600);
-/// Turns of a settle: one for what waits, one for what is active, one for what collections left; others write meanwhile.
+/// Rounds of a settle: one for memtables that wait, one for the active one, one for the pointers
+/// that collections left. Others write meanwhile.
 const SETTLE_TURNS: usize = 4;
-/// What keeps a settle from its end, and what to do.
+/// Why a settle did not end, and what to do.
 const GO_ON: &str = "writers bring more than flushes and compactions take away: hold them back, or give the store more `workers`, and settle again";
 
 impl Inner {
-    /// Makes room: flushes and compacts all there is. For a write that found none, which holds nothing; whether it is worth another attempt: there is more
-    /// room than before, or somebody has made some since the write's last attempt, which `made` counts.
+    /// Frees space: flushes and compacts everything. For a write that lacked space; the caller
+    /// holds no lock. Returns whether another attempt is worthwhile: more space is free than
+    /// before, or another thread has freed some since the write's last attempt, which `made`
+    /// counts.
     pub(crate) fn reclaim(&self, made: &mut Option<u64>) -> Result<bool> {
         if self.pool.is_telling() {
-            // Who told may be whom it would wait for.
+            // This thread is reporting an event. It might wait for the task that it reports for.
             return Ok(false);
         }
         if self.is_refusing() {
             return Ok(false);
         }
         let began = Instant::now();
-        // What is free beyond what is needed: deletes may take it.
+        // Free space beyond the needed space: deletes may use it.
         let spare = || self.room() as i64 - self.reserve.needed_bytes() as i64;
         let (before, was_whole) = (spare(), self.reserve.refill(&self.pool));
         Counts::add(&self.counts.reclaimed, 1);
@@ -49,7 +53,7 @@ impl Inner {
         let (mut held, mut looked) = (None, false);
         loop {
             match self.settle(Due::Scarce, RECLAIM) {
-                // What could be done was done, and may be enough.
+                // The possible tasks are done, which may be enough.
                 Ok(_) | Err(Error::Full { .. }) => {}
                 Err(other) => return Err(other),
             }
@@ -57,7 +61,7 @@ impl Inner {
                 separator.make_room()?;
             }
             let mut is_whole = self.reserve.refill(&self.pool);
-            // Less must be free for the compaction of smaller ranges.
+            // The compaction of a smaller range needs less free space.
             while !is_whole && self.halve_largest()? {
                 is_whole = self.reserve.refill(&self.pool);
             }
@@ -78,19 +82,20 @@ impl Inner {
         }
     }
 
-    /// How many flushes, compactions and collections were done.
+    /// Returns the number of flushes, compactions and collections done.
     pub(super) fn tasks_done(&self) -> u64 {
         let counts = [&self.counts.flushes, &self.counts.compactions, &self.values.collected];
         counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// Waits until one of these views that are past has gone with its last holder, for a while from `began` at most; whether one has. What was replaced comes free then, and a
-    /// reader may be off its processor for longer than several flushes take. The caller holds no view.
+    /// Waits until the last holder drops one of these past views, for a limited time after `began`.
+    /// Returns whether that happened. The replaced data is then freed. A reader may be off its
+    /// processor for longer than several flushes take. The caller holds no view.
     fn wait_for_a_reader(&self, held: &mut Vec<Weak<View>>, began: Instant) -> bool {
         let before = held.len();
         loop {
             held.retain(|view| view.strong_count() > 0);
-            // Those of snapshots and scans may stay for long.
+            // Views of snapshots and scans may be held for long.
             let limit = if held.len() > self.order.snapshots() { READERS } else { SCANS };
             if held.len() < before || held.is_empty() || began.elapsed() > limit {
                 return held.len() < before;
@@ -99,7 +104,8 @@ impl Inner {
         }
     }
 
-    /// As [`Self::settle`], of all there is; what could not be done is an error, the gravest where there are several.
+    /// Like [`Self::settle`] for all tasks. Returns an error if a task failed, the gravest if
+    /// several did.
     ///
     /// # Errors
     /// As `lodestore_contract::Store::settle`.
@@ -107,7 +113,7 @@ impl Inner {
         self.settle_within(SETTLE)
     }
 
-    /// As [`Self::settle_all`], for so long at most.
+    /// Like [`Self::settle_all`], for at most `limit`.
     pub(super) fn settle_within(&self, limit: Duration) -> Result<()> {
         let outcome = match self.settle(Due::All, limit) {
             Ok(true) => Ok(()),
@@ -119,35 +125,37 @@ impl Inner {
         failed.or_else(|| self.values.kept_garbage()).map_or(outcome, Err)
     }
 
-    /// Flushes and compacts all there is, and collects what is due, with the workers' help, for so long at most; whether it came to an end by then.
+    /// Flushes and compacts everything, and collects due garbage, with the workers' help, for at
+    /// most `limit`. Returns whether it finished by then.
     ///
     /// # Errors
-    /// Where a flush fails: [`Error::Full`], [`Error::Corrupt`]; other failures are in `busy.failures`. [`Error::Poisoned`]; [`Error::Closed`] where the store is
-    /// closed meanwhile.
+    /// If a flush fails: [`Error::Full`], [`Error::Corrupt`]; other failures are in
+    /// `busy.failures`. [`Error::Poisoned`]; [`Error::Closed`] if the store is closed meanwhile.
     pub(crate) fn settle(&self, due: Due, limit: Duration) -> Result<bool> {
         let began = Instant::now();
         let moved = |values: &ValueLog| values.moved_bytes.load(Ordering::Relaxed);
         self.values.seal_tails(false);
         for turn in 0..SETTLE_TURNS {
             let before = moved(&self.values);
-            // Where as many wait as may it is for the next turn.
+            // If the maximum number of memtables waits, the active one is for the next round.
             let frozen = self.rotate() != Rotation::AtLimit;
-            // What is damaged is tried once for each who asks.
+            // Each caller retries damaged data once.
             self.migration.retry(turn == 0 && due == Due::All);
             if !self.settle_once(due, (began, limit))? {
                 return Ok(false);
             }
-            // What was collected has left pointers in a memtable.
+            // Collections have left pointers in a memtable.
             let all = frozen && (due == Due::Scarce || moved(&self.values) == before);
             if all {
                 break;
             }
         }
-        // Where others write there is more by now; what there was at the call was frozen in the first turn, or by them, and flushed.
+        // Concurrent writers may have written more by now. Everything written before the call was
+        // frozen in the first round, or by these writers, and flushed.
         Ok(true)
     }
 
-    /// Does what is due until nothing is; whether it came to that before the limit.
+    /// Runs due tasks until none is left. Returns whether that happened before the limit.
     fn settle_once(&self, due: Due, (began, limit): (Instant, Duration)) -> Result<bool> {
         loop {
             let seen = self.migration.changes();

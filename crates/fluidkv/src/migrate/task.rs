@@ -1,4 +1,5 @@
-//! What a worker does next, and the doing of it. The rule is in `migrate.rs`, and so are the invariants.
+//! Chooses the next task of a worker, and runs it. The rules and the invariants are in
+//! `migrate.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,28 +13,29 @@ use crate::inner::{Inner, lock};
 use crate::value_log::segment::ValueSegment;
 use crate::view::{Range, View};
 
-/// How much sooner a range is compacted while it is quiet.
+/// Factor by which a range is compacted earlier while there are no writes.
 const SOONER: f64 = 8.0;
 
-/// What there is to do, all of it seen at one moment.
+/// The result of a search for a task, at one moment.
 pub(super) enum Look {
     Task(Task),
-    /// Nothing, before what is under way has ended.
+    /// No task is due before a running one ends.
     Busy,
-    /// Nothing, and nothing is under way; why the oldest memtable cannot be flushed, if it cannot.
+    /// No task is due or running. With the reason, if the oldest memtable cannot be flushed.
     Quiet(Option<Trouble>),
 }
 
-/// What a worker may do next.
+/// A task of a worker.
 pub(super) enum Task {
     Flush,
     Compact(Arc<Range>),
-    /// Of a range and the one behind it.
+    /// Joins a range and the next one.
     Join(u64, u64),
     Collect(Arc<ValueSegment>),
 }
 
-/// Poisons a store whose work behind panics: what it held is never let go of, and whoever waits for it has to be told.
+/// Poisons a store whose background work panics: the ranges that it held are never released, and
+/// threads that wait for it must be woken.
 struct Unwinding<'a>(&'a Inner);
 
 impl Drop for Unwinding<'_> {
@@ -45,7 +47,7 @@ impl Drop for Unwinding<'_> {
     }
 }
 impl Inner {
-    /// Does what is due, on the calling thread.
+    /// Runs due tasks on the calling thread.
     pub(super) fn work_until_quiet(&self, due: Due) {
         while let Some(task) = self.next_task(due) {
             self.run(task);
@@ -59,7 +61,7 @@ impl Inner {
         }
     }
 
-    /// What is to be done; a task is noted as under way.
+    /// Searches for a task, and marks it as running.
     pub(super) fn look_for_task(&self, due: Due) -> Look {
         if self.pool.check().is_err() {
             return Look::Quiet(None);
@@ -79,11 +81,12 @@ impl Inner {
         }
     }
 
-    /// What is due next; it is noted as under way.
+    /// Returns the next due task, and marks it as running.
     fn choose(&self, busy: &mut Busy, due: Due) -> Option<Task> {
-        // Behind the lock: a range is let go of when the view shows what was made of it.
+        // Loaded under the lock: a range is released once the view shows its changes.
         let view = self.view.load();
-        // Who makes room or settles works in the place of a worker: what is built at a time takes DRAM.
+        // A thread that frees space or settles takes the place of a worker: each table being built
+        // uses DRAM.
         if self.options.workers > 0 && busy.working() >= self.options.workers {
             return None;
         }
@@ -102,7 +105,7 @@ impl Inner {
         let best = scored.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(score, _)| *score >= 1.0);
         let rest = !busy.collecting && !busy.failures.has_collection();
         let garbage = rest.then(|| self.garbage_segment(due == Due::Scarce)).flatten();
-        // Where room is scarce compactions come first: they say what is dead.
+        // If space is scarce, compactions come first: they find dead values.
         let wins = |score: f64| due < Due::All && score > best.map_or(0.0, |(best, _)| best);
         if let Some((_, segment)) = garbage.filter(|(score, _)| best.is_none() || wins(*score)) {
             busy.collecting = true;
@@ -114,7 +117,7 @@ impl Inner {
         Some(Task::Compact(range))
     }
 
-    /// Two ranges to be joined, while no flush goes on, which would have to begin again.
+    /// Returns two ranges to join. Returns `None` during a flush, which would have to start again.
     fn join_task(&self, busy: &mut Busy, view: &View) -> Option<Task> {
         if busy.flushing {
             return None;
@@ -127,10 +130,10 @@ impl Inner {
         Some(Task::Join(range, next))
     }
 
-    /// How far a range is beyond the point at which it is worth a compaction; 1: just there.
+    /// Returns how far a range is beyond its compaction trigger; 1: exactly at it.
     fn score(&self, range: &Range, due: Due) -> f64 {
         if range.runs.is_empty() {
-            // Behind all that has runs. Not where cuts, or want of room, keep tables small.
+            // After all ranges with runs. Not if cuts, or lack of space, keep tables small.
             let merges = range.cuts.is_empty() && !self.migration.crowds_stay.load(Ordering::Relaxed);
             let crowded = merges && range.crowd(self.sizes.stable.table_bytes as u64).is_some();
             let stale = due == Due::Scarce && range.stale().is_some();
@@ -147,7 +150,7 @@ impl Inner {
         }
     }
 
-    /// Does a task; what it meets is told when it has ended, and who waits for it was woken.
+    /// Runs a task. Its events are reported after it has ended and woken the waiting threads.
     pub(super) fn run(&self, task: Task) {
         let _quiet = Quiet::begin();
         let _unwinding = Unwinding(self);
@@ -163,7 +166,7 @@ impl Inner {
             Task::Compact(range) => {
                 let id = range.id;
                 let outcome = self.compact(&range).inspect_err(|error| self.corrupt(error));
-                // Who waits for the end of this counts on the space of its tables.
+                // Threads that wait for the end of this task count on the space of its tables.
                 drop(range);
                 let mut busy = lock(&self.migration.busy);
                 busy.ranges.remove(&id);
@@ -176,7 +179,7 @@ impl Inner {
                 let mut busy = lock(&self.migration.busy);
                 busy.ranges.remove(&range);
                 busy.ranges.remove(&next);
-                // One that was made gives back nothing.
+                // A join frees no space.
                 if let Some(outcome @ Err(_)) = busy.ended(outcome) {
                     busy.failures.note_range(range, outcome, self.room());
                 }
@@ -186,7 +189,7 @@ impl Inner {
                 let mut busy = lock(&self.migration.busy);
                 busy.collecting = false;
                 if matches!(outcome, Err(Error::Corrupt { .. })) {
-                    // A key that cannot be read keeps its segment; the others go on.
+                    // An unreadable key keeps its segment. Other segments are still collected.
                     segment.damaged.store(true, Ordering::Release);
                 } else if let Some(outcome) = busy.ended(outcome) {
                     busy.failures.note_collection(outcome, self.room());
@@ -196,13 +199,13 @@ impl Inner {
         let whole = self.reserve.refill(&self.pool);
         self.note_dram();
         let mut busy = lock(&self.migration.busy);
-        // Not behind one that found no room: its next attempt is to be made alone.
+        // Not after a task that lacked space: its next attempt must be alone.
         busy.alone &= !(whole && busy.made_room);
         drop(busy);
         self.migration.wake();
     }
 
-    /// Bytes that what works behind may take.
+    /// Returns the bytes that background work may use.
     pub(super) fn room(&self) -> u64 {
         self.headroom() + self.reserve.held_bytes()
     }

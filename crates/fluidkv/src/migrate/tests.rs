@@ -1,4 +1,4 @@
-//! Work that meets other work: each step by hand, in the order that two workers may come to.
+//! Tests of concurrent tasks: each step by hand, in an order that two workers may take.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -22,14 +22,14 @@ mod room;
 
 type Told = Arc<Mutex<Vec<String>>>;
 
-/// A store without workers, and the damage that it tells of.
+/// Creates a store without workers. Returns the damage that it reports.
 fn created(scratch: &Scratch) -> (FluidKv, Told) {
     let told = Told::default();
     let sink = Arc::clone(&told);
     (created_with(scratch, move |damage| lock(&sink).push(damage)), told)
 }
 
-/// A store without workers, which tells `sink` of damage.
+/// Creates a store without workers that reports damage to `sink`.
 fn created_with(scratch: &Scratch, sink: impl Fn(String) + Send + Sync + 'static) -> FluidKv {
     let events = move |event: &Event| {
         if let Event::Corruption { place, what, .. } = event {
@@ -69,14 +69,15 @@ fn assert_all(store: &FluidKv, keys: std::ops::Range<u64>, version: u64) {
     }
 }
 
-/// Makes a run of what was written.
+/// Flushes the written data into a run.
 fn flush(inner: &Inner) {
     assert_eq!(inner.rotate(), Rotation::Done);
     assert!(inner.flush_oldest().expect("flushed"));
 }
 
-/// A range of several stable tables with a run in its first half, which is to be split between them: as it is left where the medium was full when it should
-/// have been; and its compaction, begun.
+/// Creates a range of several stable tables with a run in its first half, which is to be split
+/// between them. A range is in this state if the medium was full when it should have been split.
+/// Returns its compaction, begun.
 fn late_split(store: &FluidKv) -> Task {
     let inner = &store.running.inner;
     fill(store, 0..800, 1);
@@ -92,7 +93,7 @@ fn late_split(store: &FluidKv) -> Task {
     task
 }
 
-/// As [`late_split`], with nobody who holds the range.
+/// Like [`late_split`], with the range released.
 fn waiting_split(store: &FluidKv) {
     let Task::Compact(range) = late_split(store) else { panic!("a compaction") };
     store.running.inner.migration.let_go(&[range.id]);
@@ -108,7 +109,8 @@ fn assert_settles(store: &FluidKv, told: &Told) {
     assert_eq!(*lock(told), [""; 0]);
 }
 
-/// The compaction named tables that were another range's by then, and the store called itself damaged.
+/// Regression: the compaction named tables that belonged to another range by then, and the store
+/// reported damage.
 #[test]
 fn a_range_that_is_being_compacted_is_split_by_nobody_else() {
     let scratch = Scratch::new();
@@ -139,7 +141,7 @@ fn a_range_that_waits_for_its_split_is_split_by_the_next_flush() {
     assert_settles(&store, &told);
 }
 
-/// What stood in its place is not taken for a log's own (`recover.rs`).
+/// Old bytes there must not be mistaken for a log's own header (`recover.rs`).
 #[test]
 fn a_log_is_handed_out_with_the_places_of_its_headers_wiped() {
     const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
@@ -172,7 +174,8 @@ fn a_log_is_handed_out_with_the_places_of_its_headers_wiped() {
     }
 }
 
-/// One range came to a thousand tables before its first compaction, and to twice the handles while that went on.
+/// Regression: a range had a thousand tables before its first compaction, and twice the handles
+/// during it.
 #[test]
 fn a_range_that_has_outgrown_its_compactions_leaves_its_tables_dram_free_for_them() {
     let scratch = Scratch::new();
@@ -188,7 +191,7 @@ fn a_range_that_has_outgrown_its_compactions_leaves_its_tables_dram_free_for_the
     }
 }
 
-/// The first memtable of a store, and those behind it.
+/// Checks the first memtable of a store and the next ones.
 #[test]
 fn memtables_of_a_small_store_take_less_log_than_the_option_allows() {
     let scratch = Scratch::new();
@@ -228,14 +231,15 @@ fn a_compaction_whose_tables_have_gone_elsewhere_gives_back_its_own_and_is_made_
     assert_all(&store, 10..800, 1);
 }
 
-/// The memtable stayed, though the manifest had its flush: each later flush was refused.
+/// Regression: the memtable stayed although the manifest had its flush, and each later flush was
+/// refused.
 #[test]
 fn a_flush_is_whole_where_the_split_behind_it_is_refused() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     let inner = &store.running.inner;
     fill(&store, 0..10, 1);
-    // No key that a range can be split at.
+    // A range cannot be split at this key.
     lock(&inner.publisher).set_cuts(0, vec![Box::default()]);
     assert_eq!(inner.rotate(), Rotation::Done);
     assert!(inner.flush_oldest().expect("flushed"));
@@ -249,7 +253,8 @@ fn memtables(inner: &Inner) -> u64 {
     inner.view.load().memtables().count() as u64
 }
 
-/// Each caller looked whether one more may wait, and froze one then: two who did so at a time froze two.
+/// Regression: callers checked first whether one more memtable may wait, and then froze one. Two
+/// concurrent callers froze two.
 #[test]
 fn there_are_never_more_memtables_than_may_be() {
     let scratch = Scratch::new();
@@ -269,7 +274,7 @@ fn there_are_never_more_memtables_than_may_be() {
     });
     assert_eq!(inner.rotate(), Rotation::AtLimit);
     assert!(!inner.migration.pace.is_stopped(), "nobody has to write");
-    // The last of a frozen memtable's writers comes late: there is room in the one that is active.
+    // The last writer of a frozen memtable comes late: the active one has space.
     let active = inner.view.load().active.generation;
     inner.freeze(active - 1);
     assert!(!inner.migration.pace.is_stopped());
@@ -297,7 +302,7 @@ fn a_close_flushes_all_memtables_where_as_many_wait_as_may() {
     assert_all(&store, 0..MEMTABLES, 1);
 }
 
-/// Changes a byte of each copy of this text in the store's first file.
+/// Flips a bit in each copy of this text in the store's first file.
 fn damage(scratch: &Scratch, text: &[u8]) {
     let path = scratch.store().join("pool.0000");
     let file = OpenOptions::new().read(true).write(true).open(&path).expect("the store's file");
@@ -309,7 +314,8 @@ fn damage(scratch: &Scratch, text: &[u8]) {
     }
 }
 
-/// A settle answered that all was settled; and each flush had the damaged range merged again, up to where it is damaged.
+/// Regression: a settle returned success, and each flush caused another merge of the damaged range,
+/// up to the damage.
 #[test]
 fn a_range_with_damage_is_told_by_a_settle_and_not_merged_again_behind_each_flush() {
     let scratch = Scratch::new();
@@ -334,7 +340,7 @@ fn a_range_with_damage_is_told_by_a_settle_and_not_merged_again_behind_each_flus
     store.close().expect("no log is damaged");
 }
 
-/// What a snapshot gives back tells nobody.
+/// The end of a snapshot frees space without a notification.
 #[test]
 fn a_range_that_found_no_room_is_compacted_when_there_is_some() {
     const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
@@ -376,7 +382,7 @@ fn a_settle_beside_a_close_says_that_the_store_is_closed() {
     store.close().expect("closed");
 }
 
-/// It answered that all was settled when its time was over.
+/// Regression: the settle returned success when its time was over.
 #[test]
 fn a_settle_that_comes_to_no_end_in_its_time_says_so_and_what_to_do() {
     let scratch = Scratch::new();
@@ -391,7 +397,7 @@ fn a_settle_that_comes_to_no_end_in_its_time_says_so_and_what_to_do() {
     assert_all(&store, 0..800, 1);
 }
 
-/// The store said that it was poisoned, which it was not, and no flush was tried again.
+/// Regression: the store reported that it was poisoned, which it was not, and no flush was retried.
 #[test]
 fn a_flush_that_the_system_refused_is_told_and_tried_again_by_the_next_write() {
     let scratch = Scratch::new();
@@ -413,18 +419,18 @@ fn a_flush_that_the_system_refused_is_told_and_tried_again_by_the_next_write() {
     assert_all(&store, 0..MEMTABLES, 1);
 }
 
-/// A worker that had looked for work slept through what came before it lay down.
+/// Regression: a worker that had looked for work slept through a change that came before its sleep.
 #[test]
 fn no_change_is_missed_by_who_looked_for_work_before_it() {
     let migration = Migration::new(1);
     let seen = migration.changes();
     migration.set_frozen(1);
-    // With a limit that no test would outlast.
+    // No test would outlast this limit.
     migration.rest(seen, SETTLE);
     assert_eq!(migration.changes(), seen + 1);
 }
 
-/// It held its range for good: whoever settled or wrote waited for its end.
+/// Regression: the task held its range for good, and settles and writers waited forever.
 #[test]
 fn a_store_whose_work_panics_is_poisoned_and_nobody_waits() {
     let scratch = Scratch::new();
@@ -433,7 +439,7 @@ fn a_store_whose_work_panics_is_poisoned_and_nobody_waits() {
     store.settle().expect("settled");
     let inner = &store.running.inner;
     let range = Arc::clone(&inner.view.load().ranges.list[0]);
-    // What no range is: it says that tables stand side by side that it does not have.
+    // No range is like this: it claims adjacent small tables that it does not have.
     let impossible = Range { crowd: OnceLock::from(Some(0..1000)), ..with_runs(&range, Vec::new()) };
     lock(&inner.migration.busy).ranges.insert(range.id);
     let work = || inner.run(Task::Compact(Arc::new(impossible)));
@@ -443,7 +449,8 @@ fn a_store_whose_work_panics_is_poisoned_and_nobody_waits() {
     assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
 }
 
-/// That was a panic, and from the first key of a new table on it would have been written as it was.
+/// Regression: the merge panicked. If a new table began at such a key, the keys were written out of
+/// order.
 #[test]
 fn a_merge_of_tables_whose_keys_do_not_ascend_is_refused_and_the_store_goes_on() {
     let scratch = Scratch::new();
@@ -466,7 +473,7 @@ fn a_merge_of_tables_whose_keys_do_not_ascend_is_refused_and_the_store_goes_on()
     assert_eq!(store.get(b"another").expect("get"), Some(b"key".to_vec()));
 }
 
-/// The range with other runs.
+/// Returns the range with other runs.
 fn with_runs(range: &Range, runs: Vec<Sorted>) -> Range {
     Range {
         id: range.id,
@@ -478,7 +485,7 @@ fn with_runs(range: &Range, runs: Vec<Sorted>) -> Range {
     }
 }
 
-/// Such a sink was called in the middle of the work, whose store was poisoned for it.
+/// Regression: the sink was called in the middle of a task, and its panic poisoned the store.
 #[test]
 fn a_sink_that_panics_is_its_callers_and_harms_no_work() {
     let scratch = Scratch::new();
@@ -493,8 +500,9 @@ fn a_sink_that_panics_is_its_callers_and_harms_no_work() {
     assert_eq!(store.get(b"another").expect("get"), Some(b"key".to_vec()));
 }
 
-/// What was flushed and merged stays where it is while a reader holds the view of before; one that is off its processor holds it for longer than a full store's
-/// flush takes, and deletes said that it was full for good.
+/// Flushed and merged data keeps its space while a reader holds an earlier view. Regression: a
+/// reader that is off its processor holds the view for longer than a flush takes, and deletes on a
+/// full store failed for good.
 #[test]
 fn deletes_on_a_full_store_wait_for_readers_to_let_go_of_what_was_replaced() {
     let scratch = Scratch::new();
@@ -516,7 +524,7 @@ fn deletes_on_a_full_store_wait_for_readers_to_let_go_of_what_was_replaced() {
                 drop(view);
             }
         };
-        // Two, so that there is always one.
+        // Two readers, so that one always holds a view.
         scope.spawn(reader);
         scope.spawn(reader);
         let outcome = (0..keys).try_for_each(|index| store.delete(&key(index)).map(|_| ()));

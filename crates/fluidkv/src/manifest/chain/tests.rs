@@ -1,4 +1,4 @@
-//! Chains that an open goes on with.
+//! Tests of chains that an open continues.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::manifest::{Edit, ValueExtent};
 use crate::{ENGINE, FORMAT, FluidOptions};
 
 const NONCE: u64 = 0x1234_5678_9ABC_DEF0;
-/// Where the value segments begin that two records are of.
+/// Offsets of the value segments of the two records.
 const FIRST: u64 = 0x55_5000;
 const SECOND: u64 = 0x2A_A000;
 
-/// A pool whose free space has rubbish in it, with this fault planted, and a reserve.
+/// Returns a pool with garbage in its free space and this planted fault, and a reserve.
 fn pool(mutant: Option<Mutant>) -> (Arc<Pool>, Reserve) {
     let pool = PoolOptions { capacity: 4 << 20, region_bytes: 4 << 20, ..PoolOptions::default() };
     let options = FluidOptions { pool, ..FluidOptions::default() };
@@ -33,7 +33,7 @@ fn pool(mutant: Option<Mutant>) -> (Arc<Pool>, Reserve) {
     (pool, reserve)
 }
 
-/// A chain with a checkpoint, and how long that is.
+/// Returns a chain with a checkpoint, and the checkpoint's length.
 fn begun(pool: &Pool, reserve: &Reserve) -> (Chain, u64) {
     let checkpoint = encode_checkpoint(&ManifestState::new(), NONCE, 1);
     let mut chain = Chain::new(NONCE);
@@ -42,7 +42,7 @@ fn begun(pool: &Pool, reserve: &Reserve) -> (Chain, u64) {
     (chain, checkpoint.len() as u64)
 }
 
-/// The record of a change that begins a value segment at this place.
+/// Returns the record of a change that begins a value segment at this offset.
 fn begins_at(offset: u64) -> Vec<u8> {
     let begun = vec![ValueExtent { id: ManifestState::new().next_value(), at: NvPtr::new(0, offset), bytes: 4096 }];
     encode(&Edit::Values { begun, ended: Vec::new() }, NONCE, 2)
@@ -60,7 +60,8 @@ fn nothing_stands_behind_the_records_of_a_chain_that_goes_on() {
     assert_eq!(after[..end as usize], before[..end as usize]);
     assert_eq!(after[end as usize..][..WORD], DEAD.to_le_bytes());
     assert!(after[end as usize + WORD..].iter().all(|byte| *byte == 0));
-    // What it takes has nothing, either: a crash may have taken it back, with a record in it, before it was linked.
+    // New extents have no record bytes either: a crash may have undone their earlier allocation,
+    // with a record in them, before they were linked.
     let links = chain.links.len();
     chain.make_room(&pool, &reserve, 4 * behind.len() as u64).expect("room");
     assert!(chain.links.len() > links);
@@ -70,7 +71,7 @@ fn nothing_stands_behind_the_records_of_a_chain_that_goes_on() {
     }
 }
 
-/// Two records with the same number that are much the same: one was cut off, and the next one is.
+/// Two similar records with the same number: the first was cut off, and so is the second.
 #[test]
 fn what_two_crashes_cut_off_never_comes_to_the_record_of_the_first() {
     let [nothing, first, second] = found_behind_two_crashes(None);
@@ -78,15 +79,16 @@ fn what_two_crashes_cut_off_never_comes_to_the_record_of_the_first() {
     assert_eq!(first, 0, "the record that was cut off has happened");
 }
 
-/// That the test above sees the planted fault.
+/// Checks that the test above detects the planted fault.
 #[test]
 fn what_is_not_wiped_comes_to_the_record_of_the_first() {
     let [nothing, first, second] = found_behind_two_crashes(Some(Mutant::ManifestNotWiped));
     assert!(nothing > 0 && first > 0 && second > 0, "{nothing} {first} {second}");
 }
 
-/// How often nothing, the first record and the second are read behind the checkpoint, of all pairs of a word that the first misses, and one that the second
-/// has alone, or misses alone. Between the two an open goes on with the chain.
+/// Returns how often nothing, the first record and the second record are read after the checkpoint.
+/// Tries all pairs of a word that the first record lacks and a word that the second record alone
+/// has, or alone lacks. Between the two records, an open continues the chain.
 fn found_behind_two_crashes(mutant: Option<Mutant>) -> [u64; 3] {
     let (pool, reserve) = pool(mutant);
     let (mut chain, end) = begun(&pool, &reserve);
@@ -103,7 +105,7 @@ fn found_behind_two_crashes(mutant: Option<Mutant>) -> [u64; 3] {
         (chain, bytes) = Chain::read(&pool, chain.first()).expect("a chain");
         assert_eq!(places(&replay(&bytes, NONCE).expect("a manifest").state), [], "it was cut off");
         chain.go_on(&pool, end).expect("gone on");
-        // One word of the second, then the others.
+        // One word of the second record, then the other words.
         for all_but_one in [false, true] {
             for word in (0..words).filter(|word| (*word == there) != all_but_one) {
                 pool.store(place.add((word * WORD) as u64), &second[word * WORD..][..WORD]);

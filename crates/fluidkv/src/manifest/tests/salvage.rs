@@ -1,4 +1,4 @@
-//! Histories some of whose records are damaged.
+//! Tests with histories that have damaged records.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use super::*;
 use crate::manifest::record::Found;
 use crate::manifest::salvage::salvage;
 
-/// How new each table's data is: stretches of keys, each with the flush that it came with.
+/// The age of each table's data: key intervals, each with the generation of its flush.
 #[derive(Default)]
 struct Ages(HashMap<u64, Vec<(u64, u64, u64)>>);
 
 impl Ages {
-    /// Takes in what an edit of the history made, where a state before it is given.
+    /// Records the ages of the tables that an edit makes.
     fn note(&mut self, edit: &Edit) {
         match edit {
             Edit::Flush { generation, added, .. } => {
@@ -35,7 +35,7 @@ impl Ages {
         there.map(|(.., age)| *age).max()
     }
 
-    /// The first table that hides newer data behind it.
+    /// Returns the first table that hides newer data, and the table that it hides.
     fn hiding(&self, state: &ManifestState) -> Option<(u64, u64)> {
         state.ranges().iter().find_map(|range| {
             let tables: Vec<_> = range.tables().collect();
@@ -56,7 +56,7 @@ fn what_is_left_without_some_records_never_hides_newer_data_behind_older() {
     let (mut refused, mut done) = (0, 0);
     for round in 0..400 {
         let mut history = History::random(&mut rng, 60);
-        // Ages are known of what the history made.
+        // Ages are known only of tables that the history made.
         if history.states[0].1.ranges().iter().any(|range| range.tables().next().is_some()) {
             continue;
         }

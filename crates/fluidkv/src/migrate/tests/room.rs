@@ -1,17 +1,17 @@
-//! Splits of ranges in a store that has hardly room.
+//! Tests of range splits in a store with hardly any free space.
 
 use lodestore_media::{ExtentKind, NvPtr};
 
 use super::*;
 
-/// Takes what is free, until there is no room for a range more.
+/// Allocates free space until another range would not fit.
 fn take_room(inner: &Inner) -> Vec<NvPtr> {
     const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
     let take = || inner.pool.allocator().alloc_extent(&inner.pool, 16 << 10, KIND).ok();
     std::iter::from_fn(|| take().filter(|_| inner.reserve.has_room_for_a_range(&inner.pool))).collect()
 }
 
-/// Says that the one range is to be split before this one of its tables.
+/// Plans the split of the only range, before this one of its tables.
 fn plan_cut(inner: &Inner, table: impl Fn(usize) -> usize) {
     let mut publisher = lock(&inner.publisher);
     let range = Arc::clone(&publisher.ranges().list[0]);
@@ -19,14 +19,15 @@ fn plan_cut(inner: &Inner, table: impl Fn(usize) -> usize) {
     publisher.set_cuts(range.id, vec![tables[table(tables.len())].descriptor.min.clone()]);
 }
 
-/// A flush takes a chunk of each range: ranges that became more in a full store took what the work behind needs, and deletes were refused for good.
+/// Regression: a flush uses a chunk for each range. Splits in a full store used the space that
+/// background work needs, and deletes were refused for good.
 #[test]
 fn a_range_is_not_split_where_a_flush_would_find_no_room_for_both() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     waiting_split(&store);
     let inner = &store.running.inner;
-    // So that hardly less must be free for the larger part.
+    // The larger part then needs hardly less free space.
     plan_cut(inner, |_| 1);
     fill(&store, 10..20, 2);
     let taken = take_room(inner);
@@ -40,7 +41,8 @@ fn a_range_is_not_split_where_a_flush_would_find_no_room_for_both() {
     assert_all(&store, 0..30, 2);
 }
 
-/// As much must be free as the largest range has. Where its split waited for room it grew, and took what the split waited for.
+/// As many bytes must be free as the largest range has. Regression: a range whose split waited for
+/// space grew, and used the space that its split waited for.
 #[test]
 fn the_largest_range_is_split_without_room_where_less_is_needed_then() {
     let scratch = Scratch::new();
@@ -58,7 +60,8 @@ fn the_largest_range_is_split_without_room_where_less_is_needed_then() {
     assert_all(&store, 0..20, 2);
 }
 
-/// Its cuts stayed behind under who compacted it, and it was split by nobody any more.
+/// Regression: the thread that compacted the range left the new cuts in place, and no thread split
+/// the range afterwards.
 #[test]
 fn the_largest_range_is_halved_for_room_by_who_can_hold_it_and_keeps_its_cuts_else() {
     let scratch = Scratch::new();
