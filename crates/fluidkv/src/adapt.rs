@@ -17,8 +17,9 @@
 //! * **Compaction trigger**: `buffer-percent` while at least half of the operations are writes, and
 //!   a quarter of that while most are reads. Twice that while a memtable waits, so that flushes get
 //!   the bandwidth (`runs-max` bounds the trigger).
-//! * **Flush trigger**: a memtable is frozen at `memtable-bytes` of log (in a small store at less,
-//!   see `Sizes::log_of_memtable`) or at its share of the DRAM budget, whichever comes first.
+//! * **Flush trigger**: a memtable is frozen at `memtable-bytes` of log, or at its share of the
+//!   DRAM budget if that is reached first. In a small store the limit of the log is lower
+//!   (`Sizes::log_of_memtable`).
 //! * No writes at all: see `migrate.rs`.
 //!
 //! Without workers nothing is measured, so that each run of a program behaves the same.
@@ -145,8 +146,8 @@ impl Governor {
         self.scale.store(scale, Ordering::Relaxed);
     }
 
-    /// Returns bytes of log per second, bytes that a worker flushes and compacts per second, writes
-    /// per 1000 operations, and bytes compacted per 100 bytes of log.
+    /// Returns five rates. Per second: bytes of log, bytes that a worker flushes, bytes that a
+    /// worker compacts. Then writes per 1000 operations, and bytes compacted per 100 bytes of log.
     pub(crate) fn rates(&self) -> [u64; 5] {
         let means = lock(&self.means);
         let (share, amplification) = (means.write_share * 1000.0, means.amplification * 100.0);

@@ -128,8 +128,9 @@ impl Inner {
             }
         }
         let view = self.view.load();
-        // The ranges are read first. A key may expire between two checks: a key that is absent from
-        // a range stays absent, and a key that is present later was present at the first check too.
+        // The ranges are read first, because a key may expire between two checks. A key that is
+        // absent from a range stays absent. A key that is present later was present at the first
+        // check too.
         let mut unmet_range = None;
         for (index, range) in conditions.ranges.iter().enumerate() {
             if !self.has_exactly(&view, range, conditions.is_present)? {
@@ -224,7 +225,7 @@ impl Inner {
     }
 }
 
-/// Returns the operations of a batch, without those that a later operation on the same key
+/// Returns the operations of a batch, without operations that a later one on the same key
 /// overwrites.
 fn drop_overwritten_ops(batch: &Batch) -> Vec<Op<'_>> {
     let mut last: HashMap<&[u8], usize> = HashMap::with_capacity(batch.ops.len());

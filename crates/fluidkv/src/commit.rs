@@ -6,7 +6,7 @@
 //! On byte-addressable media each thread has its own log, and this module is not used.
 //!
 //! **`power`**. Persist order of a write:
-//! 1. The writer stores its record under the stripe of its key. It does nothing else under that
+//! 1. The writer stores its record under the stripe of its key, and does nothing else under that
 //!    lock.
 //! 2. The leader of its group flushes the group's ranges. **Fence: the group is durable.**
 //! 3. The leader stores the end mark after the group's last record, if that record is still the
@@ -23,13 +23,13 @@
 //!
 //! Invariants
 //! 1. Sequence numbers are drawn in log order, under `turn`. The active memtable also changes under
-//!    `turn`. All numbers of a memtable are therefore below those of the next one, and the durable
-//!    writes are a prefix by number.
+//!    `turn`. All numbers of a memtable are therefore below all numbers of the next one, and the
+//!    durable writes are a prefix by number.
 //! 2. `power`: only the leader publishes. The published writes are the durable ones: all numbers up
-//!    to `group.done()`, and none above except numbers of the group that is being published, which
-//!    ends at `publishing`.
-//! 3. `power`: a write that reads first does its read after all numbers of its stripe are
-//!    published. It holds the stripe from then on until its record is stored.
+//!    to `group.done()`. Above it only numbers of the group that is being published may be visible;
+//!    the group ends at `publishing`.
+//! 3. `power`: a write that reads first reads after all numbers of its stripe are published. The
+//!    stripe is held from the read until the record is stored.
 //! 4. If a group cannot be synced, the pool is poisoned before any writer is notified. Neither this
 //!    group nor a later one is published.
 //! 5. Lock order: stripes, `turn`, the tail; `batch` is separate. A leader blocks only on `batch`,

@@ -7,12 +7,12 @@
 //! rewrite. If tables are to be compressed, such runs are rewritten by themselves. Otherwise keys
 //! that arrive in ascending order would never be compressed.
 //!
-//! Moving small flushes leaves small adjacent tables. So does joining ranges that deletes have
-//! emptied. Each table costs DRAM for its handle, and a header and a chunk on the medium. At least
-//! [`CROWD`] neighbours, none more than half full, are merged once their bytes reach [`GROWS`]
-//! times the largest of them. Each rewrite thus puts a byte into a table with [`GROWS`] times the
-//! bytes. A byte is rewritten at most log4(`table-bytes` / bytes of the smallest table) times
-//! before its table is half full and stays. For 256 KiB this is 5 times. At most 16 small
+//! Small adjacent tables are left by moves of small flushes, and by joins of ranges that deletes
+//! have emptied. Each table costs DRAM for its handle, and a header and a chunk on the medium. At
+//! least [`CROWD`] neighbours, none more than half full, are merged once their bytes reach
+//! [`GROWS`] times the largest of them. Each rewrite thus puts a byte into a table with [`GROWS`]
+//! times the bytes. A byte is rewritten at most log4(`table-bytes` / bytes of the smallest table)
+//! times before its table is half full and stays. For 256 KiB this is 5 times. At most 16 small
 //! neighbours exist for each factor of four in size. Runs added to the range during the merge are
 //! newer than all merged data, and stay.
 //!
@@ -230,8 +230,8 @@ impl Inner {
         publisher.set_cuts(id, vec![cut]);
         let (made, outcome) = publisher.split_ranges(&self.pool, held.clone());
         if made == 0 {
-            // Tables span the cut. The range keeps the cuts that it had, for the end of its
-            // compaction.
+            // Tables span the cut. The earlier cuts are restored: they apply once the range is
+            // compacted.
             publisher.set_cuts(id, before);
         }
         self.publish_shape(&mut publisher, None);

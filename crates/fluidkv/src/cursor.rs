@@ -81,7 +81,7 @@ pub(crate) struct MemtableCursor<'a> {
     to: Bound<&'a [u8]>,
     /// The position of the last [`Stop::Newer`].
     newer: u64,
-    /// Whether each entry's checksum is compared, whatever the store's read option is.
+    /// Whether each entry's checksum is compared, regardless of the store's option for reads.
     is_checked: bool,
 }
 

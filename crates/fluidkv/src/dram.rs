@@ -1,8 +1,10 @@
 //! DRAM accounting of an open store, and the share of the DRAM budget for memtables.
 //!
-//! The budget covers everything that grows: the index, filter and older versions of each memtable
-//! that is still held; the handles of tables, including tables that only a snapshot holds; the DRAM
-//! of the manifest's state, the value log and the pool; and tables that are being built.
+//! The budget covers everything that grows:
+//! * The index, filter and older versions of each memtable that is still held.
+//! * The handles of tables, including tables that only a snapshot holds.
+//! * The DRAM of the manifest's state, the value log and the pool.
+//! * Tables that are being built.
 //!
 //! Rule: a memtable may use 3/16 of the DRAM that everything else leaves when the memtable is
 //! created. At most four memtables exist at a time (`migrate.rs`), and a quarter is left for later
@@ -17,9 +19,9 @@
 //!
 //! Invariants
 //! 1. A memtable checks its DRAM every [`LOOK`] bytes of a log and after each batch, not only when
-//!    a segment begins. It exceeds its limit by at most one step of its index and what each thread
-//!    writes in [`LOOK`] bytes of log.
-//! 2. [`Gauge`] counts each handle from its creation until it is dropped, whatever holds it.
+//!    a segment begins. The excess over its limit is at most one step of its index and the writes
+//!    of each thread in [`LOOK`] bytes of log.
+//! 2. [`Gauge`] counts each handle from its creation until it is dropped, regardless of its holder.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -37,7 +39,7 @@ use crate::value_log::ValueLog;
 /// Least DRAM of a memtable, in bytes.
 pub(crate) const LEAST: u64 = 32 << 10;
 /// A memtable is frozen this far below its share, or a quarter below if that is less. The
-/// difference is for writes that end before the freeze (Invariant 1).
+/// difference is for writes until the freeze (Invariant 1).
 const SLACK: u64 = 24 << 10;
 /// Bytes of log after which a memtable checks its DRAM.
 pub(crate) const LOOK: u64 = 4 << 10;
@@ -162,9 +164,9 @@ impl Inner {
         publisher + self.dram.tables.bytes() + self.view.load().ranges.dram_bytes() + self.values.dram_bytes() + pool
     }
 
-    /// Returns the DRAM that counts against the budget, without memtables that will be flushed
-    /// (those in the view), and the DRAM of these memtables. The first number includes the handles
-    /// of the tables that these memtables will become.
+    /// Returns the DRAM that counts against the budget, without the memtables in the view, which
+    /// will be flushed, and the DRAM of these memtables. The first number includes the handles of
+    /// the tables that these memtables will become.
     fn beside(&self, publisher: u64) -> (u64, u64) {
         let view = self.view.load();
         let in_view: u64 = view.memtables().map(|memtable| memtable.dram_bytes()).sum();
@@ -207,7 +209,7 @@ impl Inner {
         }
     }
 
-    /// Refuses a batch with more operations than a memtable's index should take at once.
+    /// Refuses a batch with more operations than a memtable's index should receive at once.
     ///
     /// # Errors
     /// [`Error::DramBudget`].

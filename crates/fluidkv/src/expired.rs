@@ -91,7 +91,7 @@ impl Inner {
     /// whether there were such tables. Examines each table once.
     ///
     /// # Errors
-    /// Those of [`Inner::settle`], except [`Error::Full`].
+    /// Same as [`Inner::settle`], except [`Error::Full`].
     pub(crate) fn merge_expired(&self) -> Result<bool> {
         if self.pool.is_telling() || !self.find_stale(RECLAIM) {
             return Ok(false);

@@ -3,12 +3,12 @@
 //!
 //! Rules
 //! * A failure for lack of space is forgotten after each success, which may have freed space. Such
-//!   a failure is also forgotten once more space is free than at the failure: the end of a snapshot
-//!   frees as much as a compaction does, without a notification.
+//!   a failure is also forgotten once more space is free than at the failure. The end of a
+//!   snapshot, for example, frees as much as a compaction does, without a notification.
 //! * A refusal by the operating system (e.g. too many open files) is also forgotten after each
 //!   success. A refused flush is also forgotten once a writer got the error, so that the next write
 //!   retries the flush.
-//! * A failure due to damage is not retried before a caller asks for it (`Store::settle`). Damage
+//! * A failure due to damage is not retried before a caller requests it (`Store::settle`). Damage
 //!   does not repair itself, and the work up to the damaged bytes would be wasted.
 
 use std::collections::HashMap;
@@ -157,8 +157,8 @@ impl Failures {
         Some(error)
     }
 
-    /// Like [`Self::forget_passing`], if `more` bytes are usable beyond those at the last failure
-    /// for lack of space.
+    /// Like [`Self::forget_passing`], if at least `more` bytes more are usable than at the last
+    /// failure for lack of space.
     pub(crate) fn forget_full_above(&mut self, more: u64, room: impl FnOnce() -> u64) {
         let waits = self.all().any(Trouble::is_full);
         if waits && room() >= self.room.saturating_add(more) {

@@ -119,7 +119,7 @@ impl Inner {
     /// Flushes all memtables, including the active one. No thread writes to the store meanwhile.
     ///
     /// # Errors
-    /// Those of [`Self::flush_oldest`], for the first memtable that fails: it and all newer ones
+    /// Same as [`Self::flush_oldest`], for the first memtable that fails: it and all newer ones
     /// stay in their logs.
     pub(crate) fn flush_all(&self) -> Result<()> {
         // First the memtables that wait, up to the maximum, then the active one.
@@ -245,7 +245,7 @@ impl Inner {
         let view = self.view.load_full();
         let frozen: Vec<_> = view.frozen.iter().filter(|other| !Arc::ptr_eq(other, memtable)).cloned().collect();
         let count = frozen.len();
-        // No space has to be free for this memtable any more. Splits depend on that.
+        // This memtable needs no free space any more. The splits take that into account.
         self.reserve.note_flushed(memtable.log_bytes());
         let split = self.split_and_publish(&mut publisher, None, Some(frozen));
         self.migration.set_frozen(count);

@@ -113,8 +113,8 @@ impl Sizes {
         self.memtable.min((tables / MEMTABLE_PART).max(MEMTABLE_SMALL))
     }
 
-    /// Returns the maximum DRAM of background work with this many workers: a table being built, and
-    /// the handles of a range's new tables in addition to its old ones, stable and in runs.
+    /// Returns the maximum DRAM of background work with this many workers. Each needs a table being
+    /// built, and the handles of a range's new tables in addition to its old ones.
     pub(crate) fn working(&self, workers: usize) -> u64 {
         (BUILDS * self.table.table_bytes as u64 + self.handles(2 * self.range)) * workers.max(1) as u64
     }

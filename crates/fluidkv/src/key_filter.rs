@@ -9,7 +9,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of log per word: eight entries of 32 bytes, the bytes of an entry with key and value of 8.
+/// Bytes of log per word: eight entries of 32 bytes, the size of an entry with 8-byte key and
+/// value.
 const LOG_BYTES: u64 = 256;
 /// Most words: 8 MiB.
 const WORDS_MAX: u64 = 1 << 20;

@@ -15,8 +15,8 @@
 //! next open must find each of these segments. The count is stored when the first record of a
 //! segment is durable, without a flush, and flushed with the segment's second record.
 //!
-//! Persist order: the manifest's record, fence; both copies of the mark, **fence**; then the logs
-//! of a flush are freed, or the pool's header is set to *clean*. The mark names the manifest by
+//! Persist order: the manifest's record, fence; both copies of the mark, **fence**. Only then are
+//! the logs of a flush freed, or the pool's header set to *clean*. The mark names the manifest by
 //! position and nonce. A mark therefore says nothing about a later manifest, and is never reset.
 
 use std::collections::BTreeMap;

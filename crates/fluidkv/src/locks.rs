@@ -4,8 +4,8 @@
 //! 1. A write draws its number while it holds the stripe of its key, and is in its memtable before
 //!    it releases the stripe. The numbers of one key are thus in the order of its versions.
 //! 2. A writer's slot is odd from before it loads the view and draws its number until its entry is
-//!    in the memtable. A thread that has seen each slot even, or changed, after a point in time
-//!    knows that all writes with an older view or a lower number are done.
+//!    in the memtable. If each slot has been even, or has changed, after a point in time, all
+//!    writes with an older view or a lower number are done.
 //! 3. Lock order: the lock of the shared slot, then stripes, ascending. A thread that holds one of
 //!    them never waits for a memtable flush.
 //! 4. The count of snapshots is raised before a snapshot draws its number: a writer that draws a

@@ -99,14 +99,14 @@ pub(crate) struct ValueExtent {
 pub(crate) enum Edit {
     /// A frozen memtable became tables: each named range gets a new newest run.
     Flush {
-        /// The memtable's generation. Its logs, and those of all earlier generations, are no longer
-        /// needed.
+        /// The memtable's generation. Its logs, and the logs of all earlier generations, are no
+        /// longer needed.
         generation: u64,
         /// The greatest sequence number in it.
         last_sequence: u64,
         /// The tables, each with its range. Tables of one range are in key order.
         added: Vec<(u64, Arc<TableDescriptor>)>,
-        /// Changes of value segments that came with it.
+        /// Changes of value segments by this edit.
         values: Vec<ValueChange>,
     },
     /// Tables of a range were merged into its stable ones.
@@ -119,7 +119,7 @@ pub(crate) enum Edit {
         added: Vec<Arc<TableDescriptor>>,
         /// Tables of runs that become stable without a rewrite, by identity.
         moved: Vec<u64>,
-        /// Changes of value segments that came with it.
+        /// Changes of value segments by this edit.
         values: Vec<ValueChange>,
     },
     /// A range becomes two. None of its tables may span the key.

@@ -196,7 +196,7 @@ impl Memtable {
         this
     }
 
-    /// Returns bytes of log, and of DRAM, at which it is frozen.
+    /// Returns the bytes of log, and of DRAM, at which it is frozen.
     #[cfg(test)]
     pub(crate) fn limits(&self) -> (u64, u64) {
         self.limits

@@ -14,8 +14,8 @@
 //! all data in one place, and DRAM is freed. An occasional write thus causes no rewrite of ranges.
 //!
 //! Garbage of the value log is collected (`value_log/collect.rs`) when its share exceeds
-//! `value-garbage`, if it is further beyond that trigger than any range is beyond its own. A
-//! segment without live bytes is freed at once.
+//! `value-garbage`. The collection has priority if it is further beyond its trigger than any range.
+//! A segment without live bytes is freed at once.
 //!
 //! Further tasks, by priority:
 //! * If nothing else is due, a range without runs is compacted if it has many small tables
@@ -128,11 +128,11 @@ pub(crate) struct Migration {
     busy: Mutex<Busy>,
     changed: Condvar,
     pub(crate) pace: Pace,
-    /// The last number that workers saw, and since when.
+    /// The last sequence number that workers saw, and since when.
     seen: Mutex<Option<(u64, Instant)>>,
     pub(crate) governor: Governor,
-    /// A merge of small tables wrote nearly as many: the store's items are too large for fewer
-    /// tables, or space is scarce. No such merge runs until the next open.
+    /// A merge of small tables left more than half as many: the store's items are too large for
+    /// fewer tables, or space is scarce. No such merge runs until the next open.
     pub(crate) crowds_stay: AtomicBool,
     /// The last attempt to free space, if it freed none.
     refusal: Mutex<Option<Arc<Refusal>>>,
@@ -177,7 +177,7 @@ impl Migration {
         self.wake();
     }
 
-    /// Returns how much is due, given the last number, by the time without writes.
+    /// Returns how much is due after the time without writes. `last`: the last sequence number.
     fn due(&self, last: u64) -> Due {
         let mut seen = lock(&self.seen);
         match *seen {
@@ -260,7 +260,7 @@ impl Migration {
         self.wake();
     }
 
-    /// Lets failed tasks be retried; tasks that met damage only if `all`.
+    /// Allows retries of failed tasks; of tasks that met damage only if `all`.
     fn retry(&self, all: bool) {
         let failures = &mut lock(&self.busy).failures;
         if all {
@@ -281,8 +281,8 @@ impl Migration {
         lock(&self.busy).changes
     }
 
-    /// Waits, at most for `most`, until a change after the `seen`-th. A change that came while the
-    /// caller looked for work is not missed.
+    /// Waits, at most for `most`, until a change after the `seen`-th. A change during the caller's
+    /// search for work is not missed.
     fn rest(&self, seen: u64, most: Duration) {
         let busy = lock(&self.busy);
         drop(self.changed.wait_timeout_while(busy, most, |busy| busy.changes == seen));

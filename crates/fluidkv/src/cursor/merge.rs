@@ -13,7 +13,7 @@ use crate::view::Known;
 struct Standing<'a> {
     source: Source<'a>,
     head: u64,
-    /// `None`: see [`Stop::Passing`].
+    /// `None`: the source has the pair ([`Stop::Passing`]).
     pair: Option<Pair<'a>>,
     /// Whether only the key of the pair is valid: see [`Stop::Newer`].
     is_newer: bool,

@@ -12,10 +12,10 @@
 //!    use of their space had the nonce.
 //! 2. Bytes before `end` never change, and are durable.
 //! 3. When a record is begun, no bytes of the chain's own records are after `end`, neither in its
-//!    extents nor in extents that it allocates. A chain is fresh, or an open continued it (for lack
-//!    of space for another one) and wiped the bytes that a crash may have cut off there. Otherwise,
-//!    words of a record that never became durable and words of the next, similar record could form
-//!    a whole record.
+//!    extents nor in extents that it allocates. A chain is either fresh, or an open continued it
+//!    for lack of space for another one. Such an open wiped the bytes that a crash may have cut off
+//!    there. Otherwise, words of a record that never became durable and words of the next, similar
+//!    record could form a whole record.
 
 #[cfg(test)]
 mod tests;

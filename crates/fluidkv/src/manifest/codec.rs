@@ -142,8 +142,8 @@ impl TableDescriptor {
     }
 }
 
-/// Returns the bytes of a range in a checkpoint, given the bytes of its lower key, the number of
-/// its runs, and the bytes of its tables.
+/// Returns the bytes of a range in a checkpoint. `lower`: bytes of its lower key. `runs`: number of
+/// its runs. `tables`: bytes of its tables.
 pub(crate) fn range_bytes(lower: u64, runs: u64, tables: u64) -> u64 {
     8 + 4 + lower + 4 + 4 * runs + 4 + tables
 }

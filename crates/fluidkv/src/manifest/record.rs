@@ -179,8 +179,8 @@ pub(crate) struct Replayed {
 /// is durable.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if the checkpoint is not whole, if a record does not follow from those
-/// before, or if a whole record comes after a record that is not whole.
+/// [`Error::Corrupt`] if the checkpoint is not whole or a record does not follow from the earlier
+/// ones. The same if a whole record is found after a record that is not whole.
 pub(crate) fn replay(bytes: &[u8], nonce: u64) -> Result<Replayed> {
     let mut replayed = Replayed::begin(bytes, nonce)?;
     loop {

@@ -2,10 +2,10 @@
 //!
 //! Each whole record is applied, in order, if the change keeps the rules of the state at that
 //! point. The others are skipped. The result is a state that lacks changes. Older data may show in
-//! place of newer data. If it has the newer data, no older data hides it:
+//! place of newer data. Newer data that the state has is never hidden by older data:
 //! * A flush adds its tables on top of all others, as it originally did.
-//! * A compaction is applied only if all merged tables exist and no older table with the same keys
-//!   stays above its result (Rule 5 of the state) or next to it (Rule 3). The merged tables hid
+//! * A compaction is applied only if all merged tables exist. No older table with the same keys may
+//!   stay above its result (Rule 5 of the state) or next to it (Rule 3). The merged tables hid
 //!   nothing newer, so its result does not either.
 //! * Splits and joins move no table above another one that shares a key with it.
 

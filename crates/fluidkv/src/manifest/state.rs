@@ -264,8 +264,8 @@ impl ManifestState {
         }
     }
 
-    /// Applies changes of value segments. An impossible count is clamped: it only decides what is
-    /// worth a collection.
+    /// Applies changes of value segments. An impossible count is clamped: counts only decide which
+    /// segments are worth a collection.
     pub(crate) fn note_values(&mut self, values: &[ValueChange]) {
         for change in values {
             if let Some(used) = self.values.get_mut(&change.id) {
@@ -372,8 +372,8 @@ impl ManifestState {
         Ok(())
     }
 
-    /// The ranges share no key, so their runs are merged pairwise by age, whatever memtables they
-    /// come from.
+    /// The ranges share no key, so their runs are combined pairwise by age, regardless of their
+    /// memtables.
     fn join(&mut self, range_id: u64, next_id: u64) -> Result<(), Refused> {
         let index = self.index_of(range_id)?;
         let next = self.ranges.get(index + 1).filter(|next| next.id == next_id);

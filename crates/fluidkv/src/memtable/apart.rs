@@ -1,9 +1,8 @@
 //! The state that a memtable keeps for a separator ([`crate::separate`]): the stored replacements
-//! of its values, and the positions of entries in which `replace` exchanged one stored value for
-//! another.
+//! of its values, and the entries that `replace` wrote in place of others.
 //!
 //! Invariants
-//! 1. One flush at a time takes `separated`, and puts it back if it fails. While the memtable
+//! 1. One flush at a time removes `separated`, and puts it back if it fails. While the memtable
 //!    lives, no value is separated twice.
 //! 2. An entry is in `moved` before its writer is done (`locks.rs`). After a `quiesce`, `moved` is
 //!    complete.
@@ -18,7 +17,7 @@ use crate::inner::lock;
 #[derive(Default)]
 pub(crate) struct Apart {
     separated: Mutex<Separated>,
-    /// DRAM bytes of the separated values, whatever holds them.
+    /// DRAM bytes of the separated values, regardless of their holder.
     separated_dram: AtomicU64,
     /// Positions of entries that `replace` wrote.
     moved: Mutex<Vec<u64>>,
@@ -26,7 +25,8 @@ pub(crate) struct Apart {
 }
 
 impl Apart {
-    /// Takes the values separated so far, for a flush that puts them back if it fails.
+    /// Removes and returns the values separated so far, for a flush that puts them back if it
+    /// fails.
     pub(crate) fn take(&self) -> Separated {
         std::mem::take(&mut lock(&self.separated))
     }

@@ -185,9 +185,9 @@ impl Memtable {
         Some(ranges)
     }
 
-    /// Flushes the end hint of the records before, and, after the first record, the data of
-    /// [`Self::store_spare`]. The next record's fence makes them durable. Done for the second
-    /// record that ends in each page, so that a log page that is lost in a power failure is
+    /// Flushes the end hint of the earlier records. After the first record, also does
+    /// [`Self::store_spare`]. The next record's fence makes all of this durable. Done for the
+    /// second record that ends in each page. The loss of a log page in a power failure is thus
     /// detected.
     #[cold]
     pub(super) fn settle_records(&self, segment: &mut Segment) {

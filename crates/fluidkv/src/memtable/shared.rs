@@ -56,8 +56,8 @@ pub(crate) enum Places {
 pub(crate) struct Stored {
     pub(crate) number: u64,
     pub(crate) places: Places,
-    /// The range to flush for it, reported once: the record, the steps skipped before it, and the
-    /// header if it is the first record of its segment.
+    /// The range to flush for it, reported once: the record and the steps skipped before it. For
+    /// the first record of a segment, also the header.
     pub(crate) range: (NvPtr, usize),
     /// The spare copy of its segment's header and the log count, to flush after a first record that
     /// is durable.
@@ -120,7 +120,7 @@ impl Memtable {
 
     /// Stores the end mark of the log if the last record has this number, which is durable with all
     /// before it. Returns whether it did. Stores none during a concurrent append: the appended
-    /// record takes its position.
+    /// record is stored at its position.
     pub(crate) fn mark_shared(&self, number: u64) -> bool {
         // The lock's holder may wait for this leader, or lead itself.
         let Ok(mut segment) = self.tails[0].0.try_lock() else { return false };

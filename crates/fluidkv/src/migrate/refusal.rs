@@ -1,6 +1,6 @@
 //! A refusal for lack of space, remembered until something may have freed space.
 //!
-//! An attempt to free space flushes and compacts the store, which takes up to seconds. A full store
+//! An attempt to free space flushes and compacts the store, which may need seconds. A full store
 //! would do so for each refused put. Instead, the next put is refused at once unless something has
 //! changed that may have freed space:
 //!

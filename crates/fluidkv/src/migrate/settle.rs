@@ -26,7 +26,7 @@ pub(super) const SETTLE: Duration = Duration::from_secs(600);
 /// Rounds of a settle: one for memtables that wait, one for the active one, one for the pointers
 /// that collections left. Others write meanwhile.
 const SETTLE_TURNS: usize = 4;
-/// Why a settle did not end, and what to do.
+/// Why a settle did not end, and the advice for the caller.
 const GO_ON: &str = "writers bring more than flushes and compactions take away: hold them back, or give the store more `workers`, and settle again";
 
 impl Inner {
@@ -36,7 +36,7 @@ impl Inner {
     /// counts.
     pub(crate) fn reclaim(&self, made: &mut Option<u64>) -> Result<bool> {
         if self.pool.is_telling() {
-            // This thread is reporting an event. It might wait for the task that it reports for.
+            // This thread is reporting an event, and might wait for the task that it reports for.
             return Ok(false);
         }
         if self.is_refusing() {
@@ -90,7 +90,7 @@ impl Inner {
 
     /// Waits until the last holder drops one of these past views, for a limited time after `began`.
     /// Returns whether that happened. The replaced data is then freed. A reader may be off its
-    /// processor for longer than several flushes take. The caller holds no view.
+    /// processor for longer than several flushes. The caller holds no view.
     fn wait_for_a_reader(&self, held: &mut Vec<Weak<View>>, began: Instant) -> bool {
         let before = held.len();
         loop {

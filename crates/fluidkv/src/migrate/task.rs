@@ -85,8 +85,8 @@ impl Inner {
     fn choose(&self, busy: &mut Busy, due: Due) -> Option<Task> {
         // Loaded under the lock: a range is released once the view shows its changes.
         let view = self.view.load();
-        // A thread that frees space or settles takes the place of a worker: each table being built
-        // uses DRAM.
+        // A thread that frees space or settles counts as a worker: each table being built uses
+        // DRAM.
         if self.options.workers > 0 && busy.working() >= self.options.workers {
             return None;
         }

@@ -274,7 +274,7 @@ fn there_are_never_more_memtables_than_may_be() {
     });
     assert_eq!(inner.rotate(), Rotation::AtLimit);
     assert!(!inner.migration.pace.is_stopped(), "nobody has to write");
-    // The last writer of a frozen memtable comes late: the active one has space.
+    // The last writer of a frozen memtable arrives late: the active one has space.
     let active = inner.view.load().active.generation;
     inner.freeze(active - 1);
     assert!(!inner.migration.pace.is_stopped());
@@ -419,7 +419,7 @@ fn a_flush_that_the_system_refused_is_told_and_tried_again_by_the_next_write() {
     assert_all(&store, 0..MEMTABLES, 1);
 }
 
-/// Regression: a worker that had looked for work slept through a change that came before its sleep.
+/// Regression: a worker slept through a change between its search for work and its sleep.
 #[test]
 fn no_change_is_missed_by_who_looked_for_work_before_it() {
     let migration = Migration::new(1);
@@ -501,8 +501,8 @@ fn a_sink_that_panics_is_its_callers_and_harms_no_work() {
 }
 
 /// Flushed and merged data keeps its space while a reader holds an earlier view. Regression: a
-/// reader that is off its processor holds the view for longer than a flush takes, and deletes on a
-/// full store failed for good.
+/// reader that is off its processor holds the view for longer than a flush, and deletes on a full
+/// store failed for good.
 #[test]
 fn deletes_on_a_full_store_wait_for_readers_to_let_go_of_what_was_replaced() {
     let scratch = Scratch::new();
