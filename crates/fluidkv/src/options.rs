@@ -5,30 +5,29 @@ use lodestore_media::PoolOptions;
 
 use crate::table::Reads;
 
-/// Most threads that flush and compact.
+/// Maximum number of threads that flush and compact.
 pub(crate) const WORKERS_MAX: usize = 64;
-/// DRAM budget for each worker, which builds a table.
+/// DRAM budget per worker, which builds a table.
 const BUDGET_WORKER: u64 = 1 << 20;
-/// Smallest value that is worth a pointer of 16 bytes.
+/// Smallest value for which a pointer of 16 bytes is worthwhile.
 pub(crate) const THRESHOLD_MIN: u64 = 32;
-/// Bytes of a data block where nobody says how many.
+/// Default bytes of a data block.
 const BLOCK: u32 = 1 << 10;
-/// The same of a compressed table: what makes a block worth compressing.
+/// Default bytes of a data block in a compressed table: smaller blocks compress badly.
 const BLOCK_COMPRESSED: u32 = 4 << 10;
 
-/// Whether reads compare checksums. A flush, a compaction and `verify` always do.
+/// Whether reads verify checksums. A flush, a compaction and `verify` always do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VerifyReads {
-    /// No read does.
+    /// Reads verify no checksum.
     Off,
-    /// Each read compares the checksum of all that its answer depends on: the item, the log record
-    /// or the large value of a hit, the block or the line of the filter behind a miss, each block
-    /// of a scan.
+    /// Each read verifies the checksums of all that its answer depends on: the item, the log record
+    /// or the large value of a hit, the block or the filter line of a miss, each block of a scan.
     On,
 }
 
 impl VerifyReads {
-    /// How tables are read.
+    /// Returns how tables are read.
     pub(crate) fn reads(self) -> Reads {
         match self {
             Self::Off => Reads::Trusted,
@@ -37,29 +36,30 @@ impl VerifyReads {
     }
 }
 
-/// Whether blocks of stable tables are compressed. It is asked when a table is written; each table says for itself what it is.
+/// Whether blocks of stable tables are compressed. Evaluated when a table is written; each table
+/// records its own format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Compression {
-    /// As the engine thinks best: they are not, on any medium. On a disk too, whose files the page cache holds, gets and scans are half as
-    /// fast with compression (`docs/results/fluidkv.md`).
+    /// The engine's choice: not compressed on any medium. Even on a disk, whose files the page
+    /// cache holds, gets and scans are half as fast with compression (`docs/results/fluidkv.md`).
     #[default]
     Auto,
-    /// With LZ4, where a block shrinks by an eighth or more.
+    /// LZ4, for blocks that shrink by an eighth or more.
     Lz4,
-    /// They are not.
+    /// Not compressed.
     None,
 }
 
 impl Compression {
-    /// Whether compactions compress.
+    /// Returns whether compactions compress.
     pub(crate) fn is_on(self) -> bool {
         self == Self::Lz4
     }
 }
 
 lodestore_contract::options! {
-    /// Options of a FluidKV store. None shapes the store: each open chooses again.
+    /// Options of a FluidKV store. None shapes the store: each open may choose again.
     #[derive(Clone)]
     pub struct FluidOptions {
         /// The pool's options.
@@ -68,47 +68,47 @@ lodestore_contract::options! {
 
     /// Options of a FluidKV store that were set.
     pub settings FluidkvSettings {
-        /// Most bytes of DRAM for the store's structures. Writers wait for flushes, and puts are
-        /// refused where tables or snapshots use it up. It bounds the workers (one for each MiB)
-        /// and the size of tables too. A new store of a large capacity needs more.
+        /// Maximum bytes of DRAM for the store's structures. At the limit writers wait for flushes,
+        /// and puts fail if tables or snapshots use it up. Also bounds the workers (one per MiB)
+        /// and the size of tables. A new store of a large capacity needs more.
         tunable dram_budget: u64 = "268435456", size("1M"), as "dram-budget";
         /// Bytes of log after which a memtable is flushed. A small store flushes sooner, at 16 MiB
-        /// or an eighth of what the tables hold, so that its index stays in the processor's cache.
+        /// or an eighth of the table bytes, so that the index stays in the processor's cache.
         tunable memtable_bytes: u64 = "67108864", size("64K", "64G"), as "memtable-bytes";
-        /// Bytes of a thread's log segment; at most a quarter of a memtable's log, and less
-        /// where many threads write.
+        /// Bytes of a thread's log segment; at most a quarter of a memtable's log, and less if many
+        /// threads write.
         tunable segment_bytes: u64 = "262144", size("16K", "64M"), as "segment-bytes";
         /// Bytes at which a table is cut.
         tunable table_bytes: u64 = "262144", size("16K", "64M"), as "table-bytes";
         /// Bytes of a data block. At the default, compressed tables have blocks of 4096.
         tunable block_bytes: u32 = "1024", size("512", "64K"), as "block-bytes";
-        /// How the tables are compressed that compactions write; auto is none.
+        /// Compression of the tables that compactions write; auto is none.
         tunable compression: Compression = "auto", one_of(
             "auto" => Compression::Auto, "lz4" => Compression::Lz4, "none" => Compression::None
         ), as "compression";
-        /// Bits of filter for each key; 0 for no filter.
+        /// Filter bits per key; 0 for no filter.
         tunable filter_bits: u32 = "10", number(0, 20), as "filter-bits";
-        /// Stable bytes over which a range is split.
+        /// Stable bytes above which a range is split.
         tunable range_bytes: u64 = "16777216", size("64K", "64G"), as "range-bytes";
         /// Runs that a range buffers before it must be compacted.
         tunable runs_max: usize = "8", number(1, 64), as "runs-max";
-        /// Buffered bytes of a range, in percent of its stable bytes, that begin a compaction.
+        /// Buffered bytes of a range, in percent of its stable bytes, that start a compaction.
         tunable buffer_percent: u32 = "50", number(1, 1000), as "buffer-percent";
         /// Bytes from which a value is kept in the value log, where flushes and compactions do not
-        /// copy it; 0: no value is. Unless it is 0, smaller values of a batch are too where no free
+        /// copy it; 0 for never. Unless 0, smaller values of a batch also go there if no free
         /// extent is as long as the batch's record.
         tunable value_threshold: u64 = "4096", zero_or(size("32", "1G")), as "value-threshold";
-        /// Bytes of a segment of the value log. A much larger value has a segment of its own.
+        /// Bytes of a segment of the value log. A much larger value has its own segment.
         tunable value_segment_bytes: u64 = "4194304", size("16K", "1G"), as "value-segment-bytes";
-        /// Dead bytes, in percent of the value log's, over which segments are collected.
+        /// Dead bytes, in percent of the value log, above which segments are collected.
         tunable value_garbage: u32 = "30", number(1, 99), as "value-garbage";
-        /// Threads that flush and compact, at most one for each MiB of the budget; with 0 the
-        /// writing threads do it.
+        /// Threads that flush and compact, at most one per MiB of the budget; with 0 the writing
+        /// threads do it.
         tunable workers: usize = "cores", cores_or(number(0, 64)), as "workers";
-        /// MiB a second that a background thread verifies; 0 for no such thread. Without workers
-        /// there is none either.
+        /// MiB per second that a background thread verifies; 0 for no such thread. There is none
+        /// without workers either.
         tunable scrub_rate: u64 = "1", number(0, 1048576), as "scrub-rate";
-        /// Whether a read compares the checksums of all that its answer depends on.
+        /// Whether a read verifies the checksums of all that its answer depends on.
         tunable verify_reads: VerifyReads = "on", one_of("on" => VerifyReads::On, "off" => VerifyReads::Off), as "verify-reads";
     }
 }
@@ -117,16 +117,16 @@ lodestore_contract::options! {
 const _: () = assert!(WORKERS_MAX == 64 && THRESHOLD_MIN == 32);
 
 impl FluidOptions {
-    /// The options there are.
+    /// Returns all options of the engine.
     pub fn specs() -> &'static [OptionSpec] {
         Self::SPECS
     }
 
-    /// Options of `pool` and those named in `options`.
+    /// Returns the options of `pool` with those named in `options`.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for a name or value that
-    /// is none.
+    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for an unknown name or an
+    /// invalid value.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
         options.check_names(crate::ENGINE, Self::SPECS)?;
         let mut read = Self { pool, ..Self::default() };
@@ -134,18 +134,18 @@ impl FluidOptions {
         Ok(read)
     }
 
-    /// As they are used: no more workers than the budget has room for.
+    /// Returns the options in effect: no more workers than the budget allows.
     pub(crate) fn within_budget(&self) -> Self {
         let most = usize::try_from(self.dram_budget / BUDGET_WORKER).unwrap_or(WORKERS_MAX).max(1);
         Self { workers: self.workers.min(most), ..self.clone() }
     }
 
-    /// Bytes of a data block of a compressed table.
+    /// Returns the bytes of a data block of a compressed table.
     pub(crate) fn compressed_block_bytes(&self) -> u32 {
         if self.block_bytes == BLOCK { BLOCK_COMPRESSED } else { self.block_bytes }
     }
 
-    /// Refuses values out of range.
+    /// Rejects values out of range.
     ///
     /// # Errors
     /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption).
