@@ -21,8 +21,9 @@ const BLOCK_COMPRESSED: u32 = 4 << 10;
 pub enum VerifyReads {
     /// Reads verify no checksum.
     Off,
-    /// Each read verifies the checksums of all that its answer depends on: the item, the log record
-    /// or the large value of a hit, the block or the filter line of a miss, each block of a scan.
+    /// Each read verifies the checksums of all that its answer depends on. For a hit these are the
+    /// item, the log record or the large value; for a miss the block or the filter line; for a scan
+    /// each block.
     On,
 }
 

@@ -35,10 +35,10 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
 
 const _: () = assert!(KEY_MIN == 1 && KEY_MAX <= 1 << 16);
 
-/// Returns whether the current lookup of this thread is counted. One in [`SAMPLE`] is, whatever the
-/// key: a hot key counts as often as it is read. Multiples of an irrational number are evenly
-/// spread, and so are every second, third and n-th of them. Lookups that alternate are therefore
-/// counted alike.
+/// Returns whether the current lookup of this thread is counted. The sample is one in [`SAMPLE`],
+/// whatever the key: a hot key counts as often as it is read. Multiples of an irrational number are
+/// evenly spread, and so are every second, third and n-th of them. Lookups that alternate are
+/// therefore counted alike.
 #[inline]
 fn is_sampled() -> bool {
     thread_local!(static TURN: Cell<u64> = const { Cell::new(0) });

@@ -94,7 +94,7 @@ impl Recovery {
     }
 }
 
-/// What an open found.
+/// The result of reading a store at an open.
 pub(crate) struct Found {
     pub(crate) state: ManifestState,
     pub(crate) handles: Vec<Arc<TableHandle>>,

@@ -57,8 +57,8 @@ fn together(moves: &[Replace<'_>], len: impl Fn(&Replace<'_>) -> usize) -> usize
     keys.len()
 }
 
-/// What tables had of keys before their stripes were locked, so that no writer waits for lookups in
-/// many tables.
+/// The versions of keys in the tables, looked up before their stripes are locked: no writer then
+/// waits for lookups in many tables.
 struct Ahead {
     ranges: Arc<Ranges>,
     /// For each move, whether the newest version in the tables equals the old bytes, and its

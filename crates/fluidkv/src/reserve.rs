@@ -247,10 +247,10 @@ impl Reserve {
         room >= self.needed_bytes() + self.margin + u64::from(pool.options().chunk_bytes)
     }
 
-    /// Returns `(required, free)`: the bytes that must be free for writes to continue with the
-    /// maximum number of waiting memtables, each with `logs` bytes, and the bytes free now.
-    /// `buffers`: bytes of runs before compactions are due. One extra value segment is included,
-    /// for a thread that checked before another one allocated.
+    /// Returns `(required, free)`. Required are the bytes that must be free for writes to continue
+    /// with the maximum number of waiting memtables, each with `logs` bytes. `buffers`: bytes of
+    /// runs before compactions are due. Includes one extra value segment, for a thread that checked
+    /// before another thread allocated.
     pub(crate) fn wants(&self, pool: &Pool, logs: u64, buffers: u64) -> (u64, u64) {
         let free = pool.space().free + self.held_bytes();
         let to_come = (MEMTABLES * logs).saturating_sub(self.logs.load(Ordering::Relaxed));

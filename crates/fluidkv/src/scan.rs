@@ -1,7 +1,7 @@
 //! Scans and snapshots.
 //!
 //! Isolation of a scan: snapshot. A scan shows each key as of one moment between its call and its
-//! first pair. It includes every write that returned before the call, and never a later write
+//! first pair. The scan includes every write that returned before the call, and never a later write
 //! without an earlier one. A snapshot is a view and a number: later writes have a higher number, or
 //! are in memtables that the view does not name.
 

@@ -16,14 +16,14 @@
 //! Persist order of the writer: header; then each record, stored and fenced before it is
 //! acknowledged, the first one together with the header. The spare is stored when the first record
 //! is durable, and fenced with the next record. A whole spare therefore proves that a record
-//! existed. When a record and all before it are durable, and before it is acknowledged, an *end
-//! mark* is stored directly after it, where the next record or gap begins. The end mark is not
+//! existed. Once a record and all before it are durable, an *end mark* is stored directly after it,
+//! where the next record or gap begins. Only then is the record acknowledged. The end mark is not
 //! flushed, so it costs no persist order, and it survives a kill. A reader stops at the first
 //! record that is not whole. The bytes there are one of two:
 //!
 //! * the end, or a truncated record: nothing proves that it was durable;
-//! * damage: an end mark follows, or a later whole record with the mark *durable*, or the next
-//!   segment's header proves a longer log, or there is a spare but no record.
+//! * damage: an end mark follows, or a later whole record with the mark *durable*; or the next
+//!   segment's header proves a longer log; or there is a spare but no record.
 //!
 //! The end is also damage if the spare must be durable and is not whole, and nothing else confirms
 //! this end. The spare is durable with the segment's second record of one thread.
@@ -259,7 +259,7 @@ fn is_capacity(bytes: u64) -> bool {
     bytes.is_multiple_of(STEP as u64) && ((SEGMENT_HEADER + SPARE) as u64..=OFFSET_MAX).contains(&bytes)
 }
 
-/// What a reader does on damage.
+/// The reaction of a reader to damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Reports the damage and stops.
@@ -277,7 +277,7 @@ pub(crate) struct Damage {
     pub(crate) what: &'static str,
 }
 
-/// What follows the last record.
+/// The bytes after the last record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tail {
     /// Its end mark: the record was durable. After a gap a truncated record may follow.
@@ -293,7 +293,7 @@ pub(crate) enum Tail {
 pub(crate) struct Outcome {
     /// End of the last record, in bytes from the segment's start.
     pub(crate) end: u64,
-    /// What follows there.
+    /// The bytes after it.
     pub(crate) tail: Tail,
     /// Number of places where durable bytes were skipped; only in [`Mode::Salvage`].
     pub(crate) lost_places: u64,
@@ -407,8 +407,8 @@ impl<'a> SegmentReader<'a> {
     /// Finds the first whole record after one that is not whole. Stops at the first record that was
     /// written when all before it was durable, or at an end mark.
     ///
-    /// Each offset costs a check of a header. A candidate that fails its checksum uses up budget,
-    /// at most a quarter of the rest each time, so that a few long ones do not end the search for
+    /// Each offset costs a check of a header. A candidate that fails its checksum uses up at most a
+    /// quarter of the remaining budget. A few long candidates therefore do not end the search for
     /// short ones.
     fn search(&mut self) -> Option<u64> {
         let mut first = None;

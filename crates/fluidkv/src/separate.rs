@@ -12,17 +12,17 @@
 //! again.
 //!
 //! Invariants
-//! 1. One flush runs at a time, the oldest memtable first. Values are separated before the flush
-//!    reads the ranges. A flush that is repeated, or retried after an error, reuses the earlier
-//!    answers (`memtable/apart.rs`).
+//! 1. Flushes are serial, the oldest memtable first. Values are separated before the flush reads
+//!    the ranges. A flush that is repeated, or retried after an error, reuses the earlier answers
+//!    (`memtable/apart.rs`).
 //! 2. No lock is held while the separator is called, and only a caller that waits for the flush
 //!    waits for its thread. The separator may read the store and call
 //!    [`replace`](crate::FluidKv::replace), which never waits for a flush. Other writes may wait,
 //!    and are forbidden there.
 //! 3. A stored value dies once. In the tables it dies when a flush hides the newest version there;
-//!    the next flush finds it hidden. It also dies when a compaction drops it as expired and no
-//!    flush has hidden it meanwhile. In a memtable it dies when another entry replaces one that
-//!    `replace` wrote, or when its flush drops it.
+//!    the next flush finds it hidden. A value also dies there when a compaction drops it as expired
+//!    and no flush has hidden it meanwhile. In a memtable it dies when another entry replaces one
+//!    that `replace` wrote, or when its flush drops it.
 //! 4. A panic of the separator poisons the store.
 
 use std::ops::Bound;
@@ -86,9 +86,8 @@ pub trait Separator: Send + Sync + 'static {
     /// Any error fails the flush, and the values stay in the log. The store retries it as it does
     /// failed flushes ([`Error::Full`] and [`Error::Io`] may pass).
     ///
-    /// # Panics
-    /// The store panics if the number of answers differs from the number of values, or if an answer
-    /// is longer than 2^30 + 16 bytes.
+    /// # Panics The store panics if the answers are not as many as the values, or if an answer is
+    /// longer than 2^30 + 16 bytes.
     fn separate(&self, values: &[Separable<'_>]) -> Result<Vec<Option<Box<[u8]>>>>;
 
     /// Called once after each flush, before its [`died`](Self::died). All answers of
@@ -136,7 +135,7 @@ pub trait Separator: Send + Sync + 'static {
     ///   version or a delete.
     /// * [`FluidKv::replace`](crate::FluidKv::replace) put it, and another write replaced it before
     ///   its flush.
-    /// * It expired, and a flush or a compaction dropped it.
+    /// * The value expired, and a flush or a compaction dropped it.
     ///
     /// A call has up to about 256 values, in no order. Calls are serial, and each value is reported
     /// once. A snapshot or a scan may still show the values. Not reported: values that expire

@@ -146,7 +146,7 @@ impl FluidKv {
             let behind = Arc::clone(&running.inner);
             let started = running.spawn(&format!("lodestore-fluid-{number}"), move || own_work(|| behind.work()));
             if number > 0 && started.is_err() {
-                // One worker does all the work, only later.
+                // A single worker does all the work, only later.
                 break;
             }
             started?;
@@ -458,9 +458,9 @@ impl Store for FluidKv {
 
     /// The batch is one log record, which needs one free extent within one region of the store. The
     /// record has the keys, the values and at most 32 bytes per operation. If no extent is as long,
-    /// values of 32 bytes or more go to the value log (unless `value-threshold` is 0), with 16
-    /// bytes each in the record. The index entries of the operations, 32 bytes each, may use an
-    /// eighth of the DRAM budget.
+    /// values of 32 bytes or more go to the value log, unless `value-threshold` is 0. The record
+    /// has 16 bytes for each of them. The index entries of the operations, 32 bytes each, may use
+    /// an eighth of the DRAM budget.
     fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
         self.write_if_ranges(conditions, &[], batch)
     }

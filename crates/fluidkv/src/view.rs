@@ -65,9 +65,9 @@ impl Range {
     }
 
     /// Returns whether the range should be joined with the next one, where ranges of more than
-    /// `full` bytes are split. One of them must be smaller than a quarter of that, and both
-    /// together smaller than half. The two halves of a split are therefore not joined before much
-    /// of them is deleted.
+    /// `full` bytes are split. The smaller one must be below a quarter of that, and both together
+    /// below half. The two halves of a split are therefore not joined before much of them is
+    /// deleted.
     pub(crate) fn may_join(&self, next: &Self, full: u64) -> bool {
         let (own, other) = (self.bytes(), next.bytes());
         let splits = !self.cuts.is_empty() || !next.cuts.is_empty();
@@ -192,7 +192,7 @@ impl Ranges {
     }
 }
 
-/// What is known of a key.
+/// The newest known version of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known<'a> {
     /// The value, and when it expires.

@@ -3,8 +3,8 @@
 //! Steps of a write: wait if flushes lag (`migrate.rs`); acquire the slot and the stripe of the
 //! key; load the view and draw the sequence number; append the record durably to the thread's log
 //! (`memtable.rs`); add the entry to the index; release stripe and slot. Every write costs one
-//! fence. If all threads share one log (`commit.rs`), the append draws the number, and with `power`
-//! a write waits for its group after releasing its stripe and slot.
+//! fence. If all threads share one log (`commit.rs`), the append draws the number. With `power`, a
+//! write then waits for its group after it releases its stripe and slot.
 //!
 //! A write that finds its memtable full freezes it after the write has ended.
 

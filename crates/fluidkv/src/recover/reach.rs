@@ -1,7 +1,7 @@
 //! How far the manifest must reach.
 //!
-//! A truncated record at the manifest's end and a damaged one look the same, and the logs of a
-//! flush are freed once its record is durable. Other places therefore record what was durable:
+//! A truncated record at the manifest's end looks like a damaged one, and the logs of a flush are
+//! freed once its record is durable. Other places therefore record what was durable:
 //!
 //! * A mark in the root area (`layout.rs`) has the reach of the manifest at the last flush or clean
 //!   stop. The mark is durable before the logs are freed, and before the pool says *clean*.
@@ -28,8 +28,8 @@ fn damaged(what: &str) -> Error {
 }
 
 /// Compares the reach of the manifest that was read with the mark. Returns an error if the mark is
-/// unusable after a clean stop. That error does not fail the open: mostly nothing is missing, and a
-/// second open would not notice.
+/// unusable after a clean stop. Such an error does not fail the open: mostly nothing is missing,
+/// and a second open would not notice.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the manifest must reach further.

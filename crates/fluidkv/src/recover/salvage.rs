@@ -1,5 +1,5 @@
-//! What an open in salvage mode keeps of a store whose manifest is damaged. Such a store can be
-//! read and exported. Nothing is written to it, since the owners of its extents are not known.
+//! Salvage of a store whose manifest is damaged. Such a store can be read and exported. Nothing is
+//! written to it, since the owners of its extents are not known.
 //!
 //! The state is the sum of the manifest's whole records (`manifest/salvage.rs`), restricted to what
 //! the extents confirm. Then tables that no record names are added: their headers have their
@@ -29,7 +29,7 @@ use crate::segment::SegmentHeader;
 use crate::table::TableMeta;
 use crate::value_log::record::{SEGMENT_HEADER as VALUE_HEADER, find_segment};
 
-/// What was kept, and what was not.
+/// The kept state, and counts of the rest.
 pub(super) struct Salvaged {
     pub(super) state: ManifestState,
     /// To be reported.
