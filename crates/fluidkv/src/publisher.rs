@@ -3,10 +3,10 @@
 //! Persist order of a change: the tables that it adds, **fence**, by their writer; its manifest
 //! record, **fence: the change has happened**; after a flush, the mark of the manifest's reach,
 //! **fence** (`layout.rs`); then the view; then the removed extents are freed. A new chain of
-//! extents replaces the old one when the records reach [`TIMES`] times the bytes of the state, or
-//! 1.5 times where space is scarce. Its order: headers, **fence**; links and checkpoint, **fence**;
-//! the root word, **fence**; the old chain is freed. Each open does the same. If there is no space
-//! for the new chain, the old one goes on.
+//! extents replaces the old one when the records reach [`TIMES`] times the state, or 1.5 times
+//! where space is scarce. Its order: headers, **fence**; links and checkpoint, **fence**; the root
+//! word, **fence**; the old chain is freed. Each open does the same. If there is no space for the
+//! new chain, the old one goes on.
 //!
 //! Invariants
 //! 1. Changes are serial, under the publisher's lock. The lock is never held while waiting for

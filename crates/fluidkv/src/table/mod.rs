@@ -2,7 +2,7 @@
 //! on bytes alone: no pool, no I/O. The format is in `docs/format/fluidkv.md`, section "Tables".
 //!
 //! ```text
-//! | header | data blocks ... | index: heads, tops, blocks, checksums | filter | least, greatest key |
+//! | header | data blocks ... | index (heads, tops, blocks, checksums) | filter | first, last key |
 //! ```
 //!
 //! A [`TableBuilder`] receives items in ascending order and returns the bytes of a table.
