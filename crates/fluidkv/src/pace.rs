@@ -1,7 +1,7 @@
 //! Backpressure: how fast writers may write while background work lags.
 //!
 //! Writers are slowed (throttled) before they are stopped (stalled). All throttled writers together
-//! write a given number of bytes per second. Each write reserves its time on one shared clock and
+//! write at a set rate in bytes per second. Each write reserves its time on one shared clock and
 //! waits until that time. Every writer waits a little, and none waits for a whole flush.
 //!
 //! Invariant: the clock never runs further ahead of real time than [`AHEAD`], so no write waits

@@ -246,7 +246,7 @@ impl Publisher {
         store_reach(pool, &Reach { at: self.chain.first(), nonce: self.chain.nonce(), end, next_number });
     }
 
-    /// Reports to the reserve what a compaction and the next checkpoint may need.
+    /// Reports to the reserve the space that a compaction and the next checkpoint may need.
     fn note_needs(&self, pool: &Pool) {
         let chunk = u64::from(pool.options().chunk_bytes);
         let largest = self.ranges.iter().map(|range| range.taken(chunk)).max();

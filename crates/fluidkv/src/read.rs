@@ -50,7 +50,8 @@ fn is_sampled() -> bool {
 }
 
 impl Inner {
-    /// Returns what is known of a key. Waits if a batch that may hold the key is half in the index.
+    /// Returns the newest known version of a key. Waits if a batch that may hold the key is half in
+    /// the index.
     #[inline]
     pub(crate) fn known<'v>(&self, view: &'v View, key: &[u8], hash: u64, slot: &'v Slot) -> Result<Option<Known<'v>>> {
         Ok(self.sampled(self.known_uncounted(view, key, hash, slot)?))
@@ -66,7 +67,7 @@ impl Inner {
         view.find(key, hash, u64::MAX, self.how(), slot)
     }
 
-    /// Passes on what a lookup found, and counts a sample of the lookups.
+    /// Passes on the result of a lookup, and counts a sample of the lookups.
     #[inline]
     fn sampled<'v>(&self, found: Option<Known<'v>>) -> Option<Known<'v>> {
         if is_sampled() {
@@ -181,7 +182,7 @@ impl Inner {
         }
     }
 
-    /// Calls `with` for what is known of a live key, without reading a large value.
+    /// Calls `with` with the newest version of a key if it is live. Does not read a large value.
     fn with_live<T>(&self, key: &[u8], with: impl FnOnce(Option<Known<'_>>) -> T) -> Result<T> {
         check_key(key)?;
         let read = || {
@@ -236,8 +237,8 @@ impl Inner {
     fn get_each(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         let _guard = self.enter()?;
         for (number, group) in keys.chunks(GROUP).enumerate() {
-            // Read before the lookups: a batch that is half published may be missing from what they
-            // found, and be complete before the key's result is used.
+            // Read before the lookups: a batch that is half published may be missing from their
+            // results, and be complete before the key's result is used.
             let whole = self.batches.load(Ordering::SeqCst) == 0;
             let view = self.view.load();
             let mut hashes = [0; GROUP];
@@ -259,8 +260,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Prefetches what gets of these keys will read: first the indexes, then the items. Returns the
-    /// place of each key that only a stable table can have and that is unlikely to be absent.
+    /// Prefetches the bytes that gets of these keys will read: first the indexes, then the items.
+    /// Returns the place of each key that only a stable table can have and that is unlikely to be
+    /// absent.
     fn look_ahead<'v>(&self, view: &'v View, keys: &[&[u8]], hashes: &[u64; GROUP]) -> [Ahead<'v>; GROUP] {
         if !view.active.is_empty() {
             view.active.tree.prefetch_batch(keys.iter().copied());

@@ -1,10 +1,10 @@
 //! Space reserve: space that puts leave free, so that deletes, flushes, compactions and garbage
 //! collections can always free space in a full store.
 //!
-//! The required free space is known. A flush writes at most what its logs hold, and frees the logs.
-//! A compaction writes at most what its range holds, and frees the range. If only one of them runs
-//! at a time (`migrate.rs`: *alone*), free space for the waiting logs and the largest range lets
-//! all of them finish, and leaves as much free space as before. Hence
+//! The required free space is known. A flush writes at most the bytes of its logs, and frees the
+//! logs. A compaction writes at most the bytes of its range, and frees the old tables. If only one
+//! of them runs at a time (`migrate.rs`: *alone*), free space for the waiting logs and the largest
+//! range suffices for all of them. Afterwards as much is free as before. Hence
 //!
 //! > needed = logs that wait for a flush, and an eighth + the largest range, and an eighth + a
 //! > chunk for each range + two new manifests + the record of a flush or a compaction + a segment
@@ -216,8 +216,8 @@ impl Reserve {
         self.logs.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Returns what must be free for background work, in addition to these bytes in pieces.
-    /// `collects` includes the space for a garbage collection.
+    /// Returns the space that must be free for background work, in addition to these bytes in
+    /// pieces. `collects` includes the space for a garbage collection.
     fn needed(&self, beside: u64, collects: bool) -> Wanted {
         let load = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
         let (logs, largest) = (load(&self.logs), load(&self.largest));

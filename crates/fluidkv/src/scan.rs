@@ -111,7 +111,7 @@ pub(crate) fn scan(
             return false;
         }
         let value = match pair.known {
-            // Most pairs, and nothing to ask or to read for them.
+            // The common case: nothing to check or to read.
             Known::Value(value, None) => Ok(Some((value, None))),
             known => inner.value_of(pair.key, known),
         };

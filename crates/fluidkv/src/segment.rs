@@ -6,11 +6,10 @@
 //! | LLOG | crc32c | ver | slot | number | gen. | base | nonce | capac. | prev. | hint | copy |
 //!  128           capacity - 64
 //! | records ... | spare |
-//! ```
-//! `crc32c` covers the bytes 8..56. The header is stored twice, so that no damage to a line hides
-//! what follows. A third copy in the segment's last line, the *spare*, covers damage to a page. The
-//! segments of one slot and generation are numbered from 0 without holes. `prev.` is the durable
-//! length of the previous segment, in bytes from its start, when this one was created; 0 if
+//! ``` `crc32c` covers the bytes 8..56. The header is stored twice, so that no damage to a line
+//! hides the records. A third copy in the segment's last line, the *spare*, covers damage to a
+//! page. The segments of one slot and generation are numbered from 0 without holes. `prev.` is the
+//! durable length of the previous segment, in bytes from its start, when this one was created; 0 if
 //! unknown.
 //!
 //! Persist order of the writer: header; then each record, stored and fenced before it is
@@ -92,7 +91,7 @@ pub(crate) fn capacity_for(len: u64) -> u64 {
 pub(crate) fn end_mark(frame: Frame, at: u64) -> u64 {
     let mixed = (frame.nonce ^ at).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed >> 32 ^ mixed).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    // Never zero, which is what unwritten space holds.
+    // Never zero: unwritten space is zero.
     mixed >> 29 ^ mixed | 1
 }
 
@@ -264,7 +263,7 @@ fn is_capacity(bytes: u64) -> bool {
 pub(crate) enum Mode {
     /// Reports the damage and stops.
     Strict,
-    /// Continues at the next whole record, and counts what was skipped.
+    /// Continues at the next whole record, and counts the skipped bytes.
     Salvage,
 }
 

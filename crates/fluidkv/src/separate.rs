@@ -1,15 +1,13 @@
 //! Key-value separation at the memtable flush (HashKV, ATC 2018, section 3), for an engine built on
-//! this one.
-//! Values stay in the log until the flush of their memtable. The flush hands the large ones to a
-//! [`Separator`], which keeps them in its own storage. The tables hold the separator's answer
-//! instead of the value. This module never interprets stored bytes: the owner of the separator
-//! tells values from the answers that replace them.
+//! this one. Values stay in the log until the flush of their memtable. The flush hands the large
+//! ones to a [`Separator`], which keeps them in its own storage. The tables hold the separator's
+//! answer instead of the value. This module never interprets stored bytes: the owner of the
+//! separator distinguishes values from the answers that replace them.
 //!
 //! Persist order of a flush: the separator's writes, durable when [`Separator::separate`] returns;
 //! the tables, **fence**; the manifest record, **fence**; then [`Separator::published`] and
 //! [`Separator::died`]. After a crash before the manifest record the values are still in the log.
-//! Nothing names what the separator wrote for them, and the next open's flush hands them over
-//! again.
+//! Nothing names the separator's copies, and the next open's flush hands the values over again.
 //!
 //! Invariants
 //! 1. Flushes are serial, the oldest memtable first. Values are separated before the flush reads
@@ -73,11 +71,11 @@ pub trait Separator: Send + Sync + 'static {
     /// called for each value of a memtable that is flushed.
     fn wants(&self, key: &[u8], value: &[u8]) -> bool;
 
-    /// Returns what the tables hold instead of each value, in the order of `values`; `None` keeps
-    /// the value itself. The keys ascend. A call has at most 65,536 values; a larger memtable needs
-    /// several calls. On return, the separator's writes are as durable as the store promises. Calls
-    /// are serial and hold none of the store's locks. A value that was answered for is not handed
-    /// over again in the same process.
+    /// Returns the bytes that the tables hold instead of each value, in the order of `values`;
+    /// `None` keeps the value itself. The keys ascend. A call has at most 65,536 values; a larger
+    /// memtable needs several calls. On return, the separator's writes are as durable as the store
+    /// promises. Calls are serial and hold none of the store's locks. A value that was answered for
+    /// is not handed over again in the same process.
     ///
     /// Until [`published`](Self::published) is called, nothing in the store names the answers, and
     /// the separator must keep them.
@@ -102,7 +100,7 @@ pub trait Separator: Send + Sync + 'static {
         true
     }
 
-    /// Frees what it can of the capacity taken outside the regions
+    /// Frees capacity that the separator uses outside the regions
     /// (`lodestore_media::Pool::take_beside`). Called when a write does not fit in the pool after
     /// all possible flushes and compactions. Holds none of the store's locks; any number of threads
     /// may call it. Calls of [`FluidKv::replace`](crate::FluidKv::replace) are allowed.
@@ -248,8 +246,8 @@ impl Inner {
         })
     }
 
-    /// Returns what the tables hold for the values of a memtable before its flush; `None` without a
-    /// separator.
+    /// Separates the values of a memtable before its flush, and returns the bytes that the tables
+    /// hold instead. `None` without a separator.
     ///
     /// # Errors
     /// The separator's errors; [`Error::Corrupt`] if an entry is damaged.
@@ -315,7 +313,7 @@ impl Inner {
         separator.wants(pair.key, value).then_some(value)
     }
 
-    /// Reports to the separator what a published flush has hidden in the ranges as they were
+    /// Reports to the separator the stored values that a published flush has hidden in the ranges
     /// `before` it.
     pub(crate) fn tell_hidden(&self, memtable: &Memtable, before: &Ranges, threads: usize) {
         let Some(separator) = &self.separator else { return };
@@ -366,7 +364,7 @@ impl Inner {
         deaths.tell();
     }
 
-    /// Reports what the memtable's keys have hidden in a range.
+    /// Reports the stored values that the memtable's keys have hidden in a range.
     fn find_hidden(
         &self,
         memtable: &Memtable,

@@ -28,7 +28,7 @@ use begin::{check_budget, make, open};
 
 pub(crate) use begin::pool_dram;
 
-/// An open FluidKV store. The crate's page says what it promises.
+/// An open FluidKV store. The crate's page describes its guarantees.
 ///
 /// [`FluidkvStats`](crate::FluidkvStats) has its own statistics.
 ///
@@ -87,8 +87,8 @@ impl FluidKv {
     /// may then have 2^30 + 16 bytes, so that the owner can mark them. Each open needs the same
     /// separator, or one that knows the earlier answers.
     ///
-    /// The owner starts the threads with [`FluidKv::begin_workers`] when it knows what is stored.
-    /// Nothing is flushed before.
+    /// The owner starts the threads with [`FluidKv::begin_workers`] when it knows the stored
+    /// values. Nothing is flushed before.
     ///
     /// # Errors
     /// Those of [`FluidKv::create`] and [`FluidKv::open`].
@@ -157,7 +157,7 @@ impl FluidKv {
         }
         if running.inner.options.workers > 0 && running.inner.scrub.is_on() {
             let behind = Arc::clone(&running.inner);
-            // Each read verifies what it returns, so a store works without its scrub.
+            // Each read verifies its result, so a store works without its scrub.
             let _ = running.spawn("lodestore-scrub", move || own_work(|| scrub::run(&*behind)));
         }
         Ok(())

@@ -79,7 +79,7 @@ impl Range {
         self.runs.iter().chain([&self.stable])
     }
 
-    /// Returns what the range knows of a key. `how` says how its stable tables are read.
+    /// Returns the range's newest version of a key. `how` says how its stable tables are read.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
@@ -94,7 +94,7 @@ impl Range {
     }
 
     /// Like [`Self::find`] for many keys with their hashes. Calls `each` with a key's index in
-    /// `keys` and what is known of it, for known keys only. Each list of tables is searched for all
+    /// `keys` and its newest version, for known keys only. Each list of tables is searched for all
     /// keys before the next list, so that its filters and index stay in the cache.
     ///
     /// `filters` says whether filters are verified. With [`Reads::Trusted`] a damaged filter can
@@ -260,8 +260,8 @@ impl View {
         std::iter::once(&self.active).chain(&self.frozen)
     }
 
-    /// Returns what is known of a key by its newest version up to `number`. `slot` belongs to this
-    /// lookup, for decompressed bytes.
+    /// Returns the newest version of a key up to `number`. `slot` belongs to this lookup, for
+    /// decompressed bytes.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
@@ -280,7 +280,7 @@ impl View {
         }
     }
 
-    /// Returns what the memtables know of a key by its newest version up to `number`.
+    /// Returns the newest version of a key up to `number` in the memtables.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].

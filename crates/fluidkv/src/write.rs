@@ -1,8 +1,8 @@
 //! Writes of single keys. Batches are in `batch.rs`.
 //!
-//! Steps of a write: wait if flushes lag (`migrate.rs`); acquire the slot and the stripe of the
-//! key; load the view and draw the sequence number; append the record durably to the thread's log
-//! (`memtable.rs`); add the entry to the index; release stripe and slot. Every write costs one
+//! Steps of a write: wait if flushes lag (`migrate.rs`); acquire the thread slot and the stripe of
+//! the key; load the view and draw the sequence number; append the record durably to the thread's
+//! log (`memtable.rs`); add the entry to the index; release stripe and slot. Every write costs one
 //! fence. If all threads share one log (`commit.rs`), the append draws the number. With `power`, a
 //! write then waits for its group after it releases its stripe and slot.
 //!
@@ -68,9 +68,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Runs a write until it fits or no space can be freed. The closure gets the view, holds the
-    /// stripe of `hash`, and returns what it did.
-    /// `blind`: it reads nothing first; `bytes`: approximate bytes that it writes.
+    /// Runs a write until it fits or no space can be freed. The closure gets the view, runs with
+    /// the stripe of `hash` held, and returns the result of the write. `blind`: it reads nothing
+    /// first; `bytes`: approximate bytes that it writes.
     fn with_stripe<T>(
         &self,
         hash: u64,

@@ -205,7 +205,7 @@ fn churn(seed: u64) {
 #[test]
 fn small_stores_written_by_threads_lose_nothing_open_again_and_can_be_emptied() {
     let first = number("LODESTORE_SEED");
-    // A given seed defaults to one store.
+    // With a seed, the default is one store.
     let times = number("LODESTORE_TIMES").unwrap_or(if first.is_some() { 1 } else { STORES });
     let first = first.unwrap_or(1);
     for seed in first..first + times {

@@ -1,7 +1,7 @@
 //! How far the manifest must reach.
 //!
 //! A truncated record at the manifest's end looks like a damaged one, and the logs of a flush are
-//! freed once its record is durable. Other places therefore record what was durable:
+//! freed once its record is durable. Other places therefore record the durable length:
 //!
 //! * A mark in the root area (`layout.rs`) has the reach of the manifest at the last flush or clean
 //!   stop. The mark is durable before the logs are freed, and before the pool says *clean*.

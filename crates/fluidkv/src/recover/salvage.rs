@@ -1,12 +1,12 @@
 //! Salvage of a store whose manifest is damaged. Such a store can be read and exported. Nothing is
 //! written to it, since the owners of its extents are not known.
 //!
-//! The state is the sum of the manifest's whole records (`manifest/salvage.rs`), restricted to what
-//! the extents confirm. Then tables that no record names are added: their headers have their
-//! identities and keys. Nothing says how old they are. Identities do not: a compaction concurrent
-//! with a flush may have the higher ones with older data. Only tables that overlap no other table
-//! are therefore added: then the order does not matter. All other tables are left out, counted and
-//! reported.
+//! The state is the sum of the manifest's whole records (`manifest/salvage.rs`), restricted to
+//! tables that the extents confirm. Then tables that no record names are added: their headers have
+//! their identities and keys. Nothing says how old they are. Identities do not: a compaction
+//! concurrent with a flush may have the higher ones with older data. Only tables that overlap no
+//! other table are therefore added: then the order does not matter. All other tables are left out,
+//! counted and reported.
 //!
 //! Logs hide all tables. Logs of the newest generations without a gap are replayed, and none that
 //! was flushed: an older log that a snapshot kept may be older than a table.
@@ -40,7 +40,7 @@ pub(super) struct Salvaged {
     pub(super) items: u64,
 }
 
-/// Counts of what is left out.
+/// Counts of tables and items that are left out.
 #[derive(Default)]
 struct Left {
     tables: u64,
@@ -54,7 +54,7 @@ impl Left {
     }
 }
 
-/// Returns what is left of a store whose manifest cannot be read as a whole because of `why`.
+/// Returns the rest of a store whose manifest cannot be read as a whole because of `why`.
 ///
 /// # Errors
 /// [`Error::NewerFormat`]; `why` if even the rest is not a valid state.
@@ -182,8 +182,8 @@ fn alone_in(all: &[(Arc<TableDescriptor>, bool)]) -> Vec<bool> {
     alone
 }
 
-/// Returns the value segments by their own headers, with what the state knows of them, and an id
-/// above all.
+/// Returns the value segments by their own headers, merged with the state's entries, and an id
+/// above all of them.
 fn value_segments(pool: &Pool, state: &ManifestState) -> (BTreeMap<u64, ValueUse>, u64) {
     let mut values = BTreeMap::new();
     let by_place: BTreeMap<u64, (u64, ValueUse)> =

@@ -179,7 +179,7 @@ impl FluidKv {
         }
     }
 
-    /// Returns what [`lodestore_contract::Store::stats`] does.
+    /// Implements [`lodestore_contract::Store::stats`].
     pub(super) fn account(&self) -> Stats {
         let inner = &self.running.inner;
         if inner.open.is_foreign() {

@@ -149,8 +149,8 @@ pub struct TableMeta {
 }
 
 impl TableMeta {
-    /// Verifies a table's header, index, filter and keys, and returns what reads need. Does not
-    /// read data blocks.
+    /// Verifies a table's header, index, filter and keys, and returns the data that reads need.
+    /// Does not read data blocks.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if this is no whole table of this identity. [`Error::NewerFormat`] and

@@ -90,7 +90,7 @@ pub struct Item<'a> {
     pub value: &'a [u8],
 }
 
-/// Whether a read verifies the checksums of what it reads.
+/// Whether a read verifies the checksums of the bytes that it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
     /// Reads verify no checksum.
