@@ -49,7 +49,6 @@ impl Drop for Unnamed {
     }
 }
 
-/// Tables that are being written.
 pub(crate) struct Output<'a> {
     inner: &'a Inner,
     options: &'a TableOptions,
@@ -67,7 +66,6 @@ pub(crate) struct Output<'a> {
     bottom: bool,
     /// Large values of dropped items, and their bytes in the table that is being written.
     dead: Dead,
-    /// The expired pairs that were dropped.
     expired: Expired,
     pointed: u64,
     /// Whether an item in the table that is being written expires.

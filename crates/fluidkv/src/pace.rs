@@ -47,7 +47,6 @@ impl Pace {
         self.ns_per_mib.store(ns, Ordering::Release);
     }
 
-    /// Stops the writers.
     pub(crate) fn stop(&self) {
         self.ns_per_mib.store(u64::MAX, Ordering::Release);
     }
@@ -58,7 +57,6 @@ impl Pace {
         self.ns_per_mib.load(Ordering::Relaxed) == 0
     }
 
-    /// Returns whether writers are stopped.
     pub(crate) fn is_stopped(&self) -> bool {
         self.ns_per_mib.load(Ordering::Acquire) == u64::MAX
     }

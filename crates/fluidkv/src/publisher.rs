@@ -162,22 +162,18 @@ impl Publisher {
         this
     }
 
-    /// Returns the bytes of all tables.
     pub(crate) fn table_bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.bytes()).sum()
     }
 
-    /// Returns the manifest's extents.
     pub(crate) fn extents(&self) -> impl Iterator<Item = NvPtr> {
         self.chain.extents()
     }
 
-    /// Returns the current ranges.
     pub(crate) fn ranges(&self) -> Arc<Ranges> {
         Arc::new(Ranges::new(self.ranges.clone()))
     }
 
-    /// Returns one of the current ranges.
     pub(crate) fn range(&self, range_id: u64) -> Option<Arc<Range>> {
         self.ranges.iter().find(|range| range.id == range_id).cloned()
     }
@@ -325,7 +321,6 @@ impl Publisher {
         }
     }
 
-    /// Sets where a range is to be split.
     pub(crate) fn set_cuts(&mut self, range_id: u64, cuts: Vec<Key>) {
         let Some(index) = self.ranges.iter().position(|range| range.id == range_id) else { return };
         let Some(state) = self.state.range(range_id) else { return };

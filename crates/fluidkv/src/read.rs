@@ -27,7 +27,6 @@ const GROUP: usize = 16;
 /// A stable table and its only block that may have a key.
 type Ahead<'v> = Option<(Table<'v, 'v>, Block)>;
 
-/// Rejects invalid keys.
 #[inline]
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     lodestore_contract::limits::check_key(key)

@@ -100,7 +100,6 @@ pub(crate) struct Found {
     pub(crate) handles: Vec<Arc<TableHandle>>,
     /// The replayed memtable; `None` if nothing was replayed.
     pub(crate) replayed: Option<Arc<Memtable>>,
-    /// The segments of the value log.
     pub(crate) values: Vec<Arc<ValueSegment>>,
     pub(crate) generation: u64,
     pub(crate) order: Order,
@@ -112,9 +111,7 @@ pub(crate) struct Found {
     pub(crate) manifest: Read,
 }
 
-/// How an open is done.
 pub(crate) struct How {
-    /// Whether the last stop was clean.
     pub(crate) clean: bool,
     pub(crate) settled: bool,
     pub(crate) salvage: bool,
@@ -348,7 +345,6 @@ fn name_of(kind: ExtentKind) -> &'static str {
     }
 }
 
-/// Replays the records of the segments.
 fn replay_segments(
     pool: &Arc<Pool>,
     segments: &[Segment],

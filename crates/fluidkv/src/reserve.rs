@@ -74,7 +74,6 @@ impl Held {
         self.pieces.iter().map(|(_, bytes)| worth(*bytes, piece)).sum()
     }
 
-    /// Returns the bytes held for the value log.
     fn value_bytes(&self) -> u64 {
         self.values.map_or(0, |(_, bytes)| bytes)
     }
@@ -117,7 +116,6 @@ pub(crate) struct Reserve {
     long_piece: u64,
     /// Bytes that puts leave free in addition to `needed`.
     margin: u64,
-    /// Bytes of a segment of the value log.
     value_segment: u64,
     held: Mutex<Held>,
     /// Bytes of logs whose memtables are active or wait for a flush.
@@ -166,13 +164,11 @@ impl Reserve {
         lock(&self.held).pieces.iter().map(|(_, bytes)| *bytes).max().unwrap_or(self.piece)
     }
 
-    /// Returns the extents that are held now.
     pub(crate) fn held(&self) -> Vec<NvPtr> {
         let held = lock(&self.held);
         held.pieces.iter().chain(&held.values).map(|(at, _)| *at).collect()
     }
 
-    /// Returns the bytes that are held now.
     pub(crate) fn held_bytes(&self) -> u64 {
         let held = lock(&self.held);
         held.pieces.iter().chain(&held.values).map(|(_, bytes)| bytes).sum()
@@ -196,7 +192,6 @@ impl Reserve {
         self.record.store(record, Ordering::Relaxed);
     }
 
-    /// Records that the value log has segments.
     pub(crate) fn note_values(&self) {
         self.has_values.store(true, Ordering::Relaxed);
     }

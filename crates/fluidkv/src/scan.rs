@@ -333,7 +333,6 @@ struct Walk<'v> {
     /// The last visited key of the current range; its buffer is reused.
     last: Option<Vec<u8>>,
     stopped: bool,
-    /// The first error.
     wrong: Option<Error>,
 }
 
@@ -355,7 +354,6 @@ impl Walk<'_> {
 }
 
 impl Moment {
-    /// Walks over a range of the view.
     fn walk_range(&self, index: usize, walk: &mut Walk<'_>) {
         walk.last = None;
         let ranges = &self.view.ranges;

@@ -56,11 +56,9 @@ const COPY: usize = 64;
 const HEADER_BYTES: usize = COPY - END_MARK;
 /// Offset of the first end hint: after the second copy of the header.
 const FIRST_HINT_AT: u64 = (COPY + HEADER_BYTES) as u64;
-/// Bytes of an end mark.
 const END_MARK: usize = STEP;
 /// Bytes of a cache line.
 const LINE: u64 = 64;
-/// Version of the log format.
 pub(crate) const LOG_VERSION: u16 = 3;
 const MAGIC: [u8; 4] = *b"LLOG";
 /// Bytes that a search for later records may checksum in vain, in addition to four times the
@@ -127,7 +125,6 @@ pub(crate) fn place(end: u64, len: usize, room: u64) -> Option<Slot> {
     (at.checked_add(len)? <= room).then(|| Slot { at, gap: ((at - end) / STEP as u64) as u8 })
 }
 
-/// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     /// The memtable whose writes the segment holds.
@@ -172,7 +169,6 @@ impl Found {
 }
 
 impl SegmentHeader {
-    /// Returns the bytes to store.
     pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER] {
         let mut bytes = [0; SEGMENT_HEADER];
         for copy in bytes.as_chunks_mut::<COPY>().0 {
@@ -229,7 +225,6 @@ impl SegmentHeader {
         Ok(Some(Found { header, has_spare: spare.is_some(), only_spare: first.is_none(), hinted_end }))
     }
 
-    /// Reads a whole copy.
     fn read(head: &[u8; COPY]) -> Result<Self> {
         let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
         let (part, found, known) = ("fluidkv log".into(), u32::from(half(8)), u32::from(LOG_VERSION));
@@ -267,7 +262,6 @@ pub(crate) enum Mode {
     Salvage,
 }
 
-/// Damage in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Damage {
     /// Offset in the segment from which a durable record is missing.
@@ -357,17 +351,14 @@ impl<'a> SegmentReader<'a> {
         }
     }
 
-    /// Sets whether the segment's spare is whole.
     pub(crate) fn with_spare(self, has_spare: bool) -> Self {
         Self { has_spare, ..self }
     }
 
-    /// Plants a fault.
     pub(crate) fn skipping_holes(self, on: bool) -> Self {
         Self { skips_holes: on, ..self }
     }
 
-    /// Plants a fault.
     pub(crate) fn ignoring_end(self, on: bool) -> Self {
         let durable_to = if on { 0 } else { self.durable_to };
         Self { ignores_marks: on, durable_to, has_spare: self.has_spare || on, ..self }

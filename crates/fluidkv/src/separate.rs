@@ -199,14 +199,12 @@ impl<'a> Deaths<'a> {
 /// Expired pairs that a flush or a merge dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Expired {
-    /// Number of expired pairs.
     keys: u64,
     /// Keys and stored values for the separator.
     stored: Vec<(Key, Box<[u8]>)>,
 }
 
 impl Expired {
-    /// Counts one pair.
     pub(crate) fn count(&mut self) {
         self.keys += 1;
     }
@@ -232,7 +230,6 @@ impl Inner {
         if value.len() <= STORED_MAX { Ok(()) } else { Err(Error::ValueLength { len: value.len() }) }
     }
 
-    /// Like [`Self::check_value`], for a batch.
     pub(crate) fn check_batch(&self, batch: &Batch) -> Result<()> {
         if self.separator.is_none() {
             return check_batch(batch);

@@ -13,7 +13,6 @@ use crate::dram::Gauge;
 use crate::manifest::TableDescriptor;
 use crate::table::{Block, Item, Reads, Slot, Table, TableMeta};
 
-/// How a table is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct How {
     pub(crate) reads: Reads,
@@ -68,7 +67,6 @@ impl TableHandle {
         (Self::new((pool, gauge), Arc::clone(descriptor), meta), error)
     }
 
-    /// Returns the bytes of the table.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         self.pool.bytes(self.descriptor.at, self.descriptor.bytes as usize).unwrap_or_default()

@@ -25,7 +25,6 @@ use crate::value_log::segment::Hold;
 /// Number of keys that are looked up together.
 pub(crate) const LOOKUPS: usize = 1024;
 
-/// A range of the key space.
 pub(crate) struct Range {
     pub(crate) id: u64,
     pub(crate) lower: Key,
@@ -34,7 +33,6 @@ pub(crate) struct Range {
     pub(crate) stable: Sorted,
     /// Keys at which the range is to be split once no table crosses them.
     pub(crate) cuts: Vec<Key>,
-    /// See [`Self::crowd`].
     pub(crate) crowd: OnceLock<Option<Span<usize>>>,
 }
 
@@ -53,7 +51,6 @@ impl Range {
         self.runs.iter().map(|run| run.bytes).sum()
     }
 
-    /// Returns the bytes of all its tables.
     pub(crate) fn bytes(&self) -> u64 {
         self.stable.bytes + self.run_bytes()
     }
@@ -199,7 +196,6 @@ pub(crate) enum Known<'a> {
     Value(&'a [u8], Option<u64>),
     /// The location of a large value, and when it expires.
     Pointer(&'a [u8; POINTER], Option<u64>),
-    /// The key was deleted.
     Deleted,
 }
 
@@ -234,7 +230,6 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Returns when it expires.
     pub(crate) fn expiry(self) -> Option<u64> {
         match self {
             Self::Value(_, expiry) | Self::Pointer(_, expiry) => expiry,

@@ -36,7 +36,6 @@ struct Wanted {
 
 /// Approximate bytes of an entry in addition to key and value.
 const ENTRY: usize = 24;
-/// Bytes of an expiry.
 const EXPIRY: usize = 8;
 /// Assumed bytes of a value that is not known yet.
 const UNKNOWN: usize = 256;

@@ -160,7 +160,6 @@ fn empty(store: &FluidKv) {
     store.put(b"again", b"there is room").expect("a put");
 }
 
-/// Runs the life of one store.
 fn churn(seed: u64) {
     let mut rng = Rng::new(seed);
     let on_file = rng.below(3) == 0;

@@ -140,7 +140,6 @@ fn fill_up(store: &FluidKv, value: &[u8]) -> u64 {
     full.expect("it fills")
 }
 
-/// Deletes these keys from several threads.
 fn delete_all(store: &FluidKv, keys: std::ops::Range<u64>, threads: u64) {
     std::thread::scope(|scope| {
         for thread in 0..threads {

@@ -52,7 +52,6 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"))
 }
 
-/// Returns where the root area begins.
 fn root(bytes: &[u8]) -> usize {
     (0..bytes.len()).step_by(4096).find(|at| bytes[*at..].starts_with(b"LFLUID1\0")).expect("a root")
 }

@@ -32,7 +32,6 @@ use crate::value_log::record::{SEGMENT_HEADER as VALUE_HEADER, find_segment};
 /// The kept state, and counts of the rest.
 pub(super) struct Salvaged {
     pub(super) state: ManifestState,
-    /// To be reported.
     pub(super) damage: Error,
     /// Number of things that were left out.
     pub(super) corrupt: u64,

@@ -24,7 +24,6 @@ struct Log {
     header: SegmentHeader,
     bytes: Vec<u8>,
     records: Vec<Said>,
-    /// Where each record ends.
     ends: Vec<u64>,
 }
 

@@ -25,7 +25,6 @@ use crate::value_log::ValueLog;
 use crate::value_log::segment::Hold;
 use crate::view::View;
 
-/// The parts of a new store.
 struct Parts {
     order: Order,
     publisher: Publisher,
@@ -130,7 +129,6 @@ pub(crate) fn pool_dram(pool: &Pool) -> u64 {
     pool.allocator().dram_bytes() + pool.epochs().dram_bytes()
 }
 
-/// Reads an existing store.
 pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<Inner> {
     let seed = seed_of(&pool);
     let recovery = Recovery::default();

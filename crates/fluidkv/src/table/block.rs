@@ -59,14 +59,12 @@ impl Shape {
         if self.key == 0 { 0 } else { usize::from(self.key) + usize::from(self.value) + CHECK_BYTES }
     }
 
-    /// Returns whether blocks of this shape are fixed.
     #[inline]
     pub(super) fn is_fixed(self) -> bool {
         self.key != 0
     }
 }
 
-/// Returns the tag of a key's hash.
 #[inline]
 pub(super) fn tag_of(hash: u64) -> u8 {
     (hash >> 8) as u8
@@ -187,7 +185,6 @@ impl<'a> View<'a> {
         Self { bytes, shape, count }
     }
 
-    /// Returns the number of its items.
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.count

@@ -59,7 +59,6 @@ impl Dead {
         *self.0.entry(pointer.id).or_default() += pointer.record_len(key.len());
     }
 
-    /// Like [`Self::add`], if the entry has a pointer.
     pub(crate) fn add_entry(&mut self, entry: &Entry<'_>) {
         if let Payload::Pointer(pointer) = entry.payload() {
             self.add(entry.key(), pointer);
@@ -174,7 +173,6 @@ impl ValueLog {
         Ok(value)
     }
 
-    /// Adds dead bytes to the segments' counts.
     pub(crate) fn note_dead(&self, dead: &Dead) {
         let segments = self.segments.load();
         for (id, bytes) in &dead.0 {
@@ -227,12 +225,10 @@ impl ValueLog {
         Some(Error::corrupt(place_of(kept.id), "it is damaged, and kept with what is garbage in it"))
     }
 
-    /// Returns the DRAM of its segments.
     pub(crate) fn dram_bytes(&self) -> u64 {
         self.segments.load().len() as u64 * SEGMENT_DRAM
     }
 
-    /// Returns the DRAM of an empty value log.
     pub(crate) const fn fixed_dram_bytes() -> u64 {
         (size_of::<Self>() + (TAILS + 1) * size_of::<Tail>()) as u64
     }

@@ -20,12 +20,10 @@ use crate::entry::{POINTER, STORED_MAX};
 
 /// Bytes of a segment's header, with both copies.
 pub(crate) const SEGMENT_HEADER: u64 = 2 * COPY as u64;
-/// Version of the value log's format.
 pub(crate) const VALUE_LOG_VERSION: u32 = 1;
 /// Bytes of one header copy.
 const COPY: usize = 64;
 const MAGIC: [u8; 4] = *b"LVAL";
-/// Bytes of a record's header.
 const HEADER: usize = 16;
 /// Records begin at multiples of this.
 const STEP: u64 = 8;
@@ -33,13 +31,10 @@ const STEP: u64 = 8;
 /// The location of a large value. Never an address: only the segment's id identifies its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pointer {
-    /// The segment.
     pub(crate) id: u32,
     /// Offset of the record in the segment, in steps of 8 bytes.
     step: u32,
-    /// Bytes of the value.
     pub(crate) len: u32,
-    /// CRC32C of the value.
     pub(crate) crc: u32,
 }
 
@@ -153,7 +148,6 @@ pub(crate) fn encode_record(id: u32, offset: u64, key: &[u8], value: &[u8]) -> (
 pub(crate) struct Record<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
-    /// The pointer to this record.
     pub(crate) pointer: Pointer,
 }
 

@@ -53,7 +53,6 @@ impl ValueSegment {
         }
     }
 
-    /// Iterates over its records.
     pub(crate) fn records<'p>(&self, pool: &'p Pool) -> Records<'p> {
         let bytes = usize::try_from(self.bytes).ok().and_then(|len| pool.bytes(self.at, len)).unwrap_or_default();
         Records::new(bytes, self.id, 0, self.written())

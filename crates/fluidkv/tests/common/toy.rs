@@ -28,7 +28,6 @@ pub type Hook = Box<dyn Fn(&FluidKv, Option<&[Separable<'_>]>) -> Result<()> + S
 pub struct Toy {
     /// By number.
     pub kept: Mutex<HashMap<u64, Vec<u8>>>,
-    /// Stored bytes that died.
     pub died: Mutex<Vec<Vec<u8>>>,
     /// Values that contain these bytes are not separated.
     pub stays: Mutex<Option<Vec<u8>>>,
@@ -152,7 +151,6 @@ impl Toyed {
         self.store.get(key).expect("get")
     }
 
-    /// Returns the value of a key.
     pub fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.stored(key).map(|stored| self.toy.decode(&stored))
     }
