@@ -5,30 +5,30 @@ use lodestore_media::PoolOptions;
 
 use crate::table::Reads;
 
-/// Most threads that flush and compact.
+/// Maximum number of threads that flush and compact.
 pub(crate) const WORKERS_MAX: usize = 64;
-/// DRAM budget for each worker, which builds a table.
+/// DRAM budget per worker, which builds a table.
 const BUDGET_WORKER: u64 = 1 << 20;
-/// Smallest value that is worth a pointer of 16 bytes.
+/// Smallest value for which a pointer of 16 bytes is worthwhile.
 pub(crate) const THRESHOLD_MIN: u64 = 32;
-/// Bytes of a data block where nobody says how many.
+/// Default bytes of a data block.
 const BLOCK: u32 = 1 << 10;
-/// The same of a compressed table: what makes a block worth compressing.
+/// Default bytes of a data block in a compressed table: enough to make compression worthwhile.
 const BLOCK_COMPRESSED: u32 = 4 << 10;
 
-/// Whether reads compare checksums. A flush, a compaction and `verify` always do.
+/// Whether reads verify checksums. A flush, a compaction and `verify` always do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VerifyReads {
-    /// No read does.
+    /// Reads verify no checksum.
     Off,
-    /// Each read compares the checksum of all that its answer depends on: the item, the log record
-    /// or the large value of a hit, the block or the line of the filter behind a miss, each block
-    /// of a scan.
+    /// Each read verifies the checksums of all that its answer depends on. For a hit these are the
+    /// item, the log record or the large value; for a miss the block or the filter line; for a scan
+    /// each block.
     On,
 }
 
 impl VerifyReads {
-    /// How tables are read.
+    /// Returns how tables are read.
     pub(crate) fn reads(self) -> Reads {
         match self {
             Self::Off => Reads::Trusted,
@@ -37,22 +37,23 @@ impl VerifyReads {
     }
 }
 
-/// Whether blocks of stable tables are compressed. It is asked when a table is written; each table says for itself what it is.
+/// Whether blocks of stable tables are compressed. Evaluated when a table is written; each table
+/// records its own format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Compression {
-    /// As the engine thinks best: they are not, on any medium. On a disk too, whose files the page cache holds, gets and scans are half as
-    /// fast with compression (`docs/results/fluidkv.md`).
+    /// The engine's choice: not compressed on any medium. Even on a disk, whose files the page
+    /// cache holds, gets and scans are half as fast with compression (`docs/results/fluidkv.md`).
     #[default]
     Auto,
-    /// With LZ4, where a block shrinks by an eighth or more.
+    /// LZ4, for blocks that shrink by an eighth or more.
     Lz4,
-    /// They are not.
+    /// Not compressed.
     None,
 }
 
 impl Compression {
-    /// Whether compactions compress.
+    /// Returns whether compactions compress.
     pub(crate) fn is_on(self) -> bool {
         self == Self::Lz4
     }
@@ -117,16 +118,16 @@ lodestore_contract::options! {
 const _: () = assert!(WORKERS_MAX == 64 && THRESHOLD_MIN == 32);
 
 impl FluidOptions {
-    /// The options there are.
+    /// Returns all options of the engine.
     pub fn specs() -> &'static [OptionSpec] {
         Self::SPECS
     }
 
-    /// Options of `pool` and those named in `options`.
+    /// Returns the options of `pool` with those named in `options`.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for a name or value that
-    /// is none.
+    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for an unknown name or an
+    /// invalid value.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
         options.check_names(crate::ENGINE, Self::SPECS)?;
         let mut read = Self { pool, ..Self::default() };
@@ -134,18 +135,18 @@ impl FluidOptions {
         Ok(read)
     }
 
-    /// As they are used: no more workers than the budget has room for.
+    /// Returns the options in effect: no more workers than the budget allows.
     pub(crate) fn within_budget(&self) -> Self {
         let most = usize::try_from(self.dram_budget / BUDGET_WORKER).unwrap_or(WORKERS_MAX).max(1);
         Self { workers: self.workers.min(most), ..self.clone() }
     }
 
-    /// Bytes of a data block of a compressed table.
+    /// Returns the bytes of a data block of a compressed table.
     pub(crate) fn compressed_block_bytes(&self) -> u32 {
         if self.block_bytes == BLOCK { BLOCK_COMPRESSED } else { self.block_bytes }
     }
 
-    /// Refuses values out of range.
+    /// Rejects values out of range.
     ///
     /// # Errors
     /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption).

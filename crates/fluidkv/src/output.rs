@@ -1,7 +1,8 @@
-//! Writing tables: items in, tables on the medium out.
+//! Writes tables to the medium from items.
 //!
-//! Each table is built in DRAM and stored once, into an extent of its own; all of them are durable after the fence of [`Output::finish`].
-//! Nothing names them yet: dropped without having been taken over, they give their extents back.
+//! Each table is built in DRAM and stored once, into its own extent. All tables are durable after
+//! the fence of [`Output::finish`]. Nothing names them before that; if dropped unnamed, they free
+//! their extents.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,13 +23,14 @@ use crate::value_log::Dead;
 use crate::value_log::record::Pointer;
 use crate::view::Known;
 
-/// Identities for tables, none twice.
+/// Unique identities for tables.
 pub(crate) struct Identities(AtomicU64);
 
 impl Identities {
-    /// Those above all that were ever given: in the state that these tables are of, and in this opening of the pool.
+    /// Starts above all identities ever used: in the state with these tables, and in this opening
+    /// of the pool.
     pub(crate) fn above<'a>(tables: impl Iterator<Item = &'a Arc<TableDescriptor>>, opening: u64) -> Self {
-        // Each opening has a block of its own, whatever became of the tables of those before.
+        // Each opening has its own block, whatever happened to the tables of earlier openings.
         let last_block = tables.map(|table| table.identity >> 32).max().unwrap_or(0);
         Self(AtomicU64::new((last_block + 1).max(opening) << 32))
     }
@@ -38,7 +40,7 @@ impl Identities {
     }
 }
 
-/// What is written but not named yet: given back when dropped.
+/// Tables that are written but not named yet: freed when dropped.
 struct Unnamed(Vec<Arc<TableHandle>>);
 
 impl Drop for Unnamed {
@@ -47,28 +49,26 @@ impl Drop for Unnamed {
     }
 }
 
-/// Tables that are being written.
 pub(crate) struct Output<'a> {
     inner: &'a Inner,
     options: &'a TableOptions,
-    /// Whether its tables are to be no longer than what the reserve holds.
+    /// Whether tables may be no longer than the pieces that the reserve holds.
     alone: bool,
     /// Bytes at which a table ends.
     table_bytes: usize,
-    /// Keys at which a table must end, ascending; those that were passed are gone.
+    /// Keys at which a table must end, ascending; passed keys are removed.
     cuts: &'a [Key],
     builder: Option<(TableBuilder, u64)>,
-    /// The last key of the tables that have ended; empty: none has.
+    /// The last key of the ended tables; empty if there is none.
     ended: Vec<u8>,
     done: Unnamed,
-    /// Whether deletes are left out, since there is nothing older that they hide.
+    /// Whether deletes are dropped, since nothing older is left for them to hide.
     bottom: bool,
-    /// Large values of what was left out, and their bytes in the table that is being written.
+    /// Large values of dropped items, and their bytes in the table that is being written.
     dead: Dead,
-    /// The expired pairs that were left out.
     expired: Expired,
     pointed: u64,
-    /// Whether something in the table that is being written expires.
+    /// Whether an item in the table that is being written expires.
     expires: bool,
     _building: Building<'a>,
 }
@@ -100,7 +100,8 @@ impl<'a> Output<'a> {
     /// Adds a pair.
     ///
     /// # Errors
-    /// [`Error::Full`]; [`Error::Corrupt`] where its key is not above all before: the tables that are merged are no longer as they were written.
+    /// [`Error::Full`]; [`Error::Corrupt`] if its key is not above all earlier keys: an input table
+    /// of the merge has changed since it was written.
     #[inline]
     pub(crate) fn add(&mut self, pair: &Pair<'_>) -> Result<()> {
         let item = match pair.known {
@@ -180,7 +181,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// The tables, durable, and the large and the stored values of what was left out.
+    /// Returns the tables, durable, and the large and stored values of dropped items.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Poisoned`].

@@ -1,30 +1,32 @@
-//! Back-pressure: how fast writers may write while the work behind them is behind.
+//! Backpressure: how fast writers may write while background work lags.
 //!
-//! Writers are slowed before they are stopped. Slowed, all of them together write as many bytes a second as they are given: each write takes its time
-//! from one clock that they share, and waits for its turn on it. So they wait a little each, and none for a whole flush.
+//! Writers are slowed (throttled) before they are stopped (stalled). All throttled writers together
+//! write at a set rate in bytes per second. Each write reserves its time on one shared clock and
+//! waits until that time. Every writer waits a little, and none waits for a whole flush.
 //!
-//! Invariant: the clock never runs further ahead of the time than [`AHEAD`], so no write waits longer for its turn.
+//! Invariant: the clock never runs further ahead of real time than [`AHEAD`], so no write waits
+//! longer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Furthest that the clock runs ahead; what is beyond is forgiven.
+/// Maximum lead of the clock; any excess is dropped.
 const AHEAD: Duration = Duration::from_millis(10);
-/// Longest wait that is spent spinning: sleeping takes longer than it should.
+/// Longest wait that spins: sleeping would take longer than the wait.
 const SPIN: Duration = Duration::from_micros(60);
-/// Shortest wait of a store whose writers sleep: shorter ones are added up on the clock.
+/// Shortest wait of a store whose writers sleep: shorter waits add up on the clock.
 const NAP: Duration = Duration::from_micros(300);
-/// The slowest that writers are made, in bytes a second.
+/// Lowest rate of throttled writers, in bytes per second.
 const LEAST: f64 = 1e6;
 
 /// See the module.
 pub(crate) struct Pace {
     start: Instant,
-    /// Nanoseconds for a MiB: 0 for as fast as they like, `u64::MAX` for not at all.
+    /// Nanoseconds per MiB: 0 for no limit, `u64::MAX` for stopped.
     ns_per_mib: AtomicU64,
-    /// Nanoseconds from `start` to the next turn.
+    /// Nanoseconds from `start` to the next free time.
     next: AtomicU64,
-    /// Short waits are put together, and slept.
+    /// Whether short waits are combined into sleeps.
     sleeps: bool,
 }
 
@@ -33,34 +35,33 @@ impl Pace {
         Self { start: Instant::now(), ns_per_mib: AtomicU64::new(0), next: AtomicU64::new(0), sleeps: false }
     }
 
-    /// Has writers sleep together what they would wait for each by itself, spinning: where the work that they wait for needs the processors.
+    /// Combines short waits into sleeps instead of spinning: for stores whose background work needs
+    /// the processors.
     pub(crate) fn sleep(&mut self) {
         self.sleeps = true;
     }
 
-    /// Lets writers write so many bytes a second; none: as they like.
+    /// Limits writers to `rate` bytes per second; `None` removes the limit.
     pub(crate) fn limit(&self, rate: Option<f64>) {
         let ns = rate.map_or(0, |rate| (1e9 * f64::from(1u32 << 20) / rate.max(LEAST)) as u64);
         self.ns_per_mib.store(ns, Ordering::Release);
     }
 
-    /// Lets writers write no more.
     pub(crate) fn stop(&self) {
         self.ns_per_mib.store(u64::MAX, Ordering::Release);
     }
 
-    /// Whether writers write as they like.
+    /// Returns whether writers are not limited.
     #[inline]
     pub(crate) fn is_free(&self) -> bool {
         self.ns_per_mib.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether writers are to write no more.
     pub(crate) fn is_stopped(&self) -> bool {
         self.ns_per_mib.load(Ordering::Acquire) == u64::MAX
     }
 
-    /// Takes the time of a write of so many bytes; how long the writer has to wait for its turn.
+    /// Reserves the time of a write of this many bytes. Returns how long the writer has to wait.
     fn take(&self, bytes: u64, now: u64) -> Duration {
         let rate = self.ns_per_mib.load(Ordering::Acquire);
         if rate == 0 || rate == u64::MAX {
@@ -74,7 +75,7 @@ impl Pace {
         Duration::from_nanos(turn.unwrap_or(now).saturating_sub(now))
     }
 
-    /// Waits for the turn of a write of so many bytes; how long that took.
+    /// Waits for the reserved time of a write of this many bytes. Returns the time waited.
     pub(crate) fn wait(&self, bytes: u64) -> Duration {
         let began = Instant::now();
         let wait = self.take(bytes, began.duration_since(self.start).as_nanos() as u64);
@@ -106,7 +107,8 @@ mod tests {
     fn slowed_writers_share_the_rate() {
         let pace = Pace::new();
         pace.limit(Some(f64::from(1 << 20)));
-        // A KiB takes 977 microseconds; the first comes at once, and each later one behind those before.
+        // A KiB needs 977 microseconds; the first write starts at once, and each later one after
+        // the writes before it.
         let waits: Vec<_> = (0..5).map(|_| pace.take(1024, 0).as_micros()).collect();
         assert_eq!(waits, [0, 976, 1953, 2929, 3906]);
         assert_eq!(pace.take(1024, 1_000_000_000), Duration::ZERO, "time that nobody used is not saved, nor owed");

@@ -1,15 +1,24 @@
-//! Changes of the store's shape: manifest first, then the view.
+//! Changes of the store's shape: first the manifest, then the view.
 //!
-//! Persist order of a change: the tables that it adds, **fence**, by who made them; its record in the manifest, **fence: it has happened**;
-//! then, behind a flush, the mark of how far the manifest reaches, **fence** (`layout.rs`); then the view; then what it removed is let go. When the records are [`TIMES`] times what the state takes, or, where space is scarce, half as much again, it goes into a new chain of extents: headers,
-//! **fence**; links and checkpoint, **fence**; the root word, **fence**; the old chain is freed. So does each open. Where there is no room for that the old one goes on.
+//! Persist order of a change: the tables that it adds, **fence**, by their writer; its manifest
+//! record, **fence: the change has happened**; after a flush, the mark of the manifest's reach,
+//! **fence** (`layout.rs`); then the view; then the removed extents are freed. A new chain of
+//! extents replaces the old one when the records reach [`TIMES`] times the state, or 1.5 times
+//! where space is scarce. Its order: headers, **fence**; links and checkpoint, **fence**; the root
+//! word, **fence**; the old chain is freed. Each open does the same. If there is no space for the
+//! new chain, the old one goes on.
 //!
 //! Invariants
-//! 1. Changes are made one after the other, under the publisher's lock, which is held over no wait for writers or other changes.
-//! 2. `state` is what the manifest's records come to, and what an open knows of value segments besides, which the next flush tells; the ranges of the view are made from it.
-//! 3. The active memtable changes under the same lock, without a record: logs are found by their kind (`recover.rs`).
-//! 4. A range is split or joined by who holds it (`migrate.rs`) and by nobody else: what a compaction was made from is there when its record is written.
-//! 5. Whatever changed is shown: a view is published behind each record, also where what was to follow it failed.
+//! 1. Changes are serial, under the publisher's lock. The lock is never held while waiting for
+//!    writers or other changes.
+//! 2. `state` is the sum of the manifest's records, plus the value segments known only to the open,
+//!    which the next flush records. The ranges of the view are built from it.
+//! 3. The active memtable changes under the same lock, without a record: recovery finds logs by
+//!    their kind (`recover.rs`).
+//! 4. Only the holder of a range splits or joins it (`migrate.rs`). The inputs of a compaction
+//!    therefore exist when its record is written.
+//! 5. Every change becomes visible: a view is published after each record, even if a later step
+//!    failed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock, Weak};
@@ -29,46 +38,48 @@ use crate::tables::{Sorted, TableHandle};
 use crate::value_log::segment::Hold;
 use crate::view::{Range, Ranges, View};
 
-/// The records of a manifest come to its checkpoint's bytes this many times, and to so many, before they are written anew.
+/// The manifest is rewritten when its records reach this many times the bytes of its checkpoint,
+/// and at least `RECORDS_MIN`.
 const TIMES: u64 = 4;
 const RECORDS_MIN: u64 = 4 << 10;
-/// The part by which they are longer, where there was no room for that, until it is tried again.
+/// After ENOSPC, retry the rewrite once the records grew by another 1/8.
 const AGAIN_PART: u64 = 8;
-/// The part by which they are longer than that where space is scarce.
+/// Where space is scarce, rewrite once the records exceed the checkpoint by another 1/2.
 const SCARCE_PART: u64 = 2;
-/// Chunks that a range more costs, about, which are needed in a full store.
+/// Approximate cost of one more range in chunks, for the reserve of a full store.
 const SPLIT_COSTS: u64 = 4;
-/// Chunks of each part at least of a range that is split although there is no room for one range more.
+/// Minimum chunks of each half of a range that is split although one more range does not fit.
 const SPLIT_CHUNKS: u64 = 8;
-/// Bytes that a header in a chain takes, in parts of what stands behind it at most.
+/// Chain headers need at most this share of the bytes that follow them.
 const HEADERS_PART: u64 = 8;
-/// Places for each handle from which their table is cut.
+/// Shrinks the table of handles when it has this many slots per handle.
 const SPARSE: usize = 8;
 
-/// The one who changes the store's shape. See the module.
+/// Changes the store's shape. See the module.
 pub(crate) struct Publisher {
     pub(crate) state: ManifestState,
     handles: HashMap<u64, Arc<TableHandle>>,
     ranges: Vec<Arc<Range>>,
     reserve: Arc<Reserve>,
-    /// What new views hold of the value log.
+    /// Keeps the parts of the value log that new views point to.
     pub(crate) hold: Arc<Hold>,
     chain: Chain,
-    /// Bytes of the checkpoint that the chain begins with.
+    /// Bytes of the chain's first checkpoint.
     checkpoint: u64,
-    /// Bytes of the records when there was no room for a new chain; 0: there was.
+    /// Bytes of the records at the last failure to fit a new chain; 0 if none failed.
     no_room_at: u64,
     nonce: u64,
-    /// Whether the chain is an earlier opening's.
+    /// Whether the chain is from an earlier open.
     went_on: bool,
     next_number: u64,
     next_range: u64,
-    /// Views that others took the place of, while somebody may still hold them.
+    /// Replaced views that readers may still hold.
     past: Vec<Weak<View>>,
 }
 
 impl Publisher {
-    /// One for this state, whose tables are open; it writes a checkpoint into a new extent.
+    /// Creates a publisher for this state, whose tables are open, and writes a checkpoint into a
+    /// new extent.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Poisoned`].
@@ -86,10 +97,11 @@ impl Publisher {
         Ok(this)
     }
 
-    /// As [`Self::new`], for a state that was read from `old`, which is freed. Where there is no room for the checkpoint it goes on with that one, if its records are whole.
+    /// Like [`Self::new`], for a state that was read from `old`, which is freed. If the checkpoint
+    /// does not fit, `old` stays in use, provided that its records are whole.
     ///
     /// # Errors
-    /// As [`Self::new`]: with nothing changed where it is [`Error::Full`].
+    /// Those of [`Self::new`]. [`Error::Full`] leaves everything unchanged.
     pub(crate) fn going_on(
         pool: &Pool,
         reserve: &Arc<Reserve>,
@@ -115,12 +127,13 @@ impl Publisher {
         Ok(this)
     }
 
-    /// Whether the manifest is an earlier opening's yet, its extents, and the bytes of its records.
+    /// Returns whether the manifest is still from an earlier open, its number of extents, and the
+    /// bytes of its records.
     pub(crate) fn manifest(&self) -> (bool, u64, u64) {
         (self.went_on, self.chain.extents().count() as u64, self.chain.end())
     }
 
-    /// As [`Self::new`], for a store that is only read: nothing is written, and nothing may be changed.
+    /// Like [`Self::new`], for a read-only store: nothing is written, and no change is allowed.
     pub(crate) fn reading(
         reserve: &Arc<Reserve>,
         state: ManifestState,
@@ -149,22 +162,18 @@ impl Publisher {
         this
     }
 
-    /// Bytes of all tables.
     pub(crate) fn table_bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.bytes()).sum()
     }
 
-    /// The manifest's extents.
     pub(crate) fn extents(&self) -> impl Iterator<Item = NvPtr> {
         self.chain.extents()
     }
 
-    /// The ranges as they are now.
     pub(crate) fn ranges(&self) -> Arc<Ranges> {
         Arc::new(Ranges::new(self.ranges.clone()))
     }
 
-    /// One of them.
     pub(crate) fn range(&self, range_id: u64) -> Option<Arc<Range>> {
         self.ranges.iter().find(|range| range.id == range_id).cloned()
     }
@@ -186,13 +195,15 @@ impl Publisher {
         })
     }
 
-    /// Makes a change happen: durable when this returns. `fresh` are the handles of the tables it adds. The caller publishes a view.
+    /// Applies a change, which is durable on return. `fresh` has the handles of the tables that it
+    /// adds. The caller publishes a view.
     ///
     /// # Errors
-    /// [`Error::Full`]; nothing is changed then. [`Error::Poisoned`]: `state` may have the change, which may turn out to be there after a crash;
-    /// nothing is published from it any more. [`Error::Corrupt`] where the state refuses the change.
+    /// [`Error::Full`]: nothing is changed. [`Error::Poisoned`]: `state` may have the change, and a
+    /// crash may keep it or not; nothing is published from `state` any more. [`Error::Corrupt`] if
+    /// the state refuses the change.
     pub(crate) fn apply(&mut self, pool: &Pool, edit: &Edit, fresh: Vec<Arc<TableHandle>>) -> Result<()> {
-        // A state that may have more than the manifest would refuse what is right.
+        // A state that is ahead of the manifest would refuse correct changes.
         pool.check()?;
         self.make_room(pool, encode(edit, 0, 0).len() as u64)?;
         self.state
@@ -216,7 +227,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Says on the medium, durably, how far the manifest reaches: behind a flush, whose logs are let go then, and at the end of a clean stop.
+    /// Stores the reach of the manifest durably: after a flush, whose logs are then freed, and at
+    /// the end of a clean stop.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -230,12 +242,13 @@ impl Publisher {
         store_reach(pool, &Reach { at: self.chain.first(), nonce: self.chain.nonce(), end, next_number });
     }
 
-    /// Tells the reserve what a compaction and the next checkpoint may take.
+    /// Reports to the reserve the space that a compaction and the next checkpoint may need.
     fn note_needs(&self, pool: &Pool) {
         let chunk = u64::from(pool.options().chunk_bytes);
         let largest = self.ranges.iter().map(|range| range.taken(chunk)).max();
         self.reserve.note_ranges(pool, largest.unwrap_or(0), self.ranges.len());
-        // Records hold keys, which may be long. The next one is of a flush or of a compaction: a table in each range, or as many as a range has.
+        // Records hold keys, which may be long. The next record is of a flush or of a compaction:
+        // one table in each range, or as many as one range has.
         let tables = |range: &Arc<Range>| range.sorted().map(|sorted| sorted.tables.len()).sum::<usize>();
         let most = self.ranges.iter().map(tables).max().unwrap_or(0);
         let whole = self.checkpoint_bytes();
@@ -248,7 +261,7 @@ impl Publisher {
         self.reserve.note_manifest(with_headers(whole), with_headers(record));
     }
 
-    /// Bytes of a checkpoint of the state that the ranges show.
+    /// Returns the bytes of a checkpoint of the state that the ranges show.
     fn checkpoint_bytes(&self) -> u64 {
         let lists = |range: &Arc<Range>| range.runs.len() as u64;
         let described = |range: &Arc<Range>| range.sorted().map(|sorted| sorted.described).sum::<u64>();
@@ -256,7 +269,8 @@ impl Publisher {
         checkpoint_bytes(self.ranges.iter().map(range).sum(), self.state.values().len() as u64)
     }
 
-    /// Whether a range still has all these tables: not where it was split under who merges them.
+    /// Returns whether a range still has all these tables. False if the range was split during
+    /// their merge.
     pub(crate) fn has_tables<'a>(&self, range_id: u64, mut identities: impl Iterator<Item = &'a u64>) -> bool {
         let range = self.state.range(range_id);
         let there: HashSet<u64> = range.iter().flat_map(|range| range.tables()).map(|table| table.identity).collect();
@@ -273,7 +287,7 @@ impl Publisher {
         }
     }
 
-    /// Brings handles and ranges up to the state, behind an edit.
+    /// Updates handles and ranges to the state after an edit.
     fn take_in(&mut self, edit: &Edit) {
         if matches!(edit, Edit::Values { .. }) {
             return;
@@ -307,21 +321,21 @@ impl Publisher {
         }
     }
 
-    /// Sets where a range is to be split.
     pub(crate) fn set_cuts(&mut self, range_id: u64, cuts: Vec<Key>) {
         let Some(index) = self.ranges.iter().position(|range| range.id == range_id) else { return };
         let Some(state) = self.state.range(range_id) else { return };
         self.ranges[index] = self.range_of(state, cuts);
     }
 
-    /// The largest range, if less must be free where it is split in halves, and these would stay apart where ranges of more than `full` bytes are split; with where.
+    /// Returns the largest range, with a cut, if a split in halves reduces the required free space.
+    /// The halves must also stay separate where ranges of more than `full` bytes are split.
     pub(crate) fn halves_of_largest(&self, pool: &Pool, full: u64) -> Option<(u64, Key)> {
         let chunk = u64::from(pool.options().chunk_bytes);
         let range = self.ranges.iter().max_by_key(|range| range.taken(chunk))?;
         if range.bytes() < full / 2 {
             return None;
         }
-        // Those as large come next: each costs what a flush takes of one range more.
+        // Ranges of about that size come next: each costs what a flush needs for one more range.
         let (largest, half) = (range.taken(chunk), range.taken(chunk) / 2);
         let large = self.ranges.iter().filter(|range| range.taken(chunk) > half).count() as u64;
         if large * SPLIT_COSTS * chunk >= half {
@@ -338,16 +352,18 @@ impl Publisher {
         best.map(|(_, cut)| (range.id, cut.clone()))
     }
 
-    /// The ranges that are to be split.
+    /// Returns the ranges that are to be split.
     pub(crate) fn to_split(&self) -> impl Iterator<Item = u64> {
         self.ranges.iter().filter(|range| !range.cuts.is_empty()).map(|range| range.id)
     }
 
-    /// Splits those of `held`, the ranges that the caller may change, at their cuts where no table reaches across, and where there is room for what a flush
-    /// takes for one range more, or less must be free behind it; how many splits were made before the first that failed. Cuts that the state refuses are forgotten: the next compaction says anew where they are to be.
+    /// Splits ranges of `held`, which the caller may change, at their cuts where no table crosses
+    /// the cut. A split needs space for one more range in a flush, or must reduce the required free
+    /// space. Returns the number of splits before the first failure. Cuts that the state refuses
+    /// are dropped: the next compaction sets new ones.
     ///
     /// # Errors
-    /// As [`Self::apply`], beside the splits that were made.
+    /// Those of [`Self::apply`], together with the splits that were made.
     pub(crate) fn split_ranges(&mut self, pool: &Pool, mut held: Vec<u64>) -> (usize, Result<()>) {
         let mut made = 0;
         while let Some((range_id, at, rest)) = self.next_split(pool, &held) {
@@ -356,7 +372,7 @@ impl Publisher {
             match self.apply(pool, &Edit::SplitRange { range_id, at, new_id }, Vec::new()) {
                 Ok(()) => {
                     self.set_cuts(new_id, rest);
-                    // No view has it yet.
+                    // No view has the new range yet.
                     held.push(new_id);
                     made += 1;
                 }
@@ -368,7 +384,7 @@ impl Publisher {
         (made, Ok(()))
     }
 
-    /// A range of these that can be split at its first cut, and the cuts behind it.
+    /// Returns a range of `held` that can be split at its first cut, and the cuts after it.
     fn next_split(&self, pool: &Pool, held: &[u64]) -> Option<(u64, Key, Vec<Key>)> {
         let room = self.reserve.has_room_for_a_range(pool);
         self.ranges.iter().filter(|range| held.contains(&range.id)).find_map(|range| {
@@ -380,8 +396,9 @@ impl Publisher {
         })
     }
 
-    /// Whether less must be free where this range is split there: it is the largest, and both parts come to more than what a range takes by itself. Where that waited for room,
-    /// the range would grow, and with it the room that must be there.
+    /// Returns whether a split of this range there reduces the required free space. The range must
+    /// be the largest, and both parts must exceed the cost of a range by itself. Waiting for space
+    /// would let the range grow, and with it the required free space.
     fn needs_less(&self, pool: &Pool, range: &Range, at: &Key) -> bool {
         let chunk = u64::from(pool.options().chunk_bytes);
         let tables = range.sorted().flat_map(|sorted| &sorted.tables);
@@ -389,10 +406,11 @@ impl Publisher {
         range.taken(chunk) == self.reserve.largest_range() && below.min(range.bytes() - below) >= SPLIT_CHUNKS * chunk
     }
 
-    /// Joins a range with the one behind it, if both are as small as [`Range::may_join`] says; whether they were.
+    /// Joins a range with the next one if both are small enough for [`Range::may_join`]. Returns
+    /// whether they were.
     ///
     /// # Errors
-    /// As [`Self::apply`].
+    /// Those of [`Self::apply`].
     pub(crate) fn join_ranges(&mut self, pool: &Pool, (range_id, next_id): (u64, u64), full: u64) -> Result<bool> {
         let joins =
             |pair: &[Arc<Range>]| (pair[0].id, pair[1].id) == (range_id, next_id) && pair[0].may_join(&pair[1], full);
@@ -403,7 +421,8 @@ impl Publisher {
         Ok(true)
     }
 
-    /// Makes room in the manifest for a record of this length, in a new one where this one is long.
+    /// Ensures space in the manifest for a record of this length, with a new chain if the current
+    /// one is long.
     fn make_room(&mut self, pool: &Pool, len: u64) -> Result<()> {
         let most = if self.reserve.can_grow(pool) {
             self.checkpoint * TIMES
@@ -413,7 +432,7 @@ impl Publisher {
         if self.chain.end() + len > most.max(RECORDS_MIN).max(self.no_room_at + self.no_room_at / AGAIN_PART) {
             match self.checkpoint(pool) {
                 Ok(()) => {}
-                // It may go on where it is.
+                // The current chain may still have space.
                 Err(Error::Full { .. }) => self.no_room_at = self.chain.end(),
                 Err(other) => return Err(other),
             }
@@ -427,7 +446,8 @@ impl Publisher {
         }
     }
 
-    /// Writes the manifest anew where that makes it much shorter, and there is room: less must be free then.
+    /// Rewrites the manifest if that makes it much shorter and there is space. Less must then be
+    /// free.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -444,7 +464,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Writes the whole state into a new chain, and makes it the manifest.
+    /// Writes the whole state into a new chain and makes it the manifest.
     fn checkpoint(&mut self, pool: &Pool) -> Result<()> {
         let nonce = self.nonce.wrapping_add(1);
         let bytes = encode_checkpoint(&self.state, nonce, self.next_number);
@@ -465,7 +485,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// The views that are past and that somebody still holds: what they alone name is not free yet.
+    /// Returns the replaced views that readers still hold. Extents that only these views name are
+    /// not free yet.
     pub(crate) fn past_views(&mut self) -> Vec<Weak<View>> {
         self.past.retain(|view| view.strong_count() > 0);
         self.past.clone()
@@ -476,7 +497,8 @@ impl Publisher {
     }
 }
 
-/// Publishes a view with these memtables and the publisher's ranges; with the publisher's lock held.
+/// Publishes a view with these memtables and the publisher's ranges. The caller holds the
+/// publisher's lock.
 pub(crate) fn publish(
     view: &ArcSwap<View>,
     publisher: &mut Publisher,

@@ -1,4 +1,5 @@
-//! Reading single keys. No lock is taken: the view is loaded once, and everything it names stays while it is held.
+//! Reads of single keys. No lock is acquired: the view is loaded once, and everything it names
+//! exists while it is held.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -11,21 +12,21 @@ use crate::table::{Block, Reads, Slot, Table, hash};
 use crate::tables::How;
 use crate::view::{Known, View};
 
-/// Look-ups for each that is counted, about.
+/// About one lookup in this many is counted.
 const SAMPLE: u64 = 64;
-/// 2^64 through the golden ratio, odd.
+/// 2^64 divided by the golden ratio, odd.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-/// What an absent key adds to the moving share of them, of which a sixteenth is forgotten with each look-up: 16 of these are all.
+/// Added to the moving share of absent keys for an absent key. A sixteenth of the share decays with
+/// each sample, so 16 units are 100 percent.
 const ABSENT_UNIT: u32 = 4096;
-/// The share from which filters are asked: one look-up in sixteen.
+/// Share above which filters of stable tables are used: one lookup in sixteen.
 const ABSENT_LEAST: u32 = ABSENT_UNIT;
-/// Keys that are asked for together.
+/// Number of keys that are looked up together.
 const GROUP: usize = 16;
 
-/// A stable table and the block of it that alone may have a key.
+/// A stable table and its only block that may have a key.
 type Ahead<'v> = Option<(Table<'v, 'v>, Block)>;
 
-/// Refuses keys that no store takes.
 #[inline]
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     lodestore_contract::limits::check_key(key)
@@ -33,9 +34,10 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
 
 const _: () = assert!(KEY_MIN == 1 && KEY_MAX <= 1 << 16);
 
-/// Whether the calling thread's look-up at hand is counted. One in [`SAMPLE`] is, whatever is looked up: a hot key counts as often as it is read. The
-/// multiples of an irrational number come evenly, and so does every second, third and so on of them: look-ups that take turns are
-/// counted alike.
+/// Returns whether the current lookup of this thread is counted. The sample is one in [`SAMPLE`],
+/// whatever the key: a hot key counts as often as it is read. Multiples of an irrational number are
+/// evenly spread, and so are every second, third and n-th of them. Lookups that alternate are
+/// therefore counted alike.
 #[inline]
 fn is_sampled() -> bool {
     thread_local!(static TURN: Cell<u64> = const { Cell::new(0) });
@@ -47,13 +49,15 @@ fn is_sampled() -> bool {
 }
 
 impl Inner {
-    /// What is known of a key, waiting where a batch that may hold it is half in the index.
+    /// Returns the newest known version of a key. Waits if a batch that may hold the key is half in
+    /// the index.
     #[inline]
     pub(crate) fn known<'v>(&self, view: &'v View, key: &[u8], hash: u64, slot: &'v Slot) -> Result<Option<Known<'v>>> {
         Ok(self.sampled(self.known_uncounted(view, key, hash, slot)?))
     }
 
-    /// As [`Self::known`], of a look-up that is none of the store's users: what they read says when compactions are due.
+    /// Like [`Self::known`], for internal lookups: only reads of the store's users influence when
+    /// compactions are due.
     #[inline]
     fn known_uncounted<'v>(&self, view: &'v View, key: &[u8], hash: u64, slot: &'v Slot) -> Result<Option<Known<'v>>> {
         if self.batches.load(Ordering::SeqCst) > 0 {
@@ -62,7 +66,7 @@ impl Inner {
         view.find(key, hash, u64::MAX, self.how(), slot)
     }
 
-    /// What a look-up found, which is counted now and then.
+    /// Passes on the result of a lookup, and counts a sample of the lookups.
     #[inline]
     fn sampled<'v>(&self, found: Option<Known<'v>>) -> Option<Known<'v>> {
         if is_sampled() {
@@ -80,13 +84,14 @@ impl Inner {
         }
     }
 
-    /// How tables are read just now. The filters of stable tables are asked only where a part of the keys that are asked for is absent.
+    /// Returns how tables are read now. Filters of stable tables are used only if enough of the
+    /// recent keys were absent.
     #[inline]
     pub(crate) fn how(&self) -> How {
         How { reads: self.reads, filtered: self.absent.load(Ordering::Relaxed) > ABSENT_LEAST }
     }
 
-    /// Takes a look-up into the share of absent keys.
+    /// Adds a lookup to the share of absent keys.
     #[cold]
     fn note_found(&self, found: bool) {
         let before = self.absent.load(Ordering::Relaxed);
@@ -94,7 +99,7 @@ impl Inner {
         self.absent.store(before - before / 16 + if found { 0 } else { ABSENT_UNIT }, Ordering::Relaxed);
     }
 
-    /// The share of absent keys among those that were asked for of late, in thousandths.
+    /// Returns the share of absent keys in recent lookups, in thousandths.
     pub(crate) fn absent_per_mille(&self) -> u64 {
         u64::from(self.absent.load(Ordering::Relaxed)) * 1000 / u64::from(16 * ABSENT_UNIT)
     }
@@ -109,11 +114,11 @@ impl Inner {
             let known = self.known(&view, key, hash(key), &slot)?;
             known.map_or(Ok(None), |known| self.value_of(key, known)).map(with)
         };
-        // Behind the read's end.
+        // After the end of the read.
         read().inspect_err(|error| self.corrupt(error))
     }
 
-    /// As [`lodestore_contract::Store::get_into`], uncounted.
+    /// Like [`lodestore_contract::Store::get_into`], but not counted.
     pub(crate) fn peek_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         check_key(key)?;
         value.clear();
@@ -125,7 +130,7 @@ impl Inner {
         Ok(live.is_some())
     }
 
-    /// Whether a memtable has an entry of a key.
+    /// Returns whether a memtable has an entry of a key.
     pub(crate) fn is_buffered(&self, key: &[u8]) -> Result<bool> {
         check_key(key)?;
         let _guard = self.enter()?;
@@ -138,8 +143,9 @@ impl Inner {
         Ok(false)
     }
 
-    /// As [`Self::peek_into`], of what stands in the tables themselves: what a pointer there names may have gone, behind a newer version in a memtable.
-    /// A key that a damaged filter hides is left out.
+    /// Like [`Self::peek_into`], for values stored in the tables themselves. A pointer there may
+    /// name a freed record if a memtable has a newer version. Leaves out keys that a damaged filter
+    /// hides.
     pub(crate) fn peek_tables(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
         keys.iter().try_for_each(|key| check_key(key))?;
         let _guard = self.enter()?;
@@ -158,7 +164,8 @@ impl Inner {
         damage
     }
 
-    /// The value to show of what is known of `key`, and its expiry: none where it was deleted or has expired. The caller holds the view that knows it.
+    /// Returns the value and the expiry of `key`; `None` if it was deleted or has expired. The
+    /// caller holds the view from which `known` is.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -174,7 +181,7 @@ impl Inner {
         }
     }
 
-    /// What is known of a live key; a large value is not read for it.
+    /// Calls `with` with the newest version of a key if it is live. Does not read a large value.
     fn with_live<T>(&self, key: &[u8], with: impl FnOnce(Option<Known<'_>>) -> T) -> Result<T> {
         check_key(key)?;
         let read = || {
@@ -186,7 +193,7 @@ impl Inner {
         read().inspect_err(|error| self.corrupt(error))
     }
 
-    /// Tells the owner if it is about wrong bytes.
+    /// Reports wrong bytes to the owner's event sink.
     #[cold]
     pub(crate) fn corrupt(&self, error: &Error) {
         if let Error::Corrupt { place, what, .. } = error {
@@ -229,7 +236,8 @@ impl Inner {
     fn get_each(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         let _guard = self.enter()?;
         for (number, group) in keys.chunks(GROUP).enumerate() {
-            // Asked before anything is looked at: a batch that is half published hides in what was found, and may be over by the key's turn.
+            // Read before the lookups: a batch that is half published may be missing from their
+            // results, and be complete before the key's result is used.
             let whole = self.batches.load(Ordering::SeqCst) == 0;
             let view = self.view.load();
             let mut hashes = [0; GROUP];
@@ -251,8 +259,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Asks for what gets of these keys will read, all of them at once: first the indexes, then the items. For a key that only a stable
-    /// table can have, and whose absence is not likely: its place there.
+    /// Prefetches the bytes that gets of these keys will read: first the indexes, then the items.
+    /// Returns the place of each key that only a stable table can have and that is unlikely to be
+    /// absent.
     fn look_ahead<'v>(&self, view: &'v View, keys: &[&[u8]], hashes: &[u64; GROUP]) -> [Ahead<'v>; GROUP] {
         if !view.active.is_empty() {
             view.active.tree.prefetch_batch(keys.iter().copied());
@@ -285,8 +294,8 @@ mod tests {
     use super::*;
     use crate::{FluidKv, FluidOptions};
 
-    /// A batch is being published while a `multi_get` looks ahead, and is over when it comes to a key of it: another reader may have seen the batch before
-    /// this call began.
+    /// A batch is being published while a `multi_get` looks ahead, and is complete when it reaches
+    /// a key of the batch. Another reader may have seen the batch before this call began.
     #[test]
     fn what_was_looked_up_ahead_while_a_batch_was_half_published_is_not_believed() {
         let scratch = Scratch::new();
@@ -296,7 +305,7 @@ mod tests {
         for key in [b"first", b"later"] {
             store.put(key, b"old").expect("put");
         }
-        // Both stand in a stable table, and nowhere else.
+        // Both keys are in a stable table, and nowhere else.
         store.settle().expect("settled");
         let inner = &store.running.inner;
         inner.batches.fetch_add(1, Ordering::SeqCst);

@@ -1,21 +1,28 @@
-//! From what a stop left to an open store: the manifest's state, its tables, and the logs of what was not flushed.
+//! Recovery, from the state after a stop to an open store: the manifest's state, its tables, and
+//! the logs that were not flushed.
 //!
-//! Logs are found by the kind of their extents, not by a list: the extent table names an extent before its header is written, and when the places of that are zero. Of them
-//! those of generations that were flushed are left to be freed. The others are replayed by several threads into one memtable, each
-//! entry by its number, whichever order they come in; the memtable is frozen and flushed behind the open. How much there is is bounded
-//! by the memtables that there may be at a time.
+//! Logs are found by the kind of their extents, not by a list. The extent table names an extent
+//! before its header is written, and when the header's bytes are zero. Logs of flushed generations
+//! are freed later. The others are replayed by several threads into one memtable, each entry by its
+//! sequence number, in any order. The memtable is frozen, and flushed after the open. The maximum
+//! number of memtables bounds the amount of log.
 //!
-//! Segments of the value log are named by the manifest. Those that it does not know to be sealed are read on from where it last heard of them, by their
-//! records' headers; nothing more is written to any of them.
+//! The manifest names the segments of the value log. Segments that it does not know to be sealed
+//! are read on from the last known end, by the headers of their records. Nothing more is written to
+//! any of them.
 //!
-//! Where the open is not settled a killed process may have stored what it never flushed: what the open builds on is flushed again
-//! before it is built on, the manifest first.
+//! If the open is not settled, a killed process may have stored bytes that it never flushed.
+//! Everything that the open builds on is flushed again first, the manifest before all else.
 //!
-//! Two ways: strict, where a record is missing that was durable, refuses the store; salvage keeps what is whole, and counts. Where the manifest is damaged, or the extent
-//! table has lost what the store needs, what salvage keeps can be read and exported (`recover/salvage.rs`): nothing is written, since it may go to where something else stands.
+//! Recovery has two modes. Strict mode rejects the store if a durable record is missing. Salvage
+//! keeps whole records and counts the rest. If the manifest is damaged, or the extent table has
+//! lost extents that the store needs, a salvaged store can be read and exported
+//! (`recover/salvage.rs`). Nothing is written to it, since a write could overwrite other data.
 //!
-//! Where a log ends is known for each segment that has a successor, which says so. Of the last of a log it is found by a search behind it, which may have to
-//! leave something out (`segment.rs`): an end that is not sure is told and counted, and refuses nothing, since mostly it is one.
+//! The end of each log segment with a successor is known, since the successor has it. The end of
+//! the last segment is found by a search, which may have to skip bytes (`segment.rs`). An
+//! unverified log end is reported and counted but does not fail the open: it is almost always the
+//! true end.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -53,16 +60,16 @@ mod tests;
 /// How far pointers in the logs reach into each segment of the value log.
 pub(crate) type Reach = BTreeMap<u32, u64>;
 
-/// How the recovery went.
+/// The progress and result of the recovery.
 #[derive(Default)]
 pub(crate) struct Recovery {
     pub(crate) keys: AtomicU64,
     pub(crate) corrupt: AtomicU64,
     pub(crate) left_out: AtomicU64,
     pub(crate) took: Mutex<Duration>,
-    /// Ends of logs that may be damage.
+    /// Log ends that may be damage.
     pub(crate) unsure_ends: Mutex<Vec<Error>>,
-    /// A salvage left out what a log held: any other open would have been refused.
+    /// Whether a salvage dropped log records. Any other open would have failed.
     pub(crate) is_lossy: AtomicBool,
 }
 
@@ -87,40 +94,37 @@ impl Recovery {
     }
 }
 
-/// What an open found.
+/// The result of reading a store at an open.
 pub(crate) struct Found {
     pub(crate) state: ManifestState,
     pub(crate) handles: Vec<Arc<TableHandle>>,
-    /// What was replayed, and the highest number in it; none where there was nothing.
+    /// The replayed memtable; `None` if nothing was replayed.
     pub(crate) replayed: Option<Arc<Memtable>>,
-    /// The segments of the value log.
     pub(crate) values: Vec<Arc<ValueSegment>>,
     pub(crate) generation: u64,
     pub(crate) order: Order,
-    /// Errors of tables, to be told.
+    /// Errors of tables, to be reported.
     pub(crate) damage: Vec<Error>,
-    /// Why the store can be read and nothing may be written to it, if so.
+    /// Why the store is read-only, if it is.
     pub(crate) read_only: Option<String>,
-    /// What it was read from.
+    /// The manifest from which the state was read.
     pub(crate) manifest: Read,
 }
 
-/// How an open goes about it.
 pub(crate) struct How {
-    /// The last stop was clean.
     pub(crate) clean: bool,
     pub(crate) settled: bool,
     pub(crate) salvage: bool,
     pub(crate) threads: usize,
     pub(crate) sizes: Sizes,
     pub(crate) seed: u64,
-    /// Counts what tables take.
+    /// Counts the DRAM of tables.
     pub(crate) gauge: Arc<Gauge>,
-    /// What the memtable of what is replayed may take, more or less.
+    /// Approximate DRAM limit of the replayed memtable.
     pub(crate) memtable_dram: u64,
 }
 
-/// Reads a store that was there.
+/// Reads an existing store.
 ///
 /// # Errors
 /// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Poisoned`].
@@ -170,10 +174,10 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
     Ok(Found { state, handles, replayed, values, generation, order, damage, read_only, manifest })
 }
 
-/// What to do with a store that can be read only.
+/// Advice for a store that can only be read.
 pub(crate) const EXPORT: &str = "it was opened to be read; export it and import that into a new one";
 
-/// With what can be done about damage that refuses the store.
+/// Adds advice to an error that rejects the store.
 fn advised(error: Error) -> Error {
     match error {
         Error::Corrupt { place, what, .. } => Error::corrupt(place, format!("{what}: {ADVICE}")),
@@ -181,7 +185,7 @@ fn advised(error: Error) -> Error {
     }
 }
 
-/// What can be done where a part of the store's shape is lost.
+/// Advice if a part of the store's shape is lost.
 const ADVICE: &str = "restore the store from a copy, or open it with salvage and export what is left (`Builder::salvage(true)`, `Db::for_each`)";
 
 fn read_manifest(pool: &Pool, how: &How, damage: &mut Vec<Error>) -> Result<(Read, ManifestState)> {
@@ -204,15 +208,15 @@ fn read_manifest(pool: &Pool, how: &How, damage: &mut Vec<Error>) -> Result<(Rea
 struct Segment {
     at: NvPtr,
     header: SegmentHeader,
-    /// What the next segment's header says of it.
+    /// End of the segment according to the next segment's header.
     known_end: u64,
-    /// All up to here was durable, as its own header says.
+    /// All bytes up to here were durable, according to its own header.
     least_end: u64,
     has_record: bool,
     has_spare: bool,
 }
 
-/// The segments of generations behind the flushed one.
+/// Finds the segments of generations after the flushed one.
 fn find_segments(
     pool: &Pool,
     (flushed, log_counts): (u64, &BTreeMap<u64, u64>),
@@ -276,11 +280,12 @@ fn find_segments(
     Ok(segments)
 }
 
-/// Says to the allocator what is in use, or frees what an earlier process let go of too late. Where the extent table does not have all of it, so that its space would
-/// be used twice, nothing is freed: why the store can only be read then, and in `damage` what is missing.
+/// Marks the used extents in the allocator, or frees extents that an earlier process freed too
+/// late. If the extent table lacks used extents, their space would be used twice. Then nothing is
+/// freed, the store is read-only, and `damage` has the missing extents. Returns the reason.
 ///
 /// # Errors
-/// [`Error::Corrupt`] for that, if not in salvage.
+/// [`Error::Corrupt`] for missing extents, except in salvage.
 fn settle_extents(
     pool: &Pool,
     manifest: &Chain,
@@ -340,7 +345,6 @@ fn name_of(kind: ExtentKind) -> &'static str {
     }
 }
 
-/// Replays what the segments hold.
 fn replay_segments(
     pool: &Arc<Pool>,
     segments: &[Segment],
@@ -431,7 +435,7 @@ impl Job<'_> {
                 self.pool.fence();
                 self.pool.check()?;
             }
-            // A doubtful end stays doubtful.
+            // An unverified end stays unverified.
             if !self.how.salvage && outcome.searched {
                 self.mark_recovered_end(segment, outcome.end);
             }
@@ -440,7 +444,7 @@ impl Job<'_> {
     }
 
     /// Stores the end mark and the end hint of a segment whose records are durable: a power failure
-    /// may have taken them. Later damage of the last record is then reported.
+    /// may have lost them. Later damage of the last record is then reported.
     fn mark_recovered_end(&self, segment: &Segment, end: u64) {
         if end <= SEGMENT_HEADER as u64 {
             return;
@@ -456,7 +460,7 @@ impl Job<'_> {
         }
     }
 
-    /// Takes note that the last segment of a log ends where damage may hide more of it.
+    /// Records that the last segment of a log may end early because of damage.
     fn note_unsure_end(&self, segment: &Segment, end: u64) {
         let place = format!("log segment at {:?}, byte {end}", segment.at);
         let what = "whether the log ends there, or is damaged, cannot be told: too much behind it looks like long records. \
@@ -464,7 +468,7 @@ impl Job<'_> {
         lock(&self.recovery.unsure_ends).push(Error::corrupt(place, what));
     }
 
-    /// Takes an entry in, unless a newer one of its key is there.
+    /// Adds an entry, unless a newer one of its key is present.
     fn take(&self, segment: &Segment, at: u64, entry: &Entry<'_>, number: u64) -> Result<()> {
         let key = entry.key();
         if let Payload::Pointer(pointer) = entry.payload() {
@@ -500,7 +504,7 @@ impl Job<'_> {
         self.memtable.note_dead(&dead);
     }
 
-    /// The number of an entry that was taken in.
+    /// Returns the sequence number of an entry that was added.
     fn number_of(&self, at: u64) -> Result<u64> {
         let above = self.written.partition_point(|segment| segment.at.raw() <= at);
         let segment = above.checked_sub(1).map(|index| self.written[index]);

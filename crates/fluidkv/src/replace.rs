@@ -1,12 +1,16 @@
-//! Replacing stored values that are still what somebody read: for a separator's owner, who moves values and then what stands for them.
+//! Replaces stored values that are unchanged since they were read: for a separator's owner, which
+//! moves values and then their stored answers.
 //!
-//! Persist order: none of its own. What is replaced is one record of the log, written as a batch of ordinary writes is, **fence**, or a group's sync; then its entries
-//! are published.
+//! Persist order: none of its own. The replacements are one log record, written like a batch of
+//! ordinary writes, **fence**, or a group's sync; then its entries are published.
 //!
 //! Invariants
-//! 1. The stripes of all keys of a record are held from the look at them until it is stored; it is published before they are let go, or, where writers wait for groups, before
-//!    anybody looks at these keys who writes what it read (`commit.rs`, Invariant 3). So no write between the look and the replacement is lost.
-//! 2. It waits for no flush and makes no room: a flush may wait for it. Its log may take of the reserve as deletes may, since it makes room elsewhere.
+//! 1. The stripes of all keys of a record are held from their lookup until the record is stored.
+//!    The record is published before the stripes are released. Where writers wait for groups, it is
+//!    published before any writer that read first looks up these keys (`commit.rs`, Invariant 3).
+//!    No write between the lookup and the replacement is lost.
+//! 2. A replacement waits for no flush and frees no space: a flush may wait for it. Its log may use
+//!    the reserve as deletes may, since it frees space elsewhere.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,17 +25,17 @@ use crate::table::{Slot, hash};
 use crate::tables::How;
 use crate::view::{Known, Ranges, View};
 
-/// Most keys of a record, and bytes of log from which it takes no more of them.
+/// Maximum number of keys of a record, and bytes of log at which no more keys are added.
 const TOGETHER: (usize, usize) = (256, 64 << 10);
 
-/// A stored value that is to take the place of another.
+/// A stored value that replaces another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replace<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// What it must have now, to the byte.
+    /// The exact bytes that the key must have now.
     pub old: &'a [u8],
-    /// What it is to have then, until the same time if it expires.
+    /// The new bytes, with the same expiry.
     pub new: &'a [u8],
 }
 
@@ -41,7 +45,7 @@ impl<'a> Replace<'a> {
     }
 }
 
-/// How many of these go into one record: none that has a key twice.
+/// Returns how many of these go into one record: no key twice.
 fn together(moves: &[Replace<'_>], len: impl Fn(&Replace<'_>) -> usize) -> usize {
     let (mut keys, mut bytes) = (HashSet::new(), 0);
     for replace in moves {
@@ -53,10 +57,12 @@ fn together(moves: &[Replace<'_>], len: impl Fn(&Replace<'_>) -> usize) -> usize
     keys.len()
 }
 
-/// What tables had of keys before their stripes were locked: no writer waits for look-ups in many tables.
+/// The versions of keys in the tables, looked up before their stripes are locked: no writer then
+/// waits for lookups in many tables.
 struct Ahead {
     ranges: Arc<Ranges>,
-    /// Of each move whether the newest version in the tables is a value of just the old bytes, and its expiry; none where only a look-up can tell.
+    /// For each move, whether the newest version in the tables equals the old bytes, and its
+    /// expiry; `None` if only a lookup can decide.
     seen: Vec<Option<Seen>>,
 }
 
@@ -67,7 +73,7 @@ enum Seen {
 }
 
 impl Ahead {
-    /// What the tables of a view have of these.
+    /// Looks up these keys in the tables of a view.
     fn look(view: &View, how: How, moves: &[Replace<'_>]) -> Self {
         let mut order: Vec<_> = (0..moves.len()).collect();
         order.sort_unstable_by_key(|place| moves[*place].key);
@@ -84,7 +90,7 @@ impl Ahead {
         Self { ranges: Arc::clone(&view.ranges), seen }
     }
 
-    /// What it says of the move at `place` in a view whose memtables have nothing of that key.
+    /// Returns the result for the move at `place` in a view whose memtables do not have that key.
     fn of(&self, view: &View, place: usize) -> Option<Seen> {
         if Arc::ptr_eq(&self.ranges, &view.ranges) { self.seen[place] } else { None }
     }
@@ -101,7 +107,7 @@ impl Inner {
         let ahead = Ahead::look(&self.view.load(), self.how(), moves);
         let (mut rest, mut replaced) = (moves, Vec::with_capacity(moves.len()));
         while !rest.is_empty() {
-            // With room for an expiry, which is not known yet.
+            // Includes bytes for an expiry, which is not known yet.
             let record;
             (record, rest) =
                 rest.split_at(together(rest, |replace| self.logged_len(&replace.op(None)) + size_of::<u64>()));
@@ -110,7 +116,8 @@ impl Inner {
         Ok(replaced)
     }
 
-    /// Replaces what is still there of a record's worth, no key twice; the first of it is at place `first` of all.
+    /// Replaces the unchanged values of one record, no key twice. Its first move is at index
+    /// `first` of all.
     fn replace_together(&self, moves: &[Replace<'_>], ahead: &Ahead, first: usize) -> Result<Vec<bool>> {
         let hashes = || moves.iter().map(|replace| hash(replace.key));
         let writing = self.order.writing();
@@ -133,7 +140,8 @@ impl Inner {
         Ok(replaced)
     }
 
-    /// Looks at these keys, whose stripes are held, and stores what takes the place of what is still there; the number of its record, if all threads share a log.
+    /// Looks up these keys, whose stripes are held, and stores replacements for unchanged values.
+    /// Returns the number of the record if all threads share a log.
     fn look_and_replace(
         &self,
         view: &View,
@@ -154,7 +162,7 @@ impl Inner {
         Ok((replaced, number))
     }
 
-    /// Whether a key, whose stripe is held, has what a move is to replace; its expiry then.
+    /// Returns the expiry of a key, whose stripe is held, if it has the bytes that a move replaces.
     #[expect(clippy::option_option, reason = "whether, and an expiry that there may be")]
     fn has_still(&self, view: &View, replace: &Replace<'_>, ahead: (&Ahead, usize)) -> Result<Option<Option<u64>>> {
         let (slot, hash) = (Slot::new(), hash(replace.key));
@@ -171,7 +179,7 @@ impl Inner {
         Ok(same.map(|(_, expiry)| expiry))
     }
 
-    /// Writes a record that moves what is stored, and publishes it where no group does.
+    /// Writes a record of moves, and publishes it unless a group does.
     fn store_moved(&self, view: &View, ops: &[Op<'_>]) -> Result<Option<u64>> {
         if let Some(log) = &self.log {
             return self.apply_batch_shared(log, ops, true).map(Some);

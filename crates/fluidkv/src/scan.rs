@@ -1,8 +1,9 @@
 //! Scans and snapshots.
 //!
-//! Isolation of a scan: snapshot. It shows each key as it was at one moment between its call and its first pair: every write that
-//! returned before the call is in it, and of two writes the later is never shown without the earlier. A snapshot is a view and a number:
-//! what is written later has a higher number, or stands in memtables that the view does not name.
+//! Isolation of a scan: snapshot. A scan shows each key as of one moment between its call and its
+//! first pair. The scan includes every write that returned before the call, and never a later write
+//! without an earlier one. A snapshot is a view and a number: later writes have a higher number, or
+//! are in memtables that the view does not name.
 
 #[cfg(test)]
 mod tests;
@@ -26,12 +27,12 @@ use crate::view::{Known, View};
 
 /// Pairs that an owned scan copies at first.
 const CHUNK_PAIRS_MIN: usize = 16;
-/// Pairs that an owned scan copies at most, and bytes at which a chunk ends. Each chunk costs a
-/// search in every source. A longer chunk leaves the processor's cache.
+/// Maximum number of pairs that an owned scan copies, and bytes at which a chunk ends. Each chunk
+/// costs a search in every source. A longer chunk leaves the processor's cache.
 const CHUNK_PAIRS_MAX: usize = 1024;
 const CHUNK_BYTES_MAX: usize = 128 << 10;
 
-/// The store as it was at a number: while it lives, what it shows stays.
+/// The store as of a sequence number. Everything it shows exists while it lives.
 pub(crate) struct Moment {
     running: Arc<Running>,
     view: Arc<View>,
@@ -47,8 +48,8 @@ impl Moment {
                 None => inner.order.begin_snapshot(),
                 Some(log) => log.begin_snapshot(&inner.order),
             };
-            // Had the view changed in between, a memtable with higher numbers might be among its tables already, or one with lower
-            // numbers not be named.
+            // If the view changed in between, its tables might already include a memtable with
+            // higher numbers, or it might not name one with lower numbers.
             if Arc::ptr_eq(&view, &inner.view.load()) {
                 return Self { running: Arc::clone(running), view, number };
             }
@@ -75,8 +76,8 @@ impl Drop for Moment {
     }
 }
 
-/// Visits the live pairs of a range as they were at a number. `failed` is given the error of a large value that cannot be read: the scan goes on
-/// behind it, or ends with what that answers.
+/// Visits the live pairs of a range as of a number. Calls `failed` with the error of an unreadable
+/// large value: the scan continues after it, or ends with the error that `failed` returns.
 pub(crate) fn scan(
     inner: &Inner,
     view: &View,
@@ -110,7 +111,7 @@ pub(crate) fn scan(
             return false;
         }
         let value = match pair.known {
-            // Most pairs, and nothing to ask or to read for them.
+            // The common case: nothing to check or to read.
             Known::Value(value, None) => Ok(Some((value, None))),
             known => inner.value_of(pair.key, known),
         };
@@ -130,14 +131,14 @@ pub(crate) fn scan(
     outcome.map(|()| visited)
 }
 
-/// An owned scan: pairs are copied by the chunk.
+/// An owned scan, which copies pairs in chunks.
 struct Owned {
     moment: Moment,
     range: ScanRange,
     chunk: EntryChunk,
     size: usize,
     ended: bool,
-    /// What ended it, behind the pairs that were found before.
+    /// The error that ended the scan, returned after the pairs found before it.
     failed: Option<Error>,
 }
 
@@ -170,7 +171,7 @@ impl Owned {
 }
 
 impl Owned {
-    /// Copies the next chunk, and takes its first pair.
+    /// Copies the next chunk and returns its first pair.
     #[cold]
     fn next_chunk(&mut self) -> Option<Result<Entry>> {
         if !self.ended
@@ -229,12 +230,15 @@ fn owned(moment: Moment, range: &ScanRange) -> Scan {
 }
 
 impl FluidKv {
-    /// Calls `each` with each key for which the tables hold a value, the newest of it, and whether that is live, and then with what each memtable does; large values of the value log and deletes are left out. For an engine
-    /// that stands on this one and names places of its own by what it stores ([`FluidKv::start_separating`]): whatever a read may come to, behind this call's begin, is among it, and so is whatever
-    /// [`Separator::died`](crate::Separator::died) may tell, which is not live where it has expired.
+    /// Calls `each` with each key that has a value in the tables, the newest value there, and
+    /// whether it is live; then with the entries of each memtable. Large values of the value log
+    /// and deletes are left out. For an engine built on this one whose stored values name locations
+    /// of its own ([`FluidKv::start_separating`]). The calls include every value that a read after
+    /// the begin of this call may return. They also include every value that
+    /// [`Separator::died`](crate::Separator::died) may report; an expired value is not live.
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Corrupt`], then it is not all.
+    /// [`Error::Closed`]; [`Error::Corrupt`] if the calls are incomplete.
     #[expect(clippy::type_complexity, reason = "a visitor of a key, what is stored for it, and whether that is live")]
     pub fn each_stored(&self, each: &mut dyn FnMut(&[u8], &[u8], bool)) -> Result<()> {
         let inner = &self.running.inner;
@@ -258,7 +262,9 @@ impl FluidKv {
         Ok(())
     }
 
-    /// Calls `visit` with each key from `from` on for which the tables hold a value, the newest of it, until it says stop; what stands in the value log is left out. There may be newer ones in memtables.
+    /// Calls `visit` with each key from `from` on that has a live value in the tables, and its
+    /// newest value there, until `visit` returns stop. Values in the value log are left out.
+    /// Memtables may have newer versions.
     ///
     /// # Errors
     /// [`Error::Closed`]; [`Error::Corrupt`].
@@ -274,7 +280,7 @@ impl FluidKv {
     }
 }
 
-/// Shows the newest of each key in the tables, until `show` says stop.
+/// Shows the newest version of each key in the tables, until `show` returns false.
 fn walk_tables(inner: &Inner, view: &View, from: Bound<&[u8]>, show: &mut dyn FnMut(&Pair<'_>) -> bool) -> Result<()> {
     let ranges = RangesCursor::new(&view.ranges, from, Direction::Forward, inner.reads)?;
     Merge::new(Direction::Forward, vec![Source::Ranges(Box::new(ranges))])?.visit(show)?;
@@ -304,7 +310,7 @@ impl Running {
         Ok(Box::new(Moment::now(self)))
     }
 
-    /// Visits every live pair as it is at the call; what cannot be read is left out, and its error is the result.
+    /// Visits every live pair as of the call. Leaves out unreadable pairs and returns their error.
     pub(crate) fn for_each_pair(self: &Arc<Self>, visit: &mut dyn FnMut(Shown<'_>) -> Visit) -> Result<u64> {
         let _quiet = Quiet::begin();
         let _guard = self.inner.enter()?;
@@ -320,14 +326,13 @@ impl Running {
     }
 }
 
-/// A walk over all that there is, in spite of damage.
+/// A walk over all data in spite of damage.
 struct Walk<'v> {
     visit: &'v mut dyn FnMut(Shown<'_>) -> Visit,
     visited: u64,
-    /// The last key that was visited, of the range at hand; its bytes' room is used again.
+    /// The last visited key of the current range; its buffer is reused.
     last: Option<Vec<u8>>,
     stopped: bool,
-    /// The first error.
     wrong: Option<Error>,
 }
 
@@ -349,7 +354,6 @@ impl Walk<'_> {
 }
 
 impl Moment {
-    /// Walks over a range of the view.
     fn walk_range(&self, index: usize, walk: &mut Walk<'_>) {
         walk.last = None;
         let ranges = &self.view.ranges;
@@ -372,8 +376,9 @@ impl Moment {
         }
     }
 
-    /// Goes on with a range whose merge has met damage, behind the last key that was visited: key by key, each as a get finds it. So a damaged block
-    /// costs its own keys and no others, and no older version of them is shown. All keys of the range stand in DRAM meanwhile.
+    /// Continues a range whose merge hit damage, after the last visited key: key by key, each with
+    /// a get. A damaged block therefore costs only its own keys, and no older version of them is
+    /// shown. All keys of the range are in DRAM meanwhile.
     fn walk_by_keys(&self, index: usize, walk: &mut Walk<'_>) {
         let (last, upper) = (walk.last.take(), self.view.ranges.upper_of(index));
         let is_left = |key: &[u8]| last.as_deref().is_none_or(|last| key > last);
@@ -386,7 +391,7 @@ impl Moment {
                     continue;
                 }
             };
-            // Behind an error it goes on, and comes to the table's end.
+            // After an error the cursor goes on, and reaches the table's end.
             while let Some(item) = cursor.next().transpose() {
                 match item {
                     Ok(item) if is_left(item.key) => drop(keys.insert(item.key.to_vec())),
@@ -406,7 +411,7 @@ impl Moment {
                         }
                     }
                     Ok(_) => break,
-                    // The cursor is behind the damaged record, or at its end.
+                    // The cursor is after the damaged record, or at its end.
                     Err(error) => walk.note(self.inner(), error),
                 }
             }

@@ -1,8 +1,8 @@
 //! The pieces of the background scrub ([`lodestore_contract::scrub`]): some entries of a memtable,
-//! a table, a segment of the value log, and whatever a separator keeps.
+//! a table, a segment of the value log, and the pieces of a separator.
 //!
-//! A pass holds no view and no table between two pieces. A removed table is passed over, and
-//! a new table is left to the next pass.
+//! A pass holds no view and no table between two pieces. A removed table is skipped, and a new
+//! table waits for the next pass.
 
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use lodestore_contract::{Event, Finding, FoundBy, VerifyReport};
 use crate::inner::Inner;
 use crate::tables::TableHandle;
 
-/// Takes the report of a piece; false: stop.
+/// Receives the report of a piece; returns false to stop.
 type Piece<'p> = &'p mut dyn FnMut(VerifyReport) -> bool;
 
 impl Scrubbed for Inner {
@@ -76,7 +76,7 @@ impl Inner {
             let Ok(_guard) = self.enter() else { return false };
             let Some(table) = table.upgrade() else { return true };
             self.verify_table(&self.view.load_full(), &table, &mut report);
-            // A table that takes no checksum of any block has bytes all the same.
+            // A table without any block checksums still has bytes.
             report.bytes = report.bytes.max(table.descriptor.bytes);
         }
         piece(report)

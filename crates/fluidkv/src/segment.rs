@@ -1,34 +1,40 @@
-//! A log segment: an extent that one thread slot appends the writes of one memtable to, and its reader after a stop.
+//! A log segment, an extent to which one thread slot appends the writes of one memtable, and its
+//! reader for recovery.
 //!
 //! ```text
-//!  0      4       8   10    12       16      24      32      40       48       56       64          128
-//! | LLOG | crc32c |ver|slot | number | gen.  | base  | nonce | capac. | prev.  | hint | once more | records ...   | spare |
-//! ```
-//! `crc32c` covers the bytes 8..56. The header stands there twice, so that no damage to a line
-//! hides what follows, and once more in the segment's last line, the *spare*, so that none to a
-//! page does. The segments of one slot and generation are numbered from 0 without holes. `prev.` is
-//! what the segment before this one held durably, in bytes from its start, when this one was made;
-//! 0 where that is not known.
+//!  0      4        8     10     12       16     24     32      40       48      56     64
+//! | LLOG | crc32c | ver | slot | number | gen. | base | nonce | capac. | prev. | hint | copy |
+//!  128           capacity - 64
+//! | records ... | spare |
+//! ``` `crc32c` covers the bytes 8..56. The header is stored twice, so that no damage to a line
+//! hides the records. A third copy in the segment's last line, the *spare*, covers damage to a
+//! page. The segments of one slot and generation are numbered from 0 without holes. `prev.` is the
+//! durable length of the previous segment, in bytes from its start, when this one was created; 0 if
+//! unknown.
 //!
-//! Persist order of the writer: header; then each record, stored and fenced before it is answered for, the first one together with the header; the spare is stored
-//! when the first record is durable, and fenced with the next one. So a whole spare says that there was a record. When a record is durable with all
-//! before it, and before it is answered for, an *end mark* is stored right behind it, where the next record will stand or leave a gap: it is not flushed, so it costs no order, and a kill leaves it
-//! there. A reader goes on to the first record that is not whole. What stands there is one of two:
+//! Persist order of the writer: header; then each record, stored and fenced before it is
+//! acknowledged, the first one together with the header. The spare is stored when the first record
+//! is durable, and fenced with the next record. A whole spare therefore proves that a record
+//! existed. Once a record and all before it are durable, an *end mark* is stored directly after it,
+//! where the next record or gap begins. Only then is the record acknowledged. The end mark is not
+//! flushed, so it costs no persist order, and it survives a kill. A reader stops at the first
+//! record that is not whole. The bytes there are one of two:
 //!
-//! * the end, or a record that was cut off: nothing says that it was durable;
-//! * damage: an end mark stands behind it, or a later whole record that bears the mark *durable*, or the next segment's header says that there was more, or the spare is there and no record is.
+//! * the end, or a truncated record: nothing proves that it was durable;
+//! * damage: an end mark follows, or a later whole record with the mark *durable*; or the next
+//!   segment's header proves a longer log; or there is a spare but no record.
 //!
-//! The end is damage too if the spare must be durable and is not whole, and nothing else names this
-//! end. The spare is durable with the segment's second record of one thread.
+//! The end is also damage if the spare must be durable and is not whole, and nothing else confirms
+//! this end. The spare is durable with the segment's second record of one thread.
 //!
-//! The *end hint* repeats the end mark at a distance, in the last 8 bytes of the spare's line or of
-//! the second header copy's line, whichever is in the other half of the segment. A damaged page at
-//! the log's end leaves the hint.
+//! The *end hint* repeats the end mark elsewhere: in the last 8 bytes of the spare's line or of the
+//! second header copy's line, whichever is in the other half of the segment. A damaged page at the
+//! log's end leaves the hint.
 //!
-//! A power failure may take the end mark and the end hint of the last record, which are not
-//! flushed with it. Then a damaged last record looks like one that was cut off. In a log of one
-//! thread the second record that ends in each page of 4096 bytes flushes the hint of the record
-//! before it. So a log whose last page is lost is known to end too early.
+//! A power failure may lose the end mark and the end hint of the last record, which are not flushed
+//! with it. Then a damaged last record looks like a truncated one. In a log of one thread, the
+//! second record that ends in each page of 4096 bytes flushes the hint of the record before it. If
+//! the last page of such a log is lost, the early end is detected.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{crc32c, u32_at, u64_at};
@@ -39,60 +45,63 @@ use crate::entry::{Frame, LEAST, OFFSET_MAX, STEP, Slot, likely_span};
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a segment's header, both copies of it.
+/// Bytes of a segment's header, with both copies.
 pub(crate) const SEGMENT_HEADER: usize = 2 * COPY;
-/// Bytes of the spare copy, at the segment's end.
+/// Bytes of the spare copy at the segment's end.
 pub(crate) const SPARE: usize = COPY;
-/// Bytes of one copy.
+/// Bytes of one header copy.
 const COPY: usize = 64;
-/// Bytes of a copy that its checksum covers and that a header has; the end hint follows.
+/// Bytes of a copy that belong to the header, including those that its checksum covers. The end
+/// hint follows.
 const HEADER_BYTES: usize = COPY - END_MARK;
-/// Offset of the first end hint: behind the second copy of the header.
+/// Offset of the first end hint: after the second copy of the header.
 const FIRST_HINT_AT: u64 = (COPY + HEADER_BYTES) as u64;
-/// Bytes of an end mark.
 const END_MARK: usize = STEP;
 /// Bytes of a cache line.
 const LINE: u64 = 64;
-/// Version of the log's format.
 pub(crate) const LOG_VERSION: u16 = 3;
 const MAGIC: [u8; 4] = *b"LLOG";
-/// Bytes that a search for later records may sum for nothing, beside four times the segment's own.
+/// Bytes that a search for later records may checksum in vain, in addition to four times the
+/// segment's own.
 const SEARCH_BYTES: u64 = 64 << 10;
 
-/// Where the spare copy of the header stands, which is where records end, in a segment of this many bytes.
+/// Returns the offset of the spare header copy, where records end, in a segment of this many bytes.
 #[inline]
 pub(crate) fn spare_at(capacity: u64) -> u64 {
     capacity.saturating_sub(SPARE as u64)
 }
 
-/// Where a writer's records end in a segment of this many bytes: behind the last one its end mark has room. Readers take records up to the spare.
+/// Returns where a writer's records end in a segment of this many bytes: the end mark of the last
+/// record still fits. Readers accept records up to the spare.
 #[inline]
 pub(crate) fn room_of(capacity: u64) -> u64 {
     spare_at(capacity).saturating_sub(END_MARK as u64)
 }
 
-/// Bytes of a segment whose only record has this length.
+/// Returns the bytes of a segment whose only record has this length.
 pub(crate) fn capacity_for(len: u64) -> u64 {
     (SEGMENT_HEADER + END_MARK + SPARE) as u64 + len
 }
 
-/// The word that stands at `at` of a segment where all before it was durable: of this place and this use of the space, and of no other.
+/// Returns the end mark, stored at offset `at` of a segment when all before it is durable. The mark
+/// is specific to this offset and this use of the space.
 #[inline]
 pub(crate) fn end_mark(frame: Frame, at: u64) -> u64 {
     let mixed = (frame.nonce ^ at).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed >> 32 ^ mixed).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    // No zero, which stands where nothing was written.
+    // Never zero: unwritten space is zero.
     mixed >> 29 ^ mixed | 1
 }
 
-/// The end hint: the offset in steps of 8, and the high half of the end mark there as its check.
+/// Returns the end hint: the offset in steps of 8, with the high half of the end mark there as its
+/// check.
 #[inline]
 pub(crate) fn end_hint(mark: u64, end: u64) -> u64 {
     (mark & !u64::from(u32::MAX)) | (end / STEP as u64)
 }
 
-/// Where the end hint for records up to `end` is stored: in the half of the segment that does not
-/// hold `end`.
+/// Returns where the end hint for records up to `end` is stored: in the half of the segment that
+/// does not hold `end`.
 #[inline]
 pub(crate) fn end_hint_at(end: u64, spare_at: u64) -> u64 {
     if end > (spare_at + SPARE as u64) / 2 { FIRST_HINT_AT } else { spare_at + HEADER_BYTES as u64 }
@@ -104,8 +113,9 @@ fn hinted_end(frame: Frame, hint: u64) -> Option<u64> {
     (hint != 0 && end_hint(end_mark(frame, end), end) == hint).then_some(end)
 }
 
-/// Where a record of `len` bytes goes in a segment that is written up to `end` and has room for records up to `room`: right there, or at the next line where it
-/// would otherwise touch a line more than it must. `None` where it has no room for it.
+/// Returns where a record of `len` bytes goes in a segment that is written up to `end` and may hold
+/// records up to `room`. This is `end`, or the next line if the record would otherwise touch one
+/// line more than necessary. `None` if it does not fit.
 #[inline]
 pub(crate) fn place(end: u64, len: usize, room: u64) -> Option<Slot> {
     debug_assert!(end.is_multiple_of(STEP as u64) && len >= LEAST);
@@ -115,43 +125,43 @@ pub(crate) fn place(end: u64, len: usize, room: u64) -> Option<Slot> {
     (at.checked_add(len)? <= room).then(|| Slot { at, gap: ((at - end) / STEP as u64) as u8 })
 }
 
-/// What a segment says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
-    /// The memtable whose writes it holds.
+    /// The memtable whose writes the segment holds.
     pub(crate) generation: u64,
-    /// The thread slot that writes it.
+    /// The thread slot that writes the segment.
     pub(crate) slot: u16,
-    /// Its place among the segments of this slot and generation, from 0.
+    /// Number among the segments of this slot and generation, from 0.
     pub(crate) number: u32,
-    /// Nonce of the checksums and base of the sequences.
+    /// Nonce of the checksums and base of the sequence numbers.
     pub(crate) frame: Frame,
-    /// Bytes, header included: a multiple of 8, at most 32 GiB.
+    /// Bytes including the header: a multiple of 8, at most 32 GiB.
     pub(crate) capacity: u64,
-    /// Bytes of the segment before it (by number) that were durable when this one was made; 0: not known.
+    /// Bytes of the previous segment (by number) that were durable when this one was created; 0 if
+    /// unknown.
     pub(crate) previous_end: u64,
 }
 
-/// A segment as its headers tell of it.
+/// A segment as its headers describe it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) header: SegmentHeader,
-    /// The spare is whole: there was a durable record.
+    /// Whether the spare is whole: there was a durable record.
     pub(crate) has_spare: bool,
-    /// None but the spare is whole.
+    /// Whether only the spare is whole.
     pub(crate) only_spare: bool,
-    /// All up to here was durable, as the end hints say; 0 where none is whole.
+    /// All bytes up to here were durable, according to the end hints; 0 if none is whole.
     hinted_end: u64,
 }
 
 impl Found {
-    /// Up to where all was durable once, at least; 0 where that is not known.
+    /// Returns the offset up to which all was durable at least; 0 if unknown.
     pub(crate) fn least_end(&self) -> u64 {
         self.hinted_end.max(if self.has_spare { (SEGMENT_HEADER + LEAST) as u64 } else { 0 })
     }
 
-    /// Whether a record of this segment, at the start of `extent`, was durable and is found or
-    /// known to be missing.
+    /// Returns whether a record of this segment, at the start of `extent`, was durable and is found
+    /// or known to be missing.
     pub(crate) fn has_record(&self, extent: &[u8]) -> bool {
         let first = || Record::checked(extent.get(SEGMENT_HEADER..)?, self.header.frame, SEGMENT_HEADER as u64);
         self.has_spare || self.hinted_end > 0 || first().is_some()
@@ -159,7 +169,6 @@ impl Found {
 }
 
 impl SegmentHeader {
-    /// The bytes to store.
     pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER] {
         let mut bytes = [0; SEGMENT_HEADER];
         for copy in bytes.as_chunks_mut::<COPY>().0 {
@@ -168,7 +177,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// One copy without its end hint.
+    /// Returns one copy without its end hint.
     pub(crate) fn copy(&self) -> [u8; HEADER_BYTES] {
         debug_assert!(is_capacity(self.capacity));
         let mut bytes = [0; HEADER_BYTES];
@@ -185,12 +194,14 @@ impl SegmentHeader {
         bytes
     }
 
-    /// The header of the segment that the bytes of an extent hold. `None` where no copy is whole: the segment was never finished and holds
-    /// nothing that was answered for but its first record, unless its number is missed among those of its slot. A header of a longer segment, or
-    /// a spare that is not the header's, is of an older use.
+    /// Decodes the header of the segment in the bytes of an extent. `None` if no copy is whole: the
+    /// segment was never finished. At most its first record was acknowledged, unless its number is
+    /// missing among those of its slot. A header of a longer segment, or a spare that differs from
+    /// the header, is from an older use.
     ///
     /// # Errors
-    /// [`Error::NewerFormat`], [`Error::OlderFormat`]; [`Error::Corrupt`] for a whole header that cannot be.
+    /// [`Error::NewerFormat`], [`Error::OlderFormat`]; [`Error::Corrupt`] for a whole header with
+    /// impossible values.
     pub(crate) fn decode(extent: &[u8]) -> Result<Option<Found>> {
         let whole = |head: &&[u8; COPY]| {
             head[..4] == MAGIC
@@ -214,7 +225,6 @@ impl SegmentHeader {
         Ok(Some(Found { header, has_spare: spare.is_some(), only_spare: first.is_none(), hinted_end }))
     }
 
-    /// A copy that is whole.
     fn read(head: &[u8; COPY]) -> Result<Self> {
         let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
         let (part, found, known) = ("fluidkv log".into(), u32::from(half(8)), u32::from(LOG_VERSION));
@@ -243,82 +253,83 @@ fn is_capacity(bytes: u64) -> bool {
     bytes.is_multiple_of(STEP as u64) && ((SEGMENT_HEADER + SPARE) as u64..=OFFSET_MAX).contains(&bytes)
 }
 
-/// What a reader does about damage.
+/// The reaction of a reader to damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Reports it, and reads no further.
+    /// Reports the damage and stops.
     Strict,
-    /// Goes on at the next whole record, and counts what was left out.
+    /// Continues at the next whole record, and counts the skipped bytes.
     Salvage,
 }
 
-/// Damage in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Damage {
-    /// Offset in the segment from which a record is missing that was durable.
+    /// Offset in the segment from which a durable record is missing.
     pub(crate) at: u64,
-    /// How that is known.
+    /// How the damage is known.
     pub(crate) what: &'static str,
 }
 
-/// What stands behind the last record.
+/// The bytes after the last record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tail {
-    /// Its end mark: it was durable. Behind a gap a record that was cut off may follow.
+    /// Its end mark: the record was durable. After a gap a truncated record may follow.
     Marked,
     /// Nothing: the end of the segment, or zeros.
     Clean,
-    /// A record that was cut off, or bytes of an older use.
+    /// A truncated record, or bytes of an older use.
     Torn,
 }
 
-/// How the reading of a segment went.
+/// The result of reading a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// Where the last record ended, in bytes from the segment's start.
+    /// End of the last record, in bytes from the segment's start.
     pub(crate) end: u64,
-    /// What stands there.
+    /// The bytes after it.
     pub(crate) tail: Tail,
-    /// Places at which something durable was left out; only in [`Mode::Salvage`].
+    /// Number of places where durable bytes were skipped; only in [`Mode::Salvage`].
     pub(crate) lost_places: u64,
-    /// Bytes left out there.
+    /// Bytes skipped there.
     pub(crate) lost_bytes: u64,
-    /// False where the search for later records left some out: too much of the space looks like long ones and is none, and damage
-    /// may have been taken for an end. Not where the next segment says how far this one reached: that is compared in any case.
+    /// False if the search for later records skipped some: too much of the space looks like long
+    /// records but is none. Damage may then have been taken for an end. This does not apply if the
+    /// next segment has the length of this one: that is always compared.
     pub(crate) searched: bool,
 }
 
-/// Reads the records of a segment in their order.
+/// Reads the records of a segment in order.
 pub(crate) struct SegmentReader<'a> {
     bytes: &'a [u8],
     frame: Frame,
     mode: Mode,
     end: u64,
-    /// All up to here was durable once.
+    /// All bytes up to here were durable.
     durable_to: u64,
-    /// A whole record behind damage, to go on at.
+    /// A whole record after damage, where reading continues.
     resume: Option<u64>,
-    /// Bytes that searches may still sum.
+    /// Bytes that searches may still checksum.
     budget: u64,
-    /// No search left out anything that looked right.
+    /// Whether no search skipped anything that looked right.
     searched: bool,
     outcome: Option<Outcome>,
-    /// Damage was reported.
+    /// Whether damage was reported.
     failed: bool,
     lost: (u64, u64),
-    /// A planted fault: what stands behind a hole counts.
+    /// A planted fault: records after a hole count.
     skips_holes: bool,
     /// A planted fault: end marks do not count.
     ignores_marks: bool,
-    /// The spare is whole.
+    /// Whether the spare is whole.
     has_spare: bool,
-    /// Records behind the first one that bear the mark *durable*.
+    /// Number of records after the first one that have the mark *durable*.
     settled_records: u32,
 }
 
 impl<'a> SegmentReader<'a> {
-    /// A reader of the segment at the start of `bytes`, which `header` was decoded from. `known_end`: all up to there was durable once, as the next segment's
-    /// header or the spare says, or 0.
+    /// Returns a reader of the segment at the start of `bytes`, from which `header` was decoded.
+    /// All bytes up to `known_end` were durable, according to the next segment's header or the
+    /// spare; 0 if unknown.
     pub(crate) fn new(bytes: &'a [u8], header: &SegmentHeader, mode: Mode, known_end: u64) -> Self {
         let capacity = header.capacity.min(bytes.len() as u64);
         Self {
@@ -340,23 +351,21 @@ impl<'a> SegmentReader<'a> {
         }
     }
 
-    /// A reader of a segment whose spare is whole, or not.
     pub(crate) fn with_spare(self, has_spare: bool) -> Self {
         Self { has_spare, ..self }
     }
 
-    /// A planted fault.
     pub(crate) fn skipping_holes(self, on: bool) -> Self {
         Self { skips_holes: on, ..self }
     }
 
-    /// A planted fault.
     pub(crate) fn ignoring_end(self, on: bool) -> Self {
         let durable_to = if on { 0 } else { self.durable_to };
         Self { ignores_marks: on, durable_to, has_spare: self.has_spare || on, ..self }
     }
 
-    /// How it went, once the iterator gave its last item. `None` before, and after damage that was reported.
+    /// Returns the result once the iterator has returned its last item. `None` before, and after
+    /// reported damage.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         self.outcome
     }
@@ -374,7 +383,7 @@ impl<'a> SegmentReader<'a> {
         Record::checked(self.at(at), self.frame, at).map(|record| (at, record))
     }
 
-    /// The record that follows, right here or at the next line.
+    /// Returns the record that follows, here or at the next line.
     fn following(&mut self) -> Option<(u64, Record<'a>)> {
         if let Some(at) = self.resume.take() {
             return self.record_at(at);
@@ -385,10 +394,12 @@ impl<'a> SegmentReader<'a> {
             .find_map(|at| self.record_at(at).filter(|(at, record)| fits(*at, record)))
     }
 
-    /// The first whole record behind one that is not; on the way to the first that was written when all before it was durable, or to an end mark.
+    /// Finds the first whole record after one that is not whole. Stops at the first record that was
+    /// written when all before it was durable, or at an end mark.
     ///
-    /// Each place costs a look at a header. What looks right and is not takes from the budget, at most a quarter of what is left at a
-    /// time, so that a few long ones do not end the search for short ones.
+    /// Each offset costs a check of a header. A candidate that fails its checksum uses up at most a
+    /// quarter of the remaining budget. A few long candidates therefore do not end the search for
+    /// short ones.
     fn search(&mut self) -> Option<u64> {
         let mut first = None;
         let mut at = self.end + STEP as u64;
@@ -427,15 +438,15 @@ impl<'a> SegmentReader<'a> {
         self.outcome = Some(Outcome { end: self.end, tail, lost_places, lost_bytes, searched: self.searched });
     }
 
-    /// Whether the spare is damaged, and nothing else says that the log ends here. The spare is
-    /// durable with the first record after the segment's first one that bears the mark *durable*.
-    /// The second such record was stored after that.
+    /// Returns whether the spare is damaged and nothing else confirms that the log ends here. The
+    /// spare is durable with the first record after the segment's first one that has the mark
+    /// *durable*. The second such record was stored after that.
     fn lacks_spare(&self) -> bool {
         let is_due = self.settled_records > 1 && !self.has_spare;
         is_due && self.durable_to < self.end && !self.is_marked(self.end)
     }
 
-    /// Whether there is more to read behind a record that is not whole.
+    /// Returns whether there is more to read after a record that is not whole.
     fn pass(&mut self) -> Result<bool, Damage> {
         let known = self.durable_to > self.end;
         let first = self.search();
@@ -469,11 +480,13 @@ impl<'a> SegmentReader<'a> {
 }
 
 impl<'a> Iterator for SegmentReader<'a> {
-    /// A record with its offset in the segment; or, in [`Mode::Strict`], the damage that ends the reading.
+    /// A record with its offset in the segment; in [`Mode::Strict`], also the damage that ends the
+    /// reading.
     type Item = Result<(u64, Record<'a>), Damage>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // Each turn gives a record, or ends the reading, or finds the record that the next turn gives.
+        // Each iteration returns a record, ends the reading, or finds the record for the next
+        // iteration.
         while self.outcome.is_none() && !self.failed {
             if let Some((at, record)) = self.following() {
                 self.end = at + record.len() as u64;

@@ -1,18 +1,26 @@
-//! Key-value separation at the flush (HashKV, ATC 2018, section 3), for an engine that stands on this one: values live in the log until their memtable is flushed; then
-//! the large ones are handed to a [`Separator`], which keeps them in a place of its own, and the tables hold what it answers in their place. What is stored is never
-//! interpreted here: telling a value from what stands for one is the separator's owner's.
+//! Key-value separation at the memtable flush (HashKV, ATC 2018, section 3), for an engine built on
+//! this one. Values stay in the log until the flush of their memtable. The flush hands the large
+//! ones to a [`Separator`], which keeps them in its own storage. The tables hold the separator's
+//! answer instead of the value. This module never interprets stored bytes: the owner of the
+//! separator distinguishes values from the answers that replace them.
 //!
-//! Persist order of a flush: what [`Separator::separate`] wrote, durable when that returns; the tables, **fence**; the manifest's record, **fence**; then
-//! [`Separator::published`] and [`Separator::died`]. A crash before the manifest's record leaves the values in the log, and what the separator wrote for them is named by
-//! nobody: the next open's flush hands them over anew.
+//! Persist order of a flush: the separator's writes, durable when [`Separator::separate`] returns;
+//! the tables, **fence**; the manifest record, **fence**; then [`Separator::published`] and
+//! [`Separator::died`]. After a crash before the manifest record the values are still in the log.
+//! Nothing names the separator's copies, and the next open's flush hands the values over again.
 //!
 //! Invariants
-//! 1. One flush at a time, the oldest memtable first, and values are separated before the flush looks at the ranges: a flush that is made anew, or fails and is
-//!    tried again, takes what was answered before (`memtable/apart.rs`).
-//! 2. Nothing is locked while the separator is called, and nobody waits for its thread but who waits for the flush. So it may read the store, and
-//!    [`replace`](crate::FluidKv::replace), which never waits for a flush; any other write may, and must not be made.
-//! 3. A stored value dies once: in the tables when a flush hides the newest version there, which the next flush finds hidden, or when a compaction leaves it out since it has
-//!    expired, and no flush has hidden it meanwhile; in a memtable when another entry takes the place of one that `replace` wrote, or when its flush leaves it out.
+//! 1. Flushes are serial, the oldest memtable first. Values are separated before the flush reads
+//!    the ranges. A flush that is repeated, or retried after an error, reuses the earlier answers
+//!    (`memtable/apart.rs`).
+//! 2. No lock is held while the separator is called, and only a caller that waits for the flush
+//!    waits for its thread. The separator may read the store and call
+//!    [`replace`](crate::FluidKv::replace), which never waits for a flush. Other writes may wait,
+//!    and are forbidden there.
+//! 3. A stored value dies once. In the tables it dies when a flush hides the newest version there;
+//!    the next flush finds it hidden. A value also dies there when a compaction drops it as expired
+//!    and no flush has hidden it meanwhile. In a memtable it dies when another entry replaces one
+//!    that `replace` wrote, or when its flush drops it.
 //! 4. A panic of the separator poisons the store.
 
 use std::ops::Bound;
@@ -35,85 +43,107 @@ use crate::tables::{How, Sorted};
 use crate::value_log::record::Pointer;
 use crate::view::{Known, Range, Ranges};
 
-/// Most values of one call of [`Separator::separate`].
+/// Maximum number of values per call of [`Separator::separate`].
 const TOGETHER: usize = 64 << 10;
-/// Most stored values of one call of [`Separator::died`], and bytes of them that are copied for it.
+/// Maximum number of stored values per call of [`Separator::died`], and of their bytes copied for
+/// one call.
 const DEATHS: (usize, usize) = (256, 64 << 10);
 
-/// A value that a flush hands over.
+/// A value that a flush hands to the separator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Separable<'a> {
-    /// Its key.
+    /// The key of the value.
     pub key: &'a [u8],
     /// The value as it was written.
     pub value: &'a [u8],
 }
 
-/// Keeps values apart from the tables: see [`FluidKv::start_separating`](crate::FluidKv::start_separating) (HashKV, ATC 2018, section 3).
+/// Keeps values separated from the tables: see
+/// [`FluidKv::start_separating`](crate::FluidKv::start_separating) (HashKV, ATC 2018, section 3).
 ///
-/// It is called on a worker's thread, or, with `workers` 0 and in `settle` and `close`, on the caller's; never before [`FluidKv::begin_workers`](crate::FluidKv::begin_workers). A
-/// panic in it poisons the store. It may read the store and call [`FluidKv::replace`](crate::FluidKv::replace); no other write, nor `settle`, which may wait for this very
-/// flush. While the store is being closed all of these answer [`Error::Closed`].
+/// Called on a worker's thread, or on the caller's with `workers` 0 and in `settle` and `close`.
+/// Never called before [`FluidKv::begin_workers`](crate::FluidKv::begin_workers). A panic in it
+/// poisons the store. Reads of the store and [`FluidKv::replace`](crate::FluidKv::replace) are
+/// allowed. Other writes and `settle` are forbidden: they may wait for this same flush. While the
+/// store closes, all of these return [`Error::Closed`].
 pub trait Separator: Send + Sync + 'static {
-    /// Whether the live value of a key goes to [`separate`](Self::separate). Cheap: it is asked for each value of a memtable that is flushed.
+    /// Returns whether the live value of a key goes to [`separate`](Self::separate). Must be cheap:
+    /// called for each value of a memtable that is flushed.
     fn wants(&self, key: &[u8], value: &[u8]) -> bool;
 
-    /// What the tables are to hold in the place of each of these values, in their order; `None`: the value itself. The keys ascend, and there are 65,536 at most: a memtable with
-    /// more takes several calls. What it wrote is as durable as the store promises when it returns. One call at a time, under none of the store's locks; no value is handed over twice
-    /// in one process once it was answered for.
+    /// Returns the bytes that the tables hold instead of each value, in the order of `values`;
+    /// `None` keeps the value itself. The keys ascend. A call has at most 65,536 values; a larger
+    /// memtable needs several calls. On return, the separator's writes are as durable as the store
+    /// promises. Calls are serial and hold none of the store's locks. A value that was answered for
+    /// is not handed over again in the same process.
     ///
-    /// Until [`published`](Self::published) is called, nothing in the store names what it answered, and it must stay.
+    /// Until [`published`](Self::published) is called, nothing in the store names the answers, and
+    /// the separator must keep them.
     ///
     /// # Errors
-    /// Any: the flush fails with it, the values stay in the log, and it is asked again as the store does with failed flushes ([`Error::Full`] and [`Error::Io`] may pass).
+    /// Any error fails the flush, and the values stay in the log. The store retries it as it does
+    /// failed flushes ([`Error::Full`] and [`Error::Io`] may pass).
     ///
-    /// # Panics
-    /// The store's own: for another number of answers than there are values, or one of more than 2^30 + 16 bytes.
+    /// # Panics The store panics if the answers are not as many as the values, or if an answer is
+    /// longer than 2^30 + 16 bytes.
     fn separate(&self, values: &[Separable<'_>]) -> Result<Vec<Option<Box<[u8]>>>>;
 
-    /// All that [`separate`](Self::separate) answered is in the tables now, durably, and reads and [`FluidKv::replace`](crate::FluidKv::replace) find it. Called once behind each flush, before its
-    /// [`died`](Self::died).
+    /// Called once after each flush, before its [`died`](Self::died). All answers of
+    /// [`separate`](Self::separate) are now durable in the tables, and visible to reads and
+    /// [`FluidKv::replace`](crate::FluidKv::replace).
     fn published(&self) {}
 
-    /// Whether the store may name anything that [`separate`](Self::separate) ever answered: where it does not, nobody is told what died. Asked once behind each flush, behind
+    /// Returns whether the store may name any answer of [`separate`](Self::separate). If not,
+    /// [`died`](Self::died) is not called. Called once after each flush, after
     /// [`published`](Self::published).
     fn holds(&self) -> bool {
         true
     }
 
-    /// A write has found no room in the pool, and all that could be flushed and compacted was: the separator gives back what it can of the capacity that it has taken beside
-    /// the regions (`lodestore_media::Pool::take_beside`). Under none of the store's locks, by any number of threads; it may call
-    /// [`FluidKv::replace`](crate::FluidKv::replace).
+    /// Frees capacity that the separator uses outside the regions
+    /// (`lodestore_media::Pool::take_beside`). Called when a write does not fit in the pool after
+    /// all possible flushes and compactions. Holds none of the store's locks; any number of threads
+    /// may call it. Calls of [`FluidKv::replace`](crate::FluidKv::replace) are allowed.
     ///
     /// # Errors
-    /// What makes the write fail: [`Error::Poisoned`] and the like. That there is nothing to give back is none.
+    /// Errors that make the write fail: [`Error::Poisoned`] and the like. Having nothing to free is
+    /// not an error.
     fn make_room(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The store is being closed, and all that could be flushed was: behind this the pool says that this was a clean stop, whatever the durability. So what the separator wrote is to be durable
-    /// when it returns.
+    /// Makes all writes of the separator durable before it returns. Called while the store closes,
+    /// after all possible flushes. After this the pool records a clean stop, whatever the
+    /// durability.
     ///
     /// # Errors
-    /// Any: the stop is none then.
+    /// Any error makes the stop unclean.
     fn closing(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Verifies what the separator keeps, piece by piece, for a background scrub. Gives the report
-    /// of each piece to `piece` under none of its own locks, and returns when `piece` says false.
+    /// Verifies the separator's data piece by piece, for a background scrub. Calls `piece` with the
+    /// report of each piece, holding none of its own locks, and returns when `piece` returns false.
     fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
         let _ = piece;
     }
 
-    /// These bytes were a key's newest stored value in the tables, and a flush, which is durable, has hidden them behind a newer version or a delete; or they were put by
-    /// [`FluidKv::replace`](crate::FluidKv::replace) and overwritten before their flush; or they had expired, and a flush or a compaction has left them out. Some 256 at a time, in no order, one call at a time; each is told once. A snapshot or a scan may still show them. Not told is what
-    /// has expired before its range is compacted, what cannot be read for damage, what stands in FluidKV's own value log, and, after a crash behind the flush, all that was not
-    /// told by then.
+    /// Reports stored values that no longer belong to a key. A value dies in one of these ways:
+    /// * A durable flush hid it, the newest stored value of a key in the tables, under a newer
+    ///   version or a delete.
+    /// * [`FluidKv::replace`](crate::FluidKv::replace) put it, and another write replaced it before
+    ///   its flush.
+    /// * The value expired, and a flush or a compaction dropped it.
+    ///
+    /// A call has up to about 256 values, in no order. Calls are serial, and each value is reported
+    /// once. A snapshot or a scan may still show the values. Not reported: values that expire
+    /// before their range is compacted, values unreadable because of damage, values in FluidKV's
+    /// own value log. After a crash following the flush, values not reported by then are not
+    /// reported either.
     fn died(&self, stored: &[&[u8]]);
 }
 
-/// Poisons a store whose separator panics.
+/// Poisons the store if the separator panics.
 struct Unwinding<'a>(&'a Pool);
 
 impl Drop for Unwinding<'_> {
@@ -124,7 +154,7 @@ impl Drop for Unwinding<'_> {
     }
 }
 
-/// Stored values that died, on their way to the separator.
+/// Collects stored values that died, for the separator.
 struct Deaths<'a> {
     separator: &'a dyn Separator,
     turn: &'a Mutex<()>,
@@ -166,17 +196,15 @@ impl<'a> Deaths<'a> {
     }
 }
 
-/// Expired pairs that a flush or a merge left out of the tables.
+/// Expired pairs that a flush or a merge dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Expired {
-    /// Number of the pairs.
     keys: u64,
-    /// Keys and stored values, for a separator.
+    /// Keys and stored values for the separator.
     stored: Vec<(Key, Box<[u8]>)>,
 }
 
 impl Expired {
-    /// Counts a pair.
     pub(crate) fn count(&mut self) {
         self.keys += 1;
     }
@@ -193,7 +221,8 @@ impl Expired {
 }
 
 impl Inner {
-    /// Refuses a value that is too long: with a separator, whose owner marks what it stores, one may be a little longer than the contract has it.
+    /// Rejects a value that is too long. With a separator the limit is slightly above the
+    /// contract's, since the owner marks stored values.
     pub(crate) fn check_value(&self, value: &[u8]) -> Result<()> {
         if self.separator.is_none() {
             return check_value(value);
@@ -201,7 +230,6 @@ impl Inner {
         if value.len() <= STORED_MAX { Ok(()) } else { Err(Error::ValueLength { len: value.len() }) }
     }
 
-    /// As [`Self::check_value`], for a batch.
     pub(crate) fn check_batch(&self, batch: &Batch) -> Result<()> {
         if self.separator.is_none() {
             return check_batch(batch);
@@ -215,10 +243,11 @@ impl Inner {
         })
     }
 
-    /// What the tables are to hold for the values of a memtable that is about to be flushed; none where there is no separator.
+    /// Separates the values of a memtable before its flush, and returns the bytes that the tables
+    /// hold instead. `None` without a separator.
     ///
     /// # Errors
-    /// The separator's; [`Error::Corrupt`] where an entry is damaged.
+    /// The separator's errors; [`Error::Corrupt`] if an entry is damaged.
     pub(crate) fn separate(&self, memtable: &Memtable) -> Result<Option<Separated>> {
         let Some(separator) = &self.separator else { return Ok(None) };
         let mut separated = memtable.apart.take();
@@ -232,7 +261,7 @@ impl Inner {
 
     fn separate_rest(&self, separator: &dyn Separator, memtable: &Memtable, separated: &mut Separated) -> Result<()> {
         let _unwinding = Unwinding(&self.pool);
-        // Keeps the segments of the value log that are not retired by now.
+        // Keeps the segments of the value log that are not retired yet.
         let _held = self.values.is_used().then(|| self.view.load_full());
         while !separated.is_complete {
             let from = separated.last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -260,15 +289,17 @@ impl Inner {
         Ok(())
     }
 
-    /// The value of a pair that is to be separated. What cannot be read from the value log stays there, which its own reads tell; what was retired there is hidden by
-    /// a newer version.
+    /// Returns the value of a pair that is to be separated. A value that cannot be read stays in
+    /// the value log, whose own reads report the damage. A value retired there is hidden by a newer
+    /// version.
     fn separable<'v>(&'v self, separator: &dyn Separator, pair: &Pair<'v>) -> Option<&'v [u8]> {
         let value = match pair.known {
             known if !known.is_live() => return None,
             Known::Value(value, _) => value,
             Known::Pointer(pointer, _) => {
                 let segment = self.values.find(Pointer::decode(pointer).id)?;
-                // Behind the load of the view that is held: that has a segment which is not ended by now.
+                // This load follows the load of the held view: the view has each segment that is
+                // not ended by now.
                 if segment.ended.load(Ordering::Acquire) {
                     return None;
                 }
@@ -279,14 +310,15 @@ impl Inner {
         separator.wants(pair.key, value).then_some(value)
     }
 
-    /// Tells the separator, behind a flush that readers see, what that has hidden in the ranges as they were `before` it.
+    /// Reports to the separator the stored values that a published flush has hidden in the ranges
+    /// `before` it.
     pub(crate) fn tell_hidden(&self, memtable: &Memtable, before: &Ranges, threads: usize) {
         let Some(separator) = &self.separator else { return };
         let _unwinding = Unwinding(&self.pool);
         memtable.apart.note_dram(0);
         separator.published();
         if !separator.holds() {
-            // Look-ups for each key that was written over, in tables that may be larger than the memory, for nobody.
+            // Skips lookups of each overwritten key in tables that may be larger than memory.
             return;
         }
         let next = AtomicUsize::new(0);
@@ -308,9 +340,9 @@ impl Inner {
         parts.into_iter().chain([moved]).filter_map(Result::err).for_each(|error| self.corrupt(&error));
     }
 
-    /// Reports the expired pairs that a published flush or merge left out: their number as an
-    /// event, and their stored values to the separator. The flush of one of the `newer` runs has
-    /// reported the values that the run hides.
+    /// Reports the expired pairs that a published flush or merge dropped: their number as an event,
+    /// and their stored values to the separator. The flush of a `newer` run has already reported
+    /// the values that the run hides.
     pub(crate) fn tell_expired(&self, expired: &Expired, newer: &[Sorted]) {
         if expired.keys > 0 {
             self.tell(&Event::Swept { keys: expired.keys });
@@ -320,7 +352,7 @@ impl Inner {
         let mut deaths = Deaths::new(&**separator, &self.telling);
         let how = How { reads: self.reads, filtered: true };
         for (key, stored) in &expired.stored {
-            // A count that is not told harms nothing.
+            // An unreported value only leaves dead bytes uncounted.
             let is_there = |run: &Sorted| !matches!(run.get(key, hash(key), how, &Slot::new()), Ok(None));
             if !newer.iter().any(is_there) {
                 deaths.add(stored);
@@ -329,7 +361,7 @@ impl Inner {
         deaths.tell();
     }
 
-    /// What the memtable's keys have hidden in a range.
+    /// Reports the stored values that the memtable's keys have hidden in a range.
     fn find_hidden(
         &self,
         memtable: &Memtable,
@@ -347,11 +379,12 @@ impl Inner {
             let next = cursor.next()?.filter(|pair| upper.is_none_or(|upper| pair.key < upper));
             keys.extend(next.as_ref().map(|pair| (pair.key, hash(pair.key))));
             if next.is_none() || keys.len() == crate::view::LOOKUPS {
-                // If a damaged filter hides a dead value, its space waits for a collection.
+                // If a damaged filter hides a dead value, its space waits for a garbage collection.
                 range.find_each(&keys, how, Reads::Trusted, &mut |_, known| match known {
                     Ok(Known::Value(stored, _)) => deaths.add(stored),
                     Ok(_) => {}
-                    // A count that is not told harms nothing; the damage is told.
+                    // An unreported value only leaves dead bytes uncounted. The damage itself is
+                    // reported.
                     Err(error) => self.corrupt(&error),
                 });
                 keys.clear();
@@ -363,7 +396,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What `replace` put into the memtable, and other entries took the place of there.
+    /// Reports values that `replace` put into the memtable and that other entries there replaced.
     fn tell_overwritten(&self, memtable: &Memtable, mut deaths: Deaths<'_>) -> Result<()> {
         let records = Records(&self.pool);
         for at in memtable.apart.take_moved() {

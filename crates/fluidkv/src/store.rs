@@ -1,4 +1,4 @@
-//! The open store: making, opening, closing, and the contract's operations.
+//! The open store: create, open, close, and the contract's operations.
 
 mod begin;
 pub(crate) mod stats;
@@ -28,29 +28,30 @@ use begin::{check_budget, make, open};
 
 pub(crate) use begin::pool_dram;
 
-/// A FluidKV store, open in this process. See the crate's page for what it promises.
+/// An open FluidKV store. The crate's page describes its guarantees.
 ///
 /// [`FluidkvStats`](crate::FluidkvStats) has its own statistics.
 ///
-/// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is lost, and the next open
-/// replays the logs.
+/// Dropping it without [`Store::close`] is a crash for the medium: no acknowledged write is lost,
+/// and the next open replays the logs.
 pub struct FluidKv {
     pub(crate) running: Arc<Running>,
 }
 
-/// The store with its threads, which scans and snapshots hold as well.
+/// The store with its threads. Scans and snapshots hold it as well.
 pub(crate) struct Running {
     pub(crate) inner: Arc<Inner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Held by whoever closes, so that another close returns when the store is closed, not before.
+    /// Held during a close, so that a concurrent close returns only when the store is closed.
     closing: Mutex<()>,
 }
 
 impl FluidKv {
-    /// Makes a new store in directory `dir`.
+    /// Creates a new store in directory `dir`.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`], [`Error::Io`].
+    /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`],
+    /// [`Error::Io`].
     pub fn create(dir: &Path, options: &FluidOptions) -> Result<Self> {
         options.check()?;
         let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool.clone())?;
@@ -58,34 +59,39 @@ impl FluidKv {
         Self::start(pool, &report, options).inspect_err(|_| created.remove())
     }
 
-    /// Opens the store in directory `dir`, and replays what was not flushed when it was left.
+    /// Opens the store in directory `dir`, and replays the writes that were not flushed at the last
+    /// stop.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::OlderFormat`], [`Error::Locked`],
-    /// [`Error::MachineRestarted`], [`Error::DurabilityRefused`], [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::OlderFormat`],
+    /// [`Error::Locked`], [`Error::MachineRestarted`], [`Error::DurabilityRefused`],
+    /// [`Error::Corrupt`], [`Error::Io`].
     pub fn open(dir: &Path, options: &FluidOptions) -> Result<Self> {
         options.check()?;
         let (pool, report) = Pool::open(dir, ENGINE, FORMAT, options.pool.clone())?;
         Self::start(pool, &report, options)
     }
 
-    /// A store on a pool that was just created or opened, which may be one of the crash simulator's.
+    /// Starts a store on a pool that was just created or opened, which may be a pool of the crash
+    /// simulator.
     ///
     /// # Errors
-    /// As [`FluidKv::create`] and [`FluidKv::open`].
+    /// Those of [`FluidKv::create`] and [`FluidKv::open`].
     pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<Self> {
         let store = Self::start_with(pool, report, options, None)?;
         store.begin_workers()?;
         Ok(store)
     }
 
-    /// As [`FluidKv::start`], of a store whose flushes hand values to `separator`; stored values may be of 2^30 + 16 bytes then, so that its owner can mark them. Each open is to be
-    /// given the same separator, or one that knows what it answered.
+    /// Like [`FluidKv::start`], for a store whose flushes hand values to `separator`. Stored values
+    /// may then have 2^30 + 16 bytes, so that the owner can mark them. Each open needs the same
+    /// separator, or one that knows the earlier answers.
     ///
-    /// Its threads begin with [`FluidKv::begin_workers`], when the owner of the separator knows what is stored; nothing is flushed before.
+    /// The owner starts the threads with [`FluidKv::begin_workers`] when it knows the stored
+    /// values. Nothing is flushed before.
     ///
     /// # Errors
-    /// As [`FluidKv::create`] and [`FluidKv::open`].
+    /// Those of [`FluidKv::create`] and [`FluidKv::open`].
     pub fn start_separating(
         pool: Arc<Pool>,
         report: &OpenReport,
@@ -113,7 +119,7 @@ impl FluidKv {
         let options = &options.within_budget();
         let mut inner = if there { open(pool, report, options)? } else { make(pool, options)? };
         if separator.is_some() {
-            // Who separates values writes them behind the writers, and may have to make way for them first.
+            // A separator writes values in the background, and may first have to yield to writers.
             inner.migration.pace.sleep();
         }
         inner.separator = separator;
@@ -129,17 +135,18 @@ impl FluidKv {
         Ok(Self { running: Arc::new(running) })
     }
 
-    /// Starts the threads of a store that [`FluidKv::start_separating`] has opened. To be called once, and before the first write: without them nobody flushes.
+    /// Starts the threads of a store that [`FluidKv::start_separating`] has opened. Must be called
+    /// once, before the first write: without threads nothing is flushed.
     ///
     /// # Errors
-    /// [`Error::ThreadRefused`] where not even one worker can be started: drop the store then.
+    /// [`Error::ThreadRefused`] if not even one worker can start. Drop the store then.
     pub fn begin_workers(&self) -> Result<()> {
         let running = &self.running;
         for number in 0..running.inner.options.workers {
             let behind = Arc::clone(&running.inner);
             let started = running.spawn(&format!("lodestore-fluid-{number}"), move || own_work(|| behind.work()));
             if number > 0 && started.is_err() {
-                // One worker does all work, only later.
+                // A single worker does all the work, only later.
                 break;
             }
             started?;
@@ -150,22 +157,25 @@ impl FluidKv {
         }
         if running.inner.options.workers > 0 && running.inner.scrub.is_on() {
             let behind = Arc::clone(&running.inner);
-            // Each read checks what it returns, so a store goes on without its scrub.
+            // Each read verifies its result, so a store works without its scrub.
             let _ = running.spawn("lodestore-scrub", move || own_work(|| scrub::run(&*behind)));
         }
         Ok(())
     }
 
-    /// For each key whose newest version is a live value of exactly the bytes `old`: puts `new`, with the expiry that it has. Others are left alone. Which were replaced, in
-    /// the order of `moves`, each as if it were made behind those before it.
+    /// Puts `new` for each key whose newest version is a live value equal to `old`, and keeps the
+    /// expiry. Other keys are unchanged. Returns which keys were replaced, in the order of `moves`;
+    /// each move sees the moves before it.
     ///
-    /// Durable when it returns, by one fence or group for up to 256 keys and some 64 KiB of log; such a record is stored whole or not at all. Readers may see a part of it before the
-    /// rest. It waits for no flush, and is not held back where flushes are behind: its caller bounds how much is moved. It may be called from within
-    /// [`Separator::separate`].
+    /// Durable on return, with one fence or group for up to 256 keys and about 64 KiB of log. Such
+    /// a record is stored whole or not at all. Readers may see part of it before the rest. Does not
+    /// wait for a flush, and is not throttled when flushes lag: the caller bounds the moved bytes.
+    /// May be called from within [`Separator::separate`].
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Poisoned`], [`Error::Closed`], [`Error::KeyLength`], [`Error::ValueLength`]; [`Error::Corrupt`] where what a key has cannot be read. Moves of records before the one that
-    /// failed are made.
+    /// [`Error::Full`], [`Error::Poisoned`], [`Error::Closed`], [`Error::KeyLength`],
+    /// [`Error::ValueLength`]; [`Error::Corrupt`] if a key's value cannot be read. Moves in records
+    /// before the failed one are done.
     pub fn replace(&self, moves: &[Replace<'_>]) -> Result<Vec<bool>> {
         let inner = &self.running.inner;
         inner.replace(moves).inspect_err(|error| inner.corrupt(error))
@@ -173,19 +183,20 @@ impl FluidKv {
 }
 
 impl FluidKv {
-    /// As [`Store::get_into`], for work behind the store's users: compactions come sooner where many reads are counted, and this one is not.
+    /// Like [`Store::get_into`], for background work. Many counted reads start compactions sooner;
+    /// this read is not counted.
     ///
     /// # Errors
-    /// As [`Store::get_into`].
+    /// Those of [`Store::get_into`].
     pub fn peek_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let inner = &self.running.inner;
         inner.peek_into(key, value).inspect_err(|error| inner.corrupt(error))
     }
 
-    /// As [`Store::write_if_ranges`], where the caller judges the conditions.
+    /// Like [`Store::write_if_ranges`], but the caller evaluates the conditions.
     ///
     /// # Errors
-    /// As [`Store::write_if_ranges`], and those of the closures in `conditions`.
+    /// Those of [`Store::write_if_ranges`], and of the closures in `conditions`.
     pub fn write_checked(&self, conditions: &mut Conditions<'_, '_>, batch: &Batch) -> Result<Commit> {
         conditions.keys.iter().try_for_each(|key| check_key(key))?;
         let inner = &self.running.inner;
@@ -193,27 +204,31 @@ impl FluidKv {
         written.or_else(|error| Commit::after_refusal(error, || inner.write_batch(&Batch::default(), conditions)))
     }
 
-    /// Whether something of a key, a value or a delete, waits in the logs for its flush: what the tables hold of it may be old then.
+    /// Returns whether a value or a delete of a key waits in the logs for its flush. If so, the
+    /// tables may hold an older version.
     ///
     /// # Errors
-    /// As [`Store::get_into`].
+    /// Those of [`Store::get_into`].
     pub fn is_buffered(&self, key: &[u8]) -> Result<bool> {
         let inner = &self.running.inner;
         inner.is_buffered(key).inspect_err(|error| inner.corrupt(error))
     }
 
-    /// What was flushed of these keys, which ascend, and stands in tables, not in the value log: to a [`Separator`], what the values that it is handed take the place of. `each` is told a key's
-    /// place in `keys` and its value, in any order; of a key without one nothing. Uncounted, as [`FluidKv::peek_into`].
-    /// The answers are hints: filters are not verified, so damage can leave a key out.
+    /// Reads the flushed values of these ascending keys that are stored in tables, not in the value
+    /// log. For a [`Separator`], these are the values that the handed values replace. Calls `each`
+    /// with a key's index in `keys` and its value, in any order, and not at all for a key without a
+    /// value. Not counted, like [`FluidKv::peek_into`]. The answers are hints: filters are not
+    /// verified, so damage can hide a key.
     ///
     /// # Errors
-    /// As [`Store::get_into`]; behind [`Error::Corrupt`] `each` was told of all keys that can be read.
+    /// Those of [`Store::get_into`]. Before [`Error::Corrupt`] is returned, `each` is called for
+    /// all readable keys.
     pub fn peek_tables(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
         let inner = &self.running.inner;
         inner.peek_tables(keys, each).inspect_err(|error| inner.corrupt(error))
     }
 
-    /// Begins a pass of the scrub without its pause, for tests.
+    /// Starts a pass of the scrub without its pause, for tests.
     #[doc(hidden)]
     pub fn scrub_now(&self) {
         let running = &self.running;
@@ -221,40 +236,45 @@ impl FluidKv {
         lock(&running.threads).iter().for_each(|thread| thread.thread().unpark());
     }
 
-    /// Stops the store as dropping it does, which is a crash as far as the medium is concerned, and waits for its threads: for an owner whose [`Separator`] holds the store now and then, so that
-    /// dropping the owner's handle might not be dropping the last one.
+    /// Stops the store as dropping it does, which is a crash for the medium, and waits for its
+    /// threads. For an owner whose [`Separator`] holds the store at times: dropping the owner's
+    /// handle may not drop the last one.
     pub fn halt(&self) {
         self.running.halt();
     }
 
-    /// Whether it is closed, or being closed: [`FluidKv::replace`] answers [`Error::Closed`] then, while what is in memtables may still be flushed.
+    /// Returns whether the store is closed or closing. Then [`FluidKv::replace`] returns
+    /// [`Error::Closed`], while memtables may still be flushed.
     pub fn is_closed(&self) -> bool {
         !self.running.inner.open.is_open()
     }
 
-    /// Bytes of the capacity that whoever takes of it beside the regions (`lodestore_media::Pool::take_beside`) is to leave, so that flushes, compactions, deletes and some more puts
-    /// find room.
+    /// Returns the bytes of the capacity that must stay free of other use outside the regions
+    /// (`lodestore_media::Pool::take_beside`). Flushes, compactions, deletes and some more puts
+    /// need them.
     pub fn room_to_leave(&self) -> u64 {
         let (wanted, free) = self.room_wanted();
         wanted.saturating_sub(free)
     }
 
-    /// Bytes that are free in the regions beyond those: nobody else can have them.
+    /// Returns the bytes free in the regions beyond the required space. No other owner can use
+    /// them.
     pub fn room_within(&self) -> u64 {
         let (wanted, free) = self.room_wanted();
         free.saturating_sub(wanted)
     }
 
-    /// Merges the tables much of which has expired, so that the separator learns of it. Returns
-    /// whether there were any. Cheap if there are none and each table was examined before.
+    /// Merges tables of which a large share has expired, so that the separator learns of it.
+    /// Returns whether there were any. Cheap if there are none and each table was examined before.
     ///
     /// # Errors
-    /// [`Error::Poisoned`], [`Error::Closed`], and those of a flush.
+    /// [`Error::Poisoned`], [`Error::Closed`], and the errors of a flush.
     pub fn merge_expired(&self) -> Result<bool> {
         self.running.inner.merge_expired()
     }
 
-    /// What is to be there for what works behind and for some more puts, and what is.
+    /// Returns `(required, free)`: the bytes that background work and some more puts need, and the
+    /// free bytes.
     fn room_wanted(&self) -> (u64, u64) {
         let inner = &self.running.inner;
         let view = inner.view.load();
@@ -271,7 +291,7 @@ impl Running {
         Ok(())
     }
 
-    /// Stops operations and threads; whether this call was the first.
+    /// Stops operations and threads. Returns whether this call was the first.
     fn stop(&self) -> bool {
         let first = self.inner.open.close();
         self.inner.migration.wake();
@@ -280,7 +300,7 @@ impl Running {
         }
         let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {
-            // On its own thread a sink let go of the last handle: that thread ends by itself, with nothing more to do.
+            // If an event sink dropped the last handle on this thread, the thread ends by itself.
             if thread.thread().id() != std::thread::current().id() {
                 thread.thread().unpark();
                 let _ = thread.join();
@@ -303,8 +323,8 @@ impl Running {
         }
     }
 
-    /// Drops nothing, in a process that inherited the store by a fork: threads do not exist there,
-    /// and memory may be in a state that only they would end.
+    /// Drops nothing in a process that inherited the store by a fork. Its threads do not exist
+    /// there, and memory may be in a state that only they could complete.
     #[cold]
     fn leave_to_parent(&self) {
         self.inner.pool.close_inherited_lock();
@@ -324,19 +344,20 @@ impl Running {
         if inner.read_only {
             return inner.pool.close(false);
         }
-        // A poisoned store is left as after a crash.
+        // A poisoned store stays as after a crash.
         let ended = inner.pool.check().and_then(|()| self.flush_out());
         let settled = inner.separator.as_ref().map_or(Ok(()), |separator| separator.closing());
-        // How far the manifest reaches must be durable before the pool says that this was a clean stop.
+        // The reach of the manifest must be durable before the pool records a clean stop.
         let whole = inner.pool.check().and_then(|()| lock(&inner.publisher).mark_reach(&inner.pool)).and(settled);
         let closed = inner.pool.close(whole.is_ok());
         whole.and(ended).and(closed)
     }
 
-    /// Brings what is in memtables to tables. What finds no room there, or is damaged, stays in its log, which is durable.
+    /// Flushes the memtables to tables. Entries that do not fit, or are damaged, stay in their log,
+    /// which is durable.
     ///
     /// # Errors
-    /// [`Error::Poisoned`]; [`Error::Corrupt`] where a log is damaged.
+    /// [`Error::Poisoned`]; [`Error::Corrupt`] if a log is damaged.
     fn flush_out(&self) -> Result<()> {
         let inner = &self.inner;
         inner.values.seal_tails(true);
@@ -435,9 +456,11 @@ impl Store for FluidKv {
         self.running.for_each_pair(visit)
     }
 
-    /// One record of the log, which needs one free extent, within one region of the store: keys, values, and at most 32 bytes an operation beside; where no extent is as
-    /// long, values of 32 bytes or more stand in the value log (unless `value-threshold` is 0), and the record has 16 bytes of each. The operations' places in the index, 32 bytes each,
-    /// may take an eighth of the DRAM budget.
+    /// The batch is one log record, which needs one free extent within one region of the store. The
+    /// record has the keys, the values and at most 32 bytes per operation. If no extent is as long,
+    /// values of 32 bytes or more go to the value log, unless `value-threshold` is 0. The record
+    /// has 16 bytes for each of them. The index entries of the operations, 32 bytes each, may use
+    /// an eighth of the DRAM budget.
     fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
         self.write_if_ranges(conditions, &[], batch)
     }
@@ -486,16 +509,17 @@ impl Store for FluidKv {
     fn sync(&self) -> Result<()> {
         let _guard = self.running.inner.enter()?;
         let inner = &self.running.inner;
-        // All else is durable when it is done.
+        // All other writes are durable on return.
         inner
             .log
             .as_ref()
             .map_or_else(|| inner.pool.sync(), |log| inner.pool.check().and_then(|()| inner.settle_log(log)))
     }
 
-    /// Flushes and compacts everything that is there, on the calling thread and the workers: reads find all in stable tables then. Where
-    /// others go on writing so that it has no end in ten minutes it is [`Error::Unfinished`]. What is damaged stays where it is: a table with its range, which is not
-    /// compacted, a value with its segment; both are told as [`Error::Corrupt`].
+    /// Flushes and compacts all data, on the calling thread and the workers: afterwards reads find
+    /// everything in stable tables. Returns [`Error::Unfinished`] if concurrent writes keep it from
+    /// ending within ten minutes. Damaged data stays where it is: a table with its range, which is
+    /// not compacted, and a value with its segment. Both are reported as [`Error::Corrupt`].
     fn settle(&self) -> Result<()> {
         let _guard = self.running.inner.enter()?;
         self.running.inner.settle_all()
@@ -509,7 +533,8 @@ impl Store for FluidKv {
         self.running.inner.verify(progress)
     }
 
-    /// Flushes what is in memtables. Where the medium is full it stays in its logs, which is no error: the next open replays them.
+    /// Flushes the memtables. If the medium is full, entries stay in their logs, which is no error:
+    /// the next open replays them.
     fn close(&self) -> Result<()> {
         self.running.close()
     }

@@ -1,4 +1,5 @@
-//! Tables of the store: handles that share their descriptor with the manifest, and sorted lists of them.
+//! Tables of the store: handles that share their descriptor with the manifest, and sorted lists of
+//! them.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,30 +13,31 @@ use crate::dram::Gauge;
 use crate::manifest::TableDescriptor;
 use crate::table::{Block, Item, Reads, Slot, Table, TableMeta};
 
-/// How a table is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct How {
     pub(crate) reads: Reads,
-    /// Whether the filter is asked. It costs a cache line, and saves some where the key is absent.
+    /// Whether the filter is used. A filter costs a cache line, and saves some if the key is
+    /// absent.
     pub(crate) filtered: bool,
 }
 
 /// A table that some view names.
 ///
-/// Invariant: its extent holds its bytes as long as the handle lives. It is freed with the last handle, and only when the manifest no longer names it.
+/// Invariant: its extent holds its bytes while the handle lives. The extent is freed with the last
+/// handle, and only if the manifest no longer names it.
 pub(crate) struct TableHandle {
     pub(crate) descriptor: Arc<TableDescriptor>,
-    /// `None` where the table was found damaged: each read of it says so.
+    /// `None` if the table was found damaged: each read of it fails.
     meta: Option<TableMeta>,
     pool: Arc<Pool>,
     gauge: Arc<Gauge>,
     gone: AtomicBool,
-    /// From when on much of it has expired, in milliseconds, where somebody has looked (`expired.rs`).
+    /// When much of it has expired, in milliseconds, if that was examined (`expired.rs`).
     pub(crate) stale_from: OnceLock<u64>,
 }
 
 impl TableHandle {
-    /// The handle of a table that was just written.
+    /// Returns the handle of a table that was just written.
     pub(crate) fn new(
         (pool, gauge): (&Arc<Pool>, &Arc<Gauge>),
         descriptor: Arc<TableDescriptor>,
@@ -47,8 +49,9 @@ impl TableHandle {
         this
     }
 
-    /// The handle of a table that the manifest names: its header, index, filter and keys are checked. Where they are damaged the handle
-    /// answers so to every read, and the error is given beside it.
+    /// Returns the handle of a table that the manifest names, with its header, index, filter and
+    /// keys checked. If they are damaged, each read of the handle fails, and the error is also
+    /// returned here.
     pub(crate) fn open(
         (pool, gauge): (&Arc<Pool>, &Arc<Gauge>),
         descriptor: &Arc<TableDescriptor>,
@@ -64,13 +67,12 @@ impl TableHandle {
         (Self::new((pool, gauge), Arc::clone(descriptor), meta), error)
     }
 
-    /// Its bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         self.pool.bytes(self.descriptor.at, self.descriptor.bytes as usize).unwrap_or_default()
     }
 
-    /// To read it.
+    /// Returns the reader of the table.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -82,7 +84,7 @@ impl TableHandle {
         }
     }
 
-    /// The item of `key`; `slot` is this get's own.
+    /// Returns the item of `key`; `slot` belongs to this get.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -98,8 +100,8 @@ impl TableHandle {
         }
     }
 
-    /// The block that has `key` if the table does, whose bytes are asked for; none where the table does not have it, or where it cannot
-    /// be read, which [`Self::get`] tells.
+    /// Returns the block that has `key` if the table does, and prefetches its bytes. `None` if the
+    /// table does not have the key or cannot be read, which [`Self::get`] reports.
     pub(crate) fn locate_ahead(&self, key: &[u8]) -> Option<(Table<'_, '_>, Block)> {
         let table = self.table().ok()?;
         let block = table.locate(key).ok().flatten()?;
@@ -108,12 +110,12 @@ impl TableHandle {
         Some((table, block))
     }
 
-    /// Bytes of its blocks, as they are stored and decompressed, if some are compressed.
+    /// Returns the bytes of its blocks, as stored and decompressed, if some are compressed.
     pub(crate) fn compressed(&self) -> Option<(u64, u64)> {
         self.meta.as_ref().filter(|meta| meta.is_compressed()).map(TableMeta::block_bytes)
     }
 
-    /// Asks for the lines of the index that a get of `key` reads.
+    /// Prefetches the index lines that a get of `key` reads.
     pub(crate) fn prefetch_index(&self, key: &[u8]) {
         if let Ok(table) = self.table() {
             let range = table.index_range(key);
@@ -121,7 +123,7 @@ impl TableHandle {
         }
     }
 
-    /// Asks for the line of the filter that a get of a key of this hash reads.
+    /// Prefetches the filter line that a get of a key with this hash reads.
     pub(crate) fn prefetch_filter(&self, hash: u64) {
         if let Ok(table) = self.table() {
             let range = table.filter_range(hash);
@@ -136,19 +138,20 @@ impl TableHandle {
         Error::corrupt(place_of(&self.descriptor), what)
     }
 
-    /// Says that the manifest no longer names it: its extent goes with the last handle.
+    /// Marks the table as no longer named by the manifest: its extent is freed with the last
+    /// handle.
     pub(crate) fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// DRAM of it, keys included: the same all the time.
+    /// Returns its DRAM with the keys, which is constant.
     fn dram_bytes(&self) -> u64 {
         let descriptor = &self.descriptor;
         (size_of::<Self>() + size_of::<TableDescriptor>() + descriptor.min.len() + descriptor.max.len() + 48) as u64
     }
 }
 
-/// Where a table stands, for errors.
+/// Returns where a table is, for errors.
 pub(crate) fn place_of(descriptor: &TableDescriptor) -> String {
     format!("table {:#x} at {:?}", descriptor.identity, descriptor.at)
 }
@@ -162,13 +165,13 @@ impl Drop for TableHandle {
     }
 }
 
-/// Tables in key order, none reaching into the next, with the heads of their least keys side by side.
+/// Tables in key order without overlaps, with the heads of their smallest keys side by side.
 #[derive(Default)]
 pub(crate) struct Sorted {
     pub(crate) tables: Vec<Arc<TableHandle>>,
     heads: Vec<u64>,
     pub(crate) bytes: u64,
-    /// Bytes that the manifest takes to describe them.
+    /// Bytes that the manifest needs to describe them.
     pub(crate) described: u64,
 }
 
@@ -180,7 +183,7 @@ impl Sorted {
         Self { tables, heads, bytes, described }
     }
 
-    /// How many tables begin at or below `key`: the last of them is the only one that may have it.
+    /// Returns how many tables begin at or below `key`: only the last of them may have it.
     #[inline]
     fn not_above(&self, key: &[u8]) -> usize {
         let head = key_head(key);
@@ -191,13 +194,13 @@ impl Sorted {
         at
     }
 
-    /// The table that may have `key`: the last that begins at or below it.
+    /// Returns the table that may have `key`: the last that begins at or below it.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<&TableHandle> {
         Some(&self.tables[self.not_above(key).checked_sub(1)?])
     }
 
-    /// As [`TableHandle::get`].
+    /// Like [`TableHandle::get`].
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -209,12 +212,12 @@ impl Sorted {
         }
     }
 
-    /// To ask for keys that ascend.
+    /// Returns a searcher for ascending keys.
     pub(crate) fn ascending(&self) -> Ascending<'_> {
         Ascending { tables: &self.tables, here: None }
     }
 
-    /// The first table that has keys at or behind a lower bound.
+    /// Returns the first table with keys at or after a lower bound.
     pub(crate) fn first_from(&self, from: Bound<&[u8]>) -> usize {
         let (Bound::Included(key) | Bound::Excluded(key)) = from else { return 0 };
         let at = self.not_above(key);
@@ -222,29 +225,30 @@ impl Sorted {
         if reaches { at - 1 } else { at }
     }
 
-    /// How many tables have keys at or before an upper bound.
+    /// Returns how many tables have keys at or before an upper bound.
     pub(crate) fn count_to(&self, to: Bound<&[u8]>) -> usize {
         let (Bound::Included(key) | Bound::Excluded(key)) = to else { return self.tables.len() };
         self.not_above(key)
     }
 
-    /// DRAM of the list; its tables are counted by themselves.
+    /// Returns the DRAM of the list; its tables are counted separately.
     pub(crate) fn dram_bytes(&self) -> u64 {
         let own = self.heads.capacity() * size_of::<u64>() + self.tables.capacity() * size_of::<Arc<TableHandle>>();
         own as u64
     }
 }
 
-/// Looks for keys that ascend: a table is looked up once for all keys that stand there.
+/// Looks up ascending keys: each table is found once for all its keys.
 pub(crate) struct Ascending<'a> {
-    /// Those behind `here`.
+    /// The tables after `here`.
     tables: &'a [Arc<TableHandle>],
-    /// The table that may have the last key, and how it is read; no way where it is damaged.
+    /// The table that may have the last key, and its reader; no reader if it is damaged.
     here: Option<(&'a TableHandle, Option<Table<'a, 'a>>)>,
 }
 
 impl<'a> Ascending<'a> {
-    /// The table that may have `key`, by its keys and its filter: none of the others has it. One that is damaged may.
+    /// Returns the table that may have `key`, by its keys and its filter: no other table has it. A
+    /// damaged table may.
     #[inline]
     pub(crate) fn may_have(&mut self, key: &[u8], hash: u64, reads: Reads) -> Option<&'a TableHandle> {
         while let Some((next, rest)) = self.tables.split_first()

@@ -1,4 +1,5 @@
-//! Reading and checking everything: the manifest by the state that it came to, every table, and every entry that a memtable names.
+//! Reads and verifies everything: the manifest by its state, every table, and every entry that a
+//! memtable names.
 
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
@@ -16,7 +17,7 @@ use crate::value_log::record::{Pointer, Record, SEGMENT_HEADER, check_segment, p
 use crate::value_log::segment::ValueSegment;
 use crate::view::{Known, View};
 
-/// Positions taken from a memtable at once.
+/// Number of positions read from a memtable at once.
 const CHUNK: usize = 256;
 
 impl Inner {
@@ -53,8 +54,8 @@ impl Inner {
         Ok(report)
     }
 
-    /// Whether every extent of the engine's kinds is somebody's. Only where nothing works behind: else one may have been taken just now, or wait for its last
-    /// reader.
+    /// Checks that every extent of the engine's kinds has an owner. Only without background work:
+    /// otherwise an extent may have just been allocated, or wait for its last reader.
     fn verify_extents(&self, view: &View, report: &mut VerifyReport) {
         let tables = view.ranges.list.iter().flat_map(|range| range.sorted().flat_map(|sorted| &sorted.tables));
         let mut owned: Vec<u64> = tables.map(|table| table.descriptor.at.raw()).collect();
@@ -86,7 +87,7 @@ impl Inner {
             && let Ok(table) = table.table()
         {
             let mut cursor = Cursor::new(table, Reads::Trusted);
-            // Behind an error the walk goes on, and comes to the table's end.
+            // After an error the walk goes on, and reaches the table's end.
             while let Some(item) = cursor.next().transpose() {
                 if let Ok(item) = item
                     && let Known::Pointer(pointer, _) = Known::of_item(&item)
@@ -97,7 +98,8 @@ impl Inner {
         }
     }
 
-    /// Checks the record that a pointer names. An older version's may be gone with its segment.
+    /// Checks the record that a pointer names. The record of an older version may be freed with its
+    /// segment.
     fn verify_pointer(&self, view: &View, key: &[u8], pointer: &[u8; POINTER], report: &mut VerifyReport) {
         let decoded = Pointer::decode(pointer);
         let place =
@@ -112,7 +114,7 @@ impl Inner {
         });
         match found {
             Some(Ok(bytes)) => report.bytes += bytes,
-            // Its extent may have been handed out anew while it was read.
+            // Its extent may have been reused while it was read.
             Some(Err(what)) if self.values.find(decoded.id).is_some() => report.find(place(), what),
             _ => {
                 let slot = Slot::new();
@@ -125,8 +127,9 @@ impl Inner {
         }
     }
 
-    /// Checks a segment, unless it goes meanwhile: one that was retired before this view may, and its space be another's. One that is known
-    /// behind the check was not freed before its end.
+    /// Checks a segment, unless it is freed meanwhile: a segment retired before this view may be,
+    /// and its space reused. A segment that is still known after the check was not freed before its
+    /// end.
     pub(crate) fn verify_segment(&self, segment: &ValueSegment, report: &mut VerifyReport) {
         let mut own = VerifyReport::default();
         self.check_segment(segment, &mut own);
@@ -152,7 +155,7 @@ impl Inner {
         }
     }
 
-    /// Whether no more was counted dead than is. Only where nothing works behind.
+    /// Checks that no more bytes are counted dead than are dead. Only without background work.
     fn verify_counts(&self, view: &View, report: &mut VerifyReport) {
         for segment in self.values.all().iter().filter(|segment| !segment.ended.load(Ordering::Acquire)) {
             let Ok(live) = self.live_bytes(view, segment) else { return };
@@ -171,7 +174,7 @@ impl Inner {
         }
     }
 
-    /// Checks some entries of a memtable from a key on. Returns the last key; `None`: these were
+    /// Checks some entries of a memtable from a key on. Returns the last key; `None` if these were
     /// the last entries.
     pub(crate) fn verify_entries(
         &self,

@@ -1,10 +1,12 @@
 //! The immutable view that readers share: memtables newest first, then the ranges.
 //!
 //! Invariants
-//! 1. A view is never changed. A change makes a new one and publishes it by one store; who loaded an older one may finish on it, and
-//!    what it names stays until then.
-//! 2. All that a view shows is durable, as far as the store's durability goes, before the view is published.
-//! 3. From new to old: the active memtable, the frozen ones, a range's runs, its stable tables. The first that knows a key decides.
+//! 1. A view never changes. A change creates a new view and publishes it with one store. Readers
+//!    that loaded an older view may finish on it; everything it names exists until then.
+//! 2. Everything that a view shows is durable before it is published, as far as the store's
+//!    durability goes.
+//! 3. From new to old: the active memtable, the frozen ones, the runs of a range, its stable
+//!    tables. The first of them that knows a key decides.
 
 use std::ops::Range as Span;
 use std::sync::{Arc, OnceLock};
@@ -20,24 +22,23 @@ use crate::table::{Item, ItemKind, Reads, Slot, hash};
 use crate::tables::{How, Sorted};
 use crate::value_log::segment::Hold;
 
-/// Keys that are looked up together.
+/// Number of keys that are looked up together.
 pub(crate) const LOOKUPS: usize = 1024;
 
-/// A stretch of the key space.
 pub(crate) struct Range {
     pub(crate) id: u64,
     pub(crate) lower: Key,
     /// Buffer runs, newest first.
     pub(crate) runs: Vec<Sorted>,
     pub(crate) stable: Sorted,
-    /// Keys at which it is to be split once no table reaches across.
+    /// Keys at which the range is to be split once no table crosses them.
     pub(crate) cuts: Vec<Key>,
-    /// See [`Self::crowd`].
     pub(crate) crowd: OnceLock<Option<Span<usize>>>,
 }
 
 impl Range {
-    /// Stable tables side by side that are so small that they should be merged; tables are cut at `table_bytes`.
+    /// Returns adjacent stable tables that are small enough to be merged. Tables are cut at
+    /// `table_bytes`.
     pub(crate) fn crowd(&self, table_bytes: u64) -> Option<Span<usize>> {
         let find = || {
             let sizes: Vec<_> = self.stable.tables.iter().map(|table| table.descriptor.bytes).collect();
@@ -50,30 +51,32 @@ impl Range {
         self.runs.iter().map(|run| run.bytes).sum()
     }
 
-    /// Bytes of all its tables.
     pub(crate) fn bytes(&self) -> u64 {
         self.stable.bytes + self.run_bytes()
     }
 
-    /// Bytes that its tables take at most, in chunks of so many bytes: a table's last one may be nearly empty.
+    /// Returns the maximum bytes of its tables in whole chunks of this size: a table's last chunk
+    /// may be nearly empty.
     pub(crate) fn taken(&self, chunk: u64) -> u64 {
         self.bytes() + self.sorted().map(|sorted| sorted.tables.len() as u64 * chunk).sum::<u64>()
     }
 
-    /// Whether it should be one with the range behind it, where ranges of more than `full` bytes are split: one of them is smaller than a quarter of that, and
-    /// both together are smaller than half. So what a split made, two halves, is not joined before much of it is deleted.
+    /// Returns whether the range should be joined with the next one, where ranges of more than
+    /// `full` bytes are split. The smaller one must be below a quarter of that, and both together
+    /// below half. The two halves of a split are therefore not joined before much of them is
+    /// deleted.
     pub(crate) fn may_join(&self, next: &Self, full: u64) -> bool {
         let (own, other) = (self.bytes(), next.bytes());
         let splits = !self.cuts.is_empty() || !next.cuts.is_empty();
         !splits && own.min(other) < full / 4 && own + other < full / 2
     }
 
-    /// All of its sorted lists, newest first.
+    /// Returns all sorted lists of tables, newest first.
     pub(crate) fn sorted(&self) -> impl Iterator<Item = &Sorted> {
         self.runs.iter().chain([&self.stable])
     }
 
-    /// What the range knows of a key; `how` says how its stable tables are read.
+    /// Returns the range's newest version of a key. `how` says how its stable tables are read.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
@@ -87,8 +90,9 @@ impl Range {
         Ok(self.stable.get(key, hash, how, slot)?.map(|item| Known::of_item(&item)))
     }
 
-    /// As [`Self::find`] for many keys with their hashes: `each` is told a key's place in `keys` and what is known of it, of those of which something is. One list of tables after the other is
-    /// asked for all keys, so that its filters and index stay in the cache.
+    /// Like [`Self::find`] for many keys with their hashes. Calls `each` with a key's index in
+    /// `keys` and its newest version, for known keys only. Each list of tables is searched for all
+    /// keys before the next list, so that its filters and index stay in the cache.
     ///
     /// `filters` says whether filters are verified. With [`Reads::Trusted`] a damaged filter can
     /// hide a key: for callers that lose no record by it.
@@ -118,7 +122,7 @@ impl Range {
     }
 }
 
-/// All ranges, in key order; the first begins at the empty key.
+/// All ranges in key order; the first one begins at the empty key.
 pub(crate) struct Ranges {
     pub(crate) list: Vec<Arc<Range>>,
     heads: Vec<u64>,
@@ -131,7 +135,7 @@ impl Ranges {
         Self { list, heads }
     }
 
-    /// The range of a key.
+    /// Returns the index of a key's range.
     #[inline]
     pub(crate) fn index_of(&self, key: &[u8]) -> usize {
         let head = key_head(key);
@@ -142,12 +146,12 @@ impl Ranges {
         at.max(1) - 1
     }
 
-    /// Where the range ends; `None`: nowhere.
+    /// Returns where the range ends; `None` if it has no upper bound.
     pub(crate) fn upper_of(&self, index: usize) -> Option<&[u8]> {
         self.list.get(index + 1).map(|next| &*next.lower)
     }
 
-    /// As [`Range::find`], of the range that is the key's.
+    /// Like [`Range::find`], in the range of the key.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
@@ -156,7 +160,7 @@ impl Ranges {
         self.list[self.index_of(key)].find(key, hash, how, slot)
     }
 
-    /// [`Range::find_each`] for keys of any ranges, which ascend.
+    /// Like [`Range::find_each`] for ascending keys of any ranges.
     pub(crate) fn find_each(
         &self,
         keys: &[&[u8]],
@@ -185,14 +189,13 @@ impl Ranges {
     }
 }
 
-/// What is known of a key.
+/// The newest known version of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known<'a> {
-    /// Its value, and when it expires.
+    /// The value, and when it expires.
     Value(&'a [u8], Option<u64>),
-    /// Where its large value is, and when it expires.
+    /// The location of a large value, and when it expires.
     Pointer(&'a [u8; POINTER], Option<u64>),
-    /// It was deleted.
     Deleted,
 }
 
@@ -208,13 +211,14 @@ impl<'a> Known<'a> {
     pub(crate) fn of_item(item: &Item<'a>) -> Self {
         match item.kind {
             ItemKind::Value => Self::Value(item.value, item.expiry),
-            // One of another length is damage: it leads nowhere, which its read says.
+            // A pointer of another length is damage. This one leads nowhere, which its read
+            // reports.
             ItemKind::Pointer => Self::Pointer(item.value.try_into().unwrap_or(&[0xff; POINTER]), item.expiry),
             ItemKind::Tombstone => Self::Deleted,
         }
     }
 
-    /// Whether it is neither deleted nor expired.
+    /// Returns whether it is neither deleted nor expired.
     #[inline]
     pub(crate) fn is_live(self) -> bool {
         match self {
@@ -226,7 +230,6 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// When it expires.
     pub(crate) fn expiry(self) -> Option<u64> {
         match self {
             Self::Value(_, expiry) | Self::Pointer(_, expiry) => expiry,
@@ -241,18 +244,19 @@ pub(crate) struct View {
     /// Newest first.
     pub(crate) frozen: Vec<Arc<Memtable>>,
     pub(crate) ranges: Arc<Ranges>,
-    /// Keeps what it points to in the value log.
+    /// Keeps the parts of the value log that the view points to.
     #[expect(dead_code, reason = "it is there to be dropped with the last reader")]
     pub(crate) hold: Arc<Hold>,
 }
 
 impl View {
-    /// All memtables, newest first.
+    /// Returns all memtables, newest first.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.active).chain(&self.frozen)
     }
 
-    /// What is known of a key by its newest version up to `number`; `slot` is this look-up's own, for what is decompressed.
+    /// Returns the newest version of a key up to `number`. `slot` belongs to this lookup, for
+    /// decompressed bytes.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
@@ -271,7 +275,7 @@ impl View {
         }
     }
 
-    /// What the memtables know of a key by its newest version up to `number`.
+    /// Returns the newest version of a key up to `number` in the memtables.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].

@@ -1,11 +1,12 @@
-//! Writing single keys. Batches are in `batch.rs`.
+//! Writes of single keys. Batches are in `batch.rs`.
 //!
-//! A write, in its order: it waits where the flushes are behind (`migrate.rs`); it takes its slot and the stripe of its key, loads the view and
-//! draws its number; its record is appended to the thread's log and durable (`memtable.rs`); its entry goes into the index; stripe and
-//! slot are free. One fence each, whatever it is. Where all threads share one log (`commit.rs`) the number is drawn by the append, and with `power` a
-//! write waits for its group behind its stripe and its slot.
+//! Steps of a write: wait if flushes lag (`migrate.rs`); acquire the thread slot and the stripe of
+//! the key; load the view and draw the sequence number; append the record durably to the thread's
+//! log (`memtable.rs`); add the entry to the index; release stripe and slot. Every write costs one
+//! fence. If all threads share one log (`commit.rs`), the append draws the number. With `power`, a
+//! write then waits for its group after it releases its stripe and slot.
 //!
-//! A write that finds its memtable full freezes the memtable after its own end.
+//! A write that finds its memtable full freezes it after the write has ended.
 
 use std::time::Instant;
 
@@ -26,24 +27,24 @@ pub(crate) enum When {
     Present,
 }
 
-/// The change that the closure of an `update_with` answered to a value and its expiry.
+/// The change that the closure of an `update_with` returned for a value and its expiry.
 struct Wanted {
     value: Option<Vec<u8>>,
     expiry: Option<Expiry>,
     change: Change,
 }
 
-/// Bytes of an entry beside key and value, about.
+/// Approximate bytes of an entry in addition to key and value.
 const ENTRY: usize = 24;
-/// Bytes of an expiry.
 const EXPIRY: usize = 8;
-/// Bytes that a value is taken for which is not known yet.
+/// Assumed bytes of a value that is not known yet.
 const UNKNOWN: usize = 256;
-/// How often a write that found no room is tried again behind a reclaim that made some, which other writers may have taken.
+/// Maximum number of retries of a write that did not fit, after a reclaim whose space other writers
+/// may have used.
 const TRIES: usize = 8;
 
 impl Inner {
-    /// Appends and publishes one operation; with the stripe of the key's hash held.
+    /// Appends and publishes one operation. The caller holds the stripe of the key's hash.
     fn apply(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
         if op.payload != Payload::Tombstone {
             self.check_dram()?;
@@ -51,7 +52,7 @@ impl Inner {
         if self.is_large(op) { self.apply_large(memtable, op, hash) } else { self.apply_small(memtable, op, hash) }
     }
 
-    /// As [`Self::apply`], where the value stands in the entry or elsewhere already.
+    /// Like [`Self::apply`], if the value is in the entry or already stored elsewhere.
     #[inline]
     pub(crate) fn apply_small(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
         if let Some(log) = &self.log {
@@ -60,15 +61,15 @@ impl Inner {
         memtable.prefetch(hash);
         let number = self.order.next();
         let keep = self.order.has_snapshots();
-        // Pinned before the record is stored: to pin waits for all stores.
+        // Pinned before the record is stored: pinning waits for all stores.
         let old = lodestore_index::pinned(|| memtable.append(op, hash, (number, keep), &self.reserve))?;
         self.note_replaced(memtable, old);
         Ok(())
     }
 
-    /// Runs a write until it found room, or there is none. The closure is given the view, holds the stripe of `hash`, and says what it did.
-    /// `blind`: it reads nothing first;
-    /// `bytes`: what it writes, about.
+    /// Runs a write until it fits or no space can be freed. The closure gets the view, runs with
+    /// the stripe of `hash` held, and returns the result of the write. `blind`: it reads nothing
+    /// first; `bytes`: approximate bytes that it writes.
     fn with_stripe<T>(
         &self,
         hash: u64,
@@ -99,8 +100,9 @@ impl Inner {
         })
     }
 
-    /// Makes attempts at a write until one finds room, or there is none to be made. An attempt answers with the memtable's generation, and whether that
-    /// is full; it holds nothing when it returns. `bytes`: what it writes, about.
+    /// Attempts a write until it fits or no space can be freed. An attempt returns the memtable's
+    /// generation, whether that memtable is full, and its result; it holds nothing on return.
+    /// `bytes`: approximate bytes that it writes.
     #[inline]
     pub(crate) fn until_there_is_room<T>(
         &self,
@@ -118,7 +120,7 @@ impl Inner {
             });
             match outcome {
                 Err(Error::Full { .. }) if tries < TRIES && self.reclaim(&mut made)? => tries += 1,
-                // Tables that compactions bring to fewer take less.
+                // Compactions into fewer tables need less DRAM.
                 Err(Error::DramBudget { .. }) if tries == 0 => {
                     self.reclaim(&mut made)?;
                     self.note_dram();
@@ -161,8 +163,8 @@ impl Inner {
         }
     }
 
-    /// Updates a key that keeps its expiry. The function is not inlined, so that the other
-    /// lifetimes take no more instructions.
+    /// Updates a key that keeps its expiry. Not inlined, so that the other lifetimes need no more
+    /// instructions.
     #[inline(never)]
     fn update_keeping(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         check_key(key)?;
@@ -178,7 +180,8 @@ impl Inner {
         })
     }
 
-    /// The live value of a key whose stripe is held, and its expiry; `slot` is this look-up's own.
+    /// Returns the live value of a key whose stripe is held, and its expiry; `slot` belongs to this
+    /// lookup.
     pub(crate) fn live<'v>(
         &'v self,
         view: &'v View,
@@ -190,7 +193,7 @@ impl Inner {
         Ok(live.map_or((None, None), |(value, expiry)| (Some(value), expiry.map(Expiry::at_millis))))
     }
 
-    /// As [`Self::live`], with the expiry in milliseconds. Damage is not reported.
+    /// Like [`Self::live`], with the expiry in milliseconds. Damage is not reported.
     pub(crate) fn live_until<'v>(
         &'v self,
         view: &'v View,
@@ -202,7 +205,7 @@ impl Inner {
         known.map_or(Ok(None), |known| self.value_of(key, known))
     }
 
-    /// Whether a key whose stripe is held has a live value, which need not be whole for it.
+    /// Returns whether a key whose stripe is held has a live value, which need not be whole.
     fn is_live(&self, view: &View, key: &[u8], hash: u64) -> Result<bool> {
         let slot = Slot::new();
         let known = view.find(key, hash, u64::MAX, self.how(), &slot).inspect_err(|error| self.corrupt(error))?;
@@ -274,7 +277,7 @@ impl Inner {
         })
     }
 
-    /// Waits with a write of so many bytes where the flushes are behind: a little first, until there is room at last.
+    /// Delays a write of this many bytes if flushes lag: throttles first, and stalls at the limit.
     #[inline]
     fn throttle(&self, bytes: u64) -> Result<()> {
         if self.migration.pace.is_free() { Ok(()) } else { self.wait_for_flushes(bytes) }
@@ -283,7 +286,7 @@ impl Inner {
     #[cold]
     fn wait_for_flushes(&self, bytes: u64) -> Result<()> {
         if self.pool.is_telling() {
-            // A write of the owner's sink: who told may be the one who flushes.
+            // A write by the owner's sink: the thread that reports may be the one that flushes.
             return Ok(());
         }
         if !self.migration.pace.is_stopped() {

@@ -1,4 +1,4 @@
-//! Small DRAM budgets hold by the store's own account, on every medium, whatever is written.
+//! Small DRAM budgets hold by the store's own statistics, on every medium, for all kinds of writes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use lodestore_inplace::testing::Scratch;
 use lodestore_media::PoolOptions;
 
 const MIB: u64 = 1 << 20;
-/// The budgets, from the least that the options take.
+/// The budgets, from the minimum of the option.
 const BUDGETS: [u64; 4] = [MIB, 2 * MIB, 4 * MIB, 8 * MIB];
 
-/// A key by number, in no order.
+/// Returns a key by number, in no order.
 fn key(number: u64) -> [u8; 16] {
     let mixed = (number ^ 0x5bd1_e995).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (u128::from(number) << 64 | u128::from(mixed)).to_le_bytes()
@@ -27,13 +27,13 @@ fn put(number: u64, byte: u8) -> BatchOp {
     BatchOp::Put { key: key(number).to_vec(), value: vec![byte; 8], expiry: None }
 }
 
-/// What counts against the budget.
+/// Returns the DRAM that counts against the budget.
 fn used(store: &FluidKv) -> u64 {
     let stats = store.stats();
     stats.dram_bytes - stats.dram_fixed_bytes
 }
 
-/// The most that counts while `work` goes on, looked at all the time.
+/// Returns the maximum DRAM while `work` runs, sampled continuously.
 fn most_while(store: &FluidKv, work: impl FnOnce()) -> u64 {
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -91,7 +91,7 @@ fn budgets_hold_on_files_where_all_threads_share_one_log() {
     check(Durability::Interval(Duration::from_millis(20)), true, 6 * MIB);
 }
 
-/// A sync a put would take minutes: batches fill as well, and make the index grow in steps.
+/// A sync per put would need minutes: batches fill as well, and make the index grow in steps.
 #[test]
 fn budgets_hold_where_each_write_waits_for_a_sync() {
     for (budget, threads) in [(MIB, 1), (MIB, 4), (2 * MIB, 4)] {
@@ -126,7 +126,7 @@ fn what_snapshots_hold_counts() {
         let mut refused = 0;
         let most = most_while(&store, || {
             for round in 0..12u8 {
-                // Few keys, whose older versions the snapshots want, and many.
+                // Few keys, whose older versions the snapshots need, and many.
                 for number in 0..30_000 {
                     let key = if number % 3 == 0 { key(number) } else { key(number % 7) };
                     refused += u64::from(store.put(&key, &[round; 8]).is_err());

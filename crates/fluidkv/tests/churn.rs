@@ -1,7 +1,10 @@
-//! Small stores with options of any kind, full or nearly so, written by several threads, closed or dropped in the middle and opened again: nothing that was
-//! answered is lost, the store can always be opened, and it can always be emptied (where values are kept apart: else a table may need more than there is in one piece).
+//! Small stores with random options, full or nearly full, written by several threads, closed or
+//! dropped in between and opened again. No acknowledged write is lost, and the store can always be
+//! opened. The store can always be emptied, except where values are separated: there a table may
+//! need a longer extent than any free one.
 //!
-//! The seed of a failure is printed; `LODESTORE_SEED` begins at it, and `LODESTORE_TIMES` sets how many stores are tried.
+//! The seed of a failure is printed. `LODESTORE_SEED` sets the first seed, and `LODESTORE_TIMES`
+//! the number of stores.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +16,11 @@ use lodestore_fluidkv::{Compression, FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::{PoolOptions, Prefault};
 
-/// Stores of a run that is not told otherwise.
+/// Default number of stores of a run.
 const STORES: u64 = 12;
-/// How often each is opened.
+/// Number of opens of each store.
 const OPENS: u64 = 3;
-/// Operations of a thread between two looks at its keys.
+/// Operations of a thread between two checks of its keys.
 const LOOK: u64 = 50;
 
 fn number(name: &str) -> Option<u64> {
@@ -32,7 +35,7 @@ fn options(rng: &mut Rng, on_file: bool) -> FluidOptions {
     let pool = PoolOptions {
         capacity,
         region_bytes: *rng.pick(&[1, 4, 16]) << 20,
-        // Each range takes chunks of its own: in a store of fewer than a thousand deletes may find no room.
+        // Each range needs chunks of its own: with fewer than a thousand, deletes may not fit.
         chunk_bytes: chunk_bytes.min((capacity / 1024) as u32),
         durability,
         prefault: Prefault::None,
@@ -57,7 +60,7 @@ fn options(rng: &mut Rng, on_file: bool) -> FluidOptions {
 
 type Known = HashMap<u64, Option<Vec<u8>>>;
 
-/// A thread that writes keys of its own, and what it knows of them.
+/// A thread that writes its own keys, and their expected values.
 struct Writer {
     thread: u64,
     keys: u64,
@@ -83,7 +86,8 @@ impl Writer {
         value
     }
 
-    /// One operation; whether the store is still open. One that is refused has done nothing.
+    /// Does one operation. Returns whether the store is still open. A refused operation has no
+    /// effect.
     fn step(&mut self, store: &FluidKv) -> bool {
         let key = self.rng.below(self.keys as usize) as u64;
         let (keys, new) = match self.rng.below(8) {
@@ -139,7 +143,7 @@ impl Writer {
     }
 }
 
-/// Deletes everything; a settle may be what it waits for.
+/// Deletes everything; a delete may first need a settle.
 fn empty(store: &FluidKv) {
     let mut all = Vec::new();
     store
@@ -156,7 +160,6 @@ fn empty(store: &FluidKv) {
     store.put(b"again", b"there is room").expect("a put");
 }
 
-/// One store's life.
 fn churn(seed: u64) {
     let mut rng = Rng::new(seed);
     let on_file = rng.below(3) == 0;
@@ -164,7 +167,7 @@ fn churn(seed: u64) {
     let options = options(&mut rng, on_file);
     let mut store = match FluidKv::create(&scratch.store(), &options) {
         Ok(store) => store,
-        // Of some options.
+        // Some options are invalid together.
         Err(Error::InvalidOption { .. }) => return,
         Err(error) => panic!("{error}"),
     };
@@ -201,7 +204,7 @@ fn churn(seed: u64) {
 #[test]
 fn small_stores_written_by_threads_lose_nothing_open_again_and_can_be_emptied() {
     let first = number("LODESTORE_SEED");
-    // Told otherwise: one store.
+    // With a seed, the default is one store.
     let times = number("LODESTORE_TIMES").unwrap_or(if first.is_some() { 1 } else { STORES });
     let first = first.unwrap_or(1);
     for seed in first..first + times {

@@ -11,7 +11,7 @@ use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::PoolOptions;
 
-/// Longest time that a thread behind is waited for.
+/// Maximum wait for a background thread.
 const PATIENCE: Duration = HANG_TIMEOUT;
 
 fn file() -> Scratch {
@@ -77,7 +77,8 @@ fn writes_that_read_first_see_what_waits_for_its_sync() {
         for thread in 0..4u64 {
             scope.spawn(move || {
                 for index in 0..30u64 {
-                    // One of them by update_with, one by swaps; and writes that do not look, to the same key of another meaning.
+                    // Half of the threads use `update_with`, the others swaps; and writes without
+                    // reads to the same key with another meaning.
                     if thread % 2 == 0 {
                         store
                             .update_with(b"count", &mut |value, _| {
@@ -121,7 +122,8 @@ fn pairs(snapshot: &dyn Snapshot, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>
     pairs.collect::<Result<_>>().expect("read")
 }
 
-/// Batches set all keys to one value: a snapshot shows them equal, twice the same, and no older than what was read before.
+/// Batches set all keys to one value: a snapshot shows them equal, twice the same, and no older
+/// than earlier reads.
 #[test]
 fn a_snapshot_shows_what_is_durable_and_stays_as_it_is() {
     for durability in [Durability::Power, interval(5)] {

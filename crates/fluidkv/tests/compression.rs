@@ -1,4 +1,5 @@
-//! Compressed stable tables in whole stores: beside tables that are not, through changes of the option, in all ways to read, and damaged.
+//! Compressed stable tables in whole stores: together with uncompressed ones, through changes of
+//! the option, with all kinds of reads, and damaged.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -27,7 +28,7 @@ fn key(index: u64) -> Vec<u8> {
     format!("{:016x}", index.wrapping_mul(0x9E37_79B9_7F4A_7C15)).into_bytes()
 }
 
-/// About half of it is random; some are longer than a block.
+/// Returns a value of which about half is random; some are longer than a block.
 fn value(index: u64, version: u64) -> Vec<u8> {
     let mut x = index ^ version << 40;
     let pieces = if index % 500 == 7 { 150 } else { 3 + index % 5 };
@@ -48,7 +49,7 @@ fn counter(store: &FluidKv, name: &str) -> u64 {
     store.stats().engine_counters[name]
 }
 
-/// Reads everything in every way: `version` says which one each key has, if any.
+/// Reads everything in every way. `version` returns the version of each key, if any.
 #[track_caller]
 fn assert_all(store: &FluidKv, version: impl Fn(u64) -> Option<u64>) {
     let right = |index| version(index).map(|version| value(index, version));
@@ -99,14 +100,15 @@ fn what_compactions_write_is_compressed_and_what_flushes_write_is_not() {
     assert_all(&store, |index| (index < KEYS).then_some(1));
 }
 
-/// They overlap nothing, so that nothing forces a compaction to write them again.
+/// The keys overlap nothing, so nothing forces a compaction to rewrite them.
 #[test]
 fn keys_that_ascend_are_compressed_too_and_each_is_rewritten_once() {
     let ascending = |compression| {
         let scratch = Scratch::new();
         let store = FluidKv::create(&scratch.store(), &options(compression)).expect("create");
         for index in 0..6000u64 {
-            // None so large that it goes to the value log, whose collection would rewrite its key.
+            // None is large enough for the value log, whose garbage collection would rewrite its
+            // key.
             store.put(&index.swap_bytes().to_le_bytes(), &value(index * 500, 1)).expect("put");
         }
         store.settle().expect("settle");
@@ -129,7 +131,7 @@ fn tables_of_both_kinds_stand_side_by_side_when_the_option_changes() {
         store.settle().expect("settle");
     }
     assert_eq!(counter(&store, "compressed_tables"), 0);
-    // Of few ranges, so that the others keep their tables.
+    // Writes to a few ranges, so that the others keep their tables.
     assert!(counter(&store, "ranges") > 4, "{} ranges", counter(&store, "ranges"));
     let mut sorted: Vec<u64> = (0..KEYS).collect();
     sorted.sort_by_key(|index| key(*index));
@@ -192,7 +194,7 @@ fn deletes_snapshots_and_changes_of_compressed_keys_hold() {
     assert_eq!(snapshot.scan(&ScanRange::all()).expect("scan").count() as u64, KEYS);
 }
 
-/// Places of the first blocks of all compressed tables in a store's file.
+/// Returns the offsets of the first blocks of all compressed tables in a store's file.
 fn compressed_blocks(bytes: &[u8]) -> Vec<u64> {
     let begins = bytes.windows(12).enumerate().step_by(64);
     let tables = begins.filter(|(_, window)| window[..8] == *b"LSTABLE\x01" && window[8..] == 4u32.to_le_bytes());
@@ -213,7 +215,7 @@ fn a_damaged_compressed_block_is_told_by_every_reader_and_costs_its_own_keys_alo
     drop(store);
     let path = scratch.store().join("pool.0000");
     let bytes = std::fs::read(&path).expect("its bytes");
-    // Those of tables that are no more are among them.
+    // Includes blocks of removed tables.
     let damaged = compressed_blocks(&bytes);
     assert!(tables > 3 && damaged.len() >= tables, "{} of {tables} tables", damaged.len());
     let file = OpenOptions::new().write(true).open(&path).expect("the store's file");
@@ -233,7 +235,8 @@ fn a_damaged_compressed_block_is_told_by_every_reader_and_costs_its_own_keys_alo
                 }
             }
         }
-        // Each block has some tens of items. Whoever reads without checksums may be shown other bytes, and no worse.
+        // Each block has some tens of items. Reads without checksums may return other bytes, and
+        // nothing worse.
         assert!(lost > 0 && lost < 80 * tables && (wrong == 0 || trusting), "{lost} lost, {wrong} wrong");
         let report = store.verify(&mut |_| ()).expect("verify");
         assert!(report.findings.len() >= tables, "{report:?}");
@@ -241,7 +244,8 @@ fn a_damaged_compressed_block_is_told_by_every_reader_and_costs_its_own_keys_alo
     }
 }
 
-/// Runs that stand on both sides of a stable table: what is written of them must not reach across it, or the manifest refuses it each time.
+/// Runs on both sides of a stable table: the output of their compaction must not overlap it, or the
+/// manifest rejects it each time.
 #[test]
 fn runs_on_both_sides_of_a_stable_table_are_compacted() {
     let scratch = Scratch::new();
@@ -251,7 +255,7 @@ fn runs_on_both_sides_of_a_stable_table_are_compacted() {
     store.settle().expect("settle");
     for key in [b"a", b"x"] {
         store.put(key, b"beside it").expect("put");
-        // A run, and no compaction.
+        // A run without a compaction.
         store.close().expect("close");
         drop(store);
         store = FluidKv::open(&scratch.store(), &options).expect("open");

@@ -1,4 +1,4 @@
-//! The contract's suite over FluidKV: each medium, level and mode that it offers.
+//! The contract's suite for FluidKV: each medium, level and mode that it offers.
 
 use lodestore_contract::conformance::{Case, sizes};
 use lodestore_fluidkv::{Compression, FluidKv, FluidOptions};
@@ -9,7 +9,7 @@ type Place = testing::Place<FluidKv, FluidOptions>;
 static KIND: Kind<FluidKv, FluidOptions> =
     Kind { engine: "fluidkv", create: FluidKv::create, open: FluidKv::open, pool: |options| &mut options.pool };
 
-/// Tiny memtables and tables on tmpfs, so that flushes, compactions and splits go on all the time.
+/// Tiny memtables and tables on tmpfs, so that flushes, compactions and splits happen all the time.
 fn place(name: &'static str) -> Place {
     let options = FluidOptions {
         memtable_bytes: 128 << 10,
@@ -31,7 +31,7 @@ fn shm_process() -> Place {
     place("tmpfs, process")
 }
 
-/// As users get it but for the capacity.
+/// The default options, except the capacity.
 fn shm_defaults() -> Place {
     place("tmpfs, process, default options").short().with(|old| *old = FluidOptions::default())
 }
@@ -44,7 +44,7 @@ fn file_process() -> Place {
     file("file, process").short()
 }
 
-/// Tables that compactions compress, beside those of flushes.
+/// Tables that compactions compress, together with those of flushes.
 fn file_lz4() -> Place {
     file("file, process, lz4").short().with(|options| options.compression = Compression::Lz4)
 }
@@ -53,7 +53,7 @@ fn file_power() -> Place {
     file("file, power").power()
 }
 
-/// What was not synced is lost with power, and with nothing else.
+/// A power failure loses unsynced writes, and nothing else.
 fn file_interval() -> Place {
     file("file, interval").interval(std::time::Duration::from_millis(20))
 }
@@ -62,7 +62,7 @@ fn no_threads() -> Place {
     place("tmpfs as DAX, no threads").dax().with(|options| options.workers = 0)
 }
 
-/// Nearly every value in the value log, whose segments hold some tens of them.
+/// Nearly every value is in the value log, whose segments hold some tens of them.
 fn value_log() -> Place {
     place("tmpfs, process, tiny value log").with(|options| {
         options.value_threshold = 32;
@@ -70,7 +70,7 @@ fn value_log() -> Place {
     })
 }
 
-/// The same with a power failure at every stop, and without threads: all accounts are exact.
+/// The same with a power failure at every stop, and without threads: all counts are exact.
 fn value_log_no_threads() -> Place {
     place("tmpfs as DAX, tiny value log, no threads").dax().short().with(|options| {
         options.value_threshold = 32;
@@ -80,7 +80,7 @@ fn value_log_no_threads() -> Place {
     })
 }
 
-/// A value log beside the one log of all threads.
+/// A value log together with the one log of all threads.
 fn value_log_power() -> Place {
     file("file, power, tiny value log").power().with(|options| {
         options.value_threshold = 32;
@@ -89,7 +89,7 @@ fn value_log_power() -> Place {
     })
 }
 
-/// Reads that trust what was checked at the open, and tables without filters.
+/// Reads that trust data verified at the open, and tables without filters.
 fn no_filter() -> Place {
     place("tmpfs as DAX, no filter, large blocks").dax().short().with(|options| {
         options.filter_bits = 0;
@@ -97,7 +97,7 @@ fn no_filter() -> Place {
     })
 }
 
-/// Some GiB of tmpfs; see there for the variable that turns it on.
+/// Some GiB of tmpfs; the called function has the variable that enables it.
 #[test]
 fn a_value_of_a_gib() {
     sizes::value_of_a_gib(&Case::new(shm_process()));

@@ -1,4 +1,5 @@
-//! Tables that were moved unrewritten, and what deletes have left, do not stay small for ever; large ones are moved and stay.
+//! Small tables, moved unchanged or left by deletes, do not stay small forever. Large ones are
+//! moved and stay.
 
 mod common;
 
@@ -9,7 +10,7 @@ use lodestore_inplace::testing::Scratch;
 use lodestore_media::PoolOptions;
 
 const TABLE: u64 = 128 << 10;
-/// Small tables side by side that may stay: 16 for each factor of four below half a table.
+/// Adjacent small tables that may stay: 16 for each factor of four below half a table.
 const SMALL: u64 = 16 * 4;
 
 fn options(memtable_bytes: u64) -> FluidOptions {
@@ -33,7 +34,7 @@ fn fill(store: &FluidKv, keys: u64) {
 #[track_caller]
 fn assert_few_tables(store: &FluidKv) {
     let needed = (counter(store, "stable_bytes") + counter(store, "buffered_bytes")).div_ceil(TABLE);
-    // What was filled to the half stays.
+    // Tables that are at least half full stay.
     let (tables, most) = (counter(store, "tables"), 2 * needed + SMALL);
     assert!(tables <= most, "{tables} tables where {needed} would do");
 }
@@ -45,7 +46,7 @@ fn small_flushes_of_ascending_keys_leave_few_tables() {
     for round in 1..=6u64 {
         let keys = 10_000 * round;
         (keys - 10_000..keys).for_each(|number| store.put(&ascending(number), &[number as u8; 92]).expect("put"));
-        // A flush of a few keys each, as of a store that is seldom written.
+        // A flush of a few keys each, as in a store that is seldom written.
         for number in keys..keys + 100 {
             store.put(&ascending(number), &[number as u8; 92]).expect("put");
             store.settle().expect("settled");

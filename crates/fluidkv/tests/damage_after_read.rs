@@ -1,4 +1,4 @@
-//! Bytes that change on the medium while their store is open, after they were read once: each read
+//! Bytes that change on the medium after they were read once, while their store is open: each read
 //! returns the right value or an error.
 
 mod common;
@@ -30,8 +30,8 @@ fn options() -> FluidOptions {
     FluidOptions { range_bytes: 1 << 20, buffer_percent: 1000, ..tiny(0) }
 }
 
-/// A store of a stable level, a run over it and a memtable over both, each with newer versions and
-/// deletes.
+/// Returns a store of a stable level, a run over it and a memtable over both, each with newer
+/// versions and deletes.
 fn filled(scratch: &Scratch) -> (FluidKv, Model) {
     let mut model = Model::new();
     let write = |store: &FluidKv, model: &mut Model, (step, version): (usize, u64)| {
@@ -56,7 +56,7 @@ fn filled(scratch: &Scratch) -> (FluidKv, Model) {
     (store, model)
 }
 
-/// Returns whether some read reported damage. Panics where a read is wrong.
+/// Returns whether some read reported damage. Panics on a wrong result.
 fn read_all(store: &FluidKv, model: &Model, why: &str) -> bool {
     let mut reported = false;
     let mut note = |error: Error| {
@@ -113,7 +113,7 @@ fn read_all(store: &FluidKv, model: &Model, why: &str) -> bool {
     reported
 }
 
-/// The store's first file, behind the store's back.
+/// The store's first file, opened independently of the store.
 struct Medium {
     file: File,
     bytes: Vec<u8>,
@@ -143,8 +143,8 @@ impl Medium {
         reported
     }
 
-    /// Flips a bit of each byte of a range, one at a time, then zeroes each line of it; how many
-    /// were reported.
+    /// Flips a bit of each byte of a range, one at a time, then zeroes each line of it. Returns how
+    /// many were reported.
     fn harm_each(&self, (store, model): (&FluidKv, &Model), range: Range<usize>, step: usize, what: &str) -> usize {
         let mut reported = 0;
         for at in range.clone().step_by(step) {
@@ -161,7 +161,7 @@ impl Medium {
     }
 }
 
-/// Damages one part of each table: `part` says from its first byte where that part is.
+/// Damages one part of each table: `part` returns its place from the table's first byte.
 fn harm_tables(part: impl Fn(&Medium, usize) -> Range<usize>, step: usize, what: &str) {
     let scratch = Scratch::new();
     let (store, model) = filled(&scratch);

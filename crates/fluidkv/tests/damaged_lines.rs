@@ -6,7 +6,7 @@ mod each;
 use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_media::PoolOptions;
 
-/// The end of a log, and the word of its extent, were zeroed without a report.
+/// Regression: the end of a log, and the word of its extent, were zeroed without a report.
 #[test]
 fn no_damaged_line_gives_a_wrong_value_or_hides_a_key() {
     let options = FluidOptions {

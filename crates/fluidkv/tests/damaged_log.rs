@@ -1,4 +1,5 @@
-//! Damage to a log: bits that change behind the back of its store while it is open, and pages that are lost while it is not.
+//! Damage to a log: bits that change in the file while its store is open, and pages that are lost
+//! while it is closed.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -35,7 +36,7 @@ fn flip(scratch: &Scratch, offset: i64, bit: u8) {
     file.write_all_at(&[byte], at).expect("written");
 }
 
-/// Opens the store: strict refuses it, salvage passes over the entry and keeps so many others.
+/// Opens the store: strict mode fails, and salvage skips the entry and keeps `others` others.
 fn refused_then_salvaged(scratch: &Scratch, others: u64) -> FluidKv {
     let refused = opened(scratch, false, Durability::Process).err();
     assert!(matches!(&refused, Some(Error::Corrupt { what, .. }) if what.contains("salvage")), "{refused:?}");
@@ -44,7 +45,7 @@ fn refused_then_salvaged(scratch: &Scratch, others: u64) -> FluidKv {
     store
 }
 
-/// It was copied into a table, under a fresh checksum.
+/// Regression: the entry was copied into a table, under a fresh checksum.
 #[test]
 fn a_damaged_entry_is_not_flushed_and_a_restart_refuses_it() {
     let scratch = Scratch::new();
@@ -58,13 +59,13 @@ fn a_damaged_entry_is_not_flushed_and_a_restart_refuses_it() {
     refused_then_salvaged(&scratch, 0);
 }
 
-/// Writers were told that the store was full.
+/// Regression: writers received an error that the store was full.
 #[test]
 fn a_flush_that_meets_damage_is_told_as_damage() {
     let scratch = Scratch::new();
     let store = FluidKv::create(&scratch.store(), &options()).expect("create");
     store.put(KEY, VALUE).expect("put");
-    // In the header: its length of the key.
+    // In the header: the length of the key.
     flip(&scratch, -8, 1);
     let settled = store.settle();
     assert!(matches!(settled, Err(Error::Corrupt { .. })), "{settled:?}");
@@ -72,7 +73,7 @@ fn a_flush_that_meets_damage_is_told_as_damage() {
     assert!(matches!(refused, Some(Error::Corrupt { .. }) | None), "{refused:?}");
 }
 
-/// It said that the entry of another key was damaged, and no more.
+/// Regression: the error only said that the entry of another key was damaged.
 #[test]
 fn writes_that_wait_for_a_damaged_memtable_are_told_why_and_what_to_do() {
     let scratch = Scratch::new();
@@ -102,7 +103,7 @@ fn writes_that_wait_for_a_damaged_memtable_are_told_why_and_what_to_do() {
     store.close().expect("close");
 }
 
-/// It answered that all was well.
+/// Regression: the close reported success.
 #[test]
 fn a_close_that_meets_damage_says_so_and_a_restart_refuses_it() {
     let scratch = Scratch::new();
@@ -117,7 +118,8 @@ fn a_close_that_meets_damage_says_so_and_a_restart_refuses_it() {
     refused_then_salvaged(&scratch, 0).close().expect("close");
 }
 
-/// A store with keys in several segments, as a crash leaves it, with `bytes` of the last one's start lost; how many keys it had.
+/// Leaves a store with keys in several segments as after a crash, and zeroes `bytes` bytes from the
+/// last segment's start. Returns the number of its keys.
 fn with_last_segment_hurt(scratch: &Scratch, bytes: usize, durability: Durability) -> u64 {
     let mut options = options();
     options.pool.durability = durability;
@@ -142,7 +144,8 @@ fn opened(scratch: &Scratch, salvage: bool, durability: Durability) -> lodestore
     FluidKv::open(&scratch.store(), &options)
 }
 
-/// It took both copies of the header: the store opened without what the segment held, and said nothing.
+/// Regression: the page has both copies of the header, and the store opened without the segment's
+/// records and without a report.
 #[test]
 fn the_lost_first_page_of_a_logs_last_segment_is_told() {
     for durability in [Durability::Process, Durability::Power] {
@@ -157,7 +160,7 @@ fn the_lost_first_page_of_a_logs_last_segment_is_told() {
     }
 }
 
-/// The spare is as good as they are.
+/// The spare suffices.
 #[test]
 fn a_segment_with_both_copies_of_its_header_lost_is_read_by_its_spare() {
     let scratch = Scratch::new();
@@ -166,7 +169,8 @@ fn a_segment_with_both_copies_of_its_header_lost_is_read_by_its_spare() {
     assert_eq!((store.len().expect("len"), store.stats().recovery.corrupt), (keys, 1));
 }
 
-/// A store with ten keys and `KEY` behind them in one log, as a crash leaves it; how many keys there are beside it.
+/// Leaves a store with ten keys and `KEY` after them in one log as after a crash. Returns the
+/// number of keys other than `KEY`.
 fn with_a_last_record(scratch: &Scratch, durability: Durability) -> u64 {
     let mut options = options();
     options.pool.durability = durability;
@@ -178,15 +182,16 @@ fn with_a_last_record(scratch: &Scratch, durability: Durability) -> u64 {
     10
 }
 
-/// Such a record was taken for one that was cut off: it was gone, and nobody said so.
+/// Regression: such a record was taken for a truncated one, and was lost without a report.
 #[test]
 fn a_last_record_with_several_wrong_bits_is_told() {
-    // In its header, its key's length and its sequence; in its checksum, with one of its value.
+    // In its header: its key's length and its sequence number; then its checksum and a byte of its
+    // value.
     for flips in [&[(-8, 0), (-4, 1)][..], &[(-8, 1), (-7, 2), (-1, 3)], &[(-16, 0), (14, 5)]] {
         for durability in [Durability::Process, Durability::Power] {
             let scratch = Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR")));
             let others = with_a_last_record(&scratch, durability);
-            // Those of the value last: the entry is found by it.
+            // Bits of the value last: the entry is found by its value.
             flips.iter().for_each(|(offset, bit)| flip(&scratch, *offset, *bit));
             let refused = opened(&scratch, false, durability).err();
             assert!(matches!(&refused, Some(Error::Corrupt { what, .. }) if what.contains("salvage")), "{refused:?}");
@@ -197,7 +202,7 @@ fn a_last_record_with_several_wrong_bits_is_told() {
     }
 }
 
-/// The bit was set right by trying bits.
+/// Regression: the open corrected the bit by trying bits.
 #[test]
 fn a_last_record_with_one_wrong_bit_is_refused_and_not_repaired() {
     for durability in [Durability::Process, Durability::Power] {
@@ -212,7 +217,8 @@ fn a_last_record_with_one_wrong_bit_is_refused_and_not_repaired() {
     }
 }
 
-/// Both copies of the header went with it, and the spare was stored with the second record only.
+/// Both copies of the header are lost with the page, and the spare is only stored with the second
+/// record.
 #[test]
 fn the_lost_first_page_of_a_log_of_one_record_is_told() {
     for durability in [Durability::Process, Durability::Power] {

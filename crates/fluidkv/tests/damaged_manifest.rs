@@ -1,4 +1,5 @@
-//! Damage to the end of the manifest of a store that is closed, or was killed: what it said was durable, and the logs behind it are gone.
+//! Damage to the end of the manifest of a closed or killed store: the record was durable, and the
+//! logs that it covers are freed.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -40,7 +41,8 @@ fn store_at(scratch: &Scratch, at: usize, bytes: &[u8]) {
     file.write_all_at(bytes, at as u64).expect("written");
 }
 
-/// Where the bytes of the last record of the manifest stand, in the chain of extents that the root word names.
+/// Returns where the bytes of the manifest's last record are, in the chain of extents that the root
+/// word names.
 fn last_record(bytes: &[u8]) -> Vec<usize> {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let root = (0..bytes.len()).step_by(64).find(|at| bytes[*at..].starts_with(b"LFLUID1\0")).expect("a root area");
@@ -58,7 +60,7 @@ fn last_record(bytes: &[u8]) -> Vec<usize> {
     row[last].to_vec()
 }
 
-/// The store, opened, with what it told of damage.
+/// Opens the store and returns it with its reports of damage.
 fn open(scratch: &Scratch, salvage: bool) -> (Result<FluidKv>, Vec<String>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let mut options = options(salvage);
@@ -83,7 +85,7 @@ fn count(store: &FluidKv) -> u32 {
     count
 }
 
-/// The bit was set right by trying bits.
+/// Regression: the open corrected the bit by trying bits.
 #[test]
 fn a_wrong_bit_of_the_last_record_of_a_closed_store_refuses_it() {
     let scratch = Scratch::new();
@@ -113,7 +115,7 @@ fn a_closed_store_whose_manifest_ends_too_early_is_refused_and_salvage_says_so()
         let (store, told) = open(&scratch, true);
         let store = store.expect("salvaged");
         assert!(store.stats().recovery.corrupt > 0, "cut at {cut}");
-        // It can be read, what is left of it.
+        // The rest of the store is readable.
         assert!((1..=KEYS).contains(&count(&store)), "cut at {cut}");
         assert!(told.len() == 1 && told[0].contains("when that was durable"), "{told:?}");
     }
@@ -139,7 +141,7 @@ fn a_closed_store_whose_mark_is_damaged_opens_and_says_so_if_no_copy_is_whole() 
     assert_eq!((count(&store), told.len(), store.stats().recovery.corrupt), (KEYS, 1, 1));
 }
 
-/// The mark of the close before is another manifest's.
+/// The mark of the earlier close is another manifest's.
 #[test]
 fn a_store_that_is_written_to_and_killed_after_a_close_is_not_taken_as_damaged() {
     let scratch = Scratch::new();
@@ -160,7 +162,8 @@ fn a_store_that_is_written_to_and_killed_after_a_close_is_not_taken_as_damaged()
     }
 }
 
-/// Puts keys until the last record of the manifest is one of a flush that was not there before; how many keys there are.
+/// Puts keys until the last record of the manifest is a new one of a flush. Returns the number of
+/// keys.
 fn put_until_flushed(scratch: &Scratch, store: &FluidKv, mut keys: u32) -> u32 {
     let before = last_record(&bytes_of(scratch));
     loop {
@@ -174,7 +177,7 @@ fn put_until_flushed(scratch: &Scratch, store: &FluidKv, mut keys: u32) -> u32 {
     }
 }
 
-/// Its logs were let go, and no others tell of it.
+/// Its logs were freed, and no others prove it.
 #[test]
 fn a_killed_store_whose_last_flush_is_damaged_is_refused() {
     for more in [0, 1, 100, 300] {

@@ -1,4 +1,4 @@
-//! Damage to a table while its store is open: who comes upon it tells of it, and shows what comes before.
+//! Damage to a table while its store is open: readers report it, and return the items before it.
 
 mod common;
 
@@ -33,7 +33,8 @@ fn harm(scratch: &Scratch, sought: &[u8]) {
     places.iter().for_each(|(at, _)| file.write_all_at(&[bytes[*at] ^ 1], *at as u64).expect("written"));
 }
 
-/// A store of one stable run of tables, of which one block is damaged; and how often it told of that.
+/// Returns a store of one stable run of tables, of which one block is damaged, and its number of
+/// damage reports.
 fn damaged(scratch: &Scratch) -> (FluidKv, Arc<AtomicU64>) {
     let told = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&told);
@@ -51,7 +52,7 @@ fn damaged(scratch: &Scratch) -> (FluidKv, Arc<AtomicU64>) {
     (store, told)
 }
 
-/// The error came before pairs that had been found before it.
+/// Regression: the error came before pairs that had been found before it.
 #[test]
 fn a_scan_shows_what_stands_before_damage_then_the_damage_and_then_nothing() {
     for direction in [Direction::Forward, Direction::Backward] {
@@ -78,7 +79,7 @@ fn a_scan_shows_what_stands_before_damage_then_the_damage_and_then_nothing() {
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Pairs that a walk over all shows, and whether it says that something is damaged.
+/// Returns the pairs that a walk over all shows, and whether it reports damage.
 fn walked(store: &FluidKv) -> (Pairs, bool) {
     let mut pairs = Vec::new();
     let outcome = store.for_each(&mut |key, value| {
@@ -90,19 +91,19 @@ fn walked(store: &FluidKv) -> (Pairs, bool) {
     (pairs, outcome.is_err())
 }
 
-/// The rest of its range went with it.
+/// Regression: the rest of its range was lost, too.
 #[test]
 fn a_walk_over_all_leaves_out_the_keys_of_a_damaged_block_and_no_others() {
     let scratch = Scratch::new();
     let (store, _) = damaged(&scratch);
-    // Some of them in a memtable as well: new ones, overwritten ones, and deletes.
+    // Some keys are also in a memtable: new ones, overwritten ones, and deletes.
     store.put(b"99999999", b"behind all").expect("put");
     store.put(&ascending(900), b"another").expect("put");
     assert!(store.delete(&ascending(901)).expect("delete"));
     let readable = (0..KEYS)
         .filter_map(|index| store.get(&ascending(index)).ok().flatten().map(|value| (ascending(index), value)));
     let mut expected: Vec<_> = readable.collect();
-    // A get needs its own item alone: of these keys one is deleted, and the item of one is damaged.
+    // A get needs only its own item: of these keys one is deleted, and the item of one is damaged.
     assert_eq!(expected.len() as u64, KEYS - 2);
     expected.push((b"99999999".to_vec(), b"behind all".to_vec()));
     let (pairs, is_told) = walked(&store);
@@ -119,12 +120,12 @@ fn a_walk_over_all_leaves_out_the_keys_of_a_damaged_block_and_no_others() {
     assert_eq!((stopped.expect("it was told to stop behind the damage"), visited), (800, 800));
 }
 
-/// A damaged block of a run hides older versions of its keys: they are not to be shown for it.
+/// A damaged block of a run hides older versions of its keys: they must not be shown instead.
 #[test]
 fn a_walk_over_all_shows_no_older_version_of_what_is_damaged() {
     let scratch = Scratch::new();
     let (store, _) = damaged(&scratch);
-    // All is written anew where it is not read, but for what is damaged now: into a run.
+    // Writes all keys again into a run, without reads of the damaged data.
     store.close().expect("closed");
     drop(store);
     let options = FluidOptions { range_bytes: 1 << 20, buffer_percent: 1000, ..tiny(0) };

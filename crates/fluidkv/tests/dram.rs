@@ -1,4 +1,5 @@
-//! DRAM stays within the budget, whatever is written. Alone in its process, since it looks at the process's own pages (RssAnon).
+//! DRAM stays within the budget for all kinds of writes. The only test of its process, since it
+//! reads the process's own pages (RssAnon).
 
 use std::sync::Mutex;
 
@@ -7,20 +8,20 @@ use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
 
 const BUDGET: u64 = 6 << 20;
-/// What a process of the tests takes beside the store, and what the allocator keeps of memory that was given back.
+/// DRAM of the test process other than the store, and freed memory that the allocator keeps.
 const BESIDE: u64 = 4 << 20;
 const KEYS: u64 = 400_000;
-/// One test at a time: they share the process.
+/// Serializes the tests, which share the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Anonymous memory of this process, in bytes.
+/// Returns the anonymous memory of this process, in bytes.
 fn rss_anon() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("the process's status");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a kernel that tells RssAnon");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
-/// A key by number, in no order.
+/// Returns a key by number, in no order.
 fn key(number: u64) -> [u8; 16] {
     let mixed = (number ^ 0x5bd1_e995).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (u128::from(number) << 64 | u128::from(mixed)).to_le_bytes()
@@ -41,7 +42,8 @@ fn dram_stays_within_the_budget() {
             most = most.max(rss_anon().saturating_sub(before));
         }
     };
-    // A load; the same again, under a snapshot that wants every old version; deletes beside scans.
+    // A load; the same again, under a snapshot that needs every old version; deletes concurrent
+    // with scans.
     for number in 0..KEYS {
         store.put(&key(number), &[number as u8; 8]).expect("put");
         look(number);

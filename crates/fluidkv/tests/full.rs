@@ -1,4 +1,4 @@
-//! Stores that are nearly full: what fails half way leaves nothing behind.
+//! Stores that are nearly full: an operation that fails half way leaves nothing allocated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use lodestore_inplace::testing::Scratch;
 use lodestore_media::sim::SimSpec;
 use lodestore_media::{ExtentKind, NvPtr, Pool, PoolOptions};
 
-/// Of extents that a test takes away from the store.
+/// The kind of extents that a test takes from the store's space.
 const KIND_TAKEN: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
 
 fn key(index: u64) -> Vec<u8> {
@@ -35,14 +35,14 @@ fn counter(store: &FluidKv, name: &str) -> u64 {
     store.stats().engine_counters[name]
 }
 
-/// A store whose pool is at hand.
+/// Creates a store and returns it with its pool.
 fn created(scratch: &Scratch, options: &FluidOptions) -> (Arc<Pool>, FluidKv) {
     let (pool, report) = Pool::create(&scratch.store(), ENGINE, FORMAT, options.pool.clone()).expect("a pool");
     let store = FluidKv::start(Arc::clone(&pool), &report, options).expect("a store");
     (pool, store)
 }
 
-/// Takes extents of these bytes until there are none; smaller ones behind that, which are not told.
+/// Allocates extents of these bytes until none is left, then smaller ones, which are not returned.
 fn take_all(pool: &Pool, bytes: u64) -> Vec<NvPtr> {
     let take = |bytes: u64| pool.allocator().alloc_extent(pool, bytes, KIND_TAKEN).ok();
     let taken = std::iter::from_fn(|| take(bytes)).collect();
@@ -70,7 +70,8 @@ fn options(workers: usize) -> FluidOptions {
     }
 }
 
-/// Several ranges, and a memtable with keys of all of them; none if the workers have flushed it already, which they do where nobody writes for a while.
+/// Returns a store of several ranges with a memtable that has keys of all of them. `None` if idle
+/// workers have flushed the memtable already.
 fn half_written(workers: usize) -> Option<HalfWritten> {
     let scratch = Scratch::new();
     let (pool, store) = created(&scratch, &options(workers));
@@ -82,12 +83,13 @@ fn half_written(workers: usize) -> Option<HalfWritten> {
     (counter(&store, "flushes") == flushes && counter(&store, "memtables") == 1).then_some((scratch, pool, store))
 }
 
-/// Bytes of what a test takes and gives.
+/// Bytes of an extent that a test allocates and frees.
 const PIECE: u64 = 32 << 10;
 
 type HalfWritten = (Scratch, Arc<Pool>, FluidKv);
 
-/// As [`half_written`], with nothing free: what is taken is given beside it. None if a flush has still found room.
+/// Like [`half_written`], with nothing free, and the allocated extents. `None` if a flush still
+/// found space.
 fn half_written_without_room(workers: usize) -> Option<(HalfWritten, Vec<NvPtr>)> {
     let half = half_written(workers)?;
     let taken = take_all(&half.1, PIECE);
@@ -101,7 +103,8 @@ fn a_flush_that_finds_no_room_half_way_gives_back_what_it_wrote_and_succeeds_lat
             (0..20).find_map(|_| half_written_without_room(workers)).expect("what is in a memtable");
         let (tables, live) = (counter(&store, "tables"), store.stats().space.live);
         let written = store.stats().bytes_written;
-        // For some tables out of twenty: the first of a range, or one behind it, is the one too many. The workers try, too, where there is more.
+        // Space for some tables out of twenty: the first table of a range, or a later one, does not
+        // fit. Workers, if any, try as well.
         for room in 1..8 {
             give(&pool, taken.drain(..1));
             let refused = store.settle();
@@ -127,7 +130,7 @@ fn short_key(index: u64) -> [u8; 8] {
     index.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()
 }
 
-/// Puts until the store is full; how many keys it has.
+/// Puts until the store is full. Returns the number of its keys.
 fn fill_up(store: &FluidKv, value: &[u8]) -> u64 {
     let full = (0..).find(|index| match store.put(&short_key(*index), value) {
         Ok(()) => false,
@@ -137,7 +140,6 @@ fn fill_up(store: &FluidKv, value: &[u8]) -> u64 {
     full.expect("it fills")
 }
 
-/// Deletes these keys from several threads.
 fn delete_all(store: &FluidKv, keys: std::ops::Range<u64>, threads: u64) {
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -151,10 +153,11 @@ fn delete_all(store: &FluidKv, keys: std::ops::Range<u64>, threads: u64) {
     });
 }
 
-/// Threads that delete ahead of the flush: were all of the reserve theirs, no flush would find room, and their logs would never go.
+/// Threads that delete faster than the flush: with all of the reserve in use, no flush would find
+/// space, and their logs would never be freed.
 #[test]
 fn deletes_by_several_threads_make_room_in_a_full_store() {
-    // Of the last, logs are so short that what they leave free is in pieces shorter than a table.
+    // With the last row, logs are so short that their free space is in pieces shorter than a table.
     for (capacity, value, threads, workers) in [(8, 8, 4, 1), (16, 300, 8, 2), (4, 8, 4, 0), (8, 64, 8, 2)] {
         let scratch = Scratch::new();
         let pool = PoolOptions { capacity: capacity << 20, region_bytes: 4 << 20, ..PoolOptions::default() };
@@ -172,7 +175,8 @@ fn deletes_by_several_threads_make_room_in_a_full_store() {
     }
 }
 
-/// A crash while threads delete: the next open finds room for its manifest, and the deletes go on.
+/// A crash while threads delete: the next open finds space for its manifest, and the deletes
+/// continue.
 #[test]
 fn a_full_store_opens_again_wherever_its_deletes_were_cut_short() {
     let scratch = Scratch::new();
@@ -189,7 +193,7 @@ fn a_full_store_opens_again_wherever_its_deletes_were_cut_short() {
     }
 }
 
-/// Whether the store was left clean, told when it is opened; and the store.
+/// Opens the store. Returns whether it was left clean, and the store.
 fn opened(scratch: &Scratch, options: &FluidOptions) -> (bool, FluidKv) {
     let (send, receive) = std::sync::mpsc::channel();
     let mut options = options.clone();
@@ -218,10 +222,10 @@ fn a_full_store_closes_cleanly_and_loses_nothing() {
     assert_all(&store, 2500..3000, 1);
 }
 
-/// Of logs, tables, manifests and value segments: what is not of these kinds, such as a reserve, an open gives back.
+/// Logs, tables, manifests and value segments: an open frees all other kinds, such as a reserve.
 const KINDS: [u8; 4] = [0, 1, 2, 4];
 
-/// Opens a store with nothing free: what its reserve was is taken, too.
+/// Opens a store with nothing free: the space of its reserve is allocated, too.
 fn opened_without_room(scratch: &Scratch, options: &FluidOptions) -> (Arc<Pool>, FluidKv) {
     let (pool, report) = Pool::open(&scratch.store(), ENGINE, FORMAT, options.pool.clone()).expect("a pool");
     let guard = pool.epochs().pin();
@@ -237,7 +241,8 @@ fn opened_without_room(scratch: &Scratch, options: &FluidOptions) -> (Arc<Pool>,
     (pool, store)
 }
 
-/// Each open wrote the manifest anew before it gave the old one back: where there was no room for two it was refused, and the store lost.
+/// Regression: each open wrote a new manifest before it freed the old one. Without space for two it
+/// failed, and the store was lost.
 #[test]
 fn a_store_without_any_room_opens_again_and_again() {
     let ((scratch, pool, store), _) = half_written_without_room(0).expect("no workers");
@@ -259,7 +264,7 @@ fn a_store_without_any_room_opens_again_and_again() {
         store.close().expect("closed");
     }
     assert!(used.iter().all(|other| *other == used[0]), "opens and closes take space: {used:?}");
-    // Changes behind the old manifest's end, and a stop that is none.
+    // Changes after the old manifest's end, and a stop that is a crash.
     let (pool, store) = opened_without_room(&scratch, &options(0));
     pool.allocator().free_kind(&pool, KIND_TAKEN);
     let flushes = counter(&store, "flushes");
@@ -280,11 +285,11 @@ fn a_store_without_any_room_opens_again_and_again() {
     assert_all(&store, 0..3000, 4);
 }
 
-/// It answered that all was settled.
+/// Regression: the call reported success.
 #[test]
 fn a_settle_whose_compactions_find_no_room_says_so_and_succeeds_later() {
     let (scratch, pool, store) = half_written(0).expect("no workers");
-    // Runs, and no compaction of them.
+    // Creates runs without a compaction of them.
     store.close().expect("closed");
     drop((store, pool));
     let (pool, report) = Pool::open(&scratch.store(), ENGINE, FORMAT, options(0).pool).expect("a pool");
@@ -306,7 +311,7 @@ fn a_settle_whose_compactions_find_no_room_says_so_and_succeeds_later() {
     assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
 }
 
-/// It answered that all was well, and only the next open's replay told otherwise.
+/// Regression: the close reported success, and only the next open's replay showed otherwise.
 #[test]
 fn a_close_of_a_poisoned_store_says_so_and_loses_nothing() {
     let scratch = Scratch::new();
@@ -323,7 +328,7 @@ fn a_close_of_a_poisoned_store_says_so_and_loses_nothing() {
     assert_all(&store, 0..100, 1);
 }
 
-/// A batch is one record of the log, which needs one extent.
+/// A batch is one log record, which needs one extent.
 #[test]
 fn a_batch_for_which_no_free_extent_is_large_enough_is_written_in_pieces() {
     const PART: u64 = 128 << 10;
@@ -341,7 +346,7 @@ fn a_batch_for_which_no_free_extent_is_large_enough_is_written_in_pieces() {
     let (pool, store) = created(&scratch, &options);
     let mut taken = take_all(&pool, PART);
     taken.sort_unstable_by_key(|at| at.raw());
-    // One of each pair of neighbours: no two of them make a larger one.
+    // Frees one of each pair of neighbours: no two of them form a larger extent.
     let pairs = |at: &NvPtr| (at.raw() / PART).is_multiple_of(2);
     give(&pool, taken.iter().copied().filter(pairs));
     assert!(store.stats().space.free > 8 << 20);
@@ -363,7 +368,8 @@ fn a_batch_for_which_no_free_extent_is_large_enough_is_written_in_pieces() {
     assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
 }
 
-/// Puts values that expire together, until there is no room; how many, and none where the first have expired meanwhile.
+/// Puts values that expire together, until the store is full. Returns their number, or `None` if
+/// the first have expired meanwhile.
 fn full_of_expiring(store: &FluidKv, seconds: u64) -> Option<u64> {
     let expiry = Expiry::after(Duration::from_secs(seconds));
     let most = 40_000;
@@ -382,12 +388,13 @@ fn full_of_expiring(store: &FluidKv, seconds: u64) -> Option<u64> {
     Some(count)
 }
 
-/// Ranges without runs were compacted by nothing: a store full of what had expired was full for ever. With threads beside it one range took all that was put then: it was split only
-/// where there was room for one range more, which it took itself.
+/// Regression: ranges without runs were never compacted, so a store full of expired keys stayed
+/// full. With background threads, one range received all puts. This range was split only if one
+/// more range fitted, but used that space itself.
 #[test]
 fn a_store_full_of_what_has_expired_takes_as_much_again() {
     for workers in [0, 2] {
-        // A slow machine takes longer to fill it.
+        // A slow machine needs longer to fill it.
         let full = [3, 12, 48, 200].into_iter().find_map(|seconds| {
             let scratch = Scratch::new();
             let (pool, store) = created(&scratch, &options(workers));
@@ -407,8 +414,9 @@ fn a_store_full_of_what_has_expired_takes_as_much_again() {
     }
 }
 
-/// The reserve was held in pieces as long as a log segment, and tables were as short as these: more of them, whose keys the manifest names, and the less room there was the more had to be free.
-/// Deletes were refused for ever.
+/// Regression: deletes were refused forever. The reserve was held in pieces as long as a log
+/// segment, and tables were as short as these. The manifest names the keys of more tables, so less
+/// space increased the required free space.
 #[test]
 fn a_full_store_of_long_keys_takes_deletes() {
     let long = |index: u64| match index % 16 {
@@ -421,7 +429,7 @@ fn a_full_store_of_long_keys_takes_deletes() {
         let options = FluidOptions { pool, workers, memtable_bytes: 256 << 10, ..FluidOptions::default() };
         let (_pool, store) = created(&scratch, &options);
         let mut full = 0;
-        // Written over again and again, so that there are many flushes.
+        // Overwritten repeatedly, so that there are many flushes.
         for turn in 0..2 {
             for index in 0..16_000 {
                 match store.put(&long(index), &vec![turn; 3_000]) {

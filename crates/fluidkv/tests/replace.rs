@@ -1,4 +1,4 @@
-//! Replacing stored values that are still what somebody read.
+//! Replaces stored values that are unchanged since they were read.
 
 mod common;
 
@@ -12,7 +12,8 @@ use lodestore_fluidkv::{FluidKv, FluidOptions, Replace};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::PoolOptions;
 
-/// Where each thread has a log of its own, and where all share one: with groups, and with intervals.
+/// Stores in which each thread has its own log, and in which all share one: with groups, and with
+/// intervals.
 fn media() -> [(Scratch, Durability); 3] {
     let file = || Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR")));
     let interval = Durability::Interval(Duration::from_millis(5));
@@ -37,7 +38,7 @@ fn in_millis(millis: u64) -> Expiry {
 #[test]
 fn what_is_still_there_is_replaced_in_every_stage_and_nothing_else_is() {
     for (scratch, durability) in media() {
-        // Some values stand in the value log.
+        // Some values are in the value log.
         let (mut store, options) = create(&scratch, durability, FluidOptions { value_threshold: 64, ..tiny(0) });
         let old = |index: u64| vec![index as u8; 1 + index as usize % 100];
         for stage in ["memtable", "stable", "reopened"] {
@@ -64,7 +65,7 @@ fn what_is_still_there_is_replaced_in_every_stage_and_nothing_else_is() {
                 moves.push(Replace { key, old: b"old", new: b"new" });
             }
             moves.push(Replace { key: b"expires", old: b"old", new: b"new" });
-            // Each as if behind those before it.
+            // Each move sees the moves before it.
             moves.push(Replace { key: b"expires", old: b"old", new: b"another" });
             moves.push(Replace { key: b"expires", old: b"new", new: b"newest" });
             let replaced = store.replace(&moves).expect("replaced");
@@ -189,7 +190,7 @@ fn a_full_store_refuses_a_replacement_and_keeps_what_it_has() {
     let value = |index: u64, version: u64| [&index.to_le_bytes()[..], &[version as u8; 200]].concat();
     let full = (0..).find(|index| store.put(&key(*index), &value(*index, 0)).is_err()).expect("it fills");
     let mut kept: Vec<u64> = vec![0; full as usize];
-    // Beside the reserve there is some room; nobody flushes.
+    // Some space is free in addition to the reserve; nothing is flushed.
     let refused = (1..100).find_map(|version| {
         (0..full / 200).find_map(|part| {
             let indexes: Vec<_> = (200 * part..200 * (part + 1)).collect();

@@ -1,4 +1,5 @@
-//! Stores whose manifest or extent table is damaged: strict refuses them and says what to do, salvage reads what is left and writes nothing.
+//! Stores whose manifest or extent table is damaged: strict mode rejects them with advice; salvage
+//! reads the rest and writes nothing.
 
 mod common;
 
@@ -17,7 +18,7 @@ fn options(salvage: bool) -> FluidOptions {
     FluidOptions { pool, value_threshold: 100, value_segment_bytes: 64 << 10, ..common::tiny(0) }
 }
 
-/// Every tenth is large.
+/// Every tenth value is large.
 fn value(index: u64, version: u64) -> Vec<u8> {
     let len = if index.is_multiple_of(10) { 200 } else { 50 };
     format!("{index}/{version}/").bytes().cycle().take(len).collect()
@@ -27,7 +28,8 @@ fn file(scratch: &Scratch) -> PathBuf {
     scratch.store().join("pool.0000")
 }
 
-/// A store that was killed behind writes of each key in `versions` turns and a settle, with the first keys once more in a log.
+/// Kills a store after `versions` writes of each key and an optional settle, with the first keys
+/// written once more to a log. Returns the bytes of its file.
 fn killed(scratch: &Scratch, versions: u64, settled: bool) -> Vec<u8> {
     killed_with(scratch, versions, settled, &options(false))
 }
@@ -50,12 +52,11 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"))
 }
 
-/// Where the root area begins.
 fn root(bytes: &[u8]) -> usize {
     (0..bytes.len()).step_by(4096).find(|at| bytes[*at..].starts_with(b"LFLUID1\0")).expect("a root")
 }
 
-/// Where the manifest begins, and each of its records with its length.
+/// Returns where the manifest begins, and each of its records with its length.
 fn manifest(bytes: &[u8]) -> (usize, Vec<(usize, usize)>) {
     let at = u64_at(bytes, root(bytes) + 64) as usize & 0xffff_ffff;
     assert!(bytes[at..].starts_with(b"LMAN"), "the root names it");
@@ -71,7 +72,8 @@ fn manifest(bytes: &[u8]) -> (usize, Vec<(usize, usize)>) {
     }
 }
 
-/// What salvage makes of these bytes: strict refuses them with a text that says what to do; nothing is written.
+/// Opens these bytes: strict mode rejects them with advice, salvage succeeds. Salvage writes
+/// nothing.
 fn salvaged(scratch: &Scratch, bytes: &[u8], what: &str) -> FluidKv {
     std::fs::write(file(scratch), bytes).expect("written");
     let refused = FluidKv::open(&scratch.store(), &options(false)).err();
@@ -86,7 +88,8 @@ fn salvaged(scratch: &Scratch, bytes: &[u8], what: &str) -> FluidKv {
     store
 }
 
-/// How many keys have their newest version. Each has one that it had, or none.
+/// Returns how many keys have their newest version. Each key must have one of its versions, or
+/// none.
 fn newest(store: &FluidKv, versions: u64, what: &str) -> u64 {
     let walked = store.for_each(&mut |_, _| Visit::More).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(walked <= KEYS, "{what}");
@@ -130,7 +133,7 @@ fn a_damaged_record_of_the_manifest_leaves_what_the_others_say() {
     }
 }
 
-/// Tables say themselves what they are.
+/// The headers of tables identify them.
 #[test]
 fn a_settled_store_without_a_manifest_is_read_from_its_tables_and_logs() {
     let scratch = Scratch::new();
@@ -147,7 +150,7 @@ fn a_settled_store_without_a_manifest_is_read_from_its_tables_and_logs() {
     assert_eq!(newest(&salvaged(&scratch, &damaged, "root word"), 5, "root word"), KEYS);
 }
 
-/// Nothing could be opened, and the text said to export it.
+/// Regression: the store could not be opened at all, although the error said to export it.
 #[test]
 fn a_bad_line_of_the_extent_table_leaves_the_store_to_be_read() {
     for closed in [false, true] {
@@ -169,8 +172,8 @@ fn layout(bytes: &[u8]) -> RegionLayout {
     RegionLayout::new(0, bytes.len() as u64, chunk_bytes).expect("region 0")
 }
 
-/// One line or bit of the table named a log, and without it the records of the log were plainly
-/// absent.
+/// Regression: one line or bit of the table named a log, and without it the log's records were
+/// missing without a report.
 #[test]
 fn damage_of_one_copy_of_the_extent_table_loses_no_key() {
     for closed in [false, true] {
@@ -214,13 +217,14 @@ fn lines_of_the_extent_table(scratch: &Scratch, bytes: &[u8]) -> u64 {
     let (first, _) = manifest(bytes);
     let first = tables.iter().copied().min().unwrap_or(first).min(first);
     let mut lost = 0;
-    // The extent table stands before the first extent: its lines are those whose loss is told as its own.
+    // The extent table is before the first extent: the loss of its lines is reported as damage of
+    // the table itself.
     let lines = (0..first / 64).filter(|line| bytes[line * 64..line * 64 + 64].iter().any(|byte| *byte != 0));
     let layout = layout(bytes);
     for line in lines {
         let mut damaged = bytes.to_vec();
         damaged[line * 64..line * 64 + 64].fill(0);
-        // The other copy, or the open repairs the line.
+        // Damages the other copy as well, or the open repairs the line.
         let offset = (line * 64).checked_sub(layout.extent_table as usize);
         if let Some(offset) = offset.filter(|offset| *offset < layout.chunks as usize * 8) {
             damaged[layout.extent_table_copy as usize + offset..][..64].fill(0);
@@ -240,7 +244,7 @@ fn lines_of_the_extent_table(scratch: &Scratch, bytes: &[u8]) -> u64 {
                         Visit::More
                     })
                     .expect("walked");
-                // Both copies are damaged: what is missing is counted.
+                // Both copies are damaged: missing keys are counted.
                 let left_out = store.stats().recovery.left_out;
                 assert!(values == KEYS || left_out > 0, "{what}: {values} keys, {left_out} left out");
                 store.close().expect("closed");
@@ -251,7 +255,7 @@ fn lines_of_the_extent_table(scratch: &Scratch, bytes: &[u8]) -> u64 {
     lost
 }
 
-/// The manifest goes on from extent to extent.
+/// The manifest continues from extent to extent.
 #[test]
 fn a_damaged_header_or_link_of_an_extent_of_the_manifest_leaves_the_others() {
     let scratch = Scratch::new();

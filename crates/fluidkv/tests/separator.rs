@@ -1,4 +1,4 @@
-//! Values that a separator keeps apart from the tables.
+//! Values that a separator keeps outside the tables.
 
 mod common;
 #[path = "common/toy.rs"]
@@ -19,10 +19,10 @@ use lodestore_inplace::testing::Scratch;
 use lodestore_media::{ExtentKind, PoolOptions};
 use toy::{LARGE, Toyed, full, inline, lock, refused};
 
-/// Longest that a test waits for what must come.
+/// Maximum wait of a test for an expected event.
 const PATIENCE: Duration = HANG_TIMEOUT;
 
-/// A value that tells its key and version; of an odd key it is large.
+/// Returns a value that names its key and version. Values of odd keys are large.
 fn value(index: u64, version: u64) -> Vec<u8> {
     let mut value = format!("{index}/{version}/").into_bytes();
     let len = if is_large(index) { LARGE + (index % 300) as usize } else { value.len() + (index % 40) as usize };
@@ -94,7 +94,7 @@ fn what_was_separated_is_there_when_the_store_is_closed_and_opened_or_crashes() 
         assert_all(&toyed, 300, version - 1);
         fill(&toyed, 300, version);
         if version % 2 == 0 {
-            // Behind a flush; the others crash before it.
+            // After a flush; the others crash before it.
             toyed.store.settle().expect("settled");
             assert!(toyed.is_apart(&key(1)));
         }
@@ -134,7 +134,7 @@ fn a_separator_that_fails_fails_the_flush_and_loses_nothing() {
     }
 }
 
-/// The tables find no room: what was answered is kept for the next attempt.
+/// The tables do not fit: the answers are kept for the next attempt.
 #[test]
 fn a_flush_that_finds_no_room_for_its_tables_separates_once() {
     const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
@@ -202,7 +202,7 @@ fn a_separator_that_panics_poisons_the_store_and_loses_nothing() {
             assert!(values.is_none() != behind, "a toy breaks");
             Ok(())
         });
-        // The panic comes to whoever settles, if it is not a worker that flushes.
+        // If no worker flushes, the caller of the settle or close gets the panic.
         let flush = || if closes { toyed.store.close() } else { toyed.store.settle() };
         let flushed = catch_unwind(AssertUnwindSafe(flush));
         assert!(!matches!(flushed, Ok(Ok(()))), "{workers}, {behind}, {closes}");
@@ -229,7 +229,7 @@ fn a_value_that_the_separator_leaves_stays_where_it_is() {
     toyed.store.settle().expect("settled");
     assert!((0..300).all(|index| !toyed.is_apart(&key(index))) && toyed.toy.calls.load(Ordering::Relaxed) > 0);
     assert_all(&toyed, 300, 1);
-    // Of neighbours in one memtable the ones are separated and others stay.
+    // Of neighbours in one memtable, some are separated and others stay.
     (0..300).for_each(|index| toyed.put(&key(index), &value(index, 1 + index % 3)));
     toyed.store.settle().expect("settled");
     for index in 0..300 {
@@ -238,7 +238,7 @@ fn a_value_that_the_separator_leaves_stays_where_it_is() {
     }
 }
 
-/// They are in FluidKV's own value log until the flush.
+/// The values are in FluidKV's own value log until the flush.
 #[test]
 fn values_of_the_value_log_are_separated_and_their_records_are_garbage() {
     let scratch = Scratch::new();
@@ -279,11 +279,11 @@ fn a_stored_value_may_be_sixteen_bytes_longer_than_a_value() {
     assert!(matches!(toyed.store.replace(&moves), Err(Error::ValueLength { .. })));
 }
 
-/// What a key has, and the numbers of all that were ever stored.
+/// The value of each key, and the numbers of all that were ever stored.
 struct Model {
     rng: Rng,
     values: BTreeMap<u64, Vec<u8>>,
-    /// What `replace` was refused, which nobody stored.
+    /// Stored bytes whose `replace` was refused, and which were therefore never stored.
     unused: HashSet<Vec<u8>>,
 }
 
@@ -303,7 +303,7 @@ impl Model {
         }
     }
 
-    /// Moves some of what is apart, as a collector does; with some that it has wrong.
+    /// Moves some separated values, as a collector does. Some moves have a wrong old value.
     fn replace(&mut self, toyed: &Toyed) {
         let keys: Vec<_> = (0..5).map(|_| self.rng.below(150) as u64).map(key).collect();
         let keys: Vec<_> = keys.into_iter().filter(|key| toyed.is_apart(key)).collect();
@@ -325,7 +325,8 @@ impl Model {
         }
     }
 
-    /// With all flushed: of all that was ever stored apart, what is no key's any more has died once, and nothing else has.
+    /// With all flushed: each separated value that no key has any more has died once, and nothing
+    /// else has.
     fn check(&self, toyed: &Toyed) {
         toyed.store.settle().expect("settled");
         let mut live = HashSet::new();
@@ -374,12 +375,12 @@ fn each_separated_version_that_is_overwritten_or_deleted_dies_once() {
     }
 }
 
-/// What was answered may be moved from when it is published, and not before.
+/// Answers may be moved once they are published, and not before.
 #[test]
 fn what_was_separated_is_found_by_replace_from_when_it_is_published() {
     let scratch = Scratch::new();
     let toyed = Toyed::create(&scratch.store(), &tiny(0));
-    // The first number that the toy gives.
+    // The first number that the toy assigns.
     let first = [&0u64.to_le_bytes()[..], &[1]].concat();
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let told = std::sync::Arc::clone(&seen);
@@ -396,7 +397,8 @@ fn what_was_separated_is_found_by_replace_from_when_it_is_published() {
     assert_eq!(lock(&toyed.toy.died).len(), 1);
 }
 
-/// Writers have filled all memtables and wait for the flush, which replaces more than a memtable holds before it goes on.
+/// Writers have filled all memtables and wait for the flush. The flush replaces more than a
+/// memtable holds before it continues.
 #[test]
 fn a_separator_may_replace_while_memtables_are_at_their_limit() {
     for workers in [0, 1, 2] {
@@ -455,7 +457,7 @@ fn what_has_expired_is_told_once_whether_a_flush_hides_it_or_a_compaction_leaves
     while !soon.is_past() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Half of them are written over; beside all of them is something new.
+    // Half of the values are overwritten, and each has a new neighbour.
     (0..10).for_each(|index| toyed.put(&key(large(2 * index)), &value(large(2 * index), 2)));
     (0..20).for_each(|index| toyed.put(&key(4 * index), &value(4 * index, 2)));
     toyed.store.settle().expect("settled");

@@ -1,4 +1,5 @@
-//! Events are told behind the locks of whoever met them, and on no thread that others wait for.
+//! Events are reported after the reporting thread has released its locks, and on no thread for
+//! which others wait.
 
 mod common;
 
@@ -18,10 +19,10 @@ use lodestore_inplace::testing::{Kind, Scratch, check_sink_may_use_the_store_but
 static KIND: Kind<FluidKv, FluidOptions> =
     Kind { engine: "fluidkv", create: FluidKv::create, open: FluidKv::open, pool: |options| &mut options.pool };
 
-/// Longest that a test waits for what must come.
+/// Maximum wait of a test for an expected event.
 const PATIENCE: Duration = HANG_TIMEOUT;
 const KEY: &[u8] = b"damaged";
-/// Its value stands in a table then, and in no other place that is read.
+/// The value of `KEY`, which is then in one table and in no other place that is read.
 const DAMAGED: &[u8] = b"a value that will be damaged";
 
 #[test]
@@ -42,7 +43,8 @@ fn damage(scratch: &Scratch, text: &[u8]) {
     places.iter().for_each(|(at, _)| file.write_all_at(&[bytes[*at] ^ 1], *at as u64).expect("written"));
 }
 
-/// With one worker, which meets damage: what its sink writes fills memtables that nobody but this worker could flush.
+/// With one worker that finds damage: the writes of its sink fill memtables that only this worker
+/// could flush.
 #[test]
 fn a_sink_on_the_only_worker_may_write_more_than_memtables_hold() {
     let scratch = Scratch::new();
@@ -64,7 +66,7 @@ fn a_sink_on_the_only_worker_may_write_more_than_memtables_hold() {
     store.settle().expect("settled");
     damage(&scratch, DAMAGED);
     known.set(Arc::downgrade(&store)).expect("once");
-    // A run over the damaged table: who compacts it meets the damage.
+    // A run over the damaged table: its compaction finds the damage.
     store.put(KEY, b"w").expect("put");
     (0..1000).for_each(|index| store.put(&key(20_000 + index), &[1; 100]).expect("put"));
     let (well, thread) = ended.recv_timeout(PATIENCE).expect("the sink came to its end");
@@ -75,7 +77,7 @@ fn a_sink_on_the_only_worker_may_write_more_than_memtables_hold() {
     }
 }
 
-/// A panic of the owner's code harms neither the work behind nor the store.
+/// A panic in the owner's code harms neither background work nor the store.
 #[test]
 fn a_sink_that_panics_on_a_worker_poisons_nothing() {
     let scratch = Scratch::new();
@@ -99,7 +101,7 @@ fn a_sink_that_panics_on_a_worker_poisons_nothing() {
     store.close().expect("closed");
 }
 
-/// It would wait for its own end.
+/// Regression: the thread would wait for its own end.
 #[test]
 fn a_sink_on_a_worker_may_drop_the_last_handle() {
     let scratch = Scratch::new();

@@ -1,4 +1,5 @@
-//! What the published code of FluidKV got wrong, each as a test: keys are followed through memtables, buffer runs, stable tables and restarts.
+//! Errors of FluidKV's published code, each as a test: follows keys through memtables, buffer runs,
+//! stable tables and restarts.
 
 mod common;
 
@@ -26,7 +27,7 @@ fn assert_all(store: &FluidKv, keys: u64, version: u64) {
     }
 }
 
-/// The published code looks through its buffer runs oldest first.
+/// The published code searches its buffer runs oldest first.
 #[test]
 fn the_newest_of_several_buffered_versions_is_read() {
     let scratch = Scratch::new();
@@ -42,7 +43,7 @@ fn the_newest_of_several_buffered_versions_is_read() {
     assert_all(&store, 400, 5);
 }
 
-/// There a delete of a flushed key does nothing.
+/// In the published code, a delete of a flushed key does nothing.
 #[test]
 fn deletes_of_flushed_keys_hold_in_every_stage_and_after_reopening() {
     let scratch = Scratch::new();
@@ -70,7 +71,8 @@ fn deletes_of_flushed_keys_hold_in_every_stage_and_after_reopening() {
     }
 }
 
-/// There half of the stable keys, and the open segment of each thread, are lost on a restart.
+/// In the published code, half of the stable keys, and the open segment of each thread, are lost on
+/// a restart.
 #[test]
 fn nothing_is_lost_when_a_store_is_dropped_in_any_stage() {
     let scratch = Scratch::new();
@@ -87,7 +89,7 @@ fn nothing_is_lost_when_a_store_is_dropped_in_any_stage() {
     assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
 }
 
-/// There two threads crash, or lose writes, where memtables change.
+/// In the published code, two threads crash, or lose writes, where memtables change.
 #[test]
 fn two_writers_and_a_reader_lose_nothing_while_memtables_change() {
     let scratch = Scratch::new();
@@ -128,7 +130,7 @@ fn two_writers_and_a_reader_lose_nothing_while_memtables_change() {
     assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
 }
 
-/// There scans know neither the buffer runs nor values.
+/// In the published code, scans include neither buffer runs nor values.
 #[test]
 fn a_scan_sees_all_stages_with_values_both_ways() {
     let scratch = Scratch::new();
@@ -190,7 +192,8 @@ fn overwriting_everything_again_and_again_takes_no_more_space() {
     assert_all(&store, 2000, 7);
 }
 
-/// A snapshot outlives its store's `close`; the store is opened again; then the snapshot goes: what it held is not its to free any more.
+/// A snapshot outlives its store's `close`, and the store is opened again. Dropping the snapshot
+/// must not free extents that it no longer owns.
 #[test]
 fn a_snapshot_dropped_behind_a_close_frees_nothing_of_the_next_owner() {
     let scratch = Scratch::new();
@@ -215,7 +218,7 @@ fn a_snapshot_dropped_behind_a_close_frees_nothing_of_the_next_owner() {
     assert_all(&store, 6000, 3);
 }
 
-/// Look-ups are counted by a sample; a key that takes all of them must not be in it always, or never.
+/// Lookups are sampled: a key with all lookups must not always, or never, be in the sample.
 #[test]
 fn reads_and_absent_keys_are_counted_right_where_one_key_is_hot() {
     const READS: u64 = 64_000;
@@ -233,7 +236,7 @@ fn reads_and_absent_keys_are_counted_right_where_one_key_is_hot() {
     assert!((READS * 9 / 10..READS * 11 / 10).contains(&counted), "{counted} of {READS}");
     (0..READS).for_each(|_| assert!(!store.contains(b"absent").expect("contains")));
     assert!(counter(&store, "reads_absent_per_mille") > 900);
-    // Turn by turn: half of them.
+    // Alternating: half of them.
     let (there, mut shares) = (key(1), Vec::new());
     for round in 0..READS {
         assert!(!store.contains(b"absent").expect("contains") && store.contains(&there).expect("contains"));
@@ -286,7 +289,7 @@ fn ranges_that_deletes_left_empty_are_joined_and_cost_nothing_more() {
         assert_eq!(snapshot.scan(&ScanRange::all()).expect("scan").count(), 20_000, "an older view keeps its ranges");
         drop(snapshot);
         assert!(store.stats().dram_bytes < dram, "{} from {dram}", store.stats().dram_bytes);
-        // Keys come to where they went.
+        // Puts keys back where others were deleted.
         put_ascending(&store, 100..19_900);
         assert_stretch(&store, 0..20_000);
         delete_ascending(&store, 100..20_000);
@@ -300,7 +303,8 @@ fn ranges_that_deletes_left_empty_are_joined_and_cost_nothing_more() {
     }
 }
 
-/// A queue: its ranges come and go while memtables are flushed, and a flush may find other ranges than it began with.
+/// A queue: its ranges come and go while memtables are flushed, and a flush may find other ranges
+/// than at its start.
 #[test]
 fn keys_that_ascend_and_go_leave_few_ranges_and_lose_nothing() {
     let scratch = Scratch::new();

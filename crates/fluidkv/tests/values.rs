@@ -1,4 +1,5 @@
-//! Large values: they stand once, die when they are overwritten, and their space comes back, whoever reads, stops or crashes meanwhile.
+//! Large values: each is stored once, dies when it is overwritten, and its space is freed in spite
+//! of concurrent reads, stops and crashes.
 
 mod common;
 
@@ -10,12 +11,12 @@ use lodestore_contract::{Batch, BatchOp, Change, Error, Expiry, Lifetime, ScanRa
 use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
 
-/// Tiny memtables and value segments, values from 64 bytes on in the value log.
+/// Tiny memtables and value segments, with values of at least 64 bytes in the value log.
 fn tiny(workers: usize) -> FluidOptions {
     FluidOptions { value_threshold: 64, value_segment_bytes: 64 << 10, ..common::tiny(workers) }
 }
 
-/// Values of 64 bytes to 3 KiB, and now and then one that has a segment of its own.
+/// Returns a value of 64 bytes to 3 KiB, or sometimes one that has its own segment.
 fn value(index: u64, version: u64) -> Vec<u8> {
     let len = if index % 97 == 5 { 40_000 } else { 64 + index * 37 % 3000 };
     format!("{index}/{version}/").bytes().cycle().take(len as usize).collect()
@@ -117,7 +118,7 @@ fn overwritten_values_give_their_space_back_and_survive_in_their_newest_version(
         let payload: u64 = (0..600).map(|index| value(index, 1).len() as u64).sum();
         for version in 1..12 {
             fill(&store, 0..600, version);
-            // Some stay as they are, so that segments hold both.
+            // Some keys stay unchanged, so that segments hold live and dead values.
             fill(&store, (0..600).filter(|index| index % 3 == 0), version);
         }
         store.settle().expect("settled");
@@ -133,7 +134,7 @@ fn overwritten_values_give_their_space_back_and_survive_in_their_newest_version(
 fn live_values_move_out_of_segments_that_are_mostly_dead_and_stay_across_stops() {
     let (scratch, mut store) = created(&tiny(0));
     fill(&store, 0..800, 1);
-    // Every fourth key stays: all segments are dead for the most part.
+    // Every fourth key stays: all segments are mostly dead.
     fill(&store, (0..800).filter(|index| index % 4 != 0), 2);
     store.settle().expect("settled");
     fill(&store, (0..800).filter(|index| index % 4 != 0), 3);
@@ -228,7 +229,7 @@ fn writers_and_a_reader_agree_while_segments_are_collected() {
     assert_clean(&store);
 }
 
-/// The counts of what is dead come with the manifest, and with the replay of what was not flushed.
+/// The counts of dead bytes are restored from the manifest, and by the replay of unflushed logs.
 #[test]
 fn a_crash_loses_no_count_of_dead_values() {
     let options = FluidOptions { value_garbage: 99, memtable_bytes: 1 << 20, segment_bytes: 64 << 10, ..tiny(0) };
@@ -268,7 +269,7 @@ fn a_damaged_value_is_an_error_and_hides_no_other() {
         }
     }
     assert_eq!(harmed, 1, "the value stands somewhere, once");
-    // So that its segment is worth a collection.
+    // Makes its segment due for a collection.
     let eager = FluidOptions { value_garbage: 1, ..tiny(0) };
     let store = FluidKv::open(&scratch.store(), &eager).expect("opened");
     assert!(matches!(store.get(&key(7)), Err(Error::Corrupt { .. })), "no wrong bytes");
@@ -283,7 +284,7 @@ fn a_damaged_value_is_an_error_and_hides_no_other() {
     ));
     assert_eq!(seen, 199);
     assert!(!store.verify(&mut |_| ()).expect("verify").is_clean());
-    // Collections leave it where it is, and others where they can be read.
+    // Collections leave the damaged value where it is, and the others readable.
     fill(&store, (0..200).filter(|index| index % 3 != 1), 2);
     for asked in ["once", "again"] {
         let settled = store.settle();
@@ -295,7 +296,7 @@ fn a_damaged_value_is_an_error_and_hides_no_other() {
     assert_eq!(store.get(&key(7)).expect("get"), None);
 }
 
-/// It looked for their headers in what others had been given.
+/// Regression: `verify` looked for their headers in space that was reused.
 #[test]
 fn verify_finds_nothing_wrong_with_segments_that_go_meanwhile() {
     let (_scratch, store) = created(&FluidOptions { value_garbage: 1, ..tiny(0) });
@@ -309,7 +310,7 @@ fn verify_finds_nothing_wrong_with_segments_that_go_meanwhile() {
     let report = store.verify(&mut |_| {
         steps += 1;
         if steps == 2 {
-            // What is retired comes free, and has other bytes.
+            // Retired segments are freed and overwritten.
             snapshot = None;
             fill(&store, 200..500, 1);
         }

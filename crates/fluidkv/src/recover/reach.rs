@@ -1,17 +1,19 @@
 //! How far the manifest must reach.
 //!
-//! A record that was cut off at the manifest's end and a damaged one look the same, and the logs of a flush are gone once its record was durable. So what
-//! was durable is told by others:
+//! A truncated record at the manifest's end looks like a damaged one, and the logs of a flush are
+//! freed once its record is durable. Other places therefore record the durable length:
 //!
-//! * A mark in the root area (`layout.rs`) says how far the manifest reached at the last flush, or at a clean stop. It is durable before the logs are let go, and before
-//!   the pool says *clean*.
-//! * Generations have no holes: a memtable is frozen when something in it is durable, and flushed when all before it are. So the logs that are not flushed
-//!   begin right behind the flushed generation.
+//! * A mark in the root area (`layout.rs`) has the reach of the manifest at the last flush or clean
+//!   stop. The mark is durable before the logs are freed, and before the pool says *clean*.
+//! * Generations have no holes: a memtable is frozen when something in it is durable, and flushed
+//!   when all before it are. The unflushed logs therefore begin directly after the flushed
+//!   generation.
 //! * A log count in the root area says how many segments of a generation held a durable record. All
 //!   of them must be found.
 //!
-//! After a crash a record behind the last flush's, of a compaction say, that is damaged in several bits cannot be told from one that was cut off: the tables before it are
-//! taken then, and one whose space was used again says so itself.
+//! After a crash, a record after the last flush's (of a compaction, say) with damage in several
+//! bits looks like a truncated record. Then the earlier tables are used. A table whose space was
+//! reused detects that itself.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +27,12 @@ fn damaged(what: &str) -> Error {
     Error::corrupt("manifest", what)
 }
 
-/// Compares how far a manifest was read with the mark; an error where that cannot be told behind a clean stop. Mostly nothing is
-/// missing then, so it refuses nothing, and a second open would not know of it.
+/// Compares the reach of the manifest that was read with the mark. Returns an error if the mark is
+/// unusable after a clean stop. Such an error does not fail the open: mostly nothing is missing,
+/// and a second open would not notice.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where it must reach further.
+/// [`Error::Corrupt`] if the manifest must reach further.
 pub(super) fn check(pool: &Pool, clean: bool, read: &Reach) -> Result<Option<Error>> {
     match reach(pool).filter(|mark| (mark.at, mark.nonce) == (read.at, read.nonce)) {
         Some(mark) if read.end >= mark.end && read.next_number >= mark.next_number => Ok(None),
@@ -45,10 +48,10 @@ pub(super) fn check(pool: &Pool, clean: bool, read: &Reach) -> Result<Option<Err
     }
 }
 
-/// Compares how far a manifest was read with the segments that are not flushed, by generation.
+/// Compares the flushed generation of the manifest with the unflushed segments, by generation.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where a flush is missing, or all logs of a generation.
+/// [`Error::Corrupt`] if a flush, or all logs of a generation, are missing.
 pub(super) fn check_generations(flushed: u64, segments: &[Segment]) -> Result<()> {
     let mut before = flushed;
     for segment in segments {
@@ -65,10 +68,10 @@ pub(super) fn check_generations(flushed: u64, segments: &[Segment]) -> Result<()
     Ok(())
 }
 
-/// Compares the log segments that were found to have a record, by generation, with the log counts.
+/// Compares the number of log segments with a record, by generation, with the log counts.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where a segment is missing.
+/// [`Error::Corrupt`] if a segment is missing.
 pub(super) fn check_log_counts(expected: &BTreeMap<u64, u64>, flushed: u64, found: &BTreeMap<u64, u64>) -> Result<()> {
     for (generation, expected) in expected.iter().filter(|(generation, _)| **generation > flushed) {
         let found = found.get(generation).copied().unwrap_or(0);
@@ -89,7 +92,7 @@ pub(super) fn count_segments(segments: &[Segment]) -> BTreeMap<u64, u64> {
     counts
 }
 
-/// Stores the log counts that a power failure took: the records are durable now. A fence of the
+/// Stores the log counts that a power failure lost: the records are durable now. A fence of the
 /// open makes the counts durable.
 pub(super) fn restore_log_counts(pool: &Pool, known: &BTreeMap<u64, u64>, segments: &[Segment]) {
     for (generation, found) in count_segments(segments) {

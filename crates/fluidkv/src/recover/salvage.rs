@@ -1,15 +1,18 @@
-//! What an open in salvage mode keeps of a store whose manifest is damaged. Such a store is read and exported; nothing is written to it, since what is whose cannot be
-//! known.
+//! Salvage of a store whose manifest is damaged. Such a store can be read and exported. Nothing is
+//! written to it, since the owners of its extents are not known.
 //!
-//! The state is what the manifest's whole records come to (`manifest/salvage.rs`); of that what the extents bear out. Then tables that no record names are
-//! taken: their headers say which they are and what keys they have. Nothing says how old they are. Identities do not: a compaction that ran beside a flush may have
-//! given its tables the higher ones, with older data. So those alone are taken that share no key's place with any other table: then order is of no account. All else is
-//! left out, counted and told.
+//! The state is the sum of the manifest's whole records (`manifest/salvage.rs`), restricted to
+//! tables that the extents confirm. Then tables that no record names are added: their headers have
+//! their identities and keys. Nothing says how old they are. Identities do not: a compaction
+//! concurrent with a flush may have the higher ones with older data. Only tables that overlap no
+//! other table are therefore added: then the order does not matter. All other tables are left out,
+//! counted and reported.
 //!
-//! Of logs, which hide all tables, those of the newest generations without a gap are taken, and none that was flushed: an older one that a snapshot kept may be older
-//! than a table.
+//! Logs hide all tables. Logs of the newest generations without a gap are replayed, and none that
+//! was flushed: an older log that a snapshot kept may be older than a table.
 //!
-//! What is answered is what the store once had, and may be older than it was: what was replaced or deleted may be back.
+//! Reads return data that the store once had, which may be outdated: replaced or deleted entries
+//! may be back.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -26,18 +29,17 @@ use crate::segment::SegmentHeader;
 use crate::table::TableMeta;
 use crate::value_log::record::{SEGMENT_HEADER as VALUE_HEADER, find_segment};
 
-/// What was kept, and what was not.
+/// The kept state, and counts of the rest.
 pub(super) struct Salvaged {
     pub(super) state: ManifestState,
-    /// To be told.
     pub(super) damage: Error,
-    /// Things that were left out.
+    /// Number of things that were left out.
     pub(super) corrupt: u64,
-    /// Items of tables among them.
+    /// Number of table items among them.
     pub(super) items: u64,
 }
 
-/// What is left out.
+/// Counts of tables and items that are left out.
 #[derive(Default)]
 struct Left {
     tables: u64,
@@ -51,10 +53,10 @@ impl Left {
     }
 }
 
-/// What is left of the store whose manifest cannot be read as a whole: `why`.
+/// Returns the rest of a store whose manifest cannot be read as a whole because of `why`.
 ///
 /// # Errors
-/// [`Error::NewerFormat`]; `why` where even that is no state.
+/// [`Error::NewerFormat`]; `why` if even the rest is not a valid state.
 pub(super) fn keep(pool: &Pool, why: &Error) -> Result<Salvaged> {
     let kept = records(pool)?;
     let whole = kept.is_some();
@@ -90,13 +92,14 @@ fn text_of(why: &Error) -> (String, String) {
     }
 }
 
-/// What the records of the manifest come to.
+/// Returns the state that the whole records of the manifest add up to.
 fn records(pool: &Pool) -> Result<Option<Kept>> {
     let records = Chain::salvage(pool, manifest(pool).ok())?;
     Ok(records.and_then(|(nonce, records)| salvage(&records, nonce)))
 }
 
-/// The range without tables that are not there any more: a record that is lost may have replaced them, and others have their space.
+/// Returns the range without its missing tables: a lost record may have replaced them, and their
+/// space may be reused.
 fn borne_out(pool: &Pool, range: &RangeState, left: &mut Left) -> RangeState {
     let mut there = |run: &Run| -> Run {
         let (there, gone) = run.iter().cloned().partition(|table| is_there(pool, table));
@@ -114,7 +117,7 @@ fn is_there(pool: &Pool, table: &TableDescriptor) -> bool {
         && bytes.is_some_and(|bytes| TableMeta::open(bytes, table.identity).is_ok())
 }
 
-/// Whole tables that these ranges do not name.
+/// Returns whole tables that these ranges do not name.
 fn unnamed_tables(pool: &Pool, ranges: &[RangeState]) -> Vec<Arc<TableDescriptor>> {
     let named: HashSet<u64> = ranges.iter().flat_map(RangeState::tables).map(|table| table.at.raw()).collect();
     let extents = pool.allocator().extents_of(pool, KIND_TABLE);
@@ -129,11 +132,11 @@ fn describe(pool: &Pool, at: NvPtr) -> Option<TableDescriptor> {
     let (min, max) = meta.table(bytes).ok()?.keys().ok()?;
     let [items, tombstones, pointers] = meta.counts();
     let (min, max, identity) = (min.into(), max.into(), meta.identity());
-    // Of what pointers point to no more than that there is some is asked for.
+    // Only whether there are pointers matters here, not their bytes.
     Some(TableDescriptor { at, bytes: len as u64, identity, items, tombstones, pointer_bytes: pointers, min, max })
 }
 
-/// Takes those tables in that overlap no other one and lie in one range; how many.
+/// Adds the tables that overlap no other one and are within one range. Returns their number.
 fn take_alone(unnamed: Vec<Arc<TableDescriptor>>, ranges: &mut [RangeState], left: &mut Left) -> u64 {
     let named: Run = ranges.iter().flat_map(RangeState::tables).cloned().collect();
     let identities: HashSet<u64> = named.iter().map(|table| table.identity).collect();
@@ -162,10 +165,10 @@ fn take_alone(unnamed: Vec<Arc<TableDescriptor>>, ranges: &mut [RangeState], lef
     found
 }
 
-/// Which of these, in the order of their least keys, overlap no other.
+/// Returns which of these, in the order of their smallest keys, overlap no other.
 fn alone_in(all: &[(Arc<TableDescriptor>, bool)]) -> Vec<bool> {
     let mut alone = vec![true; all.len()];
-    // The one that reaches furthest of those before.
+    // The table before this one that reaches furthest.
     let mut furthest: Option<usize> = None;
     for (index, (table, _)) in all.iter().enumerate() {
         if let Some(before) = furthest.filter(|before| all[*before].0.max >= table.min) {
@@ -178,7 +181,8 @@ fn alone_in(all: &[(Arc<TableDescriptor>, bool)]) -> Vec<bool> {
     alone
 }
 
-/// Segments of the value log by their own headers, with what the state knows of them; and an id above all.
+/// Returns the value segments by their own headers, merged with the state's entries, and an id
+/// above all of them.
 fn value_segments(pool: &Pool, state: &ManifestState) -> (BTreeMap<u64, ValueUse>, u64) {
     let mut values = BTreeMap::new();
     let by_place: BTreeMap<u64, (u64, ValueUse)> =
@@ -201,7 +205,7 @@ fn value_segments(pool: &Pool, state: &ManifestState) -> (BTreeMap<u64, ValueUse
     (values, next.max(state.next_value()))
 }
 
-/// The generation before the newest ones that logs are of without a gap.
+/// Returns the generation before the newest generations that have logs without a gap.
 fn before_newest_logs(pool: &Pool) -> u64 {
     let mut generations = BTreeSet::new();
     for (at, extent) in pool.allocator().extents_with_bytes(pool, KIND_LOG) {

@@ -1,4 +1,4 @@
-//! Ends of logs that look like more.
+//! Log ends after which bytes look like more records.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,7 +21,8 @@ fn options(salvage: bool) -> FluidOptions {
     }
 }
 
-/// A store with so many keys in one log, as a crash leaves it, when `change` was done to the log's segments, in their order.
+/// Leaves a store with `keys` keys in one log as after a crash. `change` modifies the log's
+/// segments, in order, before that.
 fn killed(scratch: &Scratch, keys: u64, change: impl FnOnce(&Pool, &[(NvPtr, SegmentHeader)])) {
     let options = options(false);
     let (pool, report) = Pool::create(&scratch.store(), ENGINE, FORMAT, options.pool.clone()).expect("a pool");
@@ -36,7 +37,7 @@ fn killed(scratch: &Scratch, keys: u64, change: impl FnOnce(&Pool, &[(NvPtr, Seg
     change(&pool, &segments);
 }
 
-/// Stores headers of entries that reach to the segment's end, over bytes that are not theirs, from an offset on.
+/// Stores headers of entries that reach to the segment's end, over other bytes, from an offset on.
 fn store_false_headers(pool: &Pool, at: NvPtr, capacity: u64, frame: Frame, from: u64) {
     let mut end = from;
     while let Some(slot) = place(end, 24, spare_at(capacity)) {
@@ -48,7 +49,7 @@ fn store_false_headers(pool: &Pool, at: NvPtr, capacity: u64, frame: Frame, from
     }
 }
 
-/// The store, opened, with what it told of damage.
+/// Opens the store and returns it with its reports of damage.
 fn open(scratch: &Scratch, salvage: bool) -> (Result<FluidKv>, Vec<String>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let mut options = options(salvage);
@@ -83,7 +84,7 @@ fn the_end_of_a_log_that_may_be_damage_is_told_and_counted() {
     }
 }
 
-/// The next segment of the log says how far this one reached.
+/// The next segment of the log has the end of this one.
 #[test]
 fn a_segment_with_a_successor_never_ends_where_a_search_gave_up() {
     let scratch = Scratch::new();
@@ -99,7 +100,7 @@ fn a_segment_with_a_successor_never_ends_where_a_search_gave_up() {
     let store = store.expect("salvaged");
     let recovery = store.stats().recovery;
     assert!(recovery.corrupt > 0 && recovery.left_out > 0, "{recovery:?}");
-    // The stop flushes what is left, so that the damaged log is gone.
+    // The stop flushes the rest, which frees the damaged log.
     store.close().expect("close");
     for _ in 0..2 {
         let (store, _) = open(&scratch, false);
@@ -111,7 +112,7 @@ fn a_segment_with_a_successor_never_ends_where_a_search_gave_up() {
     }
 }
 
-/// Every key was absent, or had the value of an older table; `verify` was clean, and a close
+/// Every key was absent, or had the value of an older table. `verify` was clean, and a close
 /// advanced the flushed generation.
 #[test]
 fn a_log_segment_whose_extent_is_lost_refuses_the_open() {
@@ -137,7 +138,7 @@ fn a_log_segment_whose_extent_is_lost_refuses_the_open() {
     }
 }
 
-/// A segment whose header a power failure kept, and whose first record it took, is no damage.
+/// A segment whose header a power failure kept, and whose first record it lost, is no damage.
 #[test]
 fn a_segment_without_a_record_is_not_missed() {
     let scratch = Scratch::new();
@@ -151,8 +152,8 @@ fn a_segment_without_a_record_is_not_missed() {
     assert_eq!(open(&scratch, false).0.expect("open").len().expect("len"), 200);
 }
 
-/// A power failure takes the end mark and the end hint. The open stores them again, so later damage
-/// of the last record is not taken for a write that was cut off.
+/// A power failure loses the end mark and the end hint. The open stores them again, so later damage
+/// of the last record is not mistaken for a truncated write.
 #[test]
 fn the_open_after_a_power_failure_protects_the_last_record_again() {
     const KEYS: u64 = 10;

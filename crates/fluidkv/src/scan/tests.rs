@@ -17,7 +17,7 @@ const NEWER: u64 = 4000;
 /// Log entries that a scan may read, for each pair and each newer version.
 const VISITS_PER_ENTRY_MAX: u64 = 3;
 
-/// A store without workers, with room for all newer versions in one memtable.
+/// Creates a store without workers, with space for all newer versions in one memtable.
 fn created(scratch: &Scratch) -> FluidKv {
     let options = FluidOptions {
         pool: PoolOptions { capacity: 128 << 20, region_bytes: 16 << 20, ..PoolOptions::default() },

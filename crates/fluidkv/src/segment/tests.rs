@@ -1,4 +1,4 @@
-//! Segments written, cut, damaged and read again.
+//! Segments that are written, cut, damaged and read again.
 
 use lodestore_contract::conformance::{Rng, seed};
 
@@ -9,7 +9,7 @@ use crate::entry::{HEADER, Op, encode_header};
 
 const CAPACITY: u64 = 8192;
 
-/// What one record says: its offset and its operations in words.
+/// The contents of one record: its offset and its operations in words.
 type Said = (u64, Vec<String>);
 
 fn said(at: u64, record: &Record<'_>) -> Said {
@@ -24,7 +24,6 @@ struct Log {
     header: SegmentHeader,
     bytes: Vec<u8>,
     records: Vec<Said>,
-    /// Where each record ends.
     ends: Vec<u64>,
 }
 
@@ -42,7 +41,7 @@ impl Log {
         self.ends[self.ends.len() - 1]
     }
 
-    /// Appends one entry, or a batch of several. False where there is no room.
+    /// Appends one entry, or a batch of several. Returns false if it does not fit.
     fn append(&mut self, owned: &[Owned], durable: bool) -> bool {
         let ops: Vec<Op<'_>> = owned.iter().map(Owned::op).collect();
         let one = ops.len() == 1;
@@ -75,7 +74,7 @@ impl Log {
         log
     }
 
-    /// As the writer leaves it whose last record is durable, but for the end hint.
+    /// Stores the end mark as the writer does after a durable record, without the end hint.
     fn mark(&mut self) {
         let (end, mark) = (self.end(), end_mark(self.header.frame, self.end()));
         self.bytes[end as usize..][..END_MARK].copy_from_slice(&mark.to_le_bytes());
@@ -88,7 +87,8 @@ impl Log {
         self.bytes[at as usize..][..END_MARK].copy_from_slice(&hint.to_le_bytes());
     }
 
-    /// A log of so many records, each of which was durable before the next one was stored.
+    /// Returns a log of `records` records, each of which was durable before the next one was
+    /// stored.
     fn marked(rng: &mut Rng, records: usize) -> Self {
         let mut log = Self::random(rng, 0, true);
         for _ in 0..records {
@@ -196,7 +196,7 @@ fn a_spare_that_is_another_headers_does_not_count() {
     store_spare(&mut log.bytes, &other);
     let found = SegmentHeader::decode(&log.bytes).expect("known");
     assert_eq!(found, Some(Found { header: log.header, has_spare: false, only_spare: false, hinted_end: 0 }));
-    // Of a shorter segment, whose end stood elsewhere.
+    // The spare of a shorter segment, whose end was elsewhere.
     log.bytes[..SEGMENT_HEADER].fill(0);
     let shorter = SegmentHeader { capacity: CAPACITY / 2, ..log.header };
     store_spare(&mut log.bytes, &shorter);
@@ -224,7 +224,7 @@ fn a_damaged_spare_is_reported_if_nothing_else_tells_the_end() {
         let count = log.records.len();
         let (_, damage, _) = log.read_with(Mode::Strict, 0, false);
         assert_eq!(damage, None, "{count} records: the end mark tells the end");
-        // A power failure took the end mark.
+        // Loses the end mark, as a power failure may.
         let end = log.end();
         log.bytes[end as usize..][..END_MARK].fill(0);
         let (_, damage, _) = log.read_with(Mode::Strict, 0, true);
@@ -272,7 +272,7 @@ fn any_cut_gives_the_records_before_it() {
         }
         let whole = log.ends.iter().filter(|end| **end <= cut as u64).count() - 1;
         let (records, damage, outcome) = torn.read(Mode::Strict, 0);
-        // An entry's padding is no part of it, so one more may be whole.
+        // An entry's padding is not part of it, so one more may be whole.
         assert!(records == log.records[..whole] || records == log.records[..whole + 1], "round {round}, cut at {cut}");
         assert_eq!(damage, None);
         assert!(outcome.is_some_and(|outcome| outcome.searched), "round {round}");
@@ -289,7 +289,7 @@ fn damage_before_a_durable_mark_is_told_and_salvage_gives_the_rest() {
         }
         let hit = rng.below(log.records.len() - 1);
         let mut hurt = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
-        // A header has no byte that is not covered.
+        // Every byte of a header is covered.
         let bit = log.records[hit].0 * 8 + rng.below(16 * 8) as u64;
         let one = 1u8 << (bit % 8);
         hurt.bytes[bit as usize / 8] ^= one | one.rotate_left(1);
@@ -358,7 +358,7 @@ fn damage_of_the_last_record_is_told_by_the_next_segment() {
     assert_eq!((outcome.lost_places, outcome.lost_bytes), (1, log.end() - log.ends[last]));
 }
 
-/// It was taken for one that was cut off.
+/// Such damage was once taken for a truncated record.
 #[test]
 fn damage_of_the_last_record_is_told_by_its_end_mark() {
     let mut rng = rng();
@@ -367,7 +367,7 @@ fn damage_of_the_last_record_is_told_by_its_end_mark() {
         let log = Log::marked(&mut rng, records);
         let Some(last) = log.records.len().checked_sub(1) else { continue };
         let mut hurt = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
-        // A header has no byte that is not covered.
+        // Every byte of a header is covered.
         let bit = log.records[last].0 * 8 + rng.below(HEADER * 8) as u64;
         let one = 1u8 << (bit % 8);
         hurt.bytes[bit as usize / 8] ^= one | one.rotate_left(1 + rng.below(7) as u32);
@@ -381,7 +381,7 @@ fn damage_of_the_last_record_is_told_by_its_end_mark() {
     }
 }
 
-/// Any of its words may be there, in the place of the end mark before it or not.
+/// Any of the record's words may be stored, in place of the end mark before it or not.
 #[test]
 fn a_record_cut_off_behind_an_end_mark_is_no_damage() {
     let mut rng = rng();
@@ -441,7 +441,7 @@ fn an_end_hint_tells_of_a_last_record_that_is_lost_with_its_mark() {
         let (records, damage, _) = log.read(Mode::Strict, 0);
         assert_eq!(records, log.records[..last], "round {round}");
         assert_eq!(damage.map(|damage| damage.at), Some(log.ends[last]), "round {round}");
-        // Of another use of the space, or with a wrong bit, the hint says nothing.
+        // With another use of the space, or a wrong bit, the hint is ignored.
         log.bytes[hint_at as usize + rng.below(8)] ^= 1 << rng.below(8);
         assert_eq!(log.read(Mode::Strict, 0).1, None, "round {round}");
     }
@@ -455,7 +455,7 @@ fn an_end_mark_has_room_behind_any_record() {
     assert!(place(SEGMENT_HEADER as u64, LEAST, room_of(least)).is_some());
 }
 
-/// The reader set the bit right: a guess, which a torn record may satisfy.
+/// The reader once corrected the bit: a guess, which a torn record may satisfy.
 #[test]
 fn one_wrong_bit_of_a_record_is_damage_and_is_not_repaired() {
     let mut rng = rng();
@@ -492,7 +492,8 @@ fn several_damages_are_all_counted() {
 #[test]
 fn a_search_through_false_headers_ends() {
     let mut log = Log::new(9, &[]);
-    // Everywhere the header of an entry that reaches to the segment's end, over bytes that are not its own.
+    // Stores the header of an entry that reaches to the segment's end, over other bytes,
+    // everywhere.
     let mut at = SEGMENT_HEADER;
     while let Some(slot) = place(at as u64, 16 + 8, spare_at(CAPACITY)) {
         at = slot.at as usize;

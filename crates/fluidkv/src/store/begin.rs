@@ -1,4 +1,4 @@
-//! From a pool to an open store: made anew, or read.
+//! From a pool to an open store: created, or read.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
@@ -25,14 +25,13 @@ use crate::value_log::ValueLog;
 use crate::value_log::segment::Hold;
 use crate::view::View;
 
-/// What a store is put together from.
 struct Parts {
     order: Order,
     publisher: Publisher,
     values: Arc<ValueLog>,
     recovery: Recovery,
     replayed: Option<Arc<Memtable>>,
-    /// The newest generation that there was.
+    /// The newest existing generation.
     generation: u64,
     read_only: bool,
     gauge: Arc<Gauge>,
@@ -42,7 +41,7 @@ fn reserve_of(pool: &Pool, options: &FluidOptions) -> Arc<Reserve> {
     Arc::new(Reserve::new(pool, &Sizes::of(options, pool.reachable_bytes())))
 }
 
-/// What both ways to an open store have in common.
+/// The common part of both ways to an open store.
 fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<Reserve>, seed: u64) -> Inner {
     let sizes = Sizes::of(options, pool.reachable_bytes());
     let Parts { order, publisher, values, recovery, replayed, generation, read_only, gauge } = parts;
@@ -86,10 +85,10 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
     }
 }
 
-/// Writes a new store. The superblock is last: without it, and before the pool's header says that this came to its end, the store is
-/// made again.
+/// Writes a new store. The superblock is last: without it, and before the pool's header records
+/// that creation finished, the store is created again.
 pub(super) fn make(pool: Arc<Pool>, options: &FluidOptions) -> Result<Inner> {
-    // What a creation that was cut short has left.
+    // Extents left by an interrupted creation.
     if pool.allocator().is_recovering() {
         pool.allocator().finish_recovery(&pool);
     }
@@ -106,7 +105,7 @@ pub(super) fn make(pool: Arc<Pool>, options: &FluidOptions) -> Result<Inner> {
     Ok(assemble(pool, options, made, reserve, seed))
 }
 
-/// Refuses a budget in which a new store could take no writes.
+/// Rejects a budget with which a new store could accept no writes.
 pub(super) fn check_budget(pool: &Pool, options: &FluidOptions) -> Result<()> {
     let needed = |budget: u64| {
         let options = FluidOptions { dram_budget: budget, ..options.clone() }.within_budget();
@@ -114,7 +113,7 @@ pub(super) fn check_budget(pool: &Pool, options: &FluidOptions) -> Result<()> {
         least_budget(working + pool_dram(pool))
     };
     let mut least = options.dram_budget;
-    // With more DRAM more is done at a time; that takes less than half of what is added.
+    // More DRAM allows more work at a time, which needs less than half of the addition.
     while needed(least) > least {
         least = needed(least);
     }
@@ -125,12 +124,11 @@ pub(super) fn check_budget(pool: &Pool, options: &FluidOptions) -> Result<()> {
     Err(Error::InvalidOption { name: "dram-budget".into(), value: options.dram_budget.to_string(), why })
 }
 
-/// DRAM of the pool's own.
+/// Returns the DRAM of the pool itself.
 pub(crate) fn pool_dram(pool: &Pool) -> u64 {
     pool.allocator().dram_bytes() + pool.epochs().dram_bytes()
 }
 
-/// Reads a store that was there.
 pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<Inner> {
     let seed = seed_of(&pool);
     let recovery = Recovery::default();
@@ -178,7 +176,7 @@ pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions)
     Ok(inner)
 }
 
-/// What nonces are drawn from: no other opening of the store has it.
+/// Returns the seed of the nonces: no other opening of the store has it.
 fn seed_of(pool: &Pool) -> u64 {
     xxhash_rust::xxh3::xxh3_64(&pool.opening().to_le_bytes())
 }

@@ -1,4 +1,4 @@
-//! The store's account of itself.
+//! The store's statistics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -179,7 +179,7 @@ impl FluidKv {
         }
     }
 
-    /// What [`lodestore_contract::Store::stats`] gives.
+    /// Implements [`lodestore_contract::Store::stats`].
     pub(super) fn account(&self) -> Stats {
         let inner = &self.running.inner;
         if inner.open.is_foreign() {
@@ -212,8 +212,8 @@ impl FluidKv {
 /// Attempts to read the use of the medium while the reserve does not change.
 const SPACE_ATTEMPTS_MAX: usize = 8;
 
-/// Returns the use of the medium. What the reserve holds is free. The allocator and the reserve
-/// have locks of their own, so a reserve that changes in between is read again.
+/// Returns the use of the medium. Space held by the reserve counts as free. The allocator and the
+/// reserve have their own locks, so a reserve that changes in between is read again.
 fn space_of(inner: &Inner) -> MediumUse {
     let mut held = inner.reserve.held_bytes();
     let mut space = inner.pool.space();

@@ -1,5 +1,5 @@
-//! Data blocks. A *fixed* block is nothing but items of one key length and one value length, each
-//! key before its value and each value before its check. A *general* block holds any items:
+//! Data blocks. A *fixed* block has only items of one key length and one value length, each key
+//! before its value and each value before its check. A *general* block holds any items:
 //!
 //! ```text
 //! | count: u32 | tags: 1 byte each | places: u16 each | items ... |
@@ -12,8 +12,9 @@
 //! that it returns. Keys are unique within a table, and no two tables have one identity. An item
 //! with the key and a right check is therefore the item that was written, whatever led to it.
 //!
-//! A place is counted from the first item; an item ends where the next one begins. A tag is bits 8 to 15 of the key's hash, so that a
-//! get looks at one key only, nearly always. Which encoding a block has says the index, not the block.
+//! A place is counted from the first item; an item ends where the next one begins. A tag is bits 8
+//! to 15 of the key's hash, so that a get nearly always compares one key only. The index, not the
+//! block, has the encoding of a block.
 
 use std::cmp::Ordering;
 
@@ -24,14 +25,14 @@ use super::{Item, ItemKind};
 
 /// Bytes of a general block before the tags.
 pub(super) const COUNT_BYTES: usize = 4;
-/// Bytes of a general block for each item besides the item.
+/// Bytes of a general block per item, in addition to the item.
 pub(super) const ITEM_BYTES: usize = 3;
 /// Bytes of the check that ends each item.
 pub(super) const CHECK_BYTES: usize = 4;
-/// Items that are looked at one by one from where a key should be.
+/// Items that are compared one by one from the expected position of a key.
 const NEAR: usize = 8;
 
-/// Lengths of the items of a fixed block; a key length of 0 stands for a general one.
+/// Lengths of the items of a fixed block; a key length of 0 means a general one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Shape {
     pub key: u16,
@@ -42,7 +43,7 @@ impl Shape {
     /// The shape of a general block.
     pub(super) const GENERAL: Self = Self { key: 0, value: 0 };
 
-    /// The shape of a fixed block that could hold `item`.
+    /// Returns the shape of a fixed block that could hold `item`.
     #[inline]
     pub(super) fn of(item: &Item<'_>) -> Self {
         let plain = item.kind == ItemKind::Value && item.expiry.is_none();
@@ -52,20 +53,18 @@ impl Shape {
         }
     }
 
-    /// Bytes of an item in a fixed block; 0 for a general one.
+    /// Returns the bytes of an item in a fixed block; 0 for a general one.
     #[inline]
     pub(super) fn stride(self) -> usize {
         if self.key == 0 { 0 } else { usize::from(self.key) + usize::from(self.value) + CHECK_BYTES }
     }
 
-    /// Whether blocks of this shape are fixed.
     #[inline]
     pub(super) fn is_fixed(self) -> bool {
         self.key != 0
     }
 }
 
-/// The tag of a key's hash.
 #[inline]
 pub(super) fn tag_of(hash: u64) -> u8 {
     (hash >> 8) as u8
@@ -77,8 +76,8 @@ pub(super) fn push_check(out: &mut Vec<u8>, from: usize, seed: u32) {
     out.extend_from_slice(&check.to_le_bytes());
 }
 
-/// Appends `item` as a general block stores it. `seed` is that of the table's items in general
-/// blocks.
+/// Appends `item` in the encoding of a general block. `seed` is that of the table's items in
+/// general blocks.
 pub(super) fn encode(item: &Item<'_>, seed: u32, out: &mut Vec<u8>) {
     let from = out.len();
     let kind = match item.kind {
@@ -100,7 +99,7 @@ pub(super) fn encode(item: &Item<'_>, seed: u32, out: &mut Vec<u8>) {
     push_check(out, from, seed);
 }
 
-/// Bytes that [`encode`] would append.
+/// Returns the bytes that [`encode`] would append.
 pub(super) fn encoded_len(item: &Item<'_>) -> usize {
     let word = match item.key.len() {
         0..=16 => 1,
@@ -110,7 +109,7 @@ pub(super) fn encoded_len(item: &Item<'_>) -> usize {
     word + 8 * usize::from(item.expiry.is_some()) + item.key.len() + item.value.len() + CHECK_BYTES
 }
 
-/// The item that these bytes are, its check included; none if they are none.
+/// Decodes an item with its check; `None` if the bytes are no item.
 #[inline]
 fn decode(bytes: &[u8]) -> Option<Item<'_>> {
     let (body, _) = bytes.split_last_chunk::<CHECK_BYTES>()?;
@@ -143,7 +142,7 @@ fn decode(bytes: &[u8]) -> Option<Item<'_>> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Found<'a> {
     pub item: Item<'a>,
-    /// Its bytes, the check included.
+    /// Its bytes with the check.
     stored: &'a [u8],
 }
 
@@ -165,7 +164,7 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The block in `bytes`; none if its count cannot be.
+    /// Returns the block in `bytes`; `None` if its count is impossible.
     #[inline]
     pub(super) fn new(bytes: &'a [u8], shape: Shape) -> Option<Self> {
         let count = if shape.is_fixed() {
@@ -180,26 +179,25 @@ impl<'a> View<'a> {
         Some(Self { bytes, shape, count })
     }
 
-    /// The block in `bytes`, known to have `count` items.
+    /// Returns the block in `bytes`, known to have `count` items.
     #[inline]
     pub(super) fn counted(bytes: &'a [u8], shape: Shape, count: usize) -> Self {
         Self { bytes, shape, count }
     }
 
-    /// How many items it has.
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Item `at`; none if it is not there, or cannot be what was written. Its check is not
+    /// Returns item `at`; `None` if it does not exist or is no valid encoding. Its check is not
     /// compared.
     #[inline]
     pub(super) fn item(&self, at: usize) -> Option<Item<'a>> {
         self.found(at).map(|found| found.item)
     }
 
-    /// Item `at` with its bytes; none as [`item`](Self::item) says.
+    /// Returns item `at` with its bytes; `None` as for [`item`](Self::item).
     #[inline]
     pub(super) fn found(&self, at: usize) -> Option<Found<'a>> {
         if self.shape.is_fixed() {
@@ -219,21 +217,21 @@ impl<'a> View<'a> {
         Some(Found { item: decode(stored)?, stored })
     }
 
-    /// Where item `at` of a general block begins, from the first one.
+    /// Returns where item `at` of a general block begins, from the first one.
     #[inline]
     fn place(&self, at: usize) -> Option<usize> {
         let bytes = self.bytes.get(COUNT_BYTES + self.count + 2 * at..)?;
         bytes.first_chunk::<2>().map(|bytes| usize::from(u16::from_le_bytes(*bytes)))
     }
 
-    /// The key of item `at` of a fixed block.
+    /// Returns the key of item `at` of a fixed block.
     #[inline]
     fn fixed_key(&self, at: usize) -> Option<&'a [u8]> {
         let from = at * self.shape.stride();
         self.bytes.get(from..from + usize::from(self.shape.key))
     }
 
-    /// The item of `key`; an error if one that has to be looked at cannot be what was written.
+    /// Returns the item of `key`. Fails if an item that must be compared is no valid encoding.
     #[inline]
     pub(super) fn get(&self, key: &[u8], hash: u64, prefix: usize, guess: usize) -> Result<Option<Found<'a>>, Broken> {
         if self.shape.is_fixed() {
@@ -254,13 +252,14 @@ impl<'a> View<'a> {
         Ok(None)
     }
 
-    /// As [`get`](Self::get), which stays small enough to be inlined where most gets come by.
+    /// Like [`get`](Self::get), which stays small enough to be inlined on the path of most gets.
     #[inline(never)]
     pub(super) fn find(&self, key: &[u8], hash: u64, prefix: usize, guess: usize) -> Result<Option<Found<'a>>, Broken> {
         self.get(key, hash, prefix, guess)
     }
 
-    /// Where `key` is, or would be, as a search in a slice says it. Keys of the block share `prefix` bytes with `key`.
+    /// Returns where `key` is, or would be, like a search in a slice. Keys of the block share
+    /// `prefix` bytes with `key`.
     pub(super) fn search(&self, key: &[u8], prefix: usize, guess: usize) -> Result<Result<usize, usize>, Broken> {
         if self.shape.is_fixed() {
             return self.search_fixed(key, prefix, guess);
@@ -277,7 +276,8 @@ impl<'a> View<'a> {
         Ok(Err(from))
     }
 
-    /// [`search`](Self::search) in a fixed block: from the place where the key should be one by one, then by halves.
+    /// [`search`](Self::search) in a fixed block: one by one from the expected position, then by
+    /// halves.
     #[inline]
     fn search_fixed(&self, key: &[u8], prefix: usize, guess: usize) -> Result<Result<usize, usize>, Broken> {
         let head = head_of(key, prefix);
@@ -310,18 +310,18 @@ impl<'a> View<'a> {
     }
 }
 
-/// An item that cannot be what was written.
+/// An item that is no valid encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Broken;
 
-/// The first place from `from` on where `tags` has `tag`.
+/// Returns the first index from `from` on at which `tags` has `tag`.
 #[inline]
 fn find(tags: &[u8], tag: u8, from: usize) -> Option<usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let (words, last) = tags.get(from..)?.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
         let differs = u64::from_le_bytes(*word) ^ (ONES * u64::from(tag));
-        // The lowest bit that is set is that of the first byte that is 0.
+        // The lowest set bit is that of the first byte that is 0.
         let zero = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
         if zero != 0 {
             return Some(from + at * 8 + zero.trailing_zeros() as usize / 8);

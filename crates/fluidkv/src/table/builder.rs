@@ -1,4 +1,4 @@
-//! Building a table: items in ascending order in, the bytes of a table out.
+//! Builds the bytes of a table from items in ascending order.
 
 use lodestore_contract::limits::KEY_MAX;
 
@@ -13,7 +13,7 @@ use super::pack::Packer;
 use super::{Item, ItemKind, TableOptions};
 use crate::entry::STORED_MAX;
 
-/// Room that is reserved at once, at most; larger tables grow into theirs.
+/// Maximum bytes that are reserved at once; larger tables grow.
 const RESERVE_MAX: usize = 16 << 20;
 
 /// A finished table.
@@ -21,19 +21,19 @@ const RESERVE_MAX: usize = 16 << 20;
 pub struct Built {
     /// Its bytes, a multiple of 64.
     pub bytes: Vec<u8>,
-    /// What [`TableMeta::open`] would say of them.
+    /// The result of [`TableMeta::open`] for them.
     pub meta: TableMeta,
-    /// Its least key.
+    /// Its smallest key.
     pub first_key: Vec<u8>,
     /// Its greatest key.
     pub last_key: Vec<u8>,
-    /// Items, tombstones and pointers among them.
+    /// Items, including tombstones and pointers.
     pub items: u32,
     /// Items that are tombstones.
     pub tombstones: u32,
 }
 
-/// A block that is complete.
+/// A complete block.
 #[derive(Debug, Clone, Copy)]
 struct Closed {
     /// From the first block.
@@ -44,7 +44,7 @@ struct Closed {
     plain: u32,
 }
 
-/// Takes items in ascending order of their keys and makes a table of them.
+/// Builds a table from items in ascending order of their keys.
 #[derive(Debug)]
 pub struct TableBuilder {
     options: TableOptions,
@@ -59,8 +59,9 @@ pub struct TableBuilder {
     tombstones: u32,
     pointers: u32,
     expiring: u32,
-    /// The block that is being filled: where it begins in `out`, its shape, how many items it has. The items of a fixed one
-    /// are in `out` already, those of a general one in `encoded`, each from its place on.
+    /// The block that is being filled: its start in `out`, its shape, its number of items. Items of
+    /// a fixed block are already in `out`. Items of a general block are in `encoded`, each from its
+    /// offset in `places`.
     open_at: usize,
     shape: Shape,
     count: usize,
@@ -69,13 +70,13 @@ pub struct TableBuilder {
     packed: Packed,
 }
 
-/// What a builder that compresses knows of its blocks.
+/// Data of a builder that compresses its blocks.
 #[derive(Debug, Default)]
 struct Packed {
     packer: Packer,
-    /// How much shorter the blocks are than they were.
+    /// Bytes saved by compression so far.
     saved: usize,
-    /// The first key of each block, one behind the other, and where each ends.
+    /// The first keys of the blocks, concatenated, and where each ends.
     firsts: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -88,7 +89,7 @@ impl Packed {
 }
 
 impl TableBuilder {
-    /// A builder of the table of this identity. Options outside their limits are brought to them.
+    /// Returns a builder of the table with this identity. Options outside their limits are clamped.
     #[must_use]
     pub fn new(options: &TableOptions, identity: u64) -> Self {
         let options = TableOptions {
@@ -97,7 +98,7 @@ impl TableBuilder {
             filter_bits: options.filter_bits.min(24),
             compress: options.compress,
         };
-        // Blocks of the size of pages begin where pages do; compressed ones have no such size.
+        // Blocks of the size of pages begin at page boundaries; compressed ones have no such size.
         let largest_power = if options.compress { 1 } else { 1 << options.block_bytes.ilog2() };
         let data_at = HEADER_BYTES.next_multiple_of(largest_power.clamp(ALIGN, 4096));
         let mut out = Vec::with_capacity((options.table_bytes + options.table_bytes / 8).min(RESERVE_MAX));
@@ -123,15 +124,16 @@ impl TableBuilder {
         }
     }
 
-    /// The last key that was added.
+    /// Returns the last key that was added.
     #[must_use]
     #[inline]
     pub fn last_key(&self) -> Option<&[u8]> {
         Some(self.last_key.as_slice()).filter(|key| !key.is_empty())
     }
 
-    /// Appends an item; `hash` is [`super::hash`] of its key. Panics where the key is not above all before, a length is beyond the limits of the
-    /// contract, a tombstone has a value, or the table would be longer than 4 GiB.
+    /// Appends an item; `hash` is [`super::hash`] of its key. Panics if the key is not above all
+    /// earlier keys, or a length is beyond the contract's limits. Also panics if a tombstone has a
+    /// value, or the table would exceed 4 GiB.
     pub fn add(&mut self, item: &Item<'_>, hash: u64) {
         assert!(
             !item.key.is_empty() && item.key.len() <= KEY_MAX && item.value.len() <= STORED_MAX,
@@ -171,7 +173,8 @@ impl TableBuilder {
         self.count += 1;
     }
 
-    /// Closes the open block if `item` does not go into it, or makes it a general one that takes any item.
+    /// Closes the open block if `item` does not go into it, or makes it a general one that accepts
+    /// any item.
     fn make_room(&mut self, item: &Item<'_>, shape: Shape) {
         if self.count == 0 {
             return;
@@ -196,7 +199,7 @@ impl TableBuilder {
         }
     }
 
-    /// Bytes of the open block, a general one.
+    /// Returns the bytes of the open general block.
     fn general_len(&self) -> usize {
         COUNT_BYTES + self.count * ITEM_BYTES + self.encoded.len()
     }
@@ -207,7 +210,7 @@ impl TableBuilder {
         encode(item, item_seed(self.identity, Shape::GENERAL), &mut self.encoded);
     }
 
-    /// Makes the open block, a fixed one, a general one.
+    /// Turns the open fixed block into a general one.
     fn make_general(&mut self) {
         let bytes = self.out.split_off(self.open_at);
         let shape = std::mem::replace(&mut self.shape, Shape::GENERAL);
@@ -237,7 +240,8 @@ impl TableBuilder {
         (self.open_at, self.count) = (self.out.len(), 0);
     }
 
-    /// Compresses the block that is being closed where that is worth it; its plain length then, else 0.
+    /// Compresses the block that is being closed if that saves enough. Returns its plain length, or
+    /// 0.
     fn pack(&mut self) -> u32 {
         let plain = self.out.len() - self.open_at;
         let Some(packed) = self.packed.packer.pack(&self.out[self.open_at..]) else { return 0 };
@@ -247,26 +251,26 @@ impl TableBuilder {
         plain as u32
     }
 
-    /// Whether it has no item yet.
+    /// Returns whether it has no item yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hashes.is_empty()
     }
 
-    /// Items so far.
+    /// Returns the number of items.
     #[cfg(test)]
     pub fn items(&self) -> usize {
         self.hashes.len()
     }
 
-    /// Whether the table has reached the size it should have.
+    /// Returns whether the table has reached its target size.
     #[cfg(test)]
     pub fn is_full(&self) -> bool {
         self.bytes() >= self.options.table_bytes
     }
 
-    /// About how many bytes [`finish`](Self::finish) would give by now: never fewer, and more by some hundred at most, or by 8 a block where it
-    /// turns out uniform.
+    /// Returns the approximate bytes of [`finish`](Self::finish) now: never fewer. The excess is a
+    /// few hundred bytes, or 8 bytes per block if the table is uniform.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> usize {
@@ -277,7 +281,7 @@ impl TableBuilder {
         self.out.len() + open + index + filter + self.first_key.len() + self.last_key.len() + 4 * ALIGN
     }
 
-    /// The table of all items, of which there must be one at least.
+    /// Returns the table of all items. There must be at least one.
     #[must_use]
     pub fn finish(mut self) -> Built {
         assert!(!self.is_empty(), "a table has items");
@@ -340,7 +344,8 @@ impl TableBuilder {
         }
     }
 
-    /// The shape and length of the blocks if they are all fixed, of one shape, and of one length but the last, and none is compressed.
+    /// Returns the shape and length of the blocks if all are fixed and uncompressed, of one shape,
+    /// and of one length except the last.
     fn uniform(&self, data_len: usize) -> Option<(Shape, u32)> {
         let first = self.blocks.first().filter(|_| self.packed.saved == 0)?;
         let len = self.blocks.get(1).map_or(data_len as u32, |second| second.offset);
@@ -351,7 +356,7 @@ impl TableBuilder {
         (first.shape.is_fixed() && last_fits && self.blocks.iter().enumerate().all(same)).then_some((first.shape, len))
     }
 
-    /// The head of the first key of each block.
+    /// Returns the head of the first key of each block.
     fn heads(&self, prefix: usize) -> Vec<u64> {
         if self.options.compress {
             let first = |at| self.packed.first_key(at).map(|key| head_of(key, prefix));
@@ -382,7 +387,7 @@ impl TableBuilder {
         self.out.extend(self.blocks.iter().flat_map(|block| block.crc.to_le_bytes()));
     }
 
-    /// Appends the filter; how many lines it has.
+    /// Appends the filter and returns its number of lines.
     fn write_filter(&mut self, probes: u8) -> u32 {
         let lines = filter::lines_for(self.hashes.len(), self.options.filter_bits);
         let from = self.out.len();
@@ -399,7 +404,7 @@ impl TableBuilder {
         lines as u32
     }
 
-    /// Fills up with zeros to where a part may begin.
+    /// Pads with zeros to where a part may begin.
     fn pad(&mut self) -> usize {
         self.out.resize(aligned(self.out.len()), 0);
         self.out.len()

@@ -1,9 +1,9 @@
-//! The filter: a Bloom filter in lines of 64 bytes, so that a question touches one cache line (F. Putze, P. Sanders, J. Singler,
-//! "Cache-, hash- and space-efficient Bloom filters", WEA 2007).
+//! The filter: a Bloom filter in lines of 64 bytes, so that a lookup reads one cache line (F.
+//! Putze, P. Sanders, J. Singler, "Cache-, hash- and space-efficient Bloom filters", WEA 2007).
 //!
-//! The high 32 bits of a key's hash name the line. Up to seven numbers of 9 bits, from the product
-//! of the hash with an odd number, name bits of it. The last 4 bytes of a line are its check, a
-//! CRC32C of the others. A reader compares it where the line says that a key is absent.
+//! The high 32 bits of a key's hash select the line. Up to seven numbers of 9 bits, from the
+//! product of the hash with an odd number, select bits of it. The last 4 bytes of a line are its
+//! check, a CRC32C of the others. A reader compares it if the line says that a key is absent.
 
 use lodestore_media::crc32c_seeded;
 
@@ -11,31 +11,32 @@ use lodestore_media::crc32c_seeded;
 pub(super) const LINE: usize = 64;
 /// Bytes of a line that hold bits for keys.
 const BIT_BYTES: usize = LINE - 4;
-/// Bits of a line, in sixteenths of the 512 that 9 bits can name.
+/// Bits of a line, in sixteenths of the 512 that 9 bits can select.
 const BITS_SIXTEENTHS: u64 = 15;
 const _: () = assert!(8 * BIT_BYTES as u64 == 32 * BITS_SIXTEENTHS);
-/// Most bits that are set for a key.
+/// Maximum number of bits that are set for a key.
 pub(super) const PROBES_MAX: u8 = 7;
 /// 2^64 divided by the golden ratio, odd.
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Lines of a filter of `bits` a key for `items` keys.
+/// Returns the lines of a filter with `bits` per key for `items` keys.
 pub(super) fn lines_for(items: usize, bits: u8) -> usize {
     (items * usize::from(bits)).div_ceil(8 * BIT_BYTES)
 }
 
-/// Bits to set for each key, of `bits` a key: about the logarithm of 2 of them, and a little less since lines fill unevenly.
+/// Returns the bits to set for each key: about `bits` times the logarithm of 2, and a little less
+/// since lines fill unevenly.
 pub(super) fn probes_for(bits: u8) -> u8 {
     ((u32::from(bits) * 66).div_ceil(100)).clamp(1, u32::from(PROBES_MAX)) as u8
 }
 
-/// The line of `hash` among `lines`.
+/// Returns the line of `hash` among `lines`.
 #[inline]
 pub(super) fn line_of(hash: u64, lines: u32) -> usize {
     (((hash >> 32) * u64::from(lines)) >> 32) as usize
 }
 
-/// The bits of a line that stand for `hash`, the first `probes` of which count.
+/// Returns the bits of a line for `hash`, of which the first `probes` count.
 #[inline]
 fn bits(hash: u64, probes: u8) -> impl Iterator<Item = (usize, u8)> {
     let mut mixed = hash.wrapping_mul(MIX);
@@ -46,20 +47,20 @@ fn bits(hash: u64, probes: u8) -> impl Iterator<Item = (usize, u8)> {
     })
 }
 
-/// Puts `hash` into its line.
+/// Sets the bits of `hash` in its line.
 #[inline]
 pub(super) fn set(line: &mut [u8; LINE], hash: u64, probes: u8) {
     bits(hash, probes).for_each(|(byte, mask)| line[byte] |= mask);
 }
 
-/// The check of a line whose bits are set; `seed` is the line's own
+/// Returns the check of a line whose bits are set; `seed` is the line's own
 /// ([`line_seed`](super::layout::line_seed)).
 #[inline]
 fn check(line: &[u8; LINE], seed: u32) -> u32 {
     crc32c_seeded(seed, &[&line[..BIT_BYTES]])
 }
 
-/// Stores the check of a line behind its bits.
+/// Stores the check of a line after its bits.
 pub(super) fn seal(line: &mut [u8; LINE], seed: u32) {
     let check = check(line, seed);
     line[BIT_BYTES..].copy_from_slice(&check.to_le_bytes());
@@ -71,7 +72,7 @@ pub(super) fn is_whole(line: &[u8; LINE], seed: u32) -> bool {
     line[BIT_BYTES..] == check(line, seed).to_le_bytes()
 }
 
-/// Whether `hash` may be in this line; if not, its key is not in the table.
+/// Returns whether `hash` may be in this line; if not, its key is not in the table.
 #[inline]
 pub(super) fn test(line: &[u8; LINE], hash: u64, probes: u8) -> bool {
     bits(hash, probes).fold(true, |all, (byte, mask)| all & (line[byte] & mask != 0))

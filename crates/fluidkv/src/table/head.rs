@@ -1,20 +1,21 @@
-//! Heads: the eight bytes of a key behind what all keys of its table share, as a number that orders as the bytes do; and the search
-//! among the heads of a table's blocks.
+//! Heads: the eight bytes of a key after the shared prefix of its table, as a number with the order
+//! of the bytes; and the search among the heads of a table's blocks.
 //!
 //! If `a < b` then `head(a) <= head(b)`; only equal heads need the keys themselves.
 //!
-//! Two searches, of which the builder takes the better one. A *line* through the first and the last head says where a head
-//! should be; the builder writes down how far it is off at most, which for keys that are spread evenly is a few blocks, so that
-//! one stretch of one or two cache lines is read. Else the *tops*, every 32nd head, lead to the 32 heads to read.
+//! The builder chooses the better of two searches. A *line* through the first and the last head
+//! predicts the position of a head. The builder stores its maximum error, which is a few blocks for
+//! evenly spread keys, so that a search reads one or two cache lines. Otherwise the *tops*, every
+//! 32nd head, lead to the 32 heads to read.
 
 use lodestore_index::key_head;
 
-/// Heads for each top.
+/// Heads per top.
 pub(super) const FAN: usize = 32;
-/// Most heads that are read where the line leads.
+/// Maximum number of heads read around the predicted position.
 const WINDOW: usize = 32;
 
-/// The head of `key` in a table whose keys share `prefix` bytes.
+/// Returns the head of `key` in a table whose keys share `prefix` bytes.
 #[inline]
 pub(super) fn head_of(key: &[u8], prefix: usize) -> u64 {
     let rest = key.get(prefix..).unwrap_or_default();
@@ -28,13 +29,13 @@ pub(super) fn head_of(key: &[u8], prefix: usize) -> u64 {
     }
 }
 
-/// Head `at` of heads in bytes; 0 if there are not as many.
+/// Returns head `at` of heads in bytes; 0 if there are fewer.
 #[inline]
 pub(super) fn head_in(heads: &[u8], at: usize) -> u64 {
     heads.as_chunks::<8>().0.get(at).map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// How many of these ascending heads are not above `head`.
+/// Returns how many of these ascending heads are not above `head`.
 #[inline]
 pub(super) fn not_above(heads: &[u8], head: u64) -> usize {
     let mut heads = heads.as_chunks::<8>().0;
@@ -56,16 +57,16 @@ pub(super) fn not_above(heads: &[u8], head: u64) -> usize {
 pub(super) struct Line {
     /// Head of the first block.
     pub first: u64,
-    /// Blocks for each 2^64 of heads; 0: there is no line that is good enough.
+    /// Blocks per 2^64 of heads; 0 if no line is good enough.
     pub scale: u64,
-    /// How many blocks a head may be below what the line says.
+    /// Maximum number of blocks that a head is below the line's prediction.
     pub below: u8,
-    /// How many above.
+    /// Maximum number of blocks that a head is above it.
     pub above: u8,
 }
 
 impl Line {
-    /// The line through these heads of blocks, of which the last ends at `last`.
+    /// Returns the line through these heads of blocks, of which the last ends at `last`.
     pub(super) fn through(heads: &[u64], last: u64) -> Self {
         let first = heads.first().copied().unwrap_or_default();
         let none = Self { first, scale: 0, below: 0, above: 0 };
@@ -74,7 +75,7 @@ impl Line {
         let mut line = Self { scale, ..none };
         let (mut below, mut above) = (0, 0);
         for (at, head) in heads.iter().enumerate() {
-            // Every head of this block lies between these two, and so does what the line says of it.
+            // Every head of this block is between these two, and so is its prediction.
             let least = line.place(*head, heads.len());
             let most = line.place(heads.get(at + 1).copied().unwrap_or(last), heads.len());
             above = above.max(at.saturating_sub(least));
@@ -87,14 +88,14 @@ impl Line {
         line
     }
 
-    /// Where the line puts `head` among `blocks`, at least 1.
+    /// Returns the predicted position of `head` among `blocks`, which is at least 1.
     #[inline]
     fn place(&self, head: u64, blocks: usize) -> usize {
         let blocks_before = (u128::from(head.saturating_sub(self.first)) * u128::from(self.scale)) >> 64;
         (blocks_before as usize).min(blocks - 1)
     }
 
-    /// The heads among which the search for `head` ends; none where there is no line.
+    /// Returns the heads among which the search for `head` ends; `None` if there is no line.
     #[inline]
     pub(super) fn window(&self, head: u64, blocks: usize) -> Option<(usize, usize)> {
         if self.scale == 0 || blocks == 0 {

@@ -1,28 +1,36 @@
-//! Where what stands in a table, its header, and what is kept of it in DRAM.
+//! The layout of a table, its header, and its part in DRAM.
 //!
 //! ```text
 //! header, 128 bytes:
-//!    0  8  magic "LSTABLE\x01"        8  4  format version            12  4  crc32c of bytes 0..12 and 16..128
-//!   16  8  identity                  24  4  length of the table      28  4  items
-//!   32  4  tombstones                36  4  pointers                 40  4  items that expire
-//!   44  4  blocks                    48  4  offset of the blocks     52  4  length of the blocks
-//!   56  4  offset of the index       60  4  offset of the filter     64  4  lines of the filter
-//!   68  4  offset of the keys        72  4  length of the least key  76  4  length of the greatest key
-//!   80  4  bytes all keys share      84  2  key length, if uniform   86  2  value length, if uniform
-//!   88  4  bytes of a uniform block  92  1  line: below              93  1  line: above
-//!   94  1  bits for a key (filter)   95  1  0                        96  8  head of the first block
-//!  104  8  line: scale              112  4  crc32c of the index     116  4  of the filter
-//!  120  4  of the keys              124  4  plain bytes of the blocks
+//!    0  8  magic "LSTABLE\x01"       8  4  format version
+//!   12  4  crc32c of bytes 0..12 and 16..128
+//!   16  8  identity                 24  4  length of the table
+//!   28  4  items                    32  4  tombstones
+//!   36  4  pointers                 40  4  items that expire
+//!   44  4  blocks                   48  4  offset of the blocks
+//!   52  4  length of the blocks     56  4  offset of the index
+//!   60  4  offset of the filter     64  4  lines of the filter
+//!   68  4  offset of the keys       72  4  length of the least key
+//!   76  4  length of the greatest key
+//!   80  4  bytes all keys share     84  2  key length, if uniform
+//!   86  2  value length, if uniform 88  4  bytes of a uniform block
+//!   92  1  line: below              93  1  line: above
+//!   94  1  bits for a key (filter)  95  1  0
+//!   96  8  head of the first block 104  8  line: scale
+//!  112  4  crc32c of the index     116  4  crc32c of the filter
+//!  120  4  crc32c of the keys      124  4  plain bytes of the blocks
 //! ```
 //!
-//! A *uniform* table has fixed blocks of one shape only, all of one length but the last: its index does not describe them one by one.
-//! The index is: heads (8 bytes a block), tops (8 bytes each 32 blocks, where there are more than 32 blocks), descriptions
-//! (8 bytes a block: offset from the first block u32, key length u16, value length u16; not in a uniform table), checksums (4 bytes a block).
+//! A *uniform* table has fixed blocks of one shape only, all of one length except the last: its
+//! index does not describe them one by one. The index has heads (8 bytes per block), tops,
+//! descriptions and checksums (4 bytes per block). Tops have 8 bytes per 32 blocks, and exist only
+//! with more than 32 blocks. A description has 8 bytes per block: offset from the first block u32,
+//! key length u16, value length u16. A uniform table has none.
 //!
-//! Version 3 has no compressed blocks, and its word 124 is 0. A table with one at least is of
-//! version 4: it is not uniform, and each of its descriptions has 4 bytes more, the block's plain
-//! length (0: the block is stored as it is), at most [`PLAIN_MAX`]. Versions 1 and 2 had items and
-//! filter lines without checks, and are refused.
+//! Version 3 has no compressed blocks, and its word 124 is 0. A table with at least one compressed
+//! block has version 4. Such a table is not uniform, and each description has 4 bytes more: the
+//! block's plain length (0: the block is not compressed), at most [`PLAIN_MAX`]. Versions 1 and 2
+//! had items and filter lines without checks, and are rejected.
 
 use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Result};
@@ -34,8 +42,8 @@ use super::head::{FAN, Line};
 use super::pack::PLAIN_MAX;
 use super::read::Table;
 
-/// Newest format of tables that is known here: with compressed blocks. A table without them is
-/// written as version 3 ([`PLAIN_FORMAT`]).
+/// Newest known format of tables: with compressed blocks. A table without them is written as
+/// version 3 ([`PLAIN_FORMAT`]).
 pub const TABLE_FORMAT: u32 = 4;
 /// The format without compressed blocks, and the oldest that is read.
 pub(super) const PLAIN_FORMAT: u32 = 3;
@@ -45,26 +53,26 @@ const MAGIC: [u8; 8] = *b"LSTABLE\x01";
 pub(super) const HEADER_BYTES: usize = 128;
 /// Parts of a table begin at multiples of this.
 pub(super) const ALIGN: usize = 64;
-/// Numbers that stand for parts in their checksums; smaller ones are blocks.
+/// Numbers of parts in their checksums; smaller numbers are blocks.
 pub(super) const INDEX_PART: u32 = u32::MAX;
 pub(super) const FILTER_PART: u32 = u32::MAX - 1;
 pub(super) const KEYS_PART: u32 = u32::MAX - 2;
 const HEADER_PART: u32 = u32::MAX - 3;
-/// Where the header has its checksums.
+/// Offsets of the checksums in the header.
 const CRC_AT: usize = 12;
 pub(super) const INDEX_CRC_AT: usize = 112;
 pub(super) const FILTER_CRC_AT: usize = 116;
 pub(super) const KEYS_CRC_AT: usize = 120;
-/// Where it has the plain bytes of the blocks.
+/// Offset of the plain bytes of the blocks in the header.
 const PLAIN_LEN_AT: usize = 124;
 
-/// Checksum of a part of the table of this identity.
+/// Returns the checksum of a part of the table with this identity.
 #[inline]
 pub(super) fn part_crc(identity: u64, part: u32, bytes: &[u8]) -> u32 {
     crc32c(&[&identity.to_le_bytes(), &part.to_le_bytes(), bytes])
 }
 
-/// A block as its checksum covers it: its bytes, and what the index says of them.
+/// A block as its checksum covers it: its bytes, and their description in the index.
 #[derive(Clone, Copy)]
 pub(super) struct Summed<'a> {
     pub number: u32,
@@ -74,7 +82,7 @@ pub(super) struct Summed<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Returns the checksum of a block of the table of this identity.
+/// Returns the checksum of a block of the table with this identity.
 pub(super) fn block_crc(identity: u64, block: &Summed<'_>) -> u32 {
     let mut first = [0; 20];
     first[..8].copy_from_slice(&identity.to_le_bytes());
@@ -87,7 +95,7 @@ pub(super) fn block_crc(identity: u64, block: &Summed<'_>) -> u32 {
 
 /// 2^64 divided by the golden ratio, odd.
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
-/// An odd number that keeps the seeds of neighbouring parts apart.
+/// An odd number that makes the seeds of adjacent parts differ.
 const PART_MIX: u32 = 0x85EB_CA6B;
 
 #[inline]
@@ -101,19 +109,19 @@ pub(super) fn item_seed(identity: u64, shape: Shape) -> u32 {
     seed(identity, shape.key.into())
 }
 
-/// Returns the seed of the check of a line of the filter.
+/// Returns the seed of the check of a filter line.
 #[inline]
 pub(super) fn line_seed(identity: u64, line: usize) -> u32 {
     seed(identity, FILTER_PART.wrapping_sub(line as u32))
 }
 
-/// `at`, or the next multiple of [`ALIGN`].
+/// Returns `at`, rounded up to a multiple of [`ALIGN`].
 pub(super) fn aligned(at: usize) -> usize {
     at.next_multiple_of(ALIGN)
 }
 
-/// What a get needs of a table besides its bytes: about 100 bytes for the engine to keep in DRAM. Made once, by
-/// [`open`](Self::open), from checked bytes.
+/// The data that a get needs in addition to the table's bytes: about 100 bytes, which the engine
+/// keeps in DRAM. Created once, by [`open`](Self::open), from verified bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableMeta {
     pub(super) identity: u64,
@@ -136,16 +144,17 @@ pub struct TableMeta {
     pub(super) block_len: u32,
     pub(super) uniform: Shape,
     pub(super) probes: u8,
-    /// Bytes of all blocks decompressed, `u32::MAX` where there are more; 0 where none is compressed.
+    /// Bytes of all blocks decompressed, at most `u32::MAX`; 0 if none is compressed.
     pub(super) plain_len: u32,
 }
 
 impl TableMeta {
-    /// Checks a table's header, index, filter and keys and gives what reads need. Data blocks are not read.
+    /// Verifies a table's header, index, filter and keys, and returns the data that reads need.
+    /// Does not read data blocks.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where this is no whole table of this identity. [`Error::NewerFormat`] and
-    /// [`Error::OlderFormat`] of a version that is not read here.
+    /// [`Error::Corrupt`] if this is no whole table of this identity. [`Error::NewerFormat`] and
+    /// [`Error::OlderFormat`] for a version that is not supported.
     pub fn open(bytes: &[u8], identity: u64) -> Result<Self> {
         let meta = Self::read(bytes, identity)?;
         meta.check_part(bytes, "index", INDEX_PART)?;
@@ -154,10 +163,10 @@ impl TableMeta {
         Ok(meta)
     }
 
-    /// As [`open`](Self::open), but checks the header alone.
+    /// Like [`open`](Self::open), but verifies only the header.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn read(bytes: &[u8], identity: u64) -> Result<Self> {
         let refuse = |what: &str| Err(Error::corrupt(format!("table {identity:#x}, its header"), what));
         let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return refuse("it is cut off") };
@@ -187,33 +196,34 @@ impl TableMeta {
         Ok(meta)
     }
 
-    /// The table that begins here, whichever it is: its identity stands in its header, under the checksum. As [`open`](Self::open).
+    /// Finds the table that begins here, with the identity in its header, under the checksum. Like
+    /// [`open`](Self::open).
     #[must_use]
     pub fn find(bytes: &[u8]) -> Option<Self> {
         let header = bytes.first_chunk::<HEADER_BYTES>()?;
         Self::open(bytes, u64_at(header, 16)).ok()
     }
 
-    /// How long a table is that begins with these bytes, if one does.
+    /// Returns the length of the table that begins with these bytes, if there is one.
     #[must_use]
     pub fn len_of(header: &[u8]) -> Option<usize> {
         let header = header.first_chunk::<HEADER_BYTES>().filter(|header| header[..8] == MAGIC)?;
         Some(u32_at(header, 24) as usize)
     }
 
-    /// Its identity.
+    /// Returns its identity.
     #[must_use]
     pub fn identity(&self) -> u64 {
         self.identity
     }
 
-    /// Its items, and how many of them are tombstones, and pointers.
+    /// Returns the number of its items, and of tombstones and pointers among them.
     #[must_use]
     pub fn counts(&self) -> [u64; 3] {
         [self.items, self.tombstones, self.pointers].map(u64::from)
     }
 
-    /// The table in `bytes`, the same ones that this was made from.
+    /// Returns the reader of the table in `bytes`, the same bytes from which this was created.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there are fewer.
@@ -225,33 +235,33 @@ impl TableMeta {
         }
     }
 
-    /// Bytes of the table.
+    /// Returns the bytes of the table.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.len as usize
     }
 
-    /// Data blocks.
+    /// Returns the number of data blocks.
     #[must_use]
     #[cfg(test)]
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Whether some of its blocks are compressed.
+    /// Returns whether some of its blocks are compressed.
     #[must_use]
     #[inline]
     pub fn is_compressed(&self) -> bool {
         self.plain_len != 0
     }
 
-    /// Bytes of its blocks: as they are stored, and decompressed.
+    /// Returns the bytes of its blocks, as stored and decompressed.
     #[must_use]
     pub fn block_bytes(&self) -> (u64, u64) {
         (self.data_len.into(), if self.is_compressed() { self.plain_len } else { self.data_len }.into())
     }
 
-    /// Where the index, the filter and the keys lie.
+    /// Returns where the index, the filter or the keys are.
     pub(super) fn part(&self, part: u32) -> std::ops::Range<usize> {
         match part {
             INDEX_PART => self.index_at as usize..self.index_at as usize + self.index_len(),
@@ -260,7 +270,7 @@ impl TableMeta {
         }
     }
 
-    /// Checks the checksum of the index, the filter or the keys.
+    /// Verifies the checksum of the index, the filter or the keys.
     pub(super) fn check_part(&self, bytes: &[u8], name: &str, part: u32) -> Result<()> {
         let at = match part {
             INDEX_PART => INDEX_CRC_AT,
@@ -276,31 +286,31 @@ impl TableMeta {
         }
     }
 
-    /// An error of this table.
+    /// Returns an error of this table.
     #[cold]
     pub(super) fn corrupt(&self, part: &str, at: usize, what: &str) -> Error {
         Error::corrupt(format!("table {:#x}, {part}, at byte {at} of the table", self.identity), what)
     }
 
-    /// An error of one of its blocks.
+    /// Returns an error of one of its blocks.
     #[cold]
     pub(super) fn corrupt_block(&self, block: usize, at: usize, what: &str) -> Error {
         self.corrupt(&format!("block {block}"), at, what)
     }
 
-    /// Bytes of the tops.
+    /// Returns the bytes of the tops.
     #[inline]
     pub(super) fn tops_len(&self) -> usize {
         if self.blocks as usize > FAN { (self.blocks as usize).div_ceil(FAN) * 8 } else { 0 }
     }
 
-    /// Where the descriptions of the blocks begin; in a uniform table, their checksums.
+    /// Returns where the descriptions of the blocks begin; in a uniform table, their checksums.
     #[inline]
     pub(super) fn descriptions_at(&self) -> usize {
         self.index_at as usize + 8 * self.blocks as usize + self.tops_len()
     }
 
-    /// Bytes of the description of a block; 0 in a uniform table.
+    /// Returns the bytes of the description of a block; 0 in a uniform table.
     #[inline]
     pub(super) fn described(&self) -> usize {
         match (self.uniform.is_fixed(), self.is_compressed()) {
@@ -310,18 +320,18 @@ impl TableMeta {
         }
     }
 
-    /// Where the checksums of the blocks begin.
+    /// Returns where the checksums of the blocks begin.
     #[inline]
     pub(super) fn checksums_at(&self) -> usize {
         self.descriptions_at() + self.described() * self.blocks as usize
     }
 
-    /// Bytes of the index.
+    /// Returns the bytes of the index.
     pub(super) fn index_len(&self) -> usize {
         self.checksums_at() + 4 * self.blocks as usize - self.index_at as usize
     }
 
-    /// Whether all parts lie within the table, one behind the other, and the lengths can be.
+    /// Returns whether all parts are within the table, in order, and the lengths are possible.
     fn is_sound(&self) -> bool {
         let keys = KEY_MIN..=KEY_MAX;
         let (blocks, stride) = (u64::from(self.blocks), self.uniform.stride() as u64);
@@ -381,7 +391,7 @@ impl TableMeta {
         }
     }
 
-    /// The header of this table, whose parts have these checksums.
+    /// Encodes the header of this table, whose parts have these checksums.
     pub(super) fn encode(&self, index_crc: u32, filter_crc: u32, keys_crc: u32) -> [u8; HEADER_BYTES] {
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(&MAGIC);

@@ -1,26 +1,29 @@
-//! Compressed blocks: LZ4's block format, one block by itself, and where its plain bytes are kept while they are read.
+//! Compressed blocks: LZ4's block format, each block by itself, and the buffer of its plain bytes
+//! while they are read.
 //!
 //! Invariants
-//! 1. The length of the plain bytes is known, and at most [`PLAIN_MAX`], before anything is decompressed: whatever the bytes say, no more is
-//!    allocated, and what does not come to exactly that length is refused.
-//! 2. A block is compressed only where that saves an eighth of it at least.
+//! 1. The length of the plain bytes is known, and at most [`PLAIN_MAX`], before anything is
+//!    decompressed. No more is allocated, whatever the bytes say, and a result of another length is
+//!    rejected.
+//! 2. A block is compressed only if that saves at least an eighth of it.
 
 use std::cell::OnceCell;
 
-/// Longest block that is compressed; longer ones are stored as they are. What is decompressed at a time is no more.
+/// Longest block that is compressed, and that is decompressed at a time; longer ones are stored as
+/// they are.
 pub(super) const PLAIN_MAX: usize = 64 << 10;
-/// What must be saved: one in so many bytes.
+/// Minimum saving: one byte in this many.
 const WORTH: usize = 8;
 
 /// Compresses blocks, one after the other.
 #[derive(Debug, Default)]
 pub(super) struct Packer {
-    /// The compressed block, and what was needed to make it.
+    /// The compressed block, and working space.
     out: Vec<u8>,
 }
 
 impl Packer {
-    /// The block compressed; none where that is not worth it.
+    /// Returns the compressed block; `None` if it saves too little.
     pub(super) fn pack(&mut self, plain: &[u8]) -> Option<&[u8]> {
         if plain.len() > PLAIN_MAX {
             return None;
@@ -34,16 +37,17 @@ impl Packer {
     }
 }
 
-/// Bytes that are not what was compressed.
+/// The bytes are not a compressed block of this length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Garbled;
 
-/// Decompresses a block whose plain bytes are `len`, at most [`PLAIN_MAX`], into `out`, which is them then.
+/// Decompresses a block of `len` plain bytes, at most [`PLAIN_MAX`], into `out`, which then holds
+/// exactly these bytes.
 pub(super) fn unpack(packed: &[u8], len: usize, out: &mut Vec<u8>) -> Result<(), Garbled> {
     if len > PLAIN_MAX {
         return Err(Garbled);
     }
-    // What is there is written over, so it need not be zeros.
+    // Old bytes are overwritten and need not be zeros.
     out.resize(len, 0);
     match lz4_flex::block::decompress_into(packed, out) {
         Ok(written) if written == len => Ok(()),
@@ -51,20 +55,21 @@ pub(super) fn unpack(packed: &[u8], len: usize, out: &mut Vec<u8>) -> Result<(),
     }
 }
 
-/// Where one get keeps the plain bytes of the compressed block that it found its item in: the item borrows from here as it would from the
-/// table. Made by whoever asks, for one get; nothing is allocated where no block is compressed.
+/// Keeps the plain bytes of the compressed block in which one get found its item: the item borrows
+/// from here as it would from the table. Created by the caller, for one get. Nothing is allocated
+/// if no block is compressed.
 #[derive(Debug, Default)]
 pub struct Slot(OnceCell<Vec<u8>>);
 
 impl Slot {
-    /// An empty one.
+    /// Returns an empty slot.
     #[must_use]
     #[inline]
     pub const fn new() -> Self {
         Self(OnceCell::new())
     }
 
-    /// Keeps these bytes; none if others are kept already, which is a second find in one get.
+    /// Keeps these bytes; `None` if it already has others, which is a second find in one get.
     pub(super) fn keep(&self, plain: Vec<u8>) -> Option<&[u8]> {
         self.0.set(plain).ok()?;
         self.0.get().map(Vec::as_slice)
@@ -97,7 +102,8 @@ mod tests {
         assert!(packer.pack(&[]).is_none());
     }
 
-    /// Some hundred bytes may stand for a great many: what they come to is bounded by the length that was said, and that by the limit.
+    /// A few hundred bytes may decompress to very many: the stated length bounds the result, and
+    /// the limit bounds that length.
     #[test]
     fn a_bomb_is_refused_before_its_bytes_are_allocated() {
         let zeros = vec![0; 8 << 20];

@@ -1,4 +1,4 @@
-//! Reading a table: gets, and what they will touch.
+//! Reads of a table: gets, and the bytes that they will read.
 
 use std::ops::Range;
 
@@ -12,14 +12,14 @@ use super::layout::{FILTER_PART, KEYS_PART, Summed, TableMeta, block_crc, item_s
 use super::pack::{PLAIN_MAX, Slot, unpack};
 use super::{Item, Reads};
 
-/// A table to read: what is kept of it in DRAM, and its bytes. Items borrow from the bytes alone.
+/// A table to read: its part in DRAM, and its bytes. Items borrow from the bytes alone.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'m, 'b> {
     pub(super) meta: &'m TableMeta,
     pub(super) bytes: &'b [u8],
 }
 
-/// The one data block that may have a key.
+/// The only data block that may have a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     pub(super) number: u32,
@@ -28,31 +28,32 @@ pub struct Block {
     pub(super) shape: Shape,
     /// Its plain bytes if it is compressed, at most [`PLAIN_MAX`]; else 0.
     pub(super) plain: u32,
-    /// Where among the items of a fixed block the key should be.
+    /// Expected index of the key among the items of a fixed block.
     pub(super) guess: u32,
 }
 
 impl Block {
-    /// Its bytes in the table.
+    /// Returns its byte range in the table.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.start as usize..self.end as usize
     }
 
-    /// Whether it is compressed.
+    /// Returns whether it is compressed.
     #[must_use]
     #[inline]
     pub fn is_compressed(&self) -> bool {
         self.plain != 0
     }
 
-    /// How long it is when it is read.
+    /// Returns its length when it is read.
     #[inline]
     pub(super) fn plain_len(&self) -> u32 {
         if self.is_compressed() { self.plain } else { self.end - self.start }
     }
 
-    /// Of its bytes those that a get reads first: a line's length both ways from where the key should be.
+    /// Returns the range that a get reads first: a line's length in both directions from the
+    /// expected place of the key.
     #[must_use]
     #[inline]
     pub fn near(&self) -> Range<usize> {
@@ -70,7 +71,7 @@ impl<'m, 'b> Table<'m, 'b> {
         Self { meta, bytes }
     }
 
-    /// Its least and its greatest key.
+    /// Returns its smallest and its greatest key.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
@@ -81,7 +82,8 @@ impl<'m, 'b> Table<'m, 'b> {
             .ok_or_else(|| self.meta.corrupt("its keys", range.start, "they are cut off"))
     }
 
-    /// The item of `key`, if the table has it; `hash` is [`super::hash`] of the key, and `slot` is this get's own.
+    /// Returns the item of `key`, if the table has it; `hash` is [`super::hash`] of the key, and
+    /// `slot` belongs to this get.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
@@ -97,8 +99,8 @@ impl<'m, 'b> Table<'m, 'b> {
         }
     }
 
-    /// Whether the table may have a key of this hash; if not, it has none. A damaged line of the
-    /// filter may have any.
+    /// Returns whether the table may have a key of this hash; if not, it has none. A damaged filter
+    /// line may have any.
     #[must_use]
     #[inline]
     pub fn may_have(&self, hash: u64, reads: Reads) -> bool {
@@ -115,13 +117,13 @@ impl<'m, 'b> Table<'m, 'b> {
         })
     }
 
-    /// Whether every line of the filter has the check that is right for its bits.
+    /// Returns whether every filter line has the right check for its bits.
     pub(super) fn has_whole_filter(&self) -> bool {
         let lines = self.bytes.get(self.meta.part(FILTER_PART)).unwrap_or_default().as_chunks::<LINE>().0;
         lines.iter().enumerate().all(|(number, line)| filter::is_whole(line, line_seed(self.meta.identity, number)))
     }
 
-    /// The bytes that [`may_have`](Self::may_have) reads; none where there is no filter.
+    /// Returns the bytes that [`may_have`](Self::may_have) reads; empty without a filter.
     #[must_use]
     #[inline]
     pub fn filter_range(&self, hash: u64) -> Range<usize> {
@@ -134,7 +136,8 @@ impl<'m, 'b> Table<'m, 'b> {
         from..from + LINE
     }
 
-    /// The bytes that [`locate`](Self::locate) reads first: all that it reads, in most tables.
+    /// Returns the bytes that [`locate`](Self::locate) reads first: in most tables all that it
+    /// reads.
     #[must_use]
     #[inline]
     pub fn index_range(&self, key: &[u8]) -> Range<usize> {
@@ -149,9 +152,9 @@ impl<'m, 'b> Table<'m, 'b> {
         }
     }
 
-    /// The block that has `key` if the table does; none where the key is below all of the table's.
-    /// Blocks that begin alike are told apart by their first items. No checksum is compared:
-    /// [`get_in`](Self::get_in) does not rely on the block being the right one.
+    /// Returns the block that has `key` if the table does; `None` if the key is below all keys of
+    /// the table. Blocks with equal heads are distinguished by their first items. Verifies no
+    /// checksum: [`get_in`](Self::get_in) does not rely on the block being the right one.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
@@ -173,7 +176,7 @@ impl<'m, 'b> Table<'m, 'b> {
         }
         let mut block = self.block(number)?;
         if above < blocks && block.shape.is_fixed() {
-            // As far into the block as the head is between those of this block and the next one.
+            // Interpolates between the heads of this block and the next one.
             let part = (head.wrapping_sub(low) >> 1) as i64 as f32
                 / (head_in(heads, above).wrapping_sub(low) >> 1) as i64 as f32;
             block.guess = (part * block.plain_len() as f32 / block.shape.stride() as f32) as u32;
@@ -181,7 +184,7 @@ impl<'m, 'b> Table<'m, 'b> {
         Ok(Some(block))
     }
 
-    /// How many of the blocks have a head not above `head`.
+    /// Returns how many blocks have a head not above `head`.
     #[inline]
     fn heads_not_above(&self, heads: &[u8], head: u64) -> usize {
         let blocks = self.meta.blocks as usize;
@@ -197,7 +200,8 @@ impl<'m, 'b> Table<'m, 'b> {
         from + not_above(heads.get(8 * from..8 * blocks.min(from + FAN)).unwrap_or_default(), head)
     }
 
-    /// [`locate`](Self::locate) where block `last`, and others before it perhaps, have the head of the key.
+    /// [`locate`](Self::locate) if block `last`, and perhaps others before it, have the head of the
+    /// key.
     #[cold]
     fn locate_tie(&self, heads: &[u8], last: usize, head: u64, key: &[u8]) -> Result<Option<Block>> {
         // The first of those blocks; then, among them, how many begin with a key that is not above.
@@ -221,7 +225,7 @@ impl<'m, 'b> Table<'m, 'b> {
         first.checked_sub(1).map(|number| self.block(number)).transpose()
     }
 
-    /// The item of `key` in the block that [`locate`](Self::locate) gave for it.
+    /// Returns the item of `key` in the block that [`locate`](Self::locate) returned for it.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
@@ -237,7 +241,8 @@ impl<'m, 'b> Table<'m, 'b> {
         if block.is_compressed() {
             return self.get_in_compressed(block, key, hash, reads, slot);
         }
-        // All lines at once that the search may touch, which would wait for one after the other.
+        // Prefetches all lines that the search may read, which would otherwise wait for each in
+        // turn.
         prefetch_bytes(self.bytes.get(block.near()).unwrap_or_default());
         let view = self.view(block, Reads::Trusted)?;
         let found = view.get(key, hash, self.meta.prefix as usize, block.guess as usize);
@@ -250,7 +255,7 @@ impl<'m, 'b> Table<'m, 'b> {
         found.map(|found| found.map(|found| found.item)).map_err(|_| self.broken(block))
     }
 
-    /// Looks for `key` in a block whose checksum it compares: for a get that found no item, or a
+    /// Looks for `key` in a block whose checksum it verifies: for a get that found no item, or a
     /// damaged one.
     #[cold]
     #[inline(never)]
@@ -262,7 +267,7 @@ impl<'m, 'b> Table<'m, 'b> {
         }
     }
 
-    /// Looks for `key`, which is below all of the table's as the index has it.
+    /// Looks for `key`, which is below all keys of the table according to the index.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
@@ -280,8 +285,8 @@ impl<'m, 'b> Table<'m, 'b> {
     fn search_verified(&self, block: &Block, view: &View<'_>, key: &[u8]) -> Result<Option<usize>> {
         let prefix = self.meta.prefix as usize;
         let first = view.item(0).ok_or_else(|| self.broken(block))?.key;
-        // All keys of the table begin alike, and the order of the blocks says nothing of other
-        // keys.
+        // All keys of the table share the prefix, and the order of the blocks says nothing about
+        // other keys.
         if key.get(..prefix).is_none_or(|start| Some(start) != first.get(..prefix)) {
             return Ok(None);
         }
@@ -315,7 +320,8 @@ impl<'m, 'b> Table<'m, 'b> {
         if *first.key > *key { Ok(()) } else { Err(misled()) }
     }
 
-    /// [`get_in`](Self::get_in) of a compressed block. Its plain bytes are kept where the key is among them, so that a get keeps one block.
+    /// [`get_in`](Self::get_in) for a compressed block. Its plain bytes are kept only if the key is
+    /// among them, so that a get keeps one block.
     #[inline(never)]
     fn get_in_compressed(
         &self,
@@ -330,8 +336,7 @@ impl<'m, 'b> Table<'m, 'b> {
             let found = view.find(key, hash, self.meta.prefix as usize, block.guess as usize);
             found.map(|found| found.is_some()).map_err(|_| self.broken(block))
         };
-        // All of a compressed block is read, so its own checksum is compared and not that of an
-        // item.
+        // All of a compressed block is read, so its own checksum is verified instead of an item's.
         let view = self.view_in(block, reads, &mut plain)?;
         if !find(&view)? {
             if reads == Reads::Verified && self.search_verified(block, &view, key)?.is_some() {
@@ -345,7 +350,7 @@ impl<'m, 'b> Table<'m, 'b> {
         found.map(|found| found.map(|found| found.item)).map_err(|_| self.broken(block))
     }
 
-    /// Block `number` of the table.
+    /// Returns block `number` of the table.
     #[inline]
     pub(super) fn block(&self, number: usize) -> Result<Block> {
         let meta = self.meta;
@@ -368,7 +373,7 @@ impl<'m, 'b> Table<'m, 'b> {
         self.block_at(number, (from.into(), to.into()), shape, plain)
     }
 
-    /// Block `number`, which stands there among the blocks.
+    /// Returns block `number`, at this range among the blocks.
     #[inline]
     fn block_at(&self, number: usize, (from, to): (u64, u64), shape: Shape, plain: u32) -> Result<Block> {
         let meta = self.meta;
@@ -376,12 +381,13 @@ impl<'m, 'b> Table<'m, 'b> {
             let at = meta.descriptions_at() + meta.described() * number;
             return Err(meta.corrupt_block(number, at, "the index puts it nowhere"));
         }
-        // Both are at most where the blocks end, which is a u32.
+        // Both are at most the end of the blocks, which is a u32.
         let (start, end) = (meta.data_at + from as u32, meta.data_at + to as u32);
         Ok(Block { number: number as u32, start, end, shape, plain, guess: 0 })
     }
 
-    /// The block to read, decompressed into `plain` if it is compressed; its checksum, of what is stored, is checked before if asked for.
+    /// Returns the view of a block, decompressed into `plain` if it is compressed. The checksum of
+    /// the stored bytes is verified first, if requested.
     pub(super) fn view_in<'v>(&self, block: &Block, reads: Reads, plain: &'v mut Vec<u8>) -> Result<View<'v>>
     where
         'b: 'v,
@@ -399,13 +405,13 @@ impl<'m, 'b> Table<'m, 'b> {
             .map_err(|_| self.meta.corrupt_block(block.number as usize, block.start as usize, "it does not decompress"))
     }
 
-    /// The block to read, which is not compressed, its checksum checked if asked for.
+    /// Returns the view of an uncompressed block, with its checksum verified if requested.
     #[inline]
     pub(super) fn view(&self, block: &Block, reads: Reads) -> Result<View<'b>> {
         View::new(self.stored(block, reads)?, block.shape).ok_or_else(|| self.broken(block))
     }
 
-    /// The block's bytes as they are stored, their checksum checked if asked for.
+    /// Returns the block's stored bytes, with their checksum verified if requested.
     #[inline]
     fn stored(&self, block: &Block, reads: Reads) -> Result<&'b [u8]> {
         let bytes = self.bytes.get(block.range()).unwrap_or_default();

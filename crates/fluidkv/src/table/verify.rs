@@ -1,4 +1,4 @@
-//! Verifying a table: all that it says of itself.
+//! Verifies everything that a table says of itself.
 
 use lodestore_contract::{Error, Result};
 
@@ -7,10 +7,10 @@ use super::layout::{FILTER_PART, INDEX_PART, KEYS_PART, TableMeta, item_seed};
 use super::read::{Block, Table};
 use super::{ItemKind, Reads, hash};
 
-/// One thing that is wrong with a table: an [`Error::Corrupt`], in effect.
+/// A finding: always an [`Error::Corrupt`] in effect.
 pub type Finding = Error;
 
-/// What was looked at and found right.
+/// Counts of verified data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Blocks whose checksum was computed and matched.
@@ -21,8 +21,9 @@ pub struct Verified {
     pub bytes: u64,
 }
 
-/// Reads all of a table: the checksums of all parts, each block's items, the order of the keys, the counts, heads and tops, that the filter
-/// has every key, the least and the greatest key. Calls `each` for everything that is wrong.
+/// Reads all of a table: the checksums of all parts, each block's items, the order of the keys, the
+/// counts, heads and tops. Also checks the filter's bits of every key, and the smallest and the
+/// greatest key. Calls `each` for everything that is wrong.
 pub fn verify(bytes: &[u8], identity: u64, each: &mut dyn FnMut(Finding)) -> Verified {
     let mut verified = Verified::default();
     let opened = TableMeta::read(bytes, identity);
@@ -68,12 +69,12 @@ pub fn verify(bytes: &[u8], identity: u64, each: &mut dyn FnMut(Finding)) -> Ver
 struct Check<'t, 'b, 'e> {
     table: Table<'t, 'b>,
     each: &'e mut dyn FnMut(Finding),
-    /// The last key that was read; empty: none was.
+    /// The last key that was read; empty if none was.
     last: Vec<u8>,
     first: Vec<u8>,
     /// Items, tombstones, pointers, items that expire.
     counts: [u32; 4],
-    /// Whether no block was refused, so that counts and ends can be compared.
+    /// Whether no block was rejected, so that counts and ends can be compared.
     all_read: bool,
     /// Bytes of the blocks, decompressed.
     plain: u64,

@@ -1,4 +1,4 @@
-//! Walks over a table in order, both ways.
+//! Iteration over a table in both directions.
 
 use std::cmp::Ordering;
 
@@ -8,60 +8,61 @@ use super::block::View;
 use super::read::{Block, Table};
 use super::{Item, Reads};
 
-/// A place between two items of a table.
+/// A position between two items of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place<'k> {
     /// Before the first item.
     Start,
     /// Before this key, whether the table has it or not.
     Before(&'k [u8]),
-    /// Behind this key, whether the table has it or not.
+    /// After this key, whether the table has it or not.
     After(&'k [u8]),
-    /// Behind the last item.
+    /// After the last item.
     End,
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<'b> {
-    /// An item, where it stands in the table.
+    /// An item in the table's bytes.
     Stored(Item<'b>),
-    /// An item of a compressed block: [`Walk::item`] has it until the next step.
+    /// An item of a compressed block: [`Walk::item`] returns it until the next step.
     Unpacked,
-    /// There is no more item this way.
+    /// There is no more item in this direction.
     End,
 }
 
-/// A place between two items of a table, to step from either way. It borrows nothing: each step is given the table, always the same one.
-/// Another table gives other items, or none, and nothing worse. Of a compressed block it has the plain bytes while it stands there.
+/// A position between two items of a table, for steps in both directions. A walk borrows nothing:
+/// each step gets the same table. Another table would return other items, or none, and nothing
+/// worse. In a compressed block, the walk has its plain bytes.
 #[derive(Debug)]
 pub struct Walk {
     reads: Reads,
-    /// The block whose items stand before or behind the place, if it was looked at.
+    /// The block whose items are before or after the position, once it was read.
     block: Option<Block>,
-    /// Its number, or that of the block to look at next.
+    /// Its number, or that of the next block to read.
     number: u32,
-    /// Its items, and how many of them stand before the place.
+    /// Its number of items, and how many of them are before the position.
     count: u32,
     at: u32,
-    /// The plain bytes of `block`, if that is compressed, and which of its items the last step came to.
+    /// The plain bytes of `block`, if it is compressed, and the item of the last step.
     plain: Vec<u8>,
     shown: u32,
 }
 
 impl Walk {
-    /// A walk from before the first item.
+    /// Returns a walk from before the first item.
     #[must_use]
     pub const fn new(reads: Reads) -> Self {
         Self { reads, block: None, number: 0, count: 0, at: 0, plain: Vec::new(), shown: 0 }
     }
 
-    /// Goes before block `number`, of this table or another.
+    /// Moves before block `number`, of this table or another.
     pub fn restart(&mut self, number: u32) {
         *self = Self { number, plain: std::mem::take(&mut self.plain), ..Self::new(self.reads) };
     }
 
-    /// The item that the last step came to, if that said [`Step::Unpacked`].
+    /// Returns the item of the last step, if that returned [`Step::Unpacked`].
     #[must_use]
     #[inline]
     pub fn item(&self) -> Option<Item<'_>> {
@@ -69,7 +70,7 @@ impl Walk {
         View::counted(&self.plain, block.shape, self.count as usize).item(self.shown as usize)
     }
 
-    /// What a step in a compressed block comes to, whose item `at` it is.
+    /// Returns the result of a step to item `at` of a compressed block.
     fn unpacked(&mut self, table: &Table<'_, '_>, at: u32) -> Result<Step<'static>> {
         self.shown = at;
         match (self.item(), &self.block) {
@@ -78,11 +79,11 @@ impl Walk {
         }
     }
 
-    /// Goes to a place.
+    /// Moves to a position.
     ///
     /// # Errors
-    /// [`lodestore_contract::Error::Corrupt`]; the walk is then behind the block that cannot be read, or at the start where it is not known which
-    /// one that is.
+    /// [`lodestore_contract::Error::Corrupt`]. The walk is then after the block that cannot be
+    /// read, or at the start if that block is unknown.
     pub fn seek(&mut self, table: &Table<'_, '_>, place: Place<'_>) -> Result<()> {
         self.restart(0);
         let (key, behind) = match place {
@@ -100,7 +101,7 @@ impl Walk {
         };
         self.number = block.number + 1;
         let view = table.view_in(&block, self.reads, &mut self.plain)?;
-        // The index says where a key is only if the key begins as all keys of the table do.
+        // The index locates a key only if the key has the shared prefix of the table.
         let prefix = table.meta.prefix as usize;
         let first = view.item(0).ok_or_else(|| table.broken(&block))?.key;
         let shared = first.get(..prefix).unwrap_or_default();
@@ -131,10 +132,11 @@ impl Walk {
         Ok(())
     }
 
-    /// The item behind the place, which then is behind it.
+    /// Returns the item after the position and moves past it.
     ///
     /// # Errors
-    /// [`lodestore_contract::Error::Corrupt`]; the next call goes on behind the item or block that cannot be read.
+    /// [`lodestore_contract::Error::Corrupt`]; the next call continues after the item or block that
+    /// cannot be read.
     #[inline]
     pub fn next<'b>(&mut self, table: &Table<'_, 'b>) -> Result<Step<'b>> {
         loop {
@@ -166,11 +168,12 @@ impl Walk {
         }
     }
 
-    /// Visits the items behind the place, in order, until there is none or `visit` says false; whether the end was reached. As
-    /// [`next`](Self::next) again and again, and quicker.
+    /// Visits the items after the position, in order, until there is none or `visit` returns false.
+    /// Returns whether the end was reached. Equivalent to repeated [`next`](Self::next), and
+    /// faster.
     ///
     /// # Errors
-    /// As [`next`](Self::next).
+    /// Those of [`next`](Self::next).
     pub fn visit(&mut self, table: &Table<'_, '_>, visit: &mut dyn FnMut(Item<'_>) -> bool) -> Result<bool> {
         loop {
             if let Some(block) = self.block {
@@ -185,7 +188,7 @@ impl Walk {
                     }
                 }
             }
-            // Here the block is used up: the next one, as a step does it.
+            // The block is finished: moves to the next one, like a step.
             let more = match self.next(table)? {
                 Step::Stored(item) => visit(item),
                 Step::Unpacked => self.item().is_none_or(&mut *visit),
@@ -197,10 +200,11 @@ impl Walk {
         }
     }
 
-    /// The item before the place, which then is before it.
+    /// Returns the item before the position and moves before it.
     ///
     /// # Errors
-    /// [`lodestore_contract::Error::Corrupt`]; the next call goes on before the item or block that cannot be read.
+    /// [`lodestore_contract::Error::Corrupt`]; the next call continues before the item or block
+    /// that cannot be read.
     #[inline]
     pub fn prev<'b>(&mut self, table: &Table<'_, 'b>) -> Result<Step<'b>> {
         loop {
@@ -226,7 +230,8 @@ impl Walk {
         }
     }
 
-    /// A block, whose plain bytes are those of this walk then, and how many items it has.
+    /// Returns a block and its number of items. If it is compressed, this walk then has its plain
+    /// bytes.
     fn look_at(&mut self, table: &Table<'_, '_>, number: u32) -> Result<(Block, usize)> {
         let block = table.block(number as usize)?;
         let view = table.view_in(&block, self.reads, &mut self.plain)?;
@@ -235,7 +240,7 @@ impl Walk {
 
     fn enter(&mut self, block: Block, count: usize, at: usize) {
         self.number = block.number;
-        // No block has as many as 2^32 items, since none has as many bytes.
+        // No block has 2^32 items, since none has as many bytes.
         (self.count, self.at) = (count as u32, at as u32);
         self.block = Some(block);
     }
@@ -249,13 +254,13 @@ pub struct Cursor<'m, 'b> {
 }
 
 impl<'m, 'b> Cursor<'m, 'b> {
-    /// A cursor before the first item.
+    /// Returns a cursor before the first item.
     #[must_use]
     pub fn new(table: Table<'m, 'b>, reads: Reads) -> Self {
         Self { table, walk: Walk::new(reads) }
     }
 
-    /// The item that this step came to; none at an end.
+    /// Returns the item of this step; `None` at an end.
     fn shown<'s>(&'s self, step: Step<'s>) -> Option<Item<'s>> {
         match step {
             Step::Stored(item) => Some(item),
@@ -264,10 +269,10 @@ impl<'m, 'b> Cursor<'m, 'b> {
         }
     }
 
-    /// As [`Walk::next`].
+    /// Like [`Walk::next`].
     ///
     /// # Errors
-    /// As [`Walk::next`].
+    /// Those of [`Walk::next`].
     #[inline]
     pub fn next(&mut self) -> Result<Option<Item<'_>>> {
         let step = self.walk.next(&self.table)?;
@@ -277,23 +282,23 @@ impl<'m, 'b> Cursor<'m, 'b> {
 
 #[cfg(test)]
 impl Cursor<'_, '_> {
-    /// As [`Walk::seek`].
+    /// Like [`Walk::seek`].
     ///
     /// # Errors
-    /// As [`Walk::seek`].
+    /// Those of [`Walk::seek`].
     pub fn seek(&mut self, place: Place<'_>) -> Result<()> {
         self.walk.seek(&self.table, place)
     }
 
-    /// Goes behind the last item.
+    /// Moves after the last item.
     pub fn seek_to_last(&mut self) {
         self.walk.restart(self.table.meta.blocks);
     }
 
-    /// As [`Walk::prev`].
+    /// Like [`Walk::prev`].
     ///
     /// # Errors
-    /// As [`Walk::prev`].
+    /// Those of [`Walk::prev`].
     #[inline]
     pub fn prev(&mut self) -> Result<Option<Item<'_>>> {
         let step = self.walk.prev(&self.table)?;

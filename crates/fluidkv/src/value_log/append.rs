@@ -1,4 +1,4 @@
-//! Appending to the value log.
+//! Appends to the value log.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,33 +14,35 @@ use crate::inner::{Inner, lock};
 use crate::manifest::{Edit, ValueExtent, ValueUse};
 use crate::memtable::Memtable;
 
-/// Who appends.
+/// The kind of writer that appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// A write, which leaves the reserve alone.
     Writer,
-    /// The collector, which makes room and may take of the reserve.
+    /// The collector, which frees space and may use the reserve.
     Collector,
 }
 
 impl Inner {
-    /// Whether a value of this operation goes to the value log.
+    /// Returns whether a value of this operation goes to the value log.
     #[inline]
     pub(crate) fn is_large(&self, op: &Op<'_>) -> bool {
         op.payload.bytes().len() >= self.sizes.value_threshold
     }
 
-    /// Bytes that an operation adds to a log of entries.
+    /// Returns the bytes that an operation adds to a log of entries.
     #[inline]
     pub(crate) fn logged_len(&self, op: &Op<'_>) -> usize {
         if self.is_large(op) { op.entry_len() - op.payload.bytes().len() + POINTER } else { op.entry_len() }
     }
 
-    /// As `apply` of an operation with a large value: value first, then the entry that points to it. With the stripe held.
+    /// Like `apply`, for an operation with a large value: stores the value first, then the entry
+    /// that points to it. The caller holds the stripe.
     ///
-    /// Where writers wait for groups, the value has a sync of its own before its entry is even stored: a page of the log may become durable at any time, and
-    /// a replay takes each entry that is whole, be its value there or not. To leave the value to the group's sync, the replay
-    /// would have to read every value that the last group may have written.
+    /// Where writers wait for groups, the value is synced by itself before its entry is stored. A
+    /// page of the log may become durable at any time, and a replay uses each whole entry, whether
+    /// or not its value is durable. With only the group's sync, the replay would have to read every
+    /// value that the last group may have written.
     #[cold]
     pub(crate) fn apply_large(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
         let pointer = self.append_values(&[(op.key, op.payload.bytes())], By::Writer)?[0];
@@ -48,7 +50,8 @@ impl Inner {
         self.apply_small(memtable, &small, hash).inspect_err(|_| self.forget_value(op.key, &pointer))
     }
 
-    /// Calls `with` for the operations as they go to a log: the values of `from` bytes or more stand in the value log then. With the stripes held.
+    /// Calls `with` for the operations in their form for a log: values of at least `from` bytes are
+    /// first moved to the value log. The caller holds the stripes.
     pub(crate) fn with_small<T>(
         &self,
         ops: &[Op<'_>],
@@ -76,7 +79,8 @@ impl Inner {
         })
     }
 
-    /// Appends values, durable when this returns; the pointers to them. The caller is a writer under way.
+    /// Appends values and returns their pointers. Durable on return. The caller is an active
+    /// writer.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Poisoned`].
@@ -88,7 +92,7 @@ impl Inner {
             match self.append_value(&mut tail, key, value, by) {
                 Ok(pointer) => pointers.push(pointer.encode()),
                 Err(error) => {
-                    // Whoever has the tail next fences only what it stores itself.
+                    // The next owner of the tail fences only its own stores.
                     self.pool.fence();
                     values.iter().zip(&pointers).for_each(|((key, _), pointer)| self.forget_value(key, pointer));
                     return Err(error);
@@ -102,7 +106,7 @@ impl Inner {
         Ok(pointers)
     }
 
-    /// Stores one value; durable after the next fence.
+    /// Stores one value, which is durable after the next fence.
     fn append_value(&self, tail: &mut Option<Arc<ValueSegment>>, key: &[u8], value: &[u8], by: By) -> Result<Pointer> {
         let len = record_len(key.len(), value.len());
         if len > self.sizes.value_segment / OWN_PART {
@@ -123,7 +127,7 @@ impl Inner {
         Ok(pointer)
     }
 
-    /// Stores a record where there is room for it, under the lock of its tail.
+    /// Stores a record that fits, under the lock of its tail.
     fn store_value(&self, segment: &ValueSegment, key: &[u8], value: &[u8]) -> Pointer {
         let at = segment.written();
         let (head, pointer) = encode_record(segment.id, at, key, value);
@@ -132,11 +136,12 @@ impl Inner {
         pointer
     }
 
-    /// A fresh segment of `most` bytes, or of as many as there are together, not below `least`, which the manifest names.
+    /// Allocates a segment and adds it to the manifest. Its size is the most that one free extent
+    /// has, between `least` and `most`.
     #[cold]
     fn begin_values(&self, (least, most): (u64, u64), by: By) -> Result<Arc<ValueSegment>> {
         self.reserve.note_values();
-        // A log that ends before this segment was begun is damaged then: its hint says so.
+        // A log that ends before this segment was begun is damaged: its hint proves that.
         self.view.load().active.flush_ends();
         let (at, bytes) = match by {
             By::Writer => self.reserve.alloc_values_for_put(&self.pool, (least, most))?,
@@ -174,7 +179,7 @@ impl Inner {
         self.values.note_dead(&dead);
     }
 
-    /// Counts what an entry took the place of in a memtable.
+    /// Counts the entry that another one replaced in a memtable.
     #[inline]
     pub(crate) fn note_replaced(&self, memtable: &Memtable, old: Option<u64>) {
         if self.values.is_used()

@@ -1,18 +1,26 @@
-//! Garbage collection of the value log: a segment's live values move to the collector's own, and the segment is retired.
+//! Garbage collection of the value log: moves the live values of a segment to the collector's own
+//! segment, and retires the victim.
 //!
-//! The rule (`migrate.rs` asks): a segment in which nothing is live is due at once; another one while more than `value-garbage` of what sealed
-//! segments take is garbage, the one with the largest share first.
+//! The rule (`migrate.rs` applies it): a segment without live values is due at once. Another
+//! segment is due while garbage exceeds `value-garbage` of the sealed segments; the victim is the
+//! segment with the largest share of garbage.
 //!
-//! Persist order: the moved values, **fence**; one log record with the new pointers, written as a batch of ordinary writes is, **fence**; so on to the segment's last
-//! record; where all threads share a log, a sync of it, for what was deleted meanwhile; then the manifest's record that the segment is no more, **fence**; then a view whose readers know nothing of it; its space is free
-//! when the last reader of an older view has gone. A crash anywhere before the manifest's record leaves the segment, with fewer live values.
+//! Persist order: the moved values, **fence**; one log record with the new pointers, written like a
+//! batch of ordinary writes, **fence**; and so on to the segment's last record. If all threads
+//! share a log, a sync of that log follows, for concurrent deletes. Then the manifest record that
+//! removes the segment, **fence**; then a view whose readers do not know the segment. Its space is
+//! free when the last reader of an older view is done. A crash before the manifest record leaves
+//! the segment, with fewer live values.
 //!
 //! Invariants
-//! 1. Only a sealed segment is collected, behind a `quiesce`: whatever will ever be named in it is in the index.
-//! 2. A value moves only while its key's stripe is held and the newest version of the key is this very pointer. What is newer wins.
-//! 3. A segment is retired only if every record of it was looked at: the walk came to `written`. One with a record that cannot be found, or a
-//!    live value that is not whole, stays, and is not tried again.
-//! 4. Counts say what is worth collecting, and nothing else: no value goes because a count says it is dead.
+//! 1. Only a sealed segment is collected, after a `quiesce`: every reference that it will ever have
+//!    is in the index.
+//! 2. A value moves only while its key's stripe is held and the newest version of the key is
+//!    exactly this pointer. A newer version wins.
+//! 3. A segment is retired only if every record of it was examined: the walk reached `written`. A
+//!    segment with a record that cannot be found, or a damaged live value, stays, and is not tried
+//!    again.
+//! 4. Counts only select victims: no value is removed because a count says it is dead.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,12 +39,12 @@ use crate::publisher::publish;
 use crate::table::{Slot, hash};
 use crate::view::{Known, View};
 
-/// Values that move together, and their bytes, about.
+/// Values that move together, and their approximate bytes.
 const GROUP: (usize, u64) = (64, 1 << 20);
-/// Garbage of a segment, as a part of it, from which it is worth a collection where a write found no room.
+/// Minimum share of garbage for a collection when a write did not fit.
 const SCARCE_PART: u64 = 16;
 
-/// How the newest version of a key names a record.
+/// The reference to a record by the newest version of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Naming {
     expiry: Option<u64>,
@@ -44,7 +52,8 @@ struct Naming {
 }
 
 impl Inner {
-    /// The segment that is most worth a collection, if one is; `scarce`: also where little would come of it.
+    /// Returns the best victim for a collection, if one is due, with its urgency; `scarce` accepts
+    /// victims with little garbage.
     pub(crate) fn garbage_segment(&self, scarce: bool) -> Option<(f64, Arc<ValueSegment>)> {
         if !self.values.is_used() {
             return None;
@@ -62,7 +71,7 @@ impl Inner {
             }
         }
         let (share, segment) = best?;
-        // What a dead one gives back costs nothing.
+        // A dead segment is freed at no cost.
         if segment.is_dead() {
             return Some((f64::MAX, Arc::clone(segment)));
         }
@@ -71,7 +80,7 @@ impl Inner {
         worth.then(|| (over.max(1.0), Arc::clone(segment)))
     }
 
-    /// How the newest version of `key` names the record that this points to, if it does.
+    /// Returns how the newest version of `key` names the record of this pointer, if it does.
     fn names(&self, view: &View, key: &[u8], pointer: &[u8; POINTER]) -> Result<Option<Naming>> {
         let slot = Slot::new();
         let known = view.find(key, hash(key), u64::MAX, self.how(), &slot)?;
@@ -79,7 +88,7 @@ impl Inner {
             Some(known @ Known::Pointer(found, expiry)) if found == pointer => {
                 Some(Naming { expiry, expired: !known.is_live() })
             }
-            // What is newer and large is left out: the two would take turns for ever.
+            // A newer large value is excluded: the two would replace each other forever.
             Some(Known::Value(..) | Known::Deleted) if self.pool.mutant(Mutant::ValueMovedBlindly) => {
                 Some(Naming { expiry: None, expired: false })
             }
@@ -87,13 +96,14 @@ impl Inner {
         })
     }
 
-    /// Collects a sealed segment; one at a time. The caller is no write under way and holds nothing.
+    /// Collects a sealed segment; one at a time. The caller is no active writer and holds nothing.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Poisoned`], [`Error::Corrupt`]: the segment stays, and what moved has moved.
+    /// [`Error::Full`], [`Error::Poisoned`], [`Error::Corrupt`]: the segment stays, and moved
+    /// values remain moved.
     pub(crate) fn collect(&self, segment: &Arc<ValueSegment>) -> Result<()> {
         self.quiesce_writes()?;
-        // A planted fault, which is to end the segment in the manifest alone: its space is read from here.
+        // A planted fault that ends the segment in the manifest only: its space is still read here.
         let early = self.pool.mutant(Mutant::ValueEndedEarly).then(|| self.view.load_full());
         if early.is_some() {
             self.retire(segment)?;
@@ -126,7 +136,8 @@ impl Inner {
             self.move_values(segment, &group)?;
         }
         if early.is_none() {
-            // What let a value be garbage, a write that is in the index, is durable before the value goes.
+            // The writes that made values garbage are in the index. They become durable before the
+            // values are freed.
             self.log.as_ref().map_or(Ok(()), |log| self.settle_log(log))?;
             self.retire(segment)?;
         }
@@ -134,7 +145,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Moves those of these records that the newest versions of their keys still name; what has expired becomes a delete.
+    /// Moves those records that the newest versions of their keys still name. An expired record
+    /// becomes a delete.
     fn move_values(&self, segment: &ValueSegment, group: &[Record<'_>]) -> Result<()> {
         let values: Vec<_> = group.iter().map(|record| (record.key, record.value)).collect();
         let writing = self.order.writing();
@@ -161,7 +173,7 @@ impl Inner {
         outcome.inspect_err(|_| all())
     }
 
-    /// Writes the entries that point to the copies of these records. With all stripes held.
+    /// Writes the entries that point to the copies of these records. The caller holds all stripes.
     fn point_anew(&self, view: &View, group: &[Record<'_>], moved: &[[u8; POINTER]]) -> Result<()> {
         let (mut ops, mut left, mut bytes) = (Vec::with_capacity(group.len()), Dead::default(), 0);
         for (record, copy) in group.iter().zip(moved) {
@@ -199,13 +211,13 @@ impl Inner {
         Ok(())
     }
 
-    /// Waits until every write that is under way now is in the index.
+    /// Waits until every active write is in the index.
     fn quiesce_writes(&self) -> Result<()> {
         self.order.quiesce();
         self.log.as_ref().map_or(Ok(()), |log| self.settle_log(log))
     }
 
-    /// Takes a segment out of the manifest, then out of what new readers know.
+    /// Removes a segment from the manifest, then from the view of new readers.
     fn retire(&self, segment: &ValueSegment) -> Result<()> {
         let mut publisher = lock(&self.publisher);
         let edit = Edit::Values { begun: Vec::new(), ended: vec![segment.id.into()] };
@@ -218,7 +230,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Bytes of a segment's records that are named by the newest version of their key. For `verify`.
+    /// Returns the bytes of a segment's records that the newest version of their key names. For
+    /// `verify`.
     ///
     /// # Errors
     /// [`Error::Corrupt`].

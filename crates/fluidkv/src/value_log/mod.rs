@@ -1,18 +1,24 @@
-//! The value log: large values stand once, in segments of their own, and entries and tables point to them (WiscKey, FAST 2016). Flushes and
-//! compactions copy the pointer alone.
+//! The value log: each large value is stored once, in value segments, and entries and tables point
+//! to it (WiscKey, FAST 2016). Flushes and compactions copy only the pointer.
 //!
-//! Persist order of a write: the value's record, whole; **fence**; then the log entry with the pointer, as any other. What a crash leaves between the
-//! two is a record that nothing names. Of a segment: its extent, its header, **fence**; the manifest's record that names it, **fence**; then its first record.
+//! Persist order of a write: the whole record of the value; **fence**; then the log entry with the
+//! pointer, like any other. A crash between the two leaves a record that nothing names. Persist
+//! order of a segment: its extent, its header, **fence**; the manifest record that names it,
+//! **fence**; then its first record.
 //!
 //! Invariants
-//! 1. A segment is written by one thread slot, or by the collector, under the lock of its tail. What stands before `written` never changes.
-//! 2. A segment that the manifest does not name has nothing that anybody could read, and is free.
-//! 3. Who appends a value is a writer under way (`locks.rs`) until the pointer is in the index, or will never be. So behind a `quiesce` every record of a sealed
-//!    segment is named by the newest version of its key, or is garbage for good: nobody can begin to name it.
-//! 4. Each record that nothing names any more is counted dead at most once: where an entry takes the place of another in a memtable, where a merge
-//!    passes over an older version, where a flush or compaction leaves out what has expired, where a flush hands the value to a separator. The counts are durable with the record of the
-//!    flush or compaction; those of memtables that were not flushed come about again as their logs are replayed. A crash between
-//!    value and entry, or a write that failed there, may leave a record uncounted until its segment is collected.
+//! 1. A segment is written by one thread slot, or by the collector, under the lock of its tail.
+//!    Bytes before `written` never change.
+//! 2. A segment that the manifest does not name has no readable value, and is free.
+//! 3. A thread that appends a value is an active writer (`locks.rs`) until the pointer is in the
+//!    index or has been abandoned. After a `quiesce`, every record of a sealed segment is therefore
+//!    named by the newest version of its key, or is permanent garbage.
+//! 4. Each record that nothing names any more is counted dead at most once. A memtable counts it
+//!    when an entry replaces another, a merge when it skips an older version. A flush or compaction
+//!    counts it when it drops an expired item, a flush also when it hands the value to a separator.
+//!    The counts are durable with the record of the flush or compaction. Counts of unflushed
+//!    memtables are rebuilt by the replay of their logs. A crash between value and entry, or a
+//!    write that failed there, may leave a record uncounted until its segment is collected.
 
 pub(crate) mod append;
 pub(crate) mod collect;
@@ -34,11 +40,12 @@ use crate::table::Reads;
 use record::{Pointer, place_of};
 use segment::ValueSegment;
 
-/// Tails of the writers; threads beyond as many share them. The one behind them is the collector's.
+/// Number of writer tails; more threads share them. The tail after the last one belongs to the
+/// collector.
 pub(crate) const TAILS: usize = 64;
-/// A record larger than a segment's bytes through this has a segment of its own.
+/// A record larger than this share of a segment has its own segment.
 pub(crate) const OWN_PART: u64 = 4;
-/// DRAM of a segment, about.
+/// Approximate DRAM of a segment.
 const SEGMENT_DRAM: u64 = size_of::<ValueSegment>() as u64 + 24;
 
 /// Bytes of records that nothing names any more, by segment.
@@ -52,7 +59,6 @@ impl Dead {
         *self.0.entry(pointer.id).or_default() += pointer.record_len(key.len());
     }
 
-    /// As [`Self::add`], where the entry has a pointer.
     pub(crate) fn add_entry(&mut self, entry: &Entry<'_>) {
         if let Payload::Pointer(pointer) = entry.payload() {
             self.add(entry.key(), pointer);
@@ -65,7 +71,7 @@ impl Dead {
         }
     }
 
-    /// What the manifest is told.
+    /// Returns the changes for the manifest.
     pub(crate) fn changes(&self) -> Vec<ValueChange> {
         let change =
             |(id, dead): (&u32, &u64)| ValueChange { id: (*id).into(), dead: *dead, written: 0, sealed: false };
@@ -100,13 +106,13 @@ impl ValueLog {
         })
     }
 
-    /// Whether there may be pointers at all.
+    /// Returns whether there may be any pointers.
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// All segments, by id; retired ones that can still be read among them.
+    /// Returns all segments by id, including retired ones that readers may still use.
     pub(crate) fn all(&self) -> Arc<Vec<Arc<ValueSegment>>> {
         self.segments.load_full()
     }
@@ -117,7 +123,7 @@ impl ValueLog {
         Some(Arc::clone(&segments[index]))
     }
 
-    /// Makes a new segment known: before any pointer to it.
+    /// Adds a new segment, before any pointer to it exists.
     fn add(&self, segment: &Arc<ValueSegment>) {
         self.used.store(true, Ordering::Relaxed);
         self.segments.rcu(|segments| {
@@ -128,7 +134,7 @@ impl ValueLog {
         });
     }
 
-    /// Frees a retired segment that nobody can read any more.
+    /// Frees a retired segment that no reader can use any more.
     fn forget(&self, id: u32) {
         let Some(segment) = self.find(id) else { return };
         self.segments.rcu(|segments| {
@@ -139,10 +145,12 @@ impl ValueLog {
         self.pool.allocator().free_extent(&self.pool, segment.at);
     }
 
-    /// The value of `key` that a pointer names, where it stands. The caller holds the view in which it found the pointer.
+    /// Returns the value of `key` that a pointer names, without a copy. The caller holds the view
+    /// in which it found the pointer.
     ///
     /// # Errors
-    /// [`Error::Corrupt`]: the pointer leads nowhere, or, unless with `Reads::Trusted`, to other bytes.
+    /// [`Error::Corrupt`] if the pointer leads nowhere, or, except with `Reads::Trusted`, to other
+    /// bytes.
     pub(crate) fn read(&self, key: &[u8], pointer: &[u8; POINTER], reads: Reads) -> Result<&[u8]> {
         let pointer = Pointer::decode(pointer);
         let wrong = |what: &str| Error::corrupt(format!("{}, byte {}", place_of(pointer.id), pointer.offset()), what);
@@ -165,7 +173,6 @@ impl ValueLog {
         Ok(value)
     }
 
-    /// Takes dead bytes into the segments' counts.
     pub(crate) fn note_dead(&self, dead: &Dead) {
         let segments = self.segments.load();
         for (id, bytes) in &dead.0 {
@@ -175,8 +182,9 @@ impl ValueLog {
         }
     }
 
-    /// What the manifest should know of segments that it does not know to be sealed: with it, and behind the end of all writes that a
-    /// flush takes in, no pointer in a table leads behind what it knows.
+    /// Returns the changes of segments that the manifest does not know to be sealed. If the
+    /// manifest has them, and all writes of a flush have ended, no pointer in a table leads beyond
+    /// a length that it knows.
     pub(crate) fn news(&self) -> Vec<ValueChange> {
         let news = |segment: &Arc<ValueSegment>| {
             let sealed = segment.sealed.load(Ordering::Acquire);
@@ -186,7 +194,7 @@ impl ValueLog {
         segments.iter().filter(|segment| !segment.settled.load(Ordering::Acquire)).map(news).collect()
     }
 
-    /// The manifest knows these.
+    /// Records that the manifest has these changes.
     pub(crate) fn told(&self, changes: &[ValueChange]) {
         for change in changes.iter().filter(|change| change.sealed) {
             if let Some(segment) = u32::try_from(change.id).ok().and_then(|id| self.find(id)) {
@@ -195,7 +203,8 @@ impl ValueLog {
         }
     }
 
-    /// Ends the segments that writers are at, so that they can be collected; `all`: the collector's too.
+    /// Seals the segments that writers are filling, so that they can be collected; `all` includes
+    /// the collector's.
     pub(crate) fn seal_tails(&self, all: bool) {
         let count = if all { TAILS + 1 } else { TAILS };
         for tail in &self.tails[..count] {
@@ -205,7 +214,7 @@ impl ValueLog {
         }
     }
 
-    /// That garbage stays where it is, since its segment is damaged, if there is such a segment.
+    /// Returns an error if garbage cannot be collected since its segment is damaged.
     pub(crate) fn kept_garbage(&self) -> Option<Error> {
         let keeps = |segment: &&Arc<ValueSegment>| {
             let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
@@ -216,12 +225,10 @@ impl ValueLog {
         Some(Error::corrupt(place_of(kept.id), "it is damaged, and kept with what is garbage in it"))
     }
 
-    /// DRAM of its segments.
     pub(crate) fn dram_bytes(&self) -> u64 {
         self.segments.load().len() as u64 * SEGMENT_DRAM
     }
 
-    /// DRAM of an empty one.
     pub(crate) const fn fixed_dram_bytes() -> u64 {
         (size_of::<Self>() + (TAILS + 1) * size_of::<Tail>()) as u64
     }

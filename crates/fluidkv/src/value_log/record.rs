@@ -1,13 +1,16 @@
-//! The bytes of the value log: a segment's header, its records, and the pointers to them. Nothing here touches a pool.
+//! The bytes of the value log: a segment's header, its records, and the pointers to them. Nothing
+//! here accesses a pool.
 //!
 //! ```text
-//! segment   | LVAL | crc32c | version | id | bytes: u64 | 0 ... 64 | once more ... 128 | records ...
-//! record    | crc32c | crc32c of the value | value length | key length | key | value |   then up to the next multiple of 8
+//! segment   | LVAL | crc32c | version | id | bytes: u64 | 0 ... 64 | copy ... 128 | records ...
+//! record    | crc32c | crc32c of the value | value length | key length | key | value | padding |
 //! pointer   | id | offset in steps of 8 | value length | crc32c of the value |
 //! ```
-//! Numbers take 4 bytes where nothing else is said. A record's crc32c covers the segment's id, the record's offset in steps of 8, the
-//! rest of its header, and the key; the value has its own, which the pointer repeats, so that no byte is summed twice. Ids are never given
-//! twice: what an older use left in the space has another one, and is no record.
+//! Numbers have 4 bytes unless noted. Padding reaches to the next multiple of 8. A record's crc32c
+//! covers the segment's id, the record's offset in steps of 8, the rest of its header, and the key.
+//! The value has its own checksum, which the pointer repeats, so that no byte is checksummed twice.
+//! Ids are never reused: bytes left from an older use of the space have another id, and are no
+//! record.
 
 use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Result};
@@ -15,33 +18,28 @@ use lodestore_media::{crc32c, u32_at, u64_at};
 
 use crate::entry::{POINTER, STORED_MAX};
 
-/// Bytes of a segment's header, both copies of it.
+/// Bytes of a segment's header, with both copies.
 pub(crate) const SEGMENT_HEADER: u64 = 2 * COPY as u64;
-/// Version of the value log's format.
 pub(crate) const VALUE_LOG_VERSION: u32 = 1;
-/// Bytes of one copy.
+/// Bytes of one header copy.
 const COPY: usize = 64;
 const MAGIC: [u8; 4] = *b"LVAL";
-/// Bytes of a record's header.
 const HEADER: usize = 16;
 /// Records begin at multiples of this.
 const STEP: u64 = 8;
 
-/// Where a large value is. Never an address: a segment's id is all that is said of its place.
+/// The location of a large value. Never an address: only the segment's id identifies its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pointer {
-    /// The segment.
     pub(crate) id: u32,
-    /// Of the record in it, in steps of 8 bytes.
+    /// Offset of the record in the segment, in steps of 8 bytes.
     step: u32,
-    /// Bytes of the value.
     pub(crate) len: u32,
-    /// Of the value.
     pub(crate) crc: u32,
 }
 
 impl Pointer {
-    /// The bytes that stand in an entry or an item.
+    /// Returns the bytes that an entry or an item stores.
     pub(crate) fn encode(self) -> [u8; POINTER] {
         let mut bytes = [0; POINTER];
         for (place, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip([self.id, self.step, self.len, self.crc]) {
@@ -55,28 +53,28 @@ impl Pointer {
         Self { id: word(0), step: word(4), len: word(8), crc: word(12) }
     }
 
-    /// Where the record begins, in bytes from the segment's start.
+    /// Returns where the record begins, in bytes from the segment's start.
     pub(crate) fn offset(self) -> u64 {
         u64::from(self.step) * STEP
     }
 
-    /// Where the value of a key of this length stands, in bytes from the segment's start.
+    /// Returns where the value of a key of this length is, in bytes from the segment's start.
     pub(crate) fn value_offset(self, key_len: usize) -> u64 {
         self.offset() + (HEADER + key_len) as u64
     }
 
-    /// Bytes of the record that it points to, for a key of this length.
+    /// Returns the bytes of the record, for a key of this length.
     pub(crate) fn record_len(self, key_len: usize) -> u64 {
         record_len(key_len, self.len as usize)
     }
 }
 
-/// Bytes that a record takes, a multiple of 8.
+/// Returns the bytes of a record, a multiple of 8.
 pub(crate) fn record_len(key: usize, value: usize) -> u64 {
     (HEADER as u64 + key as u64 + value as u64).next_multiple_of(STEP)
 }
 
-/// The header of a segment: its id and its bytes.
+/// Encodes the header of a segment with its id and bytes.
 pub(crate) fn encode_segment(id: u32, bytes: u64) -> [u8; SEGMENT_HEADER as usize] {
     let mut copy = [0; COPY];
     copy[..4].copy_from_slice(&MAGIC);
@@ -90,20 +88,21 @@ pub(crate) fn encode_segment(id: u32, bytes: u64) -> [u8; SEGMENT_HEADER as usiz
     header
 }
 
-/// The copy of a segment's header that is whole, if one is.
+/// Returns a whole copy of a segment's header, if there is one.
 fn whole_copy(bytes: &[u8]) -> Option<&[u8; COPY]> {
     let copies = bytes.get(..SEGMENT_HEADER as usize).unwrap_or_default().as_chunks::<COPY>().0;
     let whole = |copy: &&[u8; COPY]| copy[..4] == MAGIC && crc32c(&[&copy[8..]]) == u32_at(&copy[..], 4);
     copies.iter().find(whole)
 }
 
-/// The id and the bytes of the segment that begins here, as its header has them.
+/// Returns the id and the bytes of the segment that begins here, from its header.
 pub(crate) fn find_segment(bytes: &[u8]) -> Option<(u32, u64)> {
     let copy = whole_copy(bytes).filter(|copy| u32_at(&copy[..], 8) == VALUE_LOG_VERSION)?;
     Some((u32_at(copy, 12), u64_at(copy, 16)))
 }
 
-/// Checks that a segment begins with a whole header of this id and length; either copy will do.
+/// Checks that a segment begins with a whole header of this id and length. A single whole copy
+/// suffices.
 ///
 /// # Errors
 /// [`Error::NewerFormat`]; [`Error::Corrupt`].
@@ -118,7 +117,7 @@ pub(crate) fn check_segment(bytes: &[u8], id: u32, capacity: u64) -> Result<()> 
     if right { Ok(()) } else { wrong("its header is another segment's") }
 }
 
-/// Where a segment stands, for errors.
+/// Returns the name of a segment, for errors.
 pub(crate) fn place_of(id: u32) -> String {
     format!("value segment {id}")
 }
@@ -130,8 +129,8 @@ fn checksum(id: u32, offset: u64, head: &[u8], key: &[u8]) -> u32 {
     crc32c(&[&first, head, key])
 }
 
-/// The header of a record at this offset, and the pointer to it: stored as `[header, key, value]`, padding left as it is. Key and value are
-/// within the contract's limits.
+/// Encodes the header of a record at this offset, and the pointer to it. The record is stored as
+/// `[header, key, value]`; padding is not written. Key and value are within the contract's limits.
 pub(crate) fn encode_record(id: u32, offset: u64, key: &[u8], value: &[u8]) -> ([u8; HEADER], Pointer) {
     debug_assert!(offset.is_multiple_of(STEP) && offset / STEP <= u64::from(u32::MAX));
     let crc = crc32c(&[value]);
@@ -144,17 +143,16 @@ pub(crate) fn encode_record(id: u32, offset: u64, key: &[u8], value: &[u8]) -> (
     (head, Pointer { id, step: (offset / STEP) as u32, len: value.len() as u32, crc })
 }
 
-/// A record whose header and key are whole. Its value may not be: [`Record::is_whole`].
+/// A record whose header and key are whole. Its value may be damaged: [`Record::is_whole`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
-    /// What names it.
     pub(crate) pointer: Pointer,
 }
 
 impl<'a> Record<'a> {
-    /// The record at an offset of a segment's bytes; `None` where none is.
+    /// Returns the record at an offset of a segment's bytes; `None` if there is none.
     pub(crate) fn read(segment: &'a [u8], id: u32, offset: u64) -> Option<Self> {
         let bytes = segment.get(usize::try_from(offset).ok()?..)?;
         let step = u32::try_from(offset / STEP).ok().filter(|_| offset.is_multiple_of(STEP))?;
@@ -170,12 +168,12 @@ impl<'a> Record<'a> {
         right.then_some(Self { key, value, pointer })
     }
 
-    /// Whether the value is what was written.
+    /// Returns whether the value matches its checksum.
     pub(crate) fn is_whole(&self) -> bool {
         crc32c(&[self.value]) == self.pointer.crc
     }
 
-    /// Bytes that it takes, a multiple of 8.
+    /// Returns its bytes, a multiple of 8.
     pub(crate) fn len(&self) -> u64 {
         record_len(self.key.len(), self.value.len())
     }
@@ -185,12 +183,12 @@ impl<'a> Record<'a> {
 pub(crate) struct Records<'a> {
     segment: &'a [u8],
     id: u32,
-    /// Where the next one would begin.
+    /// Where the next record would begin.
     pub(crate) at: u64,
 }
 
 impl<'a> Records<'a> {
-    /// Those between `from`, where a record begins or would, and `to`.
+    /// Iterates over the records between `from`, where a record begins or would, and `to`.
     pub(crate) fn new(segment: &'a [u8], id: u32, from: u64, to: u64) -> Self {
         let to = usize::try_from(to).unwrap_or(usize::MAX).min(segment.len());
         Self { segment: &segment[..to], id, at: from.max(SEGMENT_HEADER) }
@@ -213,10 +211,10 @@ mod tests {
 
     use super::*;
 
-    /// Key, value, and what names them.
+    /// Key, value, and the pointer to them.
     type Written = (Vec<u8>, Vec<u8>, Pointer);
 
-    /// A segment of random records, with what each is and where they end.
+    /// Returns a segment of random records, the records, and their end.
     fn filled(rng: &mut Rng, id: u32) -> (Vec<u8>, Vec<Written>, u64) {
         let mut segment = vec![0; 4096];
         segment[..SEGMENT_HEADER as usize].copy_from_slice(&encode_segment(id, 4096));

@@ -1,7 +1,8 @@
 //! The value log at an open.
 //!
-//! What a pointer in a table names lies before `written`, as the manifest has it; what one in a log names lies before the end that the records' headers
-//! tell, or something is damaged. A segment with less than that is not collected, so nothing that it holds can be lost by it.
+//! A pointer in a table refers to bytes before `written`, as the manifest has it. A pointer in a
+//! log refers to bytes before the end found by the records' headers, or something is damaged. A
+//! segment that ends earlier is not collected, so that nothing in it can be lost.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,11 +16,12 @@ use crate::manifest::state::ManifestState;
 use crate::manifest::{ValueChange, ValueUse};
 use crate::recover::Reach;
 
-/// The segments that the manifest names, each sealed where its records end, which the next flush tells the manifest: it may be the old one yet. Where the open is not settled what was found is flushed, since the
-/// end that the state has now must hold.
+/// Returns the segments that the manifest names, each sealed at the end of its records. The next
+/// flush records the seals: the manifest may still be the old one. If the open is not settled, the
+/// found records are flushed, since the end in the state must hold.
 ///
 /// # Errors
-/// [`Error::NewerFormat`], [`Error::Poisoned`]; [`Error::Corrupt`] for an id that none can have.
+/// [`Error::NewerFormat`], [`Error::Poisoned`]; [`Error::Corrupt`] for an impossible id.
 pub(crate) fn open(pool: &Pool, state: &mut ManifestState, settled: bool) -> Result<Vec<Arc<ValueSegment>>> {
     let unsealed: Vec<_> =
         state.values().iter().filter(|(_, used)| !used.sealed).map(|(id, used)| (*id, *used)).collect();
@@ -46,7 +48,7 @@ fn number(id: u64) -> Result<u32> {
     u32::try_from(id).map_err(|_| Error::corrupt("manifest", "a value segment has a number that none can have"))
 }
 
-/// Where the records of a segment end that may have been written to behind what the manifest knows.
+/// Returns the end of the records of a segment that may be longer than the manifest knows.
 fn end_of(pool: &Pool, id: u32, used: &ValueUse) -> u64 {
     let bytes = usize::try_from(used.bytes).ok().and_then(|len| pool.bytes(used.at, len)).unwrap_or_default();
     let mut records = Records::new(bytes, id, used.written, used.bytes);
@@ -54,7 +56,8 @@ fn end_of(pool: &Pool, id: u32, used: &ValueUse) -> u64 {
     records.at.min(used.bytes)
 }
 
-/// What is damaged: headers, and records that were cut off before what logs point to. Such segments are not collected.
+/// Returns the damage: headers, and segments that end before a record to which logs point. Such
+/// segments are not collected.
 pub(crate) fn check(pool: &Pool, segments: &[Arc<ValueSegment>], reach: &Reach) -> Vec<Error> {
     let mut damage = Vec::new();
     for segment in segments {

@@ -1,10 +1,12 @@
-//! Segments of the value log as an open store knows them, and what keeps a retired one readable.
+//! Segments of the value log in an open store, and how a retired one stays readable.
 //!
 //! Invariants
-//! 1. What a pointer names is found by the segment's id, in `ValueLog::segments`. A segment is there from before the first pointer to it
-//!    until nobody can read one: the last view that was published before it was retired is gone.
-//! 2. Views hold a [`Hold`]; each hold holds the next one, and names the segments that were retired when the next took its place. So a
-//!    segment goes when all views from before its retirement have gone, and no sooner.
+//! 1. Pointers find a segment by its id, in `ValueLog::segments`. A segment is in that list from
+//!    before its first pointer until no reader can use one: the last view published before its
+//!    retirement is dropped.
+//! 2. Views hold a [`Hold`]. Each hold holds the next one, and names the segments that were retired
+//!    when the next one replaced it. A segment is freed exactly when all views from before its
+//!    retirement are dropped.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,19 +22,19 @@ use crate::manifest::ValueUse;
 pub(crate) struct ValueSegment {
     pub(crate) id: u32,
     pub(crate) at: NvPtr,
-    /// Bytes, header included.
+    /// Bytes with the header.
     pub(crate) bytes: u64,
     /// Where the records end; changed under the lock of its tail.
     pub(crate) written: AtomicU64,
-    /// Bytes of records that nothing names any more, as far as is known: never more than there are.
+    /// Known bytes of records that nothing names any more: never more than there are.
     pub(crate) dead: AtomicU64,
-    /// Nothing will be written to it any more; set behind the last change of `written`.
+    /// Whether it is complete; set after the last change of `written`.
     pub(crate) sealed: AtomicBool,
-    /// The manifest knows that it is sealed, and where it ends.
+    /// Whether the manifest knows that it is sealed, and where it ends.
     pub(crate) settled: AtomicBool,
-    /// Its records cannot all be found: it is never collected.
+    /// Whether some of its records cannot be found: it is never collected.
     pub(crate) damaged: AtomicBool,
-    /// The manifest no longer names it.
+    /// Whether the manifest no longer names it.
     pub(crate) ended: AtomicBool,
 }
 
@@ -51,7 +53,6 @@ impl ValueSegment {
         }
     }
 
-    /// Its records.
     pub(crate) fn records<'p>(&self, pool: &'p Pool) -> Records<'p> {
         let bytes = usize::try_from(self.bytes).ok().and_then(|len| pool.bytes(self.at, len)).unwrap_or_default();
         Records::new(bytes, self.id, 0, self.written())
@@ -65,30 +66,30 @@ impl ValueSegment {
         self.dead.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that a collection would give back. What the last record left free counts only where it is more than any rest can be that a writer leaves: a
-    /// segment that was cut short.
+    /// Returns the bytes that a collection would free. The free rest after the last record counts
+    /// only if it exceeds any rest that a writer leaves: the segment was then ended early.
     pub(crate) fn garbage(&self) -> u64 {
         let rest = self.bytes.saturating_sub(self.written());
         let short = if rest > self.bytes / super::OWN_PART { rest } else { 0 };
         self.dead.load(Ordering::Relaxed) + short
     }
 
-    /// Whether nothing in it is live.
+    /// Returns whether it has no live value.
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed) + SEGMENT_HEADER >= self.written()
     }
 
-    /// Whether it may be collected.
+    /// Returns whether it may be collected.
     pub(crate) fn is_closed(&self) -> bool {
         let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         is(&self.sealed) && !is(&self.damaged) && !is(&self.ended)
     }
 }
 
-/// What a view holds of the value log.
+/// Keeps the value log's segments for a view.
 pub(crate) struct Hold {
     log: Arc<ValueLog>,
-    /// The hold of later views, and the segments that those know nothing of.
+    /// The hold of later views, and the segments that those views do not know.
     next: Mutex<Option<(Vec<u32>, Arc<Hold>)>>,
 }
 
@@ -97,7 +98,7 @@ impl Hold {
         Arc::new(Self { log: Arc::clone(log), next: Mutex::new(None) })
     }
 
-    /// A hold for later views, which name none of these segments.
+    /// Creates a hold for later views, which name none of these segments.
     pub(crate) fn followed_without(&self, ids: Vec<u32>) -> Arc<Self> {
         let next = Self::new(&self.log);
         let before = lock(&self.next).replace((ids, Arc::clone(&next)));
@@ -108,7 +109,8 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // One after the other: a chain may be as long as there were collections while a snapshot lived.
+        // Iterative: a chain may be as long as the number of collections during the life of a
+        // snapshot.
         let mut next = lock(&self.next).take();
         while let Some((ids, hold)) = next {
             ids.into_iter().for_each(|id| self.log.forget(id));

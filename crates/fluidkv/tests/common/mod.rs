@@ -1,10 +1,10 @@
-//! What tests of whole stores share.
+//! Helpers for tests of whole stores.
 
 use lodestore_contract::Store as _;
 use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_media::PoolOptions;
 
-/// Tiny memtables, so that flushes and compactions go on all the time.
+/// Tiny memtables, so that flushes and compactions happen all the time.
 pub fn tiny(workers: usize) -> FluidOptions {
     FluidOptions {
         pool: PoolOptions { capacity: 64 << 20, region_bytes: 16 << 20, ..PoolOptions::default() },
@@ -17,12 +17,12 @@ pub fn tiny(workers: usize) -> FluidOptions {
     }
 }
 
-/// A key by number, in no order.
+/// Returns a key by number, in no order.
 pub fn key(index: u64) -> Vec<u8> {
     format!("{:016x}", index.wrapping_mul(0x9E37_79B9_7F4A_7C15)).into_bytes()
 }
 
-/// One of the engine's own counters.
+/// Returns one of the engine's own counters.
 pub fn counter(store: &FluidKv, name: &str) -> u64 {
     store.stats().engine_counters[name]
 }

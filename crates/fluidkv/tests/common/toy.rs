@@ -1,4 +1,5 @@
-//! A separator that keeps values in DRAM, and a store on it. What is stored ends with a tag: 0 behind a value, 1 behind the number of one that is kept apart.
+//! A separator that keeps values in DRAM, and a store with it. Stored bytes end with a tag: 0 after
+//! a value, 1 after the number of a separated value.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,7 +10,7 @@ use lodestore_contract::{Direction, Error, Expiry, Result, ScanRange, Snapshot, 
 use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions, Separable, Separator};
 use lodestore_media::Pool;
 
-/// Values of as many bytes are kept apart.
+/// Values of at least this many bytes are separated.
 pub const LARGE: usize = 100;
 const INLINE: u8 = 0;
 const APART: u8 = 1;
@@ -18,7 +19,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Called with what is handed over, or nothing where a flush was published; its error is the separator's.
+/// Called with the values of a `separate`, or with `None` after a published flush. An error is the
+/// separator's error.
 pub type Hook = Box<dyn Fn(&FluidKv, Option<&[Separable<'_>]>) -> Result<()> + Send>;
 
 /// See the module.
@@ -26,9 +28,8 @@ pub type Hook = Box<dyn Fn(&FluidKv, Option<&[Separable<'_>]>) -> Result<()> + S
 pub struct Toy {
     /// By number.
     pub kept: Mutex<HashMap<u64, Vec<u8>>>,
-    /// Stored bytes that died.
     pub died: Mutex<Vec<Vec<u8>>>,
-    /// Stays inline: values that contain this.
+    /// Values that contain these bytes are not separated.
     pub stays: Mutex<Option<Vec<u8>>>,
     pub hook: Mutex<Option<Hook>>,
     pub store: OnceLock<Weak<FluidKv>>,
@@ -37,14 +38,14 @@ pub struct Toy {
 }
 
 impl Toy {
-    /// Keeps a value; what is stored in its place.
+    /// Keeps a value and returns the stored bytes for it.
     pub fn keep(&self, value: &[u8]) -> Vec<u8> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.kept).insert(number, value.to_vec());
         [&number.to_le_bytes()[..], &[APART]].concat()
     }
 
-    /// The value that is meant by what is stored.
+    /// Returns the value for stored bytes.
     pub fn decode(&self, stored: &[u8]) -> Vec<u8> {
         match stored.split_last().expect("a tag") {
             (&INLINE, value) => value.to_vec(),
@@ -55,7 +56,7 @@ impl Toy {
         }
     }
 
-    /// How often each value was kept, at most.
+    /// Returns the maximum number of times that a value was kept.
     pub fn times_kept(&self) -> usize {
         let mut times: HashMap<Vec<u8>, usize> = HashMap::new();
         lock(&self.kept).values().for_each(|value| *times.entry(value.clone()).or_default() += 1);
@@ -102,7 +103,7 @@ impl Separator for Toy {
     }
 }
 
-/// A store with a toy.
+/// A store with a toy separator.
 pub struct Toyed {
     pub store: Arc<FluidKv>,
     pub toy: Arc<Toy>,
@@ -124,7 +125,8 @@ impl Toyed {
         Self { store, toy, pool }
     }
 
-    /// Drops the store, which is a crash unless it was closed, and opens it again with what the toy has kept.
+    /// Drops the store, which is a crash unless it was closed. Opens it again with the values that
+    /// the toy has kept.
     pub fn reopen(self, dir: &Path, options: &FluidOptions) -> Self {
         let Self { store, toy, pool } = self;
         drop((store, pool));
@@ -144,12 +146,11 @@ impl Toyed {
         self.try_put(key, value, None).expect("put");
     }
 
-    /// What is stored.
+    /// Returns the stored bytes of a key.
     pub fn stored(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.store.get(key).expect("get")
     }
 
-    /// What is meant.
     pub fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.stored(key).map(|stored| self.toy.decode(&stored))
     }
@@ -158,7 +159,7 @@ impl Toyed {
         self.stored(key).is_some_and(|stored| stored.last() == Some(&APART))
     }
 
-    /// All pairs that a snapshot shows.
+    /// Returns all pairs that a snapshot shows.
     pub fn pairs(&self, snapshot: &dyn Snapshot, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
         let range = ScanRange { direction, ..ScanRange::all() };
         let scan = snapshot.scan(&range).expect("scan");
@@ -173,7 +174,7 @@ impl Toyed {
     }
 }
 
-/// A value as it is stored while it stands where it was put.
+/// Returns the stored bytes of a value that is not separated.
 pub fn inline(value: &[u8]) -> Vec<u8> {
     [value, &[INLINE]].concat()
 }

@@ -1,4 +1,4 @@
-//! Each line of a store's files is damaged, one at a time: every key keeps its newest value, or an
+//! Damages each line of a store's files, one at a time: every key keeps its newest value, or an
 //! error is returned.
 
 use std::fs::OpenOptions;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use lodestore_contract::{Result, ScanRange, Store, Visit};
 use lodestore_inplace::testing::Scratch;
 
-/// Keys, and how many of them are put again after the clean stop.
+/// Number of keys, and how many of them are put again after the clean stop.
 const KEYS: u64 = 200;
 const AGAIN: u64 = 67;
 const LINE: usize = 64;

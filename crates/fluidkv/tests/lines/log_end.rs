@@ -24,7 +24,7 @@ fn value_of(key: u64) -> Vec<u8> {
 /// Creates or opens a store in a directory.
 type Start<S> = Box<dyn Fn(&Path) -> Result<S>>;
 
-/// A place for one store, and how it is created and opened there.
+/// A location for one store, and how it is created and opened there.
 pub struct Place<S> {
     pub name: String,
     pub scratch: Scratch,
@@ -69,8 +69,8 @@ impl<S: Store> Place<S> {
         }
     }
 
-    /// Opens the store with `damaged` as its file. Returns whether the open refused it; if not,
-    /// every key must have its newest value or an error.
+    /// Opens the store with `damaged` as its file. Returns whether the open failed; if not, every
+    /// key must have its newest value or an error.
     fn is_refused(&self, (image, damaged): (&Image, &[u8]), keys: u64, what: &str) -> bool {
         let what = format!("{}, {what}", self.name);
         self.restore(image, damaged);
@@ -121,7 +121,7 @@ fn newest_at(image: &[u8]) -> usize {
     image.windows(NEWEST.len()).position(|window| window == NEWEST).expect("the last record")
 }
 
-/// Flips a bit in each header copy of each segment: each open is refused.
+/// Flips a bit in each header copy of each segment: each open fails.
 pub fn check_header_copies<S: Store>(place: &Place<S>) {
     let image = place.killed(KEYS);
     let segments = segments(&image.bytes);
@@ -138,7 +138,7 @@ pub fn check_header_copies<S: Store>(place: &Place<S>) {
     place.clear();
 }
 
-/// Flips bits in the last record and in its end mark: each open is refused.
+/// Flips bits in the last record and in its end mark: each open fails.
 pub fn check_last_record<S: Store>(place: &Place<S>) {
     for keys in [10, KEYS] {
         let image = place.killed(keys);
@@ -154,8 +154,8 @@ pub fn check_last_record<S: Store>(place: &Place<S>) {
     }
 }
 
-/// Zeroes the page with the log's end, and copies each other page of the log over it: each open is
-/// refused.
+/// Zeroes the page with the log's end, and copies each other page of the log over it: each open
+/// fails.
 pub fn check_last_page<S: Store>(place: &Place<S>) {
     // With one segment, and with the end in each page of a segment.
     for keys in [10, 70, 130, 190, KEYS] {

@@ -1,4 +1,4 @@
-//! Tables with compressed blocks: their size, their versions, and lengths that were forged.
+//! Tables with compressed blocks: their size, their versions, and forged lengths.
 
 use lodestore_contract::Error;
 use lodestore_media::u32_at;
@@ -10,7 +10,7 @@ use super::{IDENTITY, Model, Rng, build, is_item};
 
 const OPTIONS: TableOptions = TableOptions { block_bytes: 4096, table_bytes: 1 << 20, filter_bits: 10, compress: true };
 
-/// Keys of 16 bytes with values of 100, of whose bytes so many are random.
+/// Keys of 16 bytes with values of 100 bytes, of which `random` are random.
 fn model(items: usize, random: usize) -> Model {
     let mut rng = Rng(5);
     let mut model = Model::new();
@@ -54,7 +54,8 @@ fn what_does_not_shrink_is_stored_as_without_compression() {
     assert!(blocks[1] > 0, "{blocks:?}");
 }
 
-/// The table with the word at `at` of the description of block `number` set to `word`, and right checksums.
+/// Returns the table with the word at `at` of the description of block `number` set to `word`, and
+/// right checksums.
 fn forged(built: &Built, number: usize, at: usize, word: u32) -> (Vec<u8>, TableMeta) {
     let (mut bytes, meta) = (built.bytes.clone(), built.meta);
     let at = meta.descriptions_at() + 12 * number + at;
@@ -104,7 +105,7 @@ fn a_forged_plain_length_is_refused_whoever_reads() {
     }
 }
 
-/// The word that says that a block is not compressed, for one that is; and the other way round.
+/// Sets the word for "not compressed" on a compressed block, and vice versa.
 #[test]
 fn a_block_taken_for_what_it_is_not_is_refused_or_none() {
     let model = model(400, 10);

@@ -1,4 +1,4 @@
-//! Damaged, foreign and unfinished bytes.
+//! Damaged, foreign and incomplete bytes.
 
 use lodestore_contract::Error;
 
@@ -19,7 +19,7 @@ fn damage(bytes: &mut [u8], rng: &mut Rng) {
     }
 }
 
-/// Reads all in every way. With checks on, what is read is right or refused.
+/// Reads everything in every way. With verified reads, a result is right or an error.
 fn read_all(table: &Table<'_, '_>, model: &Model, reads: Reads, seed: u64) {
     let right =
         |found: &super::super::Item<'_>| model.get(found.key).is_some_and(|rest| is_item(found, found.key, rest));
@@ -61,7 +61,7 @@ fn findings(bytes: &[u8]) -> Vec<Error> {
     findings
 }
 
-/// Blocks alone are damaged in half of the cases, so that the table opens.
+/// Damages only blocks in half of the cases, so that the table opens.
 fn damaged(built: &Built, rng: &mut Rng) -> Vec<u8> {
     let mut bytes = built.bytes.clone();
     if rng.below(2) == 0 {
@@ -93,8 +93,7 @@ fn damage_is_refused_or_harmless_and_never_panics() {
     }
 }
 
-/// Asks for keys that the table may not have, and walks from each: what is read without an error is
-/// right.
+/// Reads keys that the table may not have, and walks from each: a result without an error is right.
 fn read_around(table: &Table<'_, '_>, model: &Model, rng: &mut Rng, seed: u64) {
     let mut cursor = Cursor::new(*table, Reads::Verified);
     for key in &probes(model, rng) {
@@ -215,7 +214,7 @@ fn a_block_of_an_earlier_table_at_the_same_place_is_refused() {
     for (key, (kind, expiry, value)) in &model {
         other.add(&super::Item { key, kind: *kind, expiry: *expiry, value }, hash(key));
     }
-    // The same items under another identity: every checksum and every check of an item differs.
+    // The same items under another identity: every checksum and every item check differs.
     let (mine, other) = (build(&model, &options), other.finish());
     let mut bytes = mine.bytes.clone();
     let blocks = mine.meta.part(super::super::layout::INDEX_PART).start;

@@ -1,4 +1,4 @@
-//! The filter's errors.
+//! The filter's false positives.
 
 use super::super::{Reads, TableMeta, hash};
 use super::{IDENTITY, ItemKind, Model, Rng, TableOptions, build};
@@ -15,7 +15,8 @@ fn filtered(filter_bits: u8, items: usize) -> (Model, Vec<u8>) {
 
 #[test]
 fn a_filter_has_every_key_and_few_others() {
-    // Of a filter whose bits lay anywhere, 0.62 ^ bits would pass; lines that are filled unevenly cost up to a half more.
+    // A filter whose bits are anywhere has a rate of 0.62 ^ bits; unevenly filled lines add up to a
+    // half.
     for (bits, most) in [(6, 0.09), (8, 0.034), (10, 0.0135), (12, 0.006), (16, 0.003)] {
         let (model, bytes) = filtered(bits, 20_000);
         let meta = TableMeta::open(&bytes, IDENTITY).expect("sound");

@@ -1,4 +1,4 @@
-//! Tables by what they do, against a `BTreeMap`.
+//! The behaviour of tables, compared with a `BTreeMap`.
 
 mod compressed;
 mod damage;
@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 
 use super::{Built, Item, ItemKind, TableBuilder, TableOptions, hash};
 
-/// What a key has: kind, expiry, value.
+/// The version of a key: kind, expiry, value.
 type Rest = (ItemKind, Option<u64>, Vec<u8>);
-/// What a table should hold.
+/// The expected contents of a table.
 type Model = BTreeMap<Vec<u8>, Rest>;
 
-/// Numbers from a seed (G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+/// Numbers from a seed (G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number
+/// generators", OOPSLA 2014).
 struct Rng(u64);
 
 impl Rng {
@@ -31,7 +32,7 @@ impl Rng {
         (self.next() % end as u64) as usize
     }
 
-    /// One of these.
+    /// Returns one of the choices.
     fn of<const N: usize>(&mut self, choices: [usize; N]) -> usize {
         choices[self.below(N)]
     }
@@ -50,7 +51,7 @@ fn build(model: &Model, options: &TableOptions) -> Built {
     }
     let (foretold, blocks) = (builder.bytes(), builder.items());
     let built = builder.finish();
-    // Of a compressed block it is known how long it becomes when it is closed.
+    // The length of a compressed block is known only when it is closed.
     let more = 600 + 8 * blocks + if options.compress { options.block_bytes } else { 0 };
     assert!(built.bytes.len() <= foretold && foretold <= built.bytes.len() + more, "bytes are foretold");
     built
@@ -60,7 +61,8 @@ fn is_item(item: &Item<'_>, key: &[u8], rest: &Rest) -> bool {
     item.key == key && (item.kind, item.expiry, item.value) == (rest.0, rest.1, rest.2.as_slice())
 }
 
-/// A model of one of several kinds of contents: fixed lengths, mixed ones, long common beginnings, few bytes, long keys.
+/// Returns a model of one of several kinds of contents: fixed lengths, mixed lengths, long shared
+/// prefixes, few distinct bytes, long keys.
 fn random_model(rng: &mut Rng) -> Model {
     let contents = rng.below(7);
     let most_items = rng.of([1, 30, 800]);
@@ -112,7 +114,8 @@ fn random_options(rng: &mut Rng) -> TableOptions {
     }
 }
 
-/// Keys to ask for: those of the model, their neighbours, others that begin like them, and others that do not.
+/// Returns keys to read: those of the model, their neighbours, others with the same prefix, and
+/// unrelated ones.
 fn probes(model: &Model, rng: &mut Rng) -> Vec<Vec<u8>> {
     let mut probes = vec![vec![0], vec![0xff; 9], vec![0; 70]];
     let step = 1 + model.len() / 60;

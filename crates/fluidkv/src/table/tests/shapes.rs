@@ -1,4 +1,4 @@
-//! Sizes, limits and what the builder refuses.
+//! Sizes, limits and what the builder rejects.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
