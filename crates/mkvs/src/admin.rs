@@ -251,8 +251,8 @@ impl Mkvs {
         }
     }
 
-    /// Adds a group of new devices in these directories (empty: below the matrix's own). One key in
-    /// `groups` moves to it, in the background.
+    /// Adds a group of new devices in these directories (empty: below the matrix's own). A share of
+    /// 1 in `groups` keys moves to it, in the background.
     ///
     /// # Errors
     /// [`Error::Unsupported`] while keys still move to the group that was added before;

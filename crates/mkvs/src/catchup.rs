@@ -162,8 +162,8 @@ impl Group {
         Ok(self.common_of(log)? != Some(log.held().1))
     }
 
-    /// Returns whether the logs cannot tell which operations `device` lacks, or has in excess of
-    /// the donor.
+    /// Returns whether `device` needs a full copy: the logs do not contain all operations that it
+    /// lacks, or has in excess of the donor.
     pub(crate) fn needs_copy(&self, device: &Device, donor: &Device) -> Result<bool> {
         let log = log_of(device)?;
         // The device's log is not read: it may be damaged.
@@ -318,7 +318,7 @@ impl Group {
     }
 
     /// Removes operations from `device` that the group does not have. Returns false if the logs do
-    /// not tell which.
+    /// not contain them.
     fn forget_forked(&self, device: &Device, donor: &Device) -> Result<bool> {
         let log = log_of(device)?;
         let (_, last) = log.held();
@@ -351,7 +351,7 @@ fn replay_one(device: &Device, log: &OpLog, operation: &Operation, aborts: &mut 
     }
     match apply(&**device.store(), &operation.key, &operation.mutation, false) {
         Ok(_) => Ok(()),
-        // An operation that the others had no space for either was taken back.
+        // An operation that the others had no space for either was rolled back.
         Err(error) if is_refusal(&error) && aborts.have(operation.seq)? => Ok(()),
         Err(error) => Err(error),
     }
@@ -370,7 +370,7 @@ pub(crate) fn last_epoch(log: &OpLog) -> Result<u64> {
     Ok(log.read(last)?.map_or(log.record().epoch, |operation| operation.epoch))
 }
 
-/// The operations of a log that later ones take back. Each log entry is read once: the queries are
+/// The operations of a log that later ones roll back. Each log entry is read once: the queries are
 /// in ascending order.
 struct Aborts<'a> {
     log: &'a OpLog,
@@ -384,7 +384,7 @@ impl<'a> Aborts<'a> {
         Self { log, read: behind, found: HashSet::new() }
     }
 
-    /// Returns whether a later operation that is in the log now takes this one back.
+    /// Returns whether a later operation that is in the log now rolls this one back.
     fn have(&mut self, seq: u64) -> Result<bool> {
         let (_, last) = self.log.held();
         while !self.found.contains(&seq) && self.read < last {

@@ -83,7 +83,7 @@ impl Votes {
     fn are_decided(&self, needed: usize) -> bool {
         let done = self.done.count_ones() as usize;
         // If `needed` cannot be reached, all votes are awaited: the members that applied the write
-        // must take it back.
+        // must roll it back.
         done >= needed || self.pending == 0
     }
 }

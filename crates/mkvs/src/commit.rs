@@ -10,7 +10,7 @@
 //! 4. The members' answers about the key update the filter's counters before the stripe is
 //!    released.
 //!
-//! If too few members have space for the write, the members that applied it take it back. A
+//! If too few members have space for the write, the members that applied it roll it back. A
 //! `Restore` writes the value that the others still have. The write is refused, and no reader has
 //! seen it.
 
@@ -39,7 +39,7 @@ type Pair = (Vec<u8>, Option<Expiry>);
 
 /// Why a write is not acknowledged.
 enum Failure {
-    /// No member has it: it got no number, or it was taken back.
+    /// No member has it: it got no number, or it was rolled back.
     NotDone(Error),
     /// In doubt: some members have it, but too few to acknowledge it.
     Undecided(Error),
@@ -49,7 +49,7 @@ enum Failure {
 enum Outcome {
     /// The write is acknowledged; contains whether the key existed.
     Stands(bool),
-    /// Too many members had no space for it, and the others have taken it back.
+    /// Too many members had no space for it, and the others have rolled it back.
     TakenBack(Error),
 }
 
@@ -332,14 +332,14 @@ impl Group {
         Ok(())
     }
 
-    /// Takes back a write that too many members had no space for. `by` receives the members that
-    /// have taken it back.
+    /// Rolls back a write that too many members had no space for. `by` receives the members that
+    /// have rolled it back.
     fn take_back(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], by: &mut u32) -> Result<()> {
         self.counts.restored.fetch_add(1, Ordering::Relaxed);
         self.restore(&op.operation, devices, &mut stripe.last, by, Enough::ForAWrite)
     }
 
-    /// Takes an operation back: writes the key's pair again as a member has it that lacks the
+    /// Rolls an operation back: writes the key's pair again as a member has it that lacks the
     /// operation. `last` receives the sequence number of the `Restore`, `by` the members that
     /// applied it.
     ///
@@ -396,7 +396,7 @@ impl Group {
     }
 }
 
-/// Returns the index of the device that is kicked first. It changes every two operations.
+/// Returns the index of the device that is kicked first: another one every two operations.
 fn turn(seq: u64, devices: usize) -> usize {
     ((seq / 2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % devices.max(1)
 }

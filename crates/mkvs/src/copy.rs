@@ -1,6 +1,6 @@
 //! Copies of the whole matrix while it is written ([`lodestore_contract::copy`]).
 //!
-//! A write records its key under its stripe (`store.rs`). So does a move to another group
+//! A write records its key under its stripe (`store.rs`). A move to another group does the same
 //! (`shape.rs`).
 //!
 //! * **Groups of several devices.** A write holds its stripe exclusively until it has ended. The
@@ -14,9 +14,9 @@
 //!   share once. A key that moves is recorded, therefore a page or a share may lack it.
 //! * **In-doubt writes.** They are recorded by their writer, or when the recording begins. The copy
 //!   fails if such a key is still undecided when it is read ([`Error::TooFewDevices`]).
-//! * **Damage.** The copy ends at a pair that no device of its group can read. It also ends at a
-//!   group none of whose devices shows all pairs, and at a group in which a salvage may have given
-//!   up writes.
+//! * **Damage.** The copy ends at a pair that no device of its group can read. Further ends are a
+//!   group in which no device shows all pairs, and a group in which a salvage may have given up
+//!   writes.
 
 use std::collections::HashSet;
 use std::ops::Bound;

@@ -11,8 +11,9 @@
 //! 1. Operations are executed in the order of their sequence numbers, each once. A command is
 //!    executed after all commands queued before it, therefore a read sees every write queued before
 //!    it.
-//! 2. `applied` is the sequence number up to which the store has everything. It never passes an
-//!    operation refused for lack of space (`holes`) until that operation is known to be taken back.
+//! 2. `applied` is the sequence number up to which the store has everything. `applied` never passes
+//!    an operation refused for lack of space (`holes`) until that operation is known to be rolled
+//!    back.
 //! 3. A device that is not active answers no vote and no read; its queued commands fail. A filling
 //!    device receives operations, whose votes do not count, and copied pairs between them.
 //! 4. No thread waits for `exec` while it holds the queue. The holder of `exec` checks the queue
@@ -264,7 +265,7 @@ impl Device {
     }
 
     /// Returns whether the device refused this operation for lack of space, and the operation was
-    /// neither taken back nor applied since.
+    /// neither rolled back nor applied since.
     pub(crate) fn lacks(&self, seq: u64) -> bool {
         lock(&self.holes).contains(&seq)
     }
@@ -338,7 +339,7 @@ impl Device {
     /// Reads a key from the store. The caller ensures that the device may answer.
     ///
     /// # Errors
-    /// The store's; [`Error::Corrupt`] if the key is absent and the device cannot tell so.
+    /// The store's; [`Error::Corrupt`] if the key is absent and the device cannot confirm this.
     #[inline]
     pub(crate) fn answer(&self, question: Question, key: &[u8], value: &mut Vec<u8>) -> Result<Found> {
         let found = question.ask(&*self.store, key, value);

@@ -131,7 +131,7 @@ pub(crate) struct Group {
     /// The member that answered the last query about all keys.
     pub(crate) teller: AtomicU64,
     /// The last acknowledged operation. A member that has it also has all earlier operations, or
-    /// took them back.
+    /// rolled them back.
     pub(crate) acknowledged: AtomicU64,
     pub(crate) kept: Mutex<Kept>,
     /// The matrix is closing: long tasks end.

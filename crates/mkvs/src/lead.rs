@@ -1,9 +1,9 @@
-//! The leader of an open, and the operations that the open takes back.
+//! The leader of an open, and the operations that the open rolls back.
 //!
 //! The newest log has every operation that may be acknowledged, but its member's store may lack
 //! some: the member may have had no space for an operation that others applied. In this case all
 //! members that may lead receive that log. An operation that too few members can have applied for
-//! an acknowledgement is taken back, like a write refused for lack of space. A member that lacks
+//! an acknowledgement is rolled back, like a write refused for lack of space. A member that lacks
 //! nothing else leads.
 
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ pub(crate) struct Lead {
     pub(crate) last: u64,
     /// Members that have everything except `refused`, the leader first.
     pub(crate) active: Vec<Arc<Device>>,
-    /// Operations to take back.
+    /// Operations to roll back.
     pub(crate) refused: BTreeSet<u64>,
     /// Acknowledged writes that a salvage may lack, because too few members could be read.
     pub(crate) lacking: Option<String>,

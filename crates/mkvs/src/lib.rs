@@ -9,7 +9,8 @@
 //!
 //! # Floor
 //! Floor 2b: the crate depends on the contract, and on stores of any engine that its owner passes
-//! in ([`Places`]). The crate opens no file itself.
+//! in ([`Places`]). The only files that the crate opens itself are labels and the record of an
+//! unfinished creation.
 #![forbid(unsafe_code)]
 
 mod account;

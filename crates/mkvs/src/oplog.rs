@@ -82,7 +82,7 @@ impl OpLog {
     }
 
     /// Opens the log in a store. If entries are damaged or missing, the log is empty and the device
-    /// partial: nothing tells what it lacks.
+    /// partial: the missing operations are unknown.
     ///
     /// # Errors
     /// The store's; [`Error::Corrupt`] if the store has no device record or a damaged one.

@@ -522,7 +522,7 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
     if members == 1 {
         devices[0].set_state(MemberState::Active);
         let sequencer = Sequencer::new(1, record.epoch, devices.clone());
-        // Such a group numbers no operations: the stamp tells whether a clean stop left the store
+        // Such a group numbers no operations: the stamp shows whether a clean stop left the store
         // unchanged.
         let stamp = devices[0].stamp();
         let group = Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices, members, sequencer);
@@ -620,7 +620,7 @@ impl Group {
         self.begin_epoch()
     }
 
-    /// Takes back operations that were in progress at a crash and are on too few members, even if
+    /// Rolls back operations that were in progress at a crash and are on too few members, even if
     /// one of two members is alone. Members that lack more are left to the keeper.
     pub(crate) fn take_back_left(&self, refused: &BTreeSet<u64>) -> Result<()> {
         self.mark_given_up()?;

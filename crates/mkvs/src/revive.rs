@@ -1,6 +1,6 @@
 //! Revival of a group without active members: devices are there, but all of them lack operations,
 //! for want of space. A member that has everything which may be acknowledged leads again, as at an
-//! open. In-doubt operations are kept or taken back, on all members alike.
+//! open. In-doubt operations are kept or rolled back, on all members alike.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

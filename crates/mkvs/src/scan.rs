@@ -557,8 +557,8 @@ impl Inner {
         found: &mut HashSet<Vec<u8>>,
         damage: &mut Option<Error>,
     ) -> Result<()> {
-        // A key moves only to a later group, possibly one added meanwhile. The key is added there before
-        // it is removed here, therefore one of both walks meets it.
+        // A key moves only to a later group, possibly one added meanwhile. The key is added there
+        // before it is removed here, therefore one of both walks meets it.
         for at in 0.. {
             let Some(group) = self.shape.groups().into_iter().nth(at) else { break };
             *damage = damage.take().or(group.collect(shares, share, found)?);

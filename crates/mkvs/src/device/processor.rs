@@ -164,9 +164,9 @@ impl Device {
                 let vote = self.write(op);
                 // The device was taken out of use meanwhile: its vote does not count.
                 let vote = if self.used().takes_commands() { vote } else { Vote::Failed };
-                // A filling member does not vote. Each refused operation is later taken back, or is
-                // missing when the member wants to join. More than `HOLES_MOST` holes mean missing
-                // operations.
+                // A filling member does not vote. Each refused operation is later rolled back, or
+                // is missing when the member wants to join. More than `HOLES_MOST` holes mean
+                // missing operations.
                 let lacks_much = self.is_filling() && lock(&self.holes).len() > HOLES_MOST;
                 if !op.vote(self.bit(), vote) || lacks_much {
                     self.fall_behind();
@@ -198,7 +198,7 @@ impl Device {
                 Err(error) => return self.fail_by(&error),
             }
         }
-        // The operation to take back was never applied here. A member that refused it, fell behind
+        // The operation to roll back was never applied here. A member that refused it, fell behind
         // and came back has applied it since.
         if operation.aborts().is_some_and(|aborts| lock(&self.holes).remove(&aborts)) {
             self.pass(operation.seq);
