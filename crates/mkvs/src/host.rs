@@ -189,8 +189,8 @@ impl Host {
         Ok(Some((clean, filters)))
     }
 
-    /// Returns the stored filter for `keys` keys, or `None` if there is none or it is damaged. It
-    /// is rebuilt then.
+    /// Returns the stored filter for `keys` keys, or `None` if there is none or it is damaged. In
+    /// that case it is rebuilt.
     fn take_filter(&self, group: usize, keys: u64, planted: Planted) -> Result<Option<Filter>> {
         let mut bytes = Vec::new();
         for part in 0.. {
