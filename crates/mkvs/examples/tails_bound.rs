@@ -77,8 +77,8 @@ fn clairvoyant(setup: Setup) -> Outcome {
     (setup.arrivals().into_iter().enumerate().map(ask).collect(), 1.0)
 }
 
-/// One queue for all devices: a free device pulls the next request. A request that lasts longer
-/// than one and a half units is put at the head of the queue once more.
+/// A single queue for all devices: a free device pulls the next request. A request that lasts
+/// longer than one and a half units is put at the head of the queue once more.
 fn pulled(setup: Setup) -> Outcome {
     let arrivals = setup.arrivals();
     let mut events: BinaryHeap<_> =

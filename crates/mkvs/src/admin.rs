@@ -49,8 +49,8 @@ pub struct DeviceStatus {
 }
 
 /// Returns the status of a matrix from its description, without opening its devices, for a matrix
-/// whose open is refused. `look` checks the store of a part in a directory and returns what is
-/// wrong with it. Numbers that are known only after an open are 0.
+/// whose open is refused. `look` checks the store of a part in a directory and returns an error if
+/// it is missing or damaged. Numbers that are known only after an open are 0.
 ///
 /// # Errors
 /// As the opening of the host's store.
@@ -164,7 +164,7 @@ impl Mkvs {
     /// Replaces a device that failed or is to be removed by a new, empty one. The new device is
     /// copied from the others in the background. The old one is no longer used, and its directory
     /// is left as it is. If the replacement is refused, the old device catches up with the writes
-    /// made meanwhile and stays in use.
+    /// of that time and stays in use.
     ///
     /// In a salvage, a replacement accepts for the group that unreadable data is given up. The same
     /// change of the description removes the mark of an earlier salvage.

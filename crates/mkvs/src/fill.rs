@@ -187,7 +187,7 @@ impl Group {
             };
             let mutation = match found {
                 // The device's own pair of a key that no member can read may be older than the
-                // acknowledged one. No check could tell.
+                // acknowledged one. No check could detect this.
                 None => Mutation::Delete,
                 // Equal to the group's pair: no older pair remains, whatever happens to the others'
                 // records.

@@ -227,7 +227,7 @@ impl Shares {
     }
 }
 
-/// Returns the number of live keys of a store, approximately if it cannot tell.
+/// Returns the number of live keys of a store, approximately if the exact number is not available.
 pub(crate) fn keys_of(store: &dyn Store) -> u64 {
     store.len().unwrap_or_else(|_| store.stats().keys)
 }

@@ -52,7 +52,7 @@
 //! another rule of the same effect. The published rules are convicted too. Within these bounds no
 //! mutant convicts `looks_again` and these rules:
 //! * `refused_are_behind`: needs 7.5 million states (a write and a delete of another key, a read,
-//!   two members without space, an unrecorded failure, a crash and a loss).
+//!   two full members, an unrecorded failure, a crash and a loss).
 //! * `copy_by_queue`: operations are unconditional, and queued ones will be applied. A copy may
 //!   therefore bypass the queue if it holds the key's stripe until the pair is in the store. With
 //!   the queue a store has a single writer, and the stripe is held for less time.

@@ -413,7 +413,7 @@ impl Group {
         Some(())
     }
 
-    /// One step of a device's processor: the next command, its log entry, or its effect and the
+    /// A step of a device's processor: the next command, its log entry, or its effect and the
     /// vote.
     pub fn step(&mut self, rules: &Rules, member: u8) -> Option<()> {
         if self.is_resting(rules, member) {

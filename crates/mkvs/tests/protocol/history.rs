@@ -14,7 +14,7 @@ const OPEN: u8 = u8::MAX - 1;
 /// Number of clients of a model.
 pub const CLIENTS: usize = 2;
 
-/// One possible order of effects.
+/// A possible order of effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Order {
     value: u8,
