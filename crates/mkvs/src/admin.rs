@@ -256,7 +256,7 @@ impl Mkvs {
     ///
     /// # Errors
     /// [`Error::Unsupported`] while keys still move to the group that was added before;
-    /// [`Error::InvalidOption`]; as the devices' creation.
+    /// [`Error::InvalidOption`]; errors of the devices' creation.
     pub fn add_group(&self, directories: &[PathBuf], root: &Path, places: &dyn Places) -> Result<()> {
         self.inner.check_open()?;
         let _changes = lock(&self.changes);

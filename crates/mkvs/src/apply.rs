@@ -12,7 +12,7 @@ pub(crate) fn is_refusal(error: &Error) -> bool {
 /// Sets the value of `key`. Returns whether the key existed.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub(crate) fn put_told(
     store: &dyn Store,
     key: &[u8],
@@ -45,7 +45,7 @@ pub(crate) fn put_told(
 /// Applies `mutation` to `store`. Returns whether the key existed.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub(crate) fn apply(store: &dyn Store, key: &[u8], mutation: &Mutation, is_new: bool) -> Result<bool> {
     match mutation {
         Mutation::Put { value, expiry } | Mutation::Restore { value: Some((value, expiry)), .. } => {

@@ -75,7 +75,7 @@ impl Group {
     /// Catches `device` up from the active members' logs, and makes it active.
     ///
     /// # Errors
-    /// The devices'. After an error of `device` it stays behind.
+    /// Errors of the devices. After an error of `device` it stays behind.
     pub(crate) fn catch_up(&self, device: &Arc<Device>) -> Result<CaughtUp> {
         // The description excludes the device and its processor is idle before anything of it is
         // changed.
@@ -228,7 +228,7 @@ impl Group {
     /// again.
     ///
     /// # Errors
-    /// Its log's; the host store's. The member is behind then.
+    /// Errors of its log and of the host's store. The member is behind then.
     pub(crate) fn join(&self, device: &Arc<Device>) -> Result<bool> {
         let joined = self.try_join(device);
         if !matches!(joined, Ok(true)) {
@@ -401,7 +401,7 @@ impl Device {
     /// fit.
     ///
     /// # Errors
-    /// The stores'.
+    /// Errors of the stores.
     pub(crate) fn redo(&self) -> Result<Vec<u64>> {
         let log = log_of(self)?;
         let (first, last) = log.held();

@@ -189,7 +189,7 @@ impl Question {
     /// Queries a store. The value, if requested, replaces the contents of `value`.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     #[inline]
     pub(crate) fn ask(self, store: &dyn Store, key: &[u8], value: &mut Vec<u8>) -> Result<Found> {
         let is_there = match self {

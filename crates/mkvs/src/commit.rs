@@ -82,7 +82,7 @@ impl Group {
     /// the key existed.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn change(&self, stripe: &mut Stripe, key: &[u8], hash: KeyHash, mutation: Mutation) -> Result<bool> {
         let adds = matches!(mutation, Mutation::Put { .. });
         let is_new = adds && stripe.filter.is_some() && !stripe.may_have(hash);
@@ -122,7 +122,7 @@ impl Group {
     /// Gives `mutation` the next sequence number and queues it at every active member.
     ///
     /// # Errors
-    /// The host's store's; [`Error::TooFewDevices`].
+    /// Errors of the host's store; [`Error::TooFewDevices`].
     fn submit(&self, key: &[u8], mutation: Mutation, is_new: bool, enough: Enough) -> Result<Given> {
         self.make_room(&self.sequence());
         let mut sequencer = self.sequence_noted()?;
@@ -173,7 +173,7 @@ impl Group {
     /// The caller holds the key's stripe, `stripe`.
     ///
     /// # Errors
-    /// Those of the devices; [`Error::TooFewDevices`].
+    /// Errors of the devices; [`Error::TooFewDevices`].
     fn commit(&self, stripe: &mut Stripe, key: &[u8], mutation: Mutation, is_new: bool) -> Result<bool, Failure> {
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
         self.wait_for_room().map_err(Failure::NotDone)?;
@@ -224,7 +224,7 @@ impl Group {
     /// few members can have it because some had no space.
     ///
     /// # Errors
-    /// The host's store's; [`Error::TooFewDevices`] if too few members are left.
+    /// Errors of the host's store; [`Error::TooFewDevices`] if too few members are left.
     fn count_votes(&self, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<Option<bool>> {
         let is_all = self.options.acks == Acks::All;
         let mut wanted = needed;
@@ -344,7 +344,7 @@ impl Group {
     /// applied it.
     ///
     /// # Errors
-    /// As a write's; also [`Error::TooFewDevices`] if no member lacks the operation: the previous
+    /// As for a write; also [`Error::TooFewDevices`] if no member lacks the operation: the previous
     /// pair is unknown.
     pub(crate) fn restore(
         &self,

@@ -66,8 +66,8 @@ impl Group {
     /// Answers `question` about `key`, from the members that the read mode selects.
     ///
     /// # Errors
-    /// The devices'; [`Error::TooFewDevices`] if no member can answer, or the key's last write is
-    /// in doubt.
+    /// Errors of the devices; [`Error::TooFewDevices`] if no member can answer, or the key's last
+    /// write is in doubt.
     #[inline]
     pub(crate) fn find(&self, stripe: &Stripe, key: &[u8], question: Question, value: &mut Vec<u8>) -> Result<Found> {
         if let Some(store) = self.sole() {
@@ -81,7 +81,7 @@ impl Group {
     /// the active members.
     ///
     /// # Errors
-    /// The devices'; [`Error::TooFewDevices`].
+    /// Errors of the devices; [`Error::TooFewDevices`].
     pub(crate) fn compete(
         &self,
         stripe: &Stripe,

@@ -73,7 +73,7 @@ impl Inner {
     /// Refuses a matrix that may lack pairs. Waits for the recovery of its devices first.
     ///
     /// # Errors
-    /// [`Error::Corrupt`]; the devices'.
+    /// [`Error::Corrupt`]; errors of the devices.
     pub(crate) fn check_copyable(&self) -> Result<()> {
         for (group, sources) in self.stores(&[])? {
             sources.iter().try_for_each(|source| source.store.wait_recovered())?;

@@ -166,7 +166,7 @@ fn has_no_description(error: &Error) -> bool {
 /// Returns whether the host's store in `root` has a complete description.
 ///
 /// # Errors
-/// Those of its opening, such as [`Error::Locked`], except errors that mean that there is none.
+/// Errors of its opening, such as [`Error::Locked`], except errors that mean that there is none.
 fn is_described(root: &Path, places: &dyn Places) -> Result<bool> {
     let opened = places.open(root, Part::Host, "", OpenMode::Strict).and_then(|place| Host::open(place.store, root));
     match opened {

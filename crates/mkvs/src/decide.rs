@@ -49,7 +49,7 @@ impl Group {
     /// Writes a key's pair again if its last write is in doubt.
     ///
     /// # Errors
-    /// Those of a write.
+    /// As for a write.
     fn decide(&self, key: &[u8]) -> Result<()> {
         let hash = KeyHash::of(key, self.seed);
         let mut stripe = self.stripes.own(hash);

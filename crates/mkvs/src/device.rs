@@ -339,7 +339,8 @@ impl Device {
     /// Reads a key from the store. The caller ensures that the device may answer.
     ///
     /// # Errors
-    /// The store's; [`Error::Corrupt`] if the key is absent and the device cannot confirm this.
+    /// Errors of the store; [`Error::Corrupt`] if the key is absent and the device cannot confirm
+    /// this.
     #[inline]
     pub(crate) fn answer(&self, question: Question, key: &[u8], value: &mut Vec<u8>) -> Result<Found> {
         let found = question.ask(&*self.store, key, value);
@@ -367,8 +368,8 @@ impl Device {
         )
     }
 
-    /// Whether a walk over its store shows all of the group's pairs, except those that it reports
-    /// as damaged.
+    /// Returns whether a walk over its store shows all of the group's pairs, except pairs that it
+    /// reports as damaged.
     pub(crate) fn shows_all(&self) -> bool {
         !self.has_gaps() && shows_all(&*self.store)
     }

@@ -71,7 +71,7 @@ impl Group {
     /// tried again.
     ///
     /// # Errors
-    /// The devices'; `device` is behind then.
+    /// Errors of the devices; `device` is behind then.
     pub(crate) fn copy(&self, device: &Arc<Device>) -> Result<bool> {
         if device.state() != MemberState::Behind {
             return Ok(false);

@@ -290,7 +290,7 @@ impl Group {
     /// members that the description calls active.
     ///
     /// # Errors
-    /// The host store's.
+    /// Errors of the host's store.
     pub(crate) fn drop_idle(&self, sequencer: &mut Sequencer) -> Result<Vec<Arc<Device>>> {
         while sequencer.active.iter().any(|device| !device.is_active()) {
             let last = sequencer.next - 1;
@@ -320,7 +320,7 @@ impl Group {
     /// description stops counting them.
     ///
     /// # Errors
-    /// The host store's.
+    /// Errors of the host's store.
     pub(crate) fn may_add(&self, sequencer: &mut Sequencer) -> Result<bool> {
         self.drop_idle(sequencer)?;
         let last = sequencer.next - 1;
@@ -339,7 +339,7 @@ impl Group {
     /// fails only if it makes no progress for the operation timeout.
     ///
     /// # Errors
-    /// The host store's; [`Error::Closed`].
+    /// Errors of the host's store; [`Error::Closed`].
     pub(crate) fn sequence_noted(&self) -> Result<MutexGuard<'_, Sequencer>> {
         let mut watched: Vec<(u64, u64, Instant)> = Vec::new();
         loop {
@@ -429,8 +429,7 @@ impl Group {
     /// and writes the epoch only with enough members.
     ///
     /// # Errors
-    /// The host store's.
-    /// The host's store's.
+    /// Errors of the host's store.
     pub(crate) fn begin_epoch(&self) -> Result<()> {
         let mut sequencer = self.sequence();
         if self.options.salvage { self.note_members(&mut sequencer) } else { self.write_epoch(&mut sequencer) }
@@ -450,7 +449,7 @@ impl Group {
 /// Returns a key's value and expiry in one store.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub(crate) fn read_pair(store: &dyn Store, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
     let mut value = Vec::new();
     let found = Question::Pair.ask(store, key, &mut value)?;

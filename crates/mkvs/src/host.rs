@@ -35,7 +35,7 @@ impl Host {
     /// Writes the description of a new matrix into an empty store.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn create(store: Arc<dyn Store>, matrix: Matrix, root: &Path) -> Result<Self> {
         store.put(MATRIX_KEY, &matrix.encode())?;
         Ok(Self { store, matrix: Mutex::new(matrix), root: root.into() })
@@ -44,8 +44,9 @@ impl Host {
     /// Reads the description of the matrix in `root`.
     ///
     /// # Errors
-    /// The store's; [`Error::Missing`] if a creation was interrupted before the description: the
-    /// matrix does not exist; [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::OlderFormat`].
+    /// Errors of the store; [`Error::Missing`] if a creation was interrupted before the
+    /// description: the matrix does not exist; [`Error::Corrupt`], [`Error::NewerFormat`],
+    /// [`Error::OlderFormat`].
     pub(crate) fn open(store: Arc<dyn Store>, root: &Path) -> Result<Self> {
         let bytes = store.get(MATRIX_KEY)?;
         let bytes = bytes.ok_or_else(|| Error::missing(root))?;
@@ -64,7 +65,7 @@ impl Host {
     /// Changes the description, durably.
     ///
     /// # Errors
-    /// The store's. The description is then unchanged.
+    /// Errors of the store. The description is then unchanged.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Matrix)) -> Result<()> {
         let mut matrix = lock(&self.matrix);
         let mut next = matrix.clone();
@@ -79,7 +80,7 @@ impl Host {
     /// Begins an epoch of a group with the first operation `first` and these member states.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn begin_epoch(
         &self,
         group: usize,
@@ -105,7 +106,7 @@ impl Host {
     /// later open was replaced by an older copy.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn note_openings(&self, groups: &[Arc<Group>]) -> Result<()> {
         self.change(|matrix| {
             for (group, record) in groups.iter().zip(&mut matrix.groups) {
@@ -121,7 +122,7 @@ impl Host {
     /// another salvage opens them again.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn note_older(&self, groups: &[Arc<Group>]) -> Result<()> {
         self.change(|matrix| {
             for (group, record) in groups.iter().zip(&mut matrix.groups) {
@@ -137,7 +138,7 @@ impl Host {
     /// filter that does not fit is left out and rebuilt later.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn leave(&self, clean: &CleanRecord, filters: &[Option<Arc<Filter>>]) -> Result<()> {
         let mut clean = clean.clone();
         for (group, filter) in filters.iter().enumerate() {
@@ -164,7 +165,7 @@ impl Host {
     /// open.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn take_clean(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
         self.take_left(planted).map_err(|error| explain_host(&self.root, error))
     }

@@ -262,7 +262,7 @@ impl Group {
     /// Copies another member's pair of `key` to members that cannot read it.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn repair(&self, key: &[u8], hash: KeyHash) -> Result<()> {
         let stripe = self.stripes.own(hash);
         let pair = self.pair(&stripe, key)?;

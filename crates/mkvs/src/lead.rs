@@ -78,7 +78,7 @@ pub(crate) fn able(devices: Vec<Arc<Device>>, threads: bool) -> Vec<Able> {
 /// has everything that may be acknowledged.
 ///
 /// # Errors
-/// The devices'.
+/// Errors of the devices.
 pub(crate) fn lead(able: Vec<Able>, mut absent: usize, needed: usize) -> Result<Option<Lead>> {
     let Some(source) = able.iter().max_by_key(|able| (able.newest, able.refused.is_empty())) else { return Ok(None) };
     let last = source.newest.1;
@@ -116,7 +116,7 @@ pub(crate) fn lead(able: Vec<Able>, mut absent: usize, needed: usize) -> Result<
 /// space.
 ///
 /// # Errors
-/// Those of the other's log.
+/// Errors of the other log.
 fn level(able: &mut Able, source: &Device, last: u64) -> Result<bool> {
     let (log, source) = (log_of(&able.device)?, log_of(source)?);
     for seq in log.held().1 + 1..=last {

@@ -106,7 +106,7 @@ impl Operation {
     /// Decodes an entry. Calls `apart` for the value if it is a separate record.
     ///
     /// # Errors
-    /// As [`Matrix::decode`]; those of `apart`.
+    /// As [`Matrix::decode`]; errors of `apart`.
     pub(crate) fn decode(bytes: &[u8], apart: impl FnOnce() -> Result<Option<Vec<u8>>>) -> Result<Self> {
         let mut reader = Reader::new(bytes, Self::WHAT)?;
         let (kind, flags, key_len) = (reader.u8()?, reader.u8()?, reader.u32()?);

@@ -74,7 +74,7 @@ impl OpLog {
     /// Creates the empty log of a new device.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn create(store: Arc<dyn Store>, slots: u64, bytes_max: u64, record: DeviceRecord) -> Result<Self> {
         store.put(DEVICE_KEY, &record.encode())?;
         let run = Run { lacking: Vec::new(), first: record.applied + 1, sizes: VecDeque::new(), bytes: 0, record };
@@ -85,7 +85,7 @@ impl OpLog {
     /// partial: the missing operations are unknown.
     ///
     /// # Errors
-    /// The store's; [`Error::Corrupt`] if the store has no device record or a damaged one.
+    /// Errors of the store; [`Error::Corrupt`] if the store has no device record or a damaged one.
     pub(crate) fn open(store: Arc<dyn Store>, slots: u64, bytes_max: u64) -> Result<Self> {
         let said = store.get(DEVICE_KEY)?;
         let record =
@@ -152,7 +152,7 @@ impl OpLog {
     /// Changes the device's record, durably.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn set_record(&self, change: impl FnOnce(&mut DeviceRecord)) -> Result<()> {
         self.store_record(&mut lock(&self.run), change)
     }
@@ -171,7 +171,7 @@ impl OpLog {
     /// the append is refused, the log will record that the device lacks the operation.
     ///
     /// # Errors
-    /// The store's; [`Error::Full`] if the operation does not even fit an empty log.
+    /// Errors of the store; [`Error::Full`] if the operation does not even fit an empty log.
     pub(crate) fn append(&self, operation: &Operation, applied: u64) -> Result<()> {
         let mut run = lock(&self.run);
         let added = self.add_lacking(&mut run, applied).and_then(|()| self.add(&mut run, operation, applied));
@@ -236,7 +236,7 @@ impl OpLog {
     /// stay.
     ///
     /// # Errors
-    /// The store's. If the operation does not fit, the entry stays.
+    /// Errors of the store. If the operation does not fit, the entry stays.
     pub(crate) fn fill(&self, operation: &Operation) -> Result<()> {
         if self.read(operation.seq)?.is_none_or(|entry| entry.mutation != Mutation::Lacking) {
             return Ok(());
@@ -305,7 +305,7 @@ impl OpLog {
     /// Returns the operation with this sequence number, or `None` if the log no longer holds it.
     ///
     /// # Errors
-    /// The store's; [`Error::Corrupt`].
+    /// Errors of the store; [`Error::Corrupt`].
     pub(crate) fn read(&self, seq: u64) -> Result<Option<Operation>> {
         let slot = seq & (self.slots - 1);
         let Some(entry) = self.store.get(&entry_key(slot))? else { return Ok(None) };
@@ -329,7 +329,7 @@ impl OpLog {
     /// run.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn truncate(&self, last: u64) -> Result<()> {
         let mut run = lock(&self.run);
         run.lacking.clear();
@@ -347,7 +347,7 @@ impl OpLog {
     /// used.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn clear(&self) -> Result<()> {
         let mut run = lock(&self.run);
         debug_assert!(run.record.is_partial, "what it lacks is not in its log any more");
@@ -379,7 +379,7 @@ impl OpLog {
     /// Starts an empty log after operation `applied`, which belongs to `epoch`.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn begin(&self, applied: u64, epoch: u64) -> Result<()> {
         let mut run = lock(&self.run);
         debug_assert!(run.sizes.is_empty(), "it was cleared");

@@ -83,7 +83,7 @@ pub trait Places: Send + Sync + 'static {
     /// Creates a store in `directory`, with its missing parent directories.
     ///
     /// # Errors
-    /// Those of an engine's creation.
+    /// Errors of an engine's creation.
     fn create(&self, directory: &Path, new: New<'_>) -> Result<Place>;
 
     /// Removes the closed store `part` in `directory` that [`create`](Self::create) made, after a
@@ -98,7 +98,7 @@ pub trait Places: Send + Sync + 'static {
     /// only if that is refused.
     ///
     /// # Errors
-    /// Those of an engine's opening.
+    /// Errors of an engine's opening.
     fn open(&self, directory: &Path, part: Part, engine: &str, mode: OpenMode) -> Result<Place>;
 
     /// Returns the last [`Store::opening`] of the store `part` in `directory`, without opening the

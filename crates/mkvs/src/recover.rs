@@ -200,7 +200,7 @@ impl Maker<'_> {
     /// damaged label is written again.
     ///
     /// # Errors
-    /// [`Error::Foreign`] if the pairs are those of another device; [`Error::Io`].
+    /// [`Error::Foreign`] if the pairs belong to another device; [`Error::Io`].
     fn check_labels(&self, directory: &Path, member: &Member) -> Result<u64> {
         let store = directory.join(Part::Device.directory());
         // Nothing is created for a missing device.
@@ -231,7 +231,7 @@ impl Maker<'_> {
 /// and passes the reason to `doubt`.
 ///
 /// # Errors
-/// Those of the strict open, or of the salvage.
+/// Errors of the strict open, or of the salvage.
 fn open_part(
     places: &dyn Places,
     (directory, part, engine): (&Path, Part, &str),
@@ -306,7 +306,7 @@ pub(crate) fn explain_full(directory: &Path, store: &dyn Store, error: Error) ->
 /// Creates the stores of a device that is added to a matrix.
 ///
 /// # Errors
-/// Those of their creation.
+/// Errors of their creation.
 pub(crate) fn make_device(
     root: &Path,
     options: &Arc<MkvsOptions>,
@@ -555,7 +555,8 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
 /// Chooses the members that have everything, and the operations that may be on too few members.
 ///
 /// # Errors
-/// [`Error::TooFewDevices`] if no such member can be determined, unless in salvage; the devices'.
+/// [`Error::TooFewDevices`] if no such member can be determined, unless in salvage; errors of the
+/// devices.
 pub(crate) fn choose(
     options: &MkvsOptions,
     index: usize,

@@ -52,7 +52,7 @@ impl Group {
     /// Builds the group's filter by a walk over its keys, concurrently with writes.
     ///
     /// # Errors
-    /// The devices'. The filter is then as it was.
+    /// Errors of the devices. The filter is then as it was.
     pub(crate) fn build_filter(&self, seed: u64, stops: &dyn Fn() -> bool) -> Result<()> {
         let keys = self.devices().iter().map(|device| device.store().stats().keys).max().unwrap_or(0);
         let keys = (keys * GROWTH).max(self.options.filter_keys);

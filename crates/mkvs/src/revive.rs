@@ -24,7 +24,7 @@ impl Group {
     ///
     /// # Errors
     /// [`Error::TooFewDevices`](lodestore_contract::Error::TooFewDevices) if the remaining members
-    /// may lack acknowledged writes; the devices'; the host's store's.
+    /// may lack acknowledged writes; errors of the devices; errors of the host's store.
     pub(crate) fn revive(&self) -> Result<bool> {
         // No call is in progress, and none can begin.
         let mut stripes = self.stripes.all();

@@ -100,7 +100,7 @@ impl Group {
     /// called before any change that a later open relies on.
     ///
     /// # Errors
-    /// The host's store's.
+    /// Errors of the host's store.
     pub(crate) fn mark_given_up(&self) -> Result<()> {
         if !self.options.salvage || self.options.planted.is(Fault::GivenUpUnmarked) {
             return Ok(());
@@ -116,7 +116,7 @@ impl Group {
     /// removes the mark. Returns what is given up.
     ///
     /// # Errors
-    /// The host's store's. Nothing is changed then.
+    /// Errors of the host's store. Nothing is changed then.
     pub(crate) fn describe_replaced(&self, device: usize, member: Member) -> Result<Option<String>> {
         let mut doubts = lock(&self.doubts);
         let gave_up = doubts.text();

@@ -55,7 +55,7 @@ impl Group {
     /// list.
     ///
     /// # Errors
-    /// The stores', except damage; those of `each`.
+    /// Errors of the stores, except damage; errors of `each`.
     pub(crate) fn each_key_of(
         &self,
         sources: &[Source],
@@ -381,7 +381,7 @@ impl Inner {
     /// Returns a walk that owns its state.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn scan(inner: &Arc<Self>, range: &ScanRange) -> Result<Scan> {
         if !inner.can_scan() {
             return inner.stores_now()?[0].store.scan(range);
@@ -403,7 +403,7 @@ impl Inner {
     /// Visits the pairs of a range.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn scan_each(
         inner: &Arc<Self>,
         range: &ScanRange,
@@ -472,7 +472,7 @@ impl Inner {
     /// Visits all pairs, each once. No lock is held while a pair is visited.
     ///
     /// # Errors
-    /// The devices'. Damage is skipped, and reported at the end.
+    /// Errors of the devices. Damage is skipped, and reported at the end.
     pub(crate) fn for_each(inner: &Arc<Self>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
         if !inner.can_scan() {
             return Self::for_each_pair(inner, &mut |pair| visit(pair.key, pair.value));
@@ -569,7 +569,7 @@ impl Inner {
     /// Returns the number of live keys.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn len(inner: &Arc<Self>) -> Result<u64> {
         if inner.shape.is_moving() {
             let mut keys = 0;

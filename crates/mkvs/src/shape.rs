@@ -92,7 +92,7 @@ impl Owned<'_> {
     /// Removes the unreadable pair after a write of the key. Returns whether there was one.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn forget_unread(&mut self, key: &[u8]) -> Result<bool> {
         let Some((group, stripe)) = self.old.as_mut().filter(|_| self.unread.is_some()) else { return Ok(false) };
         group.change(stripe, key, self.hash, Mutation::Delete)?;
@@ -211,7 +211,7 @@ impl Shape {
     /// Acquires a key's stripes exclusively, and moves the key to its group.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn own(&self, key: &[u8], hash: KeyHash) -> Result<Owned<'_>> {
         loop {
             let shape = self.shape();
@@ -286,8 +286,8 @@ impl Shape {
     /// it was stopped.
     ///
     /// # Errors
-    /// The devices'; the host's store's; [`Error::Corrupt`] if all readable keys were moved and
-    /// others are left.
+    /// Errors of the devices; errors of the host's store; [`Error::Corrupt`] if all readable keys
+    /// were moved and others are left.
     pub(crate) fn rebalance(&self, host: &Host, seed: u64, rate: u64, stops: &dyn Fn() -> bool) -> Result<bool> {
         let (groups, settled) = self.counts();
         if groups == settled {

@@ -74,7 +74,7 @@ impl Mkvs {
     /// Creates a matrix whose description is in the directory `path`.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption); those of the devices'
+    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption); errors of the devices'
     /// creation.
     pub fn create(path: &Path, options: &MkvsOptions, places: &dyn Places) -> Result<Self> {
         let options = Arc::new(options.clone());
@@ -252,7 +252,7 @@ impl Inner {
     /// Reads the value and the expiry of a key at one moment.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn read_pair(&self, key: &[u8]) -> Result<Option<Held>> {
         let at = self.share(key)?;
         // Writers share the stripe of a sole store, and hold all other stripes exclusively.

@@ -90,7 +90,7 @@ impl Page {
 /// Returns the first pairs of `range` in a store with key order. The range's own limit is ignored.
 ///
 /// # Errors
-/// The store's, except damage.
+/// Errors of the store, except damage.
 pub(crate) fn page(store: &dyn Store, range: &ScanRange, most: &Most) -> Result<Page> {
     if most.keeps == Keeps::Pairs {
         return page_with_damage(store, range, most);
@@ -162,7 +162,7 @@ fn nearest(store: &dyn Store, range: &ScanRange, most: &Most, damage: Vec<(Optio
 /// throughout the walk. Returns the first damage.
 ///
 /// # Errors
-/// The store's, except damage; those of `each`.
+/// Errors of the store, except damage; errors of `each`.
 pub(crate) fn each_key(store: &dyn Store, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<Option<Error>> {
     let mut damage = None;
     if store.capabilities().scan {
@@ -211,7 +211,7 @@ impl Shares {
     /// Adds the store's keys of one share to `keys`. Returns the damage found.
     ///
     /// # Errors
-    /// The store's, except damage.
+    /// Errors of the store, except damage.
     pub(crate) fn collect(self, share: u64, store: &dyn Store, keys: &mut HashSet<Vec<u8>>) -> Result<Option<Error>> {
         let walked = store.for_each(&mut |key, _| {
             if self.has(share, key) && !keys.contains(key) {
