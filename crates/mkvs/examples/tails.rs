@@ -1,8 +1,12 @@
-//! The tails of reads with devices that stall (MKVS, Micromachines 2019, whose whole argument are unstable devices and which shows no tail).
+//! Read latency tails with devices that stall. MKVS (Micromachines 2019) argues only with unstable
+//! devices, and shows no tail.
 //!
-//! `cargo run --release -p lodestore-mkvs --example tails [SECONDS] [DEVICES] [US]`: one group of three devices, each with its own thread. A read takes a device US (100) microseconds of sleep, one of a hundred
-//! 20 times as long, and each device stands still for 2 ms each 200 ms; the rows of `steady` are without either, and show what the machine itself adds. Requests come at random (Poisson) at 20, 40 and 60 % of what all devices can do together if each request is done once, whether earlier ones are
-//! done or not, and a latency begins when its request was due.
+//! `cargo run --release -p lodestore-mkvs --example tails [SECONDS] [DEVICES] [US]`: one group of
+//! DEVICES (3) devices, each with its own thread. A read sleeps US (100) microseconds on a device,
+//! 1 in 100 reads 20 times as long. Each device pauses for 2 ms every 200 ms. The rows `steady`
+//! have neither slow reads nor pauses, and show the machine's own noise. Requests arrive as a
+//! Poisson process, whether earlier ones are done or not. The load is 20, 40 and 60 percent of the
+//! devices' capacity with each request executed once. A latency starts when its request was due.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -27,7 +31,7 @@ fn key(i: usize) -> Vec<u8> {
     format!("key{i:04}").into_bytes()
 }
 
-/// What is measured: devices of this many, whose reads take so long, and that stall or do not.
+/// The setup: the number of devices, the duration of a read, and whether the devices stall.
 #[derive(Clone, Copy)]
 struct Setup {
     devices: usize,
@@ -35,7 +39,8 @@ struct Setup {
     stalls: bool,
 }
 
-/// How a device takes its time: where it stalls, a share of operations is slow, and it stands still now and then.
+/// The behaviour of a device. If it stalls, a share of operations is slow, and it pauses now and
+/// then.
 fn unstable(index: usize, setup: Setup, begun: Instant, work: Arc<AtomicU64>) -> impl Fn(Touch, &[u8]) -> Fault {
     let rng = Mutex::new(Rng::new(index as u64 + 1));
     move |touch, _| {
@@ -46,7 +51,7 @@ fn unstable(index: usize, setup: Setup, begun: Instant, work: Arc<AtomicU64>) ->
         if !setup.stalls {
             return Fault::Slow(setup.base);
         }
-        // Devices pause at other moments each.
+        // Each device pauses at different times.
         let phase = (begun.elapsed() + PERIOD * index as u32 / 3).as_micros() % PERIOD.as_micros();
         let pause = PAUSE.saturating_sub(Duration::from_micros(phase as u64));
         let slow = rng.lock().expect("the generator").below(100) == 0;
@@ -72,7 +77,7 @@ fn make(reads: Reads, setup: Setup) -> (Matrix, Mkvs, Arc<AtomicU64>) {
     (matrix, store, work)
 }
 
-/// Latencies in microseconds, ascending, of requests at so many a second.
+/// Returns the latencies of requests at `rate` per second, in microseconds, ascending.
 fn run(store: &Mkvs, rate: f64, seconds: f64) -> Vec<u64> {
     let mut rng = Rng::new(7);
     let mut due = Vec::new();
@@ -121,7 +126,7 @@ fn main() {
     let number = |at: usize| std::env::args().nth(at).and_then(|text| text.parse::<f64>().ok());
     let (seconds, devices) = (number(1).unwrap_or(5.0), number(2).map_or(3, |devices| devices as usize));
     let setup = Setup { devices, base: Duration::from_micros(number(3).unwrap_or(100.0) as u64), stalls: true };
-    // What one device takes for a read on this machine, its sleep's lateness included.
+    // The mean time of a read on one device of this machine, including the lateness of its sleep.
     let (_place, store, _) = make(Reads::Single, Setup { devices: 1, ..setup });
     let begun = Instant::now();
     (0..2000).for_each(|i| drop(store.get(&key(i % KEYS)).expect("get")));

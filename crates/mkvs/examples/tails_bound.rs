@@ -1,12 +1,17 @@
-//! What competition can bring at all with devices that stall: the set-up of the example `tails` in virtual time, without a machine's own noise.
+//! The limits of competition with devices that stall: the setup of the example `tails` in virtual
+//! time, without a machine's noise.
 //!
-//! `cargo run --release -p lodestore-mkvs --example tails_bound [REQUESTS]`: a read takes a device one unit of time, one of a hundred 20 units, and 75 us of
-//! lateness each, and each device stands still for 2 ms each 200 ms. Four ways to choose:
-//! * `single` asks the device of the shortest queue.
-//! * `hedged` asks another one too whenever the p95 of latencies has passed without an answer, for a twentieth of the requests at most: the rule of `compete.rs`.
-//! * `pulled` has one queue for all devices, of which each takes the next request when it is free, and gives what has lasted one and a half units to the next free one too:
-//!   about the best without knowing the future.
-//! * `clairvoyant` knows beforehand when each device would answer, slow reads and pauses to come included.
+//! `cargo run --release -p lodestore-mkvs --example tails_bound [REQUESTS]`: a read occupies a
+//! device for one unit of time, 1 in 100 reads for 20 units, and each for 75 us of lateness. Each
+//! device pauses for 2 ms every 200 ms. There are four ways to choose a device:
+//! * `single` asks the device with the shortest queue.
+//! * `hedged` asks another device whenever the p95 of latencies has passed without an answer, for
+//!   at most a twentieth of the requests: the rule of `compete.rs`.
+//! * `pulled` has one queue for all devices. A free device pulls the next request. A request that
+//!   has lasted one and a half units also goes to the next free device. This is close to the best
+//!   without knowledge of the future.
+//! * `clairvoyant` knows beforehand when each device would answer, including slow reads and pauses
+//!   to come.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
@@ -14,15 +19,15 @@ use std::collections::{BinaryHeap, HashSet, VecDeque};
 use lodestore_contract::conformance::Rng;
 
 const SLOW: u64 = 20;
-/// How late a sleep ends on the machine of the figures.
+/// Lateness of a sleep on the machine of the published figures, in nanoseconds.
 const LATENESS: u64 = 75_000;
 const PAUSE: u64 = 2_000_000;
 const PERIOD: u64 = 200_000_000;
-/// The allowance of hedges: one for so many requests, and so many put by.
+/// The allowance of hedges: gained per request (`SHARE`), and the maximum saved (`PUT_BY`).
 const SHARE: f64 = 0.05;
 const PUT_BY: f64 = 100.0;
 
-/// Times are nanoseconds.
+/// Times are in nanoseconds.
 #[derive(Clone, Copy)]
 struct Setup {
     devices: usize,
@@ -32,10 +37,10 @@ struct Setup {
 }
 
 impl Setup {
-    /// Moments at which requests come: a Poisson process.
+    /// Returns the arrival times of requests: a Poisson process.
     fn arrivals(self) -> Vec<u64> {
         let mut rng = Rng::new(7);
-        // What a read takes in the mean: one of a hundred 19 units more, and one of a hundred half a pause.
+        // The mean duration of a read: 1 in 100 has 19 more units, and 1 in 100 half a pause.
         let service = self.unit as f64 * 1.19 + (LATENESS + PAUSE / 200) as f64;
         let mean = service / (self.load * self.devices as f64);
         let mut at = 0.0;
@@ -46,7 +51,7 @@ impl Setup {
         (0..self.requests).map(|_| next()).collect()
     }
 
-    /// How long `device` takes for `request` where it begins at `now`.
+    /// Returns the duration of `request` on `device` if it starts at `now`.
     fn takes(self, device: usize, request: usize, now: u64) -> u64 {
         let phase = (now + PERIOD * device as u64 / self.devices as u64) % PERIOD;
         let slow = Rng::new((request * self.devices + device) as u64 + 1).below(100) == 0;
@@ -54,10 +59,10 @@ impl Setup {
     }
 }
 
-/// Latencies, and how many reads the devices did a request.
+/// Latencies, and the number of device reads per request.
 type Outcome = (Vec<u64>, f64);
 
-/// The best choice: when each device would answer is known.
+/// The best choice: it is known when each device would answer.
 fn clairvoyant(setup: Setup) -> Outcome {
     let mut free = vec![0; setup.devices];
     let ask = |(request, at): (usize, u64)| {
@@ -72,7 +77,8 @@ fn clairvoyant(setup: Setup) -> Outcome {
     (setup.arrivals().into_iter().enumerate().map(ask).collect(), 1.0)
 }
 
-/// One queue for all devices: a device takes the next request when it is free, and what takes longer than one and a half units is put to its head once more.
+/// A single queue for all devices: a free device pulls the next request. A request that lasts
+/// longer than one and a half units is put at the head of the queue once more.
 fn pulled(setup: Setup) -> Outcome {
     let arrivals = setup.arrivals();
     let mut events: BinaryHeap<_> =
@@ -115,7 +121,7 @@ enum Event {
     Comes { request: usize },
 }
 
-/// A device: what waits for it, what it does, and since when.
+/// A device: its queue, its present request, and when that started.
 #[derive(Default)]
 struct Device {
     queue: VecDeque<usize>,
@@ -135,13 +141,14 @@ struct Group {
 }
 
 impl Group {
-    /// The next device to ask: one that does not stand still as far as one sees, then the one of the shortest queue.
+    /// Returns the next device to ask: first devices that do not seem to pause, then the shortest
+    /// queue.
     fn choose(&self, request: usize, now: u64) -> Option<usize> {
         let stuck = |device: &Device| device.doing.is_some_and(|(_, since)| (now - since) as f64 > self.p95);
         let place = |&device: &usize| {
             let own = &self.devices[device];
             let depth = own.queue.len() + usize::from(own.doing.is_some());
-            // Among equals each has its turn.
+            // Equal devices alternate.
             (self.hedges && stuck(own), depth, (device + request) % self.setup.devices)
         };
         (0..self.setup.devices).filter(|device| !self.asked[request].contains(device)).min_by_key(place)
@@ -158,12 +165,12 @@ impl Group {
         }
     }
 
-    /// Takes the next request that nobody has answered.
+    /// Starts the next unanswered request.
     fn start(&mut self, device: usize, now: u64) {
         self.devices[device].doing = None;
         while let Some(request) = self.devices[device].queue.pop_front() {
             if self.answered.contains(&request) {
-                // What was taken back before a device began it cost nothing.
+                // A request that was cancelled before a device started it costs nothing.
                 self.allowance += f64::from(u8::from(self.asked[request][0] != device));
                 continue;
             }
@@ -205,7 +212,7 @@ impl Group {
                     if self.answered.insert(request) {
                         let latency = now - arrivals[request];
                         latencies.push(latency);
-                        // A quantile that is moved by each latency.
+                        // The estimate of the quantile, adjusted by each latency.
                         let step = self.p95 / 32.0;
                         self.p95 += if latency as f64 > self.p95 { step } else { -step / 19.0 };
                     }

@@ -1,4 +1,4 @@
-//! What a matrix tells of itself, and how it is stopped.
+//! Statistics of a matrix, and its clean stop.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::recover;
 use crate::stats::MkvsStats;
 use crate::store::{HANGS_AFTER, Inner};
 
-/// Numbers of a device's account that add up over all of them.
+/// Adds the statistics of a device that sum up over all devices.
 fn add(total: &mut Stats, device: &Stats) {
     total.dram_bytes += device.dram_bytes;
     total.dram_fixed_bytes += device.dram_fixed_bytes;
@@ -27,7 +27,8 @@ fn add(total: &mut Stats, device: &Stats) {
 }
 
 impl Group {
-    /// Waits until the calls that are under way have ended; not for one that hangs: the devices execute nothing for as long as an operation may take.
+    /// Waits until the calls in progress have ended. Gives up if the devices make no progress for
+    /// the operation timeout.
     pub(crate) fn wait_calls(&self) {
         let progress = || self.devices().iter().map(|device| device.progress()).fold(0, u64::wrapping_add);
         let (mut seen, mut since) = (progress(), Instant::now());
@@ -42,7 +43,8 @@ impl Group {
 }
 
 impl Inner {
-    /// Does `work` with every store of every member that is not lost, and with the host's; the first error, when all had their turn.
+    /// Applies `work` to every store of every member that has not failed, and to the host's.
+    /// Returns the first error, after all stores were tried.
     pub(crate) fn each_store(&self, work: &dyn Fn(&dyn Store) -> Result<()>) -> Result<()> {
         let mut first = Ok(());
         for device in self.shape.groups().iter().flat_map(|group| group.devices()) {
@@ -57,7 +59,7 @@ impl Inner {
         first.and(work(&**self.host.store()))
     }
 
-    /// Does what threads would be at, where there are none.
+    /// Does the work of the background threads, if there are none.
     pub(crate) fn keep(&self) {
         if self.options.threads {
             return;
@@ -68,13 +70,13 @@ impl Inner {
             for device in group.active() {
                 device.run_if_idle();
             }
-            // What fails is tried again the next time.
+            // A failed step is tried again the next time.
             self.keeper.round(&group, 0);
         }
         let _ = self.shape.rebalance(&self.host, self.seed, 0, &|| false);
     }
 
-    /// Has what is queued done by those who do not hang, and notes who does. Nobody writes any more.
+    /// Drains the queues of devices that do not hang, and records the others. No writer is left.
     pub(crate) fn drain(&self) -> Result<()> {
         let mut first = Ok(());
         for group in &self.shape.groups() {
@@ -84,7 +86,8 @@ impl Inner {
         first
     }
 
-    /// Stops cleanly, when what is queued is done: devices say how far they are, filters are left. What hangs is left to itself.
+    /// Stops cleanly after the queues are drained: writes the devices' records and the filters.
+    /// Devices that hang are skipped.
     pub(crate) fn close(&self) -> Result<()> {
         let mut clean = CleanRecord { groups: Vec::new() };
         let mut filters = Vec::new();
@@ -112,7 +115,7 @@ impl Inner {
             let log = device.log().map(|log| Arc::clone(log.store()));
             for store in [Some(Arc::clone(device.store())), log].into_iter().flatten() {
                 let closed = store.close();
-                // What one that failed has to say was told when it did.
+                // The error of a failed device was reported when it failed.
                 first = if has_failed { first } else { first.and(closed) };
             }
         }
@@ -124,7 +127,8 @@ impl Inner {
             };
         }
         for (group, clean) in self.shape.groups().iter().zip(&mut clean.groups) {
-            // A filter of it counts if its store is still as it was left: nothing else tells an older one.
+            // The filter is valid only if the store is unchanged since the stop; only this stamp
+            // reveals an older copy.
             if let (true, [device]) = (first.is_ok() && group.sole().is_some() && clean.2 != 0, &group.devices()[..]) {
                 match device.leave_stamp(self.host.matrix().id, recover::new_id()) {
                     Ok(stamp) => clean.1 = stamp,
@@ -138,7 +142,7 @@ impl Inner {
         first.and(self.host.store().close())
     }
 
-    /// The account of all devices together.
+    /// Returns the statistics of all devices together.
     pub(crate) fn stats(&self) -> Stats {
         let mut total = Stats { engine: ENGINE, ..Stats::default() };
         if self.open.is_foreign() {
@@ -156,7 +160,8 @@ impl Inner {
 
     fn add_group(&self, total: &mut Stats, own: &mut MkvsStats, group: &Group) {
         let devices = group.devices();
-        // Members hold the same: the one that was asked last stands for all, if it is as far as any, so that the account goes with what was told.
+        // Members hold the same pairs. The last queried one represents all if it has applied as
+        // much as any: the statistics then match earlier answers.
         let asked = group.teller.load(Ordering::Relaxed);
         let rank = |device: &&Arc<Device>| (device.is_active(), device.applied(), device.id == asked);
         let teller = devices.iter().max_by_key(rank).map(|device| device.id);
@@ -185,7 +190,7 @@ impl Inner {
                 add(total, &log.store().stats());
             }
         }
-        // How many pairs are missing or old is not known.
+        // The number of missing or outdated pairs is unknown.
         let may_lack = group.has_doubts();
         total.recovery.corrupt += u64::from(may_lack);
         total.recovery.left_out += u64::from(may_lack);
@@ -194,7 +199,7 @@ impl Inner {
     }
 }
 
-/// Adds the DRAM and the errors of a group's filter.
+/// Adds the DRAM and the error rate of a group's filter.
 fn add_filter(total: &mut Stats, own: &mut MkvsStats, group: &Group) {
     let filter = group.stripes.peek(|stripe| stripe.filter.clone()).flatten();
     if let Some(filter) = filter {

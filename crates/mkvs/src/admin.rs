@@ -1,4 +1,4 @@
-//! Changing a matrix while it serves: a dead device is replaced, a group is added. And what it looks like.
+//! Administration of an open matrix: replacement of a device, addition of a group, and the status.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,35 +23,37 @@ use crate::recover::{self, why_lost};
 use crate::store::{HANGS_AFTER, Mkvs};
 use crate::{lock, write};
 
-/// A device, as it stands.
+/// The status of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceStatus {
-    /// Its group, and its place there.
+    /// Index of its group, from 0.
     pub group: usize,
-    /// From 0.
+    /// Its position in the group, from 0.
     pub device: usize,
-    /// Its directory, as the description has it.
+    /// Its directory, as in the description.
     pub path: PathBuf,
     /// `active`, `behind` or `failed`.
     pub state: &'static str,
-    /// Up to which operation of its group it has everything.
+    /// The operation of its group up to which its store has everything.
     pub applied: u64,
     /// The last operation of its group.
     pub last: u64,
-    /// Commands that wait for it.
+    /// Commands queued at it.
     pub queued: usize,
-    /// Live keys; while something waits for it as its account has them, which may trail.
+    /// Live keys. While commands are queued, the number comes from the store's statistics and may
+    /// lag.
     pub keys: u64,
     /// Why it failed, if it did.
     pub why: Option<String>,
 }
 
-/// A matrix as its description has it, without opening its devices: for one whose open is refused. `look` says whether a store of a part is in a directory, and what is wrong with it.
-/// Numbers that only an open tells are 0.
+/// Returns the status of a matrix from its description, without opening its devices, for a matrix
+/// whose open is refused. `look` checks the store of a part in a directory and returns an error if
+/// it is missing or damaged. Numbers that are known only after an open are 0.
 ///
 /// # Errors
-/// Those of the opening of the host's store.
+/// As the opening of the host's store.
 pub fn describe(root: &Path, places: &dyn Places, look: &dyn Fn(&Path, Part) -> Result<()>) -> Result<MatrixStatus> {
     let host = Host::open(places.open(root, Part::Host, "", OpenMode::Strict)?.store, root)?;
     let matrix = host.matrix();
@@ -86,37 +88,38 @@ pub fn describe(root: &Path, places: &dyn Places, look: &dyn Fn(&Path, Part) -> 
     })
 }
 
-/// What became of a replacement.
+/// The result of a replacement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Replaced {
-    /// Which acknowledged writes may be missing for good, in a salvage; `None` if none are.
+    /// Acknowledged writes that may be missing for good, in a salvage; `None` if none are.
     pub gave_up: Option<String>,
 }
 
-/// A matrix, as it stands.
+/// The status of a matrix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MatrixStatus {
     /// When writes are acknowledged.
     pub acks: Acks,
-    /// Groups, and groups that keys were spread over before the newest.
+    /// Number of groups.
     pub groups: usize,
-    /// Fewer than `groups` while keys are on their way to the newest.
+    /// Number of groups that have all their keys: fewer than `groups` while keys move to the
+    /// newest.
     pub settled_groups: usize,
     /// Epoch of each group.
     pub epochs: Vec<u64>,
-    /// Of each group, which acknowledged writes a salvage may have given up. A strict open is
+    /// For each group, the acknowledged writes that a salvage may have given up. A strict open is
     /// refused while a group has such a mark.
     pub given_up: Vec<Option<String>>,
-    /// Keys that were moved since the open.
+    /// Keys moved since the open.
     pub moved: u64,
     /// All devices, by group.
     pub devices: Vec<DeviceStatus>,
 }
 
 impl Mkvs {
-    /// The matrix as it stands.
+    /// Returns the status of the matrix.
     pub fn status(&self) -> MatrixStatus {
         let matrix = self.inner.host.matrix();
         let groups = self.inner.shape.groups();
@@ -146,7 +149,7 @@ impl Mkvs {
         MatrixStatus { acks: matrix.acks, groups: count, settled_groups, epochs, given_up, moved, devices }
     }
 
-    /// The group that has this place.
+    /// Returns the group `group`, if it has the position `device`.
     ///
     /// # Errors
     /// [`Error::InvalidOption`].
@@ -158,14 +161,18 @@ impl Mkvs {
         })
     }
 
-    /// Puts a new, empty device in the place of one that is dead or to be taken away; it is copied from the others behind. The old one is used no more, and its directory left as it is.
-    /// Where this is refused the old one catches up with what was written meanwhile, and is used on.
-    /// In a salvage this accepts, for the group, that what could not be read is given up. The same
+    /// Replaces a device that failed or is to be removed by a new, empty one. The new device is
+    /// copied from the others in the background. The old one is no longer used, and its directory
+    /// is left as it is. If the replacement is refused, the old device catches up with the writes
+    /// of that time and stays in use.
+    ///
+    /// In a salvage, a replacement accepts for the group that unreadable data is given up. The same
     /// change of the description removes the mark of an earlier salvage.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] where there is no such device; [`Error::Unsupported`] where it is the only one of its group;
-    /// [`Error::TooFewDevices`] where the others are too few to go on; those of the new device's creation.
+    /// [`Error::InvalidOption`] if the device does not exist; [`Error::Unsupported`] if it is the
+    /// only one of its group; [`Error::TooFewDevices`] if the others are too few to go on; as the
+    /// creation of the new device.
     pub fn replace(
         &self,
         group: usize,
@@ -185,7 +192,7 @@ impl Mkvs {
             });
         }
         let old = group.devices().into_iter().find(|other| other.index == device);
-        // Before anything is made; and again when the old one goes.
+        // Before anything is created; checked again when the old device is removed.
         group.check_without(device, &group.active())?;
         let matrix = self.inner.host.matrix();
         let id = recover::id_of_new(&self.inner.options, &matrix, device);
@@ -197,7 +204,8 @@ impl Mkvs {
         if let Some(log) = new.log() {
             log.set_record(|record| record.is_partial = true)?;
         }
-        // All that may be refused, then the description. What was started ends where nothing comes of it.
+        // All steps that may be refused come first, then the description. If it fails, the started
+        // thread ends.
         self.employ(&group, Arc::clone(&new))?;
         let stays = || {
             new.stop();
@@ -221,31 +229,34 @@ impl Mkvs {
         kept.map(|()| replaced)
     }
 
-    /// Closes the stores of a device that was replaced. One that hangs is not waited for: whoever is in its medium ends there first, if ever.
+    /// Closes the stores of a replaced device. Does not wait for a device that hangs: a thread in a
+    /// call of its medium finishes there first, if ever.
     fn close_replaced(&self, old: Arc<Device>) {
         let options = &self.inner.options;
         let patience = if old.hangs(HANGS_AFTER) { Duration::ZERO } else { options.timeout };
         let (tell, told) = mpsc::channel();
         let close = move || {
-            // It is dead, or will be: what its close has to say helps nobody.
+            // The device failed or will fail: an error of its close helps no caller.
             let _ = old.store().close();
             let _ = old.log().map(|log| log.store().close());
-            // Who waited may have gone.
+            // The receiver may have stopped waiting.
             let _ = tell.send(());
         };
         if !options.threads {
             return close();
         }
-        // Where there is no thread for it, its stores are closed when nobody has them any more.
+        // Without a thread, the stores are closed when their last reference is dropped.
         if start_thread("mkvs-close", close).is_ok() {
             let _ = told.recv_timeout(patience);
         }
     }
 
-    /// Adds a group of new devices in these directories (none: below the matrix's own). One key of each `groups` moves to it, behind.
+    /// Adds a group of new devices in these directories (empty: below the matrix's own). A share of
+    /// 1 in `groups` keys moves to it, in the background.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] while keys are still on their way to the group that was added before; [`Error::InvalidOption`]; those of the devices' creation.
+    /// [`Error::Unsupported`] while keys still move to the group that was added before;
+    /// [`Error::InvalidOption`]; errors of the devices' creation.
     pub fn add_group(&self, directories: &[PathBuf], root: &Path, places: &dyn Places) -> Result<()> {
         self.inner.check_open()?;
         let _changes = lock(&self.changes);
@@ -277,17 +288,19 @@ impl Mkvs {
         if group.has_filter {
             group.set_filter(&Arc::new(Filter::new(options.filter_keys)), 0);
         }
-        // All that may be refused, then the description: a crash behind it finds the group, and goes on moving. What was started ends where nothing comes of it.
+        // All steps that may be refused come first, then the description. After a crash, an open
+        // finds the group and continues the move. If a step fails, the started threads end.
         let begins = self.start_group(&group).inspect_err(|_| group.dismiss())?;
         let described = self.inner.host.change(|matrix| matrix.groups.push(record));
         made.keep_unless_refused(described).inspect_err(|_| group.dismiss())?;
         self.inner.shape.add(group);
-        // The mover waits for it, or the matrix is being dropped.
+        // The mover waits for this message, unless the matrix is being dropped.
         let _ = begins.send(());
         Ok(())
     }
 
-    /// Starts the threads of a group that is to be added. The mover begins when it is told to.
+    /// Starts the threads of a group that is to be added. The mover starts when the returned
+    /// channel receives a message.
     fn start_group(&self, group: &Arc<Group>) -> Result<Sender<()>> {
         group.devices().into_iter().try_for_each(|device| self.employ(group, device))?;
         self.keep(group)?;
@@ -301,7 +314,8 @@ impl Mkvs {
         self.move_when(|| true)
     }
 
-    /// The same, which waits for `begins` first, and ends where that is false.
+    /// As [`move_behind`](Self::move_behind). The thread first waits for `begins`, and ends if it
+    /// returns false.
     fn move_when(&self, begins: impl FnOnce() -> bool + Send + 'static) -> Result<()> {
         if !self.inner.options.threads {
             return Ok(());
@@ -314,9 +328,10 @@ impl Mkvs {
                 let moved = inner.shape.rebalance(&inner.host, inner.seed, inner.options.copy_rate, &stops);
                 let pause = match &moved {
                     Ok(true) => return,
-                    // All that can be read was moved: a while later some of it may be mended, or written over.
+                    // All readable pairs were moved. A later repair or overwrite may allow the
+                    // rest.
                     Err(Error::Corrupt { .. }) => inner.options.timeout,
-                    // Tried again: a device may be back, or have room.
+                    // Tried again: a device may be back, or have free space.
                     Ok(false) | Err(_) => Duration::from_millis(200),
                 };
                 *lock(&inner.shape.hindrance) = moved.err();
@@ -328,7 +343,7 @@ impl Mkvs {
         })
     }
 
-    /// Waits until all devices are active and all keys where they belong, for so long at most.
+    /// Waits at most `patience` until all devices are active and all keys are in their group.
     ///
     /// # Errors
     /// [`Error::Unfinished`].
@@ -354,14 +369,16 @@ impl Mkvs {
 }
 
 impl Group {
-    /// Ends the threads of a group of which nothing came.
+    /// Ends the threads of a group whose addition failed.
     fn dismiss(&self) {
         self.stops.store(true, Ordering::Release);
         self.devices().iter().for_each(|device| device.stop());
     }
 
-    /// Whether the member in this place may go. One in use may where the others are enough for a write; one that is out already where another one is active: who is active has
-    /// everything, though they may be too few for a write until the new one is there.
+    /// Checks that the member at this position may be removed. An active member may be removed if
+    /// the others are enough for a write. A member that is out already may be removed if another
+    /// one is active. The active members have everything, although they may be too few for a write
+    /// until the new one has joined.
     ///
     /// # Errors
     /// [`Error::TooFewDevices`].
@@ -372,7 +389,8 @@ impl Group {
         if live < needed { Err(self.too_few(live, needed)) } else { Ok(()) }
     }
 
-    /// As [`take_out`](Self::take_out), when those have come back that trail, and have done what they were given.
+    /// As [`take_out`](Self::take_out), but retries until lagging members have caught up and
+    /// executed their queues.
     fn take_out_in_time(&self, place: usize, old: Option<&Device>) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -394,7 +412,8 @@ impl Group {
         }
     }
 
-    /// Takes the member in this place out for good, unless the others are too few: nobody else is taken out in between.
+    /// Removes the member at this position for good, unless the others are too few. No other member
+    /// is removed between the check and the removal.
     fn take_out(&self, place: usize, old: Option<&Device>) -> Result<()> {
         {
             let sequencer = self.sequence();
@@ -409,7 +428,8 @@ impl Group {
         }
         let mut sequencer = self.sequence_noted()?;
         let is_counted = self.host.matrix().groups[self.index].members[place].state == MemberState::Active;
-        // Too few are left to say so in the ordinary way: they are counted alone, if they have everything. In salvage that is what there is.
+        // Too few are left to record the removal with a write quorum. The description counts the
+        // active members alone, if they have everything; in a salvage, those that are available.
         if is_counted && !self.count_alone(&mut sequencer)? {
             return Err(self.too_few(0, 1));
         }

@@ -6,7 +6,7 @@ use lodestore_contract::Error;
 
 use crate::places::Part;
 
-/// The directory of a device that has none of its own.
+/// Returns the default directory of a device, relative to the matrix's.
 pub(crate) fn default_path(group: usize, index: usize) -> PathBuf {
     PathBuf::from(format!("group{group}.device{index}"))
 }
@@ -21,7 +21,7 @@ pub(crate) fn export_devices(root: &Path) -> String {
     )
 }
 
-/// Adds to the error of a damaged or missing host what the stores of the devices can do.
+/// Adds advice about the devices' stores to the error of a damaged or missing host's store.
 #[must_use]
 pub fn explain_host(root: &Path, error: Error) -> Error {
     match error {
@@ -36,7 +36,7 @@ pub fn explain_host(root: &Path, error: Error) -> Error {
     }
 }
 
-/// Returns the directory of the first device of the first group, if its place was not chosen.
+/// Returns the default directory of the first device of the first group.
 #[must_use]
 pub fn first_device(root: &Path) -> PathBuf {
     root.join(default_path(0, 0))

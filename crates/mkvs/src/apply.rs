@@ -1,18 +1,18 @@
-//! An operation, done to one store.
+//! Applies an operation to one store.
 
 use lodestore_contract::{Change, Error, Expiry, Lifetime, Result, Store};
 
 use crate::operation::Mutation;
 
-/// Whether this refuses one write and says nothing of the device.
+/// Returns whether the error refuses one write and does not mean that the device is broken.
 pub(crate) fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Full { .. } | Error::DramBudget { .. } | Error::IndexFull { .. })
 }
 
-/// Gives `key` this value; whether it was there.
+/// Sets the value of `key`. Returns whether the key existed.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub(crate) fn put_told(
     store: &dyn Store,
     key: &[u8],
@@ -31,7 +31,7 @@ pub(crate) fn put_told(
     if is_new && store.insert(key, value, Lifetime::Forever)? {
         return Ok(false);
     }
-    // Nobody else writes this key, but what expires goes by itself.
+    // No other thread writes this key, but it may expire.
     loop {
         if store.update(key, value, Lifetime::Forever)? {
             return Ok(true);
@@ -42,10 +42,10 @@ pub(crate) fn put_told(
     }
 }
 
-/// Does to `store` what `mutation` says; whether the key was there.
+/// Applies `mutation` to `store`. Returns whether the key existed.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub(crate) fn apply(store: &dyn Store, key: &[u8], mutation: &Mutation, is_new: bool) -> Result<bool> {
     match mutation {
         Mutation::Put { value, expiry } | Mutation::Restore { value: Some((value, expiry)), .. } => {

@@ -1,16 +1,24 @@
-//! How a member that lacks something comes to have it: from another's operation log, or by a full copy (`fill.rs`).
+//! Catch-up of a member that lacks operations: from another member's operation log, or by a full
+//! copy (`fill.rs`).
 //!
-//! 1. What its log tells that the group has not (operations of an epoch that ended without them) is put right. While that is not done its record says *partial*, and a crash has it
-//!    copied anew.
-//! 2. It does again what it lacks by another's log, until little is left; or it is marked partial, and its log emptied.
-//! 3. Under the sequencer it is *filling* from then on: it is given every operation that gets a number, and has no vote. Its processor is held until it has what came before
-//!    by the log; a copy comes through its queue, each pair under its key's stripe, so behind the operations that the pair has in it, and before all later ones.
-//! 4. When it has everything, it becomes active under the sequencer; the description says so, durably, before its votes count.
+//! 1. Operations in its log that the group does not have are removed (operations of an epoch that
+//!    ended without them). Until this is complete, its record says *partial*; after a crash, a
+//!    partial member is copied again.
+//! 2. The member replays the operations that it lacks from another member's log until few are left.
+//!    Otherwise it is marked partial and its log is emptied.
+//! 3. Under the sequencer the member becomes *filling*: it receives every new operation and has no
+//!    vote. With catch-up by log, its processor is held until it has the earlier operations. With a
+//!    copy, pairs arrive through its queue, each under its key's stripe: after the operations that
+//!    the pair includes, before all later ones.
+//! 4. When the member has everything, it becomes active under the sequencer. The description says
+//!    so durably before its votes count.
 //!
 //! Invariants
-//! 1. While a member is behind nothing is queued at it, its processor rests, and the description says that it is out, or the others have everything. Its group's keeper alone
-//!    has it catch up (`keeper.rs`), beside the copy of another one as well.
-//! 2. Writers wait for none of this but the moments in which the sequencer is held (`HELD_MOST`, and a copy's beginning of its log); however many they are, a copy ends: it is a walk over the keys.
+//! 1. While a member is behind, its queue is empty and its processor rests. The description says
+//!    that it is out, or the other members have everything. Only the group's keeper catches it up
+//!    (`keeper.rs`), also during the copy of another member.
+//! 2. Writers wait only while the sequencer is held: for `HELD_MOST`, and while a copy starts its
+//!    log. A copy walks over the keys once, therefore it ends under any write load.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,45 +35,50 @@ use crate::operation::{Mutation, Operation};
 use crate::oplog::OpLog;
 use crate::planted::Fault;
 
-/// Operations that may be left when the member is given the next ones: its queue keeps those meanwhile.
+/// Catch-up starts the last step when at most this many operations are left. Meanwhile the member's
+/// queue holds the new ones.
 const LAST_STEP: u64 = 64;
-/// Rounds after which the last step is taken whatever is left.
+/// After this many rounds the last step starts with any number of operations left.
 const ROUNDS: u32 = 16;
-/// How long the sequencer is held for a member to end what is queued.
+/// Maximum time to hold the sequencer while a member empties its queue.
 const HELD_MOST: Duration = Duration::from_millis(100);
-/// How long a member's processor may be at something, before it is tried again later.
+/// Maximum wait for a member's processor. After that, catch-up is tried again later.
 const PROCESSOR_PATIENCE: Duration = Duration::from_millis(100);
 
-/// What came of a member's catching up.
+/// The outcome of a member's catch-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CaughtUp {
-    /// It is active.
+    /// The member is active.
     Active,
-    /// None is active that it could follow, or it fell behind again: it is to be tried again.
+    /// No active member could serve as donor, or the member fell behind again: try again later.
     Later,
-    /// The logs do not tell what it lacks: it takes a copy. The description does not count on it.
+    /// The logs do not reach back far enough: the member needs a copy. The description does not
+    /// count it.
     LacksMore,
 }
 
-/// The log of a device of a group of several, which has one.
+/// Returns the log of a device. Every device of a group of several members has one.
 pub(crate) fn log_of(device: &Device) -> Result<&OpLog> {
     device.log().ok_or_else(|| Error::corrupt("mkvs", "a device of a group of several has no operation log"))
 }
 
 impl Group {
-    /// Up to which operation a member's log says what the group's does, where its last one is `last` of `epoch`. `None` where nobody remembers.
+    /// Returns the last operation at which a member's log equals the group's history. The member's
+    /// log ends at operation `last` of `epoch`. `None` if the recorded epochs do not reach back far
+    /// enough.
     pub(crate) fn common(epochs: &[(u64, u64)], epoch: u64, last: u64) -> Option<u64> {
         let is_whole = epochs.len() < EPOCHS_MAX || epochs.first().is_some_and(|(oldest, _)| *oldest <= epoch);
         let later = epochs.iter().find(|(other, _)| *other > epoch).map(|(_, first)| first - 1);
         is_whole.then(|| later.map_or(last, |end| last.min(end)))
     }
 
-    /// Has `device` catch up with the active members by their logs, and takes it into use.
+    /// Catches `device` up from the active members' logs, and makes it active.
     ///
     /// # Errors
-    /// The devices'; those of `device` leave it behind.
+    /// Errors of the devices. After an error of `device` it stays behind.
     pub(crate) fn catch_up(&self, device: &Arc<Device>) -> Result<CaughtUp> {
-        // It is out before anything of it is changed, and its processor has ended what it was at.
+        // The description excludes the device and its processor is idle before anything of it is
+        // changed.
         self.note_gone()?;
         let Some(held) = device.try_hold(PROCESSOR_PATIENCE) else { return Ok(CaughtUp::Later) };
         log_of(device)?.forget_lacking();
@@ -104,18 +117,20 @@ impl Group {
         Ok(CaughtUp::Active)
     }
 
-    /// The members that are active, but for this one.
+    /// Returns the active members except this one.
     pub(crate) fn donors(&self, device: &Device) -> Vec<Arc<Device>> {
         self.active().into_iter().filter(|donor| donor.id != device.id).collect()
     }
 
-    /// Whether the description says that a member is active: too few are left to say otherwise, and what it has may be what a write was acknowledged by.
+    /// Returns whether the description says that the member is active. Too few members are left to
+    /// record otherwise, and acknowledged writes may depend on the member's data.
     fn counts_still(&self, device: &Device) -> bool {
         let members = &self.host.matrix().groups[self.index].members;
         members.iter().any(|member| member.id == device.id && member.state == MemberState::Active)
     }
 
-    /// Whether all active members come to have, in the time that a device may take, everything that has a number now.
+    /// Waits until all active members applied everything numbered so far. Returns false after the
+    /// operation timeout.
     fn have_all(&self) -> bool {
         let (last, begun) = (self.last(), Instant::now());
         while let Some(late) = self.active().iter().find(|device| device.applied() < last) {
@@ -128,7 +143,9 @@ impl Group {
         true
     }
 
-    /// Has the description count those that are active alone, though they are too few for a write: what is to be partial must not be counted on. False where they lack something.
+    /// Makes the description count only the active members, even if they are too few for a write:
+    /// no acknowledgement may depend on a member that becomes partial. Returns false if an active
+    /// member lacks operations.
     pub(crate) fn count_alone(&self, sequencer: &mut Sequencer) -> Result<bool> {
         sequencer.active.retain(|device| device.is_active());
         let last = sequencer.next - 1;
@@ -138,16 +155,18 @@ impl Group {
         self.write_epoch(sequencer).map(|()| true)
     }
 
-    /// Whether its log has operations that the group's has not, or nobody knows.
+    /// Returns whether the device's log has operations that the group does not have, or may have
+    /// some.
     fn has_forked(&self, device: &Device) -> Result<bool> {
         let log = log_of(device)?;
         Ok(self.common_of(log)? != Some(log.held().1))
     }
 
-    /// Whether the logs do not tell all that `device` lacks, or has and the donor has not.
+    /// Returns whether `device` needs a full copy: the logs do not contain all operations that it
+    /// lacks, or has in excess of the donor.
     pub(crate) fn needs_copy(&self, device: &Device, donor: &Device) -> Result<bool> {
         let log = log_of(device)?;
-        // Its log is not asked: it may be damaged.
+        // The device's log is not read: it may be damaged.
         if log.record().is_partial {
             return Ok(true);
         }
@@ -157,14 +176,17 @@ impl Group {
         Ok(common + 1 < log.held().0 || next < first || next > last + 1)
     }
 
-    /// Up to which operation a log says what the group's does. `None` where nobody remembers.
+    /// Returns the last operation at which a log equals the group's history. `None` if the recorded
+    /// epochs do not reach back far enough.
     fn common_of(&self, log: &OpLog) -> Result<Option<u64>> {
         let epochs = self.host.matrix().groups[self.index].epochs.clone();
-        // An open begins its epoch when the others have caught up: what is behind the group's last operation is not in the epochs yet.
+        // An open writes its epoch after the others caught up. Operations after the group's last
+        // one are therefore in no epoch yet.
         Ok(Self::common(&epochs, last_epoch(log)?, log.held().1.min(self.last())))
     }
 
-    /// The last step of a replay: the member is given what gets a number from now on, which waits until it has what came before. False where it is to be tried again.
+    /// The last step of a replay. The member receives new operations from now on. They stay in its
+    /// queue until it has the earlier ones. Returns false if the step must be tried again.
     fn replay_last(&self, device: &Arc<Device>, donor: &Device) -> Result<bool> {
         let mut held = device.hold();
         let last = {
@@ -187,7 +209,8 @@ impl Group {
         replayed
     }
 
-    /// Waits until a member has everything up to `seq`, for the one that is held. False where it does not come to that in time.
+    /// Waits until the donor applied everything up to `seq`, while `held` is held. Returns false on
+    /// timeout.
     fn await_applied(&self, donor: &Device, seq: u64, held: &Held<'_>) -> bool {
         let begun = Instant::now();
         while donor.applied() < seq {
@@ -201,10 +224,11 @@ impl Group {
         true
     }
 
-    /// Takes a member that is filling into use when it has everything. False where it fell behind again.
+    /// Makes a `filling` member active when it has everything. Returns false if it fell behind
+    /// again.
     ///
     /// # Errors
-    /// Its log's; the host's store's. It is behind then.
+    /// Errors of its log and of the host's store. The member is behind then.
     pub(crate) fn join(&self, device: &Arc<Device>) -> Result<bool> {
         let joined = self.try_join(device);
         if !matches!(joined, Ok(true)) {
@@ -214,7 +238,9 @@ impl Group {
     }
 
     fn try_join(&self, device: &Arc<Device>) -> Result<bool> {
-        // It has all that came before it was given operations; what is queued the logs tell. Its log is written before the sequencer is taken: if it hangs, nobody waits for it.
+        // The member has everything from before it was filling; later operations are in the logs.
+        // Its log is written before the sequencer is locked: if the write hangs, no other thread
+        // waits for it.
         let applied = device.applied();
         log_of(device)?
             .set_record(|record| (record.applied, record.is_partial) = (applied.max(record.applied), false))?;
@@ -225,13 +251,14 @@ impl Group {
                 let mut sequencer = self.sequence();
                 let last = sequencer.next - 1;
                 let held = Instant::now();
-                // Copies behind the last operation as well: who walks over its store asks for no more than what is applied.
+                // Also waits for copies queued after the last operation: a walk over the store
+                // checks only `applied`.
                 while device.depth() != 0 && device.is_filling() && held.elapsed() < HELD_MOST {
                     device.urge();
                     std::thread::sleep(Duration::from_micros(20));
                 }
                 if device.depth() == 0 && device.executed() == last {
-                    // Behind `last` where it had no room for something.
+                    // `applied` is less than `last` if the member had no space for an operation.
                     return if device.applied() == last { self.take_in(device, &mut sequencer) } else { Ok(false) };
                 }
             }
@@ -245,12 +272,13 @@ impl Group {
         Ok(false)
     }
 
-    /// It has everything that has a number: it is active from now on, and the description says so. False where it is to be tried again.
+    /// Makes a member that has every numbered operation active, and writes that to the description.
+    /// Returns false if it must be tried again.
     fn take_in(&self, device: &Arc<Device>, sequencer: &mut Sequencer) -> Result<bool> {
         if !self.may_add(sequencer)? {
             return Ok(false);
         }
-        // One that was replaced meanwhile, or failed, does not come back.
+        // A member that was replaced or failed meanwhile does not come back.
         if !self.devices().iter().any(|member| Arc::ptr_eq(member, device)) || !device.come_back() {
             return Ok(false);
         }
@@ -267,18 +295,19 @@ impl Group {
         Ok(true)
     }
 
-    /// Does what `device` lacks up to `to`, by the donor's log. False where that does not reach so far back.
+    /// Replays the operations that `device` lacks up to `to` from the donor's log. Returns false if
+    /// that log does not reach back far enough.
     fn replay(&self, device: &Device, held: &mut Held<'_>, donor: &Device, to: u64) -> Result<bool> {
         let (log, source) = (log_of(device)?, log_of(donor)?);
         let mut aborts = Aborts::new(source, device.applied());
         for seq in device.applied() + 1..=to {
             let Some(operation) = source.read(seq)? else { return Ok(false) };
             if operation.mutation == Mutation::Lacking && !aborts.have(seq)? {
-                // The donor has it by a copy, and no log tells it.
+                // The donor has this operation by a copy, and no log contains it.
                 log.set_record(|record| record.is_partial = true)?;
                 return Ok(false);
             }
-            // Or it was replaced.
+            // `Failed` also if the device was replaced.
             if self.stops.load(Ordering::Acquire) || device.state() == MemberState::Failed {
                 return Ok(false);
             }
@@ -288,7 +317,8 @@ impl Group {
         Ok(true)
     }
 
-    /// Takes out of `device` what the group does not have. False where that is not known.
+    /// Removes operations from `device` that the group does not have. Returns false if the logs do
+    /// not contain them.
     fn forget_forked(&self, device: &Device, donor: &Device) -> Result<bool> {
         let log = log_of(device)?;
         let (_, last) = log.held();
@@ -305,12 +335,13 @@ impl Group {
         log.truncate(common)?;
         keys.iter().try_for_each(|key| copy_key(device, donor, key))?;
         device.set_applied(device.applied().min(common));
-        // What was copied is newer than `common`: the replay comes to the same. It stays partial until that is done: another donor may lack what this one gave it.
+        // The copied pairs are newer than `common`; the replay ends with the same pairs. The member
+        // stays partial until then: another donor may lack the pairs of this one.
         Ok(true)
     }
 }
 
-/// Does an operation at a member, in its log and in its store.
+/// Applies an operation to a member's log and store.
 fn replay_one(device: &Device, log: &OpLog, operation: &Operation, aborts: &mut Aborts<'_>) -> Result<()> {
     let (_, last) = log.held();
     if operation.seq > last {
@@ -320,26 +351,27 @@ fn replay_one(device: &Device, log: &OpLog, operation: &Operation, aborts: &mut 
     }
     match apply(&**device.store(), &operation.key, &operation.mutation, false) {
         Ok(_) => Ok(()),
-        // What found no room elsewhere either was taken back.
+        // An operation that the others had no space for either was rolled back.
         Err(error) if is_refusal(&error) && aborts.have(operation.seq)? => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Gives `device` what the donor has of a key.
+/// Copies the donor's pair of a key to `device`.
 fn copy_key(device: &Device, donor: &Device, key: &[u8]) -> Result<()> {
     let pair = read_pair(&**donor.store(), key)?;
     let mutation = pair.map_or(Mutation::Delete, |(value, expiry)| Mutation::Put { value, expiry });
     apply(&**device.store(), key, &mutation, false).map(drop)
 }
 
-/// The epoch of a log's last operation.
+/// Returns the epoch of a log's last operation.
 pub(crate) fn last_epoch(log: &OpLog) -> Result<u64> {
     let (_, last) = log.held();
     Ok(log.read(last)?.map_or(log.record().epoch, |operation| operation.epoch))
 }
 
-/// Which operations of a log later ones take back. What was read for one answer is not read again for the next, which is of a later operation.
+/// The operations of a log that later ones roll back. Each log entry is read once: the queries are
+/// in ascending order.
 struct Aborts<'a> {
     log: &'a OpLog,
     read: u64,
@@ -347,12 +379,12 @@ struct Aborts<'a> {
 }
 
 impl<'a> Aborts<'a> {
-    /// Of the operations behind this one.
+    /// Starts with the operations after `behind`.
     fn new(log: &'a OpLog, behind: u64) -> Self {
         Self { log, read: behind, found: HashSet::new() }
     }
 
-    /// Whether a later operation takes this one back, of those that the log has now.
+    /// Returns whether a later operation that is in the log now rolls this one back.
     fn have(&mut self, seq: u64) -> Result<bool> {
         let (_, last) = self.log.held();
         while !self.found.contains(&seq) && self.read < last {
@@ -364,11 +396,12 @@ impl<'a> Aborts<'a> {
 }
 
 impl Device {
-    /// Does again what its log has behind its record's `applied`, after a crash: of each key the last operation that it has room for, where its store has something else.
-    /// The operations that found no room.
+    /// Replays the log entries after the record's `applied`, after a crash. For each key, the last
+    /// operation that fits is applied if the store differs. Returns the operations that did not
+    /// fit.
     ///
     /// # Errors
-    /// The stores'.
+    /// Errors of the stores.
     pub(crate) fn redo(&self) -> Result<Vec<u64>> {
         let log = log_of(self)?;
         let (first, last) = log.held();
@@ -395,7 +428,7 @@ impl Device {
             if !self.has(operation)? {
                 match apply(&**self.store(), &operation.key, &operation.mutation, false) {
                     Ok(_) => {}
-                    // What stood before on its key may be missing as well.
+                    // The operation before it on this key may be missing as well.
                     Err(error) if is_refusal(&error) => {
                         refused.push(operation.seq);
                         continue;
@@ -408,7 +441,7 @@ impl Device {
         self.set_applied(refused.iter().min().map_or(last, |first| first - 1));
         if refused.is_empty() {
             match log.set_record(|record| record.applied = last) {
-                // It is done again the next time.
+                // The next open replays the entries again.
                 Err(error) if is_refusal(&error) => {}
                 said => said?,
             }
@@ -416,10 +449,10 @@ impl Device {
         Ok(refused)
     }
 
-    /// Whether its store is as after `operation` already.
+    /// Returns whether the store already has the result of `operation`.
     fn has(&self, operation: &Operation) -> Result<bool> {
         let pair = match read_pair(&**self.store(), &operation.key) {
-            // Damage is written over.
+            // A damaged pair is overwritten.
             Err(Error::Corrupt { .. }) => return Ok(false),
             pair => pair?,
         };

@@ -1,4 +1,4 @@
-//! Reading and writing values of fields, little-endian, that begin with their version.
+//! Reading and writing of values by fields, little-endian. Each value begins with its version.
 
 use lodestore_contract::{Error, Result};
 
@@ -8,14 +8,14 @@ pub(crate) fn wrong(what: &'static str) -> Error {
     Error::corrupt("mkvs", what)
 }
 
-/// Reads what was written field by field.
+/// Reads a value field by field.
 pub(crate) struct Reader<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) what: &'static str,
 }
 
 impl<'a> Reader<'a> {
-    /// Behind the version, which must be known.
+    /// Starts after the version, which must be known.
     pub(crate) fn new(bytes: &'a [u8], what: &'static str) -> Result<Self> {
         let mut reader = Self { bytes, what };
         let found = u32::from(reader.u16()?);
@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
 }
 
 pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str) {
-    // Names and paths: the kernel takes none of more than 4096 bytes.
+    // Names and paths: the kernel accepts at most 4096 bytes.
     let len = u16::try_from(text.len()).unwrap_or(u16::MAX);
     bytes.extend(len.to_le_bytes());
     bytes.extend(&text.as_bytes()[..usize::from(len)]);

@@ -1,4 +1,4 @@
-//! Commands that devices are given, and what comes of them.
+//! Commands for devices, and their outcomes.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,27 +11,28 @@ use crate::latency::Allowance;
 use crate::lock;
 use crate::operation::{Mutation, Operation};
 
-/// Looks at a write's votes before its caller sleeps, and what passes between two: some microseconds in all.
+/// Checks of a write's votes before the caller sleeps (`SPINS`), and spin-loop hints between two
+/// checks (`SPIN`). Together they last some microseconds.
 const SPINS: u32 = 20;
 const SPIN: u32 = 8;
 
-/// What a device is given to do.
+/// A command for a device.
 #[derive(Clone)]
 pub(crate) enum Command {
     Write(Arc<WriteOp>),
     Read(Arc<ReadOp>),
-    /// What others have of a key, for a device that is being filled.
+    /// Another member's pair of a key, for a filling device.
     Copy(Arc<Copied>),
 }
 
-/// What others have of a key.
+/// Another member's pair of a key.
 pub(crate) struct Copied {
     pub(crate) key: Vec<u8>,
     pub(crate) mutation: Mutation,
 }
 
 impl Command {
-    /// Has no part in the command any more: it is not executed by this member.
+    /// Drops the command at this member: it will not be executed there.
     pub(crate) fn drop_by(&self, member: u32) {
         match self {
             Self::Write(op) => {
@@ -42,7 +43,7 @@ impl Command {
         }
     }
 
-    /// Bytes of key and value that it holds in memory.
+    /// Returns the bytes of key and value that the command holds in memory.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Write(op) => op.operation.key.len() + op.operation.mutation.bytes(),
@@ -52,45 +53,47 @@ impl Command {
     }
 }
 
-/// A member's verdict on a write.
+/// A member's vote on a write.
 pub(crate) enum Vote {
-    /// It has it, durably; whether the key was there.
+    /// The member has the write durably; contains whether the key existed.
     Done(bool),
-    /// It has no room for it, and its store is as before.
+    /// The member had no space for the write, and its store is unchanged.
     Refused(Error),
-    /// It is out of use.
+    /// The member is out of use.
     Failed,
 }
 
-/// Verdicts on a write, as sets of members.
+/// The votes on a write, as sets of members.
 #[derive(Default)]
 pub(crate) struct Votes {
     pub(crate) pending: u32,
     pub(crate) done: u32,
     pub(crate) refused: u32,
     pub(crate) failed: u32,
-    /// The key was there, by those who have done it.
+    /// Whether the key existed, as reported by the members in `done`.
     pub(crate) was_there: bool,
     pub(crate) refusal: Option<Error>,
-    /// Somebody sleeps until they are decided: waking is a system call.
+    /// A thread sleeps until the votes are decided. The flag avoids a needless system call to wake
+    /// it.
     is_awaited: bool,
 }
 
 impl Votes {
-    /// Whether `needed` members have it, or never will.
+    /// Returns whether `needed` members have the write, or never will.
     fn are_decided(&self, needed: usize) -> bool {
         let done = self.done.count_ones() as usize;
-        // Where it cannot be had any more, all are waited for: what some have done is to be taken back.
+        // If `needed` cannot be reached, all votes are awaited: the members that applied the write
+        // must roll it back.
         done >= needed || self.pending == 0
     }
 }
 
-/// A write on its way through a group.
+/// A write that is in progress in a group.
 pub(crate) struct WriteOp {
     pub(crate) operation: Operation,
-    /// The key is absent, as far as the filter knows.
+    /// The filter says that the key is absent.
     pub(crate) is_new: bool,
-    /// Members that it takes.
+    /// The number of members that must apply the write.
     needed: usize,
     votes: Mutex<Votes>,
     voted: Condvar,
@@ -102,7 +105,8 @@ impl WriteOp {
         Self { operation, is_new, needed, votes: Mutex::new(votes), voted: Condvar::new() }
     }
 
-    /// Takes a member's verdict; the first one counts. False where the member has no room for what stands already, done by enough others.
+    /// Records a member's vote; only its first one counts. Returns false if the member refused a
+    /// write that enough others already applied.
     pub(crate) fn vote(&self, member: u32, vote: Vote) -> bool {
         let mut votes = lock(&self.votes);
         let stands = votes.done.count_ones() as usize >= self.needed;
@@ -130,14 +134,15 @@ impl WriteOp {
         !is_missed
     }
 
-    /// Whether `needed` members have it, or never will.
+    /// Returns whether `needed` members have the write, or never will.
     pub(crate) fn is_decided(&self, needed: usize) -> bool {
         lock(&self.votes).are_decided(needed)
     }
 
-    /// Waits until `needed` members have it or it is sure that they never will, for so long at most; the members that have said nothing then.
+    /// Waits, for at most `timeout`, until `needed` members have the write or never will. Returns
+    /// the members that have not voted by then.
     pub(crate) fn wait(&self, needed: usize, timeout: Duration, spins: bool) -> u32 {
-        // A caller that is at it now is done before a thread would be asleep.
+        // A caller that is executing the write now finishes before a thread could fall asleep.
         for _ in 0..if spins { SPINS } else { 1 } {
             if lock(&self.votes).are_decided(needed) {
                 return 0;
@@ -153,38 +158,38 @@ impl WriteOp {
         if late.timed_out() { votes.pending } else { 0 }
     }
 
-    /// Reads the verdicts so far.
+    /// Gives access to the votes so far.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&mut Votes) -> T) -> T {
         read(&mut lock(&self.votes))
     }
 }
 
-/// What is asked about a key.
+/// A query for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// Whether it is there.
+    /// Whether it exists.
     There,
     /// Its value.
     Value,
-    /// When it expires.
+    /// Its expiry.
     Expiry,
-    /// Its value, and when it expires.
+    /// Its value and its expiry.
     Pair,
 }
 
-/// What a store says of a key.
+/// A store's answer about a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Found {
     pub(crate) is_there: bool,
-    /// Where it was asked for.
+    /// Set if the query asked for the expiry.
     pub(crate) expiry: Option<Expiry>,
 }
 
 impl Question {
-    /// Asks a store. A value that is asked for goes to `value`, which is cleared before.
+    /// Queries a store. The value, if requested, replaces the contents of `value`.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     #[inline]
     pub(crate) fn ask(self, store: &dyn Store, key: &[u8], value: &mut Vec<u8>) -> Result<Found> {
         let is_there = match self {
@@ -198,27 +203,29 @@ impl Question {
         if self != Self::Pair || !is_there || !store.capabilities().expiry {
             return Ok(Found { is_there, expiry: None });
         }
-        // One that has expired since its value was read is not there: without an expiry it would stay for ever.
+        // A pair that expired after its value was read counts as absent: without an expiry it would
+        // stay for ever.
         let expiry = store.expiry(key)?;
         Ok(Found { is_there: expiry.is_some(), expiry: expiry.flatten() })
     }
 }
 
-/// How a read came out.
+/// The outcome of a read.
 pub(crate) struct Answer {
     pub(crate) value: Vec<u8>,
     pub(crate) found: Result<Found>,
-    /// The member that says so.
+    /// The member that answered.
     pub(crate) by: u32,
 }
 
-/// A read that one or several members were given; the first answer counts.
+/// A read queued at one or more members; the first answer counts.
 pub(crate) struct ReadOp {
     key: Vec<u8>,
     question: Question,
-    /// Somebody has answered: who comes later does nothing.
+    /// A member has answered: later members do nothing.
     is_answered: AtomicBool,
-    /// Members that were asked because others took long, and what they are paid from: who comes too late to do anything costs nothing.
+    /// Members that were asked because others took long (`again`), and the budget for them. A
+    /// member that does no work is refunded.
     again: AtomicU32,
     allowance: Option<Arc<Allowance>>,
     state: Mutex<Reading>,
@@ -227,11 +234,11 @@ pub(crate) struct ReadOp {
 
 struct Reading {
     answer: Option<Answer>,
-    /// Members that have it and have not answered.
+    /// Members that have the read queued and have not answered.
     open: usize,
-    /// Somebody sleeps until it is answered.
+    /// A thread sleeps until the read is answered.
     is_awaited: bool,
-    /// A member could not read it.
+    /// A member could not read the key.
     met_damage: bool,
 }
 
@@ -248,22 +255,22 @@ impl ReadOp {
         }
     }
 
-    /// One whose further members are paid from this.
+    /// Returns the read with a budget for additional members.
     pub(crate) fn with(self, allowance: &Arc<Allowance>) -> Self {
         Self { allowance: Some(Arc::clone(allowance)), ..self }
     }
 
-    /// This member is asked because others take long.
+    /// Records that this member is asked because others take long.
     pub(crate) fn ask_again(&self, member: u32) {
         self.again.fetch_or(member, Ordering::Relaxed);
     }
 
-    /// One more member has it.
+    /// Counts one more member that has the read queued.
     pub(crate) fn open(&self) {
         lock(&self.state).open += 1;
     }
 
-    /// Answers it by the store of a member, if nobody has.
+    /// Answers the read from a member's store, if no member has answered.
     pub(crate) fn answer(&self, member: &Device) {
         let by = member.bit();
         let answer = (!self.is_answered.load(Ordering::Acquire)).then(|| {
@@ -281,7 +288,7 @@ impl ReadOp {
             return;
         };
         state.met_damage |= matches!(answer.found, Err(Error::Corrupt { .. }));
-        // An error counts where nobody has anything better.
+        // An error counts only until a member has a better answer.
         if state.answer.as_ref().is_none_or(|known| known.found.is_err() && answer.found.is_ok()) {
             self.is_answered.store(answer.found.is_ok(), Ordering::Release);
             state.answer = Some(answer);
@@ -289,7 +296,7 @@ impl ReadOp {
         self.tell(state);
     }
 
-    /// Wakes who waits.
+    /// Wakes the waiting thread.
     fn tell(&self, state: MutexGuard<'_, Reading>) {
         let wakes = state.is_awaited;
         drop(state);
@@ -298,14 +305,15 @@ impl ReadOp {
         }
     }
 
-    /// A member that had it will not answer.
+    /// Records that a member will not answer.
     pub(crate) fn give_up(&self) {
         let mut state = lock(&self.state);
         state.open -= 1;
         self.tell(state);
     }
 
-    /// The first answer, if there is one by `until`; or none, where no member is left that could give one.
+    /// Returns the first answer, if one arrives by `until`. Returns `None` early if no member is
+    /// left that could answer.
     pub(crate) fn wait(&self, until: Instant) -> Option<Answer> {
         let mut state = lock(&self.state);
         loop {
@@ -322,12 +330,12 @@ impl ReadOp {
         }
     }
 
-    /// Whether a member that was asked could not read it.
+    /// Returns whether a member that was asked could not read the key.
     pub(crate) fn met_damage(&self) -> bool {
         lock(&self.state).met_damage
     }
 
-    /// Whether a member has it still.
+    /// Returns whether a member still has the read queued.
     pub(crate) fn is_open(&self) -> bool {
         lock(&self.state).open != 0
     }

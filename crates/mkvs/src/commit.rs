@@ -1,12 +1,18 @@
-//! A write's way through a group.
+//! The commit path of a write in a group.
 //!
-//! Commit path, where there are several members; the key's stripe is held alone all the while:
-//! 1. under the sequencer the operation gets its number and is queued at every active member, so that all have the same order;
-//! 2. each member logs it durably, applies it durably, and votes;
-//! 3. when as many have voted as `acks` asks for, it is acknowledged; the others go on. Who has come back since, and caught up with it, counts in the place of who was taken out;
-//! 4. its filter counters go by what the members say of the key, before the stripe is given back.
+//! Steps in a group of several members, with the key's stripe locked exclusively throughout:
+//! 1. Under the sequencer the operation gets its sequence number and is queued at every active
+//!    member. All members therefore have the same order.
+//! 2. Each member logs it durably, applies it durably, and votes.
+//! 3. The write is acknowledged when as many members have voted as `acks` requires; the others
+//!    continue. A member that came back since and has caught up with the write counts in place of a
+//!    removed one.
+//! 4. The members' answers about the key update the filter's counters before the stripe is
+//!    released.
 //!
-//! Where too few can do it, for want of room, those that did take it back by a `Restore` of what the others have there: the write is refused, and no reader has seen it.
+//! If too few members have space for the write, the members that applied it roll it back. A
+//! `Restore` writes the value that the others still have. The write is refused, and no reader has
+//! seen it.
 
 use std::io;
 use std::sync::Arc;
@@ -25,56 +31,58 @@ use crate::planted::Fault;
 use crate::route::KeyHash;
 use crate::stripes::Stripe;
 
-/// Bytes of keys and values that may wait for a device.
+/// Maximum bytes of keys and values queued at a device.
 const QUEUE_BYTES: usize = 64 << 20;
 
-/// A value, and when it expires.
+/// A value and its expiry.
 type Pair = (Vec<u8>, Option<Expiry>);
 
 /// Why a write is not acknowledged.
 enum Failure {
-    /// No member has it: it got no number, or was taken back.
+    /// No member has it: it got no number, or it was rolled back.
     NotDone(Error),
-    /// Some have it, and too few to say that it stands.
+    /// In doubt: some members have it, but too few to acknowledge it.
     Undecided(Error),
 }
 
-/// What came of a write.
+/// The outcome of a write.
 enum Outcome {
-    /// It stands; whether the key was there.
+    /// The write is acknowledged; contains whether the key existed.
     Stands(bool),
-    /// Too many had no room for it, and the others have taken it back.
+    /// Too many members had no space for it, and the others have rolled it back.
     TakenBack(Error),
 }
 
-/// How many members an operation takes.
+/// How many members must apply an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Enough {
-    /// As many as `acks` says: what is acknowledged is at so many.
+    /// As many as `acks` requires; an acknowledged write is on that many members.
     ForAWrite,
-    /// Those that are active, be they fewer: the epoch counts them alone, and what is done again tells nobody that it stands.
+    /// The active members, even if fewer. The epoch counts only these members, and repeated
+    /// operations acknowledge nothing to a caller.
     AllThereAre,
 }
 
-/// An operation under way.
+/// A submitted operation.
 struct Given {
     op: Arc<WriteOp>,
     /// The members that have it in their queues.
     devices: Vec<Arc<Device>>,
-    /// How many of them it takes.
+    /// How many of these members must apply it.
     needed: usize,
 }
 
-/// Members have no room for something that stands, or may: they lack it.
+/// Marks members as behind that refused an operation which is or may be acknowledged.
 fn fall_behind(devices: &[Arc<Device>], refused: u32) {
     devices.iter().filter(|device| refused & device.bit() != 0).for_each(|device| device.fall_behind());
 }
 
 impl Group {
-    /// Does `mutation` to a key whose stripe is held, and counts it; whether the key was there.
+    /// Applies `mutation` to a key whose stripe is locked, and updates the filter. Returns whether
+    /// the key existed.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn change(&self, stripe: &mut Stripe, key: &[u8], hash: KeyHash, mutation: Mutation) -> Result<bool> {
         let adds = matches!(mutation, Mutation::Put { .. });
         let is_new = adds && stripe.filter.is_some() && !stripe.may_have(hash);
@@ -86,10 +94,10 @@ impl Group {
             None => self.commit(stripe, key, mutation, is_new),
         };
         match &changed {
-            // Nobody looks before the stripe is given back.
+            // No reader checks the filter before the stripe is released.
             Ok(false) if adds => self.raise(stripe, key, hash),
             Ok(true) if !adds => self.lower(stripe, key, hash),
-            // Whether it is there is not known: counted, it is looked for.
+            // The key's presence is unknown. Counted, it is looked up.
             Err(Failure::Undecided(_)) if adds => {
                 self.raise(stripe, key, hash);
                 self.counts.leaked.fetch_add(1, Ordering::Relaxed);
@@ -98,7 +106,8 @@ impl Group {
         }
         changed.map_err(|failure| match failure {
             Failure::NotDone(error) => error,
-            // The host's, which has no room to note who is active: a refusal would say that nobody has the write.
+            // This error comes from the host's store, which has no space to record the active
+            // members. A refusal would mean that no member has the write.
             Failure::Undecided(error) if is_refusal(&error) => {
                 let source = io::Error::new(io::ErrorKind::StorageFull, error.to_string());
                 Error::io("noting who is active in", "the matrix's description", source)
@@ -110,10 +119,10 @@ impl Group {
         })
     }
 
-    /// Gives `mutation` the next number and queues it at every active member.
+    /// Gives `mutation` the next sequence number and queues it at every active member.
     ///
     /// # Errors
-    /// The host's store's; [`Error::TooFewDevices`].
+    /// Errors of the host's store; [`Error::TooFewDevices`].
     fn submit(&self, key: &[u8], mutation: Mutation, is_new: bool, enough: Enough) -> Result<Given> {
         self.make_room(&self.sequence());
         let mut sequencer = self.sequence_noted()?;
@@ -140,14 +149,14 @@ impl Group {
         Ok(Given { op, devices: active, needed })
     }
 
-    /// Whether more waits for a device than may.
+    /// Returns whether a device's queue exceeds its limits.
     fn is_overdue(&self, device: &Device) -> bool {
         device.depth() as u64 >= self.options.hard_lag() || device.queued_bytes() >= QUEUE_BYTES
     }
 
-    /// Who trails by more than may be is behind from now on, if the others are enough.
+    /// Marks members over their limits as behind, if enough others are left.
     fn make_room(&self, sequencer: &Sequencer) {
-        // Who failed, or fell behind, may be among those still.
+        // The list may still contain members that failed or fell behind.
         let mut left = sequencer.active.iter().filter(|device| device.is_active()).count();
         let needed = self.options.acks.needed(self.width, left);
         for device in &sequencer.active {
@@ -159,12 +168,12 @@ impl Group {
         sequencer.filling.iter().filter(|device| self.is_overdue(device)).for_each(|device| device.fall_behind());
     }
 
-    /// Has `mutation` done by as many members as it takes; whether the key was there.
+    /// Has `mutation` applied by as many members as needed. Returns whether the key existed.
     ///
-    /// The caller holds the key's stripe, whose `stripe` this is.
+    /// The caller holds the key's stripe, `stripe`.
     ///
     /// # Errors
-    /// Those of the devices; [`Error::TooFewDevices`].
+    /// Errors of the devices; [`Error::TooFewDevices`].
     fn commit(&self, stripe: &mut Stripe, key: &[u8], mutation: Mutation, is_new: bool) -> Result<bool, Failure> {
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
         self.wait_for_room().map_err(Failure::NotDone)?;
@@ -179,7 +188,8 @@ impl Group {
             }
             Ok(Outcome::TakenBack(refusal)) => Err(Failure::NotDone(refusal)),
             Err(error) => {
-                // Nobody reads its key before a later operation is acknowledged, which all who have that have it before.
+                // The key is not readable until a later operation is acknowledged: all members that
+                // have that one have this one before it.
                 stripe.undecided.push((key.to_vec(), stripe.last));
                 self.note_undecided(key);
                 Err(Failure::Undecided(error))
@@ -187,10 +197,11 @@ impl Group {
         }
     }
 
-    /// Waits for a write's votes, and does what they ask for.
+    /// Waits for a write's votes and acts on them.
     ///
     /// # Errors
-    /// Where it is not known whether it stands: who had no room for it is behind.
+    /// Returned if the write is in doubt. Members that refused it for lack of space are then
+    /// behind.
     fn outcome(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<Outcome> {
         let mut restored = 0;
         let decided = match self.count_votes(op, devices, needed) {
@@ -200,7 +211,8 @@ impl Group {
         };
         let (refused, refusal) = op.read(|votes| (votes.refused, votes.refusal.take()));
         if let Err(error) = decided {
-            // Before anything else that may fail: it may stand, and these do not have it.
+            // Before any other step that may fail: the write may be committed, and these members
+            // lack it.
             fall_behind(devices, refused & !restored);
             self.note_gone()?;
             return Err(error);
@@ -208,10 +220,11 @@ impl Group {
         Ok(Outcome::TakenBack(refusal.unwrap_or(Error::Full { needed: op.operation.key.len() as u64, capacity: 0 })))
     }
 
-    /// Waits until enough members have a write: whether the key was there. `None` where they never will, since some had no room for it.
+    /// Waits until enough members have a write. Returns whether the key existed, or `None` if too
+    /// few members can have it because some had no space.
     ///
     /// # Errors
-    /// The host's store's; [`Error::TooFewDevices`] where too few are left.
+    /// Errors of the host's store; [`Error::TooFewDevices`] if too few members are left.
     fn count_votes(&self, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<Option<bool>> {
         let is_all = self.options.acks == Acks::All;
         let mut wanted = needed;
@@ -220,13 +233,15 @@ impl Group {
             let (done, refused, failed, pending, was_there) =
                 op.read(|votes| (votes.done, votes.refused, votes.failed, votes.pending, votes.was_there));
             let is_known = done != 0;
-            // Nobody is taken out between this and who falls behind by it.
+            // Locked: no member is removed between this point and the marking of the refusing
+            // members.
             let mut sequencer = (refused != 0 || is_all).then(|| self.sequence());
-            // The vote of one that was taken out since counts for nothing: an open may do without it.
+            // The vote of a member that was removed since does not count: an open may proceed
+            // without it.
             let active = devices.iter().filter(|device| device.is_active()).fold(0, |set, device| set | device.bit());
             let gone = failed | (done & !active);
             let done = (done & active).count_ones() as usize;
-            // With `all` those count that are left, once the description says so.
+            // With `all`, the remaining members suffice once the description names them.
             let needed = if is_all { needed.saturating_sub(gone.count_ones() as usize).max(1) } else { needed };
             if done >= needed {
                 fall_behind(devices, refused);
@@ -240,7 +255,7 @@ impl Group {
                 drop(sequencer);
                 self.note_gone()?;
             } else if pending != 0 {
-                // Another one may do it in the place of who was taken out.
+                // Another member may apply it in place of the removed one.
                 wanted += 1;
             } else if refused != 0 {
                 return Ok(None);
@@ -252,9 +267,10 @@ impl Group {
         }
     }
 
-    /// How many have a write though they were not given it: they have come back since, and caught up with it.
+    /// Returns how many members have a write that was not queued at them: they came back since and
+    /// caught up with it.
     fn joined(&self, op: &WriteOp, devices: &[Arc<Device>]) -> usize {
-        // With the sequencer: the description calls those active that it has.
+        // Under the sequencer: the description names its members as active.
         let sequencer = self.sequence();
         let seq = op.operation.seq;
         let has = |device: &&Arc<Device>| device.is_active() && device.applied() >= seq && !device.lacks(seq);
@@ -262,7 +278,7 @@ impl Group {
         sequencer.active.iter().filter(|device| !was_given(device)).filter(has).count()
     }
 
-    /// Where all of them are needed, a member whose queue is long is waited for.
+    /// Waits for members with long queues if a write needs all of them.
     fn wait_for_room(&self) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -284,9 +300,10 @@ impl Group {
         }
     }
 
-    /// Has a queued write executed, and waits until it is decided. Who executes nothing for as long as an operation may take has failed.
+    /// Has a queued write executed and waits until it is decided. A member that makes no progress
+    /// for the operation timeout fails.
     fn drive(&self, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<()> {
-        // Without threads, who is not needed does it when it is next asked.
+        // Without threads, a member that is not needed executes the write when it is next used.
         let first = if self.options.threads { 0 } else { turn(op.operation.seq, devices.len()) };
         for device in devices.iter().cycle().skip(first).take(devices.len()) {
             if self.options.threads || !op.is_decided(needed) {
@@ -315,16 +332,20 @@ impl Group {
         Ok(())
     }
 
-    /// Takes back a write that too many members had no room for. Those that have done that go to `by`.
+    /// Rolls back a write that too many members had no space for. `by` receives the members that
+    /// have rolled it back.
     fn take_back(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], by: &mut u32) -> Result<()> {
         self.counts.restored.fetch_add(1, Ordering::Relaxed);
         self.restore(&op.operation, devices, &mut stripe.last, by, Enough::ForAWrite)
     }
 
-    /// Gives the key of an operation again what it has at a member that lacks the operation, by one whose number goes to `last`, and the members that have done it to `by`.
+    /// Rolls an operation back: writes the key's pair again as a member has it that lacks the
+    /// operation. `last` receives the sequence number of the `Restore`, `by` the members that
+    /// applied it.
     ///
     /// # Errors
-    /// As a write's; [`Error::TooFewDevices`] too where no member lacks it: nobody knows what was there.
+    /// As for a write; also [`Error::TooFewDevices`] if no member lacks the operation: the previous
+    /// pair is unknown.
     pub(crate) fn restore(
         &self,
         operation: &Operation,
@@ -335,7 +356,8 @@ impl Group {
     ) -> Result<()> {
         let aborts = operation.seq;
         let keepers = devices.iter().filter(|device| device.is_active() && device.lacks(aborts));
-        // Who has come back since it was chosen has done the operation: it is asked behind its answer, too.
+        // A member that came back since it was chosen has applied the operation: `lacks` is checked
+        // again after its answer.
         let mut values =
             keepers.filter_map(|device| self.ask_one(device, &operation.key).filter(|_| device.lacks(aborts)));
         let Some(value) = values.next() else { return Err(self.too_few(0, 1)) };
@@ -351,7 +373,7 @@ impl Group {
         driven?;
         let live = || devices.iter().filter(|device| *by & device.bit() != 0 && device.is_active()).count();
         let needed = if self.options.acks == Acks::All {
-            // Those that are left, once the description says so.
+            // With `all`, the remaining members suffice once the description names them.
             self.note_gone()?;
             live().max(1)
         } else {
@@ -362,19 +384,19 @@ impl Group {
 }
 
 impl Group {
-    /// A key's value and expiry at this member. `None` where it is not in use all the while.
+    /// Returns a key's value and expiry at this member. `None` if it is not in use throughout.
     fn ask_one(&self, device: &Arc<Device>, key: &[u8]) -> Option<Result<Option<Pair>>> {
         if device.is_inline() {
             return device.ask(|store| read_pair(store, key));
         }
-        // Not by this thread, which would hang with it.
+        // Through the queue: this thread must not hang with the device.
         let op = Arc::new(ReadOp::new(key, Question::Pair));
         let answer = self.ask_queued(&op, std::slice::from_ref(device), 1)?;
         Some(answer.found.map(|found| found.is_there.then_some((answer.value, found.expiry))))
     }
 }
 
-/// Which of so many devices has its turn first: another one for each two operations.
+/// Returns the index of the device that is kicked first: another one every two operations.
 fn turn(seq: u64, devices: usize) -> usize {
     ((seq / 2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % devices.max(1)
 }

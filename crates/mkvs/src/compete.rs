@@ -1,10 +1,14 @@
-//! The competition of a group's devices for a read (MKVS, Micromachines 2019, section 3.3): who is asked, and whose answer counts.
+//! The competition of a group's devices for a read (MKVS, Micromachines 2019, section 4.3): which
+//! devices are queried, and whose answer counts.
 //!
 //! Invariants
-//! 1. The caller holds the key's stripe, shared: no write of its key is under way. A member may answer that has applied the stripe's last operation, or that gets the read
-//!    behind it in its queue: so whoever answers first says what was acknowledged last.
-//! 2. An error answers only where no member has anything better. What one cannot read and another can is put right behind (`keeper.rs`).
-//! 3. Nobody waits for the sequencer to read. A device that executes nothing for as long as an operation may take, while somebody waits for it, has failed.
+//! 1. The caller holds the key's stripe, shared: no write of the key is in progress. A member may
+//!    answer if it has applied the stripe's last operation, or if the read is queued after this
+//!    operation. The first answer is therefore the acknowledged value.
+//! 2. An error is returned only if no member has a better answer. If one member cannot read a key
+//!    and another can, the keeper repairs it (`keeper.rs`).
+//! 3. No read waits for the sequencer. A device with waiting commands that makes no progress for
+//!    the operation timeout fails.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,17 +23,17 @@ use crate::options::Reads;
 use crate::stripes::Stripe;
 use crate::{lock, read};
 
-/// Devices that were given a read, with what each had executed then.
+/// Devices that have a read queued, with their progress counters at that time.
 type Given = Vec<(Arc<Device>, u64)>;
 
-/// Gives the caller a value in his own buffer.
+/// Copies an answer into the caller's buffer.
 fn give(value: &mut Vec<u8>, answered: &[u8]) {
     value.clear();
     value.extend_from_slice(answered);
 }
 
 impl Group {
-    /// Whether `key` is there.
+    /// Returns whether `key` exists.
     ///
     /// # Errors
     /// As [`find`](Self::find).
@@ -37,7 +41,7 @@ impl Group {
         self.find(stripe, key, Question::There, &mut Vec::new()).map(|found| found.is_there)
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
     /// As [`find`](Self::find).
@@ -45,7 +49,7 @@ impl Group {
         Ok(self.pair_by(stripe, key, Question::Value)?.map(|(value, _)| value))
     }
 
-    /// The value of `key`, and when it expires.
+    /// Returns the value and the expiry of `key`.
     ///
     /// # Errors
     /// As [`find`](Self::find).
@@ -59,10 +63,11 @@ impl Group {
         Ok(found.is_there.then_some((value, found.expiry)))
     }
 
-    /// What is asked about `key`, by whoever is to be asked.
+    /// Answers `question` about `key`, from the members that the read mode selects.
     ///
     /// # Errors
-    /// The devices'; [`Error::TooFewDevices`] where none can answer, or it is not known whether the key's last write stands.
+    /// Errors of the devices; [`Error::TooFewDevices`] if no member can answer, or the key's last
+    /// write is in doubt.
     #[inline]
     pub(crate) fn find(&self, stripe: &Stripe, key: &[u8], question: Question, value: &mut Vec<u8>) -> Result<Found> {
         if let Some(store) = self.sole() {
@@ -72,10 +77,11 @@ impl Group {
         self.compete(stripe, key, question, value)
     }
 
-    /// As [`find`](Self::find), of a key whose last write need not be decided: what the members have that are in use.
+    /// As [`find`](Self::find), also for a key whose last write is in doubt: returns the pair of
+    /// the active members.
     ///
     /// # Errors
-    /// The devices'; [`Error::TooFewDevices`].
+    /// Errors of the devices; [`Error::TooFewDevices`].
     pub(crate) fn compete(
         &self,
         stripe: &Stripe,
@@ -110,7 +116,8 @@ impl Group {
         }
     }
 
-    /// Asks every member that may answer, one after the other, when `first` came of one that was asked. What one cannot read and another can is put right.
+    /// Queries every member that may answer, one after the other. `first` is the error of an
+    /// earlier query. A key that one member cannot read and another can is queued for repair.
     fn ask_each(
         &self,
         stripe: &Stripe,
@@ -143,7 +150,8 @@ impl Group {
         Err(first.unwrap_or(self.too_few(0, 1)))
     }
 
-    /// The members that are active, the shortest queue first; those that trail by more than may be are not among them, unless there are no others.
+    /// Returns the active members, the shortest queue first. Members over the soft lag are included
+    /// only if there are no others.
     pub(crate) fn in_use(&self) -> Vec<Arc<Device>> {
         let mut members = read(&self.members).clone();
         members.retain(|device| device.is_active());
@@ -155,7 +163,8 @@ impl Group {
         members
     }
 
-    /// A member whose store this thread may read: with nothing in its queue, and everything of the stripe.
+    /// Returns a member whose store this thread may read: its queue is empty, and it has applied
+    /// the stripe's last operation.
     fn idle(&self, stripe: &Stripe, spread: usize) -> Option<Arc<Device>> {
         if self.options.reads == Reads::RaceAll {
             return None;
@@ -168,7 +177,8 @@ impl Group {
         (0..count).map(|at| &members[(at + spread) % count]).find(|device| is_idle(device)).cloned()
     }
 
-    /// Queues the read at `most` of `members`, and waits until one has answered or none of them will.
+    /// Queues the read at `most` of `members`, and waits until one has answered or none of them
+    /// will.
     pub(crate) fn ask_queued(&self, op: &Arc<ReadOp>, members: &[Arc<Device>], most: usize) -> Option<Answer> {
         let mut given = Given::new();
         for device in members {
@@ -181,7 +191,7 @@ impl Group {
         self.await_answer(op, given)
     }
 
-    /// Queues the read at `device`, unless it is out of use or hangs: that is given no more than writers may queue.
+    /// Queues the read at `device`, unless it is out of use or its queue is at the hard lag.
     fn give_to(&self, op: &Arc<ReadOp>, device: &Arc<Device>, given: &mut Given) {
         let progress = device.progress();
         op.open();
@@ -192,7 +202,7 @@ impl Group {
         }
     }
 
-    /// Waits for one of these devices, which fail where they execute nothing in time.
+    /// Waits for an answer from these devices. A device that makes no progress in time fails.
     fn await_answer(&self, op: &ReadOp, given: Given) -> Option<Answer> {
         let mut given: Vec<_> = given.into_iter().map(|(device, progress)| (device, Some(progress))).collect();
         while !given.is_empty() {
@@ -202,20 +212,21 @@ impl Group {
             }
             for (device, seen) in &mut given {
                 let progress = Some(device.progress());
-                // What it has now may have come just now, where it had nothing before.
+                // An idle device may have received its present command just now.
                 let is_idle = device.depth() == 0;
                 if !is_idle && progress == *seen {
                     device.fail(self.too_late());
                 }
                 *seen = progress.filter(|_| !is_idle);
             }
-            // What hangs in this very read does not give it up.
+            // A device that hangs in this read does not give it up.
             given.retain(|(device, _)| device.is_active());
         }
         None
     }
 
-    /// The device that is likely to answer first; another one each time that this takes longer than 95 of 100 reads, where the allowance has that.
+    /// Queries the device likely to answer first. Each time the wait exceeds the 95th percentile of
+    /// reads, the next one is queried, if the allowance permits.
     fn hedge(&self, op: &Arc<ReadOp>, begun: Instant) -> Option<Answer> {
         self.allowance.earn(self.options.hedge_percent);
         let p95 = self.latency.p95();
@@ -231,10 +242,10 @@ impl Group {
                 self.give_to(op, &device, &mut given);
                 device.kick();
             } else if patience > self.options.timeout / 4 {
-                // Who hangs is found by those who wait for nothing else.
+                // Reads without another device to ask detect devices that hang.
                 break;
             } else {
-                // Other reads may have added to it by then.
+                // Other reads may have added to the allowance by then.
                 patience *= 2;
             }
             until += patience;
@@ -247,13 +258,14 @@ impl Group {
         self.count_win(answer, &given)
     }
 
-    /// The member that was not tried yet with the shortest queue; one that has been at a command for longer than `patience` comes last, whatever its queue.
+    /// Returns the untried member with the shortest queue. A member that has spent longer than
+    /// `patience` on a command comes last, whatever its queue.
     fn next_best(&self, tried: u32, patience: Duration) -> Option<Arc<Device>> {
         let others = self.in_use().into_iter().filter(|device| tried & device.bit() == 0);
         others.min_by_key(|device| (device.is_at_it_for(patience), device.depth()))
     }
 
-    /// Counts an answer of another one than was asked first.
+    /// Counts an answer that did not come from the first device.
     fn count_win(&self, answer: Option<Answer>, given: &Given) -> Option<Answer> {
         let is_first = |answer: &Answer| given.first().is_some_and(|(first, _)| first.bit() == answer.by);
         if answer.as_ref().is_some_and(|answer| !is_first(answer)) {
@@ -262,7 +274,7 @@ impl Group {
         answer
     }
 
-    /// A member cannot read this key, and another can.
+    /// Queues a key for repair: one member cannot read it, another can.
     pub(crate) fn note_damage(&self, key: &[u8]) {
         let mut damaged = lock(&self.damaged);
         if damaged.len() < crate::keeper::DAMAGED_MAX {

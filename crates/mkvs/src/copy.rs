@@ -1,21 +1,22 @@
 //! Copies of the whole matrix while it is written ([`lodestore_contract::copy`]).
 //!
-//! A write records its key under its stripe (`store.rs`). So does a move to another group
+//! A write records its key under its stripe (`store.rs`). A move to another group does the same
 //! (`shape.rs`).
 //!
-//! * **Groups of several devices.** A write holds its stripe alone until it has ended. The copier
-//!   shares the stripe while it reads a key.
-//! * **Groups of one device.** Writers share stripes. Before the copier reads keys that it has
-//!   taken, it acquires and frees each stripe once. Writes that recorded one of these keys have
-//!   ended then. Later writes record it again.
+//! * **Groups of several devices.** A write holds its stripe exclusively until it has ended. The
+//!   copier shares the stripe while it reads a key.
+//! * **Groups of one device.** Writers share stripes. Before the copier reads the keys that it
+//!   collected, it acquires and releases each stripe once. Writes that recorded one of these keys
+//!   have ended then. Later writes record it again.
 //! * **The walk.** A page is read from a device that has applied all numbered operations. A key
-//!   that nobody writes has one value on every such device. Pages follow the order of keys and show
-//!   no key twice. Devices without order are walked over by shares of keys, each key of a share
-//!   once. A key that moves is recorded, so a page or a share may lack it.
-//! * **Undecided writes.** They are recorded by their writer, or when the recording begins. The
-//!   copy fails if such a key is still undecided when it is read ([`Error::TooFewDevices`]).
-//! * **Damage.** A pair that no device of its group can read ends the copy. So does a group none of
-//!   whose devices shows all pairs, and a group in which a salvage may have given up writes.
+//!   without concurrent writes has one value on every such device. Pages follow the order of keys
+//!   and show no key twice. Devices without order are walked over by shares of keys, each key of a
+//!   share once. A key that moves is recorded, therefore a page or a share may lack it.
+//! * **In-doubt writes.** They are recorded by their writer, or when the recording begins. The copy
+//!   fails if such a key is still undecided when it is read ([`Error::TooFewDevices`]).
+//! * **Damage.** The copy ends at a pair that no device of its group can read. Further ends are a
+//!   group in which no device shows all pairs, and a group in which a salvage may have given up
+//!   writes.
 
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -33,9 +34,9 @@ use crate::store::Inner;
 use crate::stripes::Stripe;
 use crate::walk::{Held, Keeps, Most, Shares, keys_of};
 
-/// The most that a part of the walk shows of each group.
+/// Limits of one part of the walk, for each group.
 const PART: Most = Most { pairs: 4096, bytes: 1 << 20, keeps: Keeps::Pairs };
-/// Options of the devices' pools. A matrix is given them as its own.
+/// Options of the devices' pools. A matrix has them as its own options.
 const POOL_OPTIONS: [&str; 2] = ["region", "chunk"];
 
 /// Where a part of the walk begins.
@@ -43,9 +44,9 @@ const POOL_OPTIONS: [&str; 2] = ["region", "chunk"];
 pub(crate) enum Position {
     #[default]
     Begin,
-    /// Behind this key.
+    /// After this key.
     Behind(Vec<u8>),
-    /// Keys of a share that are still to be shown.
+    /// The keys of a share that are not shown yet.
     Share { shares: Shares, share: u64, keys: IntoIter<Vec<u8>> },
 }
 
@@ -55,8 +56,8 @@ pub(crate) enum HeldStripes<'a> {
     All(HeldShape<'a>),
 }
 
-/// Reads a key in the groups that may have it, the one that it belongs to first. Filters are not
-/// asked.
+/// Reads a key in the groups that may have it, first in the one that it belongs to. Filters are not
+/// consulted.
 fn find<'g>(places: impl Iterator<Item = (&'g Group, &'g Stripe)>, key: &[u8]) -> Result<Option<Entry>> {
     for (group, stripe) in places {
         let mut value = Vec::new();
@@ -69,10 +70,10 @@ fn find<'g>(places: impl Iterator<Item = (&'g Group, &'g Stripe)>, key: &[u8]) -
 }
 
 impl Inner {
-    /// Refuses a matrix that may lack pairs, after the recovery of its devices.
+    /// Refuses a matrix that may lack pairs. Waits for the recovery of its devices first.
     ///
     /// # Errors
-    /// [`Error::Corrupt`]; the devices'.
+    /// [`Error::Corrupt`]; errors of the devices.
     pub(crate) fn check_copyable(&self) -> Result<()> {
         for (group, sources) in self.stores(&[])? {
             sources.iter().try_for_each(|source| source.store.wait_recovered())?;
@@ -87,7 +88,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Shows the pairs behind `from`, in the order of keys. Returns where the next part begins.
+    /// Shows the pairs after `from`, in key order. Returns where the next part begins.
     fn show_page(
         &self,
         from: Bound<Vec<u8>>,
@@ -173,7 +174,7 @@ impl FuzzySource for Inner {
 
     fn hold_key(&self, key: &[u8]) -> Result<HeldStripes<'_>> {
         let held = self.shape.share(KeyHash::of(key, self.seed));
-        // A close waits for the stripes of calls that were under way.
+        // A close waits for the stripes of calls in progress.
         self.check_open().map(|()| HeldStripes::Key(held))
     }
 

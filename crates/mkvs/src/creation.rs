@@ -2,14 +2,14 @@
 //!
 //! Persist order of a creation:
 //! 1. The file `creating` in the matrix's directory names the matrix and its devices' directories.
-//!    The file is durable before anything else is made.
-//! 2. The devices' labels and stores are made, then the host's store, then the description.
+//!    The file is durable before anything else is created.
+//! 2. The devices' labels and stores are created, then the host's store, then the description.
 //! 3. The file is removed, durably. Only then does the creation return.
 //!
-//! An open that finds the file and a description does step 3 before it serves anything. Hence a
+//! An open that finds the file and a description does step 3 before it serves any call. Therefore a
 //! directory with the file holds no acknowledged write, and a creation may start over there. The
-//! directory is locked while a process creates the matrix or finishes its creation.
-//! Layout: docs/format/mkvs.md.
+//! directory is locked while a process creates the matrix or finishes its creation. Layout:
+//! docs/format/mkvs.md.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -32,8 +32,8 @@ const MAGIC: [u8; 8] = *b"LODECREA";
 const HEAD_BYTES: usize = 28;
 const SUM_BYTES: usize = 8;
 
-/// Returns whether a matrix may be created in `root`: there is nothing, or a creation that has not
-/// finished.
+/// Returns whether a matrix may be created in `root`: it is missing or empty, or has an unfinished
+/// creation.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -49,7 +49,7 @@ pub fn may_create_in(root: &Path) -> Result<bool> {
     Ok(names.iter().any(|name| name == NAME) || names.iter().all(|name| name == UNFINISHED))
 }
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Record {
     matrix: u64,
@@ -127,8 +127,8 @@ impl Record {
         write().map_err(|error| Error::io("writing", root.join(NAME), error))
     }
 
-    /// Removes what the interrupted creation made: the stores in directories that its labels name,
-    /// and the host's.
+    /// Removes the stores of the interrupted creation: those in directories with its labels, and
+    /// the host's.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -163,10 +163,10 @@ fn has_no_description(error: &Error) -> bool {
     )
 }
 
-/// Returns whether the host's store in `root` has a whole description.
+/// Returns whether the host's store in `root` has a complete description.
 ///
 /// # Errors
-/// Those of its opening, such as [`Error::Locked`], except that it has none.
+/// Errors of its opening, such as [`Error::Locked`], except errors that mean that there is none.
 fn is_described(root: &Path, places: &dyn Places) -> Result<bool> {
     let opened = places.open(root, Part::Host, "", OpenMode::Strict).and_then(|place| Host::open(place.store, root));
     match opened {
@@ -187,7 +187,7 @@ fn is_described(root: &Path, places: &dyn Places) -> Result<bool> {
 fn lock(root: &Path) -> Result<File> {
     let directory = File::open(root).map_err(|error| Error::io("opening", root, error))?;
     match directory.try_lock() {
-        // A file system without locks gives no such protection.
+        // A file system without locks offers no protection.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(directory),
         Err(TryLockError::WouldBlock) => {
             Err(Error::Locked { path: root.into(), holder: "which is creating it".into() })
@@ -207,8 +207,8 @@ pub(crate) struct Creation {
 }
 
 impl Creation {
-    /// Removes what an interrupted creation left in `root`, and writes the record of a new one.
-    /// Returns `None` if the stores of the matrix are not files.
+    /// Removes the remains of an interrupted creation in `root`, and writes the record of a new
+    /// one. Returns `None` if the stores of the matrix are not files.
     ///
     /// # Errors
     /// [`Error::Exists`] if the interrupted creation has a description; [`Error::Locked`],
@@ -227,14 +227,14 @@ impl Creation {
             }
             left.remove_stores(root, places)?;
         }
-        // From here on a failure removes the record and the directories.
+        // From here on, a failure removes the record and the directories.
         let creation = Self { root: root.into(), made, is_own: true, _lock: lock };
         Record::of(matrix).write(root)?;
         Ok(Some(creation))
     }
 
-    /// Returns the creation of the matrix in `root` that has not finished, if there is one, for an
-    /// open to finish.
+    /// Returns the unfinished creation of the matrix in `root`, if there is one, for an open to
+    /// finish.
     ///
     /// # Errors
     /// [`Error::Locked`] if another process is creating the matrix; [`Error::Foreign`],
@@ -244,12 +244,12 @@ impl Creation {
             return Ok(None);
         }
         let lock = lock(root)?;
-        // The other process may have finished meanwhile: removing no record is no error.
+        // The other process may have finished meanwhile: a missing record is no error.
         Ok(Some(Self { root: root.into(), made: Vec::new(), is_own: false, _lock: lock }))
     }
 
-    /// Turns the error of an open that found no description into the one of a matrix that was never
-    /// created.
+    /// Replaces the error of an open that found no description by the error of a matrix that was
+    /// never created.
     pub(crate) fn explain(&self, error: Error) -> Error {
         if has_no_description(&error) { Error::missing(self.root.clone()) } else { error }
     }
@@ -257,7 +257,7 @@ impl Creation {
     /// Removes the record, durably: the matrix has its description and all its stores.
     ///
     /// # Errors
-    /// [`Error::Io`]; then the next open finishes the creation.
+    /// [`Error::Io`]. The next open then finishes the creation.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.is_own = false;
         let path = self.root.join(NAME);
@@ -274,7 +274,7 @@ impl Creation {
 impl Drop for Creation {
     fn drop(&mut self) {
         if self.is_own {
-            // The error that ended the creation is reported; the next creation removes what stays.
+            // The causing error is reported; the next creation removes leftovers.
             let _ = fs::remove_file(self.root.join(NAME));
             let _ = fs::remove_file(self.root.join(UNFINISHED));
             self.made.iter().for_each(|made| drop(fs::remove_dir(made)));

@@ -1,7 +1,9 @@
-//! Writes of which nobody knows whether they stand: some members have them, and too few were left to say so.
+//! In-doubt writes: some members have them, but too few were left to acknowledge them.
 //!
-//! Nobody reads their keys until a later operation of the group is acknowledged, which all who have that have them before (`commit.rs`). Where nobody writes, the group's keeper does: it
-//! writes again what the members have that are active. Each of those has the operation: who had no room for it is behind, and who did not do it has failed.
+//! Their keys are not readable until a later operation of the group is acknowledged; all members
+//! that have that one have these before it (`commit.rs`). Without other writes, the group's keeper
+//! writes the key's pair of the active members again. Each active member has the operation: a
+//! member without space for it is behind, and a member that did not apply it has failed.
 
 use std::sync::atomic::Ordering;
 
@@ -15,23 +17,23 @@ use crate::operation::Mutation;
 use crate::route::KeyHash;
 
 impl Group {
-    /// A write of this key is undecided.
+    /// Records an in-doubt write of this key.
     pub(crate) fn note_undecided(&self, key: &[u8]) {
         let mut undecided = lock(&self.undecided);
-        // Beyond that somebody else's write has to do it.
+        // Keys beyond this limit are decided by the next write of any caller.
         if undecided.len() < DAMAGED_MAX {
             undecided.insert(key.to_vec());
         }
     }
 
-    /// Returns how many writes are undecided. Reads of their keys are refused.
+    /// Returns the number of in-doubt writes. Reads of their keys are refused.
     pub(crate) fn undecided_writes(&self) -> usize {
         let acknowledged = self.acknowledged.load(Ordering::Acquire);
         let is_open = |(_, seq): &&(Vec<u8>, u64)| *seq > acknowledged;
         self.stripes.sum_each(|stripe| stripe.undecided.iter().filter(is_open).count())
     }
 
-    /// Decides what can be decided; false where something is left.
+    /// Decides in-doubt writes. Returns false if some are left.
     pub(crate) fn decide_all(&self) -> bool {
         let keys = std::mem::take(&mut *lock(&self.undecided));
         let mut is_well = true;
@@ -44,10 +46,10 @@ impl Group {
         is_well
     }
 
-    /// Writes again what a key has, if it is not known whether that stands.
+    /// Writes a key's pair again if its last write is in doubt.
     ///
     /// # Errors
-    /// Those of a write.
+    /// As for a write.
     fn decide(&self, key: &[u8]) -> Result<()> {
         let hash = KeyHash::of(key, self.seed);
         let mut stripe = self.stripes.own(hash);

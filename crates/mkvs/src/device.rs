@@ -1,16 +1,23 @@
-//! A device: a store of its own, an operation log, a queue of commands, and the processor that executes them.
+//! A device: a store of its own, an operation log, a queue of commands, and the processor that
+//! executes them.
 //!
-//! The processor is whoever holds `exec`: the device's own thread, or a caller who finds it idle. It takes commands in the order of the queue.
+//! The processor is the thread that holds `exec`: the device's own thread, or a caller that finds
+//! the device idle. Commands are executed in queue order.
 //!
-//! Persist order of a write: the log's entry, durable; then the device's store, durable; then `applied`, and the vote.
+//! Persist order of a write: the log entry, durable; then the device's store, durable; then
+//! `applied`, and the vote.
 //!
 //! Invariants
-//! 1. Operations are executed in the order of their sequences, each once; a command is executed behind all that were queued before it. So a read sees every write
-//!    that was queued before it.
-//! 2. `applied` is the sequence up to which all is in the store. It never passes an operation that found no room while it is not known to be taken back (`holes`).
-//! 3. A device that is not active answers no vote and no read; what is in its queue then is failed. One that is being filled is given operations, whose votes count for
-//!    nothing, and what others have of each key in between.
-//! 4. Nobody waits for `exec` while holding the queue. Who holds it looks at the queue when it has let it go.
+//! 1. Operations are executed in the order of their sequence numbers, each once. A command is
+//!    executed after all commands queued before it, therefore a read sees every write queued before
+//!    it.
+//! 2. `applied` is the sequence number up to which the store has everything. `applied` never passes
+//!    an operation refused for lack of space (`holes`) until that operation is known to be rolled
+//!    back.
+//! 3. A device that is not active answers no vote and no read; its queued commands fail. A filling
+//!    device receives operations, whose votes do not count, and copied pairs between them.
+//! 4. No thread waits for `exec` while it holds the queue. The holder of `exec` checks the queue
+//!    after it has released `exec`.
 
 mod processor;
 #[cfg(test)]
@@ -32,16 +39,16 @@ use crate::oplog::OpLog;
 use crate::planted::{Fault, Planted};
 use crate::walk::shows_all;
 
-/// What a device is used for.
+/// How a device is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
-    /// It answers, and its votes count.
+    /// The device answers, and its votes count.
     Active,
-    /// Nothing: it lacks something.
+    /// Unused, because it lacks operations.
     Behind,
-    /// Nothing, for good, or until it answers again.
+    /// Unused for good, or until it answers again.
     Failed,
-    /// It lacks something still, and is given the group's operations already.
+    /// The device still lacks operations, and already receives the group's new ones.
     Filling,
 }
 
@@ -58,12 +65,13 @@ impl Use {
 /// Why a device failed.
 pub(crate) struct Failure {
     why: String,
-    /// Since when it has not answered; none where it says itself that it cannot go on.
+    /// When the device last failed to answer. `None` if the device itself reported that it cannot
+    /// continue.
     late: Option<Instant>,
 }
 
 impl Failure {
-    /// It did not answer in time: it may later.
+    /// A failure to answer in time: the device may recover.
     pub(crate) fn late(why: String) -> Self {
         Self { why, late: Some(Instant::now()) }
     }
@@ -75,68 +83,71 @@ impl<T: Into<String>> From<T> for Failure {
     }
 }
 
-/// Most doublings of the time after which a device that failed for being late is used again.
+/// Maximum doublings of the wait before a device that failed for being late is used again.
 const DOUBLINGS_MAX: u32 = 10;
 
 /// The device.
 pub(crate) struct Device {
-    /// Its place in its group.
+    /// The device's position in its group.
     pub(crate) index: usize,
     pub(crate) id: u64,
     store: Arc<dyn Store>,
-    /// None where the group has one device: its store is the truth.
+    /// The operation log. `None` in a group of one device: its store is authoritative.
     log: Option<OpLog>,
     /// Held by the processor.
     exec: Mutex<()>,
-    /// Operations that found no room, and may have to be done still.
+    /// Operations refused for lack of space that may still have to be applied.
     holes: Mutex<BTreeSet<u64>>,
     queue: Mutex<VecDeque<Command>>,
     ready: Condvar,
-    /// Its own thread waits for something to do.
+    /// The device's own thread waits for a command.
     sleeps: AtomicBool,
-    /// Commands that are queued or being executed, and their bytes.
+    /// Commands that are queued or being executed, and their bytes (`bytes`).
     depth: AtomicUsize,
     bytes: AtomicUsize,
-    /// Commands that were executed, and what else its processor did meanwhile.
+    /// Counts executed commands and other work of the processor.
     progress: AtomicU64,
-    /// When its own thread began with the command that it is at, in nanoseconds since it was made; 0 where it is at none.
+    /// When the processor began its current command, in nanoseconds since `made`; 0 for none.
+    /// Inline devices do not record it.
     begun: AtomicU64,
     made: Instant,
     applied: AtomicU64,
-    /// The last operation that was looked at.
+    /// The last operation that the processor executed, applied or refused.
     executed: AtomicU64,
     used: AtomicU8,
-    /// How often it was taken out of use, or into it.
+    /// Counts changes of `used`.
     changes: AtomicU64,
-    /// Callers may be its processor.
+    /// Callers may execute the device's commands.
     is_inline: bool,
     is_memory: bool,
-    /// Its copy may lack pairs that no device could read: it cannot tell that a key is absent.
+    /// The copy may lack pairs that no device could read: the device cannot confirm that a key is
+    /// absent.
     has_gaps: AtomicBool,
-    /// Its store was replaced by an older copy.
+    /// The store was replaced by an older copy.
     is_older: AtomicBool,
-    /// Its store was opened since the host's store was written.
+    /// The store was opened after the host's store was last written.
     is_newer: AtomicBool,
-    /// It has a thread. While the matrix is being opened none does, and callers do its work.
+    /// The device has a thread. During the open of a matrix no device has one, and callers do the
+    /// work.
     has_thread: AtomicBool,
     stops: AtomicBool,
-    /// Why it failed.
+    /// Why the device failed.
     failure: Mutex<Option<Failure>>,
-    /// Another one is to take its place; changed under `failure`.
+    /// Another device is to replace this one; changed under `failure`.
     is_replaced: AtomicBool,
-    /// How often it was used again after it had failed for being late.
+    /// How often the device was used again after it had failed for being late.
     recalls: AtomicU32,
-    /// The owner was told that it failed.
+    /// The owner has received the event of the failure.
     is_told: AtomicBool,
     planted: Planted,
-    /// The open directory of its label. The path may name another device's directory by now.
+    /// The open directory of the label. The path may name another device's directory by now.
     label: Option<StoreDir>,
     /// The stamp of the clean stop that the label named at the open; 0 for none.
     stamp: u64,
 }
 
 impl Device {
-    /// A device at rest, of this state, whose store has all operations up to `applied`.
+    /// Creates an idle device in the state `behind`. `applied` comes from the log's record.
     pub(crate) fn new(
         index: usize,
         id: u64,
@@ -184,7 +195,7 @@ impl Device {
         }
     }
 
-    /// The same device with a fault.
+    /// Returns the device with a planted fault.
     pub(crate) fn planted(self, planted: Planted) -> Self {
         Self { planted, ..self }
     }
@@ -194,12 +205,13 @@ impl Device {
         Self { label, stamp, ..self }
     }
 
-    /// The stamp of the clean stop that its label told of when it was opened; 0 of none.
+    /// Returns the stamp of the clean stop that the label named at the open; 0 for none.
     pub(crate) fn stamp(&self) -> u64 {
         self.stamp
     }
 
-    /// Leaves a label of a clean stop, if there are labels; the stamp of it, else 0. Its store is closed.
+    /// Writes a label of a clean stop, if labels are used. Returns its stamp, or 0 without a label.
+    /// The store is closed already.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -212,7 +224,7 @@ impl Device {
         self.planted.is(fault)
     }
 
-    /// Its bit in sets of members.
+    /// Returns the device's bit in sets of members.
     pub(crate) fn bit(&self) -> u32 {
         1 << self.index
     }
@@ -221,7 +233,8 @@ impl Device {
         &self.store
     }
 
-    /// Live keys: where it is active and at nothing exactly, else as its account has them, which may trail: who hangs is not asked.
+    /// Returns the number of live keys: exact if the device is active and idle, else from its
+    /// statistics, which may lag. A device that hangs is not asked.
     pub(crate) fn keys(&self) -> u64 {
         let exact = (self.is_active() && self.depth() == 0).then(|| self.store.len().ok()).flatten();
         exact.unwrap_or_else(|| self.store.stats().keys)
@@ -235,33 +248,35 @@ impl Device {
         self.is_inline
     }
 
-    /// Its medium answers in less time than waking a thread takes.
+    /// Returns whether the medium answers in less time than waking a thread needs.
     pub(crate) fn is_memory(&self) -> bool {
         self.is_memory
     }
 
-    /// Up to here everything is in its store.
+    /// Returns the sequence number up to which the store has everything.
     #[inline]
     pub(crate) fn applied(&self) -> u64 {
         self.applied.load(Ordering::Acquire)
     }
 
-    /// It has looked at everything up to here.
+    /// Returns the last operation that was executed, applied or refused.
     pub(crate) fn executed(&self) -> u64 {
         self.executed.load(Ordering::Acquire)
     }
 
-    /// Whether it has looked at this operation, found no room for it, and it was neither taken back nor done since.
+    /// Returns whether the device refused this operation for lack of space, and the operation was
+    /// neither rolled back nor applied since.
     pub(crate) fn lacks(&self, seq: u64) -> bool {
         lock(&self.holes).contains(&seq)
     }
 
-    /// Keeps its processor from executing anything.
+    /// Keeps the processor from executing anything.
     pub(crate) fn hold(&self) -> Held<'_> {
         Held::new(self, lock(&self.exec))
     }
 
-    /// Keeps its processor from executing anything. `None` where it is at something for longer than this.
+    /// Keeps the processor from executing anything. Returns `None` if the processor is busy for
+    /// longer than `patience`.
     pub(crate) fn try_hold(&self, patience: Duration) -> Option<Held<'_>> {
         let begun = Instant::now();
         loop {
@@ -274,7 +289,7 @@ impl Device {
         }
     }
 
-    /// Whether its processor is at one thing for longer than this.
+    /// Returns whether the processor spends longer than `patience` on one command.
     pub(crate) fn hangs(&self, patience: Duration) -> bool {
         loop {
             let progress = self.progress();
@@ -287,7 +302,8 @@ impl Device {
         }
     }
 
-    /// Waits until nothing is queued at it. It fails where its processor is at one thing for longer than this.
+    /// Waits until the queue is empty. Fails the device if its processor makes no progress for
+    /// `patience`.
     pub(crate) fn drain(&self, patience: Duration) {
         let (mut seen, mut since) = (self.progress(), Instant::now());
         while self.is_active() && self.depth() != 0 {
@@ -303,13 +319,14 @@ impl Device {
         }
     }
 
-    /// Asks it about a key. `None` where it was not in use all the while.
+    /// Reads a key. Returns `None` if the device was not active throughout.
     #[inline]
     pub(crate) fn ask_key(&self, question: Question, key: &[u8], value: &mut Vec<u8>) -> Option<Result<Found>> {
         self.ask(|_| self.answer(question, key, value))
     }
 
-    /// Asks its store. `None` where it was not in use all the while: what was found may be that of a member that catches up.
+    /// Queries the store. Returns `None` if the device was not active throughout: the answer may
+    /// come from a member that is catching up.
     pub(crate) fn ask<T>(&self, ask: impl FnOnce(&dyn Store) -> T) -> Option<T> {
         let changes = self.changes.load(Ordering::Acquire);
         if !self.is_active() {
@@ -319,10 +336,11 @@ impl Device {
         (self.is_active() && self.changes.load(Ordering::Acquire) == changes).then_some(answer)
     }
 
-    /// Asks its store about a key. The caller makes sure that the device may answer.
+    /// Reads a key from the store. The caller ensures that the device may answer.
     ///
     /// # Errors
-    /// The store's; [`Error::Corrupt`] if the key is absent and the device cannot tell so.
+    /// Errors of the store; [`Error::Corrupt`] if the key is absent and the device cannot confirm
+    /// this.
     #[inline]
     pub(crate) fn answer(&self, question: Question, key: &[u8], value: &mut Vec<u8>) -> Result<Found> {
         let found = question.ask(&*self.store, key, value);
@@ -330,18 +348,18 @@ impl Device {
         if is_absent && self.has_gaps() { Err(self.gap()) } else { found }
     }
 
-    /// Whether its copy may lack pairs that no device could read.
+    /// Returns whether the copy may lack pairs that no device could read.
     #[inline]
     pub(crate) fn has_gaps(&self) -> bool {
         self.has_gaps.load(Ordering::Acquire)
     }
 
-    /// Says whether its copy may lack pairs. Its record says so already.
+    /// Sets whether the copy may lack pairs. The device's record has the same value already.
     pub(crate) fn set_gaps(&self, has_gaps: bool) {
         self.has_gaps.store(has_gaps, Ordering::Release);
     }
 
-    /// The error of a key that its copy may lack.
+    /// Returns the error for a key that the copy may lack.
     #[cold]
     pub(crate) fn gap(&self) -> Error {
         Error::corrupt(
@@ -350,55 +368,56 @@ impl Device {
         )
     }
 
-    /// Whether a walk over its store shows all of the group's pairs, except those that it reports
-    /// as damaged.
+    /// Returns whether a walk over its store shows all of the group's pairs, except pairs that it
+    /// reports as damaged.
     pub(crate) fn shows_all(&self) -> bool {
         !self.has_gaps() && shows_all(&*self.store)
     }
 
-    /// Has the description name the store of its pairs.
+    /// Writes the identity of the store of pairs into the description's entry.
     pub(crate) fn name_store(&self, member: &mut Member) {
         (member.store, member.opening) = (self.store.identity().unwrap_or(0), self.store.opening());
     }
 
-    /// Notes that its store was replaced by an older copy, which a salvage takes.
+    /// Notes that the store was replaced by an older copy, which a salvage uses.
     pub(crate) fn set_older(&self) {
         self.is_older.store(true, Ordering::Release);
     }
 
-    /// Notes that its store was opened since the host's store was written: the host's is an older
-    /// copy, or a process was killed.
+    /// Notes that the store was opened after the host's store was last written: the host's store is
+    /// an older copy, or a process was killed.
     pub(crate) fn set_newer(&self) {
         self.is_newer.store(true, Ordering::Release);
     }
 
-    /// Whether the host's store is older than its store.
+    /// Returns whether the host's store is older than the device's store.
     pub(crate) fn is_newer(&self) -> bool {
         self.is_newer.load(Ordering::Acquire)
     }
 
-    /// Whether its store was replaced by an older copy.
+    /// Returns whether the store was replaced by an older copy.
     pub(crate) fn is_older(&self) -> bool {
         self.is_older.load(Ordering::Acquire)
     }
 
-    /// Commands that are queued or being executed.
+    /// Returns the number of commands that are queued or being executed.
     #[inline]
     pub(crate) fn depth(&self) -> usize {
         self.depth.load(Ordering::Acquire)
     }
 
-    /// Bytes of keys and values that wait for it.
+    /// Returns the bytes of keys and values in the queue.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Goes on while it executes commands, or is held by who does something for it: where others wait and this stands still, it hangs.
+    /// Returns a counter that grows while the device executes commands, or while its holder works
+    /// for it. If others wait and the counter does not grow, the device hangs.
     pub(crate) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Acquire)
     }
 
-    /// Whether its own thread has been at one command for longer than this.
+    /// Returns whether the processor has spent longer than `patience` on its current command.
     pub(crate) fn is_at_it_for(&self, patience: Duration) -> bool {
         let begun = self.begun.load(Ordering::Acquire);
         begun != 0 && self.made.elapsed().saturating_sub(Duration::from_nanos(begun)) > patience
@@ -413,7 +432,7 @@ impl Device {
         self.used.load(Ordering::Acquire) == Use::Active as u8
     }
 
-    /// It is given operations though it lacks others.
+    /// Returns whether the device receives operations although it lacks earlier ones.
     pub(crate) fn is_filling(&self) -> bool {
         self.used() == Use::Filling
     }
@@ -426,12 +445,13 @@ impl Device {
         }
     }
 
-    /// Whether it is in use, or may be by itself: when it has caught up, or answers again.
+    /// Returns whether the device is in use, or may return without help: after catch-up, or when it
+    /// answers again.
     pub(crate) fn may_serve(&self) -> bool {
         self.used() != Use::Failed || lock(&self.failure).as_ref().is_some_and(|failure| failure.late.is_some())
     }
 
-    /// Why it failed, if it did.
+    /// Returns why the device failed, if it did.
     pub(crate) fn failure(&self) -> Option<String> {
         let failure = lock(&self.failure);
         let is_replaced = self.is_replaced.load(Ordering::Acquire);
@@ -444,7 +464,7 @@ impl Device {
         (!self.is_told.swap(true, Ordering::AcqRel)).then_some(failure)
     }
 
-    /// Takes it into use, or out of it, when a matrix is made or opened.
+    /// Sets the state when a matrix is created or opened.
     pub(crate) fn set_state(&self, state: MemberState) {
         let to = match state {
             MemberState::Active => Use::Active,
@@ -454,28 +474,32 @@ impl Device {
         self.change_use(to, |_| true);
     }
 
-    /// It lacks something: out of use until it has caught up. A device that failed stays so.
+    /// Marks the device as behind until it has caught up. A failed device stays failed.
     pub(crate) fn fall_behind(&self) {
         self.change_use(Use::Behind, Use::takes_commands);
     }
 
-    /// It is given operations from now on, while it is given what came before them. False where it is not behind.
+    /// Starts to accept new operations while earlier ones are still missing. Returns false if the
+    /// device is not behind.
     pub(crate) fn begin_filling(&self) -> bool {
         self.change_use(Use::Filling, |used| used == Use::Behind)
     }
 
-    /// It has caught up. False where it fell behind again or failed meanwhile.
+    /// Makes the device active after catch-up. Returns false if it fell behind again or failed
+    /// meanwhile.
     pub(crate) fn come_back(&self) -> bool {
         self.change_use(Use::Active, |used| used == Use::Filling)
     }
 
-    /// Changes its use, from one that `from` allows; whether it did. Use and queue change together: what is queued is of one time of use.
+    /// Changes the use if `from` allows the current one, and returns whether it did. Use and queue
+    /// change together: all queued commands belong to one period of use.
     fn change_use(&self, to: Use, from: impl FnOnce(Use) -> bool) -> bool {
         let mut queue = lock(&self.queue);
         if !from(self.used()) {
             return false;
         }
-        // Before the use, so that who finds the same count and it active again has seen one time of use.
+        // Before the use: a reader that sees the same count and an active device has seen one
+        // period of use.
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.used.store(to as u8, Ordering::Release);
         let dropped = if to.takes_commands() { VecDeque::new() } else { std::mem::take(&mut *queue) };
@@ -485,25 +509,26 @@ impl Device {
         true
     }
 
-    /// Takes it out of use, and says why: for good, unless it was only late.
+    /// Takes the device out of use and records the reason. The failure is final unless the device
+    /// was only late.
     pub(crate) fn fail(&self, why: impl Into<Failure>) {
         let why = why.into();
         let is_late = why.late.is_some();
         let mut kept = lock(&self.failure);
         let failure = kept.get_or_insert(why);
         failure.late = failure.late.filter(|_| is_late);
-        // With the reason held: nobody recalls it in between, and leaves it failed without one.
+        // `failure` stays locked: no `recall` can clear the reason before the use changes.
         self.change_use(Use::Failed, |_| true);
     }
 
-    /// Takes it out of use, since another one is to take its place.
+    /// Takes the device out of use because a replacement is starting.
     pub(crate) fn retire(&self) {
         let _failure = lock(&self.failure);
         self.is_replaced.store(true, Ordering::Release);
         self.change_use(Use::Failed, |_| true);
     }
 
-    /// None takes its place: it catches up, unless it had failed.
+    /// Cancels a replacement: the device catches up, unless it had failed.
     pub(crate) fn stay(&self) {
         let failure = lock(&self.failure);
         if self.is_replaced.swap(false, Ordering::AcqRel) && failure.is_none() {
@@ -511,14 +536,15 @@ impl Device {
         }
     }
 
-    /// Has it catch up, where it failed for being late and its processor has ended what it was at: after this time, and after twice as long each time that it happens again.
+    /// Lets a device that failed for being late catch up, once its processor is idle. The first
+    /// wait is `after`; each repetition doubles it.
     pub(crate) fn recall(&self, after: Duration) {
         let mut failure = lock(&self.failure);
         let Some(late) = failure.as_ref().and_then(|failure| failure.late) else { return };
         let recalls = self.recalls.load(Ordering::Acquire);
         let is_due = !self.is_replaced.load(Ordering::Acquire)
             && late.elapsed() >= after.saturating_mul(1 << recalls.min(DOUBLINGS_MAX));
-        // Who fails it for good waits for this, and is heard.
+        // A concurrent permanent failure waits for this lock and then takes effect.
         if is_due && self.try_hold(Duration::ZERO).is_some() && self.change_use(Use::Behind, |used| used == Use::Failed)
         {
             *failure = None;
@@ -527,7 +553,7 @@ impl Device {
         }
     }
 
-    /// Queues a command. False where it is not in use: then nothing is queued.
+    /// Queues a command. Returns false, without queueing, if the device is not in use.
     pub(crate) fn push(&self, command: Command) -> bool {
         let mut queue = lock(&self.queue);
         let is_given = match self.used() {
@@ -548,19 +574,19 @@ impl Device {
         self.bytes.fetch_sub(command.bytes(), Ordering::AcqRel);
     }
 
-    /// Wakes its own thread, if it has one.
+    /// Wakes the device's own thread, if it has one.
     pub(crate) fn wake(&self) {
         if self.has_thread.load(Ordering::Acquire) {
             self.rouse();
         }
     }
 
-    /// Says that everything up to `applied` is in its store, and nothing is left to be done behind.
+    /// Sets `applied`: the store has everything up to this sequence number, without holes.
     pub(crate) fn set_applied(&self, applied: u64) {
         self.hold().set_executed(applied, &[]);
     }
 
-    /// Says that everything up to `seq` is in its store, but for these.
+    /// Sets `executed` to `seq`: the store has everything up to `seq` except `lacking`.
     pub(crate) fn set_executed(&self, seq: u64, lacking: &[u64]) {
         self.hold().set_executed(seq, lacking);
     }
@@ -569,11 +595,11 @@ impl Device {
 /// A device whose processor is kept from executing.
 pub(crate) struct Held<'a> {
     _exec: MutexGuard<'a, ()>,
-    /// Behind `exec`, so that it is dropped when that is free.
+    /// Declared after `_exec`, and therefore dropped after `exec` is released.
     rest: Rest<'a>,
 }
 
-/// Has done what was queued while its device was held.
+/// Executes the commands queued while the device was held.
 struct Rest<'a>(&'a Device);
 
 impl Drop for Rest<'_> {
@@ -589,12 +615,12 @@ impl<'a> Held<'a> {
         Self { _exec: exec, rest: Rest(device) }
     }
 
-    /// Says that what is queued waits for something else than the device.
+    /// Reports progress: queued commands wait for another task, not for the device.
     pub(crate) fn go_on(&self) {
         self.rest.0.progress.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Says that everything up to `seq` is in its store, but for these.
+    /// Sets `executed` to `seq`: the store has everything up to `seq` except `lacking`.
     pub(crate) fn set_executed(&mut self, seq: u64, lacking: &[u64]) {
         self.go_on();
         *lock(&self.rest.0.holes) = lacking.iter().copied().collect();

@@ -1,7 +1,9 @@
-//! What happens in the devices' stores, told when nothing of the matrix is locked.
+//! Events of the devices' stores, delivered when nothing of the matrix is locked.
 //!
-//! A device's store tells its events on the thread that does its work, which here holds a stripe and the device's processor: an owner who reads the matrix then would
-//! wait for himself. So they are kept, and a thread of its own tells them (`keeper.rs`).
+//! A device's store reports events on the thread that executes its commands. This thread holds a
+//! stripe and the device's processor. If the owner read the matrix in its callback, the thread
+//! would wait for itself. Events are therefore queued, and a separate thread delivers them
+//! (`keeper.rs`).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -10,10 +12,10 @@ use lodestore_contract::{Event, EventSink};
 
 use crate::lock;
 
-/// Most events that wait; those beyond are left out.
+/// Maximum number of queued events; further ones are dropped.
 const WAITING_MAX: usize = 4096;
 
-/// Keeps events for the owner.
+/// Queues events for the owner.
 #[derive(Clone)]
 pub struct Relay {
     owner: EventSink,
@@ -21,12 +23,12 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// For this owner.
+    /// Creates a queue for this owner.
     pub fn new(owner: EventSink) -> Self {
         Self { owner, waiting: Arc::default() }
     }
 
-    /// What the devices' stores are given.
+    /// Returns the event sink for the devices' stores.
     pub fn sink(&self) -> EventSink {
         let waiting = Arc::clone(&self.waiting);
         Arc::new(move |event| {
@@ -37,12 +39,12 @@ impl Relay {
         })
     }
 
-    /// Keeps an event of the matrix's own.
+    /// Queues an event of the matrix itself.
     pub(crate) fn keep(&self, event: Event) {
         (self.sink())(&event);
     }
 
-    /// Tells the owner what waits. Nothing of the matrix is locked.
+    /// Delivers the queued events to the owner. No lock of the matrix is held.
     pub(crate) fn tell(&self) {
         loop {
             let next = lock(&self.waiting).pop_front();

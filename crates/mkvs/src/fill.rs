@@ -1,9 +1,13 @@
-//! A full copy of a member, while the group is written to.
+//! A full copy of a member, while the group accepts writes.
 //!
-//! The member is given the group's operations from a number on. Then a walk over another's keys puts what the group has of each behind them in its queue. A pair is read with its
-//! key's stripe held, so no write of the key is under way: what is in the pair is not behind it in the queue, and what is not in it is. What is written meanwhile comes by the queue,
-//! wherever the walk is; so the walk needs no second round. When the last pair of it is in the member's store, its record says that it is whole: every operation that is in a pair is in its
-//! log, or stood before the copy began, so what it lacks from then on is told by logs, if it trails before it has joined.
+//! The member receives the group's operations from a sequence number on. A walk over another
+//! member's keys then queues the group's pair of each key after these operations. A pair is read
+//! under its key's stripe, therefore no write of the key is in progress. Operations included in the
+//! pair precede it in the queue; all others follow it. Concurrent writes arrive through the queue,
+//! wherever the walk is, therefore one walk suffices. After the last pair is in the member's store,
+//! its record says that the member is whole. Every operation included in a pair is in its log, or
+//! precedes the copy. If the member falls behind before it has joined, logs contain what it lacks
+//! from then on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,11 +25,11 @@ use crate::operation::Mutation;
 use crate::route::KeyHash;
 use crate::scan::Source;
 
-/// Commands and bytes that may wait for a member before more of the copy is put behind them.
+/// The copy waits while a member has more than this many commands (`WAITING`) or bytes queued.
 const WAITING: usize = 256;
 const WAITING_BYTES: usize = 8 << 20;
 
-/// Sleeps so that no more than so many bytes a second go by.
+/// Limits a byte rate by sleeping.
 pub(crate) struct Pace {
     rate: u64,
     begun: Instant,
@@ -33,12 +37,12 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Bytes a second; 0: as many as there are.
+    /// Creates a limit in bytes per second; 0 for no limit.
     pub(crate) fn new(rate: u64) -> Self {
         Self { rate, begun: Instant::now(), bytes: 0 }
     }
 
-    /// So many bytes went by. Sleeps as long as is due, or until `stops`.
+    /// Counts `bytes` and sleeps until they are within the rate, or until `stops`.
     pub(crate) fn pass(&mut self, bytes: usize, stops: &mut dyn FnMut() -> bool) {
         self.bytes += bytes as u64;
         if self.rate == 0 {
@@ -51,22 +55,23 @@ impl Pace {
     }
 }
 
-/// A copy's way over keys.
+/// The state of a copy's walk over keys.
 struct Walk {
     pace: Pace,
-    /// What was queued last.
+    /// The pair that was queued last.
     last: Option<Arc<Copied>>,
-    /// Pairs that nobody can read.
+    /// Pairs that no member can read.
     unread: u64,
-    /// Neither did the device fall behind nor is the matrix being stopped.
+    /// False if the device fell behind or the matrix is closing.
     is_whole: bool,
 }
 
 impl Group {
-    /// Makes `device` what the group is, and takes it into use. False where it is to be tried again.
+    /// Copies the group's pairs to `device` and makes it active. Returns false if the copy must be
+    /// tried again.
     ///
     /// # Errors
-    /// The devices'; it is behind then.
+    /// Errors of the devices; `device` is behind then.
     pub(crate) fn copy(&self, device: &Arc<Device>) -> Result<bool> {
         if device.state() != MemberState::Behind {
             return Ok(false);
@@ -101,11 +106,12 @@ impl Group {
         self.join(device)
     }
 
-    /// Waits until `device` has all of its copy, and has its record say so: if it falls behind from now on, the logs tell what it lacks. False where it fell behind before.
-    /// `has_gaps`: pairs that nobody could read may be missing in the copy.
+    /// Waits until `device` has all copied pairs, and writes that to its record. From then on, logs
+    /// contain what it lacks if it falls behind. Returns false if it fell behind before.
+    /// `has_gaps`: the copy may lack pairs that no member could read.
     fn end_copy(&self, device: &Device, last: Option<Arc<Copied>>, has_gaps: bool) -> Result<bool> {
         let (mut seen, mut since) = (device.progress(), Instant::now());
-        // Its queue lets it go when it is done.
+        // The queue drops its reference when the pair is applied.
         while last.as_ref().is_some_and(|last| Arc::strong_count(last) > 1) && device.is_filling() {
             if self.stops.load(Ordering::Acquire) {
                 return Ok(false);
@@ -130,14 +136,15 @@ impl Group {
         Ok(true)
     }
 
-    /// Puts into the queue of `device` what the group has of each key: of its own first, which may have gone or be older. What nobody can read is left out, or taken out, and told: without that no
-    /// device could ever take the place of another.
+    /// Queues the group's pair of each key at `device`. Its own keys come first, because they may
+    /// be deleted or outdated. Pairs that no member can read are omitted or removed, and reported:
+    /// otherwise no device could ever replace another one.
     fn copy_keys(&self, device: &Device, cut: u64, walk: &mut Walk) -> Result<bool> {
         let own = [Source { store: Arc::clone(device.store()), has_gaps: false }];
         self.copy_each(device, &own, true, walk)?;
         if walk.is_whole {
             let donors = self.stores_at(cut)?;
-            // Some of them are met again.
+            // Some unreadable pairs are met in both walks.
             let unread = std::mem::take(&mut walk.unread);
             let damage = self.copy_each(device, &donors, false, walk)?;
             walk.unread = walk.unread.max(unread).max(u64::from(damage.is_some()));
@@ -151,10 +158,11 @@ impl Group {
         Ok(walk.is_whole)
     }
 
-    /// Puts into the queue of `device` what the group has of each key of these stores; where they are its own only what is another there. What stood in the way of knowing all keys.
+    /// Queues the group's pair of each key of these stores at `device`. For its own store, equal
+    /// pairs are skipped. Returns the error that prevented the walk from listing all keys.
     fn copy_each(&self, device: &Device, of: &[Source], is_own: bool, walk: &mut Walk) -> Result<Option<Error>> {
         let mut beside = Beside::new(self, device);
-        // Asked at least each 50 ms, also while it waits.
+        // Called at least every 50 ms, also while the copy waits.
         let mut stops = || {
             beside.turn();
             self.stops.load(Ordering::Acquire) || !device.is_filling()
@@ -178,9 +186,11 @@ impl Group {
                 found => Some(found?).filter(|found| found.is_there),
             };
             let mutation = match found {
-                // What it has of a key that nobody can read may be older than what was acknowledged, and nobody could tell.
+                // The device's own pair of a key that no member can read may be older than the
+                // acknowledged one. No check could detect this.
                 None => Mutation::Delete,
-                // As it is in the group: whatever becomes of the others' records, nothing older stays.
+                // Equal to the group's pair: no older pair remains, whatever happens to the others'
+                // records.
                 Some(found) if is_own && has_same(device, key, &value, found.expiry) => {
                     drop(stripe);
                     walk.pace.pass(key.len() + value.len(), &mut stops);
@@ -202,7 +212,7 @@ impl Group {
     }
 }
 
-/// Whether a member's store has this value of a key.
+/// Returns whether a member's store has this value of a key.
 fn has_same(device: &Device, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> bool {
     let own = read_pair(&**device.store(), key);
     matches!(own, Ok(Some((own, expires))) if own == value && expires == expiry)

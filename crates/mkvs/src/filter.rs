@@ -1,12 +1,16 @@
-//! The counting Bloom filter of a group (MKVS, Micromachines 2019, section 3.2): what it does not know is absent, and no device is asked.
+//! The counting Bloom filter of a group (MKVS, Micromachines 2019, section 4.2): a key that the
+//! filter does not contain is absent, and no device is queried.
 //!
-//! Counters of four bits, 128 of them in a block of one cache line; a key has four counters of one block, so that a look touches one line.
+//! Counters have four bits; a block of 128 counters is one cache line. A key has four counters in
+//! one block, therefore a lookup touches one line.
 //!
 //! Invariants
-//! 1. A key's counters are raised before the key is added, and lowered after it is removed: as often as it was really added and removed, by the verdict of
-//!    the device. So the filter never calls a present key absent.
-//! 2. A counter that has come to 15 stays there: how many keys it stands for is not known any more.
-//! 3. Any thread may look, raise and lower. Lowering what was never raised is the caller's fault; it is told, and the filter is not to be trusted then.
+//! 1. A key's counters are raised before the key is added, and lowered after it is removed. The
+//!    device's answers decide how often it was added and removed. The filter never reports a
+//!    present key as absent.
+//! 2. A counter that has reached 15 stays there: its number of keys is unknown from then on.
+//! 3. Any thread may look up, raise and lower. To lower a key that was never raised is an error of
+//!    the caller: `lower` returns false, and the filter must be rebuilt.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
@@ -14,15 +18,17 @@ use std::sync::{Arc, RwLock};
 use crate::route::KeyHash;
 use crate::{read, write};
 
-/// Counters of a key: seven let a third fewer absent keys pass, and cost an added key twice as much.
+/// Counters of a key. Seven would let a third fewer absent keys pass, but make adding a key twice
+/// as expensive.
 const COUNTERS: u32 = 4;
-/// Counters for each key that a filter is made for: about two looks in a hundred for an absent key finds all of its counters raised.
+/// Counters per planned key. In a full filter, about 2 percent of absent keys find all their
+/// counters raised.
 const COUNTERS_PER_KEY: u64 = 10;
-/// Words of a block, and counters of a word and of a block.
+/// Words of a block (`WORDS`), counters of a word (`PER_WORD`) and of a block (`PER_BLOCK`).
 const WORDS: usize = 8;
 const PER_WORD: u32 = 16;
 const PER_BLOCK: u64 = 128;
-/// Where a counter stays.
+/// The value at which a counter saturates.
 const MOST: u64 = 15;
 
 #[derive(Default)]
@@ -32,12 +38,12 @@ struct Block([AtomicU64; WORDS]);
 /// The filter.
 pub(crate) struct Filter {
     blocks: Box<[Block]>,
-    /// Keys it was made for.
+    /// Planned number of keys.
     keys: u64,
 }
 
 impl Filter {
-    /// An empty filter for so many keys.
+    /// Creates an empty filter for `keys` keys.
     pub(crate) fn new(keys: u64) -> Self {
         let blocks = Self::blocks_of(keys);
         Self { blocks: (0..blocks).map(|_| Block::default()).collect(), keys: keys.max(1) }
@@ -47,17 +53,17 @@ impl Filter {
         keys.max(1).saturating_mul(COUNTERS_PER_KEY).div_ceil(PER_BLOCK)
     }
 
-    /// Keys that it was made for: with more of them it lets more absent keys pass.
+    /// Returns the planned number of keys. With more keys, more absent keys pass.
     pub(crate) fn keys(&self) -> u64 {
         self.keys
     }
 
-    /// DRAM it takes, in bytes.
+    /// Returns the DRAM that the filter uses, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         size_of_val(&*self.blocks) as u64
     }
 
-    /// The block of a key, and its counters there as (word, shift).
+    /// Returns the block of a key, and its counters there as (word, shift).
     #[inline]
     fn places(&self, hash: KeyHash) -> (&Block, impl Iterator<Item = (usize, u32)> + use<>) {
         let mixed = hash.mixed();
@@ -70,25 +76,26 @@ impl Filter {
         (&self.blocks[at], places)
     }
 
-    /// False where the key is absent for sure.
+    /// Returns false if the key is certainly absent.
     #[inline]
     pub(crate) fn may_have(&self, hash: KeyHash) -> bool {
         let (block, mut places) = self.places(hash);
         places.all(|(word, shift)| block.0[word].load(Ordering::Acquire) >> shift & MOST != 0)
     }
 
-    /// Counts a key that is about to be added.
+    /// Counts a key before it is added.
     pub(crate) fn raise(&self, hash: KeyHash) {
         let (block, places) = self.places(hash);
         for (word, shift) in places {
-            // A counter at its most stays there: nothing to change is no error.
+            // A saturated counter stays as it is; this is not an error.
             let _ = block.0[word].fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
                 (old >> shift & MOST != MOST).then(|| old + (1 << shift))
             });
         }
     }
 
-    /// Counts a key that was removed; false where it had not been counted, and the filter is not to be trusted any more.
+    /// Removes a deleted key from the counters. Returns false if the key had not been counted: the
+    /// filter must be rebuilt.
     #[must_use]
     pub(crate) fn lower(&self, hash: KeyHash) -> bool {
         let (block, places) = self.places(hash);
@@ -103,7 +110,8 @@ impl Filter {
         sound
     }
 
-    /// The share of absent keys that it takes for present ones, by how full its blocks are; of a sample of the blocks.
+    /// Returns the share of absent keys that pass, estimated from how full a sample of the blocks
+    /// is.
     pub(crate) fn false_positives(&self) -> f64 {
         const SAMPLE: usize = 4096;
         let step = (self.blocks.len() / SAMPLE).max(1);
@@ -119,15 +127,16 @@ impl Filter {
         passes.sum::<f64>() / self.blocks.len().div_ceil(step) as f64
     }
 
-    /// The counters as bytes, to be kept while the store is closed.
+    /// Returns the counters as bytes, to be stored while the matrix is closed.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let words = self.blocks.iter().flat_map(|block| &block.0);
         words.flat_map(|word| word.load(Ordering::Acquire).to_le_bytes()).collect()
     }
 
-    /// A filter for `keys` keys from what [`to_bytes`](Self::to_bytes) gave. `None` where the length is another.
+    /// Returns a filter for `keys` keys from the bytes of [`to_bytes`](Self::to_bytes), or `None`
+    /// if the length does not fit.
     pub(crate) fn from_bytes(keys: u64, bytes: &[u8]) -> Option<Self> {
-        // Before anything is made of that size.
+        // Checked before anything of this size is allocated.
         if Self::blocks_of(keys).saturating_mul(size_of::<Block>() as u64) != bytes.len() as u64 {
             return None;
         }
@@ -140,26 +149,28 @@ impl Filter {
     }
 }
 
-/// A filter that is being made by a walk over the keys in their order, while they come and go.
+/// A filter that is being built by a walk over the keys in their order, concurrently with writes.
 ///
-/// The walk goes on by pages, each with all stripes held; who adds or removes a key holds its stripe. So a key behind the walk's place is counted by
-/// the walk when it comes there, and one before it by who adds or removes it: each is counted once. A walk without order has no place: it counts what it finds, who adds a
-/// key counts it too, and nobody lowers; such a filter may count too much, and never too little.
+/// The walk advances by pages and holds all stripes during each page. A write that adds or removes
+/// a key holds the key's stripe. The walk counts a key after its position when it gets there; a
+/// write counts a key before it. Each key is counted once. A walk without order has no position: it
+/// counts every key that it finds, writes count added keys too, and nothing is lowered. Such a
+/// filter may count too much, never too little.
 pub(crate) struct Building {
     filter: Arc<Filter>,
-    /// Keys that it counts.
+    /// Keys that the filter counts.
     keys: AtomicU64,
-    /// Meaningless without order.
+    /// The position of the walk. Unused without order.
     place: RwLock<Place>,
     is_ordered: bool,
 }
 
-/// How far a walk has come.
+/// The position of a walk.
 enum Place {
     Start,
-    /// This key was counted last.
+    /// The last key counted.
     At(Vec<u8>),
-    /// All were.
+    /// All keys were counted.
     End,
 }
 
@@ -198,7 +209,8 @@ impl Building {
         self.filter.lower(hash)
     }
 
-    /// The walk has come to these keys, and to its end if they are the last: all stripes are held, unless there is no order.
+    /// Counts keys that the walk has reached; `are_last` ends the walk. All stripes are held,
+    /// except without order.
     pub(crate) fn count(&self, keys: &[Vec<u8>], are_last: bool, hash: impl Fn(&[u8]) -> KeyHash) {
         self.keys.fetch_add(keys.len() as u64, Ordering::Relaxed);
         keys.iter().for_each(|key| self.filter.raise(hash(key)));
@@ -210,7 +222,7 @@ impl Building {
         }
     }
 
-    /// The last key that was counted.
+    /// Returns the last key that was counted.
     pub(crate) fn place(&self) -> Option<Vec<u8>> {
         match &*read(&self.place) {
             Place::At(place) => Some(place.clone()),
@@ -218,12 +230,12 @@ impl Building {
         }
     }
 
-    /// Keys that it counts.
+    /// Returns the number of counted keys.
     pub(crate) fn keys(&self) -> u64 {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// The filter, once the walk has come to its end.
+    /// Returns the filter, which is complete after the walk's end.
     pub(crate) fn filter(&self) -> &Arc<Filter> {
         &self.filter
     }

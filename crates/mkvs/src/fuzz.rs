@@ -1,14 +1,17 @@
-//! The parsers of this crate, bytes in, for `fuzz/` and its tests. No part of the interface: built with the feature `fuzz` only.
+//! The parsers of this crate with bytes as input, for `fuzz/` and its tests. Not part of the
+//! interface: built only with the feature `fuzz`.
 
 use crate::filter::Filter;
 use crate::label::Label;
 use crate::layout::{CleanRecord, DeviceRecord, Matrix, VERSION};
 use crate::operation::Operation;
 
-/// Reads bytes as each value that a matrix has in stores, as they are and with a right version. What is read must be what would be written. How many were read.
+/// Decodes bytes as each value that a matrix stores, unchanged and with a valid version. Each
+/// decoded value must encode to the same bytes or decode equally again. Returns the number of
+/// decoded values.
 ///
 /// # Panics
-/// If it is not.
+/// If a value does not.
 pub fn parts(bytes: &[u8]) -> usize {
     let mut known = bytes.to_vec();
     known.splice(..known.len().min(2), VERSION.to_le_bytes());
@@ -23,7 +26,7 @@ fn records(bytes: &[u8]) -> usize {
     [matrix.is_ok(), clean.is_ok(), device.is_ok()].into_iter().filter(|read| *read).count()
 }
 
-/// Of an entry whose value stands apart, the end of the bytes is taken for that.
+/// For an entry with a separate value, the second half of the bytes is the value.
 fn operation(bytes: &[u8]) -> usize {
     let Ok(operation) = Operation::decode(bytes, || Ok(Some(bytes[bytes.len() / 2..].to_vec()))) else { return 0 };
     assert_eq!(Operation::seq_of(bytes).ok(), Some(operation.seq), "its number by itself");
@@ -34,14 +37,14 @@ fn operation(bytes: &[u8]) -> usize {
     1
 }
 
-/// The first bytes, as they are.
+/// The first 48 bytes, unchanged.
 fn label(bytes: &[u8]) -> usize {
     let Some(label) = Label::decode(&bytes[..bytes.len().min(48)]) else { return 0 };
     assert_eq!(label.encode()[..], bytes[..48], "a label");
     1
 }
 
-/// A filter of as many keys as the first bytes say, whose counters are the others.
+/// A filter for 16 keys per unit of the first byte; all bytes are its counters.
 fn filter(bytes: &[u8]) -> usize {
     let keys = u64::from(bytes.first().copied().unwrap_or(0)) * 16;
     let Some(filter) = Filter::from_bytes(keys, bytes) else { return 0 };

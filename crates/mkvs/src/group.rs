@@ -1,18 +1,28 @@
-//! A group: members that hold the same pairs, the sequence of their operations, and what is known of its keys.
+//! A group: members that hold the same pairs, the sequence of their operations, and the state of
+//! its keys.
 //!
-//! A write takes its key's stripe, exclusively, and gives it back when it is acknowledged; a read takes it shared. Under the stripe nothing of the key is on its way:
-//! what a reader finds at a member that has applied the stripe's last operation is what was acknowledged, and stays so whatever device is lost.
+//! A write locks its key's stripe exclusively until it is acknowledged; a read shares the stripe.
+//! While a read holds the stripe, no write of the key is in flight. A member that has applied the
+//! stripe's last operation therefore returns the acknowledged value. This value survives the loss
+//! of any device.
 //!
 //! Invariants
-//! 1. Numbers have no holes; an operation is queued at all active members or at none.
-//! 2. Locks, in this order: `changes` of the matrix; stripes, those of a key's old group before those of its new one; the gate of walks (`shape.rs`), which a walk takes while it has
-//!    no stripe; a processor that catching up holds; the sequencer; a device's queue; a write's votes, what a device lacks, a log, the host's description, each alone. Who revives
-//!    a group (`revive.rs`) takes processors under the sequencer: nobody is active, and the one thread that holds processors of its members is itself (`keeper.rs`).
-//!    The doubts of a salvage (`salvage.rs`) come directly before the description.
-//! 3. Nobody waits for a device with the sequencer held, but who takes one in, for a moment (`HELD_MOST` of `catchup.rs`), who begins the log of one that is copied (`fill.rs`), and who
-//!    revives a group, for as long as its members do their logs again: nobody is active then.
-//! 4. A member that lacks an operation which is acknowledged, or may be, is not active; it may be filling: given operations, without a vote. Who is active stands in the description, durably, before anything is
-//!    acknowledged that a member taken out does not have (`acks=all`), and before a member that came back counts.
+//! 1. Sequence numbers have no holes; an operation is queued at all active members or at none.
+//! 2. Lock order: `changes` of the matrix; stripes, first of a key's old group, then of its new
+//!    one; the gate of walks (`shape.rs`), which a walk acquires while it holds no stripe; a
+//!    processor held by catch-up; the sequencer; a device's queue; then one of: a write's votes, a
+//!    device's holes, a log, the host's description. Exception: `revive.rs` acquires processors
+//!    under the sequencer. No member is active then, and the only thread that holds processors of
+//!    the group's members is the same thread (`keeper.rs`). The doubts of a salvage (`salvage.rs`)
+//!    come directly before the description.
+//! 3. No thread waits for a device while it holds the sequencer, with three exceptions: admitting a
+//!    member, for at most `HELD_MOST` (`catchup.rs`); starting the log of a copied member
+//!    (`fill.rs`); and reviving a group while its members replay their logs. No member is active in
+//!    the last case.
+//! 4. A member that lacks an operation which is or may be acknowledged is not active. A `filling`
+//!    member receives operations and has no vote. The description names the active members
+//!    durably before two events: the acknowledgement of a write that a removed member lacks
+//!    (`acks=all`), and the first vote of a member that came back.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,12 +43,12 @@ use crate::salvage::Doubts;
 use crate::stripes::{Stripe, Stripes};
 use crate::{lock, read};
 
-/// Who is active, and the next number.
+/// The active members and the next sequence number.
 pub(crate) struct Sequencer {
     pub(crate) next: u64,
     pub(crate) epoch: u64,
     pub(crate) active: Vec<Arc<Device>>,
-    /// Members that are given operations and have no vote: they are coming back.
+    /// Members that receive operations and have no vote, because they are catching up.
     pub(crate) filling: Vec<Arc<Device>>,
 }
 
@@ -55,19 +65,19 @@ pub(crate) struct Lost {
     pub(crate) why: String,
 }
 
-/// Who keeps a group.
+/// The keeper of a group.
 #[derive(Default)]
 pub(crate) struct Kept {
-    /// The number of the keeper that it has.
+    /// The number of the group's current keeper.
     pub(crate) by: u64,
-    /// The member that this one has catch up.
+    /// The member that the keeper is catching up.
     pub(crate) member: Option<u64>,
 }
 
 /// Counts of a group.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// Reads that asked a device for a key that was absent, though there is a filter.
+    /// Reads that asked a device for an absent key although the group has a filter.
     pub(crate) false_positives: AtomicU64,
     pub(crate) reads: AtomicU64,
     pub(crate) hedged: AtomicU64,
@@ -75,16 +85,17 @@ pub(crate) struct Counts {
     pub(crate) writes: AtomicU64,
     pub(crate) restored: AtomicU64,
     pub(crate) repaired: AtomicU64,
-    /// Keys that the filter counts and no device has: of writes whose end is not known.
+    /// Keys that the filter counts and no device has, from in-doubt writes.
     pub(crate) leaked: AtomicU64,
-    /// Pairs that were left out of copies, since nobody could read them.
+    /// Pairs left out of copies because no member could read them.
     pub(crate) uncopied: AtomicU64,
-    /// Members that caught up from another's log, and by a full copy.
+    /// Members that caught up from another member's log (`caught_up`) and by a full copy
+    /// (`copied`).
     pub(crate) caught_up: AtomicU64,
     pub(crate) copied: AtomicU64,
-    /// Times that nobody was active, and a leader was chosen anew.
+    /// Times that no member was active and a leader was chosen again.
     pub(crate) revived: AtomicU64,
-    /// Epochs that were begun since the open.
+    /// Epochs begun since the open.
     pub(crate) epochs: AtomicU64,
 }
 
@@ -93,45 +104,48 @@ pub(crate) struct Group {
     pub(crate) index: usize,
     pub(crate) options: Arc<MkvsOptions>,
     pub(crate) host: Arc<Host>,
-    /// Of its keys' hashes.
+    /// Seed of the hashes of the group's keys.
     pub(crate) seed: u64,
-    /// Those that could be opened, in their order: a device that was replaced gives its place to the new one.
+    /// The members that could be opened, in index order. A replacement has the index of the device
+    /// that it replaces.
     pub(crate) members: RwLock<Vec<Arc<Device>>>,
-    /// Those that could not.
+    /// The members that could not be opened.
     pub(crate) lost: Mutex<Vec<Lost>>,
-    /// Why a salvage may lack acknowledged writes.
+    /// Reasons why a salvage may lack acknowledged writes.
     pub(crate) doubts: Mutex<Doubts>,
-    /// Members that there are to be.
+    /// The configured number of members.
     pub(crate) width: usize,
     sequencer: Mutex<Sequencer>,
-    /// The last number and the epoch, for those who only want to know.
+    /// Copies of the last sequence number and the epoch, readable without the sequencer's lock.
     last: AtomicU64,
     epoch: AtomicU64,
     pub(crate) stripes: Stripes,
     pub(crate) counts: Counts,
     pub(crate) latency: crate::latency::Latency,
-    /// Of reads that may ask another device.
+    /// Limits the reads that may ask another device.
     pub(crate) allowance: Arc<crate::latency::Allowance>,
-    /// Whether it has a filter, or will have.
+    /// Whether the group has a filter or will have one.
     pub(crate) has_filter: bool,
-    /// Keys that the filter counted when it was set; the stripes count from there on.
+    /// Keys that the filter counted when it was installed. The stripes count later changes.
     pub(crate) raised_before: AtomicU64,
-    /// The member that was asked last for something about all keys.
+    /// The member that answered the last query about all keys.
     pub(crate) teller: AtomicU64,
-    /// The last operation that was acknowledged. All before it are where it is, or were taken back there.
+    /// The last acknowledged operation. A member that has it also has all earlier operations, or
+    /// rolled them back.
     pub(crate) acknowledged: AtomicU64,
     pub(crate) kept: Mutex<Kept>,
-    /// The matrix is being stopped: long work ends.
+    /// The matrix is closing: long tasks end.
     pub(crate) stops: AtomicBool,
-    /// A key was removed that the filter had not counted: it is made anew.
+    /// A key was removed that the filter had not counted: the filter is rebuilt.
     pub(crate) distrust: AtomicBool,
-    /// The walk for a filter met what nobody can read: when it may be tried again.
+    /// The walk for a filter met a pair that no member can read: the earliest time of the next
+    /// attempt.
     pub(crate) no_filter_before: Mutex<Option<Instant>>,
-    /// Keys that a member could not read and another could.
+    /// Keys that one member could not read and another one could.
     pub(crate) damaged: Mutex<BTreeSet<Vec<u8>>>,
-    /// Keys of writes of which it is not known whether they stand.
+    /// Keys of in-doubt writes.
     pub(crate) undecided: Mutex<BTreeSet<Vec<u8>>>,
-    /// One member alone: its store is asked and changed directly, and decides.
+    /// The store of the only member. Reads and writes use it directly, without votes.
     sole: Option<Arc<dyn Store>>,
 }
 
@@ -182,7 +196,7 @@ impl Group {
         }
     }
 
-    /// A new group, all of whose members are active and empty.
+    /// Creates a new group. All members are active and empty.
     pub(crate) fn begin(index: usize, options: &Arc<MkvsOptions>, host: &Arc<Host>, devices: Vec<Arc<Device>>) -> Self {
         devices.iter().for_each(|device| device.set_state(MemberState::Active));
         let sequencer = Sequencer::new(1, 1, devices.clone());
@@ -190,13 +204,13 @@ impl Group {
         Self::new(index, Arc::clone(options), Arc::clone(host), devices, width, sequencer)
     }
 
-    /// The store of its only member, which decides and needs no vote.
+    /// Returns the store of the only member, which needs no vote.
     #[inline]
     pub(crate) fn sole(&self) -> Option<&dyn Store> {
         self.sole.as_deref()
     }
 
-    /// Counts a key that is about to be added.
+    /// Counts a key in the filter before it is added.
     pub(crate) fn raise(&self, stripe: &Stripe, key: &[u8], hash: KeyHash) {
         if !self.has_filter {
             return;
@@ -206,7 +220,7 @@ impl Group {
         stripe.building.as_ref().inspect(|building| building.raise(key, hash));
     }
 
-    /// Counts a key that was removed.
+    /// Removes a deleted key from the filter's count.
     pub(crate) fn lower(&self, stripe: &Stripe, key: &[u8], hash: KeyHash) {
         if !self.has_filter {
             return;
@@ -219,7 +233,7 @@ impl Group {
         }
     }
 
-    /// Keys that the filter counts.
+    /// Returns the number of keys that the filter counts.
     pub(crate) fn raised(&self) -> u64 {
         self.raised_before.load(Ordering::Relaxed).wrapping_add(self.stripes.sum(|counts| &counts.raised))
     }
@@ -228,33 +242,33 @@ impl Group {
         read(&self.members).clone()
     }
 
-    /// The members that are active.
+    /// Returns the active members.
     pub(crate) fn active(&self) -> Vec<Arc<Device>> {
         read(&self.members).iter().filter(|device| device.is_active()).cloned().collect()
     }
 
-    /// Its epoch.
+    /// Returns the group's epoch.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// The last number that was given.
+    /// Returns the last sequence number that was assigned.
     pub(crate) fn last(&self) -> u64 {
         self.last.load(Ordering::Acquire)
     }
 
-    /// Has operations numbered by nobody else meanwhile.
+    /// Locks the sequencer: no other thread numbers an operation meanwhile.
     pub(crate) fn sequence(&self) -> MutexGuard<'_, Sequencer> {
         lock(&self.sequencer)
     }
 
-    /// The next number is the one behind `last`, and these are active.
+    /// Sets the active members and the next sequence number, `last` + 1.
     pub(crate) fn go_on_behind(&self, sequencer: &mut Sequencer, last: u64, active: Vec<Arc<Device>>) {
         *sequencer = Sequencer::new(last + 1, sequencer.epoch, active);
         self.last.store(last, Ordering::Release);
     }
 
-    /// The next number.
+    /// Assigns the next sequence number.
     pub(crate) fn number(&self, sequencer: &mut Sequencer) -> u64 {
         let seq = sequencer.next;
         sequencer.next += 1;
@@ -266,18 +280,25 @@ impl Group {
         Error::too_few_devices(self.index, live, needed)
     }
 
-    /// Takes members out that have failed, or fell behind. A vote of theirs may have counted for what others have in their queues only: first as many of the others
-    /// as are needed do all of that: execute it, since what one of them has no room for is never applied there, and its votes decide on it. So what was acknowledged is at that many of those that the description calls active. The members that are waited for: none where it is done.
+    /// Removes members that failed or fell behind from the active members, and returns the members
+    /// to wait for first. An empty result means that the removal is complete.
+    ///
+    /// A vote of a removed member may have counted for a write that other members only have in
+    /// their queues. Therefore as many remaining members as a write needs must first execute
+    /// everything. Execution suffices: a member without space for an operation never applies it,
+    /// and its refusal decides the vote. An acknowledged write is then stored on that many of the
+    /// members that the description calls active.
     ///
     /// # Errors
-    /// The host's store's.
+    /// Errors of the host's store.
     pub(crate) fn drop_idle(&self, sequencer: &mut Sequencer) -> Result<Vec<Arc<Device>>> {
         while sequencer.active.iter().any(|device| !device.is_active()) {
             let last = sequencer.next - 1;
             let left: Vec<_> = sequencer.active.iter().filter(|device| device.is_active()).cloned().collect();
             let needed = self.options.acks.needed(self.width, left.len());
             let late: Vec<_> = left.iter().filter(|device| device.executed() < last).cloned().collect();
-            // Asked behind what they executed: who had no room for what stands is not active any more.
+            // Checked after `executed`: a member that refused an acknowledged operation is no
+            // longer active.
             if left.iter().any(|device| !device.is_active()) {
                 continue;
             }
@@ -286,18 +307,20 @@ impl Group {
             }
             let before = std::mem::replace(&mut sequencer.active, left);
             self.note_members(sequencer).inspect_err(|_| {
-                // Not said: whoever comes next has to say it before anything is acknowledged.
+                // Not durable: the next caller must write the epoch before any acknowledgement.
                 sequencer.active = before;
             })?;
         }
         Ok(Vec::new())
     }
 
-    /// Whether an epoch may count a member that has everything beside those that are active. Members that left when the others were too few to say so may be all that have what was
-    /// acknowledged: as many as a write takes have to have executed everything before the description counts without them.
+    /// Returns whether an epoch may count an additional member that has everything. Members may
+    /// have left while the others were too few to record it. They may be the only ones with
+    /// acknowledged writes. As many members as a write needs must execute everything before the
+    /// description stops counting them.
     ///
     /// # Errors
-    /// The host's store's.
+    /// Errors of the host's store.
     pub(crate) fn may_add(&self, sequencer: &mut Sequencer) -> Result<bool> {
         self.drop_idle(sequencer)?;
         let last = sequencer.next - 1;
@@ -305,17 +328,18 @@ impl Group {
         let mut counted = matrix.groups[self.index].members.iter().filter(|member| member.state == MemberState::Active);
         let is_said = counted.all(|member| sequencer.active.iter().any(|device| device.id == member.id));
         let needed = self.options.acks.needed(self.width, sequencer.active.len() + 1);
-        // In this order, as in `drop_idle`.
+        // Load order as in `drop_idle`: `executed` before `is_active`.
         let level =
             sequencer.active.iter().filter(|device| device.executed() >= last && device.is_active()).count() + 1;
         Ok(is_said || level >= needed || sequencer.active.len() + 1 < needed)
     }
 
-    /// The sequencer, when who failed or fell behind is out of it, durably. Nobody holds it meanwhile: who is waited for may have much in its queue. It has failed only if it stands
-    /// still for as long as an operation may take.
+    /// Returns the locked sequencer after all failed and lagging members are removed from it
+    /// durably. The lock is free during the wait, because a member may have a long queue. A member
+    /// fails only if it makes no progress for the operation timeout.
     ///
     /// # Errors
-    /// The host's store's; [`Error::Closed`].
+    /// Errors of the host's store; [`Error::Closed`].
     pub(crate) fn sequence_noted(&self) -> Result<MutexGuard<'_, Sequencer>> {
         let mut watched: Vec<(u64, u64, Instant)> = Vec::new();
         loop {
@@ -346,7 +370,8 @@ impl Group {
         Failure::late(format!("it did not answer in {} ms", self.options.timeout.as_millis()))
     }
 
-    /// Makes durable who is active, as a new epoch. Not where they are too few to acknowledge anything: then the epoch before has all that was, and says between whom.
+    /// Writes the active members durably as a new epoch, if they are enough to acknowledge a write.
+    /// Otherwise the previous epoch still describes every acknowledged write and its members.
     pub(crate) fn note_members(&self, sequencer: &mut Sequencer) -> Result<()> {
         if sequencer.active.len() < self.options.acks.needed(self.width, sequencer.active.len()) {
             return Ok(());
@@ -354,8 +379,9 @@ impl Group {
         self.write_epoch(sequencer)
     }
 
-    /// Makes durable, as a new epoch, that the sequencer's members are active and nobody else: those that were looked at, though one may have failed since. An epoch of nobody is not
-    /// begun: such a group could never be opened again.
+    /// Writes a new epoch with exactly the sequencer's members as active, even if one of them
+    /// failed since. An epoch without members is not written: such a group could never be opened
+    /// again.
     pub(crate) fn write_epoch(&self, sequencer: &mut Sequencer) -> Result<()> {
         if self.options.planted.is(Fault::EpochNotBegun) || sequencer.active.is_empty() {
             return Ok(());
@@ -376,7 +402,7 @@ impl Group {
         Ok(())
     }
 
-    /// Refuses a read of a key of which it is not known whether its last write stands.
+    /// Refuses a read of a key whose last write is in doubt.
     ///
     /// # Errors
     /// [`Error::TooFewDevices`].
@@ -390,7 +416,7 @@ impl Group {
         if is_open { Err(self.too_few(0, 1)) } else { Ok(()) }
     }
 
-    /// Takes out who failed, durably.
+    /// Removes failed members durably.
     ///
     /// # Errors
     /// As [`sequence_noted`](Self::sequence_noted).
@@ -398,17 +424,18 @@ impl Group {
         self.sequence_noted().map(drop)
     }
 
-    /// Begins the epoch of an open, durably, however few are active: what the leader has is shown from now on, though others may lack it still. Not in salvage, which
-    /// decides nothing.
+    /// Begins the epoch of an open, durably, with any number of active members. Reads show the
+    /// leader's pairs from then on, even if the others still lack them. A salvage decides nothing
+    /// and writes the epoch only with enough members.
     ///
     /// # Errors
-    /// The host's store's.
+    /// Errors of the host's store.
     pub(crate) fn begin_epoch(&self) -> Result<()> {
         let mut sequencer = self.sequence();
         if self.options.salvage { self.note_members(&mut sequencer) } else { self.write_epoch(&mut sequencer) }
     }
 
-    /// Has all stripes use this filter, which counts so many keys.
+    /// Installs `filter`, which counts `raised` keys, in all stripes.
     pub(crate) fn set_filter(&self, filter: &Arc<Filter>, raised: u64) {
         let mut stripes = self.stripes.all();
         self.raised_before.store(raised, Ordering::Relaxed);
@@ -419,10 +446,10 @@ impl Group {
     }
 }
 
-/// A key's value and expiry in one store.
+/// Returns a key's value and expiry in one store.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub(crate) fn read_pair(store: &dyn Store, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
     let mut value = Vec::new();
     let found = Question::Pair.ask(store, key, &mut value)?;

@@ -1,6 +1,7 @@
-//! The host's own store: the matrix's description, and what a clean stop leaves.
+//! The host's own store: the matrix's description, and the record of a clean stop.
 //!
-//! The description is one record, replaced as a whole: a crash leaves the old one or the new one.
+//! The description is one record, replaced as a whole: after a crash it is the old one or the new
+//! one.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -15,10 +16,10 @@ use crate::layout::{CLEAN_KEY, CleanRecord, EPOCHS_MAX, MATRIX_KEY, Matrix, Memb
 use crate::lock;
 use crate::planted::{Fault, Planted};
 
-/// Bytes of a filter in one record.
+/// Maximum bytes of a filter in one record.
 const FILTER_PART: usize = 1 << 20;
 
-/// The host's store, and the description as it stands there.
+/// The host's store, and its present description.
 pub(crate) struct Host {
     store: Arc<dyn Store>,
     matrix: Mutex<Matrix>,
@@ -31,19 +32,21 @@ fn filter_key(group: usize, part: usize) -> Vec<u8> {
 }
 
 impl Host {
-    /// Describes a new matrix in an empty store.
+    /// Writes the description of a new matrix into an empty store.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn create(store: Arc<dyn Store>, matrix: Matrix, root: &Path) -> Result<Self> {
         store.put(MATRIX_KEY, &matrix.encode())?;
         Ok(Self { store, matrix: Mutex::new(matrix), root: root.into() })
     }
 
-    /// Reads the description. `root` is where it lies.
+    /// Reads the description of the matrix in `root`.
     ///
     /// # Errors
-    /// The store's; [`Error::Missing`] where the creation was cut short before it: then there is no matrix; [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::OlderFormat`].
+    /// Errors of the store; [`Error::Missing`] if a creation was interrupted before the
+    /// description: the matrix does not exist; [`Error::Corrupt`], [`Error::NewerFormat`],
+    /// [`Error::OlderFormat`].
     pub(crate) fn open(store: Arc<dyn Store>, root: &Path) -> Result<Self> {
         let bytes = store.get(MATRIX_KEY)?;
         let bytes = bytes.ok_or_else(|| Error::missing(root))?;
@@ -62,7 +65,7 @@ impl Host {
     /// Changes the description, durably.
     ///
     /// # Errors
-    /// The store's: then it is as it was.
+    /// Errors of the store. The description is then unchanged.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Matrix)) -> Result<()> {
         let mut matrix = lock(&self.matrix);
         let mut next = matrix.clone();
@@ -74,10 +77,10 @@ impl Host {
         Ok(())
     }
 
-    /// Begins an epoch of a group, whose first operation is `first`, with these states of its members.
+    /// Begins an epoch of a group with the first operation `first` and these member states.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn begin_epoch(
         &self,
         group: usize,
@@ -88,7 +91,7 @@ impl Host {
         self.change(|matrix| {
             let group = &mut matrix.groups[group];
             group.epoch = epoch;
-            // An epoch without operations leaves no trace.
+            // An epoch without operations is not kept.
             group.epochs.retain(|(_, begun)| *begun < first);
             group.epochs.push((epoch, first));
             let most = group.epochs.len().saturating_sub(EPOCHS_MAX);
@@ -99,11 +102,11 @@ impl Host {
         })
     }
 
-    /// Notes how often the stores of pairs were opened, durably. A store that has a lower number at
-    /// a later open was replaced by an older copy.
+    /// Notes how often the stores of pairs were opened, durably. A store with a lower number at a
+    /// later open was replaced by an older copy.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn note_openings(&self, groups: &[Arc<Group>]) -> Result<()> {
         self.change(|matrix| {
             for (group, record) in groups.iter().zip(&mut matrix.groups) {
@@ -115,11 +118,11 @@ impl Host {
         })
     }
 
-    /// Notes durably which stores a salvage took though they were replaced by older copies: no open
-    /// without salvage takes them again.
+    /// Notes durably which stores a salvage used although they were replaced by older copies. Only
+    /// another salvage opens them again.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn note_older(&self, groups: &[Arc<Group>]) -> Result<()> {
         self.change(|matrix| {
             for (group, record) in groups.iter().zip(&mut matrix.groups) {
@@ -131,10 +134,11 @@ impl Host {
         })
     }
 
-    /// Leaves what a clean stop leaves: filters first, then the record that names them. A filter that finds no room is left out: it is made anew.
+    /// Writes the state of a clean stop: the filters first, then the record that names them. A
+    /// filter that does not fit is left out and rebuilt later.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn leave(&self, clean: &CleanRecord, filters: &[Option<Arc<Filter>>]) -> Result<()> {
         let mut clean = clean.clone();
         for (group, filter) in filters.iter().enumerate() {
@@ -142,7 +146,7 @@ impl Host {
             match self.leave_filter(group, filter) {
                 Ok(()) => {}
                 Err(error) if is_refusal(&error) => {
-                    // What is left of it is taken away with the rest.
+                    // Its stored parts are removed with the rest.
                     clean.groups[group].2 = 0;
                 }
                 Err(error) => return Err(error),
@@ -157,23 +161,24 @@ impl Host {
         parts.try_for_each(|(part, bytes)| self.store.put(&filter_key(group, part), bytes))
     }
 
-    /// What a clean stop left. It is taken away before it is answered, durably: it holds for one open.
+    /// Returns the state of a clean stop. Removes it durably before the return: it is valid for one
+    /// open.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn take_clean(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
         self.take_left(planted).map_err(|error| explain_host(&self.root, error))
     }
 
     fn take_left(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
         let bytes = match self.store.get(CLEAN_KEY) {
-            // Taken away as what cannot be read of it is.
+            // Treated as an unreadable record and removed.
             Err(Error::Corrupt { .. }) => Some(Vec::new()),
             bytes => bytes?,
         };
         let Some(bytes) = bytes else { return Ok(None) };
         let Ok(clean) = CleanRecord::decode(&bytes) else {
-            // What it says of filters is not needed: they are made anew.
+            // Its filter sizes are not needed: the filters are rebuilt.
             self.store.delete(CLEAN_KEY)?;
             return Ok(None);
         };
@@ -185,7 +190,8 @@ impl Host {
         Ok(Some((clean, filters)))
     }
 
-    /// A filter that was left for `keys` keys. `None` where there is none, or where it cannot be read whole: then it is made anew.
+    /// Returns the stored filter for `keys` keys, or `None` if there is none or it is damaged. In
+    /// that case it is rebuilt.
     fn take_filter(&self, group: usize, keys: u64, planted: Planted) -> Result<Option<Filter>> {
         let mut bytes = Vec::new();
         for part in 0.. {

@@ -1,10 +1,14 @@
-//! What keeps a matrix whole behind its callers. Each group has a thread, its *keeper*: members that are behind catch up, pairs that one member cannot read are taken from another, filters
-//! are made anew. Another one finds devices that hang, and one tells the owner what happened: none of them waits for a keeper, which may be at a copy for hours.
+//! Background maintenance of a matrix. Each group has a thread, its *keeper*. The keeper catches up
+//! members that are behind, repairs pairs from another member, and rebuilds filters. A separate
+//! thread finds devices that hang, and another one sends events to the owner. Neither waits for a
+//! keeper, which may spend hours on a copy.
 //!
 //! Invariant
-//! A group has one keeper. Who catches up takes the sequencer while a device's processor is held (`catchup.rs`, `fill.rs`); who chooses a leader waits for processors while the sequencer is
-//! held (`revive.rs`). They never wait for each other because one thread does both: a group's copy, catch-up and revival are never done beside each other. One that may hang in a member
-//! which was replaced has a successor: when it comes back it finds that this member cannot join, and ends.
+//! A group has one keeper. Catch-up locks the sequencer while it holds a device's processor
+//! (`catchup.rs`, `fill.rs`). Choosing a leader waits for processors while it holds the sequencer
+//! (`revive.rs`). The two cannot deadlock, because one thread does both: a group's copy, catch-up
+//! and revival never run concurrently. A keeper that may hang in a replaced member gets a
+//! successor. When the old keeper continues, it finds that this member cannot join, and ends.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,22 +28,23 @@ use crate::operation::Mutation;
 use crate::route::KeyHash;
 use crate::shape::Shape;
 
-/// Most damaged keys that wait to be put right.
+/// Maximum number of damaged keys queued for repair.
 pub(crate) const DAMAGED_MAX: usize = 4096;
-/// Between two rounds.
+/// Time between two rounds.
 const ROUND: Duration = Duration::from_millis(50);
-/// After a failure, before it is tried again.
+/// Time to wait after a failure before the next attempt.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// What the keepers share.
+/// State shared by the keepers.
 #[derive(Default)]
 pub(crate) struct Keeper {
     stops: AtomicBool,
     sleep: Mutex<()>,
-    /// Of devices with something in their queues: how much they had executed, and when that was first so.
+    /// For each device with queued commands: its progress counter, and when that value was first
+    /// seen.
     watched: Mutex<HashMap<u64, (u64, Instant)>>,
     wake: Condvar,
-    /// Held by who does a round where there are no threads.
+    /// Held during a round if there are no threads.
     pub(crate) alone: Mutex<()>,
 }
 
@@ -56,7 +61,7 @@ impl Keeper {
         self.stops.load(Ordering::Acquire)
     }
 
-    /// Sleeps until the next round, or until all threads are to end.
+    /// Sleeps until the next round, or until the threads must end.
     fn rest(&self) {
         let sleep = lock(&self.sleep);
         let awake =
@@ -72,7 +77,7 @@ impl Keeper {
         }
     }
 
-    /// The thread that tells the owner what happened.
+    /// The thread that sends events to the owner.
     pub(crate) fn tell_all(&self, shape: &Shape, relay: &Relay) {
         loop {
             let is_last = self.stops();
@@ -85,7 +90,7 @@ impl Keeper {
         }
     }
 
-    /// A group's keeper, of this number.
+    /// The thread of the group's keeper with the number `by`.
     pub(crate) fn work(&self, group: &Group, by: u64) {
         let mut not_before = Instant::now();
         while !self.stops() && !group.stops.load(Ordering::Acquire) && group.is_kept(by) {
@@ -96,7 +101,8 @@ impl Keeper {
         }
     }
 
-    /// Fails devices that hang: with something in their queues, they execute nothing for as long as an operation may take.
+    /// Fails devices that hang: their queue is not empty, and they make no progress for the
+    /// operation timeout.
     fn watch(&self, group: &Group) {
         let mut watched = lock(&self.watched);
         for device in group.devices() {
@@ -114,7 +120,8 @@ impl Keeper {
         }
     }
 
-    /// Does what is due in a group as its keeper of this number; false where something failed. Copies last, which may take hours.
+    /// Runs one round of the group's keeper `by`. Returns false if something failed. Copies come
+    /// last, because they may run for hours.
     pub(crate) fn round(&self, group: &Group, by: u64) -> bool {
         let mut is_well = true;
         group.recall();
@@ -139,7 +146,8 @@ impl Keeper {
             is_well &= group.build_filter(group.seed, &|| self.stops()).is_ok();
         }
         for device in copies {
-            // Beside another copy it may have come back, and have fallen behind again: it is looked at anew.
+            // During another copy this device may have come back and fallen behind again: its state
+            // is checked again.
             is_well &= device.state() != MemberState::Behind
                 || match group.catch_up(&device) {
                     Ok(CaughtUp::Active) => true,
@@ -151,7 +159,7 @@ impl Keeper {
     }
 }
 
-/// Keeps for the owner which devices have failed.
+/// Queues an event for each device that has failed.
 fn tell_failures(groups: &[Arc<Group>], relay: &Relay) {
     for group in groups {
         for device in group.devices() {
@@ -162,7 +170,7 @@ fn tell_failures(groups: &[Arc<Group>], relay: &Relay) {
     }
 }
 
-/// What is done of a group beside a copy, between its pairs.
+/// The group's maintenance between two pairs of a running copy.
 pub(crate) struct Beside<'a> {
     group: &'a Group,
     /// The member that is being copied.
@@ -175,7 +183,7 @@ impl<'a> Beside<'a> {
         Self { group, copied, not_before: Instant::now() + ROUND }
     }
 
-    /// Has other members catch up that only lack what logs tell, and damaged pairs put right, where that is due. What fails is tried again.
+    /// Catches up other members from logs and repairs damaged pairs, if due. Failures are retried.
     pub(crate) fn turn(&mut self) {
         if Instant::now() < self.not_before {
             return;
@@ -193,12 +201,14 @@ impl<'a> Beside<'a> {
 }
 
 impl Group {
-    /// Whether it has the keeper of this number still.
+    /// Returns whether `by` is still the group's keeper.
     fn is_kept(&self, by: u64) -> bool {
         lock(&self.kept).by == by
     }
 
-    /// Whether the keeper of this number is to have a member catch up. It is known from then on where it may hang; who replaces the member takes it out of use before he looks.
+    /// Returns whether the keeper `by` is to catch up a member. The member is recorded before, in
+    /// case the keeper hangs in it. A replacement takes the member out of use before it reads the
+    /// record.
     fn turn_to(&self, by: u64, device: &Device) -> bool {
         let mut kept = lock(&self.kept);
         let turns = kept.by == by && device.state() == MemberState::Behind;
@@ -208,7 +218,8 @@ impl Group {
         turns
     }
 
-    /// The keeper of this number has no member catch up any more. False where the group has another one by now.
+    /// Records that the keeper `by` catches up no member. Returns false if the group has another
+    /// keeper by now.
     fn turn_away(&self, by: u64) -> bool {
         let mut kept = lock(&self.kept);
         if kept.by == by {
@@ -217,18 +228,19 @@ impl Group {
         kept.by == by
     }
 
-    /// Has those members catch up that failed for being late, and answer again.
+    /// Lets members catch up that failed for being late and answer again.
     fn recall(&self) {
         if self.sole().is_none() && !self.stops.load(Ordering::Acquire) {
             self.devices().iter().for_each(|device| device.recall(self.options.timeout));
         }
     }
 
-    /// Puts right what could not be read; false where something failed. What nobody can read any more is left: whoever reads it says so.
+    /// Repairs keys that a member could not read. Returns false if something failed. A key that no
+    /// member can read is left; its reads report the damage.
     fn repair_all(&self) -> bool {
         let mut is_well = true;
         let damaged = std::mem::take(&mut *lock(&self.damaged));
-        // What another member has may be older then.
+        // With doubts, another member's pair may be older.
         if self.has_doubts() {
             return true;
         }
@@ -247,10 +259,10 @@ impl Group {
         is_well
     }
 
-    /// Gives members that cannot read `key` what another one has.
+    /// Copies another member's pair of `key` to members that cannot read it.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn repair(&self, key: &[u8], hash: KeyHash) -> Result<()> {
         let stripe = self.stripes.own(hash);
         let pair = self.pair(&stripe, key)?;

@@ -1,5 +1,7 @@
-//! Labels: whose device a directory is. One lies in the device's directory from before its stores are made, and one beside its pairs; so stores that changed places are refused, and what a
-//! stop in the middle left of a device that came to nothing is known for that, and made anew. Layout: docs/format/mkvs.md.
+//! Labels: which device a directory belongs to. A label is written into a device's directory before
+//! its stores are created, and another one next to its pairs. Stores that changed places are
+//! therefore refused, and the remains of an interrupted addition are recognized and recreated.
+//! Layout: docs/format/mkvs.md.
 
 use std::fs;
 use std::io;
@@ -12,19 +14,19 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::layout::VERSION;
 
 const NAME: &str = "label";
-/// Under this name it is written, and then renamed.
+/// The label is written under this name, then renamed.
 pub(crate) const UNFINISHED: &str = "label.new";
 const MAGIC: [u8; 8] = *b"LODELABL";
 const BYTES: usize = 48;
 
-/// What a label says.
+/// The contents of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Label {
     pub(crate) matrix: u64,
     pub(crate) id: u64,
-    /// Of the clean stop that left it, where the device is alone in its group; 0 of none.
+    /// The stamp of the clean stop that wrote it, in a group of one device; 0 for none.
     pub(crate) stamp: u64,
-    /// The description does not name it yet.
+    /// The description does not name the device yet.
     pub(crate) is_coming: bool,
 }
 
@@ -42,7 +44,7 @@ impl Label {
         bytes
     }
 
-    /// `None` where these bytes are no whole label of this version.
+    /// Returns `None` if the bytes are not a complete label of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| bytes[at..at + 8].try_into().ok().map(u64::from_le_bytes);
@@ -55,12 +57,12 @@ impl Label {
         (label.encode() == *bytes).then_some(label)
     }
 
-    /// Whether it is of this device.
+    /// Returns whether the label belongs to this device.
     pub(crate) fn is_of(&self, matrix: u64, id: u64) -> bool {
         (self.matrix, self.id) == (matrix, id)
     }
 
-    /// The label in a directory. `None` where there is none, or one that is damaged: it says nothing then.
+    /// Returns the label in a directory, or `None` if it is missing or damaged.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -72,7 +74,7 @@ impl Label {
         }
     }
 
-    /// Leaves it in a directory, durably, in the place of one that is there.
+    /// Writes the label into a directory, durably, and replaces an existing one.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -80,7 +82,7 @@ impl Label {
         self.leave_in(&StoreDir::open_existing(directory)?)
     }
 
-    /// As [`Self::leave`], in a directory that is open.
+    /// As [`Self::leave`], in an open directory.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -88,7 +90,7 @@ impl Label {
         directory.replace_file(NAME, UNFINISHED, &self.encode())
     }
 
-    /// Takes the label of a directory away, if there is one.
+    /// Removes the label of a directory, if there is one.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -101,16 +103,16 @@ impl Label {
     }
 }
 
-/// A directory that is being made for a device.
+/// A directory that is being created for a device.
 pub(crate) struct Labelled {
     pub(crate) directory: PathBuf,
     pub(crate) label: Label,
-    /// What was not there before of it and of the directories above it, itself first.
+    /// The directories that did not exist before: this one and its parents, the deepest first.
     made: Vec<PathBuf>,
 }
 
 impl Labelled {
-    /// Makes the directory, and those above it, if it is not there, and leaves a label in it that says for whom it is.
+    /// Creates the directory and its parents, if missing, and writes a label into it.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -128,11 +130,11 @@ impl Labelled {
         }
     }
 
-    /// Takes away what [`begin`](Self::begin) made: nothing came of it.
+    /// Removes what [`begin`](Self::begin) created, after a failure.
     pub(crate) fn undo(&self) {
-        // Why nothing came of it is told; what is left says itself that it is.
+        // The causing error is reported; a label that stays marks the directory as unfinished.
         let _ = Label::remove(&self.directory);
-        // Not where somebody put something into it.
+        // A directory that is not empty stays.
         self.made.iter().for_each(|made| drop(fs::remove_dir(made)));
     }
 }

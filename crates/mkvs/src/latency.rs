@@ -1,17 +1,18 @@
-//! How long reads take: the time that 95 of 100 stay below, followed as it goes; and how many of them may ask another device.
+//! Read latency: a running estimate of the 95th percentile, and the allowance of hedged reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Shortest time after which a second device is asked, in nanoseconds: a shorter one is less than waking a thread takes.
+/// Minimum wait before a second device is queried, in nanoseconds. Less would be shorter than
+/// waking a thread.
 const LEAST: u64 = 20_000;
-/// The first guess.
+/// The initial estimate, in nanoseconds.
 const FIRST: u64 = 1_000_000;
-/// A step is this part of the estimate.
+/// A step is the estimate divided by this.
 const STEP: u64 = 32;
 
-/// The estimate. Each sample moves it a step up or a nineteenth of a step down, so that it comes to rest where one sample of twenty is longer. Racing threads
-/// may lose a step.
+/// The estimate. Each sample moves it up by a step, or down by a nineteenth of a step. The estimate
+/// converges where one sample in twenty is longer. Concurrent threads may lose a step.
 pub(crate) struct Latency {
     nanos: AtomicU64,
 }
@@ -23,7 +24,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// A read took this long.
+    /// Records the duration of a read.
     pub(crate) fn note(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let nanos = self.nanos.load(Ordering::Relaxed);
@@ -32,18 +33,20 @@ impl Latency {
         self.nanos.store(next.max(LEAST), Ordering::Relaxed);
     }
 
-    /// The time that 95 of 100 reads stay below.
+    /// Returns the 95th percentile of read latency.
     pub(crate) fn p95(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 }
 
-/// What a second request costs of an allowance, to which each read adds its percent.
+/// Cost of a second request. Each read adds its percentage to the allowance.
 const COST: u64 = 100;
-/// Second requests that may be saved up: enough for what chance brings together, too few to double the work of a bad second by what a calm hour left.
+/// Maximum number of saved second requests: enough for random bursts, too few to double the load in
+/// a bad second after a calm hour.
 const SAVED_MOST: u64 = 100;
 
-/// Second requests that devices may do: so many of a hundred reads, over any stretch of time, and [`SAVED_MOST`] more. One that finds its read answered is not done.
+/// The allowance of second requests: a percentage of the reads over any period, plus at most
+/// [`SAVED_MOST`]. A request whose read is already answered is refunded.
 #[derive(Default)]
 pub(crate) struct Allowance {
     saved: AtomicU64,
@@ -51,24 +54,24 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// One more read, of which so many of a hundred may ask again.
+    /// Adds the share of one read, in percent.
     pub(crate) fn earn(&self, percent: u32) {
         let more = |saved: u64| (saved < SAVED_MOST * COST).then(|| saved + u64::from(percent));
         let _ = self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
-    /// Whether another device may be asked; if so, that is paid for.
+    /// Takes one second request from the allowance. Returns false if it is exhausted.
     pub(crate) fn spend(&self) -> bool {
         self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |saved| saved.checked_sub(COST)).is_ok()
     }
 
-    /// A second request had nothing to do any more.
+    /// Refunds a second request that had nothing left to do.
     pub(crate) fn give_back(&self) {
         self.spared.fetch_add(1, Ordering::Relaxed);
         self.saved.fetch_add(COST, Ordering::Relaxed);
     }
 
-    /// Second requests that had nothing to do.
+    /// Returns the number of refunded second requests.
     pub(crate) fn spared(&self) -> u64 {
         self.spared.load(Ordering::Relaxed)
     }
@@ -82,7 +85,7 @@ mod tests {
     fn it_comes_to_where_one_of_twenty_is_longer() {
         let latency = Latency::default();
         for round in 0..20_000_u64 {
-            // 1 to 100 in an order without pattern, times 10 us.
+            // 1 to 100 in a scattered order, times 10 us.
             let sample = round.wrapping_mul(2_654_435_761) % 100 + 1;
             latency.note(Duration::from_micros(10 * sample));
         }

@@ -1,5 +1,6 @@
-//! Bytes of a matrix: its description in the host's store, what a device says of itself, and entries of operation logs. All little-endian. Checksums are
-//! those of the stores' records; each value begins with its version. `docs/format/mkvs.md` has the rulers.
+//! Encoding of a matrix's records: the description in the host's store, a device's record, and
+//! entries of operation logs. All are little-endian. The stores' records have the checksums. Each
+//! value begins with its version. The byte layouts are in `docs/format/mkvs.md`.
 
 use std::path::PathBuf;
 
@@ -12,26 +13,26 @@ use crate::options::Acks;
 pub(crate) const VERSION: u16 = 3;
 /// Key of the matrix's description in the host's store.
 pub(crate) const MATRIX_KEY: &[u8] = b"matrix";
-/// Key of what a clean stop leaves in the host's store.
+/// Key of the record of a clean stop in the host's store.
 pub(crate) const CLEAN_KEY: &[u8] = b"clean";
-/// Key of what a device says of itself, in its log's store.
+/// Key of a device's record in its log's store.
 pub(crate) const DEVICE_KEY: &[u8] = b"device";
-/// Most epochs that are remembered with their beginnings.
+/// Maximum number of epochs that are kept with their first operations.
 pub(crate) const EPOCHS_MAX: usize = 64;
 
-/// Whether a member is used.
+/// The state of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemberState {
-    /// It has everything that was acknowledged, or will have when what it was given is done.
+    /// Has every acknowledged write, or will have after it executes its queue.
     Active,
-    /// It lacks something: it answers nobody until it has caught up.
+    /// Lacks operations: answers nothing until it has caught up.
     Behind,
-    /// It failed: it is not used until it is replaced, or the matrix is opened again.
+    /// Failed: unused until it is replaced, or the matrix is opened again.
     Failed,
 }
 
 impl MemberState {
-    /// The word of reports.
+    /// Returns the name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -41,92 +42,94 @@ impl MemberState {
     }
 }
 
-/// A device as the matrix knows it.
+/// A device in the matrix's description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Member {
     /// Its directory, as given, or relative to the host's.
     pub(crate) path: PathBuf,
-    /// Distinguishes it from a device that stood in its place before.
+    /// Distinguishes it from an earlier device at the same position.
     pub(crate) id: u64,
     /// [`Store::identity`](lodestore_contract::Store::identity) of the store of its pairs; 0 if
     /// the store has none.
     pub(crate) store: u64,
-    /// [`Store::opening`](lodestore_contract::Store::opening) of the same store, as it was at the
-    /// last open or clean stop of the matrix.
+    /// [`Store::opening`](lodestore_contract::Store::opening) of the same store, at the last open
+    /// or clean stop of the matrix.
     pub(crate) opening: u64,
     pub(crate) state: MemberState,
 }
 
 impl Member {
-    /// An `opening` that no store has: the store was an older copy in a salvage.
+    /// An `opening` that no store reaches: a salvage used this store as an older copy.
     pub(crate) const OPENING_NEVER: u64 = u64::MAX >> 1;
 }
 
-/// A group as the matrix knows it.
+/// A group in the matrix's description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GroupRecord {
-    /// Changes whenever who is active does, and at each open.
+    /// Incremented when the active members change, and at each open.
     pub(crate) epoch: u64,
-    /// The newest epochs with their first sequences, ascending.
+    /// The newest epochs with their first sequence numbers, ascending.
     pub(crate) epochs: Vec<(u64, u64)>,
-    /// Which acknowledged writes a salvage may have given up; `None` if none did. A strict open is
-    /// refused then.
+    /// Acknowledged writes that a salvage may have given up; `None` if none did. A strict open is
+    /// refused if it is set.
     pub(crate) given_up: Option<String>,
     pub(crate) members: Vec<Member>,
 }
 
-/// The matrix's description: the truth about its shape and its members.
+/// The matrix's description: the authority on its shape and its members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Matrix {
     /// Distinguishes this matrix from others.
     pub(crate) id: u64,
     /// Seed of the keys' hashes.
     pub(crate) seed: u64,
-    /// Engine of the devices' stores, and of their operation logs.
+    /// Engines of the devices' stores (`engine`) and of their operation logs (`log_engine`).
     pub(crate) engine: String,
     pub(crate) log_engine: String,
     /// Capacity of a device's store, in bytes.
     pub(crate) device_bytes: u64,
-    /// Operations and bytes that a device's log keeps.
+    /// Maximum operations (`log_ops`) and bytes (`log_bytes`) of a device's log.
     pub(crate) log_ops: u64,
     pub(crate) log_bytes: u64,
-    /// What a write survives on each device.
+    /// The losses that a write survives on each device.
     pub(crate) durability: Durability,
     pub(crate) acks: Acks,
-    /// Groups that keys were spread over before the newest was added, while its keys are on their way; else all of them.
+    /// Number of groups that have all their keys: all groups, or all but the newest while keys move
+    /// to it.
     pub(crate) settled_groups: u32,
     pub(crate) groups: Vec<GroupRecord>,
 }
 
-/// What a device says of itself.
+/// A device's record of its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeviceRecord {
-    /// Of the matrix, and its own.
+    /// Ids of the matrix and of the device.
     pub(crate) matrix: u64,
     pub(crate) id: u64,
-    /// Up to here all operations of its log are in its store.
+    /// The store has all operations of the log up to this one.
     pub(crate) applied: u64,
-    /// The epoch of its last operation when its log was last empty.
+    /// The epoch of the device's last operation when its log was last empty.
     pub(crate) epoch: u64,
-    /// Whether it lacks what no log tells: it is to be copied anew.
+    /// Whether it lacks operations that no log contains: it needs a full copy.
     pub(crate) is_partial: bool,
     /// Whether its copy may lack pairs that no device could read.
     pub(crate) has_gaps: bool,
 }
 
-/// What a clean stop leaves: where each group stood, and how its filter was made (0: none is kept).
+/// The record of a clean stop: the position of each group, and the size of its filter (0: none
+/// stored).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CleanRecord {
-    /// (epoch, last sequence, keys of the filter, raised keys) of each group.
+    /// (epoch, last sequence number or stamp, keys of the filter, raised keys) of each group.
     pub(crate) groups: Vec<(u64, u64, u64, u64)>,
 }
 
 impl Matrix {
-    /// Most groups, and most members of a group.
+    /// Maximum number of groups, and of members of a group.
     pub(crate) const GROUPS_MAX: usize = 16;
     pub(crate) const MEMBERS_MAX: usize = 5;
 
-    /// All devices that it names.
+    /// Returns all devices in the description.
     pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
         self.groups.iter().flat_map(|group| &group.members)
     }

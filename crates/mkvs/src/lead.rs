@@ -1,7 +1,9 @@
-//! Who leads an open, and what is taken back then.
+//! The leader of an open, and the operations that the open rolls back.
 //!
-//! The newest log has every operation that may be acknowledged, but its member need not: it may have had no room for one that others have done. Where that is so, all
-//! members that may lead are given that log. An operation that too few can have done to be acknowledged is taken back, as a write is that finds no room; who lacks
+//! The newest log has every operation that may be acknowledged, but its member's store may lack
+//! some: the member may have had no space for an operation that others applied. In this case all
+//! members that may lead receive that log. An operation that too few members can have applied for
+//! an acknowledgement is rolled back, like a write refused for lack of space. A member that lacks
 //! nothing else leads.
 
 use std::collections::BTreeSet;
@@ -16,28 +18,29 @@ use crate::apply::is_refusal;
 use crate::catchup::{last_epoch, log_of};
 use crate::device::Device;
 
-/// A member that has everything, or may have it.
+/// A member that has, or may have, all acknowledged operations.
 pub(crate) struct Able {
     device: Arc<Device>,
-    /// Epoch and number of its last operation.
+    /// Epoch and sequence number of its last operation.
     newest: (u64, u64),
-    /// What it had no room for.
+    /// Operations that it had no space for.
     refused: Vec<u64>,
 }
 
-/// Who leads.
+/// The chosen leader.
 pub(crate) struct Lead {
     /// The last operation.
     pub(crate) last: u64,
-    /// Members that have everything but what is taken back, the leader first.
+    /// Members that have everything except `refused`, the leader first.
     pub(crate) active: Vec<Arc<Device>>,
-    /// What is to be taken back.
+    /// Operations to roll back.
     pub(crate) refused: BTreeSet<u64>,
-    /// What a salvage may lack, since too few members could be read.
+    /// Acknowledged writes that a salvage may lack, because too few members could be read.
     pub(crate) lacking: Option<String>,
 }
 
-/// Has these members do again what their logs have, at the same time where there may be `threads`. One that cannot has failed, and is not among the able.
+/// Replays the members' logs, concurrently if `threads` is set. A member that cannot fails, and is
+/// not in the result.
 pub(crate) fn able(devices: Vec<Arc<Device>>, threads: bool) -> Vec<Able> {
     let redo = |device: Arc<Device>| -> Option<Able> {
         let done = device.redo().and_then(|refused| {
@@ -70,11 +73,12 @@ pub(crate) fn able(devices: Vec<Arc<Device>>, threads: bool) -> Vec<Able> {
     })
 }
 
-/// Who of these leads, of whose equals `absent` are not there. A write was acknowledged when `needed` of all of them had done it. `None` where nobody has everything
-/// that may be acknowledged.
+/// Chooses the leader of these members; `absent` further members of the group are not available. A
+/// write was acknowledged when `needed` of all of them had applied it. Returns `None` if no member
+/// has everything that may be acknowledged.
 ///
 /// # Errors
-/// The devices'.
+/// Errors of the devices.
 pub(crate) fn lead(able: Vec<Able>, mut absent: usize, needed: usize) -> Result<Option<Lead>> {
     let Some(source) = able.iter().max_by_key(|able| (able.newest, able.refused.is_empty())) else { return Ok(None) };
     let last = source.newest.1;
@@ -89,7 +93,8 @@ pub(crate) fn lead(able: Vec<Able>, mut absent: usize, needed: usize) -> Result<
     let source = Arc::clone(&source.device);
     let mut levelled = Vec::new();
     for mut able in able {
-        // Whom the newest log cannot tell what it lacks, or who has no room for it, is as one that is not there.
+        // A member counts as absent if the newest log does not reach back far enough, or if it has
+        // no space.
         if level(&mut able, &source, last)? {
             levelled.push(able);
         } else {
@@ -106,10 +111,12 @@ pub(crate) fn lead(able: Vec<Able>, mut absent: usize, needed: usize) -> Result<
     Ok((!active.is_empty()).then_some(Lead { last, active, refused, lacking: None }))
 }
 
-/// Gives a member what its log lacks of another's, up to `last`, and has it done. False where that does not reach so far back, or the member cannot: it has failed then, or has no room.
+/// Copies the operations up to `last` that a member's log lacks from another log, and replays them.
+/// Returns false if that log does not reach back far enough, or if the member fails or has no
+/// space.
 ///
 /// # Errors
-/// Those of the other's log.
+/// Errors of the other log.
 fn level(able: &mut Able, source: &Device, last: u64) -> Result<bool> {
     let (log, source) = (log_of(&able.device)?, log_of(source)?);
     for seq in log.held().1 + 1..=last {
@@ -124,7 +131,7 @@ fn level(able: &mut Able, source: &Device, last: u64) -> Result<bool> {
     Ok(is_level)
 }
 
-/// Whether a member has done something. One whose medium fails has failed.
+/// Returns whether a member succeeded. A member with a failed medium is marked as failed.
 fn is_done(device: &Device, done: Result<()>) -> bool {
     match &done {
         Err(error) if !is_refusal(error) => device.fail(error.to_string()),

@@ -1,11 +1,16 @@
-//! MKVS (Micromachines 2019): a matrix of devices. Groups share the keys; the devices of a group hold the same pairs and compete to answer.
+//! MKVS (Micromachines 2019): a matrix of devices. Groups partition the keys. The devices of a
+//! group hold the same pairs and compete to answer.
 //!
-//! A device is a directory on a medium of its own, with a store of any engine, an operation log, a queue and a processor. The host gives each operation of a group
-//! a number; every device applies them in that order, so whichever answers first is right. What an acknowledged write survives is chosen (`acks`); what readers see
-//! does not depend on it.
+//! A device is a directory on a medium of its own, with a store of any engine, an operation log,
+//! a queue and a processor. The host assigns a sequence number to each operation of a group. Every
+//! device applies the operations in that order, therefore the first answer is always correct. The
+//! option `acks` selects which losses an acknowledged write survives. Reads return the same results
+//! with every setting.
 //!
 //! # Floor
-//! Floor 2b: it stands on the contract, and on stores of any engine that its owner hands it ([`Places`]). It opens no file itself.
+//! Floor 2b: the crate depends on the contract, and on stores of any engine that its owner passes
+//! in ([`Places`]). The only files that the crate opens itself are labels and the record of an
+//! unfinished creation.
 #![forbid(unsafe_code)]
 
 mod account;
@@ -68,7 +73,8 @@ pub use store::Mkvs;
 /// The engine's name.
 pub const ENGINE: &str = "mkvs";
 
-/// Locks. A panic elsewhere leaves nothing half done that another thread could not go on with: votes that are missing run out of time.
+/// Locks a mutex and ignores poisoning. A panic in another thread leaves no half-done state:
+/// missing votes run into the timeout.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,30 +1,31 @@
-//! An operation of a group's sequence, and its bytes in a log.
+//! An operation of a group's sequence, and its encoding in a log.
 
 use lodestore_contract::{Expiry, Result};
 
 use crate::codec::{Reader, put_words, wrong};
 use crate::layout::VERSION;
 
-/// There is a value; it has an expiry; it stands in a record of its own.
+/// Flags: the entry has a value; the value has an expiry; the value is a separate record.
 const HAS_VALUE: u8 = 1;
 const HAS_EXPIRY: u8 = 2;
 const IS_APART: u8 = 4;
 
-/// What an operation does to its key, as logs and queues have it: never conditional, so that all members come to the same.
+/// The effect of an operation on its key, in logs and queues. No effect is conditional: all members
+/// reach the same result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Mutation {
-    /// The key gets this value.
+    /// Sets the value of the key.
     Put { value: Vec<u8>, expiry: Option<Expiry> },
-    /// The key is removed.
+    /// Removes the key.
     Delete,
-    /// Operation `aborts` found no room on too many members: the key is again what it was before.
+    /// Operation `aborts` did not fit on too many members: restores the key's previous pair.
     Restore { aborts: u64, value: Option<(Vec<u8>, Option<Expiry>)> },
-    /// In a log alone: it had no room for this operation, and the device has not done it.
+    /// Only in a log: the operation did not fit, and the device has not applied it.
     Lacking,
 }
 
 impl Mutation {
-    /// Bytes of its value.
+    /// Returns the bytes of its value.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Put { value, .. } | Self::Restore { value: Some((value, _)), .. } => value.len(),
@@ -44,11 +45,11 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// Bytes from which a value stands in a record of its own: it is copied once less.
+    /// Values of at least this many bytes are stored as a separate record, which avoids a copy.
     pub(crate) const APART: usize = 1 << 20;
     const WHAT: &'static str = "an entry of an operation log cannot be";
 
-    /// The entry, and the value where that stands in a record of its own.
+    /// Returns the entry, and the value if it is stored as a separate record.
     pub(crate) fn encode(&self) -> (Vec<u8>, Option<&[u8]>) {
         let (kind, aborts, value, expiry) = match &self.mutation {
             Mutation::Put { value, expiry } => (0, 0, Some(&value[..]), *expiry),
@@ -74,7 +75,7 @@ impl Operation {
         (bytes, apart)
     }
 
-    /// The operation that this one takes back.
+    /// Returns the operation that this one rolls back.
     pub(crate) fn aborts(&self) -> Option<u64> {
         match self.mutation {
             Mutation::Restore { aborts, .. } => Some(aborts),
@@ -82,7 +83,7 @@ impl Operation {
         }
     }
 
-    /// The sequence of an entry.
+    /// Returns the sequence number of an entry.
     ///
     /// # Errors
     /// As [`Matrix::decode`].
@@ -92,7 +93,7 @@ impl Operation {
         reader.u64()
     }
 
-    /// The epoch of an entry.
+    /// Returns the epoch of an entry.
     ///
     /// # Errors
     /// As [`Matrix::decode`].
@@ -102,10 +103,10 @@ impl Operation {
         reader.u64()
     }
 
-    /// The operation that an entry says. Its value is asked of `apart` where it stands in a record of its own.
+    /// Decodes an entry. Calls `apart` for the value if it is a separate record.
     ///
     /// # Errors
-    /// As [`Matrix::decode`]; those of `apart`.
+    /// As [`Matrix::decode`]; errors of `apart`.
     pub(crate) fn decode(bytes: &[u8], apart: impl FnOnce() -> Result<Option<Vec<u8>>>) -> Result<Self> {
         let mut reader = Reader::new(bytes, Self::WHAT)?;
         let (kind, flags, key_len) = (reader.u8()?, reader.u8()?, reader.u32()?);

@@ -1,12 +1,18 @@
-//! A device's operation log: the newest operations of its group's sequence, in a store of its own, in a ring of slots.
+//! A device's operation log: the newest operations of its group's sequence, in a separate store, as
+//! a ring of slots.
 //!
-//! Persist order: an operation is durable in the log before the device's store has it, and is answered for when both have it. `applied` in the device's record
-//! trails; after a crash all behind it is done again, in order. That ends where it ended before, since no operation asks what was there.
+//! Persist order: an operation is durable in the log before it is in the device's store. The device
+//! votes when both have it. `applied` in the device's record lags. After a crash all operations
+//! after `applied` are replayed in order. The result is the same, because operations are
+//! unconditional.
 //!
 //! Invariants
-//! 1. The log holds a run of sequences without holes. Nothing leaves it that is behind the durable `applied`: that would be done by nobody again.
-//! 2. Where there is no room for an operation, an entry of no value stands in its place, stored at the latest before the next one: a run has no holes, and says what the device lacks.
-//! 3. One thread at a time appends, the one that is the device's processor; any may read.
+//! 1. The log holds a run of sequence numbers without holes. No operation after the durable
+//!    `applied` leaves the log: no replay could apply it.
+//! 2. An operation that does not fit is replaced by an entry without value (`Lacking`), stored at
+//!    the latest before the next operation. A run therefore has no holes and shows what the device
+//!    lacks.
+//! 3. Only the device's processor appends; any thread may read.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -19,16 +25,17 @@ use crate::lock;
 use crate::operation::{Mutation, Operation};
 use crate::planted::{Fault, Planted};
 
-/// Operations behind which `applied` is stored at least.
+/// The durable `applied` is updated at least every this many operations.
 const STEP: u64 = 4096;
 
-/// What is in the log.
+/// The contents of the log.
 struct Run {
-    /// Operations behind the last that there was no room for: the log says so, in their places, before it takes another one.
+    /// Operations after the last entry that did not fit. The log stores entries for them before it
+    /// accepts another operation.
     lacking: Vec<Operation>,
-    /// Sequence of the oldest.
+    /// Sequence number of the oldest entry.
     first: u64,
-    /// Bytes of each, from the oldest on.
+    /// Bytes of each entry, from the oldest on.
     sizes: VecDeque<u64>,
     bytes: u64,
     record: DeviceRecord,
@@ -64,20 +71,21 @@ fn key_of(kind: u8, slot: u64) -> [u8; 9] {
 }
 
 impl OpLog {
-    /// An empty log of a new device.
+    /// Creates the empty log of a new device.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn create(store: Arc<dyn Store>, slots: u64, bytes_max: u64, record: DeviceRecord) -> Result<Self> {
         store.put(DEVICE_KEY, &record.encode())?;
         let run = Run { lacking: Vec::new(), first: record.applied + 1, sizes: VecDeque::new(), bytes: 0, record };
         Ok(Self { store, slots, bytes_max, run: Mutex::new(run), planted: Planted::default() })
     }
 
-    /// The log that a store holds. Where entries of it are damaged it is empty, and the device partial: nobody knows what it lacks.
+    /// Opens the log in a store. If entries are damaged or missing, the log is empty and the device
+    /// partial: the missing operations are unknown.
     ///
     /// # Errors
-    /// The store's; [`Error::Corrupt`], [`Error::Missing`] where the device says nothing of itself.
+    /// Errors of the store; [`Error::Corrupt`] if the store has no device record or a damaged one.
     pub(crate) fn open(store: Arc<dyn Store>, slots: u64, bytes_max: u64) -> Result<Self> {
         let said = store.get(DEVICE_KEY)?;
         let record =
@@ -110,7 +118,7 @@ impl OpLog {
             let sizes: VecDeque<u64> = slots_run.iter().map(|(_, size)| *size).collect();
             Run { lacking: Vec::new(), first, bytes: sizes.iter().sum(), sizes, record }
         };
-        // Values that stand apart count with their own bytes.
+        // Separated values add their own bytes.
         for at in 0..run.sizes.len() {
             if let Some(value) = store.get(&value_key((run.first + at as u64) & (slots - 1)))? {
                 run.sizes[at] += value.len() as u64;
@@ -120,31 +128,31 @@ impl OpLog {
         Ok(Self { store, slots, bytes_max, run: Mutex::new(run), planted: Planted::default() })
     }
 
-    /// The same log with a fault.
+    /// Returns the log with a planted fault.
     pub(crate) fn planted(self, planted: Planted) -> Self {
         Self { planted, ..self }
     }
 
-    /// The store that it stands in.
+    /// Returns the store of the log.
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Sequences that it holds, from the first to the last; the last is first - 1 where it is empty.
+    /// Returns the first and the last sequence number held; the last is first - 1 in an empty log.
     pub(crate) fn held(&self) -> (u64, u64) {
         let run = lock(&self.run);
         (run.first, run.last())
     }
 
-    /// What the device says of itself, as it was last stored.
+    /// Returns the device's record as last stored.
     pub(crate) fn record(&self) -> DeviceRecord {
         lock(&self.run).record
     }
 
-    /// Stores what the device says of itself.
+    /// Changes the device's record, durably.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn set_record(&self, change: impl FnOnce(&mut DeviceRecord)) -> Result<()> {
         self.store_record(&mut lock(&self.run), change)
     }
@@ -159,10 +167,11 @@ impl OpLog {
         Ok(())
     }
 
-    /// Adds an operation, durably. All up to `applied` are in the device's store. Where it is refused the log will say that the device lacks it.
+    /// Appends an operation, durably. All operations up to `applied` are in the device's store. If
+    /// the append is refused, the log will record that the device lacks the operation.
     ///
     /// # Errors
-    /// The store's; [`Error::Full`] where even an empty log has no room for it.
+    /// Errors of the store; [`Error::Full`] if the operation does not even fit an empty log.
     pub(crate) fn append(&self, operation: &Operation, applied: u64) -> Result<()> {
         let mut run = lock(&self.run);
         let added = self.add_lacking(&mut run, applied).and_then(|()| self.add(&mut run, operation, applied));
@@ -173,7 +182,7 @@ impl OpLog {
         added
     }
 
-    /// Says, in their places, what there was no room for.
+    /// Stores the pending `Lacking` entries.
     fn add_lacking(&self, run: &mut Run, applied: u64) -> Result<()> {
         while let Some(lacking) = run.lacking.first().cloned() {
             self.add(run, &lacking, applied)?;
@@ -192,7 +201,7 @@ impl OpLog {
             self.store_record(run, |record| record.applied = applied)?;
         }
         while run.sizes.len() as u64 >= self.slots || (run.bytes + bytes > self.bytes_max && !run.sizes.is_empty()) {
-            // Where more have to go, the first one goes as well: a run has no holes.
+            // If several entries must leave, the oldest is removed now too: a run has no holes.
             let left = run.bytes - run.sizes.front().copied().unwrap_or(0);
             let is_last = left + bytes <= self.bytes_max;
             if !self.evict(run, applied, Some(operation.seq).filter(|_| is_last))? {
@@ -207,7 +216,7 @@ impl OpLog {
             if !matches!(error, Error::Full { .. }) {
                 return Err(error);
             }
-            // What it was to take the place of is the oldest: before others go.
+            // The entry in this slot is the oldest: it is removed before others.
             self.store.delete(&entry_key(slot))?;
             if !self.evict(run, applied, None)? {
                 return Err(error);
@@ -218,15 +227,16 @@ impl OpLog {
         Ok(())
     }
 
-    /// Forgets what it has not said yet that the device lacks: another's log will tell it.
+    /// Drops the pending `Lacking` entries: the operations will come from another log.
     pub(crate) fn forget_lacking(&self) {
         lock(&self.run).lacking.clear();
     }
 
-    /// Puts an operation in the place of an entry that says that the device lacks it, now that it has it; other entries stay.
+    /// Replaces a `Lacking` entry by its operation, after the device has applied it. Other entries
+    /// stay.
     ///
     /// # Errors
-    /// The store's; where it has no room for it the entry stays.
+    /// Errors of the store. If the operation does not fit, the entry stays.
     pub(crate) fn fill(&self, operation: &Operation) -> Result<()> {
         if self.read(operation.seq)?.is_none_or(|entry| entry.mutation != Mutation::Lacking) {
             return Ok(());
@@ -253,7 +263,8 @@ impl OpLog {
         self.store.put(&entry_key(slot), entry)
     }
 
-    /// Lets the oldest go; false where there is none that may. What operation `next` takes the place of stays until then.
+    /// Removes the oldest entry. Returns false if no entry may leave. The entry in the slot of
+    /// operation `next` is overwritten later instead of deleted.
     fn evict(&self, run: &mut Run, applied: u64, next: Option<u64>) -> Result<bool> {
         let Some(bytes) = run.sizes.front().copied() else { return Ok(false) };
         if run.first > run.record.applied {
@@ -264,7 +275,7 @@ impl OpLog {
                 self.store_record(run, |record| record.applied = applied)?;
             }
         }
-        // An empty log does not say of which epoch its last operation was.
+        // An empty log does not contain the epoch of its last operation.
         if run.sizes.len() == 1
             && let Some(entry) = self.store.get(&entry_key(run.first & (self.slots - 1)))?
         {
@@ -277,10 +288,10 @@ impl OpLog {
         Ok(true)
     }
 
-    /// Removes an entry of so many bytes, but for what the next one takes the place of.
+    /// Removes an entry of `bytes` bytes, unless the next entry overwrites it.
     fn remove(&self, seq: u64, bytes: u64, is_replaced: bool) -> Result<()> {
         let slot = seq & (self.slots - 1);
-        // An entry goes before its value: one without is damaged.
+        // An entry is removed before its value: an entry without its value is damaged.
         let may_be_apart = bytes >= Operation::APART as u64;
         if !is_replaced || may_be_apart {
             self.store.delete(&entry_key(slot))?;
@@ -291,10 +302,10 @@ impl OpLog {
         Ok(())
     }
 
-    /// The operation of this sequence. `None` where the log does not hold it any more.
+    /// Returns the operation with this sequence number, or `None` if the log no longer holds it.
     ///
     /// # Errors
-    /// The store's; [`Error::Corrupt`].
+    /// Errors of the store; [`Error::Corrupt`].
     pub(crate) fn read(&self, seq: u64) -> Result<Option<Operation>> {
         let slot = seq & (self.slots - 1);
         let Some(entry) = self.store.get(&entry_key(slot))? else { return Ok(None) };
@@ -306,17 +317,19 @@ impl OpLog {
             is_apart = true;
             self.store.get(&value_key(slot))
         });
-        // The value may be that of who took the slot meanwhile: the entry goes before its value.
+        // The value may belong to a later operation in the same slot: an entry is removed before
+        // its value.
         if is_apart && self.store.get(&entry_key(slot))?.as_ref() != Some(&entry) {
             return Ok(None);
         }
         operation.map(Some)
     }
 
-    /// Forgets all behind `last`, newest first, so that what is left is a run whatever stops it.
+    /// Removes all operations after `last`, newest first: after an interruption the rest is still a
+    /// run.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn truncate(&self, last: u64) -> Result<()> {
         let mut run = lock(&self.run);
         run.lacking.clear();
@@ -330,10 +343,11 @@ impl OpLog {
         Ok(())
     }
 
-    /// Forgets everything. Of a partial device, which has its log begun anew before it is used.
+    /// Removes all operations. The device is partial, and its log is started again before it is
+    /// used.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn clear(&self) -> Result<()> {
         let mut run = lock(&self.run);
         debug_assert!(run.record.is_partial, "what it lacks is not in its log any more");
@@ -346,7 +360,7 @@ impl OpLog {
         });
         match walked {
             Ok(_) => {}
-            // A walk does not say what is damaged: then each slot is emptied.
+            // A walk does not name damaged keys: every slot is deleted.
             Err(Error::Corrupt { .. }) => {
                 keys = (0..self.slots).flat_map(|slot| [entry_key(slot).to_vec(), value_key(slot).to_vec()]).collect();
             }
@@ -362,10 +376,10 @@ impl OpLog {
         Ok(())
     }
 
-    /// An empty log goes on behind `applied`, whose epoch this is.
+    /// Starts an empty log after operation `applied`, which belongs to `epoch`.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(crate) fn begin(&self, applied: u64, epoch: u64) -> Result<()> {
         let mut run = lock(&self.run);
         debug_assert!(run.sizes.is_empty(), "it was cleared");

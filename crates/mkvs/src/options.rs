@@ -9,15 +9,18 @@ use crate::events::Relay;
 use crate::layout::Matrix;
 use crate::planted::Planted;
 
-/// When a write is acknowledged. It decides what a write survives; what readers see is the same with each.
+/// When a write is acknowledged. The setting decides what a write survives; readers see the same
+/// with each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Acks {
     /// When one device has it (the paper's rule): a write survives no loss of a device.
     One,
-    /// When most devices of its group have it: it survives the loss of fewer than half of them.
+    /// When most devices of its group have it: a write survives the loss of fewer than half of
+    /// them.
     #[default]
     Majority,
-    /// When all devices of its group that are active have it: it survives the loss of all but one of them.
+    /// When all active devices of its group have it: a write survives the loss of all but one of
+    /// them.
     All,
 }
 
@@ -26,7 +29,8 @@ impl Acks {
         [Self::One, Self::Majority, Self::All].into_iter().find(|acks| *acks as u8 == byte)
     }
 
-    /// Devices that must have a write, of `members` in the group of which `active` are active.
+    /// Returns the number of devices that must have a write, in a group with `members` devices of
+    /// which `active` are active.
     pub(crate) fn needed(self, members: usize, active: usize) -> usize {
         match self {
             Self::One => 1,
@@ -35,7 +39,7 @@ impl Acks {
         }
     }
 
-    /// The word of options and reports.
+    /// Returns the word in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::One => "one",
@@ -45,34 +49,38 @@ impl Acks {
     }
 }
 
-/// Which devices of a group are asked for a value (the paper's competition, section 3.3). Every answer is linearizable with each.
+/// Which devices of a group are queried for a value (the paper's competition, section 4.3). Reads
+/// are linearizable with each setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reads {
-    /// The one with the shortest queue; a second one where it takes longer than 95 of 100 reads did, for one read in twenty at most. The first answer counts.
+    /// The device with the shortest queue; another one after the 95th percentile of reads, for at
+    /// most `hedge_percent` of the reads. The first answer counts.
     #[default]
     Hedged,
-    /// All of them; the first answer counts (the paper's rule).
+    /// All devices; the first answer counts (the paper's rule).
     RaceAll,
-    /// The one with the shortest queue alone (the paper's MKVS-GEKV).
+    /// Only the device with the shortest queue (the paper's MKVS-GEKV).
     Single,
 }
 
-/// Whether a caller's thread does a device's work where the device is idle.
+/// Whether a caller's thread executes the commands of an idle device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Inline {
-    /// Where the device's medium is memory, whose answers take less time than waking a thread.
+    /// If the device's medium is memory: its answers need less time than waking a thread.
     #[default]
     Auto,
-    /// Always: no system call while all is well.
+    /// Always: no system call in normal operation.
     On,
-    /// Never: each device's own thread does everything, and what it waits for delays nobody who can do without it.
+    /// Never: each device's own thread executes everything. Its waits delay no caller that can do
+    /// without the device.
     Off,
 }
 
 /// Whether the groups have filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Filtering {
-    /// Where asking a device takes longer than a look into a filter: where its medium is no memory, or its own thread answers.
+    /// If querying a device takes longer than a filter lookup: its medium is not memory, or its own
+    /// thread answers.
     #[default]
     Auto,
     /// Always.
@@ -81,33 +89,33 @@ pub enum Filtering {
     Off,
 }
 
-// The declared bounds are those that the code relies on.
+// The code relies on the declared bounds.
 const _: () = assert!(Matrix::GROUPS_MAX == 16 && Matrix::MEMBERS_MAX == 5);
 
 lodestore_contract::options! {
-    /// How a matrix is made and opened.
+    /// The options to create or open a matrix.
     #[derive(Clone)]
     pub struct MkvsOptions {
-        /// Bytes of all groups together: a device uses this much for each group that there is,
-        /// besides its log.
+        /// Capacity of all groups together, in bytes. Each device uses this divided by the number
+        /// of groups, plus its log.
         pub capacity: u64 = 8 << 30,
-        /// What an acknowledged write survives on each device.
+        /// The losses that an acknowledged write survives on each device.
         pub durability: Durability = Durability::Process,
-        /// Seed of the keys' hashes; `None` draws one when a matrix is made.
+        /// Seed of the keys' hashes; `None` draws one when a matrix is created.
         pub hash_seed: Option<u64> = None,
-        /// Open with fewer devices than what was acknowledged may need, and keep what they have.
+        /// Opens with fewer devices than acknowledged writes may need, and keeps their data.
         pub salvage: bool = false,
-        /// Whether it has threads of its own. Without, callers do all work: of a group's devices as
-        /// many as a write takes do it at once, in an order that is another one for each few
-        /// writes, and the others when they are next asked. What the keepers do, `wait_recovered`
-        /// and `settle` do.
+        /// Whether the matrix has threads of its own. Without threads, callers do all work. A
+        /// caller executes a write on as many devices of the group as required, in an order that
+        /// changes every two operations. The others execute it when they are next used.
+        /// `wait_recovered` and `settle` do the keepers' work.
         pub threads: bool = true,
-        /// Decides what else is drawn at random when a matrix is made: its ids, and the seed of the
-        /// keys' hashes.
+        /// Determines the other random values of a new matrix: its ids, and the seed of the keys'
+        /// hashes if `hash_seed` is `None`.
         pub seed: Option<u64> = None,
-        /// A fault, for the crash explorer.
+        /// A planted fault, for the crash explorer.
         pub planted: Planted = Planted::default(),
-        /// Tells the owner what happens; the devices' stores are given its [`sink`](Relay::sink).
+        /// Delivers events to the owner. The devices' stores use its [`sink`](Relay::sink).
         pub relay: Option<Relay> = None,
     }
 
@@ -157,19 +165,19 @@ lodestore_contract::options! {
     }
 }
 
-/// The lags where they are not given and nothing else bounds them.
+/// Default lags, if they are not set and nothing else bounds them.
 const SOFT_LAG: u64 = 1024;
 const HARD_LAG: u64 = 8192;
-/// Bounds that programs may go below, which make small matrices: only text is held to them.
+/// Bounds that only apply to options given as text. Programs may go below them for small matrices.
 const BOUNDS_OF_TEXT: [&str; 4] = ["log-ops", "log-bytes", "filter-keys", "timeout-ms"];
 
 impl MkvsOptions {
-    /// The engine's own options, as text.
+    /// Returns the engine's own options, as text.
     pub fn specs() -> &'static [OptionSpec] {
         Self::SPECS
     }
 
-    /// These options with what `set` says.
+    /// Returns these options, changed by `set`.
     ///
     /// # Errors
     /// [`Error::InvalidOption`].
@@ -180,19 +188,21 @@ impl MkvsOptions {
         Ok(self)
     }
 
-    /// Commands that may wait for a device before it is asked for values only where no other is left.
+    /// Returns how many commands may wait for a device that is still queried for values. Above, it
+    /// is queried only if no other device is left.
     #[inline]
     pub(crate) fn soft_lag(&self) -> u64 {
         self.soft_lag.unwrap_or_else(|| SOFT_LAG.min(self.hard_lag()))
     }
 
-    /// Commands that may wait for a device before it counts as behind.
+    /// Returns how many commands may wait for a device before it counts as behind.
     #[inline]
     pub(crate) fn hard_lag(&self) -> u64 {
         self.hard_lag.unwrap_or_else(|| HARD_LAG.max(self.soft_lag.unwrap_or(0)).min(self.log_ops / 2))
     }
 
-    /// Refuses lags that do not go with each other, or with the logs' operations: for options that have those of the matrix.
+    /// Refuses lags that contradict each other or the logs' size. To be called on options that have
+    /// the matrix's log sizes.
     ///
     /// # Errors
     /// [`Error::InvalidOption`].
@@ -210,7 +220,8 @@ impl MkvsOptions {
         Err(Error::InvalidOption { name: name.into(), value: value.to_string(), why })
     }
 
-    /// Refuses a shape that there is not, and a durability; what [`check_lags`](Self::check_lags) looks at is not looked at.
+    /// Refuses an invalid shape or durability. Does not check what [`check_lags`](Self::check_lags)
+    /// checks.
     ///
     /// # Errors
     /// [`Error::InvalidOption`]; [`Error::DurabilityRefused`].

@@ -1,5 +1,6 @@
-//! Where the stores of a matrix come from. Whoever owns the matrix gives it stores of any engine; the engine itself leaves labels beside them (`label.rs`), if they are files, and opens no
-//! other file.
+//! The source of a matrix's stores. The owner of the matrix provides stores of any engine. The
+//! engine itself writes labels next to them (`label.rs`) if they are files, and a record while a
+//! matrix is created (`creation.rs`). The engine opens no other file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,10 +10,10 @@ use lodestore_contract::{Durability, Result, Store};
 use crate::apply::is_refusal;
 use crate::label::{Label, Labelled};
 
-/// What a store is for.
+/// The purpose of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// The matrix's own description, and filters while it is closed.
+    /// The matrix's own description, and filters while the matrix is closed.
     Host,
     /// A device's pairs.
     Device,
@@ -21,7 +22,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// The directory of it below the matrix's, or the device's.
+    /// Returns the store's directory below the matrix's directory, or below the device's.
     pub fn directory(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -30,7 +31,7 @@ impl Part {
         }
     }
 
-    /// The words of reports.
+    /// Returns the name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Host => "description",
@@ -40,12 +41,12 @@ impl Part {
     }
 }
 
-/// Which stores an open takes.
+/// Which stores an open accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenMode {
-    /// Those that have everything that was durable.
+    /// Stores that have everything that was durable.
     Strict,
-    /// Damaged ones as well, with what can be read of them.
+    /// Also damaged stores, with their readable data.
     Salvage,
 }
 
@@ -53,59 +54,61 @@ pub enum OpenMode {
 pub struct Place {
     /// The store.
     pub store: Arc<dyn Store>,
-    /// Its medium answers in less time than waking a thread takes.
+    /// The medium answers in less time than waking a thread needs.
     pub is_memory: bool,
 }
 
-/// A store that is to be made.
+/// Parameters of a new store.
 #[derive(Debug, Clone, Copy)]
 pub struct New<'a> {
-    /// What it is for.
+    /// Purpose of the store.
     pub part: Part,
-    /// The engine of it, by name; none for the host's, which is the owner's to choose.
+    /// Name of its engine; empty for the host's store, whose engine the owner chooses.
     pub engine: &'a str,
-    /// Most bytes that it may take.
+    /// Maximum size in bytes.
     pub capacity: u64,
-    /// What a write to it survives.
+    /// The losses that a write to the store survives.
     pub durability: Durability,
 }
 
-/// Makes and opens the stores of a matrix.
+/// Creates and opens the stores of a matrix.
 pub trait Places: Send + Sync + 'static {
-    /// Engines of a new matrix's devices and of their logs, by name.
+    /// Returns the names of the engines of a new matrix's devices and of their logs.
     fn engines(&self) -> (String, String);
 
-    /// Whether its stores are files below the directories that it is given, each in that of its part ([`Part::directory`]): labels are left beside them then.
+    /// Returns whether the stores are files below the given directories, each in the directory of
+    /// its part ([`Part::directory`]). If they are, labels are written next to them.
     fn has_files(&self) -> bool;
 
-    /// Makes a store in `directory`. Directories that lead there are made.
+    /// Creates a store in `directory`, with its missing parent directories.
     ///
     /// # Errors
-    /// Those of an engine's creation.
+    /// Errors of an engine's creation.
     fn create(&self, directory: &Path, new: New<'_>) -> Result<Place>;
 
-    /// Takes away the store `part` in `directory`, which [`create`](Self::create) made and nothing came of. It is closed. What is around it stays.
+    /// Removes the closed store `part` in `directory` that [`create`](Self::create) made, after a
+    /// failure. Everything else in the directory stays.
     ///
     /// # Errors
     /// [`Error::Io`](lodestore_contract::Error::Io).
     fn remove(&self, directory: &Path, part: Part) -> Result<()>;
 
-    /// Opens the store `part` in `directory`, made by the engine of this name (of a host: whichever).
-    /// A salvage of the matrix opens each store strictly first, and in salvage only if that is
-    /// refused.
+    /// Opens the store `part` in `directory`, created by the engine of this name (of a host's
+    /// store: by any). A salvage of the matrix opens each store strictly first, and in salvage mode
+    /// only if that is refused.
     ///
     /// # Errors
-    /// Those of an engine's opening.
+    /// Errors of an engine's opening.
     fn open(&self, directory: &Path, part: Part, engine: &str, mode: OpenMode) -> Result<Place>;
 
     /// Returns the last [`Store::opening`] of the store `part` in `directory`, without opening the
-    /// store; `None` if that is not known.
+    /// store; `None` if it is unknown.
     fn opening(&self, _directory: &Path, _part: Part) -> Option<u64> {
         None
     }
 }
 
-/// Stores that are being made for something: they are taken away again where nothing comes of it.
+/// Stores that are being created. They are removed again if the change that needs them fails.
 pub(crate) struct Made<'a> {
     places: &'a dyn Places,
     stores: Vec<(PathBuf, Part, Arc<dyn Store>)>,
@@ -128,7 +131,9 @@ impl<'a> Made<'a> {
         Ok(place)
     }
 
-    /// Labels the directory of a device before anything is made in it. What a stop in the middle left there of a device that was coming to the same matrix, and is `unknown` there, is taken away.
+    /// Labels a device's directory before anything is created in it. Removes stores that an
+    /// interrupted addition to the same matrix left there, if their device is `unknown` to the
+    /// matrix.
     ///
     /// # Errors
     /// [`Error::Io`](lodestore_contract::Error::Io).
@@ -145,7 +150,8 @@ impl<'a> Made<'a> {
                     }
                 }
             }
-            // Whoever it belongs to finds it as it was; its store says that there is one.
+            // The directory belongs to another device or matrix and stays unchanged; creating the
+            // store there will fail.
             Some(_) => return Ok(()),
             None => {}
         }
@@ -153,7 +159,7 @@ impl<'a> Made<'a> {
         Ok(())
     }
 
-    /// Leaves the label of a device's store beside it.
+    /// Writes the label of a device's store next to it.
     ///
     /// # Errors
     /// [`Error::Io`](lodestore_contract::Error::Io).
@@ -161,16 +167,18 @@ impl<'a> Made<'a> {
         if self.places.has_files() { label.leave(&directory.join(Part::Device.directory())) } else { Ok(()) }
     }
 
-    /// They are in use from now on, if this says so; unless it was refused for sure, they stay: the description may name them.
+    /// Keeps the stores if `described` is a success. Removes them only if it is a refusal; after
+    /// any other error the description may name them.
     ///
     /// # Errors
-    /// What it says.
+    /// The error of `described`.
     pub(crate) fn keep_unless_refused(mut self, described: Result<()>) -> Result<()> {
         match &described {
             Ok(()) => self.keep(),
             Err(error) if is_refusal(error) => {}
             Err(_) => {
-                // Their labels go on saying that they are coming: the next open knows whether they are.
+                // Their labels stay marked `is_coming`: the next open knows whether the description
+                // names them.
                 self.stores.clear();
                 self.directories.clear();
             }
@@ -178,11 +186,11 @@ impl<'a> Made<'a> {
         described
     }
 
-    /// They are in use from now on.
+    /// Keeps the stores: they are in use.
     pub(crate) fn keep(mut self) {
         self.stores.clear();
         for Labelled { directory, label, .. } in self.directories.drain(..) {
-            // One that goes on saying that it is coming is put right by the next open.
+            // The next open corrects a label that stays marked `is_coming`.
             let _ = Label { is_coming: false, ..label }.leave(&directory);
         }
     }
@@ -191,7 +199,7 @@ impl<'a> Made<'a> {
 impl Drop for Made<'_> {
     fn drop(&mut self) {
         for (directory, part, store) in self.stores.drain(..) {
-            // What these end with helps nobody: why nothing came of it is told.
+            // Errors here are dropped: the error that caused the removal is reported.
             let _ = store.close();
             let _ = self.places.remove(&directory, part);
         }

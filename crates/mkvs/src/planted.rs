@@ -1,9 +1,10 @@
-//! A planted fault, for the crash explorer. Without the feature `sim` there is none, and each question for one is a constant.
+//! A planted fault, for the crash explorer. Without the feature `sim` there is none, and each check
+//! is a constant.
 
 #[cfg(feature = "sim")]
 use lodestore_media::Mutant;
 
-/// The faults that a matrix knows; `Mutant` of `media` says what each is.
+/// The faults that a matrix can have; `Mutant` of `media` describes each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     OpLogBehindStore,
@@ -21,7 +22,7 @@ pub(crate) enum Fault {
     GivenUpUnmarked,
 }
 
-/// The fault of one matrix, if it has one.
+/// The planted fault of a matrix, if any.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Planted {
     #[cfg(feature = "sim")]
@@ -29,7 +30,7 @@ pub struct Planted {
 }
 
 impl Planted {
-    /// The fault of this name; none, where it is not one of a matrix.
+    /// Returns the fault of this name, or none if a matrix does not have it.
     #[cfg(feature = "sim")]
     pub fn of(mutant: Mutant) -> Self {
         let fault = match mutant {
@@ -51,7 +52,7 @@ impl Planted {
         Self { fault: Some(fault) }
     }
 
-    /// Whether this fault is planted.
+    /// Returns whether this fault is planted.
     #[inline]
     #[cfg_attr(not(feature = "sim"), expect(clippy::unused_self, reason = "there is no fault without the feature"))]
     pub(crate) fn is(self, fault: Fault) -> bool {

@@ -1,10 +1,15 @@
-//! Making and opening a matrix: which devices are there, who has everything, who is to catch up.
+//! Creation and opening of a matrix: which devices are there, which of them has everything, and
+//! which must catch up.
 //!
-//! What was acknowledged is at `needed` of the members that the description calls active. So any `active - needed + 1` of them have all of it between them, and
-//! the one with the last operation has all by itself, since each has a run without holes. An open with fewer is refused, unless in salvage.
+//! An acknowledged write is on `needed` of the members that the description calls active. Any
+//! `active - needed + 1` of them therefore have all acknowledged writes between them. The one with
+//! the last operation has all of them alone, because its log is a run without holes. An open with
+//! fewer members is refused, except in salvage.
 //!
-//! Order: the description is read, and what a clean stop left is taken away; devices are opened; each does again what its log has; the one with the last operation is
-//! followed by the others (where it had no room for all of it: `lead.rs`); a new epoch, durable, says who is active; then operations get numbers.
+//! Order: the description is read, and the record of a clean stop is removed; the devices are
+//! opened; each replays its log; the others follow the one with the last operation (`lead.rs` if it
+//! lacked space for some); a new epoch names the active members, durably; then operations are
+//! numbered.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,37 +36,37 @@ use crate::places::{Made, New, OpenMode, Part, Place, Places};
 use crate::planted::Fault;
 use crate::salvage::{Doubt, Doubts, check_given_up};
 
-/// The parts of a matrix, ready to serve.
+/// An opened matrix.
 pub(crate) struct Opened {
-    /// As they were given, but for what shaped the matrix when it was made.
+    /// The given options, except the shape, which comes from the description.
     pub(crate) options: Arc<MkvsOptions>,
     pub(crate) host: Arc<Host>,
     pub(crate) groups: Vec<Arc<Group>>,
 }
 
-/// A number that no other matrix or device has, most likely.
+/// Returns a random id, almost certainly unique among matrices and devices.
 pub(crate) fn new_id() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish() | 1
 }
 
-/// The number of this place in a new matrix.
+/// Returns the id at position `place` of a new matrix.
 fn id_of(options: &MkvsOptions, place: u64) -> u64 {
     options.seed.map_or_else(new_id, |seed| xxhash_rust::xxh3::xxh3_64_with_seed(&place.to_le_bytes(), seed) | 1)
 }
 
-/// The number of a device that comes to a matrix, the one in this place of its group.
+/// Returns the id of a device that is added to a matrix, at position `place` of its group.
 pub(crate) fn id_of_new(options: &MkvsOptions, matrix: &Matrix, place: usize) -> u64 {
-    // Each that comes changes the description.
+    // Each addition changes the description.
     options.seed.map_or_else(new_id, |seed| {
         xxhash_rust::xxh3::xxh3_64_with_seed(&matrix.encode(), seed).wrapping_add(2 * place as u64) | 1
     })
 }
 
-/// Bytes of a host's store: the description, and filters of 5 bytes a key.
+/// Capacity of a host's store, in bytes: the description, and filters of 5 bytes per key.
 const HOST_BYTES: u64 = 1 << 30;
 
-/// Opens and makes devices for one matrix.
+/// Opens and creates devices for one matrix.
 struct Maker<'a> {
     root: &'a Path,
     options: &'a Arc<MkvsOptions>,
@@ -76,7 +81,7 @@ impl Maker<'_> {
         self.root.join(path)
     }
 
-    /// Opens the directory of a device's label, if there are labels.
+    /// Opens the directory of a device's label, if labels are used.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -85,7 +90,7 @@ impl Maker<'_> {
         self.places.has_files().then(|| StoreDir::open_existing(&store)).transpose()
     }
 
-    /// Builds a device of opened stores.
+    /// Builds a device from opened stores.
     fn device(
         &self,
         index: usize,
@@ -103,7 +108,7 @@ impl Maker<'_> {
         Arc::new(device.planted(self.options.planted).labelled(label, stamp))
     }
 
-    /// Makes a device's stores.
+    /// Creates a device's stores.
     fn create(&self, made: &mut Made<'_>, index: usize, member: &Member, members: usize) -> Result<Arc<Device>> {
         let directory = self.directory(&member.path);
         let label = Label { matrix: self.matrix.id, id: member.id, stamp: 0, is_coming: true };
@@ -127,7 +132,7 @@ impl Maker<'_> {
         Ok(self.device(index, member, place, log, (label, 0)))
     }
 
-    /// Opens a device's stores. Adds to `doubts` what a strict open would refuse.
+    /// Opens a device's stores. Adds the reasons for which a strict open is refused to `doubts`.
     fn open(&self, index: usize, member: &Member, members: usize, doubts: &mut Vec<Doubt>) -> Result<Arc<Device>> {
         let mut doubt = |what| doubts.push(Doubt { device: Some(index), what, may_lack: true });
         let directory = self.directory(&member.path);
@@ -136,13 +141,13 @@ impl Maker<'_> {
                 doubt(error.to_string());
                 (0, None)
             }
-            // The pairs and the log are there all the same.
+            // The pairs and the log are available anyway.
             Err(error @ Error::Io { .. }) if self.options.salvage => (0, Some(error)),
             stamp => (stamp?, None),
         };
-        // Read before the store is opened: an open raises the number.
+        // Read before the store is opened: an open increments the number.
         let found = self.places.opening(&directory, Part::Device).unwrap_or(member.opening);
-        // A damaged header copy lowers it by 1.
+        // A damaged header copy lowers the number by 1.
         let is_older = found + 1 < member.opening;
         if is_older && !self.options.salvage {
             return Err(older_pairs(&directory));
@@ -191,13 +196,14 @@ impl Maker<'_> {
         Ok(device)
     }
 
-    /// The stamp of the clean stop that a device's label tells of; 0 of none. One that is not there, or damaged, is left anew.
+    /// Returns the stamp of the clean stop that a device's label names; 0 for none. A missing or
+    /// damaged label is written again.
     ///
     /// # Errors
-    /// [`Error::Foreign`] where its pairs are those of another device; [`Error::Io`].
+    /// [`Error::Foreign`] if the pairs belong to another device; [`Error::Io`].
     fn check_labels(&self, directory: &Path, member: &Member) -> Result<u64> {
         let store = directory.join(Part::Device.directory());
-        // A device that is gone is gone: nothing is made there.
+        // Nothing is created for a missing device.
         if !self.places.has_files() || !store.is_dir() {
             return Ok(0);
         }
@@ -221,11 +227,11 @@ impl Maker<'_> {
     }
 }
 
-/// Opens a store strictly, or else in salvage if the matrix is opened so. Tells `doubt` why a
-/// strict open is refused.
+/// Opens a store strictly. In a salvage, opens it in salvage mode if the strict open is refused,
+/// and passes the reason to `doubt`.
 ///
 /// # Errors
-/// Those of the strict open, or of the salvage.
+/// Errors of the strict open, or of the salvage.
 fn open_part(
     places: &dyn Places,
     (directory, part, engine): (&Path, Part, &str),
@@ -237,7 +243,7 @@ fn open_part(
         opened => return opened,
     };
     let place = places.open(directory, part, engine, OpenMode::Salvage)?;
-    // A restart of the machine gives nothing up that was promised, if nothing is damaged.
+    // A restart of the machine loses no write that was promised, if nothing is damaged.
     let is_restart = matches!(refused, Error::MachineRestarted { .. });
     if !is_restart || has_damage(&*place.store) {
         let what = match refused {
@@ -249,13 +255,13 @@ fn open_part(
     Ok(place)
 }
 
-/// Whether the recovery of a store finds damage. Waits for its end, since it counts damage until
-/// then.
+/// Returns whether the recovery of a store finds damage. Waits for its end, because recovery counts
+/// damage until then.
 fn has_damage(store: &dyn Store) -> bool {
     store.wait_recovered().is_err() || store.stats().recovery.corrupt > 0
 }
 
-/// Refuses a store of pairs that is not the one of this member: the files changed places.
+/// Refuses a store of pairs that does not belong to this member: the files changed places.
 ///
 /// # Errors
 /// [`Error::Foreign`].
@@ -269,7 +275,7 @@ fn check_identity(directory: &Path, member: &Member, store: &dyn Store) -> Resul
     }
 }
 
-/// The error of a store of pairs that is older than the matrix.
+/// Returns the error of a store of pairs that is older than the matrix.
 pub(crate) fn older_pairs(directory: &Path) -> Error {
     Error::corrupt(
         directory.join(Part::Device.directory()).display().to_string(),
@@ -278,8 +284,8 @@ pub(crate) fn older_pairs(directory: &Path) -> Error {
     )
 }
 
-/// Turns the refusal of a write for want of space into the report of damage, if the store is
-/// damaged: its allocator may have lost free space.
+/// Turns a refusal for lack of space into a report of damage, if the store is damaged: its
+/// allocator may have lost free space.
 pub(crate) fn explain_full(directory: &Path, store: &dyn Store, error: Error) -> Error {
     if !is_refusal(&error) {
         return error;
@@ -297,10 +303,10 @@ pub(crate) fn explain_full(directory: &Path, store: &dyn Store, error: Error) ->
     }
 }
 
-/// Makes the stores of a device that comes to a matrix.
+/// Creates the stores of a device that is added to a matrix.
 ///
 /// # Errors
-/// Those of their creation.
+/// Errors of their creation.
 pub(crate) fn make_device(
     root: &Path,
     options: &Arc<MkvsOptions>,
@@ -313,7 +319,7 @@ pub(crate) fn make_device(
     Maker { root, options, places: made.places(), matrix, doubts: Vec::new() }.create(made, index, member, members)
 }
 
-/// Makes a matrix with its description in `root`, and starts it. A matrix that cannot be started
+/// Creates a matrix with its description in `root`, and starts it. A matrix that cannot be started
 /// is removed.
 pub(crate) fn create<T>(
     root: &Path,
@@ -363,7 +369,7 @@ pub(crate) fn create<T>(
     for (group, devices) in matrix.groups.iter_mut().zip(&devices) {
         group.members.iter_mut().zip(devices).for_each(|(member, device)| device.name_store(member));
     }
-    // Last: a matrix without a description was never made.
+    // Last: a matrix without a description does not exist.
     let new = New { part: Part::Host, engine: "", capacity: HOST_BYTES, durability: options.durability };
     let store = made.create(root, new)?.store;
     let host = Arc::new(Host::create(store, matrix, root)?);
@@ -380,7 +386,7 @@ pub(crate) fn create<T>(
     Ok(started)
 }
 
-/// The options of an open, with what shaped the matrix when it was made.
+/// Returns the options of an open, with the shape from the description.
 fn shaped(options: &MkvsOptions, matrix: &Matrix) -> MkvsOptions {
     MkvsOptions {
         groups: matrix.groups.len(),
@@ -392,7 +398,7 @@ fn shaped(options: &MkvsOptions, matrix: &Matrix) -> MkvsOptions {
     }
 }
 
-/// Names the matrix instead of one of its stores in an error whose advice is about the whole
+/// Names the matrix instead of one of its stores, in an error whose advice is about the whole
 /// matrix.
 fn of_matrix(root: &Path, error: Error) -> Error {
     match error {
@@ -402,10 +408,10 @@ fn of_matrix(root: &Path, error: Error) -> Error {
     }
 }
 
-/// Opens the matrix whose description lies in `root`.
+/// Opens the matrix whose description is in `root`.
 pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places) -> Result<Opened> {
     let unfinished = Creation::left(root, places)?;
-    // An older description may have members count that lack acknowledged writes, or lack a mark.
+    // An older description may count members that lack acknowledged writes, or lack a mark.
     let mut doubts = Vec::new();
     let mut doubt = |what| doubts.push(Doubt::of_group(what));
     let place = open_part(places, (root, Part::Host, ""), options.salvage, &mut doubt);
@@ -419,7 +425,7 @@ pub(crate) fn open(root: &Path, options: &Arc<MkvsOptions>, places: &dyn Places)
         .map_err(|error| explain_full(&root.join(Part::Host.directory()), &**host.store(), error))
 }
 
-/// Opens the devices of the matrix that the host describes. `doubts` are those about the
+/// Opens the devices of the matrix that the host describes. `doubts` are the doubts about the
 /// description.
 fn open_devices(
     root: &Path,
@@ -431,7 +437,7 @@ fn open_devices(
     let matrix = host.matrix();
     let options = &Arc::new(shaped(options, &matrix));
     let is_granted = if options.salvage { Ok(()) } else { check_given_up(root, &matrix) };
-    // It was opened for this alone.
+    // The host's store was opened only for this check.
     is_granted.and(options.check_lags()).inspect_err(|_| drop(host.store().close()))?;
     if options.durability == Durability::Power && matrix.durability != Durability::Power {
         host.change(|matrix| matrix.durability = Durability::Power)?;
@@ -445,7 +451,7 @@ fn open_devices(
         let (group, last) = open_group(&maker, host, index, group)?;
         let filter = filters.next().flatten();
         let stood = record.groups.get(index);
-        // Salvage may have the host's store of another time than the devices'.
+        // In a salvage, the host's store and the devices' may be from different times.
         if let (true, Some(filter), Some((epoch, seq, _, raised))) =
             (group.has_filter && !options.salvage, filter, stood)
             && (*epoch, *seq) == (matrix.groups[index].epoch, last)
@@ -463,13 +469,13 @@ fn open_devices(
     Ok(Opened { options: Arc::clone(options), host: Arc::clone(host), groups })
 }
 
-/// Whether this says no more of a device than that it is lost. Other errors say what is to be done, and may hold for all devices of a group alike.
+/// Returns whether the error only means that one device is lost. Other errors contain advice, and
+/// may apply to all devices of a group.
 fn is_loss(error: &Error) -> bool {
     matches!(error, Error::Missing { .. } | Error::Corrupt { .. } | Error::Io { .. } | Error::Foreign { .. })
 }
 
-/// Returns why a device of several is lost, with advice for a device and not for a store of its
-/// own.
+/// Returns why a device of several is lost, with advice about the device instead of its store.
 pub(crate) fn why_lost(error: &Error) -> String {
     match error {
         Error::Missing { path, .. } => format!(
@@ -481,7 +487,7 @@ pub(crate) fn why_lost(error: &Error) -> String {
     }
 }
 
-/// Returns the error of a group none of whose devices can be opened: no salvage goes on either.
+/// Returns the error of a group none of whose devices can be opened: a salvage cannot go on either.
 fn all_lost(root: &Path, group: usize, losses: &[(usize, u64, Error)]) -> Error {
     let reason = |(device, _, error): &(usize, u64, Error)| match error {
         Error::Missing { path, .. } => format!("device {device}: no store at {}", path.display()),
@@ -496,14 +502,15 @@ fn all_lost(root: &Path, group: usize, losses: &[(usize, u64, Error)]) -> Error 
     Error::corrupt(format!("group {group}"), what)
 }
 
-/// Opens a group, and has its members follow the one that has most. With its last operation.
+/// Opens a group, and lets its members follow the most advanced one. Returns the group with its
+/// last operation.
 fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupRecord) -> Result<(Group, u64)> {
     let members = record.members.len();
     let (mut devices, mut losses, mut doubts) = (Vec::new(), Vec::new(), maker.doubts.clone());
     for (at, member) in record.members.iter().enumerate() {
         match maker.open(at, member, members, &mut doubts) {
             Ok(device) => devices.push(device),
-            // Whatever it is: whether the others are enough is looked at behind.
+            // Any error: whether the other devices are enough is checked below.
             Err(error) if members > 1 => losses.push((at, member.id, of_matrix(maker.root, error))),
             Err(Error::Missing { path, .. }) => {
                 let what = format!("the store of the only device of group {index} is missing: put its directory back");
@@ -515,7 +522,8 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
     if members == 1 {
         devices[0].set_state(MemberState::Active);
         let sequencer = Sequencer::new(1, record.epoch, devices.clone());
-        // Its store's alone, which numbers nothing: whether a clean stop left it so says the stamp.
+        // Such a group numbers no operations: the stamp shows whether a clean stop left the store
+        // unchanged.
         let stamp = devices[0].stamp();
         let group = Group::new(index, Arc::clone(maker.options), Arc::clone(host), devices, members, sequencer);
         *lock(&group.doubts) = Doubts::of(doubts, record.given_up.as_deref());
@@ -544,10 +552,11 @@ fn open_group(maker: &Maker<'_>, host: &Arc<Host>, index: usize, record: &GroupR
     Ok((group, last))
 }
 
-/// Who of a group's devices has everything, and what nobody need have.
+/// Chooses the members that have everything, and the operations that may be on too few members.
 ///
 /// # Errors
-/// [`Error::TooFewDevices`] where that cannot be said of them, unless in salvage; the devices'.
+/// [`Error::TooFewDevices`] if no such member can be determined, unless in salvage; errors of the
+/// devices.
 pub(crate) fn choose(
     options: &MkvsOptions,
     index: usize,
@@ -564,7 +573,8 @@ pub(crate) fn choose(
     let mut able: Vec<_> = devices.iter().filter(|device| is_active(device.id) && is_whole(device)).cloned().collect();
     let has_none_that_counts = able.is_empty();
     if options.salvage && has_none_that_counts {
-        // What there is: those that the description did not count, and last of all what a copy left half done.
+        // The remaining members: first those that the description did not count, and last of all
+        // incomplete copies.
         able = devices.iter().filter(|device| is_whole(device)).cloned().collect();
         if able.is_empty() {
             able = devices.to_vec();
@@ -587,7 +597,7 @@ pub(crate) fn choose(
 }
 
 impl Group {
-    /// Has the other members follow the leader, and begins an epoch.
+    /// Lets the other members follow the leader, and begins an epoch.
     fn follow(&self, devices: &[Arc<Device>], refused: &BTreeSet<u64>) -> Result<()> {
         if !refused.is_empty() {
             return self.take_back_left(refused);
@@ -596,21 +606,23 @@ impl Group {
         let Some(leader) = leaders.first() else { return self.begin_epoch() };
         let is_behind = |device: &&Arc<Device>| device.state() == MemberState::Behind;
         for device in devices.iter().filter(is_behind) {
-            // A full copy takes long: it goes on behind. Nor must one that the description calls active be partial before the epoch says who has everything.
+            // A full copy takes long and runs in the background. A member that the description
+            // calls active must not become partial before the new epoch.
             let caught_up = match self.needs_copy(device, leader) {
                 Ok(true) => continue,
                 Ok(false) => self.catch_up(device).map(|_| ()),
                 Err(error) => Err(error),
             };
             if caught_up.is_err() {
-                // The keeper tries it again. What the host's store says it says below.
+                // The keeper tries again. An error of the host's store is reported below.
                 device.fall_behind();
             }
         }
         self.begin_epoch()
     }
 
-    /// Takes back what was under way when all stopped and may stand nowhere; one member of two alone as well. Members that lack more than that are the keeper's.
+    /// Rolls back operations that were in progress at a crash and are on too few members, even if
+    /// one of two members is alone. Members that lack more are left to the keeper.
     pub(crate) fn take_back_left(&self, refused: &BTreeSet<u64>) -> Result<()> {
         self.mark_given_up()?;
         self.begin_epoch()?;

@@ -1,4 +1,4 @@
-//! How a group's filter is made: by a walk over its keys, while they come and go.
+//! Builds a group's filter: by a walk over its keys, concurrently with writes.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -14,28 +14,31 @@ use crate::route::KeyHash;
 use crate::scan::Source;
 use crate::walk::{Keeps, Most, Page, page};
 
-/// A filter is made anew when it counts this many eighths of the keys that it was made for, and then for so many times as many.
+/// A filter is rebuilt when it counts more than `FULL_EIGHTHS` eighths of its planned keys. The new
+/// one is planned for `GROWTH` times the present keys.
 const FULL_EIGHTHS: u64 = 12;
 const GROWTH: u64 = 2;
-/// Keys that are counted while all stripes are held, and bytes of their values that are read for it.
+/// Maximum number of keys counted while all stripes are held, and of value bytes read for them.
 const COUNTED: Most = Most { pairs: 2048, bytes: 8 << 20, keeps: Keeps::Keys };
-/// After a walk that met pairs that no member can read, before the next one.
+/// Wait after a walk that met pairs which no member can read.
 const AFTER_DAMAGE: Duration = Duration::from_secs(10);
 
 impl Group {
-    /// Whether it has no filter, or one that counts too many keys or is not to be trusted; and one can be made.
+    /// Returns whether a filter must and can be built: there is none, or it counts too many keys,
+    /// or its counts are unreliable.
     pub(crate) fn needs_filter(&self) -> bool {
         if !self.has_filter || lock(&self.no_filter_before).is_some_and(|before| Instant::now() < before) {
             return false;
         }
-        // Where writes hold all stripes it is asked again.
+        // While all stripes are locked exclusively, a later round checks again.
         let Some(filter) = self.stripes.peek(|stripe| stripe.filter.clone()) else { return false };
         let is_due = filter.is_none_or(|filter| self.raised() > filter.keys() / 8 * FULL_EIGHTHS)
             || self.distrust.load(Ordering::Acquire);
         is_due && self.active().iter().any(|device| device.shows_all())
     }
 
-    /// The stores that have everything and show all of it, while all stripes are held. A filter that is made by another walk would call present keys absent.
+    /// Returns the stores that have everything and show all of it, while all stripes are held. A
+    /// filter built from another walk would report present keys as absent.
     fn whole_stores(&self) -> Result<Vec<Source>> {
         let mut devices = if self.sole().is_some() { self.devices() } else { self.active() };
         let last = self.last();
@@ -46,10 +49,10 @@ impl Group {
         Ok(devices.iter().map(|device| Source::of(device)).collect())
     }
 
-    /// Makes the group's filter by a walk over its keys, while they come and go.
+    /// Builds the group's filter by a walk over its keys, concurrently with writes.
     ///
     /// # Errors
-    /// The devices'. The filter is then as it was.
+    /// Errors of the devices. The filter is then as it was.
     pub(crate) fn build_filter(&self, seed: u64, stops: &dyn Fn() -> bool) -> Result<()> {
         let keys = self.devices().iter().map(|device| device.store().stats().keys).max().unwrap_or(0);
         let keys = (keys * GROWTH).max(self.options.filter_keys);
@@ -81,7 +84,7 @@ impl Group {
         built.map(drop)
     }
 
-    /// Counts all keys; false where it was stopped.
+    /// Counts all keys. Returns false if it was stopped.
     fn count_keys(&self, building: &Building, seed: u64, stops: &dyn Fn() -> bool) -> Result<bool> {
         let hash = |key: &[u8]| KeyHash::of(key, seed);
         if !self.devices().iter().all(|device| device.store().capabilities().scan) {
@@ -100,7 +103,7 @@ impl Group {
         loop {
             let from = building.place().map_or(Bound::Unbounded, Bound::Excluded);
             let range = ScanRange { from, ..ScanRange::all() };
-            // What is read from the medium is read before writers wait.
+            // Loads the page from the medium before writers have to wait.
             let near = self.active().into_iter().find(|device| device.shows_all());
             near.map(|device| page(&**device.store(), &range, &COUNTED)).transpose()?;
             let stripes = self.stripes.all();
@@ -114,7 +117,8 @@ impl Group {
         }
     }
 
-    /// The first keys of `range`, of a member that can read all of them. All stripes are held.
+    /// Returns the first keys of `range`, from a member that can read all of them. All stripes are
+    /// held.
     fn undamaged(&self, range: &ScanRange) -> Result<Page> {
         let mut damage = None;
         for source in self.whole_stores()? {

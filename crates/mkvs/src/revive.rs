@@ -1,5 +1,6 @@
-//! A group of which nobody is active any more, though devices are there: all of them lack something, for want of room. Who has everything that may be acknowledged leads again, as
-//! when the matrix is opened; what nobody was told of stands or is taken back, on all alike.
+//! Revival of a group without active members: devices are there, but all of them lack operations,
+//! for want of space. A member that has everything which may be acknowledged leads again, as at an
+//! open. In-doubt operations are kept or rolled back, on all members alike.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,16 +15,18 @@ use crate::lock;
 use crate::recover::choose;
 use crate::salvage::Doubt;
 
-/// How long a device's processor may be at something, before it is tried again later.
+/// Maximum wait for a device's processor. After that, the revival is tried again later.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Group {
-    /// Chooses who leads, where nobody is active; false where it is to be tried again. The others catch up behind.
+    /// Chooses a leader if no member is active. Returns false if the revival must be tried again.
+    /// The other members catch up in the background.
     ///
     /// # Errors
-    /// [`Error::TooFewDevices`](lodestore_contract::Error::TooFewDevices) where those that are left need not have everything; the devices'; the host's store's.
+    /// [`Error::TooFewDevices`](lodestore_contract::Error::TooFewDevices) if the remaining members
+    /// may lack acknowledged writes; errors of the devices; errors of the host's store.
     pub(crate) fn revive(&self) -> Result<bool> {
-        // No call is under way, and none begins.
+        // No call is in progress, and none can begin.
         let mut stripes = self.stripes.all();
         let devices: Vec<_> =
             self.devices().into_iter().filter(|device| device.state() == MemberState::Behind).collect();
@@ -41,23 +44,24 @@ impl Group {
             }
             let record = self.host.matrix().groups[self.index].clone();
             let Lead { last, active, refused, lacking } = choose(&self.options, self.index, &record, &devices)?;
-            // Before the epoch, which marks the group.
+            // Before the epoch, whose write marks the group.
             lacking.into_iter().for_each(|what| lock(&self.doubts).add(Doubt::of_group(what)));
             self.acknowledged.store(last, Ordering::Release);
             for stripe in &mut stripes {
                 stripe.last = last;
                 stripe.undecided.clear();
-                // Made of what those had who led before: who leads now may have a key again that they had removed.
+                // The filter counts the keys of the former leaders. The new leader may again have a
+                // key that they had removed.
                 stripe.filter = None;
             }
             active.iter().for_each(|device| device.set_state(MemberState::Active));
             self.go_on_behind(&mut sequencer, last, active);
             refused
         };
-        // Durable before anybody reads: the stripes are held still.
+        // Durable before any read: the stripes are still locked.
         let said = if refused.is_empty() { self.begin_epoch() } else { self.take_back_left(&refused) };
         if let Err(error) = said {
-            // Chosen anew.
+            // The next round chooses again.
             self.active().iter().for_each(|device| device.fall_behind());
             return Err(error);
         }

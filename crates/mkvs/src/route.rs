@@ -1,35 +1,36 @@
-//! Which group has a key.
+//! The routing of keys to groups.
 //!
-//! A key's hash chooses its group by jump consistent hashing (Lamping and Veach, 2014): of `n` groups each has as many keys as the others, and where
-//! one is added, one key in `n + 1` goes to it and no other key moves.
+//! A key's hash selects its group by jump consistent hashing (Lamping and Veach, 2014). Each of `n`
+//! groups has an equal share of the keys. When a group is added, one key in `n + 1` moves to it,
+//! and no other key moves.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The hash of a key, from which its group, its stripe and its counters follow.
+/// The hash of a key, which determines its group, stripe and filter counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyHash(u64);
 
 impl KeyHash {
-    /// The hash of `key` in a matrix of this seed.
+    /// Returns the hash of `key` in a matrix with this seed.
     #[inline]
     pub(crate) fn of(key: &[u8], seed: u64) -> Self {
         Self(xxh3_64_with_seed(key, seed))
     }
 
-    /// The group of this key where there are so many, from 0.
+    /// Returns the key's group, from 0, among `groups`.
     #[inline]
     pub(crate) fn group(self, groups: usize) -> usize {
         if groups == 1 { 0 } else { jump(self.0, groups) }
     }
 
-    /// Its stripe, one of `stripes`, a power of two.
+    /// Returns the key's stripe among `stripes`, a power of two.
     #[inline]
     pub(crate) fn stripe(self, stripes: usize) -> usize {
         debug_assert!(stripes.is_power_of_two());
         (self.mixed() >> 40) as usize & (stripes - 1)
     }
 
-    /// Bits for the filter, which follow neither the group nor the stripe.
+    /// Returns bits for the filter, independent of the group and the stripe.
     #[inline]
     pub(crate) fn mixed(self) -> u64 {
         let mixed = (self.0 ^ (self.0 >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -37,7 +38,7 @@ impl KeyHash {
     }
 }
 
-/// The bucket of `key` among `buckets`.
+/// Returns the bucket of `key` among `buckets`.
 fn jump(mut key: u64, buckets: usize) -> usize {
     let (mut bucket, mut next) = (0, 0_u64);
     while next < buckets as u64 {

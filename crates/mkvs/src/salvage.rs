@@ -1,13 +1,12 @@
-//! What a salvage may give up, and the durable mark of the loss.
+//! The writes that a salvage may give up, and the durable mark of the loss.
 //!
-//! A strict open counts on devices that it can read. A salvage goes on without some of them, or
-//! takes stores that a strict open refuses. Each such reason is a *doubt* of the group:
-//! acknowledged writes may be missing or older. Doubts arise at the open, and when a leader is
-//! chosen again.
+//! A strict open relies on devices that it can read. A salvage continues without some of them, or
+//! uses stores that a strict open refuses. Each such reason is a *doubt* of the group: acknowledged
+//! writes may be missing or outdated. Doubts arise at the open, and when a leader is chosen again.
 //!
 //! Invariants
 //! 1. In a group with a doubt, the description has the mark `given up` before the salvage changes
-//!    anything by which a later open judges: members of the description, and the pairs and logs of
+//!    anything that a later open relies on: members of the description, and the pairs and logs of
 //!    members that follow others.
 //! 2. A strict open of a marked matrix is refused. Only `replace` in salvage removes the mark, and
 //!    returns its text.
@@ -21,17 +20,18 @@ use crate::layout::{GroupRecord, Matrix, Member};
 use crate::lock;
 use crate::planted::Fault;
 
-/// Most bytes of a mark's text.
+/// Maximum bytes of a mark's text.
 const GIVEN_UP_BYTES_MAX: usize = 512;
 
-/// Why acknowledged writes may be missing in a group, or what else a strict open would refuse.
+/// Why acknowledged writes may be missing in a group, or another reason for which a strict open is
+/// refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Doubt {
-    /// The place in its group of the device that the doubt is about; `None` for the whole group.
+    /// The position in its group of the device concerned; `None` for the whole group.
     pub(crate) device: Option<usize>,
     pub(crate) what: String,
-    /// Whether acknowledged writes may be missing or older. If not, `verify` reports the doubt, and
-    /// the group has no mark.
+    /// Whether acknowledged writes may be missing or outdated. If not, `verify` reports the doubt,
+    /// and the group has no mark.
     pub(crate) may_lack: bool,
 }
 
@@ -46,13 +46,12 @@ impl Doubt {
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
     all: Vec<Doubt>,
-    /// The owner replaced a device in this salvage, and so accepted the loss.
+    /// The owner replaced a device in this salvage, and thereby accepted the loss.
     is_accepted: bool,
 }
 
 impl Doubts {
-    /// Returns the doubts of an open that found these. `given_up` is the mark of an earlier
-    /// salvage.
+    /// Returns the doubts found by an open. `given_up` is the mark of an earlier salvage.
     pub(crate) fn of(found: Vec<Doubt>, given_up: Option<&str>) -> Self {
         let earlier =
             given_up.map(|what| Doubt::of_group(format!("an earlier salvage gave up what it could not read ({what})")));
@@ -67,7 +66,7 @@ impl Doubts {
         self.is_accepted = false;
     }
 
-    /// Returns the doubts by which acknowledged writes may be missing or older.
+    /// Returns the doubts that mean missing or outdated acknowledged writes.
     fn losses(&self) -> impl Iterator<Item = &Doubt> {
         self.all.iter().filter(|doubt| doubt.may_lack)
     }
@@ -87,21 +86,21 @@ impl Doubts {
 }
 
 impl Group {
-    /// Returns what a strict open would refuse. Empty unless the open is a salvage.
+    /// Returns the reasons for which a strict open is refused. Empty unless the open is a salvage.
     pub(crate) fn doubts(&self) -> Vec<Doubt> {
         lock(&self.doubts).all.clone()
     }
 
-    /// Whether acknowledged writes may be missing.
+    /// Returns whether acknowledged writes may be missing.
     pub(crate) fn has_doubts(&self) -> bool {
         lock(&self.doubts).losses().next().is_some()
     }
 
-    /// Marks the group as one that gave up acknowledged writes, durably, if a doubt exists. To be
-    /// called before anything is changed by which a later open judges.
+    /// Marks the group durably as one that gave up acknowledged writes, if a doubt exists. Must be
+    /// called before any change that a later open relies on.
     ///
     /// # Errors
-    /// The host's store's.
+    /// Errors of the host's store.
     pub(crate) fn mark_given_up(&self) -> Result<()> {
         if !self.options.salvage || self.options.planted.is(Fault::GivenUpUnmarked) {
             return Ok(());
@@ -113,11 +112,11 @@ impl Group {
         })
     }
 
-    /// Has the description name `member` in the place `device`. In a salvage the same change
+    /// Writes `member` into the description at the position `device`. In a salvage the same change
     /// removes the mark. Returns what is given up.
     ///
     /// # Errors
-    /// The host's store's: then nothing is changed.
+    /// Errors of the host's store. Nothing is changed then.
     pub(crate) fn describe_replaced(&self, device: usize, member: Member) -> Result<Option<String>> {
         let mut doubts = lock(&self.doubts);
         let gave_up = doubts.text();
@@ -128,7 +127,7 @@ impl Group {
                 record.given_up = None;
             }
         })?;
-        // Devices that stay keep their doubts, and their own stores refuse the next strict open.
+        // Other devices keep their doubts, and their own stores refuse the next strict open.
         doubts.all.retain(|doubt| doubt.device.is_some_and(|of| of != device));
         doubts.is_accepted = gave_up.is_some();
         Ok(gave_up)

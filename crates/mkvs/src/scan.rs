@@ -1,9 +1,12 @@
-//! Walks over all groups: one member of each, merged in the order of keys, by pages.
+//! Walks over all groups: the pages of one member of each group, merged in key order.
 //!
-//! The cut: what was given a number in any group before the walk began is in it, since each member that is asked has applied that much. Behind that a page shows each pair as
-//! the member has it when the page is read: writers go on, and a write that is not acknowledged yet may be shown. Where a member cannot show all of a page, others are asked for it too.
+//! The cut: every operation numbered in any group before the walk began is visible, because each
+//! queried member has applied that much. Beyond the cut, a page shows each pair as the member has
+//! it when the page is read. Writers continue, and an unacknowledged write may be shown. If a
+//! member cannot show all of a page, other members are queried for it too.
 //!
-//! Where there is one store, it walks over itself, until a group is added: then the walk goes on over both groups from behind the last key that was shown.
+//! A matrix with a single store uses the store's own walk, until a group is added. Then the walk
+//! continues over both groups after the last key shown.
 
 use std::cmp;
 use std::collections::HashSet;
@@ -20,17 +23,17 @@ use crate::read;
 use crate::store::Inner;
 use crate::walk::{Held, Keeps, Most, Page, Pair, Shares, each_key, keys_of, page, shows_all};
 
-/// Pairs that a page takes of each group at most, and of the first page.
+/// Maximum pairs of a page from each group (`PAGE`), and of the first page (`FIRST`).
 const PAGE: usize = 256;
 const FIRST: usize = 32;
-/// Bytes of keys and values at which a page ends that has a pair.
+/// A page with at least one pair ends at this many bytes of keys and values.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// A member's store, as a walk asks it.
+/// A member's store, as a walk uses it.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) store: Arc<dyn Store>,
-    /// Whether it may lack pairs of the group.
+    /// Whether the store may lack pairs of the group.
     pub(crate) has_gaps: bool,
 }
 
@@ -39,17 +42,20 @@ impl Source {
         Self { store: Arc::clone(device.store()), has_gaps: device.has_gaps() }
     }
 
-    /// Whether a walk shows all of the group's pairs, except those that it reports as damaged.
+    /// Returns whether a walk shows all of the group's pairs, except pairs that it reports as
+    /// damaged.
     pub(crate) fn shows_all(&self) -> bool {
         !self.has_gaps && shows_all(&*self.store)
     }
 }
 
 impl Group {
-    /// Calls `each` for every key that one of these stores has, of as many as it takes to know all: a key may come more than once. What stood in the way of knowing all.
+    /// Calls `each` for every key of the first of these stores that shows all keys, and of the
+    /// stores before it. A key may come more than once. Returns the error that prevented a complete
+    /// list.
     ///
     /// # Errors
-    /// The stores', but for damage; those of `each`.
+    /// Errors of the stores, except damage; errors of `each`.
     pub(crate) fn each_key_of(
         &self,
         sources: &[Source],
@@ -66,13 +72,14 @@ impl Group {
         Ok(first)
     }
 
-    /// The error of a group none of whose devices shows all pairs.
+    /// Returns the error of a group in which no device shows all pairs.
     pub(crate) fn left_out(&self) -> Error {
         let what = "pairs are missing on all devices: a recovery or a copy could not read them";
         Error::corrupt(format!("group {}", self.index), what)
     }
 
-    /// Adds the keys of one share to `keys`, of as many members as it takes to know all. The damage that stood in the way.
+    /// Adds the keys of one share to `keys`, from members in order until one shows all. Returns the
+    /// damage that prevented a complete list.
     fn collect(&self, shares: Shares, share: u64, keys: &mut HashSet<Vec<u8>>) -> Result<Option<Error>> {
         let mut first = None;
         for source in self.stores_at(self.last())? {
@@ -85,7 +92,7 @@ impl Group {
         Ok(first)
     }
 
-    /// A member that has everything up to `cut`.
+    /// Returns a member that has applied everything up to `cut`.
     ///
     /// # Errors
     /// [`Error::TooFewDevices`].
@@ -103,7 +110,7 @@ impl Group {
             if active.is_empty() || begun.elapsed() > self.options.timeout {
                 return Err(self.too_few(active.len(), 1));
             }
-            // What is queued is done in a moment, by its processor or by this thread.
+            // Queued commands are executed soon, by the device's processor or by this thread.
             active.iter().for_each(|device| device.kick());
             std::thread::sleep(Duration::from_micros(20));
         }
@@ -111,8 +118,8 @@ impl Group {
 }
 
 impl Group {
-    /// The stores of all members that have everything up to `cut`. First come those without gaps
-    /// whose recovery left the least out: walks do not show what is missing.
+    /// Returns the stores of all members that have applied everything up to `cut`. Stores without
+    /// gaps whose recovery left out the fewest pairs come first: walks do not show missing pairs.
     ///
     /// # Errors
     /// [`Error::TooFewDevices`].
@@ -130,7 +137,8 @@ impl Group {
         Ok(if sources.is_empty() { vec![first] } else { sources })
     }
 
-    /// The first pairs of `range`: of the first of these stores that can read all of them, or what all of them can read together.
+    /// Returns the first pairs of `range`: from the first of these stores that can read all of
+    /// them, or the union of all stores' readable pairs.
     fn page_of(&self, sources: &[Source], range: &ScanRange, most: &Most) -> Result<Page> {
         let (mut pages, mut failed): (Vec<Page>, _) = (Vec::new(), None);
         let mut is_covered = false;
@@ -144,7 +152,7 @@ impl Group {
                         break;
                     }
                 }
-                // Another one may go on.
+                // Another store may succeed.
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -159,8 +167,8 @@ impl Group {
         Ok(page)
     }
 
-    /// What several members show of the same range, together. Pairs that one shows and the first does not are put right there, if it is their damage.
-    /// `is_covered`: the last page has all pairs.
+    /// Combines pages of several members for the same range. Pairs that the first member does not
+    /// show are queued for repair. `is_covered`: the last page has all pairs.
     fn complete(&self, mut pages: Vec<Page>, direction: Direction, is_covered: bool) -> Page {
         let first: HashSet<Vec<u8>> = pages[0].pairs.iter().map(|(key, _)| key.clone()).collect();
         let missed = pages[0].damage.len();
@@ -175,18 +183,19 @@ impl Group {
     }
 }
 
-/// Merges pages of stores: as far as all of them reach. Of a key that two have, the later one's counts.
+/// Merges pages of stores up to the nearest end. If two pages have a key, the later page's pair
+/// counts.
 pub(crate) fn merge(pages: Vec<Page>, direction: Direction) -> Page {
     let order = |a: &[u8], b: &[u8]| if direction == Direction::Forward { a.cmp(b) } else { b.cmp(a) };
     let is_last = pages.iter().all(|page| page.is_last);
-    // Beyond the nearest end of a page that is not its store's last nobody knows what the store has.
+    // Beyond the nearest end of an incomplete page, that store's pairs are unknown.
     let ends = pages.iter().filter(|page| !page.is_last).filter_map(|page| page.pairs.last());
     let end = ends.map(|(key, _)| key.clone()).min_by(|a, b| order(a, b));
     let is_inside = |key: &[u8]| end.as_ref().is_none_or(|end| order(key, end) != cmp::Ordering::Greater);
     let (mut merged, mut damage): (Vec<(usize, Pair)>, Vec<_>) = Default::default();
     for (at, page) in pages.into_iter().enumerate() {
         merged.extend(page.pairs.into_iter().map(|pair| (at, pair)));
-        // What is farther is met again.
+        // Damage beyond that end is found again by the next page.
         damage.extend(page.damage.into_iter().filter(|(behind, _)| behind.as_ref().is_none_or(|key| is_inside(key))));
     }
     merged.retain(|(_, (key, _))| is_inside(key));
@@ -195,7 +204,7 @@ pub(crate) fn merge(pages: Vec<Page>, direction: Direction) -> Page {
     Page { pairs: merged.into_iter().map(|(_, pair)| pair).collect(), is_last, damage, ..Page::default() }
 }
 
-/// What is left of a range behind `key`.
+/// Restricts a range to the keys after `key`.
 fn go_on_behind(range: &mut ScanRange, key: &[u8]) {
     let behind = Bound::Excluded(key.to_vec());
     match range.direction {
@@ -204,17 +213,17 @@ fn go_on_behind(range: &mut ScanRange, key: &[u8]) {
     }
 }
 
-/// A group, with the stores of its members that a walk may ask, best first.
+/// A group, with the stores that a walk may query, best first.
 pub(crate) type Sources = (Arc<Group>, Vec<Source>);
 
 /// A walk over all groups.
 struct Walk {
     inner: Arc<Inner>,
-    /// What is left.
+    /// The range that is left.
     range: ScanRange,
     cuts: Vec<u64>,
     page: std::vec::IntoIter<Pair>,
-    /// What could not be read, told behind the page that it is in.
+    /// Read errors, reported after the page that they belong to.
     damage: std::vec::IntoIter<Error>,
     size: usize,
     keeps: Keeps,
@@ -223,7 +232,8 @@ struct Walk {
 
 impl Walk {
     fn new(inner: &Arc<Inner>, range: &ScanRange, keeps: Keeps) -> Self {
-        // Asked before, of these groups alone: a key that moves is not in them.
+        // The counts are read before the groups, and only groups with all their keys are cut: a
+        // moving key is in none of them.
         let (count, settled) = inner.shape.counts();
         let groups = inner.shape.groups();
         let cuts = groups.iter().take(count).filter(|_| settled == count).map(|group| group.last()).collect();
@@ -243,7 +253,7 @@ impl Walk {
         Most { pairs: self.size, bytes: PAGE_BYTES, keeps: self.keeps }
     }
 
-    /// Reads the next page; false at the end.
+    /// Reads the next page. Returns false at the end.
     fn turn(&mut self) -> Result<bool> {
         if self.is_over || self.range.limit == 0 {
             return Ok(false);
@@ -259,7 +269,7 @@ impl Walk {
         Ok(true)
     }
 
-    /// So many pairs, up to this key, were shown by somebody else.
+    /// Skips `count` pairs up to this key, which another walk has shown.
     fn pass(&mut self, key: &[u8], count: usize) {
         if count != 0 {
             go_on_behind(&mut self.range, key);
@@ -267,7 +277,7 @@ impl Walk {
         }
     }
 
-    /// The next pair. Behind damage it goes on, behind another error nothing follows.
+    /// Returns the next pair. The walk continues after damage, and ends after any other error.
     fn pair(&mut self) -> Result<Option<Pair>> {
         loop {
             if self.range.limit == 0 {
@@ -302,12 +312,12 @@ impl Iterator for Walk {
     }
 }
 
-/// A walk that one store does by itself, while there is one group.
+/// The walk of the only store, while there is one group.
 struct SoleWalk {
     inner: Arc<Inner>,
-    /// `None` when it goes on as `walk`.
+    /// `None` once the iteration continues with `walk`.
     scan: Option<Scan>,
-    /// Pairs that it has shown, and the key of the last one.
+    /// Pairs shown so far (`shown`), and the key of the last one (`last`).
     shown: usize,
     last: Vec<u8>,
     walk: Walk,
@@ -319,7 +329,7 @@ impl Iterator for SoleWalk {
     fn next(&mut self) -> Option<Result<Entry>> {
         let Some(scan) = &mut self.scan else { return self.walk.next() };
         let next = scan.next();
-        // With one group still, no key had gone when this one was found.
+        // With still one group, no key had moved away when this one was found.
         if !self.inner.has_one_group() {
             self.scan = None;
             self.walk.pass(&self.last, self.shown);
@@ -335,43 +345,43 @@ impl Iterator for SoleWalk {
 }
 
 impl Inner {
-    /// Of each group the stores that have at least these operations, best first.
+    /// Returns for each group the stores that have applied at least `cuts`, best first.
     pub(crate) fn stores(&self, cuts: &[u64]) -> Result<Vec<Sources>> {
         let groups = self.shape.groups();
-        // A group that was added since has its keys from the others, whose cuts they were in.
+        // A group added since receives its keys from the others, whose cuts include them.
         let cut = |group: &Group| cuts.get(group.index).copied().unwrap_or_else(|| group.last());
         let stores = |group: Arc<Group>| group.stores_at(cut(&group)).map(|stores| (group, stores));
         groups.into_iter().map(stores).collect()
     }
 
-    /// The best store of each group, with everything that has a number.
+    /// Returns the best store of each group, with all numbered operations.
     pub(crate) fn stores_now(&self) -> Result<Vec<Source>> {
         Ok(self.stores(&[])?.into_iter().filter_map(|(_, stores)| stores.into_iter().next()).collect())
     }
 
-    /// Whether a walk may ask one store and no other.
+    /// Returns whether the matrix has a single store.
     fn is_one_store(&self) -> bool {
         matches!(&self.shape.groups()[..], [group] if group.sole().is_some())
     }
 
-    /// Whether no key can have gone to a group that was added.
+    /// Returns whether no key can have moved to an added group.
     fn has_one_group(&self) -> bool {
         self.shape.counts() == (1, 1)
     }
 
-    /// The next pairs of each group, at one moment for keys that move.
+    /// Returns the next pairs of each group. No key moves during the call.
     pub(crate) fn pages(&self, range: &ScanRange, cuts: &[u64], most: Most) -> Result<Vec<Page>> {
         let _gate = read(&self.shape.gate);
-        // Keys that have come meanwhile are numbered behind the cut; also where all have come since.
+        // Keys that moved meanwhile are numbered after the cut, even if the move has completed.
         let is_as_before = self.shape.counts() == (cuts.len(), cuts.len());
         let stores = self.stores(if is_as_before { cuts } else { &[] })?;
         stores.iter().map(|(group, stores)| group.page_of(stores, range, &most)).collect()
     }
 
-    /// A walk that owns what it needs.
+    /// Returns a walk that owns its state.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn scan(inner: &Arc<Self>, range: &ScanRange) -> Result<Scan> {
         if !inner.can_scan() {
             return inner.stores_now()?[0].store.scan(range);
@@ -381,7 +391,7 @@ impl Inner {
             let scan = Some(inner.stores_now()?[0].store.scan(range)?);
             return Ok(Box::new(SoleWalk { inner: Arc::clone(inner), scan, shown: 0, last: Vec::new(), walk }));
         }
-        // The first page now, so that the cut is the caller's.
+        // Reads the first page now: the cut is at the caller's call.
         walk.turn()?;
         Ok(Box::new(walk))
     }
@@ -393,7 +403,7 @@ impl Inner {
     /// Visits the pairs of a range.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn scan_each(
         inner: &Arc<Self>,
         range: &ScanRange,
@@ -405,7 +415,8 @@ impl Inner {
         inner.visit(range, visit, &mut Err)
     }
 
-    /// As [`scan_each`](Self::scan_each). `failed` is given what is damaged: the walk goes on behind it, or ends with what that answers.
+    /// As [`scan_each`](Self::scan_each). `failed` receives damage errors. The walk continues after
+    /// each, or ends with the error that `failed` returns.
     fn visit(
         self: &Arc<Self>,
         range: &ScanRange,
@@ -417,7 +428,7 @@ impl Inner {
         if self.has_one_group() && self.is_one_store() {
             let (mut is_over, mut is_stopped, mut last) = (true, false, Vec::new());
             let walked = self.stores_now()?[0].store.scan_each(range, &mut |key, value| {
-                // With one group still, no key had gone when this one was found.
+                // With still one group, no key had moved away when this one was found.
                 is_over = self.has_one_group();
                 if !is_over {
                     return Visit::Stop;
@@ -437,7 +448,7 @@ impl Inner {
                 }
                 Err(error) => return Err(error),
             }
-            // A group may have been added behind the last key that was found.
+            // A group may have been added after the last key was found.
             if is_stopped || (is_over && self.has_one_group()) {
                 return Ok(visited);
             }
@@ -458,10 +469,10 @@ impl Inner {
         }
     }
 
-    /// Visits all pairs, each once. Nothing is locked while a pair is visited.
+    /// Visits all pairs, each once. No lock is held while a pair is visited.
     ///
     /// # Errors
-    /// The devices'. Damage is passed over, and told at the end.
+    /// Errors of the devices. Damage is skipped, and reported at the end.
     pub(crate) fn for_each(inner: &Arc<Self>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
         if !inner.can_scan() {
             return Self::for_each_pair(inner, &mut |pair| visit(pair.key, pair.value));
@@ -512,8 +523,8 @@ impl Inner {
         damage.filter(|_| !is_stopped).map_or(Ok(visited), Err)
     }
 
-    /// Visits all pairs of devices without an order: share by share, the keys first, then each pair
-    /// as it is now.
+    /// Visits all pairs of devices without key order, share by share: first the keys, then the
+    /// present pair of each.
     fn visit_shares(&self, visit: &mut dyn FnMut(Shown<'_>) -> Visit, damage: &mut Option<Error>) -> Result<()> {
         let keys = self.stores_now()?.iter().map(|source| keys_of(&*source.store)).sum();
         let shares = Shares::new(keys);
@@ -546,8 +557,8 @@ impl Inner {
         found: &mut HashSet<Vec<u8>>,
         damage: &mut Option<Error>,
     ) -> Result<()> {
-        // A key moves from a group to a later one, also to one that is added meanwhile. The key is
-        // there before it is gone here, so one of both walks meets it.
+        // A key moves only to a later group, possibly one added meanwhile. The key is added there
+        // before it is removed here, therefore one of both walks meets it.
         for at in 0.. {
             let Some(group) = self.shape.groups().into_iter().nth(at) else { break };
             *damage = damage.take().or(group.collect(shares, share, found)?);
@@ -555,10 +566,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Live keys.
+    /// Returns the number of live keys.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn len(inner: &Arc<Self>) -> Result<u64> {
         if inner.shape.is_moving() {
             let mut keys = 0;

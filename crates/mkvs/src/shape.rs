@@ -1,18 +1,25 @@
-//! Which groups there are, which of them has a key, and keys on their way to a group that was added.
+//! The groups of a matrix, the routing of keys to groups, and the move of keys to an added group.
 //!
-//! A group that is added gets one key of each `groups + 1` (`route.rs`). They move behind, one at a time, and whoever writes such a key moves it first; so the new
-//! group has the newest, and who finds nothing there looks in the old one.
+//! An added group receives one key in `groups + 1` (`route.rs`). Keys move in the background, one
+//! at a time. A write of a key that has not moved moves it first. The new group therefore has the
+//! newest pair, and a read that finds nothing there looks in the old one.
 //!
-//! Moving a key, with its stripes of both groups held: it is put into its new group, durably, then removed from the old one. A crash between leaves it in both, with the
-//! same value, since it is changed only when the old one has it no more; then the new group's counts, and the old one's is removed when the key is next moved.
+//! To move a key, with its stripes of both groups held: it is put into its new group, durably, then
+//! removed from the old one. After a crash in between, both groups have it with the same value,
+//! because a write first removes it from the old one. The new group's pair counts, and the old one
+//! is removed when the key is next moved.
 //!
 //! Invariants
-//! 1. `shape` is looked at again when the stripes are held: who took them by an older shape starts over. So when the walk over the old groups begins, behind all who held
-//!    stripes when the shape changed, nobody adds a moving key to them.
-//! 2. Stripes of two groups are taken in the order of the groups: the new one is the last.
-//! 3. A walk over all groups holds `gate` for each page, shared; who moves a key holds it alone, with the key's stripes. So a page shows each key once; and nobody waits for a stripe
-//!    who holds the gate, nor calls what a caller gave him.
-//! 4. Keys are called settled when all were seen that the old groups have: while one has pairs that no walk shows, or that nobody can read, it is asked for what the new one has not.
+//! 1. `shape` is checked again after the stripes are acquired; a caller with an older shape starts
+//!    over. The walk over the old groups starts after all holders of the former shape have released
+//!    their stripes. No later write adds a moving key to the old groups.
+//! 2. Stripes of two groups are acquired in the order of the groups: the new one is the last.
+//! 3. A walk over all groups shares `gate` for each page. Moving a key holds it exclusively,
+//!    together with the key's stripes. A page therefore shows each key once. The holder of the gate
+//!    waits for no stripe and runs no callback of a caller.
+//! 4. The move is complete when every key of the old groups has been seen. While an old group has
+//!    pairs that no walk shows or no device can read, reads of keys missing in the new group query
+//!    it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -30,22 +37,24 @@ use crate::route::KeyHash;
 use crate::stripes::{Alone, Stripe};
 use crate::write;
 
-/// The groups, and how many of them keys were spread over before the newest.
+/// The groups, and how many of them shared the keys before the newest was added.
 pub(crate) struct Shape {
     groups: [OnceLock<Arc<Group>>; Matrix::GROUPS_MAX],
-    /// Groups, and settled ones above them.
+    /// The number of groups in the lower 32 bits, the number of groups with all their keys
+    /// (settled) above.
     shape: AtomicU64,
     pub(crate) gate: RwLock<()>,
-    /// Keys that were moved since the open, and their bytes with their values'.
+    /// Keys moved since the open (`moved`), and their bytes with the values' (`moved_bytes`).
     pub(crate) moved: AtomicU64,
     moved_bytes: AtomicU64,
-    /// Keys that were written since a copy of the matrix began.
+    /// Keys written since a copy of the matrix began.
     pub(crate) changes: Changes,
-    /// What the last walk that was to move all keys ended with, where it did not.
+    /// The error of the last walk that should have moved all keys.
     pub(crate) hindrance: Mutex<Option<Error>>,
 }
 
-/// A key's group and stripe, shared with others who read; and those that it is on its way from.
+/// A key's group and stripe, shared with other readers; and its old group and stripe, if it may not
+/// have moved.
 pub(crate) struct Shared<'a> {
     pub(crate) group: &'a Group,
     pub(crate) hash: KeyHash,
@@ -53,24 +62,25 @@ pub(crate) struct Shared<'a> {
     pub(crate) old: Option<(&'a Group, RwLockReadGuard<'a, Stripe>)>,
 }
 
-/// A key's group and stripe, held alone. The key is there, if anywhere; but for what nobody can read, which stays where it is.
+/// A key's group and stripe, locked exclusively. The key is in this group, if it exists; a pair
+/// that no device can read stays in the old one.
 pub(crate) struct Owned<'a> {
     pub(crate) group: &'a Group,
     pub(crate) hash: KeyHash,
     pub(crate) stripe: Alone<'a>,
-    /// The group that it was on its way from.
+    /// The old group of the key, if there is one.
     old: Option<(&'a Group, Alone<'a>)>,
-    /// Why it cannot be read there. What is written then takes its place.
+    /// Why the key cannot be read in the old group. A write replaces this pair.
     unread: Option<String>,
 }
 
 impl Owned<'_> {
-    /// Whether there is a pair that nobody can read.
+    /// Returns whether there is a pair that no device can read.
     pub(crate) fn is_unread(&self) -> bool {
         self.unread.is_some()
     }
 
-    /// Refuses to say what nobody can read.
+    /// Fails if no device can read the pair.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -79,10 +89,10 @@ impl Owned<'_> {
         self.unread.as_ref().map_or(Ok(()), why)
     }
 
-    /// The key was written: a pair that nobody can read is no more. Whether there was one.
+    /// Removes the unreadable pair after a write of the key. Returns whether there was one.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn forget_unread(&mut self, key: &[u8]) -> Result<bool> {
         let Some((group, stripe)) = self.old.as_mut().filter(|_| self.unread.is_some()) else { return Ok(false) };
         group.change(stripe, key, self.hash, Mutation::Delete)?;
@@ -91,15 +101,15 @@ impl Owned<'_> {
     }
 }
 
-/// All stripes of all groups, held alone.
+/// All stripes of all groups, locked exclusively.
 pub(crate) struct HeldShape<'a> {
     shape: u64,
     held: Vec<(&'a Group, Vec<RwLockWriteGuard<'a, Stripe>>)>,
 }
 
 impl HeldShape<'_> {
-    /// Returns the groups that may have a key, with its stripe in each. The group that the key
-    /// belongs to comes first. The second one is the group that the key may not have left yet.
+    /// Returns the groups that may have a key, with its stripe in each. The key's own group comes
+    /// first, then the group that the key may not have left yet.
     pub(crate) fn places(&self, hash: KeyHash) -> impl Iterator<Item = (&Group, &Stripe)> {
         let (home, old) = Shape::route(self.shape, hash);
         std::iter::once(home).chain(old).map(move |index| {
@@ -112,7 +122,7 @@ impl HeldShape<'_> {
 const SETTLED: u32 = 32;
 
 impl Shape {
-    /// These groups, of which the first `settled` had all keys before.
+    /// Creates the shape of these groups; the first `settled` shared all keys before.
     pub(crate) fn new(groups: Vec<Arc<Group>>, settled: usize) -> Self {
         let shape = (settled as u64) << SETTLED | groups.len() as u64;
         let mut groups = groups.into_iter();
@@ -132,49 +142,49 @@ impl Shape {
         self.shape.load(Ordering::Acquire)
     }
 
-    /// Groups, and settled ones among them.
+    /// Returns the number of groups, and the number of groups that have all their keys.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let shape = self.shape();
         ((shape & u64::from(u32::MAX)) as usize, (shape >> SETTLED) as usize)
     }
 
-    /// Whether keys are on their way to a new group.
+    /// Returns whether keys are moving to a new group.
     pub(crate) fn is_moving(&self) -> bool {
         let (groups, settled) = self.counts();
         settled < groups
     }
 
-    /// All groups.
+    /// Returns all groups.
     pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
         self.groups.iter().filter_map(|group| group.get().cloned()).collect()
     }
 
-    /// A group that there is.
+    /// Returns an existing group.
     #[inline]
     fn group(&self, index: usize) -> &Group {
         match self.groups[index].get() {
             Some(group) => group,
-            // The shape counts groups that were set before it.
+            // A group is set before `shape` counts it.
             None => unreachable!("group {index} is counted and not there"),
         }
     }
 
-    /// A group is there, and no key is yet.
+    /// Adds a group without keys.
     pub(crate) fn add(&self, group: Arc<Group>) {
         let (groups, settled) = self.counts();
         debug_assert_eq!((groups, group.index), (settled, settled), "one group is added at a time");
-        // Nobody else adds one: the owner of the matrix holds the lock for it.
+        // No other thread adds one: the caller holds the matrix's `changes` lock.
         let _ = self.groups[groups].set(group);
         self.shape.store((settled as u64) << SETTLED | (groups as u64 + 1), Ordering::Release);
     }
 
-    /// All keys have come to the newest group.
+    /// Records that all keys have moved to the newest group.
     pub(crate) fn settle(&self) {
         let (groups, _) = self.counts();
         self.shape.store((groups as u64) << SETTLED | groups as u64, Ordering::Release);
     }
 
-    /// The group of a key in this shape, and the one that it is on its way from.
+    /// Returns the group of a key in this shape, and its old group if they differ.
     #[inline]
     fn route(shape: u64, hash: KeyHash) -> (usize, Option<usize>) {
         let (groups, settled) = ((shape & u64::from(u32::MAX)) as usize, (shape >> SETTLED) as usize);
@@ -183,7 +193,7 @@ impl Shape {
         (home, old)
     }
 
-    /// Takes a key's stripes to read.
+    /// Acquires a key's stripes, shared, for a read.
     #[inline]
     pub(crate) fn share(&self, hash: KeyHash) -> Shared<'_> {
         loop {
@@ -198,10 +208,10 @@ impl Shape {
         }
     }
 
-    /// Takes a key's stripes alone, and brings the key to its group.
+    /// Acquires a key's stripes exclusively, and moves the key to its group.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn own(&self, key: &[u8], hash: KeyHash) -> Result<Owned<'_>> {
         loop {
             let shape = self.shape();
@@ -212,7 +222,7 @@ impl Shape {
             if self.shape() != shape {
                 continue;
             }
-            // A move records its key too: a copy may meet the key in neither group.
+            // A move records its key too: a copy may find the key in neither group.
             if self.changes.is_active() {
                 self.changes.record(key);
             }
@@ -224,21 +234,20 @@ impl Shape {
         }
     }
 
-    /// Acquires all stripes of all groups, so that no write and no move is under way. Returns the
-    /// groups in their order, and the counts of groups and of settled groups.
+    /// Acquires all stripes of all groups: no write and no move is in progress.
     pub(crate) fn hold_all(&self) -> HeldShape<'_> {
         loop {
             let shape = self.shape();
             let (groups, _) = self.counts();
             let held: Vec<_> = (0..groups).map(|index| (self.group(index), self.group(index).stripes.all())).collect();
-            // A group that is added from now on gets no key: its keys are under held stripes.
+            // A group added later receives no key: its keys are under held stripes.
             if self.shape() == shape {
                 return HeldShape { shape, held };
             }
         }
     }
 
-    /// Moves a key, if it is in the group that it is on its way from; or says why nobody can read it.
+    /// Moves a key from its old group, if it is there. Returns a reason if no device can read it.
     fn bring(
         &self,
         key: &[u8],
@@ -273,23 +282,26 @@ impl Shape {
         from.0.change(from.1, key, hash, Mutation::Delete).map(|_| None)
     }
 
-    /// Moves all keys that belong to the newest group, and says so in the description. False where it was stopped.
+    /// Moves all keys of the newest group, and records the end in the description. Returns false if
+    /// it was stopped.
     ///
     /// # Errors
-    /// The devices'; the host's store's; [`Error::Corrupt`] where all that can be read has been moved, and there is more.
+    /// Errors of the devices; errors of the host's store; [`Error::Corrupt`] if all readable keys
+    /// were moved and others are left.
     pub(crate) fn rebalance(&self, host: &Host, seed: u64, rate: u64, stops: &dyn Fn() -> bool) -> Result<bool> {
         let (groups, settled) = self.counts();
         if groups == settled {
             return Ok(true);
         }
-        // A group would count as settled though a salvage cannot read keys that are to be moved.
+        // With doubts, the move would count as complete although a salvage cannot read some keys to
+        // be moved.
         if self.groups().iter().any(|group| group.has_doubts()) {
             return Ok(false);
         }
         let mut pace = Pace::new(rate);
         let (mut stopped, mut unread) = (false, None);
         for group in self.groups().into_iter().take(settled) {
-            // Whoever took stripes by the old shape has given them back behind this.
+            // After this, all holders of the former shape have released their stripes.
             let stripes = group.stripes.all();
             let last = group.last();
             drop(stripes);

@@ -1,7 +1,8 @@
-//! Writes to a group of one device: its store decides, and the filter is kept beside it.
+//! Writes to a group of one device: its store decides, and the filter is updated with it.
 //!
-//! The key's stripe is shared: the store orders the writes of a key by itself. Counters are raised before a key may be there and lowered when it is gone, as often as the store
-//! says that it came and went, in whatever order the callers are told: so they never count too little.
+//! The key's stripe is shared: the store orders the writes of a key. Counters are raised before a
+//! key may exist, and lowered after it is removed, as often as the store reports. The order in
+//! which callers receive the reports does not matter. The filter never counts too little.
 
 use std::sync::atomic::Ordering;
 
@@ -11,15 +12,15 @@ use crate::apply::{is_refusal, put_told};
 use crate::shape::Shared;
 
 impl Shared<'_> {
-    /// The group's only store.
+    /// Returns the group's only store.
     ///
     /// # Errors
-    /// [`Error::TooFewDevices`] where there are several, which the caller has excluded.
+    /// [`Error::TooFewDevices`] in a group of several devices, which the caller has excluded.
     pub(crate) fn store(&self) -> Result<&dyn Store> {
         self.group.sole().ok_or(Error::too_few_devices(self.group.index, 0, 1))
     }
 
-    /// Adds the key; it counts as added where `add` says so.
+    /// Adds the key with `add`, which returns whether the key was added.
     pub(crate) fn add_sole(&self, key: &[u8], add: impl FnOnce(&dyn Store) -> Result<bool>) -> Result<bool> {
         if !self.group.has_filter {
             return add(self.store()?);
@@ -36,7 +37,7 @@ impl Shared<'_> {
         added
     }
 
-    /// Gives the key this value.
+    /// Sets the value of the key.
     pub(crate) fn put_sole(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         if !self.group.has_filter {
             return self.store()?.put_expiring(key, value, expiry);
@@ -58,12 +59,12 @@ impl Shared<'_> {
         }
     }
 
-    /// Changes the key by `change`, which says whether it was there and is there behind it.
+    /// Changes the key by `change`, which reports whether the key existed before and exists after.
     fn change_sole(&self, key: &[u8], change: impl FnOnce(&mut (bool, bool)) -> Result<()>) -> Result<()> {
         if !self.group.has_filter {
             return change(&mut (false, false));
         }
-        // It may add the key: counted before, and set right behind.
+        // The change may add the key: it is counted before, and corrected after.
         self.group.raise(&self.stripe, key, self.hash);
         let mut there = (false, false);
         let changed = change(&mut there);
@@ -99,7 +100,7 @@ impl Shared<'_> {
         Ok(swap)
     }
 
-    /// Changes the key as `change` answers to its value and expiry.
+    /// Changes the key according to the result of `change` for its value and expiry.
     pub(crate) fn update_sole(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
         self.change_sole(key, |there| {
             self.store()?.update_with(key, &mut |old, expiry| {

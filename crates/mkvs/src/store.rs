@@ -1,4 +1,4 @@
-//! The matrix as a store: the contract's operations.
+//! The matrix as a store: the operations of the contract.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ use crate::shape::{Owned, Shape, Shared};
 use crate::walk::Held;
 use crate::{lock, verify};
 
-/// What threads share.
+/// State shared by the threads.
 pub(crate) struct Inner {
     pub(crate) options: Arc<MkvsOptions>,
     pub(crate) host: Arc<Host>,
@@ -42,11 +42,11 @@ pub(crate) struct Inner {
     pub(crate) open: OpenState,
 }
 
-/// A matrix of devices. Made and opened with the stores that its owner gives it.
+/// A matrix of devices, created and opened with stores that its owner provides.
 pub struct Mkvs {
     pub(crate) inner: Arc<Inner>,
     threads: Mutex<Vec<Thread>>,
-    /// Held by who changes the matrix's shape.
+    /// Held while the matrix's shape is changed.
     pub(crate) changes: Mutex<()>,
 }
 
@@ -56,36 +56,38 @@ struct Thread {
     device: Option<Arc<Device>>,
 }
 
-/// How long a device that failed may take to end what its processor is at, before it is left to itself.
+/// Time that a failed device's processor has to end its command. After that, the device is skipped.
 pub(crate) const HANGS_AFTER: Duration = Duration::from_millis(100);
-/// How long a thread that has devices do something may take to its end, before it is left to itself: it looks whether it is to stop between two calls of them.
+/// Time that a thread which calls devices has to end. After that, the thread is abandoned. Such a
+/// thread checks for a stop between two calls.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
-/// A key that is to be written.
+/// A key to write.
 enum Writing<'a> {
-    /// Its group has one store, which decides.
+    /// Its group has a single store, which decides.
     Sole(Shared<'a>),
-    /// Its stripe is held alone.
+    /// Its stripe is locked exclusively.
     Owned(Owned<'a>),
 }
 
 impl Mkvs {
-    /// Makes a matrix whose description lies in the directory `path`.
+    /// Creates a matrix whose description is in the directory `path`.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption); those of the devices'
+    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption); errors of the devices'
     /// creation.
     pub fn create(path: &Path, options: &MkvsOptions, places: &dyn Places) -> Result<Self> {
         let options = Arc::new(options.clone());
         recover::create(path, &options, places, Self::start)
     }
 
-    /// Opens the matrix whose description lies in the directory `path`. What shapes it (groups, devices, paths, acks, logs) comes from there.
+    /// Opens the matrix whose description is in the directory `path`. Its shape (groups, devices,
+    /// paths, acks, logs) comes from the description.
     ///
     /// # Errors
-    /// Those of the devices' opening;
-    /// [`Error::TooFewDevices`](lodestore_contract::Error::TooFewDevices) where not all that was
-    /// acknowledged need be in those that are there, unless in salvage.
+    /// As the opening of the devices;
+    /// [`Error::TooFewDevices`](lodestore_contract::Error::TooFewDevices) if the available devices
+    /// may lack acknowledged writes, unless in salvage.
     pub fn open(path: &Path, options: &MkvsOptions, places: &dyn Places) -> Result<Self> {
         let options = Arc::new(options.clone());
         Self::start(recover::open(path, &options, places)?)
@@ -93,7 +95,7 @@ impl Mkvs {
 
     fn start(opened: Opened) -> Result<Self> {
         let matrix = opened.host.matrix();
-        // What an open begins is no change.
+        // Epochs begun by the open do not count as changes.
         opened.groups.iter().for_each(|group| group.counts.epochs.store(0, Ordering::Relaxed));
         let inner = Inner {
             options: opened.options,
@@ -128,7 +130,8 @@ impl Mkvs {
         Ok(())
     }
 
-    /// Gives a group its keeper, if there are threads; one that it had does nothing more for it.
+    /// Starts the keeper of a group, if there are threads. An earlier keeper stops its work for the
+    /// group.
     pub(crate) fn keep(&self, group: &Arc<Group>) -> Result<()> {
         if !self.inner.options.threads {
             return Ok(());
@@ -141,7 +144,8 @@ impl Mkvs {
         Ok(())
     }
 
-    /// Gives a group another keeper, where its own has a member catch up that was replaced: it may hang there.
+    /// Starts another keeper of a group if its present one is catching up the replaced member,
+    /// where it may hang.
     pub(crate) fn keep_without(&self, group: &Arc<Group>, replaced: &Device) -> Result<()> {
         let is_there = lock(&group.kept).member == Some(replaced.id);
         if is_there { self.keep(group) } else { Ok(()) }
@@ -158,7 +162,7 @@ impl Mkvs {
         Ok(())
     }
 
-    /// Gives a device its own thread, where there are several in its group, and threads.
+    /// Starts a device's own thread, if there are threads and several devices in its group.
     pub(crate) fn employ(&self, group: &Group, device: Arc<Device>) -> Result<()> {
         if group.sole().is_some() || !self.inner.options.threads {
             return Ok(());
@@ -166,12 +170,13 @@ impl Mkvs {
         let name = format!("mkvs-{}.{}", group.index, device.index);
         let own = Arc::clone(&device);
         self.spawn_for(Some(Arc::clone(&device)), name, move || own.work())?;
-        // Now that there is one, its work is left to it.
+        // The thread exists: it executes the device's commands from now on.
         device.start();
         Ok(())
     }
 
-    /// Ends all threads: first who has devices do something, then the devices' own. One that hangs in a call of a device's medium is left to itself.
+    /// Ends all threads: first the threads that call devices, then the devices' own. A thread that
+    /// hangs in a call of a device's medium is abandoned.
     fn stop(&self) {
         self.inner.keeper.stop();
         let groups = self.inner.shape.groups();
@@ -179,11 +184,11 @@ impl Mkvs {
         let (processors, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut *lock(&self.threads)).into_iter().partition(|thread| thread.device.is_some());
         let patience = self.inner.options.timeout;
-        // Those that were replaced as well: somebody may hang in one.
+        // Also the devices that were replaced: a thread may hang in one.
         let replaced = processors.iter().filter_map(|thread| thread.device.clone());
         let devices: Vec<_> = groups.iter().flat_map(|group| group.devices()).chain(replaced).collect();
         let begun = Instant::now();
-        // The owner may be told something when he drops the matrix: that thread does not wait for itself.
+        // The owner may drop the matrix in an event callback: that thread does not wait for itself.
         let own = std::thread::current().id();
         for Thread { handle, .. } in others.into_iter().filter(|thread| thread.handle.thread().id() != own) {
             let is_stuck = || {
@@ -194,7 +199,7 @@ impl Mkvs {
                 std::thread::sleep(Duration::from_micros(100));
             }
             if handle.is_finished() {
-                // A thread that panicked has nothing more to say.
+                // The error of a thread that panicked is ignored.
                 let _ = handle.join();
             }
         }
@@ -214,7 +219,7 @@ impl Mkvs {
 impl Drop for Mkvs {
     fn drop(&mut self) {
         if self.inner.open.is_foreign() {
-            // Its threads, and those of its devices, do not exist in a forked process.
+            // The matrix's and its devices' threads do not exist in a forked process.
             let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget(std::mem::take(threads));
             return std::mem::forget(Arc::clone(&self.inner));
@@ -235,22 +240,22 @@ impl Inner {
         Ok(KeyHash::of(key, self.seed))
     }
 
-    /// A key to read.
+    /// Locks a key for a read.
     #[inline]
     fn share(&self, key: &[u8]) -> Result<Shared<'_>> {
         let shared = self.shape.share(self.hash(key)?);
-        // Who closes the matrix waits for the stripes of calls that were under way.
+        // A close waits for the stripes of calls in progress.
         self.check_open()?;
         Ok(shared)
     }
 
-    /// Reads the value and the expiry of a key as they are at one moment.
+    /// Reads the value and the expiry of a key at one moment.
     ///
     /// # Errors
-    /// The devices'.
+    /// Errors of the devices.
     pub(crate) fn read_pair(&self, key: &[u8]) -> Result<Option<Held>> {
         let at = self.share(key)?;
-        // Writers share the stripe of a sole store, and hold all other stripes alone.
+        // Writers share the stripe of a sole store, and hold all other stripes exclusively.
         if let Some(store) = at.group.sole().filter(|_| at.old.is_none()) {
             let mut held = None;
             let read = store.update_with(key, &mut |value, expiry| {
@@ -258,7 +263,7 @@ impl Inner {
                 Change::Keep
             });
             match read {
-                // Such a store accepts next to no write that could come between two reads.
+                // Such a store accepts almost no write that could come between two reads.
                 Err(error) if error.is_for_space() || matches!(error, Error::Poisoned { .. }) => {}
                 read => return read.map(|()| held),
             }
@@ -268,7 +273,7 @@ impl Inner {
         Ok(found.is_there.then_some(Held { value, expiry: found.expiry }))
     }
 
-    /// A key to write.
+    /// Locks a key for a write.
     fn writing(&self, key: &[u8]) -> Result<Writing<'_>> {
         let hash = self.hash(key)?;
         let changes = &self.shape.changes;
@@ -292,7 +297,7 @@ impl Inner {
 
 impl Owned<'_> {
     /// Returns the value of the key, and the expiry that a write with `lifetime` gives it. All
-    /// devices get this expiry, so none of them resolves a lifetime by its own clock.
+    /// devices get this expiry: none resolves a lifetime with its own clock.
     fn pair_for(&self, key: &[u8], lifetime: Lifetime) -> Result<(Option<Vec<u8>>, Option<Expiry>)> {
         self.check_read()?;
         if !self.stripe.may_have(self.hash) {
@@ -335,7 +340,7 @@ impl Owned<'_> {
 }
 
 impl Shared<'_> {
-    /// Asks about the key where it is.
+    /// Queries the key in its group, then in the group that it may not have left yet.
     #[inline]
     fn find(&self, key: &[u8], question: Question, value: &mut Vec<u8>) -> Result<Found> {
         let mut found = Found::default();
@@ -390,7 +395,8 @@ impl Store for Mkvs {
         {
             let mut failed = Ok(());
             store.multi_get(keys, &mut |index, found| {
-                // Absent while there is one group still: so it was nowhere. Else it may have gone to another one.
+                // With still one group, an absent key was nowhere. Otherwise it may have moved to
+                // another group.
                 if found.is_some() || self.inner.shape.counts() == (1, 1) || failed.is_err() {
                     return each(index, found);
                 }
@@ -566,12 +572,12 @@ impl Store for Mkvs {
 
     fn close(&self) -> Result<()> {
         self.inner.open.check_process()?;
-        // Whoever changes the matrix ends before.
+        // A change of the matrix's shape ends first.
         let _changes = lock(&self.changes);
         if !self.inner.open.close() {
             return Ok(());
         }
-        // Calls that were under way end before their devices' threads do, but for those that hang.
+        // Calls in progress end before their devices' threads, except calls that hang.
         self.inner.shape.groups().iter().for_each(|group| group.wait_calls());
         let drained = self.inner.drain();
         self.stop();

@@ -1,11 +1,14 @@
-//! The locks of a group's keys, and what they keep.
+//! The locks of a group's keys, and the state that they protect.
 //!
-//! Where several devices vote, a key has the stripe that its hash says. Where one device decides, nothing is to be kept from anybody but a walk over all keys, and a key that moves: there
-//! each thread has a stripe of its own, so that threads do not pass a lock's line to and fro, and whoever wants a key alone takes all of them.
+//! In a group of several devices, a key's hash selects its stripe. In a group of one device, the
+//! store decides, and stripes only exclude walks over all keys and moving keys. There each thread
+//! has its own stripe: threads do not share a lock's cache line, and an exclusive lock of a key
+//! acquires all stripes.
 //!
 //! Invariants
-//! 1. Who holds a key's stripe alone shares the key with nobody; who holds it shared, with those who share it.
-//! 2. Several stripes are taken in their order.
+//! 1. The exclusive holder of a key's stripe is the only user of the key; shared holders share it
+//!    with each other.
+//! 2. Several stripes are acquired in index order.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,41 +19,44 @@ use crate::filter::{Building, Filter};
 use crate::route::KeyHash;
 use crate::{read, write};
 
-/// Stripes of a group of several devices, and of one: powers of two.
+/// Number of stripes of a group of several devices (`BY_KEY`) and of one (`BY_THREAD`): powers of
+/// two.
 const BY_KEY: usize = 1024;
 const BY_THREAD: usize = 64;
 
-/// What a stripe's lock keeps.
+/// The state that a stripe's lock protects.
 pub(crate) struct Stripe {
-    /// The last operation on one of its keys that is acknowledged, or may be.
+    /// The last operation on one of its keys that is or may be acknowledged.
     pub(crate) last: u64,
-    /// Keys with the last write of each, of which too few said that it stands: nobody knows before a later operation is acknowledged.
+    /// Keys of in-doubt writes, with the sequence number of each write. A later acknowledged
+    /// operation decides them.
     pub(crate) undecided: Vec<(Vec<u8>, u64)>,
-    /// None while it is not known what is there.
+    /// `None` while the set of keys is unknown.
     pub(crate) filter: Option<Arc<Filter>>,
-    /// The one that is being made to take its place.
+    /// The filter that is being built as a replacement.
     pub(crate) building: Option<Arc<Building>>,
     pub(crate) counts: Arc<Counts>,
 }
 
-/// What is counted under a stripe, and read without it: a write that waits for its devices holds its stripe.
+/// Counters of a stripe, readable without its lock: a write holds the lock while it waits for
+/// devices.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// Keys that were counted, less those that were removed: it may be below zero.
+    /// Keys counted, less keys removed: may be negative (wrapped).
     pub(crate) raised: AtomicU64,
-    /// Reads that no device was asked for.
+    /// Reads answered without a device.
     pub(crate) filtered: AtomicU64,
 }
 
 impl Stripe {
-    /// False where the key is absent for sure.
+    /// Returns false if the key is certainly absent.
     #[inline]
     pub(crate) fn may_have(&self, hash: KeyHash) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.may_have(hash))
     }
 }
 
-/// A stripe, far enough from the next one that two processors do not meet in a line.
+/// A stripe, aligned to avoid false sharing.
 #[repr(align(128))]
 struct Apart(RwLock<Stripe>, Arc<Counts>);
 
@@ -60,7 +66,7 @@ pub(crate) struct Stripes {
     by_thread: bool,
 }
 
-/// A stripe that is held alone; and the others, where a thread's is not enough.
+/// A stripe that is locked exclusively; with stripes by thread, also all others.
 pub(crate) struct Alone<'a> {
     stripe: RwLockWriteGuard<'a, Stripe>,
     _others: Vec<RwLockWriteGuard<'a, Stripe>>,
@@ -80,7 +86,7 @@ impl DerefMut for Alone<'_> {
     }
 }
 
-/// The number of this thread among those that have asked.
+/// Returns the number of this thread, in the order of first calls.
 #[inline]
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -91,7 +97,8 @@ fn thread_number() -> usize {
 }
 
 impl Stripes {
-    /// Of a group of one device, or of several, whose last operation this is.
+    /// Creates the stripes of a group of one device (`by_thread`) or of several. `last` is its last
+    /// operation.
     pub(crate) fn new(by_thread: bool, last: u64) -> Self {
         let stripe = || {
             let counts = Arc::<Counts>::default();
@@ -103,40 +110,41 @@ impl Stripes {
         Self { stripes: (0..count).map(|_| stripe()).collect(), by_thread }
     }
 
-    /// A key's stripe, shared.
+    /// Locks a key's stripe, shared.
     #[inline]
     pub(crate) fn share(&self, hash: KeyHash) -> RwLockReadGuard<'_, Stripe> {
         let at = if self.by_thread { thread_number() % BY_THREAD } else { hash.stripe(BY_KEY) };
         read(&self.stripes[at].0)
     }
 
-    /// A key's stripe, alone.
+    /// Locks a key's stripe exclusively.
     pub(crate) fn own(&self, hash: KeyHash) -> Alone<'_> {
         if self.by_thread {
             let mut all = self.all();
-            // There are some.
+            // There is at least one stripe.
             let stripe = all.swap_remove(0);
             return Alone { stripe, _others: all };
         }
         Alone { stripe: write(&self.stripes[hash.stripe(BY_KEY)].0), _others: Vec::new() }
     }
 
-    /// The place in [`all`](Self::all) of a stripe that speaks for a key.
+    /// Returns the index in [`all`](Self::all) of a stripe that covers a key.
     pub(crate) fn place(&self, hash: KeyHash) -> usize {
         if self.by_thread { 0 } else { hash.stripe(BY_KEY) }
     }
 
-    /// Acquires each stripe alone and frees it again, one after the other. `look` is shown each.
+    /// Locks each stripe exclusively and releases it, one after the other. Calls `look` with each.
     pub(crate) fn pass(&self, mut look: impl FnMut(&Stripe)) {
         self.stripes.iter().for_each(|stripe| look(&write(&stripe.0)));
     }
 
-    /// All stripes: nothing is on its way through the group while they are held.
+    /// Locks all stripes exclusively: no operation of the group is in progress while they are held.
     pub(crate) fn all(&self) -> Vec<RwLockWriteGuard<'_, Stripe>> {
         self.stripes.iter().map(|stripe| write(&stripe.0)).collect()
     }
 
-    /// Waits until each has been free once, so that who held it has given it back; as long as `waits`. Nobody takes them any more.
+    /// Waits until each stripe has been free once, therefore until its earlier holders have ended,
+    /// while `waits` returns true. No caller acquires stripes any more.
     pub(crate) fn wait_free(&self, mut waits: impl FnMut() -> bool) {
         for stripe in &self.stripes {
             while matches!(stripe.0.try_write(), Err(TryLockError::WouldBlock)) && waits() {
@@ -145,18 +153,19 @@ impl Stripes {
         }
     }
 
-    /// Looks at one that nobody holds alone, for what all of them have. `None` where there is none.
+    /// Calls `look` with any stripe that is not locked exclusively, for state that is equal in all.
+    /// Returns `None` if there is none.
     pub(crate) fn peek<T>(&self, look: impl FnOnce(&Stripe) -> T) -> Option<T> {
         let free = self.stripes.iter().find_map(|stripe| stripe.0.try_read().ok());
         free.map(|stripe| look(&stripe))
     }
 
-    /// Sums up what `count` returns for each stripe. Waits for the holder of each stripe.
+    /// Returns the sum of `count` over all stripes. Waits for the holder of each stripe.
     pub(crate) fn sum_each(&self, count: impl Fn(&Stripe) -> usize) -> usize {
         self.stripes.iter().map(|stripe| count(&read(&stripe.0))).sum()
     }
 
-    /// Sums up a count of all stripes.
+    /// Returns the sum of a counter over all stripes.
     pub(crate) fn sum(&self, count: impl Fn(&Counts) -> &AtomicU64) -> u64 {
         let counts = self.stripes.iter().map(|stripe| count(&stripe.1).load(Ordering::Relaxed));
         counts.fold(0, u64::wrapping_add)

@@ -1,4 +1,5 @@
-//! Checks a matrix: each store by itself, and the members of each group against each other.
+//! Verification of a matrix: each store separately, and the members of each group against each
+//! other.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +14,7 @@ use crate::route::KeyHash;
 use crate::salvage::Doubt;
 use crate::walk::each_key;
 
-/// Adds what a part was found to be, with its name before each place.
+/// Adds the report of a part, with the part's name before each place.
 fn add(report: &mut VerifyReport, part: VerifyReport, name: &str, counts: bool) {
     if counts {
         (report.records, report.bytes) = (report.records + part.records, report.bytes + part.bytes);
@@ -23,7 +24,7 @@ fn add(report: &mut VerifyReport, part: VerifyReport, name: &str, counts: bool) 
     }
 }
 
-/// Checks the host's store and all groups. What cannot be checked is a finding.
+/// Verifies the host's store and all groups. A part that cannot be verified is a finding.
 ///
 /// # Errors
 /// [`Error::Closed`].
@@ -56,13 +57,13 @@ pub(crate) fn verify(
             report.find(format!("group {}{of_device}", group.index), what);
         }
         let devices = group.devices();
-        // One that has everything tells how much there is.
+        // A member that has everything provides the counts.
         tell(&mut report, format!("group {}", group.index), group.device_at(group.last()).map(drop))?;
         let teller = group.teller.load(Ordering::Relaxed);
         for device in &devices {
             let name = format!("group {} device {}", group.index, device.index);
             let counts = group.sole().is_some() || device.id == teller;
-            // One that is behind will have what it lacks. What failed may hang.
+            // A member that is behind will catch up. A failed one may hang.
             if let Some(why) = device.failure() {
                 report.find(&name, format!("failed: {why}"));
             } else {
@@ -96,7 +97,7 @@ pub(crate) fn verify(
     Ok(report)
 }
 
-/// Adds what kept something from being checked: the rest is checked all the same.
+/// Adds a finding for a part that could not be verified. The other parts are verified anyway.
 fn tell(report: &mut VerifyReport, place: String, checked: Result<()>) -> Result<()> {
     match checked {
         Err(Error::Closed) => Err(Error::Closed),
@@ -108,14 +109,14 @@ fn tell(report: &mut VerifyReport, place: String, checked: Result<()>) -> Result
     }
 }
 
-/// Adds what a store says of itself.
+/// Adds the report of a store.
 fn check(report: &mut VerifyReport, store: &dyn Store, name: &str, counts: bool) -> Result<()> {
     let checked = store.verify(&mut |_| {}).map(|part| add(report, part, name, counts));
     tell(report, name.into(), checked)
 }
 
-/// Finds out whether copies with gaps lack pairs after all, by a member that shows all pairs. A
-/// copy that lacks none counts as whole from then on.
+/// Checks whether copies with gaps lack pairs, compared with a member that shows all pairs. A copy
+/// that lacks none counts as whole from then on.
 fn close_gaps(group: &Group, seed: u64) -> Result<()> {
     let active = group.active();
     let mut open: Vec<_> = active.iter().filter(|device| device.has_gaps()).collect();
@@ -126,7 +127,7 @@ fn close_gaps(group: &Group, seed: u64) -> Result<()> {
         let _stripe = group.stripes.share(KeyHash::of(key, seed));
         let has = |device: &Device| device.ask(|store| store.contains(key)).transpose();
         let is_there = has(whole)? == Some(true);
-        // Asked again: the pair may have expired in between.
+        // Checked twice: the pair may have expired in between.
         open.retain(|device| {
             !is_there || matches!(has(device), Ok(Some(true))) || matches!(has(whole), Ok(Some(false)))
         });
@@ -139,11 +140,12 @@ fn close_gaps(group: &Group, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether two members have different values of a key. Not where one went out of use meanwhile.
+/// Returns whether two members have different values of a key. False if one went out of use
+/// meanwhile.
 fn differ(one: &Device, other: &Device, key: &[u8]) -> Result<bool> {
     let ask = |device: &Device| device.ask(|store| store.get(key)).transpose();
     match (ask(one), ask(other)) {
-        // Damage has been told of by the stores.
+        // The stores have reported the damage.
         (Err(Error::Corrupt { .. }), _) | (_, Err(Error::Corrupt { .. })) => Ok(false),
         (Ok(own), Ok(others)) => Ok(own.is_some() && others.is_some() && own != others),
         (Err(error), _) | (_, Err(error)) => Err(error),
@@ -154,7 +156,7 @@ fn differ(one: &Device, other: &Device, key: &[u8]) -> Result<bool> {
 fn compare(group: &Group, seed: u64, report: &mut VerifyReport) -> Result<()> {
     let active = group.active();
     for one in &active {
-        // Damage has been told of by the stores.
+        // The stores have reported the damage.
         let _damage = each_key(&**one.store(), &mut |key| {
             let stripe = group.stripes.share(KeyHash::of(key, seed));
             let at =
@@ -163,7 +165,8 @@ fn compare(group: &Group, seed: u64, report: &mut VerifyReport) -> Result<()> {
                 if !one.is_active() || one.applied() < stripe.last {
                     continue;
                 }
-                // Twice: it may have expired in between. Both say that it is absent then.
+                // Compared twice: the pair may have expired in between. Then both report it as
+                // absent.
                 if differ(one, other, key)? && differ(one, other, key)? {
                     let place = format!("group {} devices {} and {}", group.index, one.index, other.index);
                     report.find(place, format!("they differ in a key of {} bytes", key.len()));

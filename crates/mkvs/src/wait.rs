@@ -1,4 +1,5 @@
-//! Waiting for what goes on behind: a device that comes into use, keys that go to a new group. Who waits is told at once where that cannot come.
+//! Waits for background work: a device that comes into use, keys that move to a new group. A wait
+//! that cannot succeed ends at once with an error.
 
 use std::time::{Duration, Instant};
 
@@ -8,15 +9,17 @@ use crate::layout::MemberState;
 use crate::lock;
 use crate::store::Mkvs;
 
-/// Between two looks.
+/// Time between two checks.
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Mkvs {
-    /// Waits until the device in this place is active, for so long at most, whatever becomes of others.
+    /// Waits at most `patience` until the device at this position is active. The states of other
+    /// devices do not matter.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] where there is no such place; [`Error::Unfinished`], also where it failed or could not be opened; [`Error::TooFewDevices`] where no other device of its
-    /// group is there, or may come back, that has what it lacks.
+    /// [`Error::InvalidOption`] if the position does not exist; [`Error::Unfinished`], also if the
+    /// device failed or could not be opened; [`Error::TooFewDevices`] if no other device of its
+    /// group that has the missing pairs is there or may come back.
     pub fn wait_device(&self, group: usize, device: usize, patience: Duration) -> Result<()> {
         let begun = Instant::now();
         let group = self.group_with(group, device)?;
@@ -41,10 +44,12 @@ impl Mkvs {
         }
     }
 
-    /// Waits until all keys have come to the group that was added last, for so long at most, whatever becomes of devices that this can do without.
+    /// Waits at most `patience` until all keys have moved to the group that was added last. Devices
+    /// that the move does not need do not matter.
     ///
     /// # Errors
-    /// [`Error::Unfinished`]; [`Error::TooFewDevices`] where a group has not, and will not have by itself, as many devices as a write takes; [`Error::Corrupt`] where all has come but
+    /// [`Error::Unfinished`]; [`Error::TooFewDevices`] if a group has fewer devices than a write
+    /// needs and will not recover without help; [`Error::Corrupt`] if everything has moved except
     /// pairs that no device can read.
     pub fn wait_moved(&self, patience: Duration) -> Result<()> {
         let begun = Instant::now();
@@ -68,7 +73,7 @@ impl Mkvs {
         Ok(())
     }
 
-    /// Whether what hinders keys from moving is not mended by a device that comes back by itself.
+    /// Returns whether the obstacle to the move persists even if devices come back without help.
     fn stays(&self, hindrance: &Error) -> bool {
         let groups = self.inner.shape.groups();
         match hindrance {

@@ -1,7 +1,9 @@
-//! Walks over a device's store by pages, between which it may change. What is damaged is passed over, and told.
+//! Walks over a device's store by pages, between which it may change. Damaged pairs are skipped and
+//! reported.
 //!
-//! A store with order is walked over by ranges. One without has no place to go on from: it is walked over several times, and each time the keys of one share are kept, by
-//! their hashes; so a walk takes the memory of one share, however many keys there are.
+//! A store with key order is walked over by ranges. A store without order has no position to
+//! continue from: one pass over the store for each share collects the keys of that share, by hash.
+//! The walk therefore needs the memory of one share, for any number of keys.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
@@ -10,32 +12,32 @@ use lodestore_contract::{Direction, Error, Expiry, Pair as Shown, Result, ScanRa
 
 use crate::route::KeyHash;
 
-/// Keys of a share, about.
+/// Approximate number of keys of a share.
 const SHARE: u64 = 1 << 20;
-/// Shares are told apart by other bits than groups and stripes.
+/// Makes shares independent of groups and stripes.
 const SHARE_SEED: u64 = 0x5ead_ed57_0125_e77e;
 
-/// A key with what is stored under it.
+/// A key with its stored contents.
 pub(crate) type Pair = (Vec<u8>, Held);
 
-/// The value of a key, and when the key expires. Both are left out if a page does not ask for them.
+/// The value and the expiry of a key. Both are left out if a page does not request them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) value: Vec<u8>,
     pub(crate) expiry: Option<Expiry>,
 }
 
-/// The most that a page takes.
+/// Limits of a page.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Most {
     pub(crate) pairs: usize,
-    /// Bytes of keys and values at which it ends that has a pair.
+    /// A page with at least one pair ends at this many bytes of keys and values.
     pub(crate) bytes: usize,
     /// The parts of each pair that are kept.
     pub(crate) keeps: Keeps,
 }
 
-/// What a page keeps of a pair.
+/// The parts of a pair that a page keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeps {
     /// The key alone.
@@ -56,23 +58,23 @@ impl Keeps {
     }
 }
 
-/// Keys of a page.
+/// Limits of a page of keys.
 pub(crate) const KEYS: Most = Most { pairs: 128, bytes: 4 << 20, keeps: Keeps::Keys };
 
 /// The next pairs of a store.
 #[derive(Default)]
 pub(crate) struct Page {
     pub(crate) pairs: Vec<Pair>,
-    /// There is nothing behind them.
+    /// No pair follows.
     pub(crate) is_last: bool,
-    /// What could not be read, each with the key before it.
+    /// Read errors, each with the key before it.
     pub(crate) damage: Vec<(Option<Vec<u8>>, Error)>,
     /// Bytes of its keys, and of all their values.
     pub(crate) bytes: usize,
 }
 
 impl Page {
-    /// Takes one more; false where it is full with it.
+    /// Adds a pair. Returns false if the page is full then.
     fn take(&mut self, pair: Shown<'_>, most: &Most) -> bool {
         self.bytes += pair.key.len() + pair.value.len();
         self.pairs.push((pair.key.to_vec(), most.keeps.held(pair.value, pair.expiry)));
@@ -85,10 +87,10 @@ impl Page {
     }
 }
 
-/// The first pairs of `range` in a store with order, whatever its limit.
+/// Returns the first pairs of `range` in a store with key order. The range's own limit is ignored.
 ///
 /// # Errors
-/// The store's, but for damage.
+/// Errors of the store, except damage.
 pub(crate) fn page(store: &dyn Store, range: &ScanRange, most: &Most) -> Result<Page> {
     if most.keeps == Keeps::Pairs {
         return page_with_damage(store, range, most);
@@ -104,7 +106,7 @@ pub(crate) fn page(store: &dyn Store, range: &ScanRange, most: &Most) -> Result<
     }
 }
 
-/// As [`page`], by a scan that goes on behind what is damaged and reports expiries.
+/// As [`page`], by a scan that continues after damage and reports expiries.
 fn page_with_damage(store: &dyn Store, range: &ScanRange, most: &Most) -> Result<Page> {
     let mut page = Page { is_last: true, ..Page::default() };
     let mut is_cut = false;
@@ -117,11 +119,11 @@ fn page_with_damage(store: &dyn Store, range: &ScanRange, most: &Most) -> Result
             Err(error) => return Err(error),
         }
     }
-    // The last that it said: the damage may have ended it.
+    // The last entry was an error: the damage may have ended the scan early.
     if is_cut { nearest(store, range, most, page.damage) } else { Ok(page) }
 }
 
-/// As [`page`], by a walk without order over all of the store, which passes over what is damaged.
+/// As [`page`], by an unordered walk over the whole store, which skips damage.
 fn nearest(store: &dyn Store, range: &ScanRange, most: &Most, damage: Vec<(Option<Vec<u8>>, Error)>) -> Result<Page> {
     let is_forward = range.direction == Direction::Forward;
     let mut found: BTreeMap<Vec<u8>, (usize, Held)> = BTreeMap::new();
@@ -156,11 +158,11 @@ fn nearest(store: &dyn Store, range: &ScanRange, most: &Most, damage: Vec<(Optio
     Ok(Page { pairs, is_last, damage, bytes })
 }
 
-/// Calls `each` for every key that is in the store from the beginning to the end of the walk and can be read, and outside of any call of the store. The first damage that
-/// it met.
+/// Calls `each`, outside any call of the store, for every readable key that is in the store
+/// throughout the walk. Returns the first damage.
 ///
 /// # Errors
-/// The store's, but for damage; those of `each`.
+/// Errors of the store, except damage; errors of `each`.
 pub(crate) fn each_key(store: &dyn Store, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<Option<Error>> {
     let mut damage = None;
     if store.capabilities().scan {
@@ -184,12 +186,12 @@ pub(crate) fn each_key(store: &dyn Store, each: &mut dyn FnMut(&[u8]) -> Result<
     Ok(damage)
 }
 
-/// Shares of keys, of about one size.
+/// Shares of keys, of about equal size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shares(u64);
 
 impl Shares {
-    /// As many as it takes that one has about [`SHARE`] keys of so many.
+    /// Divides `keys` keys into shares of about [`SHARE`] keys.
     pub(crate) fn new(keys: u64) -> Self {
         Self::of(keys, SHARE)
     }
@@ -206,10 +208,10 @@ impl Shares {
         self.0 == 1 || KeyHash::of(key, SHARE_SEED).mixed() % self.0 == share
     }
 
-    /// Adds the keys of one share that a store has to `keys`. The damage that it met.
+    /// Adds the store's keys of one share to `keys`. Returns the damage found.
     ///
     /// # Errors
-    /// The store's, but for damage.
+    /// Errors of the store, except damage.
     pub(crate) fn collect(self, share: u64, store: &dyn Store, keys: &mut HashSet<Vec<u8>>) -> Result<Option<Error>> {
         let walked = store.for_each(&mut |key, _| {
             if self.has(share, key) && !keys.contains(key) {
@@ -225,12 +227,13 @@ impl Shares {
     }
 }
 
-/// Live keys of a store, about where it cannot tell.
+/// Returns the number of live keys of a store, approximately if the exact number is not available.
 pub(crate) fn keys_of(store: &dyn Store) -> u64 {
     store.len().unwrap_or_else(|_| store.stats().keys)
 }
 
-/// Whether a walk over this store shows all that it has, but for what it tells as damaged: a recovery that left pairs out has them shown by none.
+/// Returns whether a walk over this store shows all its pairs, except reported damage. Pairs that a
+/// recovery left out are never shown.
 pub(crate) fn shows_all(store: &dyn Store) -> bool {
     let recovery = store.stats().recovery;
     recovery.done && recovery.left_out == 0

@@ -1,4 +1,4 @@
-//! Values that stand in records of their own in an operation log, while the log goes on.
+//! Separate value records in an operation log, while the log goes on.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Who answers a read: devices that stand still are overtaken by others, as often as is allowed.
+//! The choice of the device that answers a read: paused devices are overtaken by others, within the
+//! allowance.
 
 mod common;
 
@@ -14,7 +15,7 @@ use lodestore_mkvs::{Filtering, Inline, Mkvs, Reads};
 
 const PATIENCE: Duration = HANG_TIMEOUT;
 
-/// Holds back the reads of a device while it is shut.
+/// Blocks the reads of a device while it is shut.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<Door>, Condvar)>);
 
@@ -46,7 +47,7 @@ impl Gate {
         door.waiting -= 1;
     }
 
-    /// Until a read waits at it.
+    /// Waits until a read waits at the gate.
     fn await_one(&self) {
         let door = self.0.0.lock().expect("the door");
         let (_door, late) = self.0.1.wait_timeout_while(door, PATIENCE, |door| door.waiting == 0).expect("the door");
@@ -58,7 +59,7 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    /// Until no read waits at it.
+    /// Waits until no read waits at the gate.
     fn await_none(&self) {
         while self.0.0.lock().expect("the door").waiting != 0 {
             std::thread::yield_now();
@@ -66,10 +67,10 @@ impl Gate {
     }
 }
 
-/// Attempts to ask a device that does not answer.
+/// Maximum attempts to query a device that does not answer.
 const ATTEMPTS_MAX: usize = 100;
 
-/// A group of three with threads of their own and a pair, with a gate for each device.
+/// A group of three devices with their own threads and a pair, with a gate for each device.
 fn gated(name: &'static str, reads: Reads, hedge_percent: u32) -> (Matrix, Mkvs, Vec<Gate>, Vec<Switch>) {
     let (matrix, switches) = common::switched::switched(name, 3);
     let matrix = matrix.with(move |options| {
@@ -105,9 +106,10 @@ fn a_read_goes_on_while_one_of_three_devices_answers() {
     for reads in [Reads::Hedged, Reads::RaceAll] {
         for still in 1..=2 {
             let (_matrix, store, gates, switches) = gated("overtaken", reads, 100);
-            // They find a device at once, and give those below an allowance.
+            // These reads are answered at once, and give the later ones an allowance.
             (0..100).for_each(|_| get(&store));
-            // No read asks a device that is still at an earlier command: several attempts.
+            // No read queries a device that still executes an earlier command: several attempts are
+            // needed.
             for attempt in 1..=ATTEMPTS_MAX {
                 (0..still).for_each(|at| gates[at].guard(&switches[at]));
                 (0..20).for_each(|_| get(&store));
@@ -135,7 +137,8 @@ fn without_an_allowance_the_first_device_is_waited_for() {
                 assert!(!reader.is_finished());
                 std::thread::yield_now();
             }
-            // Many times the time after which it would be: it can only be missed, not met by mistake.
+            // Many times the usual delay. A second request can only be missed here, not counted by
+            // mistake.
             std::thread::sleep(Duration::from_millis(100));
             let came = |gate: &&Gate| gate.0.0.lock().expect("the door").waiting == 1;
             assert_eq!(gates.iter().filter(came).count(), 1, "{reads:?}");
@@ -148,7 +151,7 @@ fn without_an_allowance_the_first_device_is_waited_for() {
 #[test]
 fn who_comes_too_late_to_a_read_does_nothing_and_costs_nothing() {
     let (_matrix, store, gates, switches) = gated("too late", Reads::Hedged, 100);
-    // Reads that find a device at once give the two below an allowance of two devices more each.
+    // Reads that are answered at once give the two below an allowance for two more devices each.
     (0..100).for_each(|_| get(&store));
     let before = counter(&store, "reads_hedged");
     (0..3).for_each(|at| gates[at].guard(&switches[at]));
@@ -163,7 +166,8 @@ fn who_comes_too_late_to_a_read_does_nothing_and_costs_nothing() {
         second.join().expect("the second");
         gates.iter().for_each(Gate::open);
     });
-    // Of the three that the second read was queued at one answered; of the others one at least was asked again.
+    // The second read was queued at three devices and one answered; at least one of the others was
+    // an additional request.
     await_counter(&store, "reads_hedges_spared", 1);
     get(&store);
     assert!(counter(&store, "reads_hedges_spared") <= counter(&store, "reads_hedged"));

@@ -17,7 +17,7 @@ fn three_by_three() -> Matrix {
     Matrix::new("3x3", 3, 3)
 }
 
-/// Each device's own thread does everything.
+/// Each device's own thread executes everything.
 fn queued() -> Matrix {
     Matrix::new("1x3, no inline", 1, 3).with(|options| options.inline = Inline::Off)
 }

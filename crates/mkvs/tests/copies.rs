@@ -79,7 +79,7 @@ fn fill(store: &Mkvs) -> BTreeMap<Vec<u8>, Vec<u8>> {
     pairs
 }
 
-/// Reads of these keys end in this fault.
+/// Makes reads of these keys end in this fault.
 fn spoil(switch: &Switch, keys: &'static [u64], fault: Fault) {
     switch.set(move |touch, name| {
         let is_hit = touch == Touch::Read && keys.iter().any(|i| key(*i) == name);
@@ -210,7 +210,7 @@ fn a_copy_waits_for_writes_that_share_a_stripe_before_it_reads_their_keys() {
     let copied = thread::scope(|scope| {
         let on_call = |call, name: &[u8]| {
             if call == 50 {
-                // So many that they are not read in the last pause.
+                // Too many to be read in the last pause.
                 (1000..2000).for_each(|i| store.put(&key(i), b"changed").expect("put"));
                 scope.spawn(|| {
                     store.put(&key(1), b"slow").expect("put");

@@ -26,7 +26,7 @@ fn copy_directory(from: &Path, to: &Path) {
     }
 }
 
-/// A copy of the matrix's directory after one of its stores was made, and that store.
+/// A copy of the matrix's directory after one of its stores was created, and that store.
 struct Image {
     copy: Scratch,
     newest: PathBuf,
@@ -62,8 +62,8 @@ fn names(root: &Path) -> Vec<PathBuf> {
     names.iter().map(|name| name.strip_prefix(root).expect("below it").to_path_buf()).collect()
 }
 
-/// Checks that no matrix is there, that one can be created, and that it has no remains of the
-/// other.
+/// Checks that there is no matrix, that one can be created, and that it has no remains of the
+/// earlier one.
 fn assert_starts_over(image: &Path, what: &str) {
     let fresh = Matrix::new("fresh", 2, 2);
     fresh.create(CAPACITY).expect("create").close().expect("close");
@@ -99,7 +99,7 @@ fn a_creation_that_was_killed_after_any_store_starts_over() {
 fn a_creation_that_was_killed_inside_a_store_or_a_label_starts_over() {
     for Image { copy, newest } in images_of_a_creation() {
         let (root, store) = (copy.store(), copy.store().join(&newest));
-        // Before the store was whole.
+        // Before the store was complete.
         std::fs::remove_file(store.join("pool.0000")).expect("removed");
         assert_starts_over(&root, &format!("{} without its region", newest.display()));
         std::fs::remove_dir_all(&store).expect("removed");
@@ -121,7 +121,7 @@ fn a_creation_that_has_its_description_is_finished_by_an_open_and_not_started_ov
     store.close().expect("close");
     let record = matrix.path().join("creating");
     assert!(!record.exists(), "a creation that has finished");
-    // The same matrix, as killed between its description and its return.
+    // The same matrix, killed between its description and its return.
     let left = images_of_a_creation();
     std::fs::copy(left[0].copy.store().join("creating"), &record).expect("a record");
     assert!(matches!(matrix.create(CAPACITY), Err(Error::Exists { .. })));
@@ -149,8 +149,8 @@ fn a_creation_that_starts_over_leaves_what_is_not_its_own() {
     let matrix = Matrix::new("others", 1, 3);
     let images = images_of_a_creation();
     copy_directory(&images[3].copy.store(), &matrix.path());
-    // A device of another matrix is where the first one was, and a file of the user's with the
-    // second.
+    // The first device's directory contains a device of another matrix, and the second one's a file
+    // of the user.
     let first = matrix.device(0, 0);
     std::fs::remove_dir_all(&first).expect("removed");
     copy_directory(&images_of_a_creation()[1].copy.store().join("group0.device0"), &first);

@@ -1,4 +1,5 @@
-//! Walks over devices that cannot read all of their pairs, or whose recovery left some out or goes on: scans, keys that move to a new group, filters, copies.
+//! Walks over devices that cannot read all of their pairs, or whose recovery left some out or is
+//! not complete: scans, moves to a new group, filters, copies.
 
 mod common;
 
@@ -29,7 +30,7 @@ fn fill(store: &Mkvs) {
     }
 }
 
-/// A device that reads of some keys ends in this.
+/// Makes a device's reads of some keys end in this fault.
 fn spoil(switch: &Switch, keys: &[u64], fault: Fault) {
     let spoilt: Vec<Vec<u8>> = keys.iter().map(|i| key(*i)).collect();
     switch.set(move |touch, key| {
@@ -66,14 +67,14 @@ fn assert_all_found(store: &Mkvs) {
     }
 }
 
-/// What `work` gives, if it ends at all.
+/// Returns the result of `work`. Fails if it does not end.
 fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(work()));
     told.recv_timeout(PATIENCE).expect("it ends")
 }
 
-/// The keys that a scan shows, and how often it says that something is damaged.
+/// Returns the keys that a scan shows, and how often it reports damage.
 fn scanned(store: &Mkvs, range: &ScanRange) -> (Vec<Vec<u8>>, usize) {
     let (mut keys, mut damage) = (Vec::new(), 0);
     for entry in store.scan(range).expect("scan") {
@@ -86,7 +87,7 @@ fn scanned(store: &Mkvs, range: &ScanRange) -> (Vec<Vec<u8>>, usize) {
     (keys, damage)
 }
 
-/// The keys that a walk without order shows, and how it ends.
+/// Returns the keys that an unordered walk shows, and its result.
 fn visited(store: &Mkvs) -> (Vec<Vec<u8>>, Result<u64>) {
     let mut keys = Vec::new();
     let visited = store.for_each(&mut |key, _| {
@@ -160,7 +161,7 @@ fn a_key_that_is_in_both_groups_is_shown_once_and_counted_once() {
         let matrix = matrix.on(|places| places.is_unordered = is_unordered);
         let store = matrix.create(CAPACITY).expect("create");
         fill(&store);
-        // Nothing goes from the old group: what is put into the new one is in both.
+        // No pair leaves the old group: a pair put into the new one is in both.
         switches.stores[0].set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
         add_group(&matrix, &store);
         wait("a key is in both", &store, || store.status().moved != 0);
@@ -258,7 +259,7 @@ fn what_nobody_can_read_keeps_keys_from_being_settled_until_it_is_written_over()
         for i in 20..40 {
             assert!(store.delete(&key(i)).expect("delete what is damaged"));
         }
-        // What stays in the old group was written there, and can be read again.
+        // The pairs left in the old group were written there, and are readable again.
         switches.stores.iter().for_each(Switch::clear);
         store.wait_whole(PATIENCE).expect("all can be read");
         for i in 0..KEYS {
@@ -348,7 +349,7 @@ fn a_copy_takes_what_any_device_can_read_and_ends_without_what_none_can() {
         replace("new");
         let keys = |store: &Mkvs| store.status().devices.iter().map(|device| device.keys).collect::<BTreeSet<_>>();
         assert_eq!(keys(&store), BTreeSet::from([KEYS]));
-        // From here on nobody can read one of them.
+        // From here on no device can read one of them.
         let third = |fault| {
             move |touch, key: &[u8]| if touch == Touch::Read && key == b"key000100" { fault } else { Fault::None }
         };
@@ -385,7 +386,7 @@ fn a_device_that_comes_back_by_a_copy_has_nothing_older_than_what_nobody_can_rea
         let findings = store.verify(&mut |_| ()).expect("verify").findings;
         assert!(findings.iter().any(|finding| finding.what.contains("missing in its copy")), "{findings:?}");
         for i in 0..KEYS {
-            // More than once, so that each is asked, and what they say is put right.
+            // More than once: each device is queried, and damage is repaired.
             for _ in 0..4 {
                 match (i, store.get(&key(i))) {
                     (100 | 101, found) => {

@@ -1,4 +1,5 @@
-//! Devices that fail, lag, refuse, come back or are lost: what was acknowledged stays, and who answers has everything.
+//! Devices that fail, lag, refuse, come back or are lost: acknowledged writes stay, and only
+//! complete devices answer.
 
 mod common;
 
@@ -27,7 +28,8 @@ fn key(i: usize) -> Vec<u8> {
     format!("key{i:05}").into_bytes()
 }
 
-/// Writes `count` keys from `from` on, each twice and some deleted; what is acknowledged goes to the model.
+/// Writes `count` keys from `from` on, each twice and some deleted; acknowledged writes go to the
+/// model.
 fn write(store: &Mkvs, model: &mut Model, from: usize, count: usize) {
     for i in from..from + count {
         for round in 0..2 {
@@ -61,7 +63,7 @@ fn counter(store: &Mkvs, name: &str) -> u64 {
     store.stats().engine_counters.get(name).copied().unwrap_or(0)
 }
 
-/// Waits until so many devices are active.
+/// Waits until `count` devices are active.
 fn wait_active(store: &Mkvs, count: u64) {
     let begun = Instant::now();
     while counter(store, "devices_active") != count {
@@ -280,7 +282,7 @@ fn what_one_device_cannot_read_another_answers_and_it_is_put_right() {
 
 #[test]
 fn an_operation_that_one_device_alone_had_when_all_stopped_is_everywhere_or_nowhere() {
-    // The others fail before they have it; then all come back, or all but the one that had it.
+    // The others fail before they have it; then all come back, or all except the one that had it.
     for with_it in [true, false] {
         let (matrix, switches) = switched("fork", 3);
         let mut model = Model::new();
@@ -358,7 +360,7 @@ fn a_dead_device_is_replaced_while_writers_go_on() {
     assert_holds(&store, &model);
     assert_sound(&store);
     drop(store);
-    // The others may go now, one of them.
+    // Another device may be lost now.
     std::fs::remove_dir_all(matrix.device(0, 0)).expect("lose a device");
     let store = matrix.open().expect("open");
     assert_holds(&store, &model);

@@ -1,4 +1,5 @@
-//! What the model of the protocol (`protocol.rs`) convicted, done to the engine itself.
+//! Faults that the model of the protocol (`protocol.rs`) convicted, repeated with the engine
+//! itself.
 
 mod common;
 
@@ -23,7 +24,7 @@ fn switched(name: &'static str) -> (Matrix, Vec<Switch>, Vec<Switch>) {
     (matrix, switches.stores, switches.logs)
 }
 
-/// No room for what is written to this key.
+/// Makes writes of this key fail for lack of space.
 fn fill(switch: &Switch, full: &'static [u8]) {
     switch.set(move |touch, key| if touch == Touch::Write && key == full { Fault::Full } else { Fault::None });
 }
@@ -45,7 +46,7 @@ fn wait_level(store: &Mkvs) {
     }
 }
 
-/// The value of a key, which is the same whoever answers.
+/// Returns the value of a key, which is the same on every device.
 fn same_everywhere(store: &Mkvs, key: &[u8]) -> Option<Vec<u8>> {
     let value = store.get(key).expect("get");
     for _ in 0..60 {
@@ -87,7 +88,7 @@ fn what_two_devices_refused_is_not_done_by_the_third_when_it_comes_back() {
     assert_eq!(same_everywhere(&store, b"first"), Some(b"v".to_vec()));
 }
 
-/// Fails each of these logs at every entry from its `first` on.
+/// Makes each of these logs fail at every entry from its `first` on.
 fn fail_from(logs: &[Switch], first: usize) {
     for log in logs {
         let entries = AtomicUsize::new(0);
@@ -166,7 +167,7 @@ fn a_device_is_not_taken_out_while_one_that_stays_lacks_what_it_voted_for() {
         let bad = scope.spawn(|| store.put(b"bad", b"v"));
         wait_active(&store, 2);
         let next = scope.spawn(|| store.put(b"next", b"v"));
-        // Whoever takes the last one out does so meanwhile.
+        // Meanwhile a concurrent writer would remove the last one.
         std::thread::sleep(Duration::from_millis(200));
         copy_directory(&matrix.path(), &crashed.path());
         goes_on.store(true, Ordering::Release);
@@ -178,7 +179,7 @@ fn a_device_is_not_taken_out_while_one_that_stays_lacks_what_it_voted_for() {
     assert_eq!(same_everywhere(&store, b"k"), Some(b"v".to_vec()), "it was acknowledged by two");
 }
 
-/// The slot of an operation's entry in a log of 1024.
+/// Returns the key of an operation's entry in a log of 1024 slots.
 fn entry_of(seq: u64) -> Vec<u8> {
     let mut key = vec![b'o'];
     key.extend((seq & 1023).to_le_bytes());
@@ -187,7 +188,7 @@ fn entry_of(seq: u64) -> Vec<u8> {
 
 #[test]
 fn a_log_without_room_for_an_operation_says_that_the_device_lacks_it() {
-    // One log, or all of them, also when room was made, or not.
+    // The full logs, and how often each fails to write the entry.
     for (full, times) in [(vec![1], 2), (vec![0, 1, 2], 2), (vec![1], 1), (vec![0, 2], 2)] {
         let (matrix, _, logs) = switched("a log is full");
         let mut store = matrix.create(CAPACITY).expect("create");
@@ -271,7 +272,7 @@ fn what_too_few_devices_did_is_read_by_nobody_until_it_is_decided() {
     stores.iter().for_each(Switch::clear);
     std::fs::remove_dir_all(matrix.device(0, 0)).expect("the one that has it is lost");
     let store = matrix.open().expect("two of three");
-    // Another one's log may have it.
+    // Another member's log may have it.
     let decided = same_everywhere(&store, b"k").expect("one of both");
     assert!(decided == b"old" || decided == b"by one alone");
 }

@@ -1,4 +1,5 @@
-//! Filters: whatever is done, refused, lost or stopped, a key that is there is never taken for absent; and what is counted is what is there.
+//! Filters: after any operation, refusal, loss or stop, a present key is never reported as absent,
+//! and the counts match the keys.
 
 mod common;
 
@@ -23,7 +24,7 @@ fn counter(store: &Mkvs, name: &str) -> u64 {
     store.stats().engine_counters.get(name).copied().unwrap_or(0)
 }
 
-/// A random operation, on the store and on the model; false where it was refused.
+/// A random operation, on the store and on the model. Returns false if it was refused.
 fn step(store: &Mkvs, model: &mut Model, rng: &mut Rng) -> bool {
     let key = format!("key{}", rng.below(KEYS)).into_bytes();
     let value = format!("value {}", rng.below(1000)).into_bytes();
@@ -72,7 +73,7 @@ fn no_mix_of_operations_failures_and_restarts_hides_a_key() {
     for (groups, devices) in [(1, 1), (2, 1), (1, 3), (2, 2)] {
         let switch = Switch::new();
         let planted = switch.clone();
-        // One device of each group fails now and then.
+        // A device of each group fails now and then.
         let wrap = move |directory: &Path, part: Part, store: Arc<dyn Store>| -> Arc<dyn Store> {
             let is_first = directory.ends_with("group0.device0") || directory.ends_with("group1.device0");
             if part == Part::Device && is_first { Arc::new(Faulty { store, switch: planted.clone() }) } else { store }
@@ -83,7 +84,7 @@ fn no_mix_of_operations_failures_and_restarts_hides_a_key() {
         let mut store = matrix.create(CAPACITY).expect("create");
         for round in 0..12 {
             let fault = [Fault::None, Fault::Full, Fault::None, Fault::Io][rng.below(4)];
-            // A device alone may be full, and with two of two as well; to fail takes a third.
+            // A single device may be full, and one of two as well; a failure needs a third one.
             let fault = if devices < 3 && fault == Fault::Io { Fault::Full } else { fault };
             let tenth = Arc::new(std::sync::atomic::AtomicU64::new(0));
             switch.set(move |touch, _| {
@@ -130,7 +131,7 @@ fn what_is_counted_is_what_is_there_also_after_a_clean_stop_and_when_made_anew()
             }
             drop(store);
             store = matrix.open().expect("open");
-            // After a crash it is made anew behind.
+            // After a crash it is rebuilt in the background.
             let begun = Instant::now();
             while counter(&store, "filter_keys") != model.len() as u64 {
                 assert!(begun.elapsed() < HANG_TIMEOUT, "{} of {}", counter(&store, "filter_keys"), model.len());
@@ -188,7 +189,7 @@ fn writes_that_too_few_devices_are_left_for_are_not_counted() {
         let put = store.put(b"key", b"value");
         assert!(matches!(put, Err(Error::TooFewDevices { .. })), "{put:?}");
     }
-    // Those that failed with the devices, whose end is not known.
+    // Writes that failed with the devices, and are in doubt.
     let leaked = counter(&store, "filter_leaked");
     assert!((1..=2).contains(&leaked), "{leaked}");
     assert_eq!(counter(&store, "filter_keys"), leaked);

@@ -1,4 +1,4 @@
-//! What becomes of writes while the host's own store fails, and what it is asked for.
+//! Writes while the host's own store fails, and the calls that the host's store receives.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn three(name: &'static str, acks: Acks) -> (Matrix, Switches) {
     (matrix, switches)
 }
 
-/// Every write of this key ends so.
+/// Makes every write of this key end in this fault.
 fn plan(switch: &Switch, key: &'static [u8], fault: Fault) {
     switch.set(move |touch, written| if touch == Touch::Write && written == key { fault } else { Fault::None });
 }
@@ -43,7 +43,7 @@ fn a_write_is_not_taken_for_refused_where_the_host_has_no_room() {
         let store = matrix.create(CAPACITY).expect("create");
         store.put(b"k", b"old").expect("put");
         wait_level(&store);
-        // One has it, one has no room for it, one fails by it, and that cannot be noted.
+        // The first device has it, one has no space for it, one fails, and this cannot be recorded.
         plan(&switches.host, b"matrix", Fault::Full);
         plan(&switches.stores[1], b"k", Fault::Full);
         plan(&switches.stores[2], b"k", Fault::Io);
@@ -93,7 +93,7 @@ fn nobody_is_active_of_whom_the_description_does_not_say_so() {
     }
     store.put(b"k", b"new").expect_err("no log has room");
     switches.logs.iter().for_each(Switch::clear);
-    // The keeper tries some times.
+    // The keeper tries several times.
     for _ in 0..150 {
         assert!(store.get(b"k").is_err(), "whoever leads has not been noted");
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -117,7 +117,7 @@ fn a_sync_syncs_the_host_too() {
             Fault::None
         });
     }
-    // Memory has no sync: each store is asked all the same.
+    // Memory needs no sync: each store is called anyway.
     let _ = store.sync();
     assert_eq!(asked.load(Ordering::Relaxed), every.len() as u64, "three stores, three logs and the host's");
 }
@@ -142,7 +142,8 @@ fn salvage_finds_keys_that_a_filter_of_before_has_not() {
     store.put(b"before", b"value").expect("put");
     store.close().expect("close");
     drop(store);
-    // As after a loss of power that took what the host's store had since, and nothing of the device's.
+    // As after a power loss that lost the newest writes of the host's store, and none of the
+    // device's.
     let (host, aside) = (matrix.path().join("host"), matrix.path().join("aside"));
     copy_directory(&host, &aside);
     let store = matrix.open().expect("open");

@@ -1,4 +1,5 @@
-//! What a crash leaves half done in logs and in opens costs no copy and no member. Without threads, so that each run is the same.
+//! Half-done work in logs and opens after a crash causes no copy and loses no member. Without
+//! threads, so that each run is the same.
 
 mod common;
 
@@ -15,7 +16,8 @@ use lodestore_mkvs::{Acks, Inline, Mkvs, Part};
 const CAPACITY: u64 = 32 << 20;
 const LOG_BYTES: u64 = 4096;
 
-/// A group of three, with switches for its devices' stores, for the log of device 1, and for the host's store. Logs hold little.
+/// A group of three, with switches for its devices' stores, for the log of device 1, and for the
+/// host's store. Logs hold few operations.
 fn matrix(name: &'static str, acks: Acks) -> (Matrix, [Switch; 3]) {
     let switches = [Switch::new(), Switch::new(), Switch::new()];
     let [store, log, host] = switches.clone();
@@ -51,11 +53,12 @@ fn fail_from(switch: &Switch, nth: usize) {
     });
 }
 
-/// An operation takes the place of several, or of all that there are. The log was taken for one with a hole, or for one of another epoch, and the device was copied.
+/// An operation replaces several entries, or all. A failure in between made the log look like one
+/// with a hole, or of another epoch, and the device was copied.
 #[test]
 fn a_log_that_fails_while_it_lets_operations_go_is_followed_up_from_another_log() {
     for large in [2500, 4000] {
-        // The first one says how far the store is.
+        // The first write stores `applied`.
         for nth in 1..24 {
             let (matrix, [_, log, _]) = matrix("evicts", Acks::All);
             let store = matrix.create(CAPACITY).expect("create");
@@ -79,15 +82,16 @@ fn matrix_is_whole(matrix: &Matrix, what: &str) {
     assert!(store.verify(&mut |_| {}).expect("verify").is_clean(), "{what}");
 }
 
-/// Two members were to be copied, and the first of them was partial before the description said that it lacked something: an open that was cut off then left too few for the next one.
+/// Two members needed a copy, and the first was partial before the description said that it lacked
+/// operations. An open interrupted there left too few members for the next one.
 #[test]
 fn an_open_that_is_cut_off_before_its_epoch_leaves_the_members_that_there_were() {
     let mut copied = 0;
-    // Another member has most each few operations.
+    // The most advanced member changes every few operations.
     for last in 30..42u8 {
         let (matrix, [devices, _, host]) = matrix("cut off", Acks::One);
         let store = matrix.create(CAPACITY).expect("create");
-        // Each log holds one of them: whoever trails by more is to be copied.
+        // Each log holds one of them: a member that lags by more needs a copy.
         for i in 0..=last {
             store.put(b"key", &[i; 3000]).expect("put");
         }

@@ -1,4 +1,4 @@
-//! What is done behind goes on while a device is copied for as long as it takes.
+//! Background work goes on while a device is copied, for any duration.
 
 mod common;
 
@@ -17,7 +17,7 @@ use lodestore_mkvs::{Acks, Inline, MatrixStatus, Mkvs, Part, Relay};
 const CAPACITY: u64 = 64 << 20;
 const PATIENCE: Duration = HANG_TIMEOUT;
 
-/// A matrix in which a copy takes longer than any test, with the switch of the store of one device.
+/// A matrix in which a copy lasts longer than any test, with the switch of the store of one device.
 fn matrix(name: &'static str, groups: usize, of: &'static str) -> (Matrix, Switch) {
     let switch = Switch::new();
     let one = switch.clone();
@@ -35,7 +35,7 @@ fn write(store: &Mkvs, round: u64) {
     (0..300_u64).for_each(|i| store.put(format!("key{i}").as_bytes(), &[round as u8; 100]).expect("put"));
 }
 
-/// Has device 0 of group 0 copied; it has some of the copy.
+/// Starts a copy of device 0 of group 0, and waits until it has some of the pairs.
 fn copy_for_ever(matrix: &Matrix, store: &Mkvs) {
     let new = matrix.path().join("new");
     store.replace(0, 0, &new, &matrix.path(), &matrix.places).expect("replace");
@@ -59,7 +59,8 @@ fn wait(store: &Mkvs, group: usize, device: usize, wanted: &str) {
     }
 }
 
-/// Waits until a device has all that was written: one that fell behind before it hangs would hang while it catches up, and be told of as behind.
+/// Waits until a device has all writes. A device that fell behind before it hangs would hang in
+/// catch-up, and be reported as behind.
 fn wait_for_all(store: &Mkvs, device: usize) {
     let begun = Instant::now();
     let has_all = |status: &MatrixStatus| {
@@ -72,7 +73,7 @@ fn wait_for_all(store: &Mkvs, device: usize) {
     }
 }
 
-/// Lets what hangs go on when the test ends.
+/// Releases hanging calls when the test ends.
 #[derive(Default)]
 struct GoesOn(Arc<AtomicBool>);
 
@@ -213,7 +214,7 @@ fn a_device_that_did_not_answer_comes_back_when_it_does_and_one_that_failed_stay
         if !copied {
             assert!(store.verify(&mut |_| {}).expect("verify").is_clean());
         }
-        // What says itself that it cannot go on is used no more.
+        // A device that reports a failure itself is used no more.
         switch.set(|touch, _| if touch == Touch::Write { Fault::Io } else { Fault::None });
         write(&store, 9);
         wait(&store, 0, 2, "failed");

@@ -1,4 +1,5 @@
-//! Labels: devices that changed places are refused, an older device is not taken for the one that a filter was left for, and what a stop left of a device that came to nothing is no obstacle.
+//! Labels: devices that changed places are refused; a filter is not used with an older device; the
+//! remains of an interrupted addition are no obstacle.
 
 mod common;
 
@@ -52,7 +53,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The host neither takes a changed description nor says for sure that it did not.
+/// The host's store fails to write the description, with an unknown outcome.
 fn fail_changes(host: &Switch) {
     host.set(|touch, key| if touch == Touch::Write && key == b"matrix" { Fault::Io } else { Fault::None });
 }
@@ -169,7 +170,7 @@ fn an_older_device_is_not_answered_for_by_a_newer_filter() {
     fs::remove_dir_all(matrix.device(0, 0)).expect("lost");
     fs::rename(&older, matrix.device(0, 0)).expect("the older one in its place");
     assert!(matches!(matrix.open().map(drop), Err(Error::Corrupt { .. })), "an older device");
-    // What the device has is what a salvage shows: the filter of the newer one is not asked.
+    // A salvage shows the device's pairs: the filter of the newer device is not used.
     assert_holds(&matrix.with(|options| options.salvage = true).open().expect("salvage"));
 }
 
@@ -216,7 +217,7 @@ fn a_label_that_is_gone_or_damaged_says_nothing_and_is_left_anew() {
     }
 }
 
-/// Labels of the devices of the only group, and of their pairs.
+/// Returns the labels of the devices of the only group, and of their pairs.
 fn labels(matrix: &Matrix, devices: usize) -> Vec<PathBuf> {
     (0..devices).flat_map(|at| [matrix.device(0, at).join("label"), matrix.device(0, at).join("store/label")]).collect()
 }
@@ -238,7 +239,7 @@ fn what_was_made_for_a_change_that_did_not_come_about_is_no_obstacle_to_the_same
     assert_eq!(store.status().groups, 1);
     add(&store).expect("what is left of it is made anew");
     store.wait_whole(PATIENCE).expect("whole");
-    // As a stop in the middle leaves it: labelled as coming, half made.
+    // The state after an interruption: labelled as coming, half created.
     copy(&matrix.device(0, 2), &new);
     let label = fs::read(new.join("label")).expect("a label");
     fs::write(new.join("label"), coming(&label)).expect("a label");

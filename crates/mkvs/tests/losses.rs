@@ -1,5 +1,7 @@
-//! Any one device's directory is lost, under threads that write and while the matrix is stopped: every acknowledged write is there, with the directory missing, when the matrix is opened
-//! without it, and when the device was replaced. The matrix is closed, dropped, or cut off in the middle of everything.
+//! The loss of any one device's directory, while threads write and while the matrix is stopped.
+//! Every acknowledged write is there: with the directory missing, when the matrix is opened without
+//! it, and after the device was replaced. The matrix is closed, dropped, or cut off at an arbitrary
+//! moment.
 
 mod common;
 
@@ -22,16 +24,16 @@ const DEVICES: usize = 3;
 const THREADS: usize = 3;
 /// Keys of each thread.
 const KEYS: usize = 150;
-/// Writes that the threads do before something happens, and behind it.
+/// Writes that the threads do before and after an event.
 const WRITES: u64 = 400;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What was acknowledged to one thread.
+/// The acknowledged writes of one thread.
 #[derive(Default)]
 struct Known {
     model: Model,
-    /// A write that was under way when all was cut off, with the value that it gives.
+    /// A write in progress at the cut-off, with its value.
     open: Option<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
@@ -40,18 +42,18 @@ struct Known {
 enum End {
     Close,
     Drop,
-    /// From one moment on nothing reaches any store.
+    /// From one moment on no write reaches any store.
     Cut,
 }
 
-/// A matrix, and what cuts it off.
+/// A matrix, and the switch that cuts it off.
 struct Bed {
     matrix: Matrix,
     is_cut: Arc<AtomicBool>,
 }
 
 impl Bed {
-    /// Its regions are short, so that files are made while threads write.
+    /// Its regions are short: files are created while threads write.
     fn new(name: &'static str, acks: Acks, inline: Inline) -> Self {
         let is_cut = Arc::new(AtomicBool::new(false));
         let cut = Arc::clone(&is_cut);
@@ -73,7 +75,8 @@ impl Bed {
         Self { matrix, is_cut }
     }
 
-    /// The answer of a write, which does not fail with one device lost; none where all is cut off.
+    /// Returns the result of a write, which must not fail with one device lost; `None` after the
+    /// cut-off.
     fn acknowledged<T>(&self, answer: Result<T>) -> Option<T> {
         match answer {
             Ok(answer) => Some(answer),
@@ -82,7 +85,7 @@ impl Bed {
         }
     }
 
-    /// Writes until it is told to end, or all is cut off.
+    /// Writes until `ends` is set, or the cut-off.
     fn write(&self, store: &Mkvs, thread: usize, known: &mut Known, writes: &AtomicU64, ends: &AtomicBool) {
         let mut rng = Rng::new((thread + known.model.len()) as u64);
         while !ends.load(Ordering::Acquire) {
@@ -110,7 +113,8 @@ impl Bed {
         }
     }
 
-    /// Has the threads write while `work` is done, and some hundred times before it; and behind it, unless all is cut off then.
+    /// Lets the threads write while `work` runs, at least some hundred times before it, and after
+    /// it unless it cuts off.
     fn while_they_write(&self, store: &Mkvs, known: &mut [Known], work: impl FnOnce()) {
         let (writes, ends) = (AtomicU64::new(0), AtomicBool::new(false));
         let pass = || {
@@ -125,7 +129,7 @@ impl Bed {
                 let (writes, ends) = (&writes, &ends);
                 scope.spawn(move || self.write(store, thread, known, writes, ends));
             }
-            // Else they would go on where something fails.
+            // Otherwise the threads would continue after a failure.
             let _end = Ends(&ends);
             pass();
             work();
@@ -133,7 +137,7 @@ impl Bed {
         });
     }
 
-    /// Ends the matrix, under threads that write where it is cut off.
+    /// Ends the matrix; a cut-off happens while threads write.
     fn end(&self, store: Mkvs, known: &mut [Known], end: End) {
         match end {
             End::Close => store.close().expect("close"),
@@ -144,7 +148,8 @@ impl Bed {
         self.is_cut.store(false, Ordering::Release);
     }
 
-    /// What is so with one device lost: opened without it, the matrix has everything; threads go on; a new device takes its place while they do, and then another one can be lost.
+    /// Checks a matrix with one device lost: it opens without the device and has everything.
+    /// Threads go on while a new device replaces it. Then another device can be lost.
     fn assert_bears_the_loss(&self, known: &mut [Known], group: usize, device: usize) {
         let matrix = &self.matrix;
         let store = matrix.open().expect("open without it");
@@ -166,7 +171,7 @@ impl Bed {
     }
 }
 
-/// Says that the threads are to end, whatever becomes of who says it.
+/// Ends the threads on drop, also after a panic.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -175,7 +180,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Looks whether the write that was under way has happened.
+/// Checks whether the write in progress has happened.
 fn settle(store: &Mkvs, known: &mut Known) {
     let Some((key, value)) = known.open.take() else { return };
     let found = store.get(&key).expect("get");
@@ -202,7 +207,7 @@ fn assert_holds(store: &Mkvs, known: &[Known], when: &str) {
     assert!(shown == all, "{when}: a walk shows {} pairs of {}", shown.len(), all.len());
 }
 
-/// Tries each device, with `all` and `majority`, whoever does the work.
+/// Runs the test for each device, with `all` and `majority`, inline or with threads.
 fn for_each_device(name: &'static str, lose: impl Fn(&Bed, &mut [Known], usize, usize, usize)) {
     let ways = [Acks::Majority, Acks::All].into_iter().flat_map(|acks| [(acks, Inline::On), (acks, Inline::Off)]);
     for (at, (acks, inline)) in ways.enumerate() {
@@ -222,7 +227,7 @@ fn any_one_device_can_be_lost_under_threads_that_write() {
     for_each_device("lost while running", |bed, known, group, device, turn| {
         let store = bed.matrix.create(CAPACITY).expect("create");
         bed.while_they_write(&store, known, || {
-            // At once: a store that grows may make files in it meanwhile.
+            // At once: a growing store may create files in it meanwhile.
             let aside = bed.matrix.path().join("aside");
             std::fs::rename(bed.matrix.device(group, device), &aside).expect("lose a device");
             std::fs::remove_dir_all(&aside).expect("nobody finds it any more");

@@ -1,4 +1,4 @@
-//! Opens of a matrix one of whose devices cannot be opened, for whatever reason.
+//! Opens of a matrix with devices that cannot be opened, for any reason.
 
 mod common;
 
@@ -38,7 +38,7 @@ fn stopped(name: &'static str, devices: usize) -> Matrix {
     matrix
 }
 
-/// What opening these devices' parts ends with.
+/// Makes the opening of these devices' parts end in this error.
 fn refusing(mut matrix: Matrix, devices: &'static [usize], of: Part, error: fn(PathBuf) -> Error) -> Matrix {
     let refuse = move |directory: &Path, part: Part| {
         let is_one = devices.iter().any(|device| directory.ends_with(format!("group0.device{device}")));
@@ -66,7 +66,7 @@ fn whatever_ends_the_open_of_one_device_it_is_lost_and_the_others_serve() {
     for error in errors {
         for part in [Part::Device, Part::Log] {
             let mut matrix = refusing(stopped("one refuses", 3), &[1], part, error);
-            // A matrix is salvaged and locked as a whole, so these two name the matrix.
+            // A matrix is salvaged and locked as a whole: these two errors name the matrix.
             let of_matrix = matches!(error(PathBuf::new()), Error::MachineRestarted { .. } | Error::Locked { .. });
             let named = if of_matrix { matrix.path() } else { matrix.device(0, 1) };
             let said = error(named).to_string();
@@ -76,7 +76,7 @@ fn whatever_ends_the_open_of_one_device_it_is_lost_and_the_others_serve() {
             let lost = &store.status().devices[1];
             assert_eq!((lost.state, lost.why.as_ref()), ("failed", Some(&said)));
             drop(store);
-            // When it can be opened again it catches up.
+            // When it can be opened again, it catches up.
             matrix.places.refuse = None;
             let store = matrix.open().expect("open");
             store.wait_whole(PATIENCE).expect("three devices");
@@ -111,7 +111,7 @@ fn where_too_few_are_left_what_can_be_done_for_one_of_them_is_said() {
     std::fs::rename(matrix.device(0, 0), &away).expect("lose a device");
     let refused = matrix.open().err();
     assert!(matches!(refused, Some(Error::MachineRestarted { .. })), "{refused:?}");
-    // Of devices that are gone nothing more is to be said than how many.
+    // The error for missing devices only contains their number.
     let mut matrix = refusing(matrix, &[2], Part::Log, Error::missing);
     let refused = matrix.open().err();
     assert!(matches!(refused, Some(Error::TooFewDevices { live: 1, needed: 2, .. })), "{refused:?}");
@@ -127,7 +127,8 @@ fn a_device_whose_log_has_no_room_ends_no_open() {
     let matrix = matrix.with(|options| options.threads = false);
     let store = matrix.create(CAPACITY).expect("create");
     (0..KEYS).for_each(|i| store.put(&key(i), &i.to_le_bytes()).expect("put"));
-    // Two have it in their logs alone, the third nowhere; then the host stops. Nor is there room when it is done again, as itself and as the leader's.
+    // Two devices have it only in their logs, the third nowhere; then the host stops. There is no
+    // space in the replay either, neither its own nor the leader's.
     let has_no_room = |most: usize| {
         for at in [0, 2] {
             let writes = AtomicUsize::new(0);
@@ -165,7 +166,7 @@ fn the_devices_of_a_group_do_again_what_their_logs_have_at_the_same_time() {
     let store = matrix.create(CAPACITY).expect("create");
     (0..KEYS).for_each(|i| store.put(&key(i), &i.to_le_bytes()).expect("put"));
     drop(store);
-    // Each waits for the others where it is first touched.
+    // Each device waits for the others at its first call.
     let begun = Arc::new(AtomicUsize::new(0));
     for switch in &switches.stores {
         let (begun, is_first) = (Arc::clone(&begun), AtomicBool::new(true));
@@ -202,11 +203,12 @@ fn in_salvage_what_only_devices_have_that_were_out_is_there() {
         for switch in &switches.stores[1..] {
             switch.set(|touch, _| if touch == Touch::Write { Fault::Io } else { Fault::None });
         }
-        // The first is left alone, and the description says so; one that the logs do not reach is copied again.
+        // The first device is left alone, and the description says so. A device that the logs do
+        // not reach needs a copy again.
         (0..if is_partial { 2000 } else { 1 }).for_each(|_| store.put(b"alone", b"value").expect("put"));
         drop(store);
         if is_partial {
-            // They find no room for the copy.
+            // They have no space for the copy.
             for switch in &switches.stores[1..] {
                 switch.set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
             }

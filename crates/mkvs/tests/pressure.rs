@@ -1,4 +1,5 @@
-//! What goes on while something else does: copies while others write, devices that are slow or hang, groups that are added while others read.
+//! Concurrent events: copies during writes, devices that are slow or hang, groups that are added
+//! during reads.
 
 mod common;
 
@@ -15,7 +16,7 @@ use lodestore_mkvs::{Inline, Mkvs, Reads};
 const CAPACITY: u64 = 32 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One group of three, whose devices' stores and host have these switches.
+/// A group of three, whose devices' stores and host have these switches.
 fn switched(name: &'static str) -> (Matrix, Vec<Switch>, Switch) {
     let (matrix, switches) = common::switched::switched(name, 3);
     (matrix, switches.stores, switches.host)
@@ -29,7 +30,7 @@ fn active(store: &Mkvs) -> u64 {
     store.stats().engine_counters["devices_active"]
 }
 
-/// Waits until so many devices are active.
+/// Waits until `count` devices are active.
 fn wait_active(store: &Mkvs, count: u64) {
     let begun = Instant::now();
     while active(store) != count {
@@ -74,14 +75,14 @@ fn a_full_copy_ends_while_writers_go_on_for_ever() {
                 });
             }
             let before = written.load(Ordering::Relaxed);
-            // Refused while one of the others trails.
+            // Refused while one of the others lags.
             let begun = Instant::now();
             while let Err(refused) = store.replace(0, 1, &directory, &matrix.path(), &matrix.places) {
                 assert!(matches!(refused, Error::TooFewDevices { .. }) && begun.elapsed() < PATIENCE, "{refused:?}");
             }
             let whole = store.wait_whole(PATIENCE);
             let meanwhile = written.load(Ordering::Relaxed) - before;
-            // Some of it behind, to be sure that what comes then is taken as well.
+            // Also some time after it, to check that later writes arrive too.
             std::thread::sleep(Duration::from_millis(100));
             stops.store(true, Ordering::Release);
             whole.unwrap_or_else(|error| panic!("{error}: {meanwhile} writes meanwhile, {:?}", store.status()));
@@ -112,7 +113,8 @@ fn a_device_that_was_copied_has_all_of_the_copy_when_it_is_active() {
     assert_eq!(store.stats().engine_counters["devices_copied"], 1);
 }
 
-/// All writes wait behind one gate; then each takes its time, a twentieth of what a device may take, and there are so many that the last one waits longer than that.
+/// All writes wait at one gate; then each lasts a twentieth of the operation timeout. With many of
+/// them, the last one waits longer than the timeout.
 #[test]
 fn a_device_without_room_for_the_end_of_its_copy_is_copied_again() {
     const KEYS: u64 = 200;
@@ -125,7 +127,8 @@ fn a_device_without_room_for_the_end_of_its_copy_is_copied_again() {
         store.put(&key(i % KEYS), &i.to_le_bytes()).expect("two have it");
     }
     wait_active(&store, 2);
-    // Some pairs before its last one the copy meets no room once, when all of it is queued: what is behind that is dropped with it, and no operation is.
+    // Some pairs before its end, the copy finds no space once, after all of it is queued. The rest
+    // of the queue is dropped, but no operation is lost.
     let is_met = AtomicBool::new(false);
     switches[2].set(move |touch, touched| {
         if touch != Touch::Write || touched != key(KEYS - 9) || is_met.swap(true, Ordering::AcqRel) {
@@ -151,7 +154,8 @@ fn a_device_that_trails_when_its_copy_has_ended_is_not_copied_again() {
         store.put(&key(i % KEYS), &i.to_le_bytes()).expect("two have it");
     }
     wait_active(&store, 2);
-    // It stands still at the last pair of the copy until there are writes behind it, and then at the first of those.
+    // The device pauses at the last pair of the copy until writes are queued after it, and then at
+    // the first of these.
     let (is_last, goes_on, is_free) = <(Arc<AtomicBool>, Arc<AtomicBool>, Arc<AtomicBool>)>::default();
     let (at_last, goes, free) = (Arc::clone(&is_last), Arc::clone(&goes_on), Arc::clone(&is_free));
     switches[2].set(move |touch, touched| {
@@ -176,7 +180,7 @@ fn a_device_that_trails_when_its_copy_has_ended_is_not_copied_again() {
     goes_on.store(true, Ordering::Release);
     wait(&|| store.stats().engine_counters["devices_copied"] == 1);
     assert_eq!(active(&store), 2, "it has not joined");
-    // By more than it may trail.
+    // By more than the lag limit.
     write(500);
     is_free.store(true, Ordering::Release);
     wait_active(&store, 3);
@@ -201,7 +205,7 @@ fn a_copy_goes_on_though_writes_are_refused_that_nobody_has_room_for() {
     for switch in &switches[..2] {
         switch.set(move |touch, touched| if is_refused(touch, touched) { Fault::Full } else { Fault::None });
     }
-    // It stands still at the first pair of the copy: not all of it is in its queue yet.
+    // The device pauses at the first pair of the copy, before all of it is queued.
     let (is_begun, goes_on, refused) = <(Arc<AtomicBool>, Arc<AtomicBool>, Arc<AtomicU64>)>::default();
     let (begun, goes, refuses) = (Arc::clone(&is_begun), Arc::clone(&goes_on), Arc::clone(&refused));
     switches[2].set(move |touch, touched| {
@@ -345,7 +349,7 @@ fn a_clean_stop_whose_record_is_damaged_is_as_a_crash() {
     assert!(store.contains(b"key").expect("contains"));
 }
 
-/// One device, so one group of one store, with keys.
+/// A matrix of one group with one device and keys.
 fn sole(name: &'static str, keys: u64) -> (Matrix, Mkvs) {
     let matrix = Matrix::new(name, 1, 1).with(|options| options.filter = lodestore_mkvs::Filtering::Off);
     let store = matrix.create(CAPACITY).expect("create");

@@ -1,35 +1,63 @@
-//! A model check of the protocol of one group: every order of events within small bounds, with a crash of the host at every step.
+//! A model check of the protocol of one group: all orders of events within small bounds, with a
+//! crash of the host at every step.
 //!
 //! # What is modelled
-//! As `src` has it: the stripe lock (a write holds its key until it is acknowledged), the sequencer, queues, a processor's steps (taking, the log's entry, the store and
-//! the vote), holes and the trailing `applied`, logs as rings with eviction, acknowledgement by one, most or all, late and early refusals, taking back by `Restore`, reads
-//! of a store that is able and through queues, a member that is demoted, fails or has no room, the settling of who is active and its epoch, forgetting of forks, an open
-//! (redo, choice of the leader, levelling, following, taking back) with a crash between its steps, and the loss of one device while the host is stopped, for one open or for
-//! good.
+//! These parts of `src` are modelled:
+//! * the stripe lock (a write holds its key until it is acknowledged), the sequencer and the
+//!   queues;
+//! * a processor's steps (dequeue; log entry; store and vote), holes and the lagging `applied`, and
+//!   logs as rings with eviction;
+//! * acknowledgement by one, most or all members; late and early refusals; rollback by `Restore`;
+//! * reads of an up-to-date store, and reads through queues;
+//! * a member that is demoted, fails or has no space; the removal of inactive members and its
+//!   epoch; the removal of forks;
+//! * an open (redo, choice of the leader, levelling, following, rollback) with a crash between its
+//!   steps;
+//! * the loss of one device while the host is stopped, for one open or for good.
 //!
-//! One that failed for being late and is used again when its processor rests is as one that was demoted. A member that comes back is filling: it is given operations and has no vote; it refuses, trails or fails. What came before it has by a donor's log, its processor held, or by a
-//! copy, key by key through its queue while clients write; before it is emptied, an epoch leaves it out, and when it has all of the copy its record says that logs tell the rest. It joins with the sequencer held: its record, a crash or not, then the
+//! A member that failed for being late and is used again when its processor rests is modelled as a
+//! demoted one. A member that comes back is filling: it receives operations and has no vote; it
+//! refuses, lags or fails. Earlier operations come from a donor's log while its processor is held.
+//! In a copy, they come key by key through its queue while clients write. Before it is emptied, an
+//! epoch excludes it. When it has all of the copy, its record says that logs contain the rest. The
+//! member joins with the sequencer held: first its record, then possibly a crash, then the
 //! description.
 //!
 //! # What is not
-//! The filter, scans, expiry, read repair, damage, salvage, a clean stop, several groups, replacement, a log that has no room for an entry, errors of the host's store but where a write has it noted who failed, reads
-//! while fewer are active than a write takes (what they see of a write that nobody acknowledged may go back with the next crash), and the trailing end of a device that is
-//! given up while it is at an operation. A replay's rounds before the last step are left out, and the two walks of a copy, over the member's own keys and over another's, are one.
-//! Steps that the code does under one lock are one step. Logs of one entry stand for those whose bytes are few: members trail by more than they hold. Where such a log is the
-//! newest and its member has no room for what it says, an open may be refused; those bounds are not among these.
+//! These parts are not modelled:
+//! * the filter, scans, expiry, read repair, damage, salvage, a clean stop, several groups,
+//!   replacement;
+//! * a log without space for an entry;
+//! * errors of the host's store, except when a write must record a failed member;
+//! * reads while fewer members are active than a write needs (the effect of an unacknowledged write
+//!   may disappear with the next crash);
+//! * the late end of an operation on a device that was given up.
+//!
+//! A replay's rounds before the last step are left out. The two walks of a copy, over the member's
+//! own keys and over another's, are one. Steps that the code does under one lock are one step. Logs
+//! of one entry represent logs with few bytes: members lag by more than these hold. If such a log
+//! is the newest and its member has no space for its operations, an open may be refused; the bounds
+//! below exclude this.
 //!
 //! # What is checked
-//! Linearizability of each key's reads and writes, across crashes too: a write that was under way has had its effect by then, or never; so nothing acknowledged is lost,
-//! nothing deleted comes back, nothing refused is seen. Members that have applied the same hold the same. Logs are runs. With all devices there an open succeeds, and of three
-//! with most needed, without the only one that had failed.
+//! * Each key's reads and writes are linearizable, also across crashes. A write in progress at a
+//!   crash has had its effect by then, or never has. No acknowledged write is lost, no deleted pair
+//!   reappears, and no refused write is seen.
+//! * Members that have applied the same operations hold the same pairs. Logs are runs.
+//! * With all devices available, an open succeeds. With three devices and `majority`, an open also
+//!   succeeds without the only device that had failed.
 //!
-//! States visited (unique): 3.64 million for [`SOUND`], in a quarter of a minute on two cores; each test prints its own. Each rule that is left out ([`MUTANTS`]) is convicted,
-//! some only together with another that does the same, and so are the published ones. No mutant of these bounds needs `looks_again`, and these:
-//! * `refused_are_behind`: it takes 7.5 million states (a write and a delete of another key, a read, two without room, a failure that is not noted, a crash and a loss).
-//! * `copy_by_queue`: operations say what a key has behind them, and those that are queued come to be done. So a copy may pass them by, as long as its key's stripe is held until it is
-//!   in the store; by the queue a store has one writer, and the stripe is not held for so long.
-//! * `fork_said_until_joined`: it takes a donor that is lost, after another device was.
-//! * `waits_for_pending`: who gives up says that nobody knows how the write ends, which is true.
+//! Unique states visited: 3.64 million for [`SOUND`], in 15 seconds on two cores; each test prints
+//! its own number. Each rule that is left out ([`MUTANTS`]) is convicted, some only together with
+//! another rule of the same effect. The published rules are convicted too. Within these bounds no
+//! mutant convicts `looks_again` and these rules:
+//! * `refused_are_behind`: needs 7.5 million states (a write and a delete of another key, a read,
+//!   two full members, an unrecorded failure, a crash and a loss).
+//! * `copy_by_queue`: operations are unconditional, and queued ones will be applied. A copy may
+//!   therefore bypass the queue if it holds the key's stripe until the pair is in the store. With
+//!   the queue a store has a single writer, and the stripe is held for less time.
+//! * `fork_said_until_joined`: needs a lost donor after the loss of another device.
+//! * `waits_for_pending`: without it, the write is reported as in doubt, which is true.
 mod protocol {
     pub mod catchup;
     pub mod device;
@@ -49,7 +77,7 @@ use protocol::paper::Paper;
 use protocol::rules::{Acks, Bounds, Rules};
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// What must hold. In parentheses: unique states.
+/// Cases that must hold. In parentheses: unique states.
 const SOUND: &[Case] = &[
     // (28 thousand)
     (
@@ -126,7 +154,7 @@ const SOUND: &[Case] = &[
     ),
 ];
 
-/// As [`SOUND`], for longer.
+/// As [`SOUND`], with larger bounds.
 const LARGE: &[Case] = &[
     (
         "one has no room, one fails, one is lost",
@@ -171,7 +199,7 @@ fn model(case: &Case) -> Matrix {
     Matrix::new(devices, keys, rules, bounds)
 }
 
-/// Goes through all states; how often each of [`SEEN`] happened.
+/// Explores all states. Returns how often each of [`SEEN`] happened.
 fn assert_sound(cases: &[Case]) -> Vec<usize> {
     let mut seen = vec![0; SEEN.len()];
     for case in cases {
@@ -200,7 +228,8 @@ fn the_protocol_keeps_what_it_promises_within_larger_bounds() {
     assert_sound(LARGE);
 }
 
-/// A way to what goes wrong, at most two steps longer than the shortest: what is found first may be far longer, so the depth is raised little by little.
+/// Finds a path to the violation, at most two steps longer than the shortest. The depth grows in
+/// steps, because the first path found may be far longer.
 fn convict<M>(name: &str, model: M, wrong: &'static str)
 where
     M: Model + Clone + Send + Sync + 'static,

@@ -1,4 +1,5 @@
-//! Devices that are replaced where few are left: a dead one by whoever has everything, though too few for a write. And what is left of a change that is refused.
+//! Replacement of devices with few left: a failed device is replaced from a complete one, even with
+//! too few for a write. And the state after a refused change.
 
 mod common;
 
@@ -48,7 +49,7 @@ fn assert_refuses_writes(store: &Mkvs) {
     assert!(matches!(refused, Err(Error::TooFewDevices { live: 1, needed: 2, .. })), "{refused:?}");
 }
 
-/// All devices have everything: any of these may be lost now.
+/// Checks that all devices have everything: any of `lost` may be lost now.
 fn assert_whole_without(matrix: &Matrix, store: Mkvs, lost: &[PathBuf]) {
     store.wait_whole(PATIENCE).expect("all devices are active");
     store.put(b"written", b"again").expect("there are enough for a write");
@@ -74,7 +75,7 @@ fn a_group_of_two_that_lost_one_has_it_replaced_while_it_serves() {
         if acks == Acks::Majority {
             assert_refuses_writes(&store);
         }
-        // The one that is left is in use: it may not go as well.
+        // The remaining device is in use: it must not be replaced as well.
         let refused = replace(&matrix, &store, 0);
         assert!(matches!(refused, Err(Error::TooFewDevices { live: 0, .. })), "{acks:?}: {refused:?}");
         replace(&matrix, &store, 1).unwrap_or_else(|error| panic!("{acks:?}: {error}"));
@@ -157,7 +158,7 @@ fn a_replacement_that_is_refused_leaves_nothing_and_is_done_again() {
     let (matrix, switches) = switched("refused", 3);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);
-    // Where something is already nothing is taken away.
+    // Existing data is not removed.
     let there = matrix.device(0, 1);
     let refused = store.replace(0, 0, &there, &matrix.path(), &matrix.places);
     assert!(matches!(refused, Err(Error::Exists { .. })), "{refused:?}");
@@ -186,7 +187,7 @@ fn a_device_whose_replacement_is_refused_is_used_on() {
     switches.host.clear();
     store.wait_whole(PATIENCE).expect("the old one catches up");
     assert_eq!(store.status().devices[2].path, matrix.device(0, 2).strip_prefix(matrix.path()).expect("below it"));
-    // One whose medium failed is out as before.
+    // A device whose medium failed stays out.
     fail_writes(&switches.stores[1]);
     store.put(b"written", b"value").expect("two are left");
     refuse_changes(&switches.host);
@@ -208,7 +209,7 @@ fn a_group_whose_addition_is_refused_leaves_nothing_and_is_added_again() {
     let refused = add();
     assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
     switches.host.clear();
-    // The second device finds something in its way.
+    // The second device's directory is not empty.
     std::fs::create_dir_all(matrix.device(1, 1).join("store")).expect("a directory in its way");
     std::fs::write(matrix.device(1, 1).join("store/pool.0000"), b"not ours").expect("a file in its way");
     assert!(add().is_err());
@@ -277,7 +278,7 @@ fn a_write_stands_that_one_who_came_back_has_in_the_place_of_who_is_replaced() {
     switches.stores[1].set(slow);
     std::thread::scope(|scope| {
         let last = store.status().devices[0].applied;
-        // It takes the first two, of which the second one is at it.
+        // The write needs the first two devices, and the second one is executing it.
         let writer = scope.spawn(|| store.put(b"slow", b"value"));
         wait(&|| store.status().devices[0].applied > last);
         switches.stores[2].set(|_, _| Fault::None);

@@ -1,4 +1,5 @@
-//! Groups whose devices had no room, or failed, at a bad moment: what stands is told so, and they go on when there is room again.
+//! Groups whose devices had no space, or failed, at a bad moment: committed writes are reported as
+//! such, and the groups go on with free space.
 
 mod common;
 
@@ -43,7 +44,8 @@ fn wait_device(store: &Mkvs, device: usize, what: &str, is_so: impl Fn(&DeviceSt
     }
 }
 
-/// Device 0 has voted for `x` when its medium fails with `y`. The others do `x`, and nobody else failed: it should be acknowledged, and it is told as one that too few have.
+/// Device 0 has voted for `x` when its medium fails with `y`. The others apply `x`, and no other
+/// device failed. The write must be acknowledged; it was reported as one that too few members have.
 fn a_write_stands_whose_first_voter_fails_with_another_write(acks: Acks) {
     let (matrix, stores, _) = switched("first voter fails", acks, Inline::Off);
     let store = matrix.create(CAPACITY).expect("create");
@@ -73,7 +75,7 @@ fn with_majority_a_write_stands_whose_first_voter_fails_with_another_write() {
     a_write_stands_whose_first_voter_fails_with_another_write(Acks::Majority);
 }
 
-/// With room again, all devices are to come back.
+/// With free space again, all devices must come back.
 fn all_come_back(store: &Mkvs) {
     let begun = Instant::now();
     while store.stats().engine_counters["devices_active"] != 3 {
@@ -85,7 +87,8 @@ fn all_come_back(store: &Mkvs) {
     assert_eq!(store.get(b"before").expect("get"), Some(b"v".to_vec()));
 }
 
-/// All logs have no room for a while: the write and its taking back are refused by all, so all are behind, and nobody is left to catch up from. Nothing but an open helps.
+/// All logs are full for a while: they refuse the write and its rollback. All devices are behind,
+/// and none is left to catch up from. Only an open helped.
 #[test]
 fn a_group_whose_logs_were_full_for_a_while_goes_on() {
     let (matrix, _, logs) = switched("logs full", Acks::Majority, Inline::On);
@@ -100,7 +103,8 @@ fn a_group_whose_logs_were_full_for_a_while_goes_on() {
     all_come_back(&store);
 }
 
-/// With `all` two refuse a write, and the third, which has done it, has no room to take it back: it is behind for that, and the two that hold what the group holds are behind as well.
+/// With `all`, two devices refuse a write, and the third, which has applied it, has no space to
+/// roll it back and falls behind. The two devices with the group's state are behind as well.
 #[test]
 fn with_all_a_device_without_room_to_take_back_does_not_stop_the_others() {
     let (matrix, stores, _) = switched("no room to take back", Acks::All, Inline::On);
@@ -121,7 +125,8 @@ fn with_all_a_device_without_room_to_take_back_does_not_stop_the_others() {
     all_come_back(&store);
 }
 
-/// One of two is lost when both had no room for a write and all stopped before it was taken back. An open takes one of two; what is left takes the write back alone.
+/// Both devices had no space for a write, all stopped before the rollback, and one device is lost.
+/// An open needs one of two; the remaining one rolls the write back alone.
 #[test]
 fn one_of_two_is_opened_alone_with_a_write_that_neither_had_room_for() {
     let (matrix, switches) = common::switched::switched("one of two", 2);
@@ -167,7 +172,8 @@ fn verify_reports_a_write_that_too_few_devices_decide() {
     assert_eq!(found(), []);
 }
 
-/// An entry of a device's log is damaged while nobody has it open: the device is copied. The walk that empties its log met the damage each time.
+/// An entry of a device's log is damaged while the matrix is closed: the device is copied. The walk
+/// that empties its log met the damage each time.
 #[test]
 fn a_device_whose_log_is_damaged_is_copied() {
     let matrix = Matrix::new("damaged log", 1, 3);

@@ -149,7 +149,7 @@ fn a_replacement_in_salvage_reports_the_loss_and_removes_the_mark() {
     let store = matrix.open().expect("the loss is accepted");
     assert_holds(&store);
     assert_eq!(store.get(ALONE).expect("get"), None);
-    // A replacement of a whole matrix gives nothing up.
+    // A replacement in a complete matrix gives nothing up.
     let newer = matrix.path().join("newer");
     let replaced = store.replace(0, 0, &newer, &matrix.path(), &matrix.places).expect("replace");
     assert_eq!(replaced.gave_up, None);
@@ -194,7 +194,7 @@ fn a_salvage_of_damaged_stores_marks_the_matrix_and_one_after_a_restart_does_not
             assert_eq!(doubts, if is_marked { 2 } else { 0 });
             store.close().expect("close");
             drop(store);
-            // Their own marks are not what refuses the open.
+            // The open is not refused because of the stores' own marks.
             matrix.places.refuse_strict = None;
             if is_marked {
                 assert_marked(&matrix);
@@ -205,14 +205,14 @@ fn a_salvage_of_damaged_stores_marks_the_matrix_and_one_after_a_restart_does_not
     }
 }
 
-/// Lets the first device lack an acknowledged key, and the others fail. The first device leads
+/// Makes the first device lack an acknowledged key, and the others fail. The first device leads
 /// then.
 fn lose_all_but_the_first(store: &Mkvs, switches: &Switches) {
     let fail = |device: usize, fault: Fault| {
         switches.stores[device].set(move |touch, _| if touch == Touch::Write { fault } else { Fault::None });
     };
     fail(0, Fault::Full);
-    // Without threads the first device does not have its turn in each write.
+    // Without threads the first device does not execute each write.
     let is_behind = |i: &u64| {
         store.put(ALONE, &i.to_le_bytes()).expect("two devices have the key");
         store.status().devices[0].state == "behind"

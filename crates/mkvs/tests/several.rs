@@ -18,7 +18,8 @@ use lodestore_mkvs::{Acks, Filtering, Inline, Mkvs};
 const CAPACITY: u64 = 16 << 20;
 const PATIENCE: Duration = HANG_TIMEOUT;
 
-/// One group of so many devices with threads of their own and without a filter, where nobody hangs for too long.
+/// A group of `devices` devices with threads of their own and without a filter, with a long
+/// timeout.
 fn group(name: &'static str, devices: usize, acks: Acks) -> (Matrix, Switches) {
     let (matrix, switches) = switched(name, devices);
     let matrix = matrix.with(|options| {
@@ -35,7 +36,7 @@ fn key(i: u64) -> Vec<u8> {
 fn write(store: &Mkvs, keys: u64, round: u64) {
     for i in 0..keys {
         store.put(&key(i), &round.to_le_bytes()).expect("enough are left");
-        // Nobody trails by more than may be.
+        // No device lags by more than the limit.
         if i % 100 == 99 {
             wait_level(store);
         }
@@ -58,14 +59,14 @@ fn is(store: &Mkvs, device: usize, state: &str) -> bool {
     store.status().devices[device].state == state
 }
 
-/// Each device in use has everything.
+/// Waits until each active device has everything.
 fn wait_level(store: &Mkvs) {
     wait("all have everything", store, || {
         store.status().devices.iter().all(|device| device.state != "active" || device.applied == device.last)
     });
 }
 
-/// No write finds room; how many have tried.
+/// Makes all writes fail for lack of space. Returns the counter of attempts.
 fn has_no_room(switch: &Switch) -> Arc<AtomicU64> {
     let tried = Arc::new(AtomicU64::new(0));
     let counts = Arc::clone(&tried);
@@ -79,7 +80,7 @@ fn has_no_room(switch: &Switch) -> Arc<AtomicU64> {
     tried
 }
 
-/// Has it behind: it has no room for what is written.
+/// Makes a device fall behind: it has no space for a write.
 fn put_behind(store: &Mkvs, switches: &Switches, device: usize) -> Arc<AtomicU64> {
     let tried = has_no_room(&switches.stores[device]);
     store.put(b"behind", b"value").expect("enough are left");
@@ -87,14 +88,14 @@ fn put_behind(store: &Mkvs, switches: &Switches, device: usize) -> Arc<AtomicU64
     tried
 }
 
-/// Writes wait until the gate is opened, or the test ends.
+/// Blocks writes until the gate is opened, or the test ends.
 struct Gate {
     is_met: Arc<AtomicBool>,
     is_open: Arc<AtomicBool>,
 }
 
 impl Gate {
-    /// Behind the gate writes end in this.
+    /// After the gate, writes end in this fault.
     fn at(switch: &Switch, fault: Fault, stops: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         let gate = Self { is_met: Arc::default(), is_open: Arc::default() };
         let (is_met, is_open) = (Arc::clone(&gate.is_met), Arc::clone(&gate.is_open));
@@ -144,7 +145,8 @@ fn fails(switch: &Switch, bad: &'static [u8]) {
     switch.set(move |touch, key| if touch == Touch::Write && key == bad { Fault::Io } else { Fault::None });
 }
 
-/// The first three acknowledge what waits in the queue of the fourth; two of them go, which leaves too few to say so; then the fifth comes back, which is enough again.
+/// The first three devices acknowledge a write that is queued at the fourth. Two of them fail,
+/// which leaves too few to record it. Then the fifth comes back, which makes them enough again.
 #[test]
 fn who_comes_back_is_not_counted_with_one_that_has_not_done_what_those_had_who_went_unsaid() {
     let (matrix, switches) = group("counted too early", 5, Acks::Majority);
@@ -159,7 +161,7 @@ fn who_comes_back_is_not_counted_with_one_that_has_not_done_what_those_had_who_w
         let bad = scope.spawn(|| store.put(b"bad", b"v"));
         wait("two have failed", &store, || is(&store, 1, "failed") && is(&store, 2, "failed"));
         switches.stores[4].clear();
-        // It is in use, or was tried and is not yet.
+        // Waits until the fifth is in use, or was tried and is not in use yet.
         let begun = Instant::now();
         while !is(&store, 4, "active") && begun.elapsed() < Duration::from_secs(3) {
             std::thread::sleep(Duration::from_millis(2));
@@ -170,7 +172,7 @@ fn who_comes_back_is_not_counted_with_one_that_has_not_done_what_those_had_who_w
     });
     wait("it comes back when the fourth has everything", &store, || is(&store, 4, "active"));
     assert_eq!(store.get(b"k").expect("get").as_deref(), Some(&b"v"[..]));
-    // A crash before the fourth has done anything, and the loss of two of five.
+    // A crash before the fourth has executed anything, and the loss of two of five.
     [0, 4].iter().for_each(|at| std::fs::remove_dir_all(crashed.device(0, *at)).expect("it is lost"));
     let store = crashed.open().expect("two of five are lost");
     assert_eq!(store.get(b"k").expect("get").as_deref(), Some(&b"v"[..]), "it was acknowledged by three");
@@ -183,7 +185,7 @@ fn who_catches_up_does_so_from_one_whose_log_reaches_back() {
     write(&store, 100, 0);
     wait_level(&store);
     put_behind(&store, &switches, 2);
-    // Its log begins anew.
+    // Its log is started again.
     let new = matrix.path().join("new");
     store.replace(0, 4, &new, &matrix.path(), &matrix.places).expect("replace");
     wait("it is copied", &store, || is(&store, 4, "active"));
@@ -197,7 +199,8 @@ fn who_catches_up_does_so_from_one_whose_log_reaches_back() {
     assert!(store.verify(&mut |_| {}).expect("verify").is_clean());
 }
 
-/// Two are to be copied; beside the copy of the first one the other's donor comes back, and then itself.
+/// Two devices need a copy. During the copy of the first one, the other's donor comes back, and
+/// then the other catches up from it.
 #[test]
 fn who_has_caught_up_beside_the_copy_of_another_one_is_not_copied() {
     const KEYS: u64 = 500;
@@ -212,10 +215,11 @@ fn who_has_caught_up_beside_the_copy_of_another_one_is_not_copied() {
     let new = matrix.path().join("new");
     store.replace(0, 0, &new, &matrix.path(), &matrix.places).expect("replace");
     wait("it is copied", &store, || is(&store, 0, "active"));
-    // The keeper has done what it can, and rests.
+    // The keeper has done everything possible, and sleeps.
     let before = tried.load(Ordering::Acquire);
     wait("it is tried", &store, || tried.load(Ordering::Acquire) > before);
-    // It is refused by the device, and waits when the keeper has it catch up: one is left, whose log begins anew.
+    // The device refuses the write, and blocks when the keeper catches it up. The only other
+    // device left has its log started again.
     let touched = AtomicU64::new(0);
     let donor = Gate::at(&switches.stores[1], Fault::Full, move |_| touched.fetch_add(1, Ordering::AcqRel) != 0);
     store.put(b"behind", b"value").expect("enough are left");

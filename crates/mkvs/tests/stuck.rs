@@ -1,4 +1,5 @@
-//! Devices that are slow, or hang, at a bad moment: who is slow is waited for, and who hangs is left to itself.
+//! Devices that are slow, or hang, at a bad moment: operations wait for slow devices, and hanging
+//! devices are abandoned.
 
 mod common;
 
@@ -17,7 +18,8 @@ use lodestore_mkvs::{Acks, Filtering, Inline, Mkvs, Reads};
 
 const CAPACITY: u64 = 16 << 20;
 
-/// Three devices with threads of their own and without a filter, whose stores, logs and host have these switches.
+/// Three devices with threads of their own and without a filter, whose stores, logs and host have
+/// these switches.
 fn three(name: &'static str, acks: Acks, timeout: Duration) -> (Matrix, Switches) {
     let (matrix, switches) = switched(name, 3);
     let matrix = matrix.with(|options| {
@@ -35,7 +37,7 @@ fn states(store: &Mkvs) -> Vec<&'static str> {
     store.status().devices.iter().map(|device| device.state).collect()
 }
 
-/// Waits until so many devices are active.
+/// Waits until `count` devices are active.
 fn wait_active(store: &Mkvs, count: u64) {
     let begun = Instant::now();
     while store.stats().engine_counters["devices_active"] != count {
@@ -53,18 +55,18 @@ fn wait_level(store: &Mkvs) {
     }
 }
 
-/// Each write takes so long.
+/// Makes each write last `millis` milliseconds.
 fn slow(switch: &Switch, millis: u64) {
     let slow = Fault::Slow(Duration::from_millis(millis));
     switch.set(move |touch, _| if touch == Touch::Write { slow } else { Fault::None });
 }
 
-/// Every write of this key fails.
+/// Makes every write of this key fail.
 fn fail(switch: &Switch, bad: &'static [u8]) {
     switch.set(move |touch, key| if touch == Touch::Write && key == bad { Fault::Io } else { Fault::None });
 }
 
-/// Device 0 fails, and somebody writes who finds it so.
+/// Device 0 fails, and a later write meets the failure.
 fn write_behind_a_failure(store: &Mkvs, switches: &Switches) {
     fail(&switches.stores[0], b"bad");
     std::thread::scope(|scope| {
@@ -81,7 +83,7 @@ fn write_behind_a_failure(store: &Mkvs, switches: &Switches) {
 
 #[test]
 fn who_trails_has_not_failed_when_another_one_fails() {
-    // What they trail by takes longer than an operation may.
+    // The queue needs longer than the operation timeout.
     let (matrix, switches) = three("trails", Acks::Majority, Duration::from_secs(1));
     let store = matrix.create(CAPACITY).expect("create");
     slow(&switches.stores[2], 5);
@@ -121,19 +123,19 @@ fn who_hangs_has_failed_when_others_wait_for_it() {
     assert_eq!(store.get(b"key").expect("get").as_deref(), Some(&b"value"[..]));
 }
 
-/// Calls of a medium that do not come back before it is dropped.
+/// Calls of a medium that do not return before it is dropped.
 struct Hang {
     is_met: Arc<AtomicBool>,
     ends: Arc<AtomicBool>,
 }
 
 impl Hang {
-    /// Each touch of this kind hangs: of this key, or of any.
+    /// Makes each call of this kind hang: for this key, or for any.
     fn at(switch: &Switch, wanted: Touch, of: Option<&'static [u8]>) -> Self {
         Self::when(switch, move |touch, key| touch == wanted && of.is_none_or(|of| of == key))
     }
 
-    /// Each touch of these hangs.
+    /// Makes each of these calls hang.
     fn when(switch: &Switch, wanted: impl Fn(Touch, &[u8]) -> bool + Send + Sync + 'static) -> Self {
         let hang = Self { is_met: Arc::default(), ends: Arc::default() };
         let (is_met, ends) = (Arc::clone(&hang.is_met), Arc::clone(&hang.ends));
@@ -164,7 +166,7 @@ impl Drop for Hang {
     }
 }
 
-/// What `work` comes to, though something hangs.
+/// Returns the result of `work`, although a call hangs.
 fn though_it_hangs<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(work()));
@@ -224,7 +226,8 @@ fn a_device_that_was_idle_does_not_fail_by_what_came_just_now() {
     for switch in &switches.stores[1..] {
         switch.set(|touch, key| match touch {
             Touch::Read if key == b"k" => Fault::Io,
-            // Begun before a reader who waits for the first looks again, and not done then.
+            // Started before a reader that waits for the first device checks again, and not
+            // finished then.
             Touch::Write if key == b"slow" => Fault::Slow(PATIENCE * 2 / 5),
             _ => Fault::None,
         });
@@ -296,7 +299,7 @@ fn what_cannot_be_checked_is_a_finding_and_the_rest_is_checked() {
     assert!(report.findings.len() >= 3, "{:?}", report.findings);
 }
 
-/// Device 2 lacks what was written to so many keys, and is out.
+/// Device 2 lacks writes to `keys` keys, and is out.
 fn leave_behind(store: &Mkvs, switches: &Switches, keys: u64) {
     switches.stores[2].set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
     (0..keys).for_each(|i| store.put(&key(i), b"value").expect("two have it"));
@@ -318,7 +321,7 @@ fn who_catches_up_has_not_failed_though_that_takes_long() {
     }
 }
 
-/// Puts a new device in the place of device 2, though something hangs.
+/// Replaces device 2 by a new device, although a call hangs.
 fn replace(matrix: &Matrix, store: &Arc<Mkvs>) {
     let (store, root, places) = (Arc::clone(store), matrix.path(), matrix.places.clone());
     let replaced = move || store.replace(0, 2, &root.join("new"), &root, &places);
@@ -427,7 +430,7 @@ fn a_device_that_hangs_while_it_catches_up_is_replaced_and_the_new_one_is_copied
     hang.wait_met();
     replace(&matrix, &store);
     store.wait_whole(HANG_TIMEOUT).expect("the new one is copied");
-    // Who comes back from what hung does nothing more.
+    // A thread that returns from the hanging call does nothing more.
     drop(hang);
     store.put(b"k", b"value").expect("put");
     wait_level(&store);

@@ -1,4 +1,5 @@
-//! Who waits for a device, or for keys to move, waits for that alone, and is told at once where it cannot come.
+//! A wait for a device, or for keys to move, waits for nothing else, and ends at once if it cannot
+//! succeed.
 
 mod common;
 
@@ -13,7 +14,7 @@ use lodestore_mkvs::{Acks, Mkvs};
 
 const CAPACITY: u64 = 64 << 20;
 const KEYS: u64 = 400;
-/// Longer than any of this takes: what is told at once is told before.
+/// Longer than any of these operations: an immediate result comes before.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn key(i: u64) -> Vec<u8> {
@@ -26,7 +27,7 @@ fn filled(matrix: &Matrix) -> Mkvs {
     store
 }
 
-/// Closed, opened again without these devices.
+/// Closes the matrix and opens it without these devices.
 fn reopened_without(matrix: &Matrix, store: Mkvs, lost: &[(usize, usize)]) -> Mkvs {
     store.close().expect("close");
     drop(store);
@@ -68,7 +69,7 @@ fn a_device_is_waited_for_whatever_another_group_lacks() {
 #[test]
 fn a_copy_whose_last_donor_fails_is_not_waited_for() {
     let (matrix, switches) = switched("waits-donor", 2);
-    // So slow that it does not end by itself; and one device is enough for a write.
+    // Too slow to end within the test; one device is enough for a write.
     let matrix = matrix.with(|options| (options.copy_rate, options.acks) = (64, Acks::All));
     let store = reopened_without(&matrix, filled(&matrix), &[(0, 1)]);
     replace(&matrix, &store, 1);

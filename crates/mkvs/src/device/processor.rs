@@ -1,4 +1,5 @@
-//! A device's processor: whoever takes commands from its queue and executes them, its own thread or a caller (`device.rs` has the invariants).
+//! A device's processor: the thread that executes commands from its queue, the device's own thread
+//! or a caller. The invariants are in `device.rs`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -13,12 +14,14 @@ use crate::lock;
 use crate::operation::Operation;
 use crate::planted::Fault;
 
-/// Commands that a caller executes of others' before it goes on with its own work.
+/// Maximum number of other callers' commands that a caller executes before it continues its own
+/// work.
 const CALLERS_MOST: usize = 256;
-/// Operations for which a member that is being filled may have no room, before it falls behind.
+/// A filling member falls behind when it has refused more than this many operations for lack of
+/// space.
 const HOLES_MOST: usize = 256;
 
-/// The command that a processor is at.
+/// The command that a processor is executing.
 struct InHand<'a> {
     device: &'a Device,
     command: Command,
@@ -28,20 +31,22 @@ struct InHand<'a> {
 impl Drop for InHand<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            // Nobody knows what its store has.
+            // The contents of the store are unknown.
             self.device.fail("its processor panicked");
         }
         self.device.count_out(&self.command);
         if !self.is_done {
             self.command.drop_by(self.device.bit());
         }
-        // Last: who finds this as before, and something to do, finds it at the same thing.
+        // Last: an observer that sees an unchanged counter and pending work sees one command still
+        // in execution.
         self.device.progress.fetch_add(1, Ordering::AcqRel);
     }
 }
 
 impl Device {
-    /// Has what is queued executed: by this thread where that is allowed and the processor is idle, else by who is the processor.
+    /// Has queued commands executed: by this thread if that is allowed and the processor is idle,
+    /// else by the current processor.
     pub(crate) fn kick(&self) {
         if self.is_inline || !self.has_thread.load(Ordering::Acquire) {
             self.run_if_idle();
@@ -50,7 +55,8 @@ impl Device {
         }
     }
 
-    /// Has what is queued executed by its own thread, if it has one: not by this one, which would hang with it.
+    /// Has queued commands executed by the device's own thread, if it has one. The calling thread
+    /// must not hang with the device.
     pub(crate) fn urge(&self) {
         if self.has_thread.load(Ordering::Acquire) {
             self.rouse();
@@ -59,14 +65,17 @@ impl Device {
         }
     }
 
-    /// Wakes its own thread if that sleeps, which is a system call. What is in the queue was put there before: so it sees that, or sleeps by now.
+    /// Wakes the device's thread if it sleeps (a system call). The caller has queued its command
+    /// before. The thread therefore sees the command, or sleeps already.
     pub(super) fn rouse(&self) {
         if self.sleeps.load(Ordering::Acquire) {
             self.ready.notify_one();
         }
     }
 
-    /// Executes what is queued, if nobody does; false where somebody does, who will do all of it. With a thread of the device's own, so much of it as a caller has to.
+    /// Executes queued commands if no other thread does. Returns false if another thread does; it
+    /// then executes all of them. If the device has a thread, the caller executes at most
+    /// `CALLERS_MOST` commands.
     pub(crate) fn run_if_idle(&self) -> bool {
         let most = if self.has_thread.load(Ordering::Acquire) { CALLERS_MOST } else { usize::MAX };
         self.run_some(most)
@@ -78,7 +87,7 @@ impl Device {
             let exec = match self.exec.try_lock() {
                 Ok(exec) => exec,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                // Whoever holds it looks at the queue again when it has let it go.
+                // The holder checks the queue again after it has released `exec`.
                 Err(TryLockError::WouldBlock) => return false,
             };
             left = self.run(left);
@@ -87,25 +96,25 @@ impl Device {
                 return true;
             }
             if left == 0 {
-                // The rest is the thread's.
+                // The device's thread executes the rest.
                 self.rouse();
                 return true;
             }
         }
     }
 
-    /// Its own thread runs.
+    /// Records that the device's own thread runs.
     pub(crate) fn start(&self) {
         self.has_thread.store(true, Ordering::Release);
     }
 
-    /// The device's own thread: executes until the device is stopped.
+    /// The device's own thread: executes commands until the device is stopped.
     pub(crate) fn work(&self) {
         loop {
             let queue = lock(&self.queue);
             let idle = |queue: &mut VecDeque<Command>| {
                 let is_idle = queue.is_empty() && !self.stops.load(Ordering::Acquire);
-                // Under the queue's lock: whoever puts something into it later knows.
+                // Set under the queue's lock: any later `push` is followed by a check of this flag.
                 self.sleeps.store(is_idle, Ordering::Release);
                 is_idle
             };
@@ -114,27 +123,28 @@ impl Device {
                 return;
             }
             if !self.run_some(usize::MAX) {
-                // Somebody else is at it: wait for its end instead of spinning.
+                // Another thread is the processor: wait for it instead of spinning.
                 drop(self.hold());
             }
         }
     }
 
-    /// Ends the device's own thread, behind what it executes already. What is queued then is left as it is.
+    /// Ends the device's own thread after its current commands. Later commands stay in the queue.
     pub(crate) fn stop(&self) {
-        // Under the queue's lock, so that no thread is between its look and its wait.
+        // Under the queue's lock, because the thread must not be between its check and its wait.
         let queue = lock(&self.queue);
         self.stops.store(true, Ordering::Release);
         drop(queue);
         self.ready.notify_all();
     }
 
-    /// Executes what is queued, `most` commands of it; how many more it would have. One at a time is taken: when the device fails, the others are told at once.
+    /// Executes at most `most` queued commands and returns how many of `most` are left. Commands
+    /// leave the queue one at a time: if the device fails, the rest fails at once.
     fn run(&self, most: usize) -> usize {
         for left in (0..most).rev() {
             let Some(command) = lock(&self.queue).pop_front() else { return left + 1 };
             let mut hand = InHand { device: self, command, is_done: false };
-            // Who chooses between queues looks at it; where callers do the work, nobody does.
+            // Used to choose between queues. If callers do the work, nothing reads it.
             if !self.is_inline {
                 self.begun.store((self.made.elapsed().as_nanos() as u64).max(1), Ordering::Release);
             }
@@ -152,14 +162,16 @@ impl Device {
         match command {
             Command::Write(op) => {
                 let vote = self.write(op);
-                // Taken out of use meanwhile: nobody counts on it any more.
+                // The device was taken out of use meanwhile: its vote does not count.
                 let vote = if self.used().takes_commands() { vote } else { Vote::Failed };
-                // What is being filled does not vote. What it has no room for is taken back, where nobody has, or missing when it is to join; so much of that can only be missing.
+                // A filling member does not vote. Each refused operation is later rolled back, or
+                // is missing when the member wants to join. More than `HOLES_MOST` holes mean
+                // missing operations.
                 let lacks_much = self.is_filling() && lock(&self.holes).len() > HOLES_MOST;
                 if !op.vote(self.bit(), vote) || lacks_much {
                     self.fall_behind();
                 }
-                // Last: who finds it done finds what came of it.
+                // Last: a thread that sees the operation executed must see its result.
                 self.executed.store(op.operation.seq, Ordering::Release);
             }
             Command::Read(op) => op.answer(self),
@@ -186,7 +198,8 @@ impl Device {
                 Err(error) => return self.fail_by(&error),
             }
         }
-        // What it takes back was never done here. Who had no room for it, fell behind and came back has done it since.
+        // The operation to roll back was never applied here. A member that refused it, fell behind
+        // and came back has applied it since.
         if operation.aborts().is_some_and(|aborts| lock(&self.holes).remove(&aborts)) {
             self.pass(operation.seq);
             return Vote::Done(false);

@@ -1,4 +1,4 @@
-//! A device by itself.
+//! Tests of a single device.
 
 use lodestore_media::PoolOptions;
 use lodestore_nvht::{Nvht, NvhtOptions};
@@ -17,7 +17,8 @@ fn who_has_failed_says_why_whoever_recalls_it_meanwhile() {
         let queue = lock(&device.queue);
         std::thread::scope(|scope| {
             let fails = scope.spawn(|| device.fail(Failure::late("late".into())));
-            // It waits for the queue by now, most likely; and is recalled before it has it.
+            // The thread probably waits for the queue by now, and is recalled before it acquires
+            // it.
             std::thread::sleep(Duration::from_millis(2));
             drop(queue);
             device.recall(Duration::ZERO);

@@ -1,4 +1,4 @@
-//! A store that fails, refuses, waits or stops as a test says.
+//! A store that fails, refuses, waits or stops according to a test's plan.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,42 +6,43 @@ use std::time::Duration;
 
 use lodestore_contract::*;
 
-/// What is done to a store.
+/// Kinds of calls of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touch {
     Read,
     Write,
-    /// The whole store is asked to be durable.
+    /// The whole store is synced.
     Sync,
-    /// The whole store is checked.
+    /// The whole store is verified.
     Verify,
-    /// It is asked how many keys it has.
+    /// The number of keys is requested.
     Count,
     Close,
 }
 
-/// What comes of it.
+/// The outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// It takes this long.
+    /// The call lasts this long.
     Slow(Duration),
     /// The medium fails.
     Io,
-    /// There is no room.
+    /// There is no free space.
     Full,
-    /// What is read is damaged.
+    /// The pair is damaged.
     Corrupt,
-    /// As damaged, and no walk shows it: a recovery left it out. How many there are of these a test says by [`Switch::leave_out`].
+    /// As damaged, and no walk shows it: a recovery left it out. The test sets the number of such
+    /// pairs by [`Switch::leave_out`].
     LeftOut,
-    /// As left out, and it can still be said that it is there.
+    /// As left out, but the store can still confirm that the key exists.
     Unseen,
 }
 
-/// Says what comes of each call.
+/// Decides the outcome of each call.
 pub type Plan = Arc<dyn Fn(Touch, &[u8]) -> Fault + Send + Sync>;
 
-/// A plan that can be changed, and what a store says of its recovery.
+/// A plan that can be changed, and the reported recovery of a store.
 #[derive(Clone)]
 pub struct Switch {
     plan: Arc<Mutex<Plan>>,
@@ -68,7 +69,7 @@ impl Switch {
         *self.plan.lock().expect("the plan") = Arc::new(plan);
     }
 
-    /// The store's recovery has left out so many.
+    /// Makes the store's recovery leave out `count` pairs.
     pub fn leave_out(&self, count: u64) {
         self.left_out.store(count, Ordering::Release);
     }
@@ -79,17 +80,17 @@ impl Switch {
         self.found_at_end.store(count, Ordering::Release);
     }
 
-    /// The store's recovery goes on: walks wait for its end, reads and writes do not.
+    /// Lets the store's recovery go on: walks wait for its end, reads and writes do not.
     pub fn recover(&self, goes_on: bool) {
         self.recovers.store(goes_on, Ordering::Release);
     }
 
-    /// Scans that own what they need end at a pair that is damaged, as those of some engines do.
+    /// Makes owned scans end at a damaged pair, as some engines do.
     pub fn cut_scans(&self) {
         self.cuts.store(true, Ordering::Release);
     }
 
-    /// A key has expired by the time when somebody asks when it does.
+    /// Makes keys expire before their expiry is read.
     pub fn expire(&self) {
         self.expires.store(true, Ordering::Release);
     }
@@ -101,7 +102,7 @@ impl Switch {
         self.left_out.fetch_add(self.found_at_end.swap(0, Ordering::AcqRel), Ordering::AcqRel);
     }
 
-    /// What a walk shows of a pair: nothing, the pair, or that it cannot be read.
+    /// Returns a walk's view of a pair: nothing, the pair, or an error if it cannot be read.
     fn shows(&self, key: &[u8]) -> Option<Result<()>> {
         let plan = Arc::clone(&self.plan.lock().expect("the plan"));
         (!matches!(plan(Touch::Read, key), Fault::LeftOut | Fault::Unseen)).then(|| self.ask(Touch::Read, key))

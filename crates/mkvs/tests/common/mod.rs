@@ -15,23 +15,23 @@ use lodestore_media::{Pool, PoolOptions};
 use lodestore_mkvs::{Filtering, Mkvs, MkvsOptions, New, OpenMode, Part, Place, Places};
 use lodestore_nvht::{Nvht, NvhtOptions};
 
-/// Wraps a device's store, to have it fail.
+/// Wraps a device's store, to make it fail.
 pub type Wrap = Arc<dyn Fn(&Path, Part, Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync>;
 
-/// Says what the opening of a store ends with, if it is not opened.
+/// Returns the error of the opening of a store, if it is refused.
 pub type Refuse = Arc<dyn Fn(&Path, Part) -> Option<Error> + Send + Sync>;
 
-/// HiKV devices, NVHT logs and host.
+/// HiKV devices and host, NVHT logs.
 #[derive(Clone)]
 pub struct Hikvs {
     pub pool: PoolOptions,
-    /// Devices answer as memory does.
+    /// Devices answer as fast as memory.
     pub is_memory: bool,
-    /// Devices are NVHT stores, which have no order.
+    /// Devices are NVHT stores, which have no key order.
     pub is_unordered: bool,
     pub wrap: Option<Wrap>,
     pub refuse: Option<Refuse>,
-    /// As `refuse`, of strict opens alone.
+    /// As `refuse`, for strict opens only.
     pub refuse_strict: Option<Refuse>,
 }
 
@@ -128,7 +128,7 @@ impl Places for Hikvs {
     }
 }
 
-/// A place for one matrix, with the options that it is made and opened with.
+/// The directory of one matrix, with the options to create and open it.
 pub struct Matrix {
     pub scratch: Scratch,
     pub options: MkvsOptions,
@@ -140,7 +140,7 @@ pub struct Matrix {
 impl Matrix {
     pub fn new(name: &'static str, groups: usize, devices: usize) -> Self {
         let plan = Plan { keys: 600, thread_ops: 600, model_cases: 16, value_max: 4 << 20, ..Plan::default() };
-        // Logs of some turns, and a filter that is made anew.
+        // The logs wrap around several times, and the filter is rebuilt.
         let options = MkvsOptions {
             groups,
             devices,
@@ -170,7 +170,7 @@ impl Matrix {
         self.scratch.store()
     }
 
-    /// The directory of a device.
+    /// Returns the directory of a device.
     pub fn device(&self, group: usize, device: usize) -> PathBuf {
         self.path().join(format!("group{group}.device{device}"))
     }

@@ -1,4 +1,4 @@
-//! Matrices of one group, every part of which fails as a test says.
+//! Matrices of one group, each part of which fails according to a test's plan.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use lodestore_mkvs::Part;
 use super::Matrix;
 use super::faulty::{Faulty, Switch};
 
-/// The switches of a matrix: those of its devices' stores and of their logs, by device, and the host's.
+/// The switches of a matrix: for its devices' stores and logs, by device, and for the host's store.
 pub struct Switches {
     pub stores: Vec<Switch>,
     pub logs: Vec<Switch>,
     pub host: Switch,
 }
 
-/// A matrix of one group of so many devices, with its switches.
+/// Returns a matrix of one group of `devices` devices, with its switches.
 pub fn switched(name: &'static str, devices: usize) -> (Matrix, Switches) {
     let new = || (0..devices).map(|_| Switch::new()).collect::<Vec<_>>();
     let switches = Switches { stores: new(), logs: new(), host: Switch::new() };
@@ -28,7 +28,7 @@ pub fn switched(name: &'static str, devices: usize) -> (Matrix, Switches) {
             (Part::Device, Some(index)) => &stores[index],
             (Part::Log, Some(index)) => &logs[index],
             (Part::Host, _) => &host,
-            // A device in a directory of the test's own.
+            // A device in a directory chosen by the test.
             (_, None) => return store,
         };
         Arc::new(Faulty { store, switch: switch.clone() })

@@ -1,11 +1,11 @@
-//! How a member of the model comes to have what it lacks.
+//! Catch-up of a member of the model.
 
 use crate::protocol::device::{Append, Command, Device, State};
 use crate::protocol::group::{Client, Group, Phase, Wrong};
 use crate::protocol::history::ABSENT;
 use crate::protocol::rules::Rules;
 
-/// What the keeper is at.
+/// The keeper's present task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Catch {
     pub member: u8,
@@ -17,23 +17,25 @@ pub struct Catch {
 enum Stage {
     /// The log was cut to `common`; these keys come from the donor.
     Forget { common: u8, keys: u8 },
-    /// It is to be given operations from the next one on.
+    /// The member is to receive operations from the next one on.
     Replay,
-    /// It is filling, and its processor held: up to here it comes by the donor's log.
+    /// The member is filling, and its processor held: it replays the donor's log up to here.
     Last(u8),
-    /// It is to be copied, and the description calls it active.
+    /// The member needs a copy, and the description calls it active.
     Counted,
-    /// It is filling: the next key of the walk over a member that has everything up to `cut`.
+    /// The member is filling: the next key of the walk over a member that has everything up to
+    /// `cut`.
     Copy { key: u8, cut: u8 },
-    /// What is left of its copy is in its queue.
+    /// The rest of its copy is in its queue.
     Copied,
-    /// It has what its queue has not.
+    /// The member has everything from before its queue.
     Joining,
     /// With the sequencer held: its record says that it is whole up to here.
     Taking(u8),
 }
 
-/// Up to which operation a log whose last one is `last` of `epoch` says what the group's does.
+/// Returns the last operation at which a log equals the group's history. The log ends at operation
+/// `last` of `epoch`.
 fn common(epochs: &[(u8, u8)], epoch: u8, last: u8) -> u8 {
     epochs.iter().find(|(other, _)| *other > epoch).map_or(last, |(_, first)| last.min(first - 1))
 }
@@ -57,23 +59,23 @@ impl Group {
         &self.devices[usize::from(member)]
     }
 
-    /// Whether the sequencer is held from one step to another.
+    /// Returns whether the sequencer is held across steps.
     pub fn is_held(&self, rules: &Rules) -> bool {
         rules.held_join && self.catching.is_some_and(|catch| matches!(catch.stage, Stage::Taking(_)))
     }
 
-    /// Whether a member's processor is held.
+    /// Returns whether a member's processor is held.
     pub fn is_resting(&self, rules: &Rules, member: u8) -> bool {
         let is_held = |catch: Catch| catch.member == member && matches!(catch.stage, Stage::Last(_));
         rules.processor_held && self.catching.is_some_and(is_held)
     }
 
-    /// Whether all that are active have everything.
+    /// Returns whether all active members have everything.
     fn have_all(&self) -> bool {
         self.live_members().all(|member| self.index(member).applied >= self.last())
     }
 
-    /// The keeper begins with a member that is behind.
+    /// The keeper starts with a member that is behind.
     pub fn catch_up(&mut self, rules: &Rules, member: u8) -> Option<()> {
         let device = self.index(member);
         if self.catching.is_some() || device.state != State::Behind || device.is_lost {
@@ -115,7 +117,7 @@ impl Group {
         Some(())
     }
 
-    /// An open does not wait for copies. What is partial must not be counted on.
+    /// An open does not wait for copies. The description must not count a partial member.
     fn begin_copy(&mut self, rules: &Rules, member: u8, donor: u8, still_counts: bool) -> Option<()> {
         if matches!(self.phase, Phase::Following { .. }) {
             return None;
@@ -127,7 +129,7 @@ impl Group {
         Some(())
     }
 
-    /// The member forgets what it has, and is given operations.
+    /// The member drops its data, and receives operations.
     fn empty(&mut self, rules: &Rules, member: u8) {
         let (cut, epoch) = (self.last(), self.epoch);
         let device = self.device(member);
@@ -146,7 +148,7 @@ impl Group {
         self.catching = self.catching.map(|catch| Catch { stage, ..catch });
     }
 
-    /// The member is to be tried again: it falls behind where it is filling.
+    /// The member must be tried again; if it was filling, it falls behind.
     fn ends(&mut self, member: u8) {
         self.catching = None;
         if self.index(member).state == State::Filling {
@@ -190,7 +192,7 @@ impl Group {
         Some(())
     }
 
-    /// The member takes what it had of the forked operations from the donor.
+    /// The member replaces the pairs of its forked operations by the donor's.
     fn forget(&mut self, rules: &Rules, member: u8, donor: u8, common: u8, keys: u8) {
         for key in (0..self.stripes.len()).filter(|key| keys & (1 << key) != 0) {
             let value = self.index(donor).store[key];
@@ -203,7 +205,7 @@ impl Group {
         self.goes_on(Stage::Replay);
     }
 
-    /// One more operation up to `last`, of the donor's log.
+    /// Replays one more operation up to `last` from the donor's log.
     fn replay(&mut self, rules: &Rules, member: u8, donor: u8, last: u8) -> Option<()> {
         if self.index(donor).applied < last {
             if self.index(donor).is_active() {
@@ -220,7 +222,7 @@ impl Group {
         Some(())
     }
 
-    /// Does one operation of the donor's log; false where it cannot be done.
+    /// Replays one operation of the donor's log. Returns false if this is impossible.
     fn replay_one(&mut self, rules: &Rules, member: u8, donor: u8) -> bool {
         let seq = self.index(member).applied + 1;
         let Some(operation) = self.index(donor).read(seq) else { return false };
@@ -244,7 +246,7 @@ impl Group {
         true
     }
 
-    /// The walk comes to a key, which no client is writing.
+    /// The walk reaches a key that no client is writing.
     fn copy(&mut self, rules: &Rules, member: u8, key: u8, cut: u8) -> Option<()> {
         let at = usize::from(key);
         if self.live_members().count() == 0 {
@@ -272,7 +274,8 @@ impl Group {
         Some(())
     }
 
-    /// The member has all of the copy: what it lacks if it falls behind now, its log and another's tell.
+    /// The member has all of the copy. If it falls behind now, its own and another log contain what
+    /// it lacks.
     fn end_copy(&mut self, rules: &Rules, member: u8) -> Option<()> {
         let device = self.device(member);
         if rules.copied_before_whole && device.queue.iter().any(|queued| matches!(queued, Command::Copy { .. })) {
@@ -283,7 +286,7 @@ impl Group {
         Some(())
     }
 
-    /// The sequencer is taken when the member has everything that has a number.
+    /// The sequencer is locked when the member has every numbered operation.
     fn join(&mut self, rules: &Rules, member: u8) -> Option<()> {
         let last = self.last();
         let device = self.index(member);

@@ -1,21 +1,21 @@
-//! A device of the model: what is durable of it, its queue and its processor.
+//! A device of the model: its durable state, its queue and its processor.
 
 use crate::protocol::history::ABSENT;
 
 /// Members, as bits.
 pub type Set = u8;
 
-/// Whether a member is used.
+/// The state of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
     Active,
     Behind,
     Failed,
-    /// It is given operations, and has no vote.
+    /// The member receives operations, and has no vote.
     Filling,
 }
 
-/// What an operation does to its key; values are numbers of writes.
+/// The effect of an operation on its key; values are numbers of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mutation {
     Set(u8),
@@ -39,7 +39,7 @@ impl Operation {
         }
     }
 
-    /// What the key has behind it.
+    /// The key's value after the operation.
     pub fn value(&self) -> Option<u8> {
         match self.mutation {
             Mutation::Set(value) | Mutation::Restore { value, .. } => Some(value),
@@ -52,48 +52,48 @@ impl Operation {
 pub enum Command {
     Write(u8),
     Read(u8),
-    /// What others have of a key.
+    /// Another member's value of a key.
     Copy {
         key: u8,
         value: u8,
     },
 }
 
-/// A write that the processor has taken out of the queue.
+/// A write that the processor has dequeued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Busy {
     pub seq: u8,
     pub is_logged: bool,
 }
 
-/// What comes of an append.
+/// The result of an append.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Append {
     Done,
     Full,
-    /// It is not the one behind the last.
+    /// The operation is not the next one.
     Gap,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Device {
-    // Durable.
+    // Durable state.
     pub log: Vec<Operation>,
-    /// Sequence of the oldest in the log.
+    /// Sequence number of the oldest entry in the log.
     pub first: u8,
     pub store: Vec<u8>,
     /// The device's record: applied, the epoch of an empty log, whether it is partial.
     pub saved: u8,
     pub saved_epoch: u8,
     pub is_partial: bool,
-    /// There is no room for more values.
+    /// There is no space for more values.
     pub is_full: bool,
-    // Volatile.
+    // Volatile state.
     pub is_lost: bool,
     pub state: State,
     pub applied: u8,
     pub executed: u8,
-    /// Operations that found no room, as bits.
+    /// Operations refused for lack of space, as bits.
     pub holes: u32,
     pub queue: Vec<Command>,
     pub busy: Option<Busy>,
@@ -123,7 +123,7 @@ impl Device {
         self.state == State::Active
     }
 
-    /// Whether it executes what is queued.
+    /// Returns whether the device executes queued commands.
     pub fn takes_commands(&self) -> bool {
         matches!(self.state, State::Active | State::Filling)
     }
@@ -137,17 +137,17 @@ impl Device {
         self.log.get(usize::from(at)).copied()
     }
 
-    /// The epoch of its last operation.
+    /// Returns the epoch of its last operation.
     pub fn last_epoch(&self) -> u8 {
         self.log.last().map_or(self.saved_epoch, |operation| operation.epoch)
     }
 
-    /// Whether nothing is in its queue or in its processor.
+    /// Returns whether its queue and its processor are empty.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.busy.is_none()
     }
 
-    /// Adds an operation, durably, to a log of so many slots.
+    /// Appends an operation, durably, to a log of `slots` slots.
     pub fn append(&mut self, operation: Operation, applied: u8, slots: usize) -> Append {
         if operation.seq != self.last() + 1 {
             return Append::Gap;
@@ -166,12 +166,12 @@ impl Device {
         Append::Done
     }
 
-    /// Does it to the store; false where there is no room.
+    /// Applies the operation to the store. Returns false if there is no space.
     pub fn apply(&mut self, operation: &Operation) -> bool {
         operation.value().is_none_or(|value| self.set(operation.key, value))
     }
 
-    /// Gives a key a value; false where there is no room.
+    /// Sets the value of a key. Returns false if there is no space.
     pub fn set(&mut self, key: u8, value: u8) -> bool {
         let has_room = !self.is_full || value == ABSENT;
         if has_room {
@@ -180,7 +180,7 @@ impl Device {
         has_room
     }
 
-    /// What it has looked at now goes up to `seq`.
+    /// Records that operations up to `seq` were executed.
     pub fn pass(&mut self, seq: u8) {
         self.executed = seq;
         self.applied = if self.holes == 0 { seq } else { self.holes.trailing_zeros() as u8 - 1 };
@@ -191,19 +191,19 @@ impl Device {
         self.pass(seq);
     }
 
-    /// Forgets all behind `last`.
+    /// Removes all operations after `last`.
     pub fn truncate(&mut self, last: u8) {
         self.saved = self.saved.min(last);
         while self.last() > last && self.log.pop().is_some() {}
     }
 
-    /// Forgets everything: the store is as of `applied`.
+    /// Empties the log; the store is as of `applied`.
     pub fn restart(&mut self, applied: u8, epoch: u8) {
         self.log.clear();
         (self.first, self.saved, self.saved_epoch) = (applied + 1, applied, epoch);
     }
 
-    /// What a crash leaves.
+    /// Drops the volatile state.
     pub fn crash(&mut self) {
         self.state = State::Behind;
         self.queue.clear();
@@ -212,7 +212,8 @@ impl Device {
         self.set_applied(saved);
     }
 
-    /// Does again what the log has behind the record's `applied`; the operations that found no room.
+    /// Replays the log entries after the record's `applied`. Returns the operations that did not
+    /// fit.
     pub fn redo(&mut self, is_deep: bool) -> Vec<u8> {
         let (mut seen, mut refused) = (Vec::new(), Vec::new());
         let operations: Vec<_> = self.log.iter().filter(|operation| operation.seq > self.saved).copied().collect();

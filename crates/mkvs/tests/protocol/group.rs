@@ -1,4 +1,5 @@
-//! The group of the model: the host's description, the sequencer, writes on their way, and what clients do.
+//! The group of the model: the host's description, the sequencer, writes in progress, and the
+//! clients.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +8,24 @@ use crate::protocol::device::{Append, Busy, Command, Device, Mutation, Operation
 use crate::protocol::history::{ABSENT, CLIENTS, Fault, History};
 use crate::protocol::rules::{Acks, Bounds, Rules};
 
-/// What must never be.
+/// Violations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wrong {
-    /// A client was told what no order of effects explains.
+    /// A client received an answer that no order of effects explains.
     Stale,
-    /// A deleted key was there again.
+    /// A deleted key existed again.
     CameBack,
-    /// A write was refused, and seen.
+    /// A refused write was seen.
     RefusedSeen,
-    /// What was acknowledged is not there when the group is open again.
+    /// An acknowledged write is missing when the group is open again.
     Lost,
-    /// An operation was to be logged that is not the one behind the last.
+    /// An operation was to be logged that is not the next one.
     Gap,
-    /// All devices were there, and the group could not be opened.
+    /// All devices were available, and the group could not be opened.
     NotOpened,
 }
 
-/// Verdicts on a write, as sets of members.
+/// Votes on a write, as sets of members.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WriteOp {
     pub operation: Operation,
@@ -42,7 +43,7 @@ impl WriteOp {
     }
 }
 
-/// A member's verdict.
+/// A member's vote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vote {
     Done,
@@ -50,18 +51,19 @@ pub enum Vote {
     Failed,
 }
 
-/// What a client is at.
+/// The present action of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Client {
     Idle,
-    /// Its write has this number in the sequence; when it is being taken back, that of what takes it back.
+    /// `seq` is the sequence number of its write; `restore` the one of its rollback.
     Writing {
         key: u8,
         write: u8,
         seq: u8,
         restore: Option<u8>,
     },
-    /// It reads the store of `direct` itself, or waits for whoever has its read in the queue.
+    /// The client reads the store of `direct` itself, or waits for a member that has its read
+    /// queued.
     Reading {
         key: u8,
         direct: Option<u8>,
@@ -72,7 +74,7 @@ pub enum Client {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Host {
     pub epoch: u8,
-    /// Epochs with their first sequences.
+    /// Epochs with their first sequence numbers.
     pub epochs: Vec<(u8, u8)>,
     pub states: Vec<State>,
 }
@@ -81,12 +83,13 @@ pub struct Host {
 pub enum Phase {
     Serving,
     Stopped,
-    /// Members that are still to follow the leader; operations that are to be taken back, and who lacks them.
+    /// Members that still have to follow the leader; operations to be rolled back, with the members
+    /// that lack them.
     Following {
         members: Vec<u8>,
         refused: Vec<(u8, Set)>,
     },
-    /// The operation that takes back the first of those, once it has a number.
+    /// The operation that rolls back the first of `refused`, once it has a number.
     Voiding {
         refused: Vec<(u8, Set)>,
         seq: Option<u8>,
@@ -105,12 +108,13 @@ pub struct Group {
     pub ops: BTreeMap<u8, WriteOp>,
     /// The last operation of each key's stripe.
     pub stripes: Vec<u8>,
-    /// Of each key the last write whose end was not known, and the last that was acknowledged.
+    /// Each key's last in-doubt write (`undecided`), and the last acknowledged operation
+    /// (`acknowledged`).
     pub undecided: Vec<u8>,
     pub acknowledged: u8,
     pub clients: [Client; CLIENTS],
     pub catching: Option<Catch>,
-    // What is observed, and what may still happen.
+    // Observations, and events that may still happen.
     pub histories: Vec<History>,
     pub wrong: Option<Wrong>,
     pub written: u8,
@@ -119,7 +123,7 @@ pub struct Group {
     pub unlucky: Option<u8>,
     /// Devices that had failed when the host stopped.
     pub broken: Set,
-    /// What it has was not compared with what clients were told since it was opened.
+    /// The pairs were not compared with the clients' answers since the open.
     pub is_unchecked: bool,
 }
 
@@ -164,7 +168,8 @@ impl Group {
         }
     }
 
-    /// A member's verdict; false where it has no room for what stands.
+    /// Records a member's vote. Returns false if the member refused a write that enough others have
+    /// applied.
     pub fn vote(&mut self, seq: u8, member: u8, vote: Vote) -> bool {
         let Some(op) = self.ops.get_mut(&seq) else { return true };
         let bit = 1 << member;
@@ -181,7 +186,7 @@ impl Group {
         !(stands && vote == Vote::Refused)
     }
 
-    /// Takes a member out of use: what is queued at it is failed.
+    /// Takes a member out of use: its queued commands fail.
     pub fn set_out(&mut self, member: u8, state: State) {
         self.device(member).state = state;
         for command in std::mem::take(&mut self.device(member).queue) {
@@ -191,20 +196,20 @@ impl Group {
         }
     }
 
-    /// Makes durable who is active, as a new epoch, where they are enough.
+    /// Makes the active members durable as a new epoch, if they are enough.
     pub fn note_members(&mut self, rules: &Rules, is_new: bool) {
         if self.is_enough(rules) {
             self.write_epoch(rules, is_new);
         }
     }
 
-    /// Makes durable who is active, however few, as a new epoch; false where that would count nobody.
+    /// Makes any number of active members durable as a new epoch. Returns false if there are none.
     pub fn write_epoch(&mut self, rules: &Rules, is_new: bool) -> bool {
         if rules.said_by_sequencer && self.active.is_empty() {
             return false;
         }
         let said = |member: u8| match self.index(member).state {
-            // Who failed or fell behind since is taken out when the others have everything.
+            // A member that failed or fell behind since is removed once the others have everything.
             _ if rules.said_by_sequencer && self.active.contains(&member) => State::Active,
             State::Filling => State::Behind,
             state => state,
@@ -220,12 +225,12 @@ impl Group {
         true
     }
 
-    /// As [`drop_idle`](Self::drop_idle), when the sequencer is free.
+    /// As [`drop_idle`](Self::drop_idle), if the sequencer is free.
     pub fn settle(&mut self, rules: &Rules) -> Option<()> {
         if self.is_held(rules) { None } else { self.drop_idle(rules) }
     }
 
-    /// Takes members out that have failed, or fell behind. `None` where that has to wait.
+    /// Removes members that failed or fell behind. `None` if the removal has to wait.
     pub fn drop_idle(&mut self, rules: &Rules) -> Option<()> {
         if self.active.iter().all(|member| self.devices[usize::from(*member)].is_active()) {
             return Some(());
@@ -243,7 +248,8 @@ impl Group {
         Some(())
     }
 
-    /// Gives a mutation the next number and queues it. Outer `None`: it has to wait; inner: too few members.
+    /// Gives a mutation the next number and queues it. Outer `None`: it has to wait; inner: too few
+    /// members.
     pub fn submit(&mut self, rules: &Rules, key: u8, mutation: Mutation, done_by: Set) -> Option<Option<u8>> {
         self.settle(rules)?;
         let needed = rules.acks.needed(self.devices.len(), self.active.len());
@@ -283,7 +289,7 @@ impl Group {
         Some(())
     }
 
-    /// What a client does when its write, or what takes it back, is decided.
+    /// The client's step after its write, or the rollback, is decided.
     pub fn finish(&mut self, rules: &Rules, client: usize) -> Option<()> {
         let Client::Writing { key, write, seq, restore } = self.clients[client] else { return None };
         let op = self.ops.get(&restore.unwrap_or(seq))?.clone();
@@ -296,7 +302,7 @@ impl Group {
         if restore.is_some() {
             return self.finish_restore(rules, client, key, write, &op);
         }
-        // Nobody is taken out between a refusal and who falls behind by it.
+        // No member is removed between a refusal and the marking of the refusing members.
         if op.refused != 0 && self.is_held(rules) {
             return None;
         }
@@ -308,7 +314,7 @@ impl Group {
             self.histories[usize::from(key)].acknowledge(write);
             self.decide(seq);
         } else if op.pending != 0 && rules.waits_for_pending {
-            // Another one may do it in the place of who was taken out.
+            // Another member may apply it in place of the removed one.
             return Some(());
         } else if op.refused != 0 {
             return self.take_back(rules, client, &op);
@@ -317,7 +323,8 @@ impl Group {
         Some(())
     }
 
-    /// How many have a write that they were not given, where all have voted that were: they have come back since.
+    /// Returns how many members have a write that was not queued at them, after all votes: they
+    /// have come back since.
     fn joined(&self, rules: &Rules, op: &WriteOp) -> usize {
         if op.done == 0 || op.pending != 0 || op.refused != 0 {
             return 0;
@@ -336,12 +343,12 @@ impl Group {
         others.filter(is_in).filter(has).count()
     }
 
-    /// Whether enough members are in use for a write.
+    /// Returns whether enough members are in use for a write.
     pub fn is_enough(&self, rules: &Rules) -> bool {
         self.active.len() >= rules.acks.needed(self.devices.len(), self.active.len())
     }
 
-    /// Members that are in use.
+    /// Returns the members in use.
     pub fn live_members(&self) -> impl Iterator<Item = u8> {
         self.active.iter().copied().filter(|member| self.index(*member).is_active())
     }
@@ -358,7 +365,7 @@ impl Group {
         }
     }
 
-    /// Takes back a write that too many members had no room for.
+    /// Rolls back a write that too many members had no space for.
     fn take_back(&mut self, rules: &Rules, client: usize, op: &WriteOp) -> Option<()> {
         let Client::Writing { key, write, seq, .. } = self.clients[client] else { return None };
         let is_keeper = |member: &usize| {
@@ -406,7 +413,8 @@ impl Group {
         Some(())
     }
 
-    /// A device's processor takes one step: the next command, its entry in the log, its effect and the vote.
+    /// A step of a device's processor: the next command, its log entry, or its effect and the
+    /// vote.
     pub fn step(&mut self, rules: &Rules, member: u8) -> Option<()> {
         if self.is_resting(rules, member) {
             return None;
@@ -468,7 +476,7 @@ impl Group {
         self.device(member).busy = None;
         let is_used = self.index(member).takes_commands();
         let is_filling = self.index(member).state == State::Filling;
-        // What is being filled does not vote: what it has no room for is missing.
+        // A filling member does not vote: operations that it refused are missing.
         let is_missing = rules.refusal_ends_filling && is_filling && vote == Vote::Refused;
         let is_missed = !self.vote(seq, member, if is_used { vote } else { Vote::Failed });
         if is_used && (is_missing || is_missed) {
@@ -487,7 +495,7 @@ impl Group {
         self.note(found, Wrong::Stale);
     }
 
-    /// Writes whose end is known to all are forgotten.
+    /// Forgets writes whose outcome is known to all.
     pub fn tidy(&mut self) {
         let waits = |client: &Client, of: u8| matches!(client, Client::Writing { seq, restore, .. } if *seq == of || *restore == Some(of));
         let voided = if let Phase::Voiding { seq, .. } = self.phase { seq } else { None };

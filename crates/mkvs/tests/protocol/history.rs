@@ -1,24 +1,26 @@
-//! What a key may hold by what clients were told: every linearization that is still possible.
+//! The values that a key may hold according to the clients' answers: every linearization that is
+//! still possible.
 //!
-//! A write is known by its number, a bit of a set. Its value is its number, or [`ABSENT`] where it deletes. A read is known by its client.
-//! So a value that is read is the last acknowledged one or of a write beside it, and reads never go back.
+//! A write is identified by its number, a bit of a set. Its value is its number, or [`ABSENT`] for
+//! a delete. A read is identified by its client. A read value is therefore the last acknowledged
+//! one or one of a concurrent write, and reads never go back in time.
 
-/// The value of a key that is not there.
+/// The value of an absent key.
 pub const ABSENT: u8 = 0;
 /// The client reads nothing.
 const NONE: u8 = u8::MAX;
 /// The client's read has not taken effect.
 const OPEN: u8 = u8::MAX - 1;
-/// Clients of a model.
+/// Number of clients of a model.
 pub const CLIENTS: usize = 2;
 
-/// One order of effects that is possible.
+/// A possible order of effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Order {
     value: u8,
-    /// Writes under way, or whose end is not known, without effect so far.
+    /// Writes in progress or in doubt, without effect so far.
     open: u16,
-    /// What each client's read has seen, or that it has seen nothing yet.
+    /// The value that each client's read has seen, or that it has seen none yet.
     seen: [u8; CLIENTS],
 }
 
@@ -29,12 +31,12 @@ pub struct History {
     deletes: u16,
 }
 
-/// What no order of effects explains.
+/// An answer that no order of effects explains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// A value that was overwritten, was lost, or was never acknowledged.
     Stale,
-    /// A value where the key was deleted, and nothing else is possible.
+    /// A value of a deleted key, if no other result is possible.
     CameBack,
 }
 
@@ -43,7 +45,7 @@ impl History {
         Self { orders: vec![Order { value: ABSENT, open: 0, seen: [NONE; CLIENTS] }], deletes: 0 }
     }
 
-    /// Adds every order in which one more of what is under way has its effect.
+    /// Adds every order in which one more pending operation takes effect.
     fn close(&mut self) {
         let mut at = 0;
         while at < self.orders.len() {
@@ -83,7 +85,7 @@ impl History {
         self.orders.retain(|order| order.open & (1 << write) == 0);
     }
 
-    /// A write is refused: it has no effect, ever.
+    /// A write is refused: it never takes effect.
     pub fn refuse(&mut self, write: u8) -> Result<(), Fault> {
         self.keep(|order| order.open & (1 << write) != 0, ABSENT)?;
         self.orders.iter_mut().for_each(|order| order.open &= !(1 << write));
@@ -102,14 +104,14 @@ impl History {
         self.close();
     }
 
-    /// A client is told that the key has this value.
+    /// A client's read returns this value.
     pub fn answer(&mut self, client: usize, value: u8) -> Result<(), Fault> {
         self.keep(|order| order.seen[client] == value, value)?;
         self.forget(client);
         Ok(())
     }
 
-    /// The host stops: what is under way has had its effect, or never will.
+    /// The host stops: pending operations have taken effect, or never will.
     pub fn crash(&mut self) {
         self.orders.iter_mut().for_each(|order| (order.open, order.seen) = (0, [NONE; CLIENTS]));
         self.close();

@@ -1,4 +1,4 @@
-//! The group as a model to be checked: what can happen next, and what must always hold.
+//! The group as a model to be checked: possible events, and properties that must always hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use crate::protocol::group::{Client, Group, Phase, Wrong};
 use crate::protocol::history::CLIENTS;
 use crate::protocol::rules::{Bounds, Rules};
 
-/// What happens.
+/// Events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Event {
     Put {
@@ -25,7 +25,7 @@ pub enum Event {
     Finish {
         client: usize,
     },
-    /// It is decided, and who failed by it cannot be noted.
+    /// A client's write is decided, and a member's failure cannot be recorded.
     Unnoted {
         client: usize,
     },
@@ -36,25 +36,25 @@ pub enum Event {
         member: u8,
         is_direct: bool,
     },
-    /// It asks one more.
+    /// The client asks one more member.
     Ask {
         client: usize,
         member: u8,
         is_direct: bool,
     },
-    /// It looks into the store that it chose.
+    /// The client reads the store that it chose.
     Look {
         client: usize,
     },
-    /// Nobody can answer it.
+    /// No member can answer the client.
     GiveUp {
         client: usize,
     },
-    /// A device's processor goes on.
+    /// A device's processor makes a step.
     Step {
         member: u8,
     },
-    /// A member that trails is taken out.
+    /// A lagging member is removed.
     Demote {
         member: u8,
     },
@@ -85,11 +85,11 @@ pub struct Matrix {
     pub keys: usize,
     pub rules: Rules,
     pub bounds: Bounds,
-    /// How often what is named here happened.
+    /// How often each of [`SEEN`] happened.
     pub seen: Arc<[AtomicUsize; SEEN.len()]>,
 }
 
-/// What must have happened at least once, so that the model is not empty.
+/// Events that must have happened at least once: the model is then not empty.
 pub const SEEN: [&str; 12] = [
     "acknowledged",
     "read",
@@ -154,7 +154,7 @@ impl Matrix {
             return Some(());
         }
         let read = Command::Read(client as u8);
-        // An empty queue is passed by: that is a look into the store.
+        // An empty queue is bypassed: the client reads the store directly.
         if !group.is_enough(&self.rules)
             || !self.is_readable(device)
             || !(group.active.contains(&member) || device.state == State::Filling)
@@ -240,7 +240,7 @@ impl Matrix {
         }
     }
 
-    /// What happens to a device.
+    /// Applies an event to a device.
     fn befall(&self, group: &mut Group, event: Event) -> Option<()> {
         let rules = &self.rules;
         match event {
@@ -281,7 +281,7 @@ impl Matrix {
     fn clients(&self, group: &Group, events: &mut Vec<Event>) {
         for client in 0..CLIENTS {
             match group.clients[client] {
-                // Clients are alike: the first idle one is the next.
+                // Clients are equivalent: the first idle one acts next.
                 Client::Idle if group.clients[..client].contains(&Client::Idle) => {}
                 Client::Idle => {
                     for key in 0..self.keys as u8 {
@@ -340,7 +340,7 @@ impl Matrix {
         }
     }
 
-    /// Notes what happened, for those who ask whether the model is empty.
+    /// Counts events, to check that the model is not empty.
     fn observe(&self, before: &Group, after: &Group, event: Event) {
         match event {
             Event::Finish { client } if after.clients[client] == Client::Idle => {
@@ -382,7 +382,8 @@ impl Matrix {
     }
 }
 
-/// Members that are in use and have applied the same hold the same pairs, where no operation of theirs is under way.
+/// Returns whether active members without operations in progress that have applied the same
+/// operations hold the same pairs.
 fn agree(group: &Group) -> bool {
     let at_rest = |member: &&u8| {
         let device = &group.devices[usize::from(**member)];

@@ -1,4 +1,4 @@
-//! Rules that are left out, each of which is to be convicted.
+//! Rules that are left out, each of which must be convicted.
 
 use crate::protocol::rules::{Acks, Bounds, Rules};
 
@@ -25,7 +25,7 @@ pub const AGREED: &str = "members that have applied the same hold the same";
 pub const RUNS: &str = "logs are runs without holes";
 pub const OPENED: &str = "with all devices there it can be opened";
 
-/// A rule that is left out, where, and what goes wrong.
+/// A case, the rule that is left out, and the property that fails.
 pub type Mutant = (Case, fn(&mut Rules), &'static str);
 
 pub const MUTANTS: &[Mutant] = &[

@@ -1,22 +1,24 @@
-//! What a crash leaves, and how the group of the model is opened again.
+//! The effect of a crash, and the next open of the group of the model.
 
 use crate::protocol::device::{Append, Device, Mutation, Set, State};
 use crate::protocol::group::{Client, Group, Phase, Wrong};
 use crate::protocol::history::CLIENTS;
 use crate::protocol::rules::{Acks, Rules};
 
-/// A member that may lead: its last operation with that one's epoch, and what it had no room for.
+/// A member that may lead: its last operation with that operation's epoch, and the operations that
+/// it refused.
 struct Able {
     index: u8,
     last: (u8, u8),
     refused: Vec<u8>,
 }
 
-/// Members that have everything but what is to be taken back, and that, with who lacks it.
+/// Members that have everything except operations to be rolled back; and these operations, with the
+/// members that lack them.
 type Chosen = (Vec<u8>, Vec<(u8, Set)>);
 
 impl Group {
-    /// The host stops, and all that is volatile is gone.
+    /// The host stops, and all volatile state is lost.
     pub fn crash(&mut self) {
         let failed = (0..self.devices.len()).filter(|member| self.devices[*member].state == State::Failed);
         self.broken = failed.fold(0, |set, member| set | 1 << member);
@@ -33,7 +35,8 @@ impl Group {
         self.catching = None;
     }
 
-    /// The group is opened, without the device `lost`: what each log has is done again, and the leader is chosen.
+    /// The group is opened, without the device `lost`: each log is replayed, and the leader is
+    /// chosen.
     pub fn open(&mut self, rules: &Rules, lost: Option<u8>) -> Option<()> {
         let members = self.devices.len();
         for (index, device) in self.devices.iter_mut().enumerate() {
@@ -70,7 +73,8 @@ impl Group {
         (self.next, self.epoch) = (last + 1, self.host.epoch);
         self.stripes.iter_mut().for_each(|stripe| *stripe = last);
         let is_levelled = rules.levelled_open && !refused.is_empty();
-        // Those that lack nothing but what is taken back are in use at once; who lacks more follows when that is done.
+        // Members that lack only operations to be rolled back are in use at once. Members that lack
+        // more follow after the rollback.
         for member in &fit {
             self.device(*member).state = State::Active;
         }
@@ -86,16 +90,18 @@ impl Group {
         Some(())
     }
 
-    /// Whether the group is to open without this device: it alone had failed already, and the others are enough.
+    /// Returns whether the group must open without this device: it alone had failed before, and the
+    /// others are enough.
     fn bears(&self, rules: &Rules, lost: u8) -> bool {
         rules.acks == Acks::Majority && self.devices.len() > 2 && self.broken == 1 << lost
     }
 
-    /// The members that have everything but what is to be taken back, and that.
+    /// Returns the members that have everything except operations to be rolled back, and these
+    /// operations.
     fn choose(&mut self, rules: &Rules, mut able: Vec<Able>, absent: usize) -> Option<Chosen> {
         let newest = able.iter().map(|able| able.last).max()?;
         let fit = able.iter().filter(|able| able.last == newest || !rules.newest_leads);
-        // Any may lead where the rule is left out: the one with the oldest.
+        // If the rule is left out, any member may lead: the one with the oldest operation.
         let source = if rules.newest_leads {
             fit.max_by_key(|able| able.refused.is_empty())
         } else {
@@ -144,7 +150,7 @@ impl Group {
             Phase::Following { mut members, refused } if !members.is_empty() => {
                 let member = members.remove(0);
                 self.phase = Phase::Following { members, refused };
-                // Who needs a copy, or cannot be caught up with now, is the keeper's.
+                // A member that needs a copy, or cannot be caught up now, is left to the keeper.
                 let _ = self.catch_up(rules, member);
                 Some(())
             }
@@ -161,7 +167,7 @@ impl Group {
             }
             Phase::Voiding { refused, seq: None } => {
                 let (aborts, lacking) = refused[0];
-                // A device that came to have no room meanwhile may be the reason.
+                // A device that ran out of space meanwhile may be the reason.
                 let was_refused = self.devices.iter().any(|device| device.state == State::Behind);
                 let (key, mutation) = self.taking_back(rules, aborts, lacking)?;
                 match self.submit(rules, key, mutation, lacking)? {
@@ -195,7 +201,7 @@ impl Group {
         }
     }
 
-    /// What takes back an operation that these members lack.
+    /// Returns the rollback of an operation that these members lack.
     fn taking_back(&self, rules: &Rules, aborts: u8, lacking: Set) -> Option<(u8, Mutation)> {
         if !rules.levelled_open {
             return Some((0, Mutation::Void { aborts }));
@@ -206,7 +212,7 @@ impl Group {
         Some((key, Mutation::Restore { aborts, value: keeper.store[usize::from(key)] }))
     }
 
-    /// When enough members are in use again, what they have must be what clients were told.
+    /// Once enough members are in use again, their pairs must match the clients' answers.
     pub fn check(&mut self, rules: &Rules) {
         if !self.is_unchecked || !self.is_enough(rules) {
             return;

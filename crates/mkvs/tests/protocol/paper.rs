@@ -1,11 +1,13 @@
-//! The rules as they were published: every device gets a write, the first to have it acknowledges it; a get is answered by whoever finds the key first, and by nobody
-//! when all have said that it is absent. Nothing has a number, devices take what they are given in any order, and nothing is caught up with after a restart.
+//! The rules as published. Every device receives a write, and the first to apply it acknowledges
+//! it. The first device that finds the key answers a get; if all report it absent, the get returns
+//! nothing. Operations have no numbers, devices execute them in any order, and nothing catches up
+//! after a restart.
 
 use stateright::{Model, Property};
 
 use crate::protocol::history::{ABSENT, Fault, History};
 
-/// A write on its way: its number and the devices that have not done it.
+/// A write in progress: its number and the devices that have not applied it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Write {
     write: u8,
@@ -16,7 +18,7 @@ struct Write {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
-    /// What each device has of the only key.
+    /// Each device's value of the only key.
     stores: Vec<u8>,
     writes: Vec<Write>,
     history: History,
@@ -29,19 +31,19 @@ pub struct State {
 pub enum Event {
     Put,
     Delete,
-    /// A device does one of the writes that it was given.
+    /// A device applies one of its writes.
     Do {
         device: usize,
         write: u8,
     },
-    /// A get is answered by this device, or by none where none finds the key.
+    /// This device answers a get, or none if no device finds the key.
     Get {
         device: Option<usize>,
     },
     Crash,
 }
 
-/// Two devices, so many writes and deletes, and one crash where it says so.
+/// Two devices, with `writes` writes and deletes, and `crashes` crashes.
 #[derive(Clone)]
 pub struct Paper {
     pub writes: u8,

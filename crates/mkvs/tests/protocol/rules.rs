@@ -1,4 +1,4 @@
-//! The rules of the protocol, each of which can be left out; and how much of everything happens.
+//! The rules of the protocol, each of which can be left out, and the bounds of events.
 
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,94 +18,104 @@ impl Acks {
     }
 }
 
-/// The rules: what is true is kept.
+/// The rules: `true` means that the rule is kept.
 #[derive(Debug, Clone)]
 pub struct Rules {
     pub acks: Acks,
     /// Operations that a device's log keeps.
     pub slots: usize,
-    /// A processor may stop between taking a write and logging it.
+    /// A processor may pause between the dequeue of a write and its log entry.
     pub slow_takes: bool,
-    /// A member that is not asked through its queue answers only when it has the stripe's last operation.
+    /// A member that is not read through its queue answers only if it has the stripe's last
+    /// operation.
     pub able_reads: bool,
     /// The member with the last operation leads an open.
     pub newest_leads: bool,
-    /// What a member has that the group has not is taken out of it before it comes back.
+    /// Operations that only this member has are removed before it comes back.
     pub forks_forgotten: bool,
     /// An open begins an epoch.
     pub epoch_at_open: bool,
-    /// From the look at what it has until its record and the description say so, a member that joins has the sequencer held.
+    /// A joining member holds the sequencer from the check of its operations until its record and
+    /// the description are written.
     pub held_join: bool,
-    /// A member is taken out, durably, when enough of the others have every operation.
+    /// A member is removed, durably, only when enough of the others have every operation.
     pub whole_before_out: bool,
-    /// A write is acknowledged by votes of members that are in use.
+    /// A write is acknowledged by votes of active members.
     pub live_votes: bool,
-    /// Who was not given a write counts for it when it is in use again and has applied it: the description says so then.
+    /// A member that did not receive a write counts for it once it is active again and has applied
+    /// it: the description names it then.
     pub joined_is_in: bool,
-    /// Catching up begins when the member's processor has ended what it was at.
+    /// Catch-up begins when the member's processor has ended its command.
     pub processor_ends: bool,
-    /// Catching up begins when it is settled that the member is out; and where that cannot be made durable, what it has is left until the donor has everything.
+    /// Catch-up begins when the member's removal is durable. If that is impossible, the member's
+    /// data is kept until the donor has everything.
     pub settled_first: bool,
-    /// Who has looked into a store looks again whether its device is in use still.
+    /// A reader of a store checks afterwards whether its device is still in use.
     pub looks_again: bool,
-    /// What takes a write back is skipped only by members that lack that write still, and its value comes from one of those.
+    /// Only members that still lack a write skip its rollback, and the rollback's value comes from
+    /// one of them.
     pub holes_decide: bool,
-    /// What takes a write back says what was there before, even where no member has done it: one that comes back with more room may do it.
+    /// A rollback contains the previous value even if no member has applied the write: a member
+    /// that comes back with more space may apply it.
     pub restores_always: bool,
-    /// What no member remembers the state before is not taken back.
+    /// A write whose previous state no member has is not rolled back.
     pub keeper_needed: bool,
-    /// What a member has behind the leader's last operation is forked.
+    /// A member's operations after the leader's last one are forked.
     pub forks_by_last: bool,
-    /// Where the newest log's member lacks room for some of it, all that can lead are given that log, and what was not acknowledged for sure is taken back.
+    /// If the newest log's member lacks space for some operations, all possible leaders receive
+    /// that log. Operations that were certainly not acknowledged are rolled back.
     pub levelled_open: bool,
-    /// Where a write cannot be taken back, members that refused it are behind.
+    /// If a write cannot be rolled back, members that refused it are behind.
     pub refused_are_behind: bool,
-    /// Nobody reads a key of which it is not known how its last write ended.
+    /// A key is not readable while its last write is in doubt.
     pub undecided_unread: bool,
-    /// Where the vote of who was taken out is missing, those are waited for that have not voted.
+    /// If the vote of a removed member is missing, the write waits for pending votes.
     pub waits_for_pending: bool,
-    /// The log of a member says that it is partial before it is cut.
+    /// A member's log is marked partial before it is cut.
     pub fork_cut_said: bool,
-    /// And until the member joins: another donor may lack what it was given in the place of what was cut.
+    /// The mark stays until the member joins: another donor may lack the pairs that replaced the
+    /// cut operations.
     pub fork_said_until_joined: bool,
-    /// A member that is filling is given every operation.
+    /// A filling member receives every operation.
     pub filling_fed: bool,
-    /// It has no vote.
+    /// A filling member has no vote.
     pub filling_mute: bool,
-    /// It is given no reads.
+    /// A filling member receives no reads.
     pub filling_unread: bool,
-    /// What it has no room for has it fall behind again.
+    /// A filling member that refuses an operation falls behind again.
     pub refusal_ends_filling: bool,
-    /// Its processor is held while it has by a log what came before its queue.
+    /// A member's processor is held while it replays the operations before its queue from a log.
     pub processor_held: bool,
-    /// A copy reads a key when no client writes it, from a member that has the last write.
+    /// A copy reads a key while no client writes it, from a member that has the last write.
     pub copy_by_stripe: bool,
-    /// What a copy reads goes by the queue.
+    /// Copied pairs go through the queue.
     pub copy_by_queue: bool,
-    /// A copy's walk is over a member that has all that was numbered when the copy began.
+    /// A copy walks over a member that has all operations numbered when the copy began.
     pub copy_of_whole: bool,
     /// The record says that a member is partial until it has all of its copy.
     pub partial_until_whole: bool,
-    /// It says that a member which was copied is whole when nothing of the copy is in its queue.
+    /// The record says that a copied member is whole only when no copied pair is in its queue.
     pub copied_before_whole: bool,
-    /// And when it is filling still: who is out again has lost what was in its queue.
+    /// The record says so only if the member is still filling: a removed member has lost its queue.
     pub whole_if_filling: bool,
-    /// Before a member is partial that the description calls active, an epoch counts those that are left.
+    /// Before an active member of the description becomes partial, an epoch counts only the
+    /// remaining ones.
     pub left_out_first: bool,
-    /// An epoch counts those of whom the sequencer knows, though they may have failed since; it is not begun where there are none.
+    /// An epoch counts the sequencer's members, even if one failed since; an epoch without members
+    /// is not written.
     pub said_by_sequencer: bool,
-    /// A member joins when it has looked at everything that has a number.
+    /// A member joins when it has executed every numbered operation.
     pub joins_whole: bool,
-    /// A member joins when nothing of a copy is in its queue.
+    /// A member joins when no copied pair is in its queue.
     pub joins_copied: bool,
-    /// A member joins that lacks nothing it has looked at.
+    /// A member joins when it has no holes.
     pub joins_without_holes: bool,
-    /// The description says that it is back before its votes count.
+    /// The description says that a member is back before its votes count.
     pub joins_said: bool,
 }
 
 impl Rules {
-    /// The design.
+    /// Returns the rules of the design.
     pub fn new(acks: Acks) -> Self {
         Self {
             acks,
@@ -153,24 +163,24 @@ impl Rules {
     }
 }
 
-/// What may still happen.
+/// Numbers of events that may still happen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Bounds {
     pub writes: u8,
     pub deletes: u8,
     pub reads: u8,
     pub crashes: u8,
-    /// Devices that stop to answer while the host runs.
+    /// Devices that stop answering while the host runs.
     pub failures: u8,
-    /// Members taken out because they trail.
+    /// Members removed because they lag.
     pub demotions: u8,
-    /// Devices that come to have no room, and those that have room again.
+    /// Devices that run out of space (`fills`), and that have space again (`empties`).
     pub fills: u8,
     pub empties: u8,
     /// Opens without the unlucky device.
     pub losses: u8,
-    /// Times that the host's store fails when it is to be noted who is active.
+    /// Failures of the host's store when active members must be recorded.
     pub unnoted: u8,
-    /// Reads that are given to another member as well.
+    /// Reads that are also given to another member.
     pub hedges: u8,
 }

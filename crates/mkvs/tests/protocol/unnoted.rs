@@ -1,10 +1,11 @@
-//! The host's store fails in the moment in which a write needs it noted who is active.
+//! Failures of the host's store at the moment when a write must record the active members.
 
 use crate::protocol::group::{Client, Group};
 use crate::protocol::rules::Rules;
 
 impl Group {
-    /// A client's write is decided, somebody failed by it, and that cannot be noted: the client does not know how its write ends.
+    /// A client's write is decided and a member failed, but this cannot be recorded: the write is
+    /// in doubt.
     pub fn fail_note(&mut self, rules: &Rules, client: usize) -> Option<()> {
         let Client::Writing { key, seq, restore, .. } = self.clients[client] else { return None };
         let op = self.ops.get(&restore.unwrap_or(seq))?.clone();
@@ -23,14 +24,15 @@ impl Group {
         Some(())
     }
 
-    /// A write is acknowledged: all before it are where it is, or were taken back there.
+    /// A write is acknowledged: members that have it also have all earlier ones, or rolled them
+    /// back.
     pub fn decide(&mut self, seq: u8) {
         if self.left.unnoted != 0 || self.undecided.iter().any(|undecided| *undecided != 0) {
             self.acknowledged = self.acknowledged.max(seq);
         }
     }
 
-    /// Whether it is known how a key's last write ended.
+    /// Returns whether the outcome of a key's last write is known.
     pub fn is_known(&self, rules: &Rules, key: u8) -> bool {
         !rules.undecided_unread || self.undecided[usize::from(key)] <= self.acknowledged
     }
