@@ -10,7 +10,7 @@
 //! | `store` | opening, closing, the contract's operations |
 //! | `inner`, `options` | shared state, and its setup |
 //! | `layout`, `slot`, `line`, `record` | bytes on the medium |
-//! | `hash`, `murmur3`, `table`, `search`, `partition`, `stripe` | the table: placing, finding, locking |
+//! | `hash`, `murmur3`, `table`, `search`, `partition`, `stripe` | tables: lookups, locking |
 //! | `resize` | growing without stopping |
 //! | `read`, `write`, `batch`, `walk`, `sweep` | the operations |
 //! | `copy` | copies of the whole store while it is written |
