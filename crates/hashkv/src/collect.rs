@@ -12,6 +12,7 @@
 //! 2. Pointers, in records of the LSM's log; **durable**. A record changes a key only if its newest
 //!    version is still the copied one.
 //! 3. The old segments are retired.
+//!
 //! A crash leaves copies or old segments that no pointer names. The next open counts neither.
 //!
 //! Damage affects only the records that it hits. A segment that cannot be read, or has a record

@@ -40,7 +40,7 @@ pub enum Mode {
 const _: () = assert!(SEGMENT_LEAST == 8 << 10 && SEGMENT_MOST == 16 << 20);
 
 lodestore_contract::options! {
-    /// How a store is made and opened.
+    /// Options of a HashKV store, for its creation and opening.
     #[derive(Clone)]
     pub struct HashKvOptions {
         /// The LSM's options, and its pool's. The pool's capacity is that of the whole store: the

@@ -142,8 +142,8 @@ impl Superblock {
         }
     }
 
-    /// Returns the lines of a partition's first table. The lengths range from one share up to two
-    /// shares: tables then grow at different times.
+    /// Returns the lines of a partition's first table. Lengths differ by up to a factor of two:
+    /// tables then grow at different times.
     pub(crate) fn first_lines(&self, partition: usize) -> u64 {
         let (partitions, slots) = (u64::from(self.partitions), u64::from(self.first_slots));
         let share = 2 * slots * (partitions + partition as u64);

@@ -148,7 +148,7 @@ impl Inner {
         again_at == 0 || self.keys_of(partition).unwrap_or(0) >= again_at
     }
 
-    /// Delays the next attempt to grow: not at each new key while there is no space.
+    /// Delays the next attempt to grow: while space is short, not every new key starts one.
     #[cold]
     fn try_later(&self, partition: usize) {
         let keys = self.keys_of(partition).unwrap_or(0);

@@ -7,7 +7,7 @@ use crate::space::{Census, Owner, Segment, Space, State};
 /// segments.
 const VICTIM_BYTES: u32 = 3 << 20;
 const VICTIM: (u32, u32) = (2, 48);
-/// Maximum number of segments in a collection beyond these bytes, if fewer free no segment.
+/// Maximum segments of a collection that exceeds `VICTIM_BYTES` because fewer would free none.
 const BEYOND: usize = 8;
 
 /// Minimum gain for a collection to begin.
