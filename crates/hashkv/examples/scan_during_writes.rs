@@ -52,7 +52,7 @@ fn time_scan(store: &dyn Store, kind: usize, pairs: u64) -> Times {
     Times { wall: begun.elapsed(), cpu: cpu_time() - cpu_begun }
 }
 
-/// Writes until `ends` is set; the number of puts.
+/// Writes until `ends` is set. Returns the number of puts.
 fn write(store: &dyn Store, pairs: u64, ends: &AtomicBool, next: &AtomicU64) -> u64 {
     let mut puts = 0;
     while !ends.load(Ordering::Relaxed) {

@@ -1,11 +1,15 @@
-//! Whether a value that is put will find room in the file, asked before it is in the log.
+//! Admission: checks whether a value fits into the file before it is logged.
 //!
-//! A flush that finds no segment leaves values in the LSM, whose tables then take of the capacity what the file gives back, and keep it: a store that takes more than the file holds
-//! has ever less of a file. So long values are refused once what is live there comes near to what the file may be; deletes and short values go on, and so do long ones again when enough of those is gone.
+//! A flush without a free segment leaves values in the LSM, whose tables then use the space that
+//! the file releases, and keep it. A store above the file's limit would therefore have an ever
+//! smaller file. Puts of long values are refused when live bytes come near to the file's maximum.
+//! Deletes and puts of short values continue. Long values are admitted again after enough of them
+//! were deleted.
 //!
-//! The file is no longer than the medium lets it be, whatever the capacity.
+//! The file's maximum depends on the medium and on the capacity, whichever is smaller.
 //!
-//! What the LSM's regions have and do not need nobody else can have: while that is much, as behind deletes, values that find no segment stay there.
+//! Free space inside the LSM's regions is available to the LSM only. While much of it is free, for
+//! example after deletes, values that find no segment stay in the LSM.
 
 use std::sync::atomic::Ordering;
 
@@ -13,17 +17,18 @@ use lodestore_contract::{Error, Result, Store};
 
 use crate::values::{Values, lock};
 
-/// The part of the capacity that is much.
+/// Long values are admitted while at least 1/8 of the capacity is free inside the LSM's regions.
 const WITHIN_PART: u64 = 8;
-/// The part of the segments that values may fill, beside those that are spare: what collections need to bring something.
+/// Share of the segments, without the spare ones, that values may fill. The rest is garbage that
+/// makes collections effective.
 const FILL: (u64, u64) = (15, 16);
 
 impl Values {
-    /// Whether more is live in the file than is to be; it is kept for puts.
+    /// Computes, stores and returns whether live bytes exceed the file's limit.
     pub(crate) fn note_full(&self) -> bool {
         let (room, spare) = (self.room_beside(self.leave()), self.spare());
         let (segments, live) = {
-            // What readers hold comes free when they end: nobody is refused for it.
+            // Segments held by readers are freed when the readers end, and count as available.
             let space = lock(&self.space);
             (space.most(room).saturating_sub(spare), space.live_bytes())
         };
@@ -38,7 +43,8 @@ impl Values {
         full
     }
 
-    /// Says that something was written or deleted, whose flush may make room: behind it, so that who looks does not miss it.
+    /// Records a write or delete whose flush may free space. Called after the write, for a
+    /// concurrent check not to miss it.
     #[inline]
     pub(crate) fn touch(&self) {
         if self.full.load(Ordering::Acquire) {
@@ -46,7 +52,7 @@ impl Values {
         }
     }
 
-    /// Refuses a value, as it is stored, for which the file will hardly have room.
+    /// Refuses a value, as it is stored, if the file probably cannot hold it.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Poisoned`], [`Error::Closed`].
@@ -55,13 +61,14 @@ impl Values {
         if self.refuses(key, stored) { self.look_for_room(stored.len() as u64) } else { Ok(()) }
     }
 
-    /// Whether a value, as it is stored, is one for the file and was found to have no room there.
+    /// Returns whether a stored value belongs into the file while the file is full.
     #[inline]
     pub(crate) fn refuses(&self, key: &[u8], stored: &[u8]) -> bool {
         self.full.load(Ordering::Acquire) && stored.len() < self.sizes.longest && self.may_separate(key, stored)
     }
 
-    /// Looks whether there is room by now, with all flushed that was written since somebody looked. The caller holds no stripe.
+    /// Checks again whether the file has space, after flushing all writes since the last check. The
+    /// caller holds no stripe.
     ///
     /// # Errors
     /// As [`Self::admit`].
@@ -73,12 +80,12 @@ impl Values {
         if !self.note_full() {
             return Ok(());
         }
-        // What was deleted and written over since is not told before its flush. Values that have
-        // expired are told when their tables are merged.
+        // Flushes report overwritten and deleted values dead. Merges of their tables report expired
+        // values.
         let is_touched = self.touched.swap(false, Ordering::AcqRel);
         if let Some(index) = self.index() {
             let settled = if is_touched { index.settle() } else { Ok(()) };
-            // What met damage, or found no room, is another key's: the rest was flushed.
+            // Damage or lack of space concerns other keys: the rest was flushed.
             for done in [settled, index.merge_expired().map(drop)] {
                 if let Err(error @ (Error::Poisoned { .. } | Error::Closed)) = done {
                     return Err(error);

@@ -1,7 +1,8 @@
-//! Appending values to their groups, or to the cold storage, in whole blocks.
+//! Appends values to their groups, or to the cold storage, in whole blocks.
 //!
-//! Persist order: the records, in blocks that nobody wrote before in this use of their segments; **sync**; then whoever asked hands out the pointers, in a flush's manifest record or in records of the
-//! LSM's log.
+//! Persist order: the records, in blocks not yet written in this use of their segments; **sync**;
+//! then the caller publishes the pointers, in a flush's manifest record or in records of the LSM's
+//! log.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Blocks, Mutant};
@@ -12,20 +13,20 @@ use crate::room::TRIES;
 use crate::space::{Gain, More, Part, Space};
 use crate::values::{Values, lock};
 
-/// Segments that may refuse to be written, one after the other, until appending fails.
+/// Number of segments that may fail to be written before an append fails.
 const REFUSED: u32 = 4;
 
 pub(crate) fn hash(key: &[u8]) -> u64 {
     xxh3_64(key)
 }
 
-/// One value to append.
+/// A value to append.
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'a> {
     pub(crate) hash: u64,
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
-    /// It goes to the cold storage, not to its group.
+    /// The value goes to the cold storage instead of its group.
     pub(crate) cold: bool,
 }
 
@@ -43,17 +44,18 @@ impl<'a> Item<'a> {
     }
 }
 
-/// What was appended: parts that nobody collects while this lives, since the LSM may not name what is in them yet.
+/// Appended values. Their parts are not collected while this object exists: the LSM may not name
+/// them yet.
 pub(crate) struct Appended<'a> {
     values: &'a Values,
     parts: Vec<(Part, u64)>,
     durable: bool,
-    /// Where each value stands; none where there was no segment for it.
+    /// Pointer of each value; `None` if no segment was available.
     pub(crate) pointers: Vec<Option<Pointer>>,
 }
 
 impl Appended<'_> {
-    /// Leaves the parts to whoever ends them.
+    /// Passes the parts to the caller, which must end their writes.
     pub(crate) fn keep(mut self) -> (Vec<(Part, u64)>, Vec<Option<Pointer>>) {
         (std::mem::take(&mut self.parts), std::mem::take(&mut self.pointers))
     }
@@ -68,7 +70,8 @@ impl Drop for Appended<'_> {
     }
 }
 
-/// Makes the bytes of a part: the records of these items, in this order from the `next` one on, that are of its home and have room. The next one behind them, and bytes of records.
+/// Encodes the bytes of a part: records from `next` on in this order, while they are of the part's
+/// home and fit. Returns the next index and the bytes of records.
 fn fill(
     bytes: &mut Blocks,
     part: &Part,
@@ -98,14 +101,16 @@ fn fill(
 }
 
 impl Values {
-    /// Appends these values to their groups, durable when this returns. Values for which there is no segment, but for the last `spare` ones, or no room on the medium, are left out. `unsynced` is the fault that leaves the sync out.
+    /// Appends values to their groups, durable on return. Skips values if only the last `spare`
+    /// segments are free, or if the medium is full. `unsynced` is the fault that omits the sync.
     ///
     /// # Errors
-    /// [`Error::Io`] where several segments cannot be written, [`Error::Poisoned`]; nothing of it counts then.
+    /// [`Error::Io`] if several segments cannot be written; [`Error::Poisoned`]. On error no value
+    /// counts as appended.
     pub(crate) fn append(&self, items: &[Item<'_>], spare: u32, unsynced: Mutant) -> Result<Appended<'_>> {
         let most = Space::record_max(self.sizes.segment_bytes);
         let mut order: Vec<usize> = (0..items.len()).filter(|index| items[*index].len() <= most).collect();
-        // A log has them in the order of their keys.
+        // A circular log has its values in key order.
         if !self.sizes.circular {
             order.sort_by_key(|index| (items[*index].cold, items[*index].hash));
         }
@@ -116,20 +121,22 @@ impl Values {
         let mut next = 0;
         while next < order.len() {
             let Some(part) = self.take(items, &order[next..], spare)? else {
-                // More groups take segments than their bytes say. Collections, which spare none, have what they need.
+                // More groups use segments than their bytes imply. Collections, with `spare` 0,
+                // have the segments they need.
                 if spare > 0 && tries > 0 {
                     tries -= 1;
                     self.gains(&Gain::ANY)?;
                     continue;
                 }
-                // No segment for this one; a group with an open tail may have room for another.
+                // No segment for this value; a group with an open tail may have space for another.
                 next += 1;
                 continue;
             };
             let before = next;
             let live;
             (next, live) = fill(&mut bytes, &part, self.seed(), (items, &order), (next, &mut appended.pointers));
-            // A new use hides what expired in the segment: the superblock tells up to which expiry.
+            // A new use hides expired records of the segment: the superblock records the latest
+            // such expiry.
             let marked = if part.from == 0 { self.mark_freed_expiry() } else { Ok(()) };
             let at = self.offset(part.segment) + u64::from(part.from);
             let Err(error) = marked.and_then(|()| self.file.write(at, &bytes)) else {
@@ -139,12 +146,12 @@ impl Values {
             order[before..next].iter().for_each(|index| appended.pointers[*index] = None);
             lock(&self.space).refused(&part);
             match error {
-                // Another segment takes what this place does not.
+                // Retry in another segment.
                 Error::Io { .. } if refused < REFUSED => {
                     refused += 1;
                     next = before;
                 }
-                // Others have filled the medium: there is no room for more.
+                // Other users have filled the medium: nothing more fits.
                 Error::Full { .. } => break,
                 error => return Err(error),
             }
@@ -156,7 +163,8 @@ impl Values {
         Ok(appended)
     }
 
-    /// A part for the first of these, which are in the order of their hashes, and for those behind it of the same group.
+    /// Allocates a part for the first of these items, which are in hash order, and for the
+    /// following items of the same group.
     fn take(&self, items: &[Item<'_>], order: &[usize], spare: u32) -> Result<Option<Part>> {
         let Some(first) = order.first().map(|index| &items[*index]) else { return Ok(None) };
         let room = self.room_beside(self.leave());
@@ -181,7 +189,8 @@ impl Values {
         failed.map_or(Ok(part), Err)
     }
 
-    /// Gets space in the file, with the lock of `space` held; whether there was some beside what is the LSM's.
+    /// Gets file space, with the lock of `space` held. Returns whether there was any besides the
+    /// LSM's reserve.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Poisoned`].

@@ -1,7 +1,8 @@
-//! Beginning a store: the file of values, the LSM, and the account of what is live.
+//! Start of a store: the values file, the LSM, and the account of live bytes.
 //!
-//! The account follows from what the LSM holds: of each key the newest version in its tables, and whatever pointer stands in a log that was replayed. A segment to which none of these
-//! points is free, whatever is written in it; the others are of the groups that their headers name.
+//! The account follows from the LSM: the newest table version of each key, and each pointer in a
+//! replayed log. A segment to which no pointer refers is free, regardless of its content. The other
+//! segments belong to the groups that their headers name.
 
 use std::sync::Arc;
 
@@ -19,11 +20,11 @@ use crate::stats::HashkvStats;
 use crate::store::Running;
 use crate::values::{Sizes, Values, lock};
 
-/// What is said of a file without a superblock, or none.
+/// Error text for a values file that is missing or has no superblock.
 const GONE: &str = "it is gone or cut off: the values that the index names were in it. Restore the store from a copy, or open it with salvage and export what stands in the index (`Builder::salvage(true)`, `Db::for_each`)";
-/// Headers of segments that an open asks the disk for at once.
+/// Number of segment headers that an open reads ahead together.
 const HEADERS: usize = 256;
-/// Places at most at which a header is looked for, where the superblock is damaged.
+/// Maximum offsets probed for a header if the superblock is damaged.
 const LOOKS: u64 = 1 << 16;
 
 pub(crate) fn start(
@@ -38,7 +39,7 @@ pub(crate) fn start(
     let limit = segments(pool.options().capacity.saturating_sub(BlockFile::BLOCK));
     let space = Space::new(segment_bytes, there, limit);
     let index_options = |bytes: u64| options.index_options(bytes, u64::from(segment_bytes));
-    // A medium that others have filled must not refuse a store by its options.
+    // The free space of a medium must not decide whether a store accepts its options.
     options.check_threshold(index_options(pool.options().capacity).value_threshold)?;
     let index_options = index_options(pool.reachable_bytes());
     let longest = index_options.value_threshold;
@@ -55,41 +56,42 @@ pub(crate) fn start(
     };
     let values = Arc::new(Values::new(Arc::clone(pool), file, sizes, (space, &superblock)));
     let separator: Arc<dyn Separator> = Arc::clone(&values) as _;
-    // The LSM takes no room that the file has, while it opens.
+    // While it opens, the LSM must not use the file's space.
     pool.set_beside(values.file.taken());
     let index = FluidKv::start_separating(Arc::clone(pool), report, &index_options, separator)?;
     let index = Arc::new(index);
     values.set_index(&index);
-    // Nothing is flushed before: what a flush takes and lets go is reckoned from what is live.
+    // Before any flush: flushes allocate and retire segments based on the live bytes.
     count(&values, &index)?;
     if let Some(cause) = lost {
-        // What stands where cannot be told, so nothing is written.
+        // Contents cannot be located, and nothing is written.
         pool.poison(PoisonReason::Damage, &cause);
     }
     index.begin_workers()?;
     Ok((values, index))
 }
 
-/// The file of values.
+/// The opened values file.
 struct Begun {
     file: BlockFile,
     superblock: Superblock,
-    /// Why it is only read, in salvage: the file or its beginning is gone. The superblock is a guess then.
+    /// Reason for read-only mode in salvage: the file or its start is missing. The superblock is
+    /// then a guess.
     lost: Option<String>,
 }
 
-/// Opens the file. Nothing is made or changed where it is missing although the store was made.
+/// Opens the file. Creates or changes nothing if the file of an existing store is missing.
 fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Result<Begun> {
     let reading = || BlockFile::open(pool, &BlockOptions { read_only: true, ..options.blocks() });
     let writing = || BlockFile::open(pool, &options.blocks());
     if !report.engine_created {
-        // What a creation that was cut short has left is made again.
+        // Remains of an interrupted creation are overwritten.
         let file = writing()?;
         let superblock = begin_file(pool, &file, options)?;
         return Ok(Begun { file, superblock, lost: None });
     }
     let gone = || Error::corrupt("values.0000", GONE);
-    // Opened for writing it would be made.
+    // Opening for writing would create the file.
     let found = if reading()?.len() < BlockFile::BLOCK { Err(gone()) } else { writing().and_then(found) };
     let is_salvage = pool.options().salvage;
     match found {
@@ -101,7 +103,7 @@ fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Resu
         Err(refused) => Err(refused),
         Ok(begun) => match opening::begin_next(pool, &begun.file, begun.superblock) {
             Ok(superblock) => Ok(Begun { superblock, ..begun }),
-            // Nothing is written to the file: the pool that belongs to it may be found again.
+            // The file stays unwritten: its own pool may be found again.
             Err(refused @ (Error::Corrupt { .. } | Error::Io { .. } | Error::Full { .. })) if is_salvage => {
                 Ok(Begun { file: reading()?, lost: Some(refused.to_string()), ..begun })
             }
@@ -110,7 +112,7 @@ fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Resu
     }
 }
 
-/// A file whose superblock is there, or can be told.
+/// Returns the file with its superblock, rebuilt if it is damaged.
 fn found(file: BlockFile) -> Result<Begun> {
     let mut bytes = vec![0; BlockFile::BLOCK as usize];
     file.read(0, &mut bytes)?;
@@ -118,7 +120,8 @@ fn found(file: BlockFile) -> Result<Begun> {
     Ok(Begun { file, superblock, lost: None })
 }
 
-/// Writes the superblock of a new file. It is whole and durable before anything points into the file.
+/// Writes the superblock of a new file. The superblock is durable before any pointer into the file
+/// exists.
 fn begin_file(pool: &Pool, file: &BlockFile, options: &HashKvOptions) -> Result<Superblock> {
     let segment_bytes = options.segment_of_new() as u32;
     let superblock = Superblock { segment_bytes, freed_expiry_max: 0, opening: opening::begin_first(pool)? };
@@ -138,10 +141,11 @@ pub(crate) fn write_superblock(file: &BlockFile, superblock: Superblock) -> Resu
 }
 
 /// Rebuilds the damaged superblock in `block`. Each segment's header holds the segment's number.
-/// The number and the position give the length of a segment.
+/// The number and the position yield the length of a segment.
 ///
 /// # Errors
-/// As it was refused, where no header tells, or it is of another version; [`Error::Io`], [`Error::Poisoned`].
+/// `refused` if no header yields a length or the version differs; [`Error::Io`],
+/// [`Error::Poisoned`].
 fn rebuild_superblock(file: &BlockFile, block: &[u8], refused: Error) -> Result<Superblock> {
     if !matches!(refused, Error::Corrupt { .. }) {
         return Err(refused);
@@ -154,14 +158,14 @@ fn rebuild_superblock(file: &BlockFile, block: &[u8], refused: Error) -> Result<
         if file.read(BlockFile::BLOCK + behind, &mut header).is_err() {
             continue;
         }
-        // A value may look like one: what most of them say counts.
+        // A value may look like a header: the majority of headers decides.
         if let Some(segment_bytes) = segment_bytes_of(&header, behind) {
             votes[segment_bytes.trailing_zeros() as usize] += 1;
         }
     }
     let most = votes.iter().copied().max().unwrap_or(0);
     let power = votes.iter().position(|votes| *votes == most && most > 0).ok_or(refused)?;
-    // The damage took the last time at which space was freed. This moment is not earlier.
+    // The damage destroyed the last time at which space was freed. The current time is not earlier.
     let opening = Superblock::opening_in(block);
     let superblock = Superblock { segment_bytes: 1 << power, freed_expiry_max: now_millis(), opening };
     write_superblock(file, superblock)?;
@@ -169,13 +173,14 @@ fn rebuild_superblock(file: &BlockFile, block: &[u8], refused: Error) -> Result<
     Ok(superblock)
 }
 
-/// Counts what is live.
+/// Counts live bytes.
 ///
 /// # Errors
-/// [`Error::Io`] and the like. Where the LSM is damaged everything counts as in use; reads tell of the damage, key by key.
+/// [`Error::Io`] and similar. If the LSM is damaged, all segments count as in use; reads report the
+/// damage per key.
 fn count(values: &Values, index: &FluidKv) -> Result<()> {
     let walked = index.each_stored(&mut |key, stored, live| match Stored::read(stored) {
-        // One that points out of the file is damage, which its read tells.
+        // A pointer out of the file is damage, which its read reports.
         Ok(Stored::Pointer(pointer)) if live => lock(&values.space).count(pointer),
         Ok(Stored::Pointer(pointer)) => {
             values.note_expired();
@@ -195,7 +200,7 @@ fn count(values: &Values, index: &FluidKv) -> Result<()> {
     let held = lock(&values.space).counted();
     let mut arranged = Vec::with_capacity(held.len());
     for together in held.chunks(HEADERS) {
-        // One after the other each would wait for the disk by itself.
+        // Announce the reads together: one after another, each would wait for the disk.
         together.iter().for_each(|segment| values.file.will_read(values.offset(*segment), SEGMENT_HEADER as u64));
         for segment in together {
             arranged.push((*segment, header(values, *segment)?));
@@ -208,8 +213,8 @@ fn count(values: &Values, index: &FluidKv) -> Result<()> {
     Ok(())
 }
 
-/// Gives a file that was cut the length that pointers ask for. The part that was cut off
-/// reads as zeros, which are damage. No later use of its space hides the damage.
+/// Extends a cut file to the length that pointers require. The part that was cut off reads as
+/// zeros, which are damage. No later use of its space hides the damage.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -229,17 +234,18 @@ fn make_length(values: &Values) -> Result<()> {
     }
 }
 
-/// What a segment's header says. Without it a segment is nobody's, which its records do not need.
+/// Returns owner and generation from a segment's header. A segment without a header has no owner,
+/// but its records are readable.
 fn header(values: &Values, segment: u32) -> Result<Option<(Home, u32)>> {
     let mut header = [0; SEGMENT_HEADER];
     match values.file.read(values.offset(segment), &mut header) {
-        // Behind the end of a file that was cut there is nothing to read.
+        // Beyond the end of a cut file nothing can be read.
         Err(Error::Io { .. } | Error::Corrupt { .. }) => Ok(None),
         read => read.map(|()| decode_segment(&header, segment)),
     }
 }
 
-/// The store's account: the LSM's, and the file's.
+/// Returns the statistics of the store: the LSM's and the file's.
 pub(crate) fn account(running: &Running) -> Stats {
     let mut stats = running.index.stats();
     stats.engine = ENGINE;
@@ -254,7 +260,7 @@ pub(crate) fn account(running: &Running) -> Stats {
     };
     let bytes = |count: u32| u64::from(count) * u64::from(values.sizes.segment_bytes);
     let (all, open) = (bytes(segments.all - segments.holes), bytes(segments.free));
-    // The superblock's block is nobody's.
+    // The superblock's block is counted in no class.
     stats.space.size += all;
     stats.space.capacity = values.pool.options().capacity;
     stats.space.live += live;

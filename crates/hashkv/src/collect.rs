@@ -1,15 +1,25 @@
-//! Group-based collection (HashKV, ATC 2018, section 3.3).
+//! Group-based garbage collection (HashKV, ATC 2018, section 3.3).
 //!
-//! A victim's segments are read once, each from its beginning to its end. Which of their records are dead, flushes have told (`space.rs`): the LSM is not asked what is live. The paper asks it
-//! nothing either, since the last version of a key in its group is the newest one; that resurrects a key that was deleted, or whose value has become too small to be separated,
-//! unless markers of these are written into the group as well. Here no marker is needed: the LSM is the truth, and a copy becomes the key's value only where the LSM still has the pointer that was
-//! copied. Of segments that an open has found the LSM is asked, once for each key.
+//! Each segment of a victim is read once, from start to end. Flushes have reported which of its
+//! records are dead (`space.rs`), and the LSM is not asked. The paper does not query its LSM
+//! either: the last version of a key in its group is the newest. That rule resurrects a deleted
+//! key, or a key whose value became too small to separate, unless markers are written into the
+//! group. No marker is needed here, because a copy becomes the key's value only if the LSM still
+//! has the copied pointer. For segments that an open found, the LSM is asked once per key.
 //!
-//! Persist order: copies in segments of their own, **sync**; pointers, in records of the LSM's log that each change those keys alone whose newest version is still the one that was
-//! copied, **durable**; then the old segments are let go. A crash leaves copies that nothing points to, or old segments to which nothing points: the next open counts neither.
+//! Persist order:
+//! 1. Copies, in segments of their own; **sync**.
+//! 2. Pointers, in records of the LSM's log; **durable**. A record changes a key only if its newest
+//!    version is still the copied one.
+//! 3. The old segments are retired.
 //!
-//! Damage costs what it hits and nothing else. A segment that cannot be read, or holds a record whose key's entry cannot be, stays as it is, and the others of the victim are collected. One that was
-//! read, though not all in it is a record, is let go when all that counts as live there was moved. Where an open could not count what is live a collection does, for the segments that it reads.
+//! A crash leaves copies or old segments that no pointer names. The next open counts neither.
+//!
+//! Damage affects only the records that it hits. A segment that cannot be read, or has a record
+//! whose key's entry cannot be read, stays as it is. The victim's other segments are collected. A
+//! segment with some invalid records is retired after all of its live bytes by the count were
+//! moved. If an open could not count live bytes, a collection counts them for the segments that it
+//! reads.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,11 +32,11 @@ use crate::layout::{Place, Pointer, Record, STEP, Stored, each_record};
 use crate::space::{Census, Gain, Outcome, Taken, Victim};
 use crate::values::{Counts, Values, lock};
 
-/// What flushes have told of a record.
+/// Liveness of a record, as flushes have reported it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Live {
     No,
-    /// Or overwritten since the last flush.
+    /// Live, or overwritten since the last flush.
     Yes,
     Unknown,
 }
@@ -34,13 +44,13 @@ enum Live {
 /// The records of a victim, by key.
 type Places<'a> = HashMap<&'a [u8], Vec<(Pointer, &'a [u8], Live)>>;
 
-/// What becomes of a pointer that is to take the place of another.
+/// Result of replacing a pointer by another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Done,
-    /// The key has something else by now.
+    /// The key has another value now.
     Overtaken,
-    /// What the key has cannot be read.
+    /// The key's entry cannot be read.
     Unknown,
 }
 
@@ -48,16 +58,17 @@ enum Turn {
 struct Survivor<'a> {
     item: Item<'a>,
     old: Pointer,
-    /// What the LSM holds of it.
+    /// The record's entry in the LSM.
     stored: Box<[u8]>,
 }
 
-/// Whether an error is about what one place on the medium holds, and not about the store.
+/// Returns whether an error concerns one location on the medium, not the store.
 fn is_damage(error: &Error) -> bool {
     matches!(error, Error::Io { .. } | Error::Corrupt { .. })
 }
 
-/// Calls `each` for all records of this use of a segment that are whole, wherever they begin: those behind a damaged one as well.
+/// Calls `each` for all intact records of this use of a segment, at any offset: also for records
+/// after a damaged one.
 fn each_whole<'a>(bytes: &'a [u8], first: Place, mut each: impl FnMut(Pointer, Record<'a>)) {
     let mut at = first.at as usize;
     while at < bytes.len() {
@@ -72,17 +83,18 @@ fn each_whole<'a>(bytes: &'a [u8], first: Place, mut each: impl FnMut(Pointer, R
 }
 
 impl Values {
-    /// Collects what is best collected, where it brings as much as that; whether there was any.
+    /// Collects the best victim if it meets `gain`. Returns whether segments were freed or retired.
     ///
     /// # Errors
-    /// [`Error::Poisoned`], [`Error::Io`] where copies cannot be written, [`Error::Full`] where the file has no room for these, or the LSM for their pointers; nothing is lost by it.
+    /// [`Error::Poisoned`]. [`Error::Io`] if copies cannot be written. [`Error::Full`] if survivors
+    /// do not fit into the file, or their pointers into the LSM. No value is lost on error.
     pub(crate) fn collect(&self, gain: &Gain) -> Result<bool> {
         let Some(index) = self.index() else { return Ok(false) };
         if self.release() >= gain.segments as usize {
             return Ok(true);
         }
         let _turn = lock(&self.collecting);
-        // While somebody holds what was let go there may be less than what flushes leave.
+        // While readers hold retired segments, fewer segments may be free than flushes leave.
         let room = self.spare().min(self.available());
         let victim = {
             let mut space = lock(&self.space);
@@ -112,7 +124,7 @@ impl Values {
                 torn.insert(taken.segment);
             }
         }
-        // Segments with records of which it cannot be told whether they are live.
+        // Segments with records whose liveness is unknown.
         let mut unclear = HashSet::new();
         let mut survivors = self.survivors(index, &places, &mut unclear)?;
         if self.file.mutant(Mutant::CollectedFreedEarly) {
@@ -124,11 +136,12 @@ impl Values {
         }
         let live = live_by_segment(&survivors);
         let live = |segment: u32| live.get(&segment).copied().unwrap_or(0);
-        // Of what nobody had counted nothing is moved: it is counted now.
+        // Uncounted segments are only counted now; their records are not moved.
         let is_counted = |taken: &Taken| match taken.census {
             _ if unclear.contains(&taken.segment) => false,
             Census::Counted => false,
-            // All records of this use that are whole were found. The rest is of an earlier one, or damaged, which whoever reads it is told.
+            // All intact records of this use were found. The rest is of an earlier use, or damaged;
+            // reads report damage.
             Census::Guessed => true,
             Census::Nameless => !torn.contains(&taken.segment),
         };
@@ -136,17 +149,20 @@ impl Values {
         let counted: HashSet<u32> = counted.map(|(taken, _)| taken.segment).collect();
         outcome.counted = counted.iter().map(|segment| (*segment, live(*segment))).collect();
         survivors.retain(|survivor| !counted.contains(&survivor.old.segment));
-        // Where there is no room for what survives, what nothing survives of comes free all the same, and is room for the next collection.
+        // If survivors do not fit, segments without survivors are freed all the same, and give
+        // space to the next collection.
         let moved = self.move_all(index, &survivors, &mut unclear);
         let space = lock(&self.space);
         for (taken, _) in &read {
             let segment = taken.segment;
             if moved.is_err() && !counted.contains(&segment) && live(segment) > 0 {
-                // Of what an open has found deaths are told that a collection's count has left out before. It is not to be taken for nothing again and again.
+                // For segments found by an open, a death may be reported after a collection's count
+                // left the record out. Store the live bytes found, or the segment would look empty
+                // in each later collection.
                 outcome.found.extend(taken.dead.is_none().then(|| (segment, live(segment))));
                 continue;
             }
-            // What cannot be read there may be live.
+            // Unreadable bytes of the segment may be live.
             let all = !torn.contains(&segment)
                 || (taken.census == Census::Counted && live(segment) >= space.live_of(segment));
             if counted.contains(&segment) {
@@ -162,9 +178,9 @@ impl Values {
         moved
     }
 
-    /// Reads a victim's segments. One that cannot be read is damaged.
+    /// Reads a victim's segments. Segments that cannot be read are recorded as damaged.
     fn read_victim<'v>(&self, victim: &'v Victim, outcome: &mut Outcome) -> Vec<(&'v Taken, Vec<u8>)> {
-        // Together: one after the other each would wait for the disk by itself.
+        // Announce all reads at once: one after another, each read would wait for the disk.
         for taken in &victim.segments {
             self.file.will_read(self.offset(taken.segment), u64::from(taken.end));
         }
@@ -181,7 +197,8 @@ impl Values {
         read
     }
 
-    /// Those of these records that the LSM points to. Where it cannot say, the records' segments are `unclear`.
+    /// Returns the records that the LSM points to. If the LSM cannot tell, the records' segments
+    /// become `unclear`.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -193,7 +210,8 @@ impl Values {
     ) -> Result<Vec<Survivor<'a>>> {
         let (mut survivors, mut stored) = (Vec::new(), Vec::new());
         for (key, versions) in places {
-            // One version among the victim's segments, which are a few of the group's: it was hardly updated since it came there.
+            // Only one version among the victim's segments, which are a few of the group's: the
+            // value was rarely updated since its flush.
             let cold = self.sizes.hotness && versions.len() == 1;
             let mut survives = |old: Pointer, value: &'a [u8], stored: Box<[u8]>| {
                 survivors.push(Survivor { item: Item { cold, ..Item::new(key, value) }, old, stored });
@@ -216,7 +234,7 @@ impl Values {
                     if let Some((old, value, _)) = versions.iter().find(|(old, ..)| Stored::Pointer(*old) == now) {
                         survives(*old, value, old.stored());
                     } else if now == Stored::Value(&[]) {
-                        // Absent, or expired and still named.
+                        // Absent, or expired with a pointer that remains.
                         self.note_expired();
                     }
                 }
@@ -224,17 +242,18 @@ impl Values {
                 Err(error) => return Err(error),
             }
         }
-        // In the order in which they stand, so that a run is the same each time.
+        // Sorted by position, to make runs deterministic.
         survivors.sort_unstable_by_key(|survivor| (survivor.old.segment, survivor.old.at));
         Ok(survivors)
     }
 
-    /// Writes survivors anew and turns their pointers. Where the LSM cannot say whether it has one, its segment is `unclear`.
+    /// Writes survivors to new segments and replaces their pointers. If the LSM cannot tell whether
+    /// it has a pointer, the segment becomes `unclear`.
     fn move_all(&self, index: &FluidKv, survivors: &[Survivor<'_>], unclear: &mut HashSet<u32>) -> Result<()> {
         let items: Vec<_> = survivors.iter().map(|survivor| survivor.item).collect();
         let appended = self.append(&items, 0, Mutant::CopiesNotSynced)?;
         if appended.pointers.iter().any(Option::is_none) {
-            // What was placed is garbage, of segments that will be collected.
+            // Copies that were placed are garbage in segments that will be collected.
             let garbage: Vec<_> = appended.pointers.iter().flatten().copied().collect();
             drop(appended);
             garbage.into_iter().for_each(|pointer| self.forget(pointer));
@@ -244,7 +263,7 @@ impl Values {
         let olds: Vec<&[u8]> = survivors.iter().map(|survivor| &*survivor.stored).collect();
         let turns = self.turn_each(index, &items, &olds, appended)?;
         if turns.contains(&Turn::Overtaken) {
-            // The record may have expired, and its entry still names the old place.
+            // The record may have expired, with an entry that still names the old location.
             self.note_expired();
         }
         let of = |turn: Turn| {
@@ -261,10 +280,12 @@ impl Values {
         Ok(())
     }
 
-    /// Puts the pointers to what was appended in the places of `olds`, which the LSM holds for these items, where it still does; which were put. The copies of others are garbage.
+    /// Replaces `olds`, the LSM's entries of these items, by pointers to the appended copies, for
+    /// keys that still have them. Returns which were replaced. The other copies are garbage.
     ///
     /// # Errors
-    /// As [`FluidKv::replace`], but for keys whose entries are damaged, which are left alone. What was put before counts, the other copies are garbage.
+    /// As [`FluidKv::replace`], except for keys with damaged entries, which are left unchanged. On
+    /// error earlier replacements remain, and the other copies are garbage.
     pub(crate) fn turn(
         &self,
         index: &FluidKv,
@@ -276,7 +297,7 @@ impl Values {
         Ok(turns.into_iter().map(|turn| turn == Turn::Done).collect())
     }
 
-    /// As [`Self::turn`], with what became of each.
+    /// As [`Self::turn`], with the result for each item.
     fn turn_each(
         &self,
         index: &FluidKv,
@@ -301,7 +322,7 @@ impl Values {
                 }
                 Err(error) => error,
             };
-            // Some may have been put. Those that cannot be looked at are left out.
+            // Some items may have been replaced. Leave out items whose entries cannot be read.
             let count = left.len();
             left.retain(|at| {
                 turns[*at] = turned(index, items[*at].key, new(*at));
@@ -311,7 +332,8 @@ impl Values {
                 break Err(error);
             }
         };
-        // What a damaged table has of a key is older than what was put: that would wait in a log, or stand in a newer table.
+        // A damaged table holds an older entry than the new pointer, which would be in a log or in
+        // a newer table.
         let is_named = |at: usize| match turns[at] {
             Turn::Done => true,
             Turn::Overtaken => false,
@@ -319,7 +341,7 @@ impl Values {
         };
         let garbage = placed.iter().filter(|at| !is_named(**at));
         let garbage: Vec<_> = garbage.filter_map(|at| appended.pointers[*at]).collect();
-        // The LSM names what was moved: it counts, and may be collected.
+        // The LSM names the moved records: they are counted, and may be collected.
         drop(appended);
         garbage.into_iter().for_each(|pointer| self.forget(pointer));
         outcome.map(|()| turns)
@@ -330,7 +352,7 @@ impl Values {
     }
 }
 
-/// Bytes of these records, by segment.
+/// Returns the bytes of these records, by segment.
 fn live_by_segment(survivors: &[Survivor<'_>]) -> HashMap<u32, u64> {
     let mut live = HashMap::new();
     for survivor in survivors {
@@ -339,7 +361,7 @@ fn live_by_segment(survivors: &[Survivor<'_>]) -> HashMap<u32, u64> {
     live
 }
 
-/// Sorts the records of a segment by key into `places`; whether there was nothing else but padding.
+/// Adds the records of a segment to `places`, by key. Returns whether the rest is only padding.
 fn find_records<'a>(bytes: &'a [u8], first: Place, taken: &Taken, places: &mut Places<'a>) -> bool {
     let known = |pointer: Pointer| match &taken.dead {
         Some(dead) if dead.binary_search(&pointer.at).is_ok() => Live::No,
@@ -350,7 +372,7 @@ fn find_records<'a>(bytes: &'a [u8], first: Place, taken: &Taken, places: &mut P
         places.entry(record.key).or_default().push((pointer, record.value, known(pointer)));
     });
     if !whole {
-        // What stands behind damage in its block can be read, too.
+        // Records after damage in the same block can be read, too.
         each_whole(bytes, first, |pointer, record| {
             let versions = places.entry(record.key).or_default();
             if versions.iter().all(|(there, ..)| *there != pointer) {
@@ -361,7 +383,8 @@ fn find_records<'a>(bytes: &'a [u8], first: Place, taken: &Taken, places: &mut P
     whole
 }
 
-/// What the LSM has for a key, where it is to be `asked`, or something of the key waits for its flush; none where flushes have told all. What is no pointer is nothing that could be moved.
+/// Returns the LSM's entry of a key if `asked`, or if an entry of the key waits for its flush.
+/// `None` if flushes have reported everything. Values that are not pointers cannot be moved.
 ///
 /// # Errors
 /// As [`FluidKv::peek_into`].
@@ -375,7 +398,7 @@ fn named_now<'s>(index: &FluidKv, key: &[u8], asked: bool, stored: &'s mut Vec<u
     Stored::read(stored).map(Some)
 }
 
-/// Whether the LSM has `new` for a key.
+/// Returns whether the LSM has `new` for a key.
 fn turned(index: &FluidKv, key: &[u8], new: &[u8]) -> Turn {
     let mut stored = Vec::new();
     match index.peek_into(key, &mut stored) {
@@ -395,7 +418,7 @@ mod tests {
     use crate::layout::{Home, Prefix, encode_segment};
     use crate::{HashKv, HashKvOptions};
 
-    /// What a pointer may name is found, so that it is moved before its segment is let go.
+    /// Records that a pointer may name are found, and are moved before their segment is retired.
     #[test]
     fn records_behind_damage_in_their_block_are_found_and_those_of_an_earlier_use_are_not() {
         let mut bytes = Blocks::new();
@@ -409,7 +432,7 @@ mod tests {
             pointer.len = bytes.len() as u32 - at;
             wanted.extend((generation == 3).then_some(pointer));
         }
-        // One bit of the second one's value.
+        // Flip a bit of the second record's value.
         bytes[wanted.remove(1).at as usize + 40] ^= 1;
         let taken = Taken { segment: 7, generation: 3, end: 0, dead: None, census: Census::Guessed, live: 0 };
         let mut places = Places::new();
@@ -419,7 +442,8 @@ mod tests {
         assert_eq!(found, wanted);
     }
 
-    /// One segment of a victim for whose survivors there was no room kept all of it, and the same victim was read again and again.
+    /// Regression: a segment whose survivors did not fit blocked its whole victim, and the same
+    /// victim was read again and again.
     #[test]
     fn of_a_collection_without_room_comes_free_what_nothing_survives_of() {
         let scratch = Scratch::new();
@@ -433,7 +457,7 @@ mod tests {
         store.settle().expect("settle");
         store.close().expect("close");
         drop(store);
-        // What an open has found is not told record by record.
+        // Records that an open found are not reported dead one by one.
         let store = HashKv::open(&scratch.store(), &options).expect("open");
         let values = &store.running.values;
         let mut stored = Vec::new();
@@ -449,7 +473,8 @@ mod tests {
             store.delete(&index.to_le_bytes()).expect("delete");
         });
         store.running.index.settle().expect("settle");
-        // As if it had been told of more than was counted there; and no segment is free, nor room for one.
+        // As if more deaths were reported than bytes counted there. No segment is free, and no
+        // space for one.
         (0..50).for_each(|_| lock(&values.space).died(kept));
         let aside = lock(&values.space).take_to_give_back(0);
         let room = values.pool.room();

@@ -1,4 +1,5 @@
-//! The parsers of this crate, bytes in, for `fuzz/` and its tests. No part of the interface: built with the feature `fuzz` only.
+//! The parsers of this crate, from bytes, for `fuzz/` and its tests. Not part of the interface:
+//! built with the feature `fuzz` only.
 
 use lodestore_media::crc32c;
 
@@ -7,23 +8,25 @@ use crate::layout::{
     encode_segment,
 };
 
-/// Number of the segment that bytes are taken for.
+/// The segment number under which bytes are read.
 const SEGMENT: u32 = 9;
-/// Seed of the checksums of its records.
+/// Seed of the checksums of the segment's records.
 const SEED: u32 = 5;
-/// A use of it, where no header tells one.
+/// Generation of the segment if no header has one.
 const GENERATION: u32 = 3;
 
-/// Reads bytes as each part of the file of values and of what the index holds, as they are and with right checksums. What is read must be what would be written. How many parts were read.
+/// Reads bytes as each structure of the values file and of the index, both unchanged and with valid
+/// checksums. Each structure that is read must equal its encoding. Returns the number of structures
+/// read.
 ///
 /// # Panics
-/// If it is not.
+/// If one does not.
 pub fn parts(bytes: &[u8]) -> usize {
     stored(bytes)
         + [bytes.to_vec(), sealed(bytes)].iter().map(|bytes| superblock(bytes) + segment(bytes)).sum::<usize>()
 }
 
-/// The end of the bytes is a pointer's, or a value's.
+/// Reads the end of the bytes as a pointer and as a value.
 fn stored(bytes: &[u8]) -> usize {
     let mut tagged = bytes[bytes.len().saturating_sub(15)..].to_vec();
     let mut read = 0;
@@ -54,7 +57,7 @@ fn superblock(bytes: &[u8]) -> usize {
     1
 }
 
-/// A header and what follows it. Records stand one behind the other, inside the bytes.
+/// Reads a header and the records after it. Records follow one another, inside the bytes.
 fn segment(bytes: &[u8]) -> usize {
     let header = decode_segment(bytes, SEGMENT);
     if let Some((home, generation)) = header {
@@ -73,7 +76,8 @@ fn segment(bytes: &[u8]) -> usize {
     read
 }
 
-/// The bytes with right beginnings and checksums of a superblock, or of a segment with a record, by their first one.
+/// Returns the bytes with valid magic numbers and checksums. The first byte selects a superblock,
+/// or a segment with a record.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let (Some((how, rest)), mut sealed) = (bytes.split_first(), bytes.to_vec()) else { return Vec::new() };
     let put = |to: &mut Vec<u8>, at: usize, with: &[u8]| {
@@ -94,7 +98,7 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     }
     put(&mut sealed, 0, b"SHSG");
     put(&mut sealed, 4, &SEGMENT.to_le_bytes());
-    // As many bits as its depth, mostly, and no more.
+    // Usually as many prefix bits as its depth, and no more.
     if how % 8 == 1 {
         put(&mut sealed, SEGMENT_HEADER, &[]);
         let kind = [sealed[16] % 22, sealed[17] % 2];

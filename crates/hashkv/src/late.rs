@@ -1,7 +1,9 @@
-//! Separating late: values that stand in the LSM although they are long enough for the file. A flush leaves them there where it finds no segment, and so does another mode, or a higher threshold,
-//! of an earlier open. They go to their groups when there is room, a little at a time, in the order of their keys.
+//! Late separation: values in the LSM that are long enough for the file. A flush leaves them there
+//! if it finds no segment. Another mode, or a higher threshold, of an earlier open has the same
+//! effect. They go to their groups when space is free, a few at a time, in key order.
 //!
-//! Persist order: as a collection's. The copies, **sync**; then their pointers take the places of the values, where these are still what the keys have, **durable**.
+//! Persist order, as for a collection: the copies, **sync**; then their pointers replace the values
+//! that the keys still have, **durable**.
 
 use std::ops::Bound;
 
@@ -13,32 +15,35 @@ use crate::append::Item;
 use crate::layout::Stored;
 use crate::values::{Counts, Values, lock};
 
-/// Bytes of values that are separated together, about.
+/// Approximate bytes of values that are separated together.
 const TOGETHER: usize = 1 << 20;
-/// Keys that are looked at in one turn.
+/// Maximum keys examined in one step.
 const LOOK: usize = 16 << 10;
 
-/// What there is to be separated late.
+/// State of late separation.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
-    /// A round over all keys is to begin.
+    /// A pass over all keys is due.
     due: bool,
-    /// The key up to which this round has come; none between two.
+    /// The last key that this pass has examined; `None` between passes.
     from: Option<Vec<u8>>,
-    /// It has found something that was not placed, for want of room or because a call failed.
+    /// The pass left out values, for lack of space or because a call failed.
     left: bool,
 }
 
 impl Values {
-    /// Says that there are values in the LSM that are to be separated.
+    /// Records that the LSM has values to be separated.
     pub(crate) fn note_late(&self) {
         lock(&self.late).due = true;
     }
 
-    /// One turn; whether there may be more to do, and was room. What finds no room, in the file or in the LSM's log, stays where it is, as in a collection: that is no error.
+    /// Runs one step. Returns whether all values fitted and there may be more to do. Values that do
+    /// not fit into the file or the LSM's log stay in the LSM, as in a collection; this is not an
+    /// error.
     ///
     /// # Errors
-    /// As [`FluidKv::replace`] and [`Values::append`], but for [`Error::Full`] and [`Error::Closed`].
+    /// As [`FluidKv::replace`] and [`Values::append`], except [`Error::Full`] and
+    /// [`Error::Closed`].
     pub(crate) fn separate_late(&self) -> Result<bool> {
         let Some(index) = self.index() else { return Ok(false) };
         let from = {
@@ -52,7 +57,7 @@ impl Values {
             late.from.clone()
         };
         let (found, last) = self.find_late(&index, from.as_deref()).inspect_err(|_| {
-            // A round that has not begun is still to begin.
+            // A pass that has not begun is still due.
             lock(&self.late).due |= from.is_none();
         })?;
         let separated = match self.separate_found(&index, &found) {
@@ -69,7 +74,7 @@ impl Values {
         Ok(separated? && more)
     }
 
-    /// Some of what is to be separated, and the key from which to go on.
+    /// Returns some values to separate, and the key from which to continue.
     #[expect(clippy::type_complexity, reason = "pairs, and where the next ones begin")]
     fn find_late(&self, index: &FluidKv, from: Option<&[u8]>) -> Result<(Vec<(Vec<u8>, Vec<u8>)>, Option<Vec<u8>>)> {
         let (mut found, mut bytes, mut seen, mut last) = (Vec::new(), 0, 0, None);
@@ -86,7 +91,7 @@ impl Values {
             last = Some(key.to_vec());
             Visit::Stop
         })?;
-        // What waits in a log is newer, a pointer of the turn before among it: its flush decides.
+        // Entries in a log are newer, including pointers of the previous step: their flush decides.
         let mut kept = Vec::with_capacity(found.len());
         for pair in found {
             if !index.is_buffered(&pair.0)? {
@@ -96,7 +101,7 @@ impl Values {
         Ok((kept, last))
     }
 
-    /// Separates these; whether there was room for all.
+    /// Separates these values. Returns whether all fitted.
     fn separate_found(&self, index: &FluidKv, found: &[(Vec<u8>, Vec<u8>)]) -> Result<bool> {
         let (mut items, mut olds) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
         for (key, stored) in found {
@@ -121,7 +126,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::{HashKv, HashKvOptions, Mode};
 
-    /// A store with so many values of 1,000 bytes in its LSM that are to be separated.
+    /// Creates a store with `count` values of 1,000 bytes in its LSM that are due for separation.
     pub(crate) fn to_separate(scratch: &Scratch, count: usize) -> HashKv {
         let mut options = HashKvOptions { mode: Mode::Nosep, segment_bytes: 16 << 10, ..HashKvOptions::default() };
         options.index.pool = PoolOptions { capacity: 16 << 20, ..PoolOptions::default() };
@@ -136,7 +141,7 @@ pub(crate) mod tests {
         HashKv::open(&scratch.store(), &HashKvOptions { mode: Mode::Hash, ..options }).expect("open")
     }
 
-    /// The round was over before it had begun: nothing was separated until the next open.
+    /// Regression: the pass ended before it began, and nothing was separated until the next open.
     #[test]
     fn a_round_whose_first_turn_fails_is_still_to_begin() {
         let scratch = Scratch::new();

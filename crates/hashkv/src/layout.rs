@@ -1,55 +1,58 @@
-//! Bytes of the values' file, and of what the LSM holds for a value. docs/format/hashkv.md has the rulers.
+//! Byte layout of the values file, and of the LSM's entries for values. `docs/format/hashkv.md` has
+//! the rulers.
 //!
-//! The file: one block with the superblock, then segments of equal length. A segment: a header, then records, each at a multiple of [`STEP`]; whoever appends begins at a
-//! block of its own, so that no block is written twice, and the rest of its last block is zero.
+//! The file holds one block with the superblock, then segments of equal length. A segment holds a
+//! header, then records, each at a multiple of [`STEP`]. Each append begins at a new block and pads
+//! its last block with zeros, thus no block is written twice.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{BlockFile, Blocks, crc32c};
 
-/// The name in options and pool headers.
+/// The engine's name in options and pool headers.
 pub(crate) const ENGINE: &str = "hashkv";
 
-/// The superblock's first bytes.
+/// Magic bytes at the start of the superblock.
 const MAGIC: [u8; 8] = *b"LSHASHKV";
 /// Version of the file's format.
 pub(crate) const VERSION: u32 = 4;
-/// A segment's first bytes.
+/// Magic number at the start of a segment.
 const SEGMENT_MAGIC: u32 = 0x4753_4853;
-/// Bytes of a segment, at least and at most: a pointer's place and length have 24 bits of steps.
+/// Minimum and maximum bytes of a segment. A pointer stores offset and length as 24-bit counts of
+/// steps.
 pub(crate) const SEGMENT_LEAST: u32 = 8 << 10;
 pub(crate) const SEGMENT_MOST: u32 = 16 << 20;
 /// Bytes of a segment's header.
 pub(crate) const SEGMENT_HEADER: usize = 32;
 /// Bytes of a record before its key.
 pub(crate) const RECORD_HEADER: usize = 16;
-/// Records begin at multiples of this.
+/// Records begin at multiples of this number of bytes.
 pub(crate) const STEP: usize = 8;
-/// What marks a record.
+/// Marker byte of a record.
 const RECORD: u8 = 1;
-/// Bytes of a pointer in the LSM, its tag left out.
+/// Bytes of a pointer in the LSM, without its tag.
 const POINTER: usize = 14;
 
-/// The last byte of a value in the LSM.
+/// Tags: the last byte of an entry in the LSM.
 const TAG_VALUE: u8 = 0;
 const TAG_POINTER: u8 = 1;
 
-/// What the file begins with.
+/// The superblock, at the start of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) segment_bytes: u32,
-    /// The clock, in milliseconds since 1970, when space was last freed in which records of
-    /// expired keys may have been. A zeroed record whose key expires later is damage.
+    /// Clock in milliseconds since 1970 when space that may have held records of expired keys was
+    /// last freed. A zeroed record whose key expires later is damage.
     pub(crate) freed_expiry_max: u64,
-    /// The number of the opening that wrote to the file last; see `opening.rs`. 0 if it is damaged.
+    /// Number of the opening that wrote to the file last; see `opening.rs`. 0 if damaged.
     pub(crate) opening: u32,
 }
 
-/// Bytes of the superblock under its checksum.
+/// Bytes of the superblock that its checksum covers.
 pub(crate) const SUPERBLOCK_SUMMED: usize = 24;
-/// Offset of the word of the opening's number in the superblock.
+/// Offset of the opening's number in the superblock.
 const OPENING_AT: usize = 64;
 const SUPERBLOCK: usize = OPENING_AT + 8;
-/// Bytes of superblocks of the versions 1 to 3 under their checksums, which follow them.
+/// Checksummed bytes of superblocks of versions 1 to 3. The checksum follows them.
 const SUPERBLOCKS_SUMMED_BEFORE: [usize; 3] = [16, SUPERBLOCK_SUMMED, SUPERBLOCK_SUMMED];
 
 impl Superblock {
@@ -65,8 +68,8 @@ impl Superblock {
         bytes
     }
 
-    /// Reads a superblock. The version is judged only if the checksum fits: a damaged version is
-    /// damage, and no other format.
+    /// Reads a superblock. The version is judged only if the checksum matches: a damaged version is
+    /// damage, not another format.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the checksum fails or a field is out of its bounds;
@@ -101,7 +104,7 @@ impl Superblock {
 }
 
 impl Superblock {
-    /// Returns the opening's number in a superblock, of which the rest may be damaged; 0 if the
+    /// Returns the opening's number in a superblock whose other fields may be damaged; 0 if the
     /// number is damaged.
     pub(crate) fn opening_in(bytes: &[u8]) -> u32 {
         let word = bytes.get(OPENING_AT..SUPERBLOCK).map(long);
@@ -110,7 +113,7 @@ impl Superblock {
 }
 
 /// Returns the word for an opening's number: the number in the low half, its crc32c in the high
-/// half. One store changes the word, so a crash cannot tear it.
+/// half. A single store changes the word, and a crash cannot tear it.
 pub(crate) fn seal_opening(opening: u32) -> u64 {
     u64::from(crc32c(&[&opening.to_le_bytes()])) << 32 | u64::from(opening)
 }
@@ -129,21 +132,21 @@ fn long(bytes: &[u8]) -> u64 {
     u64::from(word(bytes)) | u64::from(word(&bytes[4..])) << 32
 }
 
-/// Which group a segment is of: all keys whose hashes begin with these bits.
+/// The key range of a group: all keys whose hashes begin with these bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Prefix {
-    /// The bits, left-justified; those behind `depth` are zero.
+    /// The bits, left-justified. Bits after `depth` are zero.
     pub(crate) bits: u64,
     pub(crate) depth: u8,
 }
 
 impl Prefix {
-    /// That of all keys.
+    /// The prefix of all keys.
     pub(crate) const ALL: Self = Self { bits: 0, depth: 0 };
-    /// Most bits of one.
+    /// Maximum bits of a prefix.
     pub(crate) const DEPTH_MAX: u8 = 20;
 
-    /// Whether it is no deeper than one may be, and the bits behind its depth are zero.
+    /// Returns whether the depth is at most [`Self::DEPTH_MAX`] and all bits after it are zero.
     fn is_one(self) -> bool {
         self.depth <= Self::DEPTH_MAX && self.bits.checked_shl(self.depth.into()) == Some(0)
     }
@@ -152,24 +155,24 @@ impl Prefix {
         self.depth == 0 || (hash ^ self.bits) >> (64 - u32::from(self.depth)) == 0
     }
 
-    /// Its two halves.
+    /// Returns the two halves of the prefix.
     pub(crate) fn halves(self) -> [Self; 2] {
         let depth = self.depth + 1;
         [Self { bits: self.bits, depth }, Self { bits: self.bits | 1 << (64 - u32::from(depth)), depth }]
     }
 }
 
-/// Whose a segment is.
+/// Owner of a segment, as its header names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Home {
-    /// That group's.
+    /// The group with this prefix.
     Group(Prefix),
-    /// The cold storage's, which all groups share (hotness awareness: HashKV, ATC 2018, section 3.4).
+    /// The cold storage, which all groups share (hotness awareness: HashKV, ATC 2018, section 3.4).
     Cold,
 }
 
 impl Home {
-    /// Whether records with this hash may stand there.
+    /// Returns whether records with this hash may be stored here.
     pub(crate) fn has(self, hash: u64) -> bool {
         match self {
             Self::Group(prefix) => prefix.has(hash),
@@ -178,7 +181,7 @@ impl Home {
     }
 }
 
-/// The header of a segment in this use of it.
+/// Encodes the header of a segment for this generation.
 pub(crate) fn encode_segment((segment, generation): (u32, u32), home: Home) -> [u8; SEGMENT_HEADER] {
     let (prefix, cold) = match home {
         Home::Group(prefix) => (prefix, 0),
@@ -195,7 +198,8 @@ pub(crate) fn encode_segment((segment, generation): (u32, u32), home: Home) -> [
     bytes
 }
 
-/// How long segments are, by the header of one that begins so many bytes behind the first; none where that is no header, or the first one's.
+/// Returns the segment length derived from a header `behind` bytes after the first segment. `None`
+/// if the bytes are not a header, or are the first segment's.
 pub(crate) fn segment_bytes_of(header: &[u8], behind: u64) -> Option<u32> {
     let number = word(header.get(4..8)?);
     decode_segment(header, number)?;
@@ -204,7 +208,8 @@ pub(crate) fn segment_bytes_of(header: &[u8], behind: u64) -> Option<u32> {
     (bytes.is_power_of_two() && (SEGMENT_LEAST..=SEGMENT_MOST).contains(&bytes)).then_some(bytes)
 }
 
-/// Whose a segment is, by its header, and which use of it that is; none where that is no header of this segment, with every field as it is written.
+/// Returns owner and generation of a segment from its header. `None` if the bytes are not exactly a
+/// header of this segment.
 pub(crate) fn decode_segment(bytes: &[u8], segment: u32) -> Option<(Home, u32)> {
     let bytes = bytes.get(..SEGMENT_HEADER)?;
     let prefix = Prefix { bits: long(&bytes[8..]), depth: bytes[16] };
@@ -217,20 +222,21 @@ pub(crate) fn decode_segment(bytes: &[u8], segment: u32) -> Option<(Home, u32)> 
     (encode_segment((segment, generation), home) == bytes).then_some((home, generation))
 }
 
-/// Where a value stands.
+/// Location of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Pointer {
     pub(crate) segment: u32,
-    /// Which use of the segment: each has another number, until they begin anew. The record's checksum covers it.
+    /// Generation: the number of this use of the segment. Numbers are unique until they wrap
+    /// around. The record's checksum covers it.
     pub(crate) generation: u32,
-    /// Bytes from the segment's beginning, a multiple of [`STEP`].
+    /// Bytes from the start of the segment, a multiple of [`STEP`].
     pub(crate) at: u32,
-    /// Bytes of the record, its rounding included: a multiple of [`STEP`].
+    /// Bytes of the record with padding, a multiple of [`STEP`].
     pub(crate) len: u32,
 }
 
 impl Pointer {
-    /// What the LSM holds.
+    /// Encodes the pointer as an LSM entry.
     pub(crate) fn stored(self) -> Box<[u8]> {
         let mut bytes = [0; POINTER + 1];
         bytes[..4].copy_from_slice(&self.segment.to_le_bytes());
@@ -244,7 +250,7 @@ impl Pointer {
         bytes.into()
     }
 
-    /// Names the record at `place`, of `len` bytes.
+    /// Returns the pointer to the record at `place`, of `len` bytes.
     pub(crate) fn to(place: Place, len: u32) -> Self {
         Self { segment: place.segment, generation: place.generation, at: place.at, len }
     }
@@ -254,14 +260,14 @@ impl Pointer {
         Self { segment: word(bytes), generation: word(&bytes[4..]), at: steps(8), len: steps(11) }
     }
 
-    /// Returns the place of its record in the store of this seed.
+    /// Returns the location of its record in the store with this seed.
     pub(crate) fn place(self, seed: u32) -> Place {
         Place { seed, segment: self.segment, generation: self.generation, at: self.at }
     }
 }
 
-/// The place of a record. The record's checksum covers it: a record of another store, place or use
-/// of the segment fails.
+/// Location of a record. The record's checksum covers it: a record of another store, location or
+/// generation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The low half of the pool's identity.
@@ -271,7 +277,7 @@ pub(crate) struct Place {
     pub(crate) at: u32,
 }
 
-/// What the LSM holds for a key, read.
+/// A decoded LSM entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stored<'a> {
     /// The value itself.
@@ -280,6 +286,8 @@ pub(crate) enum Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
+    /// Decodes an LSM entry.
+    ///
     /// # Errors
     /// [`Error::Corrupt`].
     #[inline]
@@ -292,17 +300,17 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// Makes a value what the LSM holds of it.
+/// Appends the tag that makes a value an LSM entry.
 pub(crate) fn tag_value(value: &mut Vec<u8>) {
     value.push(TAG_VALUE);
 }
 
-/// Bytes of a record.
+/// Returns the bytes of a record, with padding.
 pub(crate) fn record_len(key: usize, value: usize) -> usize {
     (RECORD_HEADER + key + value).next_multiple_of(STEP)
 }
 
-/// A record where it stands.
+/// A decoded record that borrows its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
     pub(crate) key: &'a [u8],
@@ -310,7 +318,7 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Appends one, which will stand at `place`.
+    /// Appends a record that will be stored at `place`.
     pub(crate) fn append(to: &mut Blocks, place: Place, key: &[u8], value: &[u8]) {
         let mut head = [0; RECORD_HEADER];
         head[4] = RECORD;
@@ -325,7 +333,7 @@ impl<'a> Record<'a> {
         to.resize(begin + record_len(key.len(), value.len()));
     }
 
-    /// The record that begins here; none where none is whole.
+    /// Returns the record that begins here; `None` if no complete record does.
     pub(crate) fn read(bytes: &'a [u8], place: Place) -> Option<Self> {
         let head = bytes.get(..RECORD_HEADER)?;
         if head[4] != RECORD {
@@ -343,7 +351,7 @@ impl<'a> Record<'a> {
         record_len(self.key.len(), self.value.len())
     }
 
-    /// Makes the start of these bytes a record with the right checksum, of lengths that they have room for.
+    /// Makes the start of these bytes a record with a valid checksum and with lengths that fit.
     #[cfg(feature = "fuzz")]
     pub(crate) fn seal(bytes: &mut [u8], place: Place) {
         let Some(room) = bytes.len().checked_sub(RECORD_HEADER + 1) else { return };
@@ -367,8 +375,9 @@ fn sum_of(place: Place, head: &[u8], key: &[u8], value: &[u8]) -> u32 {
     crc32c(&[&bytes, &head[4..], key, value])
 }
 
-/// Calls `each` for every record of a segment with its pointer. `first` is the place of the first.
-/// Skips damage up to the next block. Returns whether there was nothing but records and padding.
+/// Calls `each` for every record of a segment with its pointer. `first` is the location of the
+/// first record. Skips damage up to the next block. Returns whether the bytes are only records and
+/// padding.
 pub(crate) fn each_record<'a>(bytes: &'a [u8], first: Place, mut each: impl FnMut(Pointer, Record<'a>)) -> bool {
     let (mut at, mut whole) = (first.at as usize, true);
     while at < bytes.len() {
@@ -412,7 +421,7 @@ mod tests {
         Superblock::decode(&bytes[..SUPERBLOCK - 1]).expect_err("it is cut off");
     }
 
-    /// A checksum says that the bytes are as somebody wrote them, and no more.
+    /// A valid checksum only shows that the bytes are as they were written.
     #[test]
     fn a_superblock_whose_fields_cannot_be_is_refused_although_its_checksum_is_right() {
         let with = |at: usize, value: u32| {
@@ -439,7 +448,7 @@ mod tests {
         for older in 2..VERSION {
             assert!(matches!(with(8, older), Err(Error::OlderFormat { .. })), "{older}");
         }
-        // Version 1 had its checksum elsewhere.
+        // Version 1 had its checksum at another offset.
         assert!(matches!(with(8, 1), Err(Error::Corrupt { .. })));
     }
 
@@ -526,7 +535,7 @@ mod tests {
             }
             bytes.resize(bytes.len().next_multiple_of(4096));
         }
-        // The third batch's first record.
+        // The first record of the third batch.
         let (at, ..) = wanted[10];
         bytes[at as usize + 17] ^= 1;
         let mut found = Vec::new();

@@ -1,11 +1,17 @@
-//! The HashKV engine (HashKV, ATC 2018): keys and small values in an LSM, large values in segments of a file, grouped by the hash of their keys.
+//! The HashKV engine (HashKV, ATC 2018). Keys and small values are in an LSM; large values are in
+//! segments of a file, grouped by the hash of their keys.
 //!
-//! A write goes to the LSM ([`lodestore_fluidkv`]) with its value: the thread's log is the write-ahead log and the cache in one. When a memtable is flushed its large values are
-//! written to their groups' segments, in whole blocks, and the tables hold pointers (`separator.rs`). A group that is mostly garbage is collected by reading it, and nothing else
-//! (`collect.rs`). What is live and what is free follows from the LSM alone (`begin.rs`). The formats are in `docs/format/hashkv.md`.
+//! A write goes to the LSM ([`lodestore_fluidkv`]) with its value: the thread's log is both
+//! write-ahead log and cache. A memtable flush writes large values to their groups' segments, in
+//! whole blocks, and the tables hold pointers (`separator.rs`). GC of a group that is mostly
+//! garbage reads only that group (`collect.rs`). The LSM alone determines which bytes are live and
+//! which segments are free (`begin.rs`). The formats are in `docs/format/hashkv.md`.
 //!
-//! Unless the option `mapped` is off, the first store of a process sets a handler of SIGBUS: what the page cache has of the file is read through a mapping, and a medium that fails under it is to be an
-//! error and not the end of the process. It passes on what is not of a mapping to the handler that was there. Whoever sets a handler later passes on to this one what is not its own.
+//! Unless the option `mapped` is off, the first store of a process sets a SIGBUS handler. The
+//! file's cached pages are read through a mapping, and the handler turns a failing medium into an
+//! error instead of ending the process. Signals outside a mapping are passed to the handler that
+//! was set before. A handler that is set later must pass signals that are not its own to this
+//! handler.
 #![forbid(unsafe_code)]
 
 mod admit;
@@ -36,5 +42,5 @@ pub use store::HashKv;
 
 /// The engine's name in options and pool headers.
 pub const ENGINE: &str = layout::ENGINE;
-/// Version of the pool's format, which is the LSM's. The file of values has a version of its own.
+/// Version of the pool's format: the LSM's. The values file has its own version.
 pub const FORMAT: u32 = lodestore_fluidkv::FORMAT;

@@ -1,15 +1,15 @@
-//! Which opening of the pool wrote to the values file last.
+//! The number of the opening of the pool that wrote to the values file last.
 //!
 //! The superblock of `values.0000` holds the number of the last opening. The pool's root area holds
-//! two numbers: that of the last opening, and that which the file had when this opening began. Any
-//! other file is one of another store or of another time.
+//! two numbers: that of the last opening, and the file's number when this opening began. A file
+//! with any other number is of another store or of another time.
 //!
-//! A number is drawn: it follows the one before by a random step, modulo 2^32, and is never 0. So
-//! two stores, or two copies of one store that were opened apart, have different numbers but for
-//! 1 in [`STEP_MAX`].
+//! Each number follows the one before by a random step, modulo 2^32, and is never 0. Two stores, or
+//! two copies of one store that were opened separately, therefore have different numbers, except
+//! with a probability of 1 in [`STEP_MAX`].
 //!
-//! The numbers stand twice in the root area, at bytes 3328 and 3840, behind what the LSM has there.
-//! Each is one word of 8 bytes with its own checksum (`layout::seal_opening`).
+//! The root area stores the numbers twice, at bytes 3328 and 3840, after the LSM's data. Each is
+//! one word of 8 bytes with its own checksum (`layout::seal_opening`).
 //!
 //! Persist order of an open: the file is synced, if the root area has another file number; then the
 //! root area, **fence**; then the new superblock, which the next sync of the values file makes
@@ -32,16 +32,16 @@ const FILE_NUMBER_AT: u64 = 8;
 const STEP_MAX: u32 = 1 << 14;
 /// The greatest number of a first opening. A power of two.
 const FIRST_MAX: u32 = 1 << 30;
-/// What to do about a pool that does not belong to the file.
+/// Advice for a pool that does not belong to the file.
 const ADVICE: &str = "restore all files of one copy, or open it with salvage and export what the index itself holds \
                       (`Builder::salvage(true)`, `Db::for_each`)";
 
 /// The numbers in the root area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Numbers {
-    /// Of the last opening.
+    /// Number of the last opening.
     last: u32,
-    /// Of the values file when the last opening began.
+    /// Number of the values file when the last opening began.
     of_file: u32,
 }
 
@@ -116,12 +116,12 @@ pub(crate) fn begin_first(pool: &Pool) -> Result<u32> {
     Ok(first)
 }
 
-/// Numbers an opening in the pool, durably, and then in the file, before anything else is written
-/// to the file. Returns the new superblock.
+/// Numbers an opening, durably in the pool and then in the file, before anything else is written to
+/// the file. Returns the new superblock.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if the file is not the pool's of its last opening, or the pool cannot tell;
-/// then nothing is changed. [`Error::Io`], [`Error::Poisoned`].
+/// [`Error::Corrupt`] if the file is not the pool's file of its last opening, or the pool's numbers
+/// are lost; then nothing is changed. [`Error::Io`], [`Error::Poisoned`].
 pub(crate) fn begin_next(pool: &Pool, file: &BlockFile, superblock: Superblock) -> Result<Superblock> {
     let found = Numbers::read(pool)?;
     // A damaged superblock was repaired, and does not know its number.

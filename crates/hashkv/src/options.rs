@@ -10,25 +10,29 @@ use crate::layout::{SEGMENT_LEAST, SEGMENT_MOST};
 const PAGE: u64 = 4096;
 /// Limits regions by the capacity and by the medium: values cannot use a region's space.
 const REGION_SHARE: RegionShare = RegionShare { divisor: 128, bytes_min: 256 << 10 };
-/// Bytes of a segment that its header and what stands around a value take, about.
+/// Approximate bytes of a segment's header and of the record header and key around a value.
 const ROUND: u64 = 512;
-/// Bytes that a group should be given by a flush, at least.
+/// Minimum bytes that a flush should bring to each group.
 const SHARE: u64 = 128 << 10;
 const KIB: u64 = 1 << 10;
-/// Most segments of a store, but of one of over 16 TiB. DRAM has 56 bytes of each, and 4 of each dead record of those that were begun since the open: the store's account counts them
-/// (`dram_bytes`), no budget bounds them.
+/// Maximum segments of a store up to 16 TiB. DRAM holds 56 bytes per segment, and 4 bytes per dead
+/// record of segments allocated since the open. The store's account counts these bytes
+/// (`dram_bytes`); no budget limits them.
 const SEGMENTS_MAX: u64 = 1 << 20;
 
-/// Where values go, and how their garbage is found: the paper's design, and what it compares itself with. A store may be opened with another mode each time.
+/// Placement of values and selection of garbage: the paper's design and its baselines. A store may
+/// be opened with another mode each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Mode {
-    /// By the hash of their keys to groups of segments, of which those with most garbage are collected (HashKV, ATC 2018).
+    /// Values go to groups of segments by the hash of their keys. Groups with most garbage are
+    /// collected (HashKV, ATC 2018).
     #[default]
     Hash,
-    /// To one log, which is collected from its oldest end, whatever is garbage there (vLog: WiscKey, FAST 2016).
+    /// Values go to one circular log. The oldest segments are collected, whatever their garbage
+    /// (vLog: WiscKey, FAST 2016).
     Vlog,
-    /// Nowhere: keys and values stand in the LSM.
+    /// Values are not separated: keys and values are in the LSM.
     Nosep,
 }
 
@@ -36,7 +40,7 @@ pub enum Mode {
 const _: () = assert!(SEGMENT_LEAST == 8 << 10 && SEGMENT_MOST == 16 << 20);
 
 lodestore_contract::options! {
-    /// How a store is made and opened.
+    /// Options of a HashKV store, for its creation and opening.
     #[derive(Clone)]
     pub struct HashKvOptions {
         /// The LSM's options, and its pool's. The pool's capacity is that of the whole store: the
@@ -77,8 +81,8 @@ lodestore_contract::options! {
     }
 }
 
-/// The LSM's options as this engine has them: memtables are large enough for all groups' shares,
-/// and their logs are small compared with the values.
+/// Returns the LSM's default options for this engine: memtables large enough for a share of each
+/// group, and logs that are small compared with the values.
 fn index_default() -> FluidOptions {
     let mut index = FluidOptions::default();
     for (name, text) in INDEX {
@@ -91,18 +95,20 @@ fn index_default() -> FluidOptions {
     index
 }
 
-/// A memtable's log takes this part of the capacity at most, and may take so many bytes.
+/// A memtable's log uses at most 1/256 of the capacity, or `MEMTABLE_MIN` bytes if that is more.
 const MEMTABLES: u64 = 256;
 const MEMTABLE_MIN: u64 = 64 * KIB;
-/// But never more than this part of the capacity, which is FluidKV's own rule.
+/// Upper limit of a memtable's log: 1/32 of the capacity, which is FluidKV's own rule.
 const MEMTABLES_LEAST: u64 = 32;
-/// Options of the LSM that have other defaults here: its tables hold keys and pointers, and its logs' bytes go to the file.
+/// LSM options with other defaults here: tables hold keys and pointers, and the bytes of logs go to
+/// the file.
 const INDEX: &[(&str, &str)] = &[("range-bytes", "4194304"), ("runs-max", "64"), ("buffer-percent", "100")];
-/// Options of the LSM that users of this engine have no part in: its own value log takes what is too long for a segment.
+/// LSM options that users of this engine cannot set: the LSM's value log gets the values that are
+/// too long for a segment.
 const OWN: &[&str] = &["value-threshold"];
 
 impl HashKvOptions {
-    /// The options by name, for `--set name=value`: its own, then the LSM's.
+    /// Returns the options by name, for `--set name=value`: the engine's, then the LSM's.
     pub fn specs() -> Vec<OptionSpec> {
         let index = FluidOptions::specs().iter().filter(|spec| !OWN.contains(&spec.name));
         let index = index.map(|spec| {
@@ -112,10 +118,10 @@ impl HashKvOptions {
         Self::SPECS.iter().copied().chain(index).collect()
     }
 
-    /// Options of `pool` and those named in `options`.
+    /// Returns options with `pool` and the named `options`.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] for a name or value that is none.
+    /// [`Error::InvalidOption`] for an unknown name or an invalid value.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
         options.check_names(crate::ENGINE, &Self::specs())?;
         let mut read = Self::default();
@@ -126,7 +132,7 @@ impl HashKvOptions {
         Ok(read)
     }
 
-    /// Refuses values out of range.
+    /// Rejects values out of range.
     ///
     /// # Errors
     /// [`Error::InvalidOption`].
@@ -140,31 +146,33 @@ impl HashKvOptions {
         self.index.check()
     }
 
-    /// Bytes of a segment of a new store.
+    /// Returns the bytes of a segment of a new store.
     pub(crate) fn segment_of_new(&self) -> u64 {
         let capacity = self.index.pool.capacity;
         let least = (capacity / SEGMENTS_MAX).next_power_of_two().max(64 * KIB);
         let own = if self.segment_bytes == 0 { least } else { self.segment_bytes };
-        // A small store has some hundreds of them all the same.
+        // A small store still has some hundreds of segments.
         let most = (capacity / 256).next_power_of_two().max(16 * KIB);
         own.min(most).clamp(BlockFile::BLOCK, SEGMENT_MOST.into())
     }
 
-    /// The LSM's options, in a store of this capacity with segments of so many bytes.
+    /// Returns the LSM's options for a store of this capacity with segments of this length.
     pub(crate) fn index_options(&self, capacity: u64, segment_bytes: u64) -> FluidOptions {
         let mut index = self.index.clone();
         index.pool = self.pool();
-        // Several of them wait at a time, and what is theirs is not the values'.
+        // Several memtables wait at a time, and values cannot use their space.
         let most = (capacity / MEMTABLES).max(MEMTABLE_MIN).min(capacity / MEMTABLES_LEAST);
         index.memtable_bytes = index.memtable_bytes.min(most);
-        // What a segment does not take stands in the LSM's own value log, and so does what a table could not take beside others where it finds only pieces of free space as long as a log's segment.
+        // Values too long for a segment go to the LSM's own value log. Values too long for a table
+        // go there as well: free space may consist of pieces of the length of a log segment.
         let log_segment = index.segment_bytes.min(index.memtable_bytes / 4);
         let longest = (segment_bytes - ROUND).min(log_segment / 2);
         index.value_threshold = if self.mode == Mode::Nosep { 0 } else { longest };
         index
     }
 
-    /// Refuses a threshold that no value passes which the file takes: all from `longest` bytes on stand in the LSM's value log.
+    /// Rejects a threshold at which no value would go to the file: all values from `longest` bytes
+    /// on go to the LSM's value log.
     ///
     /// # Errors
     /// [`Error::InvalidOption`].
@@ -179,7 +187,7 @@ impl HashKvOptions {
     }
 
     /// Returns the pool's options. Regions are short compared with the capacity and the medium,
-    /// because the file of values shares the space.
+    /// because the values file shares the space.
     pub fn pool(&self) -> PoolOptions {
         let mut pool = self.index.pool.clone();
         let most = REGION_SHARE.limit(pool.capacity);
@@ -189,12 +197,13 @@ impl HashKvOptions {
         pool
     }
 
-    /// Bytes from which values are separated; 0: none is.
+    /// Returns the bytes from which values are separated; 0: none.
     pub(crate) fn threshold(&self) -> usize {
         if self.mode == Mode::Nosep { 0 } else { self.value_threshold as usize }
     }
 
-    /// Most groups: so many that a flush gives each [`SHARE`] bytes, which makes the file's writes no smaller.
+    /// Returns the maximum number of groups: a flush brings each group [`SHARE`] bytes, and writes
+    /// to the file stay large.
     pub(crate) fn groups_max(&self, memtable_bytes: u64) -> usize {
         match self.mode {
             Mode::Hash => (memtable_bytes / SHARE).clamp(4, 1 << 16) as usize,
@@ -203,13 +212,13 @@ impl HashKvOptions {
     }
 
     pub(crate) fn blocks(&self) -> BlockOptions {
-        // The pool knows how much of the capacity there is.
+        // The pool accounts for the capacity.
         BlockOptions { direct: self.direct, mapped: self.mapped, ..BlockOptions::default() }
     }
 }
 
 impl HashkvSettings {
-    /// Sets options of the LSM that holds keys. `value_threshold` is not among them: the LSM's own
+    /// Sets options of the LSM that holds keys. `value_threshold` cannot be set: the LSM's own
     /// value log has the values that are too long for a segment.
     pub fn index(mut self, index: FluidkvSettings) -> Self {
         self.set.set_all(index.options());
@@ -226,7 +235,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
     use crate::layout::Superblock;
 
-    /// What an open takes for damage was made.
+    /// Regression: stores were created with a segment length that an open refused as damage.
     #[test]
     fn segments_of_a_new_store_are_no_longer_than_an_open_takes_whatever_its_capacity() {
         let cases = [

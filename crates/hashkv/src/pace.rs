@@ -1,18 +1,20 @@
-//! The rate of collections behind the writers.
+//! Rate limit of background collections.
 
 use std::time::{Duration, Instant};
 
-/// The longest wait: what a flush has collected for itself does not keep the thread behind from its work for minutes.
+/// Maximum wait. Bytes that a flush has collected itself must not stop the background thread for
+/// minutes.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Says how long the thread behind is to wait, so that collections keep to a rate. What flushes collect for themselves counts, and waits for nothing.
+/// Computes how long the background thread must wait to keep collections to a rate. Bytes that
+/// flushes collect themselves count, but never make a flush wait.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Bytes a second; 0: as fast as it goes.
+    /// Bytes per second; 0: no limit.
     rate: u64,
-    /// Bytes up to the last look.
+    /// Bytes at the last call.
     seen: u64,
-    /// When what was seen is paid for.
+    /// Time at which the bytes seen conform to the rate.
     due: Instant,
 }
 
@@ -21,14 +23,14 @@ impl Pace {
         Self { rate, seen: 0, due: now }
     }
 
-    /// How long to wait from `now` on, with so many bytes read and written since the open.
+    /// Returns how long to wait from `now` on, with `bytes` read and written since the open.
     pub(crate) fn wait(&mut self, bytes: u64, now: Instant) -> Duration {
         let new = bytes.saturating_sub(self.seen);
         self.seen = bytes;
         if self.rate == 0 {
             return Duration::ZERO;
         }
-        // Rest is not saved up: a pause is followed by no burst.
+        // Idle time is not saved up: no burst follows a pause.
         let cost = Duration::from_secs_f64(new as f64 / self.rate as f64);
         self.due = (self.due.max(now) + cost).min(now + LONGEST);
         self.due - now
@@ -52,7 +54,7 @@ mod tests {
         assert_eq!(pace.wait(4 * MIB, later), Duration::from_secs(2), "what others did meanwhile counts");
     }
 
-    /// A flush that finds no room collects at any rate.
+    /// A flush that does not fit collects at any rate.
     #[test]
     fn what_flushes_collect_for_themselves_keeps_the_thread_behind_waiting_for_ten_seconds_at_most() {
         let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! Reading: from what the LSM holds to the value.
+//! Reads: from the LSM's entry to the value.
 
 use std::sync::atomic::Ordering;
 
@@ -9,10 +9,10 @@ use crate::layout::{Pointer, RECORD_HEADER, Record, SEGMENT_HEADER, Stored, deco
 use crate::space::is_newer;
 use crate::values::Values;
 
-/// How often a value that moves is looked for.
+/// Maximum lookups of a value that moves meanwhile.
 const TRIES: usize = 64;
 
-/// Where a value is lost, and what of it.
+/// Returns location and description of a lost value.
 pub(crate) fn loss(pointer: Pointer) -> (String, &'static str) {
     let place = format!("values.0000, segment {} at {}", pointer.segment, pointer.at);
     (place, "what stands there is not the value that the index names")
@@ -24,7 +24,7 @@ pub(crate) fn lost(pointer: Pointer) -> Error {
 }
 
 impl Values {
-    /// Where in the file the record of a pointer begins; none where there is no place for it.
+    /// Returns the file offset of a pointer's record; `None` if it exceeds the segment or the file.
     pub(crate) fn place_of(&self, pointer: Pointer) -> Option<u64> {
         let end = u64::from(pointer.at) + u64::from(pointer.len);
         let from = self.offset(pointer.segment) + u64::from(pointer.at);
@@ -32,18 +32,19 @@ impl Values {
         is_there.then_some(from)
     }
 
-    /// Makes `value` the value at `pointer`; false where that is not (any more) the record of this key, and then `value` is empty.
+    /// Reads the value at `pointer` into `value`. Returns false, with `value` empty, if the record
+    /// there is not, or no longer, this key's.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn read(&self, pointer: Pointer, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         value.clear();
-        // A pointer that damage made long asks for no room.
+        // A pointer with a damaged length must not allocate memory.
         value.resize(self.place_of(pointer).map_or(0, |_| pointer.len as usize), 0);
         let found = self.read_record(pointer, key, value);
         match found {
             Ok(Some(len)) => {
-                // The record's own bytes, without what stands around the value.
+                // Keep the value, without the record's header and key.
                 let from = RECORD_HEADER + key.len();
                 value.copy_within(from..from + len, 0);
                 value.truncate(len);
@@ -53,7 +54,8 @@ impl Values {
         found.map(|found| found.is_some())
     }
 
-    /// Makes `record`, which is as long, the record at `pointer`; of how many bytes its value is, behind header and key. None where it is not the record of this key.
+    /// Reads the record at `pointer` into `record`, which has its length. Returns the length of the
+    /// value, which follows header and key. `None` if the record is not this key's.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -65,7 +67,8 @@ impl Values {
         Ok(found.map(|found| found.value.len()))
     }
 
-    /// Makes of what the LSM holds for a key its value, in place; false where the record is not there (any more).
+    /// Replaces a key's LSM entry by its value, in place. Returns the pointer if its record is not,
+    /// or no longer, there.
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Io`].
@@ -81,7 +84,8 @@ impl Values {
         Ok((!self.read(pointer, key, stored)?).then_some(pointer))
     }
 
-    /// As [`Self::resolve`], where the pointer cannot be of the past: by a holder of its moment, or of the key's stripe. Whether there is a value.
+    /// As [`Self::resolve`], for a pointer that must be current: the caller holds its moment, or
+    /// the key's stripe. Returns whether there is a value.
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Io`].
@@ -89,7 +93,8 @@ impl Values {
         self.resolve(key, stored)?.map_or(Ok(true), |pointer| self.absent(key, pointer))
     }
 
-    /// What a key is whose record is not at its pointer: absent (false) where that is no damage.
+    /// Judges a key whose record is not at its pointer. Returns false (absent) if nothing is
+    /// damaged.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -98,17 +103,17 @@ impl Values {
         if self.is_gone(key, pointer) { Ok(false) } else { Err(lost(pointer)) }
     }
 
-    /// Whether a record is not at its pointer although nothing is damaged: its key expires, and its
-    /// segment had a later use, or gave back its space, when the clock was past that expiry. The
-    /// space of an expired record is used again before its entry is dropped, and the entry counts
-    /// again if the clock is set back.
+    /// Returns whether a record is missing at its pointer although nothing is damaged. Then its key
+    /// expires, and its segment was used again, or its space was released, when the clock was past
+    /// that expiry. The space of an expired record is reused before its entry is dropped. The entry
+    /// counts again if the clock is set back.
     #[cold]
     pub(crate) fn is_gone(&self, key: &[u8], pointer: Pointer) -> bool {
         let Some(Ok(Some(Some(expiry)))) = self.index().map(|index| index.expiry(key)) else { return false };
         expiry.millis() <= self.freed_expiry_max.load(Ordering::Acquire) && self.was_let_go(pointer)
     }
 
-    /// Whether the use of a segment that a pointer names is over.
+    /// Returns whether the use of a segment that a pointer names has ended.
     fn was_let_go(&self, pointer: Pointer) -> bool {
         let mut header = [0; SEGMENT_HEADER];
         if self.file.read(self.offset(pointer.segment), &mut header).is_err() {
@@ -117,7 +122,7 @@ impl Values {
         if let Some((_, generation)) = decode_segment(&header, pointer.segment) {
             return is_newer(generation, pointer.generation);
         }
-        // Space that was freed is zero.
+        // Released space reads as zeros.
         let Some(from) = self.place_of(pointer) else { return false };
         let mut record = vec![0; pointer.len as usize];
         header == [0; SEGMENT_HEADER]
@@ -125,7 +130,7 @@ impl Values {
             && record.iter().all(|byte| *byte == 0)
     }
 
-    /// The value of a key; whether there is one.
+    /// Reads the value of a key. Returns whether there is one.
     ///
     /// # Errors
     /// As the contract's.
@@ -133,7 +138,7 @@ impl Values {
         self.get_by(key, value, |value| index.get_into(key, value))
     }
 
-    /// As [`Self::get_into`], with what `look` finds in the LSM.
+    /// As [`Self::get_into`], with `look` for the lookup in the LSM.
     #[inline]
     pub(crate) fn get_by(
         &self,
@@ -148,7 +153,7 @@ impl Values {
             }
             match self.resolve(key, value)? {
                 None => return Ok(true),
-                // The same as before: nobody has moved it.
+                // The same pointer as before: the record was not moved.
                 Some(pointer) if before == Some(pointer) => {
                     value.clear();
                     return self.absent(key, pointer);

@@ -1,4 +1,5 @@
-//! Room: what the file takes of the capacity and gives back, and collections that make way.
+//! Space management: the file's share of the capacity, the release of space, and collections that
+//! make space.
 
 use std::time::{Duration, Instant};
 
@@ -8,34 +9,35 @@ use lodestore_media::{BlockFile, Mutant};
 use crate::space::Gain;
 use crate::values::{Counts, Values, lock};
 
-/// The part of all segments that flushes leave to collections, and how many these are, at least and at most.
+/// Flushes leave 1/64 of all segments to collections, within this minimum and maximum.
 const SPARE_PART: u32 = 64;
 const SPARE: (u32, u32) = (8, 64);
-/// Flushes that find room without a collection, where a thread collects behind them.
+/// Number of flushes that must fit without a collection. Below it the background thread collects.
 const AHEAD: u64 = 1;
-/// The part of the segments that may be free and keep their space.
+/// At most 1/8 of the segments stay free with their space.
 const KEPT_PART: u32 = 8;
-/// Collections that bring nothing, until a flush does without.
+/// Number of collections without gain after which a flush stops collecting.
 pub(crate) const TRIES: u32 = 16;
-/// Bytes that come free for each that is moved, where a collection is worth it although there is room.
+/// Minimum bytes freed per byte moved for a collection while space is free.
 const WORTH: f64 = 4.0;
-/// How long a settle goes on where writers bring ever more to collect.
+/// Time limit of a `settle` (flush and compact) while writers keep producing garbage.
 const SETTLE: Duration = Duration::from_secs(600);
 const GO_ON: &str = "writers bring garbage as fast as it is collected: hold them back, and settle again";
 
 impl Values {
-    /// Bytes of the capacity that are the LSM's to take.
+    /// Returns the bytes of the capacity that are reserved for the LSM.
     pub(crate) fn leave(&self) -> u64 {
         self.index().map_or(0, |index| index.room_to_leave())
     }
 
-    /// How many segments more than have space there is room for, beside so many bytes.
+    /// Returns how many segments more can get space, with `leave` bytes left free.
     pub(crate) fn room_beside(&self, leave: u64) -> u32 {
         let room = self.pool.room_on_medium().saturating_sub(leave) / u64::from(self.sizes.segment_bytes);
         room.min(u64::from(u32::MAX)) as u32
     }
 
-    /// Says what the file takes of the capacity, at an open. Free segments for which there is no room give back their space.
+    /// Reports the file's share of the capacity to the pool, at an open. Releases the space of free
+    /// segments that do not fit.
     pub(crate) fn fit_space(&self) {
         let bytes = |segments: u32| BlockFile::BLOCK + u64::from(segments) * u64::from(self.sizes.segment_bytes);
         let (with_space, free) = {
@@ -48,9 +50,8 @@ impl Values {
         self.give_back(room.min(self.kept()));
     }
 
-    /// Frees the space of free segments, but for `keep` of them. Stores the clock in the
-    /// superblock first, durably, so that a zeroed record of a key that expires later is known as
-    /// damage.
+    /// Releases the space of all but `keep` free segments. Stores the clock in the superblock
+    /// first, durably: a zeroed record of a key that expires later is then known as damage.
     pub(crate) fn give_back(&self, keep: u32) {
         let taken = lock(&self.space).take_to_give_back(keep as usize);
         if taken.is_empty() {
@@ -61,10 +62,10 @@ impl Values {
             return;
         }
         let segment_bytes = u64::from(self.sizes.segment_bytes);
-        // Neighbours together, from the end of the file.
+        // Neighbours are punched together, from the end of the file.
         for run in taken.chunk_by(|one, next| *next + 1 == *one) {
             let first = self.offset(*run.last().expect("a run of one at least"));
-            // What cannot be given back is found by whoever writes there.
+            // A failed punch needs no handling: the next writer of the segment will report errors.
             let _ = self.file.punch(first, run.len() as u64 * segment_bytes);
         }
         let bytes = taken.len() as u64 * segment_bytes;
@@ -73,13 +74,13 @@ impl Values {
         self.pool.give_beside(bytes);
     }
 
-    /// Free segments that keep their space while nobody else needs it.
+    /// Returns the number of free segments that keep their space while no other component needs it.
     fn kept(&self) -> u32 {
         let with_space = lock(&self.space).with_space();
         with_space / KEPT_PART + self.spare()
     }
 
-    /// Returns how many segments flushes leave to collections. The number follows the medium if
+    /// Returns how many segments flushes leave to collections. The number is based on the medium if
     /// the medium is smaller than the capacity.
     pub(crate) fn spare(&self) -> u32 {
         let reachable = self.pool.reachable_bytes() / u64::from(self.sizes.segment_bytes);
@@ -87,13 +88,14 @@ impl Values {
         (segments / SPARE_PART).clamp(SPARE.0, SPARE.1)
     }
 
-    /// Segments that may be taken now.
+    /// Returns the number of segments that can be allocated now.
     pub(crate) fn available(&self) -> u32 {
         let room = self.room_beside(self.leave());
         lock(&self.space).available(room)
     }
 
-    /// Collects; whether there are more segments to be taken than before. One that finds no room for what it moves, or meets what the medium refuses, is no error: values stay in the LSM then.
+    /// Collects. Returns whether more segments are free than before. Survivors that do not fit, and
+    /// errors of the medium, are not errors here: values stay in the LSM.
     ///
     /// # Errors
     /// As [`Values::collect`].
@@ -107,12 +109,14 @@ impl Values {
         }
     }
 
-    /// Collects until so many bytes of values find room, or nothing comes free any more.
+    /// Collects until `bytes` of values fit, or no more segments can be freed.
     pub(crate) fn make_way(&self, bytes: u64) -> Result<()> {
         let needed = bytes.div_ceil(u64::from(self.sizes.segment_bytes)) as u32 + self.spare();
-        // Counts are of what flushes knew: a victim may bring nothing. And the oldest of a log may all be live.
+        // Counts are as of the last flush: a victim may free nothing. The oldest segments of a
+        // circular log may all be live.
         let mut tries = if self.sizes.circular { lock(&self.space).rounds() } else { TRIES };
-        // What one collection takes in vain the next may give back: only more room than there ever was is a gain.
+        // The next collection may return the space that a failed one used: only a new maximum of
+        // available segments is a gain.
         let mut most = self.available();
         while most < needed && tries > 0 && self.index().is_some_and(|index| !index.is_closed()) {
             let _ = self.gains(&Gain::SOME)? || self.gains(&Gain::ANY)?;
@@ -123,15 +127,16 @@ impl Values {
         Ok(())
     }
 
-    /// Collects what is mostly garbage, and gives back the space that comes free.
+    /// Collects segments that are mostly garbage, and releases the freed space.
     ///
     /// # Errors
-    /// As [`Values::collect`]; [`Error::Unfinished`] where writers bring garbage so fast that it has no end.
+    /// As [`Values::collect`]; [`Error::Unfinished`] if writers produce garbage as fast as it is
+    /// collected.
     pub(crate) fn settle(&self) -> Result<()> {
         self.settle_within(SETTLE)
     }
 
-    /// As [`Self::settle`], for so long at most.
+    /// As [`Self::settle`], for at most `limit`.
     fn settle_within(&self, limit: Duration) -> Result<()> {
         let began = Instant::now();
         let go_on = || match began.elapsed() < limit {
@@ -149,7 +154,8 @@ impl Values {
         Ok(())
     }
 
-    /// One turn of the thread behind, where something has changed since the last; whether there may be more to do. A store that is poisoned or closed is left alone.
+    /// Runs one step of the background thread if something has changed since the last step. Returns
+    /// whether there may be more to do. Does nothing in a store that is poisoned or closed.
     pub(crate) fn tend(&self) -> bool {
         let is_over = self.pool.check().is_err() || self.index().is_none_or(|index| index.is_closed());
         if is_over || !self.take_stirred() {
@@ -172,10 +178,11 @@ impl Values {
             return false;
         }
         let gain = if low { Gain::SOME } else { Gain { segments: 2, worth: WORTH } };
-        // What fails is tried again later, and told by the flush that needs it.
+        // Failures are retried later, and are reported by the flush that needs the space.
         let gained = self.gains(&gain).unwrap_or(false);
         let gained = gained || (!low && self.separate_late().unwrap_or(false));
-        // The LSM's part comes first: a write that finds no room there waits for all that can be flushed and compacted.
+        // The LSM's reserve has priority: a write that does not fit there waits for all flushes and
+        // compactions.
         let (room, leave) = (self.pool.room_on_medium(), self.leave());
         let missing = if room < leave / 2 { leave - room } else { 0 };
         let free = lock(&self.space).counts().free;
@@ -184,9 +191,11 @@ impl Values {
         gained
     }
 
-    /// Lets go of segments without anything live, and frees those that nobody can come to any more; how many.
+    /// Retires segments without live bytes, and frees retired segments that no reader can access.
+    /// Returns the number freed.
     pub(crate) fn release(&self) -> usize {
-        // Under the account's lock: nothing is let go between the look at who holds what and the freeing.
+        // Under the account's lock: no segment is retired between the check of the holds and the
+        // release.
         let mut space = lock(&self.space);
         let moment = self.moment();
         let oldest = lock(&self.holds).held.keys().next().copied();
@@ -206,7 +215,7 @@ mod tests {
     use super::*;
     use crate::late::tests::to_separate;
 
-    /// Beside writers it went on for ever.
+    /// Regression: a `settle` concurrent with writers never ended.
     #[test]
     fn a_settle_that_has_no_end_in_its_time_says_so_and_the_next_one_goes_on() {
         let scratch = Scratch::new();

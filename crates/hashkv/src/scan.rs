@@ -1,5 +1,6 @@
-//! Walks and snapshots: pointers come from a snapshot of the LSM, values by the window (`window.rs`), and are shown in the
-//! walk's order. A walk holds its moment, so that no segment that it may come to is written again.
+//! Walks and snapshots. Pointers come from a snapshot of the LSM and values from the window
+//! (`window.rs`), in the walk's order. A walk holds its moment: no segment that it may read is
+//! reused.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -12,7 +13,7 @@ use crate::store::Running;
 use crate::values::Hold;
 use crate::window::{WINDOW_BYTES, Walk};
 
-/// Pairs that an owned walk reads at a time, at first and at most.
+/// Pairs that an owned walk reads at a time, initially and at most.
 const OWNED: (usize, usize) = (16, 256);
 
 pub(crate) fn scan_each(
@@ -23,7 +24,7 @@ pub(crate) fn scan_each(
     let _hold = Hold::now(&running.values);
     let (mut visited, last) = scan_part(running, range, visit)?;
     let mut last = last.filter(|_| visited < range.limit);
-    // Those that are gone use up no limit.
+    // Missing pairs do not count against the limit.
     while let Some(key) = last {
         let mut rest = range.clone().limit(range.limit - visited);
         match range.direction {
@@ -37,7 +38,8 @@ pub(crate) fn scan_each(
     Ok(visited)
 }
 
-/// Visits what the LSM has of a range; how many pairs, and the last key where it is the limit and not the visitor that has ended it.
+/// Visits the LSM's entries in a range. Returns the number of pairs, and the last key if the limit
+/// ended the walk, not the visitor.
 fn scan_part(
     running: &Arc<Running>,
     range: &ScanRange,
@@ -82,7 +84,8 @@ struct Moment {
 }
 
 pub(crate) fn snapshot(running: &Arc<Running>) -> Result<Box<dyn Snapshot>> {
-    // Before the LSM's, so that nothing that this shows is let go between the two.
+    // The hold precedes the LSM's snapshot: no record that the snapshot shows is retired in
+    // between.
     let hold = Arc::new(Hold::now(&running.values));
     let snapshot = Arc::from(running.index.snapshot()?);
     Ok(Box::new(Moment { running: Arc::clone(running), snapshot, hold }))
@@ -107,12 +110,12 @@ pub(crate) fn scan(running: &Arc<Running>, range: &ScanRange) -> Result<Scan> {
     Ok(Box::new(Owned::new(running, scan, range.limit, hold)))
 }
 
-/// A range for the LSM: those that are gone use up no limit.
+/// Returns the range without limit, for the LSM: missing pairs do not count against the limit.
 fn unlimited(range: &ScanRange) -> ScanRange {
     range.clone().limit(usize::MAX)
 }
 
-/// Bytes of the value that a pair of the LSM points to.
+/// Returns the bytes of the record to which an LSM entry points.
 fn pointed_bytes(entry: &Entry) -> usize {
     match Stored::read(entry.value()) {
         Ok(Stored::Pointer(pointer)) => pointer.len as usize,
@@ -126,7 +129,7 @@ struct Owned {
     scan: Option<Scan>,
     ready: VecDeque<Result<Entry>>,
     size: usize,
-    /// Pairs that may be shown yet.
+    /// Number of pairs that may still be shown.
     left: usize,
     _hold: Arc<Hold>,
 }
@@ -137,7 +140,8 @@ impl Owned {
         Self { running: Arc::clone(running), scan, ready, size: OWNED.0, left, _hold: hold }
     }
 
-    /// Reads a window of pairs, the first of which has its value in the value log, or is damaged.
+    /// Reads a window of pairs. The value of the first one is in the values file, or its entry is
+    /// damaged.
     fn fill(&mut self, first: Entry) {
         let Some(scan) = &mut self.scan else { return };
         let mut bytes = first.key().len() + first.value().len() + pointed_bytes(&first);
@@ -157,7 +161,7 @@ impl Owned {
         self.size = (self.size * 4).min(OWNED.1);
         let mut values: Vec<Option<Entry>> = Vec::with_capacity(found.len());
         let visit = |pair: Pair<'_>| {
-            // Those between are gone.
+            // Pairs in between are missing.
             while found[values.len()].key() != pair.key {
                 values.push(None);
             }
@@ -166,7 +170,7 @@ impl Owned {
         };
         let mut ends = Err;
         let mut walk = Walk::new(&self.running.values, &mut ends, visit);
-        // It stops where a value cannot be read.
+        // The walk stops at a value that cannot be read.
         for entry in &found {
             if walk.pair(entry.pair()) == Visit::Stop {
                 break;
@@ -174,7 +178,7 @@ impl Owned {
         }
         let (_, _, outcome) = walk.end();
         ended |= outcome.is_err();
-        // What a value's error ended comes before what ended the LSM's walk.
+        // A value's error precedes an error that ended the LSM's walk.
         failed = outcome.err().or(failed);
         self.ready.extend(values.into_iter().flatten().map(Ok));
         self.left -= self.ready.len();
@@ -189,7 +193,7 @@ impl Iterator for Owned {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // All pairs of a window may be gone.
+        // All pairs of a window may be missing.
         while self.ready.is_empty() {
             match self.scan.as_mut()?.next() {
                 Some(Ok(mut entry)) if matches!(Stored::read(entry.value()), Ok(Stored::Value(_))) => {
@@ -211,7 +215,8 @@ impl Iterator for Owned {
     }
 }
 
-/// As the contract's: the LSM's answers first, then the values that it points to, each key at a moment of its own.
+/// As the contract's `multi_get`. The LSM is asked first, then the values are read, each key at its
+/// own moment.
 pub(crate) fn multi_get(running: &Running, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
     let mut found: Vec<Option<Vec<u8>>> = vec![None; keys.len()];
     running.index.multi_get(keys, &mut |index, stored| found[index] = stored.map(<[u8]>::to_vec))?;
@@ -222,7 +227,7 @@ pub(crate) fn multi_get(running: &Running, keys: &[&[u8]], each: &mut dyn FnMut(
         };
         let is_pointer = matches!(Stored::read(&value)?, Stored::Pointer(_));
         if is_pointer && running.values.resolve(key, &mut value)?.is_some() {
-            // It has moved.
+            // The record has moved.
             if !running.values.get_into(&running.index, key, &mut value)? {
                 each(index, None);
                 continue;

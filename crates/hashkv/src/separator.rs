@@ -1,4 +1,4 @@
-//! What FluidKV's flushes ask for and tell ([`Separator`]).
+//! The interface for FluidKV's flushes ([`Separator`]).
 
 use lodestore_contract::{Error, Result, VerifyReport};
 use lodestore_fluidkv::{Separable, Separator};
@@ -11,21 +11,23 @@ use crate::space::{Gain, Space};
 use crate::values::{Counts, Values, lock};
 
 impl Values {
-    /// Whether a stored value is one for the file: long enough, and no longer with its key than a segment takes.
+    /// Returns whether a stored value belongs into the file: long enough, and with its key not too
+    /// long for a segment.
     pub(crate) fn may_separate(&self, key: &[u8], stored: &[u8]) -> bool {
-        // It has its tag behind it; one that is a pointer is shorter than any threshold.
+        // `stored` ends with a tag. A pointer is shorter than any threshold.
         self.sizes.threshold > 0
             && stored.len() > self.sizes.threshold
             && record_len(key.len(), stored.len() - 1) <= Space::record_max(self.sizes.segment_bytes)
     }
 
-    /// Sends to the cold storage what takes the place of a value that nobody has updated for long (hotness awareness: HashKV, ATC 2018, section 3.4): it will hardly be updated soon.
-    /// One of which that cannot be read is not cold.
+    /// Sends new versions of values that were not updated for a long time to the cold storage
+    /// (hotness awareness: HashKV, ATC 2018, section 3.4). An update soon is unlikely. A value
+    /// whose old entry cannot be read is not cold.
     fn mark_cold(&self, items: &mut [Item<'_>]) {
         let Some(index) = self.index().filter(|index| self.sizes.hotness && !index.is_closed()) else { return };
         let keys: Vec<_> = items.iter().map(|item| item.key).collect();
         let mut before = Vec::with_capacity(keys.len());
-        // Behind damage it has told of all that can be read.
+        // On damage, `peek_tables` has reported all readable entries.
         let _ = index.peek_tables(&keys, &mut |place, stored| {
             if let Ok(Stored::Pointer(pointer)) = Stored::read(stored) {
                 before.push((place, pointer.generation));

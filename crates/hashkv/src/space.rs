@@ -1,17 +1,27 @@
-//! Segments and groups: who has which, and what of it is live. All of it is DRAM, rebuilt at an open from the LSM's pointers and the segments' headers.
+//! Segments and groups: which segments a group owns, and how many of their bytes are live. All
+//! state is in DRAM. An open rebuilds it from the LSM's pointers and the segments' headers.
 //!
-//! A group (HashKV, ATC 2018, section 3.2) is all keys whose hashes begin with its prefix; their values stand in its segments, the cold storage and what a split has left,
-//! so that a victim's segments have many versions of the same keys. The paper's main segment and log segments are one kind here: a group takes one segment after the other from what all share.
-//! Groups are split as they grow, when they are collected: what survives of the few segments that a collection takes goes to the halves, the others are orphans from then on.
+//! A group (HashKV, ATC 2018, section 3.2) is all keys whose hashes begin with its prefix. Its
+//! values are in its own segments, in the cold storage, and in segments left over from a split. A
+//! victim's segments therefore hold many versions of the same keys. The paper's main segment and
+//! log segments are one kind here: a group takes one segment after another from a shared pool. A
+//! group that has grown is split when it is collected. Survivors of the few segments in that
+//! collection go to the halves; the other segments become orphans.
 //!
 //! Invariants, under the lock of [`Space`]'s owner:
-//! 1. A segment is free, a hole, of one group, an orphan, or waits; `free`, `holes`, `groups`, `orphans` and `waiting` name each once, but for a free one on its way to be a hole.
-//!    A hole is free as well, and has given back its space.
-//! 2. `directory` has a group for each value of the first `depth` bits of a hash, and every group's prefix is at most as deep.
-//! 3. `live` of a segment says what to collect, and is mostly the bytes of its records that the LSM points to. A segment becomes free when a collection has moved all that is live
-//!    there, or an open found none. Which records are, the LSM is asked of segments that an open has found; of others flushes have told, and it is not asked of those that were told dead.
-//!    Of one in which not all can be read `live` says whether all was moved. So a record that [`Space::died`] is wrongly told of is a value lost.
-//! 4. Nobody collects a segment to which somebody writes, or in which there is what the LSM does not name yet (`writers`). While readers of an older state may come to a segment, it waits.
+//! 1. A segment is free, a hole, owned by one group, an orphan, or waiting. `free`, `holes`,
+//!    `groups`, `orphans` and `waiting` name each segment once, except a free segment that is about
+//!    to become a hole. A hole is also free, but its space was released.
+//! 2. `directory` has a group for each value of the first `depth` bits of a hash. No group's prefix
+//!    is deeper.
+//! 3. `live` of a segment decides what to collect. Usually `live` is the number of bytes of records
+//!    that the LSM points to. A segment becomes free when a collection has moved all its live
+//!    records, or when an open found none. For segments found by an open, collections ask the LSM
+//!    which records are live. For other segments flushes report dead records, and the LSM is not
+//!    asked about records reported dead. For a segment with unreadable records, `live` tells
+//!    whether all live records were moved. A wrong call of [`Space::died`] therefore loses a value.
+//! 4. A segment is not collected while it is being written or holds records that the LSM does not
+//!    name yet (`writers`). A segment waits while readers of an older state may access it.
 
 mod opened;
 mod victim;
@@ -24,73 +34,78 @@ use crate::layout::{Home, Pointer, Prefix, SEGMENT_HEADER};
 
 pub(crate) use victim::{Gain, Outcome, Taken, Victim};
 
-/// A value is old when this part of all segments was taken since it was written.
+/// A value is old when 1/16 of all segments were allocated since it was written.
 const OLD_PART: u32 = 16;
 
-/// Segments that the file grows by at once, at most.
+/// Maximum segments by which the file grows at once.
 const GROWTH: u32 = 16;
 
-/// Space that is asked for.
+/// A request for file space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum More {
-    /// That of a segment that has given its own back.
+    /// Space for this hole.
     Fill(u32),
-    /// That of so many segments more behind those that the file has.
+    /// This number of new segments at the end of the file.
     Grow(u32),
 }
 
-/// How many segments there are: in the file, and of these free with their space, free without, waiting, and damaged.
+/// Numbers of segments: all in the file, free with space, free without space (holes), waiting,
+/// damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentCounts {
     pub(crate) all: u32,
     pub(crate) free: u32,
     pub(crate) holes: u32,
     pub(crate) waiting: u32,
-    /// Those of which something could not be read or written.
+    /// Segments with bytes that could not be read or written.
     pub(crate) damaged: u32,
 }
 
-/// One segment.
+/// A segment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Segment {
-    /// Bytes of live records, about; 0: a collection, or an open, has found nothing live.
+    /// Approximate bytes of live records. 0: a collection or an open found nothing live.
     pub(crate) live: u64,
-    /// Bytes from its beginning that were handed out.
+    /// Bytes allocated from the start of the segment.
     pub(crate) used: u32,
-    /// Parts of it that are being written, or are not named yet.
+    /// Number of parts that are being written, or that the LSM does not name yet.
     writers: u32,
-    /// Which use of it this is.
+    /// Number of the current use of the segment.
     generation: u32,
-    /// It is nobody's tail.
+    /// The segment accepts no more writes: it is not a tail.
     sealed: bool,
-    /// Where its dead records begin, in steps, in no order; and whether those are all, as of a use that began in this process.
+    /// Offsets of dead records in bytes, unordered.
     dead: Vec<u32>,
+    /// `dead` is complete: this use of the segment began in this process.
     told: bool,
-    /// Where `live` comes from.
+    /// Source of `live`.
     census: Census,
-    /// Something of it could not be read by a collection, or written, in this use of it.
+    /// In this use of the segment, a collection could not read some bytes, or a write failed.
     damaged: bool,
-    /// That was the last time, and something may be live there yet: it is left alone until something there dies.
+    /// The last collection failed to read some bytes, and live records may remain. The segment is
+    /// skipped until a record in it dies.
     left: bool,
     state: State,
 }
 
 impl Segment {
-    /// Bytes that are live by the count: one is what nobody has looked at, mostly nothing. What nobody could count is looked at by a collection, which moves nothing of it.
+    /// Returns the live bytes by the count. A count of 1 means "not examined", usually nothing.
+    /// Uncounted segments return 0: a collection examines them but moves nothing.
     fn counted(&self) -> u64 {
         if self.census == Census::Counted { self.live.saturating_sub(1) } else { 0 }
     }
 }
 
-/// Where a count of live bytes comes from.
+/// Source of a count of live bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Census {
-    /// Each record was counted.
+    /// All records were counted.
     #[default]
     Counted,
-    /// Nobody could count: all may be live, and behind what is of this use there may be more of an earlier one.
+    /// Counting failed. All bytes may be live, and records of an earlier use may follow those of
+    /// this use.
     Guessed,
-    /// As that, and which use this is, nobody knows.
+    /// As `Guessed`, and the generation is unknown.
     Nameless,
 }
 
@@ -103,70 +118,71 @@ enum State {
     Waiting,
 }
 
-/// One group.
+/// A group.
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
     pub(crate) prefix: Prefix,
-    /// In the order in which they were taken; the last is the tail, unless that is sealed.
+    /// In the order of allocation. The last one is the tail unless sealed.
     segments: Vec<u32>,
     collecting: bool,
 }
 
-/// Whose segments are meant.
+/// Owner of segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// The group of this number.
+    /// The group with this index.
     Group(usize),
     /// All groups: the cold storage.
     Cold,
-    /// Nobody: what a split left, or what lost its header.
+    /// No owner: segments left over from a split, or without a readable header.
     Orphans,
 }
 
-/// Where to write: a part of a segment.
+/// A part of a segment to write to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) segment: u32,
-    /// Bytes from its beginning, whole blocks; 0 with the header.
+    /// Byte offset in the segment, at a block boundary. 0: the part includes the header.
     pub(crate) from: u32,
     /// Bytes, whole blocks.
     pub(crate) len: u32,
-    /// Whose it is, for the header.
+    /// Owner, for the header.
     pub(crate) home: Home,
     pub(crate) generation: u32,
 }
 
-/// The account.
+/// The space account of the values file.
 #[derive(Debug)]
 pub(crate) struct Space {
     segment_bytes: u32,
-    /// Most segments.
+    /// Maximum number of segments.
     limit: u32,
-    /// Those that the file has.
+    /// All segments of the file.
     segments: Vec<Segment>,
     free: Vec<u32>,
-    /// Free ones whose space went back.
+    /// Free segments whose space was released.
     holes: Vec<u32>,
     groups: Vec<Group>,
     directory: Vec<u32>,
     depth: u8,
-    /// Segments of values that no group's collection found updated.
+    /// Segments of values that were not updated between collections of their groups.
     cold: Vec<u32>,
-    /// Segments of groups that were split, or whose headers a crash took.
+    /// Segments of split groups, or with headers lost in a crash.
     orphans: Vec<u32>,
-    /// Segments that were let go, with the moment, oldest first.
+    /// Retired segments with the moment of retirement, oldest first.
     waiting: VecDeque<(u64, u32)>,
-    /// The last number that a use of a segment was given; 0: none was.
+    /// Generation of the most recently allocated segment; 0: none.
     generation: u32,
 }
 
-/// Whether a use began behind another: numbers begin anew, at 1, when there are no more. Of uses that are half of all numbers apart, or more, it cannot be told.
+/// Returns whether generation `one` is newer than `other`. Numbers wrap around to 1. The result is
+/// undefined for generations that are 2^31 or more apart.
 pub(crate) fn is_newer(one: u32, other: u32) -> bool {
     one != other && one.wrapping_sub(other) < 1 << 31
 }
 
 impl Space {
-    /// Of a file with so many segments, all free, that may come to have `limit`.
+    /// Returns the account of a file with `count` free segments that may grow to `limit` segments.
     pub(crate) fn new(segment_bytes: u32, count: u32, limit: u32) -> Self {
         let group = Group { prefix: Prefix::ALL, segments: Vec::new(), collecting: false };
         Self {
@@ -190,15 +206,15 @@ impl Space {
         self.directory[index as usize] as usize
     }
 
-    /// Where records of this hash go.
+    /// Returns the owner for records of this hash.
     pub(crate) fn owner_of(&self, hash: u64, cold: bool) -> Owner {
         if cold { Owner::Cold } else { Owner::Group(self.group_of(hash)) }
     }
 
-    /// What the headers of an owner's segments say.
+    /// Returns the owner as segment headers name it.
     ///
     /// # Panics
-    /// Of orphans, which nobody writes.
+    /// For orphans, which are never written.
     pub(crate) fn home(&self, owner: Owner) -> Home {
         match owner {
             Owner::Group(group) => Home::Group(self.groups[group].prefix),
@@ -219,7 +235,7 @@ impl Space {
         self.groups.len()
     }
 
-    /// The segments by what they are.
+    /// Returns the segments counted by state.
     pub(crate) fn counts(&self) -> SegmentCounts {
         let count = |list: usize| list as u32;
         SegmentCounts {
@@ -231,28 +247,30 @@ impl Space {
         }
     }
 
-    /// Segments that have space: what the file takes of the capacity.
+    /// Returns the number of segments with space: the file's share of the capacity.
     pub(crate) fn with_space(&self) -> u32 {
         (self.segments.len() - self.holes.len()) as u32
     }
 
-    /// Segments with something to which the LSM may point, or which nobody has looked at.
+    /// Returns the number of segments to which the LSM may point, or that were not examined yet.
     pub(crate) fn in_use(&self) -> usize {
         self.segments.len() - self.free.len() - self.holes.len() - self.waiting.len()
     }
 
-    /// Segments that may be taken, where there is room for `room` more than have space.
+    /// Returns the number of segments that can be allocated, if `room` segments without space can
+    /// get space.
     pub(crate) fn available(&self, room: u32) -> u32 {
         let spaceless = self.holes.len() as u32 + self.limit.saturating_sub(self.segments.len() as u32);
         self.free.len() as u32 + room.min(spaceless)
     }
 
-    /// Segments that there may be, where there is room for `room` more than have space.
+    /// Returns the maximum number of segments with space, if `room` segments without space can get
+    /// space.
     pub(crate) fn most(&self, room: u32) -> u32 {
         self.available(room) - self.free.len() as u32 + self.with_space()
     }
 
-    /// DRAM that the account takes.
+    /// Returns the DRAM bytes of the account.
     pub(crate) fn dram_bytes(&self) -> u64 {
         let dead: usize = self.segments.iter().map(|segment| segment.dead.capacity() * size_of::<u32>()).sum();
         let lists = 2 * self.segments.len() * size_of::<u32>() + self.groups.len() * size_of::<Group>();
@@ -267,18 +285,19 @@ impl Space {
         self.segments.iter().map(|segment| segment.live).sum()
     }
 
-    /// Bytes of it that count as live.
+    /// Returns the segment's live bytes by the count.
     pub(crate) fn live_of(&self, segment: u32) -> u64 {
         self.segments[segment as usize].counted()
     }
 
-    /// Longest record that a segment takes.
+    /// Returns the maximum bytes of a record in a segment.
     pub(crate) fn record_max(segment_bytes: u32) -> usize {
         segment_bytes as usize - SEGMENT_HEADER
     }
 
-    /// Takes a part of a group's tail for `wanted` bytes of records, or of a new segment where the tail has no room for the first of them, `first` bytes long. None where there is no
-    /// segment but the last `spare` ones. `more` is asked for the space of segments that have none.
+    /// Allocates a part of the owner's tail for `wanted` bytes of records. Allocates a new segment
+    /// if the first record, of `first` bytes, does not fit into the tail. Returns `None` if only
+    /// the last `spare` segments are free. Calls `more` to get space for segments that have none.
     pub(crate) fn take(
         &mut self,
         owner: Owner,
@@ -316,7 +335,7 @@ impl Space {
         (room, spare): (u32, u32),
         more: &mut dyn FnMut(More) -> bool,
     ) -> Option<u32> {
-        // The spare ones have their space: the LSM may take all else.
+        // The spare segments have their space already: the LSM may use all other space.
         while self.free.len() <= spare as usize && self.find_space(room, more) {}
         if self.free.len() <= spare as usize {
             return None;
@@ -332,7 +351,8 @@ impl Space {
         Some(segment)
     }
 
-    /// Asks for space for a segment, or, at the end of the file, for some; whether there was any.
+    /// Requests space for a hole or, without holes, for new segments at the end of the file.
+    /// Returns whether there was any.
     fn find_space(&mut self, room: u32, more: &mut dyn FnMut(More) -> bool) -> bool {
         if let Some(hole) = self.holes.last().copied() {
             let found = more(More::Fill(hole));
@@ -344,7 +364,7 @@ impl Space {
         }
         let count = self.segments.len() as u32;
         let most = room.min(self.limit.saturating_sub(count)).min(GROWTH);
-        // Where there is no room for so many there may be for one.
+        // If `most` segments do not fit, one may.
         let Some(new) = [most, 1].into_iter().find(|new| *new > 0 && *new <= most && more(More::Grow(*new))) else {
             return false;
         };
@@ -353,35 +373,37 @@ impl Space {
         true
     }
 
-    /// Takes free segments, but for `keep` of them, whose space is to go back: they are nobody's until [`Self::gave_back`].
+    /// Removes all but `keep` free segments, to release their space. The caller owns them until
+    /// [`Self::gave_back`] or [`Self::keep_space`].
     pub(crate) fn take_to_give_back(&mut self, keep: usize) -> Vec<u32> {
-        // The last of the file.
+        // The last segments of the file first.
         self.free.sort_unstable_by(|one, other| other.cmp(one));
         let count = self.free.len().saturating_sub(keep);
         self.free.drain(..count).collect()
     }
 
-    /// These keep their space after all, and are free.
+    /// Returns segments to the free list with their space.
     pub(crate) fn keep_space(&mut self, segments: Vec<u32>) {
         self.free.extend(segments);
     }
 
-    /// These have no space any more.
+    /// Records that these segments have no space.
     pub(crate) fn gave_back(&mut self, holes: Vec<u32>) {
         self.holes.extend(holes);
     }
 
-    /// A writer of a part has ended, with so many bytes of records that count as live.
+    /// Ends a write to a part, with `live` bytes of live records.
     pub(crate) fn written(&mut self, part: &Part, live: u64) {
         let segment = &mut self.segments[part.segment as usize];
         assert!(segment.writers > 0, "a part is written once");
         segment.writers -= 1;
-        // What failed is garbage, and is found to be.
+        // A failed part is garbage, and a collection will find it empty.
         segment.live = (segment.live + live).max(1);
     }
 
-    /// A part could not be written, and its writer has ended. Where it is all that its segment has, that is free again, and the last to be taken of those that are; else nobody writes behind it, and
-    /// as long as something is live in its segment, and nothing dies there, that is not collected, to be written again.
+    /// Ends a failed write to a part. If the segment has no other part, the segment becomes free
+    /// again, and is allocated last. Otherwise the segment is sealed. While it holds live bytes and
+    /// no record in it dies, it is not collected and not written again.
     pub(crate) fn refused(&mut self, part: &Part) {
         self.written(part, 0);
         let segment = &mut self.segments[part.segment as usize];
@@ -390,7 +412,7 @@ impl Space {
             return;
         }
         *segment = Segment::default();
-        // Its group may have been split meanwhile.
+        // The segment's group may have been split during the write.
         let groups = self.groups.iter_mut().map(|group| &mut group.segments);
         groups
             .chain([&mut self.cold, &mut self.orphans])
@@ -398,14 +420,16 @@ impl Space {
         self.free.insert(0, part.segment);
     }
 
-    /// A record is not live any more. One of an earlier use of its segment, which a collection has moved meanwhile, counts no more.
+    /// Records that a record is dead. Records of an earlier use of the segment are ignored: a
+    /// collection has moved them.
     ///
-    /// The caller's duty is that this is so, for good: a collection drops what was told without asking the LSM for its key. What tells the record from those of other uses is the number of
-    /// its use, which no later one may have while a pointer names it ([`Self::note_use`]).
+    /// The record must be dead for good: a collection drops it without asking the LSM for its key.
+    /// The generation distinguishes the record from records of other uses. No later use may have
+    /// that number while a pointer names it ([`Self::note_use`]).
     pub(crate) fn died(&mut self, pointer: Pointer) {
         let segment = self.segments.get_mut(pointer.segment as usize);
         if let Some(segment) = segment.filter(|one| one.live > 0 && one.generation == pointer.generation) {
-            // What a collection has not looked at is not free.
+            // A segment is not free before a collection has examined it.
             segment.live = segment.live.saturating_sub(u64::from(pointer.len)).max(1);
             segment.left = false;
             if segment.told {
@@ -414,7 +438,7 @@ impl Space {
         }
     }
 
-    /// Makes two groups of one; its segments become orphans.
+    /// Splits a group into two. Its segments become orphans.
     pub(crate) fn split(&mut self, group: usize) {
         let [low, high] = self.groups[group].prefix.halves();
         if low.depth > self.depth {
@@ -433,7 +457,7 @@ impl Space {
         self.directory[first..first + count].fill(new);
     }
 
-    /// Whether that use of a segment began long ago.
+    /// Returns whether that use of a segment began long ago.
     pub(crate) fn is_old(&self, generation: u32) -> bool {
         self.generation.wrapping_sub(generation) > self.with_space() / OLD_PART
     }

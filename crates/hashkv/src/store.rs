@@ -1,4 +1,4 @@
-//! The open store: making, opening, closing, and the contract's operations.
+//! The open store: creation, opening, closing, and the operations of the contract.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,14 +22,15 @@ use crate::pace::Pace;
 use crate::values::{Values, lock};
 use crate::{FORMAT, scan, verify};
 
-/// How long the collector sleeps where there is nothing to do.
+/// Sleep of the collector thread when idle.
 const IDLE: Duration = Duration::from_millis(50);
 
-/// A HashKV store, open in this process. See the crate's page for what it promises.
+/// A HashKV store, open in this process. The crate's documentation states its guarantees.
 ///
 /// [`HashkvStats`](crate::HashkvStats) has its own statistics.
 ///
-/// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is lost.
+/// Dropping it without [`Store::close`] equals a crash for the medium: no acknowledged write is
+/// lost.
 pub struct HashKv {
     pub(crate) running: Arc<Running>,
 }
@@ -50,10 +51,11 @@ struct Stopping {
 }
 
 impl HashKv {
-    /// Makes a new store in directory `dir`.
+    /// Creates a new store in directory `dir`.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`], [`Error::Io`].
+    /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`],
+    /// [`Error::Io`].
     pub fn create(dir: &Path, options: &HashKvOptions) -> Result<Self> {
         options.check()?;
         let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool())?;
@@ -64,15 +66,17 @@ impl HashKv {
     /// Opens the store in directory `dir`.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::OlderFormat`], [`Error::Locked`],
-    /// [`Error::MachineRestarted`], [`Error::DurabilityRefused`], [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::OlderFormat`],
+    /// [`Error::Locked`], [`Error::MachineRestarted`], [`Error::DurabilityRefused`],
+    /// [`Error::Corrupt`], [`Error::Io`].
     pub fn open(dir: &Path, options: &HashKvOptions) -> Result<Self> {
         options.check()?;
         let (pool, report) = Pool::open(dir, ENGINE, FORMAT, options.pool())?;
         Self::start(pool, &report, options)
     }
 
-    /// A store on a pool that was just created or opened, which may be one of the crash simulator's.
+    /// Starts a store on a pool that was just created or opened. The pool may be the crash
+    /// simulator's.
     ///
     /// # Errors
     /// As [`HashKv::create`] and [`HashKv::open`].
@@ -88,7 +92,7 @@ impl HashKv {
         Ok(Self { running })
     }
 
-    /// Begins a pass of the scrub without its pause, for tests.
+    /// Starts a scrub pass without its pause, for tests.
     #[doc(hidden)]
     pub fn scrub_now(&self) {
         self.running.index.scrub_now();
@@ -101,14 +105,14 @@ impl HashKv {
         stored
     }
 
-    /// A value as it is stored, where there is room for it.
+    /// Returns a value as it is stored, if it is admitted.
     fn admitted(&self, key: &[u8], value: &[u8]) -> Result<Vec<u8>> {
         let stored = Self::stored(value);
         self.running.values.admit(key, &stored)?;
         Ok(stored)
     }
 
-    /// Returns the value and expiry of a key whose stripe is held, given what the LSM stores of it.
+    /// Returns value and expiry of a key from its LSM entry. The caller holds the key's stripe.
     fn present(
         &self,
         key: &[u8],
@@ -123,16 +127,16 @@ impl HashKv {
         Ok(if is_present { (Some(value), expiry) } else { (None, None) })
     }
 
-    /// Compares the values of conditions before any stripe is held. Returns for each condition what
-    /// the LSM stores for the key if that is a pointer to the expected value.
+    /// Compares the values of conditions before any stripe is held. Returns for each condition the
+    /// LSM's entry of the key if the entry is a pointer to the expected value.
     ///
     /// A pointer names one record of one use of its segment. If the key still has the pointer when
-    /// its stripe is held, its value is still the expected one, and the file is not read again.
+    /// its stripe is held, its value is still the expected one. The file is not read again.
     fn judge_unlocked(&self, conditions: &[Condition]) -> Vec<Option<Vec<u8>>> {
         let judge = |condition: &Condition| {
             let (Expected::Value(expected) | Expected::Entry(expected, _)) = &condition.expected else { return None };
             let mut value = Vec::new();
-            // Errors are reported by the read that holds the stripe.
+            // The later read, under the stripe, reports errors.
             if !self.running.index.peek_into(&condition.key, &mut value).ok()? {
                 return None;
             }
@@ -144,7 +148,8 @@ impl HashKv {
         conditions.iter().map(judge).collect()
     }
 
-    /// As [`Store::update_with`]; the length of a value that was refused since the file was found to have no room for it.
+    /// As [`Store::update_with`]. Returns the length of a value that was refused because the file
+    /// is full.
     fn try_update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<Option<u64>> {
         let values = &self.running.values;
         let mut changed = |stored: Option<&[u8]>, expiry: Option<Expiry>| {
@@ -158,11 +163,12 @@ impl HashKv {
             Ok(changed)
         };
         let (mut failed, mut refused) = (None, None);
-        // Whoever holds the key's stripe sees its newest pointer, and nobody moves that value meanwhile.
+        // The holder of the key's stripe sees its newest pointer, and the value does not move
+        // meanwhile.
         let outcome = self.running.index.update_with(key, &mut |stored, expiry| {
             (failed, refused) = (None, None);
             match changed(stored, expiry) {
-                // Room is looked for without the stripe, for which a flush may wait.
+                // Space is sought without the stripe, which a flush may need.
                 Ok(Change::Put(value, _)) if values.refuses(key, &value) => refused = Some(value.len() as u64),
                 Ok(changed) => return changed,
                 Err(error) => failed = Some(error),
@@ -172,9 +178,10 @@ impl HashKv {
         failed.map_or(outcome, Err).map(|()| refused)
     }
 
-    /// What a write has come to, which whoever looks for room from now on is to flush first if it `changed` anything.
+    /// Returns the outcome of a write. If the write `changed` anything, the next check for space
+    /// flushes it first.
     fn written<T>(&self, outcome: Result<T>, changed: impl FnOnce(&T) -> bool) -> Result<T> {
-        // A refusal for lack of room has changed nothing.
+        // A write refused for lack of space has changed nothing.
         let has_changed = match &outcome {
             Ok(done) => changed(done),
             Err(error) => !matches!(error, Error::Full { .. }),
@@ -187,14 +194,15 @@ impl HashKv {
 }
 
 impl Stopping {
-    /// Waits, or less where the store is being closed.
+    /// Waits for `time`, or less if the store is being closed.
     fn rest(&self, time: Duration) {
         let guard = lock(&self.lock);
         drop(self.changed.wait_timeout_while(guard, time, |()| !self.stop.load(Ordering::Acquire)));
     }
 }
 
-/// Poisons a store whose thread behind panics: nobody would collect what it has begun with, or anything else.
+/// Poisons the store if its background thread panics: no thread would finish the collection, or
+/// start another.
 struct Unwinding<'a>(&'a Pool);
 
 impl Drop for Unwinding<'_> {
@@ -205,7 +213,7 @@ impl Drop for Unwinding<'_> {
     }
 }
 
-/// Collects while segments are few, at `rate` bytes a second, until the store is closed.
+/// Collects while free segments are few, at `rate` bytes a second, until the store is closed.
 fn collect_behind(values: &Values, rate: u64, stopping: &Stopping) {
     let _unwinding = Unwinding(&values.pool);
     let mut pace = Pace::new(rate, Instant::now());
@@ -234,13 +242,13 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.values.pool.is_foreign() {
-            // Its threads do not exist in a forked process, and the index drops nothing there.
+            // A forked process has none of these threads, and the index drops nothing there.
             std::mem::forget(self.collector.get_mut().map(Option::take));
             std::mem::forget((Arc::clone(&self.index), Arc::clone(&self.values)));
             return self.index.halt();
         }
         self.stop();
-        // Its workers hold it while they separate.
+        // The index's workers use it while they separate values.
         self.index.halt();
     }
 }
@@ -279,7 +287,7 @@ impl Store for HashKv {
     fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
         lodestore_contract::limits::check_value(value)?;
         let stored = match self.admitted(key, value) {
-            // There is nothing to store, and so no room to be wanted.
+            // Nothing is stored, and no space is needed.
             Err(Error::Full { .. }) if self.contains(key)? => return Ok(false),
             stored => stored?,
         };
@@ -356,9 +364,9 @@ impl Store for HashKv {
         });
         let ops: Result<Vec<BatchOp>> = ops.collect();
         let keys: Vec<&[u8]> = conditions.iter().map(|condition| &*condition.key).collect();
-        // The caller of this closure holds the key's stripe: the pointer is the newest one, and the
-        // collector does not move its value.
-        // A range condition locks the stripes of all keys: the file is read before.
+        // The caller of this closure holds the key's stripe: the pointer is the newest, and the
+        // collector does not move its value. A range condition locks the stripes of all keys. The
+        // file is therefore read before.
         let judged = if ranges.is_empty() { Vec::new() } else { self.judge_unlocked(conditions) };
         let mut is_met = |index: usize, stored: Option<&[u8]>, expiry: Option<Expiry>| {
             if let Some(Some(pointer)) = judged.get(index)
@@ -414,19 +422,21 @@ impl Store for HashKv {
     }
 
     fn sync(&self) -> Result<()> {
-        // What was acknowledged before is in the LSM, some of it as pointers to values in the file. Where nothing else is synced (`process`) a flush beside this call may write values, unsynced, and
-        // publish their pointers, and the LSM's sync makes these durable: so the file comes second, and has the values of all that the LSM then names. Between both syncs what is durable may name
-        // what is not; nobody was told anything then.
+        // All writes acknowledged before are in the LSM, some as pointers to values in the file. At
+        // durability `process` a concurrent flush may write values without a sync and publish their
+        // pointers. The LSM's sync then makes these pointers durable. Syncing the file second
+        // covers all values that the LSM names. Between both syncs durable pointers may name values
+        // that are not durable, but no write has been acknowledged as synced yet.
         self.running.index.sync()?;
         self.running.values.file.sync_now()
     }
 
     fn settle(&self) -> Result<()> {
-        // What keeps one of them from its end is no reason to leave out the others.
+        // A failure of one step does not skip the others.
         let index = self.running.index.settle();
         self.running.values.pool.check()?;
         let values = self.running.values.settle();
-        // What was moved has left pointers in a memtable.
+        // Moved records have left pointers in a memtable.
         let moved = self.running.index.settle();
         index.and(values).and(moved)
     }
@@ -444,7 +454,7 @@ impl Store for HashKv {
         self.running.values.pool.check_process()?;
         self.running.stop();
         if self.running.values.sizes.is_lost {
-            // Nothing was written, nor is it now.
+            // The store was opened read-only: nothing is written.
             self.running.index.halt();
             return Ok(());
         }

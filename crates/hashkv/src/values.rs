@@ -1,8 +1,11 @@
-//! The values' file with its account, and reading. A segment is written again only when nothing that is durable points into it, and no reader of an older state is left. Appending stands in `append.rs`, making
-//! way in `room.rs`, collections in `collect.rs`, what flushes ask for in `separator.rs`.
+//! The values file with its space account, and reads. A segment is reused only if no durable
+//! pointer names it and no reader of an older state is left. Appends are in `append.rs`, space
+//! management in `room.rs`, collections in `collect.rs`, the interface for flushes in
+//! `separator.rs`.
 //!
-//! Readers take no lock. What a get finds at its pointer is right if its checksum is, and the pointer's; where it is not, the value has moved meanwhile and the LSM is asked again.
-//! Snapshots and scans, which keep pointers for long, hold the moment at which they began ([`Hold`]).
+//! Readers acquire no lock. A record that a get reads is valid if its checksum matches, which
+//! covers its location. Otherwise the value has moved, and the LSM is asked again. Snapshots and
+//! scans keep pointers for longer: they hold the moment at which they began ([`Hold`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,21 +29,21 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Counts {
     pub(crate) separated: AtomicU64,
     pub(crate) separated_bytes: AtomicU64,
-    /// Values that stayed in the LSM for want of a segment.
+    /// Values that stayed in the LSM because no segment was available.
     pub(crate) kept: AtomicU64,
-    /// Values that were separated behind their flush.
+    /// Values that were separated after their flush.
     pub(crate) late: AtomicU64,
     pub(crate) collections: AtomicU64,
-    /// Those that found no room for what survived, or that the medium refused something.
+    /// Collections whose survivors did not fit, or that met an error of the medium.
     pub(crate) failed: AtomicU64,
     pub(crate) moved: AtomicU64,
     pub(crate) moved_bytes: AtomicU64,
-    /// Of these, to the cold storage.
+    /// The part of `moved_bytes` that went to the cold storage.
     pub(crate) cooled: AtomicU64,
     pub(crate) scanned_bytes: AtomicU64,
     pub(crate) freed: AtomicU64,
     pub(crate) splits: AtomicU64,
-    /// How often the thread behind looked for what there is to do.
+    /// Number of times that the background thread looked for work.
     pub(crate) looks: AtomicU64,
 }
 
@@ -49,20 +52,20 @@ impl Counts {
         count.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Bytes that collections have read and written.
+    /// Returns the bytes that collections have read and written.
     pub(crate) fn collected_bytes(&self) -> u64 {
         self.scanned_bytes.load(Ordering::Relaxed) + self.moved_bytes.load(Ordering::Relaxed)
     }
 }
 
-/// Who may still have pointers of the past.
+/// Moments at which readers may still use old pointers.
 #[derive(Default)]
 pub(crate) struct Holds {
     clock: u64,
     pub(crate) held: BTreeMap<u64, usize>,
 }
 
-/// Holds a moment: what was let go since stays readable.
+/// Holds a moment: segments retired since then stay readable.
 pub(crate) struct Hold {
     values: Arc<Values>,
     moment: u64,
@@ -94,48 +97,49 @@ impl Drop for Hold {
     }
 }
 
-/// What a store keeps its values with.
+/// Sizes and modes of a store.
 pub(crate) struct Sizes {
     pub(crate) segment_bytes: u32,
-    /// Values of so many bytes and more are separated; 0: none is.
+    /// Values of at least this many bytes are separated; 0: none.
     pub(crate) threshold: usize,
-    /// Values of so many bytes and more stand in the LSM's value log from their put on, and stay there.
+    /// Values of at least this many bytes go to the LSM's value log at their put, and stay there.
     pub(crate) longest: usize,
     pub(crate) group_bytes: u64,
     pub(crate) groups_max: usize,
-    /// Whether values that were not updated between two collections go to the cold storage.
+    /// Values not updated between two collections go to the cold storage.
     pub(crate) hotness: bool,
-    /// Whether the oldest segments are collected, whatever is in them.
+    /// The oldest segments are collected, regardless of their content.
     pub(crate) circular: bool,
-    /// Bytes that a flush brings, at most, about.
+    /// Approximate maximum bytes of a flush.
     pub(crate) flush_bytes: u64,
-    /// Whether the file is gone, and the store is only read (salvage).
+    /// The file is missing, and the store is only read (salvage).
     pub(crate) is_lost: bool,
 }
 
-/// The values' file with its account.
+/// The values file with its account.
 pub(crate) struct Values {
     pub(crate) pool: Arc<Pool>,
     pub(crate) file: BlockFile,
     pub(crate) sizes: Sizes,
     pub(crate) space: Mutex<Space>,
-    /// Locked by itself, or with the lock of `space` held.
+    /// Locked alone, or with the lock of `space` held.
     pub(crate) holds: Mutex<Holds>,
-    /// Parts that a flush has written and that the LSM does not name yet: nobody collects them.
+    /// Parts that a flush has written and that the LSM does not name yet. They are not collected.
     pub(crate) unpublished: Mutex<Vec<(Part, u64)>>,
-    /// What is to be separated behind its flush.
+    /// Values to be separated after their flush.
     pub(crate) late: Mutex<Late>,
-    /// Something has changed since the thread behind looked for what there is to do.
+    /// Something has changed since the background thread last looked for work.
     stirred: AtomicBool,
-    /// The room that there was in the pool then.
+    /// Free space in the pool at that time.
     room_then: AtomicU64,
-    /// Whether long values are refused (`admit.rs`), and whether something was written since it was looked at with all flushed.
+    /// Long values are refused (`admit.rs`).
     pub(crate) full: AtomicBool,
+    /// Something was written since the last check with all data flushed.
     pub(crate) touched: AtomicBool,
-    /// Held by whoever looks for room for a value.
+    /// Held while a caller checks for space for a value.
     pub(crate) admitting: Mutex<()>,
-    /// The clock when a record was last left out of the account although the LSM may name it: its
-    /// key had expired. 0: none was. Set before the record's segment is free.
+    /// Clock when a record was last left out of the account although the LSM may name it: its key
+    /// had expired. 0: none. Set before the record's segment is free.
     expired_at: AtomicU64,
     /// As [`Superblock::freed_expiry_max`](crate::layout::Superblock::freed_expiry_max). Written
     /// under `giving_back`.
@@ -144,9 +148,9 @@ pub(crate) struct Values {
     opening: u32,
     /// Held while the superblock is written.
     giving_back: Mutex<()>,
-    /// Held by whoever collects: one at a time has the spare segments.
+    /// Held during a collection: only one collection at a time uses the spare segments.
     pub(crate) collecting: Mutex<()>,
-    /// The LSM, from when it is open.
+    /// The LSM, set when it is open.
     index: Mutex<Weak<FluidKv>>,
     pub(crate) counts: Counts,
 }
@@ -195,30 +199,29 @@ impl Values {
         lock(&self.index).upgrade()
     }
 
-    /// Says that there may be something to do for the thread behind.
+    /// Signals that the background thread may have work.
     pub(crate) fn stir(&self) {
         self.stirred.store(true, Ordering::Release);
     }
 
-    /// Whether there may be something to do since this was asked the last time.
+    /// Returns whether there may be work since the last call.
     pub(crate) fn take_stirred(&self) -> bool {
         let room = self.pool.room();
         let moved = self.room_then.swap(room, Ordering::Relaxed) != room;
         self.stirred.swap(false, Ordering::AcqRel) || moved
     }
 
-    /// Notes that a record may be named by the LSM, under a key that has expired, and counts for
-    /// nothing.
+    /// Records that the LSM may name a record of an expired key that the account does not count.
     pub(crate) fn note_expired(&self) {
-        // A clock that is set back before the mark makes the mark no earlier.
+        // A clock that is set back does not move the mark back.
         self.expired_at.fetch_max(now_millis().max(1), Ordering::AcqRel);
     }
 
-    /// Stores the clock in the superblock, durably, if records of expired keys may be in space that
-    /// is about to be freed.
+    /// Stores the clock in the superblock, durably, if space that is about to be freed may hold
+    /// records of expired keys.
     ///
     /// # Errors
-    /// Those of [`BlockFile::write`] and [`BlockFile::sync`].
+    /// As [`BlockFile::write`] and [`BlockFile::sync`].
     pub(crate) fn mark_freed_expiry(&self) -> Result<()> {
         let _held = lock(&self.giving_back);
         // Cleared before the superblock is written: a record that is noted later is marked again.
@@ -237,12 +240,12 @@ impl Values {
         done
     }
 
-    /// Where a segment begins in the file.
+    /// Returns the offset of a segment in the file.
     pub(crate) fn offset(&self, segment: u32) -> u64 {
         BlockFile::BLOCK + u64::from(segment) * u64::from(self.sizes.segment_bytes)
     }
 
-    /// The bytes of a segment up to `end`.
+    /// Reads a segment up to `end`.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -252,7 +255,7 @@ impl Values {
         Ok(bytes)
     }
 
-    /// A moment behind all that are held.
+    /// Returns a moment after all held ones.
     pub(crate) fn moment(&self) -> u64 {
         let mut holds = lock(&self.holds);
         holds.clock += 1;

@@ -1,4 +1,5 @@
-//! Reading and checking everything: the LSM by its own verify, then each value that it points to, in spite of what is damaged of the LSM or of other values.
+//! Verifies everything: the LSM by its own `verify`, then each value to which it points. Damage of
+//! the LSM or of other values does not end the check.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::values::{Hold, Values};
 
 /// Values between two calls of `progress`.
 const STEP: u64 = 1024;
-/// Most bytes of a piece of the scrub, before its last key.
+/// Maximum bytes of a scrub step, before its last key.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
@@ -64,7 +65,7 @@ pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress))
         }
         Visit::More
     });
-    // What of the LSM cannot be read is in its part of the report.
+    // Unreadable parts of the LSM are in its part of the report.
     match walked {
         Err(Error::Corrupt { .. }) | Ok(_) => {}
         Err(error) => return Err(error),
@@ -75,12 +76,12 @@ pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress))
 }
 
 impl Values {
-    /// Reads each value of the file as a get does, in pieces, for the scrub of the LSM.
+    /// Reads each value of the file as a get does, in steps, for the scrub of the LSM.
     pub(crate) fn scrub(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) {
         let mut from: Bound<Vec<u8>> = Bound::Unbounded;
         loop {
             let (report, last) = {
-                // The owner of the store may drop it between two pieces.
+                // The owner of the store may drop it between two steps.
                 let Some(index) = self.index().filter(|index| !index.is_closed()) else { return };
                 self.scrub_piece(&index, from.as_ref().map(Vec::as_slice))
             };
@@ -92,12 +93,12 @@ impl Values {
         }
     }
 
-    /// Reads the values of some keys from a key on. Returns the last key; `None`: these were the
-    /// last keys.
+    /// Reads the values of some keys, starting at a bound. Returns the last key; `None` if no keys
+    /// follow.
     fn scrub_piece(&self, index: &FluidKv, from: Bound<&[u8]>) -> (VerifyReport, Option<Vec<u8>>) {
         let (mut report, mut keys, mut bytes) = (VerifyReport::default(), Vec::new(), 0);
         let mut last = None;
-        // What cannot be walked in the LSM is in the findings of its own pieces.
+        // Unreadable parts of the LSM are in the findings of its own steps.
         let _ = index.each_flushed(from, &mut |key, stored| {
             bytes += (key.len() + stored.len()) as u64;
             if let Ok(Stored::Pointer(pointer)) = Stored::read(stored) {

@@ -1,8 +1,12 @@
-//! The pairs of a walk on their way from the LSM, which has pointers for them, to who visits them.
+//! Delivers the pairs of a walk to the visitor, and reads the values to which the LSM's entries
+//! point.
 //!
-//! While the page cache has the values ([`BlockFile::is_warm`]) they are read in the walk's order, each asked of the processor some pairs ahead. Else a window of pairs is sorted by place in
-//! the file (HashKV, ATC 2018, section 3.6), neighbours become one read, all of them are asked of the system, and meanwhile the window before is read and shown. A window ends by
-//! number or by bytes, whichever comes first. What the LSM holds itself is shown where it stands, or, behind pairs that wait, copied.
+//! While the page cache has the values ([`BlockFile::is_warm`]), they are read in the walk's order
+//! and prefetched some pairs ahead. Otherwise a window of pairs is sorted by offset in the file
+//! (HashKV, ATC 2018, section 3.6). Neighbours become one read, and all reads of the window are
+//! announced to the system. Meanwhile the window before is read and shown. A window ends by pairs
+//! or by bytes, whichever comes first. Values in the LSM are shown directly, or copied if earlier
+//! pairs wait.
 //!
 //! [`BlockFile::is_warm`]: lodestore_media::BlockFile::is_warm
 
@@ -12,34 +16,35 @@ use crate::layout::{Pointer, RECORD_HEADER, Record, Stored};
 use crate::read::lost;
 use crate::values::Values;
 
-/// Pairs of a window at first, and at most.
+/// Pairs of a window, initially and at most.
 const PAIRS: (usize, usize) = (16, 256);
-/// Bytes at which a window is full, whatever the number of its pairs: two of them are there at a time.
+/// Bytes at which a window is full, regardless of its number of pairs. Two windows exist at a time.
 pub(crate) const WINDOW_BYTES: usize = 1 << 20;
-/// Most bytes between two records that are read as one: a block of the page cache, which is brought whole.
+/// Maximum bytes between two records that are read as one: a block of the page cache, which is read
+/// as a whole.
 const GAP: u64 = 4096;
-/// A value of so many bytes that the LSM holds is not copied: what waits before it is shown first.
+/// LSM values of at least this length are not copied: waiting pairs are shown first.
 const NOT_COPIED: usize = 16 << 10;
-/// Pairs that the processor is asked for before they are read.
+/// Number of pairs to prefetch ahead of the read.
 const AHEAD: usize = 4;
 
-/// What there is of a pair.
+/// The value of a pair.
 enum Held {
-    /// A value of so many bytes, behind the key.
+    /// A value of this length, stored after the key.
     Value(usize),
-    /// A record that stands there in the file.
+    /// A record at this offset in the file.
     Apart { pointer: Pointer, place: u64 },
-    /// None: why.
+    /// No value, with the reason.
     Failed(Error),
 }
 
-/// A pair that waits.
+/// A waiting pair.
 struct Pending {
-    /// Where its key stands among the window's bytes, and how long that is.
+    /// Offset and length of the key in the window's bytes.
     key: (usize, usize),
     expiry: Option<Expiry>,
     held: Held,
-    /// Of a record that a run has: the run's number, and where in the buffer it is.
+    /// For a record in a run: the run's index, and the record's offset in the buffer.
     run: (usize, usize),
 }
 
@@ -48,7 +53,7 @@ struct Run {
     segment: u32,
     from: u64,
     len: u64,
-    /// Where its bytes begin in the buffer.
+    /// Offset of its bytes in the buffer.
     at: usize,
     pairs: usize,
     failed: Option<Error>,
@@ -60,9 +65,9 @@ struct Window {
     pairs: Vec<Pending>,
     /// Keys, and values of the LSM.
     bytes: Vec<u8>,
-    /// Bytes of records.
+    /// Bytes of records in the file.
     apart: usize,
-    /// The records of all pairs from `planned` on, by place.
+    /// The records of all pairs from `planned` on, by offset in the file.
     runs: Vec<Run>,
     planned: usize,
 }
@@ -89,7 +94,7 @@ impl Window {
         self.apart = 0;
     }
 
-    /// Makes runs of the records of all pairs from `first` on.
+    /// Groups the records of all pairs from `first` on into runs.
     fn plan(&mut self, first: usize) {
         let mut order = Vec::with_capacity(self.pairs.len() - first);
         for (number, pair) in self.pairs.iter().enumerate().skip(first) {
@@ -118,14 +123,14 @@ impl Window {
         }
     }
 
-    /// Asks for what is planned. Of one run the read itself asks.
+    /// Announces the planned reads. A single run needs no announcement.
     fn ask(&self, values: &Values) {
         if self.runs.len() > 1 {
             self.runs.iter().for_each(|run| values.file.will_read(run.from, run.len));
         }
     }
 
-    /// Reads what is planned.
+    /// Reads the planned runs.
     fn read(&mut self, values: &Values, buffer: &mut Vec<u8>) {
         for run in &mut self.runs {
             let bytes = room(buffer, run.at + run.len as usize);
@@ -134,7 +139,7 @@ impl Window {
     }
 }
 
-/// So many bytes of a buffer, which becomes longer where it must.
+/// Returns the first `len` bytes of a buffer, extended if necessary.
 fn room(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
     if buffer.len() < len {
         buffer.resize(len, 0);
@@ -142,19 +147,20 @@ fn room(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
     &mut buffer[..len]
 }
 
-/// A walk; it holds its moment, so that every pointer's record is there.
+/// A walk. The caller holds its moment, which keeps every pointer's record available.
 pub(crate) struct Walk<'w, V> {
     values: &'w Values,
     visit: V,
-    /// What becomes of the walk where a value cannot be read.
+    /// Called if a value cannot be read; an error ends the walk.
     failed: &'w mut dyn FnMut(Error) -> Result<()>,
-    /// Pairs that were asked for, and those behind them.
+    /// Pairs whose reads were announced.
     ready: Window,
+    /// The pairs after them.
     filling: Window,
-    /// Records that runs have, and one that is read by itself.
+    /// Records of runs, and a buffer for a single record.
     buffer: Vec<u8>,
     single: Vec<u8>,
-    /// Pairs at which a window is full.
+    /// Number of pairs at which a window is full.
     size: usize,
     visited: u64,
     stopped: bool,
@@ -185,7 +191,7 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
         !self.stopped && self.outcome.is_ok()
     }
 
-    /// Takes what the LSM holds for the walk's next key.
+    /// Adds the LSM's entry of the walk's next key.
     pub(crate) fn pair(&mut self, stored: Pair<'_>) -> Visit {
         match Stored::read(stored.value) {
             Ok(Stored::Value(value)) => {
@@ -216,13 +222,14 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
         if self.goes_on() { Visit::More } else { Visit::Stop }
     }
 
-    /// Shows the rest. How many pairs were visited, whether the visitor has stopped it, and what `failed` answered.
+    /// Shows the rest. Returns the number of visited pairs, whether the visitor has stopped the
+    /// walk, and the result of `failed`.
     pub(crate) fn end(mut self) -> (u64, bool, Result<()>) {
         self.flush();
         (self.visited, self.stopped, self.outcome)
     }
 
-    /// A window is full.
+    /// Handles a full window.
     fn turn(&mut self) {
         self.size = (self.size * 2).min(PAIRS.1);
         let first = self.filling.pairs.iter().find_map(|pair| match pair.held {
@@ -239,14 +246,14 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
         std::mem::swap(&mut self.ready, &mut self.filling);
     }
 
-    /// Shows all that waits.
+    /// Shows all waiting pairs.
     fn flush(&mut self) {
         self.show();
         std::mem::swap(&mut self.ready, &mut self.filling);
         self.show();
     }
 
-    /// Shows the pairs that are ready, and leaves none.
+    /// Shows the pairs that are ready, and clears them.
     fn show(&mut self) {
         let mut window = std::mem::take(&mut self.ready);
         if self.goes_on() {
@@ -258,7 +265,7 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
         self.ready = window;
     }
 
-    /// Shows these pairs, of which those from `planned` on are in the buffer.
+    /// Shows these pairs. Pairs from `planned` on are in the buffer.
     fn show_pairs(&mut self, window: &mut Window, mut planned: usize) {
         let file = &self.values.file;
         let ask = |window: &Window, number: usize| {
@@ -270,7 +277,7 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
         for number in 0..window.pairs.len() {
             if number < planned {
                 ask(window, number + AHEAD);
-                // The page cache has no more: the rest is read as a window is.
+                // The rest is not in the page cache: read it as a window.
                 if let Held::Apart { place, .. } = window.pairs[number].held
                     && !file.is_warm(place)
                 {
@@ -301,7 +308,8 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
                 match run.failed.take() {
                     None => self.values.value_in(pointer, key, &self.buffer[pair.run.1..][..pointer.len as usize]),
                     Some(error) if run.pairs == 1 => Err(error),
-                    // What fails of a run does not take its neighbours with it.
+                    // A failed run is read again record by record: one failure does not affect its
+                    // neighbours.
                     failed => {
                         run.failed = failed;
                         self.values.value_alone(pointer, key, &mut self.single)
@@ -322,7 +330,7 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
 }
 
 impl Values {
-    /// The value at a pointer, from its run's place in the buffer.
+    /// Returns the value at a pointer, from its run's bytes in the buffer.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -331,7 +339,7 @@ impl Values {
         found.map(|found| found.value).ok_or_else(|| lost(pointer))
     }
 
-    /// The value at a pointer, read into this buffer.
+    /// Returns the value at a pointer, read into this buffer.
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Io`].

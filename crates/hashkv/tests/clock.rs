@@ -1,4 +1,5 @@
-//! A clock that is set ahead and back: what had expired meanwhile is absent, or as it was, and no damage.
+//! The clock is set ahead and back: keys that expired meanwhile are absent or as before, and never
+//! reported as damage.
 
 mod common;
 
@@ -10,12 +11,12 @@ use lodestore_contract::{Direction, Error, Expiry, Lifetime, ScanRange, Store, S
 use lodestore_hashkv::{HashKv, HashKvOptions};
 use lodestore_inplace::testing::Scratch;
 
-/// Keys that expire, at multiples of 3, and others.
+/// Keys, of which each third one expires.
 const COUNT: usize = 600;
 
 type Visitor<'v> = dyn FnMut(&[u8], &[u8]) -> Visit + 'v;
 
-/// The clock is the process's.
+/// Exclusive access to the clock, which is the process's.
 struct Clock(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 impl Clock {
@@ -35,7 +36,7 @@ fn expires(index: usize) -> bool {
     index.is_multiple_of(3)
 }
 
-/// Tables so long that no compaction forgets what has expired.
+/// Options with tables so long that no compaction drops expired keys.
 fn options() -> HashKvOptions {
     let mut options = common::tiny(8 << 20, 0);
     options.index.table_bytes = 1 << 20;
@@ -43,11 +44,11 @@ fn options() -> HashKvOptions {
     options
 }
 
-/// A closed store, of which the expiring keys are most of what is live in their segments.
+/// Creates a closed store in which expiring keys hold most live bytes of their segments.
 fn closed() -> Scratch {
     let scratch = Scratch::new();
     let store = HashKv::create(&scratch.store(), &options()).expect("create");
-    // Values apart from each other's: first those that expire.
+    // Expiring values are flushed first, separately from the others.
     let expiry = Some(Expiry::after(Duration::from_secs(1000)));
     let expiring = || (0..COUNT).filter(|index| expires(*index));
     expiring().for_each(|index| store.put_expiring(&key(index), &value(index, 1, 1000), expiry).expect("put"));
@@ -62,7 +63,8 @@ fn others() -> impl Iterator<Item = usize> {
     (0..COUNT).filter(|index| !expires(*index))
 }
 
-/// Every way of reading says the same, and none that anything is damaged; how many expiring keys there are.
+/// Checks that all read operations agree and none reports damage. Returns the number of expiring
+/// keys found.
 fn look(store: &HashKv, version: u32) -> usize {
     let mut there = Vec::new();
     for index in 0..COUNT {
@@ -112,7 +114,7 @@ fn look(store: &HashKv, version: u32) -> usize {
     there.len() - others().count()
 }
 
-/// Puts the others anew, so that segments that were let go are used again.
+/// Overwrites the keys that do not expire, to reuse retired segments.
 fn work(store: &HashKv, version: u32) {
     others().for_each(|index| store.put(&key(index), &value(index, version, 1000)).expect("put"));
 }
@@ -121,7 +123,8 @@ fn named(store: &HashKv) -> usize {
     (0..COUNT).filter(|index| expires(*index) && store.contains(&key(*index)).expect("contains")).count()
 }
 
-/// Keys whose records other ones have taken the place of were told to be damaged, and every scan ended there.
+/// Regression: keys with records overwritten by others were reported as damaged, and every scan
+/// ended there.
 #[test]
 fn what_had_expired_by_a_clock_that_is_set_back_is_absent_where_its_room_was_used_again() {
     let clock = Clock::ours();
@@ -150,7 +153,8 @@ fn what_had_expired_by_a_clock_that_is_set_back_is_absent_where_its_room_was_use
             Swap::Done
         );
         assert_eq!(look(&store, 2), there + 1);
-        // Flushes and collections go on, among them of segments that are taken for what they were.
+        // Flushes and collections continue, also in segments that are still counted for an earlier
+        // use.
         (3..20).for_each(|version| work(&store, version));
         store.settle().expect("settle");
         assert!(look(&store, 19) > 0 && counter(&store, "values_collections") > 0);
@@ -176,7 +180,7 @@ fn what_had_expired_is_absent_where_its_space_was_given_back() {
     drop(clock);
 }
 
-/// Whether a value expires is no reason to take damage for its end.
+/// Damage to the value of an expiring key must not be taken for its expiry.
 #[test]
 fn damage_of_what_expires_is_told() {
     let clock = Clock::ours();
@@ -190,14 +194,14 @@ fn damage_of_what_expires_is_told() {
         let segment = (at - 4096) / (16 << 10) * (16 << 10) + 4096;
         match damages {
             1 => bytes[at + 500] ^= 1,
-            // Its header as well.
+            // The segment's header as well.
             2 => [at + 500, segment + 21].iter().for_each(|at| bytes[*at] ^= 1),
             3 => bytes[segment + 32..][..(16 << 10) - 32].fill(0),
             4 => {
                 bytes[segment..][..32].fill(0);
                 bytes[at + 500] ^= 1;
             }
-            // As space that was freed, but no clock was ever past the key's expiry.
+            // Like freed space, but no clock was ever past the key's expiry.
             _ => bytes[segment..][..16 << 10].fill(0),
         }
         std::fs::write(&file, bytes).expect("written");
@@ -212,7 +216,7 @@ fn damage_of_what_expires_is_told() {
     drop(clock);
 }
 
-/// Nor is a segment of another use a reason to take what does not expire for gone.
+/// A key that does not expire must not be taken for missing when its segment was reused.
 #[test]
 fn a_record_that_does_not_expire_and_is_not_there_is_damage() {
     let clock = Clock::ours();

@@ -1,4 +1,4 @@
-//! Collections where something is amiss: damage, no room, values that expire; and when there is nothing to do.
+//! Collections with damage, without free space, with expired values, and idle collectors.
 
 mod common;
 
@@ -22,14 +22,14 @@ use lodestore_media::sim::{SimSpec, Watch};
 /// Bytes of a value.
 const LARGE: usize = 1000;
 
-/// Room for some hundred of these.
+/// Options of a store for some hundred of these values.
 fn tiny(workers: usize) -> HashKvOptions {
     let mut options = common::tiny(4 << 20, workers);
     options.index.verify_reads = VerifyReads::On;
     options
 }
 
-/// Keys of a prefix stand together.
+/// Returns a key; keys with the same prefix are adjacent.
 fn key(prefix: &str, index: usize) -> Vec<u8> {
     [prefix.as_bytes(), &common::key(index)].concat()
 }
@@ -38,7 +38,7 @@ fn value(index: usize, version: usize) -> Vec<u8> {
     common::value(index, version as u32, LARGE)
 }
 
-/// Writes other keys over until there were so many more collections.
+/// Overwrites other keys until `more` collections have run.
 fn collect(store: &HashKv, more: u64) {
     let before = counter(store, "values_collections");
     for version in 0..20_000 {
@@ -52,7 +52,7 @@ fn collect(store: &HashKv, more: u64) {
     panic!("nothing is collected: {:?}", store.stats().engine_counters);
 }
 
-/// The places in the regions' files where these bytes stand.
+/// Returns files and offsets of these bytes in the pool's region files.
 fn places(scratch: &Scratch, wanted: &[u8]) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     for file in fs::read_dir(scratch.store()).expect("a directory") {
@@ -67,7 +67,8 @@ fn places(scratch: &Scratch, wanted: &[u8]) -> Vec<(PathBuf, u64)> {
     found
 }
 
-/// Inverts one byte at each of these places where `there` stands, of an open store as well: it has the files mapped. What stood in a log may have gone meanwhile.
+/// Inverts one byte at each of these places where `there` is still stored, also of an open store,
+/// which has the files mapped. Bytes of a log may have been overwritten meanwhile.
 fn invert(places: &[(PathBuf, u64)], there: &[u8]) {
     for (path, at) in places {
         let file = fs::OpenOptions::new().read(true).write(true).open(path).expect("a file");
@@ -79,12 +80,13 @@ fn invert(places: &[(PathBuf, u64)], there: &[u8]) {
     }
 }
 
-/// A key as [`invert`] leaves it.
+/// Returns a key as [`invert`] leaves it.
 fn inverted(key: &[u8]) -> Vec<u8> {
     [&[!key[0]], &key[1..]].concat()
 }
 
-/// A collection asked for a key whose entry cannot be read, and failed, and so did every flush behind it.
+/// Regression: a collection asked for a key whose entry was unreadable, and failed. Every later
+/// flush failed too.
 #[test]
 fn a_damaged_table_costs_the_keys_that_it_names_and_no_other_is_held_up() {
     for workers in [0, 2] {
@@ -92,7 +94,8 @@ fn a_damaged_table_costs_the_keys_that_it_names_and_no_other_is_held_up() {
         let store = HashKv::create(&scratch.store(), &tiny(workers)).expect("create");
         let keys = 300;
         (0..keys).for_each(|index| store.put(&key("a", index), &value(index, 1)).expect("put"));
-        // Small values between those that are damaged and those that are written over: a range whose tables are damaged is not compacted any more.
+        // Small values between damaged and overwritten keys: a range with damaged tables is not
+        // compacted any more.
         (0..4000).for_each(|index| store.put(&key("m", index), &[7; 100]).expect("put"));
         store.put(&key("z", 0), &value(0, 0)).expect("put");
         store.settle().expect("settle");
@@ -110,7 +113,7 @@ fn a_damaged_table_costs_the_keys_that_it_names_and_no_other_is_held_up() {
         let before: Vec<usize> = (0..keys).filter(|index| damaged(*index)).collect();
         assert!(before.contains(&7) && before.len() < keys / 2, "{before:?}");
         let freed = counter(&store, "values_segments_freed");
-        // Most of what stands beside them is garbage then: their segments are worth a collection.
+        // Then their segments hold mostly garbage, and are worth a collection.
         let others = (0..keys).filter(|index| !before.contains(index));
         others.for_each(|index| store.put(&key("a", index), &value(index, 1)).expect("put"));
         collect(&store, 10);
@@ -118,17 +121,17 @@ fn a_damaged_table_costs_the_keys_that_it_names_and_no_other_is_held_up() {
         assert!(counter(&store, "values_segments_damaged") > 0);
         let after: Vec<usize> = (0..keys).filter(|index| damaged(*index)).collect();
         assert_eq!(before, after);
-        // Over one of them is written: what it takes the place of cannot be looked at.
+        // Overwrite a damaged key: its old entry cannot be read.
         store.put(&key("a", 7), &value(7, 1)).expect("put");
         collect(&store, 10);
         assert_eq!(store.get(&key("a", 7)).expect("get"), Some(value(7, 1)));
-        // No record of theirs was let go of.
+        // None of their records was dropped.
         invert(&places, &inverted(&key("a", 7)));
         assert!((0..keys).all(|index| !damaged(index)));
         collect(&store, 10);
         assert!((0..keys).all(|index| !damaged(index)));
         assert!(store.verify(&mut |_| ()).expect("verify").is_clean());
-        // Nor does any copy of theirs count as live.
+        // No copy of their records counts as live.
         (0..40).for_each(|index| store.delete(&key("z", index)).map(drop).expect("delete"));
         store.settle().expect("settle");
         let record = (16 + key("a", 0).len() + LARGE).next_multiple_of(8);
@@ -142,7 +145,8 @@ fn a_damaged_table_costs_the_keys_that_it_names_and_no_other_is_held_up() {
     }
 }
 
-/// What expired counted as live until the next open: nothing of it was collected, and the store was full of it.
+/// Regression: expired values counted as live until the next open, were never collected, and filled
+/// the store.
 #[test]
 fn what_has_expired_makes_room_for_as_much_again() {
     for workers in [0, 2] {
@@ -161,7 +165,7 @@ fn what_has_expired_makes_room_for_as_much_again() {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
-        // Between those that expired, so that all of these are met.
+        // Keys between the expired ones: compactions meet all of these.
         (0..keys).for_each(|index| store.put(&key("a", 3 * index), &[1; 8]).expect("put"));
         store.settle().expect("settle");
         let live = counter(&store, "values_live_bytes");
@@ -171,14 +175,15 @@ fn what_has_expired_makes_room_for_as_much_again() {
     }
 }
 
-/// An open that meets damage cannot count what is live: it took all segments for full, and nothing was collected any more.
+/// Regression: an open with damage cannot count live bytes. All segments counted as full, and no
+/// collection ran any more.
 #[test]
 fn a_store_whose_index_was_damaged_when_it_was_opened_is_collected_all_the_same() {
     for workers in [0, 2] {
         let scratch = Scratch::new();
         let keys = 300;
         let store = HashKv::create(&scratch.store(), &tiny(workers)).expect("create");
-        // Segments that are used again have records of earlier uses behind those of this one.
+        // Segments in reuse have records of earlier uses after those of the current use.
         for version in 0..8 {
             (0..keys).for_each(|index| store.put(&key("a", index), &value(index, version)).expect("put"));
         }
@@ -213,7 +218,7 @@ fn a_store_whose_index_was_damaged_when_it_was_opened_is_collected_all_the_same(
     }
 }
 
-/// Waits until the thread behind looks for nothing any more.
+/// Waits until the background thread stops looking for work.
 fn wait_until_quiet(store: &HashKv) {
     let (mut looks, mut since) = (counter(store, "values_looks"), Instant::now());
     let began = Instant::now();
@@ -227,7 +232,7 @@ fn wait_until_quiet(store: &HashKv) {
     }
 }
 
-/// It went through all segments, of which there may be a million, twenty times a second.
+/// Regression: the background thread examined all segments, up to a million, twenty times a second.
 #[test]
 fn the_thread_behind_looks_for_work_when_there_may_be_some_and_not_in_a_poisoned_store() {
     let (scratch, options) = (Scratch::new(), tiny(2));
@@ -240,7 +245,7 @@ fn the_thread_behind_looks_for_work_when_there_may_be_some_and_not_in_a_poisoned
     wait_until_quiet(&store);
     let looks = counter(&store, "values_looks");
     assert!(looks > 0);
-    // It wakes up again.
+    // New writes wake it up.
     (0..400).for_each(|index| store.put(&key("a", index), &value(index, 7)).expect("put"));
     store.settle().expect("settle");
     let began = Instant::now();
@@ -254,7 +259,8 @@ fn the_thread_behind_looks_for_work_when_there_may_be_some_and_not_in_a_poisoned
     assert!((0..400).all(|index| store.get(&key("a", index)).expect("get") == Some(value(index, 8))));
 }
 
-/// Uses of segments got the numbers again of those that pointers behind the end named: when these were written over, new values counted as dead, and a collection let go of them.
+/// Regression: new uses of segments got the numbers of uses named by pointers beyond the file's
+/// end. When these were overwritten, new values counted as dead, and a collection dropped them.
 #[test]
 fn new_values_of_a_store_whose_file_was_cut_off_stay_when_what_was_lost_is_written_over() {
     let scratch = Scratch::new();
@@ -272,7 +278,7 @@ fn new_values_of_a_store_whose_file_was_cut_off_stay_when_what_was_lost_is_writt
     write(&store, "new", 2);
     (0..60).for_each(|index| store.put(&key("old", index), b"small").expect("put"));
     store.settle().expect("settle");
-    // What was let go is written anew.
+    // Retired segments are reused.
     (0..4).for_each(|version| write(&store, "more", 3 + version));
     for index in 0..60 {
         assert_eq!(store.get(&key("new", index)).expect("get"), Some(value(index, 2)), "value {index}");
@@ -280,7 +286,8 @@ fn new_values_of_a_store_whose_file_was_cut_off_stay_when_what_was_lost_is_writt
     }
 }
 
-/// It ended in silence, and what it had begun to collect was collected by nobody else.
+/// Regression: the thread ended without a report, and the segments of its collection were never
+/// collected again.
 #[test]
 fn a_panic_of_the_thread_that_collects_poisons_the_store() {
     let (options, spec) = (tiny(2), SimSpec { record: false, ..SimSpec::default() });
@@ -288,7 +295,7 @@ fn a_panic_of_the_thread_that_collects_poisons_the_store() {
     let store = HashKv::start(Arc::clone(&pool), &report, &options).expect("a store");
     let panicked = Arc::new(AtomicBool::new(false));
     let noted = Arc::clone(&panicked);
-    // What a collection has copied is about to be durable.
+    // The copies of a collection are about to be durable.
     let watch = Watch(Arc::new(move |_| {
         if std::thread::current().name() == Some("lodestore-hash-collect") {
             noted.store(true, Ordering::SeqCst);

@@ -1,6 +1,8 @@
-//! The contract's suite over HashKV: each medium, level and mode that it offers.
+//! The contract's suite over HashKV: each supported medium, level and mode.
 //!
-//! All behaviours run in all places: those of one more take some seconds. Keeping all values with their keys has the default sizes, since tables as tiny as the others' find no pieces for values of 60 KB in a full store.
+//! All behaviours run in all places, at a cost of some seconds per place. The mode without
+//! separation has default sizes: in a full store the free pieces of tiny tables are too short for
+//! values of 60 KB.
 
 use lodestore_hashkv::{HashKv, HashKvOptions, Mode};
 use lodestore_inplace::testing::{self, Kind};
@@ -10,7 +12,8 @@ type Place = testing::Place<HashKv, HashKvOptions>;
 static KIND: Kind<HashKv, HashKvOptions> =
     Kind { engine: "hashkv", create: HashKv::create, open: HashKv::open, pool: |options| &mut options.index.pool };
 
-/// Tiny memtables, segments and groups, so that flushes, collections and splits go on all the time; nearly every value is separated.
+/// Tiny memtables, segments and groups, for constant flushes, collections and splits. Nearly every
+/// value is separated.
 fn place(name: &'static str) -> Place {
     let mut options = HashKvOptions {
         value_threshold: 32,
@@ -38,7 +41,7 @@ fn file_power() -> Place {
     place("file, power").on_file(env!("CARGO_TARGET_TMPDIR")).power()
 }
 
-/// As users get it but for the capacity.
+/// Default options, except for the capacity.
 fn shm_defaults() -> Place {
     place("tmpfs, process, default options").short().with(|old| *old = HashKvOptions::default())
 }
@@ -47,7 +50,7 @@ fn no_threads() -> Place {
     place("tmpfs as DAX, no threads").dax().with(|options| options.index.workers = 0)
 }
 
-/// One log for all values.
+/// A circular log for all values.
 fn vlog() -> Place {
     place("tmpfs, process, one log").short().with(|options| options.mode = Mode::Vlog)
 }
@@ -61,7 +64,7 @@ fn hotness_off() -> Place {
     place("tmpfs, process, hotness off").short().with(|options| options.hotness = false)
 }
 
-/// On a file system that takes O_DIRECT.
+/// On a file system that supports O_DIRECT.
 fn direct() -> Place {
     place("file, process, past the page cache")
         .on_file(env!("CARGO_TARGET_TMPDIR"))

@@ -7,7 +7,7 @@ mod each;
 
 use lodestore_hashkv::{HashKv, HashKvOptions, Mode};
 
-/// The end of a log, and the word of its extent, were zeroed without a report.
+/// Regression: the end of a log, and the word of its extent, were zeroed without a report.
 #[test]
 fn no_damaged_line_gives_a_wrong_value_or_hides_a_key() {
     for mode in [Mode::Hash, Mode::Vlog, Mode::Nosep] {

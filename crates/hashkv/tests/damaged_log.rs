@@ -30,7 +30,7 @@ fn hurt(scratch: &Scratch, key: &[u8]) {
     std::fs::write(path, bytes).expect("written");
 }
 
-/// It was gone, and neither the open nor `verify` said so.
+/// Regression: the record was missing, and neither the open nor `verify` reported the loss.
 #[test]
 fn a_damaged_last_record_is_told_in_every_mode() {
     for mode in [Mode::Hash, Mode::Vlog, Mode::Nosep] {

@@ -73,15 +73,15 @@ fn check_all(scratch: &Scratch, mode: Mode, is_closed: bool, what: &str) {
     assert!(!is_closed || !report.is_clean(), "{what}: not reported");
 }
 
-/// One line or bit of the table named a log, and without it the records of the log were plainly
-/// absent.
+/// Regression: one line or bit of the table named a log. With that bit damaged, the records of the
+/// log were absent without an error.
 #[test]
 fn damage_of_one_copy_of_the_extent_table_loses_no_key() {
     for (mode, is_closed) in [(Mode::Hash, false), (Mode::Vlog, false), (Mode::Nosep, false), (Mode::Hash, true)] {
         let scratch = Scratch::new();
         stopped(&scratch, mode, is_closed);
         let regions = regions(&scratch);
-        // An open can write values too.
+        // An open can also write to the values file.
         let values_path = scratch.store().join("values.0000");
         let values = std::fs::read(&values_path).ok();
         let mut tried = 0;

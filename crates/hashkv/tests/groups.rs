@@ -1,4 +1,4 @@
-//! Groups at work: separation, collection, splits, snapshots.
+//! Groups: separation, collection, splits, snapshots.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn tiny(workers: usize) -> HashKvOptions {
     common::tiny(8 << 20, workers)
 }
 
-/// The store holds these pairs and no others, by every way to read, and finds itself whole.
+/// Checks that the store holds exactly these pairs, by every read operation, and verifies clean.
 fn assert_all(store: &HashKv, model: &Pairs) {
     assert_holds(store, model);
     assert_sound(store);
@@ -46,7 +46,7 @@ fn updates_are_collected_and_take_no_more_space_than_there_is() {
     }
 }
 
-/// Puts and deletes at random, so that a group has versions of all kinds of a key.
+/// Random puts and deletes, which create all kinds of versions of a key in a group.
 #[test]
 fn values_that_cross_the_threshold_and_deletes_stay_what_they_are_through_collections() {
     let scratch = Scratch::new();
@@ -79,13 +79,13 @@ fn values_that_cross_the_threshold_and_deletes_stay_what_they_are_through_collec
     }
     assert!(counter(&store, "values_collections") > 3, "{:?}", store.stats().engine_counters);
     assert_all(&store, &model);
-    // As after a crash: nothing was closed.
+    // As after a crash: no close before the drop.
     drop(store);
     let store = HashKv::open(&scratch.store(), &tiny(2)).expect("open");
     assert_all(&store, &model);
 }
 
-/// What a snapshot shows stands in segments that collections have left.
+/// The snapshot's values are in segments that collections have retired.
 #[test]
 fn a_snapshot_reads_what_it_showed_at_its_beginning() {
     let scratch = Scratch::new();
@@ -103,7 +103,7 @@ fn a_snapshot_reads_what_it_showed_at_its_beginning() {
         let index = rng.below(300);
         match store.put(&key(index), &value(index, version, 1000)) {
             Ok(()) => {}
-            // The snapshot keeps what it shows: there may be no more room while it is held.
+            // The snapshot keeps its values: space may run out while it is held.
             Err(Error::Full { .. } | Error::DramBudget { .. }) => refused += 1,
             Err(error) => panic!("{error}"),
         }
@@ -144,7 +144,8 @@ fn keys_that_begin_with_zero_and_empty_values_are_as_good_as_others() {
     assert_all(&store, &model);
 }
 
-/// The live bytes of the segments that one collection takes were looked at: they are some MiB at most, and larger `group-bytes` switched grouping off.
+/// Regression: only the live bytes of one collection's segments were considered, at most some MiB.
+/// A larger `group-bytes` therefore disabled splits.
 #[test]
 fn a_group_is_split_by_all_of_its_live_bytes_and_not_by_those_of_one_collection() {
     let scratch = Scratch::new();
@@ -159,7 +160,9 @@ fn a_group_is_split_by_all_of_its_live_bytes_and_not_by_those_of_one_collection(
     assert!((0..20_000).all(|index| store.get(&key(index)).expect("get") == Some(value(index, 3, 1000))));
 }
 
-/// A flush that found no segment left values in the LSM, whose tables took of the capacity what the file gave back, and kept it: a store that was overwritten at its limit ended without a file, for good.
+/// Regression: a flush without a free segment left values in the LSM, whose tables used the space
+/// that the file released, and kept it. A store that was overwritten at its limit lost its file's
+/// space for good.
 #[test]
 fn a_store_that_is_overwritten_at_its_limit_refuses_values_and_keeps_its_file() {
     let scratch = Scratch::new();
@@ -190,7 +193,8 @@ fn a_store_that_is_overwritten_at_its_limit_refuses_values_and_keeps_its_file() 
     assert_sound(&store);
 }
 
-/// A full store refused an insert of a key that is there, and an update of one that is not, although neither writes anything.
+/// Regression: a full store refused an insert of an existing key and an update of a missing key,
+/// although neither writes anything.
 #[test]
 fn a_full_store_answers_writes_that_store_nothing_and_takes_deletes_and_short_values() {
     let scratch = Scratch::new();
@@ -214,7 +218,7 @@ fn a_full_store_answers_writes_that_store_nothing_and_takes_deletes_and_short_va
     ));
     store.put(b"short", b"value").expect("a short value");
     assert_eq!(store.get(&key(0)).expect("get"), Some(value(0, 0, 1000)));
-    // A tenth is gone, and nothing of that was flushed by anybody.
+    // A tenth of the keys is deleted, and none of the deletes was flushed.
     (0..keys / 10).for_each(|index| assert!(store.delete(&key(index)).expect("delete")));
     store
         .update_with(&key(0), &mut |_, _| Change::Put(value(0, 2, 1000), Lifetime::Forever))

@@ -27,19 +27,19 @@ fn places() -> [Place<HashKv>; 3] {
     })
 }
 
-/// None of the records was left, and `verify` was clean.
+/// Regression: no record was left, and `verify` was clean.
 #[test]
 fn flips_in_all_header_copies_of_any_segment_refuse_the_open() {
     places().iter().for_each(log_end::check_header_copies);
 }
 
-/// The last record was lost, and `verify` was clean.
+/// Regression: the last record was lost, and `verify` was clean.
 #[test]
 fn flips_in_the_last_record_and_in_its_end_mark_refuse_the_open() {
     places().iter().for_each(log_end::check_last_record);
 }
 
-/// Keys had older values or were absent.
+/// Regression: keys had older values or were absent.
 #[test]
 fn a_lost_or_misplaced_page_at_the_end_of_a_log_refuses_the_open() {
     places().iter().for_each(log_end::check_last_page);

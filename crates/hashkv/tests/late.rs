@@ -1,4 +1,5 @@
-//! Values that stand in the LSM although they are long enough for the file, and those that are too long for it with their keys.
+//! Values in the LSM that are long enough for the file, and values that do not fit into a segment
+//! with their keys.
 
 mod common;
 
@@ -12,7 +13,7 @@ fn tiny(mode: Mode) -> HashKvOptions {
     HashKvOptions { mode, ..common::tiny(8 << 20, 0) }
 }
 
-/// A store whose values no flush has separated, reopened to separate them.
+/// Creates a store without separated values, and reopens it to separate them.
 fn reopened(scratch: &Scratch, model: &Pairs) -> HashKv {
     let store = HashKv::create(&scratch.store(), &tiny(Mode::Nosep)).expect("create");
     model.iter().for_each(|(key, value)| store.put(key, value).expect("put"));
@@ -22,7 +23,8 @@ fn reopened(scratch: &Scratch, model: &Pairs) -> HashKv {
     HashKv::open(&scratch.store(), &tiny(Mode::Hash)).expect("open")
 }
 
-/// The tables have them until they are compacted: they were separated again and again, until the file was full.
+/// Regression: tables keep values until a compaction. These were separated repeatedly, until the
+/// file was full.
 #[test]
 fn values_that_are_separated_late_are_written_once() {
     let scratch = Scratch::new();
@@ -36,11 +38,13 @@ fn values_that_are_separated_late_are_written_once() {
     assert_sound(&store);
 }
 
-/// Bytes of a record but for its key and value, and of a segment but for its records.
+/// Bytes of a record without key and value.
 const RECORD: usize = 16;
+/// Bytes of a segment without its header.
 const SEGMENT: usize = (16 << 10) - 32;
 
-/// Keys and values of records that a segment just takes, and that it just does not take; keys of some bytes and of some KiB.
+/// Returns pairs with records that just fit into a segment, and pairs that just do not; with keys
+/// of some bytes and of some KiB.
 fn near_a_segment() -> [Pairs; 2] {
     let pair = |index: usize, key_len: usize, record: usize| {
         let mut key = key(index);
@@ -54,7 +58,8 @@ fn near_a_segment() -> [Pairs; 2] {
     [of(0, SEGMENT), of(10, SEGMENT + 1)]
 }
 
-/// A store was asked by a flush whether a value is one for the file without its key, and found out that there is no segment for it: it tried again for ever.
+/// Regression: a flush judged a value without its key, and then found no segment for it. The store
+/// retried for ever.
 #[test]
 fn what_no_segment_takes_with_its_key_stays_in_the_index_and_nobody_tries_again() {
     let [fits, too_long] = near_a_segment();
@@ -79,7 +84,7 @@ fn what_no_segment_takes_with_its_key_stays_in_the_index_and_nobody_tries_again(
     holds(&store, fits.len() as u64, 0);
 }
 
-/// Keys of tens of KiB, in segments that take them.
+/// Keys of tens of KiB, in segments that hold them.
 #[test]
 fn keys_of_tens_of_kib_are_separated_with_their_values_where_a_segment_takes_both() {
     let long = |index: usize, len: usize| {
@@ -96,7 +101,7 @@ fn keys_of_tens_of_kib_are_separated_with_their_values_where_a_segment_takes_bot
     let store = HashKv::create(&scratch.store(), &options).expect("create");
     model.iter().for_each(|(key, value)| store.put(key, value).expect("put"));
     (0..3).for_each(|_| store.settle().expect("settle"));
-    // 60 and 64 KiB leave no room for 5,000 bytes.
+    // Keys of 60 and 64 KiB do not leave 5,000 bytes.
     assert_eq!((counter(&store, "values_separated"), counter(&store, "values_kept_inline")), (2, 0));
     assert_holds(&store, &model);
     assert_sound(&store);

@@ -1,4 +1,4 @@
-//! A file of values that is gone, or was cut.
+//! A values file that is missing, cut, or of another store.
 
 mod common;
 
@@ -13,7 +13,7 @@ use lodestore_inplace::testing::Scratch;
 
 const COUNT: usize = 300;
 
-/// A closed store with values in the index, at even numbers, and in the file.
+/// Creates a closed store with values in the index, at even numbers, and in the file.
 fn store() -> (Scratch, PathBuf) {
     let scratch = Scratch::new();
     let store = HashKv::create(&scratch.store(), &options(false)).expect("create");
@@ -39,7 +39,8 @@ fn cut(file: &PathBuf, len: u64) {
     fs::OpenOptions::new().write(true).open(file).expect("opens").set_len(len).expect("cut");
 }
 
-/// How many keys can be read; what is answered of them is right, and the others are told to be damaged.
+/// Returns how many keys can be read. Values that are read are right, and the other keys are
+/// reported as damaged.
 fn readable(store: &HashKv) -> usize {
     let mut count = 0;
     for index in 0..COUNT {
@@ -62,7 +63,7 @@ fn readable(store: &HashKv) -> usize {
     count
 }
 
-/// The whole store was refused, in salvage too, and an empty file was left.
+/// Regression: the whole store was refused, in salvage too, and an empty file was created.
 #[test]
 fn without_the_file_what_stands_in_the_index_is_read_in_salvage_and_nothing_is_made_or_changed() {
     let (scratch, file) = store();
@@ -87,7 +88,7 @@ fn without_the_file_what_stands_in_the_index_is_read_in_salvage_and_nothing_is_m
             assert_eq!(found(), left);
         }
     }
-    // It may have been moved away.
+    // The file may only have been moved away.
     fs::write(&file, &whole).expect("written");
     let store = HashKv::open(&scratch.store(), &options(false)).expect("open");
     assert_eq!(readable(&store), COUNT);
@@ -103,13 +104,14 @@ fn a_file_whose_superblock_cannot_be_told_is_only_read_in_salvage() {
     let refused = HashKv::open(&scratch.store(), &options(false)).map(|_| ());
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
     let store = HashKv::open(&scratch.store(), &options(true)).expect("salvaged");
-    // The first block of the first segment has some.
+    // The first block of the first segment holds some values.
     assert!((COUNT / 2 + 1..COUNT).contains(&readable(&store)));
     store.close().expect("close");
     assert_eq!(fs::read(&file).expect("a file"), bytes, "nothing is changed");
 }
 
-/// A flipped bit of the version was taken for a newer format, and the store was refused.
+/// Regression: a flipped bit of the version was taken for a newer format, and the store was
+/// refused.
 #[test]
 fn a_flipped_bit_of_the_superblock_is_repaired_and_is_no_other_format() {
     const SUPERBLOCK: usize = 28;
@@ -131,7 +133,7 @@ fn a_flipped_bit_of_the_superblock_is_repaired_and_is_no_other_format() {
     }
 }
 
-/// One byte too few refused all of it.
+/// Regression: one missing byte made the whole file unreadable.
 #[test]
 fn a_file_cut_inside_a_block_loses_what_stood_behind_the_cut() {
     for len in [5000, 100_000] {
@@ -141,7 +143,7 @@ fn a_file_cut_inside_a_block_loses_what_stood_behind_the_cut() {
         let store = HashKv::open(&scratch.store(), &options(false)).expect("open");
         let before = readable(&store);
         assert!((COUNT / 2..COUNT).contains(&before) && (before > COUNT / 2) == (len > 5000), "{before}");
-        // What is written over is whole again, in a file that grows.
+        // Overwritten keys are readable again, in a file that grows.
         (0..COUNT).for_each(|index| store.put(&key(index), &made(index)).expect("put"));
         store.settle().expect("settle");
         assert_eq!(readable(&store), COUNT);
@@ -152,7 +154,7 @@ fn a_file_cut_inside_a_block_loses_what_stood_behind_the_cut() {
     }
 }
 
-/// A closed store whose keys expire far in the future, and that expiry.
+/// Creates a closed store with keys that expire far in the future. Returns that expiry.
 fn expiring_store() -> (Scratch, Option<Expiry>) {
     let scratch = Scratch::new();
     let expiry = Some(Expiry::after(Duration::from_secs(1 << 30)));
@@ -164,7 +166,8 @@ fn expiring_store() -> (Scratch, Option<Expiry>) {
     (scratch, expiry)
 }
 
-/// Segments that were cut off were used again. A key that expires later was then taken for expired.
+/// Regression: segments that were cut off were reused. A key that expires later was then taken for
+/// expired.
 #[test]
 fn a_key_that_expires_and_whose_value_was_cut_off_stays_damaged_when_space_is_used_again() {
     let (scratch, _) = expiring_store();
@@ -191,7 +194,7 @@ fn pool_files(scratch: &Scratch) -> Vec<PathBuf> {
     files.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pool."))).collect()
 }
 
-/// The pool's files, without the file of values.
+/// Returns the pool's files, without the values file.
 fn read_pool(scratch: &Scratch) -> Vec<(PathBuf, Vec<u8>)> {
     pool_files(scratch).into_iter().map(|path| (path.clone(), fs::read(path).expect("reads"))).collect()
 }
@@ -201,7 +204,7 @@ fn write_pool(scratch: &Scratch, files: &[(PathBuf, Vec<u8>)]) {
     files.iter().for_each(|(path, bytes)| fs::write(path, bytes).expect("written"));
 }
 
-/// A salvage freed the space of all values that the older index does not name.
+/// Regression: a salvage freed the space of all values that the older index does not name.
 #[test]
 fn a_salvage_of_an_older_index_changes_nothing_of_the_values_of_the_newer_one() {
     const MANY: usize = 4000;
@@ -227,7 +230,7 @@ fn a_salvage_of_an_older_index_changes_nothing_of_the_values_of_the_newer_one() 
     (0..MANY).for_each(|index| assert!(store.get(&key(index)).expect("get") == Some(value(index, 1, 1000)), "{index}"));
 }
 
-/// The pool's files of an earlier clean stop name values whose space was used again since.
+/// The pool's files of an earlier clean stop name values in space that was reused since.
 #[test]
 fn an_older_index_is_refused_and_in_salvage_answers_no_absence_of_a_key_whose_expiry_is_far_away() {
     let (scratch, expiry) = expiring_store();
@@ -258,7 +261,7 @@ fn an_older_index_is_refused_and_in_salvage_answers_no_absence_of_a_key_whose_ex
     assert!(damaged > COUNT / 8, "{damaged} of the older values were written over");
 }
 
-/// A store with its own values of the same keys, lengths and places.
+/// Creates a store with other values for the same keys, at the same lengths and offsets.
 fn store_of(version: u32) -> Scratch {
     let scratch = Scratch::new();
     let store = HashKv::create(&scratch.store(), &options(false)).expect("create");
@@ -268,7 +271,7 @@ fn store_of(version: u32) -> Scratch {
     scratch
 }
 
-/// Opens the store strictly and as a salvage: no value of the other version may be answered.
+/// Opens the store strictly and in salvage: no value of the other version may be returned.
 fn assert_no_foreign_value(scratch: &Scratch, foreign: u32) {
     let refused = HashKv::open(&scratch.store(), &options(false)).err().expect("the values are not of this pool");
     assert!(matches!(&refused, Error::Corrupt { place, .. } if place == "values.0000"), "{refused}");
@@ -280,7 +283,7 @@ fn assert_no_foreign_value(scratch: &Scratch, foreign: u32) {
     }
 }
 
-/// The values of another store were answered, and `verify` was clean.
+/// Regression: values of another store were returned, and `verify` was clean.
 #[test]
 fn the_values_file_of_another_store_is_refused_and_none_of_its_values_is_answered() {
     let (own, other) = (store_of(1), store_of(2));
@@ -288,7 +291,7 @@ fn the_values_file_of_another_store_is_refused_and_none_of_its_values_is_answere
     assert_no_foreign_value(&own, 2);
 }
 
-/// Two copies of a store whose values were then replaced apart from each other.
+/// Two copies of a store, with values then overwritten separately.
 #[test]
 fn the_values_file_of_a_copy_that_went_on_by_itself_is_refused() {
     let (own, other) = (store_of(1), Scratch::new());

@@ -1,4 +1,4 @@
-//! A medium that is shorter than the capacity: it is full before the store is.
+//! A medium that is smaller than the capacity: the medium fills up first.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,10 +10,10 @@ use lodestore_media::sim::{Recorder, SimSpec};
 
 const CAPACITY: u64 = 64 << 20;
 const MEDIUM: u64 = 12 << 20;
-/// Flushes, collections and attempts to make room of one attempt, at most.
+/// Maximum flushes, collections and attempts to free space per put attempt.
 const WORK_PER_ATTEMPT_MAX: u64 = 20;
 
-/// Puts values until one is refused; how many there are.
+/// Puts values until one is refused. Returns their number.
 fn fill(store: &HashKv, value: &[u8]) -> u64 {
     for index in 0..CAPACITY {
         match store.put(&index.to_le_bytes(), value) {
@@ -25,7 +25,8 @@ fn fill(store: &HashKv, value: &[u8]) -> u64 {
     unreachable!("a medium without an end")
 }
 
-/// What must be free for flushes and compactions was a number of the capacity, of which the medium had nothing: a store that was full took neither puts nor deletes any more, even where nothing was left in it.
+/// Regression: the reserve for flushes and compactions depended on the capacity, not on the medium.
+/// A full store refused both puts and deletes, even after all keys were deleted.
 fn deletes_make_room(workers: usize, len: usize) {
     let mut options = HashKvOptions::default();
     (options.index.pool.capacity, options.index.workers) = (CAPACITY, workers);
@@ -75,13 +76,13 @@ fn deletes_make_room_on_a_medium_that_is_full_of_long_values() {
     deletes_make_room(1, 30_000);
 }
 
-/// Work of the store behind refused puts.
+/// Returns the store's work caused by refused puts.
 fn work(store: &HashKv) -> u64 {
     let counters = store.stats().engine_counters;
     counters["reclaims"] + counters["flushes"] + counters["values_collections"] + counters["values_collections_failed"]
 }
 
-/// Each refused put made room again, in vain: it flushed, compacted and collected.
+/// Regression: each refused put tried to free space in vain: it flushed, compacted and collected.
 fn a_refusal_does_no_work(workers: usize, len: usize) {
     let mut options = HashKvOptions::default();
     (options.index.pool.capacity, options.index.workers) = (CAPACITY, workers);
@@ -92,7 +93,7 @@ fn a_refusal_does_no_work(workers: usize, len: usize) {
     let value = vec![7; len];
     let count = fill(&store, &value);
     let put = |index: u64| store.put(&index.to_le_bytes(), &value);
-    // What the last flushes leave to do may free a little.
+    // Work left over from the last flushes may free a little space.
     let mut next = count;
     while (0..20).any(|_| put(next).inspect(|()| next += 1).is_ok()) {}
     let (before, began) = (work(&store), Instant::now());
@@ -102,11 +103,11 @@ fn a_refusal_does_no_work(workers: usize, len: usize) {
     let attempts_max = 2 + began.elapsed().as_secs();
     let done = work(&store) - before;
     assert!(done <= WORK_PER_ATTEMPT_MAX * attempts_max, "{done} tasks for 1000 refusals");
-    // Space that another process frees is found by the next put.
+    // The next put finds space that another process frees.
     pool.recorder().expect("a simulated pool").set_medium_bytes(2 * MEDIUM);
     put(next).expect("the medium has room");
     next += 1;
-    // A full store again, and space that deletes free.
+    // Fill the store again, then free space by deletes.
     pool.recorder().expect("a simulated pool").set_medium_bytes(MEDIUM);
     while put(next).is_ok() {
         next += 1;
@@ -129,7 +130,7 @@ fn a_put_that_a_full_medium_refuses_does_no_work_until_space_is_freed() {
     }
 }
 
-/// The options of a store are those of its capacity, whatever others have filled.
+/// The options of a store depend on its capacity, regardless of other users of the medium.
 #[test]
 fn a_medium_that_is_nearly_full_refuses_no_store_by_its_options() {
     let mut options = HashKvOptions { value_threshold: 20_000, ..HashKvOptions::default() };
@@ -150,7 +151,7 @@ fn a_medium_that_is_nearly_full_refuses_no_store_by_its_options() {
 /// The length of values that fill a small medium.
 const SMALL_MEDIUM_VALUE_BYTES: usize = 1000;
 
-/// The first region had 32 MiB, whatever the medium, and values could not use them.
+/// Regression: the first region had 32 MiB on any medium, and values could not use that space.
 #[test]
 fn a_store_of_the_default_capacity_fills_a_small_medium_with_values() {
     for medium_mib in [32, 64, 128] {

@@ -1,4 +1,5 @@
-//! Modes, and what they have in common: a store in each mode after another, direct I/O, values that expire in a full store, and space that the file system has again.
+//! Modes and their common behaviour: successive opens in different modes, direct I/O, expiry in a
+//! full store, and space returned to the file system.
 
 mod common;
 
@@ -11,7 +12,7 @@ use lodestore_contract::{Error, Expiry, Store};
 use lodestore_hashkv::{HashKv, HashKvOptions, Mode};
 use lodestore_inplace::testing::Scratch;
 
-/// Bytes of a store.
+/// Capacity of a store in bytes.
 const CAPACITY: u64 = 8 << 20;
 /// Bytes of a value.
 const LARGE: usize = 1000;
@@ -29,7 +30,7 @@ fn a_store_may_be_opened_in_another_mode_each_time() {
         let store = HashKv::open(&scratch.store(), &tiny(mode)).expect("open");
         assert_holds(&store, &model);
         for index in 0..900 {
-            // Those of each turn, and some of every one before; some go.
+            // Keys of this round, some of every earlier round, and some deletes.
             let (key, version) = (key(index % 600 + 100 * turn), (turn * 2 + index / 600) as u32);
             if index % 7 == turn {
                 assert_eq!(store.delete(&key).expect("delete"), model.remove(&key).is_some());
@@ -56,7 +57,8 @@ fn a_store_may_be_opened_in_another_mode_each_time() {
     assert_sound(&store);
 }
 
-/// A log has its values in the order of their keys: written to groups, nearly each was a block of its own.
+/// A circular log has its values in key order. Regression: written to groups, nearly each value
+/// needed its own block.
 #[test]
 fn a_log_on_a_store_that_was_split_into_groups_writes_its_values_together() {
     let (scratch, mut model) = (Scratch::new(), Pairs::new());
@@ -86,7 +88,7 @@ fn a_log_on_a_store_that_was_split_into_groups_writes_its_values_together() {
     );
 }
 
-/// Whether a file system takes O_DIRECT is its own affair: tmpfs does on newer systems.
+/// Support for O_DIRECT depends on the file system: tmpfs has it on newer systems.
 #[test]
 fn direct_io_is_done_or_refused_as_an_option_and_leaves_no_store() {
     let on_file = Scratch::within(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")));
@@ -108,13 +110,14 @@ fn direct_io_is_done_or_refused_as_an_option_and_leaves_no_store() {
             }
             Err(error) => panic!("{error}"),
         }
-        // Either way the next open may do without.
+        // In either case the next open may use no direct I/O.
         let store = HashKv::open(&scratch.store(), &tiny(Mode::Hash)).expect("open");
         assert_holds(&store, &model);
     }
 }
 
-/// Puts values that expire so many milliseconds from now, until there is no room; their keys, and none where some have expired meanwhile.
+/// Puts values that expire `millis` milliseconds from now, until the store is full. Returns the
+/// number of keys; `None` if some have expired meanwhile.
 fn full_of_expiring(store: &HashKv, millis: u64) -> Option<usize> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a time").as_millis() as u64;
     let expiry = Some(Expiry::at_millis(now + millis));
@@ -129,7 +132,8 @@ fn full_of_expiring(store: &HashKv, millis: u64) -> Option<usize> {
     (count < most && store.get(&key(0)).expect("get").is_some()).then_some(count)
 }
 
-/// What had expired stayed in tables that nothing compacted, so that its segments counted as live and the store was full until it was opened again.
+/// Regression: expired keys stayed in tables that were never compacted. Their segments counted as
+/// live, and the store was full until the next open.
 #[test]
 fn a_store_full_of_values_that_have_expired_takes_as_many_again() {
     for mode in [Mode::Hash, Mode::Vlog, Mode::Nosep] {
@@ -154,7 +158,8 @@ fn a_store_full_of_values_that_have_expired_takes_as_many_again() {
     }
 }
 
-/// An open gave numbers of uses of segments again that pointers to expired values had: when these were written over, live values of the new uses counted as dead, and were not moved.
+/// Regression: an open reused generation numbers to which pointers to expired values referred. When
+/// these were overwritten, live values of the new uses counted as dead, and were not moved.
 #[test]
 fn a_store_full_of_values_that_have_expired_has_room_again_behind_an_open_and_loses_nothing() {
     for mode in [Mode::Hash, Mode::Vlog] {
@@ -186,7 +191,7 @@ fn a_store_full_of_values_that_have_expired_has_room_again_behind_an_open_and_lo
     }
 }
 
-/// Bytes of blocks that the file system has given the file of values.
+/// Returns the bytes of blocks that the file system has allocated to the values file.
 fn blocks(scratch: &Scratch) -> u64 {
     std::fs::metadata(scratch.store().join("values.0000")).expect("the file").blocks() * 512
 }
@@ -214,7 +219,8 @@ fn the_file_system_has_the_space_of_deleted_values_again() {
     }
 }
 
-/// The LSM took regions for what it found in its logs before the file's part of the capacity was known: a full store grew with each open.
+/// Regression: the LSM allocated regions for replayed logs before the file's share of the capacity
+/// was known. A full store grew with each open.
 #[test]
 fn a_full_store_does_not_outgrow_its_capacity_when_it_is_opened_again_and_again() {
     let scratch = Scratch::new();
@@ -224,7 +230,7 @@ fn a_full_store_does_not_outgrow_its_capacity_when_it_is_opened_again_and_again(
         let workers = round % 3;
         let open = if round == 0 { HashKv::create } else { HashKv::open };
         let store = open(&scratch.store(), &options(workers)).expect("open");
-        // Those for the file and those for the index, and what was there, until there is no room for either.
+        // Values for the file and for the index, and overwrites, until neither fits.
         for len in [LARGE, 200, 3 * LARGE, 60] {
             while store.put(&key(next % 5000), &value(next, round as u32, len)).is_ok() {
                 next += 1;

@@ -1,4 +1,4 @@
-//! Options that are refused, and that pace the collections.
+//! Options that are rejected, and the rate of collections.
 
 use lodestore_contract::{Error, Options, Store};
 use lodestore_hashkv::{HashKv, HashKvOptions};

@@ -1,14 +1,18 @@
-//! What the code that was published with HashKV (ATC 2018) got wrong, by behaviour. Seven of its bugs were reproduced by running it; each is a test here, by its number among the notes on that code:
+//! Bugs of the code published with HashKV (ATC 2018), by behaviour. Seven of its bugs were
+//! reproduced by running it. Each is a test here, with its number in the notes on that code:
 //!
-//! 1. the last version in a group counted as the newest, so that a value that had become small was large again;
-//! 2. a delete crashed;
-//! 3. a reader beside a writer crashed, or was answered with another key's bytes;
-//! 4. a put to a full store never came back;
-//! 5. a scan failed on small values, missed what was not flushed, and took the store's own records for pairs;
-//! 7. what was acknowledged was gone when the process ended;
-//! 9. a key that begins with zero was taken for padding.
+//! 1. The last version in a group counted as the newest: a value that had become small was large
+//!    again.
+//! 2. A delete crashed.
+//! 3. A reader concurrent with a writer crashed, or returned another key's bytes.
+//! 4. A put to a full store never returned.
+//! 5. A scan failed on small values, missed unflushed values, and took the store's own records for
+//!    pairs.
+//! 7. Acknowledged writes were missing after the process ended.
+//! 9. A key that begins with zero was taken for padding.
 //!
-//! Two more were found by reading: no. 6, the journal of collections, has its test here; no. 8, values that go to the cold storage without a journal, is the crash explorer's.
+//! Two more were found by reading. No. 6, the journal of collections, has its test here. No. 8,
+//! values that go to the cold storage without a journal, is covered by the crash explorer.
 
 mod common;
 
@@ -20,18 +24,19 @@ use lodestore_contract::{Error, ScanRange, Store};
 use lodestore_hashkv::{HashKv, HashKvOptions};
 use lodestore_inplace::testing::Scratch;
 
-/// Bytes of a large value and of a small one.
+/// Bytes of a large value.
 const LARGE: usize = 1000;
+/// Bytes of a small value.
 const SMALL: usize = 20;
-/// The key of what is only written to make garbage.
+/// Key of values that are only written to create garbage.
 const FILLER: &[u8] = b"filler";
 
-/// Room for some hundred large values.
+/// Options of a store for some hundred large values.
 fn tiny(workers: usize) -> HashKvOptions {
     common::tiny(2 << 20, workers)
 }
 
-/// The store holds these pairs and no others, by every way to read, and finds itself whole.
+/// Checks that the store holds exactly these pairs, by every read operation, and verifies clean.
 fn assert_all(store: &HashKv, model: &Pairs) {
     assert_holds(store, model);
     assert_sound(store);
@@ -46,7 +51,7 @@ fn delete(store: &HashKv, model: &mut Pairs, key: &[u8]) {
     assert_eq!(store.delete(key).expect("delete"), model.remove(key).is_some());
 }
 
-/// Writes other keys over until there were so many more collections.
+/// Overwrites other keys until `more` collections have run.
 fn collect(store: &HashKv, model: &mut Pairs, more: u64) {
     let before = counter(store, "values_collections");
     for version in 0..20_000u32 {
@@ -59,7 +64,7 @@ fn collect(store: &HashKv, model: &mut Pairs, more: u64) {
     panic!("nothing is collected: {:?}", store.stats().engine_counters);
 }
 
-/// Lets collections go on until so many more values were moved, with `between` behind each.
+/// Runs collections until `more` values were moved, and calls `between` after each collection.
 fn move_values(store: &HashKv, model: &mut Pairs, more: u64, between: impl Fn(&mut Pairs)) {
     let before = counter(store, "values_moved");
     for _ in 0..200 {
@@ -72,13 +77,14 @@ fn move_values(store: &HashKv, model: &mut Pairs, more: u64, between: impl Fn(&m
     panic!("nothing is moved: {:?}", store.stats().engine_counters);
 }
 
-/// A store whose process went without a word.
+/// Drops a store without closing it, and opens it again.
 fn reopened(store: HashKv, scratch: &Scratch, workers: usize) -> HashKv {
     drop(store);
     HashKv::open(&scratch.store(), &tiny(workers)).expect("open")
 }
 
-/// No. 1: the last version in the group was taken for the newest one; 50 of 50 keys had their large value again.
+/// No. 1: the last version in the group was taken for the newest one; 50 of 50 keys had their large
+/// value again.
 #[test]
 fn a_value_that_has_shrunk_below_the_threshold_stays_small_when_its_group_is_collected() {
     for workers in [0, 2] {
@@ -89,7 +95,7 @@ fn a_value_that_has_shrunk_below_the_threshold_stays_small_when_its_group_is_col
         (0..50).for_each(|index| put(&store, &mut model, key(index), value(index, 2, SMALL)));
         collect(&store, &mut model, 12);
         assert_all(&store, &model);
-        // And back again, half of them.
+        // Half of them become large again.
         (0..25).for_each(|index| put(&store, &mut model, key(index), value(index, 3, LARGE)));
         collect(&store, &mut model, 12);
         assert_all(&store, &model);
@@ -97,7 +103,7 @@ fn a_value_that_has_shrunk_below_the_threshold_stays_small_when_its_group_is_col
     }
 }
 
-/// No. 2: a delete crashed, and would not have been kept.
+/// No. 2: a delete crashed, and would not have been durable.
 #[test]
 fn a_deleted_key_stays_deleted_through_collections_and_reopening() {
     for workers in [0, 2] {
@@ -119,7 +125,8 @@ fn a_deleted_key_stays_deleted_through_collections_and_reopening() {
     }
 }
 
-/// No. 3: a writer and two readers crashed within seconds, and a race answered with the bytes of another key.
+/// No. 3: a writer and two readers crashed within seconds, and a race returned the bytes of another
+/// key.
 #[test]
 fn readers_beside_a_writer_and_collections_see_whole_values_of_their_key_and_none_older_than_before() {
     let scratch = Scratch::new();
@@ -165,7 +172,7 @@ fn readers_beside_a_writer_and_collections_see_whole_values_of_their_key_and_non
     assert!(counter(&store, "values_moved") > 0);
 }
 
-/// No. 4: a put to a store full of live values never came back.
+/// No. 4: a put to a store full of live values never returned.
 #[test]
 fn a_put_too_many_is_refused_and_gets_and_deletes_go_on() {
     for workers in [0, 2] {
@@ -179,7 +186,7 @@ fn a_put_too_many_is_refused_and_gets_and_deletes_go_on() {
             })
             .count();
         assert!(count < 20_000, "2 MiB do not hold that");
-        // It is full for new keys, and says so again.
+        // The store is full for new keys, and keeps reporting so.
         let refused = (0..50).filter(|index| store.put(&key(count + index), &value(0, 1, LARGE)).is_err()).count();
         (0..50).filter(|index| store.get(&key(count + index)).expect("get").is_some()).for_each(|index| {
             model.insert(key(count + index), value(0, 1, LARGE));
@@ -198,7 +205,8 @@ fn a_put_too_many_is_refused_and_gets_and_deletes_go_on() {
     }
 }
 
-/// No. 5: a scan looked for small values on the disk, had none of those that were not flushed, and took checkpoints of the store's own for pairs.
+/// No. 5: a scan looked for small values on the disk, missed unflushed ones, and took the store's
+/// checkpoints for pairs.
 #[test]
 fn a_scan_shows_what_is_buffered_small_large_and_moved() {
     let (scratch, mut model) = (Scratch::new(), Pairs::new());
@@ -208,7 +216,7 @@ fn a_scan_shows_what_is_buffered_small_large_and_moved() {
     }
     store.settle().expect("settle");
     move_values(&store, &mut model, 30, |_| ());
-    // These are in the log only: new keys, and new values of both kinds.
+    // These are only in the log: new keys, and new values of both kinds.
     for index in 50..70 {
         put(&store, &mut model, key(index), value(index, 2, if index % 2 == 1 { LARGE } else { SMALL }));
     }
@@ -236,7 +244,7 @@ fn a_key_that_begins_with_zero_is_collected_as_any_other() {
     assert_all(&reopened(store, &scratch, 0), &model);
 }
 
-/// No. 7: 157 of 1,000 puts were gone where the process ended without a flush.
+/// No. 7: 157 of 1,000 puts were missing after the process ended without a flush.
 #[test]
 fn a_store_that_is_reopened_without_a_flush_has_all_that_was_put() {
     for workers in [0, 2] {
@@ -253,7 +261,8 @@ fn a_store_that_is_reopened_without_a_flush_has_all_that_was_put() {
     }
 }
 
-/// No. 6: the journal of a collection was read back and nothing was done with it. (And here a store that was dropped was not gone while a flush collected: it could not be opened.)
+/// No. 6: the journal of a collection was read but not applied. This engine's regression: a dropped
+/// store stayed in use while a flush collected, and could not be opened.
 #[test]
 fn a_store_that_goes_down_among_its_collections_has_every_value() {
     let (scratch, mut model) = (Scratch::new(), Pairs::new());
@@ -265,7 +274,7 @@ fn a_store_that_goes_down_among_its_collections_has_every_value() {
             let index = rng.below(150);
             put(&store, &mut model, key(index), value(index, round, LARGE));
         }
-        // It goes down while a flush collects, more often than not.
+        // Usually the store stops while a flush collects.
         collect(&store, &mut model, 1 + u64::from(round % 3));
         store = reopened(store, &scratch, 2);
         assert_all(&store, &model);

@@ -1,4 +1,4 @@
-//! Conditions on ranges of keys whose values are in the file of values.
+//! Conditions on ranges of keys with values in the values file.
 
 use std::ops::Bound;
 
@@ -38,8 +38,8 @@ fn put(key: &[u8], value: &[u8]) -> Batch {
     Batch { ops: vec![BatchOp::Put { key: key.into(), value: value.into(), expiry: None }] }
 }
 
-/// Stores in a counter the number after the largest one, on the condition that all counters are as
-/// they were read. Flushes before, so that the values to compare are in the file.
+/// Stores the number after the largest one in a counter, on the condition that all counters are as
+/// read. Flushes before, to have the compared values in the file.
 fn store_next_number(store: &HashKv, counter: u8) {
     loop {
         let read = |counter: u8| store.get(&[counter]).expect("get").expect("a counter");

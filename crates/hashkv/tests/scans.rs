@@ -1,5 +1,6 @@
-//! Walks: in the keys' order wherever the values stand, as of their beginning, with few reads of the file and little of it in DRAM, and past damage. Each on a file whose values the page
-//! cache has, and on a simulated one, which is read by windows, as a file that is not cached.
+//! Walks: in key order for values at any location, as of their start, with few reads and little
+//! DRAM, and past damage. Each test runs on a file in the page cache, and on a simulated one, which
+//! is read by windows like an uncached file.
 
 mod common;
 
@@ -22,7 +23,7 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 const LARGE: usize = 1000;
 const SMALL: usize = 20;
 
-/// No threads.
+/// Options without background threads.
 fn small() -> HashKvOptions {
     tiny(8 << 20, 0)
 }
@@ -61,7 +62,7 @@ impl Place {
         model.insert(key, value);
     }
 
-    /// The store with every byte that holds `from` in its values' file changed.
+    /// Flips a bit of the only record in the values file that contains `from`.
     fn damaged(self, options: &HashKvOptions, from: &[u8]) -> Self {
         let change = |values: &[u8]| {
             let found: Vec<usize> =
@@ -88,12 +89,12 @@ impl Place {
     }
 }
 
-/// A key by number, in their order.
+/// Returns a key by number; keys are in numeric order.
 fn key(index: usize) -> Vec<u8> {
     format!("{index:06}").into_bytes()
 }
 
-/// What a walk over a range shows, and how it ends.
+/// Returns the pairs that a walk over a range shows, and its result.
 fn walked(store: &dyn Store, range: &ScanRange) -> (Pairs, Result<usize, Error>) {
     let mut shown = Vec::new();
     let outcome = store.scan_each(range, &mut |key, value| {
@@ -107,7 +108,8 @@ fn all(direction: Direction) -> ScanRange {
     ScanRange { direction, ..ScanRange::all() }
 }
 
-/// Values in memtables, in tables, in segments of groups and moved ones, one beside the other; what is large in the LSM's own log too.
+/// Mixes values in memtables, in tables, in segments of groups, moved values, and large values in
+/// the LSM's own log.
 fn mixed(place: &Place) -> Model {
     let mut model = Model::new();
     let lens = [LARGE, SMALL, 300, 12_000, 0, 2 * LARGE, 20_000];
@@ -188,7 +190,7 @@ fn a_walk_ends_at_its_bound_its_limit_or_where_its_visitor_stops() {
     }
 }
 
-/// 256 values of a MiB were in DRAM before the first of them was shown.
+/// Regression: 256 values of a MiB were in DRAM before the first of them was shown.
 #[test]
 fn a_walk_over_long_values_reads_a_few_of_them_ahead() {
     const LONG: usize = 1_000_000;
@@ -214,7 +216,7 @@ fn a_walk_over_long_values_reads_a_few_of_them_ahead() {
             });
             assert_eq!(visited.expect("whole"), 40);
         }
-        // An owned walk as well: its first value is there before the rest is read.
+        // Also an owned walk: its first value is returned before the rest is read.
         let before = place.counter("values_read_bytes");
         let mut scan = place.store.scan(&ScanRange::all()).expect("scan");
         assert_eq!(scan.next().expect("one").expect("whole").value().len(), LONG);
@@ -231,7 +233,7 @@ fn neighbours_in_the_file_are_one_read() {
     options.index.pool.capacity = 32 << 20;
     let place = Place::simulated(&options, false);
     let mut model = Model::new();
-    // Loaded in the order of their keys, so they stand in it.
+    // Loaded in key order, and therefore stored in this order.
     (0..1000).for_each(|index| place.put(&mut model, key(index), value(index, 1, LARGE)));
     place.store.settle().expect("settle");
     let separated = place.counter("values_separated");
@@ -276,7 +278,7 @@ fn a_walk_shows_its_beginning_while_collections_move_and_free_what_it_shows() {
                     .map(|pair| pair.map(lodestore_contract::Entry::into_pair))
                     .collect::<Result<_, _>>()
                     .expect("whole");
-                // Of each three keys two are written over, and the third moves.
+                // Of each three keys two are overwritten, and the third one moves.
                 let mut index = 0;
                 while place.counter("values_moved") < moved + 50 {
                     index += 1;
@@ -301,9 +303,9 @@ fn a_damaged_value_is_told_and_all_others_are_shown() {
         let mut model = Model::new();
         (0..300).for_each(|index| place.put(&mut model, key(index), value(index, 1, LARGE)));
         place.store.settle().expect("settle");
-        // The bytes of a value are looked for, so that nothing of its record's head or key is changed.
+        // Searches for the bytes of a value, to leave the record's header and key unchanged.
         let place = place.damaged(&options, b"150 1 \x01");
-        // Whatever was asked of the page cache before.
+        // Regardless of earlier reads into the page cache.
         for _ in 0..3 {
             let (shown, outcome) = walked(&place.store, &ScanRange::all());
             assert!(matches!(outcome, Err(Error::Corrupt { .. })), "{outcome:?}");
@@ -329,7 +331,7 @@ fn a_damaged_value_is_told_and_all_others_are_shown() {
     }
 }
 
-/// A medium that cannot read a piece: those beside it in one read are there all the same.
+/// If the medium cannot read one record, the other records of the same read are still shown.
 #[test]
 fn a_read_that_fails_takes_no_neighbours_with_it() {
     let mut options = small();
@@ -362,8 +364,8 @@ fn a_read_that_fails_takes_no_neighbours_with_it() {
     assert!(whole > 0, "several records are one read");
 }
 
-/// A refill of the scan rebuilt its cursors and read all newer keys again: 400,000 pairs took
-/// 2.7 s.
+/// Regression: a refill of the scan rebuilt its cursors and read all newer keys again. 400,000
+/// pairs took 2.7 s.
 #[test]
 fn an_owned_scan_passes_newer_keys_once() {
     /// Pairs that the scan shows, and keys that are put after its start.
@@ -375,7 +377,7 @@ fn an_owned_scan_passes_newer_keys_once() {
     for (direction, prefix) in [(Direction::Forward, "z"), (Direction::Backward, "!")] {
         let place = Place::cached(&options);
         let mut model = Model::new();
-        // Each fourth value is separated, so that the scan reads windows of values too.
+        // Each fourth value is separated, to make the scan read windows of values too.
         let len = |index: usize| if index.is_multiple_of(4) { LARGE } else { SMALL };
         (0..PAIRS).for_each(|index| place.put(&mut model, key(index), value(index, 1, len(index))));
         place.store.settle().expect("settle");
@@ -391,7 +393,7 @@ fn an_owned_scan_passes_newer_keys_once() {
             wanted.reverse();
         }
         assert!(shown == wanted, "{direction:?}");
-        // Each newer key is read once, and a look at its version counts too.
+        // Each newer key is read once, and a lookup of its version counts too.
         assert!(read <= 3 * PAIRS as u64, "{direction:?}: {read} versions read for {PAIRS} newer keys");
     }
 }

@@ -1,4 +1,4 @@
-//! What `verify` finds in damaged stores: all of it, not the first of it.
+//! `verify` reports all damage, not only the first.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn store(scratch: &Scratch) -> Pairs {
     model
 }
 
-/// Places in a file where these bytes stand.
+/// Returns the offsets of these bytes in a file.
 fn places(path: &Path, wanted: &[u8]) -> Vec<usize> {
     let bytes = std::fs::read(path).expect("a file of the store");
     (0..bytes.len()).filter(|at| bytes[*at..].starts_with(wanted)).collect()
@@ -35,14 +35,14 @@ fn damage(path: &Path, at: usize) {
     std::fs::write(path, bytes).expect("written");
 }
 
-/// Damages the record of a key in the file of values.
+/// Damages the record of a key in the values file.
 fn damage_value(values: &Path, key: &[u8]) {
     let places = places(values, key);
     assert!(!places.is_empty(), "its value is separated");
     places.into_iter().for_each(|at| damage(values, at + key.len() + 100));
 }
 
-/// Bytes of a table before its first block, about.
+/// Approximate bytes of a table before its first block.
 const FIRST_BLOCK: usize = 1024;
 
 /// Damages the first block of every table.
@@ -57,7 +57,7 @@ fn damage_tables(pool: &[PathBuf]) -> usize {
     damaged
 }
 
-/// The walk to the values ended at the first damaged table.
+/// Regression: the walk to the values ended at the first damaged table.
 #[test]
 fn damaged_values_are_reported_behind_damaged_tables_and_each_other() {
     let scratch = Scratch::new();
@@ -66,7 +66,7 @@ fn damaged_values_are_reported_behind_damaged_tables_and_each_other() {
     let files = std::fs::read_dir(scratch.store()).expect("the store").map(|entry| entry.expect("an entry").path());
     let is_region = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pool."));
     assert!(damage_tables(&files.filter(is_region).collect::<Vec<_>>()) > 0, "there are tables");
-    // The last keys that a walk shows are behind every damaged block.
+    // The last keys that a walk shows are after every damaged block.
     let store = HashKv::open(&scratch.store(), &common::tiny(8 << 20, 0)).expect("open");
     let mut last = Vec::new();
     let walked = store.for_each(&mut |key, _| {
@@ -88,7 +88,7 @@ fn damaged_values_are_reported_behind_damaged_tables_and_each_other() {
     let of = |file: &str| report.findings.iter().filter(|found| found.place.contains(file)).count();
     assert_eq!(of("values.0000"), last.len(), "{:?}", report.findings);
     assert!(of("table") >= 1, "{:?}", report.findings);
-    // All that a walk in spite of damage comes to was checked.
+    // All values that a walk past the damage reaches were checked.
     let mut readable = 0;
     let walked = store.for_each(&mut |key, found| {
         assert!(model[key] == found);
@@ -99,7 +99,7 @@ fn damaged_values_are_reported_behind_damaged_tables_and_each_other() {
     assert!(readable > 100 && report.records >= readable, "{} records were checked, {readable} read", report.records);
 }
 
-/// It was passed over, as if nothing of the file depended on it.
+/// Regression: such an entry was skipped without a report.
 #[test]
 fn what_is_neither_a_value_nor_a_pointer_is_reported() {
     let scratch = Scratch::new();

@@ -1,37 +1,41 @@
-//! How many threads should work behind: the paper's dynamic adaption (HiKV, ATC 2017, section 3.2), made steady.
+//! The number of background threads: the paper's dynamic adaption (HiKV, ATC 2017, section 3.2),
+//! stabilized.
 //!
-//! Of N threads, those that serve and those that apply tree operations must finish a unit of load in the same time:
+//! Of N threads, serving threads and threads that apply tree operations must finish a unit of load
+//! in the same time:
 //!
 //! ```text
 //! (N_g*L_g + N_s*L_s + L_sw) / N_serving = L_bw / N_backend,    N_serving + N_backend = N
 //! so  N_backend = N * L_bw / (N_g*L_g + N_s*L_s + L_sw + L_bw)
 //! ```
 //!
-//! with N_g gets and N_s scans to a write, and L the mean latencies of a get, a scan, a write on the serving side
-//! (sw) and on the backend's side (bw). The paper takes that each window. Here it is the feed-forward term: loads
-//! are smoothed, a change needs two windows that agree and more than rounding ([`DEADBAND`]), one thread comes or
-//! goes a window, and the queues' depth, which is what really has to be held down, overrides it.
+//! with N_g gets and N_s scans per write. L is the mean latency of a get, a scan, a write on the
+//! serving side (sw) and on the backend's side (bw). The paper applies the result each window. Here
+//! it is the feed-forward term. Loads are smoothed, and a change needs two windows that agree and a
+//! difference above rounding ([`DEADBAND`]). At most one thread is added or removed per window. The
+//! queues' depth, which must stay low, overrides the term.
 //!
-//! Pure functions and one state machine without a clock; [`worker`](super::worker) turns the windows.
+//! Pure functions and one state machine without a clock; [`worker`](super::worker) drives the
+//! windows.
 
 use super::sampler::Totals;
 
 /// Weight of the newest window in the smoothed load.
 pub const SMOOTHING: f64 = 0.3;
-/// The wish must differ from what runs by more than this many threads: half a thread is rounding, a tenth is
-/// hysteresis.
+/// Minimum difference between target and current number of threads: half a thread for rounding, a
+/// tenth for hysteresis.
 pub const DEADBAND: f64 = 0.6;
-/// Share of the queues' capacity above which a thread is added, whatever the formula says.
+/// Share of the queues' capacity above which a thread is added, regardless of the formula.
 pub const DEPTH_HIGH: f64 = 0.75;
-/// Share of the queues' capacity above which no thread is taken away.
+/// Share of the queues' capacity above which no thread is removed.
 pub const DEPTH_LOW: f64 = 0.10;
 
-/// The load of a window, for one write.
+/// The load of a window, per write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// Gets to a write (N_g).
+    /// Gets per write (N_g).
     pub gets_per_write: f64,
-    /// Scans to a write (N_s).
+    /// Scans per write (N_s).
     pub scans_per_write: f64,
     /// Mean latency of a get, in ns (L_g).
     pub get_ns: f64,
@@ -44,15 +48,16 @@ pub struct Load {
 }
 
 impl Load {
-    /// The backend threads that balance this load, of `total` threads: the formula, not rounded and not clamped.
-    /// 0 where nothing was measured.
+    /// Returns the backend threads, of `total` threads, that balance this load: the formula,
+    /// neither rounded nor clamped. 0 if nothing was measured.
     pub fn backend_threads(&self, total: usize) -> f64 {
         let serving = self.gets_per_write * self.get_ns + self.scans_per_write * self.scan_ns + self.write_ns;
         let all = serving + self.backend_ns;
         if all > 0.0 { total as f64 * self.backend_ns / all } else { 0.0 }
     }
 
-    /// The load of `window`, if it has writes; latencies that were not sampled in it are taken from `before`.
+    /// Returns the load of `window`, if it has writes. Latencies that were not sampled in it come
+    /// from `before`.
     fn of(window: &Totals, before: Option<Self>) -> Option<Self> {
         if window.writes.count == 0 {
             return None;
@@ -84,12 +89,13 @@ impl Load {
     }
 }
 
-/// Exponential smoothing where 0 is a value like any other.
+/// Exponential smoothing in which 0 is an ordinary value.
 fn then_mix(now: f64, then: f64) -> f64 {
     then + SMOOTHING * (now - then)
 }
 
-/// The paper's split: backend threads of `total`, rounded, at least 1 and at most `total - 1`; 0 where `total < 2`.
+/// Returns the paper's split: backend threads of `total`, rounded, at least 1 and at most `total -
+/// 1`; 0 if `total < 2`.
 pub fn split(total: usize, load: &Load) -> usize {
     if total < 2 {
         return 0;
@@ -97,7 +103,7 @@ pub fn split(total: usize, load: &Load) -> usize {
     (load.backend_threads(total).round() as usize).clamp(1, total - 1)
 }
 
-/// Holds the number of backend threads; one step a window.
+/// Controls the number of backend threads, one step per window.
 #[derive(Clone, Debug)]
 pub struct Controller {
     total: usize,
@@ -109,33 +115,35 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// For `total` threads, serving and backend together; begins with one behind (none where `total < 2`).
+    /// Creates a controller for `total` threads, serving and backend together. Starts with one
+    /// backend thread (none if `total < 2`).
     pub fn new(total: usize) -> Self {
         Self { total, current: usize::from(total >= 2), load: None, depth: 0.0, leaning: 0, windows: 0 }
     }
 
-    /// Backend threads that should run now.
+    /// Returns the number of backend threads that must run now.
     pub fn current(&self) -> usize {
         self.current
     }
 
-    /// Threads in all.
+    /// Returns the total number of threads.
     pub fn total(&self) -> usize {
         self.total
     }
 
-    /// Windows so far.
+    /// Returns the number of windows.
     pub fn windows(&self) -> u64 {
         self.windows
     }
 
-    /// What the formula alone says of the smoothed load; 0 until a window had writes.
+    /// Returns the result of the formula alone for the smoothed load; 0 before the first window
+    /// with writes.
     pub fn formula(&self) -> usize {
         self.load.map_or(0, |load| split(self.total, &load))
     }
 
-    /// Takes a window's counts, the share of the fullest queue that is in use (0 to 1; 1 where a writer found one
-    /// full), and says how many backend threads should run.
+    /// Processes a window's counts and the used share of the fullest queue (0 to 1; 1 if a writer
+    /// found one full). Returns the number of backend threads that must run.
     pub fn step(&mut self, window: &Totals, depth: f64) -> usize {
         self.windows += 1;
         if self.total < 2 {
@@ -143,7 +151,7 @@ impl Controller {
         }
         self.depth += (depth.clamp(0.0, 1.0) - self.depth) / 2.0;
         let wish = match Load::of(window, self.load) {
-            // Nothing is written: one thread is kept, asleep, for what comes.
+            // Without writes one sleeping thread is kept.
             None => 1.0,
             Some(now) => {
                 let load = self.load.map_or(now, |before| now.smoothed(before));
@@ -173,7 +181,7 @@ mod tests {
     use super::super::sampler::Count;
     use super::*;
 
-    /// The parameters that the splits reported in the paper's Figure 11 fit (16 threads).
+    /// Parameters that match the splits reported in the paper's Figure 11 (16 threads).
     fn paper(gets_per_write: f64) -> Load {
         Load { gets_per_write, scans_per_write: 0.0, get_ns: 185.0, scan_ns: 0.0, write_ns: 815.0, backend_ns: 1000.0 }
     }
@@ -190,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_formula_gives_the_papers_three_splits() {
-        // YCSB-A: one get to a write; B: 19; F: 2 (a read-modify-write counts as a get and a write).
+        // YCSB-A: one get per write; B: 19; F: 2 (a read-modify-write counts as a get and a write).
         assert_eq!(split(16, &paper(1.0)), 8);
         assert_eq!(split(16, &paper(19.0)), 3);
         assert_eq!(split(16, &paper(2.0)), 7);

@@ -1,25 +1,28 @@
-//! Updating queues and whoever empties them: the asynchronous half of HiKV (ATC 2017, sections 3.3 and 3.4).
+//! Updating queues (the work queues of the tree) and their consumers: the asynchronous half of HiKV
+//! (ATC 2017, sections 3.3 and 3.4).
 //!
-//! A writer hands each change of the ordered index to a queue, chosen by the key's hash, while it holds the key's
-//! stripe lock. Backend threads ([`worker`](super::worker)) apply them. So can anybody else: a writer that finds
-//! its queue full, and a scan that must see what was written before it, apply the operations themselves rather than
-//! wait.
+//! A writer pushes each change of the ordered index to a queue, chosen by the key's hash, while it
+//! holds the key's stripe lock. Backend threads ([`worker`](super::worker)) apply the changes. Any
+//! other thread may apply them too. A writer that finds its queue full, and a scan that must see
+//! earlier writes, apply operations themselves instead of waiting.
 //!
 //! # Invariants
-//! * **Order of a key.** Each key belongs to one queue; its operations are pushed under its stripe lock, so in the
-//!   order in which they were published in the hash index; a queue is consumed by one thread at a time, which
-//!   applies in the order of the queue. So the tree ends where the hash index does.
-//! * **Readable positions.** A position in the tree, or in an operation on its way, is retired only by the one who
-//!   applied the operation that replaced it. Whoever applies is pinned ([`Retire::pinned`]), for another may retire
-//!   what the tree just showed it.
-//! * **Tickets.** [`Backend::drain`] notes each queue's tail and waits until as much is completed: applied, not only
-//!   popped. Writers never stop for it, and it waits only for what had been pushed when it began.
-//! * **Nobody waits for ever.** Every wait here helps, or sleeps; a panic in an application poisons, and who waits
-//!   gets the error.
+//! * **Order of a key.** Each key belongs to one queue. Its operations are pushed under its stripe
+//!   lock, in the order in which they were published in the hash index. A queue has one consumer at
+//!   a time, which applies in the order of the queue. The tree therefore reaches the state of the
+//!   hash index.
+//! * **Readable positions.** Only the thread that applied the replacing operation retires a
+//!   position in the tree or in a pending operation. Appliers are pinned ([`Retire::pinned`]):
+//!   another thread may retire a position that the tree just returned.
+//! * **Tickets.** [`Backend::drain`] notes each queue's tail and waits until as many operations are
+//!   completed: applied, not only popped. Writers never stop for it, and it waits only for
+//!   operations pushed before it began.
+//! * **Bounded waits.** Every waiting thread helps, or sleeps. A panic in an application poisons,
+//!   and waiting threads get the error.
 //!
-//! # Who may call what
-//! Any thread: everything. [`Backend::enqueue`] with the key's stripe lock held. Applying takes no stripe lock, so
-//! [`Retire`] and the resolver must not either.
+//! # Threads and locks
+//! Any thread may call everything. [`Backend::enqueue`] needs the key's stripe lock. Applying
+//! acquires no stripe lock; [`Retire`] and the resolver must not acquire one either.
 
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,50 +42,52 @@ use crate::tree_op::{Change, TreeOp};
 use crate::trees::{TREES_MAX, Trees, share_of};
 use crate::worker::{Crew, Wait, Workers};
 
-/// Most operations taken from a queue at once.
+/// Maximum operations popped from a queue at once.
 pub const BATCH: usize = 256;
-/// Operations whose way down the tree is asked for together, before the first is applied.
+/// Operations whose paths down the tree are prefetched together, before the first is applied.
 const GROUP: usize = 16;
-/// Pushes to a queue between two looks at its depth.
+/// Pushes to a queue between two checks of its depth.
 const LOOK_EVERY: u64 = 64;
-/// Most queues.
+/// Maximum queues.
 pub const QUEUES_MAX: usize = 64;
-/// Batches from here on are timed, for the adaption.
+/// Batches of at least this many operations are timed, for the adaption.
 const TIMED_BATCH: usize = 8;
 
-/// What the backend does with positions, besides finding their keys.
+/// The backend's operations on positions, besides finding their keys.
 pub trait Retire {
-    /// Nothing new reaches this position: its space is reused once nobody pinned now is left.
+    /// Retires a position that nothing new can reach: its space is reused when no thread pinned now
+    /// is left.
     fn retire(&self, position: NvPtr);
-    /// Whether this stands for a record whose position was damaged, so that the tree may have
-    /// another one.
+    /// Returns whether the position represents a record whose position was damaged. The tree may
+    /// then have another position.
     fn is_lost(&self, _position: NvPtr) -> bool {
         false
     }
-    /// Whether the record at this position is damaged, so that its key may be another one.
+    /// Returns whether the record at this position is damaged: its key may then differ.
     fn is_damaged(&self, _position: NvPtr) -> bool {
         false
     }
-    /// Runs `work` pinned: no position that it may come upon is reused meanwhile. Reentrant.
+    /// Runs `work` pinned: no position that it reads is reused meanwhile. Reentrant.
     fn pinned<T>(&self, work: impl FnOnce() -> T) -> T;
 }
 
-/// How a backend is set up.
+/// Setup of a backend.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Whether writers update the tree themselves, at once (the paper's HiKV_sync).
+    /// Writers update the tree themselves, at once (the paper's HiKV_sync).
     pub sync_update: bool,
     /// Trees, 1 to [`TREES_MAX`]: 1, or the number of partitions (the paper's HiKV_par).
     pub trees: usize,
     /// Queues, 1 to [`QUEUES_MAX`].
     pub queues: usize,
-    /// Operations a queue holds; the paper's 4096.
+    /// Capacity of a queue in operations; the paper's 4096.
     pub queue_len: usize,
     /// Threads.
     pub backends: Workers,
-    /// With no threads: operations that a writer lets gather in a queue before it applies them together; 1: none.
+    /// Without threads: operations that accumulate in a queue before a writer applies them
+    /// together. 1: none.
     pub caller_batch: usize,
-    /// Operations that may wait for a rebuild.
+    /// Maximum operations that may wait for a rebuild.
     pub overflow_max: u64,
     /// Length of a window of the adaption.
     pub window: Duration,
@@ -103,16 +108,16 @@ impl Default for Config {
     }
 }
 
-/// A queue and what its consumer keeps.
+/// A queue and its consumer's state.
 pub(crate) struct Queue {
     pub(crate) ring: Ring<TreeOp>,
-    /// As `Side::rebuilding`, to be read without the lock.
+    /// As `Side::rebuilding`, readable without the lock.
     pub(crate) rebuilding: AtomicBool,
     pub(crate) side: Mutex<Side>,
     depth_max: AtomicU64,
 }
 
-/// Held by whoever has the consumer's side, and by a writer that applies directly while a rebuild goes on.
+/// Held by the consumer, and by a writer that applies directly during a rebuild.
 #[derive(Default)]
 pub(crate) struct Side {
     batch: Vec<TreeOp>,
@@ -120,18 +125,18 @@ pub(crate) struct Side {
     pub(crate) rebuilding: bool,
 }
 
-/// What came of an attempt to work a queue off.
+/// Result of an attempt to process a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Worked {
     /// This many operations, possibly none.
     Done(usize),
-    /// Another thread is at it.
+    /// Another thread is the consumer.
     Busy,
-    /// The overflow is full: only the end of the rebuild helps.
+    /// The overflow is full until the rebuild ends.
     Held,
 }
 
-/// What all threads share.
+/// State shared by all threads.
 pub(crate) struct Core<R> {
     pub(crate) records: R,
     pub(crate) trees: Trees,
@@ -141,17 +146,17 @@ pub(crate) struct Core<R> {
     pub(crate) sampler: Arc<Sampler>,
     pub(crate) config: Config,
     direct: bool,
-    /// A writer's own batch, where there are no threads and it is more than 1; otherwise 0.
+    /// Batch size of a writer without threads, if above 1; otherwise 0.
     caller_batch: u64,
     pub(crate) helped: AtomicU64,
     pub(crate) full: AtomicU64,
     surprises: AtomicU64,
-    /// Whether the tree has a damaged record in the place of another key, or has lost the record.
+    /// The tree has a damaged record in the place of another key, or has lost the record.
     has_misplaced: AtomicBool,
 }
 
-/// The ordered index and its updating; see the module. Dropping it ends its threads without draining;
-/// [`Backend::stop`] drains.
+/// The ordered index and its updates; see the module. Dropping it ends its threads without
+/// draining; [`Backend::stop`] drains.
 pub struct Backend<R: KeyResolver + Retire + Send + Sync + 'static> {
     core: Arc<Core<R>>,
 }
@@ -208,7 +213,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         }
     }
 
-    /// Notes the depth of a queue, and wakes its thread where it is a quarter full.
+    /// Records the depth of a queue, and wakes its thread if the queue is a quarter full.
     fn look(&self, number: usize) {
         let queue = &self.queues[number];
         let depth = queue.ring.len();
@@ -220,7 +225,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         }
     }
 
-    /// The queue is full: this thread helps until there is room.
+    /// Pushes to a full queue: this thread helps until the operation fits.
     #[cold]
     fn push_to_full(&self, number: usize, mut op: TreeOp) {
         let queue = &self.queues[number];
@@ -230,7 +235,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         let mut wait = Wait::default();
         loop {
             if self.gate.is_poisoned() {
-                // The tree is lost, and every scan says so; the hash index has the write.
+                // The tree is lost, and every scan reports so; the hash index has the write.
                 return;
             }
             match self.work_off(number, BATCH) {
@@ -247,8 +252,8 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         }
     }
 
-    /// Takes up to `max` operations, at most a batch, from a queue and applies them; or moves them to the overflow
-    /// while a rebuild goes on.
+    /// Pops up to `max` operations, at most a batch, from a queue and applies them. During a
+    /// rebuild moves them to the overflow instead.
     pub(crate) fn work_off(&self, number: usize, max: usize) -> Worked {
         let queue = &self.queues[number];
         if self.gate.is_poisoned() {
@@ -277,7 +282,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         Worked::Done(count)
     }
 
-    /// Applies a batch; false where that panicked, and everything is poisoned.
+    /// Applies a batch. Returns false if that panicked, and poisons everything.
     fn apply_timed(&self, ops: &[TreeOp]) -> bool {
         let start = (self.sampler.enabled() && ops.len() >= TIMED_BATCH).then(Instant::now);
         let applied = catch_unwind(AssertUnwindSafe(|| self.records.pinned(|| self.apply_all(ops, false))));
@@ -291,7 +296,8 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         true
     }
 
-    /// Applies operations in their order, pinned. `upsert`: the tree may be ahead of them.
+    /// Applies operations in their order, pinned. With `upsert`, the tree may be newer than the
+    /// operations.
     pub(crate) fn apply_all(&self, ops: &[TreeOp], upsert: bool) {
         for group in ops.chunks(GROUP) {
             lodestore_index::pinned(|| self.apply_group(group, upsert));
@@ -305,7 +311,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
                 self.records.prefetch(op.record().raw());
             }
             if !op.old().is_null() {
-                // Its header is read when it is retired.
+                // The header is read when the record is retired.
                 self.records.prefetch(op.old().raw());
             }
         }
@@ -335,8 +341,8 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
             }
             Change::Delete(_) if upsert => tree.remove(records, key, None).is_some(),
             Change::Delete(old) if records.is_lost(old) => {
-                // A walk that met the damage left the key out, or the tree has the record under the
-                // key that the record reads as.
+                // Either a walk that found the damage left the key out, or the tree has the record
+                // under the key that the record reads as.
                 if tree.remove(records, key, None).is_none() {
                     self.has_misplaced.store(true, Ordering::Release);
                 }
@@ -352,7 +358,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         }
     }
 
-    /// Applies an operation in the writer, or puts it behind those that wait for a rebuild.
+    /// Applies an operation in the writer, or appends it to the overflow during a rebuild.
     fn apply_directly(&self, number: usize, op: &TreeOp) {
         let queue = &self.queues[number];
         while queue.rebuilding.load(Ordering::Acquire) {
@@ -376,7 +382,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         }
     }
 
-    /// Waits until everything pushed before now is applied, and helps.
+    /// Waits until every operation pushed before the call is applied, and helps.
     fn drain(&self) -> Result<()> {
         let mut notes = [0; QUEUES_MAX];
         for (note, queue) in notes.iter_mut().zip(&self.queues) {
@@ -411,7 +417,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         }
     }
 
-    /// Share of the fullest queue that is in use.
+    /// Returns the used share of the fullest queue.
     pub(crate) fn depth(&self) -> f64 {
         let share = |queue: &Queue| queue.ring.len() as f64 / queue.ring.capacity() as f64;
         self.queues.iter().map(share).fold(0.0, f64::max)
@@ -419,25 +425,26 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
 }
 
 impl<R: KeyResolver + Retire + Send + Sync + 'static> Backend<R> {
-    /// An empty index, its queues, and as many of its threads as the system gives.
+    /// Creates an empty index, its queues, and as many of its threads as the system allows.
     pub fn start(config: Config, records: R, sampler: Arc<Sampler>) -> Self {
         let backend = Self { core: Arc::new(Core::new(config, records, sampler)) };
         Core::man_or_fewer(&backend.core, backend.core.crew.active());
         backend
     }
 
-    /// Hands over one change of the key with this hash. Call it with the key's stripe lock held, after the change
-    /// is published. After a failure ([`Backend::check`]) the change is left out.
+    /// Enqueues one change of the key with this hash. The caller holds the key's stripe lock and
+    /// has published the change. After a failure ([`Backend::check`]) the change is dropped.
     #[inline]
     pub fn enqueue(&self, hash: u64, op: TreeOp) {
         self.core.enqueue(hash, op);
     }
 
-    /// Waits until every change whose [`Backend::enqueue`] returned before now is in the tree, and helps. Waits for
-    /// the end of a rebuild first.
+    /// Waits until every change whose [`Backend::enqueue`] returned before the call is in the tree,
+    /// and helps. Waits for the end of a rebuild first.
     ///
     /// # Errors
-    /// [`Error::Poisoned`](lodestore_contract::Error::Poisoned) where the tree was lost to a panic or a failed rebuild.
+    /// [`Error::Poisoned`](lodestore_contract::Error::Poisoned) if the tree was lost to a panic or
+    /// a failed rebuild.
     #[inline]
     pub fn drain(&self) -> Result<()> {
         self.core.drain()
@@ -455,31 +462,32 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Backend<R> {
         self.core.trees.collect(records, from, direction, max, out)
     }
 
-    /// The trees.
+    /// Returns the trees.
     pub fn trees(&self) -> &Trees {
         &self.core.trees
     }
 
-    /// From now on changes wait, and scans too, until [`Backend::finish_rebuild`] or [`Backend::abandon_rebuild`].
-    /// To be called before the first change.
+    /// Makes changes and scans wait until [`Backend::finish_rebuild`] or
+    /// [`Backend::abandon_rebuild`]. Must be called before the first change.
     pub fn begin_rebuild(&self) {
         self.core.begin_rebuild();
     }
 
-    /// Loads the trees by `install` (see [`Trees::load`]), applies the changes that waited, and lets scans go on.
+    /// Loads the trees by `install` (see [`Trees::load`]), applies the changes that waited, and
+    /// lets scans continue.
     ///
     /// # Errors
-    /// The error of `install`, or `Poisoned` where it panicked; the backend is then poisoned.
+    /// The error of `install`, or `Poisoned` if it panicked; the backend is then poisoned.
     pub fn finish_rebuild(&self, install: impl FnOnce(&Trees) -> Result<()>) -> Result<()> {
         self.core.finish_rebuild(install)
     }
 
-    /// The rebuild failed: poisons, and whoever waits gets the error.
+    /// Poisons the backend after a failed rebuild: waiting threads get the error.
     pub fn abandon_rebuild(&self, cause: &str) {
         self.core.gate.poison(cause);
     }
 
-    /// Whether the tree is sound.
+    /// Checks that the tree is sound.
     ///
     /// # Errors
     /// [`Error::Poisoned`](lodestore_contract::Error::Poisoned) with the first cause.
@@ -487,39 +495,41 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Backend<R> {
         self.core.gate.check()
     }
 
-    /// Drains, and ends the threads. Changes that come later are applied by drains and by writers that find a queue
-    /// full.
+    /// Drains, and ends the threads. Later changes are applied by drains and by writers that find a
+    /// queue full.
     ///
     /// # Errors
-    /// As [`Backend::drain`]; the threads are ended all the same.
+    /// As [`Backend::drain`]; the threads end in any case.
     pub fn stop(&self) -> Result<()> {
         let drained = self.core.drain();
         self.core.crew.stop();
         drained.and_then(|()| self.core.drain())
     }
 
-    /// DRAM of the queues.
+    /// Returns the DRAM bytes of the queues.
     pub fn fixed_dram_bytes(&self) -> u64 {
         self.core.queues.iter().map(|queue| queue.ring.dram_bytes() as u64).sum()
     }
 
-    /// DRAM of the trees and of what waits for a rebuild.
+    /// Returns the DRAM bytes of the trees and of operations that wait for a rebuild.
     pub fn dram_bytes(&self) -> u64 {
         let waiting = self.core.gate.waiting.load(Ordering::Relaxed) * size_of::<TreeOp>() as u64;
         self.core.trees.dram_bytes() as u64 + waiting
     }
 
-    /// Operations ever enqueued; those that a writer applied itself are not counted.
+    /// Returns the number of operations ever enqueued, without operations that a writer applied
+    /// itself.
     pub fn enqueued(&self) -> u64 {
         self.core.queues.iter().map(|queue| queue.ring.tail()).sum()
     }
 
-    /// Whether the tree has a damaged record in the place of another key, or has lost the record.
+    /// Returns whether the tree has a damaged record in the place of another key, or has lost the
+    /// record.
     pub(crate) fn has_misplaced(&self) -> bool {
         self.core.has_misplaced.load(Ordering::Acquire)
     }
 
-    /// Its account.
+    /// Returns the backend's statistics.
     pub fn stats(&self) -> BackendStats {
         let core = &*self.core;
         let depth = |queue: &Queue| queue.ring.len() as u64;
@@ -550,35 +560,35 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Drop for Backend<R> {
     }
 }
 
-/// The backend's account.
+/// The backend's statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackendStats {
     /// Operations in the fullest queue now.
     pub depth: u64,
-    /// Most operations that were seen in a queue.
+    /// Maximum operations that were seen in a queue.
     pub depth_max: u64,
     /// Operations pushed and not completed, in all queues.
     pub pending: u64,
     /// Operations completed through queues.
     pub applied: u64,
-    /// Of those, by writers and scans that helped.
+    /// Operations of `applied` by helping writers and scans.
     pub helped: u64,
     /// Times that a writer found its queue full.
     pub full: u64,
-    /// Operations that found the tree otherwise than they expected.
+    /// Operations that found an unexpected state of the tree.
     pub surprises: u64,
     /// Operations that wait for the rebuild.
     pub rebuild_waiting: u64,
     /// Backend threads that are active.
     pub backends: u64,
-    /// Threads that are left to serve, of the total among which the number adapts; 0 where it is fixed.
+    /// Threads left for serving, of the total of the adaption; 0 if the number is fixed.
     pub serving: u64,
-    /// Backend threads that the paper's formula alone asks for; 0 where the number is fixed, or nothing was
+    /// Backend threads by the paper's formula alone; 0 if the number is fixed, or nothing was
     /// measured yet.
     pub formula: u64,
     /// Times that a sleeping backend thread was woken.
     pub wakes: u64,
-    /// Times that one went to sleep.
+    /// Times that a backend thread went to sleep.
     pub naps: u64,
     /// Windows of the adaption.
     pub windows: u64,

@@ -12,10 +12,10 @@ use lodestore_contract::testing::HANG_TIMEOUT;
 use super::*;
 
 const KEYS: u64 = 300;
-/// Completion is waited for this long, and then it is a failure.
+/// Timeout for the completion of work.
 const PATIENCE: Duration = HANG_TIMEOUT;
 
-/// Records that exist only as numbers: a position tells the key and the version.
+/// Records that exist only as numbers: a position encodes key and version.
 #[derive(Clone, Default)]
 struct Records(Arc<Kept>);
 
@@ -71,7 +71,7 @@ fn hash_bytes(key: &[u8]) -> u64 {
     hash(std::str::from_utf8(&key[..8]).expect("digits").parse().expect("digits"))
 }
 
-/// What the hash index is to a store: the truth, published under a stripe lock and read without it.
+/// Model of the hash index: authoritative, published under a stripe lock and read without it.
 struct Model {
     backend: Backend<Records>,
     records: Records,
@@ -94,7 +94,7 @@ impl Model {
         }
     }
 
-    /// One write by the writer's own numbers: an insert, a replacement or a delete.
+    /// Performs one write: an insert, a replacement or a delete.
     fn write(&self, random: u64) {
         let number = random % KEYS;
         let mut newest = self.stripes[number as usize].lock().expect("sound");
@@ -131,7 +131,8 @@ impl Model {
         keys.map(|number| (key_of(number), self.published[number as usize].load(Ordering::Acquire))).collect()
     }
 
-    /// Nobody writes any more: the tree is the truth, and exactly what was replaced is retired.
+    /// Checks, after all writers ended, that the tree equals the index and exactly the replaced
+    /// positions are retired.
     fn check(&self) {
         self.backend.drain().expect("sound");
         assert_eq!(self.tree(), self.truth());
@@ -148,7 +149,7 @@ fn next(random: u64) -> u64 {
     (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb)
 }
 
-/// Every way a backend can be set up, with queues small enough to fill.
+/// Returns all setups of a backend, with queues small enough to fill.
 fn every_way() -> Vec<Config> {
     let base = Config { queues: 3, queue_len: 32, window: Duration::from_millis(2), ..Config::default() };
     vec![
@@ -198,8 +199,8 @@ fn a_drain_misses_nothing_that_returned_before_it() {
             for writer in 0..2 {
                 let (model, returned, writing) = (&model, &returned, &writing);
                 scope.spawn(move || {
-                    // Each key has one writer and only rising versions, so what is found must be at least what
-                    // returned.
+                    // Each key has one writer and only rising versions. A version that is found
+                    // must be at least the last one that returned.
                     for version in 1..40 {
                         for number in (writer..KEYS).step_by(2) {
                             let old = if version == 1 { NvPtr::NULL } else { position(number, version - 1) };
@@ -246,7 +247,7 @@ fn a_rebuild_among_writers_ends_where_they_do() {
         let model = Model::new(config.clone());
         model.backend.begin_rebuild();
         for (number, published) in model.published.iter().enumerate().filter(|(number, _)| number % 2 == 0) {
-            // What was there before the crash.
+            // The state before the crash.
             published.store(position(number as u64, 0).raw(), Ordering::Relaxed);
         }
         thread::scope(|scope| {
@@ -359,7 +360,7 @@ fn a_sleeping_backend_wakes_for_a_single_push() {
     for number in 0..5 {
         wait_for("sleep", || model.backend.core.crew.is_asleep());
         model.write(number);
-        // Nobody helps here: only the backend's own threads can complete it.
+        // No thread helps here: only the backend's own threads can complete it.
         wait_for("the change", || model.backend.stats().pending == 0);
     }
     assert!(model.backend.stats().wakes >= 5);
@@ -388,7 +389,7 @@ fn slow_changes_bring_threads_and_quiet_sends_them_away() {
     assert!(stats.windows > 0 && stats.changes > 0, "{stats:?}");
     model.records.0.slow.store(false, Ordering::SeqCst);
     wait_for("one thread", || {
-        // A push now and then, so that somebody is awake to see that there is nothing to do.
+        // Push from time to time, to keep a thread awake that notices the idle state.
         model.write(1);
         model.backend.stats().backends == 1
     });

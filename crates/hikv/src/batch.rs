@@ -1,27 +1,32 @@
-//! Atomic batches, which the paper leaves open: many keys, all or nothing, by a redo log of the entries (`lodestore_media::BatchLogs`).
+//! Atomic batches of many keys by a redo log of the entries (`lodestore_media::BatchLogs`). The
+//! paper leaves batches open.
 //!
 //! ## Persist order
 //! 1. The last operation of each key counts. The records of all puts are stored, in no order.
-//! 2. All stripes of every partition touched are taken, those of the conditions' keys too, in
-//!    ascending order. The conditions are checked. If one is not met, the records are freed,
-//!    and nothing else is done. Each key's entry is looked up; a new key gets a
-//!    free slot of its own, and a segment without one is split (`split.rs`), which changes no key. **Fence 1**: the records.
-//! 3. The log record, with every entry's place and what shall stand there; **fence 2: the batch is done**; the entries; flush; **fence 3**; the
-//!    log record disarmed; flush; **fence 4**. (`crates/media/src/batch_log.rs`.)
-//! 4. The tree's changes are queued, the stripes are freed. Old records are retired by whoever applies these changes.
+//! 2. All stripes of every partition of the batch and of its conditions are acquired, in ascending
+//!    order. The conditions are checked. If one is not met, the records are freed, and nothing else
+//!    is done. Each key's entry is looked up. A new key gets a free slot of its own; a segment
+//!    without one is split (`split.rs`), which changes no key. **Fence 1**: the records.
+//! 3. The log record, with the location and new content of every entry; **fence 2: the batch is
+//!    done**. The entries; flush; **fence 3**. The log record disarmed; flush; **fence 4**.
+//!    (`crates/media/src/batch_log.rs`.)
+//! 4. The tree's changes are queued, and the stripes are freed. The thread that applies these
+//!    changes retires the old records.
 //!
-//! Whole partitions are held because a free slot may be taken by a writer of any stripe. What stands in a slot may be replaced by one swap
-//! that tears, also where a split or a torn swap left something there: the log mends it before anybody looks.
-//! The paper's `wal` mode logs nothing more: a batch is logged already.
+//! Whole partitions are locked because a writer of any stripe may claim a free slot. A swap over a
+//! slot's old content may tear, also over entries left by a split or a torn swap. The redo log
+//! repairs the slot before any reader can access it. The paper's `wal` mode logs nothing more: a
+//! batch is logged already.
 //!
-//! ## Readers
-//! `Base::batches` is above 0 from before the stripes are taken until after the last is freed. A reader that has read an entry, or found none,
-//! looks at it, and where it is not 0 and the key's stripe is held, reads again under the stripe (`read.rs`). So who answers from an entry of
-//! the batch does so when all of them stand, and who begins after that sees all. One who answers from before began before.
+//! ## Readers `Base::batches` is above 0 from before the stripes are acquired until after the last
+//! one is freed. A reader loads it after it has read an entry, or found none. If the count is not 0
+//! and the key's stripe is held, the reader reads again under the stripe (`read.rs`). A reader
+//! therefore returns a new entry of the batch only after all entries are stored, and a later reader
+//! sees all. A reader that returns an old entry began before.
 //!
-//! ## Refusals
-//! Until fence 2 nothing is changed but by splits; the records are freed. A sync that fails poisons the store, and the next open may find
-//! the batch done or not: then the records stay.
+//! ## Errors
+//! Before fence 2 only splits change anything, and the records are freed on error. A failed sync
+//! poisons the store. The next open may find the batch applied or not: then the records stay.
 
 use std::sync::atomic::Ordering;
 
@@ -43,21 +48,22 @@ use crate::table::{Hit, Home, Segment, Table, Verdict, unbound};
 use crate::tree_op::TreeOp;
 use crate::write::{Target, is_live, is_of_another_key, position_of};
 
-/// Entries more than the keys have, where damaged ones are cleared: what a log is asked for when that happens.
+/// Extra log entries to request when damaged entries are cleared: a batch then has more entries
+/// than keys.
 const DAMAGED_MORE: usize = 64;
-/// Keys whose buckets are asked for ahead of the one that is looked up.
+/// Number of keys whose buckets are prefetched ahead of the lookup.
 const KEYS_AHEAD: usize = 6;
 
-/// A key of a batch with what shall become of it.
+/// A key of a batch with its operation.
 struct Item<'b> {
     target: Target<'b>,
-    /// Its place among the operations.
+    /// Index of its operation in the batch.
     turn: usize,
     put: Option<(&'b [u8], Option<Expiry>)>,
     stored: Option<Stored>,
 }
 
-/// A condition, and where its key belongs.
+/// A condition, and the location of its key.
 type Required<'c> = (Target<'c>, &'c Condition);
 
 /// How the application of a batch ended.
@@ -68,26 +74,27 @@ enum Applied {
     Published(Result<()>),
 }
 
-/// What is to be done to one entry.
+/// A change of one entry.
 struct Effect {
     item: usize,
     slot: NvPtr,
-    /// Null where the entry goes.
+    /// Null if the entry is removed.
     new: NvPtr,
-    /// What the entry names now; null where it is free; the slot itself where the entry is damaged.
+    /// The record that the entry names now; null if the entry is free; the slot itself if the entry
+    /// is damaged.
     old: NvPtr,
-    /// Length of the old record; `None` where it cannot be read.
+    /// Length of the old record; `None` if the record cannot be read.
     old_len: Option<usize>,
 }
 
-/// What stands in the buckets of a key that a batch holds.
+/// The entries of a key of the batch, whose stripes are held.
 struct Found<'a> {
     hit: Option<Hit<'a>>,
     damaged: Vec<NvPtr>,
 }
 
 impl Inner {
-    /// Writes all of `batch` if all conditions are met, else nothing.
+    /// Applies all of `batch` if all conditions are met, otherwise nothing.
     pub(crate) fn write_batch(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
         check_batch(batch)?;
         check_conditions(conditions)?;
@@ -162,7 +169,8 @@ impl Inner {
         Ok(live)
     }
 
-    /// The last operation of each key, in the order of the signatures, so of partitions and segments.
+    /// Returns the last operation of each key, in the order of signatures, and thus of partitions
+    /// and segments.
     fn items<'b>(&self, batch: &'b Batch) -> Vec<Item<'b>> {
         let item = |(turn, op): (usize, &'b BatchOp)| {
             let (key, put) = match op {
@@ -188,12 +196,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes the stripes, checks the conditions and writes the entries. After an error, or a
-    /// condition that is not met, nothing is changed and the records are the caller's.
+    /// Acquires the stripes, checks the conditions and writes the entries. After an error, or an
+    /// unmet condition, nothing is changed and the caller owns the records.
     fn apply_batch(&self, turn: BatchTurn<'_>, items: &[Item<'_>], required: &[Required<'_>]) -> Result<Applied> {
         let (mut turn, mut room) = (turn, items.len());
         loop {
-            // Dropped in the opposite order: the count last.
+            // Dropped in reverse order: the count last.
             let _counted = Counted::new(&self.batches);
             let held = self.hold_partitions(items, required);
             if let Commit::Unmet(index) = self.check_conditions(required)? {
@@ -201,13 +209,13 @@ impl Inner {
             }
             let effects = self.plan(items)?;
             if effects.len() <= room {
-                // Behind it the records stay, whatever comes.
+                // After this fence the records stay, regardless of the outcome.
                 self.fence_before_publish().map_err(|error| *error)?;
                 let done = self.commit_batch(turn, items, &effects);
                 drop(held);
                 return Ok(Applied::Published(done));
             }
-            // A log is never waited for with a stripe held.
+            // Never wait for a log with a stripe held.
             room = effects.len() + DAMAGED_MORE;
             drop(held);
             drop(turn);
@@ -215,7 +223,8 @@ impl Inner {
         }
     }
 
-    /// Takes all stripes of the partitions of a batch and its conditions, partitions ascending.
+    /// Acquires all stripes of the partitions of a batch and its conditions, in ascending order of
+    /// partitions.
     fn hold_partitions(&self, items: &[Item<'_>], required: &[Required<'_>]) -> Vec<Vec<Held<'_>>> {
         let of_items = items.iter().map(|item| item.target.partition);
         let mut partitions: Vec<usize> = of_items.chain(required.iter().map(|(target, _)| target.partition)).collect();
@@ -231,10 +240,11 @@ impl Inner {
         held
     }
 
-    /// What is to be done to which entry, all stripes held. Splits segments where there is no free slot.
+    /// Plans the change of each entry, with all stripes held. Splits segments without a free slot.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::IndexFull`], [`Error::DramBudget`], [`Error::Corrupt`]; no key was changed.
+    /// [`Error::Full`], [`Error::IndexFull`], [`Error::DramBudget`], [`Error::Corrupt`]; no key was
+    /// changed.
     fn plan(&self, items: &[Item<'_>]) -> Result<Vec<Effect>> {
         let mut effects = Vec::with_capacity(items.len());
         let mut claimed = vec![0u8; self.table.shape.buckets() as usize];
@@ -268,7 +278,7 @@ impl Inner {
         Ok(effects)
     }
 
-    /// Plans one key; false where there is no free slot for it.
+    /// Plans one key. Returns false if there is no free slot for it.
     fn plan_one(
         &self,
         item: &Item<'_>,
@@ -286,7 +296,7 @@ impl Inner {
         let probe = self.table.probe(&self.pool, segment, target.sig);
         let Found { hit, damaged } = self.find_all(&probe, target);
         if let Some(hit) = hit {
-            // Expired or not, damaged or not.
+            // Even if the record has expired or is damaged.
             if hit.position.untagged() == new.untagged() {
                 let place = format!("entry of record {:?}", hit.position);
                 return Err(Error::corrupt(place, "it names a place that was free"));
@@ -309,7 +319,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// The key's entry, and those of its signature that name nothing readable, or a record whose key is damaged.
+    /// Finds the key's entry, and entries with its signature that name no readable record, or a
+    /// record with a damaged key.
     fn find_all(&self, probe: &Probe, target: &Target<'_>) -> Found<'_> {
         let mut found = Found { hit: None, damaged: Vec::new() };
         for (slot, entry) in probe.candidates(&self.pool) {
@@ -329,7 +340,8 @@ impl Inner {
         found
     }
 
-    /// A free slot that no other key of the batch has, by the same rule as a single put's (`table.rs`).
+    /// Returns a free slot that no other key of the batch has, by the rule of a single put
+    /// (`table.rs`).
     fn claim(&self, segment: Segment, sig: Signature, claimed: &mut [u8]) -> Option<NvPtr> {
         let (home, other) = self.table.place.buckets(sig);
         let careful = self.is_careful();
@@ -360,14 +372,14 @@ impl Inner {
             && found != Entry::free(&self.pool, slot)
             && self.judge_reuse(segment, sig, (slot, found)) == Reuse::Damaged
         {
-            // Careful mode is on now.
+            // The damage has turned careful mode on.
             return self.claim(segment, sig, claimed);
         }
         claimed[bucket] |= 1 << entry;
         Some(slot)
     }
 
-    /// A bit for each slot of a bucket that is free without doubt.
+    /// Returns a bit set of the slots of a bucket that are free without doubt.
     #[cold]
     fn sound_free_slots(&self, segment: Segment, sig: Signature, bucket: usize) -> u8 {
         let prefix = self.table.place.index(sig, segment.depth);
@@ -416,7 +428,7 @@ impl Inner {
         }
         let mut old = effect.old;
         if !old.is_null() && effect.old_len.is_none() {
-            // The tree finds its place by the key that this batch says.
+            // The tree finds the key's record by the key of this batch.
             self.records.lost.note(old, key);
             self.follow(hash, TreeOp::new(key, old, NvPtr::NULL));
             old = NvPtr::NULL;

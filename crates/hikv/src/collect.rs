@@ -1,11 +1,12 @@
-//! The walk of a recovery: every entry's record is checked and marked, and the keys' order is found.
+//! The walk of a recovery: every entry's record is checked and marked, and the keys are sorted.
 //!
-//! Safe beside readers and writers. A writer's old record may be unlinked before the walk comes by: it has told the
-//! allocator to keep it (`write.rs`). The walk takes no stripe, since a writer may wait with one for the rebuild.
+//! Safe concurrently with readers and writers. A writer's old record may be unlinked before the
+//! walk reaches it: the writer has made the allocator keep the record (`write.rs`). The walk
+//! acquires no stripe, since a writer that holds one may wait for the rebuild.
 //!
-//! A record that is wrong keeps its entry, so that a get says so, and its space, so that nothing
-//! else is stored under that entry. Damage to the index is noted and never repaired: no entry can
-//! prove that its record is the newest of its key.
+//! A damaged record keeps its entry, for gets to report it, and its space, which must not be reused
+//! under that entry. Damage to the index is noted and never repaired: no entry can prove that its
+//! record is the newest of its key.
 
 use std::cmp::Ordering as KeyOrder;
 use std::sync::atomic::Ordering;
@@ -20,18 +21,19 @@ use crate::layout::{ENTRY, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
 use crate::record::{OWN, Record, TAG_EXPIRY};
 use crate::table::{AHEAD, Form, Home, READ_AHEAD, Slot, Verdict, walk};
 
-/// A key's first 16 bytes, as a number that orders like them, and its record.
+/// A key's first 16 bytes, as a number with the same order, and its record.
 type Sortable = (u128, u64);
 
-/// What one thread found.
+/// Results of one thread.
 #[derive(Default)]
 struct Share {
     found: Vec<Sortable>,
-    /// Positions of records that cannot be read whole, to be marked when all others are.
+    /// Positions of records that cannot be read completely, to be marked after all others.
     damaged: Vec<NvPtr>,
 }
 
-/// The first 16 bytes of a key; shorter keys are filled with zeros, which ties with longer ones and is told apart later.
+/// Returns the first 16 bytes of a key. Shorter keys are padded with zeros; ties with longer keys
+/// are resolved later.
 fn first_bytes(key: &[u8]) -> u128 {
     let mut bytes = [0; 16];
     let len = key.len().min(16);
@@ -39,10 +41,12 @@ fn first_bytes(key: &[u8]) -> u128 {
     bytes.iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
 }
 
-/// Walks all partitions, with as many threads as the options say. The positions of all keys in the order of the keys.
+/// Walks all partitions, with `recovery_threads` threads. Returns the positions of all keys in key
+/// order.
 ///
 /// # Errors
-/// [`Error::Closed`] where the store is being closed; [`Error::Corrupt`] where a directory cannot be followed.
+/// [`Error::Closed`] if the store is being closed; [`Error::Corrupt`] if a directory cannot be
+/// followed.
 pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
     let partitions = inner.table.shape.partitions as usize;
     if inner.pool.allocator().is_recovering()
@@ -59,7 +63,8 @@ pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
         |partition, share: &mut Share| walk_partition(inner, partition, share),
         |share| share.found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| compare_keys(pool, a.1, b.1))),
     )?;
-    // Every segment was flushed and fenced by the thread that walked it. Where a sync failed, readers go on to make durable what they answer from.
+    // The thread that walked a segment flushed and fenced it. If a sync failed, readers continue to
+    // make the data that they return durable.
     if inner.pool.check().is_ok() {
         inner.unsettled.store(false, Ordering::Release);
     }
@@ -94,8 +99,8 @@ fn merge(pool: &Pool, mut shares: Vec<Vec<Sortable>>) -> Vec<u64> {
         shares.push(merged);
     }
     let mut sorted = shares.pop().unwrap_or_default();
-    // A key that was deleted and put again while its segment was copied may be there twice. Which one stays is
-    // no matter: its changes wait in the backend and are applied after.
+    // A key that was deleted and put again while its segment was copied may occur twice. Either one
+    // may stay: its changes wait in the backend and are applied afterwards.
     sorted.dedup_by(|b, a| a.0 == b.0 && compare_keys(pool, a.1, b.1).is_eq());
     sorted.into_iter().map(|(_, position)| position).collect()
 }
@@ -116,12 +121,12 @@ fn walk_partition(inner: &Inner, partition: usize, share: &mut Share) -> Result<
         inner.recovery.check_wanted()?;
         let Home { segment, prefix, .. } = home;
         if let Err(error) = SegmentHeader::check(pool, segment.at, partition, segment.depth, prefix) {
-            // Its entries stand for themselves: each is checked against its record.
+            // Its entries are valid without it: each is checked against its record.
             inner.count_damage(&error);
         }
         mark_extent(segment.at, KIND_SEGMENT);
         if inner.is_unsettled() {
-            // Before anything is freed or trusted for what stands here, it stays.
+            // Make the segment durable before anything is freed or trusted because of it.
             pool.flush(segment.at, inner.table.shape.segment_bytes as usize);
             pool.fence();
         }
@@ -150,8 +155,8 @@ fn walk_segment(inner: &Inner, home: Home, slots: &[Slot], marks: bool, share: &
                 inner.recovery.count_corrupt();
                 inner.corrupt(&error);
                 match record {
-                    // A record whose key is right stays in the tree, so that a scan says where it
-                    // is wrong.
+                    // A record with an intact key stays in the tree, for scans to report its damage
+                    // in place.
                     Some(record) if table.place.sign(record.key()).0 == slot.entry.sig => {
                         take(inner, position, &record, marks, share);
                     }
@@ -167,14 +172,14 @@ fn walk_segment(inner: &Inner, home: Home, slots: &[Slot], marks: bool, share: &
         }
     }
     if freed {
-        // Before the sweep hands out the space of records that only these slots named.
+        // Before the sweep frees the space of records that only these slots named.
         pool.fence();
     }
 }
 
-/// Frees a slot that holds what a crash left: an entry that a split moved, or half of a torn swap.
-/// A writer may claim the slot meanwhile, and then has cleared it. Returns whether the caller has
-/// to fence.
+/// Frees a slot in a state left by a crash: an entry that a split moved, or half of a torn swap. A
+/// writer may claim the slot concurrently, and has then cleared it. Returns whether the caller must
+/// fence.
 fn free_left_behind(pool: &Pool, slot: Slot) -> bool {
     let free = Entry::free(pool, slot.at);
     if slot.entry == free || pool.cas_u128(slot.at, slot.entry.pair(), free.pair()).is_err() {
@@ -184,7 +189,7 @@ fn free_left_behind(pool: &Pool, slot: Slot) -> bool {
     true
 }
 
-/// The planted fault: a torn entry counts if its position names a record.
+/// Planted fault: accepts a torn entry if its position names a record.
 fn accept_torn(inner: &Inner, slot: Slot, marks: bool, share: &mut Share) {
     let position = slot.entry.position();
     if let Ok(record) = Record::read(&inner.pool, position) {

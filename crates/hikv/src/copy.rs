@@ -1,10 +1,10 @@
-//! Copies of the whole store while it is written ([`lodestore_contract::copy`]).
+//! Copies of the whole store during writes ([`lodestore_contract::copy`]).
 //!
 //! A write records its key under its stripe (`write.rs`, `batch.rs`). A split moves entries under
-//! all stripes of its partition and changes no key, so it records nothing. The walk reads the
-//! segments of one directory after the other: a key that is there all the time is in the segment
-//! that covers its prefix, before a split and after it. The removal of an expired key records it,
-//! which does no harm.
+//! all stripes of its partition and changes no key, thus records nothing. The walk reads the
+//! segments of one directory after the other. A key that exists throughout is in the segment that
+//! covers its prefix, before a split and after it. The removal of an expired key records it, which
+//! is harmless.
 
 use lodestore_contract::copy::{Changes, FuzzySource};
 use lodestore_contract::{Entry, Pair, Result, Visit};
@@ -14,7 +14,7 @@ use crate::inner::Inner;
 use crate::stripe::Held;
 use crate::table::walk_from;
 
-/// Where a part of the walk begins: a partition, and the first 32-bit prefix in it.
+/// Start of a part of the walk: a partition, and the first 32-bit prefix in it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Position {
     partition: usize,

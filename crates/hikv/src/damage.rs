@@ -1,18 +1,18 @@
-//! What the store knows of damage to its index, and how a miss is checked.
+//! Known damage to the index, and the check of misses.
 //!
-//! *Careful mode*: a miss checks every slot of the key's two buckets, and is [`Error::Corrupt`]
-//! where one is damaged, since the key may have been in it. Careful mode is on after a crash until
-//! the walk has checked every slot, and for good in this open if the walk or the seal found damage.
+//! *Careful mode*: a miss checks every slot of the key's two buckets. If one is damaged, the result
+//! is [`Error::Corrupt`], since the key may have been in it. Careful mode is on after a crash until
+//! the walk has checked every slot. If the walk or the seal found damage, it stays on for this
+//! open.
 //!
 //! Rules with a damaged slot in a key's buckets:
-//! * A key that is found is answered, replaced and deleted as ever: its entry vouches for its
-//!   record.
+//! * A key that is found is returned, replaced and deleted as usual: its entry verifies its record.
 //! * A get, insert, update, delete or compare-and-swap of a key that is not found is `Corrupt`.
-//! * A put of a key that is not found stores a new entry in a sound free slot. Deleted again, the
-//!   key is `Corrupt` again: the damaged slot stays, and nothing repairs it, so no older value can
-//!   come back.
-//! * A write reuses a slot that is not free by its own mark only if no key is in it. Damage that
-//!   it meets there turns careful mode on, and the write starts over.
+//! * A put of a key that is not found stores a new entry in a sound free slot. After a delete, the
+//!   key is `Corrupt` again: the damaged slot stays, and nothing repairs it. Thus no older value
+//!   can return.
+//! * A write reuses a slot that is not free by its own mark only if it holds no key. Damage found
+//!   there turns careful mode on, and the write restarts.
 //! * Entries with the key's own signature that name no readable record are cleared by a put or
 //!   delete of the key.
 //! * Damage stays on the medium, and a store with damage is never stopped cleanly: the next open
@@ -46,29 +46,29 @@ struct Found {
 /// Whether a write can reuse a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reuse {
-    /// No key is in it.
+    /// The slot holds no key.
     Free,
-    /// A writer of another stripe took it meanwhile.
+    /// A writer of another stripe claimed it meanwhile.
     Taken,
-    /// A key may have been in it.
+    /// The slot may have held a key.
     Damaged,
 }
 
 impl Damage {
-    /// Of a store whose index is, or is not, known to be whole.
+    /// Creates the state for a store. `is_whole`: the index is known to be whole.
     pub(crate) fn new(is_whole: bool) -> Self {
         Self { careful: AtomicBool::new(!is_whole), first: Mutex::new(None) }
     }
 }
 
 impl Inner {
-    /// Whether a miss has to be checked.
+    /// Returns whether a miss has to be checked.
     #[inline]
     pub(crate) fn is_careful(&self) -> bool {
         self.damage.careful.load(Ordering::Acquire)
     }
 
-    /// Records damage to the index, for good in this open. The caller reports it.
+    /// Records damage to the index, permanently for this open. The caller reports it.
     #[cold]
     pub(crate) fn note_damage(&self, error: &Error) {
         let Error::Corrupt { place, what, .. } = error else { return };
@@ -101,16 +101,15 @@ impl Inner {
         }
     }
 
-    /// Whether damage to the index was found in this open.
+    /// Returns whether damage to the index was found in this open.
     pub(crate) fn has_damage(&self) -> bool {
         self.is_careful() && lock(&self.damage.first).is_some()
     }
 
-    /// Refuses an answer about all keys where some may be missing. Waits for the walk after a
-    /// crash.
+    /// Refuses an answer about all keys if some may be missing. Waits for the walk after a crash.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] naming the first damage; [`Error::Poisoned`] where recovery failed.
+    /// [`Error::Corrupt`] naming the first damage; [`Error::Poisoned`] if recovery failed.
     pub(crate) fn check_complete(&self) -> Result<()> {
         if !self.is_careful() {
             return Ok(());
@@ -148,7 +147,7 @@ impl Inner {
     /// Checks that a key that was not found is absent. The caller holds a guard.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the key may have been in a damaged slot.
+    /// [`Error::Corrupt`] if the key may have been in a damaged slot.
     #[inline]
     pub(crate) fn check_miss(&self, segment: Segment, sig: Signature) -> Result<()> {
         if !self.is_careful() || self.pool.mutant(Mutant::EntryCheckIgnored) {
@@ -168,8 +167,8 @@ impl Inner {
         probe
     }
 
-    /// Judges a slot that a write is about to reuse, and that is not free by its own mark. Damage
-    /// is reported and noted. The caller holds a guard and the key's stripe.
+    /// Judges a slot that a write is about to reuse, and that is not free by its own mark. Reports
+    /// and notes damage. The caller holds a guard and the key's stripe.
     #[cold]
     pub(crate) fn judge_reuse(&self, segment: Segment, sig: Signature, (at, entry): FreeSlot) -> Reuse {
         let prefix = self.table.place.index(sig, segment.depth);

@@ -11,10 +11,11 @@
 //! ```
 //! Invariants:
 //! 1. The 15 check bits depend on slot, signature, position, expiry bit and the record's checksum.
-//!    So an entry names one record, and a changed bit or an older record is detected but for 2^-15.
+//!    An entry therefore names one record. A changed bit or an older record is detected with
+//!    probability 1 - 2^-15.
 //! 2. A slot that was never used, or was freed, holds signature 0 and its own free mark. A zeroed
-//!    slot, or a line of another place or pool, does not: 2^-24 for each slot.
-//! 3. A swap between a live entry and a free mark that a crash tears leaves (0, position) or
+//!    slot, or a line of another place or pool, does not, except with probability 2^-24 per slot.
+//! 3. A crash that tears a swap between a live entry and a free mark leaves (0, position) or
 //!    (signature, own mark). Both are free.
 
 use lodestore_media::{NvPtr, Pool};
@@ -52,8 +53,8 @@ impl Entry {
         Self { sig, word }
     }
 
-    /// The entry at `slot` that names the record with this checksum at `position`. The position's
-    /// tag is the expiry bit.
+    /// Returns the entry at `slot` that names the record with this checksum at `position`. The
+    /// position's tag is the expiry bit.
     #[inline]
     pub(crate) fn naming(slot: NvPtr, sig: u64, position: NvPtr, binding: u32) -> Self {
         let raw = position.raw();
@@ -61,49 +62,49 @@ impl Entry {
         Self { sig, word: raw | check_bits(slot, sig, raw, binding) }
     }
 
-    /// The entry of a free slot.
+    /// Returns the entry of a free slot.
     #[inline]
     pub(crate) fn free(pool: &Pool, slot: NvPtr) -> Self {
         Self { sig: 0, word: mark_hash(pool, slot) | MARK_FREE }
     }
 
-    /// The entry of a slot that a split found damaged.
+    /// Returns the entry of a slot that a split found damaged.
     pub(crate) fn damaged(pool: &Pool, slot: NvPtr) -> Self {
         Self { sig: 0, word: mark_hash(pool, slot) | MARK_DAMAGED }
     }
 
-    /// The same entry for the slot `to` of another segment.
+    /// Returns the same entry for the slot `to` of another segment.
     pub(crate) fn moved(self, from: NvPtr, to: NvPtr) -> Self {
         Self { sig: self.sig, word: self.word ^ (slot_bits(from) ^ slot_bits(to)) & CHECK_MASK }
     }
 
-    /// Position of the record; its tag is the expiry bit.
+    /// Returns the position of the record; its tag is the expiry bit.
     #[inline]
     pub(crate) fn position(self) -> NvPtr {
         position_of(self.word)
     }
 
-    /// Whether the entry, which is at `slot`, names the record with this checksum.
+    /// Returns whether the entry, which is at `slot`, names the record with this checksum.
     #[inline]
     pub(crate) fn is_bound(self, slot: NvPtr, binding: u32) -> bool {
         let expected = check_bits(slot, self.sig, self.word & POSITION_MASK, binding);
         self.word & CHECK_MASK == expected
     }
 
-    /// The pair as the medium's swap takes it.
+    /// Returns the pair for the medium's swap.
     #[inline]
     pub(crate) fn pair(self) -> (u64, u64) {
         (self.sig, self.word)
     }
 }
 
-/// Position of the record that a second word names; its tag is the expiry bit.
+/// Returns the position of the record that a second word names; its tag is the expiry bit.
 #[inline]
 pub(crate) fn position_of(word: u64) -> NvPtr {
     NvPtr::from_raw(word & POSITION_MASK)
 }
 
-/// Whether a second word names a record. Marks and zero do not.
+/// Returns whether a second word names a record. Marks and zero do not.
 #[inline]
 pub(crate) fn names_record(word: u64) -> bool {
     word & OFFSET_MASK != 0

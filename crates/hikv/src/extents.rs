@@ -1,7 +1,8 @@
-//! Whether the space of directories and segments is theirs.
+//! Checks that the extent table has the extents of directories and segments.
 //!
-//! The extent table cannot tell a word that damage made zero from one that was never written, so its space would be handed out
-//! again, over the index. The index names its extents itself: each open compares, at 8 bytes read a segment.
+//! The extent table cannot distinguish a word that damage zeroed from one that was never written.
+//! Its space would be allocated again, over the index. The index names its extents itself: each
+//! open compares both, at 8 bytes read per segment.
 
 use lodestore_contract::PoisonReason;
 use lodestore_media::{ExtentKind, NvPtr, Pool};
@@ -10,8 +11,8 @@ use crate::layout::{KIND_DIRECTORY, KIND_SEGMENT};
 use crate::split::directory_bytes;
 use crate::table::{Segment, Table};
 
-/// Makes the store refuse writes where the extent table does not have a part of this partition: what is there can still be read. To be
-/// called before anything takes space.
+/// Makes the store refuse writes if the extent table lacks an extent of this partition. Existing
+/// data stays readable. Must be called before any allocation.
 pub(crate) fn check(table: &Table, pool: &Pool, partition: usize, segments: &[(Segment, u64)]) {
     let has = |at: NvPtr, bytes: u64, kind: ExtentKind| pool.allocator().holds_extent(pool, at, bytes, kind);
     let directory = table.directory(pool, partition);

@@ -1,23 +1,24 @@
-//! The key's hash and all that follows from it: partition, directory index, the two buckets.
+//! The key's hash, and the partition, directory index and buckets that follow from it.
 //!
 //! ```text
 //! bit 63                                            bit 0
 //! | partition | directory index (to the depth) ... | b2: 16 | b1: 16 |
 //! ```
-//! The signature in an index entry is the hash itself, so that a split and a check need no record.
+//! The signature in an index entry is the hash itself: splits and checks read no record.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Deepest directory: bits of the hash above the 32 that choose buckets, less the partition's.
+/// Maximum directory depth: bits of the hash above the 32 that choose buckets, minus the
+/// partition's.
 pub(crate) const DEPTH_MAX: u32 = 24;
-/// Most partitions: their root words fit the pool's root area.
+/// Maximum partitions: their root words fit the pool's root area.
 pub(crate) const PARTITIONS_MAX: u32 = 256;
 
 /// A key's 64-bit signature; never 0, which marks a free entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Signature(pub(crate) u64);
 
-/// How hashes map to places, fixed when a store is created.
+/// Maps hashes to locations; fixed when a store is created.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Placement {
     seed: u64,
@@ -33,39 +34,39 @@ impl Placement {
         Self { seed, partition_bits: partitions.trailing_zeros(), buckets: u64::from(buckets) }
     }
 
-    /// The signature of `key`.
+    /// Returns the signature of `key`.
     #[inline]
     pub(crate) fn sign(self, key: &[u8]) -> Signature {
         Signature(xxh3_64_with_seed(key, self.seed).max(1))
     }
 
-    /// The partition, 0-based.
+    /// Returns the partition, 0-based.
     #[inline]
     pub(crate) fn partition(self, sig: Signature) -> usize {
         if self.partition_bits == 0 { 0 } else { (sig.0 >> (64 - self.partition_bits)) as usize }
     }
 
-    /// The index in a directory of this depth; also the prefix of a segment of this depth.
+    /// Returns the index in a directory of this depth; also the prefix of a segment of this depth.
     #[inline]
     pub(crate) fn index(self, sig: Signature, depth: u32) -> u64 {
         debug_assert!(depth <= DEPTH_MAX);
         if depth == 0 { 0 } else { (sig.0 << self.partition_bits) >> (64 - depth) }
     }
 
-    /// Whether `other` belongs to the same segment of this depth as `sig`.
+    /// Returns whether `other` belongs to the same segment of this depth as `sig`.
     #[inline]
     pub(crate) fn same_segment(self, sig: Signature, other: u64, depth: u32) -> bool {
         let bits = self.partition_bits + depth;
         bits == 0 || (sig.0 ^ other) >> (64 - bits) == 0
     }
 
-    /// Whether `sig` belongs to partition `partition` and, at `depth`, to `prefix`.
+    /// Returns whether `sig` belongs to partition `partition` and, at `depth`, to `prefix`.
     #[inline]
     pub(crate) fn belongs(self, sig: u64, partition: usize, depth: u32, prefix: u64) -> bool {
         self.partition(Signature(sig)) == partition && self.index(Signature(sig), depth) == prefix
     }
 
-    /// The home bucket and the other one; they differ.
+    /// Returns the home bucket and the other one; they differ.
     #[inline]
     pub(crate) fn buckets(self, sig: Signature) -> (usize, usize) {
         let home = ((sig.0 & 0xffff) * self.buckets) >> 16;

@@ -1,4 +1,4 @@
-//! What all parts of an open store share.
+//! Shared state of an open store.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -19,9 +19,9 @@ use crate::table::{READ_AHEAD, Table};
 use crate::tree_op::TreeOp;
 use crate::wal::Wal;
 
-/// Keys whose damaged entry a write cleared. What the entry named is not known, so the queued
-/// change of the tree names the entry's slot in place of a record, and finds the key here. At most
-/// one for each slot; they stay until the store is closed.
+/// Keys whose damaged entry a write cleared. The entry's record is unknown. The queued change of
+/// the tree therefore names the entry's slot in place of a record, and finds the key here. At most
+/// one key per slot; they stay until the store is closed.
 #[derive(Default)]
 pub(crate) struct LostKeys {
     some: AtomicBool,
@@ -45,7 +45,7 @@ impl LostKeys {
         !self.is_empty() && lock(&self.keys).contains_key(&position.raw())
     }
 
-    /// The key noted for `position`, or else `found`.
+    /// Calls `f` with the key noted for `position`, or else with `found`.
     #[cold]
     fn with<T>(&self, position: u64, found: &[u8], f: impl FnOnce(&[u8]) -> T) -> T {
         let noted = lock(&self.keys).get(&position).cloned();
@@ -63,8 +63,9 @@ pub(crate) struct Records {
 impl KeyResolver for Records {
     #[inline]
     fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T {
-        // A record that the tree names was readable when it was put there. If its bytes were changed on the medium
-        // since, it compares as the key that a write said, or as the empty key: a wrong order, found by verify, and no panic.
+        // A record in the tree was readable when it was inserted. If its bytes were changed on the
+        // medium since, it compares as the key that a write noted, or as the empty key. The order
+        // is then wrong, which `verify` finds, but nothing panics.
         match Record::read(&self.pool, NvPtr::from_raw(payload)) {
             Ok(record) if self.lost.is_empty() => f(record.key()),
             record => self.lost.with(payload, record.map_or(&[], |record| record.key()), f),
@@ -118,9 +119,9 @@ pub(crate) struct Inner {
     pub(crate) wal: Option<Wal>,
     pub(crate) options: HiKvOptions,
     pub(crate) damage: Damage,
-    /// Whether an entry was changed since the open, so that the sorted run of the last stop is stale.
+    /// An entry was changed since the open: the sorted run of the last stop is stale.
     pub(crate) written: AtomicBool,
-    /// Extents of the run that was loaded; it is kept until the next clean stop.
+    /// Extents of the run that was loaded. The run is kept until the next clean stop.
     pub(crate) run: Mutex<Vec<NvPtr>>,
 }
 
@@ -134,7 +135,7 @@ impl Deref for Inner {
 }
 
 impl Inner {
-    /// Queues a tree's change that follows a change of the index.
+    /// Queues a change of the tree after a change of the index.
     #[inline]
     pub(crate) fn follow(&self, hash: u64, op: TreeOp) {
         if !self.written.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! HiKV's bytes on the medium, but for records (`record.rs`): superblock, directories, segments.
-//! docs/format/hikv.md shows them with rulers.
+//! HiKV's bytes on the medium, except records (`record.rs`): superblock, directories, segments.
+//! `docs/format/hikv.md` shows them with rulers.
 //!
 //! ```text
 //! superblock, at the pool's root area
@@ -75,7 +75,7 @@ const _: () = assert!(ROOTS_AT + PARTITIONS_MAX as u64 * 8 <= BATCH_AT);
 const _: () = assert!(BATCH_AT + BatchLogs::ROOT_BYTES <= Seal::ROOT_BYTES);
 const _: () = assert!((DEPTH_MAX as u64) < DEPTH_MASK);
 
-/// What is fixed when a store is created.
+/// Parameters that are fixed when a store is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) partitions: u32,
@@ -86,12 +86,12 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
-    /// Buckets of a segment.
+    /// Returns the number of buckets of a segment.
     pub(crate) fn buckets(&self) -> u32 {
         self.segment_bytes / BUCKET as u32 - 1
     }
 
-    /// Writes it; durable after the caller's fence.
+    /// Writes the superblock; durable after the caller's fence.
     pub(crate) fn store(&self, pool: &Pool) {
         let mut bytes = [0; 64];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -106,8 +106,8 @@ impl Superblock {
         pool.flush(pool.root(), bytes.len());
     }
 
-    /// Reads it; `None` where no superblock was ever finished: none of the store's opens got as far as to raise the
-    /// generation, and the superblock is not whole.
+    /// Reads the superblock. `None` if the superblock is not whole and no open has raised the
+    /// generation: no superblock was ever completed.
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::NewerFormat`].
@@ -139,28 +139,28 @@ impl Superblock {
     }
 }
 
-/// The word that holds the number of opens; sequences of an open begin with it.
+/// Returns the word that holds the number of opens. Sequences of an open begin with it.
 pub(crate) fn generation_word(pool: &Pool) -> NvPtr {
     pool.root().add(GENERATION_AT)
 }
 
-/// The word that names the sorted run of the last clean stop.
+/// Returns the word that names the sorted run of the last clean stop.
 pub(crate) fn run_word(pool: &Pool) -> NvPtr {
     pool.root().add(RUN_AT)
 }
 
-/// The root words of the batch logs.
+/// Returns the root words of the batch logs.
 pub(crate) fn batch_roots(pool: &Pool) -> NvPtr {
     pool.root().add(BATCH_AT)
 }
 
-/// The root word of a partition.
+/// Returns the root word of a partition.
 #[inline]
 pub(crate) fn root_word(pool: &Pool, partition: usize) -> NvPtr {
     pool.root().add(ROOTS_AT + partition as u64 * 8)
 }
 
-/// Which words a [`Deep`] belongs to. Its check bits depend on this.
+/// The word to which a [`Deep`] belongs. Its check bits depend on the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// The root word of this partition.
@@ -178,7 +178,7 @@ impl Owner {
     }
 }
 
-/// A position and a depth in one word: what root and directory words hold.
+/// A position and a depth in one word: the content of root and directory words.
 ///
 /// ```text
 /// bit 63     60 59      48 47     40 39          6   5    4      0
@@ -195,7 +195,7 @@ pub(crate) struct Deep {
 impl Deep {
     const AT_MASK: u64 = 0x0fff_00ff_ffff_ffc0;
     const CHECK_MASK: u64 = !(Self::AT_MASK | DEPTH_MASK);
-    /// The check bit that makes the word's parity even, so that no single changed bit is missed.
+    /// The check bit that makes the word's parity even: every single changed bit is detected.
     const PARITY: u64 = 1 << 5;
 
     pub(crate) fn pack(self, pool: &Pool, owner: Owner) -> u64 {
@@ -209,7 +209,7 @@ impl Deep {
         Self { at: NvPtr::from_raw(word & Self::AT_MASK), depth: (word & DEPTH_MASK) as u32 }
     }
 
-    /// Whether the word is one that `pack` makes for this owner.
+    /// Returns whether the word is one that `pack` makes for this owner.
     pub(crate) fn is_valid(word: u64, pool: &Pool, owner: Owner) -> bool {
         word & Self::AT_MASK != 0 && word & Self::CHECK_MASK == Self::check_bits(word & !Self::CHECK_MASK, pool, owner)
     }
@@ -232,8 +232,9 @@ impl Deep {
 /// The checksum starts from a seed of the segment's position and the pool's identity.
 ///
 /// The split depth is the depth that the segment's last split gave it, with a check in the high
-/// half; 0 if the segment was never split. The word is stored after the directory says so durably,
-/// and has no fence of its own. So a directory that names the segment at a smaller depth is older.
+/// half; 0 if the segment was never split. The word is stored after the directory has the new depth
+/// durably, and has no fence of its own. A directory that names the segment at a smaller depth is
+/// therefore older.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) partition: u32,
@@ -244,7 +245,7 @@ pub(crate) struct SegmentHeader {
 impl SegmentHeader {
     const MAGIC: [u8; 4] = *b"LSEG";
 
-    /// The header's bytes for a segment at `at`.
+    /// Returns the header's bytes for a segment at `at`.
     pub(crate) fn to_bytes(self, pool: &Pool, at: NvPtr) -> [u8; BUCKET as usize] {
         let mut bytes = [0; BUCKET as usize];
         bytes[..4].copy_from_slice(&Self::MAGIC);
@@ -282,7 +283,7 @@ impl SegmentHeader {
         u64::from(crc32c(&[place.as_flattened(), &depth.to_le_bytes()])) << 32 | u64::from(depth)
     }
 
-    /// The header at `at`, if it is whole.
+    /// Returns the header at `at`, if it is whole.
     fn read(pool: &Pool, at: NvPtr) -> Option<Self> {
         let bytes = pool.bytes(at, BUCKET as usize)?;
         let whole = bytes[..4] == Self::MAGIC && Self::sum(pool, at, bytes) == u32_at(bytes, 12);

@@ -1,26 +1,28 @@
-//! HiKV (USENIX ATC 2017): a hash index on the medium for single keys, a B+-tree in DRAM for scans,
-//! updated behind the writer.
+//! HiKV (USENIX ATC 2017): a hash index on the medium for single keys, and a B+-tree in DRAM for
+//! scans, which is updated after the write.
 //!
-//! The hash index and the records are the truth; the tree is rebuilt from them. Rooms:
+//! The hash index and the records are authoritative; the tree is rebuilt from them. Modules:
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `store` | opening, closing, the contract's operations |
-//! | `inner`, `options` | what all of it shares, and how it is set up |
+//! | `inner`, `options` | shared state, and its setup |
 //! | `layout`, `entry`, `record` | bytes on the medium |
 //! | `hash`, `table`, `probe`, `split`, `stripe` | hash index: placing, finding, growing, locking |
 //! | `read`, `write`, `batch`, `scan`, `sweep` | the operations |
 //! | `copy` | copies of the whole store while it is written |
-//! | `damage` | what the store knows of damage to its index, and how misses are checked |
-//! | `backend`, `trees`, `tree_op`, `rebuild`, `worker`, `adapt`, `sampler` | the tree's updates behind the writer |
-//! | `recover`, `extents`, `collect`, `run`, `verify` | from bytes to a whole store, and checking one |
+//! | `damage` | known damage to the index, and the check of misses |
+//! | `backend`, `trees`, `tree_op`, `rebuild`, `worker`, `adapt`, `sampler` | updates of the tree |
+//! | `recover`, `extents`, `collect`, `run`, `verify` | recovery of a store, and its verification |
 //! | `wal` | the paper's HiKV_wal, for comparison |
 //!
-//! Persist order of each operation: the heads of `write`, `batch`, `split`, `run` and `recover`; docs/crash.md argues them by case.
+//! The persist order of each operation is in the module docs of `write`, `batch`, `split`, `run`
+//! and `recover`. `docs/crash.md` proves each order by case.
 //!
-//! # What it promises
-//! Single-key operations and batches are durably linearizable. A scan sees every write that returned before it began and is not a
-//! snapshot (see `scan`). `close` makes the next open quick; without it nothing acknowledged is lost.
+//! # Guarantees
+//! Single-key operations and batches are durably linearizable. A scan sees every write that
+//! returned before it began, and is not a snapshot (see `scan`). `close` makes the next open fast.
+//! Without it no acknowledged write is lost.
 #![forbid(unsafe_code)]
 
 mod adapt;

@@ -13,7 +13,7 @@ use crate::worker::{THREADS_MAX, Workers};
 /// How many threads update the tree after the writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backends {
-    /// As many as the paper's equations say, out of [`HiKvOptions::threads`], serving threads
+    /// The number given by the paper's equations, out of [`HiKvOptions::threads`], serving threads
     /// included (HiKV, ATC 2017, section 3.2).
     Auto,
     /// This number. With 0 there is no thread: the writer updates the tree itself, at once.
@@ -101,19 +101,20 @@ const MODE_WAL: u32 = 4;
 /// All modes known.
 pub(crate) const MODES: u32 = MODE_SYNC | MODE_PARTITIONED | MODE_WAL;
 
-/// What to do where a segment cannot be split any more.
+/// Advice if a segment cannot be split any more.
 pub(crate) const INDEX_FULL: &str = "create a store with a larger `Builder::set(\"segment\", ..)`, more `Builder::set(\"partitions\", ..)` or another `Builder::set(\"hash-seed\", ..)`, and import into it";
 
 impl HiKvOptions {
-    /// The options there are.
+    /// Returns the specifications of the options.
     pub fn specs() -> &'static [OptionSpec] {
         Self::SPECS
     }
 
-    /// Options of `pool` and those named in `options`.
+    /// Returns options with `pool` and the named `options`.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for a name or value that is none.
+    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for an unknown name or an
+    /// invalid value.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
         options.check_names(crate::ENGINE, Self::SPECS)?;
         let mut read = Self { pool, ..Self::default() };
@@ -122,16 +123,18 @@ impl HiKvOptions {
         Ok(read)
     }
 
-    /// Refuses values out of range.
+    /// Rejects values out of range.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption); [`Error::Unsupported`](lodestore_contract::Error::Unsupported) for a durability that HiKV cannot give.
+    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption);
+    /// [`Error::Unsupported`](lodestore_contract::Error::Unsupported) for a durability that HiKV
+    /// does not support.
     pub fn check(&self) -> Result<()> {
         self.check_bounds()?;
         check_durability(crate::layout::ENGINE, &self.pool)
     }
 
-    /// The threads that update the tree.
+    /// Returns the setup of the threads that update the tree.
     pub(crate) fn workers(&self) -> Workers {
         match self.backends {
             Backends::Auto => Workers::Auto { threads: self.threads },
@@ -139,13 +142,13 @@ impl HiKvOptions {
         }
     }
 
-    /// The modes to keep in the store.
+    /// Returns the modes to keep in the store.
     pub(crate) fn modes(&self) -> u32 {
         let bit = |on: bool, bit: u32| if on { bit } else { 0 };
         bit(self.sync_update, MODE_SYNC) | bit(self.partitioned_tree, MODE_PARTITIONED) | bit(self.wal, MODE_WAL)
     }
 
-    /// Takes the modes that the store was created with.
+    /// Sets the modes with which the store was created.
     pub(crate) fn set_modes(&mut self, modes: u32) {
         self.sync_update = modes & MODE_SYNC != 0;
         self.partitioned_tree = modes & MODE_PARTITIONED != 0;

@@ -1,4 +1,4 @@
-//! What a writer reads of the index before it changes a key: the key's two buckets.
+//! A writer's lookup before it changes a key: the key's two buckets.
 
 use lodestore_contract::Result;
 use lodestore_media::{NvPtr, Pool};
@@ -9,23 +9,23 @@ use crate::layout::{BUCKET_ENTRIES, ENTRY};
 use crate::record::Record;
 use crate::table::{FreeSlot, Hit, Segment, Table, is_another, is_bound};
 
-/// What a writer finds in a key's two buckets.
+/// A writer's view of a key's two buckets.
 pub(crate) struct Probe {
-    /// Where the key's two buckets begin, its home bucket first.
+    /// Addresses of the key's two buckets, its home bucket first.
     buckets: [NvPtr; 2],
-    /// Entries of the buckets with the key's signature, a bit each. More than one only if two keys
+    /// Bit set of the buckets' entries with the key's signature. More than one bit only if two keys
     /// share a hash.
     same: u16,
     sig: u64,
-    /// A free slot and its entry, by the paper's rule of a home bucket with a second choice.
+    /// A free slot and its entry, by the paper's rule: the home bucket, with a second choice.
     pub(crate) free: Option<FreeSlot>,
 }
 
-/// What a writer finds in one bucket.
+/// A writer's view of one bucket.
 struct ProbedBucket {
     /// Entries that are not free.
     used: usize,
-    /// Entries with the key's signature, a bit each.
+    /// Bit set of entries with the key's signature.
     same: u16,
     free: Option<FreeSlot>,
 }
@@ -60,13 +60,14 @@ impl Table {
 }
 
 impl Probe {
-    /// Whether some entry has the key's signature.
+    /// Returns whether any entry has the key's signature.
     #[inline]
     pub(crate) fn has_candidates(&self) -> bool {
         self.same != 0
     }
 
-    /// Entries with the key's signature, each with its slot. The caller holds the key's stripe.
+    /// Returns the entries with the key's signature, each with its slot. The caller holds the key's
+    /// stripe.
     #[inline]
     pub(crate) fn candidates(&self, pool: &Pool) -> impl Iterator<Item = (NvPtr, Entry)> {
         let mut same = self.same;
@@ -88,10 +89,10 @@ impl Probe {
         }
     }
 
-    /// The candidate whose record has this key. The caller holds the key's stripe.
+    /// Returns the candidate whose record has this key. The caller holds the key's stripe.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a candidate names no record, or one of a damaged key.
+    /// [`Error::Corrupt`] if a candidate names no record, or a record with a damaged key.
     #[inline]
     pub(crate) fn find<'a>(&self, pool: &'a Pool, key: &[u8]) -> Result<Option<Hit<'a>>> {
         for (slot, entry) in self.candidates(pool) {

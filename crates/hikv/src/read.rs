@@ -1,16 +1,19 @@
-//! Reading single keys. No reader takes a lock or writes to shared memory, but for its epoch, and but for the key's stripe where a batch is
-//! under way.
+//! Reads of single keys. A reader acquires no lock and writes no shared memory, except its epoch,
+//! and except the key's stripe during a batch.
 //!
-//! Durable linearizability: an entry may be seen before it is durable. A reader therefore looks, after it
-//! has read an entry (or found none), whether the key's stripe is held; if so it flushes what it read and fences
-//! before it answers. If the stripe is free, whatever was read is durable already (`stripe.rs`, invariant 3), unless a process that
-//! was killed left it (`Base::unsettled`): then, too, it is made durable first.
+//! Durable linearizability: an entry may be visible before it is durable. After reading an entry
+//! (or finding none), a reader therefore checks whether the key's stripe is held. If so, it flushes
+//! the data that it read, and fences before it returns. If the stripe is free, the data is durable
+//! already (`stripe.rs`, invariant 3). The exception is data of a killed process
+//! (`Base::unsettled`), which is also made durable first.
 //!
-//! A batch is one step to readers: who has read an entry, or found none, while a batch is under way and the key's stripe is held, reads again
-//! under the stripe (`batch.rs`).
+//! A batch is one step to readers. A reader that has read an entry, or found none, checks for a
+//! running batch. If one runs and the key's stripe is held, it reads again under the stripe
+//! (`batch.rs`).
 //!
-//! A miss counts only if the directory still names the same segment: a split may have moved the key meanwhile.
-//! In careful mode (`damage.rs`) it counts only if no slot of the key's buckets is damaged.
+//! A miss counts only if the directory still names the same segment: a split may have moved the key
+//! meanwhile. In careful mode (`damage.rs`) it counts only if no slot of the key's buckets is
+//! damaged.
 
 use std::sync::atomic::Ordering;
 
@@ -25,35 +28,37 @@ use crate::layout::BUCKET;
 use crate::record::Record;
 use crate::table::{Hit, READ_AHEAD, Segment, Table};
 
-/// Keys whose buckets are on their way in a batched read, before the first of them is looked at.
+/// Number of keys of a batched read whose buckets are being loaded before the first is examined.
 const BUCKETS_AHEAD: usize = 8;
-/// Keys whose records are on their way behind them, before the first of these is read.
+/// Number of keys, before these, whose records are being loaded before the first is read.
 const RECORDS_AHEAD: usize = 4;
-/// Keys that take the same step together. Measured, not explained: prefetches that follow each other at once seem to overlap better.
+/// Number of keys per step. Measured: consecutive prefetches seem to overlap better; the cause is
+/// unknown.
 const GROUP: usize = 4;
-/// Keys under way at once, rounded up.
+/// Keys in progress at once, rounded up.
 const RING: usize = (BUCKETS_AHEAD + RECORDS_AHEAD + GROUP).next_power_of_two();
 /// Keys read under one guard.
 const ROUND: usize = 256;
 
-/// A key of a batched read on its way.
+/// A key of a batched read in progress.
 #[derive(Clone, Copy)]
 struct Underway {
     sig: Signature,
     segment: Segment,
-    /// The entry seen, and its slot.
+    /// The entry that was seen, and its slot.
     entry: Option<(NvPtr, Entry)>,
 }
 
 impl Inner {
-    /// The live record of `key`; the caller holds a guard and no stripe.
+    /// Returns the live record of `key`. The caller holds a guard and no stripe.
     #[inline]
     pub(crate) fn lookup(&self, sig: Signature, key: &[u8]) -> Result<Option<Record<'_>>> {
         let found = self.look(sig, key);
         if self.is_in_batch(sig) { self.look_under_stripe(sig, key) } else { found }
     }
 
-    /// Whether what was just read of this key may be one of several entries of a batch, of which not all stand yet.
+    /// Returns whether the entry of this key may belong to a batch that has not stored all of its
+    /// entries yet.
     #[inline]
     fn is_in_batch(&self, sig: Signature) -> bool {
         self.batches.load(Ordering::Acquire) != 0 && self.is_held(sig)
@@ -92,7 +97,7 @@ impl Inner {
         }
     }
 
-    /// The record of a hit, if it has not expired and its checksum is right.
+    /// Returns the record of a hit, if it has not expired and its checksum is right.
     #[inline]
     fn vet<'a>(&'a self, hit: Hit<'a>) -> Result<Option<Record<'a>>> {
         if self.options.verify_reads
@@ -107,7 +112,7 @@ impl Inner {
         Ok(Some(hit.record))
     }
 
-    /// Makes durable what was read, where a writer is at work (see the head of this file).
+    /// Makes the data that was read durable if a writer holds the stripe (see the module docs).
     #[inline]
     fn persist_read(&self, sig: Signature, segment: Segment, slot: Option<NvPtr>) {
         if !self.pool.persists() {
@@ -127,7 +132,7 @@ impl Inner {
         }
     }
 
-    /// Makes durable what stands in two buckets.
+    /// Makes two buckets durable.
     pub(crate) fn persist_buckets(&self, segment: Segment, home: usize, other: usize) {
         self.pool.flush(Table::bucket(segment, home), BUCKET as usize);
         self.pool.flush(Table::bucket(segment, other), BUCKET as usize);
@@ -171,8 +176,9 @@ impl Inner {
         Ok(self.lookup(self.table.place.sign(key), key)?.map(|record| record.expiry()))
     }
 
-    /// Reads keys one behind the other, each in three steps that lie some keys apart: its buckets are asked for; its
-    /// record is asked for; it is read. So the misses of several keys overlap, with each other and with the checks.
+    /// Reads keys in a pipeline of three steps, some keys apart: prefetch of the buckets, prefetch
+    /// of the record, read. The cache misses of several keys overlap with each other and with the
+    /// checks.
     pub(crate) fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         for key in keys {
             check_key(key)?;
@@ -207,8 +213,9 @@ impl Inner {
         Ok(())
     }
 
-    /// The live record of `key`, by the entry that was seen if it still stands: its segment was the directory's when the read began, so
-    /// it is what the key had at some moment since. Else all is looked up again. The caller has held a guard since.
+    /// Returns the live record of `key`, by the seen entry if it is unchanged. Its segment was in
+    /// the directory when the read began. The record was therefore the key's at some moment since.
+    /// Otherwise looks the key up again. The caller has held a guard since.
     #[inline]
     fn arrive(&self, way: Underway, key: &[u8]) -> Result<Option<Record<'_>>> {
         let Underway { sig, segment, entry } = way;

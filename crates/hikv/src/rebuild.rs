@@ -1,19 +1,21 @@
-//! The tree is rebuilt behind a store that serves already: the gate before scans, and the operations that wait.
+//! Rebuild of the tree in the background of a store that already serves: the gate before scans, and
+//! the waiting operations.
 //!
 //! # Invariants
-//! * While a queue is *rebuilding*, whoever consumes it moves its operations, in order, to its overflow list.
-//!   They count as completed, since no drain returns before the gate opens.
-//! * The gate opens after the trees are loaded and every overflow list has been applied, so behind an open gate a tree
-//!   holds all that is completed.
-//! * An old position is retired when its operation is applied, never when it is moved, so whatever the walk over the
-//!   hash index saw stays readable until the tree holds its successor.
-//! * The walk may have seen the state before or after any operation of that time; so the overflow is applied with
-//!   upsert semantics, and in the order of each key the last operation decides.
-//! * A failure opens the gate for good, poisoned: nobody waits for what cannot come.
+//! * While a queue is *rebuilding*, its consumer moves its operations, in order, to its overflow
+//!   list. They count as completed, since no drain returns before the gate opens.
+//! * The gate opens after the trees are loaded and every overflow list was applied. With an open
+//!   gate a tree therefore holds all completed operations.
+//! * An old position is retired when its operation is applied, never when it is moved. Records that
+//!   the walk over the hash index saw stay readable until the tree holds their successors.
+//! * The walk may have seen the state before or after any operation of that time. The overflow is
+//!   therefore applied with upsert semantics: the last operation of each key decides.
+//! * A failure opens the gate for good, poisoned: no thread waits for ever.
 //!
-//! # Who may call what
-//! One thread begins and finishes or abandons a rebuild. It takes no stripe lock of the hash index in between:
-//! a writer that holds one may be waiting for it, once [`OVERFLOW_MAX`] operations are in the lists.
+//! # Threads and locks
+//! One thread begins and finishes or abandons a rebuild. In between it acquires no stripe lock of
+//! the hash index: a writer that holds one may wait for the rebuild, once [`OVERFLOW_MAX`]
+//! operations are in the lists.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,10 +30,11 @@ use super::backend::{BATCH, Core, Retire};
 use super::trees::Trees;
 use super::worker::Wait;
 
-/// Operations that may wait for a rebuild, over all queues (64 MiB); beyond, writers wait too.
+/// Maximum operations that may wait for a rebuild, over all queues (64 MiB). Above it writers wait
+/// too.
 pub const OVERFLOW_MAX: u64 = 1 << 20;
 
-/// What scans wait at.
+/// The gate at which scans wait.
 #[derive(Default)]
 pub(crate) struct Gate {
     closed: AtomicBool,
@@ -62,7 +65,7 @@ impl Gate {
 
     pub(crate) fn poison(&self, cause: &str) {
         let _turn = lock(&self.turn);
-        // The first cause stands.
+        // The first cause is kept.
         let _ = self.poison.set(cause.to_owned());
         self.moved.notify_all();
     }
@@ -89,7 +92,7 @@ impl Gate {
         self.check()
     }
 
-    /// Waits for a change, a while: for those who wait for room in the lists.
+    /// Waits a short time for a change, for threads that wait for space in the lists.
     pub(crate) fn wait_a_while(&self) {
         let turn = lock(&self.turn);
         if self.is_closed() && !self.is_poisoned() {
@@ -99,7 +102,7 @@ impl Gate {
 }
 
 impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
-    /// From now on, until the finish, operations wait and scans too.
+    /// Makes operations and scans wait until the finish.
     pub(crate) fn begin_rebuild(&self) {
         self.gate.close();
         for queue in &self.queues {
@@ -109,7 +112,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         }
     }
 
-    /// Loads the trees by `install`, applies what waited, and opens the gate.
+    /// Loads the trees by `install`, applies the waiting operations, and opens the gate.
     pub(crate) fn finish_rebuild(&self, install: impl FnOnce(&Trees) -> Result<()>) -> Result<()> {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             install(&self.trees)?;
@@ -127,7 +130,8 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         Err(failed)
     }
 
-    /// Applies the overflow of one queue and what was pushed to it until now, and lets it go on as usual.
+    /// Applies the overflow of one queue and the operations pushed to it before the call, then
+    /// returns it to normal operation.
     fn apply_overflow(&self, number: usize) -> Result<()> {
         let queue = &self.queues[number];
         let pushed = queue.ring.tail();

@@ -4,14 +4,14 @@
 //!  0       4       8               16  18 19 20      24
 //! | crc32c | vlen  | sequence      |klen|fl|ve| zero  | [expiry: 8] | key | value |
 //! ```
-//! What the parts are: `lodestore_inplace::Record`. The sequence is the engine's own.
+//! `lodestore_inplace::Record` describes the fields. The sequence is the engine's own.
 
 /// Bytes of the header that are the engine's: the sequence.
 pub(crate) const OWN: usize = 8;
-/// Tag of a position whose record has an expiry, so that sweeps read no other record.
+/// Tag of a position whose record has an expiry: sweeps read no other record.
 pub(crate) const TAG_EXPIRY: u8 = 1;
 
-/// A record as it stands on the medium.
+/// A record on the medium.
 pub(crate) type Record<'a> = lodestore_inplace::Record<'a, OWN>;
 
 const _: () = assert!(Record::HEADER == 24);

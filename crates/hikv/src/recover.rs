@@ -1,16 +1,19 @@
-//! From opening to a whole store, while gets and puts are served (HiKV, ATC 2017, section 3.5).
+//! Recovery of a store while gets and puts are served (HiKV, ATC 2017, section 3.5).
 //!
-//! The truth is the hash index. What is volatile and must be made anew: the tree, and after a crash the allocator's
-//! occupancy. Steps, each idempotent, so that a crash in any of them changes nothing for the next open:
-//! 1. Before `open` returns: half-done splits are completed (`split.rs`), the generation is raised (sequences and tree
-//!    operations of this open are newer than all before).
-//! 2. Behind: every segment is walked. Each entry's record is checked (checksum, signature) and marked in the allocator;
-//!    its first key bytes and position are collected (`collect.rs`). What is wrong is reported, and kept where it is.
-//! 3. The collected are sorted and loaded into the tree in bulk. Changes made meanwhile wait in the backend and are applied after.
-//! 4. The allocator frees what was not marked.
+//! The hash index is authoritative. The tree is volatile and is rebuilt, and after a crash the
+//! allocator's occupancy too. Each step is idempotent: a crash in any of them changes nothing for
+//! the next open.
+//! 1. Before `open` returns: incomplete splits are completed (`split.rs`), and the generation is
+//!    raised (sequences and tree operations of this open are newer than all before).
+//! 2. In the background, every segment is walked. Each entry's record is checked (checksum,
+//!    signature) and marked in the allocator. Its first key bytes and position are collected
+//!    (`collect.rs`). Damage is reported, and stays in place.
+//! 3. The collected positions are sorted and loaded into the tree in bulk. Changes made meanwhile
+//!    wait in the backend and are applied afterwards.
+//! 4. The allocator frees unmarked space.
 //!
 //! After a clean stop the whole index is compared with its seal before step 1. Then the sorted run
-//! replaces steps 2 and 3 where the allocator has its occupancy read back.
+//! replaces steps 2 and 3 if the allocator has read its occupancy.
 
 use std::sync::atomic::Ordering;
 
@@ -26,10 +29,10 @@ use crate::run;
 use crate::split::directory_bytes;
 use crate::table::{Form, Home, Slot, walk};
 
-/// Makes tree and occupancy anew.
+/// Rebuilds tree and occupancy.
 ///
 /// # Errors
-/// What keeps it from its end.
+/// The error that stopped the rebuild.
 pub(crate) fn rebuild(inner: &Inner, clean: bool) -> Result<()> {
     let pool = &inner.pool;
     let trusted = clean || pool.mutant(Mutant::StaleCheckpointTrusted);
@@ -40,7 +43,7 @@ pub(crate) fn rebuild(inner: &Inner, clean: bool) -> Result<()> {
         {
             (positions, extents, false)
         }
-        // The occupancy has to be walked for, so the run saves nothing; its extents are not marked.
+        // The occupancy needs the walk, and the run saves nothing; its extents are not marked.
         _ => (walk_all(inner)?, Vec::new(), true),
     };
     inner.recovery.set_keys(sorted.len() as u64);
@@ -51,7 +54,8 @@ pub(crate) fn rebuild(inner: &Inner, clean: bool) -> Result<()> {
     let threads = inner.options.recovery_threads.max(1);
     let hash = |key: &[u8]| inner.table.place.sign(key).0;
     inner.backend.finish_rebuild(|trees| {
-        // A run that is out of order names a record that was changed on the medium since: the walk finds it.
+        // A run out of order names a record that was changed on the medium since: fall back to the
+        // walk.
         let loaded = trees.load(records, &sorted, threads, hash);
         if loaded.is_ok() || from_walk {
             return loaded;
@@ -60,14 +64,16 @@ pub(crate) fn rebuild(inner: &Inner, clean: bool) -> Result<()> {
     })?;
     drop(sorted);
     inner.recovery.set_ordered();
-    // Where an extent of the index could not be marked, nothing of the old is freed: the store grows instead.
+    // If an extent of the index could not be marked, old space is not freed: the store grows
+    // instead.
     if pool.allocator().is_recovering() && !inner.recovery.is_unsure() {
         pool.allocator().finish_recovery(pool);
     }
     if extents.is_empty() && pool.load_u64(run_word(pool)) != 0 {
         run::forget(pool);
         if !pool.allocator().is_recovering() {
-            // A run that could not be read after a clean stop: where its extents are, only their kind tells.
+            // The run could not be read after a clean stop: its extents are known by their kind
+            // only.
             pool.allocator().free_kind(pool, KIND_RUN);
         }
     }
@@ -76,7 +82,8 @@ pub(crate) fn rebuild(inner: &Inner, clean: bool) -> Result<()> {
 }
 
 impl Inner {
-    /// Stores the sorted run for the next open, unless the one of the last stop is still right. Nothing works any more.
+    /// Stores the sorted run for the next open, unless the run of the last stop is still valid. All
+    /// threads have stopped.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Corrupt`].
@@ -88,22 +95,23 @@ impl Inner {
         run::forget(&self.pool);
         run::free(&self.pool, &kept);
         if self.recovery.left_out() > 0 {
-            // A run would make the next open believe that what is missing from it was never there.
+            // A run would hide the missing keys from the next open.
             return Ok(());
         }
         if self.options.partitioned_tree {
-            // Its trees are loaded one by one and cannot be told whole from a run alone.
+            // Partitioned trees are loaded one by one; a run alone cannot show that they are
+            // complete.
             return Ok(());
         }
         let positions = self.positions()?;
         match run::store(&self.pool, &positions) {
-            // No room for the run is no failure: the next open walks the index.
+            // Lack of space for the run is no error: the next open walks the index.
             Ok(()) | Err(Error::Full { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Seals the whole index. Nothing works any more.
+    /// Seals the whole index. All threads have stopped.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Io`], [`Error::Corrupt`]: the store is left as after a crash.
@@ -123,7 +131,7 @@ impl Inner {
         SEAL.save(&self.pool, &sealed)
     }
 
-    /// Checks the slots of a segment without a look at their records. A seal would hide a slot that
+    /// Checks the slots of a segment without reading their records. A seal would hide a slot that
     /// was damaged since the open.
     ///
     /// # Errors
@@ -142,7 +150,7 @@ impl Inner {
     }
 }
 
-/// The run of the last clean stop; a wrong one is as none.
+/// Returns the run of the last clean stop; `None` if it is damaged or missing.
 fn load_run(inner: &Inner) -> Option<(Vec<u64>, Vec<NvPtr>)> {
     run::load(&inner.pool, inner.options.recovery_threads.max(1)).unwrap_or_else(|error| {
         inner.corrupt(&error);

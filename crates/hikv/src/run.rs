@@ -1,16 +1,16 @@
-//! The sorted run of a clean stop: the positions in the tree, in key order (HiKV, section 3.5, which stores
-//! the tree itself; a run is smaller and loads in bulk).
+//! The sorted run of a clean stop: the positions in the tree, in key order. HiKV, section 3.5,
+//! stores the tree itself; a run is smaller and loads in bulk.
 //!
 //! ```text
 //! an extent of the run
 //!  0      4       8         16        24
 //! | LRUN | crc32c | next    | count   | position * count
 //! ```
-//! `next` names the next extent or is 0; `crc32c` covers everything behind it. The run word in the root area names
-//! the first. The word after it holds two checksums: the low half is that of all extents'
-//! checksums, so that no run of an earlier stop counts; the high half is that of all records'
-//! checksums with their positions, so that no older record at a position counts. A run counts only
-//! if the pool's clean flag is set: any later write could have changed what it names.
+//! `next` names the next extent or is 0; `crc32c` covers all bytes after it. The run word in the
+//! root area names the first extent. The word after it holds two checksums. The low half covers all
+//! extents' checksums, which rejects a run of an earlier stop. The high half covers all records'
+//! checksums with their positions, which rejects older records at these positions. A run is valid
+//! only if the pool's clean flag is set: any later write could have changed its records.
 //!
 //! Persist order: all extents, fence, both words, flush, fence; then the seal, and the pool's
 //! clean flag.
@@ -25,7 +25,7 @@ use crate::table::{AHEAD, READ_AHEAD};
 
 const MAGIC: [u8; 4] = *b"LRUN";
 const HEADER: usize = 24;
-/// Most positions of one extent: 1 MiB.
+/// Maximum positions of one extent: 1 MiB.
 const PART: usize = 128 << 10;
 /// Positions whose records one thread reads at a time.
 const RECORDS_PART: usize = 4096;
@@ -68,10 +68,11 @@ pub(crate) fn store(pool: &Pool, positions: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// Returns a checksum over the positions and the checksums of the records there, in any order.
+/// Returns a checksum over the positions and the checksums of their records, independent of their
+/// order.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where no record is.
+/// [`Error::Corrupt`] if a position has no record.
 fn records_sum(pool: &Pool, positions: &[u64], threads: usize) -> Result<u32> {
     let parts = positions.chunks(RECORDS_PART).collect::<Vec<_>>();
     let sum_part = |part: usize, sum: &mut u64| {
@@ -108,12 +109,13 @@ fn name(pool: &Pool, first: NvPtr, sum: u64) {
     pool.fence();
 }
 
-/// The checksum of the extents' checksums, first to last.
+/// Returns the checksum of the extents' checksums, first to last.
 fn run_sum(sums: &[u8]) -> u64 {
     u64::from(crc32c(&[sums]))
 }
 
-/// The run that the root area names: its positions, and its extents. `None` where there is none.
+/// Returns the run that the root area names: its positions, and its extents. `None` if there is
+/// none.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
@@ -152,7 +154,7 @@ pub(crate) fn load(pool: &Pool, threads: usize) -> Result<Option<(Vec<u64>, Vec<
     Ok(Some((positions, extents)))
 }
 
-/// Gives extents of a run back. No root word names them any more.
+/// Frees extents of a run that no root word names any more.
 pub(crate) fn free(pool: &Pool, extents: &[NvPtr]) {
     for at in extents {
         pool.allocator().free_extent(pool, *at);

@@ -1,16 +1,17 @@
-//! Counts and latencies of operations, cheap enough for every one of them: what the dynamic adaption looks at.
+//! Counts and latencies of operations, the input of the dynamic adaption. Cheap enough for every
+//! operation.
 //!
-//! One operation in [`EVERY`] is timed. Each thread counts in a shard of its own by plain loads and stores, so an
-//! operation costs about two nanoseconds. Two threads share a shard only when there are more than [`SHARDS`]; they
-//! may then lose counts, which the adaption, a matter of averages, does not mind. Nothing here may be used where
-//! every operation has to be counted.
+//! Every [`EVERY`]-th operation is timed. Each thread counts in its own shard by plain loads and
+//! stores, at about two nanoseconds per operation. Threads share a shard only if there are more
+//! than [`SHARDS`]. Shared shards may lose counts, which does not matter for the averages of the
+//! adaption. Exact counts must not use this module.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use lodestore_media::thread_slot;
 
-/// One operation of a kind in this many is timed; a power of two.
+/// Every N-th operation of a kind is timed; a power of two.
 pub const EVERY: u64 = 64;
 
 /// Threads that count without sharing.
@@ -18,7 +19,7 @@ pub const SHARDS: usize = 64;
 
 const KINDS: usize = 4;
 
-/// What is counted.
+/// The kinds of operations that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Get,
@@ -46,19 +47,19 @@ impl Tally {
 #[repr(align(128))]
 struct Shard([Tally; KINDS]);
 
-/// Count of one kind of operation since the start, and the time of those that were timed.
+/// Count of one kind of operation since the start, and the total time of the timed ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Operations.
     pub count: u64,
     /// Operations that were timed.
     pub timed: u64,
-    /// What those took together, in nanoseconds.
+    /// Total time of the timed operations, in nanoseconds.
     pub ns: u64,
 }
 
 impl Count {
-    /// What came since `earlier`.
+    /// Returns the difference to `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             count: self.count.saturating_sub(earlier.count),
@@ -67,7 +68,7 @@ impl Count {
         }
     }
 
-    /// Mean latency in nanoseconds, if any was timed.
+    /// Returns the mean latency in nanoseconds, if any operation was timed.
     pub fn mean_ns(self) -> Option<f64> {
         (self.timed > 0).then(|| self.ns as f64 / self.timed as f64)
     }
@@ -87,7 +88,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// What came since `earlier`.
+    /// Returns the difference to `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             gets: self.gets.since(earlier.gets),
@@ -104,13 +105,13 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler; one that is not `enabled` counts nothing and costs next to nothing.
+    /// Creates a sampler. Unless `enabled`, it counts nothing at nearly no cost.
     pub fn new(enabled: bool) -> Self {
         let shards = if enabled { SHARDS } else { 0 };
         Self { shards: (0..shards).map(|_| Shard::default()).collect() }
     }
 
-    /// Counts a get; the timer, if there is one, runs until it is dropped.
+    /// Counts a get. The returned timer, if any, runs until it is dropped.
     #[inline]
     pub fn get(&self) -> Option<Timer<'_>> {
         self.start(Kind::Get)
@@ -128,7 +129,7 @@ impl Sampler {
         self.start(Kind::Scan)
     }
 
-    /// Counts `count` gets that took no part in the timing (a multi-get).
+    /// Counts `count` gets without timing (a multi-get).
     #[inline]
     pub fn gets(&self, count: u64) {
         if let Some(tally) = self.tally(Kind::Get) {
@@ -145,13 +146,13 @@ impl Sampler {
         }
     }
 
-    /// Whether it counts.
+    /// Returns whether the sampler counts.
     #[inline]
     pub fn enabled(&self) -> bool {
         !self.shards.is_empty()
     }
 
-    /// All counts now. Not one instant's: the threads go on.
+    /// Returns all counts. They are not of one instant: the threads continue.
     pub fn totals(&self) -> Totals {
         let sum = |kind: Kind| {
             self.shards.iter().map(|shard| &shard.0[kind as usize]).fold(Count::default(), |sum, tally| Count {
@@ -180,7 +181,7 @@ impl Sampler {
     }
 }
 
-/// Times one operation, from its making to its drop.
+/// Times one operation, from creation to drop.
 #[must_use = "it stops when it is dropped"]
 pub struct Timer<'a> {
     tally: &'a Tally,

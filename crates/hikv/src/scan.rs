@@ -1,11 +1,12 @@
 //! Ordered and unordered walks.
 //!
-//! Isolation of a scan: every write that returned before the scan began is in it (it waits for the queues as they stood
-//! then, and helps to empty them; writers never stop). Each pair it gives was the value of its key at some moment between
-//! the scan's begin and the pair's return. Keys come in order, each at most once; a key that is there all the time
-//! comes exactly once. It is not a snapshot: of two writes made during the scan it may show the later and not the earlier.
+//! Isolation of a scan: every write that returned before the scan began is included. The scan waits
+//! for the queues as of its start, and helps to empty them; writers never stop. Each returned pair
+//! was its key's value at some moment between the scan's start and the pair's return. Keys are in
+//! order, each at most once. A key that exists throughout is returned exactly once. A scan is not a
+//! snapshot: of two writes during the scan it may show the later one without the earlier one.
 //!
-//! The positions in the tree are those of durable records: a change is queued after its entry is durable.
+//! Positions in the tree name durable records: a change is queued after its entry is durable.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Bound;
@@ -20,21 +21,21 @@ use crate::record::Record;
 
 use crate::table::{AHEAD, Home, READ_AHEAD, Slot, Verdict, walk};
 
-/// Positions taken from the tree at once.
+/// Positions read from the tree at once.
 const CHUNK: usize = 256;
-/// Records asked for together, as in `read.rs`; within noise of one by one here.
+/// Records that are prefetched together, as in `read.rs`. Here the effect is within noise.
 const GROUP: usize = 4;
 /// Entries that an owned scan copies at once.
 const OWNED_CHUNK: usize = 64;
 
 impl Inner {
-    /// Waits until every write that returned before now is in the tree.
+    /// Waits until every write that returned before the call is in the tree.
     pub(crate) fn settle(&self) -> Result<()> {
         self.recovery.wait_ordered()?;
         self.backend.drain()
     }
 
-    /// The positions of all keys, in order. Nothing writes any more.
+    /// Returns the positions of all keys, in order. Writers must have stopped.
     pub(crate) fn positions(&self) -> Result<Vec<u64>> {
         let _guard = self.pool.epochs().pin();
         let records = &self.records;
@@ -56,7 +57,7 @@ impl Inner {
         }
     }
 
-    /// A live record at a position that the tree or the index named; `None` if it has expired.
+    /// Returns the live record at a position of the tree or the index; `None` if it has expired.
     fn live(&self, position: NvPtr) -> Result<Option<Record<'_>>> {
         let record = Record::read(&self.pool, position)?;
         if self.options.verify_reads {
@@ -92,7 +93,7 @@ impl Inner {
     }
 
     /// Calls `visit` for every live pair, as
-    /// [`Store::for_each_pair`](lodestore_contract::Store::for_each_pair) says.
+    /// [`Store::for_each_pair`](lodestore_contract::Store::for_each_pair) specifies.
     pub(crate) fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
         let (mut visited, mut wrong) = (0, None);
         let mut show = |pair: Pair<'_>| {
@@ -112,7 +113,7 @@ impl Inner {
         wrong.map_or(Ok(visited), Err)
     }
 
-    /// Calls `visit` for every live pair in the copied slots of a segment. Notes the first damage
+    /// Calls `visit` for every live pair in the copied slots of a segment. Stores the first damage
     /// in `wrong`. Returns whether the visitor wants more.
     pub(crate) fn show_slots(
         &self,
@@ -122,8 +123,7 @@ impl Inner {
         wrong: &mut Option<Error>,
         visit: &mut dyn FnMut(Pair<'_>) -> Visit,
     ) -> bool {
-        // A key that is deleted and put again while its segment is copied can appear twice in the
-        // copy.
+        // A key that is deleted and put again while its segment is copied can be in the copy twice.
         slots.sort_unstable_by_key(|slot| slot.entry.sig);
         let mut shown: Vec<Record<'_>> = Vec::new();
         for (index, slot) in slots.iter().enumerate() {
@@ -136,7 +136,7 @@ impl Inner {
             let record = match self.table.judge(&self.pool, home, *slot) {
                 Verdict::Free => continue,
                 Verdict::Whole(record) => record,
-                // As a get does, where checksums are not compared.
+                // As a get does without a check of checksums.
                 Verdict::BadRecord(Some(record), _)
                     if !verifies && self.table.place.sign(record.key()).0 == slot.entry.sig =>
                 {
@@ -168,13 +168,13 @@ impl Inner {
     }
 }
 
-/// A walk over the tree in chunks; between two of them it holds nothing but the last key.
+/// A walk over the tree in chunks. Between two chunks it holds only the last key.
 struct TreeWalk {
     range: ScanRange,
     records: Records,
     positions: Vec<u64>,
-    /// Positions at the start of the range that were visited: their records are wrong, so that no bound can be set behind them. As many as
-    /// there are damaged records in a row.
+    /// Visited positions at the start of the range. Their records are damaged and give no bound. At
+    /// most the number of consecutive damaged records.
     passed: HashSet<u64>,
 }
 
@@ -183,12 +183,12 @@ impl TreeWalk {
         Self { range, records: inner.records.clone(), positions: Vec::new(), passed: HashSet::new() }
     }
 
-    /// Visits up to `want` positions; whether there may be more. `visit` gets each pair, or what is wrong with its record, and
-    /// answers whether to go on.
+    /// Visits up to `want` positions. Returns whether there may be more. `visit` gets each pair, or
+    /// the error of its record, and returns whether to continue.
     fn chunk(&mut self, inner: &Inner, want: usize, visit: Visitor<'_>) -> Result<bool> {
         let _guard = inner.enter()?;
         self.positions.clear();
-        // Twice what was passed, so that a long row of damaged records is not read over and over.
+        // Twice the passed positions: a long row of damaged records must not be read over and over.
         let want = want.max(self.passed.len()) + self.passed.len();
         self.positions.reserve(want);
         let start = match self.range.direction {
@@ -224,7 +224,7 @@ impl TreeWalk {
                 return Ok(false);
             }
         }
-        // The last key that is right is where the next chunk begins; those behind it were visited.
+        // The next chunk begins at the last valid key; positions after it were visited.
         let right = |at: &u64| {
             let at = NvPtr::from_raw(*at);
             Record::read(&inner.pool, at).ok().filter(|record| record.check(at).is_ok())
@@ -256,7 +256,7 @@ impl TreeWalk {
 }
 
 impl TreeWalk {
-    /// Whether `key` has not passed the far bound.
+    /// Returns whether `key` is within the far bound.
     fn inside(&self, key: &[u8]) -> bool {
         match self.range.direction {
             Direction::Forward => self.range.below_to(key),
@@ -265,10 +265,10 @@ impl TreeWalk {
     }
 }
 
-/// Gets pairs of a walk.
+/// Callback for the pairs of a walk.
 type Visitor<'v> = &'v mut dyn FnMut(Result<Record<'_>>) -> Result<bool>;
 
-/// A scan that owns what it needs.
+/// A scan that owns its data.
 pub(crate) struct OwnedScan {
     running: Arc<Running<Inner>>,
     walk: TreeWalk,
@@ -330,7 +330,8 @@ impl OwnedScan {
 impl Iterator for OwnedScan {
     type Item = Result<Entry>;
 
-    /// A record that is wrong is an error in its place; the walk goes on behind it.
+    /// Returns the next pair. A damaged record is an error in its place, and the walk continues
+    /// after it.
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if self.left > 0

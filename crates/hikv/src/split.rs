@@ -1,24 +1,26 @@
-//! Growth without stopping: a full segment is split in two, a full directory doubled
-//! (extendible hashing; in place of MICA's bounded index, which HiKV's paper leaves open).
+//! Growth without stopping: a full segment is split in two, and a full directory doubled
+//! (extendible hashing, in place of MICA's bounded index; HiKV's paper leaves growth open).
 //!
-//! Persist order of a split of segment S of depth L into S and N, under all stripes of the partition:
-//! 1. N's extent word durable (by the allocator);
-//! 2. N's header and its half of S's entries, at the same buckets and slots, all other slots free;
-//!    in S, what an earlier split that crashed left behind is freed; fence;
-//! 3. the first directory word of the upper half names (N, L+1); flush, fence: **the split is done**;
-//! 4. the other words: upper half (N, L+1), lower half (S, L+1); then the moved entries of S
-//!    become free; flush, fence.
+//! Persist order of a split of segment S of depth L into S and N, under all stripes of the
+//! partition:
+//! 1. N's extent word is durable (by the allocator).
+//! 2. N's header and its half of S's entries are stored, at the same buckets and slots, with all
+//!    other slots free. Entries in S left by an earlier crashed split are freed. Fence.
+//! 3. The first directory word of the upper half names (N, L+1); flush, fence: **the split is
+//!    done**.
+//! 4. The other words: upper half (N, L+1), lower half (S, L+1). Then the moved entries of S become
+//!    free; flush, fence.
 //!
-//! A crash before 3 leaves N unreachable, to be swept. A crash after it leaves words of depth L in a range
-//! whose first upper word has L+1; [`repair`] completes them, and does the same again if it is cut short.
-//! A crash in step 4 leaves moved entries in S. They are of the sibling's prefix, and free.
-//! A reader that came by an old word and misses in S reads the directory again, which names N by
-//! then.
+//! A crash before 3 leaves N unreachable, and the sweep frees it. A crash after 3 leaves words of
+//! depth L in a range whose first upper word has L+1. [`repair`] completes them, and is idempotent.
+//! A crash in step 4 leaves moved entries in S. They have the sibling's prefix, and count as free.
+//! A reader that used an old word and misses in S reads the directory again, which names N by then.
 //!
-//! After 4 the header of S says (L+1), without a fence of its own. So an open finds a directory, or
-//! a root word, that is older than a split.
+//! After step 4 the header of S gets depth L+1, without a fence of its own. An open thereby detects
+//! a directory or a root word that is older than a split.
 //!
-//! Doubling: the new directory is written whole, fence, then the root word; flush, fence. The old one is retired.
+//! Doubling: the new directory is written whole, fence, then the root word; flush, fence. The old
+//! one is retired.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{BatchLogs, Mutant, NvPtr, Pool};
@@ -29,16 +31,16 @@ use crate::layout::{BUCKET, Deep, ENTRY, KIND_DIRECTORY, KIND_SEGMENT, Owner, Se
 use crate::options::INDEX_FULL;
 use crate::table::{AHEAD, Form, Home, Segment, Table, Verdict, used_slots};
 
-/// What to do about a directory that cannot be followed.
+/// Advice for a directory that cannot be followed.
 const ADVICE: &str = ": restore the store from a backup or an export";
 
-/// Bytes of a directory of this depth.
+/// Returns the bytes of a directory of this depth.
 pub(crate) fn directory_bytes(depth: u32) -> u64 {
     8 << depth
 }
 
-/// Writes a new store's segments, directories and batch logs: one segment a partition. Ends without
-/// a fence.
+/// Writes a new store's segments, directories and batch logs: one segment per partition. Ends
+/// without a fence.
 ///
 /// # Errors
 /// [`Error::Full`].
@@ -59,7 +61,7 @@ pub(crate) fn format(table: &Table, pool: &Pool) -> Result<()> {
     Ok(())
 }
 
-/// The bytes of a segment at `at` whose slots are all free.
+/// Returns the bytes of a segment at `at` whose slots are all free.
 fn free_segment(table: &Table, pool: &Pool, at: NvPtr, header: SegmentHeader) -> Vec<u8> {
     let mut image = vec![0u8; table.shape.segment_bytes as usize];
     image[..BUCKET as usize].copy_from_slice(&header.to_bytes(pool, at));
@@ -74,12 +76,13 @@ fn put_entry(image: &mut [u8], offset: usize, entry: Entry) {
     image[offset + 8..offset + 16].copy_from_slice(&entry.word.to_le_bytes());
 }
 
-/// Splits the segment of `sig`. The caller holds all stripes of its partition. With `careful`,
-/// all entries are checked against their records; without it, only those that are not of this
-/// segment. Each damaged slot is damaged in both segments afterwards.
+/// Splits the segment of `sig`. The caller holds all stripes of its partition. With `careful`, all
+/// entries are checked against their records; without it, only entries not of this segment. Each
+/// damaged slot is damaged in both segments afterwards.
 ///
 /// # Errors
-/// [`Error::Full`], [`Error::IndexFull`]; nothing is changed then. [`Error::Poisoned`]: an open completes what was begun.
+/// [`Error::Full`], [`Error::IndexFull`]; nothing is changed then. [`Error::Poisoned`]: an open
+/// completes the split.
 pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature, careful: bool) -> Result<()> {
     let partition = table.place.partition(sig);
     let old = table.segment(pool, sig);
@@ -110,10 +113,10 @@ pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature, careful: bool) -
     Ok(())
 }
 
-/// A fence that what is stored next relies on.
+/// Fences, before stores that rely on it.
 ///
 /// # Errors
-/// [`Error::Poisoned`] where a sync has failed: nothing more is stored then.
+/// [`Error::Poisoned`] if a sync has failed: the caller must store nothing more.
 fn fence_checked(pool: &Pool) -> Result<()> {
     pool.fence();
     if pool.mutant(Mutant::GrowthUnchecked) { Ok(()) } else { pool.check() }
@@ -130,7 +133,7 @@ fn publish(pool: &Pool, (directory, owner): (Deep, Owner), first: u64, count: u6
     }
 }
 
-/// An entry of the split segment, and what replaces it.
+/// An entry of the split segment, and its replacement.
 struct Replaced {
     slot: NvPtr,
     old: Entry,
@@ -141,15 +144,15 @@ struct Replaced {
 fn replace_entries(pool: &Pool, replaced: &[Replaced]) {
     for Replaced { slot, old, new } in replaced {
         let swapped = pool.cas_u128(*slot, old.pair(), new.pair());
-        // The walk after a crash, which holds no stripe, may have freed an entry left behind.
+        // The walk after a crash, which holds no stripe, may have freed an entry left by a split.
         assert!(swapped.is_ok() || Entry::load(pool, *slot) == *new, "an entry changes only under its stripe");
         pool.flush(*slot, ENTRY as usize);
     }
 }
 
-/// Makes a new segment with the entries of the upper half of `home`; durable when this returns,
-/// and so is that entries which an earlier split left behind are free. Returns the segment, and
-/// the entries of the old segment to replace once the directory names the new one.
+/// Creates a new segment with the entries of the upper half of `home`. Frees entries that an
+/// earlier split left. Both are durable on return. Returns the segment, and the entries of the old
+/// segment to replace once the directory names the new one.
 fn fill_sibling(table: &Table, pool: &Pool, home: Home, careful: bool) -> Result<(NvPtr, Vec<Replaced>)> {
     let bytes = table.shape.segment_bytes as usize;
     let at = pool.allocator().alloc_extent(pool, bytes as u64, KIND_SEGMENT)?;
@@ -168,7 +171,7 @@ fn fill_sibling(table: &Table, pool: &Pool, home: Home, careful: bool) -> Result
             form == Form::Damaged || is_judged && matches!(table.judge(pool, home, slot), Verdict::Damaged(_));
         let entry = if is_damaged {
             if form == Form::Live && is_upper {
-                // The evidence goes with the signature.
+                // The damaged entry moves with its signature.
                 moved.push(Replaced { slot: slot.at, old: slot.entry, new: Entry::damaged(pool, slot.at) });
                 slot.entry.moved(slot.at, to)
             } else {
@@ -212,7 +215,8 @@ fn double(table: &Table, pool: &Pool, partition: usize) -> Result<()> {
     pool.store_durable(at, &[&image]);
     fence_checked(pool)?;
     let root = root_word(pool, partition);
-    // A recovery that reads the new root never meets the old directory: it must not sweep what is still to be retired.
+    // A recovery that reads the new root never sees the old directory: it must not sweep an extent
+    // that is still to be retired.
     pool.allocator().keep_extent(old.at);
     pool.publish_u64(root, Deep { at, depth }.pack(pool, Owner::Root(partition)));
     pool.flush(root, 8);
@@ -221,11 +225,11 @@ fn double(table: &Table, pool: &Pool, partition: usize) -> Result<()> {
     Ok(())
 }
 
-/// Makes the root area and the directories durable as they stand: a process that was killed may have stored a word and not flushed it,
-/// and what [`repair`] and every write after it do is built on that word.
+/// Makes the root area and the directories durable as they are. A killed process may have stored a
+/// word without flushing it, and [`repair`] and all later writes build on that word.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where a root word names no directory.
+/// [`Error::Corrupt`] if a root word names no directory.
 pub(crate) fn settle(table: &Table, pool: &Pool) -> Result<()> {
     pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
     for partition in 0..table.shape.partitions as usize {
@@ -238,7 +242,7 @@ pub(crate) fn settle(table: &Table, pool: &Pool) -> Result<()> {
 /// Returns the directory that a root word names.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where the word's check bits are wrong, or the directory is not in the pool.
+/// [`Error::Corrupt`] if the word's check bits are wrong, or the directory is not in the pool.
 fn named_directory(pool: &Pool, partition: usize) -> Result<Deep> {
     let word = pool.load_u64(root_word(pool, partition));
     let directory = Deep::unpack(word);
@@ -254,7 +258,7 @@ fn named_directory(pool: &Pool, partition: usize) -> Result<Deep> {
 /// Compares the directory of a partition with the splits of the segments that [`repair`] returned.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where a segment was split and the directory does not say so.
+/// [`Error::Corrupt`] if a segment was split and the directory does not have the split.
 pub(crate) fn check_splits(pool: &Pool, partition: usize, segments: &[(Segment, u64)]) -> Result<()> {
     for (index, (segment, _)) in segments.iter().enumerate() {
         if let Some((ahead, _)) = segments.get(index + AHEAD) {
@@ -271,8 +275,8 @@ pub(crate) fn check_splits(pool: &Pool, partition: usize, segments: &[(Segment, 
     Ok(())
 }
 
-/// Completes a split that a crash cut short, and checks that the directory is one that splits leave. Idempotent.
-/// Returns the partition's segments, each with its prefix.
+/// Completes a split that a crash interrupted, and checks that the directory is one that splits can
+/// leave. Idempotent. Returns the partition's segments, each with its prefix.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
@@ -329,7 +333,7 @@ pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec
         index += range;
     }
     if mended {
-        // Every write asks whether it held.
+        // Every write checks whether this fence succeeded.
         pool.fence();
     }
     Ok(segments)

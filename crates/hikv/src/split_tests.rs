@@ -1,4 +1,4 @@
-//! What a split refuses, and what it leaves.
+//! Refusals and results of splits.
 
 use lodestore_contract::Error;
 use lodestore_contract::testing::Scratch;
@@ -37,8 +37,8 @@ fn a_segment_as_deep_as_can_be_is_no_full_store() {
     }
 }
 
-/// A flipped bit of a signature can make an entry one of the sibling: the slot looks like one that
-/// an earlier split left behind, but its check bits do not fit.
+/// A flipped bit of a signature can make an entry one of the sibling. The slot then looks like one
+/// left by an earlier split, but its check bits do not match.
 #[test]
 fn a_split_frees_no_entry_of_the_sibling_whose_check_bits_do_not_fit() {
     let scratch = Scratch::new();

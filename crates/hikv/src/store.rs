@@ -1,4 +1,4 @@
-//! The open store: making, opening, closing, and the contract's operations.
+//! The open store: creation, opening, closing, and the operations of the contract.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -29,25 +29,26 @@ use crate::stripe::Stripes;
 use crate::table::Table;
 use crate::wal::Wal;
 
-/// Sequences of one open: 2^36 for each stripe.
+/// Each stripe has 2^36 sequences per open.
 pub(crate) const GENERATION_SHIFT: u32 = 36;
-/// Most opens of a store.
+/// Maximum opens of a store.
 const GENERATION_MAX: u64 = (1 << 27) - 1;
 
-/// A HiKV store, open in this process. See the crate's page for what it promises.
+/// A HiKV store, open in this process. The crate's documentation states its guarantees.
 ///
-/// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is
+/// Dropping it without [`Store::close`] equals a crash for the medium: no acknowledged write is
 /// lost, and the next open recovers.
 pub struct HiKv {
-    /// An owned scan holds it too, so that the store lives as long as its last scan.
+    /// An owned scan holds it too: the store lives as long as its last scan.
     running: Arc<Running<Inner>>,
 }
 
 impl HiKv {
-    /// Makes a new store in directory `dir`.
+    /// Creates a new store in directory `dir`.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`], [`Error::Io`].
+    /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`],
+    /// [`Error::Io`].
     pub fn create(dir: &Path, options: &HiKvOptions) -> Result<Self> {
         options.check()?;
         let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool.clone())?;
@@ -55,18 +56,21 @@ impl HiKv {
         Self::start(pool, &report, options).inspect_err(|_| created.remove())
     }
 
-    /// Opens the store in directory `dir`. Gets and puts can be served when this returns; what is left of recovery goes on behind.
+    /// Opens the store in directory `dir`. Gets and puts work on return; the rest of recovery runs
+    /// in the background.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::Locked`], [`Error::MachineRestarted`],
-    /// [`Error::DurabilityRefused`], [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::Locked`],
+    /// [`Error::MachineRestarted`], [`Error::DurabilityRefused`], [`Error::Corrupt`],
+    /// [`Error::Io`].
     pub fn open(dir: &Path, options: &HiKvOptions) -> Result<Self> {
         options.check()?;
         let (pool, report) = Pool::open(dir, ENGINE, FORMAT, options.pool.clone())?;
         Self::start(pool, &report, options)
     }
 
-    /// A store on a pool that was just created or opened, which may be one of the crash simulator's.
+    /// Starts a store on a pool that was just created or opened. The pool may be the crash
+    /// simulator's.
     ///
     /// # Errors
     /// As [`HiKv::create`] and [`HiKv::open`].
@@ -132,7 +136,7 @@ impl HiKv {
         Ok(Self { running: Arc::new(Running::start(inner, behind)?) })
     }
 
-    /// Begins a pass of the scrub without its pause, for tests.
+    /// Starts a scrub pass without its pause, for tests.
     #[doc(hidden)]
     pub fn scrub_now(&self) {
         self.running.scrub_now();
@@ -144,7 +148,8 @@ impl HiKv {
         self.inner().wal.as_ref().map_or(0, |_| Wal::BYTES)
     }
 
-    /// Removes every key that has expired; how many. Runs by itself every `sweep-ms`, in a thread of its own.
+    /// Removes every key that has expired. Returns their number. Also runs every `sweep-ms` in a
+    /// thread of its own.
     ///
     /// # Errors
     /// The contract's common ones.
@@ -158,7 +163,7 @@ impl HiKv {
     }
 }
 
-/// The log, where there is room for it: a store too full does without, since nothing reads it.
+/// Allocates the log. A store without space for it works without: nothing reads the log.
 fn log_of(pool: &Pool) -> Result<Option<Wal>> {
     match Wal::new(pool) {
         Ok(wal) => Ok(Some(wal)),
@@ -167,7 +172,7 @@ fn log_of(pool: &Pool) -> Result<Option<Wal>> {
     }
 }
 
-/// How the queues and trees are set up.
+/// Returns the setup of queues and trees.
 fn backend_config(options: &HiKvOptions, partitions: usize) -> Config {
     Config {
         sync_update: options.sync_update,
@@ -179,7 +184,7 @@ fn backend_config(options: &HiKvOptions, partitions: usize) -> Config {
     }
 }
 
-/// The shape that the options ask for.
+/// Returns the shape that the options request.
 fn new_shape(options: &HiKvOptions) -> Superblock {
     let seed = options.hash_seed.unwrap_or_else(random_seed);
     Superblock { partitions: options.partitions, segment_bytes: options.segment_bytes, seed, modes: options.modes() }
@@ -212,7 +217,7 @@ fn raise_generation(pool: &Pool) -> Result<u64> {
     }
     pool.publish_u64(word, generation);
     pool.flush(word, 8);
-    // Every write asks whether it held; a store that takes none is opened all the same.
+    // Every write checks whether the fence succeeded. A read-only store opens anyway.
     pool.fence();
     Ok(generation)
 }
@@ -259,7 +264,7 @@ impl Engine for Inner {
     }
 
     fn halt(&self) {
-        // A lost tree is lost with the process; the index has everything.
+        // The tree is volatile; the index has all keys.
         let _ = self.backend.stop();
     }
 

@@ -2,12 +2,14 @@
 //!
 //! Invariants:
 //! 1. A key's entry is changed only under the stripe of its partition and home bucket.
-//! 2. A split of a segment, and a change of a partition's directory, happens under all stripes of that partition,
-//!    taken in ascending order by a thread that holds none.
-//! 3. While a stripe is held, the store of an entry under it may be visible and not yet durable; once it is seen
-//!    free, every entry store made under it before is durable. Readers rely on this (see `read.rs`).
-//! 4. The word's upper 63 bits are the last sequence given to a record under it, and never shrink. Sequences tell which open wrote a
-//!    record; nothing depends on their order.
+//! 2. A split of a segment, and a change of a partition's directory, happens under all stripes of
+//!    that partition. They are acquired in ascending order by a thread that holds none.
+//! 3. While a stripe is held, an entry stored under it may be visible and not yet durable. Once the
+//!    stripe is seen free, every earlier entry store under it is durable. Readers rely on this (see
+//!    `read.rs`).
+//! 4. The word's upper 63 bits are the last sequence given to a record under it, and never
+//!    decrease. A sequence identifies the open that wrote a record; nothing depends on the order of
+//!    sequences.
 
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +18,7 @@ use std::thread;
 use crate::store::GENERATION_SHIFT;
 
 const LOCKED: u64 = 1;
-/// Tries before the processor is given to another thread.
+/// Attempts before the thread yields the processor.
 const SPINS: u32 = 128;
 
 /// The stripes of all partitions.
@@ -25,7 +27,7 @@ pub(crate) struct Stripes {
     per_partition: usize,
 }
 
-/// A held stripe; freed on drop, also when the holder panics.
+/// A held stripe. Freed on drop, also if the holder panics.
 pub(crate) struct Held<'a> {
     word: &'a AtomicU64,
     sequence: u64,
@@ -45,7 +47,8 @@ impl Stripes {
         &self.words[partition * self.per_partition + home]
     }
 
-    /// Takes a stripe. The caller holds no other, except in ascending order within one partition.
+    /// Acquires a stripe. The caller holds no other, except in ascending order within one
+    /// partition.
     #[inline]
     pub(crate) fn lock(&self, partition: usize, home: usize) -> Held<'_> {
         let word = self.word(partition, home);
@@ -62,7 +65,7 @@ impl Stripes {
         }
     }
 
-    /// Takes all stripes of a partition. The caller holds none.
+    /// Acquires all stripes of a partition. The caller holds none.
     pub(crate) fn lock_partition(&self, partition: usize) -> Vec<Held<'_>> {
         (0..self.per_partition).map(|home| self.lock(partition, home)).collect()
     }
@@ -74,20 +77,21 @@ impl Stripes {
         }
     }
 
-    /// Whether a writer is at work there, so that what was read may not be durable yet.
+    /// Returns whether a writer holds the stripe: data that was read may not be durable yet.
     #[inline]
     pub(crate) fn is_locked(&self, partition: usize, home: usize) -> bool {
         self.word(partition, home).load(Ordering::Acquire) & LOCKED != 0
     }
 
-    /// Bytes of DRAM.
+    /// Returns the bytes of DRAM.
     pub(crate) fn dram_bytes(&self) -> u64 {
         size_of_val(&*self.words) as u64
     }
 }
 
 impl Held<'_> {
-    /// A sequence above all given under this stripe before; after 2^36 of one open, the last again, so that none is of the next open.
+    /// Returns a sequence above all earlier ones under this stripe. After 2^36 in one open, returns
+    /// the last one again, to stay below the next open's sequences.
     #[inline]
     pub(crate) fn next_sequence(&mut self) -> u64 {
         const LAST: u64 = (1 << GENERATION_SHIFT) - 1;

@@ -1,4 +1,4 @@
-//! Removing expired keys behind their readers, to whom they are absent already.
+//! Removal of expired keys in the background. Readers treat them as absent before.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use crate::record::{Record, TAG_EXPIRY};
 use crate::table::{Form, walk};
 
 impl Inner {
-    /// Removes every key that has expired; how many. Reads no record without an expiry.
+    /// Removes every key that has expired. Returns their number. Reads only records with an expiry.
     pub(crate) fn sweep_partitions(&self) -> Result<u64> {
         let mut swept = 0;
         for partition in 0..self.table.shape.partitions as usize {
@@ -22,7 +22,8 @@ impl Inner {
                     }
                     let position = &slot.entry.position();
                     self.expiring.store(true, Ordering::Relaxed);
-                    // A record that is wrong is for verify to tell, and stays: the damage may be in its expiry.
+                    // A damaged record stays, and `verify` reports it: the damage may be in its
+                    // expiry.
                     let record = Record::read(&self.pool, *position);
                     if record.and_then(|record| record.is_expired(*position)).unwrap_or(false) {
                         expired.push(*position);

@@ -1,20 +1,22 @@
-//! The partitioned hash index on the medium: looking up, and the one store that publishes.
+//! The partitioned hash index on the medium: lookups, and the single store that publishes an entry.
 //!
 //! Invariants:
 //! 1. An entry is a pair of words (`entry.rs`). It changes only by one 16-byte compare-and-swap.
-//! 2. A key's entry stands in one of its two buckets, of the one segment that its directory names; it moves only by a split.
+//! 2. A key's entry is in one of its two buckets, in the one segment that its directory names. Only
+//!    a split moves it.
 //! 3. An entry whose signature belongs to the sibling of the segment's last split is free if its
-//!    check bits fit its record: a crash came before the split cleared it. The same holds for the
-//!    second word of a torn swap. The walk after a crash frees both. Any other entry of a foreign
+//!    check bits match its record: a crash came before the split cleared it. The same holds for the
+//!    second word of a torn swap. The walk after a crash frees both. Any other entry with a foreign
 //!    signature or bucket is damage.
-//! 4. At most one entry of a segment names a record of a given key; writers of a key hold its stripe.
-//! 5. Segments are never given back while the store is open, so a reader may use one it found a moment ago.
-//! 6. The position in a reachable entry names a durable record, and the entry's check bits vouch
-//!    for it.
-//! 7. A damaged entry is never overwritten, except by a write of the key whose signature it has. A
-//!    split carries damage to both segments.
+//! 4. At most one entry of a segment names a record of a given key; writers of a key hold its
+//!    stripe.
+//! 5. Segments are never freed while the store is open: a reader may use one that it found earlier.
+//! 6. The position in a reachable entry names a durable record, which the entry's check bits
+//!    verify.
+//! 7. A damaged entry is never overwritten, except by a write of the key with its signature. A
+//!    split copies damage to both segments.
 //!
-//! Readers take no lock. Writers hold the stripe of the key.
+//! Readers acquire no lock. Writers hold the stripe of the key.
 
 use lodestore_contract::{Error, Result};
 use lodestore_inplace::copied_key;
@@ -25,7 +27,7 @@ use crate::hash::{Placement, Signature};
 use crate::layout::{BUCKET, BUCKET_ENTRIES, Deep, ENTRY, Superblock, root_word};
 use crate::record::{OWN, Record};
 
-/// The index: shape and access, no state of its own but the medium's.
+/// The index: its shape and access. All state is on the medium.
 #[derive(Clone, Copy)]
 pub(crate) struct Table {
     pub(crate) place: Placement,
@@ -39,7 +41,7 @@ pub(crate) struct Segment {
     pub(crate) depth: u32,
 }
 
-/// A segment and where the directory has it.
+/// A segment and its location in the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Home {
     pub(crate) segment: Segment,
@@ -65,7 +67,7 @@ pub(crate) struct Slot {
     pub(crate) entry: Entry,
 }
 
-/// What the words of a slot say, without a look at the record.
+/// Form of a slot, judged by its words alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Free: its own mark, or half of a swap that a crash tore.
@@ -74,17 +76,17 @@ pub(crate) enum Form {
     Live,
     /// Names a record of the sibling of the segment's last split.
     Stray,
-    /// Nothing that the engine stores.
+    /// Not a state that the engine stores.
     Damaged,
 }
 
-/// What a slot and its record say together.
+/// Form of a slot, judged by its words and its record.
 pub(crate) enum Verdict<'a> {
-    /// No key is in it.
+    /// The slot holds no key.
     Free,
     /// A whole record whose key has the entry's signature.
     Whole(Record<'a>),
-    /// The entry is right and its record is damaged. The record is there if its lengths are
+    /// The entry is valid and its record is damaged. The record is given if its lengths are
     /// possible.
     BadRecord(Option<Record<'a>>, Error),
     /// The entry is damaged: any key of this bucket may have been in it.
@@ -94,23 +96,23 @@ pub(crate) enum Verdict<'a> {
 /// A slot with a free entry.
 pub(crate) type FreeSlot = (NvPtr, Entry);
 
-/// An entry that names a record of the key looked for.
+/// An entry that names a record of the requested key.
 #[derive(Clone, Copy)]
 pub(crate) struct Hit<'a> {
-    /// Where the entry stands.
+    /// Location of the entry.
     pub(crate) slot: NvPtr,
-    /// What it holds.
+    /// Content of the entry.
     pub(crate) entry: Entry,
     /// The record's position; its tag is the expiry bit.
     pub(crate) position: NvPtr,
     pub(crate) record: Record<'a>,
 }
 
-/// Records whose bytes are asked for ahead of the one that is read, in walks.
+/// Number of records to prefetch ahead in walks.
 pub(crate) const AHEAD: usize = 12;
-/// Bytes of a record that are asked for together, once its position is known: header, key and the first of the value.
+/// Bytes of a record that are prefetched together: header, key and the start of the value.
 pub(crate) const READ_AHEAD: usize = 320;
-/// Entries in the home bucket before the other one is considered.
+/// Used entries of the home bucket below which the other bucket is not considered.
 const HOME_FILL: usize = BUCKET_ENTRIES / 2;
 
 impl Table {
@@ -118,13 +120,13 @@ impl Table {
         Self { place: Placement::new(shape.seed, shape.partitions, shape.buckets()), shape }
     }
 
-    /// The directory of a partition.
+    /// Returns the directory of a partition.
     #[inline]
     pub(crate) fn directory(&self, pool: &Pool, partition: usize) -> Deep {
         Deep::unpack(pool.load_u64(root_word(pool, partition)))
     }
 
-    /// The segment that the directory names for this signature now.
+    /// Returns the segment that the directory names for this signature now.
     #[inline]
     pub(crate) fn segment(&self, pool: &Pool, sig: Signature) -> Segment {
         let directory = self.directory(pool, self.place.partition(sig));
@@ -133,7 +135,7 @@ impl Table {
         Segment { at, depth }
     }
 
-    /// Where a bucket begins.
+    /// Returns the address of a bucket.
     #[inline]
     pub(crate) fn bucket(segment: Segment, index: usize) -> NvPtr {
         segment.at.add(BUCKET + index as u64 * BUCKET)
@@ -147,8 +149,8 @@ impl Table {
         pool.prefetch(Self::bucket(segment, other), BUCKET as usize);
     }
 
-    /// Returns the first entry with this signature and its slot, without a look at its record:
-    /// what a batch of reads prefetches.
+    /// Returns the first entry with this signature and its slot, for the prefetch of a batched
+    /// read. Does not read the record.
     #[inline]
     pub(crate) fn candidate(&self, pool: &Pool, segment: Segment, sig: Signature) -> Option<(NvPtr, Entry)> {
         let (home, other) = self.place.buckets(sig);
@@ -164,10 +166,11 @@ impl Table {
         None
     }
 
-    /// The entry of `key`, if one is there. The caller holds an epoch guard.
+    /// Returns the entry of `key`, if there is one. The caller holds an epoch guard.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where an entry with the key's signature names no record, or one of a damaged key.
+    /// [`Error::Corrupt`] if an entry with the key's signature names no record, or a record with a
+    /// damaged key.
     #[inline]
     pub(crate) fn find<'a>(
         &self,
@@ -183,7 +186,7 @@ impl Table {
             while named != 0 {
                 let slot = at.add(u64::from(named.trailing_zeros()) * ENTRY);
                 named &= named - 1;
-                // The words were read one by one; the pair is read as one.
+                // The words were read one by one; reload them as an atomic pair.
                 let entry = Entry::load(pool, slot);
                 if entry.sig != sig.0 || !names_record(entry.word) {
                     continue;
@@ -200,13 +203,13 @@ impl Table {
         Ok(None)
     }
 
-    /// Whether a new key goes to its home bucket, by the entries used there and in the other one.
+    /// Returns whether a new key goes to its home bucket, by the used entries of both buckets.
     #[inline]
     pub(crate) fn prefers_home(home_used: usize, other_used: usize) -> bool {
         home_used < HOME_FILL || home_used <= other_used
     }
 
-    /// Whether an entry of the segment of this depth to which `sig` belongs is free.
+    /// Returns whether an entry is free in the segment of this depth to which `sig` belongs.
     #[inline]
     pub(crate) fn is_free(&self, sig: Signature, entry: (u64, u64), depth: u32) -> bool {
         entry.0 == 0 || !names_record(entry.1) || !self.place.same_segment(sig, entry.0, depth)
@@ -224,14 +227,14 @@ pub(crate) fn is_another(record: &Record<'_>, slot: NvPtr, entry: Entry) -> Resu
     if entry.is_bound(slot, record.binding()) { Ok(()) } else { Err(unbound(slot)) }
 }
 
-/// The damage of an entry whose check bits do not fit its record.
+/// Returns the error for an entry whose check bits do not match its record.
 #[cold]
 pub(crate) fn unbound(slot: NvPtr) -> Error {
     Error::corrupt(format!("index entry {slot:?}"), "its check bits do not fit the record that it names")
 }
 
-/// The slots of one segment that are not free by their own mark, in no order. Each pair of words
-/// may be of two moments: [`Table::judge`] reads a suspicious one again.
+/// Returns the slots of one segment that are not free by their own mark, in no order. The two words
+/// of a pair may be read at different times: [`Table::judge`] reads a suspicious pair again.
 pub(crate) fn used_slots(table: &Table, pool: &Pool, segment: Segment) -> Vec<Slot> {
     let buckets = table.shape.buckets() as usize;
     let mut found = Vec::with_capacity(buckets * BUCKET_ENTRIES);
@@ -250,7 +253,7 @@ pub(crate) fn used_slots(table: &Table, pool: &Pool, segment: Segment) -> Vec<Sl
 }
 
 impl Table {
-    /// The slots of a bucket, each read as one pair.
+    /// Returns the slots of a bucket, each read as one pair.
     pub(crate) fn bucket_slots(pool: &Pool, segment: Segment, bucket: usize) -> impl Iterator<Item = Slot> {
         let first = Self::bucket(segment, bucket);
         (0..BUCKET_ENTRIES as u64).map(move |index| {
@@ -259,7 +262,7 @@ impl Table {
         })
     }
 
-    /// Tells the form of a slot of this segment.
+    /// Returns the form of a slot of this segment.
     pub(crate) fn form(&self, pool: &Pool, home: Home, slot: Slot) -> Form {
         let Entry { sig, word } = slot.entry;
         let is_own_mark = word == Entry::free(pool, slot.at).word;
@@ -291,7 +294,7 @@ impl Table {
         if now == slot.entry || !matches!(verdict, Verdict::Damaged(_) | Verdict::BadRecord(..)) {
             return verdict;
         }
-        // A writer changed the slot, or the pair was of two moments.
+        // A writer changed the slot, or its words were read at different times.
         self.judge_as_read(pool, home, Slot { entry: now, ..slot })
     }
 
@@ -321,10 +324,10 @@ impl Table {
         }
     }
 
-    /// Whether a slot that names no key of this segment is free by its own mark, or holds what a
-    /// crash leaves: an entry that a split moved, or the second word of a torn swap. The entry of
-    /// a split and the torn word name a record that no allocation reuses before the walk of the
-    /// next open ends, and the walk frees both. So the check bits must still fit the record.
+    /// Returns whether a slot that names no key of this segment is free by its own mark, or in a
+    /// state left by a crash: an entry that a split moved, or the second word of a torn swap. Both
+    /// name a record whose space is not reused before the walk of the next open ends, and the walk
+    /// frees both slots. The check bits must therefore still match the record.
     fn is_left_by_crash(&self, pool: &Pool, slot: Slot) -> bool {
         let Entry { sig, word } = slot.entry;
         if !names_record(word) || pool.mutant(Mutant::EntryCheckIgnored) {
@@ -344,7 +347,7 @@ impl Table {
     /// guard.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a key that is not found may have been in a damaged slot.
+    /// [`Error::Corrupt`] if the key may have been in a damaged slot.
     #[cold]
     pub(crate) fn check_buckets(&self, pool: &Pool, segment: Segment, sig: Signature) -> Result<()> {
         let prefix = self.place.index(sig, segment.depth);
@@ -363,7 +366,7 @@ impl Table {
         Ok(())
     }
 
-    /// The first slot of a signature's buckets that is free without doubt.
+    /// Returns the first slot of a signature's buckets that is free without doubt.
     #[cold]
     pub(crate) fn sound_free(&self, pool: &Pool, segment: Segment, sig: Signature) -> Option<FreeSlot> {
         let prefix = self.place.index(sig, segment.depth);
@@ -376,23 +379,23 @@ impl Table {
     }
 }
 
-/// Whether the check of an entry in this slot fits the record's checksum.
+/// Returns whether the check of an entry in this slot matches the record's checksum.
 #[inline]
 pub(crate) fn is_bound(pool: &Pool, entry: Entry, slot: NvPtr, binding: u32) -> bool {
     entry.is_bound(slot, binding) || pool.mutant(Mutant::EntryCheckIgnored)
 }
 
-/// The checksum that the record at this position stores, if the position is in the pool.
+/// Returns the checksum that the record at this position stores, if the position is in the pool.
 pub(crate) fn binding_at(pool: &Pool, position: NvPtr) -> Option<u32> {
     let at = position.untagged();
     pool.contains(at, 8).then(|| pool.load_u64(at) as u32)
 }
 
-/// Walks the segments of a partition in the order of their prefixes, safe beside splits: `each` gets a
-/// segment's used slots only if the directory still named it after they were copied.
+/// Walks the segments of a partition in prefix order, safely concurrent with splits. `each` gets a
+/// segment's used slots only if the directory still named it after the copy.
 ///
 /// # Errors
-/// What `each` answers; [`Error::Corrupt`] for a directory that no split could have left.
+/// Errors of `each`; [`Error::Corrupt`] for a directory that no split can leave.
 pub(crate) fn walk(
     table: &Table,
     pool: &Pool,
@@ -405,7 +408,7 @@ pub(crate) fn walk(
 /// Walks as [`walk`] does, from the segment whose prefix begins at `covered` on.
 ///
 /// # Errors
-/// Those of [`walk`].
+/// As [`walk`].
 pub(crate) fn walk_from(
     table: &Table,
     pool: &Pool,

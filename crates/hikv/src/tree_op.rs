@@ -1,18 +1,19 @@
-//! One change of the ordered index, as it travels through an updating queue (HiKV, ATC 2017, section 3.3).
+//! A change of the ordered index in an updating queue (HiKV, ATC 2017, section 3.3).
 
 use lodestore_index::KeyResolver;
 use lodestore_media::NvPtr;
 
-/// Longest key that travels inside the operation, in bytes. A longer one is read from the record, which is there until
-/// the operation is applied: whoever applies it retires the old record, and nobody before.
+/// Maximum bytes of an inline key. A longer key is read from the record, which exists until the
+/// operation is applied: only the applying thread retires the old record.
 pub const KEY_INLINE: usize = 38;
 
-/// A change of one key in the tree: 56 bytes, so that a slot of the queue with its sequence number is one cache line.
+/// A change of one key in the tree. With 56 bytes, a slot of the queue with its sequence number is
+/// one cache line.
 #[derive(Clone, Copy, Debug)]
 pub struct TreeOp {
     old: NvPtr,
     new: NvPtr,
-    /// Which tree; set when it is enqueued.
+    /// The number of the tree; set when the operation is enqueued.
     tree: u8,
     /// 0: the key is not inline.
     key_len: u8,
@@ -21,22 +22,22 @@ pub struct TreeOp {
 
 const _: () = assert!(size_of::<TreeOp>() == 56);
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The key appears, at this position.
+    /// The key is inserted, at this position.
     Insert(NvPtr),
     /// The key's position changes from the first to the second.
     Replace(NvPtr, NvPtr),
-    /// The key goes; it was at this position.
+    /// The key is removed; it was at this position.
     Delete(NvPtr),
 }
 
 impl TreeOp {
-    /// `key` goes from `old` to `new`: null `old` is an insert, null `new` a delete.
+    /// Creates a change of `key` from `old` to `new`. Null `old` is an insert, null `new` a delete.
     ///
     /// # Panics
-    /// Where both are null.
+    /// If both are null.
     #[inline]
     pub fn new(key: &[u8], old: NvPtr, new: NvPtr) -> Self {
         assert!(!(old.is_null() && new.is_null()), "a tree operation that changes nothing");
@@ -48,7 +49,7 @@ impl TreeOp {
         op
     }
 
-    /// What it does.
+    /// Returns the kind of the operation.
     #[inline]
     pub fn change(&self) -> Change {
         match (self.old.is_null(), self.new.is_null()) {
@@ -58,19 +59,19 @@ impl TreeOp {
         }
     }
 
-    /// The position that nothing reaches once this is applied; null for an insert.
+    /// Returns the position that is unreachable once this is applied; null for an insert.
     #[inline]
     pub fn old(&self) -> NvPtr {
         self.old
     }
 
-    /// A record that holds the key: the new one, or else the old one.
+    /// Returns a record that holds the key: the new one, or else the old one.
     #[inline]
     pub fn record(&self) -> NvPtr {
         if self.new.is_null() { self.old } else { self.new }
     }
 
-    /// The key, where it travels inside.
+    /// Returns the key, if it is inline.
     #[inline]
     pub fn inline_key(&self) -> Option<&[u8]> {
         (self.key_len > 0).then(|| &self.key[..usize::from(self.key_len)])
@@ -85,13 +86,13 @@ impl TreeOp {
         }
     }
 
-    /// The tree that it belongs to.
+    /// Returns the number of the operation's tree.
     #[inline]
     pub(crate) fn tree(&self) -> usize {
         usize::from(self.tree)
     }
 
-    /// The same operation, for tree `tree`.
+    /// Returns the same operation for tree `tree`.
     #[inline]
     pub(crate) fn for_tree(mut self, tree: u8) -> Self {
         self.tree = tree;

@@ -1,4 +1,5 @@
-//! The ordered index: one B+-tree over all keys, or, as the paper's HiKV_par, one a partition, merged by scans.
+//! The ordered index: one B+-tree over all keys or, as in the paper's HiKV_par, one per partition,
+//! merged by scans.
 //!
 //! Any thread may call everything; the trees do their own concurrency control.
 
@@ -9,37 +10,37 @@ use lodestore_index::{BPlusTree, Direction, KeyResolver};
 
 use crate::tree_op::TreeOp;
 
-/// Most trees: the operation in the queue names its tree in a byte.
+/// Maximum trees: an operation in the queue names its tree in a byte.
 pub const TREES_MAX: usize = 256;
 
-/// One tree, or one for each range of hashes.
+/// The trees: a single one, or one per range of hashes.
 pub struct Trees(Box<[BPlusTree]>);
 
 impl Trees {
-    /// `count` trees, 1 to [`TREES_MAX`].
+    /// Creates `count` trees, 1 to [`TREES_MAX`].
     pub fn new(count: usize) -> Self {
         Self((0..count.clamp(1, TREES_MAX)).map(|_| BPlusTree::new()).collect())
     }
 
-    /// The number of the tree that holds the key of this hash: equal shares of the hash's range, so that with as many
-    /// trees as partitions each partition has its own.
+    /// Returns the number of the tree for keys of this hash. Trees have equal shares of the hash's
+    /// range. With as many trees as partitions, each partition has its own tree.
     #[inline]
     pub fn number_of(&self, hash: u64) -> usize {
         share_of(hash, self.0.len())
     }
 
-    /// A tree by its number.
+    /// Returns a tree by its number.
     #[inline]
     pub fn get(&self, number: usize) -> &BPlusTree {
         &self.0[number]
     }
 
-    /// Keys in them.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.0.iter().map(BPlusTree::len).sum()
     }
 
-    /// Asks for the ways down to the keys of operations, all together; for those whose key travels inside.
+    /// Prefetches the paths to the keys of operations together, for operations with inline keys.
     pub(crate) fn prefetch(&self, ops: &[TreeOp]) {
         if let [tree] = &*self.0 {
             return tree.prefetch_batch(ops.iter().filter_map(TreeOp::inline_key));
@@ -51,15 +52,16 @@ impl Trees {
         }
     }
 
-    /// Bytes of DRAM.
+    /// Returns the bytes of DRAM.
     pub fn dram_bytes(&self) -> usize {
         self.0.iter().map(BPlusTree::dram_bytes).sum()
     }
 
-    /// Loads empty trees with payloads sorted by key, with `threads` threads. `hash` is that of the store.
+    /// Loads empty trees with payloads sorted by key, with `threads` threads. `hash` is the store's
+    /// hash.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a tree is not empty, or the payloads are out of order.
+    /// [`Error::Corrupt`] if a tree is not empty, or the payloads are out of order.
     pub fn load<R: KeyResolver + Sync>(
         &self,
         records: &R,
@@ -81,8 +83,9 @@ impl Trees {
         Ok(())
     }
 
-    /// Appends to `out` up to `max` payloads from `from` on, in key order of `direction`; whether the end was reached.
-    /// Of several trees each is asked for `max`, and their answers are merged: the price of HiKV_par.
+    /// Appends to `out` up to `max` payloads from `from` on, in key order of `direction`. Returns
+    /// whether the end was reached. Each of several trees is asked for `max`, and the results are
+    /// merged: the cost of HiKV_par.
     pub fn collect<R: KeyResolver>(
         &self,
         records: &R,
@@ -111,7 +114,8 @@ impl Trees {
     }
 }
 
-/// Which of `count` equal shares of the hash's range `hash` falls in, by its top 32 bits.
+/// Returns the share of `count` equal shares of the hash's range that contains `hash`, by its top
+/// 32 bits.
 #[inline]
 pub(crate) fn share_of(hash: u64, count: usize) -> usize {
     (((hash >> 32) * count as u64) >> 32) as usize
@@ -121,7 +125,7 @@ pub(crate) fn share_of(hash: u64, count: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Payload `n` has the key of its decimal digits, six of them.
+    /// Resolves payload `n` to the key of its six decimal digits.
     struct Digits;
     impl KeyResolver for Digits {
         fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T {

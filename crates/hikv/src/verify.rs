@@ -1,4 +1,4 @@
-//! Reading and checking everything.
+//! Verification of the whole store.
 
 use std::collections::HashSet;
 
@@ -15,8 +15,8 @@ use crate::table::{AHEAD, Home, PREFIX_END, READ_AHEAD, Slot, Verdict, walk_from
 const CHUNK: usize = 1024;
 
 impl Inner {
-    /// Checks superblock, directories, segments, records, tree and allocator. The store may be in use meanwhile; what only shows
-    /// in a comparison of two structures (keys of tree and index) is then not looked at.
+    /// Checks superblock, directories, segments, records, tree and allocator. The store may be in
+    /// use. Then the comparison of keys between tree and index is skipped.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
         drop(self.enter()?);
         let mut report = VerifyReport::default();
@@ -44,7 +44,7 @@ impl Inner {
         self.logs.verify(&self.pool, &mut report);
         self.pool.allocator().verify(&self.pool, &mut report);
         if report.is_clean() {
-            // What the open found may show nowhere else, such as an older directory.
+            // Damage found by the open may be invisible elsewhere, for example an older directory.
             self.report_first_damage(&mut report);
         }
         progress(Progress { done: partitions as u64 + 1, total: partitions as u64 + 1 });
@@ -121,8 +121,9 @@ impl Inner {
         }
     }
 
-    /// The tree's positions name records in the order of their keys, as many as the index has: as many only where nothing was written since
-    /// `begun`, which is the operations enqueued then and the tree's length.
+    /// Checks that the tree's positions name records in key order, and as many as the index has.
+    /// Compares the counts only if nothing was written since `begun`: the operations enqueued then
+    /// and the tree's length.
     fn verify_tree(&self, begun: (u64, usize), report: &mut VerifyReport) -> Result<()> {
         self.settle()?;
         let before = self.backend.trees().len();
@@ -153,7 +154,7 @@ impl Inner {
             }
         }
         drop(self.enter()?);
-        // A record that is wrong may or may not have been so when the tree was built.
+        // A damaged record may or may not have been damaged when the tree was built.
         let (least, most) = (report.records, report.records + report.findings.len() as u64);
         let now = (self.backend.enqueued(), self.backend.trees().len());
         let quiet = self.backend.stats().pending == 0 && now == begun;
@@ -181,7 +182,7 @@ mod tests {
     const KEYS: u64 = 40_000;
     const VALUE_BYTES: u64 = 200;
 
-    /// No piece holds a guard when it is reported, or `synchronize` would not return.
+    /// Guards must be released when a piece is reported, or `synchronize` would not return.
     #[test]
     fn a_partition_is_verified_in_pieces_and_a_closed_store_not_to_its_end() {
         let scratch = Scratch::new();

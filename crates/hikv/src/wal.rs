@@ -1,5 +1,5 @@
-//! The paper's HiKV_wal, for comparison only (Figure 10): a log record is persisted before each write, so that a put
-//! takes three persists. Nothing reads the log: ordered writes need none.
+//! The paper's HiKV_wal, for comparison only (Figure 10): a log record is persisted before each
+//! write, and a put needs three persists. Nothing reads the log: ordered writes need none.
 
 use std::sync::Mutex;
 
@@ -13,13 +13,13 @@ use crate::hash::Signature;
 pub(crate) const KIND_LOG: ExtentKind = ExtentKind(19);
 /// Bytes of a log record: a cache line.
 const RECORD: u64 = 64;
-/// Lines: one for each thread slot there can be, and one for the threads that share a slot.
+/// Lines: one for each possible thread slot, and one for the threads that share a slot.
 const LINES: u64 = MAX_SLOTS as u64 + 1;
 
-/// One line for each thread.
+/// A log with a line for each thread.
 pub(crate) struct Wal {
     at: NvPtr,
-    /// Whoever writes the shared line.
+    /// Held by the writer of the shared line.
     shared: Mutex<()>,
 }
 

@@ -1,21 +1,24 @@
-//! The backend threads: who works on which queue, how they sleep, and how their number follows the load.
+//! The backend threads: their assignment to queues, their sleep, and the adaption of their number
+//! to the load.
 //!
-//! Thread `t` of `n` active ones looks after the queues `q` with `q mod n == t`, and takes from others what is left
-//! lying. Which thread takes a queue never matters for the order of its operations, since a queue has one consumer
-//! at a time; so threads come and go freely.
+//! Thread `t` of `n` active ones owns the queues `q` with `q mod n == t`, and processes leftover
+//! operations of other queues. The thread that consumes a queue does not affect the order of its
+//! operations: a queue has one consumer at a time. Threads may therefore start and stop freely.
 //!
-//! # Sleep
-//! The paper's threads poll. Here a core is worth more than that: a thread that found little takes a nap of
-//! [`NAP`], so that it finds a batch next time, with the writers' lines moved once and not for each operation. It
-//! is woken before when a queue is a quarter full (a writer looks every 64th push) and by a drain that finds much
-//! to do. The first thread, after [`NAPS_EMPTY`] naps that found nothing, sleeps until a push; others sleep until a
-//! queue of theirs is a quarter full or they are made active.
+//! # Sleep The paper's threads poll. Here a thread that found few operations naps for [`NAP`], to
+//! save the core. The next time it finds a batch, and the writers' cache lines move once instead of
+//! once per operation. A thread is woken early if a queue is a quarter full, which writers check at
+//! every 64th push. A drain with many operations left also wakes it. The first thread, after
+//! [`NAPS_EMPTY`] empty naps, sleeps until a push. Other threads sleep until one of their queues is
+//! a quarter full or they become active.
 //!
 //! # Invariants
-//! * **No push is slept over.** The first thread stores `asleep`, then reads all tails; a writer claims a tail,
-//!   then reads `asleep`: all sequentially consistent, so one of them sees the other.
-//! * **No wake-up is lost.** A wake-up is an unpark, which outlasts its moment; state is read again after every park.
-//! * Threads end when `stopping` is set, which is never unset; nobody is started after.
+//! * **No push is missed during sleep.** The first thread stores `asleep`, then reads all tails. A
+//!   writer claims a tail, then reads `asleep`. All are sequentially consistent: one of the two
+//!   sees the other.
+//! * **No wake-up is lost.** A wake-up is an unpark, which also affects a later park. State is read
+//!   again after every park.
+//! * Threads end when `stopping` is set, which is never cleared. No thread is started afterwards.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -32,12 +35,12 @@ use crate::adapt::Controller;
 use crate::backend::{BATCH, Core, Retire, Worked};
 use crate::sampler::Totals;
 
-/// Most backend threads.
+/// Maximum backend threads.
 pub const THREADS_MAX: usize = 128;
 /// The number of backend threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workers {
-    /// As many as the paper's equations say.
+    /// The number given by the paper's equations.
     Auto {
         /// Serving and backend threads together.
         threads: usize,
@@ -45,20 +48,20 @@ pub enum Workers {
     /// This number.
     Fixed(usize),
 }
-/// Length of a nap: how long a push may lie while its queue is less than a quarter full.
+/// Length of a nap: the maximum delay of a push while its queue is less than a quarter full.
 const NAP: Duration = Duration::from_millis(1);
-/// Naps in a row that found nothing, after which the first thread sleeps until a push.
+/// Consecutive empty naps after which the first thread sleeps until a push.
 const NAPS_EMPTY: u32 = 32;
-/// A round that applied fewer operations than this is followed by a pause.
+/// A thread pauses after a round with fewer operations than this.
 const FEW: usize = 64;
-/// Longest spin before a nap, in steps of 32 pauses (about half a microsecond each).
+/// Maximum spin before a nap, in steps of 32 pauses (about half a microsecond each).
 const SPINS_MAX: u32 = 8;
 
 const RUNNING: u8 = 0;
 const NAPPING: u8 = 1;
 const ASLEEP: u8 = 2;
 
-/// Escalating wait of someone who has nothing to help with: spins, yields, then sleeps.
+/// Escalating wait of a thread that cannot help: spins, yields, then sleeps.
 #[derive(Default)]
 pub(crate) struct Wait {
     rounds: u32,
@@ -81,7 +84,7 @@ impl Wait {
     }
 }
 
-/// One thread's place.
+/// State of one thread.
 #[repr(align(128))]
 #[derive(Default)]
 struct Seat {
@@ -99,7 +102,7 @@ pub(crate) struct Crew {
     handles: Mutex<Vec<JoinHandle<()>>>,
     active: AtomicUsize,
     stopping: AtomicBool,
-    /// Whether the first thread sleeps until a push. Read at every push, hardly ever written.
+    /// The first thread sleeps until a push. Read at every push, rarely written.
     asleep: Padded<AtomicBool>,
     counts: Padded<Counts>,
     control: Option<Mutex<Control>>,
@@ -119,7 +122,7 @@ struct Control {
     changes: u64,
 }
 
-/// The crew's account.
+/// Statistics of the backend threads.
 #[derive(Default)]
 pub(crate) struct CrewStats {
     pub(crate) backends: u64,
@@ -180,7 +183,7 @@ impl Crew {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// After a push: wakes the first thread where it sleeps until one.
+    /// Wakes the first thread after a push, if it sleeps until one.
     #[inline]
     pub(crate) fn wake_if_asleep(&self) {
         if self.asleep.0.load(Ordering::SeqCst) && self.asleep.0.swap(false, Ordering::SeqCst) {
@@ -188,7 +191,7 @@ impl Crew {
         }
     }
 
-    /// Wakes the thread that looks after a queue.
+    /// Wakes the thread that owns a queue.
     #[inline]
     pub(crate) fn wake_owner(&self, queue: usize) {
         let active = self.active();
@@ -197,7 +200,7 @@ impl Crew {
         }
     }
 
-    /// Whether the first thread sleeps until a push.
+    /// Returns whether the first thread sleeps until a push.
     #[cfg(test)]
     pub(crate) fn is_asleep(&self) -> bool {
         self.asleep.0.load(Ordering::SeqCst)
@@ -208,7 +211,7 @@ impl Crew {
         if seat.state.load(Ordering::SeqCst) == RUNNING {
             return;
         }
-        // One waker is enough.
+        // A single waker is enough.
         if seat.state.swap(RUNNING, Ordering::SeqCst) != RUNNING
             && let Some(thread) = seat.thread.get()
         {
@@ -217,7 +220,7 @@ impl Crew {
         }
     }
 
-    /// Ends all threads and waits for them. Once is enough.
+    /// Ends all threads and waits for them. Later calls have no effect.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let handles = std::mem::take(&mut *lock(&self.handles));
@@ -225,12 +228,13 @@ impl Crew {
             handle.thread().unpark();
         }
         for handle in handles {
-            // A panic of it has poisoned the backend already, or was in the adaption and harms nobody.
+            // A panic has poisoned the backend already, or was in the adaption and is harmless.
             let _ = handle.join();
         }
     }
 
-    /// Sleeps in `state` for at most `longest`, unless `ready` says that there is something to do; whether it slept.
+    /// Sleeps in `state` for at most `longest`, unless `ready` returns true. Returns whether it
+    /// slept.
     fn sleep(&self, number: usize, state: u8, longest: Option<Duration>, ready: impl FnOnce() -> bool) -> bool {
         let seat = &self.seats[number];
         seat.state.store(state, Ordering::SeqCst);
@@ -248,8 +252,8 @@ impl Crew {
 }
 
 impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
-    /// Starts threads until the system refuses one, and goes on with those. Without any, a writer
-    /// that finds its queue full and a reader of the tree do the work.
+    /// Starts threads until the system refuses one, and continues with fewer. Without any, writers
+    /// with a full queue and readers of the tree do the work.
     pub(crate) fn man_or_fewer(core: &Arc<Self>, count: usize) {
         if Self::man(core, count).is_err() {
             core.crew.active.store(lock(&core.crew.handles).len(), Ordering::SeqCst);
@@ -267,14 +271,14 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
             let number = handles.len();
             let shared = Arc::clone(core);
             let handle = start_thread(format!("hikv-backend-{number}"), move || own_work(|| run(&shared, number)))?;
-            // The thread itself sets it too; whoever is first.
+            // Set by the new thread or here, whichever is first.
             let _ = crew.seats[number].thread.set(handle.thread().clone());
             handles.push(handle);
         }
         Ok(())
     }
 
-    /// One look at the queues; operations worked off.
+    /// Processes each queue once. Returns the number of operations.
     fn round(&self, number: usize, active: usize) -> usize {
         let mut sum = 0;
         for queue in (number..self.queues.len()).step_by(active) {
@@ -302,7 +306,8 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         self.gate.is_poisoned() || self.queues.iter().all(|queue| queue.ring.tail() == queue.ring.popped())
     }
 
-    /// At the end of a window, takes its counts and follows the controller. By the first thread.
+    /// At the end of a window, reads its counts and follows the controller. Called by the first
+    /// thread.
     fn adapt(core: &Arc<Self>) {
         let Some(control) = &core.crew.control else { return };
         let mut control = lock(control);
@@ -320,7 +325,8 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         }
         control.changes += 1;
         drop(control);
-        // Where no thread can be started, those that run look after all queues; the next window tries again.
+        // If no thread can be started, the running threads process all queues; the next window
+        // tries again.
         if Self::man(core, wish).is_ok() {
             core.crew.active.store(wish, Ordering::SeqCst);
             core.crew.wake(wish - 1);
@@ -328,7 +334,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
     }
 }
 
-/// A backend thread's life.
+/// The main loop of a backend thread.
 fn run<R: KeyResolver + Retire + Send + Sync + 'static>(core: &Arc<Core<R>>, number: usize) {
     let crew = &core.crew;
     let _ = crew.seats[number].thread.set(thread::current());
@@ -348,7 +354,7 @@ fn run<R: KeyResolver + Retire + Send + Sync + 'static>(core: &Arc<Core<R>>, num
             Core::adapt(core);
         }
         if count >= FEW {
-            // The spin pays while it ends in a batch worth having.
+            // Spin longer while spinning ends in large batches.
             spins = if spun { (spins + 1).min(spins_max) } else { spins };
             (empty, spun) = (0, false);
         } else if !spun && spins > 0 {
@@ -359,14 +365,14 @@ fn run<R: KeyResolver + Retire + Send + Sync + 'static>(core: &Arc<Core<R>>, num
             spun = false;
             empty = if count == 0 { empty + 1 } else { 0 };
             if !rest(core, number, empty) {
-                // Something lies there that cannot be taken now, so naps again.
+                // The queues hold operations that cannot be applied now: continue with naps.
                 empty = 0;
             }
         }
     }
 }
 
-/// A nap, or a sleep where the last naps found nothing; false where it could not be slept.
+/// Naps, or sleeps if the last naps were empty. Returns false if it could not sleep.
 fn rest<R: KeyResolver + Retire + Send + Sync + 'static>(core: &Core<R>, number: usize, empty: u32) -> bool {
     let crew = &core.crew;
     if empty < NAPS_EMPTY {

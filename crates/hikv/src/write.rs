@@ -1,16 +1,17 @@
-//! Writing single keys (HiKV, ATC 2017, Algorithms 1 to 3).
+//! Writes of single keys (HiKV, ATC 2017, Algorithms 1 to 3).
 //!
 //! Persist order, under the key's stripe:
 //! * put, update: the record; **fence 1**; the entry by one 16-byte swap; flush; **fence 2**.
 //! * delete: the entry to its free mark by one 16-byte swap; flush; **fence 1**.
 //!
-//! Then the tree's change is queued, still under the stripe, so that the queue has the order of the entries, and the
-//! stripe is freed. What a replaced or deleted record took is given back by whoever applies the change to the
-//! tree: by then its unlinking has long been durable, and after that no reader can find it.
+//! Then the tree's change is queued, still under the stripe, which gives the queue the order of the
+//! entries. The stripe is freed. The thread that applies the change to the tree retires the space
+//! of the replaced or deleted record. By then the record's removal has long been durable, and no
+//! reader can find it afterwards.
 //!
-//! A crash before the swap leaves a record that nothing names: its space is free again after recovery. A crash between
-//! swap and fence 2 leaves the entry old or new, or half of it: a half is free (`entry.rs`,
-//! invariant 3).
+//! A crash before the swap leaves a record that no entry names: its space is free after recovery. A
+//! crash between swap and fence 2 leaves the entry old or new, or half of it: a half counts as free
+//! (`entry.rs`, invariant 3).
 
 use std::sync::atomic::Ordering;
 
@@ -31,7 +32,7 @@ use crate::stripe::Held;
 use crate::table::{Hit, Segment};
 use crate::tree_op::TreeOp;
 
-/// A key to be written, with the place where it belongs.
+/// A key to be written, with its location.
 pub(crate) struct Target<'k> {
     pub(crate) key: &'k [u8],
     pub(crate) sig: Signature,
@@ -39,28 +40,28 @@ pub(crate) struct Target<'k> {
     pub(crate) home: usize,
 }
 
-/// A key's stripe and what stands in its buckets.
+/// A key's stripe and the content of its buckets.
 struct Spot<'a> {
     held: Held<'a>,
     segment: Segment,
     probe: Probe,
 }
 
-/// The position of a stored record, its expiry bit as the tag.
+/// Returns the position of a stored record, with its expiry bit as the tag.
 #[inline]
 pub(crate) fn position_of(stored: &Stored) -> NvPtr {
     stored.at.with_tag(if stored.expires { TAG_EXPIRY } else { 0 })
 }
 
-/// Why a stored record was not published; it is the caller's again.
+/// The reason why a stored record was not published. The record belongs to the caller again.
 enum Lost {
     /// Both buckets are full.
     Room(Stored),
-    /// The store takes no new key.
+    /// The store accepts no new key.
     Refused(Stored, Box<Error>),
 }
 
-/// Whether a reader finds the key of this entry.
+/// Returns whether a reader finds the key of this entry.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
@@ -76,7 +77,7 @@ impl Inner {
         Target { key, sig, partition: self.table.place.partition(sig), home }
     }
 
-    /// Takes the key's stripe. The caller holds a guard and no stripe.
+    /// Acquires the key's stripe. The caller holds a guard and no stripe.
     #[inline]
     fn hold(&self, target: &Target<'_>) -> Quick<(Held<'_>, Segment)> {
         let segment = self.table.segment(&self.pool, target.sig);
@@ -94,8 +95,8 @@ impl Inner {
         Ok((held, segment))
     }
 
-    /// Records a key that is about to be written, for the copy of the store that is being made. May
-    /// wait for the copier, and acquires the stripe again then.
+    /// Records a key that is about to be written, for a copy of the store in progress. May wait for
+    /// the copier, and then acquires the stripe again.
     #[cold]
     fn record_change<'a>(&'a self, target: &Target<'_>, mut held: Held<'a>) -> Held<'a> {
         if self.changes.is_crowded() {
@@ -113,7 +114,8 @@ impl Inner {
         let target = self.target(key);
         loop {
             let (mut held, segment) = self.hold(&target)?;
-            // What is written for sure is on its way while the buckets are loaded, what is likely while the old record is.
+            // A record that is certainly needed is stored while the buckets are loaded. A record
+            // that is probably needed is stored while the old record is loaded.
             let mut stored = None;
             if when == When::Always {
                 stored = Some(self.store_under(&mut held, key, value, expiry)?);
@@ -133,7 +135,7 @@ impl Inner {
                 }
                 Err(error) => return Err(self.give_back(stored, error)),
             };
-            // A put replaces it whatever it is.
+            // A put replaces any old record.
             let present = match when {
                 When::Always => true,
                 When::Absent | When::Present => match is_live(old.as_ref()) {
@@ -228,7 +230,7 @@ impl Inner {
         let probe = self.probe(segment, target.sig);
         let spot = Spot { held, segment, probe };
         let deleted = match self.find_old(&spot, key) {
-            // What is damaged goes as well.
+            // A damaged record is removed as well.
             Ok(Some(hit)) if !hit.record.is_expired(hit.position).unwrap_or(false) => {
                 self.unlink(&target, &hit, Mutant::DeleteNotFlushed);
                 true
@@ -247,9 +249,9 @@ impl Inner {
         Ok(deleted)
     }
 
-    /// Clears entries that have the held key's signature and name no record of their own, no
-    /// readable record, or one whose key is damaged: what a put or a delete of a key does whose
-    /// old record is corrupt. The record's space is free again after the next recovery.
+    /// Clears entries with the held key's signature that name no record of their own, no readable
+    /// record, or one with a damaged key. Called by a put or a delete of a key whose old record is
+    /// corrupt. The record's space is free after the next recovery.
     #[cold]
     fn discard_unreadable(&self, target: &Target<'_>, spot: &Spot<'_>) {
         for (slot, entry) in spot.probe.candidates(&self.pool) {
@@ -264,7 +266,8 @@ impl Inner {
         }
     }
 
-    /// Removes the key of `sig` if its record is the one at `position` and has expired; whether it did.
+    /// Removes the key of the record at `position` if the key still has that record and the record
+    /// has expired. Returns whether it did.
     pub(crate) fn remove_expired(&self, position: NvPtr) -> Result<bool> {
         let _guard = self.enter_write()?;
         let record = Record::read(&self.pool, position)?;
@@ -293,7 +296,8 @@ impl Inner {
         self.follow(target.sig.0, TreeOp::new(target.key, hit.position, NvPtr::NULL));
     }
 
-    /// Splits the key's segment until one of its buckets has a free entry. The caller holds a guard and no stripe.
+    /// Splits the key's segment until one of its buckets has a free entry. The caller holds a guard
+    /// and no stripe.
     #[cold]
     fn make_room(&self, target: &Target<'_>) -> Result<()> {
         let _held = self.stripes.lock_partition(target.partition);
@@ -304,7 +308,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The old record of the key, expired or not. Errors and candidates are rare, so the way without them is short.
+    /// Returns the old record of the key, expired or not. The path without candidates is short:
+    /// errors and candidates are rare.
     #[inline]
     fn find_old<'a>(&'a self, spot: &Spot<'_>, key: &[u8]) -> Result<Option<Hit<'a>>> {
         if !spot.probe.has_candidates() {
@@ -314,18 +319,20 @@ impl Inner {
         spot.probe.find(&self.pool, key).inspect_err(|error| self.corrupt(error))
     }
 
-    /// Stores a record out of place. It is durable after the next fence.
+    /// Stores a record out of place. The record is durable after the next fence.
     #[inline(always)]
     fn store_under(&self, held: &mut Held<'_>, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<Stored> {
         self.store_record(held.next_sequence().to_le_bytes(), key, value, expiry)
     }
 
-    /// Makes a stored record the value of its key, and queues the change of the tree. The stripe is held.
+    /// Makes a stored record the value of its key, and queues the change of the tree. The caller
+    /// holds the stripe.
     #[inline]
     fn publish(&self, target: &Target<'_>, spot: &Spot<'_>, old: Option<Hit<'_>>, new: Stored) -> Result<(), Lost> {
         if let Some(hit) = &old {
             if hit.position.untagged() == new.at {
-                // A damaged entry whose place could not be kept: its record is the one just stored.
+                // A damaged entry names the space of the record that was just stored: its old space
+                // was not kept.
                 let error = Error::corrupt(format!("entry of record {:?}", new.at), "it names a place that was free");
                 return Err(Lost::Refused(new, error.into()));
             }
@@ -363,8 +370,8 @@ impl Inner {
     }
 
     /// Swaps the entry of a held key: the old one, or else a free one. A writer of another stripe
-    /// that shares the bucket may take the free slot; then another is tried. Returns `None` if
-    /// there is none, or if a damaged slot turned careful mode on: the write starts over.
+    /// that shares the bucket may claim the free slot; then another is tried. Returns `None` if
+    /// there is none, or if a damaged slot turned careful mode on: the write then restarts.
     #[inline]
     fn swap_entry(&self, target: &Target<'_>, spot: &Spot<'_>, old: Option<&Hit<'_>>, new: &Stored) -> Option<NvPtr> {
         let naming = |slot| Entry::naming(slot, target.sig.0, position_of(new), new.binding).pair();
@@ -389,11 +396,11 @@ impl Inner {
             if found != cleared && !self.pool.mutant(Mutant::TornEntryAccepted) {
                 match self.judge_reuse(spot.segment, target.sig, (slot, found)) {
                     Reuse::Damaged => return None,
-                    // What a crashed split left behind, or half of a swap that a crash tore, goes
-                    // first: a swap over it that tears would join this key to that record. Both
-                    // stores are in one line, so no crash sees the second without the first.
+                    // First clear entries left by a crashed split or a torn swap: a torn swap over
+                    // them would join this key to that record. Both stores are in one line, so no
+                    // crash sees the second without the first.
                     Reuse::Free if self.pool.cas_u128(slot, found.pair(), cleared.pair()).is_ok() => found = cleared,
-                    // Another writer changed it.
+                    // Another writer changed the slot.
                     Reuse::Free | Reuse::Taken => {
                         free = self.probe(spot.segment, target.sig).free;
                         continue;
@@ -408,7 +415,7 @@ impl Inner {
     }
 }
 
-/// Whether an entry names a whole record of its own, which has another key with the same signature.
+/// Returns whether an entry names a whole record of its own with another key of the same signature.
 pub(crate) fn is_of_another_key(pool: &Pool, slot: NvPtr, entry: Entry) -> bool {
     let record = Record::read(pool, entry.position());
     record.is_ok_and(|record| record.check(entry.position()).is_ok() && entry.is_bound(slot, record.binding()))

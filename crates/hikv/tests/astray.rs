@@ -1,4 +1,4 @@
-//! Flipped bits in the part of a signature that says which segment it belongs to.
+//! Flipped bits in the part of a signature that selects the segment.
 
 mod common;
 
@@ -55,7 +55,7 @@ fn a_key_whose_signature_was_damaged_is_corrupt_and_the_others_are_found() {
         for index in [3, 1500, 2999] {
             assert_eq!(flip(&path, index, bit), 1);
         }
-        // Again: the damage stays.
+        // Twice: the damage stays.
         for round in 0..2 {
             let store = HiKv::open(&path, &options()).expect("open");
             store.wait_recovered().expect("recovered");
@@ -135,7 +135,8 @@ fn no_flipped_bit_of_a_hot_keys_entry_gives_an_older_value() {
             other => panic!("bit {bit}: {other:?}"),
         }
     }
-    // An older record passes the entry's check with 2^-15: two of these few bits never do.
+    // An older record passes the entry's check with probability 2^-15: two of these few bits never
+    // do.
     assert!(old.len() <= 1, "{old:?}");
 }
 
@@ -212,14 +213,14 @@ fn a_long_key_whose_old_record_was_damaged_is_written_again_and_scanned_once() {
     let mut bytes = std::fs::read(&file).expect("readable");
     for index in [7, 20] {
         let at = bytes.windows(75).position(|part| part == &long(index)[..75]).expect("in the file");
-        // The record's header stands in front of the key: lengths out of range make it unreadable.
+        // The record's header precedes the key: lengths out of range make it unreadable.
         bytes[at - 24..at].fill(0xff);
     }
     std::fs::write(&file, &bytes).expect("writable");
     let store = HiKv::open(&path, &options()).expect("open");
     store.put(&long(7), b"again").expect("put");
     assert!(store.delete(&long(20)).expect("delete"));
-    // This open has met damage, and says so to its end.
+    // This open has found damage, and reports it until its end.
     is_corrupt(store.scan_each(&ScanRange::all(), &mut |_, _| Visit::More));
     store.close().expect("close");
     drop(store);

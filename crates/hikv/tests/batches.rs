@@ -1,4 +1,4 @@
-//! Batches of HiKV beside what only it has: its ordering points, its segments, its damaged records and logs.
+//! Batches with HiKV's specifics: its ordering points, segments, damaged records and logs.
 
 mod common;
 
@@ -6,7 +6,8 @@ use common::{Scratch, small_dax};
 use lodestore_contract::{Batch, BatchOp, Error, Store};
 use lodestore_hikv::{HiKv, HiKvOptions};
 
-/// Where the root words of the batch logs stand in `pool.0000`: the root area's page, and in it as docs/format/hikv.md says.
+/// Offset of the root words of the batch logs in `pool.0000`: the root area's page plus the offset
+/// in docs/format/hikv.md.
 const ROOTS: usize = 8192 + 2304;
 
 fn put(key: &[u8], value: &[u8]) -> BatchOp {
@@ -41,7 +42,7 @@ fn a_batch_has_four_ordering_points_however_many_keys_it_has() {
         let ops = (0..20).map(|key| if key % 7 == 6 { delete(&name(key)) } else { put(&name(key), &[round; 100]) });
         Batch { ops: ops.collect() }
     };
-    // The first takes the log's extent and a slab.
+    // The first write allocates the log's extent and a slab.
     store.write(&batch(0)).expect("write");
     for round in 1..4 {
         let before = store.stats().fences;
@@ -97,7 +98,7 @@ fn a_batch_writes_over_and_removes_records_that_cannot_be_read() {
     drop(store);
     alter(&scratch, |bytes| {
         for key in 0..6u32 {
-            // Three lose their value's bytes, three their key's.
+            // Three records lose bytes of their value, three bytes of their key.
             let text = if key % 2 == 0 { format!("value {key:06} to be") } else { format!("key {key:06}value") };
             let at = bytes.windows(text.len()).position(|part| part == text.as_bytes()).expect("the record");
             bytes[at + 2] ^= 0x40;

@@ -1,4 +1,4 @@
-//! The contract's suite over HiKV: each medium, level and mode that it offers.
+//! The contract's suite over HiKV: each supported medium, level and mode.
 
 use lodestore_contract::conformance::{Case, seed, sizes};
 use lodestore_hikv::{Backends, HiKv, HiKvOptions};
@@ -9,7 +9,8 @@ type Place = testing::Place<HiKv, HiKvOptions>;
 static KIND: Kind<HiKv, HiKvOptions> =
     Kind { engine: "hikv", create: HiKv::create, open: HiKv::open, pool: |options| &mut options.pool };
 
-/// A place on tmpfs with small regions and segments, so that both grow. Keys hash by the run's seed.
+/// A place on tmpfs with small regions and segments, to make both grow. Keys hash by the run's
+/// seed.
 fn place(name: &'static str) -> Place {
     Place::new(
         &KIND,
@@ -27,7 +28,7 @@ fn shm_process() -> Place {
     place("tmpfs, process")
 }
 
-/// As users get it but for the capacity: 64 partitions, segments of 16 KiB, regions of 256 MiB.
+/// Default options, except for the capacity: 64 partitions, segments of 16 KiB, regions of 256 MiB.
 fn shm_defaults() -> Place {
     let options = HiKvOptions { hash_seed: Some(seed()), ..HiKvOptions::default() };
     place("tmpfs, process, default options").short().with(|old| *old = options)
@@ -70,7 +71,7 @@ fn tiny_queues() -> Place {
     place("tmpfs, queues of 2").short().with(|options| (options.queues, options.queue_len) = (2, 2))
 }
 
-/// Some GiB of tmpfs; see there for the variable that turns it on.
+/// Needs some GiB of tmpfs; `sizes` documents the variable that enables it.
 #[test]
 fn a_value_of_a_gib() {
     sizes::value_of_a_gib(&Case::new(shm_process()));

@@ -1,4 +1,4 @@
-//! Damage: a store that was made is never made again over what is left of it, and what is whole stays to be had.
+//! Damage: a store is never recreated over its remains, and intact data stays available.
 
 mod common;
 
@@ -47,7 +47,7 @@ fn a_root_area_found_empty_is_damage_and_no_new_store() {
                 other => panic!("{other:?}"),
             }
         }
-        // Nothing was written over the rest: with its root area back, the store is whole.
+        // The rest was not overwritten: with its root area restored, the store is whole.
         edit(&path, |bytes| bytes[8192..12288].copy_from_slice(&kept));
         let store = HiKv::open(&path, &small_dax()).expect("open");
         assert_eq!(store.get(b"key").expect("get"), Some(b"value".to_vec()));
@@ -127,7 +127,7 @@ fn an_index_whose_space_the_extent_table_forgot_is_read_and_never_written() {
                 visited += 1;
                 Visit::More
             });
-            // A second salvage knows that the first left something out, but not what.
+            // A second salvage knows that the first left records out, but not which ones.
             assert_eq!((visited, walked.is_err()), (1, clean && is_second), "{walked:?}");
             let scanned = store.scan(&lodestore_contract::ScanRange::all()).expect("scan");
             assert_eq!(scanned.filter(Result::is_ok).count(), 1);
@@ -208,10 +208,10 @@ fn each_damaged_root_or_directory_word_refuses_the_open() {
     }
 }
 
-/// The moment in the past at which a record expired. Few records have these bytes by chance.
+/// The expiry of the expired record. Few records have these bytes by chance.
 const EXPIRED_MILLIS: u64 = 0x0102_0304_0506;
 
-/// An update of an expired key answered that the key was present.
+/// Regression: an update of an expired key returned that the key was present.
 #[test]
 fn a_record_whose_expiry_is_damaged_is_neither_present_nor_replaced() {
     let scratch = Scratch::new();

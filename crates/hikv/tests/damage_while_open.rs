@@ -1,5 +1,5 @@
-//! Damage to the index of an open store: no write removes the evidence, and what is found is
-//! counted once.
+//! Damage to the index of an open store: no write removes the evidence, and each damage is counted
+//! once.
 
 mod common;
 
@@ -100,7 +100,7 @@ fn a_batch_reuses_no_slot_whose_signature_was_damaged() {
     }
 }
 
-/// Three slots with a damaged signature are damaged in three places, whoever meets them how often.
+/// Three slots with a damaged signature count as three damages, however often they are read.
 #[test]
 fn damage_is_counted_by_the_walk_and_not_by_each_reader() {
     let scratch = Scratch::new();
@@ -131,7 +131,8 @@ fn damage_is_counted_by_the_walk_and_not_by_each_reader() {
     assert_eq!(store.stats().recovery.corrupt, damaged);
 }
 
-/// The stop sealed an index that was damaged since the open: keys were plainly absent afterwards.
+/// Regression: the stop sealed an index that was damaged since the open. Keys were then absent
+/// without an error.
 #[test]
 fn a_stop_seals_no_index_that_was_damaged_while_the_store_was_open() {
     let scratch = Scratch::new();
@@ -141,7 +142,7 @@ fn a_stop_seals_no_index_that_was_damaged_while_the_store_was_open() {
     let file = path.join("pool.0000");
     let bytes = std::fs::read(&file).expect("readable");
     let segment = bytes.chunks_exact(64).position(|line| line.starts_with(b"LSEG")).expect("a segment") * 64;
-    // The line of entries behind the header's 128 bytes.
+    // The line of entries after the header's 128 bytes.
     let file = OpenOptions::new().write(true).open(file).expect("writable");
     file.write_all_at(&[0; 64], segment as u64 + 128).expect("written");
     assert!(matches!(store.close(), Err(Error::Corrupt { .. })));

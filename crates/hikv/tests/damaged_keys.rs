@@ -1,4 +1,4 @@
-//! Damage in a record's key or expiry is told, and never taken for an absent or expired key.
+//! Damage in a record's key or expiry is reported, and never taken for an absent or expired key.
 
 mod common;
 
@@ -35,7 +35,7 @@ fn a_flipped_bit_in_a_key_is_corruption_and_no_absent_key() {
         }
         drop(store);
         change(&path, b"uniquekey3", |bytes, at| bytes[at + 2] ^= 1);
-        // Again after a clean stop of a store that recovered: what was found is not forgotten.
+        // Again after a clean stop of a store that recovered: found damage is not forgotten.
         for _again in 0..2 {
             let store = HiKv::open(&path, &small_dax()).expect("open");
             is_corrupt(store.get(b"uniquekey3"));
@@ -48,7 +48,7 @@ fn a_flipped_bit_in_a_key_is_corruption_and_no_absent_key() {
         let store = HiKv::open(&path, &small_dax()).expect("open");
         store.put(b"uniquekey3", b"new").expect("a put takes its place");
         assert_eq!(store.get(b"uniquekey3").expect("get"), Some(b"new".to_vec()));
-        // An open that met damage says so to its end where it answers about all keys.
+        // An open that found damage reports it until its end in answers about all keys.
         store.close().expect("close");
         drop(store);
         let store = HiKv::open(&path, &small_dax()).expect("open");
@@ -120,8 +120,8 @@ fn verify_beside_a_writer_finds_nothing_wrong() {
     });
 }
 
-/// The damaged record read as the key that was put. The put took its place in the ordered index,
-/// and the damaged key was missing from scans without an error.
+/// Regression: the damaged record read as the key that was put. The put took its place in the
+/// ordered index, and the damaged key was missing from scans without an error.
 #[test]
 fn a_put_of_the_key_that_a_damaged_record_reads_as_hides_no_key_from_a_scan() {
     for clean in [true, false] {

@@ -14,10 +14,11 @@ use lodestore_hikv::{HiKv, HiKvOptions};
 const KEYS: u32 = 200;
 const LINE: usize = 64;
 const PAGE: usize = 4096;
-/// Bytes of an index segment, and of one entry in it (docs/format/hikv.md).
+/// Bytes of an index segment (docs/format/hikv.md).
 const SEGMENT: usize = 2048;
+/// Bytes of an entry in a segment.
 const ENTRY: usize = 16;
-/// Entries begin behind a segment's header.
+/// Offset of the entries, after a segment's header.
 const ENTRIES: usize = 128;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -36,7 +37,7 @@ fn key(index: u32) -> Vec<u8> {
     format!("key{index:05}").into_bytes()
 }
 
-/// A store's file and what the store holds.
+/// A store's file and its content.
 struct State {
     bytes: Vec<u8>,
     /// The file at the last clean stop before.
@@ -45,7 +46,7 @@ struct State {
     ever: Ever,
 }
 
-/// Which values are right.
+/// The values that count as right.
 #[derive(Clone, Copy)]
 enum Rule {
     /// The last value that was put, and no key is missing without a report.
@@ -63,7 +64,7 @@ impl State {
     }
 }
 
-/// 200 keys, a clean stop, 67 keys put again; stopped cleanly or killed.
+/// Creates a store with 200 keys, a clean stop, and 67 keys put again; stopped cleanly or killed.
 fn state(clean: bool) -> State {
     let scratch = Scratch::new();
     let path = scratch.store();
@@ -90,18 +91,18 @@ fn state(clean: bool) -> State {
     State { bytes, before, model, ever }
 }
 
-/// What became of one damaged line.
+/// Result of one damaged line.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     /// All values are right.
     Right,
     /// The damage was reported.
     Reported,
-    /// A value is wrong, or a key is missing and nothing says so.
+    /// A value is wrong, or a key is missing without a report.
     Violation(String),
 }
 
-/// Opens the store at `path` and compares everything it answers with what was put.
+/// Opens the store at `path` and compares all of its answers with the puts.
 fn check(path: &Path, state: &State, rule: Rule) -> Outcome {
     let model = &state.model;
     let store = match HiKv::open(path, &options()) {
@@ -165,8 +166,8 @@ fn check(path: &Path, state: &State, rule: Rule) -> Outcome {
     }
 }
 
-/// Applies each damage to an intact file, one at a time: an offset, and the bytes that it gets.
-/// Returns the number of damages, and the violations, each with its offset.
+/// Applies each damage to an intact file, one at a time: an offset, and the new bytes. Returns the
+/// number of damages, and the violations with their offsets.
 fn violations(
     state: &State,
     rule: Rule,
@@ -216,7 +217,7 @@ fn entries(bytes: &[u8]) -> Vec<usize> {
     slots.filter(|at| bytes[*at..at + 8] != [0; 8]).collect()
 }
 
-/// `for_each` showed a key twice when an entry named the record of another key.
+/// Regression: `for_each` showed a key twice when an entry named the record of another key.
 #[test]
 fn a_flipped_bit_of_an_entry_shows_no_key_twice_and_hides_none() {
     for clean in [false, true] {
@@ -233,7 +234,7 @@ fn a_flipped_bit_of_an_entry_shows_no_key_twice_and_hides_none() {
     }
 }
 
-/// Some keys of the page were plainly absent.
+/// Regression: some keys of the page were absent without an error.
 #[test]
 fn a_zeroed_page_of_a_killed_store_is_reported_or_harmless() {
     let (tried, found) = zeroed(&state(false), PAGE);
@@ -261,14 +262,14 @@ fn an_older_line_after_a_clean_stop_is_reported_or_harmless() {
     assert!(found.is_empty(), "{found:#x?}");
 }
 
-/// An index line that kept its older content is a state that a crash can leave, so old values and
-/// missing keys are possible there. Each record is still one that was put: neither a get nor a walk
-/// gives a value that the key never had.
+/// A crash can leave an index line with its older content. Old values and missing keys are
+/// therefore possible there. Each record is still one that was put: neither a get nor a walk
+/// returns a value that the key never had.
 #[test]
 fn an_older_line_of_a_killed_store_gives_values_that_were_put() {
     let state = state(false);
     let found = older(&state, Rule::AnyEver);
     assert!(found.is_empty(), "{found:#x?}");
-    // The rule of all other tests does not hold here, so some line has an older value.
+    // The rule of all other tests does not hold here: some line has an older value.
     assert!(!older(&state, Rule::Newest).is_empty());
 }

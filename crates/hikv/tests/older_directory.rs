@@ -1,5 +1,5 @@
-//! A root word or a directory with its older content after a kill names segments that have since
-//! been split: keys were plainly absent. The open refuses such a store.
+//! A root word or a directory with its older content after a kill names segments that have been
+//! split since. Regression: keys were absent without an error. The open must refuse such a store.
 
 mod common;
 
@@ -11,7 +11,7 @@ use lodestore_contract::Store;
 use lodestore_hikv::{HiKv, HiKvOptions};
 
 const LINE: usize = 64;
-/// Where region 0 has the root word of partition 0 (docs/format/hikv.md).
+/// Offset of the root word of partition 0 in region 0 (docs/format/hikv.md).
 const ROOT_WORD: usize = 8192 + 128;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -29,7 +29,7 @@ fn key(index: u32) -> Vec<u8> {
     format!("key{index:05}").into_bytes()
 }
 
-/// A file after a kill, its content at earlier moments, and what the store holds.
+/// A file after a kill, its content at earlier moments, and the store's content.
 struct Killed {
     bytes: Vec<u8>,
     moments: Vec<Vec<u8>>,
@@ -53,7 +53,8 @@ fn killed_store() -> Killed {
     Killed { bytes: std::fs::read(path.join("pool.0000")).expect("readable"), moments, model }
 }
 
-/// Opens the store in `path`. Returns whether it reports damage, or what is silently wrong.
+/// Opens the store in `path`. Returns whether it reports damage, or a description of an unreported
+/// error.
 fn check(path: &Path, model: &Model) -> Result<bool, String> {
     let Ok(store) = HiKv::open(path, &options(false)) else { return Ok(true) };
     let mut is_reported = store.wait_recovered().is_err();
@@ -133,7 +134,7 @@ fn a_salvage_opens_a_store_whose_root_word_is_older_and_reports_it() {
     assert!(found.len() > 100, "{}", found.len());
 }
 
-/// The depth of a segment's last split has a check of its own.
+/// The depth of a segment's last split has its own check.
 #[test]
 fn a_damaged_split_depth_is_reported() {
     let (killed, scratch) = (killed_store(), Scratch::new());

@@ -1,4 +1,4 @@
-//! The number of ordering points of each operation, and that there are none where the medium needs none.
+//! The number of ordering points of each operation, and none on a medium that needs none.
 
 mod common;
 
@@ -9,7 +9,7 @@ use lodestore_inplace::testing::{
     check_no_flush_at_process, check_nothing_persisted, check_ordering_points, fences, warm,
 };
 
-/// A store with a record of each size class that the tests use, so that no new slab is taken in them.
+/// Creates a store with a record of each size class of the tests: they need no new slab.
 fn warmed() -> (Scratch, HiKv) {
     let scratch = Scratch::new();
     let store = HiKv::create(&scratch.store(), &small_dax()).expect("the store can be made");

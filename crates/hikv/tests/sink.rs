@@ -1,4 +1,4 @@
-//! Events are told behind the locks of the operation that met them.
+//! Events are reported after the locks of their operation were freed.
 
 use lodestore_contract::{Store, Visit};
 use lodestore_hikv::{Backends, HiKv, HiKvOptions};

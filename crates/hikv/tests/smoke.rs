@@ -1,4 +1,4 @@
-//! The shortest way through the engine.
+//! The shortest use of the engine.
 mod common;
 use common::{Scratch, small_dax};
 use lodestore_contract::{ScanRange, Store, Visit};

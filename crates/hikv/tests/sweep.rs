@@ -1,4 +1,4 @@
-//! Expired keys go by themselves, however the tree is kept.
+//! Expired keys are removed automatically, in every mode of the tree.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn the_sweeper_runs_with_and_without_backend_threads() {
         let store = HiKv::create(&scratch.store(), &options).expect("create");
         store.put(b"stays", b"v").expect("put");
         store.put_expiring(b"goes", b"v", Some(Expiry::at_millis(1))).expect("put");
-        // A count tells a key until it is swept. The end of the wait is for a sweeper that never comes.
+        // `len` counts a key until it is swept. The timeout detects a missing sweeper.
         let begin = Instant::now();
         while store.len().expect("len") > 1 {
             assert!(begin.elapsed() < HANG_TIMEOUT, "nobody sweeps with {backends:?}");

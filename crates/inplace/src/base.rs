@@ -1,4 +1,4 @@
-//! The state that every store of this kind has, whatever its index.
+//! The state that every store of this kind has, independent of its index.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,24 +13,25 @@ use crate::engine::Quick;
 use crate::record::{Head, Record, record_len};
 use crate::recovery::Recovery;
 
-/// What all parts of an open store share.
+/// Shared state of an open store.
 pub struct Base {
-    /// Where it stands.
+    /// The store's pool.
     pub pool: Arc<Pool>,
     /// Redo logs of batches.
     pub logs: BatchLogs,
-    /// How far recovery is.
+    /// Progress of recovery.
     pub recovery: Recovery,
-    /// Batches under way, of which not all may stand yet.
+    /// Running batches, some of whose entries may not be stored yet.
     pub batches: AtomicU64,
-    /// Whether some record may have an expiry, so that sweeps have something to look for.
+    /// Some record may have an expiry: sweeps have work.
     pub expiring: AtomicBool,
-    /// Whether operations are served: not after a close, and not in a forked process.
+    /// The store serves operations: false after a close, and in a forked process.
     pub open: OpenState,
-    /// Whether a word of the index may have been stored, but not flushed, by a process that was killed. While it is so, whatever is read is
-    /// made durable before it is answered or built on; the walk of the recovery ends it.
+    /// A killed process may have stored a word of the index without flushing it. While set, all
+    /// data that is read is made durable before it is returned or used. The walk of the recovery
+    /// clears it.
     pub unsettled: AtomicBool,
-    /// Most DRAM for the store's structures, in bytes; 0: no limit.
+    /// Maximum DRAM for the store's structures, in bytes; 0: no limit.
     pub dram_budget: u64,
     /// The background scrub.
     pub scrub: Scrub,
@@ -38,23 +39,24 @@ pub struct Base {
     pub changes: Changes,
 }
 
-/// An operation under way: while it lives, nothing that it reaches is reused, `close` waits, and events wait to be told.
+/// A running operation. While it exists, no data that it accesses is reused, `close` waits, and
+/// events are queued.
 ///
-/// To be declared before any lock is taken, so that it ends behind them.
+/// Must be declared before any lock is acquired: it is then dropped after them.
 #[must_use = "nothing is protected once it is dropped"]
 pub struct Operation<'a> {
-    // In this order: whoever is told of an event must not hold up the epochs.
+    // Dropped in this order: an event sink must not hold up the epochs.
     _guard: Guard<'a>,
     _quiet: Quiet,
 }
 
-/// A record that is stored and not yet named by the index; not yet fenced.
+/// A record that is stored, but not yet fenced or named by the index.
 pub struct Stored {
-    /// Where it stands.
+    /// Position of the record.
     pub at: NvPtr,
-    /// Bytes it takes.
+    /// Bytes of the record.
     pub len: usize,
-    /// Whether it has an expiry.
+    /// The record has an expiry.
     pub expires: bool,
     /// The record's checksum, for the entry that will name the record ([`Record::binding`]).
     pub binding: u32,
@@ -64,7 +66,7 @@ pub struct Stored {
 pub struct Counted<'a>(&'a AtomicU64);
 
 impl<'a> Counted<'a> {
-    /// One more batch.
+    /// Counts a new batch.
     pub fn new(count: &'a AtomicU64) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(count)
@@ -78,7 +80,8 @@ impl Drop for Counted<'_> {
 }
 
 impl Base {
-    /// Of a store on `pool` whose open began at `opened`; `unsettled` as the field.
+    /// Creates the state of a store on `pool` whose open began at `opened`; `unsettled` as the
+    /// field.
     pub fn new(
         pool: Arc<Pool>,
         logs: BatchLogs,
@@ -103,7 +106,8 @@ impl Base {
         }
     }
 
-    /// The counters of the store: `dram` is all its DRAM, and of it what an empty store takes.
+    /// Returns the statistics of the store. The DRAM pair is the total, and the part that an empty
+    /// store uses.
     pub fn stats(
         &self,
         engine: &'static str,
@@ -151,18 +155,18 @@ impl Base {
         Ok(operation)
     }
 
-    /// Whether what is read may not be durable though nobody is writing it.
+    /// Returns whether data may be read that is not durable although no writer is active.
     #[inline]
     pub fn is_unsettled(&self) -> bool {
         self.unsettled.load(Ordering::Acquire)
     }
 
-    /// Tells the owner's event sink, behind whatever the thread is about.
+    /// Reports an event to the owner's event sink, after the thread's current operation.
     pub fn tell(&self, event: &Event) {
         self.pool.tell(event);
     }
 
-    /// Tells the owner if it is about wrong bytes.
+    /// Reports the error to the owner if it is corruption.
     #[cold]
     pub fn corrupt(&self, error: &Error) {
         if let Error::Corrupt { place, what, .. } = error {
@@ -170,10 +174,10 @@ impl Base {
         }
     }
 
-    /// Stores a record out of place. It is durable after the next fence.
+    /// Stores a record out of place. The record is durable after the next fence.
     ///
     /// # Errors
-    /// [`Error::Full`] and what else keeps the pool from growing.
+    /// [`Error::Full`] and other errors of growing the pool.
     #[inline(always)]
     pub fn store_record<const OWN: usize>(
         &self,
@@ -203,7 +207,7 @@ impl Base {
         }
     }
 
-    /// Frees a record that will not be published, and passes on why.
+    /// Frees a record that will not be published, and returns the error.
     #[cold]
     pub fn give_back(&self, stored: Option<Stored>, error: Error) -> Box<Error> {
         self.corrupt(&error);
@@ -211,23 +215,24 @@ impl Base {
         Box::new(error)
     }
 
-    /// Keeps the place of a record that is wrong from being handed out under what names it. Right records were marked before, so a
-    /// position that went astray takes nothing from them.
+    /// Marks the space of a damaged record, to prevent its reuse under the entry that names it.
+    /// Intact records are marked before: a wrong position cannot take their space.
     pub fn keep_damaged<const OWN: usize>(&self, at: NvPtr) {
         let (pool, header) = (&self.pool, Record::<OWN>::HEADER);
         if pool.allocator().is_recovering() {
             let len = Record::<OWN>::read(pool, at).map_or(header, |record| record.len());
             if pool.allocator().mark(pool, at.untagged(), len).is_err() {
-                // Its length may be what is wrong.
+                // The record's length may be damaged.
                 let _ = pool.allocator().mark(pool, at.untagged(), header);
             }
         }
     }
 
-    /// The fence between a record and what names it.
+    /// The fence between a record and the entry that names it.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] where it failed, or one before: the record must not be published.
+    /// [`Error::Poisoned`] if this fence or an earlier one failed: the record must not be
+    /// published.
     #[inline]
     pub fn fence_before_publish(&self) -> Quick<()> {
         if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
@@ -261,12 +266,12 @@ impl Base {
     }
 }
 
-/// Takes a lock, also where a thread panicked with it.
+/// Acquires a lock, also after a panic of its holder.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A seed that cannot be guessed, so that nobody can choose keys that collide.
+/// Returns a seed that cannot be guessed: clients cannot choose colliding keys.
 pub fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()

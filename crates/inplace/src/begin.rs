@@ -1,46 +1,46 @@
-//! The first steps of an open: whether the store was made, making it where it was not.
+//! The first steps of an open: checks whether the store exists, and creates it otherwise.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, OpenReport, Pool};
 
-/// What is fixed when a store is created, in the superblock of its engine.
+/// Parameters that are fixed when a store is created, in the superblock of its engine.
 pub trait Shape: Copy {
-    /// Reads it; `None` where it is not whole.
+    /// Reads the superblock; `None` if it is not whole.
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::NewerFormat`].
     fn load(pool: &Pool) -> Result<Option<Self>>;
 
-    /// Writes it and flushes; durable after the caller's fence.
+    /// Writes and flushes the superblock; durable after the caller's fence.
     fn store(&self, pool: &Pool);
 
-    /// Writes and flushes all that a new store of this shape has besides.
+    /// Writes and flushes everything else of a new store with this shape.
     ///
     /// # Errors
-    /// [`Error::Full`] and what else keeps the pool from growing.
+    /// [`Error::Full`] and other errors of growing the pool.
     fn make(&self, pool: &Pool) -> Result<()>;
 
-    /// The refusal of a store that was made and has no superblock any more.
+    /// Returns the error for an existing store without a valid superblock.
     fn lost() -> Error;
 }
 
-/// A store that is there, and nothing of it read yet but its shape.
+/// An existing store of which only the shape has been read.
 pub struct Begun<S> {
     /// Its shape.
     pub shape: S,
-    /// Whether all words of the index are durable as they are read; else the engine is to settle
-    /// them.
+    /// All words of the index are durable as they are read; otherwise the engine must make them
+    /// durable.
     pub settled: bool,
     fresh: bool,
 }
 
 impl<S: Shape> Begun<S> {
-    /// Reads the superblock. Where there is none, and the pool's header does not say that the
-    /// creation came to its end, the store is made, or made again, of the shape `new`: the
-    /// superblock last.
+    /// Reads the superblock. If there is none and the pool's header has no completed creation,
+    /// creates the store with the shape `new`, the superblock last. An incomplete creation is
+    /// repeated.
     ///
     /// # Errors
-    /// Those of [`Shape`].
+    /// As [`Shape`].
     pub fn begin(pool: &Pool, report: &OpenReport, new: impl FnOnce() -> S) -> Result<Self> {
         let (shape, fresh) = match S::load(pool)? {
             Some(shape) => (shape, false),

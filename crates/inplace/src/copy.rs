@@ -1,4 +1,4 @@
-//! Parts of copies of a whole store ([`lodestore_contract::copy`]) that do not depend on the index.
+//! Index-independent parts of copies of a whole store ([`lodestore_contract::copy`]).
 
 use crate::base::Operation;
 

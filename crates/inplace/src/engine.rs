@@ -1,4 +1,4 @@
-//! What an engine adds to a store of this kind, and the operations that follow from it.
+//! The interface of an engine to a store of this kind, and the operations built on it.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -10,15 +10,15 @@ use lodestore_media::Quiet;
 
 use crate::base::Base;
 
-/// Results of the hot paths, which fit two registers. A large one is copied in memory on its way
-/// out, and such a copy cannot begin before the stores behind the last fence are done: measured,
-/// some 150 ns of each put.
+/// Results of the hot paths, which fit two registers. A large result is copied in memory on return.
+/// Such a copy cannot begin before the stores after the last fence are done: measured, some 150 ns
+/// of each put.
 pub type Quick<T> = std::result::Result<T, Box<Error>>;
 
-/// Bytes of records that a verification reads under one guard, and the scrub without a pause.
+/// Bytes of records that a verification reads under one guard, and the scrub between two pauses.
 pub const PIECE_BYTES: u64 = 1 << 20;
 
-/// When a write takes place.
+/// The condition of a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// Put.
@@ -29,50 +29,51 @@ pub enum When {
     Present,
 }
 
-/// What to do with a key whose present value and expiry were seen.
+/// The step to perform on a key, given its present value and expiry.
 pub enum Step<'v> {
-    /// Nothing.
+    /// Change nothing.
     Keep,
-    /// Give it this value and this expiry.
+    /// Set this value and this expiry.
     Put(Cow<'v, [u8]>, Option<Expiry>),
     /// Delete it.
     Delete,
 }
 
-/// Answers with a step to the present value and expiry of a key. The expiry is `None` if the key is
+/// Returns the step for the present value and expiry of a key. The expiry is `None` if the key is
 /// absent, has expired, or does not expire.
 pub type Decide<'d, 'v> = dyn FnMut(Option<&[u8]>, Option<Expiry>) -> Step<'v> + 'd;
 
 /// An engine that changes its medium in place: a [`Base`] with an index.
 pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
-    /// Puts, inserts or updates a key whose sizes were checked; whether it did.
+    /// Puts, inserts or updates a key of valid size. Returns whether it did.
     ///
     /// # Errors
-    /// The contract's; [`Error::Full`] is tried once more.
+    /// The contract's. [`Error::Full`] is retried once.
     fn try_write(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool>;
 
-    /// Changes a key as `decide` answers to its present value and expiry. `decide` runs again if
-    /// the write must start over.
+    /// Changes a key by the step that `decide` returns for its present value and expiry. `decide`
+    /// runs again if the write must restart.
     ///
     /// # Errors
     /// As [`Self::try_write`].
     fn try_modify(&self, key: &[u8], decide: &mut Decide<'_, '_>) -> Quick<()>;
 
-    /// DRAM of the store's own structures, and of them what an empty store takes.
+    /// Returns the DRAM of the store's own structures, and the part that an empty store uses.
     fn dram(&self) -> (u64, u64);
 
-    /// Looks at all keys that may have an expiry and removes those that have expired; how many.
+    /// Removes all keys that have expired. Reads all keys that may have an expiry. Returns the
+    /// number removed.
     ///
     /// # Errors
     /// The contract's common ones.
     fn sweep_all(&self) -> Result<u64>;
 
-    /// Partitions of the index.
+    /// Returns the number of partitions of the index.
     fn partition_count(&self) -> usize;
 
-    /// Verifies a partition in pieces of about [`PIECE_BYTES`] of records, each under a guard of
-    /// its own. Gives the report of each piece to `piece` under no lock and no guard, and stops
-    /// when `piece` says false. Returns whether it reached the end.
+    /// Verifies a partition in pieces of about [`PIECE_BYTES`] of records, each under its own
+    /// guard. Calls `piece` with the report of each piece, under no lock and no guard. Stops when
+    /// `piece` returns false. Returns whether it reached the end.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::ForeignProcess`].
@@ -84,38 +85,38 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
         (0..self.partition_count()).all(|partition| self.verify_partition(partition, piece).unwrap_or(false))
     }
 
-    /// Makes anew what is volatile. `trusted`: what the last stop saved may be believed.
+    /// Rebuilds volatile state. `trusted`: the data saved by the last stop is valid.
     ///
     /// # Errors
-    /// What keeps it from its end; the store is poisoned then.
+    /// The error that stopped the rebuild; the store is poisoned then.
     fn rebuild(&self, trusted: bool) -> Result<()>;
 
-    /// Lets go of what waits for a recovery that has failed.
+    /// Releases threads that wait for a failed recovery.
     fn abandon(&self, _cause: &str) {}
 
-    /// Finishes what is queued behind the writers.
+    /// Applies work that writers have queued.
     ///
     /// # Errors
-    /// Where it cannot.
+    /// Errors of the queued work.
     fn drain(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Ends the engine's own threads, once no operation is under way.
+    /// Ends the engine's own threads, after all operations have ended.
     fn halt(&self) {}
 
-    /// Whether nothing is wrong with what is volatile.
+    /// Returns whether the volatile state is intact.
     fn is_whole(&self) -> bool {
         true
     }
 
-    /// Saves for the next open what it need not make anew then. Nothing works any more.
+    /// Saves state that the next open need not rebuild then. All threads have stopped.
     ///
     /// # Errors
-    /// Where it cannot be saved: the store is left as after a crash.
+    /// Errors of saving: the store is left as after a crash.
     fn save(&self) -> Result<()>;
 
-    /// Puts, inserts or updates; whether it did.
+    /// Puts, inserts or updates. Returns whether it did.
     ///
     /// # Errors
     /// The contract's.
@@ -129,7 +130,7 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
         }
     }
 
-    /// Changes a key as `decide` answers to its present value and expiry.
+    /// Changes a key by the step that `decide` returns for its present value and expiry.
     ///
     /// # Errors
     /// The contract's.
@@ -154,7 +155,7 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
     }
 
     /// Updates a key that keeps its expiry. The new record cannot be stored before the old record
-    /// is read, so this path is not part of [`Self::write`].
+    /// is read, thus this path is separate from [`Self::write`].
     ///
     /// # Errors
     /// The contract's.
@@ -207,11 +208,11 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
         })
     }
 
-    /// Tries once more where the store seems full and something only waits to be freed. The caller
-    /// holds no stripe and no guard.
+    /// Retries once if the store seems full and space waits to be freed. The caller holds no stripe
+    /// and no guard.
     ///
     /// # Errors
-    /// Those of the first try, or of the second.
+    /// Errors of the first attempt, or of the second.
     #[cold]
     fn second_try<T>(&self, error: Error, attempt: impl FnOnce() -> Quick<T>) -> Result<T> {
         if !matches!(error, Error::Full { .. }) || !self.reclaim() {
@@ -225,17 +226,17 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
         })
     }
 
-    /// Frees what only waits: for recovery's sweep, for what is queued to be applied, for readers
-    /// to be gone. Whether a second try may do better.
+    /// Frees space that waits for recovery's sweep, for queued operations, or for the end of
+    /// readers. Returns whether a second attempt may succeed.
     #[cold]
     fn reclaim(&self) -> bool {
-        // Inside another operation of this store, or a call of its sink, it would wait for itself.
+        // Inside another operation of this store, or a call of its sink, it would deadlock.
         if self.pool.is_engaged() || self.recovery.wait_done().is_err() || self.drain().is_err() {
             return false;
         }
         if Quiet::is_now() {
-            // Inside one of another store: whoever holds a guard here may wait for that one, so it
-            // is not waited for.
+            // Inside an operation of another store: a holder of a guard here may wait for that
+            // store, thus guards must not be waited for.
             self.pool.epochs().collect_patiently(&self.pool);
             return true;
         }
@@ -244,7 +245,7 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
         true
     }
 
-    /// Refuses a new key over the DRAM budget.
+    /// Rejects a new key above the DRAM budget.
     ///
     /// # Errors
     /// [`Error::DramBudget`].
@@ -258,7 +259,7 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
         if used <= budget { Ok(()) } else { Err(Error::DramBudget { used, budget }) }
     }
 
-    /// Removes every key that has expired; how many. Reads no record without an expiry.
+    /// Removes every key that has expired. Returns their number. Reads only records with an expiry.
     ///
     /// # Errors
     /// The contract's common ones.
@@ -274,7 +275,7 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
     }
 }
 
-/// Adds what an error says to a report.
+/// Adds an error to a report.
 pub fn note_finding(report: &mut VerifyReport, error: &Error) {
     match error {
         Error::Corrupt { place, what, .. } => report.find(place.clone(), what.clone()),

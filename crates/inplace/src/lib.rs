@@ -1,18 +1,18 @@
-//! What the engines that change their medium in place have in common. An engine is an index that names records; all that does not depend
-//! on how the index is built is here.
+//! Shared parts of the engines that change their medium in place. An engine is an index that names
+//! records. This crate has everything that does not depend on the structure of the index.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `base` | the state that every such store has, beginning an operation, storing and persisting a record |
-//! | `begin` | making a store, or finding that it was made |
+//! | `base` | shared state of a store; begin of an operation; storing and persisting a record |
+//! | `begin` | creating a store, or detecting an existing one |
 //! | `copy` | the stripes that a copy of the whole store holds |
-//! | `engine` | what an engine adds to it, and the operations that follow from that |
-//! | `options` | the options that all have |
+//! | `engine` | the interface of an engine, and the operations built on it |
+//! | `options` | options that all engines have |
 //! | `record` | a key with its value on the medium |
-//! | `recovery` | how far the recovery behind the open is, and its threads |
+//! | `recovery` | progress of the background recovery, and its threads |
 //! | `seal` | the checksums that a clean stop stores and the next open compares |
-//! | `running` | from opening to closing: the threads behind the operations |
-//! | `testing` | (feature) what the tests of the engines share |
+//! | `running` | background threads from open to close |
+//! | `testing` | (feature) shared test utilities of the engines |
 #![forbid(unsafe_code)]
 
 mod base;

@@ -1,9 +1,9 @@
-//! What the options of these engines have in common.
+//! Shared checks of these engines' options.
 
 use lodestore_contract::{Durability, Error, Result};
 use lodestore_media::PoolOptions;
 
-/// Refuses durability by intervals, which no engine of this kind has.
+/// Rejects durability by intervals, which no engine of this kind supports.
 ///
 /// # Errors
 /// [`Error::Unsupported`].

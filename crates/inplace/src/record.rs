@@ -5,11 +5,10 @@
 //! | crc32c | vlen | own | klen: 2 | fl: 1 | ve: 1 | zeros | [expiry: 8] | key | value |
 //! ```
 //! `crc32c` covers the record's seed and everything after the checksum. The seed mixes the pool's
-//! identity and the record's position, so a record that was copied to another position or pool
-//! fails its check. `own` is the engine's. `klen` is the key's length less one, `fl` the flags
-//! (bit 0: an expiry stands
-//! before the key), `ve` the record version. The header is filled up to a multiple of eight. Written whole, out of place, and never
-//! changed once the index names it.
+//! identity and the record's position: a record that was copied to another position or pool fails
+//! its check. `own` is the engine's. `klen` is the key's length minus one, `fl` the flags (bit 0:
+//! an expiry precedes the key), `ve` the record version. The header is padded to a multiple of
+//! eight. A record is written whole, out of place, and never changed once the index names it.
 
 use lodestore_contract::limits::{KEY_MAX, VALUE_MAX};
 use lodestore_contract::{Error, Expiry, Pair, Result};
@@ -17,22 +16,22 @@ use lodestore_media::{Mutant, NvPtr, Pool, crc32c_seeded, u32_at, u64_at};
 
 const OWN_AT: usize = 8;
 const EXPIRY: usize = 8;
-/// Largest header with an expiry.
+/// Maximum header with an expiry.
 const HEAD_MAX: usize = 32;
-/// Flag: an expiry stands before the key.
+/// Flag: an expiry precedes the key.
 const FLAG_EXPIRY: u8 = 1;
-/// Version of this record format, shared by the engines: raised where any part of it changes that is not `own`.
+/// Version of this record format, shared by the engines. Raised if any part except `own` changes.
 const VERSION: u8 = 2;
 
 const _: () = assert!(KEY_MAX - 1 <= u16::MAX as usize && VALUE_MAX <= u32::MAX as usize);
 
-/// Bytes of a record of these lengths, with `OWN` bytes of the engine's.
+/// Returns the bytes of a record of these lengths, with `OWN` bytes of the engine's.
 #[inline]
 pub const fn record_len<const OWN: usize>(key: usize, value: usize, expires: bool) -> usize {
     Record::<OWN>::HEADER + if expires { EXPIRY } else { 0 } + key + value
 }
 
-/// What stands before the key: header and expiry.
+/// The part before the key: header and expiry.
 pub struct Head<const OWN: usize> {
     bytes: [u8; HEAD_MAX],
     len: usize,
@@ -65,14 +64,14 @@ impl<const OWN: usize> Head<OWN> {
         u32_at(&self.bytes, 0)
     }
 
-    /// The bytes before the key.
+    /// Returns the bytes before the key.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-/// What a record's header says of its parts, in bytes.
+/// The lengths of a record's parts by its header, in bytes.
 struct Lengths {
     key_at: usize,
     key_len: usize,
@@ -80,7 +79,7 @@ struct Lengths {
 }
 
 impl Lengths {
-    /// `None` where lengths, flags or version cannot be.
+    /// `None` if lengths, flags or version are invalid.
     #[inline]
     fn of<const OWN: usize>(head: &[u8]) -> Option<Self> {
         let tail = OWN_AT + OWN;
@@ -95,8 +94,9 @@ impl Lengths {
     }
 }
 
-/// The key of the whole record that stands at `at`, if one does. For places that the index is not known to name: another thread may be
-/// writing there, so the bytes are copied word by word, and the copy counts only if its checksum is right.
+/// Returns the key of the whole record at `at`, if there is one. For positions that the index may
+/// not name. Another thread may be writing there: the bytes are copied word by word, and the copy
+/// counts only if its checksum matches.
 pub fn copied_key<const OWN: usize>(pool: &Pool, at: NvPtr) -> Option<Vec<u8>> {
     let at = at.untagged();
     let copy = |len: usize| {
@@ -111,7 +111,7 @@ pub fn copied_key<const OWN: usize>(pool: &Pool, at: NvPtr) -> Option<Vec<u8>> {
     (crc32c_seeded(pool.position_seed(at), &[bytes.get(4..)?]) == u32_at(&bytes, 0)).then(|| bytes[key].to_vec())
 }
 
-/// A record as it stands on the medium, its lengths checked against its region, its checksum not yet.
+/// A record on the medium. Its lengths have been checked against its region, its checksum has not.
 #[derive(Clone, Copy)]
 pub struct Record<'a, const OWN: usize> {
     pool: &'a Pool,
@@ -127,10 +127,11 @@ impl<const OWN: usize> Record<'_, OWN> {
 }
 
 impl<'a, const OWN: usize> Record<'a, OWN> {
-    /// The record at `at`, whose tag is ignored. The caller holds an epoch guard from before it read where it is, or the key's lock.
+    /// Reads the record at `at`, ignoring the tag. The caller holds an epoch guard from before it
+    /// read the position, or the key's lock.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where lengths, flags or version cannot be.
+    /// [`Error::Corrupt`] if lengths, flags or version are invalid.
     #[inline]
     pub fn read(pool: &'a Pool, at: NvPtr) -> Result<Self> {
         const { Self::FITS };
@@ -161,40 +162,40 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
         }
     }
 
-    /// Returns the stored checksum. An index entry that keeps bits of this value names this record
-    /// and no other record that was at the same position before.
+    /// Returns the stored checksum. An index entry with bits of this value names this record and no
+    /// earlier record at the same position.
     #[inline]
     pub fn binding(&self) -> u32 {
         u32_at(self.bytes, 0)
     }
 
-    /// Its key.
+    /// Returns the key.
     #[inline]
     pub fn key(&self) -> &'a [u8] {
         let key_at = self.key_at as usize;
         &self.bytes[key_at..key_at + self.key_len as usize]
     }
 
-    /// Its value.
+    /// Returns the value.
     #[inline]
     pub fn value(&self) -> &'a [u8] {
         &self.bytes[self.key_at as usize + self.key_len as usize..]
     }
 
-    /// Bytes it takes.
+    /// Returns the bytes of the record.
     #[expect(clippy::len_without_is_empty, reason = "no record is empty")]
     #[inline]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The engine's bytes of the header.
+    /// Returns the engine's bytes of the header.
     #[inline]
     pub fn own(&self) -> [u8; OWN] {
         std::array::from_fn(|index| self.bytes[OWN_AT + index])
     }
 
-    /// From when on it is absent to readers.
+    /// Returns the moment from which readers treat the record as absent.
     #[inline]
     pub fn expiry(&self) -> Option<Expiry> {
         (self.key_at as usize > Self::HEADER).then(|| Expiry::at_millis(u64_at(self.bytes, Self::HEADER)))
@@ -206,8 +207,8 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
         Pair { key: self.key(), value: self.value(), expiry: self.expiry() }
     }
 
-    /// Returns whether it is absent to every reader already. A record that expires is compared with
-    /// its checksum first: the damage may be in its expiry.
+    /// Returns whether the record has expired, and is absent to readers. A record with an expiry is
+    /// first compared with its checksum: the damage may be in its expiry.
     ///
     /// # Errors
     /// [`Error::Corrupt`].

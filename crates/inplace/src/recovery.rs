@@ -1,4 +1,4 @@
-//! How far the recovery behind the open is, shared with whoever waits for it.
+//! Progress of the background recovery, shared with waiting threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use lodestore_media::own_work;
 use crate::base::lock;
 use crate::engine::Engine;
 
-/// How far recovery is.
+/// Progress of recovery.
 pub struct Recovery {
     opened: Instant,
     ready_after: Mutex<Duration>,
@@ -37,7 +37,7 @@ enum Phase {
 }
 
 impl Recovery {
-    /// Of a store whose open began at `opened`.
+    /// Creates the progress of a store whose open began at `opened`.
     pub fn new(opened: Instant) -> Self {
         Self {
             opened,
@@ -54,7 +54,7 @@ impl Recovery {
         }
     }
 
-    /// Sets how many parts there are to walk.
+    /// Sets the number of parts to walk.
     pub fn expect_parts(&self, parts: u64) {
         self.parts.store(parts.max(1), Ordering::Relaxed);
     }
@@ -69,12 +69,12 @@ impl Recovery {
         self.keys.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sets how many keys there are.
+    /// Sets the number of keys.
     pub fn set_keys(&self, keys: u64) {
         self.keys.store(keys, Ordering::Relaxed);
     }
 
-    /// Counts something that was wrong on the medium.
+    /// Counts a damage on the medium.
     pub fn count_corrupt(&self) {
         self.corrupt.fetch_add(1, Ordering::Relaxed);
     }
@@ -84,27 +84,28 @@ impl Recovery {
         self.corrupt.fetch_add(places, Ordering::Relaxed);
     }
 
-    /// Counts places whose records are in no walk.
+    /// Counts places whose records are missing from every walk.
     pub fn count_left_out(&self, places: usize) {
         self.left_out.fetch_add(places as u64, Ordering::Relaxed);
     }
 
-    /// Places whose records are in no walk.
+    /// Returns the number of places whose records are missing from every walk.
     pub fn left_out(&self) -> u64 {
         self.left_out.load(Ordering::Relaxed)
     }
 
-    /// Notes that some extent of the index could not be marked, so that what seems free may not be.
+    /// Notes that some extent of the index could not be marked: space that seems free may be in
+    /// use.
     pub fn set_unsure(&self) {
         self.unsure.store(true, Ordering::Release);
     }
 
-    /// Whether what seems free may not be.
+    /// Returns whether space that seems free may be in use.
     pub fn is_unsure(&self) -> bool {
         self.unsure.load(Ordering::Acquire)
     }
 
-    /// Notes that operations are served from now on.
+    /// Notes that operations are served.
     pub(crate) fn ready(&self) -> Duration {
         let ready = self.opened.elapsed();
         *lock(&self.ready_after) = ready;
@@ -116,7 +117,7 @@ impl Recovery {
         self.cancelled.store(true, Ordering::Release);
     }
 
-    /// Refuses to go on where the store is being closed.
+    /// Fails if the store is being closed.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -129,7 +130,7 @@ impl Recovery {
         self.changed.notify_all();
     }
 
-    /// Notes that the order of the keys is known, though more is to be done.
+    /// Notes that the order of the keys is known, while recovery continues.
     pub fn set_ordered(&self) {
         self.enter(Phase::Ordered);
     }
@@ -137,7 +138,7 @@ impl Recovery {
     /// Waits until the order of the keys is known.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] where recovery has failed.
+    /// [`Error::Poisoned`] if recovery has failed.
     pub fn wait_ordered(&self) -> Result<()> {
         self.wait(|phase| !matches!(phase, Phase::Running))
     }
@@ -145,7 +146,7 @@ impl Recovery {
     /// Waits until everything is rebuilt.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] where recovery has failed.
+    /// [`Error::Poisoned`] if recovery has failed.
     pub fn wait_done(&self) -> Result<()> {
         self.wait(|phase| matches!(phase, Phase::Done(_)))
     }
@@ -162,12 +163,12 @@ impl Recovery {
         }
     }
 
-    /// Whether everything is rebuilt.
+    /// Returns whether everything is rebuilt.
     pub fn is_done(&self) -> bool {
         matches!(*lock(&self.phase), Phase::Done(_))
     }
 
-    /// What to tell of it.
+    /// Returns the state for statistics.
     pub fn state(&self) -> RecoveryState {
         let phase = lock(&self.phase).clone();
         let walked = self.parts_done.load(Ordering::Relaxed) as f64 / self.parts.load(Ordering::Relaxed) as f64;
@@ -183,7 +184,7 @@ impl Recovery {
     }
 }
 
-/// Runs an engine's recovery to its end and tells how it ended; never panics.
+/// Runs an engine's recovery to its end and reports its outcome. Never panics.
 pub(crate) fn run<E: Engine>(engine: &E, trusted: bool) {
     let recovery = &engine.recovery;
     match catch_unwind(AssertUnwindSafe(|| engine.rebuild(trusted))) {
@@ -198,7 +199,7 @@ pub(crate) fn run<E: Engine>(engine: &E, trusted: bool) {
     }
 }
 
-/// Ends a recovery that will not begin, so that nobody waits for it.
+/// Ends a recovery that will not begin: no thread must wait for it.
 pub(crate) fn abandon<E: Engine>(engine: &E, cause: &Error) {
     engine.recovery.cancel();
     fail(engine, cause.to_string());
@@ -207,21 +208,21 @@ pub(crate) fn abandon<E: Engine>(engine: &E, cause: &Error) {
 fn fail<E: Engine>(engine: &E, cause: String) {
     let wanted = engine.recovery.check_wanted().is_ok();
     engine.abandon(&cause);
-    // Before the owner is told: a sink that panics there must leave nobody waiting.
+    // Before the owner's sink is called: if the sink panics, no thread must be left waiting.
     engine.recovery.enter(Phase::Failed(cause.clone()));
     if wanted {
         engine.pool.poison(PoisonReason::Recovery, &cause);
     }
 }
 
-/// Works through `count` parts with up to `threads` threads, the caller's among them. Returns each
-/// thread's share of what is found.
+/// Processes `count` parts with up to `threads` threads, including the caller's. Returns each
+/// thread's share of the results.
 ///
 /// # Errors
-/// The first of `work`.
+/// The first error of `work`.
 ///
 /// # Panics
-/// As `work` does, in whichever thread.
+/// If `work` panics, in any thread.
 pub fn share_out<T: Default + Send>(
     count: usize,
     threads: usize,

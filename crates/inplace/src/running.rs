@@ -1,4 +1,4 @@
-//! From opening to closing: the threads behind the operations.
+//! The background threads of a store, from open to close.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -13,44 +13,44 @@ use crate::base::lock;
 use crate::engine::Engine;
 use crate::recovery;
 
-/// An open store and what works behind it. Dropped without [`Running::close`], it leaves the
-/// medium as a crash does.
+/// An open store with its background threads. Dropped without [`Running::close`], it leaves the
+/// medium as after a crash.
 pub struct Running<E: Engine> {
     /// The store.
     pub inner: Arc<E>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Held by whoever closes, so that another close returns when the store is closed, not before.
+    /// Held by a closing thread: a concurrent close returns only after the store is closed.
     closing: Mutex<()>,
 }
 
-/// How an open goes on behind the operations.
+/// The background work after an open.
 #[derive(Debug, Clone, Copy)]
 pub struct Behind {
-    /// Whether the last stop was clean.
+    /// The last stop was clean.
     pub clean: bool,
-    /// Whether recovery may believe what the last stop saved.
+    /// Recovery may trust the data saved by the last stop.
     pub trusted: bool,
-    /// Whether recovery gets a thread of its own; else it runs before the open returns.
+    /// Recovery gets its own thread; otherwise it runs before the open returns.
     pub recovers: bool,
     /// Milliseconds between sweeps of expired keys; 0: none.
     pub sweep_ms: u64,
 }
 
 impl<E: Engine> Running<E> {
-    /// Starts what works behind the operations.
+    /// Starts the background threads.
     ///
-    /// Recovery runs before this returns where its thread cannot be started.
+    /// If the recovery thread cannot be started, recovery runs before this returns.
     ///
     /// # Errors
-    /// [`Error::ThreadRefused`](lodestore_contract::Error::ThreadRefused) where the sweep's thread
-    /// cannot be started; what recovery failed with, if it runs here.
+    /// [`Error::ThreadRefused`](lodestore_contract::Error::ThreadRefused) if the sweep's thread
+    /// cannot be started; the error of recovery, if it runs here.
     pub fn start(inner: E, behind: Behind) -> Result<Self> {
         let running = Self { inner: Arc::new(inner), threads: Mutex::new(Vec::new()), closing: Mutex::new(()) };
         let inner = &running.inner;
         if behind.sweep_ms > 0 {
             let shared = Arc::clone(inner);
             let sweep = move || own_work(|| sweep_until_closed(&*shared, behind.sweep_ms));
-            // The drop of `running` waits for a rebuild, which cannot begin any more.
+            // The drop of `running` waits for a rebuild, which can no longer begin.
             running.spawn("lodestore-sweep", sweep).inspect_err(|error| recovery::abandon(&**inner, error))?;
         }
         let ready_after = inner.recovery.ready();
@@ -63,13 +63,13 @@ impl<E: Engine> Running<E> {
         }
         if inner.scrub.is_on() {
             let shared = Arc::clone(inner);
-            // Each read checks what it returns, so a store goes on without its scrub.
+            // Each read checks the data that it returns: a store works without its scrub.
             let _ = running.spawn("lodestore-scrub", move || own_work(|| scrub::run(&Target(&*shared))));
         }
         Ok(running)
     }
 
-    /// Begins a pass of the scrub without its pause, for tests.
+    /// Starts a scrub pass without its pause, for tests.
     #[doc(hidden)]
     pub fn scrub_now(&self) {
         self.inner.scrub.set_due();
@@ -81,7 +81,7 @@ impl<E: Engine> Running<E> {
         Ok(())
     }
 
-    /// Stops operations and threads; whether this call was the first.
+    /// Stops operations and threads. Returns whether this call was the first.
     fn stop(&self) -> bool {
         let first = self.inner.open.close();
         self.inner.recovery.cancel();
@@ -89,11 +89,11 @@ impl<E: Engine> Running<E> {
         for thread in threads {
             thread.thread().unpark();
             if thread.thread().id() == std::thread::current().id() {
-                // A sink on it let go of the last handle: it ends by itself, with nothing more to
-                // do.
+                // A sink on this thread dropped the last handle: the thread ends by itself, without
+                // further work.
                 continue;
             }
-            // A panic in it was caught and reported by the thread itself.
+            // The thread itself caught and reported any panic.
             let _ = thread.join();
         }
         if first {
@@ -103,8 +103,8 @@ impl<E: Engine> Running<E> {
         first
     }
 
-    /// Drops nothing, in a process that inherited the store by a fork: threads do not exist there,
-    /// and memory may be in a state that only they would end.
+    /// Drops nothing in a forked process that inherited the store. The threads do not exist there,
+    /// and memory may be in a state that only they would complete.
     #[cold]
     fn leave_to_parent(&mut self) {
         self.inner.pool.close_inherited_lock();
@@ -113,21 +113,21 @@ impl<E: Engine> Running<E> {
         std::mem::forget(Arc::clone(&self.inner));
     }
 
-    /// Closes the store, so that the next open need not recover.
+    /// Closes the store: the next open need not recover.
     ///
     /// # Errors
-    /// Where something could not be saved: the store is left as after a crash, and nothing is lost.
+    /// If something could not be saved, the store is left as after a crash, and nothing is lost.
     /// [`Error::ForeignProcess`](lodestore_contract::Error::ForeignProcess): nothing is changed.
     pub fn close(&self) -> Result<()> {
         let inner = &self.inner;
         inner.open.check_process()?;
-        // A stop in the middle of recovery would leave the store unclean for nothing: it ends soon.
+        // A stop during recovery would leave the store unclean without need: recovery ends soon.
         let _ = inner.recovery.wait_done();
         let _turn = lock(&self.closing);
         if !self.stop() {
             return Ok(());
         }
-        // A poisoned store, or one whose recovery failed, is left as after a crash: nothing is
+        // A poisoned store, or one with a failed recovery, is left as after a crash: nothing is
         // lost.
         let sound = inner.pool.check();
         let whole = inner.recovery.is_done() && sound.is_ok() && inner.is_whole();
@@ -152,7 +152,7 @@ impl<E: Engine> Drop for Running<E> {
     }
 }
 
-/// A store as its scrub sees it.
+/// The store as a target of its scrub.
 struct Target<'a, E>(&'a E);
 
 impl<E: Engine> Scrubbed for Target<'_, E> {
@@ -165,7 +165,7 @@ impl<E: Engine> Scrubbed for Target<'_, E> {
     }
 
     fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) -> bool {
-        // What recovery has not settled is no damage yet.
+        // Before recovery has ended, unreconciled state is no damage.
         self.0.recovery.is_done() && self.0.verify_pieces(piece)
     }
 
@@ -181,7 +181,7 @@ fn sweep_until_closed<E: Engine>(engine: &E, sweep_ms: u64) {
     while engine.open.is_open() {
         std::thread::park_timeout(pause);
         if engine.recovery.is_done() {
-            // What goes wrong here goes wrong for a caller too, who is told.
+            // A failed sweep is ignored: callers get the same error and report it.
             let _ = engine.sweep();
         }
     }

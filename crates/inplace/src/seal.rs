@@ -1,8 +1,8 @@
 //! The seal of a clean stop: a checksum for each block of the index.
 //!
-//! A clean stop stores the seal and the next open checks the whole index against it before it
-//! serves anything. The head, and not the pool's clean flag, says whether the seal is in force: an
-//! open that is killed before it has compared everything leaves the seal to the next open.
+//! A clean stop stores the seal, and the next open checks the whole index against it before it
+//! serves any request. The head determines whether the seal is in force, not the pool's clean flag.
+//! An open that is killed before it has compared everything leaves the seal to the next open.
 //!
 //! ```text
 //! head, the last line of the root area
@@ -15,20 +15,20 @@
 //!
 //! body, for each extent of the index and for the root area
 //! 0          8       16     20  24
-//! | position | bytes | kind | 0 | crc32c of each block of 4096 bytes: 4 bytes each, filled up to 8 |
+//! | position | bytes | kind | 0 | crc32c of each block of 4096 bytes: 4 bytes each, padded to 8 |
 //! ```
 //! Each checksum starts from a seed of the pool's identity and its block's position. `state` is 1
 //! (no seal: the store was too full for one), 2 (sealed) or 3 (in use: an open has compared the
-//! seal). All other fields of a head in use are 0. A head that is not valid, or in use, is damage
-//! after a clean stop. After an unclean one it says that no seal is in force.
+//! seal). All other fields of a head in use are 0. After a clean stop, an invalid head or a head in
+//! use is damage. After an unclean stop such a head means that no seal is in force.
 //!
-//! A salvage open marks the store as damaged when the seal does not fit, before it serves anything
-//! (`Pool::mark_damaged`). So no later open takes the index for whole.
+//! A salvage open marks the store as damaged when the seal does not match, before it serves any
+//! request (`Pool::mark_damaged`). No later open therefore takes the index for whole.
 //!
 //! Persist order of a stop: the extents; fence; the head; flush; fence; then the pool's clean flag.
 //! Persist order of an open: the comparison; the head in use; flush; fence; then the first store to
-//! the index. So a valid head with state 2 is of an index that nothing has changed since, whatever
-//! the clean flag says. A head that a crash tears is not valid: its checksum is of all fields.
+//! the index. A valid head with state 2 therefore belongs to an unchanged index, regardless of the
+//! clean flag. A head that a crash tears is invalid: its checksum covers all fields.
 
 mod body;
 
@@ -57,21 +57,21 @@ const KIND_ROOT: ExtentKind = ExtentKind::FREE;
 pub struct SealedExtent {
     /// Its start.
     pub at: NvPtr,
-    /// Its bytes that the index uses.
+    /// Bytes of it that the index uses.
     pub bytes: u64,
     /// Its kind.
     pub kind: ExtentKind,
 }
 
-/// What an open knows of the index before it reads the index.
+/// The state of the index, determined before an open reads the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SealCheck {
-    /// A seal is in force and the whole index is as it says. Also the answer for a new store.
+    /// A seal is in force and the whole index matches it. Also the result for a new store.
     Whole,
     /// No seal is in force: after a crash, or a clean stop of a store that was too full for a
     /// seal.
     Absent,
-    /// Parts of the index are damaged. Only a salvage open gets this answer.
+    /// Parts of the index are damaged. Only a salvage open gets this result.
     Damaged,
 }
 
@@ -88,14 +88,14 @@ impl Seal {
     /// Bytes of the root area that an engine can use; the seal's head is after them.
     pub const ROOT_BYTES: u64 = HEAD_AT;
 
-    /// Checks the index against the seal of the last clean stop, with at most `threads` threads,
-    /// marks the seal's head as in use, and frees the seal's extents. To be called before anything
-    /// of the index is used or changed.
+    /// Checks the index against the seal of the last clean stop, with at most `threads` threads.
+    /// Then marks the seal's head as in use, and frees the seal's extents. Must be called before
+    /// any part of the index is used or changed.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the seal does not fit or an earlier salvage found damage, unless
-    /// the open is a salvage. The store is left as it was found. [`Error::Poisoned`] where the head
-    /// cannot be made durable.
+    /// [`Error::Corrupt`] if the seal does not match or an earlier salvage found damage, unless the
+    /// open is a salvage. The store is left as it was found. [`Error::Poisoned`] if the head cannot
+    /// be made durable.
     pub fn check(&self, pool: &Pool, report: &OpenReport, threads: usize) -> Result<SealCheck> {
         if report.created {
             return Ok(SealCheck::Whole);
@@ -143,14 +143,14 @@ impl Seal {
     }
 
     fn free_extents(&self, pool: &Pool) {
-        // While the allocator recovers it frees what nothing marks.
+        // A recovering allocator frees all unmarked space.
         if !pool.allocator().is_recovering() {
             pool.allocator().free_kind(pool, self.kind);
         }
     }
 
-    /// Stores the seal of these extents and of the root area. Nothing may change them until the
-    /// pool is closed. A store without free space for the seal gets a head that says so.
+    /// Stores the seal of these extents and of the root area. They must not change before the pool
+    /// is closed. In a store without free space for the seal, stores a head with state 1.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Io`]; the caller must not stop cleanly then.
@@ -201,7 +201,7 @@ impl Seal {
     }
 }
 
-/// What the head says of the seal.
+/// State of the seal's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HeadState {
     Sealed,
@@ -209,7 +209,7 @@ enum HeadState {
     NoSeal,
     /// An open has compared the seal, and may have changed the index since.
     InUse,
-    /// There is none, or a crash or damage changed it.
+    /// No head, or one changed by a crash or damage.
     Invalid,
 }
 
@@ -230,7 +230,7 @@ impl HeadState {
     }
 }
 
-/// A head in this state without its checksum, all other fields 0.
+/// Returns a head in this state without its checksum, all other fields 0.
 fn new_head(state: u64) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     head[..8].copy_from_slice(&HEAD_MAGIC);
@@ -248,7 +248,7 @@ fn store_head(pool: &Pool, mut head: [u8; HEAD_BYTES]) -> Result<()> {
     pool.fence_checked()
 }
 
-/// Makes the head say, durably, that the index may differ from its seal.
+/// Marks the head, durably, as in use: the index may differ from its seal.
 fn set_in_use(pool: &Pool, report: &OpenReport) -> Result<()> {
     if pool.mutant(Mutant::SealHeadKept) {
         return Ok(());
@@ -259,18 +259,18 @@ fn set_in_use(pool: &Pool, report: &OpenReport) -> Result<()> {
     if report.settled {
         return Ok(());
     }
-    // A process that was killed may have stored the head and not flushed it.
+    // A killed process may have stored the head without flushing it.
     pool.flush(pool.root().add(HEAD_AT), HEAD_BYTES);
     pool.fence_checked()
 }
 
-/// Whether what an unclean stop left kept the order of its stores. A store of durability `process`
-/// after a restart of the machine did not: the index may be newer than the head.
+/// Returns whether an unclean stop preserved the order of stores. After a restart of the machine a
+/// store of durability `process` did not: the index may be newer than the head.
 fn is_ordered(pool: &Pool, report: &OpenReport) -> bool {
     report.same_boot || pool.durability() != Durability::Process && !pool.options().emulate_dax
 }
 
-/// The checksum of bytes at a position of this pool.
+/// Returns the checksum of bytes at a position of this pool.
 fn sum(pool: &Pool, at: NvPtr, bytes: &[u8]) -> u32 {
     crc32c_seeded(pool.position_seed(at), &[bytes])
 }
@@ -283,7 +283,7 @@ fn tell_corrupt(pool: &Pool, error: &Error) {
     }
 }
 
-/// The refusal of a store whose index is damaged.
+/// Returns the error for a store whose index is damaged.
 #[cold]
 fn refused(place: &str, what: &str) -> Error {
     Error::corrupt(

@@ -1,5 +1,5 @@
-//! What the tests of these engines share: stores in a directory that goes away, places for the
-//! contract's suite, and the counts of ordering points.
+//! Shared test utilities of these engines: stores in a temporary directory, places for the
+//! contract's suite, and counts of ordering points.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,7 @@ pub use crate::testing_sink::{
     check_sink_may_use_the_store_but_for_sweeps,
 };
 
-/// A pool for small stores, whose flushes and fences are executed.
+/// Returns options of a pool for small stores whose flushes and fences are executed.
 pub fn small_dax_pool() -> PoolOptions {
     PoolOptions {
         capacity: 64 << 20,
@@ -28,25 +28,26 @@ pub fn small_dax_pool() -> PoolOptions {
     }
 }
 
-/// The options that a text names as `Builder::set("name", ..)` and that are not among `specs`.
+/// Returns the options that a text names as `Builder::set("name", ..)` and that are not among
+/// `specs`.
 pub fn unknown_names<'a>(text: &'a str, specs: &[OptionSpec]) -> Vec<&'a str> {
     let names = text.split("`Builder::set(\"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(name, _)| name);
     names.filter(|name| specs.iter().all(|spec| spec.name != *name)).collect()
 }
 
-/// An engine, as its tests make stores of it. `S` is its store and `O` its options.
+/// An engine under test. `S` is its store and `O` its options.
 pub struct Kind<S, O> {
     /// Its name.
     pub engine: &'static str,
-    /// How a store is made.
+    /// Creates a store.
     pub create: fn(&Path, &O) -> Result<S>,
-    /// How it is opened again.
+    /// Opens an existing store.
     pub open: fn(&Path, &O) -> Result<S>,
-    /// Where the options have those of the pool.
+    /// Returns the pool's options in the engine's options.
     pub pool: fn(&mut O) -> &mut PoolOptions,
 }
 
-/// A place for one store, with the options that it is made and opened with.
+/// A place for one store, with the options for its creation and opening.
 pub struct Place<S: 'static, O: 'static> {
     kind: &'static Kind<S, O>,
     scratch: Scratch,
@@ -57,49 +58,50 @@ pub struct Place<S: 'static, O: 'static> {
 }
 
 impl<S, O: Clone> Place<S, O> {
-    /// A place on tmpfs with small regions, so that a store grows.
+    /// Returns a place on tmpfs with small regions, to make a store grow.
     pub fn new(kind: &'static Kind<S, O>, name: &'static str, options: O) -> Self {
         let mut place = Self { kind, scratch: Scratch::new(), name, plan: Plan::default(), options };
         place.pool().region_bytes = 16 << 20;
         place
     }
 
-    /// The pool's options.
+    /// Returns the pool's options.
     pub fn pool(&mut self) -> &mut PoolOptions {
         (self.kind.pool)(&mut self.options)
     }
 
-    /// The same with every flush and fence executed.
+    /// Returns the place with every flush and fence executed.
     pub fn dax(mut self) -> Self {
         self.pool().durability = Durability::Power;
         self.pool().emulate_dax = true;
         self
     }
 
-    /// On ordinary files below this directory.
+    /// Returns the place on ordinary files below this directory.
     pub fn on_file(self, base: &str) -> Self {
         Self { scratch: Scratch::within(Path::new(base)), ..self }
     }
 
-    /// A shorter run, for modes that differ little.
+    /// Returns the place with a shorter run, for modes that differ little.
     pub fn short(self) -> Self {
         let plan = Plan { keys: 600, thread_ops: 600, model_cases: 16, value_max: 4 << 20, ..Plan::default() };
         Self { plan, ..self }
     }
 
-    /// A run for media where each write waits for a device, at power durability.
+    /// Returns the place at power durability with a small run, for media where each write waits for
+    /// a device.
     pub fn power(mut self) -> Self {
         self.pool().durability = Durability::Power;
         Self { plan: Plan::small(), ..self }
     }
 
-    /// The same at durability `interval`, for engines that have it.
+    /// Returns the place at durability `interval`, for engines that support it.
     pub fn interval(mut self, window: std::time::Duration) -> Self {
         self.pool().durability = Durability::Interval(window);
         Self { plan: Plan::small(), ..self }
     }
 
-    /// With these options changed.
+    /// Returns the place with changed options.
     pub fn with(mut self, change: impl FnOnce(&mut O)) -> Self {
         change(&mut self.options);
         self
@@ -163,28 +165,27 @@ impl<S: Store, O: Clone + Send + Sync> Harness for Place<S, O> {
     }
 }
 
-/// Fences that `work` executes.
+/// Returns the number of fences that `work` executes.
 pub fn fences<S: Store>(store: &S, work: impl FnOnce(&S)) -> u64 {
     let before = store.stats().fences;
     work(store);
     store.stats().fences - before
 }
 
-/// Puts a record of the size class that the counts of ordering points use, so that no new slab is
-/// taken in them.
+/// Puts records of the size class of the ordering-point tests: the tests need no new slab.
 ///
 /// # Panics
-/// Where a put fails.
+/// If a put fails.
 pub fn warm(store: &impl Store) {
     for key in 0..4u8 {
         store.put(&[b'w', key], &[key; 100]).expect("put");
     }
 }
 
-/// A put has two ordering points and a delete one.
+/// Checks that a put has two ordering points and a delete one.
 ///
 /// # Panics
-/// Where it has not.
+/// If not.
 pub fn check_ordering_points<S: Store>(store: &S) {
     assert_eq!(fences(store, |store| store.put(b"kk", &[1; 100]).expect("put")), 2, "put of a new key");
     assert_eq!(fences(store, |store| store.put(b"kk", &[2; 100]).expect("put")), 2, "put of a present key");
@@ -201,10 +202,10 @@ pub fn check_ordering_points<S: Store>(store: &S) {
     );
 }
 
-/// What changes nothing in a store that was warmed persists nothing.
+/// Checks that operations without effect on a warmed store persist nothing.
 ///
 /// # Panics
-/// Where it does.
+/// If one does.
 pub fn check_nothing_persisted<S: Store>(store: &S) {
     let nothing = fences(store, |store| {
         assert!(store.get(b"absent").expect("get").is_none());
@@ -216,10 +217,10 @@ pub fn check_nothing_persisted<S: Store>(store: &S) {
     assert_eq!(nothing, 0);
 }
 
-/// At process durability no flush and no fence is executed.
+/// Checks that no flush and no fence is executed at process durability.
 ///
 /// # Panics
-/// Where one is.
+/// If one is.
 pub fn check_no_flush_at_process(store: &impl Store) {
     let before = store.stats();
     for key in 0..1000u32 {
@@ -249,7 +250,8 @@ pub fn wait_for_scrub(store: &dyn Store, begin: impl Fn()) -> u64 {
     count("scrub_findings")
 }
 
-/// Flips a bit of each copy of `sought` in a file, behind the back of the store that has it open.
+/// Flips a bit of each copy of `sought` in a file, without the knowledge of the store that has it
+/// open.
 ///
 /// # Panics
 /// If there is no copy, or the file cannot be changed.

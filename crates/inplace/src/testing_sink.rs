@@ -11,10 +11,10 @@ use lodestore_contract::{Change, Error, Event, EventSink, Expiry, Lifetime, Resu
 use crate::base::lock;
 use crate::testing::{Kind, Place};
 
-/// What a sink knows.
+/// State of a sink.
 struct Desk<S> {
     store: Mutex<Weak<S>>,
-    /// The key that the operation under way is about.
+    /// The key of the running operation.
     key: Mutex<&'static [u8]>,
     seen: Mutex<BTreeSet<&'static str>>,
 }
@@ -37,7 +37,7 @@ impl<S: Store> Desk<S> {
         expect_known(store.put(b"of the sink", &[7; 100]));
     }
 
-    /// Sets what the next operation is about.
+    /// Sets the key of the next operation.
     fn about(&self, key: &'static [u8]) -> &'static [u8] {
         *lock(&self.key) = key;
         key
@@ -51,10 +51,10 @@ fn expect_known<T>(done: Result<T>) {
     }
 }
 
-/// The sink of a store may read and write it, whatever the event, and whoever met it.
+/// Checks that a store's sink may read and write the store, for any event on any thread.
 ///
 /// # Panics
-/// Where an operation does not come to its end, or an event is not told.
+/// If an operation does not end, or an event is not reported.
 pub fn check_sink_may_use_the_store<S, O>(kind: &'static Kind<S, O>, options: O, sweep: fn(&S) -> Result<u64>)
 where
     S: Store + 'static,
@@ -63,7 +63,7 @@ where
     check_sink(kind, options, Some(sweep));
 }
 
-/// As [`check_sink_may_use_the_store`], of an engine that tells nobody when it removes expired
+/// As [`check_sink_may_use_the_store`], for an engine that does not report the removal of expired
 /// keys.
 ///
 /// # Panics
@@ -130,7 +130,7 @@ where
     for file in place.files() {
         place.alter(&file, &mut |bytes| {
             for (what, at) in [(VALUE, 0), (KEY, 30)] {
-                // The space of a log that was freed may hold a copy too.
+                // The space of a freed log may hold a copy too.
                 let windows = bytes.windows(what.len()).enumerate().filter(|(_, window)| *window == what);
                 let found: Vec<_> = windows.map(|(found, _)| found).collect();
                 found.iter().for_each(|found| bytes[found + at] ^= 1);
@@ -161,11 +161,11 @@ where
     store.close().expect("close");
 }
 
-/// A sink that panics harms neither the store nor the recovery that tells it. `options` are to
-/// have threads for the recovery.
+/// Checks that a panic of a sink harms neither the store nor the recovery that calls it. `options`
+/// must have threads for the recovery.
 ///
 /// # Panics
-/// Where the store is not whole afterwards.
+/// If the store is not whole afterwards.
 pub fn check_sink_may_panic_in_recovery<S, O>(kind: &'static Kind<S, O>, options: O)
 where
     S: Store + 'static,
@@ -196,11 +196,11 @@ where
     store.close().expect("close");
 }
 
-/// A sink on the store's own thread may let go of the last handle. `options` are to sweep every
-/// millisecond.
+/// Checks that a sink on the store's own thread may drop the last handle. `options` must sweep
+/// every millisecond.
 ///
 /// # Panics
-/// Where the store is not closed by it.
+/// If the store is not closed by it.
 pub fn check_sink_may_drop_the_store<S, O>(kind: &'static Kind<S, O>, options: O)
 where
     S: Store + 'static,

@@ -1,8 +1,9 @@
-//! The longest pauses of puts while tables grow, beside those that the machine makes by itself.
+//! Measures the longest pauses of puts while tables grow, compared with the machine's own pauses.
 //!
-//! `cargo run --release -p lodestore-nvht --example pauses -- DIR [RECORDS]`: a store of RECORDS records (10000000) of 16 + 64 bytes is made
-//! in DIR/pauses, and removed. Every put is timed. The longest step of growing is the store's own count; the longest gap of an empty
-//! loop, as long as the load, tells how much of the rest is not the store's.
+//! `cargo run --release -p lodestore-nvht --example pauses -- DIR [RECORDS]` creates a store in
+//! DIR/pauses, and removes it. The store has RECORDS records (10000000) of 16 + 64 bytes. Every put
+//! is timed. The longest step of growth comes from the store's own statistics. The longest gap of
+//! an empty loop of the same duration shows the share of the machine.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use lodestore_contract::{Durability, Store};
 use lodestore_media::PoolOptions;
 use lodestore_nvht::{Nvht, NvhtOptions};
 
-/// The longest and the number of those over a millisecond.
+/// The longest pause, and the number of pauses over a millisecond.
 #[derive(Default)]
 struct Pauses {
     longest: Duration,
@@ -40,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let dir = PathBuf::from(args.next().ok_or("usage: pauses DIR [RECORDS]")?).join("pauses");
     let records: u64 = args.next().map_or(Ok(10_000_000), |text| text.parse())?;
-    // One region, made before: how fast a machine makes more memory is another matter.
+    // A single region, allocated before: the speed of allocating memory is not measured.
     let bytes = (records * 160).next_multiple_of(1 << 30).max(1 << 30);
     let pool = PoolOptions {
         capacity: bytes,

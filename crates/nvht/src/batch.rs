@@ -1,25 +1,28 @@
 //! Batches: all of their writes or none.
 //!
-//! Persist order, under the stripes of all keys, those of the conditions too, taken in ascending
-//! order. If a condition is not met, the records are freed and nothing else is done:
-//! * the records of all puts, and the reaches that new slots need; **fence 1**; then as the log of `media` has it: the log record of every
-//!   slot's new word, flush, **fence 2**, which is the commit; the slots, flush, **fence 3**; the log record's end, flush, **fence 4**.
+//! Persist order, under the stripes of all keys of the batch and of its conditions, acquired in
+//! ascending order. If a condition is not met, the records are freed and nothing else is done.
+//! * The records of all puts, and the reaches that new slots need; **fence 1**.
+//! * As in the log of `media`: the log record with every slot's new word, flush, **fence 2**, which
+//!   is the commit. The slots, flush, **fence 3**. The log record's end, flush, **fence 4**.
 //!
-//! Then the slots of deleted keys become free, their flush being for whoever fences next; the stripes are freed, and what was replaced is given
-//! back behind the readers.
+//! Then the slots of deleted keys become free; the next fence of any thread makes that durable. The
+//! stripes are freed, and replaced records are retired.
 //!
-//! A slot for a new key is reserved first, by a word that names nothing: a writer of another stripe could take it else. **So is the slot of
-//! a deleted key until the log record has ended**: the log says reserved and not free. Were it free before, a writer of another stripe could
-//! take it, and a crash before fence 4 would have the next open do the batch again over that writer's key. Nothing but reservations is
-//! changed before fence 2, so a batch that is refused takes them back and has changed nothing; those that a crash leaves are freed by
-//! recovery.
+//! A slot for a new key is first reserved, by a word that names nothing: otherwise a writer of
+//! another stripe could claim it. **The slot of a deleted key also stays reserved until the log
+//! record has ended**: the log stores reserved, not free. If the slot were free before, a writer of
+//! another stripe could claim it. After a crash before fence 4 the next open would redo the batch
+//! over that writer's key. Before fence 2 only reservations are changed. A refused batch frees them
+//! and has changed nothing; recovery frees reservations that a crash leaves.
 //!
-//! A reserved slot has the tag of its key. So the check of its line (`line.rs`) counts it as the
-//! key's slot, and does not change when the batch publishes. Reservations are flushed before
+//! A reserved slot has the tag of its key. The check of its line (`line.rs`) therefore counts it as
+//! the key's slot, and does not change when the batch publishes. Reservations are flushed before
 //! fence 1: a redo then finds lines whose checks count them.
 //!
-//! Readers see it as one step: from before the first slot is published until the last stripe is free, `Base::batches` is not 0, and a
-//! reader of a key whose stripe is held takes it and reads again.
+//! Readers see a batch as one step. From before the first slot is published until the last stripe
+//! is free, `Base::batches` is not 0. A reader of a key whose stripe is held acquires the stripe
+//! then and reads again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -47,14 +50,14 @@ type Put<'b> = Option<(&'b [u8], Option<Expiry>)>;
 /// A condition, and the hash of its key.
 type Required<'c> = (Hashed, &'c Condition);
 
-/// What a batch makes of a key.
+/// The final operation of a batch on a key.
 struct Final<'b> {
     key: &'b [u8],
     hashed: Hashed,
     put: Put<'b>,
 }
 
-/// The stores of a batch, and what follows them.
+/// The stores of a batch, and the work after them.
 #[derive(Default)]
 struct Plan {
     stores: Vec<(NvPtr, Word)>,
@@ -64,7 +67,7 @@ struct Plan {
     emptied: Vec<Taken>,
     /// Replaced and deleted records.
     old: Vec<(NvPtr, usize)>,
-    /// For each change of a slot, which stripe it is under and how many keys it adds.
+    /// For each change of a slot: the index of its stripe, and the number of keys that it adds.
     counts: Vec<(usize, i32)>,
 }
 
@@ -77,16 +80,16 @@ struct Taken {
     salt: u64,
 }
 
-/// Why a plan was not made.
+/// The reason why a batch could not be planned.
 enum NoPlan {
     /// No free slot for this key.
     Room(Hashed),
-    /// The log was taken for fewer stores than there are.
+    /// The log was requested for fewer stores than needed.
     Log(usize),
     Refused(Error),
 }
 
-/// The last word of the batch on each of its keys, in the order of the stripes.
+/// Returns the last operation of the batch on each of its keys, in the order of the stripes.
 fn finals<'b>(inner: &Inner, batch: &'b Batch) -> Vec<Final<'b>> {
     let mut last: BTreeMap<&[u8], Put<'b>> = BTreeMap::new();
     for op in &batch.ops {
@@ -102,7 +105,7 @@ fn finals<'b>(inner: &Inner, batch: &'b Batch) -> Vec<Final<'b>> {
 }
 
 impl Inner {
-    /// Writes all of `batch` if all conditions are met, else nothing.
+    /// Applies all of `batch` if all conditions are met, otherwise nothing.
     pub(crate) fn write_batch(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
         check_batch(batch)?;
         check_conditions(conditions)?;
@@ -130,7 +133,7 @@ impl Inner {
             let new = of_partition.iter().filter(is_new).count();
             if new > LINE_SLOTS {
                 match self.grow_for(of_partition[0].hashed.partition, new as u64) {
-                    // What there is may do; a key that finds no slot says so.
+                    // The existing space may suffice; a key without a slot is handled below.
                     Ok(()) | Err(Error::Full { .. } | Error::IndexFull { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -173,7 +176,7 @@ impl Inner {
                 self.pool.flush(taken.at, SLOT);
             }
             if records.iter().flatten().any(|new| new.expires) {
-                // A sweep may have come by since the record was stored.
+                // A sweep may have run since the record was stored.
                 self.expiring.store(true, Ordering::Relaxed);
             }
             plan.counts.iter().for_each(|(stripe, keys)| held[*stripe].count(*keys));
@@ -188,7 +191,7 @@ impl Inner {
         }
     }
 
-    /// Whether no slot has the key's tag where it may be.
+    /// Returns whether no slot with the key's tag exists within its reach.
     fn seems_absent(&self, hashed: Hashed) -> bool {
         self.partition(hashed).place(hashed.fraction).candidate(&self.pool, self.form, hashed).is_none()
     }
@@ -235,8 +238,8 @@ impl Inner {
         Ok(live)
     }
 
-    /// Takes the stripes of all keys, those of the conditions too, in ascending order. Returns the
-    /// stripes, and for each key of the batch the index of its stripe.
+    /// Acquires the stripes of all keys of the batch and of its conditions, in ascending order.
+    /// Returns the stripes, and for each key of the batch the index of its stripe.
     fn hold_all(&self, finals: &[Final<'_>], required: &[Required<'_>]) -> (Vec<Held<'_>>, Vec<usize>) {
         let stripe = |hashed: Hashed| (hashed.partition, stripe_of(hashed.fraction));
         let keys = || finals.iter().map(|last| last.hashed).chain(required.iter().map(|(hashed, _)| *hashed));
@@ -260,7 +263,7 @@ impl Inner {
         (held, index)
     }
 
-    /// Finds the slot of each key, and reserves one for each that is new.
+    /// Finds the slot of each key, and reserves one for each new key.
     fn plan(
         &self,
         finals: &[Final<'_>],
@@ -272,7 +275,7 @@ impl Inner {
             let table = self.partition(last.hashed).place(last.hashed.fraction);
             let old = match self.find(table, last.hashed, last.key) {
                 Ok(old) => old,
-                // As a put of one key: the damage stays where it is.
+                // As a put of one key: the damage stays in place.
                 Err(_) if stored.is_some() => {
                     self.note_stray();
                     None
@@ -317,8 +320,9 @@ impl Inner {
             let slot = self.form.reserved(hashed.tag);
             if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_ok() {
                 count_slot(&self.pool, table.salt, free.at, slot);
-                // Fence 1 makes the line durable, and with it that another writer freed this slot.
-                // Else a redo of the log stores over a slot that the line's check still counts.
+                // Fence 1 makes the line durable, and thereby the free of this slot by another
+                // writer. Otherwise a redo of the log would store over a slot that the line's check
+                // still counts.
                 self.pool.flush(free.at, SLOT);
                 plan.reserved.push(Taken { at: free.at, slot, salt: table.salt });
                 self.raise_reach(table, hashed.fraction, free);

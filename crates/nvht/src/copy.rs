@@ -1,9 +1,9 @@
-//! Copies of the whole store while it is written ([`lodestore_contract::copy`]).
+//! Copies of the whole store during writes ([`lodestore_contract::copy`]).
 //!
 //! A write records its key under its stripe (`write.rs`, `batch.rs`). Growth moves keys under their
-//! stripes and changes none, so it records nothing. The walk copies each part of the fractions
-//! under the part's stripes, so no key moves or changes while its part is copied (`walk.rs`). The
-//! removal of an expired key records it, which does no harm.
+//! stripes and changes none, thus records nothing. The walk copies each part of the fractions under
+//! the part's stripes: no key moves or changes while its part is copied (`walk.rs`). The removal of
+//! an expired key records it, which is harmless.
 
 use lodestore_contract::copy::{Changes, FuzzySource};
 use lodestore_contract::{Entry, Pair, Result, Visit};
@@ -14,7 +14,7 @@ use crate::layout::CURSOR_END;
 use crate::search::broken_seal;
 use crate::stripe::{Held, STRIPES, stripe_of};
 
-/// Where a part of the walk begins: a partition, and the first fraction in it.
+/// Start of a part of the walk: a partition, and the first fraction in it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Position {
     partition: usize,

@@ -1,17 +1,17 @@
-//! The key's hash and what follows from it.
+//! The key's hash, and the values derived from it.
 //!
 //! ```text
 //! bit 63                                             bit 0
 //! | partition: 0 to 6 | fraction: 32 | ...    | tag: 11 |
 //! ```
-//! The fraction says where in its partition's table a key belongs, whatever the table's size: line `fraction * lines >> 32`. So keys that
-//! follow each other in a table follow each other in a larger one.
+//! The fraction defines the location of a key in its partition's table of any size: line `fraction
+//! * lines >> 32`. Adjacent keys of a table stay in order in a larger one.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::murmur3::murmur3_x64_128;
 
-/// Most partitions: their root words fit the pool's root area.
+/// Maximum partitions: their root words fit the pool's root area.
 pub(crate) const PARTITIONS_MAX: u32 = 64;
 /// Bits of a slot's tag.
 pub(crate) const TAG_BITS: u32 = 11;
@@ -26,7 +26,7 @@ pub enum HashKind {
 }
 
 impl HashKind {
-    /// Its number on the medium.
+    /// Returns its number on the medium.
     pub(crate) fn number(self) -> u32 {
         match self {
             Self::Murmur3 => 1,
@@ -39,18 +39,18 @@ impl HashKind {
     }
 }
 
-/// What a key's hash says.
+/// The values derived from a key's hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hashed {
-    /// Its partition, 0-based.
+    /// The partition, 0-based.
     pub(crate) partition: usize,
-    /// Its place in the partition, as a part of 2^32.
+    /// The location in the partition, as a fraction of 2^32.
     pub(crate) fraction: u32,
-    /// What its slot begins with.
+    /// The tag: the first bits of the key's slot.
     pub(crate) tag: u64,
 }
 
-/// How keys are hashed, fixed when a store is created.
+/// The hash function with its parameters, fixed when a store is created.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hasher {
     pub(crate) kind: HashKind,
@@ -65,7 +65,7 @@ impl Hasher {
             HashKind::Murmur3 => murmur3_x64_128(key, self.seed).0,
             HashKind::Xxh3 => xxh3_64_with_seed(key, self.seed),
         };
-        // Two shifts, since one of 64 bits would be none.
+        // Two shifts, since a shift by 64 bits has no effect.
         let partition = hash >> 1 >> (63 - self.partition_bits);
         let fraction = (hash << self.partition_bits) >> 32;
         Hashed { partition: partition as usize, fraction: fraction as u32, tag: hash & ((1 << TAG_BITS) - 1) }

@@ -1,4 +1,4 @@
-//! What all parts of an open store share.
+//! Shared state of an open store.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,25 +13,25 @@ use crate::slot::SlotForm;
 use crate::stripe::Stripes;
 use crate::table::{Finding, Reading};
 
-/// Whether keys may be missing from the lines of an open store.
+/// State of careful mode: keys may be missing from the lines of an open store.
 pub(crate) struct Care {
-    /// Whether lines may be damaged: after a crash until recovery has checked them all, and for the
+    /// Lines may be damaged: set after a crash until recovery has checked them all, and for the
     /// rest of this open if one is damaged. While set, a lookup that finds nothing checks the lines
-    /// before it answers.
+    /// before it returns.
     careful: AtomicBool,
-    /// Whether keys may be missing from a line. Then the stop leaves no counts, so that the next
-    /// open looks again.
+    /// Keys may be missing from a line. Then the stop stores no counts, and the next open checks
+    /// again.
     has_damaged_lines: AtomicBool,
-    /// Whether a key may have a second slot: a damaged slot does not name its key, and a put of the
-    /// key adds a slot. Then `Store::len` is refused, and the stop leaves no counts.
+    /// A key may have a second slot: a damaged slot does not name its key, and a put of the key
+    /// adds a slot. Then `Store::len` is refused, and the stop stores no counts.
     has_strays: AtomicBool,
-    /// Whether the seal of the last clean stop did not fit. Lines may hold older content then,
-    /// which their own checks do not show, so no key counts as absent.
+    /// The seal of the last clean stop did not match. Lines may hold older content, which their own
+    /// checks do not detect. No key counts as absent then.
     is_seal_broken: bool,
 }
 
 impl Care {
-    /// For an open that recovers: careful until recovery has checked the lines.
+    /// Creates the state for an open that recovers: careful until recovery has checked the lines.
     pub(crate) fn new(is_seal_broken: bool) -> Self {
         Self {
             careful: AtomicBool::new(true),
@@ -65,28 +65,29 @@ impl Deref for Inner {
     }
 }
 
-/// What growing has done since the open.
+/// Counters of growth since the open.
 #[derive(Default)]
 pub(crate) struct GrowthCounts {
     pub(crate) tables: AtomicU64,
     pub(crate) steps: AtomicU64,
     pub(crate) moved: AtomicU64,
-    /// The longest step, in nanoseconds of the clock: what a writer waited for it, other work of the processor included.
+    /// The longest step in nanoseconds of wall time: a writer's wait, including other work of the
+    /// processor.
     pub(crate) longest_ns: AtomicU64,
-    /// All steps together, in nanoseconds.
+    /// Total time of all steps, in nanoseconds.
     pub(crate) all_ns: AtomicU64,
     /// Steps of more than a millisecond.
     pub(crate) over_1_ms: AtomicU64,
 }
 
 impl Inner {
-    /// What a lookup needs besides the pool.
+    /// Returns the parameters of a lookup.
     #[inline]
     pub(crate) fn finding(&self) -> Finding<'_> {
         Finding { hasher: self.hasher, form: self.form, reading: &self.reading }
     }
 
-    /// Whether lines may be damaged, so that a key that is not found may have been in one.
+    /// Returns whether lines may be damaged: a key that is not found may have been in one.
     #[inline]
     pub(crate) fn is_careful(&self) -> bool {
         self.care.careful.load(Ordering::Acquire)
@@ -97,17 +98,17 @@ impl Inner {
         &self.partitions[hashed.partition]
     }
 
-    /// Whether any key may be missing ([`Care::is_seal_broken`]).
+    /// Returns whether any key may be missing ([`Care::is_seal_broken`]).
     pub(crate) fn is_seal_broken(&self) -> bool {
         self.care.is_seal_broken
     }
 
-    /// Whether damage to the index was found in this open.
+    /// Returns whether damage to the index was found in this open.
     pub(crate) fn has_damaged_lines(&self) -> bool {
         self.care.has_damaged_lines.load(Ordering::Acquire)
     }
 
-    /// Whether a key may have a second slot ([`Care::has_strays`]).
+    /// Returns whether a key may have a second slot ([`Care::has_strays`]).
     pub(crate) fn has_strays(&self) -> bool {
         self.care.has_strays.load(Ordering::Acquire)
     }
@@ -128,19 +129,19 @@ impl Inner {
     /// Ends careful mode, unless keys may be missing: recovery has checked every line.
     pub(crate) fn end_careful_mode(&self) {
         self.care.careful.store(false, Ordering::Release);
-        // A damaged line that was met meanwhile sets both, in this order.
+        // A damaged line found meanwhile sets both flags, in this order.
         if self.care.has_damaged_lines.load(Ordering::Acquire) {
             self.care.careful.store(true, Ordering::Release);
         }
     }
 
-    /// Keys of a partition; `None` until recovery has counted them.
+    /// Returns the keys of a partition; `None` before recovery has counted them.
     pub(crate) fn keys_of(&self, partition: usize) -> Option<u64> {
         let before = self.partitions[partition].keys_before.load(Ordering::Acquire);
         (before >= 0).then(|| u64::try_from(before + self.stripes.keys(partition)).unwrap_or(0))
     }
 
-    /// Keys of all partitions, as far as they are known.
+    /// Returns the keys of all partitions, as far as known.
     pub(crate) fn keys(&self) -> u64 {
         (0..self.partitions.len()).filter_map(|partition| self.keys_of(partition)).sum()
     }

@@ -1,11 +1,11 @@
-//! NVHT's bytes on the medium, but for records (`record.rs`), slots (`slot.rs`) and the first words
-//! of lines (`line.rs`): superblock, partition roots and table headers. docs/format/nvht.md shows
+//! NVHT's bytes on the medium, except records (`record.rs`), slots (`slot.rs`) and the first words
+//! of lines (`line.rs`): superblock, partition roots and table headers. `docs/format/nvht.md` shows
 //! them with rulers.
 //!
 //! ```text
 //! superblock, at the pool's root area
-//!  0          8     12           16          20            24     28     32     40            44
-//! | LSNVHT\0\2 | ver | partitions | first slots | probe lines | load | hash | seed | offset bits | crc32c | 0...
+//!  0            8     12      16      20      24     28     32     40            44
+//! | LSNVHT\0\2 | ver | parts | slots | probe | load | hash | seed | offset bits | crc32c | 0...
 //! 128    | 8 words of the batch logs |
 //! 256    | root of partition 0: 32 bytes | of 1 | ...
 //! ```
@@ -32,21 +32,22 @@ const KIND_SEAL: ExtentKind = ExtentKind(18);
 pub(crate) const SEAL: Seal =
     Seal { kind: KIND_SEAL, name: |kind| if kind == KIND_TABLE { "table" } else { "extent" } };
 
-/// Bytes of a line of slots: one of the processor's.
+/// Bytes of a line of slots: a cache line.
 pub(crate) const LINE: u64 = 64;
-/// Slots of a line. Its first word is the reach of the line (`line.rs`).
+/// Slots of a line. Its first word is the probe limit (reach) of the line, with a check
+/// (`line.rs`).
 pub(crate) const LINE_SLOTS: usize = 7;
-/// Most lines that are probed for a key.
+/// Maximum lines that are probed for a key.
 pub(crate) const PROBE_LINES_MAX: u32 = 64;
-/// Most slots that a store can begin with.
+/// Maximum slots of a new store.
 pub(crate) const FIRST_SLOTS_MAX: u32 = 1 << 30;
-/// Highest load factor, in hundredths.
+/// Maximum load factor, in percent.
 pub(crate) const LOAD_MAX: u32 = 95;
-/// Lowest load factor, in hundredths.
+/// Minimum load factor, in percent.
 pub(crate) const LOAD_MIN: u32 = 10;
-/// Most lines of a table: a fraction has 32 bits.
+/// Maximum lines of a table: a fraction has 32 bits.
 pub(crate) const LINES_MAX: u64 = 1 << 32;
-/// The cursor of a table that has moved wholly: one more than the last fraction.
+/// Cursor of a table that has moved completely: one more than the last fraction.
 pub(crate) const CURSOR_END: u64 = 1 << 32;
 
 const MAGIC: [u8; 8] = *b"LSNVHT\0\x02";
@@ -62,15 +63,15 @@ const SEALED_NUMBER_MAX: u64 = (1 << 40) - 1;
 
 const _: () = assert!(ROOTS_AT + PARTITIONS_MAX as u64 * ROOT <= Seal::ROOT_BYTES);
 
-/// What is fixed when a store is created.
+/// Parameters that are fixed when a store is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) partitions: u32,
-    /// Slots of all tables of a new store, about.
+    /// Approximate slots of all tables of a new store.
     pub(crate) first_slots: u32,
-    /// Most lines that are probed for a key.
+    /// Maximum lines that are probed for a key.
     pub(crate) probe_lines: u32,
-    /// Keys for each hundred slots over which a table grows.
+    /// Load in percent (keys per 100 slots) above which a table grows.
     pub(crate) load: u32,
     pub(crate) hash: HashKind,
     pub(crate) seed: u64,
@@ -79,12 +80,12 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
-    /// Returns how this store's slots divide their bits.
+    /// Returns the division of bits in this store's slots.
     pub(crate) fn form(&self) -> SlotForm {
         SlotForm::of_offset_bits(self.offset_bits)
     }
 
-    /// Returns the number that the checks of this store's lines begin with.
+    /// Returns the seed of the checks of this store's lines.
     pub(crate) fn salt(&self, pool: &Pool) -> u64 {
         pool.identity() ^ self.seed.rotate_left(17)
     }
@@ -94,7 +95,7 @@ impl Superblock {
         SlotForm::region_bytes_max(self.offset_bits)
     }
 
-    /// Writes it; durable after the caller's fence.
+    /// Writes the superblock; durable after the caller's fence.
     pub(crate) fn store(&self, pool: &Pool) {
         let mut bytes = [0; 64];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -110,7 +111,7 @@ impl Superblock {
         pool.flush(pool.root(), bytes.len());
     }
 
-    /// Reads it; `None` where it is not whole.
+    /// Reads the superblock; `None` if it is not whole.
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::NewerFormat`].
@@ -141,8 +142,8 @@ impl Superblock {
         }
     }
 
-    /// Lines of a partition's first table. They differ, from one and up to two, so that tables grow one after the other and
-    /// not all at about the same time.
+    /// Returns the lines of a partition's first table. Lengths differ by up to a factor of two:
+    /// tables then grow at different times.
     pub(crate) fn first_lines(&self, partition: usize) -> u64 {
         let (partitions, slots) = (u64::from(self.partitions), u64::from(self.first_slots));
         let share = 2 * slots * (partitions + partition as u64);
@@ -150,7 +151,7 @@ impl Superblock {
     }
 }
 
-/// Where the words of the batch logs stand.
+/// Returns the position of the words of the batch logs.
 pub(crate) fn log_roots(pool: &Pool) -> NvPtr {
     pool.root().add(LOGS_AT)
 }
@@ -161,7 +162,8 @@ pub(crate) fn log_roots(pool: &Pool) -> NvPtr {
 ///  0            8             16       24
 /// | the table  | the next one | cursor | keys at the last clean stop |
 /// ```
-/// A table is named by its position with the number of its doublings in the low 6 bits. `next` is 0 but while the table grows.
+/// A table is named by its position with the number of its doublings in the low 6 bits. `next` is
+/// nonzero only while the table grows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Root {
     pub(crate) at: NvPtr,
@@ -197,7 +199,7 @@ impl Root {
     }
 
     /// Returns the word of a number of up to 40 bits: the number with a check of 24 bits. The word
-    /// of 0 is not 0, so a zeroed word is found.
+    /// of 0 is not 0: a zeroed word is detected.
     pub(crate) fn sealed(self, number: u64) -> u64 {
         let partition = (self.partition as u32).to_le_bytes();
         seal_number(number, &self.identity.to_le_bytes(), &partition)
@@ -211,7 +213,7 @@ impl Root {
 }
 
 /// Returns the word of a number of up to 40 bits at a place of a pool: the number with a check of
-/// 24 bits. The word of 0 is not 0, so a zeroed word is found.
+/// 24 bits. The word of 0 is not 0: a zeroed word is detected.
 fn seal_number(number: u64, identity: &[u8; 8], place: &[u8]) -> u64 {
     assert!(number <= SEALED_NUMBER_MAX, "a number of 40 bits");
     let crc = crc32c(&[identity, place, &number.to_le_bytes()]);
@@ -219,7 +221,7 @@ fn seal_number(number: u64, identity: &[u8; 8], place: &[u8]) -> u64 {
     number | u64::from(crc >> 8 | 1) << 40
 }
 
-/// A table's first line. All but its stage is written once, before the table is named.
+/// A table's first line. All fields except the stage are written once, before the table is named.
 ///
 /// ```text
 ///  0      4           8           12       16      24
@@ -233,23 +235,23 @@ pub(crate) struct TableHeader {
     pub(crate) lines: u64,
 }
 
-/// How far a growth has come, as the headers of its two tables say it. A table has its stages in
-/// ascending order.
+/// Progress of a growth, as the headers of its two tables state it. The stages of a table ascend.
 ///
-/// A stage is stored after the root that it follows from is durable, and has no fence of its own.
-/// So a root that lacks what a stage says is no state that a crash leaves: it is older.
+/// A stage is stored after the root on which it depends is durable, and has no fence of its own. A
+/// crash therefore never leaves a root that is older than a stage says: such a root is an older
+/// copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TableStage(u64);
 
 impl TableStage {
     /// No stage was stored.
     pub(crate) const NONE: Self = Self(0);
-    /// The table grows: the root has named the next one.
+    /// The table grows: the root has named the next table.
     pub(crate) const GROWS: Self = Self(CURSOR_END + 1);
-    /// The table was left: the root does not name it any more.
+    /// The growth has left the table: the root does not name it any more.
     pub(crate) const LEFT: Self = Self(CURSOR_END + 2);
 
-    /// The stage of the table that a growth fills: the root has had this cursor.
+    /// Returns the stage of the table that a growth fills, when the root has had this cursor.
     pub(crate) fn of_cursor(cursor: u64) -> Self {
         debug_assert!(cursor <= CURSOR_END);
         Self(cursor)
@@ -292,7 +294,7 @@ impl TableHeader {
         bytes
     }
 
-    /// Whether this header stands at `at`, with any stage.
+    /// Returns whether this header is at `at`, with any stage.
     pub(crate) fn stands_at(self, pool: &Pool, at: NvPtr) -> bool {
         let (before, behind) = (STAGE_AT as usize, STAGE_AT as usize + 8);
         pool.bytes(at, LINE as usize).is_some_and(|bytes| {
@@ -302,7 +304,7 @@ impl TableHeader {
     }
 }
 
-/// A store that was made has no superblock any more.
+/// Returns the error for an existing store without a valid superblock.
 #[cold]
 pub(crate) fn superblock_lost() -> Error {
     wrong(

@@ -1,22 +1,23 @@
-//! The first word of a line: the reach of its keys, and a check over which slots are occupied.
+//! The first word of a line: the probe limit (*reach*) of its keys, and a check over its occupied
+//! slots.
 //!
 //! ```text
 //! bit 63                      7      6          0
 //! | check: 57                  | damaged | reach: 6 |
 //! ```
-//! The check is a hash of the line's place, its reach and its damage mark, combined by exclusive or
-//! with a hash of (place, slot number, tag) for each slot that is not free. So a zeroed line, a
-//! line of another place, a slot that vanished and a slot that appeared all show. A new record of a
-//! key keeps the tag, and the check with it.
+//! The check is a hash of the line's place, its reach and its damage mark. For each slot that is
+//! not free a hash of (place, slot number, tag) is combined by exclusive or. The check thereby
+//! detects a zeroed line, a line of another place, a slot that vanished and a slot that appeared. A
+//! new record of a key keeps the tag, and thus the check.
 //!
-//! Persist order: a writer stores a slot before its check counts the slot, and takes the slot out
-//! of the check before it frees the slot. All these stores are in one line, and stores to a line
-//! persist in order. So a crash leaves at most occupied slots that the check does not count yet:
-//! one for each write under way.
+//! Persist order: a writer stores a slot before the check counts it, and removes the slot from the
+//! check before it frees the slot. All these stores are in one line, and stores to a line persist
+//! in order. A crash therefore leaves only occupied slots that the check does not count yet: one
+//! per write in progress.
 //!
-//! Every change of the word is one compare-and-swap that adds the same hashes by exclusive or. So
-//! the difference between a line's check and its slots ([`LineHash::gap`]) survives all later
-//! writes until recovery looks at it.
+//! Every change of the word is one compare-and-swap that combines the same hashes by exclusive or.
+//! The difference between a line's check and its slots ([`LineHash::gap`]) therefore persists
+//! through all later writes until recovery examines it.
 
 use lodestore_media::{Mutant, NvPtr, Pool};
 
@@ -34,19 +35,19 @@ const PLACE_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const ITEM_FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
 /// Separates the hashes of the low bits from those of slots.
 const HEAD_ITEM: u64 = 1 << 32;
-/// Identical pairs of reads that must show damage before a line counts as damaged.
+/// Number of identical pairs of reads that must show damage before a line counts as damaged.
 const DAMAGED_READS: u32 = 3;
 
 /// The hash of a line's place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LineHash(u64);
 
-/// What a line's check says about its slots.
+/// Result of comparing a line's check with its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The check counts every occupied slot.
     Whole,
-    /// The check lacks these slots, a bit each: what a crash or a write under way leaves.
+    /// The check lacks these slots (a bit set): the state after a crash or during a write.
     Uncounted(u8),
     /// The line is marked as damaged, or is damaged.
     Damaged,
@@ -75,13 +76,13 @@ impl LineHash {
         self.head(0)
     }
 
-    /// Returns what an occupied slot adds to the check.
+    /// Returns the contribution of an occupied slot to the check.
     #[inline]
     pub(crate) fn of_slot(self, index: usize, slot: Slot) -> u64 {
         self.item(slot.tag() << 3 | index as u64)
     }
 
-    /// Returns the difference between the check and the occupied slots; 0 where they agree.
+    /// Returns the difference between the check and the occupied slots; 0 if they agree.
     fn gap(self, words: &Words) -> u64 {
         occupied(words)
             .fold(words[0] ^ self.head(words[0] & HEAD_MASK), |gap, (index, slot)| gap ^ self.of_slot(index, slot))
@@ -135,14 +136,14 @@ pub(crate) fn reach_of(word: u64, most: u32) -> u32 {
     ((word & REACH_MASK) as u32).min(most)
 }
 
-/// A slot's place in its table.
+/// The location of a slot in its table.
 pub(crate) struct SlotPlace {
     pub(crate) line: NvPtr,
     /// The slot's number in its line.
     pub(crate) index: usize,
 }
 
-/// Returns the place of the slot at this position.
+/// Returns the location of the slot at this position.
 #[inline]
 pub(crate) fn place_of(slot_at: NvPtr) -> SlotPlace {
     let offset = slot_at.offset();
@@ -150,7 +151,7 @@ pub(crate) fn place_of(slot_at: NvPtr) -> SlotPlace {
     SlotPlace { line, index: ((offset & (LINE - 1)) / 8) as usize - 1 }
 }
 
-/// Adds an occupied slot to its line's check, or takes the slot out of the check. Not flushed.
+/// Adds an occupied slot to its line's check, or removes the slot from the check. Not flushed.
 #[inline]
 fn toggle_slot(pool: &Pool, salt: u64, slot_at: NvPtr, slot: Slot) {
     let SlotPlace { line, index } = place_of(slot_at);
@@ -167,7 +168,7 @@ pub(crate) fn count_slot(pool: &Pool, salt: u64, slot_at: NvPtr, slot: Slot) {
     toggle_slot(pool, salt, slot_at, slot);
 }
 
-/// Frees a slot that the caller owns: takes the slot out of the check, then stores the free word.
+/// Frees a slot that the caller owns: removes the slot from the check, then stores the free word.
 /// Not flushed.
 #[inline]
 pub(crate) fn free_slot(pool: &Pool, salt: u64, slot_at: NvPtr, slot: Slot) {
@@ -202,7 +203,8 @@ pub(crate) fn mark_damaged(pool: &Pool, salt: u64, line: NvPtr) {
     change_low(pool, salt, line, |low| low | DAMAGED);
 }
 
-/// Reads a line that writers may change meanwhile, all words of one moment, with the verdict on it.
+/// Reads a line that writers may change concurrently, all words at one moment. Returns the words
+/// and the verdict.
 pub(crate) fn observe(pool: &Pool, salt: u64, line: NvPtr) -> (Words, Verdict) {
     let hash = LineHash::of(line, salt);
     let mut damaged_reads = 0;
@@ -231,7 +233,7 @@ mod tests {
     const AT: NvPtr = NvPtr::new(1, 0x4_0040);
     const SALT: u64 = 0x1234_5678_9abc_def0;
 
-    /// A line with slots of these tags; 0 is free.
+    /// Returns a line with slots of these tags; 0 is free.
     fn line(tags: [u64; LINE_SLOTS]) -> Words {
         let mut words = [0; 8];
         tags.iter().zip(&mut words[1..]).for_each(|(tag, word)| *word = (tag << 53) | (tag * 0x10_0001));

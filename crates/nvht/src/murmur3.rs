@@ -1,10 +1,11 @@
-//! MurmurHash3 x64, 128 bits (Austin Appleby, public domain), of which the table uses the first 64: the hash that NVHT names
-//! (JPDC 2018). The constants and steps are the published algorithm's; the test vectors are the public ones.
+//! MurmurHash3 x64, 128 bits (Austin Appleby, public domain): the hash named by NVHT (JPDC 2018).
+//! The table uses the first 64 bits. The constants and steps are the published algorithm's; the
+//! test vectors are the public ones.
 
 const C1: u64 = 0x87c3_7b91_1142_53d5;
 const C2: u64 = 0x4cf5_ad43_2745_937f;
 
-/// Eight bytes of `bytes` from `at` on, little-endian.
+/// Returns eight bytes of `bytes` from `at` on, little-endian.
 #[inline]
 fn word(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
@@ -12,7 +13,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Up to eight bytes, zeros behind them.
+/// Returns up to eight bytes, padded with zeros.
 #[inline]
 fn partial(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
@@ -36,8 +37,8 @@ fn finish(mut k: u64) -> u64 {
     k ^ k >> 33
 }
 
-/// Both halves of the hash of `key`. The published function begins with a 32-bit seed; this one takes 64 bits, and is the same for
-/// seeds that fit 32.
+/// Returns both halves of the hash of `key`. The published function starts with a 32-bit seed. This
+/// one has 64 bits, with equal results for seeds that fit 32 bits.
 #[inline]
 pub(crate) fn murmur3_x64_128(key: &[u8], seed: u64) -> (u64, u64) {
     let (mut h1, mut h2) = (seed, seed);
@@ -68,8 +69,8 @@ pub(crate) fn murmur3_x64_128(key: &[u8], seed: u64) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    /// The check of the reference implementation's own test program: the hash of the hashes of keys {0}, {0, 1}, ... with seeds
-    /// 256 - n, its first four bytes.
+    /// The check of the reference implementation's own test program: the first four bytes of the
+    /// hash of the hashes of keys {0}, {0, 1}, ... with seeds 256 - n.
     #[test]
     fn the_verification_value_of_the_reference_implementation_is_met() {
         let key: Vec<u8> = (0..=255).collect();

@@ -51,19 +51,21 @@ lodestore_contract::options! {
     }
 }
 
-/// What to do where a table takes no more keys of the same hash bits. All of it is fixed at creation.
+/// Advice if a table accepts no more keys with the same hash bits. All options in it are fixed at
+/// creation.
 pub(crate) const INDEX_FULL: &str = "create a store with a longer `Builder::set(\"probe-length\", ..)`, more `Builder::set(\"partitions\", ..)` or another `Builder::set(\"hash-seed\", ..)`, and import into it";
 
 impl NvhtOptions {
-    /// The options there are.
+    /// Returns the specifications of the options.
     pub fn specs() -> &'static [OptionSpec] {
         Self::SPECS
     }
 
-    /// Options of `pool` and those named in `options`.
+    /// Returns options with `pool` and the named `options`.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for a name or value that is none.
+    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption) for an unknown name or an
+    /// invalid value.
     pub fn from_options(pool: PoolOptions, options: &Options) -> Result<Self> {
         options.check_names(crate::ENGINE, Self::SPECS)?;
         let mut read = Self { pool, ..Self::default() };
@@ -72,15 +74,17 @@ impl NvhtOptions {
         Ok(read)
     }
 
-    /// Lines that are probed for a key.
+    /// Returns the number of lines that are probed for a key.
     pub(crate) fn probe_lines(&self) -> u32 {
         self.probe_length / LINE_SLOTS as u32
     }
 
-    /// Refuses values out of range.
+    /// Rejects values out of range.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption); [`Error::Unsupported`](lodestore_contract::Error::Unsupported) for a durability that NVHT cannot give.
+    /// [`Error::InvalidOption`](lodestore_contract::Error::InvalidOption);
+    /// [`Error::Unsupported`](lodestore_contract::Error::Unsupported) for a durability that NVHT
+    /// does not support.
     pub fn check(&self) -> Result<()> {
         self.check_bounds()?;
         check_durability(crate::layout::ENGINE, &self.pool)

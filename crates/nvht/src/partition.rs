@@ -1,18 +1,21 @@
-//! Partitions: which table a key belongs to, while tables grow.
+//! Partitions: the mapping of keys to tables while tables grow.
 //!
-//! The truth is the partition's root on the medium (`layout.rs`); this is its copy for look-ups, changed only when the root is durable.
+//! The partition's root on the medium (`layout.rs`) is authoritative. This is its copy for lookups,
+//! changed only after the root is durable.
 //!
 //! Invariants:
-//! 1. While `next` is 0 all keys are in `current`. While it is not, keys with fractions below the cursor are in `next`, all others in
-//!    `current`.
-//! 2. Only who holds `growing` changes the three words. To begin: cursor 0, then `next`. To end: `current`, then `next` to 0. The cursor only
-//!    grows between.
-//! 3. A table is given back when it is in no word, durably, and behind the readers (epochs).
+//! 1. While `next` is 0 all keys are in `current`. Otherwise keys with fractions below the cursor
+//!    are in `next`, all others in `current`.
+//! 2. Only the holder of `growing` changes the three words. To begin: cursor 0, then `next`. To
+//!    end: `current`, then `next` to 0. In between the cursor only grows.
+//! 3. A table is freed after no word names it, durably, and after its readers have ended (epochs).
 //!
-//! A reader loads `next`, the cursor, `next` again, and then `current` if it needs it (`place`). Where `next` was 0, a `current` loaded
-//! later is that of the same moment or a newer one. Where it was not, and was the same before and after the cursor was loaded, the cursor is
-//! that table's; a table cannot become `next` twice while the reader's guard keeps its extent. So the reader finds the table that its key
-//! belonged to at some moment since it began; a miss counts only if the key still belongs there (`read.rs`).
+//! A reader loads `next`, the cursor, `next` again, and then `current` if needed (`place`). If
+//! `next` was 0, a `current` loaded later is of the same moment or newer. If `next` was nonzero and
+//! equal before and after the load of the cursor, the cursor is that table's. A table cannot become
+//! `next` twice while the reader's guard keeps its extent. The reader therefore finds the table to
+//! which its key belonged at some moment since the read began. A miss counts only if the key still
+//! belongs there (`read.rs`).
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -24,13 +27,13 @@ use crate::layout::{CURSOR_END, LINE, LINE_SLOTS, LINES_MAX, Root, Superblock, T
 use crate::stripe::STRIPES;
 use crate::table::Table;
 
-/// A table's home lines use at most this share of the longest region, so that the records in the
-/// rest of its region can be named by slots.
+/// Maximum share of the longest region for a table's home lines: slots must be able to name records
+/// in the rest of the region.
 const TABLE_SHARE_DIVISOR: u64 = 2;
 /// Bits of a table's word that count its doublings.
 const DOUBLINGS: u64 = 63;
 
-/// A partition, on lines of its own.
+/// A partition, on cache lines of its own.
 #[repr(align(128))]
 pub(crate) struct Partition {
     current: AtomicU64,
@@ -41,20 +44,20 @@ pub(crate) struct Partition {
     salt: u64,
     /// Home lines of the longest table.
     lines_max: u64,
-    /// Keys of a stripe when its table is due to grow, were all stripes alike.
+    /// Keys per stripe at which its table is due to grow, if all stripes are equal.
     due_keys: AtomicU64,
     load: u64,
-    /// Keys when the stripes' counts were last set; below 0 where that is not known.
+    /// Keys when the stripes' counts were last set; below 0 if unknown.
     pub(crate) keys_before: AtomicI64,
-    /// Held by who grows the table.
+    /// Held by the thread that grows the table.
     pub(crate) growing: Mutex<()>,
-    /// Keys at which the next attempt to grow is due, after one that found no room.
+    /// Number of keys at which the next attempt to grow is due, after an attempt without space.
     pub(crate) grow_again_at: AtomicU64,
     /// Lines stored that are accounted to the medium's segments.
     pub(crate) lines_accounted: AtomicU64,
 }
 
-/// What stands in a partition's root, checked.
+/// The checked content of a partition's root.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     pub(crate) current: u64,
@@ -63,24 +66,24 @@ pub(crate) struct Found {
     pub(crate) keys: Option<u64>,
 }
 
-/// The number that the checks of a table's lines begin with, from its partition's.
+/// Returns the seed of the checks of a table's lines, from the partition's seed.
 #[inline]
 fn salt_of(partition_salt: u64, lines: u64) -> u64 {
     partition_salt ^ lines.wrapping_mul(0x9fb2_1c65_1e98_df25)
 }
 
-/// A table's word: its position and its doublings.
+/// Returns a table's word: its position and its doublings.
 pub(crate) fn table_word(at: NvPtr, doublings: u32) -> u64 {
     debug_assert!(at.raw() & DOUBLINGS == 0 && u64::from(doublings) <= DOUBLINGS);
     at.raw() | u64::from(doublings)
 }
 
-/// The extent of the table that a word names.
+/// Returns the extent of the table that a word names.
 pub(crate) fn extent_of(word: u64) -> NvPtr {
     NvPtr::from_raw(word & !DOUBLINGS)
 }
 
-/// How often the table that a word names was doubled.
+/// Returns the number of doublings of the table that a word names.
 pub(crate) fn doublings_of(word: u64) -> u32 {
     (word & DOUBLINGS) as u32
 }
@@ -112,8 +115,9 @@ impl Partition {
         self.due_keys.store(keys / STRIPES as u64, Ordering::Relaxed);
     }
 
-    /// Whether a stripe that has so many keys now is a sign that the table may be due to grow: then all are counted. Where stripes have
-    /// few keys each is a sign, else every eighth once they are near.
+    /// Returns whether a stripe with this number of keys indicates that the table may be due to
+    /// grow; then all keys are counted. In stripes with few keys every key triggers the count,
+    /// otherwise every eighth key near the limit.
     #[inline]
     pub(crate) fn may_be_due(&self, keys_of_stripe: i32) -> bool {
         let due = self.due_keys.load(Ordering::Relaxed);
@@ -128,7 +132,7 @@ impl Partition {
         Table { lines_at: extent_of(word).add(LINE), lines, probe: self.probe, salt: salt_of(self.salt, lines) }
     }
 
-    /// The table that keys of this fraction belong to.
+    /// Returns the table to which keys of this fraction belong.
     #[inline]
     pub(crate) fn place(&self, fraction: u32) -> Table {
         loop {
@@ -145,29 +149,29 @@ impl Partition {
         }
     }
 
-    /// The words now: current, next, cursor. Of one moment for who holds `growing`.
+    /// Returns the current words: current, next, cursor. Consistent for the holder of `growing`.
     pub(crate) fn words(&self) -> (u64, u64, u64) {
         let load = |word: &AtomicU64| word.load(Ordering::Acquire);
         (load(&self.current), load(&self.next), load(&self.cursor))
     }
 
-    /// The table of the word `current`; keys may have left it already.
+    /// Returns the table of the word `current`; keys may have left it already.
     pub(crate) fn current(&self) -> Table {
         self.table(self.current.load(Ordering::Acquire))
     }
 
-    /// The table that keys are moving to, if it grows.
+    /// Returns the table to which keys are moving, if the table grows.
     pub(crate) fn next(&self) -> Option<Table> {
         Some(self.next.load(Ordering::Acquire)).filter(|word| *word != 0).map(|word| self.table(word))
     }
 
-    /// Whether the table is growing.
+    /// Returns whether the table is growing.
     #[inline]
     pub(crate) fn is_growing(&self) -> bool {
         self.next.load(Ordering::Acquire) != 0
     }
 
-    /// Fractions below it are in the next table.
+    /// Returns the cursor: fractions below it are in the next table.
     pub(crate) fn cursor(&self) -> u64 {
         self.cursor.load(Ordering::Acquire)
     }
@@ -188,19 +192,20 @@ impl Partition {
         self.set_due();
     }
 
-    /// Lines of the table after one doubling more; `None` where that is more than a table may have.
+    /// Returns the lines of the table after this number of doublings; `None` if they exceed the
+    /// maximum.
     pub(crate) fn lines_of(&self, doublings: u32) -> Option<u64> {
         let lines = self.first_lines.checked_shl(doublings)?;
         (lines <= self.lines_max && u64::from(doublings) <= DOUBLINGS).then_some(lines)
     }
 
-    /// The first table of a partition that is being made, at this extent.
+    /// Returns the first table of a partition that is being created, at this extent.
     pub(crate) fn first_table(shape: &Superblock, salt: u64, partition: usize, extent: NvPtr) -> Table {
         let found = Found { current: table_word(extent, 0), next: 0, cursor: 0, keys: None };
         Self::new(shape, salt, partition, found).current()
     }
 
-    /// The table that a word names, of this partition.
+    /// Returns the table of this partition that a word names.
     pub(crate) fn table_of(&self, word: u64) -> Table {
         self.table(word)
     }
@@ -232,7 +237,7 @@ pub(crate) fn load_root(pool: &Pool, shape: &Superblock, partition: usize) -> Re
         return Err(wrong("its cursor is beyond the end"));
     }
     if found.next == found.current {
-        // The last step of a growth, cut off between its stores.
+        // The last step of a growth was interrupted between its stores.
         found.next = 0;
     }
     if found.next == 0 {
@@ -249,7 +254,7 @@ pub(crate) fn load_root(pool: &Pool, shape: &Superblock, partition: usize) -> Re
 /// Compares a partition's root with the stages of its tables.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where a stage says that the root is older, or was changed.
+/// [`Error::Corrupt`] if a stage shows that the root is older, or was changed.
 pub(crate) fn check_stages(pool: &Pool, partition: usize, found: &Found) -> Result<()> {
     let wrong = |what: &str| Error::corrupt(format!("root of partition {partition}"), what);
     let stage_of =

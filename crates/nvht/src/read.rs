@@ -1,12 +1,14 @@
-//! Reading single keys. No reader takes a lock or writes to shared memory, but for its epoch.
+//! Reads of single keys. A reader acquires no lock and writes no shared memory, except its epoch.
 //!
-//! Durable linearizability: a slot may be seen before it is durable. A reader therefore looks, after it has read a slot (or
-//! found none), whether the key's stripe is held; if so it flushes what it read and fences before it answers. If the stripe is free,
-//! whatever was read is durable already (`stripe.rs`, invariant 3), unless a process that was killed left it (`Base::unsettled`):
-//! then, too, it is made durable first.
+//! Durable linearizability: a slot may be visible before it is durable. After reading a slot (or
+//! finding none), a reader therefore checks whether the key's stripe is held. If so, it flushes the
+//! data that it read, and fences before it returns. If the stripe is free, the data is durable
+//! already (`stripe.rs`, invariant 3). The exception is data of a killed process
+//! (`Base::unsettled`), which is also made durable first.
 //!
-//! A miss counts only if the key still belongs to the table that was read: it may have moved meanwhile (`partition.rs`). A batch shows at
-//! once: while one publishes, a reader that finds the stripe held takes it, and reads again.
+//! A miss counts only if the key still belongs to the table that was read: the key may have moved
+//! meanwhile (`partition.rs`). A batch becomes visible at once: while one publishes, a reader that
+//! finds the stripe held acquires it, and reads again.
 
 use std::sync::atomic::Ordering;
 
@@ -22,28 +24,28 @@ use crate::slot::Slot;
 use crate::stripe::stripe_of;
 use crate::table::{Hit, Table};
 
-/// Keys whose lines are on their way in a batched read, before the first of them is looked at.
+/// Number of keys of a batched read whose lines are being loaded before the first is examined.
 const LINES_AHEAD: usize = 8;
-/// Keys whose records are on their way behind them.
+/// Number of keys, before these, whose records are being loaded.
 const RECORDS_AHEAD: usize = 8;
-/// Keys that take the same step together.
+/// Number of keys per step.
 const GROUP: usize = 4;
-/// Keys under way at once, rounded up.
+/// Keys in progress at once, rounded up.
 const RING: usize = (LINES_AHEAD + RECORDS_AHEAD + GROUP).next_power_of_two();
 /// Keys read under one guard.
 const ROUND: usize = 256;
 
-/// A key of a batched read on its way.
+/// A key of a batched read in progress.
 #[derive(Clone, Copy)]
 struct Underway {
     hashed: Hashed,
     table: Table,
-    /// The slot seen, and where.
+    /// The slot that was seen, and its position.
     seen: Option<(NvPtr, Slot)>,
 }
 
 impl Inner {
-    /// The live record of `key`; the caller holds a guard.
+    /// Returns the live record of `key`. The caller holds a guard.
     #[inline]
     pub(crate) fn lookup(&self, hashed: Hashed, key: &[u8]) -> Result<Option<Record<'_>>> {
         let part = self.partition(hashed);
@@ -62,7 +64,8 @@ impl Inner {
         }
     }
 
-    /// As [`Self::lookup`], with the stripe: when it is taken, no batch is under way on this key, and all that is there is durable, or made so.
+    /// As [`Self::lookup`], under the stripe. While it is held, no batch changes this key, and all
+    /// data read is durable, or made durable here.
     #[cold]
     fn lookup_locked(&self, hashed: Hashed, key: &[u8]) -> Result<Option<Record<'_>>> {
         let held = self.stripes.lock(hashed.partition, stripe_of(hashed.fraction));
@@ -77,15 +80,16 @@ impl Inner {
         hit.map_or(Ok(None), |hit| self.vet(&hit))
     }
 
-    /// Whether a batch may hold the key's stripe. To be asked after the slot was read: a batch counts itself before it publishes.
+    /// Returns whether a batch may hold the key's stripe. Must be called after the read of the
+    /// slot: a batch counts itself before it publishes.
     #[inline]
     fn is_under_batch(&self, hashed: Hashed) -> bool {
         self.batches.load(Ordering::Acquire) != 0
             && self.stripes.is_locked(hashed.partition, stripe_of(hashed.fraction))
     }
 
-    /// The record of a hit, if it has not expired, its slot vouches for it and its checksum is
-    /// right.
+    /// Returns the record of a hit, if it has not expired, its slot vouches for it and its checksum
+    /// is right.
     #[inline]
     fn vet<'a>(&'a self, hit: &Hit<'a>) -> Result<Option<Record<'a>>> {
         if !hit.is_bound {
@@ -100,7 +104,7 @@ impl Inner {
         Ok(Some(hit.record))
     }
 
-    /// Makes durable what was read, where a writer is at work (see the head of this file).
+    /// Makes the data that was read durable if a writer holds the stripe (see the module docs).
     #[inline]
     fn persist_read(&self, table: Table, hashed: Hashed, slot: Option<NvPtr>) {
         if !self.pool.persists() {
@@ -110,7 +114,7 @@ impl Inner {
         if !is_locked && !self.is_unsettled() || is_locked && self.pool.mutant(Mutant::ReadUnpersisted) {
             return;
         }
-        // The reach that led there counts as well.
+        // The reach that led to the slot must be durable too.
         table.flush_window(&self.pool, hashed.fraction);
         if let Some(slot) = slot {
             self.pool.flush(slot, 8);
@@ -153,8 +157,8 @@ impl Inner {
         Ok(self.lookup(self.hasher.hash(key), key)?.map(|record| record.expiry()))
     }
 
-    /// Reads keys one behind the other, each in three steps that lie some keys apart: its line is asked for; its record is asked
-    /// for; it is read. So the misses of several keys overlap.
+    /// Reads keys in a pipeline of three steps, some keys apart: prefetch of the line, prefetch of
+    /// the record, read. The cache misses of several keys overlap.
     pub(crate) fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         keys.iter().try_for_each(|key| check_key(key))?;
         for (round, keys) in keys.chunks(ROUND).enumerate() {
@@ -186,8 +190,9 @@ impl Inner {
         Ok(())
     }
 
-    /// The live record of `key`, by the slot that was seen if it still stands: its table was the key's when the read began, so it is
-    /// what the key had at some moment since. Else all is looked up again. The caller has held a guard since.
+    /// Returns the live record of `key`, by the seen slot if it is unchanged. Its table was the
+    /// key's when the read began. The record was therefore the key's at some moment since.
+    /// Otherwise looks the key up again. The caller has held a guard since.
     #[inline]
     fn arrive(&self, way: Underway, key: &[u8]) -> Result<Option<Record<'_>>> {
         let Underway { hashed, table, seen } = way;

@@ -4,8 +4,9 @@
 //!  0        4      8          12     14 15 16
 //! | crc32c | vlen | fraction |klen  |fl|ve| [expiry: 8] | key | value |
 //! ```
-//! What the parts are: `lodestore_inplace::Record`. `fraction` is the engine's own, that of the key's hash, so that a table that grows need
-//! not hash long keys again. 16 + 64 bytes of key and value take 96, a size class of its own.
+//! `lodestore_inplace::Record` describes the fields. `fraction` is the engine's own: the fraction
+//! of the key's hash. A growing table need not hash long keys again. 16 + 64 bytes of key and value
+//! use 96 bytes, a size class of its own.
 
 use crate::hash::Hasher;
 use crate::slot::{Slot, SlotForm};
@@ -13,19 +14,18 @@ use crate::slot::{Slot, SlotForm};
 /// Bytes of the header that are the engine's: the fraction.
 pub(crate) const OWN: usize = 4;
 
-/// A record as it stands on the medium.
+/// A record on the medium.
 pub(crate) type Record<'a> = lodestore_inplace::Record<'a, OWN>;
 
 const _: () = assert!(Record::HEADER == 16);
 
-/// Where in its partition a record's key belongs.
+/// The location of a record's key in its partition.
 pub(crate) trait Placed {
-    /// As the header has it.
+    /// Returns the fraction in the header.
     fn fraction(&self) -> u32;
 
-    /// Returns the fraction if the key, the header and the slot agree on it, the key is of this
-    /// partition and the slot vouches for this record. None of them was changed then, whatever
-    /// became of the value.
+    /// Returns the fraction if key, header and slot agree on it, the key is of this partition and
+    /// the slot vouches for this record. All of these are then intact; the value may be damaged.
     fn vouched_fraction(&self, hasher: Hasher, form: SlotForm, slot: Slot, partition: usize) -> Option<u32>;
 }
 

@@ -1,18 +1,20 @@
-//! From opening to a whole store, while gets and puts are served.
+//! Recovery of a store while gets and puts are served.
 //!
-//! Before `open` returns, whatever the size: armed batch logs are redone (`media`), roots are
-//! checked against the headers of their tables, and what a cut-off step of growing left is cleared
-//! (`resize.rs`). What is volatile and must be made anew after a crash is the allocator's
-//! occupancy, and the count of keys. Behind: the check of each line is compared with its slots, and
-//! a line that no crash leaves is marked as damaged (`settle.rs`); then each stripe's part is
-//! walked with the stripe held; its lines are made durable where a killed process may have left
-//! them unflushed; each record is checked and marked; what is wrong is reported, and kept where it
-//! is. Nothing is repaired by guessing: a slot that was changed may have been written since, so its
-//! key stays damaged until it is put. Then the allocator frees what was not marked. Idempotent: a
-//! crash in it changes nothing for the next open.
+//! Before `open` returns, in a store of any size, armed batch logs are redone (`media`) and roots
+//! are checked against the headers of their tables. Slots left by an interrupted step of growth are
+//! cleared (`resize.rs`). After a crash the allocator's occupancy and the count of keys are
+//! rebuilt.
+//!
+//! The background work has two phases. First the check of each line is compared with its slots, and
+//! a line that no crash leaves is marked as damaged (`settle.rs`). Then each stripe's part is
+//! walked with the stripe held. Its lines are made durable if a killed process may have left them
+//! unflushed. Each record is checked and marked. Damage is reported, and stays in place. Nothing is
+//! repaired by guessing: a changed slot may have been written since, and its key stays damaged
+//! until it is put. Then the allocator frees unmarked space. The work is idempotent: a crash in it
+//! changes nothing for the next open.
 //!
 //! After a clean stop the open compares root area and tables with the stop's seal, and refuses any
-//! difference unless it is a salvage. The allocator reads its occupancy back and the roots have the
+//! difference unless it is a salvage. The allocator reads its occupancy and the roots have the
 //! counts: nothing is walked.
 
 use std::ops::Range;
@@ -35,31 +37,32 @@ use crate::walk::{Found, another_slot};
 /// Lines that are checked under the same stripes.
 const CHECK_LINES: u64 = 128;
 
-/// Makes occupancy and counts anew. `counted`: the roots had the counts of keys.
+/// Rebuilds occupancy and counts. `counted`: the roots had the counts of keys.
 ///
 /// # Errors
-/// What keeps it from its end.
+/// The error that stopped the rebuild.
 pub(crate) fn rebuild(inner: &Inner, counted: bool) -> Result<()> {
     let allocator = inner.pool.allocator();
     let trusted = counted && (!allocator.is_recovering() || inner.pool.mutant(Mutant::StaleCheckpointTrusted));
     if !trusted {
-        // Where the counts were believed and the occupancy could not be read, the walk counts anew.
+        // If the counts were trusted but the occupancy could not be read, the walk counts again.
         inner.partitions.iter().for_each(|part| part.keys_before.store(-1, Ordering::Release));
         walk_all(inner)?;
     } else {
         inner.end_careful_mode();
         inner.recovery.set_keys(inner.keys());
-        // Whether there are some only a sweep can tell.
+        // Only a sweep can tell whether there are any.
         inner.expiring.store(true, Ordering::Relaxed);
     }
-    // Where an extent of the tables could not be marked, nothing of the old is freed: the store grows instead.
+    // If an extent of the tables could not be marked, old space is not freed: the store grows
+    // instead.
     if allocator.is_recovering() && !inner.recovery.is_unsure() {
         allocator.finish_recovery(&inner.pool);
     }
     Ok(())
 }
 
-/// Walks all partitions, with as many threads as the options say.
+/// Walks all partitions, with `recovery_threads` threads.
 fn walk_all(inner: &Inner) -> Result<()> {
     let shares = share_out(
         inner.partitions.len(),
@@ -70,7 +73,8 @@ fn walk_all(inner: &Inner) -> Result<()> {
         },
         |_| {},
     )?;
-    // Every line was flushed and fenced by the thread that walked it. Where a sync failed, readers go on to make durable what they answer from.
+    // The thread that walked a line flushed and fenced it. If a sync failed, readers continue to
+    // make the data that they return durable.
     if inner.pool.check().is_ok() {
         inner.unsettled.store(false, Ordering::Release);
     }
@@ -82,7 +86,7 @@ fn walk_all(inner: &Inner) -> Result<()> {
     Ok(())
 }
 
-/// Settles all lines of a partition that are in use. Its tables do not grow meanwhile.
+/// Reconciles all lines of a partition that are in use. Its tables do not grow meanwhile.
 fn check_lines(inner: &Inner, partition: usize) -> Result<()> {
     let part = &inner.partitions[partition];
     let _turn = lock(&part.growing);
@@ -95,9 +99,9 @@ fn check_lines(inner: &Inner, partition: usize) -> Result<()> {
     Ok(())
 }
 
-/// Makes durable what a killed process stored in the tables of a partition, with their headers and
-/// the lines that are not in use: the seal of the next stop covers all of it. The partition's
-/// tables do not grow meanwhile.
+/// Makes the tables of a partition durable, as a killed process left them, with their headers and
+/// unused lines: the seal of the next stop covers all of it. The partition's tables do not grow
+/// meanwhile.
 fn flush_tables(inner: &Inner, part: &Partition) -> Result<()> {
     for sealed in tables_of(inner, part) {
         for from in (0..sealed.bytes).step_by(PIECE_BYTES as usize) {
@@ -142,7 +146,7 @@ fn check_table(inner: &Inner, partition: usize, table: Table, lines: Range<u64>)
         let end = (first + CHECK_LINES).min(lines.end);
         let _quiet = Quiet::begin();
         let _guard = pool.epochs().pin();
-        // Nobody changes a line but under the stripe of a key that may be there.
+        // A line changes only under the stripe of a key that may be in it.
         let first_home = first.saturating_sub(u64::from(table.probe) - 1);
         let _held = inner.hold_part(partition, table.first_fraction(first_home), table.first_fraction(end));
         let mut flushed = false;
@@ -179,8 +183,8 @@ fn walk_partition(inner: &Inner, partition: usize, damaged: &mut Vec<NvPtr>) -> 
                 inner.settle_part(piece.table, piece.from, piece.to);
             }
             let mut found = inner.collect(partition, piece, |_| true);
-            // A damaged slot may be of several stripes. The stripe where its line begins counts it,
-            // and the last stripe counts the lines after the last home line.
+            // A damaged slot may belong to several stripes. The stripe where its line begins counts
+            // it, and the last stripe counts the lines after the last home line.
             let first = |found: &Found| piece.table.first_fraction(found.line).min(piece.share_to - 1);
             found.retain(|found| found.fraction.is_some() || (piece.from..piece.to).contains(&first(found)));
             keys += found.len() as u64;
@@ -195,7 +199,7 @@ fn walk_partition(inner: &Inner, partition: usize, damaged: &mut Vec<NvPtr>) -> 
     Ok(())
 }
 
-/// Reports keys that have two slots: one of them is older than the other.
+/// Reports keys with two slots: one slot is older than the other.
 fn report_doubled(inner: &Inner, mut found: Vec<Found>) {
     let key = |found: &Found| Record::read(&inner.pool, found.record_at).ok().map(|record| record.key());
     found.sort_unstable_by_key(|found| found.fraction);
@@ -225,8 +229,7 @@ fn take_all(inner: &Inner, partition: usize, found: &[Found], damaged: &mut Vec<
     }
 }
 
-/// Checks the record that a slot names, and marks the record. Notes a slot that does not name its
-/// key.
+/// Checks the record that a slot names, and marks it. Notes a slot that does not name its key.
 fn take(inner: &Inner, partition: usize, found: &Found) -> Result<()> {
     let (pool, at) = (&inner.pool, found.record_at);
     let record = Record::read(pool, at).inspect_err(|_| inner.note_stray())?;
@@ -250,12 +253,12 @@ fn take(inner: &Inner, partition: usize, found: &Found) -> Result<()> {
 }
 
 impl Inner {
-    /// Seals the root area and the tables, so that the next open finds any change. Nothing works
-    /// any more.
+    /// Seals the root area and the tables, for the next open to find any change. All threads have
+    /// stopped.
     ///
     /// # Errors
-    /// `Corrupt` where a line was damaged since the open, which the seal would hide.
-    /// Those of [`Seal::save`](lodestore_inplace::Seal::save).
+    /// `Corrupt` if a line was damaged since the open, which the seal would hide. Otherwise as
+    /// [`Seal::save`](lodestore_inplace::Seal::save).
     pub(crate) fn save_seal(&self) -> Result<()> {
         for (table, lines) in self.partitions.iter().flat_map(lines_in_use) {
             for line in lines.filter(|line| self.is_damaged(table, *line)) {
@@ -270,7 +273,7 @@ impl Inner {
         SEAL.save(&self.pool, &tables.collect::<Vec<_>>())
     }
 
-    /// Stores the counts of keys for the next open. Nothing works any more.
+    /// Stores the counts of keys for the next open. All threads have stopped.
     pub(crate) fn save_counts(&self) {
         let is_unsure = self.is_careful() || self.has_strays();
         for partition in 0..self.partitions.len() {

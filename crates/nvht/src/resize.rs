@@ -1,27 +1,33 @@
-//! Growing a table without stopping: a table twice as long takes over the keys part by part, while reads and writes go on.
+//! Growth of a table without stopping: keys move in parts to a table twice as long, while reads and
+//! writes continue.
 //!
-//! Keys that follow each other in a table follow each other in a longer one (`hash.rs`), so what has moved is told by one number, the cursor:
-//! keys with fractions below it are in the next table. Records do not move. The writers of new keys do the work, a step of 16 lines
-//! each. A key that finds no free slot waits until its part has moved, which is many steps: so a table begins to grow at its load factor, or
-//! when a key stands half a probe behind its home. Short probes (under 56 slots) have no such warning, and batches prepare their tables whole.
+//! Adjacent keys of a table stay in order in a longer one (`hash.rs`). A single number, the cursor,
+//! therefore describes the keys that have moved: keys with fractions below it are in the next
+//! table. Records do not move. The writers of new keys do the work, a step of 16 lines each. A key
+//! without a free slot waits until its part has moved, which is many steps. A table therefore
+//! begins to grow at its load factor, or when a key's slot is half a probe from its home. Short
+//! probes (under 56 slots) have no such warning, and batches grow their tables completely
+//! beforehand.
 //!
 //! Persist order, all under `growing`:
 //! * begin: the next table's extent, its header, its first lines without slots, **fence**; the
 //!   root's cursor 0 and next word (one line, in this order), flush, **fence**.
-//! * a step from fraction a to b, under the stripes of these: the lines that b lets keys reach
-//!   without slots; the slots copied, with their reaches; flush; **fence**; the root's cursor b;
-//!   flush; **fence**. Then the copied slots that stand in old lines which are still in use go to
-//!   0, flush, **fence**. Only then the stripes are freed.
-//! * end: the root's current word, next to 0, cursor to 0 (one line, in this order); flush; **fence**; the old table is given back behind
-//!   the readers.
+//! * a step from fraction a to b, under their stripes: empty lines are stored where keys up to b
+//!   can be; the slots are copied, with their reaches; flush; **fence**; the root's cursor b;
+//!   flush; **fence**. Copied slots in old lines that are still in use become 0, flush, **fence**.
+//!   The stripes are freed last.
+//! * end: the root's current word, next to 0, cursor to 0 (one line, in this order); flush;
+//!   **fence**; the old table is retired, to be freed after its readers end.
 //!
-//! After each fence of the root, the stage of a table says so in its header (`layout.rs`), without
-//! a fence of its own. The next open refuses a root that is older than a stage.
+//! After each fence of the root, a table's header records the stage (`layout.rs`), without a fence
+//! of its own. The next open refuses a root that is older than a stage.
 //!
-//! A crash in a step, before the cursor is durable, leaves copies in the next table whose fractions are not below the cursor; they name
-//! records that the old table names too, since nobody could change these under the stripes. The next open clears them (`mend_growth`), and
-//! old slots that a crash after the cursor has left, before it serves anything: what it stores earlier (its header, batches done again) frees no
-//! record and takes no place. So every slot in a line in use names a live record. Each step is published by one store, and none needs a log.
+//! A crash in a step, before the cursor is durable, leaves copies in the next table with fractions
+//! not below the cursor. The old table names the same records, since the stripes prevented changes.
+//! The next open clears these copies (`mend_growth`), and old slots left by a crash after the
+//! cursor. Both happen before it serves any request. Its earlier stores (its header, redone
+//! batches) neither free nor allocate a record. Every slot in a line in use therefore names a live
+//! record. Each step is published by one store, and none needs a log.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -45,16 +51,17 @@ use crate::walk::Found;
 
 /// Home lines that a step moves.
 const STEP_LINES: u64 = 16;
-/// Lines of a probe from which on half of it is enough for a warning.
+/// Minimum probe lines for which half a probe is enough as a warning.
 const WARNING_PROBE: u32 = 8;
-/// Slots for each key over which a table is not doubled for a key that finds no room: its hash is at fault, not the table.
+/// Slots per key above which a table is not doubled for a key without a free slot: its hash is at
+/// fault, not the table.
 const SPARSE: u64 = 64;
 
-/// Lines that are stored together.
+/// Number of lines that are stored together.
 const LINES_TOGETHER: u64 = 64;
 
-/// Makes a table's extent: header, and the first `lines` lines without slots; durable after the
-/// caller's fence. `table_at` is the table with its extent there.
+/// Creates a table's extent: header, and the first `lines` lines without slots; durable after the
+/// caller's fence. `table_at` returns the table with its extent at a position.
 ///
 /// # Errors
 /// [`Error::Full`], [`Error::Io`].
@@ -74,7 +81,7 @@ pub(crate) fn make_table(
     Ok(at)
 }
 
-/// Stores the lines from `from` to before `to` without slots. They are not in use.
+/// Stores the lines `from..to` without slots. They are not in use.
 fn store_empty_lines(pool: &Pool, table: Table, from: u64, to: u64) {
     let mut bytes = [0; (LINES_TOGETHER * LINE) as usize];
     for first in (from..to).step_by(LINES_TOGETHER as usize) {
@@ -87,8 +94,9 @@ fn store_empty_lines(pool: &Pool, table: Table, from: u64, to: u64) {
 }
 
 impl Inner {
-    /// After a new key: does a step where its table grows, and begins to grow where it is loaded enough. The caller holds a guard and no
-    /// stripe. What goes wrong here goes wrong for who needs the room.
+    /// Called after a new key: runs a step if its table grows, and begins to grow if the load is
+    /// high enough. The caller holds a guard and no stripe. Errors are only reported here; the
+    /// write that needs the space returns them.
     #[inline]
     pub(crate) fn grow_if_due(&self, partition: usize, keys_of_stripe: i32, crowded: bool) {
         let part = &self.partitions[partition];
@@ -97,8 +105,9 @@ impl Inner {
         }
     }
 
-    /// Whether a key found its slot so far behind its home that the next may find none: the table is to grow before, since a key that finds
-    /// none waits until its part has moved. Short probes have no such warning.
+    /// Returns whether a key's slot is so far from its home that the next key may find none. Then
+    /// the table must grow first, since a key without a slot waits until its part has moved. Short
+    /// probes have no such warning.
     #[inline]
     pub(crate) fn is_crowded(&self, distance: u32) -> bool {
         let probe = self.shape.probe_lines;
@@ -133,20 +142,21 @@ impl Inner {
         keys * 100 >= slots * u64::from(self.shape.load) && self.may_try(partition)
     }
 
-    /// Whether there is anything to hope for since the last attempt that found no room.
+    /// Returns whether a new attempt is useful after the last one found no space.
     fn may_try(&self, partition: usize) -> bool {
         let again_at = self.partitions[partition].grow_again_at.load(Ordering::Relaxed);
         again_at == 0 || self.keys_of(partition).unwrap_or(0) >= again_at
     }
 
-    /// Not at each new key again while there is no room.
+    /// Delays the next attempt to grow: while space is short, not every new key starts one.
     #[cold]
     fn try_later(&self, partition: usize) {
         let keys = self.keys_of(partition).unwrap_or(0);
         self.partitions[partition].grow_again_at.store(keys + keys / 16 + 1, Ordering::Relaxed);
     }
 
-    /// Grows the key's table until there is a free slot for it. The caller holds a guard and no stripe.
+    /// Grows the key's table until there is a free slot for it. The caller holds a guard and no
+    /// stripe.
     #[cold]
     pub(crate) fn make_room(&self, hashed: Hashed) -> Result<()> {
         let part = self.partition(hashed);
@@ -163,8 +173,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Grows a table until it holds `more` keys besides those it has, at its load: before a batch, whose keys would find room one after the
-    /// other else. The caller holds a guard and no stripe.
+    /// Grows a table until it holds `more` additional keys at its load. Called before a batch,
+    /// whose keys would otherwise trigger growth one by one. The caller holds a guard and no
+    /// stripe.
     pub(crate) fn grow_for(&self, partition: usize, more: u64) -> Result<()> {
         let part = &self.partitions[partition];
         let holds = || {
@@ -178,7 +189,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Doubles the key's table, wholly: for a batch of `keys` keys in its partition that found no room for this one.
+    /// Doubles the key's table completely, for a batch of `keys` keys in its partition without a
+    /// free slot for this key.
     #[cold]
     pub(crate) fn double_for(&self, hashed: Hashed, keys: u64) -> Result<()> {
         let part = self.partition(hashed);
@@ -189,7 +201,8 @@ impl Inner {
         self.double(hashed.partition)
     }
 
-    /// Ends the growth that is under way, or begins one and ends it. `growing` is held, and a guard.
+    /// Completes the current growth, or begins one and completes it. The caller holds `growing` and
+    /// a guard.
     fn double(&self, partition: usize) -> Result<()> {
         let part = &self.partitions[partition];
         if !part.is_growing() {
@@ -202,7 +215,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Refuses to double a table that is nearly empty: the keys' hashes are at fault, not the table.
+    /// Refuses to double a table that is nearly empty: the keys' hashes are at fault, not the
+    /// table.
     fn refuse_sparse(&self, partition: usize, more: u64) -> Result<()> {
         let part = &self.partitions[partition];
         let slots = part.current().lines * LINE_SLOTS as u64;
@@ -215,7 +229,7 @@ impl Inner {
         Error::IndexFull { depth: self.hasher.partition_bits + part.current().lines.ilog2(), instead: INDEX_FULL }
     }
 
-    /// Begins to grow a table that does not. `growing` is held.
+    /// Begins to grow a table that is not growing. The caller holds `growing`.
     fn begin(&self, partition: usize) -> Result<()> {
         let (part, pool) = (&self.partitions[partition], &self.pool);
         let (current, next, _) = part.words();
@@ -244,7 +258,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Moves the next part of a growing table, or ends the growth where all has moved. `growing` is held, and a guard.
+    /// Moves the next part of a growing table, or ends the growth if all has moved. The caller
+    /// holds `growing` and a guard.
     fn step(&self, partition: usize) -> Result<()> {
         let begun = Instant::now();
         let part = &self.partitions[partition];
@@ -267,7 +282,7 @@ impl Inner {
         Ok(())
     }
 
-    /// One step; see the head of this file.
+    /// Runs one step; see the module docs.
     fn move_part(&self, partition: usize, old: Table, next: Table, from: u64, to: u64) -> Result<()> {
         let (part, pool) = (&self.partitions[partition], &self.pool);
         let held = self.hold_part(partition, from, to);
@@ -295,7 +310,8 @@ impl Inner {
         }
         self.check_growth()?;
         self.publish_cursor(partition, to);
-        // Neither may a writer build on the new cursor, nor an old slot be cleared, while it may come back older.
+        // While the cursor may be lost in a crash, no writer may build on it and no old slot may be
+        // cleared.
         self.check_growth()?;
         TableStage::of_cursor(to).store(pool, extent_of(part.words().1));
         part.set_cursor(to);
@@ -306,10 +322,10 @@ impl Inner {
         Ok(())
     }
 
-    /// What is stored next relies on all that was fenced before.
+    /// Checks the pool, before stores that rely on earlier fences.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] where a sync has failed.
+    /// [`Error::Poisoned`] if a sync has failed.
     fn check_growth(&self) -> Result<()> {
         if self.pool.mutant(Mutant::GrowthUnchecked) { Ok(()) } else { self.pool.check() }
     }
@@ -321,8 +337,8 @@ impl Inner {
         self.pool.fence();
     }
 
-    /// Sorts what is in the lines where keys of a part can be: the slots to be moved, with their
-    /// fractions, and the lines in which slots of the part's keys may be damaged.
+    /// Sorts the slots in the lines that may hold keys of a part: slots to move, with their
+    /// fractions, and lines in which slots of the part's keys may be damaged.
     fn sort_lines(&self, partition: usize, old: Table, from: u64, to: u64) -> Sorted {
         let mut sorted = Sorted { moving: Vec::new(), damaged: Vec::new() };
         for found in self.collect_lines(old, from, to, |_| true) {
@@ -340,8 +356,8 @@ impl Inner {
         sorted
     }
 
-    /// Marks the lines of the next table where keys belong whose slots may have been in damaged
-    /// lines of the old one. Damaged slots are not copied.
+    /// Marks the lines of the next table to which keys of damaged old lines belong. Damaged slots
+    /// are not copied.
     fn carry_damage(&self, old: Table, next: Table, (from, to): (u64, u64), damaged: &[u64]) {
         let (first, last) = (old.home(from as u32), old.home((to - 1) as u32));
         for line in damaged {
@@ -357,7 +373,7 @@ impl Inner {
 
     fn copy_to(&self, next: Table, home: u64, slot: Slot, copied: &mut Copied) -> bool {
         loop {
-            // Any fraction of this home will do.
+            // Any fraction of this home is valid.
             let Some(free) = next.free(&self.pool, next.first_fraction(home) as u32) else { return false };
             if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_err() {
                 continue;
@@ -372,8 +388,8 @@ impl Inner {
         }
     }
 
-    /// Takes the copies of a step back that found no room for all: so many keys have so like hashes that a table of twice the length does not
-    /// hold them.
+    /// Removes the copies of a step that did not all fit: the hashes of too many keys are alike for
+    /// a table of twice the length.
     #[cold]
     fn take_back(&self, partition: usize, next: Table, copied: &Copied) -> Error {
         for (at, slot) in &copied.slots {
@@ -385,7 +401,8 @@ impl Inner {
         self.index_full(&self.partitions[partition])
     }
 
-    /// Clears the slots of moved keys that stand in lines of keys not yet moved, behind the last home line of the part.
+    /// Clears the slots of moved keys in lines of keys not yet moved, after the last home line of
+    /// the part.
     fn clear_left(&self, old: Table, to: u64, moved: &[(Found, u32)]) {
         if to == CURSOR_END || self.pool.mutant(Mutant::GrowthLeftKept) {
             return;
@@ -393,7 +410,7 @@ impl Inner {
         let first = old.home(to as u32);
         let left: Vec<_> = moved.iter().filter(|(found, _)| found.line >= first).collect();
         for (found, _) in &left {
-            // The stripe of its key is held, so nobody else changes it.
+            // The stripe of its key is held: no other thread changes it.
             self.free_held_slot(old.salt, found.at, found.slot);
             self.pool.flush(found.at, 8);
         }
@@ -419,9 +436,9 @@ impl Inner {
     }
 }
 
-/// Where a step's copies stand.
+/// The copies of a step.
 struct Copied {
-    /// The first line behind all of them, and behind what was zeroed.
+    /// The first line after all copies, and after the emptied lines.
     end: u64,
     slots: Vec<(NvPtr, Slot)>,
 }
@@ -442,8 +459,8 @@ fn set_grown(pool: &Pool, partition: usize, word: u64) {
     pool.fence();
 }
 
-/// Clears what a crash in a step, or in the end of a growth, has left: before a record is stored or freed, and behind the batches that are
-/// done again. Idempotent.
+/// Clears slots left by a crash in a step, or in the end of a growth. Called before any record is
+/// stored or freed, and after the redo of batches. Idempotent.
 pub(crate) fn mend_growth(settling: &Settling<'_>, part: &Partition, partition: usize) {
     let pool = settling.pool;
     let root = Root::of(pool, partition);
@@ -465,10 +482,10 @@ pub(crate) fn mend_growth(settling: &Settling<'_>, part: &Partition, partition: 
     pool.fence();
 }
 
-/// Settles the lines from `line` on, as far as keys of the line before can be, and frees their
-/// slots whose fractions are `gone`. What a damaged record says of its fraction is not believed:
-/// its slot stays. All these lines are flushed, the caller fences: a process that was killed may
-/// have cleared a slot and not flushed it, and no part that the recovery walks need reach so far.
+/// Reconciles the lines from `line` on that keys of the line before can reach. Frees their slots
+/// whose fractions are `gone`. The fraction of a damaged record is not trusted: its slot stays. All
+/// these lines are flushed, and the caller fences. A killed process may have cleared a slot without
+/// flushing it, and the parts of the recovery walk need not reach that far.
 fn clear(settling: &Settling<'_>, table: Table, line: u64, gone: impl Fn(u64) -> bool) {
     let &Settling { pool, hasher, form, partition } = settling;
     let is_gone = |slot: Slot| {

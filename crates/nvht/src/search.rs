@@ -1,9 +1,9 @@
-//! Looking for a key where something may be damaged.
+//! Lookups if something may be damaged.
 //!
-//! A lookup answers with a record only if the slot vouches for the record (`slot.rs`). A key counts
-//! as absent only if no slot with the key's tag is in doubt and, in careful mode, every line that
-//! the key may be in is whole. Else the answer is [`Error::Corrupt`]: the damage may have destroyed
-//! the slot of this key.
+//! A lookup returns a record only if the slot vouches for it (`slot.rs`). A key counts as absent
+//! only if no slot with its tag is in doubt. In careful mode every line that may hold it must also
+//! be whole. Otherwise the result is [`Error::Corrupt`]: the damage may have destroyed the key's
+//! slot.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr};
@@ -15,7 +15,7 @@ use crate::record::{Placed, Record};
 use crate::slot::Slot;
 use crate::table::{Hit, Table};
 
-/// What a search has met besides the slot that it looks for.
+/// Doubtful findings of a search.
 #[derive(Default)]
 struct Doubts {
     /// A slot with the key's tag that does not vouch for a record.
@@ -25,10 +25,10 @@ struct Doubts {
 }
 
 impl Inner {
-    /// The slot of `key` in a table, if there is one. The caller holds an epoch guard.
+    /// Returns the slot of `key` in a table, if there is one. The caller holds an epoch guard.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where damage may have destroyed the key's slot.
+    /// [`Error::Corrupt`] if damage may have destroyed the key's slot.
     #[inline]
     pub(crate) fn find<'a>(&'a self, table: Table, hashed: Hashed, key: &[u8]) -> Result<Option<Hit<'a>>> {
         match table.find(&self.pool, self.finding(), hashed, key) {
@@ -73,7 +73,7 @@ impl Inner {
         self.refuse_doubts(&doubts).map(|()| None)
     }
 
-    /// The hit of a slot that has the key's tag, if its record has the key.
+    /// Returns the hit of a slot with the key's tag, if its record has the key.
     fn hit<'a>(
         &'a self,
         (at, slot): (NvPtr, Slot),
@@ -107,7 +107,7 @@ impl Inner {
         doubts.stray.map_or(Ok(()), |record| Err(unvouched(record)))
     }
 
-    /// The reach of a home line; checked in careful mode.
+    /// Returns the reach of a home line; checked in careful mode.
     pub(crate) fn reach(&self, table: Table, home: u64) -> u32 {
         if !self.is_careful() {
             return table.reach(&self.pool, home);
@@ -118,7 +118,7 @@ impl Inner {
 
     /// Frees a slot. The caller holds the stripe of its key. Not flushed.
     ///
-    /// Until recovery has checked a line, a slot that a crash left there may be uncounted. The
+    /// Before recovery has checked a line, a slot that a crash left there may be uncounted. The
     /// line's check excludes such a slot already. Recovery holds the key's stripe while it counts
     /// the slot.
     #[inline]
@@ -137,11 +137,11 @@ impl Inner {
         matches!(observe(&self.pool, salt, line).1, Verdict::Uncounted(slots) if slots >> index & 1 == 1)
     }
 
-    /// Checks that the count of slots is the count of keys: no damage to a line or to the key of a
-    /// slot is known. The caller has waited for recovery.
+    /// Checks that the number of slots is the number of keys: no damage to a line or to the key of
+    /// a slot is known. The caller has waited for recovery.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where damage to the index was found in this open.
+    /// [`Error::Corrupt`] if damage to the index was found in this open.
     pub(crate) fn check_countable(&self) -> Result<()> {
         if self.is_seal_broken() {
             return Err(broken_seal());
@@ -154,20 +154,22 @@ impl Inner {
         Err(Error::corrupt("the store's index", what))
     }
 
-    /// Whether a line is damaged or marked as damaged. Writers may change it meanwhile.
+    /// Returns whether a line is damaged or marked as damaged. Writers may change the line
+    /// concurrently.
     pub(crate) fn is_damaged(&self, table: Table, line: u64) -> bool {
         observe(&self.pool, table.salt, table.line(line)).1 == Verdict::Damaged
     }
 }
 
-/// The reach of an observed home line: the longest if the line's first word cannot be believed.
+/// Returns the reach of an observed home line: the maximum if the line's first word cannot be
+/// trusted.
 fn observed_reach(table: Table, home: u64, words: &Words, verdict: Verdict) -> u32 {
     let is_right = verdict != Verdict::Damaged || table.hash_of(home).is_marked(words);
     let most = table.probe - 1;
     if is_right { reach_of(words[0], most) } else { most }
 }
 
-/// The error of a line whose check differs from its slots, or that is marked.
+/// Returns the error of a line whose check differs from its slots, or that is marked.
 #[cold]
 pub(crate) fn damaged_line(line: NvPtr) -> Error {
     Error::corrupt(
@@ -176,7 +178,7 @@ pub(crate) fn damaged_line(line: NvPtr) -> Error {
     )
 }
 
-/// The error of a key that is not found where the seal of the last clean stop did not fit.
+/// Returns the error of a key that is not found if the seal of the last clean stop did not match.
 #[cold]
 pub(crate) fn broken_seal() -> Error {
     Error::corrupt(
@@ -185,7 +187,7 @@ pub(crate) fn broken_seal() -> Error {
     )
 }
 
-/// The error of a slot that does not vouch for the record at `record`.
+/// Returns the error of a slot that does not vouch for the record at `record`.
 #[cold]
 pub(crate) fn unvouched(record: NvPtr) -> Error {
     Error::corrupt(format!("slot of record {record:?}"), "it names the record of another key, or an older record")

@@ -1,8 +1,8 @@
-//! Bringing a line's check in order after a crash, and telling a crash from damage.
+//! Reconciles a line's check after a crash, and distinguishes a crash from damage.
 //!
-//! A crash leaves occupied slots that the check does not count, one for each write that was under
-//! way (`line.rs`). Each of them names a whole record, since the record is durable before the slot
-//! is stored, or is a batch's reservation. Any other difference is damage: the line is marked, and
+//! A crash leaves occupied slots that the check does not count, one per write that was in progress
+//! (`line.rs`). Each of them names a whole record, since the record is durable before the slot is
+//! stored, or is a batch's reservation. Any other difference is damage: the line is marked, and
 //! keeps its slots.
 
 use lodestore_media::Pool;
@@ -13,7 +13,7 @@ use crate::record::{Placed, Record};
 use crate::slot::{Slot, SlotForm};
 use crate::table::Table;
 
-/// What settling a line needs.
+/// Parameters of reconciling ("settling") a line.
 pub(crate) struct Settling<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) hasher: Hasher,
@@ -21,18 +21,18 @@ pub(crate) struct Settling<'a> {
     pub(crate) partition: usize,
 }
 
-/// What became of a line.
+/// Result of reconciling a line.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Settled {
-    /// Whether the line was stored to. Not flushed.
+    /// The line was stored to. Not flushed.
     pub(crate) changed: bool,
-    /// Whether keys may be missing from the line.
+    /// Keys may be missing from the line.
     pub(crate) damaged: bool,
 }
 
 impl Settling<'_> {
     /// Counts the slots that a crash left uncounted, frees reserved slots, and marks a damaged
-    /// line. Nobody else may change the line meanwhile. Not flushed.
+    /// line. No other thread may change the line meanwhile. Not flushed.
     pub(crate) fn settle_line(&self, table: Table, line: u64) -> Settled {
         let (pool, at) = (self.pool, table.line(line));
         let words = table.load(pool, line);
@@ -68,7 +68,7 @@ impl Settling<'_> {
         settled
     }
 
-    /// Whether each slot of a line is free, reserved or names a record.
+    /// Returns whether each slot of a line is free, reserved or names a record.
     fn all_are_slots(&self, words: &Words) -> bool {
         words[1..]
             .iter()
@@ -76,7 +76,7 @@ impl Settling<'_> {
             .all(|slot| slot.0 == Slot::FREE || self.form.is_record(slot) || self.form.is_reserved(slot))
     }
 
-    /// Whether a slot is one that a write under way may have stored in this line.
+    /// Returns whether a write in progress may have stored this slot in this line.
     fn is_right(&self, table: Table, line: u64, slot: Slot) -> bool {
         if self.form.is_reserved(slot) {
             return true;

@@ -5,17 +5,17 @@
 //! | tag: 11     | region: 12 | expires | residue | binding    | offset / 16: U |
 //! ```
 //! `U` is the store's number of offset bits, at least [`OFFSET_BITS_MIN`]. The binding holds bits
-//! of the record's checksum, so a slot names one record and not an older one at the same position.
-//! The residue makes every slot a multiple of 3, so each single flipped bit is found: no power of
-//! two is a multiple of 3.
+//! of the record's checksum: a slot names one record and not an older one at the same position. The
+//! residue makes every slot a multiple of 3. No power of two is a multiple of 3: each single
+//! flipped bit is detected.
 
 use lodestore_media::NvPtr;
 
 use crate::hash::TAG_BITS;
 
-/// Fewest offset bits of a slot: regions of up to 2 GiB.
+/// Minimum offset bits of a slot: regions of up to 2 GiB.
 pub(crate) const OFFSET_BITS_MIN: u32 = 27;
-/// Most offset bits of a slot: regions of up to 1 TiB.
+/// Maximum offset bits of a slot: regions of up to 1 TiB.
 pub(crate) const OFFSET_BITS_MAX: u32 = 36;
 /// Bytes of the unit in which a slot counts offsets, as a shift.
 const UNIT_SHIFT: u32 = 4;
@@ -25,7 +25,7 @@ const EXPIRES_SHIFT: u32 = 40;
 const REGION_SHIFT: u32 = 41;
 const REGION_BITS: u32 = 12;
 const TAG_SHIFT: u32 = REGION_SHIFT + REGION_BITS;
-/// How far a checksum of 32 bits is shifted so that its high bits meet the binding's.
+/// Shift of a 32-bit checksum that aligns its high bits with the binding's.
 const BINDING_SHIFT: u32 = RESIDUE_SHIFT - 32;
 /// The residue bits that make a word of remainder 0, 1 and 2 a multiple of 3; two bits each, the
 /// lowest first. Bit 38 has the value 1 modulo 3.
@@ -51,7 +51,7 @@ pub(crate) struct Named {
     pub(crate) binding: u32,
 }
 
-/// How the slots of one store divide their bits.
+/// The division of bits in the slots of one store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SlotForm {
     offset_mask: u64,

@@ -1,4 +1,4 @@
-//! The open store: making, opening, closing, and the contract's operations.
+//! The open store: creation, opening, closing, and the operations of the contract.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,19 +29,20 @@ use crate::stats::NvhtStats;
 use crate::stripe::{STRIPES, Stripes};
 use crate::table::{Reading, Table};
 
-/// An NVHT store, open in this process. See the crate's page for what it promises.
+/// An NVHT store, open in this process. The crate's documentation states its guarantees.
 ///
-/// Dropping it without [`Store::close`] is a crash as far as the medium is concerned: nothing acknowledged is
+/// Dropping it without [`Store::close`] equals a crash for the medium: no acknowledged write is
 /// lost, and the next open recovers.
 pub struct Nvht {
     running: Running<Inner>,
 }
 
 impl Nvht {
-    /// Makes a new store in directory `dir`.
+    /// Creates a new store in directory `dir`.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`], [`Error::Io`].
+    /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`],
+    /// [`Error::Io`].
     pub fn create(dir: &Path, options: &NvhtOptions) -> Result<Self> {
         options.check()?;
         let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool.clone())?;
@@ -62,7 +63,8 @@ impl Nvht {
         Self::start(pool, &report, options)
     }
 
-    /// A store on a pool that was just created or opened, which may be one of the crash simulator's.
+    /// Starts a store on a pool that was just created or opened. The pool may be the crash
+    /// simulator's.
     ///
     /// # Errors
     /// As [`Nvht::create`] and [`Nvht::open`].
@@ -76,7 +78,7 @@ impl Nvht {
         let begun = Begun::begin(&pool, report, || new_shape(&pool, options))?;
         let shape = begun.shape;
         check_region_bytes(&pool, &shape)?;
-        // Redone before anything is looked at: a batch that was committed has happened.
+        // Redo the logs before any read: a committed batch has happened.
         let logs = BatchLogs::open(&pool, log_roots(&pool), KIND_LOG, report.settled)?;
         if !begun.settled {
             pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
@@ -100,7 +102,7 @@ impl Nvht {
             growth: GrowthCounts::default(),
             reading: Reading::new(),
             form: shape.form(),
-            // Recovery ends it, at once where it need not check the lines.
+            // Recovery ends careful mode, at once if it need not check the lines.
             care: Care::new(seal == SealCheck::Damaged || older_root.is_some()),
             options: options.clone(),
         };
@@ -121,13 +123,14 @@ impl Nvht {
         Ok(Self { running: Running::start(inner, behind)? })
     }
 
-    /// Begins a pass of the scrub without its pause, for tests.
+    /// Starts a scrub pass without its pause, for tests.
     #[doc(hidden)]
     pub fn scrub_now(&self) {
         self.running.scrub_now();
     }
 
-    /// Removes every key that has expired; how many. Runs by itself every `sweep-ms`, in a thread of its own.
+    /// Removes every key that has expired. Returns their number. Also runs every `sweep-ms` in a
+    /// thread of its own.
     ///
     /// # Errors
     /// The contract's common ones.
@@ -141,7 +144,7 @@ impl Nvht {
     }
 }
 
-/// The shape that the options ask for.
+/// Returns the shape that the options request.
 fn new_shape(pool: &Pool, options: &NvhtOptions) -> Superblock {
     let region_bytes = options.pool.region_bytes.max(pool.layout(0).map_or(0, |layout| layout.region_bytes));
     Superblock {
@@ -155,7 +158,7 @@ fn new_shape(pool: &Pool, options: &NvhtOptions) -> Superblock {
     }
 }
 
-/// Refuses regions that are so long that slots could not name all records in them.
+/// Refuses regions that are too long: slots could not name all records in them.
 fn check_region_bytes(pool: &Pool, shape: &Superblock) -> Result<()> {
     let (asked, most) = (pool.options().region_bytes, shape.region_bytes_max());
     if asked <= most {
@@ -178,7 +181,7 @@ impl Shape for Superblock {
         self.store(pool);
     }
 
-    /// Makes the batch logs' roots, and for each partition its first table and its root.
+    /// Creates the batch logs' roots, and for each partition its first table and its root.
     fn make(&self, pool: &Pool) -> Result<()> {
         BatchLogs::format(pool, log_roots(pool));
         for partition in 0..self.partitions as usize {
@@ -204,9 +207,9 @@ impl Shape for Superblock {
 
 /// The partitions of a store that is being opened.
 struct Opened {
-    /// As their roots have them, repaired.
+    /// The partitions by their roots, repaired.
     partitions: Box<[Partition]>,
-    /// Whether the roots have the counts of keys.
+    /// The roots have the counts of keys.
     counted: bool,
     /// The error of a root that is older than its tables. Only a salvage uses such a root.
     older_root: Option<Error>,
@@ -244,8 +247,8 @@ fn open_partitions(pool: &Pool, shape: &Superblock, counted: bool) -> Result<Ope
     Ok(Opened { partitions: partitions.into(), counted: all_counted, older_root })
 }
 
-/// Makes the store refuse writes where the extent table does not have a table: its space would be used twice. What is there can still be
-/// read. To be called before anything takes space.
+/// Makes the store refuse writes if the extent table lacks a table: its space would be used twice.
+/// Existing data stays readable. Must be called before any allocation.
 fn check_extent(pool: &Pool, shape: &Superblock, partition: usize, table: Table) {
     let at = lodestore_media::NvPtr::from_raw(table.lines_at.raw() - crate::layout::LINE);
     let bytes = Table::extent_bytes(table.lines, shape.probe_lines);
@@ -257,7 +260,8 @@ fn check_extent(pool: &Pool, shape: &Superblock, partition: usize, table: Table)
     }
 }
 
-/// Tells the allocator of the engine's own extents, where it recovers: there are few, whatever the store holds.
+/// Marks the engine's own extents in a recovering allocator: they are few, regardless of the
+/// store's content.
 fn mark_extents(inner: &Inner) {
     let allocator = inner.pool.allocator();
     if !allocator.is_recovering() {

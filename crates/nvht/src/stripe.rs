@@ -1,16 +1,19 @@
-//! Writer locks: one volatile word for each 256th part of a partition's fractions.
+//! Writer locks: one volatile word for each 256th of a partition's fractions.
 //!
 //! Invariants:
-//! 1. A key's slot is changed only under the stripe of its fraction. A free slot may be taken by a writer of any stripe whose keys reach
-//!    its line, so a free slot is taken by a compare-and-swap.
-//! 2. A thread takes stripes in ascending order (partition, then fraction), and no other lock under them but those of
-//!    the allocator, the epochs and the recorded changes.
-//! 3. While a stripe is held, the store of a slot under it may be visible and not yet durable; once it is seen free, every slot
-//!    stored under it before is durable. Readers rely on this (see `read.rs`).
-//! 4. A partition's cursor passes a fraction only under that fraction's stripe (`resize.rs`): where a key belongs cannot change for who
-//!    holds its stripe.
+//! 1. A key's slot is changed only under the stripe of its fraction. A writer of any stripe with
+//!    keys in reach of a line may claim a free slot there. A free slot is therefore claimed by a
+//!    compare-and-swap.
+//! 2. A thread acquires stripes in ascending order (partition, then fraction). Under them it
+//!    acquires no other lock, except those of the allocator, the epochs and the recorded changes.
+//! 3. While a stripe is held, a slot stored under it may be visible and not yet durable. Once the
+//!    stripe is seen free, every slot stored under it before is durable. Readers rely on this (see
+//!    `read.rs`).
+//! 4. A partition's cursor passes a fraction only under that fraction's stripe (`resize.rs`). A
+//!    key's table therefore cannot change for the holder of its stripe.
 //!
-//! A word also counts, for the cost of freeing the lock: keys that came and went since the open, and lines stored.
+//! A word also counts, at the cost of freeing the lock: keys added and removed since the open, and
+//! lines stored.
 
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,16 +25,16 @@ const FRACTION_SHIFT: u32 = 24;
 
 const LOCKED: u64 = 1;
 const WRITES_MAX: u32 = (1 << 31) - 1;
-/// Tries before the processor is given to another thread.
+/// Attempts before the thread yields the processor.
 const SPINS: u32 = 128;
 
-/// The stripe of a fraction.
+/// Returns the stripe of a fraction.
 #[inline]
 pub(crate) fn stripe_of(fraction: u32) -> usize {
     (fraction >> FRACTION_SHIFT) as usize
 }
 
-/// The fractions of a stripe: the first, and the first behind it.
+/// Returns the fractions of a stripe: the first one, and the first one after the stripe.
 pub(crate) fn fractions_of(stripe: usize) -> (u64, u64) {
     ((stripe as u64) << FRACTION_SHIFT, (stripe as u64 + 1) << FRACTION_SHIFT)
 }
@@ -41,7 +44,7 @@ pub(crate) struct Stripes {
     words: Box<[AtomicU64]>,
 }
 
-/// A held stripe; freed on drop, also when the holder panics.
+/// A held stripe. Freed on drop, also if the holder panics.
 pub(crate) struct Held<'a> {
     word: &'a AtomicU64,
     keys: i32,
@@ -59,7 +62,7 @@ impl Stripes {
         &self.words[partition * STRIPES + stripe]
     }
 
-    /// Takes a stripe. The caller holds none that comes behind it.
+    /// Acquires a stripe. The caller holds no later one.
     #[inline]
     pub(crate) fn lock(&self, partition: usize, stripe: usize) -> Held<'_> {
         let word = self.word(partition, stripe);
@@ -83,38 +86,38 @@ impl Stripes {
         }
     }
 
-    /// Whether a writer is at work there, so that what was read may not be durable yet.
+    /// Returns whether a writer holds the stripe: data that was read may not be durable yet.
     #[inline]
     pub(crate) fn is_locked(&self, partition: usize, stripe: usize) -> bool {
         self.word(partition, stripe).load(Ordering::Acquire) & LOCKED != 0
     }
 
-    /// Keys that came, less those that went, since the counts were last set.
+    /// Returns the keys added minus the keys removed since the counts were last set.
     pub(crate) fn keys(&self, partition: usize) -> i64 {
         let words = &self.words[partition * STRIPES..(partition + 1) * STRIPES];
         words.iter().map(|word| i64::from((word.load(Ordering::Relaxed) >> 32) as u32 as i32)).sum()
     }
 
-    /// Lines stored in the partition's tables since the open, about.
+    /// Returns the approximate number of lines stored in the partition's tables since the open.
     pub(crate) fn writes(&self, partition: usize) -> u64 {
         let words = &self.words[partition * STRIPES..(partition + 1) * STRIPES];
         words.iter().map(|word| u64::from((word.load(Ordering::Relaxed) as u32) >> 1)).sum()
     }
 
-    /// Bytes of DRAM.
+    /// Returns the bytes of DRAM.
     pub(crate) fn dram_bytes(&self) -> u64 {
         size_of_val(&*self.words) as u64
     }
 }
 
 impl Held<'_> {
-    /// Keys under this stripe since its count was last set.
+    /// Returns the keys under this stripe since its count was last set.
     #[inline]
     pub(crate) fn keys(&self) -> i32 {
         self.keys
     }
 
-    /// A key has come (1) or gone (-1), or neither (0), and a line was stored for it.
+    /// Counts a key that was added (1), removed (-1) or neither (0), and a stored line.
     #[inline]
     pub(crate) fn count(&mut self, keys: i32) {
         self.keys = self.keys.wrapping_add(keys);

@@ -1,4 +1,4 @@
-//! Removing expired keys behind their readers, to whom they are absent already.
+//! Removal of expired keys in the background. Readers treat them as absent before.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use crate::layout::CURSOR_END;
 use crate::slot::Slot;
 
 impl Inner {
-    /// Removes every key that has expired; how many. Reads no record without an expiry.
+    /// Removes every key that has expired. Returns their number. Reads only records with an expiry.
     pub(crate) fn sweep_partitions(&self) -> Result<u64> {
         let mut swept = 0;
         for partition in 0..self.partitions.len() {
@@ -21,7 +21,8 @@ impl Inner {
                     self.expiring.store(true, Ordering::Relaxed);
                     match self.remove_expired(found.slot) {
                         Ok(removed) => swept += u64::from(removed),
-                        // What is wrong is for verify to tell, and stays: the damage may be in its expiry.
+                        // A damaged record stays, and `verify` reports it: the damage may be in its
+                        // expiry.
                         Err(Error::Corrupt { .. }) => {}
                         Err(error) => return Err(error),
                     }

@@ -1,17 +1,18 @@
-//! A table: lines of seven slots, probed line by line from a key's home (NVHT, JPDC 2018: linear probing with a maximum probing
-//! length).
+//! A table: lines of seven slots, probed line by line from a key's home (NVHT, JPDC 2018: linear
+//! probing with a maximum probing length).
 //!
 //! Invariants:
 //! 1. A slot is one word: free, reserved, or the tag and record of one key. It changes by one
-//!    8-byte store; a batch takes a free one in two, reserved first. The line's first word counts
-//!    each slot that is not free (`line.rs`).
-//! 2. A key's slot stands in its home line, or in one of the lines behind it as far as the home line's *reach* tells, and at most
-//!    `probe_lines - 1` behind. So a look-up reads as many lines as the reach says, deleting is storing a free slot, and there are neither
-//!    tombstones nor shifts: nothing that was deleted can be found again, and no other key moves.
-//! 3. A home line's reach is durable before a slot that needs it, and is never lowered in a table.
+//!    8-byte store. A batch claims a free slot by two stores, reserving it first. The line's first
+//!    word counts each slot that is not free (`line.rs`).
+//! 2. A key's slot is in its home line, or in a following line within the home line's *reach* (its
+//!    probe limit), which is at most `probe_lines - 1`. A lookup reads only the lines within the
+//!    reach. A delete stores a free slot. There are neither tombstones nor shifts: a deleted key
+//!    cannot be found again, and no other key moves.
+//! 3. A home line's reach is durable before a slot that needs it, and never decreases in a table.
 //! 4. At most one slot of a table names a record of a given key; writers of a key hold its stripe.
 //! 5. The record that a slot names is durable.
-//! 6. Behind the last home line stand `probe_lines - 1` lines more, so that no probe turns round.
+//! 6. `probe_lines - 1` lines follow the last home line: no probe wraps around.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,11 +24,12 @@ use crate::line::{LineHash, Words, reach_of};
 use crate::record::{Placed, Record};
 use crate::slot::{Slot, SlotForm};
 
-/// Most bytes of a record that are asked for together once its position is known.
+/// Maximum bytes of a record that are prefetched together once its position is known.
 pub(crate) const READ_AHEAD: usize = 320;
 
-/// How many bytes of a record are asked for together: as many as the longest record met has, and not more than [`READ_AHEAD`]. Lines that are
-/// asked for in vain cost a small record a tenth of its time, lines not asked for a large one a fifth (measured).
+/// Number of record bytes to prefetch together: the length of the longest record seen, at most
+/// [`READ_AHEAD`]. Measured: lines prefetched in vain cost a small record a tenth of its time.
+/// Lines not prefetched cost a large record a fifth.
 pub(crate) struct Reading(AtomicUsize);
 
 impl Reading {
@@ -35,7 +37,7 @@ impl Reading {
         Self(AtomicUsize::new(0))
     }
 
-    /// A record of so many bytes was met.
+    /// Notes that a record of `len` bytes was seen.
     #[inline]
     pub(crate) fn met(&self, len: usize) {
         if len > self.0.load(Ordering::Relaxed) {
@@ -48,23 +50,23 @@ impl Reading {
         self.0.load(Ordering::Relaxed)
     }
 }
-/// Records asked for ahead of the one that is read, in walks.
+/// Number of records to prefetch ahead in walks.
 pub(crate) const AHEAD: usize = 12;
 
-/// A table of a partition; nothing but where it is and how long.
+/// A table of a partition: only its location and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Table {
-    /// Line 0.
+    /// Position of line 0.
     pub(crate) lines_at: NvPtr,
-    /// Home lines.
+    /// Number of home lines.
     pub(crate) lines: u64,
-    /// Most lines that are probed.
+    /// Maximum lines that are probed.
     pub(crate) probe: u32,
-    /// What the checks of its lines begin with.
+    /// Seed of the checks of its lines.
     pub(crate) salt: u64,
 }
 
-/// What a lookup needs besides the pool.
+/// Parameters of a lookup, besides the pool.
 #[derive(Clone, Copy)]
 pub(crate) struct Finding<'a> {
     pub(crate) hasher: Hasher,
@@ -72,23 +74,24 @@ pub(crate) struct Finding<'a> {
     pub(crate) reading: &'a Reading,
 }
 
-/// A lookup met a slot with the key's tag that does not vouch for its record: `search.rs` decides.
+/// A lookup found a slot with the key's tag that does not vouch for its record: `search.rs`
+/// decides.
 pub(crate) struct Unsure;
 
-/// A slot that names a record of the key looked for.
+/// A slot that names a record of the requested key.
 #[derive(Clone, Copy)]
 pub(crate) struct Hit<'a> {
-    /// Where the slot stands.
+    /// Position of the slot.
     pub(crate) at: NvPtr,
     pub(crate) slot: Slot,
-    /// Where the record is.
+    /// Position of the record.
     pub(crate) record_at: NvPtr,
     pub(crate) record: Record<'a>,
-    /// Whether the slot vouches for the record. Only such a record may be answered.
+    /// The slot vouches for the record. Only such a record may be returned.
     pub(crate) is_bound: bool,
 }
 
-/// A free slot and how many lines it is behind the key's home.
+/// A free slot, with its distance in lines from the key's home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Free {
     pub(crate) at: NvPtr,
@@ -96,52 +99,53 @@ pub(crate) struct Free {
 }
 
 impl Table {
-    /// Bytes of the extent of a table of so many home lines: a header line, the lines, those behind.
+    /// Returns the extent bytes of a table with this number of home lines: header line, home lines,
+    /// following lines.
     pub(crate) fn extent_bytes(lines: u64, probe: u32) -> u64 {
         (lines + u64::from(probe)) * LINE
     }
 
-    /// All lines, those behind the last home line included.
+    /// Returns the number of all lines, including the lines after the last home line.
     #[inline]
     pub(crate) fn all_lines(&self) -> u64 {
         self.lines + u64::from(self.probe) - 1
     }
 
-    /// The home line of a fraction.
+    /// Returns the home line of a fraction.
     #[inline]
     pub(crate) fn home(&self, fraction: u32) -> u64 {
         (u64::from(fraction) * self.lines) >> 32
     }
 
-    /// The first fraction whose home is `line` or behind it; 2^32 where there is none.
+    /// Returns the first fraction whose home is `line` or later; 2^32 if there is none.
     pub(crate) fn first_fraction(&self, line: u64) -> u64 {
         if line >= self.lines { 1 << 32 } else { (line << 32).div_ceil(self.lines) }
     }
 
-    /// Where a line begins.
+    /// Returns the position of a line.
     #[inline]
     pub(crate) fn line(&self, line: u64) -> NvPtr {
         self.lines_at.add(line * LINE)
     }
 
-    /// Where a slot of a line stands.
+    /// Returns the position of a slot of a line.
     #[inline]
     pub(crate) fn slot(&self, line: u64, slot: usize) -> NvPtr {
         self.lines_at.add(line * LINE + 8 + slot as u64 * 8)
     }
 
-    /// The hash of a line's place.
+    /// Returns the hash of a line's place.
     pub(crate) fn hash_of(&self, line: u64) -> LineHash {
         LineHash::of(self.line(line), self.salt)
     }
 
-    /// The words of a line: its first word, its slots.
+    /// Returns the words of a line: its first word, then its slots.
     #[inline]
     pub(crate) fn load(&self, pool: &Pool, line: u64) -> Words {
         pool.load_words(self.line(line))
     }
 
-    /// How many lines behind `line` keys may stand whose home it is.
+    /// Returns the reach of a home line: the maximum distance in lines of its keys.
     #[inline]
     pub(crate) fn reach(&self, pool: &Pool, line: u64) -> u32 {
         reach_of(pool.load_u64(self.line(line)), self.probe - 1)
@@ -160,7 +164,8 @@ impl Table {
         pool.flush(self.line(home), (lines * LINE) as usize);
     }
 
-    /// The first slot with the tag of a key, without a look at its record: what a batch of reads prefetches.
+    /// Returns the first slot with the tag of a key, for the prefetch of a batched read. Does not
+    /// read the record.
     #[inline]
     pub(crate) fn candidate(&self, pool: &Pool, form: SlotForm, hashed: Hashed) -> Option<(NvPtr, Slot)> {
         let home = self.home(hashed.fraction);
@@ -177,10 +182,11 @@ impl Table {
         None
     }
 
-    /// The slot of `key`, if there is one. Its record is bound. The caller holds an epoch guard.
+    /// Returns the slot of `key`, if there is one. Its record is bound. The caller holds an epoch
+    /// guard.
     ///
     /// # Errors
-    /// [`Unsure`] where a slot with the key's tag does not vouch for its record.
+    /// [`Unsure`] if a slot with the key's tag does not vouch for its record.
     #[inline]
     pub(crate) fn find<'a>(
         &self,
@@ -212,7 +218,7 @@ impl Table {
         key: &[u8],
         (line, words): (u64, &Words),
     ) -> Result<Option<Hit<'a>>, Unsure> {
-        // No branch until all seven are compared. A free or reserved slot can have the tag too.
+        // No branch before all seven are compared. A free or reserved slot can have the tag too.
         let mut same = words[1..]
             .iter()
             .enumerate()
@@ -241,7 +247,7 @@ impl Table {
         Ok(None)
     }
 
-    /// The first free slot for a key, nearest to its home. A writer of another stripe may take it.
+    /// Returns the free slot nearest to the key's home. A writer of another stripe may claim it.
     #[inline]
     pub(crate) fn free(&self, pool: &Pool, fraction: u32) -> Option<Free> {
         let home = self.home(fraction);
@@ -256,8 +262,8 @@ impl Table {
     }
 }
 
-/// Returns whether a slot with the tag of the key looked for names the record of another key and
-/// does not vouch for it. That another key has the same tag is rare, and right.
+/// Returns whether a slot with the requested key's tag names the record of another key and does not
+/// vouch for it. Another key with the same tag is rare, and no damage.
 #[cold]
 fn is_stray(record: &Record<'_>, hasher: Hasher, form: SlotForm, slot: Slot, partition: usize) -> bool {
     record.vouched_fraction(hasher, form, slot, partition).is_none()

@@ -1,4 +1,4 @@
-//! Reading and checking everything.
+//! Verification of the whole store.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,8 @@ use crate::table::AHEAD;
 use crate::walk::{Found, Piece, another_slot};
 
 impl Inner {
-    /// Checks superblock, roots, tables, records, batch logs and allocator. The store may be in use meanwhile.
+    /// Checks superblock, roots, tables, records, batch logs and allocator. The store may be in
+    /// use.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
         drop(self.enter()?);
         let mut report = VerifyReport::default();
@@ -44,12 +45,12 @@ impl Inner {
     }
 
     /// See [`Engine::verify_partition`](lodestore_inplace::Engine::verify_partition): a piece is
-    /// some parts of a walk, each under a guard of its own.
+    /// some parts of a walk, each under its own guard.
     pub(crate) fn verify_parts(&self, partition: usize, piece: &mut dyn FnMut(VerifyReport) -> bool) -> Result<bool> {
         let part = &self.partitions[partition];
         let mut report = VerifyReport::default();
         {
-            // No table begins or ends meanwhile.
+            // No growth begins or ends meanwhile.
             let _guard = self.enter()?;
             let _turn = lock(&part.growing);
             let root = load_root(&self.pool, &self.shape, partition);
@@ -146,7 +147,7 @@ mod tests {
     const KEYS: u64 = 40_000;
     const VALUE_BYTES: u64 = 200;
 
-    /// No piece holds a guard when it is reported, or `synchronize` would not return.
+    /// Guards must be released when a piece is reported, or `synchronize` would not return.
     #[test]
     fn a_partition_is_verified_in_pieces_and_a_closed_store_not_to_its_end() {
         let scratch = Scratch::new();

@@ -1,10 +1,12 @@
-//! Walking over all keys in parts of their fractions: for the unordered iteration, growing, recovery and checking.
+//! Walks over all keys in parts of their fractions: for the unordered iteration, growth, recovery
+//! and verification.
 //!
-//! A part is a range of fractions whose stripes are held while its slots are copied: meanwhile none of its keys comes, goes or moves, so
-//! each key is in exactly one part, whatever happens between parts, and parts that follow each other show every key once.
+//! A part is a range of fractions. Its stripes are held while its slots are copied: no key of the
+//! part is added, removed or moved meanwhile. Each key is therefore in exactly one part, regardless
+//! of writes between parts, and consecutive parts show every key once.
 //!
-//! What may be read: every slot in a line that keys of the part can be in names a record that is not given back while the caller's
-//! guard lives, since lines are cleaned of what has left them (`resize.rs`).
+//! Every slot in a line that may hold keys of the part names a record that is not freed while the
+//! caller's guard exists. Such lines contain no slots of keys that have moved away (`resize.rs`).
 
 use std::collections::HashSet;
 
@@ -23,15 +25,15 @@ use crate::table::{AHEAD, READ_AHEAD, Table};
 /// Home lines of a part in a walk.
 const PART_LINES: u64 = 32;
 
-/// A part of a table: the fractions from `from` to before `to`.
+/// A part of a table: the fractions in `from..to`.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece {
     pub(crate) table: Table,
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// The table holds the fractions from this one on.
+    /// The table holds the fractions from here on.
     pub(crate) share_from: u64,
-    /// The table holds no fractions from this one on.
+    /// The table holds the fractions before this one.
     pub(crate) share_to: u64,
 }
 
@@ -40,21 +42,23 @@ pub(crate) struct Found {
     pub(crate) at: NvPtr,
     pub(crate) line: u64,
     pub(crate) slot: Slot,
-    /// Where the record is that the slot names.
+    /// Position of the record that the slot names.
     pub(crate) record_at: NvPtr,
-    /// The fraction in the record's header; none where there is no record, or one that cannot be here.
+    /// The fraction in the record's header; `None` without a record, or if the fraction is
+    /// impossible here.
     pub(crate) fraction: Option<u32>,
 }
 
 impl Inner {
-    /// Takes the stripes of the fractions from `from` to before `to`, in order. The caller holds none.
+    /// Acquires the stripes of the fractions `from..to`, in order. The caller holds none.
     pub(crate) fn hold_part(&self, partition: usize, from: u64, to: u64) -> Vec<Held<'_>> {
         debug_assert!(from < to && to <= CURSOR_END);
         let (first, last) = (stripe_of(from as u32), stripe_of((to - 1) as u32));
         (first..=last).map(|stripe| self.stripes.lock(partition, stripe)).collect()
     }
 
-    /// The tables that hold a part, each with its share of the fractions. The stripes are held.
+    /// Returns the tables that hold a part, each with its share of the fractions. The caller holds
+    /// the stripes.
     pub(crate) fn tables_of(part: &Partition, from: u64, to: u64) -> impl Iterator<Item = Piece> {
         let cursor = if part.is_growing() { part.cursor() } else { 0 };
         let cut = cursor.clamp(from, to);
@@ -66,35 +70,35 @@ impl Inner {
         )
     }
 
-    /// The last line where keys of the fractions up to before `to` can be.
+    /// Returns the last line that may hold keys of the fractions before `to`.
     pub(crate) fn last_line(&self, table: Table, from: u64, to: u64) -> u64 {
         let (first, last) = (table.home(from as u32), table.home((to - 1) as u32));
         (first..=last).map(|home| home + u64::from(self.reach(table, home))).max().unwrap_or(last)
     }
 
-    /// Which home lines a slot of `line` may belong to, by their reaches.
+    /// Returns the home lines to which a slot of `line` may belong, by their reaches.
     pub(crate) fn homes_of(&self, table: Table, line: u64) -> impl Iterator<Item = u64> {
         let first = line.saturating_sub(u64::from(table.probe) - 1);
         (first..=line.min(table.lines - 1))
             .filter(move |home| *home == line || line - home <= u64::from(self.reach(table, *home)))
     }
 
-    /// Whether a key of this fraction can be found in `line`.
+    /// Returns whether a key of this fraction can be found in `line`.
     fn is_in_reach(&self, table: Table, fraction: u32, line: u64) -> bool {
         let home = table.home(fraction);
         line == home || line > home && line - home <= u64::from(self.reach(table, home))
     }
 
-    /// The slots of a piece that are `wanted`: those whose records say that they are of the piece,
-    /// and those in its lines whose records say nothing. The lines after the home lines of a
-    /// table's share belong to the last piece. The stripes are held, and a guard.
+    /// Returns the `wanted` slots of a piece: slots with records of the piece's fractions, and
+    /// slots in its lines with records of unknown fraction. The lines after the home lines of a
+    /// table's share belong to the last piece. The caller holds the stripes and a guard.
     pub(crate) fn collect(&self, partition: usize, piece: Piece, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
         let Piece { table, from, to, share_from, share_to } = piece;
         let last_home = if to == share_to { u64::MAX } else { table.home((to - 1) as u32) };
         let mut found = self.collect_lines(table, from, to, wanted);
         found.retain_mut(|found| {
             let is_elsewhere = |fraction: &u32| !(share_from..share_to).contains(&u64::from(*fraction));
-            // No piece looks for a damaged fraction of the other table's share in this table.
+            // No piece searches this table for a damaged fraction of the other table's share.
             if found.fraction.filter(is_elsewhere).is_some() && !self.is_vouched(partition, found) {
                 found.fraction = None;
             }
@@ -106,14 +110,14 @@ impl Inner {
         found
     }
 
-    /// Whether key, header and slot of a record agree.
+    /// Returns whether key, header and slot of a record agree.
     fn is_vouched(&self, partition: usize, found: &Found) -> bool {
         let record = Record::read(&self.pool, found.record_at).ok();
         record.is_some_and(|record| record.vouched_fraction(self.hasher, self.form, found.slot, partition).is_some())
     }
 
-    /// All slots that are `wanted` in the lines where keys of a part can be. The stripes are held,
-    /// and a guard.
+    /// Returns all `wanted` slots in the lines that may hold keys of a part. The caller holds the
+    /// stripes and a guard.
     pub(crate) fn collect_lines(&self, table: Table, from: u64, to: u64, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
         let (first, last_home) = (table.home(from as u32), table.home((to - 1) as u32));
         let mut found = Vec::with_capacity(((last_home - first + 1) * 6) as usize);
@@ -136,14 +140,14 @@ impl Inner {
         found
     }
 
-    /// The first fraction of the part after the one that begins at `from`, at walks.
+    /// Returns the first fraction of the part after the part that begins at `from`, in walks.
     pub(crate) fn part_end(part: &Partition, from: u64) -> u64 {
         let table = part.current();
         table.first_fraction(table.home(from as u32) + PART_LINES)
     }
 
     /// Calls `visit` for every live pair, as
-    /// [`Store::for_each_pair`](lodestore_contract::Store::for_each_pair) says.
+    /// [`Store::for_each_pair`](lodestore_contract::Store::for_each_pair) specifies.
     pub(crate) fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
         let mut visited = 0;
         let mut wrong = self.is_seal_broken().then(broken_seal);
@@ -163,8 +167,8 @@ impl Inner {
         wrong.map_or(Ok(visited), Err)
     }
 
-    /// Calls `visit` for every live pair in the part that begins at `from`. Notes the first damage
-    /// in `wrong`. Returns where the next part begins; `None` if the visitor wants no more.
+    /// Calls `visit` for every live pair in the part that begins at `from`. Stores the first damage
+    /// in `wrong`. Returns the start of the next part; `None` if the visitor wants no more.
     pub(crate) fn show_part(
         &self,
         partition: usize,
@@ -205,7 +209,8 @@ impl Inner {
         Ok(Some(to))
     }
 
-    /// Copies the slots of a part that are `wanted`; when this returns they are durable, and no stripe is held. The caller holds a guard.
+    /// Copies the `wanted` slots of a part. On return they are durable, and no stripe is held. The
+    /// caller holds a guard.
     pub(crate) fn copy_part(&self, partition: usize, from: u64, to: u64, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
         let part = &self.partitions[partition];
         let _held = self.hold_part(partition, from, to);
@@ -232,8 +237,8 @@ impl Inner {
         self.pool.fence();
     }
 
-    /// A damaged line in which keys of these fractions may have been, if there is one. Only looked
-    /// for in careful mode.
+    /// Returns a damaged line that may have held keys of these fractions, if there is one. Checks
+    /// only in careful mode.
     fn damaged_line_of(&self, part: &Partition, from: u64, to: u64) -> Option<NvPtr> {
         if !self.is_careful() {
             return None;
@@ -244,7 +249,7 @@ impl Inner {
         })
     }
 
-    /// The record of a copied slot, if the slot vouches for it, and it is whole and has not
+    /// Returns the record of a copied slot, if the slot vouches for it, and it is whole and has not
     /// expired.
     fn live(&self, partition: usize, found: &Found) -> Result<Option<Record<'_>>> {
         let at = found.record_at;
@@ -258,7 +263,7 @@ impl Inner {
     }
 }
 
-/// The error of a slot whose key has another slot too.
+/// Returns the error of a slot whose key has another slot too.
 #[cold]
 pub(crate) fn another_slot(record: NvPtr) -> Error {
     Error::corrupt(format!("slot of record {record:?}"), "another slot names a record of its key")

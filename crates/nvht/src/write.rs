@@ -1,17 +1,21 @@
-//! Writing single keys.
+//! Writes of single keys.
 //!
 //! Persist order, under the key's stripe:
-//! * put of a new key: the record, and the home line's reach where the slot stands behind it; **fence 1**; the slot by one 8-byte swap;
-//!   then the line's check counts the slot, in the same line; flush; **fence 2**.
-//! * put over an old value: the record; **fence 1**; the slot by one 8-byte store; flush; **fence 2**.
-//! * delete: the slot is taken out of the line's check, then becomes 0 by one 8-byte store to the
+//! * put of a new key: the record, and the home line's reach if the slot is in a later line;
+//!   **fence 1**; the slot by one 8-byte swap; then the line's check counts the slot, in the same
+//!   line; flush; **fence 2**.
+//! * put over an old value: the record; **fence 1**; the slot by one 8-byte store; flush; **fence
+//!   2**.
+//! * delete: the slot is removed from the line's check, then becomes 0 by one 8-byte store to the
 //!   same line; flush; **fence 1**.
 //!
-//! Then the stripe is freed, and what a replaced or deleted record took is given back behind the readers: its unlinking is durable.
+//! Then the stripe is freed, and a replaced or deleted record is retired, to be freed after its
+//! readers end: its removal is durable.
 //!
-//! A crash before the slot's store leaves a record that nothing names: its space is free again after recovery. A crash between the store and
-//! its fence leaves the slot old or new; 8 bytes are never torn. A reach that is higher than need be costs a look, and nothing else. Two
-//! ordering points for a put and one for a delete, and no log: what one store publishes needs none.
+//! A crash before the slot's store leaves a record that no slot names: its space is free after
+//! recovery. A crash between the store and its fence leaves the slot old or new; 8 bytes are never
+//! torn. A reach that is too high only costs lookups. A put has two ordering points and a delete
+//! has one, without a log: a single store publishes each.
 
 use std::sync::atomic::Ordering;
 
@@ -32,18 +36,18 @@ use crate::table::{Free, Hit, Table};
 /// Bytes of a slot.
 const SLOT: usize = 8;
 
-/// How a publication ended.
+/// Result of a publication.
 enum Published {
-    /// The key was new: keys under its stripe now, and whether it stands far behind its home.
+    /// The key was new: the keys under its stripe now, and whether its slot is far from its home.
     New(i32, bool),
     Replaced,
-    /// There is no free slot; the record is the caller's again.
+    /// There is no free slot. The record belongs to the caller again.
     NoRoom(Stored),
-    /// Refused; the record is the caller's again.
+    /// Refused. The record belongs to the caller again.
     Refused(Stored, Box<Error>),
 }
 
-/// Whether a reader finds the key of this slot.
+/// Returns whether a reader finds the key of this slot.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
@@ -57,7 +61,8 @@ pub(crate) fn is_live(old: Option<&Hit<'_>>) -> Result<bool> {
 }
 
 impl Inner {
-    /// Takes the key's stripe; the table where it belongs. The caller holds a guard and no stripe.
+    /// Acquires the key's stripe. Returns it with the key's table. The caller holds a guard and no
+    /// stripe.
     #[inline]
     fn hold(&self, hashed: Hashed, key: &[u8]) -> Quick<(Held<'_>, Table)> {
         let part = self.partition(hashed);
@@ -74,8 +79,8 @@ impl Inner {
         Ok((held, table))
     }
 
-    /// Records a key that is about to be written, for the copy of the store that is being made. May
-    /// wait for the copier, and acquires the stripe again then.
+    /// Records a key that is about to be written, for a copy of the store in progress. May wait for
+    /// the copier, and then acquires the stripe again.
     #[cold]
     fn record_change<'a>(&'a self, hashed: Hashed, key: &[u8], mut held: Held<'a>) -> Held<'a> {
         if self.changes.is_crowded() {
@@ -92,7 +97,8 @@ impl Inner {
         let hashed = self.hasher.hash(key);
         loop {
             let (held, table) = self.hold(hashed, key)?;
-            // What is written for sure is on its way while the line is loaded, what is likely while the old record is.
+            // A record that is certainly needed is stored while the line is loaded. A record that
+            // is probably needed is stored while the old record is loaded.
             let mut stored = None;
             if when == When::Always {
                 stored = Some(self.store_placed(hashed, key, value, expiry)?);
@@ -104,15 +110,15 @@ impl Inner {
             }
             let old = match self.find(table, hashed, key) {
                 Ok(old) => old,
-                // The put adds a slot. Damage stays where it is, so that other keys that it may
-                // have hit are reported.
+                // The put adds a slot. The damage stays in place, to be reported for other keys
+                // that it may have hit.
                 Err(_) if when == When::Always => {
                     self.note_stray();
                     None
                 }
                 Err(error) => return Err(self.give_back(stored, error)),
             };
-            // A put replaces it whatever it is.
+            // A put replaces any old record.
             let present = match when {
                 When::Always => true,
                 When::Absent | When::Present => match is_live(old.as_ref()) {
@@ -136,7 +142,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// Publishes a record and frees the stripe. Where there was no room it is made, and the write begins anew (false).
+    /// Publishes a record and frees the stripe. If no slot is free, makes space and returns false:
+    /// the write restarts.
     #[inline]
     fn publish_or_make_room(
         &self,
@@ -202,7 +209,7 @@ impl Inner {
         let hashed = self.hasher.hash(key);
         let (mut held, table) = self.hold(hashed, key)?;
         let deleted = match self.find(table, hashed, key) {
-            // A damaged record goes as well.
+            // A damaged record is removed as well.
             Ok(Some(hit)) if !hit.is_bound || !hit.record.is_expired(hit.record_at).unwrap_or(false) => {
                 self.unlink(table, &hit, &mut held, Mutant::DeleteNotFlushed);
                 true
@@ -215,7 +222,8 @@ impl Inner {
         Ok(deleted)
     }
 
-    /// Removes the key whose record this slot names, if the slot is still the key's and it has expired; whether it did.
+    /// Removes the key whose record this slot names, if the slot is still the key's and the record
+    /// has expired. Returns whether it did.
     pub(crate) fn remove_expired(&self, slot: Slot) -> Result<bool> {
         let _guard = self.enter_write()?;
         let record = Record::read(&self.pool, self.form.record(slot))?;
@@ -230,8 +238,8 @@ impl Inner {
         }
     }
 
-    /// Frees the slot of a held key. The space of a record that the slot does not vouch for may be
-    /// another's: it is free again after the next recovery.
+    /// Frees the slot of a held key. The space of a record for which the slot does not vouch may be
+    /// another's: it is free after the next recovery.
     fn unlink(&self, table: Table, hit: &Hit<'_>, held: &mut Held<'_>, not_flushed: Mutant) {
         let (record, len) = (hit.record_at, hit.record.len());
         if hit.is_bound {
@@ -248,7 +256,7 @@ impl Inner {
         }
     }
 
-    /// Stores a record out of place. It is durable after the next fence.
+    /// Stores a record out of place. The record is durable after the next fence.
     #[inline]
     pub(crate) fn store_placed(
         &self,
@@ -265,7 +273,7 @@ impl Inner {
         Ok(stored)
     }
 
-    /// Makes a stored record the value of its key. The stripe is held.
+    /// Makes a stored record the value of its key. The caller holds the stripe.
     #[inline]
     fn publish(
         &self,
@@ -282,7 +290,8 @@ impl Inner {
             return self.publish_over_damage(&hit, held, new, slot);
         }
         if record == new.at {
-            // A damaged slot whose place could not be kept: its record is the one just stored.
+            // A damaged slot names the space of the record that was just stored: its old space was
+            // not kept.
             let error = Error::corrupt(format!("slot of record {:?}", new.at), "it names a place that was free");
             return Published::Refused(new, error.into());
         }
@@ -303,15 +312,15 @@ impl Inner {
         Published::Replaced
     }
 
-    /// The slot that names a stored record of a key.
+    /// Returns the slot that names a stored record of a key.
     #[inline]
     pub(crate) fn slot_of(&self, hashed: Hashed, new: &Stored) -> Slot {
         let Stored { at, expires, binding, .. } = *new;
         self.form.slot(hashed.tag, Named { at, expires, binding })
     }
 
-    /// Publishes over a slot that does not vouch for its record, whose space is left to the next
-    /// recovery.
+    /// Publishes over a slot that does not vouch for its record. The next recovery frees that
+    /// record's space.
     #[cold]
     fn publish_over_damage(&self, hit: &Hit<'_>, held: &mut Held<'_>, new: Stored, slot: Slot) -> Published {
         if let Err(error) = self.fence_before_publish() {
@@ -334,7 +343,7 @@ impl Inner {
             if let Err(error) = self.fence_before_publish() {
                 return Published::Refused(new, error);
             }
-            // A writer of another stripe may have taken it.
+            // A writer of another stripe may have claimed the slot.
             if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_ok() {
                 count_slot(&self.pool, table.salt, free.at, slot);
                 self.persist_published(free.at, SLOT, &new);
@@ -344,8 +353,9 @@ impl Inner {
         }
     }
 
-    /// Lets the home line tell of a slot behind it, before that slot is taken. Whoever raised it may not have made it durable yet, so it is
-    /// flushed in any case; the caller fences.
+    /// Raises the home line's reach for a slot in a later line, before that slot is claimed.
+    /// Flushes in any case: another writer may have raised the reach without making it durable yet.
+    /// The caller fences.
     #[inline]
     pub(crate) fn raise_reach(&self, table: Table, fraction: u32, free: Free) {
         if free.distance > 0 {

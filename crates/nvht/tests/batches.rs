@@ -1,4 +1,4 @@
-//! Batches where tables are small, keys many, and what a crash left is in the way.
+//! Batches with small tables, with many keys, and over leftovers of a crash.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn a_batch_that_finds_no_room_grows_its_tables_and_ends() {
         let options = NvhtOptions { partitions, initial_capacity: 7, probe_length, load_percent, ..small_dax() };
         let store = Nvht::create(&scratch.store(), &options).expect("create");
         let mut next = 0;
-        // Small ones, which nothing is prepared for, and one that is larger than all tables so far.
+        // Small batches, for which tables are not prepared, and one larger than all earlier tables.
         for keys in [6, 2, 2, 7, 3, 1, 5, 5000, 2, 300] {
             store.write(&batch(next..next + keys)).expect("write");
             next += keys;
@@ -69,13 +69,13 @@ fn what_a_crash_left_reserved_is_free_after_recovery() {
     let mut bytes = std::fs::read(&file).expect("readable");
     let root = u64::from_le_bytes(bytes[8192 + 256..8192 + 264].try_into().expect("eight bytes"));
     let lines = (root & !63) as usize + 64;
-    // A reserved slot as docs/format has it: tag, no offset, binding bits of 1 and 0 in turn, a
+    // A reserved slot as in docs/format: tag, no offset, alternating binding bits of 1 and 0, a
     // multiple of 3.
     let tag = 0x155_u64 << 53;
     let word = tag | 0xaaaa_aaaa_aaaa_aaaa & ((1 << 38) - (1 << 27));
     let reserved_word = (0..3).map(|residue| word | residue << 38).find(|word| word % 3 == 0).expect("one of three");
-    // In the home line, and in one behind the last home line. The check of neither line counts it:
-    // a crash leaves that.
+    // In the home line, and in a line after the last home line. The check of neither line counts
+    // it, as after a crash.
     let reserved = [lines + 56, lines + 3 * 64 + 8];
     for at in reserved {
         assert_eq!(bytes[at..at + 8], [0; 8]);

@@ -1,4 +1,4 @@
-//! The contract's suite over NVHT: each medium, level and mode that it offers.
+//! The contract's suite over NVHT: each supported medium, level and mode.
 
 use lodestore_contract::conformance::{Case, seed, sizes};
 use lodestore_inplace::testing::{self, Kind};
@@ -9,7 +9,7 @@ type Place = testing::Place<Nvht, NvhtOptions>;
 static KIND: Kind<Nvht, NvhtOptions> =
     Kind { engine: "nvht", create: Nvht::create, open: Nvht::open, pool: |options| &mut options.pool };
 
-/// A place on tmpfs with small regions and tables, so that both grow. Keys hash by the run's seed.
+/// A place on tmpfs with small regions and tables, to make both grow. Keys hash by the run's seed.
 fn place(name: &'static str) -> Place {
     Place::new(
         &KIND,
@@ -27,7 +27,7 @@ fn shm_process() -> Place {
     place("tmpfs, process")
 }
 
-/// As users get it but for the capacity: 64 partitions, 8192 slots, regions of 256 MiB.
+/// Default options, except for the capacity: 64 partitions, 8192 slots, regions of 256 MiB.
 fn shm_defaults() -> Place {
     let options = NvhtOptions { hash_seed: Some(seed()), ..NvhtOptions::default() };
     place("tmpfs, process, default options").short().with(|old| *old = options)
@@ -49,7 +49,8 @@ fn no_threads() -> Place {
     place("tmpfs as DAX, no threads").dax().with(|options| (options.recovery_threads, options.sweep_ms) = (0, 0))
 }
 
-/// Two lines are probed and tables are filled to the brim: keys often stand behind their home lines, and tables grow for want of room.
+/// Two lines are probed and tables are filled completely: keys are often outside their home lines,
+/// and tables grow for lack of slots.
 fn short_probes() -> Place {
     place("tmpfs as DAX, 14 slots probed, load 0.95").dax().short().with(|options| {
         options.probe_length = 14;
@@ -66,7 +67,7 @@ fn xxh3() -> Place {
     })
 }
 
-/// Some GiB of tmpfs; see there for the variable that turns it on.
+/// Needs some GiB of tmpfs; `sizes` documents the variable that enables it.
 #[test]
 fn a_value_of_a_gib() {
     sizes::value_of_a_gib(&Case::new(shm_process()));

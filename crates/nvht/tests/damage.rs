@@ -11,7 +11,7 @@ use lodestore_nvht::{HashKind, Nvht, NvhtOptions};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const KEYS: u32 = 3000;
-/// Where region 0 has the engine's root area, and in it the roots of partitions (docs/format).
+/// Offset of the roots of partitions, in the engine's root area of region 0 (docs/format).
 const ROOTS: usize = 8192 + 256;
 
 fn options() -> NvhtOptions {
@@ -41,14 +41,14 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// Line 0 of the table of a partition.
+/// Returns the offset of line 0 of the table of a partition.
 fn lines_of(bytes: &[u8], partition: usize) -> usize {
     let root = word(bytes, ROOTS + partition * 32);
     assert_eq!(root >> 48, 0, "the table is in region 0");
     (root & !63 & ((1 << 48) - 1)) as usize + 64
 }
 
-/// The first slot in use from the `nth` line of a table on.
+/// Returns the first slot in use from the `nth` line of a table on.
 fn used_slot(bytes: &[u8], lines: usize, nth: usize) -> usize {
     let slots = (nth..nth + 8).flat_map(|line| (1..8).map(move |slot| lines + line * 64 + slot * 8));
     slots.into_iter().find(|at| word(bytes, *at) != 0).expect("a slot in use")
@@ -62,7 +62,7 @@ fn all_are_right(store: &Nvht) {
     assert_eq!(store.verify(&mut |_| ()).expect("verify").findings, []);
 }
 
-/// Reads all keys: those that are reported as damaged. None may be absent or wrong.
+/// Reads all keys. Returns the keys reported as damaged. No key may be absent or wrong.
 fn damaged_keys(store: &Nvht) -> Vec<u32> {
     let is_damaged = |index: &u32| match store.get(&key(*index)) {
         Ok(found) => {
@@ -167,7 +167,7 @@ fn a_count_is_refused_once_a_put_adds_a_slot_next_to_a_damaged_one() {
     alter(&path, |bytes| {
         let slot = word(bytes, used_slot(bytes, lines_of(bytes, 0), 0));
         let record = ((slot & ((1 << 27) - 1)) << 4) as usize;
-        // The version: the record cannot be read at all.
+        // The version: the record becomes unreadable.
         bytes[record + 15] ^= 0x80;
     });
     for open in 0..3 {
@@ -196,7 +196,7 @@ fn a_changed_root_is_refused_by_name() {
             }
             Err(other) => panic!("{offset} bit {bit}: {other}"),
             Ok(store) => {
-                // A growth may have just been under way, so that the word was one of its own.
+                // A growth may have been in progress, with this word as its own.
                 all_are_right(&store);
             }
         }
@@ -212,7 +212,7 @@ fn a_damaged_record_is_told_before_and_after_its_table_grew() {
         let lines = lines_of(bytes, 0);
         let slot = word(bytes, used_slot(bytes, lines, 0));
         let record = ((slot & ((1 << 27) - 1)) << 4) as usize;
-        // The version: the record cannot be read at all.
+        // The version: the record becomes unreadable.
         bytes[record + 15] ^= 0x80;
     });
     let store = Nvht::open(&path, &options()).expect("open");
@@ -234,7 +234,7 @@ fn a_damaged_record_is_told_before_and_after_its_table_grew() {
     assert!(matches!(told, Err(Error::Corrupt { .. })), "whose slot was damaged is not known: {told:?}");
 }
 
-/// Two keys with the same tag (docs/format: the low 11 bits of the hash).
+/// Returns two keys with the same tag (docs/format: the low 11 bits of the hash).
 fn same_tag() -> (Vec<u8>, Vec<u8>) {
     let tag = |index: u32| xxh3_64_with_seed(&key(index), 5) & 0x7ff;
     let pairs = (0..2000u32).flat_map(|a| (0..a).map(move |b| (a, b)));
@@ -280,10 +280,10 @@ fn a_damaged_value_is_not_taken_for_another_keys_of_the_same_tag() {
     }
 }
 
-/// The moment in the past at which a record expired. Few records have these bytes by chance.
+/// The expiry of the expired record. Few records have these bytes by chance.
 const EXPIRED_MILLIS: u64 = 0x0102_0304_0506;
 
-/// An update of an expired key answered that the key was present.
+/// Regression: an update of an expired key returned that the key was present.
 #[test]
 fn a_record_whose_expiry_is_damaged_is_neither_present_nor_replaced() {
     let scratch = Scratch::new();

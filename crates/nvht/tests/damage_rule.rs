@@ -16,12 +16,12 @@ use rule::{
     LINE, Medium, Model, PAGE, ROOT_AREA, ROOTS, Stop, check, key, options, salvaging, stop, with_keys_put_again,
 };
 
-/// Opens a store, by a salvage if the strict open refuses it.
+/// Opens a store, in salvage if the strict open refuses it.
 fn open_any(path: &Path) -> Option<Nvht> {
     Nvht::open(path, &options()).or_else(|_| Nvht::open(path, &salvaging())).ok()
 }
 
-/// A store of a few keys, one of which was put often; stopped.
+/// Creates a store of a few keys, with one that is put often; stopped.
 fn with_a_hot_key(path: &Path, how: Stop) -> Model {
     let store = Nvht::create(path, &options()).expect("create");
     let mut model = Model::new();
@@ -88,15 +88,15 @@ fn a_flipped_bit_brings_no_deleted_value_back() {
     }
 }
 
-/// Damages every line that is not empty, one at a time. Returns how many lines were damaged, and
-/// what was wrong where.
+/// Damages every line that is not empty, one at a time. Returns the number of damaged lines, and
+/// descriptions of the violations.
 fn line_by_line(how: Stop, damage: impl Fn(&mut [u8], &[u8])) -> (usize, Vec<String>) {
     let scratch = Scratch::new();
     let path = scratch.store();
     let (model, older) = with_keys_put_again(&path, how);
     let medium = Medium::of(&path);
     let (mut damaged, mut wrong) = (0, Vec::new());
-    // The pool's own headers are not the engine's.
+    // The pool's own headers do not belong to the engine.
     for at in (ROOT_AREA..medium.bytes.len()).step_by(LINE) {
         let mut line = medium.bytes[at..at + LINE].to_vec();
         damage(&mut line, &older[at..at + LINE]);
@@ -173,7 +173,7 @@ fn an_older_or_zeroed_page_in_a_sealed_store_returns_no_older_value() {
             if *page != medium.bytes[at..at + PAGE] {
                 damaged += 1;
                 medium.write(|bytes| bytes[at..at + PAGE].copy_from_slice(page));
-                // A page of the pool's own may be one that a clean stop does not need.
+                // A page of the pool may be unnecessary after a clean stop.
                 let outcome = check(&path, &model);
                 assert!(outcome.is_ok(), "page at {at}: {outcome:?}");
             }
@@ -188,7 +188,7 @@ fn records_of(medium: &Medium, model: &Model) -> Vec<usize> {
     model.keys().filter_map(|key| at_key(key)).map(|at| at - 16).collect()
 }
 
-/// Slots in the lines after the last home line of the only partition's table.
+/// Returns the number of slots in the lines after the last home line of the only partition's table.
 fn slots_behind(medium: &Medium) -> usize {
     let root = medium.word(ROOTS);
     let behind = (root & !63) as usize + LINE + (2 << (root & 63)) * LINE;
@@ -249,7 +249,8 @@ fn a_line_of_another_partition_is_an_error_of_a_walk_and_shows_no_key_twice() {
     }
 }
 
-/// The root named a table that a growth had left, or had an earlier cursor: old values came back.
+/// Regression: the root named a table that a growth had left, or had an earlier cursor. Old values
+/// were returned again.
 #[test]
 fn an_older_root_of_a_killed_store_is_refused() {
     let dir = Scratch::new();
@@ -280,7 +281,7 @@ fn an_older_root_of_a_killed_store_is_refused() {
     for (index, root) in older.iter().enumerate() {
         medium.write(|bytes| bytes[ROOTS..ROOTS + 32].copy_from_slice(root));
         assert_eq!(check(&path, &model), Ok(true), "root {index} of {}", older.len());
-        // The space of an early table was used again.
+        // The space of an early table was reused.
         let Ok(salvaged) = Nvht::open(&path, &salvaging()) else { continue };
         salvages += 1;
         assert!(salvaged.wait_recovered().is_ok() && salvaged.stats().recovery.corrupt > 0);
@@ -291,7 +292,7 @@ fn an_older_root_of_a_killed_store_is_refused() {
     assert_eq!(check(&path, &model), Ok(false), "the newest root");
 }
 
-/// A stage that is damaged is reported, and one that is older changes nothing.
+/// A damaged stage is reported, and an older one changes nothing.
 #[test]
 fn a_damaged_stage_of_a_table_is_refused_and_an_older_one_is_not() {
     let dir = Scratch::new();
@@ -299,7 +300,7 @@ fn a_damaged_stage_of_a_table_is_refused_and_an_older_one_is_not() {
     let store = Nvht::create(&path, &options()).expect("create");
     let mut model = Model::new();
     let mut index = 0;
-    // Until a growth is under way.
+    // Until a growth is in progress.
     while index < 60 || Medium::of(&path).word(ROOTS + 8) == 0 {
         let value = format!("value of {index}").into_bytes();
         store.put(&key(index), &value).expect("put");
@@ -320,7 +321,8 @@ fn a_damaged_stage_of_a_table_is_refused_and_an_older_one_is_not() {
     }
 }
 
-/// The stop sealed a table that was damaged since the open: keys were plainly absent afterwards.
+/// Regression: the stop sealed a table that was damaged since the open. Keys were then absent
+/// without an error.
 #[test]
 fn a_stop_seals_no_table_that_was_damaged_while_the_store_was_open() {
     let dir = Scratch::new();

@@ -1,4 +1,4 @@
-//! Tables that grow while everything goes on.
+//! Tables that grow during other operations.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn every_key_is_there_at_every_size_and_tables_were_doubled() {
         let store = Nvht::create(&scratch.store(), &shape).expect("create");
         for index in 0..20_000u32 {
             store.put(&key(index), &index.to_le_bytes()).expect("put");
-            // One that came long ago, and the newest.
+            // A key put long ago, and the newest.
             for index in [index / 2, index] {
                 assert_eq!(store.get(&key(index)).expect("get"), Some(index.to_le_bytes().to_vec()), "{index}");
             }
@@ -46,7 +46,7 @@ fn a_growth_goes_on_where_a_kill_stopped_it() {
     let scratch = Scratch::new();
     let mut kept = 0;
     let mut store = Nvht::create(&scratch.store(), &options()).expect("create");
-    // Reopened so often that it meets every stage of a growth, after clean stops and without.
+    // Reopened often enough to cover every stage of a growth, after clean stops and without.
     for index in 0..6000u32 {
         store.put(&key(index), &index.to_le_bytes()).expect("put");
         let growing = store.stats().engine_counters["tables_growing"] > 0;
@@ -84,7 +84,7 @@ fn readers_and_walks_miss_no_key_and_see_none_twice_while_tables_grow() {
                 if index % 3 == 0 {
                     assert!(store.delete(&key(index)).expect("delete"), "{index}");
                 }
-                // Staying keys are written over, and stay.
+                // Staying keys are overwritten, and stay.
                 store.put(&key(index % STAYING), &(index % STAYING).to_le_bytes()).expect("put");
             }
             done.store(true, Ordering::Release);
@@ -157,7 +157,7 @@ fn the_shortest_probes_take_thousands_of_keys_in_tables_of_bounded_length() {
     let scratch = Scratch::new();
     let options = NvhtOptions { probe_length: 7, load_percent: 95, partitions: 1, initial_capacity: 1, ..options() };
     let store = Nvht::create(&scratch.store(), &options).expect("create");
-    // A table is doubled for want of room long before it is loaded.
+    // A table is doubled for lack of a free slot long before its load limit.
     for index in 0..5000u32 {
         store.put(&key(index), &index.to_le_bytes()).expect("put");
     }
@@ -195,9 +195,9 @@ fn a_put_does_a_step_and_not_a_whole_growth() {
     }
 }
 
-/// Fills a table at a load where probes decide when it grows. The seed is fixed: a table can grow
-/// without the warning of a long probe, and then a put waits for many steps. One random seed in
-/// about 150 has such a put.
+/// Fills a table at a load at which probes trigger its growth. The seed is fixed: a table can grow
+/// without the warning of a long probe, and then a put waits for many steps. About one random seed
+/// in 150 has such a put.
 fn check_steps_of_puts(hash_seed: u64) {
     let scratch = Scratch::new();
     let shape = NvhtOptions { initial_capacity: 40_000, partitions: 1, load_percent: 95, ..options() };

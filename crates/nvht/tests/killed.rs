@@ -14,7 +14,7 @@ use rule::{LINE, Medium, Model, PAGE, ROOTS, Stop, check, check_any, key, option
 /// Keys of a store whose table has some pages.
 const KEYS: u32 = 1000;
 
-/// A killed store whose table has some pages, and the range of the table's lines.
+/// Creates a killed store with a table of some pages. Returns the range of the table's lines too.
 fn killed(path: &Path) -> (Model, Medium, std::ops::Range<usize>) {
     let store = Nvht::create(path, &options()).expect("create");
     let mut model = Model::new();
@@ -30,7 +30,7 @@ fn killed(path: &Path) -> (Model, Medium, std::ops::Range<usize>) {
     (model, medium, lines)
 }
 
-/// 212 of 5,000 keys were plainly absent, and `verify` was clean.
+/// Regression: 212 of 5,000 keys were absent without an error, and `verify` was clean.
 #[test]
 fn a_zeroed_page_of_a_killed_store_loses_no_key_silently() {
     let scratch = Scratch::new();
@@ -53,8 +53,8 @@ fn a_zeroed_page_of_a_killed_store_loses_no_key_silently() {
     assert!(in_table >= 2, "{in_table} pages of the table, whose lines are {lines:?}");
 }
 
-/// A line that kept its older content is a state that a crash can leave. Each key was there at the
-/// clean stop, so no key is absent: each read returns one of the two values, or an error.
+/// A crash can leave a line with its older content. Each key existed at the clean stop, thus no key
+/// is absent: each read returns one of the two values, or an error.
 #[test]
 fn an_older_line_of_a_killed_store_gives_one_of_two_values_or_a_report() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! The number of ordering points of each operation, and that there are none where the medium needs none.
+//! The number of ordering points of each operation, and none on a medium that needs none.
 
 mod common;
 
@@ -9,7 +9,8 @@ use lodestore_inplace::testing::{
 };
 use lodestore_nvht::{Nvht, NvhtOptions};
 
-/// A store with a record of the size class that the tests use, so that no new slab is taken in them, and no table grows.
+/// Creates a store with a record of the tests' size class: the tests need no new slab, and no table
+/// grows.
 fn warmed() -> (Scratch, Nvht) {
     let scratch = Scratch::new();
     let options = NvhtOptions { initial_capacity: 4096, ..small_dax() };
@@ -34,7 +35,7 @@ fn a_batch_has_four_ordering_points_however_long() {
     let batch = |keys: u8| Batch {
         ops: (0..keys).map(|key| BatchOp::Put { key: vec![b'b', key], value: vec![key; 100], expiry: None }).collect(),
     };
-    // The first takes the log's extent.
+    // The first batch allocates the log's extent.
     store.write(&batch(1)).expect("write");
     for keys in [1, 2, 16] {
         assert_eq!(fences(&store, |store| store.write(&batch(keys)).expect("write")), 4, "{keys} keys");

@@ -1,7 +1,8 @@
-//! Random operations on tables that begin with a line or two, with short probes: against a `BTreeMap`, stopping and opening among them; and
-//! by threads, with a reader to whom no key may ever be missing.
+//! Random operations on tables that begin with a line or two, with short probes. One test compares
+//! with a `BTreeMap` across stops and opens. The other uses threads, with a reader for which no key
+//! may ever be missing.
 //!
-//! All follows from a seed, which a failure prints: `LODESTORE_SEED` replaces it.
+//! Everything depends on a seed, which a failure prints: `LODESTORE_SEED` replaces it.
 
 mod common;
 
@@ -15,14 +16,15 @@ use lodestore_contract::{Batch, BatchOp, Change, Error, Expiry, Lifetime, Store,
 use lodestore_media::PoolOptions;
 use lodestore_nvht::{HashKind, Nvht, NvhtOptions};
 
-/// Moments that no test comes near: long past, and far ahead.
+/// Expiries that no test reaches: in the distant past, and in the far future.
 const PAST: u64 = 1000;
 const FAR: u64 = 1 << 52;
 
-/// A value, and whether its key expires some day.
+/// A value, and whether its key has an expiry.
 type Model = BTreeMap<Vec<u8>, (Vec<u8>, bool)>;
 
-/// A small shape: one to four partitions, one to three lines of probing, hardly a slot to begin with.
+/// Returns a small shape: one to four partitions, one to three lines of probing, few slots
+/// initially.
 fn shape(rng: &mut Rng) -> NvhtOptions {
     let probe = *rng.pick(&[7, 14, 21]);
     NvhtOptions {
@@ -37,7 +39,7 @@ fn shape(rng: &mut Rng) -> NvhtOptions {
     }
 }
 
-/// One of `keys` keys: short ones, long ones, and prefixes of each other.
+/// Returns one of `keys` keys: short ones, long ones, and prefixes of each other.
 fn key(rng: &mut Rng, keys: usize) -> Vec<u8> {
     let index = rng.below(keys);
     let tail = if index.is_multiple_of(17) { 300 } else { index % 5 };
@@ -53,13 +55,13 @@ fn value(rng: &mut Rng) -> Vec<u8> {
     rng.bytes(len)
 }
 
-/// A store, what it should hold, and what it did.
+/// A store, its expected content, and its history.
 struct Sequence {
     scratch: Scratch,
     options: NvhtOptions,
     store: Option<Nvht>,
     model: Model,
-    /// Keys put with a moment long past since the last sweep: what `len` may count besides.
+    /// Keys put with a past expiry since the last sweep: `len` may also count these.
     expired: u64,
     keys: usize,
     /// Tables grown before the last open.
@@ -82,7 +84,7 @@ impl Sequence {
         self.model.get(key).map(|(value, _)| value.clone())
     }
 
-    /// A random moment of expiry; what the model makes of a put with it.
+    /// Returns a random expiry, and updates the model for a put with it.
     fn put_expiring(&mut self, rng: &mut Rng, key: Vec<u8>, value: Vec<u8>) -> Option<Expiry> {
         let millis = *rng.pick(&[None, None, Some(FAR), Some(PAST)]);
         if millis == Some(PAST) {
@@ -170,7 +172,8 @@ impl Sequence {
         }
     }
 
-    /// Some keys, among them perhaps one twice: the last of its operations is what stays. Now and then one that is refused whole.
+    /// Writes some keys, perhaps one twice: the last operation counts. Sometimes writes a batch
+    /// that is refused as a whole.
     fn batch(&mut self, rng: &mut Rng) {
         let most = *rng.pick(&[3, 12, 60]);
         let mut ops = Vec::new();
@@ -205,7 +208,7 @@ impl Sequence {
         self.store = Some(Nvht::open(&self.scratch.store(), &self.options).expect("open"));
     }
 
-    /// Compares everything.
+    /// Compares the store with the model.
     fn check(&self) {
         let mut seen = BTreeMap::new();
         let walk = self.store().for_each(&mut |key, value| {
@@ -250,7 +253,8 @@ fn random_operations_on_small_tables_give_what_a_btreemap_gives() {
     println!("{grown} tables grown");
 }
 
-/// Each key, once it is there, stays there with versions that only rise: two threads write, each its own keys, and tables grow all the while.
+/// Each key, once present, stays present with rising versions. Two threads write their own keys
+/// each, while tables grow.
 #[test]
 fn a_reader_finds_every_key_with_a_version_not_older_than_it_saw_while_two_threads_write() {
     const WRITERS: usize = 2;
@@ -261,14 +265,14 @@ fn a_reader_finds_every_key_with_a_version_not_older_than_it_saw_while_two_threa
         let (scratch, mut rng) = (Scratch::new(), Rng::new(seed() ^ 0x77 << 8 ^ round));
         let options = shape(&mut rng);
         let store = Nvht::create(&scratch.store(), &options).expect("create");
-        // The newest version that is there for sure, and the newest that was begun; 0: none.
+        // The newest version that is certainly present, and the newest that was begun; 0: none.
         let words = || (0..WRITERS * KEYS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
         let (there, begun, done) = (words(), words(), AtomicBool::new(false));
         let write = |writer: usize| {
             let mut rng = Rng::new(seed() ^ round << 16 ^ writer as u64);
             let mut newest = 0;
             while newest < KEYS {
-                // A new key, or one of the old, alone or with two more as a batch.
+                // A new key or an old one, alone or with two more in a batch.
                 let some = if rng.below(4) == 0 { 3 } else { 1 };
                 let mut indices: Vec<usize> = (0..some).map(|_| rng.below(newest + 1)).collect();
                 indices[0] = if rng.below(2) == 0 { newest } else { indices[0] };

@@ -1,4 +1,5 @@
-//! The background scrub: damage that nobody reads is found, and a close does not wait for a pass.
+//! The background scrub finds damage in records that are never read, and a close does not wait for
+//! a pass.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

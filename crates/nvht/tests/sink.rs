@@ -1,4 +1,4 @@
-//! Events are told behind the locks of the operation that met them.
+//! Events are reported after the locks of their operation were freed.
 
 use lodestore_inplace::testing::{
     Kind, check_sink_may_drop_the_store, check_sink_may_panic_in_recovery, check_sink_may_use_the_store, small_dax_pool,

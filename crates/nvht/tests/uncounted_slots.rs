@@ -1,7 +1,7 @@
 //! Writes to slots that a kill left uncounted, before recovery has checked their lines.
 //!
-//! A kill between the store of a slot and that of its line's check leaves the slot uncounted. The
-//! tests open such a store, and hold recovery back in another partition while they write.
+//! A kill between the store of a slot and the store of its line's check leaves the slot uncounted.
+//! The tests open such a store, and block recovery in another partition while they write.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -15,7 +15,7 @@ use lodestore_nvht::{HashKind, Nvht, NvhtOptions};
 const LINE: usize = 64;
 const TABLE_ROOTS: usize = 8192 + 256;
 const ROOT_BYTES: usize = 32;
-/// Lines of each table that are looked at: all home lines.
+/// Lines of each table that are examined: all home lines.
 const LINES: usize = 20;
 /// Keys of the store besides the one whose slot is uncounted.
 const KEYS: u32 = 40;
@@ -84,7 +84,7 @@ fn create_killed_store(path: &Path) -> (Vec<u8>, usize) {
         .expect("a key of partition 1");
     drop(store);
     let mut medium = Medium::read(path);
-    // The check as it was before it counted the slot.
+    // The check from before the slot was counted.
     medium.bytes[line..line + 8].copy_from_slice(&before.bytes[line..line + 8]);
     let zeroed = medium.used_lines(0, LINES)[0];
     let lost = (1..8).filter(|slot| medium.word(zeroed + slot * 8) != 0).count();
@@ -93,7 +93,7 @@ fn create_killed_store(path: &Path) -> (Vec<u8>, usize) {
     (uncounted, lost)
 }
 
-/// A sink that holds the recovery thread at the first damage that is reported.
+/// A sink that blocks the recovery thread at the first reported damage.
 struct Gate {
     reached: Receiver<()>,
     release: Sender<()>,

@@ -1,4 +1,5 @@
-//! The account of a store that is opened: what the LSM's pointers name, and whose the segments are.
+//! Rebuilds the space account at an open: the records that the LSM points to, and the owners of
+//! segments.
 
 use lodestore_media::BlockFile;
 
@@ -8,9 +9,9 @@ use crate::space::{Census, Owner, Segment, Space, State, is_newer};
 impl Space {
     /// Counts a record that the LSM points to, at an open.
     ///
-    /// A log may hide the pointer of a table, which may then be of an earlier use of its segment.
-    /// That use is over. A pointer behind the end of a file that was cut keeps its segment in use:
-    /// after a later use an expiring key would count as expired.
+    /// A log may hide a table's pointer, which may then be of an earlier, finished use of its
+    /// segment. A pointer beyond the end of a file that was cut keeps its segment in use: after a
+    /// later use an expiring key would count as expired.
     pub(crate) fn count(&mut self, pointer: Pointer) {
         let Pointer { segment, generation, at, len } = pointer;
         self.note_use(generation);
@@ -30,22 +31,26 @@ impl Space {
         }
     }
 
-    /// Adds the segments up to this one that a cut file does not have. They are in use and damaged.
+    /// Adds the segments up to this one that a cut file does not have. Added segments are in use
+    /// and damaged.
     fn hold_cut_off(&mut self, number: u32) {
         let cut_off = Segment { sealed: true, damaged: true, left: true, state: State::Held, ..Segment::default() };
         let count = self.segments.len().max(number as usize + 1);
         self.segments.resize(count, cut_off);
     }
 
-    /// Knows of a use of some segment: no later use gets its number. What has expired counts for nothing, but flushes tell of it when it is written over.
+    /// Records that a generation exists: no later use gets its number. Expired records are not
+    /// counted, but flushes report them dead when their keys are overwritten.
     pub(crate) fn note_use(&mut self, generation: u32) {
-        // With nothing to compare it with the first is the newest: numbers may all be beyond half of those that there are.
+        // The first number is the newest because no other is known: all numbers may be in the upper
+        // half of the range.
         if self.generation == 0 || is_newer(generation, self.generation) {
             self.generation = generation;
         }
     }
 
-    /// Takes all segments for full of what is live, at an open that could not count it: a collection finds out.
+    /// Marks all segments as full and live, at an open that could not count them. Collections will
+    /// count them.
     pub(crate) fn hold_all(&mut self) {
         let bytes = self.segment_bytes;
         for segment in &mut self.segments {
@@ -60,13 +65,14 @@ impl Space {
         }
     }
 
-    /// Segments with something live, at an open, when all is counted.
+    /// Returns the segments with live records, after counting, at an open.
     pub(crate) fn counted(&self) -> Vec<u32> {
         (0..self.segments.len() as u32).filter(|number| self.segments[*number as usize].state == State::Held).collect()
     }
 
-    /// Gives the segments with something live to the groups that their headers name, at an open: the deepest prefixes are groups, what is left are orphans.
-    /// A `circular` log is one group, whatever others another mode has left.
+    /// Assigns segments with live records to the groups that their headers name, at an open. The
+    /// deepest prefixes become groups; all other segments become orphans. A `circular` log is one
+    /// group, regardless of groups left by another mode.
     pub(crate) fn arrange(&mut self, held: &[(u32, Option<(Home, u32)>)], circular: bool) {
         self.free = (0..self.segments.len() as u32)
             .rev()
@@ -79,7 +85,7 @@ impl Space {
         let mut prefixes: Vec<Prefix> = held.iter().filter_map(|(_, header)| prefix_of(header)).collect();
         prefixes.sort_unstable_by_key(|prefix| (prefix.depth, prefix.bits));
         prefixes.dedup();
-        // A group's values are written together: in the order of their keys most would be a block of their own.
+        // A group's values are written together: in key order most would need a block of their own.
         if !circular {
             prefixes.into_iter().for_each(|prefix| self.deepen_to(prefix));
         }
@@ -97,7 +103,8 @@ impl Space {
         }
     }
 
-    /// Whether a header is of the use that the pointers into its segment are of. Where these could not all be read, it says which use that is, unless it is older than one of them.
+    /// Returns whether a header is of the same use as the pointers into its segment. If not all
+    /// pointers could be read, the header defines the generation, unless a pointer has a newer one.
     fn names_use(&mut self, number: u32, generation: u32) -> bool {
         let segment = &mut self.segments[number as usize];
         if segment.census == Census::Counted {
@@ -111,7 +118,7 @@ impl Space {
         true
     }
 
-    /// Splits groups until there is one of this prefix, unless there are deeper ones.
+    /// Splits groups until a group with this prefix exists, or a deeper one.
     fn deepen_to(&mut self, prefix: Prefix) {
         loop {
             let group = self.group_of(prefix.bits);

@@ -6,17 +6,18 @@ fn pointer(generation: u32, at: u32, len: u32) -> Pointer {
     Pointer { segment: 1, generation, at, len }
 }
 
-/// The account of an open that meets these pointers, all of one segment.
+/// Returns the account of an open that finds these pointers, all into one segment.
 fn counted(pointers: impl IntoIterator<Item = Pointer>) -> Space {
     let mut space = Space::new(SEGMENT, 3, 3);
     pointers.into_iter().for_each(|pointer| space.count(pointer));
     space
 }
 
-/// A newer version in a log hides a pointer of the tables into a segment that was collected and is in use again.
+/// A newer version in a log hides a table's pointer into a segment that was collected and is in use
+/// again.
 #[test]
 fn a_pointer_of_an_earlier_use_of_a_segment_counts_for_nothing_before_and_behind_those_of_a_newer_one() {
-    // Numbers of uses begin anew when there are no more.
+    // Numbers of uses wrap around.
     for (earlier, newer) in [(4, 9), (u32::MAX - 2, 3)] {
         let hidden = pointer(earlier, 40 << 10, 8 << 10);
         let live = [pointer(newer, 32, 2000), pointer(newer, 4096, 600)];
@@ -29,14 +30,14 @@ fn a_pointer_of_an_earlier_use_of_a_segment_counts_for_nothing_before_and_behind
             let victim = space.choose(&Gain { segments: 0, worth: 0.0 }, 8).expect("a segment with something live");
             let [taken] = &victim.segments[..] else { panic!("one segment") };
             assert_eq!((taken.segment, taken.generation, taken.end), (1, newer, 8192), "in the order {pointers:?}");
-            // The next use of a segment is none of those that were.
+            // The next use of a segment gets a new number.
             let part = space.take(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
             assert_eq!(part.generation, newer + 1, "in the order {pointers:?}");
         }
     }
 }
 
-/// A flush tells that it died when its key is written over.
+/// A flush reports the expired record dead when its key is overwritten.
 #[test]
 fn no_use_gets_the_number_of_one_that_only_a_pointer_to_an_expired_value_names() {
     let mut space = counted([pointer(4, 32, 2000)]);
@@ -46,7 +47,7 @@ fn no_use_gets_the_number_of_one_that_only_a_pointer_to_an_expired_value_names()
     assert_eq!(part.generation, 10);
 }
 
-/// Serial numbers are compared with the last one, and there is none before the first.
+/// Serial numbers are compared with the last one, and the first has no predecessor.
 #[test]
 fn numbers_of_uses_go_on_behind_those_of_an_open_wherever_they_are() {
     for first in [1, 1 << 30, (1 << 31) - 1, 1 << 31, 3 << 30, u32::MAX - 3] {
@@ -55,13 +56,14 @@ fn numbers_of_uses_go_on_behind_those_of_an_open_wherever_they_are() {
         let mut next =
             || space.take(Owner::Cold, (100, SEGMENT as usize), (0, 0), &mut |_| false).expect("a free segment");
         let last = first + 3;
-        // 0 is none.
+        // 0 is not a valid number.
         let wanted = last.checked_add(1).map_or([1, 2], |one| [one, one + 1]);
         assert_eq!([next().generation, next().generation], wanted, "behind {last}");
     }
 }
 
-/// A file that was cut off may grow again, and flushes tell of what was lost when it is written over.
+/// A file that was cut off may grow again, and flushes report the lost records dead when their keys
+/// are overwritten.
 #[test]
 fn no_use_gets_the_number_of_one_that_a_pointer_behind_the_end_of_the_file_names() {
     for lost in [Pointer { segment: 3, generation: 9, at: 32, len: 80 }, pointer(9, SEGMENT - 8, 80)] {
@@ -95,7 +97,7 @@ fn what_dies_of_an_earlier_use_of_a_segment_changes_nothing() {
     assert_eq!(space.live_bytes(), 1000);
 }
 
-/// Segments of one group, each with so many live bytes.
+/// Returns an account of segments of one group with these live bytes.
 fn held(live: &[u32]) -> Space {
     let mut space = Space::new(SEGMENT, live.len() as u32, live.len() as u32);
     for (segment, live) in (0..).zip(live) {
@@ -107,7 +109,7 @@ fn held(live: &[u32]) -> Space {
     space
 }
 
-/// While somebody holds what was let go there are fewer than are spared for collections.
+/// While readers hold retired segments, fewer segments are free than are spared for collections.
 #[test]
 fn what_survives_a_collection_has_room_in_the_segments_that_there_are() {
     let live = [SEGMENT / 2; 10];
@@ -123,7 +125,7 @@ fn what_survives_a_collection_has_room_in_the_segments_that_there_are() {
     assert!(chosen(8) > chosen(3));
 }
 
-/// Segments may be of 16 MiB, and all of a victim are read into DRAM.
+/// Segments may have 16 MiB, and all segments of a victim are read into DRAM.
 #[test]
 fn a_collection_of_long_segments_takes_few_of_them_or_as_many_as_bring_one() {
     let count = |segment_bytes: u32, live_in_ten: u32| {
@@ -165,7 +167,7 @@ fn a_segment_of_which_nothing_but_a_refused_part_was_taken_is_free_and_the_last_
         space.take(owner, (100, wanted), (0, 0), &mut |_| false).expect("a free segment")
     };
     let refused = take(&mut space, 100);
-    // Its group is split while it is written.
+    // The group is split during the write.
     space.split(0);
     space.refused(&refused);
     let counts = space.counts();
@@ -174,7 +176,7 @@ fn a_segment_of_which_nothing_but_a_refused_part_was_taken_is_free_and_the_last_
     assert!(others.iter().all(|part| part.segment != refused.segment));
     let again = take(&mut space, 100);
     assert_eq!((again.segment, again.from), (refused.segment, 0));
-    // Somebody else writes behind it.
+    // Another writer has the following part.
     let behind = take(&mut space, 100);
     assert_eq!((behind.segment, behind.from), (again.segment, again.len));
     space.refused(&again);

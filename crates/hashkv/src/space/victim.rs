@@ -1,65 +1,67 @@
-//! What is to be collected, and what becomes of it.
+//! Victim selection for garbage collection, and the end of a collection.
 
 use crate::layout::{Place, Prefix, SEGMENT_HEADER};
 use crate::space::{Census, Owner, Segment, Space, State};
 
-/// Bytes of one collection, which are all read into DRAM, and how many segments these are, at least and at most.
+/// Bytes of one collection, which are all read into DRAM; and the minimum and maximum number of its
+/// segments.
 const VICTIM_BYTES: u32 = 3 << 20;
 const VICTIM: (u32, u32) = (2, 48);
-/// Segments that may be taken beyond these bytes, until one comes free.
+/// Maximum segments of a collection that exceeds `VICTIM_BYTES` because fewer would free none.
 const BEYOND: usize = 8;
 
-/// What a collection must bring, to be begun.
+/// Minimum gain for a collection to begin.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Gain {
-    /// Segments that come free, at least.
+    /// Minimum number of segments to free.
     pub(crate) segments: u32,
-    /// Bytes that come free for each that is moved, at least.
+    /// Minimum bytes freed per byte moved.
     pub(crate) worth: f64,
 }
 
 impl Gain {
-    /// A segment, whatever it takes.
+    /// At least one segment, at any cost.
     pub(crate) const ANY: Self = Self { segments: 1, worth: 0.0 };
-    /// As little as a thread behind takes.
+    /// The minimum for the background thread.
     pub(crate) const SOME: Self = Self { segments: 8, worth: 0.0 };
 }
 
-/// What came of a collection.
+/// Result of a collection.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// Segments in which nothing is live any more.
+    /// Segments without live records.
     pub(crate) done: Vec<u32>,
-    /// Segments of which something cannot be read, and in which something may be live.
+    /// Segments with unreadable bytes in which records may be live.
     pub(crate) damaged: Vec<u32>,
-    /// Segments that nobody had counted, and their live bytes.
+    /// Segments that were uncounted before, with their live bytes.
     pub(crate) counted: Vec<(u32, u64)>,
-    /// Segments that may count for less than is live there, and what was found to be.
+    /// Segments whose count may be too low, with the live bytes found.
     pub(crate) found: Vec<(u32, u64)>,
 }
 
-/// A segment that is collected.
+/// A segment being collected.
 #[derive(Debug, Clone)]
 pub(crate) struct Taken {
     pub(crate) segment: u32,
     pub(crate) generation: u32,
-    /// Bytes of it that are used.
+    /// Used bytes of the segment.
     pub(crate) end: u32,
-    /// Where its dead records begin, sorted; what is not among them is live, but for what was overwritten since the last flush. None: the LSM has to be asked.
+    /// Offsets of dead records, sorted. All other records are live, except records overwritten
+    /// since the last flush. `None`: the LSM must be asked.
     pub(crate) dead: Option<Vec<u32>>,
     pub(crate) census: Census,
-    /// Bytes that count as live there, when it was taken.
+    /// Live bytes by the count when the collection began.
     pub(crate) live: u64,
 }
 
 impl Taken {
-    /// Returns the place of its first record, in the store of this seed.
+    /// Returns the location of its first record, in the store with this seed.
     pub(crate) fn first_place(&self, seed: u32) -> Place {
         Place { seed, segment: self.segment, generation: self.generation, at: SEGMENT_HEADER as u32 }
     }
 }
 
-/// What is to be collected.
+/// The segments of one collection.
 #[derive(Debug, Clone)]
 pub(crate) struct Victim {
     owner: Owner,
@@ -67,8 +69,9 @@ pub(crate) struct Victim {
 }
 
 impl Space {
-    /// What is best collected: most bytes come free for each that is moved, at least `least` of them, and at least so many segments' worth; what survives takes `spare` segments at most. It is the caller's until
-    /// [`Self::collected`].
+    /// Chooses the victim that frees most bytes per byte moved. The ratio is at least `gain.worth`,
+    /// and the freed bytes equal at least `gain.segments` segments. Survivors fit into `spare`
+    /// segments. The victim belongs to the caller until [`Self::collected`].
     pub(crate) fn choose(&mut self, gain: &Gain, spare: u32) -> Option<Victim> {
         let (segment_bytes, most) = (u64::from(self.segment_bytes), self.victim_max());
         let wanted = u64::from(gain.segments.min(most as u32 / 2)) * segment_bytes;
@@ -95,7 +98,7 @@ impl Space {
             }
             idle.sort_unstable_by(most_first);
             let mut idle: Vec<u32> = idle.into_iter().map(|(_, number)| number).collect();
-            // What survives must have room before anything comes free.
+            // Survivors need free space before any segment is freed.
             let live_in = |number: &u32| self.segments[*number as usize].counted();
             let (mut live, mut free) = (0, 0);
             let fits = idle.iter().enumerate().take_while(|(index, number)| {
@@ -119,7 +122,8 @@ impl Space {
         Some(self.begin(owner, segments))
     }
 
-    /// The oldest segments, whosever they are, of which what survives takes `spare` segments at most: a circular log's next.
+    /// Chooses the oldest segments of any owner whose survivors fit into `spare` segments: the next
+    /// victim of a circular log.
     pub(crate) fn choose_oldest(&mut self, spare: u32) -> Option<Victim> {
         let age = |number: u32| self.generation.wrapping_sub(self.segments[number as usize].generation);
         let idle = (0..self.segments.len() as u32).filter(|number| self.is_idle(*number));
@@ -131,28 +135,29 @@ impl Space {
             live <= room
         });
         let chosen: Vec<u32> = fits.map(|(_, number)| *number).collect();
-        // They may be of the group and of what a split has left.
+        // The segments may belong to the group, or may be orphans of a split.
         (!chosen.is_empty()).then(|| self.begin(Owner::Orphans, chosen))
     }
 
-    /// Whether a segment may be collected.
+    /// Returns whether a segment may be collected.
     fn is_idle(&self, number: u32) -> bool {
         let segment = &self.segments[number as usize];
         segment.writers == 0 && segment.state == State::Held && !segment.left
     }
 
-    /// Segments of one collection, at most, but where a few more are needed for one to come free.
+    /// Returns the maximum segments of one collection, unless a few more are needed to free one.
     fn victim_max(&self) -> usize {
         (VICTIM_BYTES / self.segment_bytes).clamp(VICTIM.0, VICTIM.1) as usize
     }
 
-    /// Collections of the oldest segments until all were collected.
+    /// Returns the number of collections of the oldest segments that cover all segments.
     pub(crate) fn rounds(&self) -> u32 {
         (self.segments.len() / self.victim_max()) as u32 + 1
     }
 
-    /// How much a segment is worth collecting among its owner's: what comes free and how long it will stay so, which its age tells, over what it takes to read it and write what survives
-    /// (Rosenblum and Ousterhout, SOSP 1991, section 3.5).
+    /// Returns the cost-benefit score of a segment: free bytes times age, over the cost to read it
+    /// and rewrite survivors. The age predicts how long the space stays free (Rosenblum and
+    /// Ousterhout, SOSP 1991, section 3.5).
     fn benefit(&self, number: u32) -> f64 {
         let segment = &self.segments[number as usize];
         let (bytes, live) = (f64::from(self.segment_bytes), segment.counted() as f64);
@@ -160,7 +165,8 @@ impl Space {
         (bytes - live).max(0.0) * age / (bytes + live)
     }
 
-    /// Bytes that survivors may take in so many segments: a part of the last of each is lost to whole blocks, and their group and the cold storage begin one each.
+    /// Returns the bytes of survivors that fit into `spare` segments. Each segment loses some of
+    /// its last block, and the group and the cold storage begin one segment each.
     fn room_of(&self, spare: u32) -> u64 {
         u64::from(spare.saturating_sub(2).max(spare.min(1))) * u64::from(self.segment_bytes) * 3 / 4
     }
@@ -173,7 +179,7 @@ impl Space {
         for number in segments {
             let segment = &mut self.segments[number as usize];
             (segment.state, segment.sealed) = (State::Collecting, true);
-            // Where damage was met the LSM is asked before anything is copied.
+            // For damaged segments the LSM is asked before anything is copied.
             let dead = (segment.told && !segment.damaged).then(|| {
                 let mut dead = segment.dead.clone();
                 dead.sort_unstable();
@@ -191,13 +197,14 @@ impl Space {
         Victim { owner, segments: taken }
     }
 
-    /// The end of a collection: of its segments those in `done` have nothing live any more, whatever was counted, and wait from `moment` on. The others stay; those in `damaged` are not chosen
-    /// again before something there dies.
+    /// Ends a collection. Segments in `outcome.done` have no live records, regardless of the count,
+    /// and wait from `moment` on. The others stay. Segments in `outcome.damaged` are not chosen
+    /// again before a record in them dies.
     pub(crate) fn collected(&mut self, victim: &Victim, outcome: &Outcome, moment: u64) {
         for Taken { segment: number, live: before, .. } in &victim.segments {
             let segment = &mut self.segments[*number as usize];
             segment.state = State::Held;
-            // What was told dead meanwhile.
+            // Bytes that were reported dead during the collection.
             let died = before.saturating_sub(segment.live);
             segment.left = outcome.damaged.contains(number);
             segment.damaged |= segment.left;
@@ -217,7 +224,7 @@ impl Space {
         self.let_go(moment);
     }
 
-    /// Lets go of segments with nothing live.
+    /// Retires segments without live bytes.
     pub(crate) fn let_go(&mut self, moment: u64) {
         let Self { segments, groups, cold, orphans, waiting, .. } = self;
         let mut keep = |number: &u32| {
@@ -234,7 +241,7 @@ impl Space {
         orphans.retain(&mut keep);
     }
 
-    /// Frees what was let go up to `moment`; how many.
+    /// Frees segments that were retired up to `moment`. Returns their number.
     pub(crate) fn release_until(&mut self, moment: u64) -> usize {
         let mut count = 0;
         while let Some((_, number)) = self.waiting.front().copied().filter(|(then, _)| *then <= moment) {
@@ -246,7 +253,8 @@ impl Space {
         count
     }
 
-    /// Which of a victim's groups are so large that they are to be split: live bytes, and most groups.
+    /// Returns the victim's group if it must be split: its live bytes exceed `group_bytes`, and
+    /// fewer than `groups_max` groups exist.
     pub(crate) fn should_split(&self, victim: &Victim, group_bytes: u64, groups_max: usize) -> Option<usize> {
         let Owner::Group(group) = victim.owner else { return None };
         let live = |number: &u32| self.segments[*number as usize].counted();

@@ -1,10 +1,10 @@
-//! What tests of whole stores share.
+//! Utilities shared by tests of whole stores.
 
 use lodestore_contract::Store as _;
 use lodestore_hashkv::{HashKv, HashKvOptions};
 use lodestore_media::PoolOptions;
 
-/// Tiny memtables and segments in a store of this capacity, so that flushes and collections go on all the time.
+/// Tiny memtables and segments in a store of this capacity, for constant flushes and collections.
 pub fn tiny(capacity: u64, workers: usize) -> HashKvOptions {
     let mut options = HashKvOptions { segment_bytes: 16 << 10, group_bytes: 64 << 10, ..HashKvOptions::default() };
     options.index.pool = PoolOptions { capacity, region_bytes: capacity / 2, ..PoolOptions::default() };
@@ -16,19 +16,19 @@ pub fn tiny(capacity: u64, workers: usize) -> HashKvOptions {
     options
 }
 
-/// A key by number, in no order.
+/// Returns a key by number; keys are in no order.
 pub fn key(index: usize) -> Vec<u8> {
     format!("{:016x}", (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)).into_bytes()
 }
 
-/// A value that tells its key and its version.
+/// Returns a value that contains its key's index and its version.
 pub fn value(index: usize, version: u32, len: usize) -> Vec<u8> {
     let mut value = format!("{index} {version} ").into_bytes();
     value.resize(len.max(value.len()), version as u8);
     value
 }
 
-/// What one of the engine's own counters says.
+/// Returns one of the engine's own counters.
 pub fn counter(store: &HashKv, name: &str) -> u64 {
     store.stats().engine_counters[name]
 }

@@ -1,11 +1,11 @@
-//! What the tests share: a small store's options, and a directory that goes away.
+//! Shared test utilities: a small store's options, and a temporary directory.
 
 use lodestore_hikv::{Backends, HiKvOptions};
 use lodestore_inplace::testing::small_dax_pool;
 
 pub use lodestore_inplace::testing::Scratch;
 
-/// A small store without threads, whose flushes and fences are executed.
+/// Returns options of a small store without threads whose flushes and fences are executed.
 pub fn small_dax() -> HiKvOptions {
     HiKvOptions {
         pool: small_dax_pool(),

@@ -7,15 +7,15 @@ use super::{HEAD_AT, HEAD_BYTES, KIND_ROOT, Seal, SealedExtent, refused, sum};
 
 const EXTENT_MAGIC: [u8; 8] = *b"LODESEA1";
 const EXTENT_HEADER: usize = 24;
-/// Most bytes of one extent of the seal.
+/// Maximum bytes of one extent of the seal.
 const EXTENT_BYTES_MAX: usize = 1 << 20;
-/// Bytes under one checksum.
+/// Bytes per checksum.
 const BLOCK_BYTES: u64 = 4096;
-/// Blocks that one thread checks together.
+/// Number of blocks that one thread checks together.
 const JOB_BLOCKS: u64 = 256;
 const ITEM_HEADER: usize = 24;
 
-/// A run of blocks that one thread checks.
+/// A sequence of blocks that one thread checks.
 pub(super) struct Job {
     extent: SealedExtent,
     /// First block, counted from the extent's start.
@@ -81,7 +81,7 @@ pub(super) fn read_body(pool: &Pool) -> Result<Vec<u8>> {
     Ok(body)
 }
 
-/// One extent of a seal.
+/// An extent of a seal.
 struct SealPart<'a> {
     next: NvPtr,
     bytes: &'a [u8],
@@ -95,7 +95,7 @@ fn read_extent(pool: &Pool, at: NvPtr) -> Option<SealPart<'_>> {
     Some(SealPart { next: NvPtr::from_raw(u64_at(header, 8)), bytes: &bytes[EXTENT_HEADER..] })
 }
 
-/// Splits the body into jobs. `None` where the body is not one that `save` writes.
+/// Splits the body into jobs. `None` if `save` cannot have written the body.
 pub(super) fn jobs_of(body: &[u8]) -> Option<Vec<Job>> {
     let mut jobs = Vec::new();
     let mut at = 0;

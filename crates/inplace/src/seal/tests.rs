@@ -22,7 +22,7 @@ fn open(dir: &Path, salvage: bool) -> (Arc<Pool>, OpenReport) {
     Pool::open(dir, "test", 1, options(salvage)).expect("open")
 }
 
-/// A sealed store with one table; the table's offset in the file of region 0.
+/// Creates a sealed store with one table. Returns the table's offset in the file of region 0.
 fn sealed(dir: &Path) -> usize {
     let (pool, _) = Pool::create(dir, "test", 1, options(false)).expect("create");
     pool.store(pool.root(), &[3; 64]);
@@ -72,7 +72,7 @@ fn each_changed_block_of_root_area_and_table_refuses_each_strict_open() {
             }
             edit(&dir, |bytes| bytes[at] ^= 0x10);
         }
-        // Nothing was changed by the refusals.
+        // The refusals have changed nothing.
         assert_eq!(check(&dir, false).expect("whole again"), SealCheck::Whole);
     }
 }
@@ -124,7 +124,7 @@ fn a_store_without_free_space_stops_cleanly_without_a_seal() {
     assert_eq!(check(&dir, false).expect("open"), SealCheck::Absent);
 }
 
-/// The bytes of the head's line.
+/// Returns the bytes of the head's line.
 fn head_line(dir: &Path) -> Vec<u8> {
     let mut line = Vec::new();
     edit(dir, |bytes| line = bytes[HEAD_IN_FILE..HEAD_IN_FILE + 64].to_vec());
@@ -162,8 +162,8 @@ fn a_kill_between_seal_and_clean_flag_leaves_the_seal_in_force() {
     assert_eq!(check(&dir, false).expect("unclean"), SealCheck::Whole);
 }
 
-/// A head that a crash tears is not the head of any seal: neither of the new one, whose first
-/// words are there, nor of an older one.
+/// A torn head is not the head of any seal: neither of the new one, whose first words it has, nor
+/// of an older one.
 #[test]
 fn no_torn_head_refuses_a_store() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! A small store that is damaged at known places, and the rule for what it answers.
+//! A small store that is damaged at known places, and the rule for its answers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,9 @@ use lodestore_nvht::{HashKind, Nvht, NvhtOptions};
 
 pub const LINE: usize = 64;
 pub const PAGE: usize = 4096;
-/// Where region 0 has the engine's root area, and in it the roots of partitions (docs/format).
+/// Offset of the engine's root area in region 0 (docs/format).
 pub const ROOT_AREA: usize = 8192;
+/// Offset of the roots of partitions.
 pub const ROOTS: usize = ROOT_AREA + 256;
 
 /// The values that keys must have; `None` for a key that was deleted.
@@ -87,7 +88,7 @@ impl Medium {
     pub fn table_words(&self) -> Vec<usize> {
         let root = self.word(ROOTS);
         let (lines_at, doublings) = ((root & !63) as usize + LINE, (root & 63) as u32);
-        // Two lines at first, and three that probes reach behind the last.
+        // Initially two lines, and three lines for probes after the last one.
         let lines = (2 << doublings) + 3;
         (lines_at..lines_at + lines * LINE).step_by(8).filter(|at| self.word(*at) != 0).collect()
     }
@@ -137,7 +138,8 @@ pub fn check_any(path: &Path, model: &Model, older: &Model) -> Result<bool, Stri
     wrong.map_or(Ok(reported || !report.is_clean()), Err)
 }
 
-/// 200 keys, 67 of which are put again after a clean stop. Returns the medium of that stop.
+/// Creates a store of 200 keys, of which 67 are put again after a clean stop. Returns the medium of
+/// that stop.
 pub fn with_keys_put_again(path: &Path, how: Stop) -> (Model, Vec<u8>) {
     let store = Nvht::create(path, &options()).expect("create");
     let mut model = Model::new();
