@@ -198,8 +198,8 @@ impl Allocator {
         None
     }
 
-    /// Makes `next` (`HELD`) the current slab. The previous one, if any, is no longer `HELD`, and is
-    /// listed if it has free slots.
+    /// Makes `next` (`HELD`) the current slab. The previous one, if any, is no longer `HELD`, and
+    /// is listed if it has free slots.
     fn replace_current<G: Ground>(&self, ground: &G, shard: &mut Shard, number: u16, next: Option<Place>) {
         let slabs = shard.class(number, self.classes.len());
         let before = std::mem::replace(&mut slabs.current, next);
