@@ -1,5 +1,6 @@
-//! Background work, by one thread per pool: creates and touches the next region, fills the mapping
-//! of an opened store, joins small pages to huge ones, and frees the space of removed files.
+//! Background work, by one thread per pool. The thread creates and touches the next region, and
+//! fills the mapping of an opened store. It joins small pages to huge ones, and frees the space of
+//! removed files.
 //!
 //! Invariants
 //! * The thread never reads or writes a byte of a region; it creates mappings and advises the

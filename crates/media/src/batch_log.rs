@@ -19,11 +19,11 @@
 //!
 //! ## Opening
 //! Replay runs before any request is served and before any repair. A killed process may have stored
-//! without flushing, so an open that is not settled flushes the root words, all stamps and all
-//! whole armed records; **fence**. Otherwise a later power failure could take back a half-repeated
-//! record, or arm a record again whose words were written since. Then: the stores of each armed,
-//! whole record; flush; **fence**; its stamp becomes 0; flush; **fence**. After a crash in any of
-//! these steps the next open repeats them.
+//! without flushing. An open that is not settled therefore flushes the root words, all stamps and
+//! all whole armed records; **fence**. Otherwise a later power failure could take back a
+//! half-repeated record, or arm a record again whose words were written since. Then: the stores of
+//! each armed, whole record; flush; **fence**; its stamp becomes 0; flush; **fence**. After a crash
+//! in any of these steps the next open repeats them.
 //!
 //! ## Invariants
 //! 1. At most one record of a log is armed, and only while a [`BatchTurn`] of it is in `commit`, or
@@ -31,8 +31,8 @@
 //! 2. A stamp is never used twice, in any log. It begins with the pool header's sequence number,
 //!    which each open raises durably before anything else, and contains the log's number. A
 //!    record's checksum covers its stamp and its offset. A mixture of an old and a new record at
-//!    the same offset is therefore never whole, even if the old record belongs to another log that
-//!    used the extent before.
+//!    the same offset is therefore never whole. This holds even if the old record belongs to
+//!    another log that used the extent before.
 //! 3. Only its turn accesses a record. Root words are stored under the log's lock and read by any
 //!    thread.
 //! 4. A turn is acquired before any of the engine's locks. No thread waits for a log while holding

@@ -132,7 +132,7 @@ impl CreatedPool {
 }
 
 /// Removes the rest of a creation: the files of the pool in `dir` if `is_left` accepts its header,
-/// or if there is no pool; then the directory if it is empty.
+/// or if there is no pool. Then removes the directory if it is empty.
 fn remove_pool(dir: &Path, is_left: impl Fn(&PoolHeader) -> bool) {
     let Ok(store_dir) = StoreDir::open(dir) else { return };
     match StoreLock::take(&store_dir) {

@@ -1,8 +1,14 @@
 //! Removes a store, and lists its files.
 //!
-//! Removal order: the lock file no longer names a store; all files but region 0 and the lock file;
-//! region 0; the lock file; the directory, if it is empty. An interrupted removal leaves a
-//! directory with region 0, which a second removal accepts, or a directory without a store.
+//! Removal order:
+//! 1. the lock file no longer names a store;
+//! 2. all files but region 0 and the lock file;
+//! 3. region 0;
+//! 4. the lock file;
+//! 5. the directory, if it is empty.
+//!
+//! An interrupted removal leaves a directory with region 0, which a second removal accepts, or a
+//! directory without a store.
 
 use std::path::Path;
 
@@ -37,7 +43,7 @@ pub fn store_files(dir: &Path) -> Result<Vec<StoreFile>> {
     list(&dir)
 }
 
-/// Returns the process that has the store in `dir` open, as `pid N (command)`; `None` if the kernel
+/// Returns the process that has the store in `dir` open, as `pid N (command)`. `None` if the kernel
 /// shows no lock of a process on it. Does not acquire the lock of the store.
 ///
 /// A process in another container may be hidden.
@@ -73,8 +79,8 @@ pub struct Removal {
 }
 
 impl Removal {
-    /// Locks the store in `dir`, and checks that each file in the directory is a file of the store,
-    /// or has a name in `others`: such files stay.
+    /// Locks the store in `dir`, and checks that each file in the directory belongs to the store or
+    /// has a name in `others`. Files in `others` stay.
     ///
     /// # Errors
     /// [`Error::Missing`]; [`Error::Locked`]; [`Error::Foreign`] with the first file that is not

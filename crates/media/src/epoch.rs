@@ -1,10 +1,11 @@
 //! Epochs: media space is reused only when no reader can still see it.
 //!
 //! Readers hold a [`Guard`] while they follow pointers of the medium. A thread that unlinks a
-//! record (durably) retires it. The record waits in that thread's limbo and is freed, in bags of
-//! about 64, when every guard of that time is gone (`protocol` has the proof). Other threads empty
-//! the limbos of ended threads. Once a limbo exceeds [`Epochs::LIMIT_BYTES`] (or 1/64 of a smaller
-//! pool), each further bag tries harder to free. Only long-held guards can make it longer.
+//! record (durably) retires it. The record waits in that thread's limbo. Records are freed in bags
+//! of about 64, when every guard of the retirement's time is gone (`protocol` has the proof). Other
+//! threads empty the limbos of ended threads. Once a limbo exceeds [`Epochs::LIMIT_BYTES`] (or 1/64
+//! of a smaller pool), each further bag tries harder to free. Only long-held guards can make it
+//! longer.
 //!
 //! Threads that share a slot (`slot.rs`) also share `SHARED_SEATS` seats. A seat is the word in
 //! which a thread announces its epoch. A guard joins a shared seat that is announced at the present
@@ -196,7 +197,7 @@ impl Epochs {
     }
 
     /// Joins or acquires a shared seat. A thread that joins an announced seat is as safe as its
-    /// announcer: the announcement was made with a fence before, and stays until the last thread
+    /// announcer. The announcement was made with a fence before, and stays until the last thread
     /// leaves.
     #[cold]
     fn pin_shared(&self) -> Guard<'_> {

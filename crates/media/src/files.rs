@@ -476,7 +476,7 @@ pub(crate) fn map_region(path: &Path, file: File, len: u64, opts: &PoolOptions) 
     Ok(Made { mapping, medium })
 }
 
-/// Allocates the holes of a region's file, as left by a sparse copy: a store into a hole of a full
+/// Allocates the holes of a region's file, as left by a sparse copy. A store into a hole of a full
 /// file system would raise SIGBUS.
 fn fill_holes(path: &Path, file: &File, len: u64) -> Result<()> {
     let found = file.metadata().map_err(|refused| Error::io("looking at", path, refused))?;

@@ -233,7 +233,8 @@ impl PoolHeader {
 }
 
 /// Returns whether a file that begins with these bytes is an interrupted, still unnamed creation of
-/// region `index`: zeros, and in region 0 header copies without their magic or with it.
+/// region `index`. Such a file has zeros, and in region 0 header copies with or without their
+/// magic.
 pub(crate) fn is_unfinished(bytes: &[u8], index: u16) -> bool {
     let zero = |part: &[u8]| part.iter().all(|byte| *byte == 0);
     if index != 0 {

@@ -282,8 +282,8 @@ fn options_in_force(opts: PoolOptions, header: &PoolHeader) -> Result<PoolOption
 }
 
 /// Returns the store's durability, or the one that it is raised to. After a clean stop every byte
-/// is known and is synced before the header claims more ([`sync_for_raise`]), so the higher
-/// durability holds for the existing data. The durability is never lowered: data stored without
+/// is known and is synced before the header claims more ([`sync_for_raise`]). The higher durability
+/// therefore holds for the existing data. The durability is never lowered: data stored without
 /// syncs may reach the medium before the header that records it.
 fn durability_in_force(raise: Option<Durability>, header: &PoolHeader) -> Result<Durability> {
     let own = header.durability;

@@ -29,8 +29,8 @@ const REGION_ADVICE_STEP: u64 = 1 << 20;
 /// Maximum emulated latency in nanoseconds: a second.
 pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
 
-/// Limits the length of the regions of a store by the space that the store can use: by its
-/// capacity, or by its medium if the medium is smaller.
+/// Limits the length of the regions of a store by the space that the store can use. This is its
+/// capacity, or its medium if the medium is smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionShare {
     /// A region has at most `1/divisor` of the space.
@@ -63,7 +63,7 @@ const _: () = assert!(REGION_BYTES_MIN == 32 << 10 && REGION_BYTES_MAX == 1 << 4
 const _: () = assert!(CHUNK_BYTES_MIN == 64 && CHUNK_BYTES_MAX == 1 << 20 && LATENCY_NS_MAX == 1000000000);
 
 lodestore_contract::options! {
-    /// Options of a pool; see the module for which of them an open takes from the store.
+    /// Options of a pool. The module says which of them an open reads from the store.
     #[derive(Clone)]
     pub struct PoolOptions {
         /// Maximum bytes of all regions together.
@@ -193,7 +193,8 @@ impl PoolOptions {
     }
 
     /// Returns the length limit of a new region in a store that can use `reachable` bytes of its
-    /// capacity: a power of two, so that small changes of the free space do not change the limit.
+    /// capacity. The limit is a power of two, so that small changes of the free space do not change
+    /// it.
     pub(crate) fn region_limit(&self, reachable: u64) -> u64 {
         match self.region_share {
             Some(share) if reachable < self.capacity => {

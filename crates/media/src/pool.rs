@@ -162,8 +162,8 @@ impl Pool {
     }
 
     /// Begins the use of an existing pool: reads the extent tables, then marks the pool open under
-    /// a new generation, then lets the allocator free what a crash left. An error in the first step
-    /// leaves the pool unchanged.
+    /// a new generation. Then the allocator frees the extents that a crash left. An error in the
+    /// first step leaves the pool unchanged.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if an extent table is damaged beyond repair, unless the open is a

@@ -71,9 +71,10 @@ pub struct RegionLayout {
 
 impl RegionLayout {
     /// Returns the layout of region `index` of `region_bytes` bytes, or `None` if these numbers are
-    /// impossible. Impossible are: a length that is no multiple of 4096 or outside its limits; a
-    /// chunk that is no power of two or outside its limits; a region that does not fit a page of
-    /// chunks.
+    /// impossible. Impossible are:
+    /// * a length that is no multiple of 4096 or outside its limits;
+    /// * a chunk that is no power of two or outside its limits;
+    /// * a region that does not fit a page of chunks.
     pub fn new(index: u16, region_bytes: u64, chunk_bytes: u32) -> Option<Self> {
         if usize::from(index) >= MAX_REGIONS
             || !region_bytes.is_multiple_of(PAGE_BYTES)
@@ -116,8 +117,8 @@ impl RegionLayout {
         }
     }
 
-    /// Returns the minimum region length (a multiple of 4096; of 2 MiB above 2 MiB) of region
-    /// `index` whose chunks hold an extent of `bytes` bytes; `None` beyond the limits.
+    /// Returns the minimum length of region `index` whose chunks hold an extent of `bytes` bytes.
+    /// The length is a multiple of 4096, and of 2 MiB above 2 MiB. `None` beyond the limits.
     pub fn length_for(index: u16, bytes: u64, chunk_bytes: u32) -> Option<u64> {
         let unit = if bytes >= 2 << 20 { 2 << 20 } else { PAGE_BYTES };
         let mut length = bytes.checked_add(REGION_BYTES_MIN)?.checked_next_multiple_of(unit)?;

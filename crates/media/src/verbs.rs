@@ -32,9 +32,9 @@ impl Pool {
     /// next fence. Same rule and same panic as [`Self::store`].
     ///
     /// If lines are flushed one by one, the whole lines of a long record bypass the cache
-    /// (non-temporal stores), and its edge lines are stored and written back. A short record is
-    /// stored and written back. If nothing is flushed, these are plain copies. Records that begin
-    /// and end on lines of 64 bytes are the cheapest.
+    /// (non-temporal stores). Its edge lines are stored and written back. A short record is stored
+    /// and written back. If nothing is flushed, these are plain copies. Records that begin and end
+    /// on lines of 64 bytes are the cheapest.
     #[inline]
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn store_durable(&self, at: NvPtr, parts: &[&[u8]]) {

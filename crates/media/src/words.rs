@@ -41,9 +41,9 @@ impl Pool {
         (at..words).find(|word| load(*word) != 0).unwrap_or(words)
     }
 
-    /// Returns a bit for each of the `N` pairs of 8-byte words from `at` (8-aligned) that begins
-    /// with `first`, the lowest bit for the first pair. Each word is loaded atomically (acquire),
-    /// not all at one moment. No branch depends on the data.
+    /// Compares the first word of each of the `N` pairs of 8-byte words from `at` (8-aligned) with
+    /// `first`. Returns a bit per pair, set if equal, the lowest bit for the first pair. Each word
+    /// is loaded atomically (acquire), not all at one moment. No branch depends on the data.
     ///
     /// # Panics
     /// Like [`Self::load_words`].

@@ -44,7 +44,7 @@ pub fn flush_instruction() -> FlushInstruction {
 fn ask_flush_instruction() -> FlushInstruction {
     // SAFETY: Inv 6: the instruction changes no byte; every x86-64 processor has it.
     if unsafe { arch::__cpuid(0) }.eax >= 7 {
-        // SAFETY: as above.
+        // SAFETY: as above (Inv 6).
         let features = unsafe { arch::__cpuid_count(7, 0) }.ebx;
         if features & 1 << 24 != 0 {
             return FlushInstruction::Clwb;

@@ -24,9 +24,9 @@
 //! together.
 //!
 //! For a run of another length, the nodes of that length (or of a segment, if longer) are compared
-//! one by one, each by the mean of its segments. Within a segment all chunks count as equally worn.
-//! The child with the shorter sufficient run is chosen there (best fit), and equal children
-//! alternate.
+//! one by one. Each counts with the mean of its segments. Within a segment all chunks count as
+//! equally worn. The child with the shorter sufficient run is chosen there (best fit), and equal
+//! children alternate.
 //!
 //! Not thread-safe: the allocator's space lock protects it.
 
@@ -165,7 +165,7 @@ impl Buddy {
     /// Allocates the first run of `len` free chunks, aligned or not. The last resort before growth,
     /// O(chunks).
     pub(super) fn take_unaligned(&mut self, len: u32) -> Option<u32> {
-        // If the longest aligned run has 2^r chunks, a run has at most 2^(r+2) - 2: a longer one
+        // If the longest aligned run has 2^r chunks, a run has at most 2^(r+2) - 2. A longer one
         // would contain an aligned run of 2^(r+1).
         let most = if self.nodes[1] == 0 { 1 } else { 1u64 << (self.nodes[1] + 1) };
         if len == 0 || u64::from(len) >= most {

@@ -1,9 +1,9 @@
 //! Size classes: the slot size for each record length.
 //!
 //! Sizes increase in 16-byte steps from [`SLOT_MIN`] to 1024 bytes. Above, each size is an equal
-//! share of a slab (rounded down to 16 bytes), and the next one is at least a twelfth larger: about
-//! eight classes per doubling, with almost no waste at a slab's end. The largest class is an eighth
-//! of a slab; a longer record has an extent of its own.
+//! share of a slab (rounded down to 16 bytes), and the next one is at least a twelfth larger. This
+//! gives about eight classes per doubling, with almost no waste at a slab's end. The largest class
+//! is an eighth of a slab; a longer record has an extent of its own.
 
 /// Minimum slot, in bytes. A record header and one byte of key need more than 16.
 pub(super) const SLOT_MIN: u32 = 32;

@@ -16,9 +16,13 @@
 //! Deletes need no space: an engine that deletes by clearing an entry (HiKV) can always continue
 //! when the store is full. The allocator therefore has no reserve.
 //!
-//! Modules: `classes` sizes; `table` words on the medium; `merge` their two copies; `buddy` the
-//! tree; `space` extents and wear; `slab`, `region`, `shard` records; `records` the operations;
-//! `recover`, `occupancy` opening; `wear` counts of writes; `verify` checks.
+//! Modules:
+//! * `classes`: sizes
+//! * `table`: words on the medium; `merge`: their two copies
+//! * `buddy`: the tree; `space`: extents and wear
+//! * `slab`, `region`, `shard`: records; `records`: the operations
+//! * `recover`, `occupancy`: opening
+//! * `wear`: counts of writes; `verify`: checks
 
 mod buddy;
 mod classes;

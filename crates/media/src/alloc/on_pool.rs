@@ -42,7 +42,7 @@ impl Allocator {
     /// Like [`Self::alloc_extent`], but zeroes the extent's first `head` and last `tail` bytes
     /// durably before its table word is stored. Both are multiples of 8; the extent ends at `bytes`
     /// rounded up to whole chunks. For an engine that finds its extents by their kind and a header
-    /// in them. An extent whose table word was lost in a crash keeps its content; without zeroing,
+    /// in them. An extent whose table word was lost in a crash keeps its content. Without zeroing,
     /// the next owner of the space would find the old header.
     ///
     /// # Errors
@@ -107,9 +107,9 @@ impl Allocator {
         self.mark_extent_on(pool, at, kind)
     }
 
-    /// Returns whether the extent table has an extent of this kind here, of exactly the chunks that
-    /// `bytes` needs, or a damaged word hides the entry. Otherwise the space may be in use by
-    /// others. Marks nothing.
+    /// Returns whether the extent table has an extent of this kind here, with exactly the chunks
+    /// that `bytes` needs. Also true if a damaged word hides the entry. Otherwise the space may be
+    /// in use by others. Marks nothing.
     pub fn holds_extent(&self, pool: &Pool, at: NvPtr, bytes: u64, kind: ExtentKind) -> bool {
         self.holds_extent_on(pool, at, bytes, kind)
     }

@@ -1,14 +1,18 @@
 //! Allocates and frees records and extents.
 //!
 //! A record comes from the current slab of the thread's shard: one uncontended lock, one bit. When
-//! that slab is full, the allocator tries in this order: the shard's own slabs with free slots;
-//! slabs found at open; slabs of threads that have ended; a new slab; a new region. Before the
-//! store counts as full: records that wait for readers, slabs of living threads, empty slabs of
-//! other classes, a slot of up to twice the length, an extent of its own.
+//! that slab is full, the allocator tries in this order:
+//! 1. the shard's own slabs with free slots;
+//! 2. slabs found at open;
+//! 3. slabs of threads that have ended;
+//! 4. a new slab;
+//! 5. a new region;
+//! 6. before the store counts as full: records that wait for readers, slabs of living threads,
+//!    empty slabs of other classes, a slot of up to twice the length, an extent of its own.
 //!
 //! A slab whose slots are freed as fast as they are allocated would serve forever and wear its
-//! segment out. After its slots were allocated [`OVERWRITES`] times, the next slab is a new one if
-//! some segment with space is less worn by more than one overwrite.
+//! segment out. Its wear is compared after its slots were allocated [`OVERWRITES`] times. The next
+//! slab is a new one if some segment with space is less worn by more than one overwrite.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;

@@ -15,11 +15,11 @@
 //! A crash is harmless at every store. Proof: let `live` be the extents allocated and not freed.
 //! After a crash the table holds all of `live` (step 3 precedes their use). The table may also hold
 //! words of extents freed but not yet flushed, and of one being allocated. None of these is
-//! reachable: an extent is freed only after the store that unlinked it is durable, and an extent
+//! reachable. An extent is freed only after the store that unlinked it is durable, and an extent
 //! being allocated is not yet known to a caller. Marking therefore never reaches them, and the
 //! sweep frees them.
 //!
-//! None of them overlaps a live extent: before chunks of a cleared word can be in a live extent,
+//! None of them overlaps a live extent. Before chunks of a cleared word can be in a live extent,
 //! that extent's own fence made the clearing durable (2). Hence a table word that begins inside
 //! another extent is always stale or inside a stale one, and the open drops it. The two copies are
 //! stored and flushed together. All this therefore holds for each copy, and for their union, which

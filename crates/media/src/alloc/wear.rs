@@ -1,13 +1,17 @@
 //! Wear: bytes written by segment of the medium, kept over restarts.
 //!
-//! Three kinds of writes count: each allocated record, once, with its rounding (it is written
-//! once); each allocated extent, once in full; and bytes that an engine reports as stored in place
-//! in its own extent ([`Allocator::note_written`]). The pool's tables and headers do not count.
+//! Three kinds of writes count:
+//! * each allocated record, once, with its rounding (it is written once);
+//! * each allocated extent, once in full;
+//! * bytes that an engine reports as stored in place in its own extent
+//!   ([`Allocator::note_written`]).
+//!
+//! The pool's tables and headers do not count.
 //!
 //! Stages of a count on its way to the medium:
 //! 1. Allocated slots are counted in their slab. The count of the current slab moves on after eight
-//!    overwrites, that of another slab when it is next replaced as current with at least half
-//!    overwritten.
+//!    overwrites. The count of another slab moves on when that slab is next replaced as current
+//!    with at least half overwritten.
 //! 2. Then the bytes are counted in their block (`Region::note_written`), until a sixteenth of a
 //!    segment is reached.
 //! 3. Then they are added to the tree and, at once, to the segment's word on the medium, which is

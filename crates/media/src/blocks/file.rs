@@ -1,7 +1,7 @@
 //! The values file on a file system.
 //!
 //! The file is created empty and under its final name: an interrupted creation leaves a whole,
-//! empty file. Nothing must be told apart or removed.
+//! empty file. No later open has to recognize or remove a partial file.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -27,7 +27,7 @@ const PIECE: usize = 1 << 20;
 /// and one request to the medium.
 const VIEWED: usize = 16 << 10;
 /// Consecutive "cached" answers that give no trust yet. If half of the data is cached, one call
-/// that fetches both pages of a value is better than a load that waits for each page.
+/// that fetches both pages of a value beats loads that wait for each page.
 const YES_FEW: u32 = 3;
 /// Consecutive "cached" answers after which trust stops growing: 63 reads without another query.
 const YES_MAX: u32 = YES_FEW + 6;

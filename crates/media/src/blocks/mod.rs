@@ -1,17 +1,18 @@
 //! A values file next to a pool's regions, for engines that keep large values in blocks on an SSD
-//! instead of in a mapping (HashKV, ATC 2018: value segments in storage, the index elsewhere).
+//! instead of in a mapping. Source: HashKV, ATC 2018 (value segments in storage, the index
+//! elsewhere).
 //!
-//! The file is `values.0000` in the store's directory, without a header: the engine owns every
-//! byte and checks the bytes that it reads. Reads may start at any byte offset. Writes are whole
-//! blocks. Both use the page cache or bypass it (`direct`). The file is mapped for reading only
-//! (`mapped`); reads use the mapping while the page cache has the data. Bytes are copied out of the
-//! mapping, and a medium error there is reported like the error of a read call (`view.rs`).
+//! The file is `values.0000` in the store's directory, without a header: the engine owns every byte
+//! and checks the bytes that it reads. Reads may start at any byte offset. Writes are whole blocks.
+//! Both use the page cache or bypass it (`direct`). The file is mapped for reading only (`mapped`);
+//! reads use the mapping while the page cache has the data. Bytes are copied out of the mapping,
+//! and a medium error there is reported like the error of a read call (`view.rs`).
 //!
 //! ## Persist order
 //! * open: the name is durable, then the file's content is durable, and only then can anyone read
 //!   it. (A killed process may have left content written but not synced.)
-//! * write, grow, shrink, punch: nothing is durable before the next sync. Until then each block,
-//!   and the length, may or may not be durable independently.
+//! * write, grow, shrink, punch: nothing is durable before the next sync. Before that sync each
+//!   block, and the length, may or may not be durable, independently of each other.
 //! * sync: writes and length changes made before the call are durable. Pointers into the file are
 //!   stored in the pool afterwards.
 //! * before [`Pool::close`] with `clean` the engine calls [`BlockFile::sync_now`]: the clean flag

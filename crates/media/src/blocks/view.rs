@@ -83,7 +83,7 @@ pub(super) struct View {
 // SAFETY: the mapping is memory of its own, freed once in drop (Inv 1), and is copied from only
 // (Inv 9).
 unsafe impl Send for View {}
-// SAFETY: as above; nothing writes through it.
+// SAFETY: as above (Inv 1); nothing writes through it (Inv 9).
 unsafe impl Sync for View {}
 
 impl std::fmt::Debug for View {

@@ -105,9 +105,9 @@ impl Pool {
         self.dir.as_deref().map_or(u64::MAX, StoreDir::free_bytes)
     }
 
-    /// Reserves `bytes` of the capacity for data next to the regions (a values file), if these
-    /// bytes and `leave` more are free, on the medium as well. Returns whether it did. Regions
-    /// added later share the remaining capacity.
+    /// Reserves `bytes` of the capacity for data next to the regions (a values file). Succeeds if
+    /// these bytes and `leave` more are free, on the medium as well. Returns whether it did.
+    /// Regions added later share the remaining capacity.
     pub fn take_beside(&self, bytes: u64, leave: u64) -> bool {
         let _control = self.control();
         let has_room = bytes.checked_add(leave).is_some_and(|needed| needed <= self.room_on_medium());
@@ -140,7 +140,7 @@ impl Pool {
         self.new_region(index, len).map(|mapping| (len, mapping))
     }
 
-    /// Creates a region shorter than the one that the medium refused with `full`, but at least
+    /// Creates a region shorter than the one that the medium refused with `full`. The minimum is
     /// 1/[`SHORT_DIVISOR`] of the usual length, since the number of regions is limited.
     ///
     /// The medium may refuse a region of exactly the length that it reports as free. After each

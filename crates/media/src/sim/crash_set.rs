@@ -216,8 +216,8 @@ impl CrashSet {
     }
 
     /// Returns all choices if there are at most `limit`. Otherwise returns `limit` of them: all
-    /// old, all new, each line alone new, each line alone old (a seeded share of these if they
-    /// alone would fill the limit), and random ones. No image occurs twice.
+    /// old, all new, each line alone new, each line alone old, and random ones. The lines alone are
+    /// a seeded share if they would fill the limit. No image occurs twice.
     pub fn select(&self, limit: usize, rng: &mut Rng) -> Vec<Choice> {
         if self.combinations() <= limit as u64 { self.enumerate() } else { self.sample(limit, rng) }
     }

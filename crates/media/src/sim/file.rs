@@ -5,7 +5,7 @@
 //! * Written bytes are pending until the next successful sync; a sync covers everything written
 //!   before it, by any thread.
 //! * At a crash each grain of the file holds its durable bytes and any prefix of the later writes
-//!   to it, independently of other grains and of the regions. A write is kept, lost, or torn
+//!   to it. Grains are independent of each other and of the regions. A write is kept, lost, or torn
 //!   between two grains, never inside one (a disk writes its sectors atomically).
 //! * A changed length is pending as well: a crash leaves the durable length or any later one. Bytes
 //!   written beyond the remaining length are lost; bytes never written are zero.
@@ -13,9 +13,9 @@
 //!   may therefore hold its old bytes before it is synced, as on file systems that reuse blocks.
 //! * A failed sync makes nothing durable.
 //!
-//! Invariant: the bytes change and their step is logged under one hold of the log, so the order of
-//! the log is that of the effects. The caller (`blocks`) checks bounds: a range outside the file
-//! panics here.
+//! Invariant: the bytes change and their step is logged under one hold of the log. The order of the
+//! log is therefore that of the effects. The caller (`blocks`) checks bounds: a range outside the
+//! file panics here.
 
 use std::io;
 use std::ops::Range;
