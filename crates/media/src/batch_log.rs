@@ -28,8 +28,8 @@
 //! ## Invariants
 //! 1. At most one record of a log is armed, and only while a [`BatchTurn`] of it is in `commit`, or
 //!    after a crash. A turn holds the log's lock.
-//! 2. A stamp is never used twice, in any log. It begins with the pool header's sequence number,
-//!    which each open raises durably before anything else, and contains the log's number. A
+//! 2. A stamp is never used twice, in any log. Each stamp begins with the pool header's sequence
+//!    number, which each open raises durably before anything else, and contains the log's number. A
 //!    record's checksum covers its stamp and its offset. A mixture of an old and a new record at
 //!    the same offset is therefore never whole. This holds even if the old record belongs to
 //!    another log that used the extent before.

@@ -142,9 +142,9 @@ impl Allocator {
 
     /// Adds `bytes` stored in place, spread over one of the engine's extents, to the wear of its
     /// segments. Records and extents are counted in full once, when they are allocated; this call
-    /// is for later stores. It acquires a lock shared by all threads, and stores and flushes a word
-    /// per segment. Call it for many operations together (for example ten thousand lines), not for
-    /// each.
+    /// is for later stores. The call acquires a lock shared by all threads, and stores and flushes
+    /// a word per segment. Call it for many operations together (for example ten thousand lines),
+    /// not for each.
     pub fn note_written(&self, pool: &Pool, extent: NvPtr, bytes: u64) {
         self.note_written_on(pool, extent, bytes);
     }

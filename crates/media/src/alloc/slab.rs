@@ -2,9 +2,9 @@
 //! one DRAM line, occupancy included.
 //!
 //! The states of a slab and their locks:
-//! 1. `class` is `NO_CLASS` while the group of chunks is not a slab. It becomes one under the space
-//!    lock ([`Slab::format`]) and stops being one under its owner's shard lock and the space lock
-//!    ([`Slab::retire`]).
+//! 1. `class` is `NO_CLASS` while the group of chunks is not a slab. The group becomes a slab under
+//!    the space lock ([`Slab::format`]). The slab ends under its owner's shard lock and the space
+//!    lock ([`Slab::retire`]).
 //! 2. All other fields are read and written under the lock of the shard that `owner` names. A slab
 //!    changes owner under the old owner's lock. A thread that holds the lock of shard `s` and then
 //!    reads `owner == s` therefore holds the slab.

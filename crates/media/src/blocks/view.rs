@@ -10,8 +10,9 @@
 //!   load continue. The copying thread sees the mark and reads by a call, which reports the error.
 //!   A broken view is never used again. Faults at other addresses go to the previous handler.
 //! * A signal sent by a process (`kill`) has its original effect, and our handler stays installed.
-//!   The previous handler is recorded before ours is installed. A handler that uninstalls itself
-//!   (the one of Rust's runtime does) changes only the handler after ours.
+//!   The previous handler is recorded before ours is installed. A previous handler that uninstalls
+//!   itself when called (Rust's runtime has one) removes ours as well. [`keep_ours`] then installs
+//!   ours again, in front of the default action.
 //! * The mark is set before the zeros are mapped, and checked after the copy: a thread that copied
 //!   zeros sees the mark.
 

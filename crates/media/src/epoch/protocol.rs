@@ -12,10 +12,11 @@
 //!
 //! Proof that nothing is freed under a reader (GRACE = 2). Let reader R have pinned and read a
 //! pointer to an item that was then unlinked and stamped `s`. R's read preceded the unlinking, so
-//! its announcement of some `a <= s` preceded the stamp's fence. To go from `s + 1` to `s + 2`, a
-//! thread must, after a fence, find every seat idle or at `s + 1`. This check comes after the stamp
-//! (where the clock read `s`), hence after R's announcement. It sees `a`, which is neither idle nor
-//! `s + 1`, as long as R has not unpinned. The clock therefore does not advance.
+//! its announcement of some `a <= s` preceded the stamp's fence. To advance the clock from `s + 1`
+//! to `s + 2`, a thread must, after a fence, find every seat idle or at `s + 1`. This check comes
+//! after the stamp (where the clock read `s`), hence after R's announcement. The check sees `a`,
+//! which is neither idle nor `s + 1`, as long as R has not unpinned. The clock therefore does not
+//! advance.
 //!
 //! With GRACE = 1 the check from `s` to `s + 1` may precede R's announcement of `s`: the model must
 //! catch this mutant. A stale announcement (the clock advanced between R's read of it and its
