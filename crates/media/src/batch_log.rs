@@ -36,7 +36,7 @@
 //! 3. Only its turn accesses a record. Root words are stored under the log's lock and read by any
 //!    thread.
 //! 4. A turn is acquired before any of the engine's locks. No thread waits for a log while holding
-//!    one.
+//!    one of these locks.
 //!
 //! A log is one extent: created at first use, replaced by a larger one when a batch needs it, and
 //! kept. Records begin at eight offsets of it in turn, to spread wear over cache lines (NVHT, JPDC

@@ -262,7 +262,6 @@ fn is_ours(file: &mut File) -> std::io::Result<bool> {
     Ok(read && (is_text || text.bytes().all(|byte| byte == 0)))
 }
 
-/// Returns `pid N (command)`.
 fn holder_text() -> String {
     let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     format!("{HOLDER_BEGINS}{} ({})\n", std::process::id(), command.trim())

@@ -180,7 +180,6 @@ impl PoolOptions {
         self.check_bounds_of(|name| matches!(name, "persist-ns" | "read-ns"))
     }
 
-    /// Returns the bytes of region 0.
     pub(crate) fn first_region_bytes(&self) -> u64 {
         self.first_bytes.unwrap_or_else(|| self.usual_region_bytes(0)).min(self.capacity / PAGE_BYTES * PAGE_BYTES)
     }

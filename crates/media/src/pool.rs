@@ -208,12 +208,10 @@ impl Pool {
         Ok(u32::from_le_bytes([first, second, third, fourth]))
     }
 
-    /// Returns the generation of this session.
     pub(crate) fn generation_of_session(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Returns the generation that the open found.
     pub(crate) fn generation_found(&self) -> u64 {
         self.found_generation
     }

@@ -128,7 +128,6 @@ pub(crate) struct Medium {
 }
 
 impl Medium {
-    /// Returns the medium of simulated pools.
     #[cfg(feature = "sim")]
     pub(crate) fn simulated() -> Self {
         Self { kind: MediumKind::Sim, name: String::new(), unsynced: None }

@@ -241,7 +241,6 @@ struct Slot {
     len: AtomicU64,
 }
 
-/// All regions of a pool.
 pub(crate) struct Regions {
     slots: Box<[Slot; MAX_REGIONS]>,
     count: AtomicUsize,
@@ -302,7 +301,6 @@ impl Regions {
         Some(slot.base.load(Ordering::Relaxed).wrapping_add(offset as usize))
     }
 
-    /// Returns the mapping of a region.
     pub(crate) fn mapping(&self, region: u16) -> Option<std::sync::Arc<Mapping>> {
         lock(&self.mappings).get(usize::from(region)).cloned()
     }

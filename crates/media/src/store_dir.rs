@@ -15,7 +15,6 @@ use lodestore_contract::{Error, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-/// Mode of the files of a store.
 const FILE_MODE: u32 = 0o600;
 
 /// The identity of a file, by descriptor or name.

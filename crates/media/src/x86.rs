@@ -133,7 +133,6 @@ pub(crate) unsafe fn copy_non_temporal(dst: *mut u8, src: *const u8, len: usize)
     }
 }
 
-/// Prefetches the line at this address.
 #[inline]
 pub(crate) fn prefetch_line(at: *const u8) {
     // SAFETY: a prefetch reads nothing and faults at no address (Inv 6).
@@ -164,7 +163,6 @@ pub fn prefetch_value<T>(value: &T) {
     prefetch_line(std::ptr::from_ref(value).cast());
 }
 
-/// Prefetches the line at this address for writing.
 #[inline]
 pub(crate) fn prefetch_line_to_write(at: *const u8) {
     // SAFETY: a prefetch reads nothing and faults at no address (Inv 6).

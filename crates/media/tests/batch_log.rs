@@ -84,7 +84,6 @@ impl Toy {
         (0..nothing().len() as u64).map(|word| self.pool.load_u64(self.words.add(word * 8))).collect()
     }
 
-    /// Returns the extent of a log.
     fn logs_extent(&self, log: u64) -> NvPtr {
         NvPtr::from_raw(self.pool.load_u64(self.pool.root().add(LOGS_AT + log * 8)) & !63)
     }

@@ -109,22 +109,18 @@ impl Buddy {
         Some(tree)
     }
 
-    /// Returns the number of free chunks.
     pub(super) fn free_chunks(&self) -> u32 {
         self.free
     }
 
-    /// Returns log2 of the chunks of a block.
     pub(super) fn block_order(&self) -> u32 {
         self.block_order
     }
 
-    /// Returns the bytes written, by block.
     pub(super) fn wear(&self) -> &[u64] {
         &self.wear
     }
 
-    /// Adds bytes written to a block.
     pub(super) fn add_block_wear(&mut self, block: usize, bytes: u64) {
         self.wear[block] = self.wear[block].saturating_add(bytes).min(NO_ROOM - 1);
         self.refresh_least(block, block);
@@ -197,7 +193,6 @@ impl Buddy {
         true
     }
 
-    /// Returns whether this chunk is free.
     pub(super) fn is_free(&self, chunk: u32) -> bool {
         chunk < self.chunks && self.nodes[(1usize << self.order) + chunk as usize] == 1
     }
@@ -218,7 +213,6 @@ impl Buddy {
         bounded && merged_right && wear_right && counted == self.free as usize
     }
 
-    /// Returns the DRAM of the tree, in bytes.
     pub(super) fn dram_bytes(&self) -> usize {
         size_of::<Self>()
             + self.nodes.len()

@@ -16,7 +16,6 @@ const FINE_MAX: u32 = 1024;
 
 const _: () = assert!(SLAB_BYTES_MAX / SLOT_MIN < u16::MAX as u32);
 
-/// One size class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Class {
     /// Bytes of a slot.
@@ -81,18 +80,15 @@ impl Classes {
         self.by_step.get(len.div_ceil(SLOT_STEP as usize)).map(|class| u16::from(*class))
     }
 
-    /// Returns the class of this number.
     #[inline]
     pub(super) fn get(&self, class: u16) -> Option<Class> {
         self.list.get(usize::from(class)).copied()
     }
 
-    /// Returns the number of classes.
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Returns the bytes of the tables.
     pub(super) fn dram_bytes(&self) -> usize {
         size_of_val(&*self.list) + self.by_step.len()
     }

@@ -88,7 +88,6 @@ impl Region {
         together.get_or_init(|| (first..last).map(|_| Slab::new()).collect()).get((group - first) as usize)
     }
 
-    /// Returns the bytes of a slab.
     pub(super) fn slab_bytes(&self) -> u32 {
         1 << self.slab_shift
     }
@@ -101,7 +100,6 @@ impl Region {
             .map(|(slab, group)| (group * self.slab_chunks, slab))
     }
 
-    /// Returns the position of a slot.
     #[inline]
     pub(super) fn slot(&self, chunk: u32, class: Class, slot: u32) -> NvPtr {
         self.layout.chunk(chunk).add(u64::from(slot) * u64::from(class.size))

@@ -30,7 +30,6 @@ pub(super) struct ClassSlabs {
     pub(super) fresh: bool,
 }
 
-/// One shard.
 #[derive(Default)]
 pub(super) struct Shard {
     /// By class; created at first use.

@@ -40,7 +40,6 @@ pub(super) const OLD: u8 = 8;
 /// slab of 64 KiB.
 const NEAR_WORDS: usize = 4;
 
-/// One slab.
 #[repr(C, align(64))]
 pub(super) struct Slab {
     class: AtomicU16,
@@ -223,7 +222,6 @@ impl Slab {
         Some(u32::from(free))
     }
 
-    /// Returns whether a slot is in use.
     pub(super) fn is_taken(&self, class: Class, slot: u32) -> bool {
         slot < class.slots
             && self

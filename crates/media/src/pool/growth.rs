@@ -95,7 +95,6 @@ impl Pool {
         self.opts.capacity.saturating_sub(room).saturating_add(room.min(self.medium_room()))
     }
 
-    /// Returns the free bytes of the medium.
     fn medium_room(&self) -> u64 {
         #[cfg(feature = "sim")]
         if let Some(recorder) = &self.memory.recorder {

@@ -130,7 +130,6 @@ impl LineModel {
         u64::from(self.image.spec.grain)
     }
 
-    /// Returns the maximum pending stores of a line.
     fn pending_max(&self, region: u16) -> usize {
         if region == VALUES { WRITES_MAX * (self.grain() / 8) as usize } else { PENDING_MAX }
     }
@@ -256,7 +255,6 @@ impl LineModel {
         }
     }
 
-    /// Returns the durable bytes of a line.
     fn durable_line(&self, (region, start): (u16, u64)) -> &[u8] {
         let (start, grain) = (start as usize, self.grain() as usize);
         self.image.bytes(region).get(start..start + grain).unwrap_or(&ZEROS[..grain])

@@ -15,7 +15,6 @@ fn event(what: What) -> Event {
     Event { what, site: Location::caller() }
 }
 
-/// Stores one whole word.
 fn word(model: &mut LineModel, offset: u64, value: u64) {
     model.apply(&event(What::Word { region: 0, offset, value, mask: u8::MAX, bulk: false }));
 }
