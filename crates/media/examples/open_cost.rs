@@ -1,7 +1,7 @@
-//! What the pool's part of an open costs: a store is opened and left as by a kill, some times over.
+//! Measures the pool's part of an open: opens a store and leaves it as after a kill, several times.
 //!
-//! `cargo run --release -p lodestore-media --example open_cost -- STORE [TIMES]`, STORE a closed store of any engine. Afterwards its
-//! next open recovers as after a kill.
+//! `cargo run --release -p lodestore-media --example open_cost -- STORE [TIMES]`; STORE is a closed
+//! store of any engine. Its next open recovers as after a kill.
 #![expect(clippy::print_stdout, reason = "an example that prints times")]
 
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ fn main() {
         let took = start.elapsed();
         let dram = pool.allocator().dram_bytes();
         let start = Instant::now();
-        // Not a clean stop: the next open finds it as after a kill.
+        // Not a clean stop: the next open finds the store as after a kill.
         pool.close(false).expect("closes");
         drop(pool);
         println!(

@@ -1,7 +1,8 @@
-//! What a durable record costs: non-temporal stores against stores and write-backs, at random places.
+//! Measures a durable record: non-temporal stores compared with stores and write-backs, at random
+//! offsets.
 //!
-//! `cargo run --release -p lodestore-media --example record_cost -- DIR [BYTES [STEP]]`, DIR on the medium to
-//! be measured, STEP the alignment of the records (16).
+//! `cargo run --release -p lodestore-media --example record_cost -- DIR [BYTES [STEP]]`; DIR is on
+//! the medium to be measured, STEP is the alignment of the records (16).
 #![expect(clippy::print_stdout, reason = "an example that prints a table")]
 
 use std::path::PathBuf;
@@ -60,13 +61,14 @@ fn cost(pool: &Pool, step: u64, seed: usize, write: impl Fn(&Pool, NvPtr)) -> u6
     (cpu_ns() - start) / OPS as u64
 }
 
-/// Nanoseconds that this thread ran: what others on a busy machine take is not counted.
+/// Returns the nanoseconds that this thread ran, without the time of other threads on a busy
+/// machine.
 fn cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells the time that a thread ran");
     text.split_whitespace().next().and_then(|first| first.parse().ok()).expect("a number")
 }
 
-/// Median and least.
+/// Returns median and minimum.
 fn spread(mut values: Vec<u64>) -> String {
     values.sort_unstable();
     format!("{} ({})", values[values.len() / 2], values[0])

@@ -1,13 +1,19 @@
-//! Work done before it is needed or behind the caller, by one background thread a pool: the next region is made and touched, the mapping of
-//! an opened store is filled, small pages are joined to huge ones, the space of removed files is given back.
+//! Background work, by one thread per pool. The thread creates and touches the next region, and
+//! fills the mapping of an opened store. It joins small pages to huge ones, and frees the space of
+//! removed files.
 //!
 //! Invariants
-//! * The thread never reads or writes a byte of a region; it makes mappings and advises the kernel about them.
-//! * At most one region is being made or kept as spare; it is unfinished (`files.rs`) until a grower takes it.
-//! * From when a grower takes a region until the pool has it, nobody else makes one of that index (`Work::taken`): both would have
-//!   the same unfinished name, and the later would take the file away from under the earlier's mapping.
-//! * The thread holds no reference to the pool; the pool joins it before it goes (`Ahead::stop`).
-//! * Joining pages makes whoever touches them wait for milliseconds, so the thread rests three times as long after each.
+//! * The thread never reads or writes a byte of a region; it creates mappings and advises the
+//!   kernel about them.
+//! * At most one region is being created or kept as spare, unfinished (`files.rs`) until a grower
+//!   acquires it.
+//! * From a grower's acquisition until the pool has the region, no other thread creates one of that
+//!   index (`Work::taken`). Both would have the same unfinished name, and the later one would
+//!   remove the file under the earlier one's mapping.
+//! * The thread holds no reference to the pool; the pool joins it before it is dropped
+//!   (`Ahead::stop`).
+//! * Joining pages blocks threads that touch them for milliseconds, so the thread rests three times
+//!   as long after each.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -24,25 +30,26 @@ use crate::mutex::lock;
 use crate::pace::Pace;
 use crate::region::{Advice, HUGE_BYTES, Mapping};
 
-/// Bytes filled between two looks at what else there is to do.
+/// Bytes filled between two checks for other work.
 const FILL_BYTES: u64 = 32 << 20;
 
 #[derive(Default)]
 struct Work {
-    /// The region to make next: index and length.
+    /// The region to create next: index and length.
     wanted: Option<(u16, u64)>,
-    /// The one being made.
+    /// The region being created.
     making: Option<(u16, u64)>,
-    /// The one that is ready.
+    /// The finished spare region.
     spare: Option<(u16, Made)>,
-    /// Regions below this index were taken by a grower: a wish for one comes from a thread that counted before.
+    /// Growers have acquired regions below this index: a request for one comes from a thread with
+    /// an old count.
     taken: u16,
-    /// Files without a name, whose space is to be given back; and whether that is going on.
+    /// Removed files whose space is to be freed.
     gone: Vec<File>,
     releasing: bool,
-    /// Mappings to be filled by reading, with how far each is.
+    /// Mappings to be filled by reading, each with its progress.
     fill: VecDeque<(Arc<Mapping>, u64)>,
-    /// Mappings whose pages are to be joined, with how far each is.
+    /// Mappings whose pages are to be joined, each with its progress.
     join: VecDeque<(Arc<Mapping>, u64)>,
 }
 
@@ -58,7 +65,7 @@ struct Shared {
 pub(crate) struct Ahead {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// A spare is wanted or there: spares the hot path the lock.
+    /// A spare is requested or ready: saves the hot path the lock.
     asked: AtomicBool,
 }
 
@@ -69,7 +76,7 @@ impl Shared {
 }
 
 impl Ahead {
-    /// For a pool whose next region has `next_bytes` bytes.
+    /// Creates the state for a pool whose next region has `next_bytes` bytes.
     pub(crate) fn new(maker: RegionMaker, next_bytes: u64) -> Self {
         let shared = Shared {
             maker,
@@ -85,7 +92,7 @@ impl Ahead {
         &self.shared.maker
     }
 
-    /// How fast the pool fills.
+    /// Returns the fill rate of the pool.
     #[inline]
     pub(crate) fn pace(&self) -> &Pace {
         &self.shared.pace
@@ -97,12 +104,13 @@ impl Ahead {
         let mut thread = lock(&self.thread);
         if thread.is_none() && !self.shared.stop.load(Ordering::Acquire) {
             let shared = Arc::clone(&self.shared);
-            // Without the thread everything works, only later; so a refusal to start it is no error.
+            // Without the thread everything works, only later; a failure to start it is therefore
+            // no error.
             *thread = start_thread("lodestore-ahead", move || run(&shared)).ok();
         }
     }
 
-    /// Asks for a spare region; cheap when it was asked for already.
+    /// Requests a spare region; cheap if it was already requested.
     pub(crate) fn want(&self, index: u16, len: u64) {
         if !self.asked.swap(true, Ordering::Relaxed) {
             self.give(|work| match index < work.taken {
@@ -112,42 +120,42 @@ impl Ahead {
         }
     }
 
-    /// Whether a spare was asked for and not taken yet.
+    /// Returns whether a spare was requested and not yet acquired.
     #[inline]
     pub(crate) fn has_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Closes files behind the caller that have lost their names.
+    /// Closes removed files in the background.
     pub(crate) fn release(&self, files: Vec<File>) {
         if !files.is_empty() {
             self.give(|work| work.gone.extend(files));
         }
     }
 
-    /// Fills this mapping's page table behind the caller.
+    /// Fills this mapping's page table in the background.
     pub(crate) fn fill(&self, mapping: Arc<Mapping>) {
         self.give(|work| work.fill.push_back((mapping, 0)));
     }
 
-    /// Joins this mapping's small pages to huge ones behind the caller.
+    /// Joins this mapping's small pages to huge ones in the background.
     pub(crate) fn join(&self, mapping: Arc<Mapping>) {
         if mapping.len() >= HUGE_BYTES {
             self.give(|work| work.join.push_back((mapping, 0)));
         }
     }
 
-    /// Region `index` of `len` bytes: the spare, if it is that one (waiting for it where it is being made), or a new one. One thread at
-    /// a time (the pool's growth lock).
+    /// Returns region `index` of `len` bytes: the spare if it matches (waits while it is being
+    /// created), or a new one. One thread at a time (the pool's growth lock).
     ///
     /// # Errors
-    /// As [`RegionMaker::make`].
+    /// Like [`RegionMaker::make`].
     pub(crate) fn take_or_make(&self, index: u16, len: u64) -> Result<Made> {
         let mut work = self.shared.lock();
         while work.making.is_some() || work.releasing {
             work = self.shared.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
         }
-        // Their space may be what the region needs.
+        // The region may need their space.
         work.gone.clear();
         work.wanted = None;
         work.taken = index + 1;
@@ -175,7 +183,7 @@ impl Ahead {
         self.shared.changed.notify_all();
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread {
-            // A panic there is a bug of ours; the store does not depend on the thread.
+            // A panic there is a defect; the store does not depend on the thread.
             let _ = thread.join();
         }
         let mut work = self.shared.lock();
@@ -192,7 +200,7 @@ impl Drop for Ahead {
     }
 }
 
-/// The thread.
+/// The thread's main loop.
 fn run(shared: &Shared) {
     let mut work = shared.lock();
     while !shared.stop.load(Ordering::Acquire) {
@@ -212,7 +220,8 @@ fn run(shared: &Shared) {
             shared.pace.made(len, start.elapsed());
             work = shared.lock();
             work.making = None;
-            // A medium that is full now may have room when the region is needed: then it is tried again, and told.
+            // A medium that is full now may have space when the region is needed. The creation is
+            // repeated then, and its error is returned.
             work.spare = made.ok().flatten().map(|made| (index, made));
             shared.changed.notify_all();
         } else if let Some((mapping, at)) = work.fill.pop_front() {
@@ -226,7 +235,7 @@ fn run(shared: &Shared) {
         } else if let Some((mapping, at)) = work.join.pop_front() {
             drop(work);
             let start = Instant::now();
-            // Busy pages stay small; a kernel or file system that joins none says so at once.
+            // Busy pages stay small; a kernel or file system that joins none fails at once.
             let joined = match mapping.advise(at, HUGE_BYTES, Advice::Collapse) {
                 Ok(()) => true,
                 Err(refused) => refused.raw_os_error() != Some(libc::EINVAL),
@@ -276,8 +285,9 @@ mod tests {
         path.metadata().ok().map(|found| found.ino())
     }
 
-    /// A thread that counted the regions before a growth wishes for the one that the grower is just naming: its file was replaced, and
-    /// what was stored in the region was lost with the process.
+    /// Regression: a thread with a count from before a growth requested the region that the grower
+    /// was just naming. Its file was replaced, and data stored in the region was lost with the
+    /// process.
     #[test]
     fn a_late_wish_does_not_replace_a_region_that_is_taken() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
@@ -292,13 +302,13 @@ mod tests {
         }
         ahead.maker().finish(1, &made.mapping).expect("a name");
         assert_eq!(inode(&region_path(dir.path(), 1)), Some(own));
-        // The next one is made ahead as ever, and taken.
+        // The next one is created ahead as usual, and acquired.
         ahead.want(2, LEN);
         drop(ahead.take_or_make(2, LEN).expect("room for a region"));
         assert!(!ahead.has_asked());
     }
 
-    /// A spare of another index or length gives way with its file.
+    /// A spare of another index or length is removed with its file.
     #[test]
     fn a_spare_that_does_not_fit_leaves_no_file() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
@@ -312,7 +322,8 @@ mod tests {
         assert!(inode(&unfinished_path(dir.path(), 1)).is_some());
     }
 
-    /// What an interrupted making left is removed by name at once and its space behind the caller, before a region is made.
+    /// The rest of an interrupted creation is removed by name at once, and its space in the
+    /// background, before a region is created.
     #[test]
     fn the_space_of_removed_files_comes_back_before_a_region_is_made() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
@@ -331,7 +342,7 @@ mod tests {
         assert_eq!(file.metadata().expect("still open here").nlink(), 0);
     }
 
-    /// Whoever replaced the unfinished file: the region does not take its name.
+    /// If another process replaced the unfinished file, the region does not get its name.
     #[test]
     fn a_file_that_is_not_the_one_mapped_is_not_named() {
         let dir = lodestore_contract::testing::Scratch::on_disk();

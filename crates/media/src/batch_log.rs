@@ -1,34 +1,46 @@
-//! Redo logs for writes that change several words of the medium all or not at all.
+//! Redo logs for atomic writes of several words of the medium.
 //!
-//! An engine makes its writes of one key by one store that publishes. A batch publishes by many; a log record, durable before the first of
-//! them, has the next open do them all again if a crash comes between. The record is physical: places, and the words that shall stand there.
+//! An engine publishes a write of one key by one store. A batch publishes by many stores. A log
+//! record is durable before the first of them; after a crash in between, the next open repeats all
+//! of them. The record is physical: offsets, and the words to store there.
 //!
 //! ## Persist order of a batch
-//! The engine holds the locks of everything the batch changes, from before 1 until `commit` returned.
-//! 1. what the new words will point to, by the engine; **fence 1**;
-//! 2. the log record, whole, with its checksum; **fence 2: the batch is done**;
-//! 3. each word at its place; flush; **fence 3**;
-//! 4. the record's stamp becomes 0, which disarms it; flush; **fence 4**. Locks are freed, and what was replaced is retired.
+//! The engine holds the locks of everything the batch changes, from before 1 until `commit`
+//! returned.
+//! 1. the data that the new words will point to, by the engine; **fence 1**;
+//! 2. the log record, whole, with its checksum; **fence 2: the batch is committed**;
+//! 3. each word at its offset; flush; **fence 3**;
+//! 4. the record's stamp becomes 0, which disarms it; flush; **fence 4**. The engine then releases
+//!    its locks and retires the replaced records.
 //!
-//! A crash before fence 2 leaves a record that is whole or is not: all or nothing. Between fence 2 and fence 4 it is whole, and to do 3 again is
-//! harmless, since nobody may have changed these places meanwhile: that needs their locks. After fence 4 there is nothing to do.
+//! A crash before fence 2 leaves a whole record or none: all or nothing. Between fence 2 and fence
+//! 4 the record is whole. Repeating step 3 is harmless, because changing these words needs the
+//! locks that the batch holds. After fence 4 nothing remains to be done.
 //!
 //! ## Opening
-//! Before anything is served or repaired. A process that was killed may have stored without flushing, so where the open is not settled:
-//! the root words, all stamps and all whole armed records are flushed; **fence**. Else a power failure later could take a record back when half
-//! of it was done again, or arm one anew whose places were written since. Then the stores of each armed, whole record; flush; **fence**;
-//! its stamp becomes 0; flush; **fence**. A crash in any of this leaves the next open the same to do.
+//! Replay runs before any request is served and before any repair. A killed process may have stored
+//! without flushing. An open that is not settled therefore flushes the root words, all stamps and
+//! all whole armed records; **fence**. Otherwise a later power failure could take back a
+//! half-repeated record, or arm a record again whose words were written since. Then: the stores of
+//! each armed, whole record; flush; **fence**; its stamp becomes 0; flush; **fence**. After a crash
+//! in any of these steps the next open repeats them.
 //!
 //! ## Invariants
-//! 1. At most one record of a log is armed, and only while a [`BatchTurn`] of it is in `commit`, or after a crash. A turn holds the log's lock.
-//! 2. A stamp is used once, ever, whichever log it is of: it begins with the pool header's sequence number, which each open raises durably
-//!    before anything else, and has the log's number. A record's checksum covers its stamp and its place, so no mixture of an old record
-//!    and a new one at the same place is whole, though the old one may be of another log that the extent was taken from.
-//! 3. A record is touched by its turn alone; root words are stored under the log's lock and read by anybody.
-//! 4. A turn is taken before any of the engine's locks, and a log is never waited for with one held.
+//! 1. At most one record of a log is armed, and only while a [`BatchTurn`] of it is in `commit`, or
+//!    after a crash. A turn holds the log's lock.
+//! 2. A stamp is never used twice, in any log. Each stamp begins with the pool header's sequence
+//!    number, which each open raises durably before anything else, and contains the log's number. A
+//!    record's checksum covers its stamp and its offset. A mixture of an old and a new record at
+//!    the same offset is therefore never whole. This holds even if the old record belongs to
+//!    another log that used the extent before.
+//! 3. Only its turn accesses a record. Root words are stored under the log's lock and read by any
+//!    thread.
+//! 4. A turn is acquired before any of the engine's locks. No thread waits for a log while holding
+//!    one of these locks.
 //!
-//! A log is one extent, made when first used, replaced by a larger one when a batch needs it, and kept. Records begin at eight places
-//! of it in turn, so that no one line has all the wear (NVHT, JPDC 2018, section 3).
+//! A log is one extent: created at first use, replaced by a larger one when a batch needs it, and
+//! kept. Records begin at eight offsets of it in turn, to spread wear over cache lines (NVHT, JPDC
+//! 2018, section 3).
 
 mod record;
 
@@ -46,34 +58,34 @@ use crate::slot::thread_slot;
 
 use record::{Found, record_bytes};
 
-/// Logs of a pool, so that as many threads can write batches at once.
+/// Logs of a pool: the number of threads that can write batches concurrently.
 const LOGS: usize = 8;
-/// Places of an extent where records begin.
+/// Offsets of an extent where records begin.
 const HEADS: u64 = 8;
-/// Smallest and largest extent of a log, in bytes; powers of two.
+/// Minimum and maximum extent of a log, in bytes; powers of two.
 const CAPACITY_MIN: u64 = 1024;
 const CAPACITY_MAX: u64 = 1 << 30;
-/// Low bits of a root word: log2 of the capacity. An extent begins on a line at least.
+/// Low bits of a root word: log2 of the capacity. They are free because an extent is line-aligned.
 const ORDER_BITS: u64 = LINE_BYTES - 1;
-/// Where the empty root word has its check, and a bit that is always set.
+/// Position of the check in an empty root word, and a bit that is always set in it.
 const ROOT_CHECK_SHIFT: u32 = 8;
 const ROOT_IS_EMPTY: u64 = 1 << 6;
-/// A stamp is the header's sequence number, then the log's number in as many bits as it takes, then a count: these are the bits of the last two, and of the
-/// last.
+/// A stamp consists of the header's sequence number, the log's number and a count. These are the
+/// bits of the last two together, and of the count.
 const STAMP_BITS: u32 = 36;
 const COUNT_BITS: u32 = STAMP_BITS - LOGS.ilog2();
 
-/// What shall stand at a place.
+/// The new content of a batch's word or pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// Eight bytes, at an 8-aligned place.
+    /// Eight bytes, at an 8-aligned offset.
     U64(u64),
-    /// Sixteen bytes, first word first, at a 16-aligned place.
+    /// Sixteen bytes, first word first, at a 16-aligned offset.
     U128(u64, u64),
 }
 
 impl Word {
-    /// Bytes it takes at its place.
+    /// Returns the bytes to store.
     pub fn bytes(self) -> usize {
         match self {
             Self::U64(_) => 8,
@@ -94,24 +106,24 @@ pub struct BatchLogs {
 #[repr(align(128))]
 struct Padded(Mutex<Log>);
 
-/// The volatile side of a log.
+/// The volatile state of a log.
 #[derive(Default)]
 struct Log {
     number: usize,
-    /// Its extent; null where it has none yet.
+    /// The log's extent; null if it has none yet.
     at: NvPtr,
     capacity: u64,
-    /// The head of the next record.
+    /// Head of the next record.
     head: u64,
-    /// The last stamp given.
+    /// The last stamp used.
     stamp: u64,
-    /// Its root word, or a record in it, cannot be what was written: it is not used.
+    /// The root word or a record is damaged: the log is not used.
     broken: bool,
-    /// The record that is being made.
+    /// Buffer for the record being encoded.
     bytes: Vec<u8>,
 }
 
-/// The right to write one batch: a log of one's own until it is committed or dropped.
+/// The right to write one batch: exclusive use of a log until commit or drop.
 #[must_use = "a batch is written by commit"]
 pub struct BatchTurn<'a> {
     log: MutexGuard<'a, Log>,
@@ -121,11 +133,11 @@ pub struct BatchTurn<'a> {
 impl BatchLogs {
     /// Bytes of the root words: eight aligned words.
     pub const ROOT_BYTES: u64 = LOGS as u64 * 8;
-    /// Most stores of one batch.
+    /// Maximum stores of one batch.
     pub const STORES_MAX: usize = 1 << 20;
 
-    /// Stores root words that name no log yet; durable after the caller's fence. To be called once,
-    /// while a store is made.
+    /// Stores root words that name no log yet; they are durable after the caller's fence. Call it
+    /// once, while the store is created.
     pub fn format(pool: &Pool, roots: NvPtr) {
         for number in 0..LOGS {
             pool.publish_u64(roots.add(number as u64 * 8), empty_root(pool, roots, number));
@@ -133,12 +145,14 @@ impl BatchLogs {
         pool.flush(roots, Self::ROOT_BYTES as usize);
     }
 
-    /// Reads the logs, does armed batches again and disarms them (see the module); to be called before anything is served or repaired.
-    /// `roots` is a 64-aligned place of [`Self::ROOT_BYTES`] bytes in the engine's root area, `settled` is
-    /// [`OpenReport::settled`](crate::OpenReport::settled). Of a log that cannot be what was written nothing is done; see [`Self::damage`].
+    /// Reads the logs, replays armed batches and disarms them (see the module). Call it before any
+    /// request is served and before any repair. `roots` is a 64-aligned range of
+    /// [`Self::ROOT_BYTES`] bytes in the engine's root area. `settled` is
+    /// [`OpenReport::settled`](crate::OpenReport::settled). A damaged log is left untouched; see
+    /// [`Self::damage`].
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where `roots` is not such a place; [`Error::Poisoned`] where a sync failed.
+    /// [`Error::Corrupt`] if `roots` is not such a range; [`Error::Poisoned`] if a sync failed.
     pub fn open(pool: &Pool, roots: NvPtr, kind: ExtentKind, settled: bool) -> Result<Self> {
         if !pool.contains(roots, Self::ROOT_BYTES as usize) || !roots.raw().is_multiple_of(LINE_BYTES) {
             return Err(Error::corrupt(format!("batch logs at {roots:?}"), "no place for their root words"));
@@ -174,18 +188,18 @@ impl BatchLogs {
         Ok(this)
     }
 
-    /// What was damaged in the logs as the open found them, for an engine to [`Pool::poison`] the pool with once it may: what is there can be
-    /// read then, and nothing written.
+    /// Returns the damage that the open found in the logs. The engine calls [`Pool::poison`] with
+    /// it once it may: the store is then readable but not writable.
     pub fn damage(&self) -> Option<&str> {
         self.damage.as_deref()
     }
 
-    /// Says to the allocator that the logs' extents are in use; to be called in the engine's walk after a crash, before
-    /// `finish_recovery`. Waits for nobody.
+    /// Marks the logs' extents as in use in the allocator. Call it in the engine's walk after a
+    /// crash, before `finish_recovery`. Does not wait for locks.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a root word or an extent word is not what was written: then what seems free may not be. All others are
-    /// marked all the same.
+    /// [`Error::Corrupt`] if a root word or an extent word is damaged: space that seems free may be
+    /// in use. All other extents are marked anyway.
     pub fn mark(&self, pool: &Pool) -> Result<()> {
         let _guard = pool.epochs().pin();
         let mut outcome = Ok(());
@@ -197,7 +211,8 @@ impl BatchLogs {
                     Some((at, _)) => pool.allocator().mark_extent(pool, at, self.kind).map(|_| ()),
                     None => Ok(()),
                 });
-                // One that was replaced meanwhile is free already, and the one in its place was made since the open.
+                // An extent replaced meanwhile is free already, and its successor was created after
+                // the open.
                 let stands = matches!(read_root(pool, self.roots, number), Ok(now) if now == extent);
                 if marked.is_ok() || stands || extent.is_none() {
                     break marked;
@@ -208,12 +223,13 @@ impl BatchLogs {
         outcome
     }
 
-    /// A free log with room for this many stores, made larger if need be; waits where all are in use. The caller holds none of the
-    /// engine's locks. Dropped without a commit, it changes nothing.
+    /// Acquires a free log with space for this many stores and enlarges it if necessary. Waits if
+    /// all logs are in use. The caller holds none of the engine's locks. A turn dropped without a
+    /// commit changes nothing.
     ///
     /// # Errors
-    /// [`Error::Full`] where there is no room for the log, and nothing is changed; [`Error::Corrupt`] for a log that was found damaged
-    /// ([`Self::damage`]); [`Error::Poisoned`], [`Error::Closed`], [`Error::Io`].
+    /// [`Error::Full`] if the log does not fit, and nothing is changed; [`Error::Corrupt`] for a
+    /// damaged log ([`Self::damage`]); [`Error::Poisoned`], [`Error::Closed`], [`Error::Io`].
     pub fn begin(&self, pool: &Pool, stores: usize) -> Result<BatchTurn<'_>> {
         pool.check()?;
         let mut log = self.free_log();
@@ -241,7 +257,8 @@ impl BatchLogs {
         lock(&self.logs[thread_slot() % LOGS].0)
     }
 
-    /// Adds a finding for each root word that cannot be right and each extent that is not the log's. Waits for nobody.
+    /// Adds a finding for each damaged root word and each extent that does not belong to its log
+    /// alone. Does not wait for locks.
     pub fn verify(&self, pool: &Pool, report: &mut VerifyReport) {
         let _guard = pool.epochs().pin();
         let mut seen: Vec<NvPtr> = Vec::new();
@@ -256,7 +273,7 @@ impl BatchLogs {
             };
             let is_held = pool.allocator().holds_extent(pool, at, capacity, self.kind);
             let now = read_root(pool, self.roots, number);
-            // One that was replaced meanwhile need not be held any more.
+            // An extent replaced meanwhile may be free already.
             if !is_held && matches!(now, Ok(Some(now)) if now == (at, capacity)) {
                 report.find(format!("batch log {number}"), format!("the extent table does not have its extent {at:?}"));
             }
@@ -267,30 +284,30 @@ impl BatchLogs {
         }
     }
 
-    /// DRAM of the logs, in bytes. A log that is in use just now counts without its buffer.
+    /// Returns the DRAM of the logs, in bytes. Excludes the buffer of a log that is in use.
     pub fn dram_bytes(&self) -> u64 {
         let buffers = self.logs.iter().filter_map(|log| Some(log.0.try_lock().ok()?.bytes.capacity()));
         size_of::<Self>() as u64 + buffers.sum::<usize>() as u64
     }
 
-    /// Bytes of the logs' extents, as far as their root words can be read.
+    /// Returns the bytes of the logs' extents whose root words are readable.
     pub fn medium_bytes(&self, pool: &Pool) -> u64 {
         (0..LOGS).filter_map(|number| read_root(pool, self.roots, number).ok().flatten()).map(|(_, bytes)| bytes).sum()
     }
 }
 
-/// The root word of a log without an extent. The word is not 0, so a zeroed word is
-/// found.
+/// Returns the root word of a log without an extent. The word is not 0, so that a zeroed word is
+/// detected.
 fn empty_root(pool: &Pool, roots: NvPtr, number: usize) -> u64 {
     let place = u64::from(pool.position_seed(roots.add(number as u64 * 8)));
-    // The low bits are those of no capacity.
+    // The low bits encode no capacity.
     (place << ROOT_CHECK_SHIFT | ROOT_IS_EMPTY) & !ORDER_BITS
 }
 
-/// The extent that a root word names, with its capacity.
+/// Returns the extent that a root word names, with its capacity.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where it cannot be one.
+/// [`Error::Corrupt`] if the word names no possible extent.
 fn read_root(pool: &Pool, roots: NvPtr, number: usize) -> Result<Option<(NvPtr, u64)>> {
     let word = pool.load_u64(roots.add(number as u64 * 8));
     if word == empty_root(pool, roots, number) {
@@ -305,7 +322,8 @@ fn read_root(pool: &Pool, roots: NvPtr, number: usize) -> Result<Option<(NvPtr, 
     Err(Error::corrupt(format!("batch log {number}"), format!("its root word {word:#x} names no extent")))
 }
 
-/// Whether a range lies where an engine's words can be: in the root area, or among a region's chunks.
+/// Returns whether a range can hold an engine's words: it is in the root area or among a region's
+/// chunks.
 fn is_engines(pool: &Pool, at: NvPtr, len: usize) -> bool {
     let root = pool.root();
     let offset = at.offset();
@@ -321,7 +339,7 @@ impl Log {
         self.capacity / HEADS
     }
 
-    /// Takes in the extent that the root word names.
+    /// Sets the extent that the root word names.
     fn find_extent(&mut self, pool: &Pool, roots: NvPtr, kind: ExtentKind) -> Result<()> {
         let Some((at, capacity)) = read_root(pool, roots, self.number)? else { return Ok(()) };
         if !pool.allocator().holds_extent(pool, at, capacity, kind) {
@@ -332,7 +350,7 @@ impl Log {
         Ok(())
     }
 
-    /// Refuses an extent that is another log's too, and adds it to theirs.
+    /// Refuses an extent that another log uses too, and adds it to `extents`.
     fn is_alone(&self, extents: &mut Vec<NvPtr>) -> Result<()> {
         if self.at.is_null() {
             return Ok(());
@@ -345,7 +363,7 @@ impl Log {
         Ok(())
     }
 
-    /// The records that are armed and whole; where the open is not settled, they and all stamps are flushed.
+    /// Returns the armed, whole records. If the open is not settled, flushes them and all stamps.
     fn find_armed(&self, pool: &Pool, settled: bool) -> Result<Vec<Found>> {
         let mut armed = Vec::new();
         if self.at.is_null() {
@@ -363,10 +381,11 @@ impl Log {
         Ok(armed)
     }
 
-    /// Replaces the extent by one in which a record of this length fits.
+    /// Replaces the extent by one that fits a record of this length.
     ///
-    /// Persist order: the extent's word (by the allocator); its stamps, all 0; **fence**; the root word; flush; **fence**; the old
-    /// extent is freed. Neither extent holds an armed record meanwhile.
+    /// Persist order: the extent's word (by the allocator); its stamps, all 0; **fence**; the root
+    /// word; flush; **fence**; the old extent is freed. Neither extent holds an armed record
+    /// meanwhile.
     #[cold]
     fn enlarge(&mut self, pool: &Pool, roots: NvPtr, kind: ExtentKind, needed: u64) -> Result<()> {
         let capacity = needed.max(CAPACITY_MIN).max(u64::from(pool.options().chunk_bytes)).next_power_of_two();
@@ -393,7 +412,7 @@ impl Log {
         Ok(())
     }
 
-    /// Stores a record at the next head, to be durable after the caller's fence; its place.
+    /// Stores a record at the next head and returns its offset; durable after the caller's fence.
     fn store_record(&mut self, pool: &Pool, stores: &[(NvPtr, Word)]) -> NvPtr {
         let heads = record_bytes(stores.len()).div_ceil(self.head_bytes()).next_power_of_two();
         let first = self.head.next_multiple_of(heads) % HEADS;
@@ -408,7 +427,8 @@ impl Log {
     }
 }
 
-/// Makes the pool refuse writes if its holder panics with a record armed: nobody may change these places before the next open.
+/// Poisons the pool if its holder panics with a record armed: these words must not change before
+/// the next open.
 struct Armed<'a>(&'a Pool);
 
 impl Drop for Armed<'_> {
@@ -420,15 +440,17 @@ impl Drop for Armed<'_> {
 }
 
 impl BatchTurn<'_> {
-    /// Makes all these stores or none of them, whatever crash comes: fences 2, 3 and 4 of the module. The caller has fenced what
-    /// the words point to, and holds the locks of everything here; no place comes twice.
+    /// Makes all of these stores or none of them, across any crash: fences 2, 3 and 4 of the
+    /// module. The caller has fenced the data that the words point to, and holds the locks of
+    /// everything here. No offset occurs twice.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] where a sync failed. Before fence 2 nothing was stored at the places then, and the next open may find the
-    /// batch done or not; what it points to must be left as it is.
+    /// [`Error::Poisoned`] if a sync failed. A failure before fence 2 has stored no word. The next
+    /// open may find the batch applied or not, so the data it points to must not be changed.
     ///
     /// # Panics
-    /// If there are more stores than the turn was taken for, or a place is outside the pool or not aligned.
+    /// If there are more stores than the turn was acquired for, or an offset is outside the pool or
+    /// not aligned.
     pub fn commit(mut self, pool: &Pool, stores: &[(NvPtr, Word)]) -> Result<()> {
         assert!(stores.len() <= self.stores, "more stores than the turn was taken for");
         debug_assert!(stores.iter().all(|(at, word)| is_engines(pool, *at, word.bytes())));
@@ -453,7 +475,7 @@ impl BatchTurn<'_> {
     }
 }
 
-/// Stores each word at its place, then flushes each line once.
+/// Stores each word at its offset, then flushes each line once.
 fn publish(pool: &Pool, stores: &[(NvPtr, Word)]) {
     for (at, word) in stores {
         match *word {
@@ -476,10 +498,10 @@ fn publish(pool: &Pool, stores: &[(NvPtr, Word)]) {
     }
 }
 
-/// Does armed records again, oldest first, and disarms them.
+/// Replays armed records, oldest first, and disarms them.
 ///
 /// # Errors
-/// [`Error::Poisoned`] where a sync failed: they stay armed, for the next open.
+/// [`Error::Poisoned`] if a sync failed: the records stay armed for the next open.
 fn redo(pool: &Pool, mut armed: Vec<Found>) -> Result<()> {
     pool.check()?;
     if armed.is_empty() {
@@ -490,7 +512,7 @@ fn redo(pool: &Pool, mut armed: Vec<Found>) -> Result<()> {
         publish(pool, &found.stores);
     }
     pool.fence();
-    // Only what is durable may be disarmed.
+    // Only durable stores may be disarmed.
     pool.check()?;
     for found in &armed {
         pool.publish_u64(found.at, 0);

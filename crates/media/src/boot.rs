@@ -1,4 +1,4 @@
-//! Which boot of the machine this is.
+//! Identifies the boot of the machine.
 
 use std::sync::OnceLock;
 
@@ -7,8 +7,9 @@ use rustix::io::Errno;
 /// The boot that simulated pools are open in.
 pub(crate) const SIMULATED: [u8; 16] = *b"simulated boot 0";
 
-/// The kernel's random id of this boot (`/proc/sys/kernel/random/boot_id`), or zeros where it cannot be read: then
-/// every boot looks like the same one, and a restart of the machine goes unnoticed.
+/// Returns the kernel's random ID of this boot (`/proc/sys/kernel/random/boot_id`), or zeros if it
+/// cannot be read. In that case every boot looks the same, and a restart of the machine is not
+/// detected.
 pub(crate) fn boot_id() -> [u8; 16] {
     static READ: OnceLock<[u8; 16]> = OnceLock::new();
     *READ.get_or_init(|| {
@@ -17,10 +18,10 @@ pub(crate) fn boot_id() -> [u8; 16] {
     })
 }
 
-/// 16 random bytes for a pool's id.
+/// Returns 16 random bytes for a pool's ID.
 ///
 /// # Errors
-/// The kernel's, where it has no random numbers.
+/// Those of the kernel, if it has no random numbers.
 pub(crate) fn random_id() -> std::io::Result<[u8; 16]> {
     let mut id = [0; 16];
     let mut filled = 0;

@@ -1,7 +1,9 @@
-//! Counts of what is done to the medium, one set a thread slot, so that counting shares no cache line.
+//! Counts of the operations on the medium, one set per thread slot, so that counting shares no
+//! cache line.
 //!
-//! Invariants: a set is written by the owner of its slot only (`slot.rs`, invariant 1), by relaxed loads and stores, but for the
-//! shared slot's, which is written by locked instructions; anybody may read the sums at any time, which are then at most a moment old.
+//! Invariants: only the owner of its slot writes a set (`slot.rs`, invariant 1), by relaxed loads
+//! and stores. Exception: the shared slot's set is written by locked instructions. Any thread may
+//! read the sums at any time; they may be slightly old.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +25,7 @@ pub(crate) struct Counters {
     slots: Box<[Counts; SLOTS]>,
 }
 
-/// A thread's set; whether it shares it.
+/// A thread's set, and whether other threads share it.
 #[derive(Clone, Copy)]
 struct Mine<'a> {
     counts: &'a Counts,
@@ -58,13 +60,13 @@ impl Counters {
         Mine { counts: &self.slots[slot], shared: slot == SHARED }
     }
 
-    /// Bytes were stored.
+    /// Counts stored bytes.
     #[inline]
     pub(crate) fn stored(&self, bytes: usize) {
         self.mine().add(|counts| &counts.bytes, bytes as u64);
     }
 
-    /// Lines (or pages) were flushed, in `blocks` blocks of 256 bytes.
+    /// Counts flushed lines (or pages), in `blocks` blocks of 256 bytes.
     #[inline]
     pub(crate) fn flushed(&self, lines: u64, blocks: u64) {
         let mine = self.mine();
@@ -72,7 +74,8 @@ impl Counters {
         mine.add(|counts| &counts.unfenced, blocks);
     }
 
-    /// A fence was executed; how many blocks of 256 bytes this thread (or those that share its slot) had flushed since the last.
+    /// Counts a fence. Returns the blocks of 256 bytes that this thread (or all sharers of its
+    /// slot) flushed since the last one.
     #[inline]
     pub(crate) fn fenced(&self) -> u64 {
         let mine = self.mine();

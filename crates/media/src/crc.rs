@@ -1,15 +1,15 @@
 //! CRC32C (Castagnoli, RFC 3720 appendix B.4), fast for the few hundred bytes of a record.
 //!
 //! A record's checksum is part of every read, so the cost of one call on 20 to 1000 bytes matters
-//! more than the rate on megabytes. Three implementations give the same sums:
+//! more than the rate on megabytes. Three implementations return the same sums:
 //!
-//! * [`update`]: the processor's CRC32 instruction on three runs side by side. The instruction
-//!   takes three cycles, and one can begin in each. A carry-less multiplication joins the runs
-//!   (V. Gopal et al., "Fast CRC computation for iSCSI polynomial using CRC32 instruction",
-//!   Intel 2011).
+//! * [`update`]: the processor's CRC32 instruction on three interleaved runs. The instruction has a
+//!   latency of three cycles, and one can begin in each. A carry-less multiplication joins the runs
+//!   (V. Gopal et al., "Fast CRC computation for iSCSI polynomial using CRC32 instruction", Intel
+//!   2011).
 //! * [`wide`]: parts above [`INLINE_MAX`] bytes, on processors with AVX-512. Carry-less
-//!   multiplications fold each 256 bytes into the next (V. Gopal et al., "Fast CRC computation
-//!   for generic polynomials using PCLMULQDQ instruction", Intel 2009).
+//!   multiplications fold each 256 bytes into the next (V. Gopal et al., "Fast CRC computation for
+//!   generic polynomials using PCLMULQDQ instruction", Intel 2009).
 //! * [`portable`]: a table, for processors without the CRC32 instruction.
 
 use std::arch::is_x86_feature_detected;
@@ -17,19 +17,19 @@ use std::arch::x86_64 as arch;
 
 /// The polynomial, reflected.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
-/// Longest part for one pass of [`update`], in bytes.
+/// Maximum part for one pass of [`update`], in bytes.
 const SHORT: usize = 2048;
-/// Longest part that is summed inline, in bytes. Above it, [`wide`] takes half the time.
+/// Maximum part that is summed inline, in bytes. Above it, [`wide`] needs half the time.
 const INLINE_MAX: usize = 1024;
 /// Bytes of a word.
 const WORD: usize = 8;
-/// Most words of each of the three runs.
+/// Maximum words of each of the three runs.
 const RUN: usize = SHORT / (3 * WORD);
-/// Fewest words of a run that are worth joining.
+/// Minimum words of a run that are worth joining.
 const RUN_LEAST: usize = 4;
 
-/// For runs of `n` words, what shifts a sum over one run and over two: x to the power of the run's bits, less 33 for the
-/// multiplication's own shift, modulo the polynomial.
+/// For runs of `n` words, the factors that shift a sum over one run and over two. Each is x to the
+/// power of the run's bits, less 33 for the multiplication's own shift, modulo the polynomial.
 static SHIFTS: [[u32; 2]; RUN + 1] = shifts();
 
 const fn shifts() -> [[u32; 2]; RUN + 1] {
@@ -54,7 +54,7 @@ const fn shifts() -> [[u32; 2]; RUN + 1] {
     all
 }
 
-/// CRC32C (Castagnoli) of the parts, one behind the other.
+/// Returns the CRC32C (Castagnoli) of the concatenated parts.
 #[inline]
 pub fn crc32c(parts: &[&[u8]]) -> u32 {
     let short = parts.iter().all(|part| part.len() <= INLINE_MAX);
@@ -137,7 +137,7 @@ static FOLDS: [[i64; 2]; 4] = [fold(LINE), fold(2 * LINE), fold(3 * LINE), fold(
 
 /// Returns the factors that move the low and the high half of 16 bytes over `bytes` bytes.
 ///
-/// The halves end 32 bits after and before the place where the 32 bits of a sum belong.
+/// The halves end 32 bits after and before the position where the 32 bits of a sum belong.
 const fn fold(bytes: usize) -> [i64; 2] {
     [fold_factor(8 * bytes + 32), fold_factor(8 * bytes - 32)]
 }
@@ -196,13 +196,13 @@ fn load(step: &[u8; STEP]) -> [arch::__m512i; 4] {
     std::array::from_fn(|at| unsafe { arch::_mm512_loadu_si512(lines[at].as_ptr().cast()) })
 }
 
-/// The sum of a seed's 4 bytes and of `part`, of at most [`SHORT`] bytes, not inverted.
+/// Returns the sum of a seed's 4 bytes and of `part`, of at most [`SHORT`] bytes, not inverted.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 fn update_seeded(seed: u32, part: &[u8]) -> u32 {
     update(arch::_mm_crc32_u32(!0, seed), part)
 }
 
-/// The sum `sum`, neither inverted before nor after, gone on over `part`, of at most [`SHORT`] bytes.
+/// Continues `sum`, inverted neither before nor after, over `part`, of at most [`SHORT`] bytes.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 fn update(sum: u32, part: &[u8]) -> u32 {
     let (words, rest) = part.as_chunks::<WORD>();
@@ -239,7 +239,7 @@ fn update(sum: u32, part: &[u8]) -> u32 {
     sum
 }
 
-/// The product without carries, of at most 63 bits.
+/// Returns the carry-less product, of at most 63 bits.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 #[inline]
 fn product(sum: u64, shift: u32) -> u64 {
@@ -251,7 +251,7 @@ fn product(sum: u64, shift: u32) -> u64 {
 mod tests {
     use super::*;
 
-    /// Bit by bit, from the definition.
+    /// Computes the sum bit by bit, from the definition.
     fn slow(bytes: &[u8]) -> u32 {
         !bytes.iter().fold(!0, |sum, byte| {
             (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ if sum & 1 == 0 { 0 } else { POLYNOMIAL })
@@ -308,7 +308,7 @@ mod tests {
             .collect();
         for len in lengths {
             assert_eq!(crc32c(&[&bytes[..len]]), slow_sums[len - 1], "{len} bytes");
-            // A sum that is continued, and a start that is not aligned.
+            // A continued sum, and an unaligned start.
             assert_eq!(crc32c(&[&bytes[..3], &bytes[3..len]]), slow_sums[len - 1], "{len} bytes in two parts");
         }
         assert_eq!(crc32c(&[&bytes]), slow(&bytes));

@@ -1,5 +1,4 @@
-//! Creating a pool, and removing what a creation that failed has left. The persist order is in
-//! `pool.rs`.
+//! Creates a pool, and removes the rest of a failed creation. The persist order is in `pool.rs`.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -24,22 +23,23 @@ use crate::probe;
 use crate::region_layout::HEADER_BYTES;
 use crate::store_dir::{Access, StoreDir};
 
-/// How often the directory of a new store is made while other creations fail and remove it.
+/// Attempts to create the directory of a new store while other creations fail and remove it.
 const CREATION_TRIES: u32 = 100;
 
 impl Pool {
-    /// Creates a pool in `dir`, which must not exist or be empty. A creation that was interrupted
-    /// there is started over.
+    /// Creates a pool in `dir`, which must not exist or be empty. An interrupted creation there is
+    /// started over.
     ///
     /// # Errors
     /// [`Error::Exists`] if a store, or something else, is there; [`Error::InvalidOption`],
-    /// [`Error::DurabilityRefused`], [`Error::Full`], [`Error::Locked`], [`Error::Io`]. No pool of
-    /// this creation is there after an error.
+    /// [`Error::DurabilityRefused`], [`Error::Full`], [`Error::Locked`], [`Error::Io`]. After an
+    /// error no pool of this creation exists.
     pub fn create(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
         opts.check(engine)?;
         let was_there = files::look(dir)?.0 != Found::Nothing;
         let created = Self::create_in(dir, engine, engine_format, opts);
-        // What another process has created or is creating is not looked at: that takes its lock.
+        // Skips a pool that another process has created or is creating: examining it would need its
+        // lock.
         let is_own = |refused: &Error| !matches!(refused, Error::Exists { .. } | Error::Locked { .. });
         if !was_there && created.as_ref().is_err_and(is_own) {
             remove_pool(dir, |header| !header.engine_created);
@@ -87,7 +87,7 @@ impl Pool {
             Ok((memory, header, mapping))
         })();
         let (memory, header, mapping) = made.inspect_err(|_| {
-            // Until this region has the name, a file of the name is somebody else's.
+            // Before this region has the name, a file of the name is foreign.
             if is_named {
                 files::remove_made(&store_dir, 0);
             } else {
@@ -106,7 +106,7 @@ impl Pool {
         Ok((pool, OpenReport::of_new(engine, engine_format)))
     }
 
-    /// Names this pool, which was just created in `dir`, for [`CreatedPool::remove`].
+    /// Identifies this pool, which was just created in `dir`, for [`CreatedPool::remove`].
     pub fn created_in(&self, dir: &Path) -> CreatedPool {
         let control = self.control();
         CreatedPool { dir: dir.into(), pool_id: control.header.pool_id, generation: control.header.generation }
@@ -118,21 +118,21 @@ impl Pool {
 pub struct CreatedPool {
     dir: PathBuf,
     pool_id: [u8; 16],
-    /// The pool's generation until it is closed or opened again.
+    /// The pool's generation before it is closed or opened again.
     generation: u64,
 }
 
 impl CreatedPool {
-    /// Removes the files of the pool, which is not open, and its directory if it is empty then.
-    /// A pool that another process has created there or has opened meanwhile stays. What cannot be
-    /// removed stays.
+    /// Removes the files of the pool, which is not open, and its directory if that is empty then. A
+    /// pool that another process has created there or has opened meanwhile stays. Files that cannot
+    /// be removed stay.
     pub fn remove(&self) {
         remove_pool(&self.dir, |header| header.pool_id == self.pool_id && header.generation == self.generation);
     }
 }
 
-/// Removes what is left of a creation: the files of the pool in `dir` if `is_left` says so of its
-/// header, or if there is no pool; then the directory if nothing else is in it.
+/// Removes the rest of a creation: the files of the pool in `dir` if `is_left` accepts its header,
+/// or if there is no pool. Then removes the directory if it is empty.
 fn remove_pool(dir: &Path, is_left: impl Fn(&PoolHeader) -> bool) {
     let Ok(store_dir) = StoreDir::open(dir) else { return };
     match StoreLock::take(&store_dir) {
@@ -143,7 +143,7 @@ fn remove_pool(dir: &Path, is_left: impl Fn(&PoolHeader) -> bool) {
         Err(Error::Io { .. }) => {}
         _ => return,
     }
-    // One that is not empty stays.
+    // A directory that is not empty stays.
     let _ = std::fs::remove_dir(dir);
 }
 
@@ -162,7 +162,7 @@ fn has_only(dir: &StoreDir, fits: impl Fn(&PoolHeader) -> bool) -> bool {
 
 /// Removes the files of a pool whose lock this process holds.
 fn remove_files(dir: &StoreDir) {
-    // First: without a region it would be a stranger in the way of the next creation.
+    // First: without a region it would be a foreign file that blocks the next creation.
     if dir.entry(VALUES_FILE).is_ok_and(|found| found.is_some_and(|found| found.is_file())) {
         let _ = dir.remove_file(VALUES_FILE);
     }
@@ -177,7 +177,7 @@ fn remove_files(dir: &StoreDir) {
 }
 
 impl OpenReport {
-    /// Of a pool that was just made.
+    /// Returns the report of a new pool.
     pub(crate) fn of_new(engine: &str, engine_format: u32) -> Self {
         Self {
             engine: engine.into(),
@@ -192,8 +192,8 @@ impl OpenReport {
     }
 }
 
-/// Makes the directory of a new store, if it does not exist, and takes its lock. A creation that
-/// fails in another process may remove the directory in between, which is then made again.
+/// Creates the directory of a new store, if it does not exist, and acquires its lock. A creation
+/// that fails in another process may remove the directory in between; it is then created again.
 ///
 /// # Errors
 /// [`Error::Exists`] if the directory holds anything; [`Error::Locked`]; [`Error::Io`].
@@ -208,7 +208,7 @@ fn lock_new_dir(dir: &Path) -> Result<(Arc<StoreDir>, StoreLock)> {
         match locked {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries < CREATION_TRIES => {}
             Err(refused) => return Err(refused),
-            // Again under the lock: another process may have made a store meanwhile.
+            // Checked again under the lock: another process may have created a store meanwhile.
             Ok((made, lock)) => match files::look_in(&made)? {
                 Found::Empty => return Ok((made, lock)),
                 found => return Err(found.refusal_of_creation(dir)),
@@ -217,7 +217,7 @@ fn lock_new_dir(dir: &Path) -> Result<(Arc<StoreDir>, StoreLock)> {
     }
 }
 
-/// The header of a new pool.
+/// Returns the header of a new pool.
 pub(crate) fn first_header(
     engine: &str,
     engine_format: u32,

@@ -1,8 +1,14 @@
-//! The removal of a store, and the list of its files.
+//! Removes a store, and lists its files.
 //!
-//! Removal order: the lock file no longer names a store; all files but region 0 and the lock file;
-//! region 0; the lock file; the directory, if it is empty. A removal that was interrupted leaves a
-//! directory with region 0, which a second removal accepts, or a directory without a store.
+//! Removal order:
+//! 1. the lock file no longer names a store;
+//! 2. all files but region 0 and the lock file;
+//! 3. region 0;
+//! 4. the lock file;
+//! 5. the directory, if it is empty.
+//!
+//! An interrupted removal leaves a directory with region 0, which a second removal accepts, or a
+//! directory without a store.
 
 use std::path::Path;
 
@@ -25,7 +31,7 @@ pub struct StoreFile {
 }
 
 /// Returns the files of the store in `dir`, sorted by name. Files of other programs are left out.
-/// The lock of the store is not taken.
+/// Does not acquire the lock of the store.
 ///
 /// # Errors
 /// [`Error::Missing`]; [`Error::Io`].
@@ -37,8 +43,8 @@ pub fn store_files(dir: &Path) -> Result<Vec<StoreFile>> {
     list(&dir)
 }
 
-/// Returns who has the store in `dir` open, as `pid N (command)`; `None` if the kernel shows no
-/// lock of a process on it. The lock of the store is not taken.
+/// Returns the process that has the store in `dir` open, as `pid N (command)`. `None` if the kernel
+/// shows no lock of a process on it. Does not acquire the lock of the store.
 ///
 /// A process in another container may be hidden.
 ///
@@ -55,7 +61,7 @@ pub fn store_holder(dir: &Path) -> Result<Option<String>> {
 fn list(dir: &StoreDir) -> Result<Vec<StoreFile>> {
     let mut found = Vec::new();
     for name in dir.names()?.into_iter().filter(|name| files::is_file_of_store(name)) {
-        // A file that an open store has just renamed or removed is left out.
+        // Skips a file that an open store has just renamed or removed.
         if let Some(entry) = dir.entry(&name)?.filter(|entry| entry.is_file()) {
             found.push(StoreFile { name, bytes: entry.bytes });
         }
@@ -64,8 +70,7 @@ fn list(dir: &StoreDir) -> Result<Vec<StoreFile>> {
     Ok(found)
 }
 
-/// A store that is locked, checked and ready to be removed. A removal that is dropped changes
-/// nothing.
+/// A store that is locked, checked and ready to be removed. Dropping a removal changes nothing.
 #[derive(Debug)]
 pub struct Removal {
     dir: StoreDir,
@@ -74,8 +79,8 @@ pub struct Removal {
 }
 
 impl Removal {
-    /// Locks the store in `dir`, and checks that each file in the directory is a file of the store,
-    /// or has a name in `others`: such files stay.
+    /// Locks the store in `dir`, and checks that each file in the directory belongs to the store or
+    /// has a name in `others`. Files in `others` stay.
     ///
     /// # Errors
     /// [`Error::Missing`]; [`Error::Locked`]; [`Error::Foreign`] with the first file that is not
@@ -91,13 +96,13 @@ impl Removal {
         let mut lock = StoreLock::take(&dir)?;
         let checked = Self::check(&dir, &mut lock, others, is_named_store);
         if checked.is_err() && !has_lock_file {
-            // The directory is left as it was found.
+            // Restores the directory to its original state.
             let _ = dir.remove_file(LOCK_FILE);
         }
         Ok(Self { files: checked?, dir, lock })
     }
 
-    /// Returns the files of the store.
+    /// Checks the directory; returns the files of the store.
     fn check(dir: &StoreDir, lock: &mut StoreLock, others: &[&str], is_named_store: bool) -> Result<Vec<StoreFile>> {
         let region0 = files::region_name(0);
         let header = match files::look_in(dir)? {
@@ -148,7 +153,7 @@ impl Removal {
     /// Removes the files of the store, durably, and its directory if that is empty afterwards.
     ///
     /// # Errors
-    /// [`Error::Io`]. A part of the files may be removed then: run the removal again.
+    /// [`Error::Io`]. Some of the files may be removed then: run the removal again.
     pub fn finish(self) -> Result<()> {
         let Self { dir, mut lock, files: found } = self;
         let remove =
@@ -158,7 +163,8 @@ impl Removal {
         found.iter().rev().filter(|file| !is_last(&file.name)).try_for_each(|file| remove(&file.name))?;
         // A power failure must not bring back later regions without region 0.
         dir.sync()?;
-        // Until here the lock file says that a store is there, so that the removal can be repeated.
+        // Before this, the lock file says that a store is there, so that the removal can be
+        // repeated.
         lock.forget_store();
         found.iter().filter(|file| is_region0(&file.name)).try_for_each(|file| remove(&file.name))?;
         remove(LOCK_FILE)?;

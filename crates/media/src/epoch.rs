@@ -1,20 +1,26 @@
-//! Epochs: media space is used again only when no reader can still see it.
+//! Epochs: media space is reused only when no reader can still see it.
 //!
-//! Readers hold a [`Guard`] while they follow pointers of the medium. Who unlinks a record (durably) retires it; it waits in the
-//! limbo of the retiring thread and is freed, in bags of about 64, when every guard of that time is gone
-//! (`protocol` says why that is right). Limbos of threads that have ended are emptied by the others. A limbo may hold
-//! [`Epochs::LIMIT_BYTES`] (or 1/64 of a smaller pool) before each further bag tries harder; only guards that are kept can make it longer.
+//! Readers hold a [`Guard`] while they follow pointers of the medium. A thread that unlinks a
+//! record (durably) retires it. The record waits in that thread's limbo. Records are freed in bags
+//! of about 64, when every guard of the retirement's time is gone (`protocol` has the proof). Other
+//! threads empty the limbos of ended threads. Once a limbo exceeds [`Epochs::LIMIT_BYTES`] (or 1/64
+//! of a smaller pool), each further bag tries harder to free. Only long-held guards can make it
+//! longer.
 //!
-//! Threads that share a slot (`slot.rs`) also share `SHARED_SEATS` seats: a guard sits down on one that is announced at the present
-//! epoch, or on a free one. Seats of older epochs only empty, so the clock goes on however many of these threads there are.
+//! Threads that share a slot (`slot.rs`) also share `SHARED_SEATS` seats. A seat is the word in
+//! which a thread announces its epoch. A guard joins a shared seat that is announced at the present
+//! epoch, or acquires a free one. Seats of older epochs only empty, so the clock advances with any
+//! number of these threads.
 //!
 //! Invariants
-//! 1. `depth` of a slot is written by the slot's thread alone, of a shared seat under its lock. While it is above 0 the seat is announced.
-//! 2. A guard that is dropped by anybody but its slot's present owner (a thread that is being torn down gives its slot back first)
-//!    leaves the slot pinned for ever: space is lost until the store is reopened, safety is not.
+//! 1. Only the slot's thread writes `depth` of a slot; for a shared seat, under its lock. While
+//!    `depth` is above 0 the seat is announced.
+//! 2. A guard dropped by any thread except its slot's present owner leaves the slot pinned forever.
+//!    (A thread that is being torn down frees its slot first.) Space is then lost until the store
+//!    is reopened; safety is not.
 //! 3. A limbo is changed under its own lock. Nothing is freed while a limbo lock is held.
 //!
-//! Anybody may call anything, from any thread. A guard must not be kept across waiting for other threads.
+//! Any thread may call anything. A guard must not be kept while waiting for other threads.
 
 #[cfg(test)]
 mod model;
@@ -42,7 +48,7 @@ mod sync {
     #[inline]
     pub(super) fn announce(seat: &AtomicU64, epoch: u64) {
         if cfg!(target_arch = "x86_64") {
-            // A locked exchange orders as the fence does, in a third of its time.
+            // A locked exchange orders like the fence, in a third of its time.
             seat.swap(epoch, Ordering::SeqCst);
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
         } else {
@@ -54,14 +60,15 @@ mod sync {
 
 /// Items of a bag.
 const BAG_ITEMS: usize = 64;
-/// Bags between two looks at the limbos of ended threads.
+/// Bags between two checks of the limbos of ended threads.
 const BAGS_A_LOOK: u32 = 32;
-/// Times that a full store lets other threads run.
+/// Yields to other threads before a store counts as full.
 const PATIENCE: u32 = 64;
 /// Emptied vectors kept for the next bags.
 const SPARE_BAGS: usize = 4;
-/// Seats of the threads that share a slot. The clock stands still while a seat is behind it, so seats show two epochs at most: two
-/// are enough, and the others are for those that announced a clock that was just moved.
+/// Seats of the threads that share a slot. The clock cannot advance while a seat announces an older
+/// epoch, so seats show at most two epochs. Two seats suffice; the others serve announcements of a
+/// clock that has just advanced.
 const SHARED_SEATS: usize = 4;
 
 thread_local! {
@@ -69,7 +76,7 @@ thread_local! {
     static SITTING: Cell<[u32; SHARED_SEATS]> = const { Cell::new([0; SHARED_SEATS]) };
 }
 
-/// Items retired by about the same time.
+/// Items retired at about the same time.
 struct Bag {
     stamp: u64,
     items: Vec<Freed>,
@@ -105,16 +112,16 @@ impl Slot {
 pub struct Epochs {
     clock: Clock<2>,
     slots: Box<[Slot]>,
-    /// Bytes that may wait in one limbo before it tries harder.
+    /// Bytes that may wait in one limbo before it tries harder to free.
     limit: u64,
 }
 
-/// Keeps what can be seen now from being used again. See [`Epochs::pin`].
+/// Prevents the reuse of everything visible now. See [`Epochs::pin`].
 #[must_use = "nothing is protected once the guard is dropped"]
 pub struct Guard<'a> {
     slot: &'a Slot,
     number: usize,
-    /// It belongs to its thread's slot.
+    /// A guard belongs to its thread's slot.
     not_send: PhantomData<*const ()>,
 }
 
@@ -133,7 +140,7 @@ impl Drop for Guard<'_> {
 }
 
 impl Guard<'_> {
-    /// Gets up from a shared seat.
+    /// Leaves a shared seat.
     #[cold]
     fn leave(&self) {
         let Some(seat) = self.number.checked_sub(SHARED_GUARD) else { return };
@@ -147,7 +154,7 @@ impl Guard<'_> {
     }
 }
 
-/// The numbers of guards on shared seats begin here: no slot has such a number.
+/// Numbers of guards on shared seats begin here: no slot has such a number.
 const SHARED_GUARD: usize = SHARED + 1;
 
 fn sit(seat: usize, change: impl Fn(u32) -> u32) {
@@ -160,7 +167,7 @@ impl Epochs {
     /// Bytes that may wait in a thread's limbo of a large pool.
     pub const LIMIT_BYTES: u64 = 16 << 20;
 
-    /// For a pool of this capacity, in bytes.
+    /// Creates the epochs of a pool of this capacity, in bytes.
     pub(crate) fn new(capacity: u64) -> Self {
         let slot = || Slot {
             seat: Seat::new(),
@@ -172,7 +179,8 @@ impl Epochs {
         Self { clock: Clock::new(), slots: (0..SHARED + SHARED_SEATS).map(|_| slot()).collect(), limit }
     }
 
-    /// While the guard lives, nothing that can be reached now, or later, is used again. Reentrant; about 8 ns.
+    /// Creates a guard: while it lives, nothing reachable now or later is reused. Reentrant; about
+    /// 8 ns.
     #[inline]
     pub fn pin(&self) -> Guard<'_> {
         let number = slot::thread_slot();
@@ -188,8 +196,9 @@ impl Epochs {
         Guard { slot, number, not_send: PhantomData }
     }
 
-    /// Sits down on a shared seat. Who finds it announced is as safe as who announced it: that was done, with a fence, before, and stands until
-    /// the last one gets up.
+    /// Joins or acquires a shared seat. A thread that joins an announced seat is as safe as its
+    /// announcer. The announcement was made with a fence before, and stays until the last thread
+    /// leaves.
     #[cold]
     fn pin_shared(&self) -> Guard<'_> {
         let mut seat = 0;
@@ -210,24 +219,27 @@ impl Epochs {
         }
     }
 
-    /// Frees the record once every guard that exists now is gone. The store that unlinked it must be durable.
+    /// Frees the record once every guard that exists now is gone. The store that unlinked it must
+    /// be durable.
     pub fn retire(&self, pool: &Pool, at: NvPtr, len: usize) {
         let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT - 1);
         self.retire_on(pool.allocator(), pool, Freed { at, len });
     }
 
-    /// The same for an extent.
+    /// Like [`Self::retire`], for an extent.
     pub fn retire_extent(&self, pool: &Pool, at: NvPtr) {
         self.retire_on(pool.allocator(), pool, Freed { at, len: Freed::EXTENT });
     }
 
-    /// Frees what can be freed now, of all threads. While the caller holds a guard itself, that is little.
+    /// Frees everything that can be freed now, of all threads. Frees little while the caller itself
+    /// holds a guard.
     pub fn collect(&self, pool: &Pool) {
         self.collect_on(pool.allocator(), pool, |_| true);
     }
 
-    /// Before a store counts as full: frees what can be freed, and where nothing can, lets the threads that hold guards run, for a bounded
-    /// while. The caller may hold a guard itself; what was retired after that stays.
+    /// Called before a store counts as full: frees what can be freed. If nothing can, yields to the
+    /// threads that hold guards, for a bounded time. If the caller holds a guard itself, items
+    /// retired after it stay.
     #[cold]
     pub fn collect_patiently(&self, pool: &Pool) {
         let before = self.waiting_bytes();
@@ -240,7 +252,8 @@ impl Epochs {
         }
     }
 
-    /// Whether the calling thread holds a guard; on a shared seat, any other thread's there counts as well.
+    /// Returns whether the calling thread holds a guard. On a shared seat, guards of other threads
+    /// count too.
     pub fn is_pinned(&self) -> bool {
         let number = slot::thread_slot();
         let holds = |slot: usize| self.slots[slot].depth.load(Ordering::Relaxed) > 0;
@@ -253,32 +266,33 @@ impl Epochs {
 
     /// Waits until every guard of other threads that exists now is gone.
     pub fn synchronize(&self) {
-        // The fence in it makes every guard that may have read what the caller changed before visible here.
+        // The fence in `stamp` makes visible here every guard that may have read the state before
+        // the caller's changes.
         let stamp = self.clock.stamp();
         let (mine, sitting) = (slot::thread_slot(), SITTING.get());
         for (number, slot) in
             self.used_slots().iter().enumerate().filter(|(number, _)| *number != mine || mine == SHARED)
         {
             let seen = slot.seat.announced();
-            // What the caller itself holds on a shared seat.
+            // The caller's own guards on a shared seat.
             let own = number.checked_sub(SHARED).and_then(|seat| sitting.get(seat)).map_or(0, |held| u64::from(*held));
             let others = || slot.depth.load(Ordering::Relaxed) > own;
-            // A thread that pins again, newly, shows a newer epoch as soon as the clock has moved.
+            // A thread that pins again shows a newer epoch once the clock has advanced.
             while seen.is_some_and(|seen| seen <= stamp) && slot.seat.announced() == seen && (own == 0 || others()) {
                 self.advance();
                 std::thread::yield_now();
             }
         }
-        // What those guards read, they read before what follows.
+        // The reads under those guards come before everything after this fence.
         std::sync::atomic::fence(Ordering::Acquire);
     }
 
-    /// Bytes that wait for guards to go.
+    /// Returns the bytes that wait for guards to end.
     pub fn waiting_bytes(&self) -> u64 {
         self.used_slots().iter().map(|slot| slot.waiting.load(Ordering::Relaxed)).sum()
     }
 
-    /// DRAM of the epochs, in bytes.
+    /// Returns the DRAM of the epochs, in bytes.
     pub fn dram_bytes(&self) -> u64 {
         let limbos = self.used_slots().iter().map(|slot| {
             let limbo = slot.lock();
@@ -317,7 +331,8 @@ impl Epochs {
     }
 
     pub(crate) fn collect_on<G: Ground>(&self, alloc: &Allocator, ground: &G, whose: impl Fn(usize) -> bool) {
-        // Stamped now, free after two steps; a third for a clock that another thread moved meanwhile.
+        // Bags stamped now are free after two steps; a third step covers a clock that another
+        // thread advanced.
         for _ in 0..3 {
             let mut left = false;
             for (_, slot) in self.used_slots().iter().enumerate().filter(|(number, _)| whose(*number)) {
@@ -357,7 +372,7 @@ impl Epochs {
         limbo.sealed.push_back(bag);
     }
 
-    /// Frees this slot's bags whose time is over.
+    /// Frees this slot's bags whose grace period is over.
     fn free_over<G: Ground>(&self, alloc: &Allocator, ground: &G, slot: &Slot) {
         loop {
             let mut limbo = slot.lock();

@@ -1,8 +1,11 @@
-//! Telling the owner of a store what was met, when no lock is held: the owner's sink may then use the store.
+//! Reports events to the owner of a store when no lock is held: the owner's sink may then use the
+//! store.
 //!
-//! What a thread meets while it is [`Quiet`] waits, and is told when the thread's last quiet moment ends. An engine's operation is to be quiet
-//! for as long as its epoch guard lives, and so is whatever takes a lock outside of one; whatever tells goes through [`Pool::tell`](crate::Pool::tell). A sink's own calls are quiet as well: what they
-//! meet is told behind the event at hand, and once, so that a sink that reads a damaged key on each event about it comes to an end.
+//! Events that occur while a thread is [`Quiet`] wait, and are reported when the thread's last
+//! quiet scope ends. An engine's operation is quiet for as long as its epoch guard lives, and so is
+//! any code that acquires a lock outside of one. All reports use [`Pool::tell`](crate::Pool::tell).
+//! A sink's own calls are quiet as well: their events are reported after the current one, and once.
+//! A sink that reads a damaged key on each event about it therefore terminates.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,38 +17,39 @@ use lodestore_contract::{Event, EventSink};
 
 use crate::pool::Pool;
 
-/// Most events that wait; more of one operation are not told.
+/// Maximum waiting events; further ones of an operation are dropped.
 const WAITING_MAX: usize = 4096;
-/// Bit of [`DEPTH`]: something waits.
+/// Bit of [`DEPTH`]: events wait.
 const WAITS: u32 = 1 << 31;
 
 thread_local! {
-    /// Quiet moments of this thread that are not over.
+    /// Quiet scopes of this thread that are open.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// Whether a sink is called: of the first event that waits.
+    /// Whether a sink is being called, for the first waiting event.
     static TELLING: Cell<bool> = const { Cell::new(false) };
-    /// Whether a panic of a sink is to end here: the thread is a store's own.
+    /// Whether a sink's panic ends here: the thread is a store's own.
     static CATCHES: Cell<bool> = const { Cell::new(false) };
-    /// What is to be told behind them; while it is told, an event is still the first.
+    /// Events to report after the quiet scopes; an event stays first while it is reported.
     static WAITING: RefCell<VecDeque<(EventSink, Event)>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// While it lives, nothing is told on this thread. Declared before the locks that it is for, so that it ends behind them.
+/// A scope without reports on this thread. Declare it before the locks that it is for, so that it
+/// ends after them.
 #[must_use = "it ends when it is dropped"]
 pub struct Quiet {
-    /// It belongs to its thread.
+    /// A scope belongs to its thread.
     not_send: PhantomData<*const ()>,
 }
 
 impl Quiet {
-    /// Begins a quiet moment.
+    /// Begins a quiet scope.
     #[inline]
     pub fn begin() -> Self {
         DEPTH.set(DEPTH.get() + 1);
         Self { not_send: PhantomData }
     }
 
-    /// Whether this thread is in one: then it must not wait for others.
+    /// Returns whether this thread is in a quiet scope: it must not wait for other threads then.
     pub fn is_now() -> bool {
         DEPTH.get() & !WAITS != 0
     }
@@ -62,7 +66,7 @@ impl Drop for Quiet {
     }
 }
 
-/// Tells a sink, at once or behind the quiet moment.
+/// Reports an event to a sink, at once or after the quiet scope.
 #[cold]
 pub(crate) fn tell(sink: &EventSink, event: &Event) {
     WAITING.with_borrow_mut(|waiting| {
@@ -80,7 +84,8 @@ pub(crate) fn tell(sink: &EventSink, event: &Event) {
 
 #[cold]
 fn tell_waiting() {
-    /// The sink's calls are over, or it panicked: what still waits is told behind the next quiet moment.
+    /// Runs when the sink returned or panicked: events that still wait are reported after the next
+    /// quiet scope.
     struct Told;
     impl Drop for Told {
         fn drop(&mut self) {
@@ -97,7 +102,8 @@ fn tell_waiting() {
         DEPTH.set(1);
         TELLING.set(true);
         if CATCHES.get() {
-            // The store is whole whatever becomes of its owner's code; the panic hook has told of it.
+            // The store stays consistent whatever the owner's code does; the panic hook has
+            // reported the panic.
             let _ = catch_unwind(AssertUnwindSafe(|| sink(&event)));
         } else {
             sink(&event);
@@ -105,7 +111,7 @@ fn tell_waiting() {
     }
 }
 
-/// Does a store's own work on this thread: a sink that panics in it harms neither the work nor the store.
+/// Runs a store's own work on this thread: a panicking sink harms neither the work nor the store.
 pub fn own_work<R>(work: impl FnOnce() -> R) -> R {
     struct Before(bool);
     impl Drop for Before {
@@ -117,7 +123,7 @@ pub fn own_work<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Whether this thread is in a call of this sink.
+/// Returns whether this thread is in a call of this sink.
 fn is_telling(sink: &EventSink) -> bool {
     let first =
         |waiting: &VecDeque<(EventSink, Event)>| waiting.front().is_some_and(|(told, _)| Arc::ptr_eq(told, sink));
@@ -125,13 +131,13 @@ fn is_telling(sink: &EventSink) -> bool {
 }
 
 impl Pool {
-    /// Whether the calling thread is in an operation on this pool, or in a call of its owner's sink: then it must not wait for others that
-    /// use it.
+    /// Returns whether the calling thread is in an operation on this pool, or in a call of its
+    /// owner's sink. Such a thread must not wait for other users of the pool.
     pub fn is_engaged(&self) -> bool {
         self.epochs().is_pinned() || self.is_telling()
     }
 
-    /// Whether the calling thread is in a call of its owner's sink.
+    /// Returns whether the calling thread is in a call of its owner's sink.
     pub fn is_telling(&self) -> bool {
         self.options().events.as_ref().is_some_and(is_telling)
     }

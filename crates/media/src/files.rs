@@ -1,9 +1,11 @@
-//! The files of a store: a directory of mode 0700 with `LOCK`, `pool.0000`, `pool.0001`, ... of mode 0600.
+//! The files of a store: a directory of mode 0700 with `LOCK`, `pool.0000`, `pool.0001`, ... of
+//! mode 0600.
 //!
-//! A region is made under the name `pool.NNNN.new` and takes its name when it is whole, so whatever ends in `.new` was
-//! never part of a store, and a directory with nothing but `LOCK` and such files is a creation that was interrupted:
-//! it holds no store ([`Error::Missing`] at an open), and the next creation starts over. A file of such a name that
-//! holds what no interrupted making leaves is somebody else's: it is never touched ([`Error::Foreign`]).
+//! A region is created under the name `pool.NNNN.new` and renamed once it is whole. A file that
+//! ends in `.new` was therefore never part of a store. A directory with only `LOCK` and such files
+//! is an interrupted creation and holds no store ([`Error::Missing`] at an open); the next creation
+//! starts over. A file of such a name with other content than an interrupted creation leaves is
+//! foreign and never touched ([`Error::Foreign`]).
 
 use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
@@ -25,10 +27,10 @@ use crate::region::{Advice, HUGE_BYTES, Mapping};
 use crate::region_layout::PAGE_BYTES;
 use crate::store_dir::{Access, FileId, StoreDir};
 
-/// Bytes from the start of a file that are looked at before it is removed.
+/// Bytes from the start of a file that are examined before it is removed.
 pub(crate) const LOOK_BYTES: usize = 64 << 10;
 
-/// Bytes touched between two looks at whether to stop.
+/// Bytes touched between two checks of the stop flag.
 const SLICE_BYTES: u64 = 16 << 20;
 
 /// Files that the layers above add to the directory of a store. No open of a pool needs them.
@@ -39,12 +41,12 @@ pub(crate) fn region_name(index: u16) -> String {
     format!("pool.{index:04}")
 }
 
-/// Returns the name of the file of region `index` until it is whole.
+/// Returns the name of the file of region `index` before it is whole.
 pub(crate) fn unfinished_name(index: u16) -> String {
     format!("pool.{index:04}.new")
 }
 
-/// The index in the name of an unfinished region.
+/// Returns the index in the name of an unfinished region.
 pub(crate) fn unfinished_index(name: &str) -> Option<u16> {
     let digits = name.strip_prefix("pool.")?.strip_suffix(".new")?;
     let index = digits.parse().ok()?;
@@ -57,7 +59,7 @@ pub(crate) fn region_index(name: &str) -> Option<u16> {
     (region_name(index) == name).then_some(index)
 }
 
-/// Whether a store has a file of this name.
+/// Returns whether a store has a file of this name.
 fn is_of_store(name: &str) -> bool {
     name == VALUES_FILE || region_index(name).is_some()
 }
@@ -67,16 +69,16 @@ pub(crate) fn is_file_of_store(name: &str) -> bool {
     name == LOCK_FILE || is_of_store(name) || unfinished_index(name).is_some() || NOTE_FILES.contains(&name)
 }
 
-/// What there is at a path.
+/// The kind of content at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// No such directory.
     Nothing,
-    /// An empty directory, or what an interrupted creation left.
+    /// An empty directory, or the rest of an interrupted creation.
     Empty,
     /// A store.
     Store,
-    /// Files of a store without its first region, which no creation and no removal leaves.
+    /// Files of a store without its first region; no creation and no removal leaves this state.
     Headless,
     /// Something else.
     Other,
@@ -100,8 +102,8 @@ impl Found {
         Error::Exists { path: path.into(), obstacle: self.obstacle(path) }
     }
 
-    /// Returns why `path` can neither be opened nor take a new store. `None` if one of the two is
-    /// possible.
+    /// Returns why `path` can neither be opened nor receive a new store. `None` if one of the two
+    /// is possible.
     pub(crate) fn obstacle(self, path: &Path) -> Option<String> {
         match self {
             Self::Nothing | Self::Empty | Self::Store => None,
@@ -118,8 +120,8 @@ impl Found {
     }
 }
 
-/// Opens the directory at `path`, and looks what is in it. Without a directory the second is
-/// `None`.
+/// Opens the directory at `path` and classifies its content. The second value is `None` without a
+/// directory.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -132,13 +134,13 @@ pub(crate) fn look(path: &Path) -> Result<(Found, Option<StoreDir>)> {
     }
 }
 
-/// Looks what is in `dir`.
+/// Classifies the content of `dir`.
 ///
 /// # Errors
 /// [`Error::Io`].
 pub(crate) fn look_in(dir: &StoreDir) -> Result<Found> {
-    // Before the names are read: a store that another process makes is named before its lock file
-    // says so.
+    // Checked before the names are read: a store that another process creates is named before its
+    // lock file says so.
     let was_store = lock::is_of_store(dir);
     let mut found = Found::Empty;
     for name in dir.names()? {
@@ -151,11 +153,11 @@ pub(crate) fn look_in(dir: &StoreDir) -> Result<Found> {
             _ => found = Found::Other,
         }
     }
-    // A process that removes a store takes this back first.
+    // A process that removes a store clears this mark first.
     Ok(if was_store && lock::is_of_store(dir) { Found::Headless } else { found })
 }
 
-/// Makes the directory of a new store, if it does not exist, and opens it.
+/// Creates the directory of a new store, if it does not exist, and opens it.
 ///
 /// # Errors
 /// [`Error::Exists`] if a store, or something else, is there; [`Error::Io`].
@@ -171,14 +173,15 @@ pub(crate) fn make_dir(path: &Path) -> Result<StoreDir> {
     }
 }
 
-/// The nearest directory above `dir` that is there: those below it are made with the store.
+/// Returns the nearest existing directory above `dir`: directories below it are created with the
+/// store.
 pub(crate) fn known_ancestor(dir: &Path) -> PathBuf {
     let above = std::path::absolute(dir).unwrap_or_else(|_| dir.into());
     above.ancestors().skip(1).find(|above| above.is_dir()).unwrap_or(Path::new("/")).into()
 }
 
-/// Makes the names of `dir` and of the directories above it durable, up to that in `known`. One that may not be read is left to its owner, and a
-/// file system that syncs no directory to itself.
+/// Makes the names of `dir` and of the directories above it durable, up to the name in `known`.
+/// Skips directories that may not be read, and file systems that do not sync directories.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -198,10 +201,10 @@ pub(crate) fn sync_parents(dir: &Path, known: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reads the first bytes of a file that may have to be removed; these bytes and the file's length.
+/// Reads the first bytes of a file that may have to be removed; returns them and the file's length.
 ///
 /// # Errors
-/// [`Error::Foreign`] if it is no ordinary file, [`Error::Io`].
+/// [`Error::Foreign`] if it is no regular file, [`Error::Io`].
 pub(crate) fn look_into(dir: &StoreDir, name: &str) -> Result<(Vec<u8>, u64)> {
     let path = dir.path_of(name);
     if !dir.entry(name)?.is_some_and(|found| found.is_file()) {
@@ -213,22 +216,23 @@ pub(crate) fn look_into(dir: &StoreDir, name: &str) -> Result<(Vec<u8>, u64)> {
     Ok((read_start(&file, &path, LOOK_BYTES)?, len))
 }
 
-/// Removes the file of unfinished region `index` if it is what an interrupted making leaves; the file, whose space goes with it.
+/// Removes the file of unfinished region `index` if its content is that of an interrupted creation.
+/// Returns the open file, whose space is freed when it is closed.
 fn remove_leftover(dir: &StoreDir, index: u16) -> Result<Option<File>> {
     let name = unfinished_name(index);
     if !is_unfinished(&look_into(dir, &name)?.0, index) {
         let what = "it holds what no interrupted making of a region leaves".into();
         return Err(Error::Foreign { path: dir.path_of(&name), what });
     }
-    // Not open: then its space goes with its name, and that takes longer.
+    // If the open fails, removing the name also frees the space, which takes longer.
     let file = dir.open_file(&name, Access::Read, OFlags::empty()).ok();
     dir.remove_file(&name).map_err(|refused| Error::io("removing", dir.path_of(&name), refused))?;
     Ok(file)
 }
 
-/// Removes the file of a region that this process made and that has not taken its name.
+/// Removes the file of a region that this process created but has not named.
 pub(crate) fn remove_unfinished_made(dir: &StoreDir, index: u16) {
-    // What stays is removed by the next open.
+    // The next open removes a file that stays.
     let _ = dir.remove_file(&unfinished_name(index));
 }
 
@@ -238,10 +242,11 @@ pub(crate) fn remove_made(dir: &StoreDir, index: u16) {
     let _ = dir.remove_file(&region_name(index));
 }
 
-/// Removes what was never part of the store. The space goes with the files that are given back: of a large one, that takes milliseconds.
+/// Removes files that were never part of the store. Their space is freed when the returned files
+/// are closed; for a large file this takes milliseconds.
 ///
 /// # Errors
-/// [`Error::Foreign`] where a file has such a name and was not made here; [`Error::Io`].
+/// [`Error::Foreign`] if a file has such a name and was not created here; [`Error::Io`].
 pub(crate) fn remove_unfinished(dir: &StoreDir) -> Result<Vec<File>> {
     let mut removed = Vec::new();
     for index in dir.names()?.iter().filter_map(|name| unfinished_index(name)) {
@@ -250,11 +255,11 @@ pub(crate) fn remove_unfinished(dir: &StoreDir) -> Result<Vec<File>> {
     Ok(removed)
 }
 
-/// How region files of one pool are made.
+/// Creates the region files of one pool.
 #[derive(Debug, Clone)]
 pub(crate) struct RegionMaker {
     pub(crate) dir: Arc<StoreDir>,
-    /// Medium of the pool's first region; `None` while that region is made.
+    /// Medium of the pool's first region; `None` while that region is created.
     pub(crate) pool_medium: Option<Medium>,
     pub(crate) huge_pages: bool,
     pub(crate) prefault: Prefault,
@@ -277,13 +282,12 @@ impl RegionMaker {
         Error::Full { needed, capacity: self.capacity }
     }
 
-    /// Makes region `index` under its unfinished name: its bytes are all zero and all there, so that no later touch
-    /// can fail. `None` where `stop` became true on the way.
+    /// Creates region `index` under its unfinished name. All its bytes are zero and allocated, so
+    /// no later touch can fail. Returns `None` if `stop` became true meanwhile.
     ///
     /// # Errors
-    /// [`Error::Full`] where the medium has no room, [`Error::WeakerMedium`], [`Error::Io`]; then
-    /// no file is left. [`Error::Foreign`] where somebody else's file has the name; it stays as it
-    /// is.
+    /// [`Error::Full`] if the medium has no space, [`Error::WeakerMedium`], [`Error::Io`]; then no
+    /// file is left. [`Error::Foreign`] if a foreign file has the name; it stays as it is.
     pub(crate) fn make(&self, index: u16, len: u64, stop: &AtomicBool) -> Result<Option<Made>> {
         let file = self.new_file(index)?;
         let made = self.fill_file(&self.dir.path_of(&unfinished_name(index)), file, len, stop);
@@ -293,7 +297,8 @@ impl RegionMaker {
         made
     }
 
-    /// A file that was not there before; a link is not followed. What an interrupted making left gives way.
+    /// Creates a file that did not exist; links are not followed. The rest of an interrupted
+    /// creation is replaced.
     fn new_file(&self, index: u16) -> Result<File> {
         let name = unfinished_name(index);
         let open = || self.dir.open_file(&name, Access::CreateNew, OFlags::empty());
@@ -324,7 +329,8 @@ impl RegionMaker {
         }
         let populate = medium.kind == MediumKind::Shm && self.prefault == Prefault::Ahead;
         if !populate {
-            // On shared memory this makes small pages, so it is the way only where nothing shall be touched ahead.
+            // On shared memory this creates small pages, so it is used only if nothing shall be
+            // touched ahead.
             sized(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len))?;
         }
         let mapping = Mapping::of_file(file, len, medium.kind == MediumKind::Dax).map_err(io("mapping"))?;
@@ -336,8 +342,8 @@ impl RegionMaker {
         Ok(Some(Made { mapping, medium }))
     }
 
-    /// Touches every page for writing; false where `stop` became true. A full file system is an error here, and would
-    /// be a SIGBUS later.
+    /// Touches every page for writing; returns false if `stop` became true. A full file system is
+    /// an error here, and would raise SIGBUS later.
     fn populate(&self, path: &Path, mapping: &Mapping, stop: &AtomicBool) -> Result<bool> {
         let mut at = 0;
         while at < mapping.len() {
@@ -370,11 +376,12 @@ impl RegionMaker {
         }
     }
 
-    /// Gives the unfinished region that `mapping` maps its name, or removes it.
+    /// Renames the unfinished region that `mapping` maps to its final name, or removes it.
     ///
     /// # Errors
-    /// [`Error::Foreign`] where a file has the name already, or where the unfinished file is not the mapped one any more (it stays);
-    /// [`Error::Io`], also where the unfinished file or the directory was removed.
+    /// [`Error::Foreign`] if a file has the name already, or if the unfinished file is no longer
+    /// the mapped one (it stays). [`Error::Io`], also if the unfinished file or the directory was
+    /// removed.
     pub(crate) fn finish(&self, index: u16, mapping: &Mapping) -> Result<()> {
         let (unfinished, name) = (unfinished_name(index), region_name(index));
         if !self.is_mapped_by(&unfinished, mapping)? {
@@ -393,7 +400,7 @@ impl RegionMaker {
         named.inspect_err(|_| remove_unfinished_made(&self.dir, index))
     }
 
-    /// Refuses a file that was made and has no name any more.
+    /// Refuses a created file that has lost its name.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -415,8 +422,9 @@ impl RegionMaker {
     }
 }
 
-/// Makes untouched pages huge at once: one small page of each huge one is touched, then they are joined. Doing so after all
-/// were touched costs a copy of each, several times as much. What cannot be made huge stays as it is.
+/// Makes untouched pages huge at once: one small page of each huge one is touched, then they are
+/// joined. After all pages are touched, joining copies each of them, at several times the cost.
+/// Pages that cannot be made huge stay small.
 fn make_huge(mapping: &Mapping, at: u64, len: u64) {
     for page in (at..at + len).step_by(HUGE_BYTES as usize) {
         if mapping.len() - page < HUGE_BYTES || mapping.advise(page, PAGE_BYTES, Advice::PopulateWrite).is_err() {
@@ -425,12 +433,12 @@ fn make_huge(mapping: &Mapping, at: u64, len: u64) {
     }
     let whole = len / HUGE_BYTES * HUGE_BYTES;
     if whole > 0 {
-        // Refused where the kernel is older than 6.1 or memory has no huge page left.
+        // Fails on kernels before 6.1, or if memory has no huge page left.
         let _ = mapping.advise(at, whole, Advice::Collapse);
     }
 }
 
-/// A region just made.
+/// A new region.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) mapping: Mapping,
@@ -439,7 +447,7 @@ pub(crate) struct Made {
 
 fn advise_huge(mapping: &Mapping, medium: MediumKind, wanted: bool) {
     if wanted && medium != MediumKind::File && mapping.len() >= HUGE_BYTES {
-        // A wish only: without it everything works, slower.
+        // Only a hint: without it everything works, but slower.
         let _ = mapping.advise(0, mapping.len(), Advice::HugePage);
     }
 }
@@ -450,7 +458,7 @@ fn advise_huge(mapping: &Mapping, medium: MediumKind, wanted: bool) {
 /// An opened region keeps read-ahead: recoveries and scans read it in order.
 fn advise_small(mapping: &Mapping, medium: MediumKind) {
     if medium == MediumKind::File {
-        // A wish only: without it more bytes are written.
+        // Only a hint: without it more bytes are written.
         let _ = mapping.advise(0, mapping.len(), Advice::Random);
     }
 }
@@ -468,24 +476,25 @@ pub(crate) fn map_region(path: &Path, file: File, len: u64, opts: &PoolOptions) 
     Ok(Made { mapping, medium })
 }
 
-/// Reserves what a region's file leaves out, as a sparse copy does: a store into a hole of a full file system would be a SIGBUS.
+/// Allocates the holes of a region's file, as left by a sparse copy. A store into a hole of a full
+/// file system would raise SIGBUS.
 fn fill_holes(path: &Path, file: &File, len: u64) -> Result<()> {
     let found = file.metadata().map_err(|refused| Error::io("looking at", path, refused))?;
     if found.blocks().saturating_mul(512) >= len {
         return Ok(());
     }
     match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len) {
-        // A file system that does not count or reserve blocks has no holes to speak of.
+        // A file system that does not count or reserve blocks has no relevant holes.
         Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
         Err(refused) => Err(Error::io("reserving the holes of", path, refused.into())),
     }
 }
 
-/// Opens a region's file; the file and its length.
+/// Opens a region's file; returns it with its length.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if there is no file, or something else than an ordinary file: no link is
-/// followed. [`Error::Io`].
+/// [`Error::Corrupt`] if there is no file, or no regular file: links are not followed.
+/// [`Error::Io`].
 pub(crate) fn open_region(dir: &StoreDir, index: u16, access: Access) -> Result<(File, u64)> {
     let (name, place) = (region_name(index), dir.path_of(&region_name(index)));
     let corrupt = |what: &str| Error::corrupt(place.display().to_string(), what);
@@ -505,7 +514,7 @@ pub(crate) fn open_region(dir: &StoreDir, index: u16, access: Access) -> Result<
     if found.is_file() { Ok((file, found.len())) } else { Err(no_file()) }
 }
 
-/// At most `most` bytes from the start of a file.
+/// Returns at most `most` bytes from the start of a file.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -513,7 +522,7 @@ pub(crate) fn read_start(file: &File, path: &Path, most: usize) -> Result<Vec<u8
     read_at(file, path, 0, most)
 }
 
-/// At most `most` bytes from `offset` on.
+/// Returns at most `most` bytes from `offset` on.
 ///
 /// # Errors
 /// [`Error::Io`].

@@ -1,13 +1,14 @@
-//! The parsers of this crate, bytes in, for `fuzz/` and its tests. No part of the interface: built with the feature `sim` only.
+//! Entry points for `fuzz/` and its tests: the parsers of this crate, with bytes as input. Not part
+//! of the interface; built with the feature `sim` only.
 
 use crate::alloc;
 use crate::header::PoolHeader;
 use crate::region_header::{HeaderCopies, RegionHeader};
 
-/// Reads bytes as the start of region 0. What is read must be what would be written.
+/// Parses bytes as the start of region 0. A parsed header must encode to itself.
 ///
 /// # Panics
-/// If it is not.
+/// If it does not.
 pub fn pool_header(bytes: &[u8]) {
     if let Ok(header) = PoolHeader::newest(bytes, "fuzz", false) {
         let again = [header.encode().as_slice(), &[0; 3072]].concat();
@@ -21,7 +22,7 @@ pub fn pool_header(bytes: &[u8]) {
     }
 }
 
-/// Reads bytes as the start of a region of the pool whose header copies come first.
+/// Parses bytes as the start of a region of the pool whose header copies come first.
 pub fn region_header(pool: &[u8], bytes: &[u8], index: u16, len: u64) {
     let Ok(header) = PoolHeader::newest(pool, "fuzz", false) else { return };
     let own = RegionHeader {
@@ -48,7 +49,7 @@ pub fn pool_identity(bytes: &[u8]) -> Option<u64> {
     Some(crate::pool::mix_pool_id(header.pool_id))
 }
 
-/// A right word of the extent table, for damage that a check does not see.
+/// Returns a valid word of the extent table, for damage that a checksum does not detect.
 pub fn extent_word(kind: u8, class: u16, chunks: u32, region: u16, chunk: u32) -> u64 {
     alloc::extent_word(kind.max(1), class, chunks.max(1), region, chunk)
 }

@@ -1,5 +1,5 @@
-//! Writing a record, given in parts, so that one fence makes it durable: whole lines go past the cache, the two edge
-//! lines, which may hold a neighbour's bytes, are stored and written back.
+//! Writes a record, given in parts, so that one fence makes it durable. Whole lines bypass the
+//! cache. The two edge lines, which may hold a neighbour's bytes, are stored and written back.
 
 use std::mem::MaybeUninit;
 
@@ -8,18 +8,19 @@ use crate::x86::{self, FlushInstruction, LINE};
 /// Bytes gathered before they are written: a multiple of a line.
 const BUFFER: usize = 1024;
 
-/// Lines as they will stand on the medium, in the phase of their destination.
+/// Lines as they will be on the medium, with the alignment of their destination.
 #[repr(C, align(64))]
 pub(crate) struct Gather {
     bytes: [MaybeUninit<u8>; BUFFER],
 }
 
 impl Gather {
-    /// Writes the parts one after the other from `dst` on; the number of lines that the next fence makes durable.
+    /// Writes the parts one after the other from `dst` on; returns the number of lines that the
+    /// next fence makes durable.
     ///
     /// # Safety
-    /// `dst` may be written for the length of all parts together, nobody else reads or writes that range meanwhile,
-    /// and no part overlaps it.
+    /// `dst` is writable for the length of all parts together, nothing else reads or writes that
+    /// range meanwhile, and no part overlaps it.
     #[inline]
     pub(crate) unsafe fn write(dst: *mut u8, parts: &[&[u8]], instruction: FlushInstruction) -> u64 {
         let mut gather = Self { bytes: [MaybeUninit::uninit(); BUFFER] };
@@ -37,7 +38,8 @@ impl Gather {
                 unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), buffer.add(fill), take) };
                 (fill, rest) = (fill + take, &rest[take..]);
                 if fill == BUFFER {
-                    // SAFETY: start..fill was filled just now, and is the caller's range from base on (Inv 3).
+                    // SAFETY: start..fill has just been filled, and is the caller's range from base
+                    // on (Inv 3).
                     lines += unsafe { emit(base, buffer, start, fill, instruction) };
                     (base, start, fill) = (base.wrapping_add(BUFFER), 0, 0);
                 }
@@ -51,14 +53,16 @@ impl Gather {
     }
 }
 
-/// Writes bytes `start..end` of the buffer to the same places after `base`, a line's start; the lines touched.
+/// Writes bytes `start..end` of the buffer to the same offsets after `base`, a line's start;
+/// returns the lines touched.
 ///
 /// # Safety
-/// These bytes of the buffer are filled, and their destinations are as [`Gather::write`] says.
+/// These bytes of the buffer are filled, and their destinations meet the conditions of
+/// [`Gather::write`].
 #[inline]
 unsafe fn emit(base: *mut u8, buffer: *const u8, start: usize, end: usize, instruction: FlushInstruction) -> u64 {
     let mut at = start;
-    // SAFETY: every copy below stays in start..end, by the caller's word (Inv 3, Inv 6).
+    // SAFETY: every copy below stays in start..end, as the caller guarantees (Inv 3, Inv 6).
     unsafe {
         let whole = at.next_multiple_of(LINE);
         if at < whole {
@@ -78,14 +82,14 @@ unsafe fn emit(base: *mut u8, buffer: *const u8, start: usize, end: usize, instr
     ((end - 1) / LINE - start / LINE + 1) as u64
 }
 
-/// Part of one line, stored and written back.
+/// Stores part of one line and writes it back.
 ///
 /// # Safety
-/// As [`emit`].
+/// Like [`emit`].
 #[inline]
 unsafe fn edge(base: *mut u8, buffer: *const u8, from: usize, to: usize, instruction: FlushInstruction) {
     let dst = base.wrapping_add(from);
-    // SAFETY: the caller's word (Inv 3, Inv 6).
+    // SAFETY: guaranteed by the caller (Inv 3, Inv 6).
     unsafe {
         std::ptr::copy_nonoverlapping(buffer.add(from), dst, to - from);
         x86::flush_lines(instruction, dst, to - from);

@@ -1,10 +1,12 @@
 //! The headers on the medium.
 //!
-//! Region 0 begins with two copies of the pool header, at 0 and 4096. Each change is written to both, one after
-//! the other, each made durable before the next begins; the valid copy with the higher sequence counts. Little-endian.
+//! Region 0 begins with two copies of the pool header, at 0 and 4096. Each change is written to
+//! both, one after the other, each made durable before the next begins. The valid copy with the
+//! higher sequence counts. Little-endian.
 //!
 //! ```text
-//! pool header copy (checksummed part: 1024 bytes; the rest of its 4096 is reserved for a table of readers)
+//! pool header copy (checksummed part: 1024 bytes;
+//!                   the rest of its 4096 is reserved for a table of readers)
 //!    0  8  magic "LODEPOOL"                 (written last at creation)
 //!    8  4  format version                   12  4  crc32c of bytes 8..12 and 16..1024
 //!   16  8  sequence
@@ -20,8 +22,7 @@
 //!  152  4  seal of region 0's extent table, if clean            156     zero
 //! ```
 //!
-//! The headers of the other regions are in `region_header.rs`.
-//! Nothing here panics on any bytes.
+//! The headers of the other regions are in `region_header.rs`. Nothing here panics on any bytes.
 
 use std::time::Duration;
 
@@ -33,14 +34,14 @@ use crate::options::ENGINE_NAME_MAX;
 use crate::region::MAX_REGIONS;
 use crate::region_layout::{HEADER_BYTES, RegionLayout};
 
-/// The pool format known here.
+/// The pool format of this version.
 pub const POOL_FORMAT: u32 = 2;
 /// Bytes of a header copy under its checksum.
 pub(crate) const HEADER_USED: usize = 1024;
 /// Bytes of a header copy that have a meaning; the rest is zero.
 const HEADER_FIELDS: usize = 160;
 pub(crate) const POOL_MAGIC: u64 = u64::from_le_bytes(*b"LODEPOOL");
-/// No header is written as often.
+/// An upper bound of the sequence: no header is written as often.
 const SEQUENCE_END: u64 = 1 << 62;
 const FLAG_CLEAN: u32 = 1;
 const FLAG_EMULATE_DAX: u32 = 2;
@@ -50,7 +51,7 @@ const FLAG_DAMAGED: u32 = 16;
 
 const _: () = assert!(ENGINE_NAME_MAX < 32 && HEADER_USED <= HEADER_BYTES as usize);
 
-/// What a pool header says.
+/// The content of a pool header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PoolHeader {
     pub(crate) sequence: u64,
@@ -67,12 +68,12 @@ pub(crate) struct PoolHeader {
     pub(crate) regions: u32,
     pub(crate) durability: Durability,
     pub(crate) region0_bytes: u64,
-    /// Raised at each open and each clean stop; every region header has the same, or the region is
+    /// Raised at each open and each clean stop. A region whose header has another generation is
     /// stale.
     pub(crate) generation: u64,
-    /// The generation is being raised: each region header has it, or the one before.
+    /// The generation is being raised: each region header has this generation, or the one before.
     pub(crate) is_raising: bool,
-    /// A salvage found damage that may have destroyed extents: no other open is granted.
+    /// A salvage found damage that may have destroyed extents: only a salvage may open the pool.
     pub(crate) is_damaged: bool,
     /// The seal of region 0's extent table; counts only with `clean`.
     pub(crate) table_seal: u32,
@@ -90,12 +91,12 @@ pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     crc32c(&[&bytes[8..12], &bytes[16..]])
 }
 
-/// Why a copy does not count.
+/// The reason why a copy does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flaw {
     /// No pool header was ever finished here.
     NoMagic,
-    /// Its bytes are not what was written.
+    /// The bytes differ from the written ones.
     Torn,
     /// Whole, but of this newer format.
     Newer(u32),
@@ -104,7 +105,7 @@ enum Flaw {
 }
 
 impl PoolHeader {
-    /// The bytes of a copy.
+    /// Returns the bytes of a copy.
     pub(crate) fn encode(&self) -> [u8; HEADER_USED] {
         let mut bytes = [0; HEADER_USED];
         let (level, window) = match self.durability {
@@ -185,7 +186,8 @@ impl PoolHeader {
         if header.is_possible() { Ok(header) } else { Err(Flaw::Torn) }
     }
 
-    /// Whether the numbers can be a pool's: a matching checksum alone does not say so.
+    /// Returns whether the numbers are possible for a pool: a matching checksum alone does not
+    /// prove this.
     fn is_possible(&self) -> bool {
         !self.engine.is_empty()
             && self.engine.len() <= ENGINE_NAME_MAX
@@ -197,10 +199,11 @@ impl PoolHeader {
             && RegionLayout::new(1, self.region_bytes, self.chunk_bytes).is_some()
     }
 
-    /// The newest valid copy of the two at the start of region 0. `trust` ignores checksums (a planted fault).
+    /// Returns the newest valid copy of the two at the start of region 0. `trust` ignores checksums
+    /// (a planted fault).
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where no copy is valid, [`Error::NewerFormat`], [`Error::OlderFormat`].
+    /// [`Error::Corrupt`] if no copy is valid, [`Error::NewerFormat`], [`Error::OlderFormat`].
     pub(crate) fn newest(region0: &[u8], place: &str, trust: bool) -> Result<Self> {
         let size = HEADER_BYTES as usize;
         let copies = [region0.get(..size), region0.get(size..2 * size)]
@@ -222,15 +225,16 @@ impl PoolHeader {
         }
     }
 
-    /// Whether a header was ever finished at the start of these bytes.
+    /// Returns whether a header was ever finished at the start of these bytes.
     #[cfg(feature = "sim")]
     pub(crate) fn was_finished(region0: &[u8]) -> bool {
         u64_at(region0, 0) == POOL_MAGIC || u64_at(region0, HEADER_BYTES as usize) == POOL_MAGIC
     }
 }
 
-/// Whether a file that begins with these bytes is what the making of region `index` leaves when it is cut short before the file takes
-/// its name: zeros, and in region 0 header copies without their magic or with it.
+/// Returns whether a file that begins with these bytes is an interrupted, still unnamed creation of
+/// region `index`. Such a file has zeros, and in region 0 header copies with or without their
+/// magic.
 pub(crate) fn is_unfinished(bytes: &[u8], index: u16) -> bool {
     let zero = |part: &[u8]| part.iter().all(|byte| *byte == 0);
     if index != 0 {

@@ -1,13 +1,13 @@
-//! Emulated latency of a slower medium, for evaluation: DRAM stands in for persistent memory, and each persist (and, if
-//! wished, each first read of a record) spins for the time that the real medium would take more. The HiKV paper
-//! (ATC 2017, section 4.1) adds 600 ns to each persist.
+//! Emulated latency of a slower medium, for evaluation: DRAM replaces persistent memory. Each
+//! persist (and optionally each first read of a record) spins for the additional time of the real
+//! medium. The HiKV paper (ATC 2017, section 4.1) adds 600 ns to each persist.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::x86::ticks;
 
-/// How long to spin, in ticks of the time stamp counter.
+/// Spin times, in ticks of the time stamp counter.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Latency {
     persist: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Latency {
     read: u64,
 }
 
-/// Ticks a microsecond, measured once a process over two milliseconds.
+/// Returns the ticks per microsecond, measured once per process over two milliseconds.
 fn ticks_per_us() -> u64 {
     static MEASURED: OnceLock<u64> = OnceLock::new();
     *MEASURED.get_or_init(|| {
@@ -29,8 +29,8 @@ fn ticks_per_us() -> u64 {
 }
 
 impl Latency {
-    /// `persist_ns` after each fence that persists something (for each 256-byte block, if `per_block`), `read_ns` at
-    /// each first read.
+    /// Creates a latency: `persist_ns` after each fence that persists something (for each 256-byte
+    /// block if `per_block`), `read_ns` at each first read.
     pub(crate) fn new(persist_ns: u64, per_block: bool, read_ns: u64) -> Self {
         if persist_ns == 0 && read_ns == 0 {
             return Self::default();
@@ -40,7 +40,7 @@ impl Latency {
         Self { persist: in_ticks(persist_ns), per_block, read: in_ticks(read_ns) }
     }
 
-    /// A fence persisted this many 256-byte blocks.
+    /// Spins for a fence that persisted `blocks` 256-byte blocks.
     #[inline]
     pub(crate) fn persisted(&self, blocks: u64) {
         if self.persist != 0 && blocks != 0 {
@@ -48,7 +48,7 @@ impl Latency {
         }
     }
 
-    /// A record is read for the first time.
+    /// Spins for the first read of a record.
     #[inline]
     pub(crate) fn first_read(&self) {
         if self.read != 0 {
@@ -73,7 +73,7 @@ mod tests {
     fn spins_at_least_as_long_as_asked() {
         let latency = Latency::new(200_000, true, 100_000);
         assert!(latency.persist > 0 && latency.read > 0);
-        // By the same clock that it spins by: no machine is too slow or too busy for this.
+        // Measured by the clock that the spin uses: no machine is too slow or too busy for this.
         let spent = |work: &dyn Fn()| {
             let start = ticks();
             work();

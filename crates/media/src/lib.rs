@@ -1,9 +1,11 @@
-//! The substrate: bytes that survive. Nothing else in the workspace writes to a medium.
+//! The substrate: persistent bytes. No other crate of the workspace writes to a medium.
 //!
-//! Floor 1 (with `contract`). A [`Pool`] is the mapped regions of one store, its two-copy header and its lock; the verbs on it
-//! are the only way to a medium, but for its [`BlockFile`]: a file of values that is read and written by calls, and mapped for reading at most. [`NvPtr`] names a place in it; [`Allocator`] hands out extents and records; [`Epochs`]
-//! guards their reuse; [`probe`] tells what a medium really is. With the feature `sim`, `sim` holds the crash
-//! simulator.
+//! Floor 1 (with `contract`). A [`Pool`] is the mapped regions of one store, its two-copy header
+//! and its lock. Its verbs are the only access to a medium, except for its [`BlockFile`]. This
+//! values file is read and written by calls, and mapped for reading at most. [`NvPtr`] is a
+//! position in a pool. The [`Allocator`] allocates extents and records; [`Epochs`] guards their
+//! reuse. [`probe`] reports the real type of a medium. With the feature `sim`, `sim` holds the
+//! crash simulator.
 //!
 //! `unsafe` is allowed here; each use cites an invariant of SAFETY.md.
 

@@ -1,12 +1,12 @@
 //! Numbers in bytes from a medium, which are little-endian everywhere.
 
-/// Four bytes at `at`; 0 where they are not all there.
+/// Returns the four bytes at `at`; 0 if they are not all there.
 #[inline]
 pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     part(bytes, at).map_or(0, u32::from_le_bytes)
 }
 
-/// Eight bytes at `at`; 0 where they are not all there.
+/// Returns the eight bytes at `at`; 0 if they are not all there.
 #[inline]
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     part(bytes, at).map_or(0, u64::from_le_bytes)

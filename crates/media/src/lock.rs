@@ -1,7 +1,9 @@
-//! One process a store: an advisory lock on the file `LOCK`, which names its holder, and one on region 0, which is the
-//! store itself: whoever removes `LOCK` lets nobody else in.
+//! One process per store: an advisory lock on the file `LOCK`, which names its holder, and one on
+//! region 0, which is the store itself. Removing `LOCK` therefore does not let another process in.
 //!
-//! Both belong to an open file, not to a process, so a second open in one process is refused too. The kernel drops the lock with the process, however it ends, so a file that was left behind is no obstacle.
+//! Both locks belong to an open file, not to a process, so a second open in one process is refused
+//! too. The kernel drops the locks with the process, however it ends, so a leftover file is no
+//! obstacle.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -18,13 +20,13 @@ use crate::store_dir::{Access, FileId, StoreDir};
 /// The lock file's name in a store's directory.
 pub(crate) const LOCK_FILE: &str = "LOCK";
 
-/// How often the lock file is opened again because it was removed meanwhile.
+/// Attempts to open the lock file again because it was removed meanwhile.
 const TRIES: u32 = 1000;
-/// How the text of a holder begins.
+/// The start of a holder's text.
 const HOLDER_BEGINS: &str = "pid ";
 /// The line that a lock file has while a whole store is in its directory.
 const STORE_LINE: &str = "of a store\n";
-/// Most bytes of the text of a lock file.
+/// Maximum bytes of the text of a lock file.
 const TEXT_BYTES_MAX: u64 = 256;
 
 /// The lock files that this process holds.
@@ -57,7 +59,7 @@ impl Held {
     }
 }
 
-/// The lock; dropping it gives the store free.
+/// The lock of a store; released on drop.
 #[derive(Debug)]
 pub(crate) struct StoreLock {
     file: File,
@@ -72,15 +74,16 @@ pub(crate) struct StoreLock {
 }
 
 impl StoreLock {
-    /// Takes the lock of the store at `dir`, or says who has it.
+    /// Acquires the lock of the store at `dir`.
     ///
     /// # Errors
-    /// [`Error::Locked`] with the holder's pid and command; [`Error::Foreign`] where something else has the lock's name; [`Error::Io`].
+    /// [`Error::Locked`] with the holder's PID and command; [`Error::Foreign`] if something else
+    /// has the lock's name; [`Error::Io`].
     pub(crate) fn take(dir: &StoreDir) -> Result<Self> {
         for _ in 0..TRIES {
             let mut lock = Self::take_file(dir)?;
-            // A creation that fails removes the file while it holds the lock: one that was opened
-            // before is a lock on nothing.
+            // A failing creation removes the file while it holds the lock: a lock on a file opened
+            // before is then useless.
             let named = dir.entry(LOCK_FILE)?.map(|entry| entry.id);
             let io = |refused: Errno| Error::io("looking at", dir.path_of(LOCK_FILE), refused.into());
             let locked = FileId::of_file(&lock.file).map_err(io)?;
@@ -99,7 +102,7 @@ impl StoreLock {
     fn take_file(dir: &StoreDir) -> Result<Self> {
         let path = dir.path_of(LOCK_FILE);
         let io = |doing| move |refused| Error::io(doing, dir.path_of(LOCK_FILE), refused);
-        // Neither another's file behind a link nor a pipe that never opens.
+        // Refuses a link to a foreign file, and a pipe that never opens.
         let mut file =
             dir.open_file(LOCK_FILE, Access::CreateIfMissing, OFlags::empty()).map_err(|refused| match refused {
                 Errno::LOOP => Error::Foreign { path: path.clone(), what: "it is a link".into() },
@@ -113,7 +116,7 @@ impl StoreLock {
             Err(TryLockError::WouldBlock) => {
                 let is_own = FileId::of_file(&file).is_ok_and(|file| Held::by_this_process(file).is_known());
                 let mut holder = String::new();
-                // The text may be missing in the moment between its lock and its writing.
+                // The text may be missing in the moment between locking and writing.
                 let _ = file.take(TEXT_BYTES_MAX).read_to_string(&mut holder);
                 let holder = holder.lines().next().filter(|line| line.starts_with(HOLDER_BEGINS));
                 let holder = holder.unwrap_or("holder unknown").trim();
@@ -122,12 +125,13 @@ impl StoreLock {
             }
             Err(TryLockError::Error(refused)) => return Err(io("locking")(refused)),
         }
-        // Of an earlier holder: whoever takes the lock keeps it.
+        // The mark of an earlier holder; each new holder keeps it.
         let is_of_store = names_store(&file);
         Ok(Self { file, held: None, region0: None, is_of_store, is_inherited: false })
     }
 
-    /// Writes who holds the lock, where there is room for the text; the lock is the kernel's.
+    /// Writes the holder's name, if the file system has space for it; the lock itself is the
+    /// kernel's.
     fn name_holder(&self) {
         self.write(&holder_text());
     }
@@ -140,8 +144,8 @@ impl StoreLock {
         let _ = written.and_then(|()| file.set_len(text.len() as u64));
     }
 
-    /// Says in the lock file that a whole store is in its directory, so that the loss of all its
-    /// other files is known from a directory without a store.
+    /// Records in the lock file that a whole store is in its directory. If all its other files are
+    /// lost, an open can then tell this from a directory without a store.
     pub(crate) fn note_store(&mut self) {
         if !self.is_of_store {
             self.is_of_store = true;
@@ -149,16 +153,16 @@ impl StoreLock {
         }
     }
 
-    /// Takes that back, before the files of the store are removed.
+    /// Clears that record, before the files of the store are removed.
     pub(crate) fn forget_store(&mut self) {
         self.is_of_store = false;
         self.name_holder();
     }
 
-    /// Locks region 0 as well, whose file of this name is open as `region0`. To be called before
-    /// anything that may change is read of it.
+    /// Locks region 0 as well; its file of this name is open as `region0`. Call it before anything
+    /// that may change is read from the region.
     ///
-    /// The lock is on an open file of its own, not on the file under the mapping. A forked process
+    /// The lock is on a separate open file, not on the file under the mapping. A forked process
     /// that closes the lock's files keeps no lock, whatever it keeps mapped.
     ///
     /// # Errors
@@ -182,7 +186,8 @@ impl StoreLock {
         Ok(())
     }
 
-    /// Closes the files without unlocking them: the lock is the process's that opened the store.
+    /// Closes the files without unlocking them: the lock belongs to the process that opened the
+    /// store.
     pub(crate) fn close_inherited(mut self) {
         self.is_inherited = true;
     }
@@ -193,7 +198,7 @@ impl Drop for StoreLock {
         if self.is_inherited {
             return;
         }
-        // No holder while nobody holds it.
+        // No holder is named while the lock is free.
         self.write("");
         // Before the unlock: the next holder may be another thread of this process.
         if let Some(held) = self.held {
@@ -213,7 +218,7 @@ pub(crate) fn is_of_store(dir: &StoreDir) -> bool {
 }
 
 /// Returns the holder that the lock file in `dir` names, if the kernel shows a lock on that file.
-/// The lock is not touched.
+/// Does not touch the lock.
 pub(crate) fn holder(dir: &StoreDir) -> Option<String> {
     let file = dir.open_file(LOCK_FILE, Access::Read, OFlags::empty()).ok()?;
     let inode = rustix::fs::fstat(&file).ok()?.st_ino;
@@ -243,8 +248,8 @@ fn names_store(file: &File) -> bool {
     bytes[..read].ends_with(STORE_LINE.as_bytes())
 }
 
-/// Returns whether this is a lock file as this module leaves one: a short regular file that is
-/// empty or has its text. A power failure can leave zeros in its place.
+/// Returns whether this is a lock file of this module: a short regular file that is empty or has
+/// its text. A power failure can leave zeros instead.
 fn is_ours(file: &mut File) -> std::io::Result<bool> {
     let about = file.metadata()?;
     if !about.is_file() || about.len() > TEXT_BYTES_MAX {
@@ -257,7 +262,6 @@ fn is_ours(file: &mut File) -> std::io::Result<bool> {
     Ok(read && (is_text || text.bytes().all(|byte| byte == 0)))
 }
 
-/// `pid N (command)`.
 fn holder_text() -> String {
     let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     format!("{HOLDER_BEGINS}{} ({})\n", std::process::id(), command.trim())

@@ -1,20 +1,24 @@
-//! The verbs: everything that reads or writes a medium goes through here.
+//! The verbs: all reads and writes of a medium go through this module.
 //!
 //! Persist policies, chosen once at the open:
-//! * `Nothing`: stores survive the process by themselves; flush and fence execute nothing (x86 keeps stores in order).
-//! * `Lines`: flush writes cache lines back, a fence orders them; records go past the cache.
+//! * `Nothing`: stores survive the process by themselves; flush and fence execute nothing (x86
+//!   keeps stores in order).
+//! * `Lines`: flush writes cache lines back, a fence orders them; records bypass the cache.
 //! * `Caches`: the platform's caches persist, so only the fence is executed.
-//! * `Pages`: records are written through the file (at `power`; at `interval`, whose puts wait for no sync, a call a record would cost more than it spares), flush notes pages in a list of the thread's slot, a fence has the kernel write them (`msync`).
+//! * `Pages`: flush notes pages in a list of the thread's slot; a fence has the kernel write them
+//!   (`msync`). At `power` records are written through the file. At `interval` they are not: no put
+//!   waits for a sync, so a call per record would cost more than it saves.
 //!
 //! Invariants
-//! * Plain stores go only to ranges that no other thread can reach (Inv 3); published bytes never change (Inv 4);
-//!   what several threads change is touched by the atomic verbs only (Inv 5).
-//! * A fence covers what the calling thread flushed before it, nothing else.
+//! * Plain stores go only to ranges that no other thread can reach (Inv 3). Published bytes never
+//!   change (Inv 4). Data that several threads change is accessed by the atomic verbs only (Inv 5).
+//! * A fence covers only flushes that the calling thread made before it.
 //!
-//! ## Which stores a durable record takes
-//! Measured with the example `record_cost`: 2-vCPU Zen 5 VM, busy (load 14), tmpfs, 1 GiB, random places, CPU ns a record
-//! with its fence, medians of nine runs of 200,000. A non-temporal store spares reading the line, but an edge line costs more
-//! beside it than among its like, and the parts must be gathered first.
+//! ## Store instructions of a durable record
+//! Measured with the example `record_cost`: 2-vCPU Zen 5 VM, busy (load 14), tmpfs, 1 GiB, random
+//! offsets. Values are CPU ns per record with its fence, medians of nine runs of 200,000. A
+//! non-temporal store avoids reading the line. But an edge line costs more next to non-temporal
+//! lines than among written-back ones, and the parts must be gathered first.
 //!
 //! | bytes | 16-aligned: non-temporal | write-back | 64-aligned: non-temporal | write-back |
 //! |---|---|---|---|---|
@@ -26,7 +30,8 @@
 //! | 1024 | 406-436 | 458-477 | 307 | 458 |
 //! | 4096 | 609-614 | 1222-1280 | 476 | 1278 |
 //!
-//! Hence [`prefers_non_temporal`]: from 4 whole lines on with no edge, 6 with one, 8 with two.
+//! Hence [`prefers_non_temporal`]: at least 4 whole lines without an edge, 6 with one edge, 8 with
+//! two.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Mutex, OnceLock};
@@ -50,10 +55,10 @@ use crate::x86::{self, FlushInstruction};
 
 /// Bytes of a block of the emulated medium, for latency per block.
 const BLOCK_BYTES: u64 = 256;
-/// Most lines that one prefetch asks for.
+/// Maximum lines of one prefetch.
 const PREFETCH_LINES: usize = 8;
 
-/// What flush and fence do.
+/// Implementation of flush and fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Persist {
     Nothing,
@@ -65,17 +70,18 @@ pub(crate) enum Persist {
 /// Pages flushed and not yet fenced, by thread slot: region, first byte, end.
 type PageList = Mutex<Vec<(u16, u64, u64)>>;
 
-/// The regions of a pool with all that the verbs need.
+/// The regions of a pool and all state of the verbs.
 pub(crate) struct Memory {
     pub(crate) regions: Regions,
     persist: Persist,
-    /// Whether records are written through the file: where each is synced before it is answered for.
+    /// Records are written through the file, because each is synced before its write is
+    /// acknowledged.
     through_file: bool,
     atomic_load16: bool,
     pub(crate) counters: Counters,
     latency: Latency,
     pages: Box<[PageList]>,
-    /// What [`Pool::check`](crate::Pool::check) reads: one word for open, poisoned, closed and
+    /// Read by [`Pool::check`](crate::Pool::check): one word for open, poisoned, closed and
     /// foreign.
     pub(crate) state: OpenState,
     failed: AtomicBool,
@@ -124,7 +130,7 @@ impl Memory {
         self.persist != Persist::Nothing
     }
 
-    /// Whether this fault is planted (feature `sim`).
+    /// Returns whether this fault is planted (feature `sim`).
     pub(crate) fn mutant(&self, mutant: crate::Mutant) -> bool {
         #[cfg(feature = "sim")]
         return self.recorder.as_ref().is_some_and(|recorder| recorder.mutant(mutant));
@@ -135,8 +141,8 @@ impl Memory {
         }
     }
 
-    /// Makes all bytes durable where that is one request to the system for each region, which writes what is dirty and no more;
-    /// whether all are durable then.
+    /// Makes all bytes durable if the system can do this with one request per region that writes
+    /// only dirty data. Returns whether all bytes are durable.
     pub(crate) fn settle(&self) -> bool {
         match self.persist {
             Persist::Nothing | Persist::Caches => return true,
@@ -150,18 +156,20 @@ impl Memory {
         true
     }
 
-    /// Syncs both copies of the pool's header, whatever the durability: what is stored at `process` reaches the medium when the kernel likes,
-    /// and a header that says *clean* must not outlive it there.
+    /// Syncs both copies of the pool's header at every durability. Stores at `process` reach the
+    /// medium at the kernel's discretion, and a header that says *clean* must not outlive them
+    /// there.
     pub(crate) fn sync_header(&self) -> std::io::Result<()> {
         let bytes = 2 * HEADER_BYTES;
         self.counters.flushed(bytes / PAGE_BYTES, bytes / BLOCK_BYTES);
         self.regions.mapping(0).map_or(Ok(()), |mapping| mapping.sync_range(0, bytes))
     }
 
-    /// The address of a range that the caller has from the allocator or from a checked read.
+    /// Returns the address of a range that the caller has from the allocator or from a checked
+    /// read.
     ///
     /// # Panics
-    /// If it is not inside a region.
+    /// If the range is not inside a region.
     #[inline]
     pub(crate) fn address(&self, at: NvPtr, len: usize) -> *mut u8 {
         match self.regions.address(at, len) {
@@ -174,7 +182,8 @@ impl Memory {
     fn word(&self, at: NvPtr) -> &AtomicU64 {
         assert!(at.offset().is_multiple_of(8), "a word at an 8-aligned place");
         let address = self.address(at, 8).cast::<u64>();
-        // SAFETY: in a region (Inv 2), 8-aligned since regions are page-aligned, touched by atomics only (Inv 5).
+        // SAFETY: in a region (Inv 2), 8-aligned since regions are page-aligned, touched by atomics
+        // only (Inv 5).
         unsafe { AtomicU64::from_ptr(address) }
     }
 
@@ -191,7 +200,8 @@ impl Memory {
         }
     }
 
-    /// Whether what is flushed is written by the page, so that one fence for many stores costs little more than for one.
+    /// Returns whether flushed data is written by pages: one fence then costs about the same for
+    /// many stores as for one.
     pub(crate) fn syncs_pages(&self) -> bool {
         #[cfg(feature = "sim")]
         if let Some(recorder) = &self.recorder {
@@ -311,7 +321,7 @@ impl Memory {
         self.counters.stored(8);
         #[cfg(feature = "sim")]
         if let Some(recorder) = &self.recorder {
-            // In memory and in the log as one step.
+            // One step in memory and in the log.
             return recorder.locked(|log| {
                 word.store(value, Ordering::Release);
                 log.store(at.region(), at.offset(), &value.to_le_bytes());
@@ -343,7 +353,8 @@ impl Memory {
     pub(crate) fn load_u128(&self, at: NvPtr) -> (u64, u64) {
         assert!(at.offset().is_multiple_of(16), "a pair at a 16-aligned place");
         let address = self.address(at, 16);
-        // SAFETY: in a region (Inv 2), 16-aligned, touched by atomics only (Inv 5); cmpxchg16b was checked in `new`.
+        // SAFETY: in a region (Inv 2), 16-aligned, touched by atomics only (Inv 5); cmpxchg16b was
+        // checked in `new`.
         unsafe { x86::load16(address, self.atomic_load16) }
     }
 
@@ -364,7 +375,8 @@ impl Memory {
                 swapped
             });
         }
-        // SAFETY: in a region (Inv 2), 16-aligned, touched by atomics only (Inv 5); cmpxchg16b was checked in `new`.
+        // SAFETY: in a region (Inv 2), 16-aligned, touched by atomics only (Inv 5); cmpxchg16b was
+        // checked in `new`.
         let swapped = unsafe { x86::cas16(address, old, new) };
         if swapped.is_ok() {
             self.counters.stored(16);
@@ -378,7 +390,8 @@ impl Memory {
             return None;
         }
         let address = self.regions.address(at, len)?;
-        // SAFETY: in a region, mapped as long as self (Inv 2), and published bytes do not change (Inv 4).
+        // SAFETY: in a region, mapped as long as self (Inv 2), and published bytes do not change
+        // (Inv 4).
         Some(unsafe { std::slice::from_raw_parts(address, len) })
     }
 
@@ -400,7 +413,8 @@ impl Memory {
         }
     }
 
-    /// Asks for the lines of a record that will be stored there, unless its stores go past the cache.
+    /// Prefetches the lines of a record that will be stored there, unless its stores bypass the
+    /// cache.
     #[inline]
     pub(crate) fn prefetch_write(&self, at: NvPtr, len: usize) {
         if matches!(self.persist, Persist::Lines(_)) && prefers_non_temporal(at.offset(), len) {
@@ -423,17 +437,21 @@ impl Memory {
         false
     }
 
-    /// Of the boot that the pool is open in: the machine's, or one of its own where it is simulated, so that a seed gives the same images on every machine.
+    /// Returns the ID of the boot in which the pool is open. A simulated pool has a fixed ID, so
+    /// that a seed gives the same images on every machine.
     pub(crate) fn boot_id(&self) -> [u8; 16] {
         if self.is_simulated() { boot::SIMULATED } else { boot::boot_id() }
     }
 
     // ---- pages ----
 
-    /// Writes a record through the file under the mapping; false where there is none, or where that failed and the pool is poisoned: then it is stored as ever.
+    /// Writes a record through the file under the mapping. Returns false if there is no file, or if
+    /// the write failed and poisoned the pool; the caller then stores through the mapping.
     ///
-    /// A page that is first written to through the mapping faults, and on ext4 its sync then commits the file's times to the journal as well: measured, a sync of 2.4 KB behind
-    /// such a store took 255 us, behind a write 94 us; on blocks that were never written, whose sync commits either way, 132 and 124 us.
+    /// The first write to a page through the mapping faults. On ext4 its sync then also commits the
+    /// file's times to the journal. Measured: a sync of 2.4 KB took 255 us after such a store, and
+    /// 94 us after a write. On blocks never written before, whose sync commits in both cases, it
+    /// took 132 and 124 us.
     #[cold]
     fn write_parts(&self, at: NvPtr, parts: &[&[u8]]) -> bool {
         let Some(mapping) = self.regions.mapping(at.region()) else { return false };
@@ -464,8 +482,8 @@ impl Memory {
         let slot = thread_slot();
         let mut list = lock(&self.pages[slot]);
         let mut noted = std::mem::take(&mut *list);
-        // A shared list stays locked to the end, as another of its threads may have noted some of these pages: its own fence must not
-        // return before they are durable.
+        // A shared list stays locked to the end: another of its threads may have noted some of
+        // these pages. The fence of that thread must not return before they are durable.
         let _held = (slot == SHARED).then_some(list);
         for (region, from, to) in coalesce(&mut noted) {
             let synced = match self.regions.mapping(region) {
@@ -483,11 +501,11 @@ impl Memory {
 
     // ---- failures ----
 
-    /// Remembers the first failure and refuses writes from now on.
+    /// Records the first failure and refuses further writes.
     #[cold]
     pub(crate) fn poison(&self, reason: PoisonReason, cause: &str) {
         let is_first = self.cause.set(cause.into()).is_ok();
-        // Before anybody is told: whoever writes because of the event is refused.
+        // Set before the event is reported: a write made because of the event is refused.
         self.failed.store(true, Ordering::Release);
         self.state.poison();
         if let Some(sink) = self.events.as_ref().filter(|_| is_first) {
@@ -505,7 +523,7 @@ impl Memory {
     }
 }
 
-/// Whether a record goes past the cache; the figures are in the module's text.
+/// Returns whether a record bypasses the cache; the module's documentation has the measurements.
 #[inline]
 fn prefers_non_temporal(offset: u64, len: usize) -> bool {
     let line = x86::LINE as u64;
@@ -521,7 +539,7 @@ fn outside(at: NvPtr, len: usize) -> ! {
     panic!("{len} bytes at {at:?} are in no region of the pool")
 }
 
-/// Blocks of 256 bytes that the range touches.
+/// Counts the 256-byte blocks that the range touches.
 #[inline]
 fn blocks(offset: u64, len: usize) -> u64 {
     if len == 0 { 0 } else { (offset + len as u64 - 1) / BLOCK_BYTES - offset / BLOCK_BYTES + 1 }

@@ -1,9 +1,9 @@
-//! Planted faults: what the crash explorer must be able to see.
+//! Planted faults that the crash explorer must detect.
 //!
-//! Engines and the pool ask [`Pool::mutant`](crate::Pool::mutant) at the places named here. Without
-//! the feature `sim` the answer is a constant `false` and the fault is compiled away; with it, one
-//! fault at most is active in a pool, chosen by its `SimSpec`. Each name is one of the bug
-//! classes that studies of persistent-memory programs report (Agamotto, OSDI 2020; Witcher, SOSP 2021).
+//! Engines and the pool call [`Pool::mutant`](crate::Pool::mutant) at the code described here.
+//! Without the feature `sim` the result is a constant `false` and the fault is compiled away. With
+//! it, at most one fault is active in a pool, chosen by its `SimSpec`. Each name is a bug class
+//! that studies of persistent-memory programs report (Agamotto, OSDI 2020; Witcher, SOSP 2021).
 
 /// One planted fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,15 +15,15 @@ pub enum Mutant {
     NoFenceBeforePublish = 2,
     /// The entry is stored but not flushed (acknowledged before it is durable).
     EntryNotFlushed = 3,
-    /// The entry is flushed but the operation returns before the fence.
+    /// The entry is flushed, but the operation returns before the fence.
     NoFenceAfterEntry = 4,
     /// The entry is published first, the record written after it.
     PublishBeforeRecord = 5,
-    /// The space of a replaced record goes back at once, before its unlinking is durable.
+    /// The space of a replaced record is freed at once, before its unlinking is durable.
     ReuseBeforeDurable = 6,
-    /// Recovery takes a half-written 16-byte entry for a live one.
+    /// Recovery accepts a half-written 16-byte entry as live.
     TornEntryAccepted = 7,
-    /// Recovery completes a half-done split in a way that a second run of it does wrong.
+    /// Recovery completes a half-done split in a way that fails if it runs twice.
     SplitRecoveryTwice = 8,
     /// Recovery ignores a half-done split.
     SplitRecoverySkipped = 9,
@@ -33,7 +33,7 @@ pub enum Mutant {
     ExtentWordLate = 11,
     /// The pool header is rewritten in place, in its only valid copy.
     HeaderInPlace = 12,
-    /// The checksum of the pool header is not looked at.
+    /// The checksum of the pool header is not checked.
     HeaderChecksumIgnored = 13,
     /// The clean flag stays set while the pool is open.
     CleanFlagKept = 14,
@@ -41,164 +41,169 @@ pub enum Mutant {
     RegionNotInHeader = 15,
     /// A delete is acknowledged before the cleared entry is flushed.
     DeleteNotFlushed = 16,
-    /// An update swaps the halves of its entry one by one, in place of one 16-byte swap.
+    /// An update swaps the halves of its entry one by one, instead of by one 16-byte swap.
     EntryInHalves = 17,
     /// The checkpoint of a clean stop is trusted although the store was written after it.
     StaleCheckpointTrusted = 18,
-    /// An expired key's space is swept before the cleared entry is durable.
+    /// An expired key's space is freed before the cleared entry is durable.
     SweepBeforeDurable = 19,
-    /// A reader answers from an entry that is not durable yet, without persisting it first.
+    /// A reader serves an entry that is not durable yet, without persisting it first.
     ReadUnpersisted = 20,
-    /// A record's space is not marked in recovery, so that it is handed out again.
+    /// A record's space is not marked in recovery, so it is allocated again.
     RecordNotMarked = 21,
-    /// A split's children forget entries that were to be moved to the sibling.
+    /// A split's children lose entries that were to be moved to the sibling.
     SplitDropsEntry = 22,
-    /// The root of a new store is published before what it points to is durable.
+    /// The root of a new store is published before the data it points to is durable.
     RootEarly = 23,
-    /// The pool header says that the engine finished its creation before the engine did.
+    /// The pool header marks the engine's creation as finished before it is.
     CreatedEarly = 28,
-    /// An open builds on extent words that a killed process stored and did not flush.
+    /// An open builds on extent words that a killed process stored without flushing.
     TableNotSettled = 29,
-    /// An open builds on, and answers from, entries and directories that a killed process stored and did not flush.
+    /// An open builds on, and serves, entries and directories that a killed process stored without
+    /// flushing.
     EntriesNotSettled = 30,
     /// A batch is published before its log record is durable.
     BatchNotLogged = 31,
-    /// The log record of a batch stays armed when the batch is over.
+    /// The log record of a batch stays armed after the batch.
     BatchLogNotDisarmed = 32,
-    /// An open disarms the log record of a batch and does not do the batch again.
+    /// An open disarms the log record of a batch without replaying the batch.
     BatchRedoSkipped = 33,
-    /// An open builds on log records that a killed process stored, or disarmed, and did not flush.
+    /// An open builds on log records that a killed process stored or disarmed without flushing.
     BatchLogNotSettled = 34,
-    /// A table that grows is named before its first lines are durable.
+    /// A growing table is named before its first lines are durable.
     GrowthRootEarly = 35,
-    /// A growing table's cursor passes keys before their copies are made.
+    /// The cursor of a growing table passes keys before their copies are made.
     GrowthCursorEarly = 36,
-    /// A growing table's cursor is stored before the copies that it vouches for are durable.
+    /// The cursor of a growing table is stored before the copies that it vouches for are durable.
     GrowthNotFenced = 37,
-    /// The lines of a growing table are used without having been freed of what stood there.
+    /// The lines of a growing table are used without clearing their old content.
     GrowthNotZeroed = 38,
     /// Slots of moved keys stay in lines of the old table that are still in use.
     GrowthLeftKept = 39,
-    /// An open keeps the copies of a step of growing that a crash cut off.
+    /// An open keeps the copies of a growth step that a crash interrupted.
     GrowthCopiesKept = 40,
-    /// A slot behind its home line is published before the home line's reach is durable.
+    /// A slot after its home line is published before the home line's probe limit is durable.
     ReachNotFlushed = 41,
     /// A record is published although the sync of its bytes has failed.
     PublishedUnchecked = 43,
-    /// A step of growth, or a split, is published although the sync of its copies has failed.
+    /// A growth step, or a split, is published although the sync of its copies has failed.
     GrowthUnchecked = 44,
-    /// An open does not flush again what a killed process may have cleared in growing tables and not flushed.
+    /// An open does not flush again words in growing tables that a killed process may have cleared
+    /// without flushing.
     GrowthNotSettled = 42,
-    /// A manifest becomes the store's before its checkpoint is durable.
+    /// A manifest becomes the store's current one before its checkpoint is durable.
     ManifestNotFenced = 65,
-    /// A change of the manifest is built on before it is durable.
+    /// A change of the manifest is used before it is durable.
     EditNotFenced = 66,
     /// An extent of a manifest's chain is linked before its header is durable.
     LinkEarly = 86,
-    /// No fault: each open finds no room for a new manifest, and goes on with the old one.
+    /// No fault: a new manifest never fits at an open, which continues with the old one.
     ManifestKept = 110,
-    /// The same, and what a crash cut off at the old one's end is left there.
+    /// Like `ManifestKept`, and the part that a crash cut off at the old manifest's end stays.
     ManifestNotWiped = 111,
     /// A table is named before it is durable.
     TableNotFenced = 67,
-    /// The space of a compacted table is used again before the manifest has forgotten it.
+    /// The space of a compacted table is reused before the manifest has dropped the table.
     TableFreedEarly = 68,
-    /// The space of a flushed log is used again before the manifest names its tables.
+    /// The space of a flushed log is reused before the manifest names its tables.
     LogFreedEarly = 69,
-    /// A replay takes the entries as they come, whatever their numbers.
+    /// A replay applies entries in the order of the log, ignoring their sequence numbers.
     ReplayIgnoresNumbers = 71,
-    /// An open builds on log records that a killed process stored and did not flush.
+    /// An open builds on log records that a killed process stored without flushing.
     LogNotSettled = 72,
-    /// An open builds on manifest records that a killed process stored and did not flush.
+    /// An open builds on manifest records that a killed process stored without flushing.
     ManifestNotSettled = 73,
     /// A write of a group is in the index before the group is durable.
     PublishedBeforeSync = 74,
-    /// A write is answered before its group is durable.
+    /// A write is acknowledged before its group is durable.
     AnsweredBeforeSync = 75,
-    /// A log segment is begun before what stands before it in the log is durable.
+    /// A log segment is begun before the log's earlier entries are durable.
     SuccessorEarly = 76,
-    /// A write that reads first does not wait for those of its key that are stored and not published.
+    /// A write that reads first does not wait for stored but unpublished writes of its key.
     ReadsBeforePending = 77,
-    /// A replay goes on behind a record that is not whole.
+    /// A replay continues after a record that is not whole.
     HoleSkipped = 78,
-    /// The mark of how far a manifest reaches is stored before the record that it tells of is durable.
+    /// The mark of a manifest's length is stored before the record that it covers is durable.
     ReachEarly = 79,
     /// A log entry points to a value that is not durable yet.
     ValueNotFenced = 81,
-    /// A collected segment is used for something else before the entries of what moved are durable.
+    /// A collected segment is reused before the entries of the moved values are durable.
     ValueFreedEarly = 82,
-    /// The manifest forgets a segment before its live values have moved.
+    /// The manifest drops a segment before its live values have moved.
     ValueEndedEarly = 83,
-    /// A collection moves values whatever became of their keys meanwhile.
+    /// A garbage collection moves values without checking whether their keys changed meanwhile.
     ValueMovedBlindly = 84,
-    /// An open takes what a killed process stored in a value segment, and did not flush, for its end.
+    /// An open accepts unflushed content of a killed process as the end of a value segment.
     ValuesNotSettled = 85,
     /// A flush names values that are not synced.
     ScatterNotSynced = 100,
-    /// A collection names copies that are not synced.
+    /// A garbage collection names copies that are not synced.
     CopiesNotSynced = 101,
-    /// A collected segment is written again before the pointers of what moved are durable.
+    /// A collected segment is written again before the pointers to the moved values are durable.
     CollectedFreedEarly = 102,
-    /// A segment is written again while a snapshot may come to what stood there.
+    /// A segment is written again while a snapshot may still read its old content.
     HoldsIgnored = 103,
-    /// A collection takes the last version of a key in its group for the newest one, and turns its pointer.
+    /// A garbage collection assumes that the last version of a key in its group is the newest, and
+    /// changes its pointer.
     MovedUnasked = 104,
     /// A stored value is replaced although its key has been written meanwhile.
     ReplacedBlindly = 105,
-    /// An open takes a segment for free whose pointers stand in the log only.
+    /// An open treats a segment as free whose pointers are in the log only.
     LogPointersNotCounted = 106,
     /// The superblock of a values file is not durable before the store is in use.
     SuperblockEarly = 107,
-    /// An open builds on a values file that was written and not synced.
+    /// An open builds on a values file that was written but not synced.
     FileNotSettled = 108,
     /// Values that are separated late are named before they are synced.
     LateNotSynced = 109,
-    /// A device of a matrix has an operation in its store before its log has it.
+    /// A device of a matrix applies an operation to its store before its log has the operation.
     OpLogBehindStore = 120,
-    /// A matrix acknowledges a write when one device fewer has it than it takes.
+    /// A matrix acknowledges a write when one device fewer than required has it.
     OpAckedByFewer = 121,
-    /// A device's log says of an operation that the store has it, before it has.
+    /// A device's log marks an operation as applied before the store has it.
     OpAppliedEarly = 122,
-    /// A device's log lets go of operations that it does not durably say are in the store.
+    /// A device's log evicts operations that it has not durably marked as applied to the store.
     OpEvictedEarly = 123,
-    /// An open of a matrix does not do again what a device's log has.
+    /// An open of a matrix does not replay a device's log.
     OpsNotRedone = 124,
-    /// A member that caught up counts before the description says so.
+    /// A member that caught up counts before the description records it.
     MemberBackUnsaid = 125,
-    /// An open of a matrix gives operations numbers in the epoch before, and keeps its members.
+    /// An open of a matrix numbers operations in the previous epoch, and keeps its members.
     EpochNotBegun = 126,
-    /// What a device has and its group has not is cut off its log before it says that it is partial.
+    /// Operations that a device has and its group lacks are cut off its log before the device is
+    /// marked as partial.
     ForkCutUnsaid = 127,
-    /// The filter that a clean stop of a matrix left is not taken away when it is opened.
+    /// The filter that a clean stop of a matrix left is not removed at the open.
     FilterLeftKept = 128,
     /// A matrix is opened only with all devices that were active.
     OpenAsksForAll = 129,
-    /// A key that goes to another group of a matrix is removed from the old one before the new one has it.
+    /// A key that moves to another group of a matrix is removed from the old group before the new
+    /// one has it.
     MovedDeletedFirst = 130,
-    /// A salvage of a matrix does not mark what it gives up.
+    /// A salvage of a matrix does not mark the data that it gives up.
     GivenUpUnmarked = 161,
-    /// A device of a matrix is replaced before the others have all that it acknowledged.
+    /// A device of a matrix is replaced before the others have everything that it acknowledged.
     ReplacedEarly = 131,
     /// The checksum of a record is not compared.
     RecordChecksumIgnored = 150,
     /// The index is not compared with the seal of a clean stop.
     SealIgnored = 151,
-    /// A replay takes the end of a log's whole records for the log's end.
+    /// A replay accepts the end of a log's whole records as the log's end.
     LogEndIgnored = 152,
-    /// An open takes any number of log segments of a generation for all of them.
+    /// An open accepts any number of log segments of a generation as complete.
     LogCountIgnored = 153,
     /// End hints of log segments are not read.
     EndHintIgnored = 154,
-    /// A salvage that left something out does not mark the store as damaged.
+    /// A salvage that left data out does not mark the store as damaged.
     SalvageForgotten = 157,
     /// A conditional batch is written although a condition is not met.
     ConditionIgnored = 158,
-    /// A batch whose condition is not met is appended to the log, and not published.
+    /// A batch with an unmet condition is appended to the log, but not published.
     UnmetBatchLogged = 159,
-    /// A condition on a range locks the stripes of the batch alone. Other keys may come into the
-    /// range between check and write.
+    /// A condition on a range locks only the stripes of the batch. Other keys may enter the range
+    /// between check and write.
     RangeNotLocked = 160,
-    /// The check that ties an index entry to its record and its place is not compared.
+    /// The check that ties an index entry to its record and its position is not compared.
     EntryCheckIgnored = 155,
     /// An open changes the index under a seal that is in force.
     SealHeadKept = 156,
@@ -210,12 +215,12 @@ pub enum Mutant {
     ToyDataNotFlushed = 25,
     /// The toy log: length not fenced.
     ToyLengthNotFenced = 26,
-    /// The toy log: recovery appends what it has appended already.
+    /// The toy log: recovery appends data that it has already appended.
     ToyRecoveryTwice = 27,
 }
 
 impl Mutant {
-    /// All of them.
+    /// All planted faults.
     pub const ALL: [Self; 101] = [
         Self::RecordNotFlushed,
         Self::NoFenceBeforePublish,

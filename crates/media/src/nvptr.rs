@@ -1,22 +1,24 @@
-//! Pointers that stay right under any mapping address (NVHT, JPDC 2018, section 3: region and offset, never an address).
+//! Pointers that are valid at any mapping address (NVHT, JPDC 2018, section 3: region and offset,
+//! never an address).
 
 use std::fmt;
 
-/// A place on a medium in 8 bytes: region (16 bits, top) and byte offset in it (48 bits). 0 is null.
+/// A position on a medium in 8 bytes: region (16 bits, top) and byte offset in it (48 bits). 0 is
+/// null.
 ///
-/// Whatever the allocator hands out is 16-byte aligned, so the low 4 bits are free
-/// for an engine's tag ([`NvPtr::with_tag`]). Verbs take untagged pointers.
+/// The allocator returns 16-byte aligned positions, so the low 4 bits are free for an engine's tag
+/// ([`NvPtr::with_tag`]). Verbs accept untagged pointers only.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct NvPtr(u64);
 
 impl NvPtr {
-    /// No place. (Region 0, offset 0 is the pool's header, which nobody points to.)
+    /// The null pointer. (Region 0, offset 0 is the pool's header, which no pointer names.)
     pub const NULL: Self = Self(0);
     const OFFSET_BITS: u32 = 48;
     const TAG_MASK: u64 = 15;
 
-    /// The byte at `offset` of `region`.
+    /// Returns the pointer to the byte at `offset` of `region`.
     ///
     /// # Panics
     /// If the offset has more than 48 bits.
@@ -26,55 +28,57 @@ impl NvPtr {
         Self((region as u64) << Self::OFFSET_BITS | offset)
     }
 
-    /// From the 8 bytes on the medium; any value is taken, and checked when it is used.
+    /// Creates a pointer from the 8 bytes on the medium; accepts any value, which is checked at
+    /// use.
     #[inline]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// The 8 bytes for the medium.
+    /// Returns the 8 bytes for the medium.
     #[inline]
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// Its region.
+    /// Returns the region.
     #[inline]
     pub const fn region(self) -> u16 {
         (self.0 >> Self::OFFSET_BITS) as u16
     }
 
-    /// Its byte offset in the region, tag included.
+    /// Returns the byte offset in the region, tag included.
     #[inline]
     pub const fn offset(self) -> u64 {
         self.0 & ((1 << Self::OFFSET_BITS) - 1)
     }
 
-    /// Whether it points nowhere.
+    /// Returns whether the pointer is null.
     #[inline]
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }
 
-    /// `bytes` further in the same region. An offset past 48 bits leads to a place that no verb accepts.
+    /// Returns the pointer `bytes` further in the same region. An offset past 48 bits gives a
+    /// position that no verb accepts.
     #[inline]
     pub const fn add(self, bytes: u64) -> Self {
         Self(self.0.wrapping_add(bytes))
     }
 
-    /// The same place with these low 4 bits.
+    /// Returns the same position with these low 4 bits.
     #[inline]
     pub const fn with_tag(self, tag: u8) -> Self {
         Self(self.0 & !Self::TAG_MASK | (tag as u64 & Self::TAG_MASK))
     }
 
-    /// The low 4 bits.
+    /// Returns the low 4 bits.
     #[inline]
     pub const fn tag(self) -> u8 {
         (self.0 & Self::TAG_MASK) as u8
     }
 
-    /// The same place with no tag.
+    /// Returns the same position without a tag.
     #[inline]
     pub const fn untagged(self) -> Self {
         Self(self.0 & !Self::TAG_MASK)

@@ -1,4 +1,4 @@
-//! Opening a pool. The persist order is in `pool.rs`; creation is in `create.rs`.
+//! Opens a pool. The persist order is in `pool.rs`; creation is in `create.rs`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,28 +21,28 @@ use crate::region_header::{CheckedRegion, HeaderCopies, REGION_HEADER_USED, Regi
 use crate::region_layout::HEADER_BYTES;
 use crate::store_dir::{Access, StoreDir};
 
-/// What a store says of itself, read without opening it.
+/// The header of a store, read without opening it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderSummary {
-    /// The engine that made it.
+    /// The engine that created the store.
     pub engine: String,
     /// The engine's format on the medium.
     pub engine_format: u32,
-    /// The last stop was clean (false while it is open).
+    /// The last stop was clean (false while the store is open).
     pub clean: bool,
-    /// Machine boot is the same as at the last open.
+    /// The machine has not been rebooted since the last open.
     pub same_boot: bool,
-    /// Most bytes that it may grow to.
+    /// Maximum bytes of the store.
     pub capacity: u64,
-    /// Most bytes of one region. The first regions may be shorter.
+    /// Maximum bytes of one region. The first regions may be shorter.
     pub region_bytes: u64,
     /// Bytes of a chunk.
     pub chunk_bytes: u32,
     /// Number of regions.
     pub regions: u32,
-    /// Its durability.
+    /// The durability of the store.
     pub durability: Durability,
-    /// Whether it treats its mapping as DAX.
+    /// Whether the store treats its mapping as DAX.
     pub emulate_dax: bool,
     /// [`Pool::opening`] at the last change of the header.
     pub opening: u64,
@@ -67,13 +67,15 @@ impl HeaderSummary {
 }
 
 impl Pool {
-    /// Opens the store in `dir`; which options count is said at [`PoolOptions`]'s module. After an unclean stop the report
-    /// says so, and the engine recovers.
+    /// Opens the store in `dir`. The documentation of [`PoolOptions`]'s module says which options
+    /// count. After an unclean stop the report says so, and the engine recovers.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::Locked`], [`Error::Corrupt`] (headers, missing or shortened regions),
-    /// [`Error::NewerFormat`], [`Error::WrongEngine`], [`Error::DurabilityRefused`], [`Error::InvalidOption`] of a durability that it cannot
-    /// be raised to, [`Error::MachineRestarted`] (unless `salvage`), [`Error::Io`]. Nothing is changed then, but by a failed sync of the header.
+    /// [`Error::Missing`], [`Error::Locked`], [`Error::Corrupt`] (headers, missing or shortened
+    /// regions), [`Error::NewerFormat`], [`Error::WrongEngine`], [`Error::DurabilityRefused`],
+    /// [`Error::InvalidOption`] for a durability that the store cannot be raised to,
+    /// [`Error::MachineRestarted`] (unless `salvage`), [`Error::Io`]. On an error nothing is
+    /// changed, except by a failed sync of the header.
     pub fn open(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
         let store_dir = match files::look(dir)? {
             (Found::Store, Some(store_dir)) => Arc::new(store_dir),
@@ -83,7 +85,7 @@ impl Pool {
             Err(Error::Io { .. }) if store_dir.is_removed() => return Err(Error::missing(dir)),
             taken => taken?,
         };
-        // Again under the lock: a creation that failed may have removed its files meanwhile.
+        // Checked again under the lock: a failed creation may have removed its files meanwhile.
         if files::look_in(&store_dir)? != Found::Store {
             return Err(Error::missing(dir));
         }
@@ -95,8 +97,8 @@ impl Pool {
         check_engine(&header, engine, engine_format)?;
         let opts = options_in_force(opts, &header)?;
         let report = report_of(&header, boot::boot_id());
-        // On shared memory nothing survives a restart, so a store found there with another boot id was copied; the
-        // copy may be torn in the same way.
+        // On shared memory nothing survives a restart: a store there with another boot ID was
+        // copied. The copy may be torn in the same way.
         let only_process = header.durability == Durability::Process || header.emulate_dax;
         if !report.clean && !report.same_boot && !opts.salvage && only_process {
             return Err(Error::MachineRestarted { path: dir.into() });
@@ -133,7 +135,7 @@ impl Pool {
         Ok((pool, report))
     }
 
-    /// Reads what the store in `dir` says of itself, without its lock: for choosing the engine.
+    /// Reads the header of the store in `dir`, without its lock: for choosing the engine.
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Io`].
@@ -142,10 +144,10 @@ impl Pool {
             (Found::Store, Some(store_dir)) => store_dir,
             (found, _) => return Err(found.refusal(dir)),
         };
-        // The header may be changing under us; a moment later it is whole.
+        // The header may be changing concurrently; a moment later it is whole.
         let path = dir.path_of(&files::region_name(0));
         let (file, _) = match files::open_region(&dir, 0, Access::Read) {
-            // A creation that failed has removed its files in between.
+            // A failed creation has removed its files in between.
             Err(_) if files::look_in(&dir)? != Found::Store => {
                 return Err(Error::missing(dir.path()));
             }
@@ -162,7 +164,8 @@ impl Pool {
         found.map(|header| HeaderSummary::of(&header))
     }
 
-    /// Fills the page tables of an opened store behind the caller, where its bytes are in memory or fit there.
+    /// Fills the page tables of an opened store in the background, if its bytes are in memory or
+    /// fit there.
     fn fill_behind(&self) {
         let Some(ahead) = &self.ahead else { return };
         if self.opts.prefault == Prefault::None {
@@ -179,7 +182,7 @@ impl Pool {
     }
 }
 
-/// Of a pool that is opened in this boot.
+/// Returns the report of a pool that is opened in the boot `boot_id`.
 fn report_of(header: &PoolHeader, boot_id: [u8; 16]) -> OpenReport {
     OpenReport {
         engine: header.engine.clone(),
@@ -199,8 +202,8 @@ pub(crate) fn memory_for(persist: Persist, opts: &PoolOptions) -> Result<Memory>
     Memory::new(persist, opts.durability, latency, opts.events.clone())
 }
 
-/// Makes durable all that a store holds whose durability is raised: it may be a copy that nobody synced, of a store that needed none, and
-/// its files' names were not synced either.
+/// Makes everything in a store durable whose durability is raised. The store may be an unsynced
+/// copy of a store that needed no syncs, and its files' names are not synced either.
 fn sync_for_raise(memory: &Memory, dir: &StoreDir) -> Result<()> {
     for mapping in memory.regions.mappings() {
         let synced = mapping.file().map_or(Ok(()), |file| file.sync_all());
@@ -219,7 +222,8 @@ pub(crate) fn mark_open(memory: &Memory, header: &mut PoolHeader, (durability, s
     header.clean = false;
     header.boot_id = memory.boot_id();
     header.durability = durability;
-    // A process that was killed may have left its last copy unflushed: that one must be whole before the other is changed.
+    // A killed process may have left its last copy unflushed: that copy must be whole before the
+    // other is changed.
     memory.flush(NvPtr::new(0, 0), 2 * HEADER_BYTES as usize);
     memory.fence();
     raise_generation(memory, header, stale, &[]);
@@ -227,10 +231,10 @@ pub(crate) fn mark_open(memory: &Memory, header: &mut PoolHeader, (durability, s
 }
 
 impl Opening {
-    /// Of a pool with this header, whose regions are still to be added.
+    /// Begins the opening of a pool with this header; its other regions are still to be added.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where an earlier salvage found damage, unless this open is one.
+    /// [`Error::Corrupt`] if an earlier salvage found damage, unless this open is a salvage.
     fn of(header: &PoolHeader, place: &str, opts: &PoolOptions) -> Result<Self> {
         let mut opening = Self { clean: header.clean, seals: vec![header.table_seal], ..Self::default() };
         if header.is_damaged {
@@ -247,7 +251,7 @@ impl Opening {
     /// Adds the next region.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the region is of another generation, unless this open is a salvage.
+    /// [`Error::Corrupt`] if the region is of another generation, unless this open is a salvage.
     fn add_region(&mut self, checked: CheckedRegion, opts: &PoolOptions) -> Result<()> {
         if let Some(stale) = &checked.stale {
             if !opts.salvage {
@@ -262,10 +266,10 @@ impl Opening {
     }
 }
 
-/// The options given, with what the store keeps of its own.
+/// Returns the given options, with the store's own where those count.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] of a durability that it cannot be raised to.
+/// [`Error::InvalidOption`] for a durability that the store cannot be raised to.
 fn options_in_force(opts: PoolOptions, header: &PoolHeader) -> Result<PoolOptions> {
     Ok(PoolOptions {
         capacity: header.capacity,
@@ -277,9 +281,10 @@ fn options_in_force(opts: PoolOptions, header: &PoolHeader) -> Result<PoolOption
     })
 }
 
-/// The store's durability, or the one that it is raised to. After a clean stop every byte is known, and is synced before the header says more
-/// ([`sync_for_raise`]), so the promise of the higher one holds of what is there. It is never lowered: what is stored without syncs
-/// may reach the medium before the header that says so.
+/// Returns the store's durability, or the one that it is raised to. After a clean stop every byte
+/// is known and is synced before the header claims more ([`sync_for_raise`]). The higher durability
+/// therefore holds for the existing data. The durability is never lowered: data stored without
+/// syncs may reach the medium before the header that records it.
 fn durability_in_force(raise: Option<Durability>, header: &PoolHeader) -> Result<Durability> {
     let own = header.durability;
     let refuse = |why: String| {
@@ -314,7 +319,7 @@ pub(crate) fn read_header(file: &std::fs::File, path: &Path) -> Result<PoolHeade
     PoolHeader::newest(&bytes, &path.display().to_string(), false)
 }
 
-/// Opens and maps a region beyond the first one, whose medium is `pool_medium`.
+/// Opens and maps a region after the first one, whose medium is `pool_medium`.
 fn open_later_region(
     dir: &StoreDir,
     index: u16,
@@ -333,8 +338,9 @@ fn open_later_region(
     Ok((made.mapping, checked))
 }
 
-/// Removes a region whose growth was interrupted before the header named it. Both header copies name a region before
-/// anything points into it, so nothing does, and it holds no more than (a part of) its own header. What holds anything else is not ours.
+/// Removes a region whose growth was interrupted before the header named it. Both header copies
+/// name a region before any pointer into it exists. An unnamed region therefore holds at most (part
+/// of) its own header. A file with other content is foreign.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the pool header is older than the region. [`Error::Foreign`].
@@ -349,12 +355,12 @@ fn remove_unnamed_region(dir: &StoreDir, header: &PoolHeader) -> Result<()> {
     let place = dir.path_of(&files::region_name(0)).display().to_string();
     check_unnamed_region(header, &bytes, len, &place, dir.path_of(&name))?;
     dir.remove_file(&name).map_err(|refused| Error::io("removing", dir.path_of(&name), refused))?;
-    // The file must not come back under a header of a later generation.
+    // The file must not reappear under a header of a later generation.
     dir.sync()
 }
 
-/// Checks that a region that the header does not count is no more than a growth cut short. `bytes`
-/// are its first ones.
+/// Checks that a region that the header does not count is only an interrupted growth. `bytes` are
+/// its first ones.
 ///
 /// Its generation may be an earlier one: a power failure can undo the removal of the file.
 ///
@@ -393,7 +399,7 @@ fn older_header(place: String, header: &PoolHeader, later: &str) -> Error {
     Error::corrupt(place, what)
 }
 
-/// Bytes of memory that could be had (`MemAvailable`).
+/// Returns the bytes of available memory (`MemAvailable`).
 fn available_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

@@ -1,13 +1,13 @@
-//! Whether something is open, in the process that opened it.
+//! The open state of a pool or store, in the process that opened it.
 //!
-//! A forked process inherits every handle, every mapping and no thread. Its writes would go to the
-//! same medium, unseen by the parent. So the word that each operation reads anyway, to see whether
-//! the store is open, is in a page that the kernel zeroes in a forked child (`MADV_WIPEONFORK`,
-//! Linux 4.14). Zero means "another process". Nothing is added to the hot path, and no fork can be
-//! missed, also one by a raw system call.
+//! A forked process inherits every handle and every mapping, but no thread. Its writes would go to
+//! the same medium, unseen by the parent. Each operation reads one word to check that the store is
+//! open. This word is in a page that the kernel zeroes in a forked child (`MADV_WIPEONFORK`, Linux
+//! 4.14). Zero means "another process". The hot path has no extra cost, and no fork can be missed,
+//! not even one by a raw system call.
 //!
-//! A system without that advice (gVisor, for one) leaves the page out of the child instead
-//! (`MADV_DONTFORK`): a child that uses the store dies there, and the parent's data stays right.
+//! A system without that advice (for example gVisor) leaves the page out of the child instead
+//! (`MADV_DONTFORK`). A child that uses the store dies there, and the parent's data stays correct.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use lodestore_contract::{Error, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// Bytes of the page; also what the kernel maps at least.
+/// Bytes of the page; also the minimum mapping of the kernel.
 const PAGE: usize = 4096;
 /// Words of the page.
 const WORDS: usize = PAGE / size_of::<AtomicU64>();
 
-/// The process did not open this: the kernel has zeroed the word.
+/// This process did not open the store: the kernel has zeroed the word.
 const FOREIGN: u64 = 0;
 const OPEN: u64 = 1;
 /// Open, and refusing writes.
@@ -42,7 +42,7 @@ unsafe impl Sync for Page {}
 impl Page {
     fn new() -> std::io::Result<Self> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: Inv 1: without MAP_FIXED the kernel chooses a range that nobody has.
+        // SAFETY: Inv 1: without MAP_FIXED the kernel chooses an unused range.
         let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), PAGE, access, flags)? };
         let page =
             Self { words: NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?, used: AtomicUsize::new(0) };
@@ -56,13 +56,12 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: Inv 10: mapped by `new`, freed once; no state that names a word of it is
-        // left.
+        // SAFETY: Inv 10: mapped by `new`, freed once; no state that names a word of it is left.
         let _ = unsafe { rustix::mm::munmap(self.words.as_ptr().cast(), PAGE) };
     }
 }
 
-/// Whether a pool or a store is open, closed, or another process's. Clones share the word.
+/// Whether a pool or a store is open, closed, or belongs to another process. Clones share the word.
 #[derive(Clone)]
 pub struct OpenState {
     word: NonNull<AtomicU64>,
@@ -75,20 +74,20 @@ unsafe impl Send for OpenState {}
 unsafe impl Sync for OpenState {}
 
 impl OpenState {
-    /// Returns the state of something that is open now, in this process.
+    /// Creates the state of a pool or store that is open now, in this process.
     ///
     /// # Errors
-    /// [`Error::Io`] if the system gives no page, or none that a fork is seen by.
+    /// [`Error::Io`] if the system provides no page, or none that detects a fork.
     pub fn new() -> Result<Self> {
         let page =
             Page::new().map_err(|refused| Error::io("making a page that tells a fork for", "the store", refused))?;
         Ok(Self::in_page(&Arc::new(page)))
     }
 
-    /// Returns the state of something else that is open now, in a page that both share.
+    /// Creates another open state, in the same page.
     ///
     /// # Panics
-    /// If the page's words are used up: the caller makes a few for each pool.
+    /// If the page's words are used up: the caller creates a few for each pool.
     #[must_use]
     pub fn another(&self) -> Self {
         Self::in_page(&self.page)
@@ -106,28 +105,29 @@ impl OpenState {
 
     #[inline]
     fn word(&self) -> &AtomicU64 {
-        // SAFETY: Inv 10: the page lives as long as this, and its words are touched as atomics
+        // SAFETY: Inv 10: the page lives as long as this, and its words are accessed as atomics
         // only.
         unsafe { self.word.as_ref() }
     }
 
-    /// Returns whether operations are served: neither closed nor poisoned nor another process's.
+    /// Returns whether operations are served: neither closed nor poisoned nor in another process.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.word().load(Ordering::Acquire) == OPEN
     }
 
-    /// Returns whether another process opened it, and this one inherited it by a fork.
+    /// Returns whether another process opened the store, and this one inherited it by a fork.
     pub fn is_foreign(&self) -> bool {
         self.word().load(Ordering::Acquire) == FOREIGN
     }
 
-    /// Returns whether it is closed, or another process's: no space may be freed then.
+    /// Returns whether the store is closed, or belongs to another process: no space may be freed
+    /// then.
     pub fn is_closed(&self) -> bool {
         matches!(self.word().load(Ordering::Acquire), CLOSED | FOREIGN)
     }
 
-    /// Refuses an operation unless it is open.
+    /// Refuses an operation unless the store is open.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::ForeignProcess`].
@@ -136,7 +136,7 @@ impl OpenState {
         if self.is_open() { Ok(()) } else { Err(self.refusal()) }
     }
 
-    /// Refuses what another process's handle cannot do.
+    /// Refuses an operation in a process that inherited the store by a fork.
     ///
     /// # Errors
     /// [`Error::ForeignProcess`].
@@ -144,30 +144,30 @@ impl OpenState {
         if self.is_foreign() { Err(Error::ForeignProcess) } else { Ok(()) }
     }
 
-    /// Returns why an operation is refused, where it is not open.
+    /// Returns why an operation is refused if the store is not open.
     #[cold]
     pub fn refusal(&self) -> Error {
         if self.is_foreign() { Error::ForeignProcess } else { Error::Closed }
     }
 
-    /// Closes it; whether this call did. In another process nothing is changed.
+    /// Closes the store; returns whether this call did. Changes nothing in another process.
     pub fn close(&self) -> bool {
         let close = |now| (!matches!(now, FOREIGN | CLOSED)).then_some(CLOSED);
         self.word().fetch_update(Ordering::SeqCst, Ordering::SeqCst, close).is_ok()
     }
 
-    /// Makes it refuse writes, if it is open.
+    /// Makes the store refuse writes, if it is open.
     pub(crate) fn poison(&self) {
         let _ = self.word().compare_exchange(OPEN, POISONED, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Opens it again, as a test that plays a close does.
+    /// Opens the store again, for tests that simulate a close.
     #[doc(hidden)]
     pub fn reopen(&self) {
         self.word().store(OPEN, Ordering::SeqCst);
     }
 
-    /// Makes it another process's, as a fork does in the child.
+    /// Marks the store as another process's, as a fork does in the child.
     #[cfg(feature = "sim")]
     #[doc(hidden)]
     pub fn inherit(&self) {

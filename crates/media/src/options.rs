@@ -1,8 +1,9 @@
-//! How a pool is made and opened.
+//! Options for creating and opening a pool.
 //!
-//! The rule for an open: what shapes the store (`capacity`, `region_bytes`, `chunk_bytes`, `durability`, `emulate_dax`)
-//! was stored at its creation and is taken from there; what shapes only this run (all other options) is taken from the
-//! options given. [`Pool::options`](crate::Pool::options) tells the result. One exception: an open may raise the durability (`raise`).
+//! The rule for an open: options that shape the store (`capacity`, `region_bytes`, `chunk_bytes`,
+//! `durability`, `emulate_dax`) were stored at its creation, and the stored values count. All other
+//! options shape only this run, and the given values count. [`Pool::options`](crate::Pool::options)
+//! returns the result. One exception: an open may raise the durability (`raise`).
 
 use std::fmt;
 
@@ -11,24 +12,25 @@ use lodestore_contract::{Durability, Error, EventSink, OptionTable, Result, form
 use crate::region::{HUGE_BYTES, MAX_REGIONS};
 use crate::region_layout::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PAGE_BYTES, REGION_BYTES_MAX, REGION_BYTES_MIN};
 
-/// Longest name of an engine, in bytes.
+/// Maximum length of an engine's name, in bytes.
 pub const ENGINE_NAME_MAX: usize = 31;
-/// Bytes of the first regions, where nothing else is asked for and `region_bytes` is not less.
+/// Bytes of the first regions, unless another length is requested or `region_bytes` is less.
 pub const FIRST_REGION_BYTES: u64 = 32 << 20;
-/// The next region has this part of what the regions have together, from [`FIRST_REGION_BYTES`] to `region_bytes`.
+/// The next region's length is the total of all regions divided by this, limited to
+/// [`FIRST_REGION_BYTES`] to `region_bytes`.
 const GROWTH_PART: u64 = 4;
-/// How many regions more than `capacity / region_bytes` there may be, since the first ones are short: those that it takes to come to
-/// `GROWTH_PART` times the longest `region_bytes`.
+/// Regions allowed beyond `capacity / region_bytes`, since the first ones are short. Enough to
+/// reach `GROWTH_PART` times the maximum `region_bytes`.
 const SHORT_REGIONS: usize = 64;
-/// A region has at least this number of chunks.
+/// Minimum chunks of a region.
 const CHUNKS_MIN: u64 = 8;
 /// A region length that a refusal advises is a multiple of this.
 const REGION_ADVICE_STEP: u64 = 1 << 20;
-/// Most nanoseconds of an emulated latency: a second.
+/// Maximum emulated latency in nanoseconds: a second.
 pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
 
-/// Limits the length of the regions of a store by the space that the store can use: by its
-/// capacity, or by its medium if the medium is smaller.
+/// Limits the length of the regions of a store by the space that the store can use. This is its
+/// capacity, or its medium if the medium is smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionShare {
     /// A region has at most `1/divisor` of the space.
@@ -44,40 +46,42 @@ impl RegionShare {
     }
 }
 
-/// Whether a background thread does the work of first touches.
+/// Whether a background thread does first touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Prefault {
-    /// The next region is made and touched before it is needed; at an open the mapping is filled behind the caller.
+    /// The next region is created and touched before it is needed; at an open the mapping is filled
+    /// in the background.
     #[default]
     Ahead,
-    /// No background thread: regions are made when they are needed, pages are touched when they are used.
+    /// No background thread: regions are created when they are needed, pages are touched when they
+    /// are used.
     None,
 }
 
-// The declared bounds are those that the code relies on.
+// The code relies on the declared bounds.
 const _: () = assert!(REGION_BYTES_MIN == 32 << 10 && REGION_BYTES_MAX == 1 << 40 && PAGE_BYTES == 4096);
 const _: () = assert!(CHUNK_BYTES_MIN == 64 && CHUNK_BYTES_MAX == 1 << 20 && LATENCY_NS_MAX == 1000000000);
 
 lodestore_contract::options! {
-    /// Options of a pool; see the module for which of them an open takes from the store.
+    /// Options of a pool. The module says which of them an open reads from the store.
     #[derive(Clone)]
     pub struct PoolOptions {
-        /// Most bytes of all regions together.
+        /// Maximum bytes of all regions together.
         pub capacity: u64 = 8 << 30,
-        /// What an acknowledged write shall survive.
+        /// The failure that an acknowledged write survives.
         pub durability: Durability = Durability::Process,
-        /// At an open of a store that was stopped cleanly: the durability that it has from then on,
-        /// no lower than that which it has. A creation does not look at it.
+        /// At an open after a clean stop: the durability that the store has from then on, no lower
+        /// than its present one. Ignored by a creation.
         pub raise: Option<Durability> = None,
-        /// Treat the mapping as DAX, whatever it is: every flush and fence is executed. For
-        /// evaluation; on `Shm` and `File` it does not make writes survive power loss.
+        /// Treats any mapping as DAX: every flush and fence is executed. For evaluation; on `Shm`
+        /// and `File` writes still do not survive power loss.
         pub emulate_dax: bool = false,
-        /// Accept a process-durable store whose machine restarted.
+        /// Accepts a process-durable store whose machine restarted.
         pub salvage: bool = false,
         /// Limits new regions on a medium that is smaller than `capacity`. `None`: no limit.
         pub region_share: Option<RegionShare> = None,
-        /// Receives what the pool does on its own, and what its engine tells it: behind the
-        /// thread's [`Quiet`](crate::Quiet) moment.
+        /// Receives the events of the pool and of its engine, after the thread's
+        /// [`Quiet`](crate::Quiet) scope.
         pub events: Option<EventSink> = None,
     }
 
@@ -176,7 +180,6 @@ impl PoolOptions {
         self.check_bounds_of(|name| matches!(name, "persist-ns" | "read-ns"))
     }
 
-    /// Bytes of region 0.
     pub(crate) fn first_region_bytes(&self) -> u64 {
         self.first_bytes.unwrap_or_else(|| self.usual_region_bytes(0)).min(self.capacity / PAGE_BYTES * PAGE_BYTES)
     }
@@ -189,7 +192,8 @@ impl PoolOptions {
     }
 
     /// Returns the length limit of a new region in a store that can use `reachable` bytes of its
-    /// capacity: a power of two, so that small changes of the free space do not change the limit.
+    /// capacity. The limit is a power of two, so that small changes of the free space do not change
+    /// it.
     pub(crate) fn region_limit(&self, reachable: u64) -> u64 {
         match self.region_share {
             Some(share) if reachable < self.capacity => {
@@ -200,7 +204,8 @@ impl PoolOptions {
         }
     }
 
-    /// Bytes of the region that is added where the regions have `total` together, room and extents permitting.
+    /// Returns the bytes of a new region when the regions have `total` bytes together, unless the
+    /// capacity or an extent changes it.
     pub(crate) fn usual_region_bytes(&self, total: u64) -> u64 {
         let grown = (total / GROWTH_PART).max(FIRST_REGION_BYTES).next_multiple_of(HUGE_BYTES);
         self.region_bytes.min(grown)
@@ -245,7 +250,8 @@ mod tests {
         assert_eq!(small.first_region_bytes(), 24 * 4096);
     }
 
-    /// The first regions of a store are short, whatever the longest: a store of a few records would take all of that.
+    /// The first regions of a store are short, whatever the maximum: a store of a few records would
+    /// otherwise use one maximum region.
     #[test]
     fn regions_grow_with_the_store() {
         let opts = PoolOptions::default();
@@ -281,7 +287,8 @@ mod tests {
         assert_eq!(first_bytes(PoolOptions::default(), 64 << 20), FIRST_REGION_BYTES);
     }
 
-    /// However long the longest, the short ones before it leave room for as many as the capacity takes.
+    /// The short first regions leave enough regions for the largest capacity, whatever the maximum
+    /// length.
     #[test]
     fn the_largest_capacity_fits_the_regions() {
         for region_bytes in [FIRST_REGION_BYTES + PAGE_BYTES, 256 << 20, 4 << 30, REGION_BYTES_MAX] {

@@ -1,19 +1,20 @@
-//! How fast a pool fills, so that its next region is made early enough: a writer that comes to the end of the last one waits until the
-//! next is there, some hundred milliseconds.
+//! Measures how fast a pool fills, so that its next region is created early enough. A writer at the
+//! end of the last region waits for the next one, some hundred milliseconds.
 //!
-//! Numbers here are guesses that nothing but the time of that waiting depends on; threads may mix them up.
+//! The numbers are estimates that affect only the length of that wait; data races between threads
+//! are acceptable.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Share of the next region over which the rate is measured.
+/// Divisor of the next region's length that gives the window over which the rate is measured.
 const WINDOW: u64 = 32;
-/// Microseconds that a MiB of a region takes to make, until one was made: a slow machine's.
+/// Microseconds to create a MiB of a region, before the first measurement: a slow machine's value.
 const MAKE_US_PER_MIB: u64 = 2000;
-/// How many times the time of making is kept in free space.
+/// Multiple of the creation time that is kept in free space.
 const MARGIN: u64 = 2;
 
-/// The rate of one pool.
+/// The fill rate of one pool.
 pub(crate) struct Pace {
     start: Instant,
     /// Bytes of the next region.
@@ -26,7 +27,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// For a pool whose next region has `next_bytes` bytes.
+    /// Creates the estimate for a pool whose next region has `next_bytes` bytes.
     pub(crate) fn new(next_bytes: u64) -> Self {
         Self {
             start: Instant::now(),
@@ -38,26 +39,26 @@ impl Pace {
         }
     }
 
-    /// A region of so many bytes took so long to make.
+    /// Records that creating a region of `bytes` bytes took `took`.
     pub(crate) fn made(&self, bytes: u64, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let per_mib = us.div_ceil((bytes >> 20).max(1));
         self.make_us_per_mib.store(per_mib, Ordering::Relaxed);
     }
 
-    /// The pool has grown: the next region will have so many bytes.
+    /// Records that the pool has grown, and the length of the next region.
     pub(crate) fn grown(&self, next_bytes: u64) {
         self.next_bytes.store(next_bytes, Ordering::Relaxed);
     }
 
-    /// Whether the next region should be on its way, at so many free bytes.
+    /// Returns whether the next region should be in creation, with `free` free bytes.
     pub(crate) fn is_due(&self, free: u64) -> bool {
         let next = self.next_bytes.load(Ordering::Relaxed);
         if free < next / 2 {
             return true;
         }
         if free >= next {
-            // Enough for the window to begin anew.
+            // Enough for a new window to begin.
             self.from_free.store(0, Ordering::Relaxed);
             return false;
         }
@@ -92,7 +93,7 @@ mod tests {
     #[test]
     fn a_slow_writer_has_its_region_at_half_and_a_fast_one_early() {
         let slow = Pace::new(256 * MIB);
-        // A MiB in ten milliseconds: half a region lasts longer than the next takes.
+        // A MiB in ten milliseconds: half a region lasts longer than the creation of the next one.
         let due = (1..128).find(|step| slow.is_due_at((256 - step) * MIB, 256 * MIB, step * 10_000));
         assert_eq!(due, None);
         assert!(slow.is_due(127 * MIB));

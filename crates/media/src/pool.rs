@@ -1,20 +1,22 @@
 //! A pool: the regions of one store, its header, and the verbs on them.
 //!
 //! ## Persist order of the header
-//! Every change goes to both copies, one after the other: store, flush, fence; store, flush, fence. So at any moment one
-//! copy is whole, and a copy that goes bad later is covered by its twin.
-//! * create: both copies without their magic, persist; magic of A, persist; magic of B, persist; only then the file takes its name.
-//! * open: the tables are read; then the generation is raised in all headers, `clean` is cleared;
-//!   then anything else is stored.
+//! Every change goes to both copies, one after the other: store, flush, fence; store, flush, fence.
+//! One copy is therefore whole at any moment, and the other copy covers later damage to it.
+//! * create: both copies without their magic, persist; magic of A, persist; magic of B, persist;
+//!   only then the file gets its name.
+//! * open: the tables are read; then the generation is raised in all headers and `clean` is
+//!   cleared; only then anything else is stored.
 //! * growth: region file, persist, its name, persist; both region header copies, persist; then the
-//!   header with the new number of regions; only then the allocator hears of the region, so no
-//!   pointer into it can be published earlier.
-//! * end of the engine's creation: what the engine made, persist, by the engine; then `engine_created`.
+//!   header with the new number of regions. Only then does the allocator receive the region, so
+//!   that no pointer into it can be published earlier.
+//! * end of the engine's creation: the engine persists its own data; then `engine_created` is set.
 //! * close: everything else durable first; then the generation in all headers, with the seals of
 //!   the extent tables; then `clean`.
 //!
-//! ## Who may call what
-//! All methods may be called from any thread. The header is written under the `control` lock only. Verbs take no lock.
+//! ## Thread safety
+//! All methods may be called from any thread. The header is written under the `control` lock only.
+//! Verbs acquire no lock.
 
 mod growth;
 mod life;
@@ -42,30 +44,31 @@ use crate::region::MAX_REGIONS;
 use crate::region_layout::{HEADER_BYTES, REGION_BYTES_MIN, ROOT_BYTES, ROOT_OFFSET, RegionLayout};
 use crate::store_dir::StoreDir;
 
-/// What an open found.
+/// The state of the store that an open found.
 #[derive(Debug, Clone)]
 pub struct OpenReport {
-    /// The engine that made the store.
+    /// The engine that created the store.
     pub engine: String,
     /// The engine's format on the medium.
     pub engine_format: u32,
     /// The last stop was clean.
     pub clean: bool,
-    /// Machine boot is the same as at the last open.
+    /// The machine has not been rebooted since the last open.
     pub same_boot: bool,
-    /// The store was made by this call.
+    /// This call created the store.
     pub created: bool,
-    /// The engine said, at an earlier opening, that its own creation was finished ([`Pool::mark_created`]). Where it was, an
-    /// engine that finds nothing of its own has met damage, and must not begin anew.
+    /// The engine finished its own creation at an earlier open ([`Pool::mark_created`]). If true,
+    /// an engine that finds no data of its own has found damage, and must not create a new store.
     pub engine_created: bool,
-    /// What the open found is durable. Where it is not, a process was killed between a store and its flush: power that fails now may
-    /// take back what this open reads. The engine makes durable what it answers from and what it builds on.
+    /// The data that the open found is durable. If not, a process was killed between a store and
+    /// its flush, and a power failure may take back data that this open reads. The engine must make
+    /// durable the data that it serves and builds on.
     pub settled: bool,
-    /// An earlier salvage open left out what it could not read ([`Pool::mark_damaged`]).
+    /// An earlier salvage open left out unreadable data ([`Pool::mark_damaged`]).
     pub is_marked_damaged: bool,
 }
 
-/// What only one thread at a time may change.
+/// State that only one thread at a time may change.
 pub(crate) struct Control {
     pub(crate) header: PoolHeader,
     pub(crate) lock: Option<StoreLock>,
@@ -74,7 +77,7 @@ pub(crate) struct Control {
     pub(crate) stale: Vec<u16>,
 }
 
-/// What an open found before it changes anything.
+/// Findings of an open before it changes anything.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Opening {
     /// The last stop was clean.
@@ -89,12 +92,12 @@ pub(crate) struct Opening {
     pub(crate) findings: Vec<Finding>,
 }
 
-/// The regions of one store, mapped, with everything that is done to them. See the module.
+/// The mapped regions of one store and all operations on them. See the module.
 pub struct Pool {
     pub(crate) memory: Memory,
     pub(crate) opts: PoolOptions,
     pub(crate) medium: Medium,
-    /// The store's directory; none for a simulated pool.
+    /// The store's directory; `None` for a simulated pool.
     pub(crate) dir: Option<Arc<StoreDir>>,
     pub(crate) ahead: Option<Ahead>,
     pub(crate) control: Mutex<Control>,
@@ -103,13 +106,14 @@ pub struct Pool {
     generation: AtomicU64,
     /// The generation that the open found.
     found_generation: u64,
-    /// Bytes of the capacity that are taken beside the regions ([`Self::take_beside`]); changes under `control`.
+    /// Bytes of the capacity reserved next to the regions ([`Self::take_beside`]); changes under
+    /// `control`.
     beside: AtomicU64,
     alloc: Allocator,
     epochs: Epochs,
 }
 
-/// All that a pool is put together from.
+/// The parts that a pool is assembled from.
 pub(crate) struct Parts {
     pub(crate) memory: Memory,
     pub(crate) opts: PoolOptions,
@@ -124,8 +128,8 @@ impl Pool {
     /// Bytes of the engine's root area.
     pub const ROOT_BYTES: u64 = ROOT_BYTES;
 
-    /// Puts a pool together. Reads and changes nothing: [`Self::begin_new`] or
-    /// [`Self::begin_opened`] does.
+    /// Assembles a pool. Reads and changes nothing: [`Self::begin_new`] or [`Self::begin_opened`]
+    /// does.
     pub(crate) fn assemble(parts: Parts) -> Result<Arc<Self>> {
         let alloc = new_allocator(&parts)?;
         let epochs = Epochs::new(parts.opts.capacity);
@@ -147,22 +151,22 @@ impl Pool {
         }))
     }
 
-    /// Begins the use of a pool that was just made.
+    /// Begins the use of a new pool.
     ///
     /// # Errors
-    /// Those of reading the tables.
+    /// Errors of reading the tables.
     pub(crate) fn begin_new(&self) -> Result<()> {
         self.expect_next_region();
         let tables = self.alloc.read_tables(self, None)?;
         self.alloc.open(self, tables, true)
     }
 
-    /// Begins the use of a pool that was made earlier: reads the extent tables, then marks the pool
-    /// open under a new generation, then lets the allocator free what a crash left. On an error of
-    /// the first step nothing was changed.
+    /// Begins the use of an existing pool: reads the extent tables, then marks the pool open under
+    /// a new generation. Then the allocator frees the extents that a crash left. An error in the
+    /// first step leaves the pool unchanged.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where an extent table is damaged beyond repair, unless the open is a
+    /// [`Error::Corrupt`] if an extent table is damaged beyond repair, unless the open is a
     /// salvage; [`Error::Io`].
     pub(crate) fn begin_opened(&self, opening: Opening) -> Result<()> {
         self.expect_next_region();
@@ -172,7 +176,7 @@ impl Pool {
         {
             let mut control = self.control();
             if !opening.stale.is_empty() {
-                // The generation that is raised now is one that no stale region has.
+                // The raised generation must differ from that of every stale region.
                 control.header.generation = control.header.generation.max(opening.newest_generation);
                 control.header.is_raising = false;
             }
@@ -190,7 +194,7 @@ impl Pool {
         self.alloc.open(self, tables, opening.clean)
     }
 
-    /// Returns a random number. A simulated pool answers 0, so that a run can be repeated.
+    /// Returns a random number. A simulated pool returns 0, so that a run can be repeated.
     ///
     /// # Errors
     /// [`Error::Io`] if the system has no random numbers.
@@ -204,47 +208,45 @@ impl Pool {
         Ok(u32::from_le_bytes([first, second, third, fourth]))
     }
 
-    /// Returns the generation of this session.
     pub(crate) fn generation_of_session(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Returns the generation that the open found.
     pub(crate) fn generation_found(&self) -> u64 {
         self.found_generation
     }
 
-    /// The engine's root area: [`Self::ROOT_BYTES`] bytes, zeroed at creation, 64-aligned.
+    /// Returns the engine's root area: [`Self::ROOT_BYTES`] bytes, zeroed at creation, 64-aligned.
     pub fn root(&self) -> NvPtr {
         NvPtr::new(0, ROOT_OFFSET)
     }
 
     /// Returns a number of this pool that never changes, for seeding checksums: bytes of another
-    /// pool fail a checksum that it seeds.
+    /// pool fail a checksum seeded with it.
     #[inline]
     pub fn identity(&self) -> u64 {
         self.identity
     }
 
     /// Returns the seed of a checksum of bytes at `at`. Positions that differ in one bit have
-    /// different seeds, and so have pools.
+    /// different seeds, as do different pools.
     #[inline]
     pub fn position_seed(&self, at: NvPtr) -> u32 {
         ((at.raw() ^ self.identity).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
     }
 
-    /// Returns how many damaged places the open found in the headers and extent tables of the pool.
-    /// `verify` names them.
+    /// Returns the number of damaged places that the open found in the pool's headers and extent
+    /// tables. `verify` lists them.
     pub fn damage_at_open(&self) -> u64 {
         self.alloc.findings_at_open()
     }
 
-    /// The options in force: those given, with what the store keeps of its own.
+    /// Returns the options in force: the given ones, with the store's own where those count.
     pub fn options(&self) -> &PoolOptions {
         &self.opts
     }
 
-    /// Returns the options of this pool that shape a store, by their names as text.
+    /// Returns the options of this pool that are fixed at creation, as text by name.
     pub fn creation_options(&self) -> Options {
         let mut options = Options::new();
         options.set("region", self.opts.region_bytes.to_string());
@@ -252,57 +254,60 @@ impl Pool {
         options
     }
 
-    /// The medium found.
+    /// Returns the detected medium.
     pub fn medium(&self) -> MediumKind {
         self.medium.kind
     }
 
-    /// The medium with its particulars, as in `shm (tmpfs)`.
+    /// Returns the medium with details, for example `shm (tmpfs)`.
     pub fn medium_name(&self) -> String {
         let emulated = if self.opts.emulate_dax { ", emulating dax" } else { "" };
         let Medium { kind, name, .. } = &self.medium;
         if name.is_empty() { format!("{kind}{emulated}") } else { format!("{kind} ({name}{emulated})") }
     }
 
-    /// The durability that is really given.
+    /// Returns the durability in force.
     pub fn durability(&self) -> Durability {
         self.opts.durability
     }
 
-    /// Whether flush and fence do anything (a reader that meets an unpersisted entry must persist it).
+    /// Returns whether flush and fence have an effect (a reader that finds an unpersisted entry
+    /// must persist it).
     #[inline]
     pub fn persists(&self) -> bool {
         self.memory.persists()
     }
 
-    /// Whether a fence is a request to the system, which writes pages: then one fence for many writers is worth some waiting.
+    /// Returns whether a fence is a system request that writes pages: sharing one fence among
+    /// writers is then worth some waiting.
     pub fn syncs_pages(&self) -> bool {
         self.memory.syncs_pages()
     }
 
-    /// The allocator of this pool's space.
+    /// Returns the allocator of this pool's space.
     #[inline]
     pub fn allocator(&self) -> &Allocator {
         &self.alloc
     }
 
-    /// The epochs that guard the reuse of this pool's space.
+    /// Returns the epochs that guard the reuse of this pool's space.
     #[inline]
     pub fn epochs(&self) -> &Epochs {
         &self.epochs
     }
 
-    /// Number of regions.
+    /// Returns the number of regions.
     pub fn regions(&self) -> u16 {
         self.memory.regions.count() as u16
     }
 
-    /// The layout of a region; `None` where there is none of this index.
+    /// Returns the layout of a region; `None` if it does not exist.
     pub fn layout(&self, index: u16) -> Option<RegionLayout> {
         RegionLayout::new(index, self.memory.regions.len_of(index), self.opts.chunk_bytes)
     }
 
-    /// Whether this fault is planted (feature `sim`, simulated pools); otherwise a constant false.
+    /// Returns whether this fault is planted (feature `sim`, simulated pools); otherwise a constant
+    /// false.
     #[inline]
     pub fn mutant(&self, mutant: Mutant) -> bool {
         #[cfg(feature = "sim")]
@@ -314,14 +319,14 @@ impl Pool {
         }
     }
 
-    /// The recorder of a simulated pool.
+    /// Returns the recorder of a simulated pool.
     #[cfg(feature = "sim")]
     pub fn recorder(&self) -> Option<&crate::sim::Recorder> {
         self.memory.recorder.as_ref()
     }
 
-    /// How often the store was opened or made, as the header has it: raised durably before anything else, so that no two processes that
-    /// wrote to the store ever had the same.
+    /// Returns the sequence number of the header. Each open and creation raises it durably before
+    /// anything else, so no two processes that wrote to the store ever had the same one.
     pub fn opening(&self) -> u64 {
         self.control().header.sequence
     }
@@ -330,36 +335,39 @@ impl Pool {
         lock(&self.control)
     }
 
-    /// Tells the owner's event sink, at once, or where the thread is [`Quiet`](crate::Quiet), behind that.
+    /// Reports an event to the owner's event sink: at once, or after the thread's
+    /// [`Quiet`](crate::Quiet) scope.
     pub fn tell(&self, event: &Event) {
         if let Some(sink) = &self.opts.events {
             events::tell(sink, event);
         }
     }
 
-    /// Use of the medium by the regions; the capacity is what is not taken beside them. `live`, `dead` and `free` are the allocator's.
+    /// Returns the medium use of the regions. The capacity excludes bytes reserved next to them.
+    /// `live`, `dead` and `free` are the allocator's.
     pub fn space(&self) -> MediumUse {
         let (size, capacity) = (self.memory.regions.total_bytes(), self.opts.capacity);
         let capacity = capacity.saturating_sub(self.beside.load(Ordering::Acquire)).max(size.min(capacity));
         MediumUse { size, capacity, ..self.alloc.space(self) }
     }
 
-    /// Lines made durable (or pages, on files), non-temporal ones included, since the open.
+    /// Returns the lines made durable (or pages, on files) since the open, non-temporal ones
+    /// included.
     pub fn flushes(&self) -> u64 {
         self.memory.counters.flushes()
     }
 
-    /// Fences (or syncs) executed since the open.
+    /// Returns the fences (or syncs) executed since the open.
     pub fn fences(&self) -> u64 {
         self.memory.counters.fences()
     }
 
-    /// Bytes stored since the open.
+    /// Returns the bytes stored since the open.
     pub fn bytes_written(&self) -> u64 {
         self.memory.counters.bytes()
     }
 
-    /// The first failure that made the pool refuse writes, if there was one.
+    /// Returns the first failure that made the pool refuse writes, if any.
     pub fn poisoned(&self) -> Option<String> {
         self.memory.cause()
     }
@@ -371,7 +379,7 @@ impl Drop for Pool {
             return;
         }
         self.close_inherited_lock();
-        // Its thread does not exist here, and its spare region is the parent's.
+        // The thread does not exist in this process, and the spare region belongs to the parent.
         std::mem::forget(self.ahead.take());
     }
 }
@@ -382,7 +390,7 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-/// Mixes both halves of the pool id (a random number) into [`Pool::identity`].
+/// Mixes both halves of the pool ID (a random number) into [`Pool::identity`].
 pub(crate) fn mix_pool_id(pool_id: [u8; 16]) -> u64 {
     let (low, high) = (u64_at(&pool_id, 0), u64_at(&pool_id, 8));
     let mixed = (low ^ high.rotate_left(32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -392,13 +400,13 @@ pub(crate) fn mix_pool_id(pool_id: [u8; 16]) -> u64 {
 fn new_allocator(parts: &Parts) -> Result<Allocator> {
     let first = RegionLayout::new(0, parts.header.region0_bytes, parts.opts.chunk_bytes);
     let first = first.ok_or_else(|| Error::corrupt("region 0", "its length or chunk size cannot be"))?;
-    // None is shorter than the shortest, so no more fit the capacity.
+    // No region is shorter than the minimum, so no more fit the capacity.
     let most = usize::try_from(parts.opts.capacity / REGION_BYTES_MIN).unwrap_or(MAX_REGIONS).min(MAX_REGIONS);
     Ok(Allocator::new(&first, most.max(usize::from(parts.memory.regions.count() as u16)), parts.opts.wear_aware))
 }
 
-/// Writes both header copies, each with the next sequence number, each durable before the next. The newest copy is
-/// never overwritten first.
+/// Writes both header copies, each with the next sequence number, each durable before the next. The
+/// newest copy is never overwritten first.
 pub(crate) fn write_header(memory: &Memory, header: &mut PoolHeader) {
     let at = |header: &PoolHeader| NvPtr::new(0, header.sequence % 2 * HEADER_BYTES);
     #[cfg(feature = "sim")]
@@ -417,7 +425,7 @@ pub(crate) fn write_header(memory: &Memory, header: &mut PoolHeader) {
         memory.flush(at(header), HEADER_USED);
         memory.fence();
         if memory.is_poisoned() {
-            // Nobody knows what stands in this copy now: the other one stays as it is.
+            // The content of this copy is unknown now: the other copy stays as it is.
             return;
         }
     }

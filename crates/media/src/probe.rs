@@ -1,4 +1,4 @@
-//! What a medium really is, found by trying, never by its path.
+//! Determines the real type of a medium, by trying, never by its path.
 
 mod stack;
 
@@ -15,14 +15,15 @@ use crate::region::{Advice, HUGE_BYTES, Mapping};
 use crate::region_layout::PAGE_BYTES;
 use crate::x86::{self, FlushInstruction};
 
-/// What stores to a mapped file are worth.
+/// The guarantees of stores to a mapped file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MediumKind {
     /// Persistent memory mapped directly: a flushed and fenced line survives power loss.
     Dax,
     /// Shared memory (tmpfs): stores survive the process, never power loss.
     Shm,
-    /// A file in the page cache: stores survive the process; `msync` makes pages survive power loss.
+    /// A file in the page cache: stores survive the process; `msync` makes pages survive power
+    /// loss.
     File,
     /// Heap memory under the crash simulator.
     Sim,
@@ -39,18 +40,18 @@ impl std::fmt::Display for MediumKind {
     }
 }
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MediumReport {
     /// The medium.
     pub medium: MediumKind,
-    /// The file system's name, or its number where it has no name here.
+    /// The file system's name, or its number if it has no name here.
     pub file_system: String,
     /// The file system's magic number (`statfs`).
     pub magic: u64,
     /// Whether `MAP_SYNC` is granted.
     pub map_sync: bool,
-    /// Whether the platform says that its caches persist (`persistence_domain` is `cpu_cache`).
+    /// Whether the platform reports that its caches persist (`persistence_domain` is `cpu_cache`).
     pub caches_persist: bool,
     /// The flush instruction of this processor.
     pub flush: FlushInstruction,
@@ -58,13 +59,13 @@ pub struct MediumReport {
     pub free_bytes: u64,
     /// Bytes of the file system.
     pub total_bytes: u64,
-    /// The system's word on huge pages for shared memory (`shmem_enabled`).
+    /// The system's setting for huge pages in shared memory (`shmem_enabled`).
     pub shmem_enabled: String,
-    /// The system's word on huge pages for other memory (`enabled`).
+    /// The system's setting for huge pages in other memory (`enabled`).
     pub thp_enabled: String,
-    /// Whether a mapping there got a huge page when it was asked for (`madvise`).
+    /// Whether a mapping there received a huge page on request (`madvise`).
     pub huge_pages: bool,
-    /// What each durability level would really be: how it would be kept, or why it is refused.
+    /// The real guarantee of each durability level: how it would be kept, or why it is refused.
     pub durability: Vec<(Durability, Result<String, String>)>,
 }
 
@@ -73,7 +74,7 @@ const RAMFS_MAGIC: u64 = 0x8584_58f6;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
 
-/// File systems whose syncs reach a medium, or a server that answers for one, by their magic
+/// File systems whose syncs reach a medium, or a server that vouches for one, by their magic
 /// numbers.
 const SYNCED_FILE_SYSTEMS: [(u64, &str); 15] = [
     (0xef53, "ext4"),
@@ -93,7 +94,7 @@ const SYNCED_FILE_SYSTEMS: [(u64, &str); 15] = [
     (0x00c3_6400, "ceph"),
 ];
 
-/// File systems that pass syncs on, or not, to something that cannot be seen from here.
+/// File systems that may or may not pass syncs on to a layer that is not visible from here.
 const OPAQUE_FILE_SYSTEMS: [(u64, &str); 7] = [
     (0x6573_5546, "fuse"),
     (0x0102_1997, "9p"),
@@ -116,24 +117,23 @@ fn file_system_name(magic: u64) -> String {
     }
 }
 
-/// What is known of the medium under a file.
+/// The medium under a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Medium {
     pub(crate) kind: MediumKind,
-    /// The file system's name, with what lies below an overlay. Empty for a simulated medium.
+    /// The file system's name, with the layer under an overlay. Empty for a simulated medium.
     pub(crate) name: String,
-    /// Why a sync there is no promise; `None` if it is one.
+    /// Why a sync there guarantees nothing; `None` if it does.
     pub(crate) unsynced: Option<String>,
 }
 
 impl Medium {
-    /// Returns the medium of simulated pools.
     #[cfg(feature = "sim")]
     pub(crate) fn simulated() -> Self {
         Self { kind: MediumKind::Sim, name: String::new(), unsynced: None }
     }
 
-    /// Returns a rank: a medium of a higher rank keeps all that one of a lower rank keeps.
+    /// Returns a rank: a medium of a higher rank keeps everything that one of a lower rank keeps.
     fn strength(&self) -> u8 {
         match self.kind {
             MediumKind::Shm => 0,
@@ -162,12 +162,12 @@ fn magic_of(found: &StatFs) -> u64 {
 /// Describes the medium under an open file of at least one page, which still has its name.
 ///
 /// # Errors
-/// The kernel's.
+/// Those of the kernel.
 pub(crate) fn medium_of(file: &File) -> rustix::io::Result<Medium> {
     describe(file, 0)
 }
 
-/// As [`medium_of`], of a file that `depth` overlays lie on.
+/// Like [`medium_of`], for a file under `depth` overlays.
 fn describe(file: &File, depth: u32) -> rustix::io::Result<Medium> {
     let magic = magic_of(&rustix::fs::fstatfs(file)?);
     if magic == OVERLAYFS_MAGIC {
@@ -190,10 +190,10 @@ fn grants_map_sync(file: &File) -> bool {
     file.try_clone().is_ok_and(|file| Mapping::of_file(file, PAGE_BYTES, true).is_ok())
 }
 
-/// Bytes that can still be written to the file system of `file`.
+/// Returns the bytes that can still be written to the file system of `file`.
 ///
 /// # Errors
-/// The kernel's.
+/// Those of the kernel.
 pub(crate) fn free_bytes(file: &File) -> rustix::io::Result<u64> {
     rustix::fs::fstatvfs(file).map(|space| free_of(&space))
 }
@@ -209,12 +209,12 @@ pub(crate) fn check_as_strong(path: &Path, found: &Medium, pool: &Medium) -> Res
     Err(Error::WeakerMedium { path: path.into(), found: found.to_string(), needed: pool.to_string() })
 }
 
-/// A tmpfs without a limit says that it has no blocks at all.
+/// Returns the free bytes. A tmpfs without a limit reports no blocks at all.
 fn free_of(space: &rustix::fs::StatVfs) -> u64 {
     if space.f_blocks == 0 { u64::MAX } else { space.f_bavail.saturating_mul(space.f_frsize) }
 }
 
-/// Whether every persistence domain that the kernel names holds the processor's caches.
+/// Returns whether every persistence domain that the kernel names includes the processor's caches.
 pub(crate) fn caches_persist() -> bool {
     let Ok(devices) = std::fs::read_dir("/sys/bus/nd/devices") else {
         return false;
@@ -226,24 +226,26 @@ pub(crate) fn caches_persist() -> bool {
     !domains.is_empty() && domains.iter().all(|domain| domain.trim() == "cpu_cache")
 }
 
-/// Whether the system makes shared memory huge by advice alone; where it does not, pages are collapsed afterwards.
+/// Returns whether the system makes shared memory huge by advice alone; otherwise pages are
+/// collapsed afterwards.
 pub(crate) fn shmem_huge_by_advice() -> bool {
     let word = chosen("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
     !matches!(word.as_str(), "never" | "deny" | "unknown")
 }
 
-/// The word in brackets of a kernel setting.
+/// Returns the word in brackets of a kernel setting.
 fn chosen(path: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let word = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
     word.unwrap_or("unknown").into()
 }
 
-/// What flush and fence must do for this durability on this medium.
+/// Returns the flush and fence policy for this durability on this medium.
 ///
 /// # Errors
-/// [`Error::DurabilityRefused`] where the medium cannot give it. `interval` is what `power` is here: that the newest writes may be lost,
-/// and what is left is a prefix, is the engine's affair, and engines that cannot cut at a prefix refuse it themselves.
+/// [`Error::DurabilityRefused`] if the medium cannot provide it. `interval` is treated like `power`
+/// here. The engine ensures that a crash loses only the newest writes and leaves a prefix; engines
+/// that cannot do this refuse `interval` themselves.
 pub(crate) fn policy(medium: &Medium, asked: Durability, emulate_dax: bool) -> Result<Persist> {
     let refused =
         |instead: &str| Err(Error::DurabilityRefused { asked, medium: medium.to_string(), instead: instead.into() });
@@ -263,7 +265,7 @@ pub(crate) fn policy(medium: &Medium, asked: Durability, emulate_dax: bool) -> R
     }
 }
 
-/// How a level would be kept, in words.
+/// Describes how a level would be kept.
 fn promise(medium: &Medium, asked: Durability) -> Result<String, String> {
     match policy(medium, asked, false) {
         Err(Error::DurabilityRefused { instead, .. }) => Err(format!("refused on {medium}: {instead}")),
@@ -283,17 +285,16 @@ fn promise(medium: &Medium, asked: Durability) -> Result<String, String> {
     }
 }
 
-/// Returns the most bytes that a file of this process may have (`ulimit -f`). `None` without a
-/// limit.
+/// Returns the maximum bytes of a file of this process (`ulimit -f`). `None` without a limit.
 #[must_use]
 pub fn file_bytes_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current
 }
 
-/// Probes the file system at `path`, a directory, by a small file that is removed at once.
+/// Probes the file system at `path`, a directory, with a small file that is removed at once.
 ///
 /// # Errors
-/// [`Error::Missing`] where there is no such directory, [`Error::Io`] where nothing can be written there.
+/// [`Error::Missing`] if there is no such directory, [`Error::Io`] if nothing can be written there.
 pub fn probe(path: &Path) -> Result<MediumReport> {
     if !path.exists() {
         return Err(Error::missing(path));
@@ -320,21 +321,21 @@ pub fn probe(path: &Path) -> Result<MediumReport> {
     })
 }
 
-/// Makes a file in `path` and describes its medium; when this returns, the file has no name.
+/// Creates a file in `path` and describes its medium; on return the file has no name.
 fn scratch(path: &Path) -> Result<(File, Medium)> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = path.join(format!(".lodestore-probe-{}-{number}", std::process::id()));
     let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name);
     let file = made.map_err(|refused| Error::io("creating a file in", path, refused))?;
-    // What lies below an overlay is found by the file's name.
+    // The layer under an overlay is found by the file's name.
     let medium = rustix::fs::ftruncate(&file, 2 * HUGE_BYTES).and_then(|()| medium_of(&file));
     std::fs::remove_file(&name).map_err(|refused| Error::io("removing a file in", path, refused))?;
     let medium = medium.map_err(|refused| Error::io("probing a file in", path, refused.into()))?;
     Ok((file, medium))
 }
 
-/// Whether the file's first 2 MiB become one huge page when asked.
+/// Returns whether the file's first 2 MiB become one huge page on request.
 fn gets_huge_page(file: File) -> bool {
     let Ok(mapping) = Mapping::of_file(file, HUGE_BYTES, false) else {
         return false;

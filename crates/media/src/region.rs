@@ -1,9 +1,10 @@
-//! Regions in memory: their mappings, and the table that turns an [`NvPtr`] into an address.
+//! Regions in memory: their mappings, and the table that translates an [`NvPtr`] into an address.
 //!
 //! Invariants (SAFETY.md, Inv 1 to 3)
-//! * A table slot is filled at most once, base before length (release); it never changes afterwards, and its mapping
-//!   lives as long as the table. So whoever reads a length (acquire) may use base + offset below it.
-//! * Slots are filled in the order of their index, by one thread at a time (the pool's growth lock).
+//! * A table slot is filled at most once, base before length (release), and never changes
+//!   afterwards. Its mapping lives as long as the table. A thread that loads a length (acquire) may
+//!   therefore use any base + offset below it.
+//! * Slots are filled in index order, by one thread at a time (the pool's growth lock).
 
 #[cfg(feature = "sim")]
 use std::alloc::Layout;
@@ -20,14 +21,15 @@ use crate::nvptr::NvPtr;
 #[cfg(feature = "sim")]
 use crate::region_layout::PAGE_BYTES;
 
-/// Most regions of a pool.
+/// Maximum regions of a pool.
 pub const MAX_REGIONS: usize = 4096;
-/// Parts of one write (`IOV_MAX`).
+/// Maximum parts of one write (`IOV_MAX`).
 const SLICES_MAX: usize = 1024;
-/// Bytes of a huge page, and where there is room the alignment of mappings that are at least as long.
+/// Bytes of a huge page. Mappings of at least this length are aligned to it if the address space
+/// allows.
 pub(crate) const HUGE_BYTES: u64 = 2 << 20;
 
-/// What holds a region's bytes.
+/// The storage of a region's bytes.
 #[derive(Debug)]
 enum Backing {
     /// A shared mapping of this file.
@@ -37,7 +39,7 @@ enum Backing {
     Heap,
 }
 
-/// The memory of one region; unmapped when dropped.
+/// The memory of one region; unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: *mut u8,
@@ -45,18 +47,20 @@ pub(crate) struct Mapping {
     backing: Backing,
 }
 
-// SAFETY: the mapping is memory of its own, given back once in drop; what is in it is shared under Inv 3 to 5, whichever
-// thread holds the handle.
+// SAFETY: the mapping is memory of its own, freed once in drop (Inv 1). Its content is shared under
+// Inv 3 to 5, whichever thread holds the handle.
 unsafe impl Send for Mapping {}
-// SAFETY: through a shared handle nothing is written but by `write_parts`, by the kernel, to ranges private to its caller (Inv 3).
+// SAFETY: a shared handle writes only in `write_parts`, through the kernel, to ranges private to
+// its caller (Inv 3).
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of `file` shared and writable, aligned to huge pages where it is long enough and the address
-    /// space has room. `sync` asks for MAP_SYNC, which only DAX files grant. The file must be at least that long.
+    /// Maps `len` bytes of `file` shared and writable. The mapping is aligned to huge pages if it
+    /// is long enough and the address space allows. `sync` asks for MAP_SYNC, which only DAX files
+    /// grant. The file must be at least that long.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     pub(crate) fn of_file(file: File, len: u64, sync: bool) -> rustix::io::Result<Self> {
         let length = usize::try_from(len).map_err(|_| rustix::io::Errno::NOMEM)?;
         let mut base = map_shared(std::ptr::null_mut(), length, &file, sync)?;
@@ -64,16 +68,17 @@ impl Mapping {
             if len < HUGE_BYTES || base.cast::<u8>().align_offset(HUGE_BYTES as usize) == 0 {
                 break;
             }
-            // Where the address space is too small for a second one, the first will do.
+            // If the address space is too small for a second mapping, the first one is used.
             let Ok(again) = aligned_gap(length).and_then(|hint| map_shared(hint, length, &file, sync)) else { break };
-            // SAFETY: mapped above with this length and told nobody (Inv 1).
+            // SAFETY: mapped above with this length, and no other code has its address (Inv 1).
             let _ = unsafe { rustix::mm::munmap(base, length) };
             base = again;
         }
         Ok(Self { base: base.cast(), len: length, backing: Backing::File { file } })
     }
 
-    /// Heap memory holding `image`; page-aligned. `None` where the length is no multiple of a page.
+    /// Allocates page-aligned heap memory that holds `image`. Returns `None` if the length is not a
+    /// multiple of a page.
     #[cfg(feature = "sim")]
     pub(crate) fn of_heap(len: u64, image: Option<&[u8]>) -> Option<Self> {
         let length = usize::try_from(len).ok().filter(|length| *length > 0 && len.is_multiple_of(PAGE_BYTES))?;
@@ -85,7 +90,7 @@ impl Mapping {
         }
         if let Some(bytes) = image {
             assert!(bytes.len() == length, "an image as long as its region");
-            // SAFETY: both are `length` bytes long, and the new memory is nobody else's (Inv 1).
+            // SAFETY: both are `length` bytes long, and nothing else uses the new memory (Inv 1).
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), base, length) };
         }
         Some(Self { base, len: length, backing: Backing::Heap })
@@ -99,10 +104,10 @@ impl Mapping {
         self.len as u64
     }
 
-    /// Gives the kernel advice about part of the mapping: an advice that changes no byte.
+    /// Advises the kernel about part of the mapping; the advice changes no byte.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     pub(crate) fn advise(&self, offset: u64, len: u64, advice: Advice) -> std::io::Result<()> {
         assert!(offset <= self.len() && len <= self.len() - offset, "advice inside the mapping");
         let number = match advice {
@@ -117,10 +122,11 @@ impl Mapping {
         if refused == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 
-    /// Makes these bytes of the mapping survive power loss, as far as the file system can (`msync`).
+    /// Makes these bytes of the mapping durable across power loss, as far as the file system can
+    /// (`msync`).
     ///
     /// # Errors
-    /// The kernel's; then nobody knows which pages were written.
+    /// Those of the kernel; any subset of the pages may then be written.
     pub(crate) fn sync_range(&self, offset: u64, len: u64) -> std::io::Result<()> {
         assert!(offset <= self.len() && len <= self.len() - offset, "a sync inside the mapping");
         // SAFETY: the range is inside this mapping, and msync changes no byte of it (Inv 1).
@@ -130,18 +136,19 @@ impl Mapping {
         done.map_err(Into::into)
     }
 
-    /// Writes these parts, one behind the other, to the file at `offset`; whether there is one. The mapping shows them then: Linux keeps both in one page cache. The range is private
-    /// to the caller (Inv 3).
+    /// Writes these parts, one after the other, to the file at `offset`. Returns false if the
+    /// region has no file. The mapping shows the bytes afterwards: Linux keeps both in one page
+    /// cache. The range is private to the caller (Inv 3).
     ///
     /// # Errors
-    /// The kernel's; then a part of them may be written.
+    /// Those of the kernel; part of the bytes may then be written.
     pub(crate) fn write_parts(&self, mut offset: u64, parts: &[&[u8]]) -> std::io::Result<bool> {
         let Some(file) = self.file() else { return Ok(false) };
         let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
         assert!(offset <= self.len() && len <= self.len() - offset, "a write inside the mapping");
         let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
         let mut left = &mut slices[..];
-        // Parts of no bytes go with the first of some.
+        // Skips empty leading parts.
         IoSlice::advance_slices(&mut left, 0);
         while !left.is_empty() {
             let batch = left.len().min(SLICES_MAX);
@@ -157,7 +164,7 @@ impl Mapping {
         Ok(true)
     }
 
-    /// The file under the mapping, if one is.
+    /// Returns the file under the mapping, if there is one.
     pub(crate) fn file(&self) -> Option<&File> {
         match &self.backing {
             Backing::File { file } => Some(file),
@@ -171,13 +178,14 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         match &self.backing {
             Backing::File { .. } => {
-                // SAFETY: made by `of_file` and given back here once; nobody holds its addresses any more (Inv 2).
+                // SAFETY: mapped by `of_file` and unmapped here once; nothing holds its addresses
+                // any more (Inv 2).
                 let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
             }
             #[cfg(feature = "sim")]
             Backing::Heap => {
                 if let Ok(layout) = Layout::from_size_align(self.len, PAGE_BYTES as usize) {
-                    // SAFETY: made by `of_heap` with this layout and given back here once (Inv 2).
+                    // SAFETY: allocated by `of_heap` with this layout and freed here once (Inv 2).
                     unsafe { std::alloc::dealloc(self.base, layout) };
                 }
             }
@@ -185,34 +193,38 @@ impl Drop for Mapping {
     }
 }
 
-/// How often a mapping that is not aligned is made again elsewhere. Each attempt may lose its place to another thread.
+/// Attempts to remap an unaligned mapping at an aligned address. Another thread may use the address
+/// first.
 const ALIGNED_ATTEMPTS: u32 = 4;
 
-/// Maps a file shared and writable, at `hint` if nothing is there.
+/// Maps a file shared and writable, at `hint` if that range is free.
 ///
-/// Never with `MAP_FIXED`: where the file system refuses the mapping (MAP_SYNC outside DAX, for one), the kernel has by then
-/// unmapped what was there, another thread's next mapping may take the place, and giving "our" range back takes it away.
+/// Never uses `MAP_FIXED`. If the file system refuses such a mapping (for example MAP_SYNC outside
+/// DAX), the kernel has already unmapped the old one. Another thread's next mapping may then use
+/// that range, and unmapping "our" range would destroy it.
 fn map_shared(hint: *mut c_void, length: usize, file: &File, sync: bool) -> rustix::io::Result<*mut c_void> {
     let flags = if sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
-    // SAFETY: without MAP_FIXED the kernel chooses a range that nobody has, whatever the hint (Inv 1).
+    // SAFETY: without MAP_FIXED the kernel chooses an unused range, whatever the hint (Inv 1).
     unsafe { rustix::mm::mmap(hint, length, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0) }
 }
 
-/// An address aligned to huge pages behind which `length` bytes were free a moment ago: a hint, nothing is held.
+/// Returns a huge-page-aligned address with `length` free bytes after it a moment ago. A hint:
+/// nothing is reserved.
 fn aligned_gap(length: usize) -> rustix::io::Result<*mut c_void> {
     let wider = length.checked_add(HUGE_BYTES as usize).ok_or(rustix::io::Errno::NOMEM)?;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: an anonymous mapping at an address of the kernel's choice takes nobody's memory (Inv 1).
+    // SAFETY: an anonymous mapping at an address of the kernel's choice replaces no memory (Inv 1).
     let found = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), wider, ProtFlags::empty(), flags)? };
-    // SAFETY: made on the line above, whole, and told nobody (Inv 1).
+    // SAFETY: mapped on the line above, whole, and no other code has its address (Inv 1).
     unsafe { rustix::mm::munmap(found, wider)? };
     Ok(found.cast::<u8>().wrapping_add(found.cast::<u8>().align_offset(HUGE_BYTES as usize)).cast())
 }
 
-/// `MADV_COLLAPSE` (Linux 6.1): make the pages huge now, whatever the system's setting for shared memory.
+/// `MADV_COLLAPSE` (Linux 6.1): makes the pages huge now, despite the system's setting for shared
+/// memory.
 const MADV_COLLAPSE: i32 = 25;
 
-/// Advices that change no byte.
+/// Advice that changes no byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Advice {
     HugePage,
@@ -223,13 +235,12 @@ pub(crate) enum Advice {
     Random,
 }
 
-/// A region as the hot path sees it.
+/// A region as the hot path reads it.
 struct Slot {
     base: AtomicPtr<u8>,
     len: AtomicU64,
 }
 
-/// All regions of a pool.
 pub(crate) struct Regions {
     slots: Box<[Slot; MAX_REGIONS]>,
     count: AtomicUsize,
@@ -246,7 +257,7 @@ impl Regions {
         }
     }
 
-    /// Adds the next region; its index. One thread at a time.
+    /// Adds the next region and returns its index. One thread at a time.
     ///
     /// # Panics
     /// If there are [`MAX_REGIONS`] already.
@@ -266,7 +277,7 @@ impl Regions {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Length of a region; 0 where there is none.
+    /// Returns the length of a region; 0 if it does not exist.
     #[inline]
     pub(crate) fn len_of(&self, region: u16) -> u64 {
         self.slots.get(usize::from(region)).map_or(0, |slot| slot.len.load(Ordering::Acquire))
@@ -276,7 +287,7 @@ impl Regions {
         (0..self.count() as u16).map(|region| self.len_of(region)).sum()
     }
 
-    /// The address of `len` bytes at `at`, if all of them are in one region.
+    /// Returns the address of `len` bytes at `at`, if all of them are in one region.
     #[inline]
     pub(crate) fn address(&self, at: NvPtr, len: usize) -> Option<*mut u8> {
         let slot = self.slots.get(usize::from(at.region()))?;
@@ -285,16 +296,16 @@ impl Regions {
         if offset >= size || len as u64 > size - offset {
             return None;
         }
-        // In bounds, so the sum stays inside the mapping (Inv 2); wrapping_add needs no promise.
+        // In bounds, so the sum stays inside the mapping (Inv 2); `wrapping_add` has no safety
+        // condition.
         Some(slot.base.load(Ordering::Relaxed).wrapping_add(offset as usize))
     }
 
-    /// The mapping of a region.
     pub(crate) fn mapping(&self, region: u16) -> Option<std::sync::Arc<Mapping>> {
         lock(&self.mappings).get(usize::from(region)).cloned()
     }
 
-    /// All mappings, by index.
+    /// Returns all mappings, by index.
     pub(crate) fn mappings(&self) -> Vec<std::sync::Arc<Mapping>> {
         lock(&self.mappings).clone()
     }

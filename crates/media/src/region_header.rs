@@ -10,7 +10,7 @@
 //! ```
 //!
 //! [`raise_generation`] writes copy A of every region, then copy B, with a fence after each. A
-//! crash therefore leaves at least one whole copy, of the generation before or of the new one.
+//! crash therefore leaves at least one whole copy, of the previous or of the new generation.
 //!
 //! Nothing here panics on any bytes.
 
@@ -27,12 +27,12 @@ use crate::region_layout::{REGION_HEADER_BYTES, RegionLayout};
 
 /// Bytes of a region header copy, all of them under its checksum.
 pub(crate) const REGION_HEADER_USED: usize = REGION_HEADER_BYTES as usize;
-/// Where the checksum and the generation are in it.
+/// Offsets of the checksum and the generation in it.
 const CHECKSUM: Range<usize> = 12..16;
 const GENERATION: Range<usize> = 48..56;
 const REGION_MAGIC: u64 = u64::from_le_bytes(*b"LODEREGN");
 
-/// What the header of a region other than 0 says.
+/// The content of the header of a region other than 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RegionHeader {
     pub(crate) pool_id: [u8; 16],
@@ -43,7 +43,7 @@ pub(crate) struct RegionHeader {
     pub(crate) table_seal: u32,
 }
 
-/// The bytes where the two copies of a region header are, or what there is of them.
+/// The bytes at the positions of the two copies of a region header, as far as they exist.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeaderCopies<'a> {
     pub(crate) first: &'a [u8],
@@ -51,7 +51,7 @@ pub(crate) struct HeaderCopies<'a> {
 }
 
 impl<'a> HeaderCopies<'a> {
-    /// The copies in the bytes of a whole region.
+    /// Returns the copies in the bytes of a whole region.
     #[cfg(feature = "sim")]
     pub(crate) fn of_region(bytes: &'a [u8]) -> Self {
         let first = bytes.get(..REGION_HEADER_USED).unwrap_or_default();
@@ -68,7 +68,7 @@ impl<'a> HeaderCopies<'a> {
     }
 }
 
-/// What an open found in a region's header.
+/// The header of a region as an open found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CheckedRegion {
     pub(crate) header: RegionHeader,
@@ -94,8 +94,8 @@ impl RegionHeader {
         bytes
     }
 
-    /// Returns whether these first bytes of a file hold this header's copies, or what was stored of
-    /// them, and nothing else. Generation and checksum may be others.
+    /// Returns whether these first bytes of a file hold this header's copies, complete or partly
+    /// stored, and nothing else. Generation and checksum may differ.
     pub(crate) fn is_all_but_generation_of(&self, bytes: &[u8]) -> bool {
         let own = self.encode();
         let second = (self.bytes as usize).saturating_sub(REGION_HEADER_USED);
@@ -106,8 +106,8 @@ impl RegionHeader {
         })
     }
 
-    /// Returns the generation of a file that begins with these bytes. `None` if it is no region of
-    /// this pool.
+    /// Returns the generation of a file that begins with these bytes. `None` if the file is no
+    /// region of this pool.
     pub(crate) fn generation_in_pool(bytes: &[u8], pool_id: [u8; 16]) -> Option<u64> {
         let first = bytes.get(..REGION_HEADER_USED).unwrap_or_default();
         let mut own = HeaderCopies { first, last: &[] }.valid().filter(|bytes| id_at(bytes, 16) == pool_id);
@@ -190,15 +190,16 @@ impl RegionHeader {
 }
 
 /// Raises the generation in every region header, durably, and in `header`, which the caller writes
-/// next. `stale` regions keep theirs. `seals` are the extent tables' by region, for a clean stop.
+/// next. `stale` regions keep theirs. `seals` are the extent tables' seals by region, for a clean
+/// stop.
 ///
-/// 1. The pool header says that the generation is being raised.  Fence for each copy.
-/// 2. Copy A of every region header.  Fence.
-/// 3. Copy B of every region header.  Fence.
+/// 1. The pool header says that the generation is being raised. Fence for each copy.
+/// 2. Copy A of every region header. Fence.
+/// 3. Copy B of every region header. Fence.
 /// 4. The caller writes the pool header without the mark. Nothing else is stored before that.
 ///
-/// A raise that a crash cut short is finished by the next open. Steps 1 to 3 fall away in a pool of
-/// one region.
+/// The next open finishes a raise that a crash interrupted. A pool of one region skips steps 1 to
+/// 3.
 pub(crate) fn raise_generation(memory: &Memory, header: &mut PoolHeader, stale: &[u16], seals: &[u32]) {
     if !header.is_raising {
         header.generation += 1;

@@ -27,27 +27,29 @@ pub const LINE_BYTES: u64 = 64;
 pub const HEADER_BYTES: u64 = PAGE_BYTES;
 /// Bytes of a region header copy that have a meaning.
 pub const REGION_HEADER_BYTES: u64 = LINE_BYTES;
-/// Where the engine's root area begins in region 0.
+/// Offset of the engine's root area in region 0.
 pub const ROOT_OFFSET: u64 = 2 * HEADER_BYTES;
 /// Bytes of the engine's root area.
 pub const ROOT_BYTES: u64 = 4096;
-/// Smallest and largest unit of extents, in bytes; a power of two.
+/// Minimum and maximum unit of extents, in bytes; a power of two.
 pub const CHUNK_BYTES_MIN: u32 = 64;
 /// See [`CHUNK_BYTES_MIN`].
 pub const CHUNK_BYTES_MAX: u32 = 1 << 20;
-/// Shortest region, in bytes.
+/// Minimum region, in bytes.
 pub const REGION_BYTES_MIN: u64 = 32 << 10;
-/// Longest region, in bytes: a chunk's index must fit 32 bits, and a value of 1 GiB must fit a region.
+/// Maximum region, in bytes: a chunk's index must fit 32 bits, and a value of 1 GiB must fit a
+/// region.
 pub const REGION_BYTES_MAX: u64 = 1 << 40;
-/// Bytes of a wear segment (one write count each) in a region of 16 MiB and more; shorter regions have eight segments.
+/// Bytes of a wear segment (one write count each) in a region of at least 16 MiB; shorter regions
+/// have eight segments.
 pub const WEAR_SEGMENT_BYTES: u64 = 2 << 20;
 
-/// The places of one region.
+/// The offsets of the parts of one region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionLayout {
     /// The region's index.
     pub index: u16,
-    /// Its length, in bytes.
+    /// The region's length, in bytes.
     pub region_bytes: u64,
     /// Bytes of a chunk.
     pub chunk_bytes: u32,
@@ -68,9 +70,11 @@ pub struct RegionLayout {
 }
 
 impl RegionLayout {
-    /// The layout of region `index` of `region_bytes` bytes, or `None` where these numbers cannot be a region's:
-    /// the length no multiple of 4096 or outside its limits, the chunk no power of two or outside its limits,
-    /// or no room for a page of chunks.
+    /// Returns the layout of region `index` of `region_bytes` bytes, or `None` if these numbers are
+    /// impossible. Impossible are:
+    /// * a length that is no multiple of 4096 or outside its limits;
+    /// * a chunk that is no power of two or outside its limits;
+    /// * a region that does not fit a page of chunks.
     pub fn new(index: u16, region_bytes: u64, chunk_bytes: u32) -> Option<Self> {
         if usize::from(index) >= MAX_REGIONS
             || !region_bytes.is_multiple_of(PAGE_BYTES)
@@ -86,7 +90,7 @@ impl RegionLayout {
         let wear_segments = region_bytes.div_ceil(wear_segment_bytes);
         let wear_bytes = (wear_segments * 8).next_multiple_of(LINE_BYTES);
         let tail_bytes = if index == 0 { 0 } else { REGION_HEADER_BYTES };
-        // As many chunks as fit: the first guess ignores rounding, then it shrinks until all fits.
+        // As many chunks as fit: the first guess ignores rounding, then it shrinks to a fit.
         let mut chunks = region_bytes.checked_sub(extent_table + wear_bytes + tail_bytes)? / (chunk + 16);
         loop {
             if chunks * chunk < PAGE_BYTES {
@@ -113,8 +117,8 @@ impl RegionLayout {
         }
     }
 
-    /// The shortest region length (a multiple of 4096; of 2 MiB above 2 MiB) of region `index` whose chunks hold an
-    /// extent of `bytes` bytes; `None` beyond the limits.
+    /// Returns the minimum length of region `index` whose chunks hold an extent of `bytes` bytes.
+    /// The length is a multiple of 4096, and of 2 MiB above 2 MiB. `None` beyond the limits.
     pub fn length_for(index: u16, bytes: u64, chunk_bytes: u32) -> Option<u64> {
         let unit = if bytes >= 2 << 20 { 2 << 20 } else { PAGE_BYTES };
         let mut length = bytes.checked_add(REGION_BYTES_MIN)?.checked_next_multiple_of(unit)?;
@@ -131,37 +135,37 @@ impl RegionLayout {
         }
     }
 
-    /// Bytes of all chunks together.
+    /// Returns the bytes of all chunks together.
     pub const fn usable_bytes(&self) -> u64 {
         self.chunks as u64 * self.chunk_bytes as u64
     }
 
-    /// The word of chunk `chunk` in copies A and B of the extent table.
+    /// Returns the word of chunk `chunk` in copies A and B of the extent table.
     pub const fn extent_words(&self, chunk: u32) -> [NvPtr; 2] {
         assert!(chunk < self.chunks);
         let offset = chunk as u64 * 8;
         [NvPtr::new(self.index, self.extent_table + offset), NvPtr::new(self.index, self.extent_table_copy + offset)]
     }
 
-    /// Copies A and B of the region header; copies A and B of the pool header in region 0.
+    /// Returns copies A and B of the region header; of the pool header in region 0.
     pub const fn header_copies(&self) -> [NvPtr; 2] {
         let second = if self.index == 0 { HEADER_BYTES } else { self.region_bytes - REGION_HEADER_BYTES };
         [NvPtr::new(self.index, 0), NvPtr::new(self.index, second)]
     }
 
-    /// The write count of wear segment `segment`.
+    /// Returns the write count of wear segment `segment`.
     pub const fn wear_word(&self, segment: u32) -> NvPtr {
         assert!(segment < self.wear_segments);
         NvPtr::new(self.index, self.wear_table + segment as u64 * 8)
     }
 
-    /// The first byte of chunk `chunk`; `chunks` gives the end.
+    /// Returns the first byte of chunk `chunk`; `chunks` gives the end.
     pub const fn chunk(&self, chunk: u32) -> NvPtr {
         assert!(chunk <= self.chunks);
         NvPtr::new(self.index, self.chunks_offset + chunk as u64 * self.chunk_bytes as u64)
     }
 
-    /// The chunk that holds the byte at this region offset, if one does.
+    /// Returns the chunk that holds the byte at this region offset, if any.
     pub const fn chunk_of(&self, offset: u64) -> Option<u32> {
         if offset < self.chunks_offset {
             return None;

@@ -1,28 +1,31 @@
-//! Thread slots: a small number for each thread that uses a store, its own until the thread ends, then used again.
+//! Thread slots: a small number for each thread that uses a store. A thread keeps its slot until it
+//! ends; the slot is then reused.
 //!
-//! Counters, page lists, epochs and allocator shards are arrays indexed by it, so that the hot path shares no cache line
-//! between threads.
+//! Counters, page lists, epochs and allocator shards are arrays indexed by slot, so that the hot
+//! path shares no cache line between threads.
 //!
-//! There are [`MAX_SLOTS`] of them. Threads that come when all are taken share one more, [`SHARED`], for as long as they live: they work
-//! as well, only slower, since whatever is indexed by it is changed by locked instructions or under a lock.
+//! There are [`MAX_SLOTS`] of them. Threads that arrive when all are in use share one more,
+//! [`SHARED`], until they end. They work too, but slower: data indexed by the shared slot is
+//! changed by locked instructions or under a lock.
 //!
 //! Invariants
-//! 1. At any time a slot number below [`MAX_SLOTS`] belongs to at most one living thread (`TAKEN` is claimed by compare-and-swap
-//!    with acquire and given back with release, so what one owner wrote is seen by the next).
-//! 2. Slots are given out lowest first; all slots in use are below [`slots_used`].
-//! 3. [`SHARED`] belongs to any number of threads: nobody may rely on being its only writer.
+//! 1. At any time a slot number below [`MAX_SLOTS`] belongs to at most one living thread. `TAKEN`
+//!    is claimed by compare-and-swap with acquire and freed with release, so the next owner sees
+//!    the writes of the previous one.
+//! 2. The lowest free slot is claimed first; all slots in use are below [`slots_used`].
+//! 3. [`SHARED`] belongs to any number of threads: no thread may rely on being its only writer.
 //!
-//! Anybody may call anything here, from any thread.
+//! Any thread may call anything here.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Most threads of one process that have slots of their own at once; more than these share one.
+/// Maximum threads of one process with their own slots at a time; further threads share one.
 pub const MAX_SLOTS: usize = if cfg!(feature = "sim") { 128 } else { 1024 };
 
 /// The slot of all threads that found none free.
 pub(crate) const SHARED: usize = MAX_SLOTS;
-/// Numbers of slots, the shared one included.
+/// Number of slots, the shared one included.
 pub(crate) const SLOTS: usize = MAX_SLOTS + 1;
 
 const NONE: usize = usize::MAX;
@@ -38,7 +41,7 @@ thread_local! {
     static RELEASE: Release = const { Release };
 }
 
-/// Gives the thread's slot back when the thread ends.
+/// Frees the thread's slot when the thread ends.
 struct Release;
 
 impl Drop for Release {
@@ -52,21 +55,21 @@ impl Drop for Release {
     }
 }
 
-/// This thread's slot, the same until the thread ends: its own and below [`MAX_SLOTS`], or [`MAX_SLOTS`], which it shares with all others
-/// that found none free.
+/// Returns this thread's slot, constant until the thread ends. The value is below [`MAX_SLOTS`] for
+/// an exclusive slot, and [`MAX_SLOTS`] for the slot shared by all threads that found none free.
 #[inline]
 pub fn thread_slot() -> usize {
     let slot = SLOT.get();
     if slot != NONE { slot } else { claim() }
 }
 
-/// All slots that were ever in use are below this number: loops over slots need to go no further.
+/// Returns a bound above all slots that were ever in use: loops over slots need not go further.
 #[inline]
 pub fn slots_used() -> usize {
     USED.load(Ordering::Acquire)
 }
 
-/// Whether a living thread has this slot.
+/// Returns whether a living thread has this slot.
 #[inline]
 pub(crate) fn is_taken(slot: usize) -> bool {
     match TAKEN.get(slot) {
@@ -75,7 +78,7 @@ pub(crate) fn is_taken(slot: usize) -> bool {
     }
 }
 
-/// Whether this slot is the calling thread's own; never claims one.
+/// Returns whether this slot is the calling thread's own; never claims one.
 #[inline]
 pub(crate) fn is_mine(slot: usize) -> bool {
     SLOT.get() == slot && slot != SHARED
@@ -95,11 +98,11 @@ fn claim() -> usize {
 }
 
 fn take(slot: usize) -> usize {
-    // Before the slot is used anywhere, so that whoever scans up to `slots_used` meets it.
+    // Set before the slot is used anywhere: a scan up to `slots_used` then includes it.
     USED.fetch_max(slot + 1, Ordering::SeqCst);
     SLOT.set(slot);
-    // Touching it registers its destructor. In a thread that is already being torn down this fails, and the
-    // slot then stays taken: safe, and bounded by the limit.
+    // The access registers the destructor. In a thread that is already being torn down this fails,
+    // and the slot stays in use: safe, and bounded by the limit.
     let _ = RELEASE.try_with(|_| ());
     slot
 }

@@ -1,8 +1,8 @@
 //! The directory of a store, open as a descriptor.
 //!
 //! Every file operation of an open store is relative to the descriptor. A store whose directory is
-//! renamed goes on in the renamed directory, and never touches a store that was made at the old
-//! path. The path is kept for the texts of errors only.
+//! renamed continues in the renamed directory, and never touches a store created at the old path.
+//! The path is kept for error texts only.
 //!
 //! No operation follows a symbolic link in the last component of a name.
 
@@ -15,10 +15,9 @@ use lodestore_contract::{Error, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-/// Mode of the files of a store.
 const FILE_MODE: u32 = 0o600;
 
-/// Which file a descriptor or a name means.
+/// The identity of a file, by descriptor or name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileId {
     device: u64,
@@ -33,18 +32,18 @@ impl FileId {
     /// Returns the identity of an open file.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     pub(crate) fn of_file(file: &File) -> rustix::io::Result<Self> {
         rustix::fs::fstat(file).map(|found| Self::of(&found))
     }
 }
 
-/// What a name in the directory means, without following a link.
+/// A directory entry, without following a link.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) id: FileId,
     pub(crate) kind: FileType,
-    /// The length of an ordinary file in bytes.
+    /// The length of a regular file in bytes.
     pub(crate) bytes: u64,
 }
 
@@ -54,7 +53,7 @@ impl Entry {
     }
 }
 
-/// How a file is opened.
+/// The access mode of an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -87,7 +86,7 @@ impl StoreDir {
     /// Opens the directory at `path`.
     ///
     /// # Errors
-    /// The kernel's: `NotFound`, `NotADirectory`, and others.
+    /// Those of the kernel: `NotFound`, `NotADirectory`, and others.
     pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::empty())?;
@@ -107,22 +106,21 @@ impl StoreDir {
         &self.path
     }
 
-    /// Returns the path of a file in it, for texts.
+    /// Returns the path of a file in the directory, for texts.
     pub(crate) fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Opens a file of the store, which is an ordinary file: a pipe never blocks the open, and a
-    /// link is refused with `ELOOP`.
+    /// Opens a file of the store. A pipe never blocks the open, and a link is refused with `ELOOP`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     pub(crate) fn open_file(&self, name: &str, access: Access, more: OFlags) -> rustix::io::Result<File> {
         let flags = access.flags() | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
         rustix::fs::openat(&self.file, name, flags, Mode::from_raw_mode(FILE_MODE)).map(File::from)
     }
 
-    /// Returns what a name means; `None` if it does not exist.
+    /// Returns the entry of a name; `None` if it does not exist.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -145,12 +143,12 @@ impl StoreDir {
     /// Removes a file.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     pub(crate) fn remove_file(&self, name: &str) -> std::io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.file, name, AtFlags::empty())?)
     }
 
-    /// Gives a file another name in the directory.
+    /// Renames a file in the directory.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -159,8 +157,8 @@ impl StoreDir {
             .map_err(|refused| Error::io("naming", self.path_of(to), refused.into()))
     }
 
-    /// Writes a file durably, in place of one that has the name. A crash leaves the old file or the
-    /// new one, and perhaps a file with the name `unfinished`.
+    /// Writes a file durably, and replaces one that has the name. A crash leaves the old file or
+    /// the new one, and perhaps a file with the name `unfinished`.
     ///
     /// # Errors
     /// [`Error::Io`].

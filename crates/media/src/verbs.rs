@@ -1,8 +1,8 @@
-//! The verbs as engines call them; what they do is in `memory.rs`.
+//! The verbs as engines call them; `memory.rs` implements them.
 //!
-//! Writers pass places that they got from the allocator or checked before: a place outside every region is a bug of
-//! ours and panics. Readers of places that come from the medium ask [`Pool::bytes`] or [`Pool::contains`] first, which
-//! take anything.
+//! Writers pass positions from the allocator, or positions that they checked before. A position
+//! outside every region is a defect of the caller and panics. Readers of positions from the medium
+//! call [`Pool::bytes`] or [`Pool::contains`] first, which accept any value.
 
 use lodestore_contract::Result;
 
@@ -10,7 +10,7 @@ use crate::nvptr::NvPtr;
 use crate::pool::Pool;
 
 impl Pool {
-    /// Plain stores. The range must be private to the caller (not yet published).
+    /// Stores bytes plainly. The range must be private to the caller (not yet published).
     ///
     /// # Panics
     /// If the range is not inside a region.
@@ -20,19 +20,21 @@ impl Pool {
         self.memory.store(at, bytes);
     }
 
-    /// Plain stores of a record, given in parts: no flush. Same rule and same panic as [`Self::store`].
+    /// Stores a record, given in parts, plainly and without a flush. Same rule and same panic as
+    /// [`Self::store`].
     #[inline]
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn store_parts(&self, at: NvPtr, parts: &[&[u8]]) {
         self.memory.store_parts(at, parts);
     }
 
-    /// Stores a record, given in parts, and flushes it on the way: it is durable after the caller's next fence. Same rule
-    /// and same panic as [`Self::store`].
+    /// Stores a record, given in parts, and flushes it: the record is durable after the caller's
+    /// next fence. Same rule and same panic as [`Self::store`].
     ///
-    /// Where lines are flushed one by one, the whole lines of a long record go past the cache (non-temporal stores) and its
-    /// edge lines are stored and written back; a short one is stored and written back. Where nothing is flushed, these
-    /// are plain copies. Records that begin and end on lines of 64 bytes are the cheapest.
+    /// If lines are flushed one by one, the whole lines of a long record bypass the cache
+    /// (non-temporal stores). Its edge lines are stored and written back. A short record is stored
+    /// and written back. If nothing is flushed, these are plain copies. Records that begin and end
+    /// on lines of 64 bytes are the cheapest.
     #[inline]
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn store_durable(&self, at: NvPtr, parts: &[&[u8]]) {
@@ -46,7 +48,7 @@ impl Pool {
         self.memory.zero(at, len);
     }
 
-    /// Begins to make the range durable; the caller's next [`Self::fence`] ends it.
+    /// Begins to make the range durable; the caller's next [`Self::fence`] completes it.
     ///
     /// # Panics
     /// If the range is not inside a region.
@@ -56,18 +58,20 @@ impl Pool {
         self.memory.flush(at, len);
     }
 
-    /// What the calling thread flushed is durable when this returns, and ordered before all its later stores. On an
-    /// ordinary file of durability power a failure shows in [`Self::check`].
+    /// Makes the calling thread's flushed ranges durable before it returns, and orders them before
+    /// all its later stores. On a regular file with durability power, [`Self::check`] reports a
+    /// failure.
     #[inline]
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn fence(&self) {
         self.memory.fence();
     }
 
-    /// As [`Self::fence`], and says whether all went well: for whoever stores next what relies on it.
+    /// Like [`Self::fence`], and reports a failure, for callers whose next stores rely on the
+    /// fence.
     ///
     /// # Errors
-    /// As [`Self::check`]: this sync has failed, or one before.
+    /// Like [`Self::check`]: this sync or an earlier one has failed.
     #[inline]
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn fence_checked(&self) -> Result<()> {
@@ -75,80 +79,84 @@ impl Pool {
         self.check()
     }
 
-    /// An atomic load (acquire) of the 8-aligned word at `at`.
+    /// Loads the 8-aligned word at `at` atomically (acquire).
     ///
     /// # Panics
-    /// If it is not inside a region, or not aligned.
+    /// If the word is not inside a region or not aligned.
     #[inline]
     pub fn load_u64(&self, at: NvPtr) -> u64 {
         self.memory.load_u64(at)
     }
 
-    /// An atomic store (release) of the 8-aligned word at `at`: what was stored before is seen by whoever loads it.
+    /// Stores the 8-aligned word at `at` atomically (release): a thread that loads it sees all
+    /// earlier stores.
     ///
     /// # Panics
-    /// As [`Self::load_u64`].
+    /// Like [`Self::load_u64`].
     #[inline]
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn publish_u64(&self, at: NvPtr, value: u64) {
         self.memory.publish_u64(at, value);
     }
 
-    /// Swaps the 8-aligned word at `at`, if it is `old`. Atomic for all threads, and whole after power loss.
+    /// Swaps the 8-aligned word at `at`, if it is `old`. Atomic for all threads, and whole after
+    /// power loss.
     ///
     /// # Errors
-    /// The word that was found, where it is not `old`.
+    /// The word found, if it is not `old`.
     ///
     /// # Panics
-    /// As [`Self::load_u64`].
+    /// Like [`Self::load_u64`].
     #[inline]
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn cas_u64(&self, at: NvPtr, old: u64, new: u64) -> Result<(), u64> {
         self.memory.cas_u64(at, old, new)
     }
 
-    /// An atomic load of the 16-aligned pair of words at `at`.
+    /// Loads the 16-aligned pair of words at `at` atomically.
     ///
     /// # Panics
-    /// As [`Self::load_u64`].
+    /// Like [`Self::load_u64`].
     #[inline]
     pub fn load_u128(&self, at: NvPtr) -> (u64, u64) {
         self.memory.load_u128(at)
     }
 
-    /// Swaps the 16-aligned pair of words at `at` by one `cmpxchg16b`, if it is `old`. Atomic for all threads; after
-    /// power loss it may be half done, the first word before the second.
+    /// Swaps the 16-aligned pair of words at `at` by one `cmpxchg16b`, if it is `old`. Atomic for
+    /// all threads. After power loss it may be half done, the first word before the second.
     ///
     /// # Errors
-    /// The pair that was found, where it is not `old`.
+    /// The pair found, if it is not `old`.
     ///
     /// # Panics
-    /// As [`Self::load_u64`].
+    /// Like [`Self::load_u64`].
     #[inline]
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn cas_u128(&self, at: NvPtr, old: (u64, u64), new: (u64, u64)) -> Result<(), (u64, u64)> {
         self.memory.cas_u128(at, old, new)
     }
 
-    /// Bytes of a published, immutable range; `None` where the range is not inside a region, whatever `at` and `len` are.
+    /// Returns the bytes of a published, immutable range. Returns `None` if the range is not inside
+    /// a region; accepts any `at` and `len`.
     #[inline]
     pub fn bytes(&self, at: NvPtr, len: usize) -> Option<&[u8]> {
         self.memory.bytes(at, len)
     }
 
-    /// As [`Self::bytes`], after the emulated read latency (`read_ns`) of the medium: for the first access to a record.
+    /// Like [`Self::bytes`], after the medium's emulated read latency (`read_ns`): for the first
+    /// access to a record.
     #[inline]
     pub fn bytes_first_read(&self, at: NvPtr, len: usize) -> Option<&[u8]> {
         self.memory.bytes_first_read(at, len)
     }
 
-    /// Whether the range is inside a region: then no verb panics on it, given its alignment.
+    /// Returns whether the range is inside a region: no verb then panics on it, if it is aligned.
     #[inline]
     pub fn contains(&self, at: NvPtr, len: usize) -> bool {
         self.memory.regions.address(at, len).is_some()
     }
 
-    /// Asks the processor for the range's lines, the first 8 of them; any place is taken.
+    /// Prefetches the range's first 8 lines into the processor's cache; accepts any position.
     #[inline]
     pub fn prefetch(&self, at: NvPtr, len: usize) {
         self.memory.prefetch(at, len);

@@ -1,4 +1,4 @@
-//! Reading several words of shared, changing memory at once: index buckets.
+//! Reads several words of shared, changing memory: index buckets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,26 +6,29 @@ use crate::nvptr::NvPtr;
 use crate::pool::Pool;
 
 impl Pool {
-    /// `N` consecutive 8-byte words from `at` (8-aligned) on, each read whole (acquire), not all at one moment.
+    /// Loads `N` consecutive 8-byte words from `at` (8-aligned). Each word is loaded atomically
+    /// (acquire), not all of them at one moment.
     ///
     /// # Panics
-    /// If the range is not inside a region, or not aligned.
+    /// If the range is not inside a region or not aligned.
     #[inline]
     pub fn load_words<const N: usize>(&self, at: NvPtr) -> [u64; N] {
         assert!(at.offset().is_multiple_of(8), "words at an 8-aligned place");
         let address = self.memory.address(at, N * 8).cast::<u64>();
         std::array::from_fn(|word| {
-            // SAFETY: in a region (Inv 2), 8-aligned since regions are page-aligned, touched by atomics only (Inv 5).
+            // SAFETY: in a region (Inv 2), 8-aligned since regions are page-aligned, touched by
+            // atomics only (Inv 5).
             unsafe { AtomicU64::from_ptr(address.add(word)) }.load(Ordering::Acquire)
         })
     }
 
-    /// How many of the `words` 8-byte words from `at` (8-aligned) on are zero before one is not. Each is read whole (acquire).
+    /// Counts the zero words at the start of `words` 8-byte words from `at` (8-aligned). Each is
+    /// loaded atomically (acquire).
     ///
     /// # Panics
-    /// As [`Self::load_words`].
+    /// Like [`Self::load_words`].
     pub(crate) fn zero_words(&self, at: NvPtr, words: usize) -> usize {
-        /// Words of a line, which are looked at together.
+        /// Words of a line, tested together.
         const TOGETHER: usize = 8;
         assert!(at.offset().is_multiple_of(8), "words at an 8-aligned place");
         let address = self.memory.address(at, words * 8).cast::<u64>();
@@ -38,11 +41,12 @@ impl Pool {
         (at..words).find(|word| load(*word) != 0).unwrap_or(words)
     }
 
-    /// Which of the `N` pairs of 8-byte words from `at` (8-aligned) on begin with `first`: a bit each, the lowest for the first. Each word
-    /// is read whole (acquire), not all at one moment. No branch depends on what is found.
+    /// Compares the first word of each of the `N` pairs of 8-byte words from `at` (8-aligned) with
+    /// `first`. Returns a bit per pair, set if equal, the lowest bit for the first pair. Each word
+    /// is loaded atomically (acquire), not all at one moment. No branch depends on the data.
     ///
     /// # Panics
-    /// As [`Self::load_words`].
+    /// Like [`Self::load_words`].
     #[inline]
     pub fn pairs_with<const N: usize>(&self, at: NvPtr, first: u64) -> u32 {
         const { assert!(N <= 32, "a bit for each pair") };

@@ -1,9 +1,9 @@
-//! Everything that depends on the processor: flushing and fencing, non-temporal copies, 16-byte atomics, the time
+//! All processor-dependent code: flushes and fences, non-temporal copies, 16-byte atomics, the time
 //! stamp counter. x86-64 only; a port to another processor replaces this file.
 //!
-//! Sources: Intel 64 and IA-32 Software Developer's Manual, vol. 1 section 10.4.6 (non-temporal stores), vol. 2
-//! (CLWB, CLFLUSHOPT, CLFLUSH, SFENCE, CMPXCHG16B), vol. 3 section 8.1.1 (aligned 16-byte loads are atomic on
-//! processors with AVX; AMD states the same).
+//! Sources: Intel 64 and IA-32 Software Developer's Manual, vol. 1 section 10.4.6 (non-temporal
+//! stores), vol. 2 (CLWB, CLFLUSHOPT, CLFLUSH, SFENCE, CMPXCHG16B), vol. 3 section 8.1.1 (aligned
+//! 16-byte loads are atomic on processors with AVX; AMD states the same).
 
 use std::arch::asm;
 use std::arch::x86_64 as arch;
@@ -32,9 +32,10 @@ impl std::fmt::Display for FlushInstruction {
     }
 }
 
-/// The best flush instruction of this processor (CPUID leaf 7: EBX bit 24 CLWB, bit 23 CLFLUSHOPT).
+/// Returns the best flush instruction of this processor (CPUID leaf 7: EBX bit 24 CLWB, bit 23
+/// CLFLUSHOPT).
 pub fn flush_instruction() -> FlushInstruction {
-    // CPUID leaves a virtual machine, which takes tens of microseconds: asked once.
+    // CPUID exits a virtual machine, which takes tens of microseconds: executed once.
     static FOUND: std::sync::OnceLock<FlushInstruction> = std::sync::OnceLock::new();
     *FOUND.get_or_init(ask_flush_instruction)
 }
@@ -43,7 +44,7 @@ pub fn flush_instruction() -> FlushInstruction {
 fn ask_flush_instruction() -> FlushInstruction {
     // SAFETY: Inv 6: the instruction changes no byte; every x86-64 processor has it.
     if unsafe { arch::__cpuid(0) }.eax >= 7 {
-        // SAFETY: as above.
+        // SAFETY: as above (Inv 6).
         let features = unsafe { arch::__cpuid_count(7, 0) }.ebx;
         if features & 1 << 24 != 0 {
             return FlushInstruction::Clwb;
@@ -55,17 +56,17 @@ fn ask_flush_instruction() -> FlushInstruction {
     FlushInstruction::Clflush
 }
 
-/// Whether the processor swaps 16 bytes atomically (all since about 2006 do).
+/// Returns whether the processor swaps 16 bytes atomically (all since about 2006 do).
 pub fn has_cmpxchg16b() -> bool {
     std::arch::is_x86_feature_detected!("cmpxchg16b")
 }
 
-/// Whether an aligned 16-byte load is atomic.
+/// Returns whether an aligned 16-byte load is atomic.
 pub(crate) fn has_atomic_load16() -> bool {
     std::arch::is_x86_feature_detected!("avx")
 }
 
-/// Writes back the lines that hold `len` bytes from `start`; their number.
+/// Writes back the lines that hold `len` bytes from `start`; returns their number.
 ///
 /// # Safety
 /// The range is mapped memory.
@@ -78,7 +79,8 @@ pub(crate) unsafe fn flush_lines(kind: FlushInstruction, start: *const u8, len: 
     let last = (start as usize + len - 1) & !(LINE - 1);
     let mut line = first;
     loop {
-        // SAFETY: the caller's word that the range is mapped; the instructions change no byte (Inv 6).
+        // SAFETY: the caller guarantees that the range is mapped; the instructions change no byte
+        // (Inv 6).
         unsafe {
             match kind {
                 FlushInstruction::Clwb => asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
@@ -102,16 +104,17 @@ pub(crate) fn store_fence() {
     unsafe { arch::_mm_sfence() }
 }
 
-/// Copies whole lines past the cache: `len` and `dst` are multiples of 64.
+/// Copies whole lines, bypassing the cache: `len` and `dst` are multiples of 64.
 ///
 /// # Safety
-/// `src` may be read and `dst` written for `len` bytes, nobody else touches `dst`, and the two do not overlap.
+/// `src` is readable and `dst` writable for `len` bytes, nothing else accesses `dst`, and the two
+/// do not overlap.
 #[inline]
 pub(crate) unsafe fn copy_non_temporal(dst: *mut u8, src: *const u8, len: usize) {
     debug_assert!((dst as usize).is_multiple_of(LINE) && len.is_multiple_of(LINE));
     let mut at = 0;
     while at < len {
-        // SAFETY: the caller's word for the ranges; dst + at is 16-aligned (Inv 6).
+        // SAFETY: the caller guarantees the ranges; dst + at is 16-aligned (Inv 6).
         unsafe {
             let from = src.add(at).cast::<arch::__m128i>();
             let to = dst.add(at).cast::<arch::__m128i>();
@@ -130,23 +133,22 @@ pub(crate) unsafe fn copy_non_temporal(dst: *mut u8, src: *const u8, len: usize)
     }
 }
 
-/// Asks for the line at this address.
 #[inline]
 pub(crate) fn prefetch_line(at: *const u8) {
     // SAFETY: a prefetch reads nothing and faults at no address (Inv 6).
     unsafe { arch::_mm_prefetch::<{ arch::_MM_HINT_T0 }>(at.cast()) }
 }
 
-/// Most lines that [`prefetch_bytes`] asks for: what the processor keeps on its way at a time, about.
+/// Maximum lines of one [`prefetch_bytes`]: about the processor's limit of outstanding loads.
 const PREFETCH_LINES: usize = 16;
 
-/// Asks for the first lines of these bytes, at most 16 of 64 bytes, wherever they are: a hint, nothing is read.
+/// Prefetches the first lines of these bytes, at most 16 of 64 bytes: a hint, nothing is read.
 #[inline]
 pub fn prefetch_bytes(bytes: &[u8]) {
     prefetch_lines(bytes.as_ptr(), bytes.len());
 }
 
-/// As [`prefetch_bytes`], of bytes that may not be there: a hint fails nowhere.
+/// Like [`prefetch_bytes`], for bytes that may not exist: a hint never faults.
 #[inline]
 pub(crate) fn prefetch_lines(base: *const u8, len: usize) {
     let lines = (len + base as usize % LINE).div_ceil(LINE).min(PREFETCH_LINES);
@@ -155,13 +157,12 @@ pub(crate) fn prefetch_lines(base: *const u8, len: usize) {
     }
 }
 
-/// Asks for the line in which this begins: a hint, nothing is read.
+/// Prefetches the line where this value begins: a hint, nothing is read.
 #[inline]
 pub fn prefetch_value<T>(value: &T) {
     prefetch_line(std::ptr::from_ref(value).cast());
 }
 
-/// Asks for the line at this address, to be written.
 #[inline]
 pub(crate) fn prefetch_line_to_write(at: *const u8) {
     // SAFETY: a prefetch reads nothing and faults at no address (Inv 6).
@@ -173,15 +174,17 @@ fn split(word: u128) -> (u64, u64) {
     (word as u64, (word >> 64) as u64)
 }
 
-/// One 16-byte compare-and-swap; the value found where it is not `old`.
+/// Executes one 16-byte compare-and-swap; returns the value found if it is not `old`.
 ///
 /// # Safety
-/// `at` is 16-aligned, mapped and writable, touched by atomic operations only, and [`has_cmpxchg16b`] holds.
+/// `at` is 16-aligned, mapped and writable, accessed by atomic operations only, and
+/// [`has_cmpxchg16b`] holds.
 #[inline]
 pub(crate) unsafe fn cas16(at: *mut u8, old: (u64, u64), new: (u64, u64)) -> Result<(), (u64, u64)> {
     let (mut low, mut high) = old;
     let swapped: u8;
-    // SAFETY: the caller's word (Inv 5). rbx is reserved by the compiler, so the new low half is swapped in and out.
+    // SAFETY: guaranteed by the caller (Inv 5). The compiler reserves rbx, so the new low half is
+    // swapped in and out.
     unsafe {
         asm!(
             "xchg rsi, rbx",
@@ -200,30 +203,31 @@ pub(crate) unsafe fn cas16(at: *mut u8, old: (u64, u64), new: (u64, u64)) -> Res
     if swapped != 0 { Ok(()) } else { Err((low, high)) }
 }
 
-/// One atomic 16-byte load.
+/// Executes one atomic 16-byte load.
 ///
 /// # Safety
-/// As [`cas16`]; `plain` only where [`has_atomic_load16`] holds.
+/// Like [`cas16`]; `plain` only if [`has_atomic_load16`] holds.
 #[inline]
 pub(crate) unsafe fn load16(at: *mut u8, plain: bool) -> (u64, u64) {
     if plain {
         let word: arch::__m128i;
-        // SAFETY: aligned and mapped by the caller's word; in assembly, so that the compiler cannot split it (Inv 5).
+        // SAFETY: the caller guarantees an aligned, mapped address; in assembly, so that the
+        // compiler cannot split it (Inv 5).
         unsafe {
             asm!("movdqa {}, [{}]", out(xmm_reg) word, in(reg) at, options(nostack, preserves_flags, readonly));
             // SAFETY: both types are 16 plain bytes (Inv 6).
             return split(std::mem::transmute::<arch::__m128i, u128>(word));
         }
     }
-    // Swapping zero for zero changes nothing and yields what is there.
-    // SAFETY: the caller's word (Inv 5).
+    // Swapping zero for zero changes nothing and returns the current value.
+    // SAFETY: guaranteed by the caller (Inv 5).
     match unsafe { cas16(at, (0, 0), (0, 0)) } {
         Ok(()) => (0, 0),
         Err(found) => found,
     }
 }
 
-/// The time stamp counter.
+/// Returns the time stamp counter.
 #[inline]
 pub(crate) fn ticks() -> u64 {
     // SAFETY: RDTSC is part of x86-64's base and touches no memory (Inv 6).

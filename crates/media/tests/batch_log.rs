@@ -1,4 +1,5 @@
-//! Batches of a small engine, crashed at every point: all of a batch or nothing, whatever crash comes, in its recovery too.
+//! Batches of a small engine, crashed at every point: all of a batch or nothing, after any crash,
+//! in its recovery too.
 #![cfg(feature = "sim")]
 
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use lodestore_media::{BatchLogs, ExtentKind, Mutant, NvPtr, Pool, PoolOptions, W
 const LOGS_AT: u64 = 64;
 const KIND_WORDS: ExtentKind = ExtentKind(40);
 const KIND_LOG: ExtentKind = ExtentKind(41);
-/// Single words, and pairs behind them.
+/// Single words, followed by pairs.
 const WORDS: usize = 24;
 const PAIRS: usize = 40;
 
@@ -18,14 +19,14 @@ fn options() -> PoolOptions {
     PoolOptions { capacity: 128 << 10, region_bytes: 64 << 10, chunk_bytes: 512, ..PoolOptions::default() }
 }
 
-/// What all words and pairs hold; a pair is two of them.
+/// The content of all words and pairs; a pair is two of them.
 type State = Vec<u64>;
 
 fn nothing() -> State {
     vec![0; WORDS + 2 * PAIRS]
 }
 
-/// An engine whose whole contents are some words.
+/// An engine that stores only some words.
 struct Toy {
     pool: Arc<Pool>,
     logs: BatchLogs,
@@ -58,7 +59,7 @@ impl Toy {
         }
         let words = NvPtr::from_raw(pool.load_u64(pool.root()));
         if !report.settled {
-            // The engine's own share: what it answers from is durable.
+            // The engine's own part: the data that it serves is durable.
             pool.flush(words, nothing().len() * 8);
             pool.fence();
         }
@@ -83,7 +84,6 @@ impl Toy {
         (0..nothing().len() as u64).map(|word| self.pool.load_u64(self.words.add(word * 8))).collect()
     }
 
-    /// The extent of a log.
     fn logs_extent(&self, log: u64) -> NvPtr {
         NvPtr::from_raw(self.pool.load_u64(self.pool.root().add(LOGS_AT + log * 8)) & !63)
     }
@@ -92,7 +92,7 @@ impl Toy {
         self.words.add(8 * if index < WORDS { index } else { WORDS + (index - WORDS) * 2 } as u64)
     }
 
-    /// One batch; it sets these words and pairs to the number.
+    /// Commits one batch that sets these words and pairs to the number.
     fn batch(&self, items: &[usize], number: u64) -> lodestore_contract::Result<()> {
         let turn = self.logs.begin(&self.pool, items.len())?;
         let word = |index: &usize| if *index < WORDS { Word::U64(number) } else { Word::U128(number, !number) };
@@ -100,7 +100,7 @@ impl Toy {
         turn.commit(&self.pool, &stores)
     }
 
-    /// A write of one word, as engines do it.
+    /// Writes one word, as engines do.
     fn single(&self, index: usize, number: u64) {
         self.pool.publish_u64(self.place(index), number);
         self.pool.flush(self.place(index), 8);
@@ -127,7 +127,7 @@ struct Explorer {
 }
 
 impl Explorer {
-    /// Opens an image, which holds one of `allowed`; crashes its recovery too.
+    /// Opens an image, checks that it holds one of `allowed`, and crashes its recovery too.
     fn judge(&mut self, image: &SimImage, allowed: &[&State], depth: u32) -> Result<(), String> {
         self.images += 1;
         let toy = Toy::open(image)?;
@@ -136,7 +136,7 @@ impl Explorer {
             return Err(format!("depth {depth}: a state that is none of those allowed"));
         }
         let recovery = toy.pool.recorder().expect("simulated").take();
-        // The store goes on: a word is written by itself, then the logs are used again.
+        // The store continues: a word is written by itself, then the logs are used again.
         let index = self.rng.index(WORDS);
         toy.single(index, 7);
         let singly = after_batch(&found, &[index], 7);
@@ -164,7 +164,7 @@ impl Explorer {
         Ok(())
     }
 
-    /// A moment of a trace, mostly near a fence: there it matters most.
+    /// Picks a moment of a trace, mostly near a fence, where it matters most.
     fn moment(&mut self, events: &[Event]) -> usize {
         let fences: Vec<usize> =
             (0..events.len()).filter(|at| matches!(events[*at].what, What::Fence { .. })).collect();
@@ -185,7 +185,8 @@ impl Explorer {
     }
 }
 
-/// Batches and single writes, killed and cut in between; images judged, and what went wrong.
+/// Runs batches and single writes with kills and power cuts in between. Returns the number of
+/// checked images, and the failure if any.
 fn run(mutant: Option<Mutant>, seed: u64) -> (u64, Option<String>) {
     let mut explorer = Explorer { rng: Rng::new(seed), images: 0 };
     let wrong = life(&mut explorer, SimSpec { mutant, ..SimSpec::default() }).err();
@@ -271,7 +272,8 @@ fn planted_faults_of_the_logs_are_caught() {
     }
 }
 
-/// An image of a store killed between fences 2 and 4 of a batch over all words, and where its log record stands.
+/// Returns an image of a store killed between fences 2 and 4 of a batch over all words, and the
+/// offset of its log record.
 fn armed() -> (SimImage, usize) {
     let spec = SimSpec::default();
     let toy = Toy::create(&spec);
@@ -298,7 +300,7 @@ fn a_log_that_takes_over_another_logs_extent_arms_none_of_its_records() {
     let old = toy.pool.bytes(first, 64).expect("in the pool").to_vec();
     assert_eq!(old[8..12], *b"LBT1", "disarmed, and whole but for its stamp");
     toy.single(0, 9);
-    // Log 0 moves to a larger extent and is held; log 1 takes the old one.
+    // Log 0 moves to a larger extent and is held; log 1 gets the old one.
     let held = toy.logs.begin(&toy.pool, 100).expect("room");
     let mut model = LineModel::new(SimImage { spec, ..SimImage::default() });
     toy.batch(&[1], 2).expect("room");
@@ -309,7 +311,7 @@ fn a_log_that_takes_over_another_logs_extent_arms_none_of_its_records() {
     let fences = events.iter().enumerate().filter(|(_, event)| matches!(event.what, What::Fence { .. }));
     let commit = fences.map(|(at, _)| at).nth_back(2).expect("three of the batch");
     events[..=commit].iter().for_each(|event| model.apply(event));
-    // A power cut that leaves of the new record its first word alone.
+    // A power cut that keeps only the first word of the new record.
     let mut image = model.newest();
     let at = first.offset() as usize;
     assert!(image.regions[0][at..at + 8] != [0; 8], "the new record is armed");
@@ -367,7 +369,7 @@ fn a_flipped_bit_or_a_zeroed_root_word_hides_no_armed_record() {
 fn logs_that_share_an_extent_are_damage() {
     let (mut image, _) = armed();
     let root = 8192 + LOGS_AT as usize;
-    // The words of logs without an extent have no capacity in their low bits.
+    // The root words of logs without an extent have no capacity in their low bits.
     let used = (0..8).find(|log| image.regions[0][root + log * 8] & 63 != 0).expect("a log was used");
     let word: [u8; 8] = image.regions[0][root + used * 8..][..8].try_into().expect("eight");
     let other = root + (used + 1) % 8 * 8;

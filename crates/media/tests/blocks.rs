@@ -40,7 +40,7 @@ fn read(file: &BlockFile, at: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A generator whose seed is printed by whoever fails.
+/// A generator whose seed a failing test prints.
 struct Random(u64);
 
 impl Random {
@@ -50,7 +50,7 @@ impl Random {
     }
 }
 
-/// Both media, through the page cache and, where the file system can, past it.
+/// Runs `work` on both media, through the page cache and with direct I/O if the file system has it.
 fn each_way(mut work: impl FnMut(TestDir, &BlockOptions)) {
     for direct in [false, true] {
         for dir in [TestDir::shm(), TestDir::disk()] {
@@ -98,7 +98,7 @@ fn what_is_written_is_read_at_any_place_and_length_and_by_the_next_open() {
     });
 }
 
-/// Changes the file and its model alike.
+/// Changes the file and its model in the same way.
 fn change(file: &BlockFile, model: &mut Vec<u8>, random: &mut Random) {
     let blocks = model.len() / BLOCK;
     match random.below(8) {
@@ -257,7 +257,7 @@ fn places_outside_the_file_are_refused_by_name() {
         assert!(matches!(refused, Err(Error::Corrupt { .. })), "{at}: {refused:?}");
     }
     assert_eq!(values(&dir).metadata().expect("there").len(), len, "nothing went beyond the end");
-    // Somebody cuts the file under us.
+    // Another program cuts the open file.
     std::fs::OpenOptions::new().write(true).open(values(&dir)).expect("opens").set_len(100).expect("cut");
     let refused = file.read(BLOCK as u64, &mut buffer);
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
@@ -360,7 +360,7 @@ fn syncs_follow_the_pools_durability_and_counts_are_the_files_own() {
         assert_eq!(file.counts().syncs, syncs + 1);
         assert_eq!(pool.bytes_written(), bytes);
         drop(file);
-        // What an open finds is durable where that is promised.
+        // The content that an open finds is durable if the durability asks for it.
         let again = BlockFile::open(&pool, &plain()).expect("opens");
         assert_eq!(again.counts().syncs, u64::from(syncs > 0), "{durability}");
     }

@@ -1,4 +1,4 @@
-//! The values file under the crash simulator: what crashes leave of it, and calls that fail.
+//! The values file under the crash simulator: its content after crashes, and failing calls.
 #![cfg(feature = "sim")]
 
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ fn fails(call: FileCall, nth: u64, fault: FileFault) -> Option<FailingCall> {
     Some(FailingCall { call, nth, fault })
 }
 
-/// A pool with a file of blocks of `a`, all durable, and the medium's model at that moment.
+/// Returns a pool with a file of blocks of `a`, all durable, and the medium's model at that moment.
 fn begin(spec: &SimSpec, blocks: u64) -> (Arc<Pool>, BlockFile, LineModel) {
     let (pool, _) = Pool::create_sim(spec, "test", 1, options()).expect("a pool");
     let file = open_file(&pool);
@@ -49,14 +49,14 @@ fn begin(spec: &SimSpec, blocks: u64) -> (Arc<Pool>, BlockFile, LineModel) {
     (pool, file, model)
 }
 
-/// Lets the model take what was done since; the steps.
+/// Applies all steps since the last call to the model; returns the steps.
 fn follow(pool: &Pool, model: &mut LineModel) -> Vec<Event> {
     let events = recorder(pool).take().events;
     events.iter().for_each(|event| model.apply(event));
     events
 }
 
-/// Shows every image of this moment, each once and under the hash of its bytes.
+/// Calls `look` with every image of this moment, each once and under the hash of its bytes.
 fn each_image(model: &mut LineModel, mut look: impl FnMut(&SimImage)) -> usize {
     let set = model.crash_set();
     assert!(set.combinations() <= 1 << 17, "more images than can be looked at: {}", set.combinations());
@@ -78,7 +78,7 @@ fn each_image(model: &mut LineModel, mut look: impl FnMut(&SimImage)) -> usize {
     choices.len()
 }
 
-/// The one byte that a part of the file is full of; 0 for parts that are mixed, and those that are not there.
+/// Returns the one byte that fills a block of the file; 0 for mixed and for missing blocks.
 fn of_block(image: &SimImage, block: u64, bytes: u64) -> u8 {
     let from = (block * BLOCK) as usize;
     let part = image.values.get(from..from + bytes as usize).unwrap_or(&[0]);
@@ -159,7 +159,8 @@ fn a_fence_of_the_pool_syncs_nothing_of_the_file_and_a_sync_of_the_file_fences_n
     assert_eq!(seen, [(7, b'b'), (8, b'b')].into());
 }
 
-/// A value is written and synced, then the root names it: images in which the root names what is not there.
+/// Writes and syncs a value, then names it in the root. Returns the number of images whose root
+/// names a missing value.
 fn dangling(spec: &SimSpec) -> usize {
     let (pool, file, mut model) = begin(spec, 2);
     for value in 1..=4u64 {

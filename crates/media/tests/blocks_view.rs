@@ -1,4 +1,5 @@
-//! The values file read through its mapping: the same bytes as by calls, and a medium that fails there is told as of a call.
+//! The values file read through its mapping: the same bytes as by calls, and medium errors reported
+//! like those of calls.
 
 mod common;
 
@@ -14,7 +15,7 @@ use lodestore_media::{BlockFile, BlockOptions, Blocks, Pool};
 const BLOCK: usize = BlockFile::BLOCK as usize;
 const BLOCKS: usize = 64;
 
-/// A file whose every block holds bytes of its own, read until it is warm.
+/// A file whose blocks are each filled with a distinct byte, read until it is warm.
 fn warm(pool: &std::sync::Arc<Pool>, options: &BlockOptions) -> BlockFile {
     let file = BlockFile::open(pool, options).expect("opens");
     file.grow((BLOCKS * BLOCK) as u64).expect("room");
@@ -26,7 +27,7 @@ fn warm(pool: &std::sync::Arc<Pool>, options: &BlockOptions) -> BlockFile {
     file
 }
 
-/// The byte that a block is filled with; else whether the error is that of a file that is too short.
+/// Returns the byte that fills a block. The error says whether the file was too short.
 fn read(file: &BlockFile, block: usize) -> Result<u8, bool> {
     let mut bytes = [0xEE; 100];
     let outcome = file.read((block * BLOCK + 40) as u64, &mut bytes);
@@ -34,7 +35,7 @@ fn read(file: &BlockFile, block: usize) -> Result<u8, bool> {
     outcome.map(|()| bytes[0]).map_err(|error| matches!(error, Error::Corrupt { .. }))
 }
 
-/// Without a guard this ended the process (SIGBUS).
+/// Regression: without the handler this ended the process (SIGBUS).
 #[test]
 fn a_file_that_is_cut_under_its_mapping_is_an_error_and_what_is_left_of_it_is_read() {
     for dir in [TestDir::shm(), TestDir::disk()] {
@@ -48,7 +49,7 @@ fn a_file_that_is_cut_under_its_mapping_is_an_error_and_what_is_left_of_it_is_re
                 assert_eq!(read(&file, block), expected, "block {block}");
             }
         }
-        // Another one is read as ever.
+        // A new file is read as usual.
         drop(file);
         OpenOptions::new().write(true).open(&path).expect("opens").set_len(0).expect("cut");
         warm(&pool, &BlockOptions::default());
@@ -69,7 +70,7 @@ fn what_is_written_given_back_and_grown_is_read_through_the_mapping_at_once() {
         assert!(matches!(read(&file, 0), Ok(0 | 182)), "zero, or what it was");
         file.grow(((BLOCKS + 1) * BLOCK) as u64).expect("room");
         assert_eq!(read(&file, BLOCKS), Ok(0));
-        // A piece that ends behind the file's end, and one of many blocks.
+        // A piece that ends after the file's end, and one of many blocks.
         assert!(file.read((BLOCKS * BLOCK + 1) as u64, &mut [0; BLOCK]).is_err());
         let mut all = vec![0; (BLOCKS - 2) * BLOCK];
         file.read(BLOCK as u64, &mut all).expect("readable");
@@ -84,7 +85,8 @@ fn what_is_written_given_back_and_grown_is_read_through_the_mapping_at_once() {
     }
 }
 
-/// tmpfs cannot say what is cached, so each value was read by a call, and a scan took its files for cold.
+/// Regression: tmpfs cannot report what is cached. Each value was therefore read by a call, and a
+/// scan treated its files as cold.
 #[test]
 fn a_file_in_memory_is_warm_from_the_start() {
     let dir = TestDir::shm();
@@ -99,7 +101,7 @@ fn a_file_in_memory_is_warm_from_the_start() {
     assert!(warm(&pool, &BlockOptions { mapped: false, ..BlockOptions::default() }).is_warm(BLOCK as u64 * 9));
 }
 
-/// The handler that the process had is given what is none of a mapping's affair.
+/// The process's previous handler receives signals that do not concern a mapping.
 #[test]
 fn a_signal_that_is_not_of_a_mapping_goes_to_the_handler_that_was_there() {
     let name = "a_signal_that_is_not_of_a_mapping_goes_to_the_handler_that_was_there";
@@ -107,13 +109,13 @@ fn a_signal_that_is_not_of_a_mapping_goes_to_the_handler_that_was_there() {
         assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
         return;
     }
-    // SAFETY: `count` does nothing but to count, which a handler may.
+    // SAFETY: `count` only counts, which a handler may do (Inv 9).
     unsafe { libc::signal(libc::SIGBUS, count as *const () as usize) };
     let dir = TestDir::shm();
     let pool = create(&dir, small());
     let file = warm(&pool, &BlockOptions::default());
     for sent in 1..4 {
-        // SAFETY: it has a handler, which returns.
+        // SAFETY: the signal has a handler, which returns (Inv 9).
         unsafe { libc::raise(libc::SIGBUS) };
         assert_eq!(SEEN.load(Ordering::SeqCst), sent);
     }
@@ -122,19 +124,20 @@ fn a_signal_that_is_not_of_a_mapping_goes_to_the_handler_that_was_there() {
     assert_eq!(SEEN.load(Ordering::SeqCst), 3, "that was of a mapping");
 }
 
-/// What is sent does what it would have done, and leaves the guard where it is.
+/// A signal sent by a process has its original effect, and our handler stays installed.
 #[test]
 fn a_signal_that_somebody_sends_where_it_is_ignored_leaves_the_guard() {
     if let Some(ended) = alone("a_signal_that_somebody_sends_where_it_is_ignored_leaves_the_guard") {
         assert!(ended.status.success(), "{ended:?}");
         return;
     }
-    // SAFETY: no handler.
+    // SAFETY: no handler (Inv 9).
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_IGN) };
     outlives_signals(3);
 }
 
-/// Rust's runtime has a handler, which takes itself away where it is called and nothing is wrong with the stack: one signal is swallowed and the next ends the process.
+/// Rust's runtime has a handler that uninstalls itself when the fault is no stack overflow. The
+/// first signal is swallowed and the next one ends the process.
 #[test]
 fn a_signal_that_somebody_sends_a_process_with_the_runtimes_handler_leaves_the_guard() {
     if let Some(ended) = alone("a_signal_that_somebody_sends_a_process_with_the_runtimes_handler_leaves_the_guard") {
@@ -144,7 +147,7 @@ fn a_signal_that_somebody_sends_a_process_with_the_runtimes_handler_leaves_the_g
     }
     outlives_signals(1);
     println!("{READ_ON}");
-    // SAFETY: ends the process.
+    // SAFETY: ends the process (Inv 9).
     unsafe { libc::raise(libc::SIGBUS) };
 }
 
@@ -154,29 +157,31 @@ fn a_signal_that_somebody_sends_where_it_has_no_handler_ends_the_process() {
         assert_eq!(ended.status.signal(), Some(libc::SIGBUS), "{ended:?}");
         return;
     }
-    // SAFETY: no handler.
+    // SAFETY: no handler (Inv 9).
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
     let dir = TestDir::disk();
     let pool = create(&dir, small());
     let _file = warm(&pool, &BlockOptions::default());
-    // SAFETY: ends the process.
+    // SAFETY: ends the process (Inv 9).
     unsafe { libc::raise(libc::SIGBUS) };
 }
 
-/// Sends so many signals to a process that reads through a mapping, and then cuts the file under it.
+/// Sends `count` signals to a process that reads through a mapping, and then cuts the file under
+/// it.
 fn outlives_signals(count: usize) {
     let dir = TestDir::disk();
     let pool = create(&dir, small());
     let file = warm(&pool, &BlockOptions::default());
     for _ in 0..count {
-        // SAFETY: what stands for it returns, or the process is to end.
+        // SAFETY: the signal's handler returns, or the process is to end (Inv 9).
         unsafe { libc::raise(libc::SIGBUS) };
     }
     OpenOptions::new().write(true).open(dir.store().join("values.0000")).expect("opens").set_len(0).expect("cut");
     assert_eq!(read(&file, 5), Err(true));
 }
 
-/// Does the test of this name in a process that does nothing else, since it has one handler; none in that one.
+/// Runs the named test in a separate process, because a process has one handler. Returns `None` in
+/// that process.
 fn alone(name: &str) -> Option<Output> {
     if std::env::var_os(ALONE).is_some() {
         return None;

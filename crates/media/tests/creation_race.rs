@@ -1,5 +1,5 @@
-//! Several threads that create a pool in the same directory: one pool comes of it, and no creation
-//! that fails removes the files of one that succeeds.
+//! Several threads create a pool in the same directory: one pool results, and no failing creation
+//! removes the files of a successful one.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

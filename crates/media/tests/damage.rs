@@ -1,5 +1,5 @@
-//! Damaged headers and shortened files: an open says what is wrong, or gives a working pool; it never panics, and no
-//! access goes past a file's end.
+//! Damaged headers and shortened files: an open reports the damage or gives a working pool. It
+//! never panics, and no access goes past a file's end.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::{TestDir, create, open, small};
 use lodestore_contract::Error;
 use lodestore_media::{Pool, PoolOptions, crc32c};
 
-/// What an interrupted copy leaves: a region of an earlier stop next to the others of now.
+/// The result of an interrupted copy: a region of an earlier stop next to current ones.
 #[test]
 fn a_region_of_an_earlier_stop_is_refused_by_name_and_a_salvage_reports_it() {
     for clean in [true, false] {
@@ -72,7 +72,7 @@ fn an_older_first_region_of_a_store_that_grew_is_refused_and_changes_nothing() {
     open(&dir, small()).0.close(true).expect("closes");
 }
 
-/// Such a directory was called no store.
+/// Regression: such a directory was reported as no store.
 #[test]
 fn a_store_without_its_first_region_is_damaged_and_not_absent() {
     let dir = TestDir::shm();
@@ -156,7 +156,7 @@ fn damage_of_the_extent_table_that_a_salvage_passed_over_refuses_every_later_ope
     }
 }
 
-/// A generator whose seed is printed by whoever fails.
+/// A generator whose seed a failing test prints.
 struct Random(u64);
 
 impl Random {
@@ -166,7 +166,7 @@ impl Random {
     }
 }
 
-/// Changes the header copies of a store at rest, with a right checksum.
+/// Changes the header copies of a closed store, with a right checksum.
 fn edit_headers(dir: &TestDir, edit: impl Fn(&mut [u8])) {
     let path = dir.store().join("pool.0000");
     let mut bytes = std::fs::read(&path).expect("readable");
@@ -194,7 +194,7 @@ fn random_damage_gives_an_error_or_a_working_pool() {
         for (name, bytes) in names.iter().zip(&whole) {
             let mut bytes = bytes.clone();
             for _flip in 0..random.below(4) {
-                // Mostly where the headers have bytes that mean something.
+                // Mostly in the meaningful bytes of the headers.
                 let spans = [160, 1024, 8192, bytes.len() as u64];
                 let copy = random.below(2) * 4096;
                 let span = spans[random.below(4) as usize];
@@ -351,7 +351,7 @@ fn a_store_that_lost_its_only_region_is_damaged_and_no_place_for_a_new_one() {
     }
 }
 
-/// A power failure can leave zeros where the text of the last holder was.
+/// A power failure can leave zeros in place of the last holder's text.
 #[test]
 fn a_lock_file_of_zeros_refuses_no_store() {
     let dir = TestDir::shm();

@@ -9,7 +9,7 @@ use common::{TestDir, create, open, small};
 use lodestore_contract::{Durability, Error};
 use lodestore_media::{BlockFile, BlockOptions, Pool, PoolOptions};
 
-/// Names in a directory, sorted.
+/// Returns the names in a directory, sorted.
 fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").file_name());
     let mut names: Vec<String> = entries.map(|name| name.to_string_lossy().into_owned()).collect();
@@ -17,7 +17,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Where the store is after its directory was renamed.
+/// Returns the path of the store after its directory was renamed.
 fn moved(dir: &TestDir) -> PathBuf {
     dir.store().with_file_name("moved")
 }
@@ -64,7 +64,7 @@ fn a_growth_in_a_removed_directory_is_an_error_and_the_store_goes_on() {
     drop(other);
 }
 
-/// A region is made ahead, before the directory is removed.
+/// A region is created ahead, before the directory is removed.
 #[test]
 fn a_growth_with_a_region_made_before_the_directory_was_removed_says_so() {
     let dir = TestDir::disk();
@@ -85,7 +85,7 @@ fn a_growth_with_a_region_made_before_the_directory_was_removed_says_so() {
     pool.check().expect("it goes on");
 }
 
-/// A store of two regions with a values file, closed.
+/// Creates a store of two regions with a values file, and closes it.
 fn closed_store(dir: &TestDir, opts: PoolOptions) {
     let pool = create(dir, opts);
     pool.grow(4096).expect("a second region");

@@ -1,4 +1,4 @@
-//! A pool's life: creation, opening, growth, closing, and what is refused.
+//! The life of a pool: creation, opening, growth, closing, and refusals.
 
 mod common;
 
@@ -39,7 +39,8 @@ fn stores_survive_a_clean_close_and_a_drop() {
     }
 }
 
-/// A machine that stops soon after an open must not find a header that says *clean* beside pages of which the kernel wrote some.
+/// A machine that stops soon after an open must not leave a header that says *clean* next to partly
+/// written pages.
 #[test]
 fn an_open_at_process_syncs_the_header_of_a_file_and_nothing_else() {
     for (dir, pages) in [(TestDir::disk(), 2), (TestDir::shm(), 0)] {
@@ -179,7 +180,7 @@ fn an_interrupted_creation_is_no_store_and_is_started_over() {
 #[test]
 fn a_refused_creation_leaves_no_store() {
     let dir = TestDir::shm();
-    // A region must have chunks of which its table says something.
+    // A region must have at least eight chunks.
     let no_region = PoolOptions { chunk_bytes: 1 << 20, ..small() };
     let refused = Pool::create(&dir.store(), "test", 3, no_region).map(|_| ());
     assert!(matches!(refused, Err(Error::InvalidOption { .. })), "{refused:?}");
@@ -221,7 +222,7 @@ fn a_pool_grows_to_its_capacity_and_no_further() {
     }
 }
 
-/// Of 256 MiB that a region may have, and of a capacity beyond the medium, a new store takes 32 MiB.
+/// With a maximum region of 256 MiB and a capacity beyond the medium, a new store uses 32 MiB.
 #[test]
 fn a_store_takes_space_as_it_grows() {
     let dir = TestDir::shm();
@@ -235,7 +236,7 @@ fn a_store_takes_space_as_it_grows() {
     let (pool, _) = open(&dir, PoolOptions::default());
     assert_eq!(pool.grow(4096).expect("room"), 6);
     assert_eq!(pool.layout(6).expect("there").region_bytes >> 20, 50);
-    // An extent that is longer than that has a region of its own length.
+    // A longer extent gets a region of its own length.
     assert_eq!(pool.grow(100 << 20).expect("room"), 7);
     assert!((100..=102).contains(&(pool.layout(7).expect("there").region_bytes >> 20)));
 }
@@ -252,7 +253,7 @@ fn a_large_extent_gets_a_region_of_its_own_size() {
     assert_eq!(open(&dir, small()).0.regions(), 2);
 }
 
-/// Waits for a file, however long the machine takes; the end is for one that never comes.
+/// Waits for a file, even on a slow machine; the timeout is for a file that never appears.
 fn appears(path: &std::path::Path) {
     let start = std::time::Instant::now();
     while !path.exists() {
@@ -277,7 +278,7 @@ fn a_spare_is_made_ahead_and_an_unused_one_is_removed() {
     pool.close(true).expect("closes");
     assert!(!spare.exists());
     drop(pool);
-    // What a killed process leaves.
+    // The rest of a killed process.
     std::fs::write(&spare, vec![0; 1 << 20]).expect("written");
     std::fs::write(dir.store().join("pool.0002"), vec![0; 1 << 20]).expect("written");
     assert_eq!(open(&dir, small()).0.regions(), 2);
@@ -361,7 +362,7 @@ fn foreign_files_are_named_and_left_alone() {
         try_open().expect("opens when it is gone");
     }
 
-    // One that comes while the store is open.
+    // A foreign file that appears while the store is open.
     let (pool, _) = open(&dir, PoolOptions { prefault: Prefault::None, ..small() });
     let path = dir.store().join("pool.0002");
     std::fs::write(&path, &letter).expect("written");
@@ -399,7 +400,7 @@ fn the_making_of_a_region_writes_over_nobody_elses_file_and_follows_no_link() {
         std::fs::write(&spare, &letter).expect("written");
         foreign();
         assert_eq!(std::fs::read(&spare).expect("still there"), letter);
-        // What an interrupted making left gives way, whatever its length.
+        // The rest of an interrupted creation is replaced, whatever its length.
         std::fs::write(&spare, vec![0; 100_000]).expect("written");
         assert_eq!(pool.grow(1).expect("room"), 1);
         assert!(!spare.exists());
@@ -416,7 +417,7 @@ fn a_region_whose_making_was_cut_short_behind_its_name_is_removed() {
     let region0 = std::fs::read(dir.store().join("pool.0000")).expect("readable");
     pool.grow(1).expect("room");
     drop(pool);
-    // As it was before the header named the region: its own header is there in whole, or in part.
+    // The state before the header named the region: its own header is there completely or in part.
     let whole = std::fs::read(dir.store().join("pool.0001")).expect("readable");
     let last = whole.len() - 64;
     for (kept, kept_of_last) in [(0, 0), (8, 0), (40, 16), (0, 64), (64, 64)] {
@@ -433,7 +434,7 @@ fn a_region_whose_making_was_cut_short_behind_its_name_is_removed() {
     }
 }
 
-// ---- what stands where the store's own files are to be ----
+// ---- obstacles at the paths of the store's own files ----
 
 fn link_options() -> PoolOptions {
     PoolOptions { capacity: 4 << 20, region_bytes: 1 << 20, ..PoolOptions::default() }

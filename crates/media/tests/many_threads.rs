@@ -1,5 +1,5 @@
-//! More threads than there are slots: the rest share one, and all is as right as with few. A file of its own, since it takes
-//! every slot of the process.
+//! More threads than slots: the others share one, and the results are still correct. In a test file
+//! of its own, because it uses every slot of the process.
 
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod common;
@@ -11,10 +11,11 @@ use common::{TestDir, create, open, small};
 use lodestore_contract::Durability;
 use lodestore_media::{MAX_SLOTS, NvPtr, Pool, PoolOptions, thread_slot};
 
-/// Threads beyond those with slots of their own.
+/// Threads in addition to those with an exclusive slot.
 const MORE: usize = 24;
 
-/// Runs `work` on so many threads that `MORE` of them share a slot; all have their slots before the first begins.
+/// Runs `work` on enough threads that `MORE` of them share a slot; all have their slots before the
+/// first begins.
 fn on_all(work: impl Fn(usize) + Sync) {
     let all = MAX_SLOTS + MORE;
     let (barrier, sharing) = (Barrier::new(all), AtomicUsize::new(0));
@@ -25,7 +26,7 @@ fn on_all(work: impl Fn(usize) + Sync) {
                 sharing.fetch_add(usize::from(thread_slot() == MAX_SLOTS), Ordering::Relaxed);
                 barrier.wait();
                 work(thread);
-                // Nobody's slot is free before all are done.
+                // No slot is freed before all are done.
                 barrier.wait();
             });
             spawned.expect("a thread");
@@ -54,7 +55,8 @@ fn works(pool: &Arc<Pool>, rounds: usize) {
             drop(outer);
             let new = pool.allocator().alloc(pool, record).expect("room");
             assert!(new != old, "handed out while it is seen");
-            // Whoever sees a record between these two stores reads one that was freed too early.
+            // A thread that sees the record between these two stores reads a record that was freed
+            // too early.
             pool.store(new, &[0x22; 64]);
             pool.store(new, &[0x11; 64]);
             pool.flush(new, record);

@@ -1,4 +1,4 @@
-//! Mappings of files. On broken code the process of these tests dies.
+//! Mappings of files. With broken code the process of these tests dies.
 
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod common;
@@ -11,10 +11,11 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 const PAGE: usize = 4096;
 
-/// Maps a page of its own, writes it often and gives it back.
+/// Maps its own page, writes it often and unmaps it.
 fn use_a_page() {
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: Inv 1: a new page wherever the kernel likes, used by this function alone and given back at its end.
+    // SAFETY: Inv 1: a new page at an address of the kernel's choice, used by this function alone
+    // and unmapped at its end.
     unsafe {
         let page = rustix::mm::mmap_anonymous(std::ptr::null_mut(), PAGE, access, flags).expect("a page");
         for round in 0..300u16 {
@@ -27,7 +28,8 @@ fn use_a_page() {
 
 #[test]
 fn a_mapping_that_the_file_system_refuses_takes_nobody_elses_memory() {
-    // Each probe of an ordinary file asks for MAP_SYNC and is refused, behind the point where MAP_FIXED would have unmapped.
+    // Each probe of a regular file asks for MAP_SYNC and is refused, at a point where MAP_FIXED
+    // would already have unmapped.
     let dir = TestDir::disk();
     std::fs::create_dir(dir.store()).expect("made");
     let done = AtomicBool::new(false);

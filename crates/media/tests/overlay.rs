@@ -1,4 +1,4 @@
-//! Stores on real overlays, and on bind mounts, which are made in a namespace of the test's own.
+//! Stores on real overlays, and on bind mounts, in a namespace created by the test.
 //!
 //! Each test runs itself again under `unshare`. If the machine permits no such namespace, the test
 //! says so and ends.
@@ -16,8 +16,8 @@ use lodestore_media::{MediumKind, Pool, PoolOptions, probe};
 /// Set in the process that runs in a namespace.
 const INSIDE: &str = "LODESTORE_TEST_NAMESPACE";
 
-/// Returns whether this process is the one in the namespace. In the other one it runs the test
-/// there first.
+/// Returns whether this process is the one in the namespace. The other process runs the test there
+/// first.
 fn is_inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -34,7 +34,7 @@ fn is_inside(test: &str) -> bool {
     false
 }
 
-/// Mounts, and returns whether that was permitted.
+/// Mounts; returns whether that was permitted.
 fn mount(args: &[&str]) -> bool {
     let is_mounted = Command::new("mount").args(args).status().is_ok_and(|status| status.success());
     if !is_mounted {
@@ -96,7 +96,7 @@ fn power_is_refused_on_a_volatile_overlay_and_granted_on_another_one_on_a_disk()
     let merged = dir.store().join("a/merged");
     create(&merged.join("store"), power()).expect("its syncs reach the disk");
     Pool::open(&merged.join("store"), "test", 3, power()).expect("and later ones").0.close(true).expect("closed");
-    // What is below another directory of the same path is not this overlay's.
+    // Another directory at the path of the upper layer is not this overlay's.
     assert!(mount(&["-t", "tmpfs", "tmpfs", &dir.store().join("a/upper").display().to_string()]));
     let refused = create(&merged.join("hidden"), power()).expect_err("nobody knows");
     assert!(refused.to_string().contains("cannot be reached from here"), "{refused}");

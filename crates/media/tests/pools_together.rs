@@ -1,4 +1,5 @@
-//! Several simulated pools under one recorder: one trace, and one image of all of them at the same moment.
+//! Several simulated pools with one recorder: one trace, and one image of all of them at the same
+//! moment.
 #![cfg(feature = "sim")]
 
 use std::sync::Arc;
@@ -24,7 +25,7 @@ fn publish(pool: &Pool, value: u64) {
     pool.flush(pool.root(), 8);
 }
 
-/// What each pool of an image has in its root; the pools are of one region each.
+/// Returns the root value of each pool of an image; each pool has one region.
 fn roots(image: &SimImage) -> Vec<u64> {
     let recorder = Recorder::of_image(image);
     let open = |first| Pool::open_sim_on(recorder.at(first), image, "test", 1, options()).expect("a pool").0;

@@ -1,4 +1,4 @@
-//! The removal of a store that ends in the middle can be repeated.
+//! An interrupted removal of a store can be repeated.
 
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod common;
@@ -9,7 +9,7 @@ use common::{TestDir, create, small};
 use lodestore_contract::Error;
 use lodestore_media::Removal;
 
-/// Makes a store with several regions. Returns the file of the last one.
+/// Creates a store with several regions. Returns the file of the last one.
 fn store_of_regions(dir: &TestDir) -> std::path::PathBuf {
     let pool = create(dir, small());
     while pool.grow(4096).is_ok() {}
@@ -19,7 +19,7 @@ fn store_of_regions(dir: &TestDir) -> std::path::PathBuf {
     last
 }
 
-/// Begins a removal, lets it fail at the file `obstacle`, and takes the obstacle away.
+/// Begins a removal, lets it fail at the file `obstacle`, and removes the obstacle.
 fn interrupt(store: &Path, obstacle: &Path) {
     let removal = Removal::begin(store, &[]).expect("the removal begins");
     std::fs::remove_file(obstacle).expect("the file is there");
@@ -49,7 +49,7 @@ fn an_interrupted_removal_of_a_damaged_store_can_be_repeated() {
     region[..2 * 4096].fill(7);
     std::fs::write(&first, region).expect("the first region is written");
     interrupt(&dir.store(), &last);
-    // Nothing but the lock file says that the files are those of a store.
+    // Only the lock file says that the files are those of a store.
     Removal::begin(&dir.store(), &[]).and_then(Removal::finish).expect("the second removal");
     assert!(!dir.store().exists());
 }

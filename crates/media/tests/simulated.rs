@@ -1,5 +1,5 @@
-//! Crashes inside creation, opening, growth and closing of a pool: every image opens to a whole pool, or to none where the
-//! creation was not complete.
+//! Crashes inside creation, opening, growth and closing of a pool. Every image opens to a whole
+//! pool, or to none if the creation was not complete.
 #![cfg(feature = "sim")]
 
 use lodestore_contract::Error;
@@ -10,7 +10,7 @@ fn options() -> PoolOptions {
     PoolOptions { capacity: 256 << 10, region_bytes: 64 << 10, chunk_bytes: 512, ..PoolOptions::default() }
 }
 
-/// A value and the region it lies in, published in the root.
+/// Publishes a value, stored in `region`, in the root.
 fn publish(pool: &Pool, region: u16, value: u64) {
     let at = pool.layout(region).expect("there").chunk(9);
     pool.store_durable(at, &[&value.to_le_bytes()]);
@@ -21,7 +21,7 @@ fn publish(pool: &Pool, region: u16, value: u64) {
     pool.recorder().expect("simulated").mark(value);
 }
 
-/// What is wrong with an image at a moment when `marks` values were acknowledged.
+/// Checks an image at a moment when `marks` values were acknowledged.
 fn judge(image: &SimImage, created: bool, marks: u64, closed: bool) -> Result<Option<OpenReport>, String> {
     let (pool, report) = match Pool::open_sim(image, "test", 1, options()) {
         Ok(opened) => opened,
@@ -43,7 +43,8 @@ fn judge(image: &SimImage, created: bool, marks: u64, closed: bool) -> Result<Op
     Ok(Some(report))
 }
 
-/// Runs a pool's whole life and judges the images of every crash point; images judged, and the first failure.
+/// Runs a pool's whole life and checks the images of every crash point. Returns the number of
+/// images, and the first failure.
 fn explore(mutant: Option<Mutant>, seed: u64) -> (u64, Option<String>) {
     let spec = SimSpec { mutant, ..SimSpec::default() };
     let (pool, _) = Pool::create_sim(&spec, "test", 1, options()).expect("a pool");
@@ -76,7 +77,8 @@ fn explore(mutant: Option<Mutant>, seed: u64) -> (u64, Option<String>) {
     (images + more, wrong)
 }
 
-/// Crashes inside an opening of the closed pool and the store after it: it must not look clean once something was stored.
+/// Crashes inside an opening of the closed pool and the store after it. The pool must not look
+/// clean once something was stored.
 fn explore_reopening(image: SimImage, rng: &mut Rng) -> (u64, Option<String>) {
     let (pool, report) = Pool::open_sim(&image, "test", 1, options()).expect("opens");
     if !report.clean {
@@ -142,7 +144,8 @@ fn a_pool_whose_stores_persist_flushes_nothing() {
     assert_eq!((pool.flushes() - flushes, pool.fences() - fences), (2, 2));
 }
 
-/// A seed was no seed: the header held the id of the machine's boot, and what the explorer of `mkvs` does is drawn from a hash of the images.
+/// Regression: seeds did not determine the runs. The header held the ID of the machine's boot, and
+/// the explorer of `mkvs` draws its operations from a hash of the images.
 #[test]
 fn an_image_holds_nothing_of_the_machine() {
     let spec = SimSpec::default();
@@ -155,7 +158,7 @@ fn an_image_holds_nothing_of_the_machine() {
     assert!(report.same_boot);
     let mut image = newest(&pool, SimImage { spec: spec.clone(), ..SimImage::default() });
     for _ in 0..2 {
-        // Both copies of the header hold the ids of the pool and of the boot. The pool's id begins
+        // Both copies of the header hold the IDs of the pool and of the boot. The pool's ID begins
         // with the number of its first region.
         for copy in [0, 4096] {
             assert_eq!(image.regions[0][copy + 24..copy + 56], *b"\0\0mulated pool 0simulated boot 0");

@@ -1,4 +1,4 @@
-//! Space of a real pool: handed out, growing, read back after a clean stop, marked after a crash.
+//! Space of a real pool: allocated, growing, read back after a clean stop, marked after a crash.
 
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod common;
@@ -65,7 +65,8 @@ fn clean_stop(dir: &TestDir, opts: &PoolOptions) {
     check(&pool);
 }
 
-/// An older copy of the saved occupancy, at the same place, freed records that are in use.
+/// Regression: an older copy of the saved occupancy, at the same position, freed records that are
+/// in use.
 #[test]
 fn the_occupancy_of_an_earlier_stop_does_not_count() {
     const MAGIC: &[u8] = b"lodeOCC2";
@@ -78,7 +79,7 @@ fn the_occupancy_of_an_earlier_stop_does_not_count() {
     };
     let mut pool = create(&dir, small());
     let mut by_place = HashMap::new();
-    // One more record of the same slab for each stop, until two of them save to the same place.
+    // One more record of the same slab for each stop, until two stops save to the same position.
     let (place, mut bytes, older) = loop {
         pool.allocator().alloc(&pool, 300).expect("room");
         pool.close(true).expect("closes");
@@ -156,7 +157,8 @@ fn counts_of_writes_survive_a_kill() {
     let (pool, report) = open(&dir, small());
     let kept = pool.allocator().wear(&pool);
     assert!(!report.clean && kept.segments == before.segments);
-    // Lost at most: what a thread's current slab of the one class used gathers before it is counted.
+    // Maximum loss: the writes that a thread's current slab of the one used class accumulates
+    // before they are counted.
     let slab = 64 << 10;
     assert!(kept.bytes <= written && kept.bytes + 8 * slab >= written, "{} of {written}", kept.bytes);
 }

@@ -1,4 +1,4 @@
-//! The verbs: what they store, what they count, what they refuse.
+//! The verbs: their stores, their counts and their refusals.
 
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod common;
@@ -67,13 +67,13 @@ fn power_on_an_ordinary_file_syncs_pages() {
     pool.close(true).expect("closes");
 }
 
-/// Records go through the file there, and readers through the mapping.
+/// Records are written through the file there, and read through the mapping.
 #[test]
 fn a_record_of_many_parts_stands_whole_on_an_ordinary_file_at_power() {
     let dir = TestDir::disk();
     let pool = create(&dir, PoolOptions { durability: Durability::Power, ..small() });
     let at = pool.layout(0).expect("region 0").chunk(0).add(300 << 10);
-    // More parts than one call takes, and some of no bytes.
+    // More parts than the maximum of one call, and some empty ones.
     let parts: Vec<Vec<u8>> = (0..3000).map(|number| vec![number as u8; number % 50]).collect();
     let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
     let whole = parts.concat();

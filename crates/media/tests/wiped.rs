@@ -1,4 +1,5 @@
-//! What an extent's place held before is not taken for its own, whatever crash comes while it is handed out.
+//! An extent's earlier content is never mistaken for its own, after any crash during the
+//! allocation.
 #![cfg(feature = "sim")]
 
 use lodestore_media::sim::{LineModel, Rng, SimImage, SimSpec};
@@ -13,7 +14,7 @@ fn options() -> PoolOptions {
     PoolOptions { capacity: 64 << 10, region_bytes: 64 << 10, chunk_bytes: 512, ..PoolOptions::default() }
 }
 
-/// Whether in some image an extent is there whose ends hold what stood there before.
+/// Returns whether any image has the new extent with old content at its ends.
 fn shows_the_past(wiped: bool, grain: u32) -> bool {
     let spec = SimSpec { grain, ..SimSpec::default() };
     let (pool, _) = Pool::create_sim(&spec, "test", 1, options()).expect("a pool");
@@ -22,7 +23,7 @@ fn shows_the_past(wiped: bool, grain: u32) -> bool {
     pool.flush(old, BYTES as usize);
     pool.fence();
     pool.allocator().free_extent(&pool, old);
-    // Its word is cleared for good; the extent that was handed out for it goes back.
+    // This allocation makes the freed extent's cleared word durable. Its own extent stays in use.
     let beside = pool.allocator().alloc_extent(&pool, 512, OTHER).expect("room");
     let mut model = LineModel::new(SimImage { spec, ..SimImage::default() });
     pool.recorder().expect("simulated").take().events.iter().for_each(|event| model.apply(event));

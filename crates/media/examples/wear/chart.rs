@@ -1,4 +1,4 @@
-//! The plot: a panel a scenario; how often each piece of the heap was overwritten, by place.
+//! The plot: one panel per scenario; overwrites of each piece of the heap, by position.
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,10 @@ const TOP: f64 = 34.0;
 const HEIGHT: f64 = 120.0;
 const COLOURS: [(&str, &str); 2] = [("without", "#d98f2b"), ("with", "#1b6ca8")];
 
-/// Most points of a line; neighbours are put together where there are more.
+/// Maximum points of a line; neighbours are merged if there are more.
 const POINTS: usize = 320;
 
-/// Panels: a name, and the line of each choice, a point each 64 KiB.
+/// Returns the plot. `panels` has a name and the line of each choice, one point per 64 KiB.
 pub(crate) fn svg(panels: &[(&str, Vec<Vec<f64>>)]) -> String {
     let height = PANEL * panels.len() as f64 + 24.0;
     let mut out = format!(

@@ -1,9 +1,12 @@
-//! How evenly the medium is written, with and without the wear-aware choice of places: the size mix of the NVHT paper's own simulator (JPDC 2018).
+//! Measures how evenly the medium is written, with and without wear-aware placement: the size mix
+//! of the NVHT paper's own simulator (JPDC 2018).
 //!
-//! `cargo run --release -p lodestore-media --example wear -- [--ops N] [--seed N] [--plot FILE.svg]`
+//! `cargo run --release -p lodestore-media --example wear -- [--seed N] [--plot FILE.svg] [--only
+//! N]`
 //!
-//! Sizes of 128, 512, 1 K, 32 K and 128 K bytes at random, each freed some time after; the heap is kept half full. A write is counted where its bytes
-//! lie, by this program, not by the allocator. In a scenario with cold data a quarter of the heap is written once and stays.
+//! Sizes of 128, 512, 1 K, 32 K and 128 K bytes at random, each freed some time later; the heap is
+//! kept half full. This program counts the writes by position, not the allocator. In a scenario
+//! with cold data a quarter of the heap is written once and stays.
 #![expect(clippy::print_stdout, reason = "an example that prints a table")]
 
 mod chart;
@@ -18,7 +21,7 @@ const SIZES: [usize; 5] = [128, 512, 1 << 10, 32 << 10, 128 << 10];
 /// Bytes of the pieces that a plot shows.
 const PIECE: u64 = 64 << 10;
 
-/// One run's heap and life.
+/// The heap and workload of one run.
 #[derive(Clone, Copy)]
 struct Scenario {
     name: &'static str,
@@ -27,7 +30,7 @@ struct Scenario {
     cold: f64,
     /// Only these sizes.
     sizes: &'static [usize],
-    /// Times the heap's bytes that are written.
+    /// Bytes written, as a multiple of the heap's bytes.
     overwrites: u64,
 }
 
@@ -38,7 +41,7 @@ const SCENARIOS: [Scenario; 4] = [
     Scenario { name: "10 MiB, ten records of 128 B", heap: 10 << 20, cold: 0.25, sizes: &[128], overwrites: 100 },
 ];
 
-/// A small generator of its own: the same numbers everywhere.
+/// A small built-in generator: the same numbers everywhere.
 struct Random(u64);
 
 impl Random {
@@ -48,7 +51,7 @@ impl Random {
     }
 }
 
-/// Bytes written, by place.
+/// Bytes written, by position.
 struct Counts {
     unit: u64,
     first: u64,
@@ -90,7 +93,7 @@ impl Counts {
     }
 }
 
-/// Overwrites of a unit: bytes written to it by its length.
+/// Overwrites of a unit: bytes written to it divided by its length.
 struct Spread {
     units: usize,
     mean: f64,
@@ -138,7 +141,8 @@ fn run(dir: &Path, scenario: &Scenario, seed: u64, wear_aware: bool) -> Run {
     }
     let (mut waiting, mut live): (VecDeque<(NvPtr, usize)>, usize) = (VecDeque::new(), 0);
     let (mut written, all) = (0, scenario.heap * scenario.overwrites);
-    // Few sizes: few records, as of a hot key or two. The mix: as many as fill a share of the heap.
+    // One size: few records, like one or two hot keys. The mix: as many as fill a share of the
+    // heap.
     let most = if scenario.sizes.len() == 1 { 10 * scenario.sizes[0] } else { (scenario.heap / 2) as usize - cold };
     while written < all {
         let len = scenario.sizes[random.below(scenario.sizes.len())];

@@ -1,28 +1,39 @@
-//! PFBA: the array-encoded buddy tree of one region (NVHT, JPDC 2018, section 3), with wear-aware placement.
+//! PFBA: the array-encoded buddy tree of one region (NVHT, JPDC 2018, section 3), with wear-aware
+//! placement.
 //!
-//! A complete binary tree in an array of bytes: no pointers, no addresses, no lists. Node 1 is the root, the children of `i` are
-//! `2i` and `2i + 1`, chunk `c` is node `leaves + c`. A node's byte is the order plus one of the longest free aligned run under it,
-//! 0 where there is none.
+//! The tree is a complete binary tree in an array of bytes, without pointers, addresses or lists.
+//! Node 1 is the root, the children of `i` are `2i` and `2i + 1`, chunk `c` is node `leaves + c`. A
+//! node's byte is the order plus one of the longest free aligned run under it, or 0 without a free
+//! chunk.
 //!
-//! Differences from the paper: the tree lives in DRAM and is rebuilt from the extent table (so no word of it needs an undo
-//! log); every node is always exact, also below an extent in use, so any range can be taken or given back and a length
-//! that is no power of two costs no rounding; the region need not be a power of two long (what is missing counts
-//! as taken); wear is what was written, kept over restarts, where the paper counts allocations since start.
+//! Differences from the paper:
+//! * The tree is in DRAM and is rebuilt from the extent table, so none of its words needs an undo
+//!   log.
+//! * Every node is always exact, even below an extent in use. Any range can be allocated or freed,
+//!   and a length that is not a power of two is not rounded up.
+//! * The region's length need not be a power of two (the missing chunks count as allocated).
+//! * Wear counts bytes written and is kept over restarts; the paper counts allocations since the
+//!   start.
 //!
-//! Wear. Choosing by the mean of a subtree would send every allocation into a subtree that is mostly cold data, whose few free
-//! chunks then wear out; choosing by the maximum lets one hot segment hide its cold neighbours. So each node above
-//! a segment knows the wear of its *least worn segment that has room for a slab*: following the smaller of two children then
-//! leads to the least worn segment of all that can serve. It goes right only if that saves more than `lead` bytes of wear,
-//! about one whole overwrite of a segment; below that, filling the left keeps the data together. For a run of another length the nodes
-//! of that length, or of a segment where that is longer, are compared one by one, each by the mean of its segments. Within a segment, where all
-//! chunks count as equally worn, the child with the shorter sufficient run is taken (best fit), and of equal ones each in turn.
+//! Wear. Choosing by the mean of a subtree would direct every allocation to a subtree of mostly
+//! cold data, whose few free chunks then wear out. Choosing by the maximum would let one hot
+//! segment hide its cold neighbours. Each node above a segment therefore stores the wear of its
+//! *least worn segment with space for a slab*. Following the smaller of two children leads to the
+//! least worn usable segment of all. The search goes right only if this saves more than `lead`
+//! bytes of wear, about one overwrite of a segment. Below that, filling from the left keeps data
+//! together.
 //!
-//! Not thread-safe: whoever holds the allocator's space lock owns it.
+//! For a run of another length, the nodes of that length (or of a segment, if longer) are compared
+//! one by one. Each counts with the mean of its segments. Within a segment all chunks count as
+//! equally worn. The child with the shorter sufficient run is chosen there (best fit), and equal
+//! children alternate.
+//!
+//! Not thread-safe: the allocator's space lock protects it.
 
-/// Wear of a place that cannot serve.
+/// Wear of a block without enough space.
 pub(super) const NO_ROOM: u64 = u64::MAX;
 
-/// Most blocks that are looked at one by one, for a run that is no slab: those of 8 GiB.
+/// Maximum blocks compared one by one for a run that is not a slab; 8 GiB of blocks.
 const SCANNED_BLOCKS: usize = 4096;
 
 /// The tree of one region.
@@ -36,20 +47,22 @@ pub(super) struct Buddy {
     nodes: Box<[u8]>,
     /// log2 of the chunks of a block: the unit of wear, about a segment.
     block_order: u32,
-    /// A block has room if it has a run of this order.
+    /// A block has space if it has a run of this order.
     room_order: u32,
-    /// Runs taken of a block, by block.
+    /// Runs allocated from each block.
     turns: Box<[u32]>,
     /// Bytes written, by block.
     wear: Box<[u64]>,
-    /// Smallest wear of a block with room under this node; same numbering as `nodes`, down to the blocks.
+    /// Minimum wear of a block with space under this node; numbered like `nodes`, down to the
+    /// blocks.
     least: Box<[u64]>,
 }
 
 impl Buddy {
-    /// All of `chunks` chunks free, but for the ranges `taken` (start, length). `block_order`: log2 of the chunks that
-    /// share a wear count, `room_order`: log2 of the chunks of a slab. `None` where two ranges overlap or one leaves
-    /// the region, or it has more than 2^31 chunks.
+    /// Builds a tree with all of `chunks` chunks free except the ranges `taken` (start, length).
+    /// `block_order` is log2 of the chunks that share a wear count, `room_order` is log2 of the
+    /// chunks of a slab. Returns `None` if two ranges overlap, one leaves the region, or the region
+    /// has more than 2^31 chunks.
     pub(super) fn new(
         chunks: u32,
         block_order: u32,
@@ -64,12 +77,12 @@ impl Buddy {
         let mut taken: Vec<(usize, usize)> =
             taken.map(|(start, len)| (start as usize, start as usize + len as usize)).collect();
         taken.sort_unstable();
-        // What is missing of a power of two is taken.
+        // The chunks missing to a power of two count as allocated.
         taken.push((chunks as usize, leaves));
         if taken.windows(2).any(|pair| pair[0].1 > pair[1].0) {
             return None;
         }
-        // What lies side by side is one range: a full region is filled in no time.
+        // Adjacent ranges are joined, so that a full region is filled quickly.
         taken.dedup_by(|next, kept| {
             let joins = kept.1 == next.0;
             kept.1 = if joins { next.1 } else { kept.1 };
@@ -96,50 +109,47 @@ impl Buddy {
         Some(tree)
     }
 
-    /// Chunks that are free.
     pub(super) fn free_chunks(&self) -> u32 {
         self.free
     }
 
-    /// log2 of the chunks of a block.
     pub(super) fn block_order(&self) -> u32 {
         self.block_order
     }
 
-    /// Bytes written, by block.
     pub(super) fn wear(&self) -> &[u64] {
         &self.wear
     }
 
-    /// Adds bytes written to this block.
     pub(super) fn add_block_wear(&mut self, block: usize, bytes: u64) {
         self.wear[block] = self.wear[block].saturating_add(bytes).min(NO_ROOM - 1);
         self.refresh_least(block, block);
     }
 
-    /// Wear of the least worn block that has room for a slab.
+    /// Returns the wear of the least worn block with space for a slab.
     pub(super) fn least_wear(&self) -> u64 {
         self.least[1]
     }
 
-    /// Whether an aligned run of 2^`order` chunks is free.
+    /// Returns whether an aligned run of 2^`order` chunks is free.
     fn fits(&self, order: u32) -> bool {
         u32::from(self.nodes[1]) > order
     }
 
-    /// Whether [`Self::take`] would find `len` chunks, 2^`order` being the next power of two.
+    /// Returns whether [`Self::take`] would find `len` chunks; 2^`order` is the next power of two.
     pub(super) fn can_take(&self, len: u32, order: u32) -> bool {
         self.fits(order) || len <= self.chunks && self.free == self.chunks
     }
 
-    /// Takes `len` chunks; gives back the first. Looks for an aligned run of the next power of two and leaves its tail free.
-    /// `lead`: how many bytes of wear a place farther right must save; `None`: wear does not count.
+    /// Allocates `len` chunks and returns the first. Searches an aligned run of the next power of
+    /// two and leaves its tail free. `lead` is the wear in bytes that a choice farther right must
+    /// save; `None` ignores wear.
     pub(super) fn take(&mut self, len: u32, lead: Option<u64>) -> Option<u32> {
         let order = len.checked_next_power_of_two()?.ilog2();
         let start = if len > 0 && self.fits(order) {
             self.find(order, lead)
         } else if len > 0 && len <= self.chunks && self.free == self.chunks {
-            // A region made for one long extent is no power of two.
+            // A region created for one long extent is not a power of two long.
             0
         } else {
             return None;
@@ -148,9 +158,11 @@ impl Buddy {
         Some(start)
     }
 
-    /// Takes the first run of `len` free chunks, aligned or not: the last resort before growing, O(chunks).
+    /// Allocates the first run of `len` free chunks, aligned or not. The last resort before growth,
+    /// O(chunks).
     pub(super) fn take_unaligned(&mut self, len: u32) -> Option<u32> {
-        // A run of 2^(r+2) - 1 chunks would have an aligned one of 2^(r+1) in it; the longest aligned one has 2^r.
+        // If the longest aligned run has 2^r chunks, a run has at most 2^(r+2) - 2. A longer one
+        // would contain an aligned run of 2^(r+1).
         let most = if self.nodes[1] == 0 { 1 } else { 1u64 << (self.nodes[1] + 1) };
         if len == 0 || u64::from(len) >= most {
             return None;
@@ -168,7 +180,8 @@ impl Buddy {
         None
     }
 
-    /// Gives a range back. False, and nothing changed, where any of it is free already or outside the region.
+    /// Frees a range. Returns false, and changes nothing, if any of it is already free or outside
+    /// the region.
     #[must_use]
     pub(super) fn give(&mut self, start: u32, len: u32) -> bool {
         let leaves = 1usize << self.order;
@@ -180,12 +193,11 @@ impl Buddy {
         true
     }
 
-    /// Whether this chunk is free.
     pub(super) fn is_free(&self, chunk: u32) -> bool {
         chunk < self.chunks && self.nodes[(1usize << self.order) + chunk as usize] == 1
     }
 
-    /// Whether every node is what its children say, and the count of free chunks right.
+    /// Returns whether every node matches its children, and the count of free chunks is right.
     pub(super) fn is_consistent(&self) -> bool {
         let leaves = 1usize << self.order;
         let counted = self.nodes[leaves..].iter().filter(|leaf| **leaf == 1).count();
@@ -201,7 +213,6 @@ impl Buddy {
         bounded && merged_right && wear_right && counted == self.free as usize
     }
 
-    /// DRAM of the tree, in bytes.
     pub(super) fn dram_bytes(&self) -> usize {
         size_of::<Self>()
             + self.nodes.len()
@@ -227,7 +238,8 @@ impl Buddy {
             } else if run_right < run_left {
                 right
             } else if run_left == run_right && lead.is_some() {
-                // In turn, by the bits of the block's count: each place in it comes up as often as any other.
+                // Alternates by the bits of the block's count: each chunk of the block is chosen
+                // equally often.
                 let block = (node >> (self.block_order - height - 1)) - self.wear.len();
                 left + (self.turns[block] >> (self.block_order - 1 - height) & 1) as usize
             } else {
@@ -240,8 +252,10 @@ impl Buddy {
         u32::try_from(found).expect("a chunk's number fits 32 bits")
     }
 
-    /// The least worn node, of a block or larger, in which an aligned run of 2^`order` chunks is free, and its order. One farther right must
-    /// save more than `lead` bytes of wear, of the mean block in it. `least` knows only who has room for a slab.
+    /// Returns the least worn node of at least a block that has a free aligned run of 2^`order`
+    /// chunks, and its order. A node farther right must save more than `lead` bytes of wear,
+    /// averaged over its blocks. `least` covers only blocks with space for a slab, so it cannot
+    /// serve here.
     fn least_worn(&self, order: u32, lead: u64) -> (usize, u32) {
         let height = order.max(self.block_order);
         let (first, share) = (1usize << (self.order - height), 1usize << (height - self.block_order));
@@ -264,7 +278,7 @@ impl Buddy {
             let first = 1usize << (self.order - height);
             (low, high) = (low >> 1, high >> 1);
             if high > low + 1 {
-                // Nodes between the two ends are covered wholly.
+                // Nodes between the two ends are covered entirely.
                 let full = u8::try_from(height + 1).expect("orders are small");
                 self.nodes[first + low + 1..first + high].fill(if free { full } else { 0 });
             }
@@ -294,8 +308,9 @@ impl Buddy {
     }
 }
 
-/// Builds the part of a tree of zeros under `node`, which has 2^`height` chunks from `low` on, of which `taken` (start, end; ascending) are not free.
-/// What is taken, or free, as a whole is not gone through.
+/// Builds the subtree under `node` in a zeroed tree. The subtree has 2^`height` chunks from `low`
+/// on, of which `taken` (start, end; ascending) are not free. Subtrees that are entirely allocated
+/// or free are not traversed.
 fn fill(nodes: &mut [u8], node: usize, (low, height): (usize, u32), taken: &[(usize, usize)]) {
     let high = low + (1 << height);
     let inside = taken.partition_point(|(_, end)| *end <= low)..taken.partition_point(|(start, _)| *start < high);
@@ -317,11 +332,11 @@ fn fill(nodes: &mut [u8], node: usize, (low, height): (usize, u32), taken: &[(us
     }
 }
 
-/// What the children of `node` (of order `height`) make it.
+/// Computes the value of `node` (of order `height`) from its children.
 #[inline]
 fn merged(nodes: &[u8], node: usize, height: u32) -> u8 {
     let (left, right) = (nodes[2 * node], nodes[2 * node + 1]);
-    // A child that is free wholly has its own order plus one, which is `height`.
+    // A child that is free entirely has its own order plus one, which is `height`.
     let whole = u32::from(left) == height && u32::from(right) == height;
     if whole { left + 1 } else { left.max(right) }
 }

@@ -1,21 +1,21 @@
-//! Size classes: which slot size a record of so many bytes takes.
+//! Size classes: the slot size for each record length.
 //!
-//! Sizes go in 16-byte steps from [`SLOT_MIN`] to 1024 bytes. Above, each size is an equal share of a slab (rounded down to
-//! 16 bytes), the next one at least a twelfth larger: about eight to a doubling, and no slab has a tail worth speaking of. The
-//! largest class is an eighth of a slab; a longer record is an extent of its own.
+//! Sizes increase in 16-byte steps from [`SLOT_MIN`] to 1024 bytes. Above, each size is an equal
+//! share of a slab (rounded down to 16 bytes), and the next one is at least a twelfth larger. This
+//! gives about eight classes per doubling, with almost no waste at a slab's end. The largest class
+//! is an eighth of a slab; a longer record has an extent of its own.
 
-/// Smallest slot, in bytes. A record header and one byte of key need more than 16.
+/// Minimum slot, in bytes. A record header and one byte of key need more than 16.
 pub(super) const SLOT_MIN: u32 = 32;
-/// Slots are multiples of this, and so are the places of records.
+/// Slot sizes and record offsets are multiples of this.
 pub(super) const SLOT_STEP: u32 = 16;
-/// Longest slab, in bytes: a slot's number must fit 16 bits.
+/// Maximum slab, in bytes: a slot's number must fit 16 bits.
 pub(super) const SLAB_BYTES_MAX: u32 = 1 << 20;
-/// Up to here the sizes go in steps of 16.
+/// Up to this size, sizes increase in steps of 16.
 const FINE_MAX: u32 = 1024;
 
 const _: () = assert!(SLAB_BYTES_MAX / SLOT_MIN < u16::MAX as u32);
 
-/// One size class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Class {
     /// Bytes of a slot.
@@ -25,20 +25,20 @@ pub(super) struct Class {
 }
 
 impl Class {
-    /// The bits of a bitmap's last word that stand for no slot.
+    /// Returns the bits of a bitmap's last word that belong to no slot.
     #[inline]
     pub(super) const fn beyond(self) -> u64 {
         if self.slots.is_multiple_of(64) { 0 } else { u64::MAX << (self.slots % 64) }
     }
 
-    /// Words of a slab's bitmap.
+    /// Returns the words of a slab's bitmap.
     #[inline]
     pub(super) const fn words(self) -> usize {
         self.slots.div_ceil(64) as usize
     }
 }
 
-/// The classes of one pool; they follow from its slab length alone.
+/// The classes of one pool; they depend on its slab length only.
 #[derive(Debug)]
 pub(super) struct Classes {
     list: Box<[Class]>,
@@ -47,7 +47,8 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// The classes of slabs of `slab_bytes` bytes; none where a slab is too short for eight of the smallest slots.
+    /// Computes the classes of slabs of `slab_bytes` bytes. There are none if a slab is too short
+    /// for eight of the smallest slots.
     pub(super) fn new(slab_bytes: u32) -> Self {
         assert!(slab_bytes <= SLAB_BYTES_MAX);
         let most = slab_bytes / 8 / SLOT_STEP * SLOT_STEP;
@@ -60,7 +61,7 @@ impl Classes {
         let mut last = list.last().map_or(most, |class| class.size);
         while last < most {
             let share = (slab_bytes / (last + last / 12)).max(8);
-            // At a few places rounding down would not grow: then one slot fewer.
+            // At some sizes rounding down would not grow: use one slot fewer.
             let slots = if slab_bytes / share / SLOT_STEP * SLOT_STEP > last { share } else { (share - 1).max(8) };
             last = slab_bytes / slots / SLOT_STEP * SLOT_STEP;
             list.push(Class { size: last, slots });
@@ -73,24 +74,21 @@ impl Classes {
         Self { list: list.into(), by_step }
     }
 
-    /// The class of a record of `len` bytes; `None` where it is an extent of its own.
+    /// Returns the class of a record of `len` bytes; `None` if it needs an extent of its own.
     #[inline]
     pub(super) fn of(&self, len: usize) -> Option<u16> {
         self.by_step.get(len.div_ceil(SLOT_STEP as usize)).map(|class| u16::from(*class))
     }
 
-    /// The class of this number.
     #[inline]
     pub(super) fn get(&self, class: u16) -> Option<Class> {
         self.list.get(usize::from(class)).copied()
     }
 
-    /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Bytes of the tables.
     pub(super) fn dram_bytes(&self) -> usize {
         size_of_val(&*self.list) + self.by_step.len()
     }

@@ -1,4 +1,5 @@
-//! What the allocator needs of the pool under it. The pool gives it; tests give a few kilobytes of heap.
+//! The interface of the pool to the allocator. The pool implements it; tests implement it on a few
+//! kilobytes of heap.
 
 use lodestore_contract::Result;
 
@@ -7,59 +8,61 @@ use crate::region_layout::RegionLayout;
 
 /// The medium, as the allocator sees it.
 pub(crate) trait Ground {
-    /// Regions that exist, numbered from 0.
+    /// Returns the number of regions, which are numbered from 0.
     fn regions(&self) -> usize;
-    /// The layout of a region that exists.
+    /// Returns the layout of an existing region.
     fn layout(&self, region: u16) -> Option<RegionLayout>;
-    /// Most bytes the store may have, for the text of errors.
+    /// Returns the maximum bytes of the store, for error texts.
     fn capacity(&self) -> u64;
-    /// Reads an aligned word.
+    /// Loads an aligned word.
     fn load(&self, at: NvPtr) -> u64;
-    /// How many of the next `words` aligned words, from here on, are zero before one is not.
+    /// Counts the zero words at the start of the next `words` aligned words.
     fn zero_words(&self, at: NvPtr, words: usize) -> usize {
         (0..words).find(|word| self.load(at.add(*word as u64 * 8)) != 0).unwrap_or(words)
     }
-    /// The pool's generation modulo 256, for the stamps of extent words.
+    /// Returns the pool's generation modulo 256, for the stamps of extent words.
     fn stamp(&self) -> u8 {
         0
     }
-    /// The generation that the pool's header had when this open found it.
+    /// Returns the generation that the open found in the pool's header.
     fn found_generation(&self) -> u64 {
         0
     }
-    /// The generation that the pool's header has after a clean stop of this session.
+    /// Returns the generation of the pool's header after a clean stop of this session.
     fn next_generation(&self) -> u64 {
         0
     }
-    /// Whether an open goes on when damage may have destroyed the word of an extent (salvage).
+    /// Returns whether an open continues if damage may have destroyed the word of an extent
+    /// (salvage).
     fn tolerates_damage(&self) -> bool {
         false
     }
-    /// Whether it may have another owner by now: nothing is given back any more.
+    /// Returns whether the pool may have another owner by now: nothing is freed any more.
     fn is_closed(&self) -> bool {
         false
     }
-    /// Stores an aligned word, whole.
+    /// Stores an aligned word atomically.
     fn put(&self, at: NvPtr, word: u64);
-    /// Stores bytes that nobody else reads yet.
+    /// Stores bytes that no other thread reads yet.
     fn store(&self, at: NvPtr, bytes: &[u8]);
     /// Begins to make a range durable.
     fn flush(&self, at: NvPtr, len: usize);
-    /// Makes durable what this thread flushed.
+    /// Makes this thread's flushed ranges durable.
     fn fence(&self);
-    /// Whether a sync has failed, so that nothing vouches for the bytes that were flushed.
+    /// Returns whether a sync has failed: the flushed bytes may not be durable.
     fn has_failed(&self) -> bool {
         false
     }
-    /// Adds a region that has room for an extent of `bytes` bytes, unless there are more than `seen` by now;
-    /// [`Error::Full`](lodestore_contract::Error::Full) where the capacity or the medium does not allow it. The newest region, whose
-    /// table is zero, and whose place in the pool's header is durable. Called with no lock held.
+    /// Adds a region with space for an extent of `bytes` bytes, unless there are more than `seen`
+    /// by now. Returns the newest region, whose table is zero and which the pool's header names
+    /// durably. Returns [`Error::Full`](lodestore_contract::Error::Full) if the capacity or the
+    /// medium does not allow it. Called with no lock held.
     fn grow(&self, seen: usize, bytes: u64) -> Result<u16>;
-    /// Told, after each hand-out, how many bytes of chunks are free.
+    /// Receives, after each allocation, the bytes of free chunks.
     fn hint_free(&self, _bytes: u64) {}
-    /// Told that a record of `len` bytes at this place is likely to be stored next.
+    /// Receives a record position of `len` bytes that is likely to be stored next.
     fn soon_written(&self, _at: NvPtr, _len: usize) {}
-    /// Gives back what waits for readers, as far as that can be. Called with no lock held.
+    /// Frees the records that wait for readers, as far as possible. Called with no lock held.
     fn reclaim(&self);
     /// The planted fault `TableNotSettled`.
     fn not_settled(&self) -> bool {

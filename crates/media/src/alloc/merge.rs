@@ -1,11 +1,10 @@
-//! Reading a region's extent table from its two copies.
+//! Reads a region's extent table from its two copies.
 //!
-//! Each word is resolved by [`Pair::resolve`]. After a clean stop the region's seal, a CRC32C over
-//! the words that are not zero, decides first: a copy that matches the seal counts alone. Extents
-//! that overlap cannot all be in use; one that both copies hold precedes one that a single copy
-//! holds.
+//! [`Pair::resolve`] resolves each word. After a clean stop the region's seal (a CRC32C over the
+//! nonzero words) decides first: a copy that matches the seal counts alone. Overlapping extents
+//! cannot all be in use; an extent in both copies precedes one in a single copy.
 //!
-//! Nothing here writes to the medium. `docs/crash.md`, "The pool", argues which pairs a crash
+//! Nothing here writes to the medium. `docs/crash.md`, "The pool", proves which pairs a crash
 //! leaves.
 
 use std::collections::BTreeMap;
@@ -18,18 +17,18 @@ use super::table::{self, Found, Pair, Resolved, Word};
 use crate::crc32c;
 use crate::region_layout::RegionLayout;
 
-/// What to do about damage that the open cannot repair.
+/// Advice for damage that the open cannot repair.
 const RESTORE_OR_SALVAGE: &str = "restore the store from a copy, or open it with salvage and export what is left \
                                   (`Builder::salvage(true)`, `Db::for_each`)";
 
-/// What one region's table says.
+/// The content of one region's table.
 #[derive(Debug, Default)]
 pub(super) struct TableRead {
     /// Extents by ascending first chunk; no two overlap.
     pub(super) extents: Vec<(u32, Word)>,
-    /// Chunks whose two words are not what the table says, with the word that both shall hold.
+    /// Chunks whose two words differ from the table's content, with the word that both shall hold.
     pub(super) rewrites: Vec<(u32, u64)>,
-    /// Chunks behind words that cannot be read (start, length), up to the next extent.
+    /// Chunks under unreadable words (start, length), up to the next extent.
     pub(super) quarantine: Vec<(u32, u32)>,
     /// Damage that the other copy repairs.
     pub(super) repaired: Option<Finding>,
@@ -38,14 +37,14 @@ pub(super) struct TableRead {
 }
 
 impl TableRead {
-    /// The error of an open that tolerates no damage.
+    /// Returns the error of an open that tolerates no damage.
     pub(super) fn refusal(&self) -> Option<Error> {
         let lost = self.lost.as_ref()?;
         Some(Error::corrupt(lost.place.clone(), format!("{}: {RESTORE_OR_SALVAGE}", lost.what)))
     }
 }
 
-/// Both words of a chunk where one is not zero, and what they mean.
+/// Both words of a chunk with a nonzero word, and their meaning.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     chunk: u32,
@@ -63,7 +62,7 @@ impl Entry {
     }
 }
 
-/// The words of one copy that are not zero, by ascending chunk.
+/// The nonzero words of one copy, by ascending chunk.
 type Words = Vec<(u32, u64)>;
 
 fn nonzero_words<G: Ground>(ground: &G, layout: &RegionLayout, copy: usize) -> Words {
@@ -87,7 +86,7 @@ fn seal_of(words: &[(u32, u64)]) -> u32 {
     crc32c(&[&words.iter().flat_map(bytes).collect::<Vec<u8>>()])
 }
 
-/// Pairs up the words of both copies.
+/// Pairs the words of both copies.
 fn pairs(a: &Words, b: &Words) -> Vec<(u32, [u64; 2])> {
     let mut by_chunk: Vec<(u32, [u64; 2])> = Vec::with_capacity(a.len().max(b.len()));
     let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
@@ -106,13 +105,13 @@ fn pairs(a: &Words, b: &Words) -> Vec<(u32, [u64; 2])> {
 }
 
 impl Allocator {
-    /// The seal of a region's table, whose copies are equal: a CRC32C over its words that are not
-    /// zero.
+    /// Returns the seal of a region's table, whose copies are equal: a CRC32C over its nonzero
+    /// words.
     pub(super) fn table_seal<G: Ground>(ground: &G, layout: &RegionLayout) -> u32 {
         seal_of(&nonzero_words(ground, layout, 0))
     }
 
-    /// Reads one region's table. `seal` is the table's after a clean stop.
+    /// Reads one region's table. `seal` is the table's seal after a clean stop.
     pub(super) fn read_table<G: Ground>(&self, ground: &G, layout: &RegionLayout, seal: Option<u32>) -> TableRead {
         let copies = [0, 1].map(|copy| nonzero_words(ground, layout, copy));
         let sealed_copy = seal.and_then(|seal| copies.iter().position(|words| seal_of(words) == seal));
@@ -146,8 +145,8 @@ impl Allocator {
         Entry { chunk, pair, resolved }
     }
 
-    /// Says what is damaged: with a seal, whatever differs from it; without one, what no crash
-    /// leaves.
+    /// Records the damage: with a seal, every difference from it; without one, everything that no
+    /// crash leaves.
     fn note_damage(
         &self,
         layout: &RegionLayout,
@@ -182,7 +181,7 @@ impl Allocator {
         }
     }
 
-    /// A slab's word must also fit the pool's slabs.
+    /// Also checks that a slab's word fits the pool's slabs.
     pub(super) fn plausible(&self, found: Found, chunk: u32) -> Found {
         match found {
             Found::Extent(word) if word.kind == super::ExtentKind::SLAB => {
@@ -196,8 +195,8 @@ impl Allocator {
     }
 }
 
-/// Turns extents that overlap others into free words; how many. Those that both copies hold stay,
-/// then those of the latest generation, then those at the lowest chunk.
+/// Turns overlapping extents into free words and returns their number. Extents in both copies have
+/// precedence, then those of the latest generation, then those at the lowest chunk.
 fn drop_overlaps(entries: &mut [Entry], now: u8) -> usize {
     let mut end = 0;
     let overlap = |entry: &Entry, end: &mut u32| {
@@ -243,7 +242,7 @@ fn drop_bad_inside(entries: &mut [Entry]) {
     }
 }
 
-/// Sets aside the chunks from each run of bad words to the next extent.
+/// Quarantines the chunks from each run of bad words to the next extent.
 fn quarantine_bad(entries: &[Entry], chunks: u32, quarantine: &mut Vec<(u32, u32)>) {
     let mut bad_since = None;
     for entry in entries {

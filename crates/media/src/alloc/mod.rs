@@ -1,21 +1,28 @@
-//! The allocator of media space: extents from buddy trees (PFBA of NVHT, JPDC 2018), records from slabs of size classes.
+//! The allocator of media space: extents from buddy trees (PFBA of NVHT, JPDC 2018), records from
+//! slabs of size classes.
 //!
-//! What is in use is known in DRAM only, but for one word an extent (`table`). Handing out and freeing a record persists
-//! nothing; taking a slab persists one line. After a crash the engine marks what is reachable and the rest is free
-//! (`recover`); after a clean stop the bitmaps are read back (`occupancy`).
+//! Occupancy is kept in DRAM only, except for one word per extent (`table`). Allocating and freeing
+//! a record persists nothing; allocating a slab persists one line. After a crash the engine marks
+//! everything reachable and the rest is free (`recover`). After a clean stop the bitmaps are read
+//! back (`occupancy`).
 //!
-//! Who may call what: everything, from any thread, with these duties of the caller.
-//! * A record or extent is freed once, when no reader can see it any more and the store that unlinked it is durable
-//!   ([`Epochs::retire`](crate::Epochs::retire) sees to the readers).
-//! * While recovering, whoever marks holds an epoch guard from before it read the pointer until the mark is made.
+//! Any thread may call anything, with these duties of the caller:
+//! * A record or extent is freed once, when no reader can see it any more and the store that
+//!   unlinked it is durable ([`Epochs::retire`](crate::Epochs::retire) handles the readers).
+//! * While recovering, a marking thread holds an epoch guard from before it read the pointer until
+//!   the mark is made.
 //! * `open` comes first, before any other thread; `save` last, after every other thread.
 //!
-//! Deletes need no space: an engine that deletes by clearing an entry (HiKV) can always go on when the store is full.
-//! Nothing is therefore held back as a reserve.
+//! Deletes need no space: an engine that deletes by clearing an entry (HiKV) can always continue
+//! when the store is full. The allocator therefore has no reserve.
 //!
-//! Rooms: `classes` sizes; `table` words on the medium; `merge` their two copies; `buddy` the tree;
-//! `space` extents and wear; `slab`, `region`, `shard` records; `records` the operations;
-//! `recover`, `occupancy` opening; `wear` counts of writes; `verify` checks.
+//! Modules:
+//! * `classes`: sizes
+//! * `table`: words on the medium; `merge`: their two copies
+//! * `buddy`: the tree; `space`: extents and wear
+//! * `slab`, `region`, `shard`: records; `records`: the operations
+//! * `recover`, `occupancy`: opening
+//! * `wear`: counts of writes; `verify`: checks
 
 mod buddy;
 mod classes;
@@ -54,13 +61,13 @@ use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::region_layout::RegionLayout;
 
-/// Tries for a shard's lock before its thread sleeps: some 20 microseconds.
+/// Attempts to lock a shard before the thread sleeps: about 20 microseconds.
 const SHARD_SPINS: u32 = 400;
 
-/// Chunks of a slab in a region that has plenty.
+/// Chunks of a slab in a large region.
 const SLAB_CHUNKS: u32 = 16;
 
-/// What an extent is used for; engines choose 16..=255.
+/// The purpose of an extent; engines choose 16..=255.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtentKind(pub u8);
 
@@ -73,40 +80,42 @@ impl ExtentKind {
     pub const LARGE: Self = Self(2);
     /// The allocator's own: bitmaps of all slabs, written by a clean stop.
     pub const OCCUPANCY: Self = Self(3);
-    /// The first kind of an engine's own.
+    /// The first of the engine's own kinds.
     pub const ENGINE: Self = Self(16);
 }
 
-/// What the end of recovery found.
+/// Result of the end of recovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// Records in use.
     pub records: u64,
-    /// Bytes of records and engine extents in use, with their rounding.
+    /// Bytes of records and engine extents in use, rounding included.
     pub live_bytes: u64,
-    /// Extents that nobody had marked, freed now.
+    /// Unmarked extents, freed by this sweep.
     pub freed_extents: u64,
 }
 
-/// Bytes of the medium, as the allocator has divided them.
+/// Division of the medium's bytes by the allocator.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AllocatorUse {
-    /// In records and engine extents, with their rounding; records that wait for readers included.
+    /// Bytes of records and engine extents, rounding included; includes records that wait for
+    /// readers.
     pub live: u64,
-    /// Not in use, and not to be handed out yet: extents still to be marked, ends of slabs, chunks behind damaged words.
+    /// Not in use and not yet allocatable: extents still to be marked, ends of slabs, chunks under
+    /// damaged words.
     pub dead: u64,
     /// Free chunks and free slots.
     pub free: u64,
 }
 
-/// An extent's place.
+/// The position of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     region: u16,
     chunk: u32,
 }
 
-/// On its own pair of lines (the processor fetches lines in pairs).
+/// Aligned to a pair of lines (the processor fetches lines in pairs).
 #[repr(align(128))]
 #[derive(Default)]
 struct Padded<T>(T);
@@ -120,21 +129,23 @@ pub struct Allocator {
     space: Mutex<Space>,
     recovering: AtomicBool,
     recovery: Mutex<Option<Recovery>>,
-    /// Bytes of extents in use that are no slabs.
+    /// Bytes of extents in use that are not slabs.
     extent_bytes: AtomicU64,
-    /// Records that are extents of their own.
+    /// Records that have an extent of their own.
     large_records: AtomicU64,
-    /// Frees of what was free already: a defect of the engine, seen by `verify`.
+    /// Frees of space that was already free: a defect of the engine, reported by `verify`.
     misfrees: AtomicU64,
     /// Damage that the open found in the extent tables and region headers, repaired or not.
     findings: Mutex<Vec<Finding>>,
 }
 
 impl Allocator {
-    /// The volatile part for a pool whose region 0 is `first`; at most `max_regions` regions. Touches no medium: [`Self::open`] does.
+    /// Creates the volatile part for a pool whose region 0 is `first`, with at most `max_regions`
+    /// regions. Does not access the medium: [`Self::open`] does.
     pub(crate) fn new(first: &RegionLayout, max_regions: usize, wear_aware: bool) -> Self {
         let by_bytes = (SLAB_BYTES_MAX / first.chunk_bytes).max(1);
-        // In a small region a slab is a part of it that leaves room for many classes; a power of two.
+        // In a small region a slab is a share of it that leaves space for many classes; a power of
+        // two.
         let by_share = 1 << (first.chunks / 32).clamp(4, SLAB_CHUNKS).ilog2();
         let slab_chunks = if first.chunks < 16 { 1 } else { by_share.min(by_bytes) };
         Self {
@@ -152,7 +163,7 @@ impl Allocator {
         }
     }
 
-    /// Bytes that a record of `len` bytes takes.
+    /// Returns the bytes that a record of `len` bytes uses.
     pub fn rounded(&self, len: usize) -> u64 {
         match self.classes.of(len).and_then(|class| self.classes.get(class)) {
             Some(class) => u64::from(class.size),
@@ -160,13 +171,13 @@ impl Allocator {
         }
     }
 
-    /// Whether the marking after a crash is still going on.
+    /// Returns whether the marking after a crash is in progress.
     #[inline]
     pub fn is_recovering(&self) -> bool {
         self.recovering.load(Ordering::Acquire)
     }
 
-    /// Bytes of the medium in use, dead and free. Exact while nothing else runs.
+    /// Returns the bytes of the medium in use, dead and free. Exact while nothing else runs.
     pub fn usage(&self) -> AllocatorUse {
         let mut sum = AllocatorUse { live: self.extent_bytes.load(Ordering::Relaxed), ..AllocatorUse::default() };
         let free_chunks = lock(&self.space).free_bytes();
@@ -188,24 +199,24 @@ impl Allocator {
         sum
     }
 
-    /// Records in use. Exact while nothing else runs.
+    /// Returns the records in use. Exact while nothing else runs.
     pub fn live_records(&self) -> u64 {
         let in_slabs: u64 = self.known_slabs().map(|(class, slab)| u64::from(slab.taken(class))).sum();
         in_slabs + self.large_records.load(Ordering::Relaxed)
     }
 
-    /// Bytes of records and engine extents in use, with their rounding.
+    /// Returns the bytes of records and engine extents in use, rounding included.
     pub fn live_bytes(&self) -> u64 {
         self.usage().live
     }
 
-    /// Bytes in chunks that belong to no extent.
+    /// Returns the bytes in chunks that belong to no extent.
     #[cfg(test)]
     pub(crate) fn free_chunk_bytes(&self) -> u64 {
         lock(&self.space).free_bytes()
     }
 
-    /// DRAM of the allocator, in bytes.
+    /// Returns the DRAM of the allocator, in bytes.
     pub fn dram_bytes(&self) -> u64 {
         let regions: usize = self.known_regions().map(Region::dram_bytes).sum();
         let shards: usize = self.shards.iter().map(|shard| lock(&shard.0).dram_bytes()).sum();
@@ -230,11 +241,12 @@ impl Allocator {
             .filter_map(|(_, slab)| Some((self.classes.get(slab.class())?, slab)))
     }
 
-    /// Takes in a region that was made since the open, and those before it: wholly free, their tables zero. The pool's header
-    /// must name it durably by now. Does nothing where it is known.
+    /// Adds the regions up to `newest` that were created since the open: entirely free, their
+    /// tables zero. The pool's header must already name them durably. Does nothing for known
+    /// regions.
     ///
     /// # Errors
-    /// [`Error::Full`] where it is beyond what this allocator was made for.
+    /// [`Error::Full`] if a region exceeds this allocator's maximum.
     pub(crate) fn adopt<G: Ground>(&self, ground: &G, newest: u16) -> Result<()> {
         let mut space = lock(&self.space);
         while space.regions.len() <= usize::from(newest) {
@@ -260,8 +272,8 @@ impl Allocator {
         self.regions[index].get_or_init(|| Box::new(Region::new(layout, self.slab_chunks)));
     }
 
-    /// Locks a shard. It is held for some hundred nanoseconds at a time, and to sleep for it and be woken takes a hundred times
-    /// that, so the lock is tried for a while before.
+    /// Locks a shard. The lock is held for some hundred nanoseconds; sleeping and waking costs a
+    /// hundred times that. Therefore spins before it sleeps.
     #[inline]
     fn shard(&self, index: usize) -> MutexGuard<'_, Shard> {
         let shard = &self.shards[index].0;
@@ -295,7 +307,8 @@ impl Allocator {
         Error::Full { needed, capacity: ground.capacity() }
     }
 
-    /// An extent from where there is room, growing if there is none. `Ok(None)` when the store is full.
+    /// Allocates an extent, and grows the pool if it does not fit. Returns `Ok(None)` if the store
+    /// is full.
     fn obtain<G: Ground>(
         &self,
         ground: &G,
@@ -323,13 +336,13 @@ impl Allocator {
     }
 }
 
-/// A word of the extent table, as it stands there.
+/// Encodes a word of the extent table.
 #[cfg(feature = "sim")]
 pub(crate) fn extent_word(kind: u8, class: u16, chunks: u32, region: u16, chunk: u32) -> u64 {
     table::encode(table::Word { kind: ExtentKind(kind), class, chunks }, 0, region, chunk)
 }
 
-/// The place in words, for errors and findings.
+/// Describes the position for errors and findings.
 fn place_name(at: NvPtr) -> String {
     format!("region {} offset {:#x}", at.region(), at.offset())
 }

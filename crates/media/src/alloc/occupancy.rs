@@ -1,4 +1,5 @@
-//! The bitmaps of all slabs, written by a clean stop into an extent of kind `OCCUPANCY` and read back by the next open.
+//! The bitmaps of all slabs, written by a clean stop into an extent of kind `OCCUPANCY` and read
+//! back by the next open.
 //!
 //! ```text
 //! 8  magic
@@ -6,14 +7,14 @@
 //! 8  the pool's generation after the stop
 //! then for each slab
 //! 8    chunk (32 bits, low) | class (16) | region (16, high)
-//! 8*n  its bitmap, one bit a slot, set = in use; the bits beyond the last slot are set
+//! 8*n  its bitmap, one bit per slot, set = in use; the bits after the last slot are set
 //! 8  CRC32C of all before, high half zero
 //! ```
-//! The extent counts only if the pool was closed cleanly and if no other extent has its kind. Its
+//! The extent counts only if the pool was closed cleanly and no other extent has its kind. Its
 //! generation must be the one that the open finds: the bitmaps of an earlier stop would free
-//! records that are in use. Its slabs must be exactly those of the extent tables. Otherwise the
-//! engine marks, as after a crash. The open frees the extent, so it is never read twice: by the
-//! time that anything changes, the pool's header says "not clean", durably.
+//! records that are in use. Its slabs must be exactly the slabs of the extent tables. Otherwise the
+//! engine marks, as after a crash. The open frees the extent, so it is never read twice: before
+//! anything changes, the pool's header says "not clean", durably.
 
 use std::sync::atomic::Ordering;
 
@@ -25,12 +26,13 @@ use super::{Allocator, ExtentKind, Place, lock};
 use crate::crc32c;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"lodeOCC2");
-/// Words before the slabs' own.
+/// Words before those of the slabs.
 const HEAD_WORDS: usize = 3;
 
 impl Allocator {
-    /// Saves the bitmaps; to be called by a clean close, when nothing else runs any more, before the header says "clean".
-    /// False where they could not be saved (no room, recovery still going on): the store is sound all the same, its next open marks.
+    /// Saves the bitmaps. A clean close calls it when nothing else runs any more, before the header
+    /// says "clean". Returns false if they could not be saved (no space, recovery in progress). The
+    /// store is still sound; its next open marks.
     pub(crate) fn save<G: Ground>(&self, ground: &G) -> bool {
         if self.is_recovering() {
             return false;
@@ -77,7 +79,8 @@ impl Allocator {
         words
     }
 
-    /// Reads the saved bitmaps back into the slabs, which are all old; false, and nothing changed, where they do not count.
+    /// Loads the saved bitmaps into the slabs, which are all old. Returns false, and changes
+    /// nothing, if they do not count.
     pub(super) fn load_occupancy<G: Ground>(&self, ground: &G, saved: &[(Place, Word)]) -> bool {
         let slabs = self.known_slabs().count();
         let [(place, word)] = saved else { return false };
@@ -109,7 +112,7 @@ impl Allocator {
         (*check == u64::from(checksum(body))).then_some(words)
     }
 
-    /// Slabs and their bitmaps, each slab once, each as the extent table has it.
+    /// Parses slabs and their bitmaps; each slab must occur once and match the extent table.
     fn parse_saved<'a>(&self, words: &'a [u64]) -> Option<Vec<(Place, &'a [u64])>> {
         let mut rest = words.get(HEAD_WORDS..words.len() - 1)?;
         let mut found = Vec::new();

@@ -11,37 +11,42 @@ use crate::pool::Pool;
 use crate::region_layout::RegionLayout;
 
 impl Allocator {
-    /// A record of `len` bytes, 16-aligned, contents undefined. Persists nothing (but one line when a slab is taken).
+    /// Allocates a record of `len` bytes, 16-aligned, with undefined content. Persists nothing,
+    /// except one line when a new slab is allocated.
     ///
     /// # Errors
-    /// [`Error::Full`](lodestore_contract::Error::Full) when neither capacity nor medium has room left;
-    /// [`Error::Io`](lodestore_contract::Error::Io) when a new region could not be made.
+    /// [`Error::Full`](lodestore_contract::Error::Full) if neither capacity nor medium has space
+    /// left; [`Error::Io`](lodestore_contract::Error::Io) if a new region cannot be created.
     #[inline]
     pub fn alloc(&self, pool: &Pool, len: usize) -> Result<NvPtr> {
         self.alloc_on(pool, len)
     }
 
-    /// Gives a record of `len` bytes back at once: no reader may see it any more (see
+    /// Frees a record of `len` bytes at once. No reader can see it any more (see
     /// [`Epochs::retire`](crate::Epochs::retire)), and the store that unlinked it is durable.
     pub fn free(&self, pool: &Pool, at: NvPtr, len: usize) {
         let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT - 1);
         self.free_all(pool, &[Freed { at, len }]);
     }
 
-    /// An extent of at least `bytes` bytes, chunk-aligned (at most to 4096); its table word is durable when this returns. Contents undefined.
-    /// `kind`: one of the engine's own, from [`ExtentKind::ENGINE`] on.
+    /// Allocates an extent of at least `bytes` bytes, chunk-aligned (at most to 4096), with
+    /// undefined content. Its table word is durable on return. `kind` is one of the engine's own,
+    /// from [`ExtentKind::ENGINE`] on.
     ///
     /// # Errors
-    /// As [`Self::alloc`].
+    /// Like [`Self::alloc`].
     pub fn alloc_extent(&self, pool: &Pool, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
         self.alloc_extent_on(pool, bytes, kind)
     }
 
-    /// As [`Self::alloc_extent`], but the extent's first `head` and last `tail` bytes, multiples of 8 (`bytes` rounded up to whole chunks is where it ends), are zero, durably before its table word is stored: for an engine that finds its extents by their
-    /// kind, and by a header in them. An extent whose table word a crash took back keeps its contents, and without this whoever has the place next would have them too.
+    /// Like [`Self::alloc_extent`], but zeroes the extent's first `head` and last `tail` bytes
+    /// durably before its table word is stored. Both are multiples of 8; the extent ends at `bytes`
+    /// rounded up to whole chunks. For an engine that finds its extents by their kind and a header
+    /// in them. An extent whose table word was lost in a crash keeps its content. Without zeroing,
+    /// the next owner of the space would find the old header.
     ///
     /// # Errors
-    /// As [`Self::alloc`].
+    /// Like [`Self::alloc`].
     pub fn alloc_extent_wiped(
         &self,
         pool: &Pool,
@@ -53,13 +58,15 @@ impl Allocator {
         self.alloc_wiped_on(pool, bytes, (kind, Ends { head, tail }))
     }
 
-    /// Gives an extent back at once; the same duties as for [`Self::free`].
+    /// Frees an extent at once; the caller has the same duties as for [`Self::free`].
     pub fn free_extent(&self, pool: &Pool, at: NvPtr) {
         self.free_extent_on(pool, at, false);
     }
 
-    /// Gives back every extent of one of the engine's kinds, for an engine that lost track of them; how many. Nothing names any of them
-    /// any more, durably, and none is handed out meanwhile. Not while [`Self::is_recovering`]: then the sweep frees what is not marked.
+    /// Frees every extent of one of the engine's kinds and returns their number; for an engine that
+    /// lost track of them. Nothing durable names any of them any more, and none is allocated
+    /// meanwhile. Not allowed while
+    /// [`Self::is_recovering`]: the sweep then frees the unmarked extents.
     pub fn free_kind(&self, pool: &Pool, kind: ExtentKind) -> usize {
         assert!(kind.0 >= ExtentKind::ENGINE.0 && !self.is_recovering(), "an engine's extents, all of them known");
         let extents = self.extents_of(pool, kind);
@@ -67,45 +74,50 @@ impl Allocator {
         extents.len()
     }
 
-    /// Every extent of one of the engine's kinds that the extent table names, handed out or not yet known to be free: for an engine that
-    /// finds its own by their kind at an open.
+    /// Returns every extent of one of the engine's kinds that the extent table names, in use or not
+    /// yet known to be free. For an engine that finds its extents by their kind at an open.
     pub fn extents_of(&self, pool: &Pool, kind: ExtentKind) -> Vec<NvPtr> {
         self.extents_on(pool, kind).into_iter().map(|(at, _)| at).collect()
     }
 
-    /// As [`Self::extents_of`], each with its length in bytes.
+    /// Like [`Self::extents_of`], each with its length in bytes.
     pub fn extents_with_bytes(&self, pool: &Pool, kind: ExtentKind) -> Vec<(NvPtr, u64)> {
         self.extents_on(pool, kind)
     }
 
-    /// Says that a record of `len` bytes at this place is reachable. For use while [`Self::is_recovering`], from any
-    /// number of threads, with a guard held since before the pointer was read; a record handed out since the open need not be marked.
+    /// Marks a record of `len` bytes as reachable. For use while [`Self::is_recovering`], from any
+    /// number of threads, with a guard held since before the pointer was read. Records allocated
+    /// since the open need no mark.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](lodestore_contract::Error::Corrupt) if no record of that length can be there, or one was marked there before.
+    /// [`Error::Corrupt`](lodestore_contract::Error::Corrupt) if no record of that length can be
+    /// there, or one was marked there before.
     #[inline]
     pub fn mark(&self, pool: &Pool, at: NvPtr, len: usize) -> Result<()> {
         self.mark_on(pool, at, len)
     }
 
-    /// Says that the extent at this place is reachable and of this kind; its length in bytes (`u64::MAX` where a damaged
-    /// table word hides it).
+    /// Marks an extent of this kind as reachable and returns its length in bytes (`u64::MAX` if a
+    /// damaged table word hides it).
     ///
     /// # Errors
-    /// [`Error::Corrupt`](lodestore_contract::Error::Corrupt) if there is no such extent, or it was marked before.
+    /// [`Error::Corrupt`](lodestore_contract::Error::Corrupt) if there is no such extent, or it was
+    /// marked before.
     pub fn mark_extent(&self, pool: &Pool, at: NvPtr, kind: ExtentKind) -> Result<u64> {
         self.mark_extent_on(pool, at, kind)
     }
 
-    /// Whether an extent of this kind, of just as many chunks as this takes, stands in the extent table here, or a damaged word hides what does. Where
-    /// neither is so, the space is or may be handed out to others. Marks nothing.
+    /// Returns whether the extent table has an extent of this kind here, with exactly the chunks
+    /// that `bytes` needs. Also true if a damaged word hides the entry. Otherwise the space may be
+    /// in use by others. Marks nothing.
     pub fn holds_extent(&self, pool: &Pool, at: NvPtr, bytes: u64, kind: ExtentKind) -> bool {
         self.holds_extent_on(pool, at, bytes, kind)
     }
 
-    /// Says, before it is unlinked, that a record is going to be unlinked and freed later. To be called while
-    /// [`Self::is_recovering`]: the marker may come by after the unlinking, and the sweep must still not free it.
-    /// Does nothing when recovery is over. [`Epochs::retire`](crate::Epochs::retire) says it too.
+    /// Announces that a record will be unlinked and freed later. Call it before the unlinking,
+    /// while [`Self::is_recovering`]. The marking may pass after the unlinking, and the sweep must
+    /// not free the record. Does nothing after recovery. [`Epochs::retire`](crate::Epochs::retire)
+    /// calls it too.
     #[inline]
     pub fn keep(&self, at: NvPtr, len: usize) {
         if self.is_recovering() {
@@ -114,7 +126,7 @@ impl Allocator {
         }
     }
 
-    /// The same for an extent.
+    /// Like [`Self::keep`], for an extent.
     #[inline]
     pub fn keep_extent(&self, at: NvPtr) {
         if self.is_recovering() {
@@ -122,32 +134,37 @@ impl Allocator {
         }
     }
 
-    /// All that is reachable has been marked: the rest is free from now on. Safe to call again, and to be cut off by a crash anywhere.
+    /// Ends recovery: everything reachable has been marked, and the rest is free from now on. Can
+    /// be called again safely, and a crash can interrupt it anywhere.
     pub fn finish_recovery(&self, pool: &Pool) -> SweepReport {
         self.finish_on(pool)
     }
 
-    /// Says that so many bytes were stored in place in this extent, an engine's own, all over it: counted as wear of its segments. Records
-    /// and extents are counted when they are handed out, once in full; this is for what is stored after that. Takes a lock shared by
-    /// all threads, and stores and flushes a word a segment: for many operations together (some ten thousand lines, say), not for each.
+    /// Adds `bytes` stored in place, spread over one of the engine's extents, to the wear of its
+    /// segments. Records and extents are counted in full once, when they are allocated; this call
+    /// is for later stores. The call acquires a lock shared by all threads, and stores and flushes
+    /// a word per segment. Call it for many operations together (for example ten thousand lines),
+    /// not for each.
     pub fn note_written(&self, pool: &Pool, extent: NvPtr, bytes: u64) {
         self.note_written_on(pool, extent, bytes);
     }
 
-    /// Bytes written by segment, over all the life of the store.
+    /// Returns the bytes written by segment, over the life of the store.
     pub fn wear(&self, pool: &Pool) -> Wear {
         self.wear_on(pool)
     }
 
-    /// What the pool reports as its use: what waits for readers counts as dead. Exact while nothing else runs.
+    /// Returns the medium use that the pool reports: records that wait for readers count as dead.
+    /// Exact while nothing else runs.
     pub(crate) fn space(&self, pool: &Pool) -> MediumUse {
         let (usage, waiting) = (self.usage(), pool.epochs().waiting_bytes());
         let waiting = waiting.min(usage.live);
         MediumUse { live: usage.live - waiting, dead: usage.dead + waiting, free: usage.free, ..MediumUse::default() }
     }
 
-    /// Saves the bitmaps at a clean close, before the header says "clean"; nothing else may run any more. Where that is not
-    /// possible (no room, recovery still going on, a guard still held) the next open finds none and the engine marks.
+    /// Saves the bitmaps at a clean close, before the header says "clean"; nothing else may run any
+    /// more. If this fails (no space, recovery in progress, a guard still held), the next open
+    /// finds no bitmaps and the engine marks.
     pub(crate) fn save_for_close(&self, pool: &Pool) {
         pool.epochs().collect(pool);
         if pool.epochs().waiting_bytes() == 0 {
@@ -155,13 +172,14 @@ impl Allocator {
         }
     }
 
-    /// Flushes the words that wait for it and returns the seals of the tables by region. No word
-    /// changes after that. The caller fences.
+    /// Flushes the unflushed words and returns the seals of the tables by region. No word changes
+    /// after that. The caller fences.
     pub(crate) fn seal_tables(&self, pool: &Pool) -> Vec<u32> {
         self.seal_tables_on(pool)
     }
 
-    /// Adds a finding for everything that the trees, the extent tables and the slabs do not agree on. Other threads wait meanwhile.
+    /// Adds a finding for every disagreement of the trees, the extent tables and the slabs. Other
+    /// threads wait meanwhile.
     pub fn verify(&self, pool: &Pool, report: &mut VerifyReport) {
         self.verify_on(pool, report);
     }

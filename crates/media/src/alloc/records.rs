@@ -1,12 +1,18 @@
-//! Handing out and taking back records and extents.
+//! Allocates and frees records and extents.
 //!
-//! A record comes from the current slab of the thread's shard: one uncontended lock, one bit. When that slab is full, in this
-//! order: the shard's own slabs with free slots; those found at open; those of threads that have ended; a fresh slab; a
-//! new region; then, before the store counts as full, what waits for readers, slabs of living threads, empty slabs of other
-//! classes, a slot of up to twice the length, an extent of its own.
+//! A record comes from the current slab of the thread's shard: one uncontended lock, one bit. When
+//! that slab is full, the allocator tries in this order:
+//! 1. the shard's own slabs with free slots;
+//! 2. slabs found at open;
+//! 3. slabs of threads that have ended;
+//! 4. a new slab;
+//! 5. a new region;
+//! 6. before the store counts as full: records that wait for readers, slabs of living threads,
+//!    empty slabs of other classes, a slot of up to twice the length, an extent of its own.
 //!
-//! A slab whose slots come back as fast as they go would serve for ever, and wear its segment out. So when its slots were handed out
-//! [`OVERWRITES`] times, and some segment with room is less worn by more than one overwrite, the next slab is a fresh one.
+//! A slab whose slots are freed as fast as they are allocated would serve forever and wear its
+//! segment out. Its wear is compared after its slots were allocated [`OVERWRITES`] times. The next
+//! slab is a new one if some segment with space is less worn by more than one overwrite.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -26,13 +32,13 @@ use crate::slot;
 
 /// Records that are freed under one hold of a shard's lock.
 const FREED_AT_ONCE: usize = 16;
-/// Slabs of the list between the next and the one that is asked for ahead.
+/// Distance in the list between the next slab and the prefetched one.
 const SLABS_AHEAD: usize = 3;
 
-/// Times that the slots of a current slab are handed out before it is asked whether another place is less worn.
+/// Allocations of all slots of a current slab before the search for a less worn segment.
 const OVERWRITES: u32 = 8;
 
-/// Something to be freed: a record of `len` bytes, or an extent (`len` = [`Freed::EXTENT`]).
+/// An item to be freed: a record of `len` bytes, or an extent (`len` = [`Freed::EXTENT`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Freed {
     pub(crate) at: NvPtr,
@@ -40,16 +46,16 @@ pub(crate) struct Freed {
 }
 
 impl Freed {
-    /// The length that says: an extent, not a record. No record is that long.
+    /// The length that denotes an extent. No record is that long.
     pub(crate) const EXTENT: u32 = u32::MAX;
 }
 
-/// Whose slabs to look at.
+/// Filter on the owner of slabs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
-    /// Those found at open, and those of threads that have ended.
+    /// Slabs found at open, and slabs of threads that have ended.
     Nobodys,
-    /// All.
+    /// All slabs.
     Anybodys,
 }
 
@@ -74,8 +80,9 @@ impl Allocator {
         Some(region.slot(place.chunk, class, taken))
     }
 
-    /// Asks for what the next calls will touch: the slot that is taken next, and the slabs from which those after it come. Where
-    /// records are replaced at random, a slab has one or two free slots, and each is a line and a page not seen for long.
+    /// Prefetches the data of the next calls: the slot that is allocated next, and the slabs that
+    /// follow. With random replacement a slab has one or two free slots, each on a cold line and
+    /// page.
     #[inline]
     fn look_ahead<G: Ground>(&self, ground: &G, slabs: &ClassSlabs, number: u16) {
         let Some(class) = self.classes.get(number) else { return };
@@ -94,7 +101,8 @@ impl Allocator {
     #[cold]
     fn alloc_slowly<G: Ground>(&self, ground: &G, me: usize, number: u16, len: usize) -> Result<NvPtr> {
         self.freshen(ground, me, number)?;
-        // Each round takes a slab in; other threads of the same shard may use it up, then the next round takes another.
+        // Each round adds a slab. Other threads of the same shard may use it up; the next round
+        // then adds another.
         loop {
             if let Some(at) = self.take_own(ground, me, number) {
                 return Ok(at);
@@ -122,7 +130,8 @@ impl Allocator {
         self.alloc_anyhow(ground, me, number, len)
     }
 
-    /// From the current slab, else from the first of the shard's own that has a free slot, which becomes the current one.
+    /// Allocates from the current slab, or from the shard's first slab with a free slot, which
+    /// becomes the current one.
     #[inline]
     fn take_own<G: Ground>(&self, ground: &G, me: usize, number: u16) -> Option<NvPtr> {
         let mut shard = self.shard(me);
@@ -144,14 +153,15 @@ impl Allocator {
         }
     }
 
-    /// Whether the current slab was written so often that its place is to be looked at.
+    /// Returns whether the current slab was written often enough to compare its wear.
     #[inline]
     fn is_tired(&self, slabs: &ClassSlabs, number: u16) -> bool {
         let slab = slabs.current.and_then(|place| self.slab(place));
         slab.zip(self.classes.get(number)).is_some_and(|(slab, class)| slab.written() >= class.slots * OVERWRITES)
     }
 
-    /// Counts what was written to the current slab, and lets it go where another place is less worn.
+    /// Accounts the bytes written to the current slab, and replaces it if another segment is less
+    /// worn.
     #[cold]
     fn rest<G: Ground>(&self, ground: &G, shard: &mut Shard, number: u16) {
         let slabs = shard.class(number, self.classes.len());
@@ -164,17 +174,18 @@ impl Allocator {
         }
     }
 
-    /// A fresh slab where one is wanted for wear; without one all goes on as before.
+    /// Allocates a new slab if wear asks for one. Without one, allocation continues as before.
     fn freshen<G: Ground>(&self, ground: &G, me: usize, number: u16) -> Result<()> {
         let wanted = std::mem::take(&mut self.shard(me).class(number, self.classes.len()).fresh);
-        // Asked again, so that the store does not grow where the room is gone.
+        // Checked again, so that the store does not grow if the space is gone.
         if wanted && lock(&self.space).has_room_for_a_slab() {
             self.fresh_slab(ground, me, number)?;
         }
         Ok(())
     }
 
-    /// Takes a slab with free slots from the list, dropping stale entries; it is `HELD` from now on.
+    /// Removes a slab with free slots from the list, skipping stale entries. The slab is `HELD`
+    /// from now on.
     fn pop_listed(&self, slabs: &mut ClassSlabs, owner: usize, number: u16) -> Option<Place> {
         while let Some(place) = slabs.partial.pop_front() {
             let Some(slab) = self.slab(place) else { continue };
@@ -191,7 +202,8 @@ impl Allocator {
         None
     }
 
-    /// Makes `next` (`HELD`) the current slab; the one before, which is full or there is none, is let go.
+    /// Makes `next` (`HELD`) the current slab. The previous one, if any, is no longer `HELD`, and
+    /// is listed if it has free slots.
     fn replace_current<G: Ground>(&self, ground: &G, shard: &mut Shard, number: u16, next: Option<Place>) {
         let slabs = shard.class(number, self.classes.len());
         let before = std::mem::replace(&mut slabs.current, next);
@@ -202,14 +214,16 @@ impl Allocator {
             slab.set(LISTED);
             slabs.partial.push_back(place);
         }
-        // Where records are replaced at random a slab comes by often with a slot or two: those are gathered in it.
+        // With random replacement a slab is current often, for a slot or two each: those writes are
+        // accumulated in it.
         if slab.written() >= class.slots / 2 {
             let bytes = u64::from(slab.take_written()) * u64::from(class.size);
             self.note_slab(ground, place, bytes);
         }
     }
 
-    /// Takes a slab of this class over from a shard whose threads are gone, or from any; true if there was one.
+    /// Acquires a slab of this class from a shard without a living thread, or from any shard.
+    /// Returns whether there was one.
     fn take_over<G: Ground>(&self, ground: &G, me: usize, number: u16, whose: Whose) -> bool {
         let orphans = usize::from(ORPHANS);
         let used = slot::slots_used().min(SHARDS);
@@ -230,7 +244,8 @@ impl Allocator {
             let has_room = |place: &Place| self.slab(*place).is_some_and(|slab| slab.free_slots() > 0);
             let Some(place) = listed.or_else(|| slabs.current.take_if(|place| has_room(place))) else { return false };
             let Some(slab) = self.slab(place) else { return false };
-            // HELD already: on its way it is in no list, and whoever frees into it leaves it alone.
+            // HELD already: in transfer it is in no list, and threads that free into it do not list
+            // it.
             slab.give_to(me as u16);
             place
         };
@@ -238,7 +253,8 @@ impl Allocator {
         true
     }
 
-    /// A slab that is `HELD` and this shard's: the current one if that is full, else listed.
+    /// Makes a slab that is `HELD` and owned by this shard the current one if that is full;
+    /// otherwise lists it.
     fn install<G: Ground>(&self, ground: &G, me: usize, number: u16, place: Place) {
         let mut shard = self.shard(me);
         let current = shard.class(number, self.classes.len()).current;
@@ -259,7 +275,7 @@ impl Allocator {
             ground,
             |space| {
                 let place = space.hand_out(ground, word, (true, Ends::default()))?;
-                // Under the space lock, so that `verify` never sees the one without the other.
+                // Under the space lock, so that `verify` never sees one without the other.
                 self.region(place.region)?.make_slab(place.chunk)?.format(number, class, slab_bytes, me as u16, HELD);
                 Some(place)
             },
@@ -271,7 +287,7 @@ impl Allocator {
         Ok(found.is_some())
     }
 
-    /// Gives every slab back that is empty, whoever has it.
+    /// Releases every empty slab of every owner.
     pub(super) fn release_empty<G: Ground>(&self, ground: &G) {
         for index in 0..=SHARDS {
             let mut shard = self.shard(index);
@@ -299,7 +315,7 @@ impl Allocator {
         }
     }
 
-    /// An empty slab becomes free chunks. The owner's lock is held.
+    /// Frees the chunks of an empty slab. The owner's lock is held.
     fn release<G: Ground>(&self, ground: &G, place: Place) {
         let Some(slab) = self.slab(place) else { return };
         let mut space = lock(&self.space);
@@ -312,7 +328,7 @@ impl Allocator {
         debug_assert!(given, "a slab's chunks are in use");
     }
 
-    /// The last resorts.
+    /// Tries the last resorts.
     fn alloc_anyhow<G: Ground>(&self, ground: &G, me: usize, number: u16, len: usize) -> Result<NvPtr> {
         let most = self.classes.get(number).map_or(0, |class| 2 * class.size);
         for larger in number + 1..self.classes.len() as u16 {
@@ -355,7 +371,7 @@ impl Allocator {
         let rounded = u64::from(chunks) * self.chunk_bytes();
         let hand_out = |space: &mut super::Space, aligned: bool| {
             let place = space.hand_out(ground, word, (aligned, ends));
-            // Under the lock: a verify beside it compares the count with the tables.
+            // Under the lock: a concurrent verify compares the count with the tables.
             self.extent_bytes.fetch_add(if place.is_some() { rounded } else { 0 }, Ordering::Relaxed);
             place
         };
@@ -373,9 +389,9 @@ impl Allocator {
         Ok(region.layout.chunk(place.chunk))
     }
 
-    /// See [`Allocator::free_extent`](Self::free_extent). `record`: it held a record.
+    /// See [`Allocator::free_extent`](Self::free_extent). `record` says that it held a record.
     pub(crate) fn free_extent_on<G: Ground>(&self, ground: &G, at: NvPtr, record: bool) {
-        // Any length but that of an extent says: a record.
+        // Any length except that of an extent denotes a record.
         let len = if record { 0 } else { Freed::EXTENT };
         if self.is_recovering() && self.note_freed(Freed { at, len }) {
             return;
@@ -393,27 +409,29 @@ impl Allocator {
                     self.misfree();
                 }
             }
-            // Behind a damaged word: what lies there stays where it is.
+            // Under a damaged word: the space stays quarantined.
             _ if space.is_quarantined(place) => {}
             _ => self.misfree(),
         }
     }
 
-    /// Waits until nobody is giving back an extent that began to before this call.
+    /// Waits until all extent frees that began before this call have ended.
     pub(crate) fn await_givers(&self) {
         drop(lock(&self.space));
     }
 
-    /// Frees many, some at a time.
+    /// Frees many items, in batches.
     pub(crate) fn free_all<G: Ground>(&self, ground: &G, items: &[Freed]) {
         for some in items.chunks(FREED_AT_ONCE) {
             self.free_some(ground, some);
         }
     }
 
-    /// Frees a few, holding a shard's lock as long as they are of one shard: what one thread wrote is mostly freed together.
+    /// Frees a few items. Holds a shard's lock while they belong to one shard: records that one
+    /// thread wrote are mostly freed together.
     fn free_some<G: Ground>(&self, ground: &G, items: &[Freed]) {
-        // The lock is somebody's way to the next record: nothing is waited for under it that could be asked for before.
+        // Other threads need the lock for their next record: lines are prefetched before it is
+        // acquired.
         for item in items {
             if let Some((_, slab, _)) = self.region(item.at.region()).and_then(|region| region.locate(item.at)) {
                 slab.prefetch();
@@ -437,7 +455,7 @@ impl Allocator {
             loop {
                 let owner = slab.owner();
                 if held.as_ref().is_none_or(|(shard, _)| *shard != owner) {
-                    // The old guard goes first: never two shards at once.
+                    // The old guard is dropped first: never two shards at once.
                     drop(held.take());
                     held = Some((owner, self.shard(usize::from(owner))));
                 }
@@ -464,7 +482,8 @@ impl Allocator {
         self.list_or_release(ground, shard, place, slab, (number, class, before + 1));
     }
 
-    /// A slab that is not `HELD` has `free` free slots now: it is listed, and released when empty, but for one a class.
+    /// Lists a slab that is not `HELD` and now has `free` free slots. Releases it if it is empty
+    /// and its class already keeps an empty slab.
     pub(super) fn list_or_release<G: Ground>(
         &self,
         ground: &G,
@@ -488,7 +507,7 @@ impl Allocator {
         }
     }
 
-    /// Bytes that freeing this will give back; for accounts.
+    /// Returns the bytes that freeing this item releases; for statistics.
     #[inline]
     pub(crate) fn bytes_of<G: Ground>(&self, ground: &G, item: Freed) -> u64 {
         if item.len != Freed::EXTENT {
@@ -501,7 +520,7 @@ impl Allocator {
         }
     }
 
-    /// The slab at a place known to hold one.
+    /// Returns the slab at a position known to hold one.
     #[inline]
     pub(super) fn slab(&self, place: Place) -> Option<&Slab> {
         self.region(place.region)?.slab_at(place.chunk)
@@ -512,7 +531,7 @@ impl Allocator {
     }
 }
 
-/// Whether a living thread uses this shard.
+/// Returns whether a living thread uses this shard.
 fn shard_is_live(shard: usize) -> bool {
     (shard..slot::slots_used()).step_by(SHARDS).any(slot::is_taken)
 }

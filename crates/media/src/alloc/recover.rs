@@ -1,17 +1,21 @@
-//! Opening: what the extent tables name, what the engine marks, what is then free.
+//! Opening: reads the extent tables, accepts the engine's marks and frees the rest.
 //!
-//! After a crash the tables name a superset of the extents in use ([`space`](super::space)). Those stay as they are, and new
-//! space comes from what the tables call free (and from new regions) until the engine has marked all that is reachable. Then the
-//! sweep frees what nobody marked. Nothing on the medium says how far that came: a crash on the way starts it
-//! again, from a table that again names a superset.
+//! After a crash the tables name a superset of the extents in use ([`space`](super::space)). These
+//! extents stay as they are until the engine has marked everything reachable. Meanwhile new space
+//! comes from chunks that the tables call free, and from new regions. Then the sweep frees the
+//! unmarked extents. The progress is not stored on the medium: after another crash it starts again,
+//! from a table that again names a superset.
 //!
 //! While recovering:
-//! * a slab of the table is `OLD`: owned by the orphan shard, handed to nobody; marks set its bits, from any thread, without a lock;
-//! * an engine says [`keep`](Allocator::keep) before it unlinks an old record: the marker may pass after the unlinking and never
-//!   see it, and the sweep would free what somebody still reads and its owner is yet to free;
-//! * a freed record or extent of the old ones is freed by the sweep, whether it is marked before or after: freed
-//!   at once, its place could be handed out and then be marked by whoever still had the old pointer;
-//! * records and extents handed out since the open are not to be marked; a mark of one is checked and otherwise ignored.
+//! * A slab of the table is `OLD`: owned by the orphan shard and not used for allocation. Marks set
+//!   its bits, from any thread, without a lock.
+//! * An engine calls [`keep`](Allocator::keep) before it unlinks an old record. The marking may
+//!   pass after the unlinking and miss the record. The sweep would then free a record that readers
+//!   still use and its owner has yet to free.
+//! * A freed old record or extent is freed by the sweep, whether it is marked before or after.
+//!   Freed at once, its space could be allocated again and then be marked through the old pointer.
+//! * Records and extents allocated since the open need no mark; a mark of one is checked and
+//!   otherwise ignored.
 
 use std::sync::atomic::Ordering;
 
@@ -29,10 +33,10 @@ use super::{Allocator, ExtentKind, Place, SweepReport, lock, place_name};
 use crate::nvptr::NvPtr;
 use crate::region_layout::RegionLayout;
 
-/// What is known only while recovering.
+/// State that exists only while recovering.
 #[derive(Default)]
 pub(super) struct Recovery {
-    /// By region: chunks at which an extent of the table begins, and those of them that were marked.
+    /// By region: chunks at which an extent of the table begins, and the marked ones among them.
     regions: Vec<(Bits, Bits)>,
     /// Old records and extents that may be unlinked: in use until they are freed.
     kept: Vec<Freed>,
@@ -49,7 +53,7 @@ impl Bits {
         self.0.get(at as usize / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
     }
 
-    /// Adds; false where it was in already.
+    /// Adds a number; returns false if it was present.
     fn add(&mut self, at: u32) -> bool {
         let word = at as usize / 64;
         if self.0.len() <= word {
@@ -67,7 +71,7 @@ impl Bits {
     }
 }
 
-/// The tables of all regions, as an open read them.
+/// The tables of all regions, as read by an open.
 #[derive(Default)]
 pub(crate) struct Tables {
     regions: Vec<(RegionLayout, TableRead)>,
@@ -94,11 +98,12 @@ impl Recovery {
 }
 
 impl Allocator {
-    /// Reads the tables and changes nothing. `seals` are the tables' by region after a clean stop.
+    /// Reads the tables and changes nothing. `seals` are the tables' seals by region after a clean
+    /// stop.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a region cannot be one of this pool; where a table is damaged
-    /// beyond repair, unless `ground` tolerates damage.
+    /// [`Error::Corrupt`] if a region cannot belong to this pool, or if a table is damaged beyond
+    /// repair and `ground` does not tolerate damage.
     pub(crate) fn read_tables<G: Ground>(&self, ground: &G, seals: Option<&[u32]>) -> Result<Tables> {
         let mut tables = Tables::default();
         for index in 0..ground.regions() {
@@ -118,16 +123,16 @@ impl Allocator {
         Ok(tables)
     }
 
-    /// Returns how many damaged places the open found.
+    /// Returns the number of damaged places that the open found.
     pub(crate) fn findings_at_open(&self) -> u64 {
         lock(&self.findings).len() as u64
     }
 
-    /// Takes in the tables. After a clean stop whose bitmaps can be read everything is known;
-    /// otherwise, unless the pool holds nothing, [`Self::is_recovering`] from now on.
+    /// Installs the tables. After a clean stop with readable bitmaps the occupancy is known.
+    /// Otherwise, unless the pool is empty, [`Self::is_recovering`] from now on.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a region cannot be one of this pool.
+    /// [`Error::Corrupt`] if a region cannot belong to this pool.
     pub(crate) fn open<G: Ground>(&self, ground: &G, tables: Tables, clean: bool) -> Result<()> {
         let mut recovery = Recovery::default();
         let mut space = lock(&self.space);
@@ -137,7 +142,8 @@ impl Allocator {
         *lock(&self.findings) = tables.findings;
         for (layout, read) in tables.regions {
             if !clean && !ground.not_settled() {
-                // What a killed process cleared and did not flush could come back over an extent handed out from now on.
+                // A word that a killed process cleared without a flush could reappear over an
+                // extent allocated from now on.
                 for copy in layout.extent_words(0) {
                     ground.flush(copy, layout.chunks as usize * 8);
                 }
@@ -180,7 +186,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// The extents of a kind that the tables name.
+    /// Returns the extents of a kind that the tables name.
     pub(super) fn extents_on<G: Ground>(&self, ground: &G, kind: ExtentKind) -> Vec<(NvPtr, u64)> {
         let mut found = Vec::new();
         for region in self.known_regions() {
@@ -219,7 +225,7 @@ impl Allocator {
             return wrong("a record longer than its slot");
         }
         if !slab.has(OLD) {
-            // Handed out since the open: in use already.
+            // Allocated since the open: in use already.
             return if slab.is_taken(class, slot) { Ok(()) } else { wrong("a record in a free slot") };
         }
         if slab.mark(class, slot, region.slab_bytes()) { Ok(()) } else { wrong("two records share this place") }
@@ -231,7 +237,8 @@ impl Allocator {
         if fits { Ok(()) } else { Err(Error::corrupt(place_name(at), "a record longer than its extent")) }
     }
 
-    /// See [`Allocator::mark_extent`](Self::mark_extent); `u64::MAX` where a damaged word hides the length.
+    /// See [`Allocator::mark_extent`](Self::mark_extent); returns `u64::MAX` if a damaged word
+    /// hides the length.
     pub(crate) fn mark_extent_on<G: Ground>(&self, ground: &G, at: NvPtr, kind: ExtentKind) -> Result<u64> {
         let wrong = |what: &str| Err(Error::corrupt(place_name(at), what));
         let region = self.region(at.region());
@@ -249,7 +256,7 @@ impl Allocator {
             Found::Extent(_) => return wrong("an extent of another kind"),
             Found::Free | Found::Bad => return wrong("no extent begins here"),
         };
-        // One handed out since the open is in no set: it is in use already.
+        // An extent allocated since the open is in no set: it is in use already.
         let sets = recovery.as_mut().and_then(|state| state.regions.get_mut(usize::from(place.region)));
         if let Some((old, seen)) = sets
             && old.has(place.chunk)
@@ -272,7 +279,8 @@ impl Allocator {
         }
     }
 
-    /// Notes that an old record was freed; false where it is none, or recovery has ended meanwhile.
+    /// Notes that an old item was freed. Returns false if it is not old, or recovery has ended
+    /// meanwhile.
     #[cold]
     pub(super) fn note_freed(&self, item: Freed) -> bool {
         self.note(item, |state| &mut state.freed)
@@ -297,7 +305,7 @@ impl Allocator {
         old
     }
 
-    /// The slab and slot of a record in a slab that is old.
+    /// Returns the slab and slot of a record in a slab that is old.
     fn old_slot(&self, item: Freed) -> Option<(&Slab, Class, u32)> {
         let (_, slab, offset) = self.region(item.at.region())?.locate(item.at)?;
         let class = self.classes.get(slab.class()).filter(|_| item.len != Freed::EXTENT && slab.has(OLD))?;
@@ -314,9 +322,10 @@ impl Allocator {
         SweepReport { records: self.live_records(), live_bytes: self.live_bytes(), freed_extents }
     }
 
-    /// Ends recovery: frees the old extents that are not marked (`all_live`: none such), gives the old slabs to the orphan shard.
+    /// Ends recovery (reconciles): frees the unmarked old extents (none with `all_live`) and gives
+    /// the old slabs to the orphan shard.
     fn settle<G: Ground>(&self, ground: &G, all_live: bool) -> u64 {
-        // Held to the end, so that a free meanwhile waits and then finds everything as it will be.
+        // Held to the end: a concurrent free waits, and then finds the final state.
         let mut recovery = lock(&self.recovery);
         let Some(mut state) = recovery.take() else { return 0 };
         self.apply_notes(&mut state);
@@ -337,7 +346,7 @@ impl Allocator {
         freed
     }
 
-    /// What was kept is in use; what was freed is not, kept or marked as it may be.
+    /// Applies the notes: kept items are in use; freed items are not, even if kept or marked.
     fn apply_notes(&self, state: &mut Recovery) {
         let Recovery { regions, kept, freed } = state;
         let mut apply = |item: &Freed, in_use: bool| {
@@ -361,7 +370,7 @@ impl Allocator {
         freed.iter().for_each(|item| apply(item, false));
     }
 
-    /// True if it was freed.
+    /// Reconciles a slab; returns whether it was freed.
     fn settle_slab<G: Ground>(&self, ground: &G, orphans: &mut super::shard::Shard, place: Place, slab: &Slab) -> bool {
         let number = slab.class();
         let Some(class) = self.classes.get(number) else { return false };
@@ -377,7 +386,7 @@ impl Allocator {
         false
     }
 
-    /// True if it was freed.
+    /// Reconciles an extent; returns whether it was freed.
     fn settle_extent<G: Ground>(&self, ground: &G, place: Place, live: bool) -> bool {
         let mut space = lock(&self.space);
         let Found::Extent(word) = space.word(ground, place) else { return false };
@@ -391,7 +400,7 @@ impl Allocator {
 }
 
 impl Space {
-    /// Whether this chunk lies behind a damaged word.
+    /// Returns whether this chunk is under a damaged word.
     pub(super) fn is_quarantined(&self, place: Place) -> bool {
         let inside = |(start, len): &(u32, u32)| (*start..start + len).contains(&place.chunk);
         self.regions.get(usize::from(place.region)).is_some_and(|ranges: &Ranges| ranges.quarantine.iter().any(inside))

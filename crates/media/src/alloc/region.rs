@@ -1,4 +1,4 @@
-//! What all threads may read of a region without a lock: its places and its slabs.
+//! The parts of a region that all threads may read without a lock: its layout and its slabs.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,13 @@ use super::space::Ranges;
 use crate::nvptr::NvPtr;
 use crate::region_layout::RegionLayout;
 
-/// Slabs that are made together: a page.
+/// Slabs that are created together: a page.
 const SLABS_TOGETHER: u32 = 64;
 
-/// What is noted of a block is stored when it is this part of a segment's bytes.
+/// Noted bytes of a block are stored when they reach a segment's bytes divided by this.
 const NOTED_PART: u64 = 16;
 
-/// One region. Made once and never moved: regions are only added.
+/// One region. Created once and never moved: regions are only added.
 pub(super) struct Region {
     pub(super) layout: RegionLayout,
     slab_chunks: u32,
@@ -24,10 +24,10 @@ pub(super) struct Region {
     slab_shift: u32,
     /// Groups of chunks that can be slabs.
     slab_count: u32,
-    /// Their slabs, by [`SLABS_TOGETHER`]; made when the first of them is needed, so that an open, and a region that holds none, touch few
-    /// pages.
+    /// The slabs of the groups, in arrays of [`SLABS_TOGETHER`]. An array is created when its first
+    /// slab is needed, so that an open, and a region without slabs, touch few pages.
     slabs: Box<[OnceLock<Box<[Slab]>>]>,
-    /// Bytes written that the wear of their block does not contain yet, by block.
+    /// Bytes written but not yet added to the wear of their block, by block.
     noted: Box<[AtomicU64]>,
     /// log2 of the chunks of a block.
     block_order: u32,
@@ -44,7 +44,7 @@ impl Region {
         Self { layout, slab_chunks, slab_shift, slab_count, slabs, noted, block_order }
     }
 
-    /// Notes bytes written to a slab; true if it is time to store the wear of its block.
+    /// Notes bytes written to a slab; returns true if the wear of its block is due to be stored.
     #[inline]
     pub(super) fn note_written(&self, chunk: u32, bytes: u64) -> bool {
         let Some(noted) = self.noted.get((chunk >> self.block_order) as usize) else { return false };
@@ -52,18 +52,18 @@ impl Region {
         before + bytes >= self.layout.wear_segment_bytes / NOTED_PART
     }
 
-    /// Takes what was noted of the block of this chunk.
+    /// Returns the noted bytes of this chunk's block and resets them.
     pub(super) fn take_noted(&self, chunk: u32) -> u64 {
         self.noted.get((chunk >> self.block_order) as usize).map_or(0, |noted| noted.swap(0, Ordering::Relaxed))
     }
 
-    /// The first chunk of each block.
+    /// Returns the first chunk of each block.
     pub(super) fn block_starts(&self) -> impl Iterator<Item = u32> + use<> {
         let order = self.block_order;
         (0..u32::try_from(self.noted.len()).unwrap_or(u32::MAX)).map(move |block| block << order)
     }
 
-    /// The slab, or group that could be one, of these chunks.
+    /// Returns the slab (or group that could be one) of this chunk, if created.
     #[inline]
     pub(super) fn slab_at(&self, chunk: u32) -> Option<&Slab> {
         self.slab_of(chunk / self.slab_chunks)
@@ -75,7 +75,8 @@ impl Region {
         together.get((group % SLABS_TOGETHER) as usize)
     }
 
-    /// The same, and makes it; `None` where the region's end cuts it short.
+    /// Like [`Self::slab_at`], but creates the slab. Returns `None` if the region's end cuts it
+    /// short.
     pub(super) fn make_slab(&self, chunk: u32) -> Option<&Slab> {
         let group = chunk / self.slab_chunks;
         if group >= self.slab_count {
@@ -87,12 +88,11 @@ impl Region {
         together.get_or_init(|| (first..last).map(|_| Slab::new()).collect()).get((group - first) as usize)
     }
 
-    /// Bytes of a slab.
     pub(super) fn slab_bytes(&self) -> u32 {
         1 << self.slab_shift
     }
 
-    /// All groups that were made, with their first chunk.
+    /// Returns all created groups, with their first chunk.
     pub(super) fn slabs(&self) -> impl Iterator<Item = (u32, &Slab)> {
         let made = self.slabs.iter().zip((0u32..).step_by(SLABS_TOGETHER as usize));
         let made = made.filter_map(|(together, first)| Some((together.get()?, first)));
@@ -100,13 +100,13 @@ impl Region {
             .map(|(slab, group)| (group * self.slab_chunks, slab))
     }
 
-    /// The place of a slot.
     #[inline]
     pub(super) fn slot(&self, chunk: u32, class: Class, slot: u32) -> NvPtr {
         self.layout.chunk(chunk).add(u64::from(slot) * u64::from(class.size))
     }
 
-    /// The slab group of a byte of this region, if it was made: its first chunk, the slab, and the byte's offset in it.
+    /// Returns the slab group of a byte of this region, if created: its first chunk, the slab, and
+    /// the byte's offset in it.
     #[inline]
     pub(super) fn locate(&self, at: NvPtr) -> Option<(Place, &Slab, u32)> {
         let inside = at.offset().checked_sub(self.layout.chunks_offset)?;
@@ -120,7 +120,7 @@ impl Region {
         Some((Place { region: self.layout.index, chunk }, slab, rest))
     }
 
-    /// The extent that could begin exactly at `at`.
+    /// Returns the extent that could begin exactly at `at`.
     pub(super) fn extent_start(&self, at: NvPtr) -> Option<Place> {
         let chunk = self.layout.chunk_of(at.offset())?;
         (self.layout.chunk(chunk) == at).then_some(Place { region: self.layout.index, chunk })

@@ -1,15 +1,19 @@
-//! Slabs: extents of a fixed number of chunks cut into slots of one size class. One DRAM line each, its occupancy included.
+//! Slabs: extents of a fixed number of chunks, divided into slots of one size class. Each slab has
+//! one DRAM line, occupancy included.
 //!
-//! The states of a slab and who may touch it:
-//! 1. `class` is `NO_CLASS` while the group of chunks is no slab. It becomes one under the space lock
-//!    ([`Slab::format`]) and ceases to be one under its owner's shard lock and the space lock ([`Slab::retire`]).
-//! 2. Everything else is read and written under the lock of the shard that `owner` names. A slab changes hands under the
-//!    lock of the old owner, so whoever holds the lock of shard `s` and then reads `owner == s` holds the slab.
-//! 3. Exception: while `OLD` is set (named by the table at open, recovery not finished) the slab is given to nobody, and only its
-//!    bitmap changes, by atomic marks from any thread; the first mark makes it, where it is not in the slab's own line. The sweep takes over with the
-//!    orphan shard's lock held.
-//! 4. `free` is the number of zero bits of the bitmap; the bits beyond the last slot are always set; no zero bit lies in a
-//!    word before `hint`. (Not while `OLD`: the sweep counts.)
+//! The states of a slab and their locks:
+//! 1. `class` is `NO_CLASS` while the group of chunks is not a slab. The group becomes a slab under
+//!    the space lock ([`Slab::format`]). The slab ends under its owner's shard lock and the space
+//!    lock ([`Slab::retire`]).
+//! 2. All other fields are read and written under the lock of the shard that `owner` names. A slab
+//!    changes owner under the old owner's lock. A thread that holds the lock of shard `s` and then
+//!    reads `owner == s` therefore holds the slab.
+//! 3. Exception: while `OLD` is set (named by the table at open, recovery not finished), no shard
+//!    allocates from the slab. Only its bitmap changes, by atomic marks from any thread. The first
+//!    mark creates the bitmap if it does not fit the slab's own line. The sweep then takes over,
+//!    with the orphan shard's lock held.
+//! 4. `free` is the number of zero bits of the bitmap. Bits after the last slot are always set. No
+//!    zero bit is in a word before `hint`. (Not while `OLD`: the sweep counts.)
 //!
 //! All fields are atomics used with plain loads and stores (relaxed): the locks order them.
 
@@ -19,22 +23,23 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use super::classes::{Class, SLOT_MIN};
 use crate::x86;
 
-/// The class of a group that is no slab.
+/// The class of a group that is not a slab.
 pub(super) const NO_CLASS: u16 = u16::MAX;
 
-/// In its class's list of slabs with free slots.
+/// The slab is in its class's list of slabs with free slots.
 pub(super) const LISTED: u8 = 1;
-/// Kept though empty, so that a class that hovers about empty does not take and release slabs all the time.
+/// Kept though empty, so that a class that varies around empty does not allocate and release slabs
+/// repeatedly.
 pub(super) const KEPT: u8 = 2;
-/// The slab that a shard takes slots from now, or on its way between two shards: not to be listed or released.
+/// The current slab of a shard, or in transfer between two shards: must not be listed or released.
 pub(super) const HELD: u8 = 4;
-/// Named by the table at open; what it holds is still being marked.
+/// Named by the table at open; its content is still being marked.
 pub(super) const OLD: u8 = 8;
 
-/// Words of the bitmap that lie in the slab's own line: 256 slots, classes of 256 bytes and more in a slab of 64 KiB.
+/// Bitmap words in the slab's own line: 256 slots, enough for classes of at least 256 bytes in a
+/// slab of 64 KiB.
 const NEAR_WORDS: usize = 4;
 
-/// One slab.
 #[repr(C, align(64))]
 pub(super) struct Slab {
     class: AtomicU16,
@@ -44,7 +49,7 @@ pub(super) struct Slab {
     written: AtomicU32,
     flags: AtomicU8,
     near: [AtomicU64; NEAR_WORDS],
-    /// The bitmap of small classes. Made once, as large as any class needs, and kept.
+    /// The bitmap of small classes. Created once, as large as any class needs, and kept.
     far: OnceLock<Box<Far>>,
 }
 
@@ -101,7 +106,8 @@ impl Slab {
     /// Makes this group an empty slab of `class`.
     pub(super) fn format(&self, number: u16, class: Class, slab_bytes: u32, owner: u16, flags: u8) {
         debug_assert_eq!(self.class(), NO_CLASS);
-        // The bitmap of a slab found at open is made by the first mark: an open shall not touch that much.
+        // The first mark creates the bitmap of a slab found at open: the open must not touch that
+        // much memory.
         let words = if flags & OLD == 0 { self.make_words(class, slab_bytes) } else { self.words(class) };
         words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         if let Some(last) = words.last() {
@@ -115,13 +121,13 @@ impl Slab {
         self.class.store(number, Ordering::Release);
     }
 
-    /// This group is no slab any more.
+    /// Marks this group as no longer a slab.
     pub(super) fn retire(&self) {
         self.class.store(NO_CLASS, Ordering::Release);
         self.flags.store(0, Ordering::Relaxed);
     }
 
-    /// The words of the bitmap, made empty where they were not.
+    /// Returns the words of the bitmap; creates an empty bitmap if there is none.
     #[inline]
     fn make_words(&self, class: Class, slab_bytes: u32) -> &[AtomicU64] {
         let words = class.words();
@@ -136,7 +142,7 @@ impl Slab {
         &far.0[..words]
     }
 
-    /// The words of the bitmap; none where it was not made.
+    /// Returns the words of the bitmap; empty if it was not created.
     #[inline]
     pub(super) fn words(&self, class: Class) -> &[AtomicU64] {
         let words = class.words();
@@ -148,7 +154,7 @@ impl Slab {
         }
     }
 
-    /// Takes a free slot; its number.
+    /// Allocates a free slot and returns its number.
     #[inline]
     pub(super) fn take(&self, class: Class) -> Option<u32> {
         let free = self.free.load(Ordering::Relaxed);
@@ -175,7 +181,7 @@ impl Slab {
         None
     }
 
-    /// The slot that is taken next.
+    /// Returns the slot that is allocated next.
     #[inline]
     pub(super) fn next(&self, class: Class) -> Option<u32> {
         let hint = self.hint.load(Ordering::Relaxed);
@@ -188,13 +194,14 @@ impl Slab {
         Some(at * 64 + word.trailing_ones())
     }
 
-    /// Asks for its line, to be changed.
+    /// Prefetches the slab's line for writing.
     #[inline]
     pub(super) fn prefetch(&self) {
         x86::prefetch_line_to_write(std::ptr::from_ref(self).cast());
     }
 
-    /// Gives a slot back; the number of free slots before. `None`, and nothing changed, where it was free already.
+    /// Frees a slot and returns the number of free slots before. Returns `None`, and changes
+    /// nothing, if the slot was free already.
     #[inline]
     pub(super) fn give(&self, class: Class, slot: u32) -> Option<u32> {
         let at = slot as usize / 64;
@@ -215,7 +222,6 @@ impl Slab {
         Some(u32::from(free))
     }
 
-    /// Whether a slot is taken.
     pub(super) fn is_taken(&self, class: Class, slot: u32) -> bool {
         slot < class.slots
             && self
@@ -224,7 +230,8 @@ impl Slab {
                 .is_some_and(|word| word.load(Ordering::Relaxed) >> (slot % 64) & 1 == 1)
     }
 
-    /// Sets a slot's bit, from any thread, while the slab is `OLD`; false where it was set already.
+    /// Sets a slot's bit, from any thread, while the slab is `OLD`; returns false if it was set
+    /// already.
     #[inline]
     pub(super) fn mark(&self, class: Class, slot: u32, slab_bytes: u32) -> bool {
         let bit = 1u64 << (slot % 64);
@@ -241,13 +248,14 @@ impl Slab {
         }
     }
 
-    /// Whether these words can be a bitmap of this class.
+    /// Returns whether these words can be a bitmap of this class.
     pub(super) fn fits(&self, class: Class, saved: &[u64]) -> bool {
         let beyond = class.beyond();
         saved.len() == class.words() && saved.last().is_some_and(|last| last & beyond == beyond)
     }
 
-    /// Sets the bitmap as it was saved; false, and nothing changed, where the words cannot be this class's.
+    /// Loads the saved bitmap. Returns false, and changes nothing, if the words cannot belong to
+    /// this class.
     pub(super) fn load(&self, class: Class, saved: &[u64], slab_bytes: u32) -> bool {
         if !self.fits(class, saved) {
             return false;
@@ -258,7 +266,7 @@ impl Slab {
         true
     }
 
-    /// Counts the bitmap anew, after marks or a load; the number of slots taken.
+    /// Recounts the bitmap after marks or a load; returns the number of slots in use.
     pub(super) fn recount(&self, class: Class) -> u32 {
         let taken = self.taken(class);
         self.free.store(u16::try_from(class.slots - taken).expect("SLAB_BYTES_MAX bounds it"), Ordering::Relaxed);
@@ -266,7 +274,7 @@ impl Slab {
         taken
     }
 
-    /// Slots taken, by the bitmap.
+    /// Returns the slots in use, by the bitmap.
     pub(super) fn taken(&self, class: Class) -> u32 {
         let words = self.words(class);
         if words.is_empty() {
@@ -277,19 +285,19 @@ impl Slab {
         ones.saturating_sub(beyond)
     }
 
-    /// Slots handed out since they were taken for the account of wear.
+    /// Returns the slots allocated since the last wear accounting.
     pub(super) fn written(&self) -> u32 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// The same, and begins anew.
+    /// Returns the same count and resets it.
     pub(super) fn take_written(&self) -> u32 {
         let written = self.written.load(Ordering::Relaxed);
         self.written.store(0, Ordering::Relaxed);
         written
     }
 
-    /// DRAM beside the line itself, in bytes.
+    /// Returns the DRAM in addition to the line itself, in bytes.
     pub(super) fn far_bytes(&self) -> usize {
         self.far.get().map_or(0, |far| size_of::<Far>() + size_of_val(&*far.0) + 32)
     }

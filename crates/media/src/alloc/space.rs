@@ -1,28 +1,31 @@
-//! Extents: the buddy trees of all regions, their words on the medium, and wear. One lock, taken once a slab (some hundred
-//! records) or once an extent.
+//! Extents: the buddy trees of all regions, their words on the medium, and wear. One lock, acquired
+//! once per slab (some hundred records) or once per extent.
 //!
-//! Persist order of handing out an extent ([`Space::hand_out`]), all under the lock:
-//! 1. the tree takes the chunks (DRAM). Where the caller wants the ends of the extent zero, they
-//!    are, and **fence**. If the fence fails, the chunks go back, and no word is stored;
-//! 2. both copies of its word are stored; they, and every word changed since the last time
-//!    (`unflushed`), are flushed;
-//! 3. fence. Only now does the caller learn of the extent.
+//! Persist order of allocating an extent ([`Space::hand_out`]), all under the lock:
+//! 1. The tree allocates the chunks (DRAM). If the caller wants the extent's ends zero, they are
+//!    zeroed; **fence**. If that fence fails, the chunks are freed, and no word is stored.
+//! 2. Both copies of its word are stored. The copies, and every word changed since the last time
+//!    (`unflushed`), are flushed.
+//! 3. Fence. Only then does the caller receive the extent.
 //!
-//! Persist order of giving one back ([`Space::give_back`]): the free word is stored in both copies;
-//! nothing waits for it. The flush comes with the next hand-out or the clean stop, at the latest.
+//! Persist order of freeing an extent ([`Space::give_back`]): the free word is stored in both
+//! copies; nothing waits for it. The flush comes with the next allocation or the clean stop, at the
+//! latest.
 //!
-//! Why a crash is harmless at every store. Let `live` be the extents handed out and not freed.
-//! After a crash the table holds all of `live` (3 came before they were used), and perhaps also
-//! words of extents freed but not yet flushed, and of one being handed out. None of those is
-//! reachable: an extent is freed only after the store that unlinked it is durable, and one
-//! being handed out is known to nobody. So marking never reaches them and the sweep frees them.
-//! None of them overlaps a live extent: before chunks of a cleared word can be in a live extent,
-//! that extent's own fence made the clearing durable (2). Hence a word of the table that begins
-//! inside another extent is always a stale one or lies inside one, and the open drops it. The two
-//! copies are stored and flushed together, so all this holds of each copy, and so of their union,
-//! which the open takes (`merge.rs`).
+//! A crash is harmless at every store. Proof: let `live` be the extents allocated and not freed.
+//! After a crash the table holds all of `live` (step 3 precedes their use). The table may also hold
+//! words of extents freed but not yet flushed, and of one being allocated. None of these is
+//! reachable. An extent is freed only after the store that unlinked it is durable, and an extent
+//! being allocated is not yet known to a caller. Marking therefore never reaches them, and the
+//! sweep frees them.
 //!
-//! Wear words (`wear.rs`) are stored and flushed, and never waited for: a crash loses some counts, no more.
+//! None of them overlaps a live extent. Before chunks of a cleared word can be in a live extent,
+//! that extent's own fence made the clearing durable (2). Hence a table word that begins inside
+//! another extent is always stale or inside a stale one, and the open drops it. The two copies are
+//! stored and flushed together. All this therefore holds for each copy, and for their union, which
+//! the open uses (`merge.rs`).
+//!
+//! Wear words (`wear.rs`) are stored and flushed without a fence: a crash loses only some counts.
 
 use super::buddy::{Buddy, NO_ROOM};
 use super::ground::Ground;
@@ -31,61 +34,63 @@ use super::{ExtentKind, Place};
 use crate::nvptr::NvPtr;
 use crate::region_layout::RegionLayout;
 
-/// Changed words that may wait for their flush.
+/// Maximum changed words that wait for their flush.
 const UNFLUSHED_MAX: usize = 2048;
 
-/// Bytes at an extent's ends that are to be zero when it is handed out, multiples of 8.
+/// Bytes at an extent's ends to be zeroed at allocation; multiples of 8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Ends {
     pub(crate) head: u64,
     pub(crate) tail: u64,
 }
 
-/// Bytes written somewhere, to be added to the wear of its segment.
+/// Bytes written to a range, to be added to the wear of its segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Written {
-    /// Where the extent begins.
+    /// The start of the extent.
     pub(super) place: Place,
-    /// Its length.
+    /// The length of the extent in chunks.
     pub(super) chunks: u32,
-    /// Bytes written to all of it.
+    /// Bytes written, spread over the extent.
     pub(super) bytes: u64,
 }
 
-/// One region's part.
+/// The extents of one region.
 pub(super) struct Ranges {
     pub(super) layout: RegionLayout,
     pub(super) tree: Buddy,
-    /// Chunks behind damaged words (start, length): never handed out, their records believed.
+    /// Chunks under damaged words (start, length): never allocated; references to their records are
+    /// accepted.
     pub(super) quarantine: Vec<(u32, u32)>,
 }
 
-/// All regions' parts.
+/// The extents of all regions.
 #[derive(Default)]
 pub(super) struct Space {
     pub(super) regions: Vec<Ranges>,
-    /// Words freed or repaired since the last fence of a hand-out, each copy by itself.
+    /// Words freed or repaired since the last fence of an allocation, each copy separately.
     pub(super) unflushed: Vec<NvPtr>,
-    /// A clean stop computed the seals of the tables: no word changes any more.
+    /// A clean stop has computed the seals of the tables: no word changes any more.
     pub(super) is_sealed: bool,
-    /// Whether wear steers the choice of places.
+    /// Whether wear affects placement.
     pub(super) steer: bool,
 }
 
 impl Ranges {
-    /// The segment whose count stands for this block.
+    /// Returns the segment whose wear count covers this block.
     pub(super) fn segment_of_block(&self, block: usize) -> u32 {
         let first = u32::try_from(block << self.tree.block_order()).unwrap_or(u32::MAX).min(self.layout.chunks - 1);
         let segment = self.layout.chunk(first).offset() / self.layout.wear_segment_bytes;
         u32::try_from(segment).unwrap_or(u32::MAX).min(self.layout.wear_segments - 1)
     }
 
-    /// log2 of the chunks whose bytes make up about one wear segment.
+    /// Returns log2 of the chunks that make up about one wear segment.
     pub(super) fn block_order(layout: &RegionLayout) -> u32 {
         (layout.wear_segment_bytes / u64::from(layout.chunk_bytes)).max(1).ilog2()
     }
 
-    /// Takes the counts from the medium. A count that cannot be is taken for 0: wear steers, nothing depends on it.
+    /// Loads the counts from the medium. An impossible count is read as 0: wear only affects
+    /// placement.
     pub(super) fn read_wear<G: Ground>(&mut self, ground: &G) {
         const ABSURD: u64 = 1 << 60;
         let segments: Vec<u32> = (0..self.tree.wear().len()).map(|block| self.segment_of_block(block)).collect();
@@ -118,7 +123,9 @@ impl Ranges {
 }
 
 impl Space {
-    /// Takes `chunks` chunks for an extent and makes its word durable; `None` where no region has such a run. So many bytes at its ends are zero, durably, before its word is stored.
+    /// Allocates `word.chunks` chunks for an extent and makes its word durable. Returns `None` if
+    /// no region has such a run. The bytes at its `ends` are zeroed durably before the word is
+    /// stored.
     pub(super) fn hand_out<G: Ground>(
         &mut self,
         ground: &G,
@@ -138,7 +145,8 @@ impl Space {
             }
             ground.fence();
             if ground.has_failed() {
-                // The ends may keep the header of an older extent. No word may vouch for them.
+                // The ends may still have the header of an older extent, so no word may declare
+                // them valid.
                 let is_given = self.regions[usize::from(place.region)].tree.give(place.chunk, word.chunks);
                 debug_assert!(is_given, "the chunks were taken above");
                 return None;
@@ -156,8 +164,9 @@ impl Space {
         Some(place)
     }
 
-    /// Gives an extent back; false where its chunks are not all in use. Behind a close the extent stays: whoever opens the store next frees what
-    /// nothing names, and its words are no longer ours.
+    /// Frees an extent; returns false if its chunks are not all in use. After a close the extent
+    /// stays allocated: the next open frees unreachable extents, and the words no longer belong to
+    /// this pool.
     #[must_use]
     pub(super) fn give_back<G: Ground>(&mut self, ground: &G, place: Place, chunks: u32) -> bool {
         if self.is_sealed || ground.is_closed() {
@@ -172,8 +181,7 @@ impl Space {
         true
     }
 
-    /// Stores a word that is free, or repaired, in both copies, to be flushed with the next
-    /// hand-out.
+    /// Stores a free or repaired word in both copies, to be flushed with the next allocation.
     pub(super) fn store_word<G: Ground>(&mut self, ground: &G, copies: [NvPtr; 2], raw: u64) {
         for copy in copies {
             ground.put(copy, raw);
@@ -185,9 +193,9 @@ impl Space {
         }
     }
 
-    /// Flushes the words that wait for it; the caller fences.
+    /// Flushes the unflushed words; the caller fences.
     pub(super) fn flush_words<G: Ground>(&mut self, ground: &G) {
-        // Neighbours share lines: sorted, each line is flushed once.
+        // Neighbours share lines: after sorting, each line is flushed once.
         self.unflushed.sort_unstable();
         let mut last = NvPtr::NULL;
         for at in self.unflushed.drain(..) {
@@ -199,7 +207,8 @@ impl Space {
         }
     }
 
-    /// Adds wear, and stores the counts that changed; what does not divide goes to the first block.
+    /// Adds wear and stores the changed counts. The remainder of the division goes to the first
+    /// block.
     pub(super) fn wear<G: Ground>(&mut self, ground: &G, written: &[Written]) {
         for part in written {
             let Some(ranges) = self.regions.get_mut(usize::from(part.place.region)) else { continue };
@@ -208,7 +217,7 @@ impl Space {
             let last = (part.place.chunk + part.chunks.max(1) - 1) / block_chunks;
             let mut rest = part.bytes;
             for block in (first..=last).rev() {
-                // The share of an extent that lies in this block; a slab lies in one.
+                // The share of an extent that is in this block; a slab is in one block.
                 let start = part.place.chunk.max(block * block_chunks);
                 let end = (part.place.chunk + part.chunks.max(1)).min((block + 1).saturating_mul(block_chunks));
                 let share = u128::from(part.bytes) * u128::from(end - start) / u128::from(part.chunks.max(1));
@@ -220,7 +229,7 @@ impl Space {
         }
     }
 
-    /// Whether a slab elsewhere would spare this place's segment more than one overwrite.
+    /// Returns whether a slab elsewhere would avoid more than one overwrite of this segment.
     pub(super) fn has_cooler_than(&self, place: Place) -> bool {
         let Some(ranges) = self.regions.get(usize::from(place.region)).filter(|_| self.steer) else { return false };
         let wear = ranges.tree.wear().get((place.chunk >> ranges.tree.block_order()) as usize).copied().unwrap_or(0);
@@ -228,12 +237,12 @@ impl Space {
         self.regions.iter().any(|other| other.tree.least_wear().saturating_add(lead) < wear)
     }
 
-    /// Whether a slab can be had without growing.
+    /// Returns whether a slab can be allocated without growing.
     pub(super) fn has_room_for_a_slab(&self) -> bool {
         self.regions.iter().any(|ranges| ranges.tree.least_wear() != NO_ROOM)
     }
 
-    /// The word that begins at this place.
+    /// Returns the word that begins at this position.
     pub(super) fn word<G: Ground>(&self, ground: &G, place: Place) -> Found {
         match self.regions.get(usize::from(place.region)) {
             Some(ranges) => read_word(ground, &ranges.layout, place.chunk),
@@ -241,7 +250,7 @@ impl Space {
         }
     }
 
-    /// Chunks that are free, in bytes.
+    /// Returns the bytes of free chunks.
     pub(super) fn free_bytes(&self) -> u64 {
         self.regions
             .iter()
@@ -279,7 +288,7 @@ impl Space {
     }
 }
 
-/// The word of a chunk, as the two copies on the medium have it.
+/// Reads the word of a chunk from the two copies on the medium.
 pub(super) fn read_word<G: Ground>(ground: &G, layout: &RegionLayout, chunk: u32) -> Found {
     if chunk >= layout.chunks {
         return Found::Bad;
@@ -289,7 +298,7 @@ pub(super) fn read_word<G: Ground>(ground: &G, layout: &RegionLayout, chunk: u32
     Pair { raw, found }.resolve(ground.stamp()).found
 }
 
-/// A word for an extent of an engine's or of a record's own.
+/// Returns a word for an extent of an engine or of a single record.
 pub(super) fn plain_word(kind: ExtentKind, chunks: u32) -> Word {
     Word { kind, class: 0, chunks }
 }

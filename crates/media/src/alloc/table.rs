@@ -1,47 +1,48 @@
-//! Words of the extent table: what the medium says of an extent, in eight bytes at its first chunk.
+//! Words of the extent table: each describes an extent in eight bytes at its first chunk.
 //!
 //! ```text
 //! bit   0        8        16       24                     54       64
-//!       | kind   | class  | stamp  | length in chunks     | check  |      little-endian; free = all zero
+//!       | kind   | class  | stamp  | length in chunks     | check  |      little-endian
 //! ```
-//! The stamp is the pool's generation modulo 256 when the extent was handed out. The check is a
-//! CRC of 10 bits over the other bits, mixed with the word's place. The check finds every change of
-//! up to three bits, and a word of another place but for one in 1024.
+//! A free word is all zero.
+//! The stamp is the pool's generation modulo 256 when the extent was allocated. The check is a CRC
+//! of 10 bits over the other bits, mixed with the word's position. The check detects every change
+//! of up to three bits, and a word of another position except for one in 1024.
 //!
 //! Each word has two copies ([`RegionLayout::extent_words`](crate::RegionLayout::extent_words)).
-//! [`Pair::resolve`] says which of them counts.
+//! [`Pair::resolve`] decides which of them counts.
 
 use super::ExtentKind;
 
-/// An extent as its word tells it.
+/// An extent as described by its word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word {
-    /// What it is used for; never `FREE`.
+    /// The purpose of the extent; never `FREE`.
     pub(super) kind: ExtentKind,
     /// The size class of a slab, otherwise 0; below 256.
     pub(super) class: u16,
-    /// Its length, in chunks; at most [`CHUNKS_MAX`].
+    /// The length in chunks; at most [`CHUNKS_MAX`].
     pub(super) chunks: u32,
 }
 
-/// What a word on the medium turned out to be.
+/// A decoded word of the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// No extent begins here.
     Free,
     /// An extent begins here.
     Extent(Word),
-    /// Not what was ever written here.
+    /// A value that was never written here.
     Bad,
 }
 
-/// Longest extent, in chunks.
+/// Maximum extent, in chunks.
 pub(super) const CHUNKS_MAX: u32 = (1 << 30) - 1;
 
 const CHECK_SHIFT: u32 = 54;
 const BODY: u64 = (1 << CHECK_SHIFT) - 1;
-/// Set bits up to which a bad word is taken for a free one with flipped bits, if the other copy is
-/// free.
+/// Maximum set bits of a bad word that is read as a free word with flipped bits, if the other copy
+/// is free.
 const FLIPPED_BITS_MAX: u32 = 2;
 
 /// CRC-10 (x^10 + x^9 + x^5 + x^4 + x + 1): Hamming distance 4 up to 501 bits.
@@ -78,7 +79,7 @@ fn check(body: u64, region: u16, chunk: u32) -> u64 {
     u64::from(crc) ^ mixed >> CHECK_SHIFT
 }
 
-/// The word of an extent that begins at this chunk, handed out under `stamp`.
+/// Encodes the word of an extent that begins at this chunk, allocated under `stamp`.
 pub(super) fn encode(word: Word, stamp: u8, region: u16, chunk: u32) -> u64 {
     assert!(word.kind != ExtentKind::FREE && (1..=CHUNKS_MAX).contains(&word.chunks) && word.class < 256);
     let body =
@@ -86,7 +87,7 @@ pub(super) fn encode(word: Word, stamp: u8, region: u16, chunk: u32) -> u64 {
     body | check(body, region, chunk) << CHECK_SHIFT
 }
 
-/// Reads a word; `region_chunks` bounds the extent.
+/// Decodes a word; `region_chunks` bounds the extent.
 pub(super) fn decode(raw: u64, region: u16, chunk: u32, region_chunks: u32) -> Found {
     if raw == 0 {
         return Found::Free;
@@ -101,7 +102,7 @@ pub(super) fn decode(raw: u64, region: u16, chunk: u32, region_chunks: u32) -> F
     Found::Extent(word)
 }
 
-/// The stamp of a valid word.
+/// Returns the stamp of a valid word.
 #[expect(clippy::cast_possible_truncation, reason = "the field is cut to its bits")]
 pub(super) fn stamp_of(raw: u64) -> u8 {
     (raw >> 16) as u8
@@ -114,7 +115,7 @@ pub(super) struct Pair {
     pub(super) found: [Found; 2],
 }
 
-/// Which content of a [`Pair`] counts.
+/// The content of a [`Pair`] that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Resolved {
     pub(super) found: Found,
@@ -125,8 +126,8 @@ pub(super) struct Resolved {
 }
 
 impl Pair {
-    /// Says which content counts: the docs of the cases are in `docs/crash.md`, "The pool".
-    /// `now` is the pool's generation modulo 256.
+    /// Decides which content counts. `docs/crash.md`, "The pool", explains the cases. `now` is the
+    /// pool's generation modulo 256.
     pub(super) fn resolve(&self, now: u8) -> Resolved {
         let one = |index: usize| Resolved { found: self.found[index], raw: self.raw[index], copies: 1 };
         let free = Resolved { found: Found::Free, raw: 0, copies: 2 };

@@ -1,4 +1,4 @@
-//! Whether the trees, the extent tables and the slabs tell the same story.
+//! Checks that the trees, the extent tables and the slabs agree.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use super::{Allocator, ExtentKind, Place, lock};
 impl Allocator {
     /// See [`Allocator::verify`](Self::verify).
     pub(crate) fn verify_on<G: Ground>(&self, ground: &G, report: &mut VerifyReport) {
-        // All shards in ascending order, then space: the one place that holds more than one shard.
+        // All shards in ascending order, then space: the only code that holds more than one shard.
         let shards: Vec<_> = (0..self.shards.len()).map(|index| self.shard(index)).collect();
         let space = lock(&self.space);
         report.findings.extend(lock(&self.findings).iter().cloned());
@@ -35,15 +35,15 @@ impl Allocator {
         }
     }
 
-    /// Bytes of extents that are no slabs.
+    /// Checks a region; returns the bytes of extents that are not slabs.
     fn verify_region<G: Ground>(&self, ground: &G, region: &Region, ranges: &Ranges, report: &mut VerifyReport) -> u64 {
         let name = |chunk: u32| format!("region {} chunk {chunk}", region.layout.index);
         if !ranges.tree.is_consistent() {
             report.find(name(0), "the buddy tree contradicts itself");
         }
         let read = self.read_table(ground, &region.layout, None);
-        // The copies differ: the medium changed under the open store, and the next open repairs the
-        // words.
+        // If the copies differ, the medium changed under the open store, and the next open repairs
+        // the words.
         for (chunk, _) in &read.rewrites {
             report.find(name(*chunk), "the two copies of a word of the extent table differ");
         }

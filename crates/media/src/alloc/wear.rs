@@ -1,18 +1,26 @@
 //! Wear: bytes written by segment of the medium, kept over restarts.
 //!
-//! What counts: each record that is handed out, once, with its rounding (it is written once); each extent that is handed out,
-//! once in full; and what an engine says that it stored in place in an extent of its own ([`Allocator::note_written`]). Tables and headers
-//! of the pool count for nothing.
+//! Three kinds of writes count:
+//! * each allocated record, once, with its rounding (it is written once);
+//! * each allocated extent, once in full;
+//! * bytes that an engine reports as stored in place in its own extent
+//!   ([`Allocator::note_written`]).
 //!
-//! Where a count is on its way to the medium:
-//! 1. slots handed out are counted in their slab: of the one that slots come from until it was overwritten eight times, of another
-//!    until its next turn finds that half of it was;
-//! 2. then in their block (`Region::note_written`), until a sixteenth of a segment is gathered;
-//! 3. then in the tree and, at once, in the segment's word on the medium, which is flushed and not waited for.
+//! The pool's tables and headers do not count.
 //!
-//! A clean stop, and whoever asks for the counts, take to the medium what stands at 2; a clean stop also what stands at 1. A crash loses both:
-//! at most nine sixteenths of each segment's length, and of each class that a thread uses eight times its current slab. A
-//! power failure may also lose what no fence of the thread that stored the word has followed yet.
+//! Stages of a count on its way to the medium:
+//! 1. Allocated slots are counted in their slab. The count of the current slab moves on after eight
+//!    overwrites. The count of another slab moves on when that slab is next replaced as current
+//!    with at least half overwritten.
+//! 2. Then the bytes are counted in their block (`Region::note_written`), until a sixteenth of a
+//!    segment is reached.
+//! 3. Then they are added to the tree and, at once, to the segment's word on the medium, which is
+//!    flushed without a fence.
+//!
+//! A clean stop, and a query of the counts, move stage 2 to the medium; a clean stop also moves
+//! stage 1. A crash loses both: at most nine sixteenths of each segment's length, and eight times
+//! the current slab of each class that a thread uses. A power failure may also lose words whose
+//! storing thread has not fenced since.
 
 use lodestore_contract::{SegmentWear, Wear};
 
@@ -25,7 +33,8 @@ use super::{Allocator, ExtentKind, Place, lock};
 use crate::nvptr::NvPtr;
 
 impl Allocator {
-    /// Bytes of slots handed out of a slab. A shard's lock may be held, that of space not.
+    /// Notes bytes of slots allocated from a slab. A shard's lock may be held, the space lock must
+    /// not be.
     pub(super) fn note_slab<G: Ground>(&self, ground: &G, place: Place, bytes: u64) {
         if let Some(region) = self.region(place.region)
             && region.note_written(place.chunk, bytes)
@@ -45,7 +54,7 @@ impl Allocator {
         }
     }
 
-    /// Takes all counts to the medium; nothing else may run.
+    /// Moves all counts to the medium; nothing else may run.
     pub(crate) fn report_wear<G: Ground>(&self, ground: &G) {
         for region in self.known_regions() {
             for (chunk, slab) in region.slabs() {
@@ -66,7 +75,7 @@ impl Allocator {
             let mut space = lock(&self.space);
             region.block_starts().for_each(|chunk| space.take_in(ground, region, chunk));
             let Some(ranges) = space.regions.get(usize::from(region.layout.index)) else { break };
-            // Segments that no block stands for (the pool's tables, as a rule) are none of the allocator's.
+            // Segments without a block (usually the pool's tables) do not belong to the allocator.
             let base = segments.len();
             let mut place_of = Vec::new();
             for (block, bytes) in ranges.tree.wear().iter().enumerate().take(region.block_starts().count()) {
@@ -94,7 +103,7 @@ impl Allocator {
 }
 
 impl Space {
-    /// Takes what was noted of the block of this chunk into its wear.
+    /// Adds the noted bytes of this chunk's block to its wear.
     pub(super) fn take_in<G: Ground>(&mut self, ground: &G, region: &Region, chunk: u32) {
         let bytes = region.take_noted(chunk);
         if bytes > 0 {

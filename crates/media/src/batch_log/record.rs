@@ -7,8 +7,9 @@
 //!  a store:  0           8       16
 //!           | at, pair? | first | second, if a pair |
 //! ```
-//! `stamp` is 0 where the record is disarmed. `crc32c` covers everything else of the record, `stamp` and `place` (its own position) included.
-//! `words` is the number of 8-byte words behind the header. Bit 0 of `at` is set where sixteen bytes are to be stored.
+//! `stamp` is 0 in a disarmed record. `crc32c` covers the rest of the record, including `stamp` and
+//! `place` (the record's own offset). `words` is the number of 8-byte words after the header. Bit 0
+//! of `at` is set for a store of sixteen bytes.
 
 use lodestore_contract::{Error, Result};
 
@@ -23,11 +24,11 @@ const HEADER: usize = 32;
 const MAGIC: [u8; 4] = *b"LBT1";
 /// Bytes of the longest store.
 const STORE: u64 = 24;
-/// Bit of a store's place: sixteen bytes.
+/// Bit of a store's offset: sixteen bytes.
 const PAIR: u64 = 1;
 const CRC_AT: usize = 12;
 
-/// Most bytes of a record of this many stores.
+/// Returns the maximum bytes of a record of `stores` stores.
 pub(super) fn record_bytes(stores: usize) -> u64 {
     HEADER as u64 + stores as u64 * STORE
 }
@@ -36,12 +37,12 @@ pub(super) fn record_bytes(stores: usize) -> u64 {
 pub(super) struct Found {
     pub(super) stamp: u64,
     pub(super) at: NvPtr,
-    /// Its length.
+    /// Length of the record in bytes.
     pub(super) bytes: usize,
     pub(super) stores: Vec<(NvPtr, Word)>,
 }
 
-/// The record's bytes.
+/// Encodes the record.
 pub(super) fn encode(bytes: &mut Vec<u8>, at: NvPtr, stamp: u64, stores: &[(NvPtr, Word)]) {
     assert!(stamp != 0, "0 is disarmed");
     bytes.clear();
@@ -75,10 +76,11 @@ fn checksum(bytes: &[u8]) -> u32 {
     crc32c(&[&bytes[..CRC_AT], &bytes[CRC_AT + 4..]])
 }
 
-/// The record at `at`, where at most `room` bytes are its log's; `None` where it is disarmed or not whole. Any bytes are taken.
+/// Reads the record at `at`; at most `room` bytes from there belong to its log. Returns `None` if
+/// it is disarmed or not whole. Accepts any bytes.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where it is whole and names a place where no store can be.
+/// [`Error::Corrupt`] if it is whole and names an offset where no store can be.
 pub(super) fn read(pool: &Pool, at: NvPtr, room: u64) -> Result<Option<Found>> {
     let Some(bytes) = pool.bytes(at, HEADER) else { return Ok(None) };
     let stamp = u64_at(bytes, 0);
@@ -97,7 +99,7 @@ pub(super) fn read(pool: &Pool, at: NvPtr, room: u64) -> Result<Option<Found>> {
     Ok(Some(Found { stamp, at, bytes: len, stores }))
 }
 
-/// The stores of a record; `None` where one cannot be.
+/// Decodes the stores of a record; returns `None` if a store is impossible.
 fn decode(pool: &Pool, bytes: &[u8], count: usize) -> Option<Vec<(NvPtr, Word)>> {
     let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
     let mut stores = Vec::with_capacity(count.min(bytes.len() / 16));

@@ -1,6 +1,7 @@
-//! Buffers of whole blocks at aligned addresses: what direct I/O writes from and reads into.
+//! Buffers of whole blocks at aligned addresses, for direct I/O.
 //!
-//! Invariant: all bytes behind the content are zero, to the buffer's end; so the content is followed by zeros to the end of its last block.
+//! Invariant: all bytes after the content are zero to the buffer's end. The content is therefore
+//! padded with zeros to the end of its last block.
 
 use std::ops::{Deref, DerefMut};
 
@@ -8,44 +9,44 @@ use crate::blocks::BlockFile;
 
 const BLOCK: usize = BlockFile::BLOCK as usize;
 
-/// Bytes that begin at a multiple of [`BlockFile::BLOCK`] in memory, and grow as a `Vec` does. What is written of them are whole blocks,
-/// the last one filled up with zeros. Dereferences to the content.
+/// Bytes that begin at a multiple of [`BlockFile::BLOCK`] in memory and grow like a `Vec`. A write
+/// of them writes whole blocks, the last one padded with zeros. Dereferences to the content.
 #[derive(Debug, Default)]
 pub struct Blocks {
-    /// Longer than the buffer by what the alignment may take; all of it is initialized.
+    /// Longer than the buffer by the maximum alignment loss; fully initialized.
     bytes: Vec<u8>,
-    /// First byte of the buffer, aligned.
+    /// Offset of the buffer's first byte, aligned.
     start: usize,
     /// Bytes of content.
     len: usize,
 }
 
 impl Blocks {
-    /// An empty buffer, which takes memory at the first byte.
+    /// Returns an empty buffer, which allocates memory at the first byte.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty buffer with room for `bytes` bytes.
+    /// Returns an empty buffer with space for `bytes` bytes.
     pub fn with_capacity(bytes: usize) -> Self {
         let mut blocks = Self::new();
         blocks.reserve(bytes);
         blocks
     }
 
-    /// A buffer whose content is `bytes` zeros.
+    /// Returns a buffer whose content is `bytes` zeros.
     pub fn zeroed(bytes: usize) -> Self {
         let mut blocks = Self::with_capacity(bytes);
         blocks.len = bytes;
         blocks
     }
 
-    /// Bytes of content that fit without more memory; a multiple of a block.
+    /// Returns the bytes of content that fit without more memory, a multiple of a block.
     pub fn capacity(&self) -> usize {
         self.bytes.len().saturating_sub(BLOCK - 1) / BLOCK * BLOCK
     }
 
-    /// Makes room for `more` bytes behind the content.
+    /// Reserves space for `more` bytes after the content.
     ///
     /// # Panics
     /// If no memory can be that long.
@@ -73,7 +74,7 @@ impl Blocks {
         self.len += more.len();
     }
 
-    /// Makes the content `len` bytes long: cuts it, or appends zeros.
+    /// Makes the content `len` bytes long: cuts it or appends zeros.
     pub fn resize(&mut self, len: usize) {
         self.reserve(len.saturating_sub(self.len));
         if len < self.len {
@@ -82,12 +83,12 @@ impl Blocks {
         self.len = len;
     }
 
-    /// Empties it; the memory stays.
+    /// Removes the content; the memory stays.
     pub fn clear(&mut self) {
         self.resize(0);
     }
 
-    /// The content with the zeros that fill up its last block: what a write writes. Aligned.
+    /// Returns the content and the zeros that pad its last block, as written by a write. Aligned.
     pub fn whole(&self) -> &[u8] {
         &self.bytes[self.start..self.start + self.len.next_multiple_of(BLOCK)]
     }
@@ -108,7 +109,7 @@ impl DerefMut for Blocks {
 }
 
 impl Clone for Blocks {
-    /// A copy of the content, aligned as well.
+    /// Copies the content into another aligned buffer.
     fn clone(&self) -> Self {
         Self::from(&**self)
     }
@@ -122,7 +123,7 @@ impl From<&[u8]> for Blocks {
     }
 }
 
-/// Whether direct I/O may use these bytes as they are: at an aligned address, whole blocks.
+/// Returns whether direct I/O may use these bytes directly: whole blocks at an aligned address.
 pub(super) fn is_aligned(bytes: &[u8]) -> bool {
     bytes.as_ptr().addr().is_multiple_of(BLOCK) && bytes.len().is_multiple_of(BLOCK)
 }

@@ -1,7 +1,7 @@
 //! The values file on a file system.
 //!
-//! The file is empty when it is made, so it takes its name at once: whatever an interrupted making leaves is a whole, empty file, and
-//! there is nothing to tell apart or to remove.
+//! The file is created empty and under its final name: an interrupted creation leaves a whole,
+//! empty file. No later open has to recognize or remove a partial file.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -21,13 +21,15 @@ use crate::store_dir::{Access, StoreDir};
 
 /// The file's name in a store's directory.
 pub(crate) const VALUES_FILE: &str = "values.0000";
-/// Most bytes that a direct read moves through a buffer of its own at once.
+/// Maximum bytes that an unaligned direct read moves through its own buffer at a time.
 const PIECE: usize = 1 << 20;
-/// Most bytes of a read through the view, but where the file is in memory: a longer one is one call, and one request of the medium.
+/// Maximum bytes of a read through the view, except for files in memory. A longer read is one call,
+/// and one request to the medium.
 const VIEWED: usize = 16 << 10;
-/// So many answers that the page cache has what is read are no trust: where it has half of all, a call that brings both pages of a value is better than a load that waits for each.
+/// Consecutive "cached" answers that give no trust yet. If half of the data is cached, one call
+/// that fetches both pages of a value beats loads that wait for each page.
 const YES_FEW: u32 = 3;
-/// And behind so many, 63 reads go by without another.
+/// Consecutive "cached" answers after which trust stops growing: 63 reads without another query.
 const YES_MAX: u32 = YES_FEW + 6;
 
 /// An open values file.
@@ -36,23 +38,25 @@ pub(super) struct DiskFile {
     file: File,
     pub(super) path: PathBuf,
     pub(super) direct: bool,
-    /// It is memory itself (tmpfs, DAX): nothing of it is to be waited for, and nobody needs to ask.
+    /// The file is in memory itself (tmpfs, DAX): reads never wait, and no query is needed.
     in_memory: bool,
-    /// For what the page cache holds; none where all reads are to be calls.
+    /// Serves cached data; `None` if all reads are calls.
     view: Option<View>,
-    /// The file system cannot say what the page cache has: it is not asked again.
+    /// The file system cannot report what the page cache holds: it is not asked again.
     mute: AtomicBool,
-    /// Reads to go before the next one asks whether the page cache still has what is read. They go through the view where there is one.
+    /// Reads before the next query of the page cache. They use the view if there is one.
     trust: AtomicU32,
-    /// How many such answers in turn were yes: behind [`YES_FEW`] of them each doubles the trust.
+    /// Consecutive "cached" answers: after [`YES_FEW`] of them each one doubles the trust.
     yes: AtomicU32,
 }
 
 impl DiskFile {
-    /// Opens the file in `dir`, or makes it; the file and its length. `most` bytes of it are mapped, where `options` ask for that. With `name_lasts` its name is durable when this returns.
+    /// Opens the file in `dir`, or creates it; returns it with its length. Maps `most` bytes if
+    /// `options` ask for that. With `name_lasts` the name is durable on return.
     ///
     /// # Errors
-    /// [`Error::Foreign`] where it is a link or no ordinary file, [`Error::InvalidOption`] where the file system has no direct I/O, [`Error::Io`].
+    /// [`Error::Foreign`] if it is a link or no regular file; [`Error::InvalidOption`] if the file
+    /// system has no direct I/O; [`Error::Io`].
     pub(super) fn open(
         dir: &StoreDir,
         options: &BlockOptions,
@@ -71,13 +75,12 @@ impl DiskFile {
         let view = if options.mapped && !options.direct { View::of(&file, most) } else { None };
         let medium = probe::medium_of(&file).map_err(|refused| Error::io("probing", &path, refused.into()))?;
         if found.nlink() > 0 {
-            // Its writes are made durable by syncs alone, so a page cache is enough under a pool on
-            // DAX.
+            // Only syncs make its writes durable, so a page cache suffices for a pool on DAX.
             let is_dax = pool_medium.kind == MediumKind::Dax;
             let needed = if is_dax { &Medium { kind: MediumKind::File, ..pool_medium.clone() } } else { pool_medium };
             probe::check_as_strong(&path, &medium, needed)?;
         }
-        // One without a name stands for none ([`nobodys`]): there is nothing to be read.
+        // A file without a name replaces a missing one ([`nobodys`]): it has no bytes to read.
         let in_memory = found.nlink() > 0 && matches!(medium.kind, MediumKind::Shm | MediumKind::Dax);
         let opened = Self::new(file, path, options.direct, in_memory, view);
         if options.direct {
@@ -91,17 +94,18 @@ impl DiskFile {
         Self { file, path, direct, in_memory, view, mute: AtomicBool::new(false), trust, yes }
     }
 
-    /// Some file systems grant direct I/O at the open, and refuse it at the first read.
+    /// Tests direct I/O: some file systems grant it at the open and refuse it at the first read.
     fn try_direct(&self) -> Result<()> {
         let mut block = Blocks::zeroed(BLOCK as usize);
         match self.file.read_at(&mut block, 0) {
             Err(refused) if refused.raw_os_error() == Some(libc::EINVAL) => Err(no_direct(&self.path)),
-            // Whatever else goes wrong goes wrong again where it matters.
+            // Any other error recurs at a real read.
             _ => Ok(()),
         }
     }
 
-    /// Reads exactly as many bytes as fit; with fewer there, [`ErrorKind::UnexpectedEof`].
+    /// Reads exactly `into.len()` bytes; fails with [`ErrorKind::UnexpectedEof`] if fewer are
+    /// there.
     #[inline]
     pub(super) fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         if !self.direct && (self.in_memory || into.len() <= VIEWED) {
@@ -112,7 +116,7 @@ impl DiskFile {
                 }
             } else {
                 if !self.in_memory {
-                    // Where threads count at once, some reads are not counted.
+                    // If threads count concurrently, some reads are not counted.
                     self.trust.store(trust - 1, Ordering::Relaxed);
                 }
                 if self.view.as_ref().is_some_and(|view| view.copy(at, into)) {
@@ -123,7 +127,7 @@ impl DiskFile {
         self.read_by_call(at, into)
     }
 
-    /// As [`Self::read`], through no mapping.
+    /// Like [`Self::read`], without the mapping.
     pub(super) fn read_by_call(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         if !self.direct || (at.is_multiple_of(BLOCK) && is_aligned(into)) {
             return self.file.read_exact_at(into, at);
@@ -143,8 +147,9 @@ impl DiskFile {
         Ok(())
     }
 
-    /// Reads what the page cache has; false where it has not all of it. A load from the mapping would wait there as well, but one at a time, whatever was asked for ahead: so the view is used as
-    /// long as answers are yes.
+    /// Reads from the page cache without waiting; returns false if any byte is not cached. A load
+    /// from the mapping would wait too, but for one page at a time, despite any read-ahead. The
+    /// view is therefore used only while queries find the data cached.
     fn read_cached(&self, at: u64, into: &mut [u8]) -> bool {
         if self.mute.load(Ordering::Relaxed) {
             return false;
@@ -161,13 +166,15 @@ impl DiskFile {
         cached
     }
 
-    /// Whether the next read finds its bytes in the page cache, by what was seen before, or since this byte is there.
+    /// Returns whether the next read finds its bytes in the page cache: recent reads did, or this
+    /// byte is cached.
     #[inline]
     pub(super) fn is_warm(&self, at: u64) -> bool {
         !self.direct && (self.is_trusted() || self.read_cached(at, &mut [0]))
     }
 
-    /// Asks the processor for the first of these bytes, where the next read goes through the view.
+    /// Prefetches the first of these bytes into the processor's cache, if the next read uses the
+    /// view.
     #[inline]
     pub(super) fn prefetch(&self, at: u64, len: usize) {
         if let Some(view) = &self.view
@@ -182,37 +189,40 @@ impl DiskFile {
         self.in_memory || self.trust.load(Ordering::Relaxed) > 0
     }
 
-    /// Asks for these bytes, which somebody is going to read: the system may begin with it. Through the page cache only.
+    /// Announces a read of these bytes, so that the system may begin it. Affects the page cache
+    /// only.
     pub(super) fn will_read(&self, at: u64, len: u64) {
         if !self.direct && !self.in_memory {
-            // Advice that is not taken is no failure.
+            // Ignored advice is no failure.
             let _ = rustix::fs::fadvise(&self.file, at, std::num::NonZeroU64::new(len), rustix::fs::Advice::WillNeed);
         }
     }
 
-    /// Bytes of the blocks that it has, if the system says.
+    /// Returns the bytes of the blocks that the file uses, if the system reports them.
     pub(super) fn taken(&self) -> Option<u64> {
         self.file.metadata().ok().map(|metadata| metadata.blocks() * 512)
     }
 
-    /// Writes whole aligned blocks. A write that was cut short goes on where it was.
+    /// Writes whole aligned blocks. Continues after a short write.
     pub(super) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, at)
     }
 
-    /// Reserves space for these bytes, and makes the file long enough for them, its length being `old`, or more by what is to go. On failure it is as long as it was.
+    /// Reserves space for these bytes and extends the file over them. `old` is the file's intended
+    /// length; any excess is cut off. On failure the length is unchanged.
     pub(super) fn reserve(&self, at: u64, len: u64, old: u64) -> io::Result<()> {
-        // Some file systems fill up what there is before they refuse.
+        // Some file systems use up all free space before they refuse.
         if at >= old && probe::free_bytes(&self.file)? < len {
             return Err(Errno::NOSPC.into());
         }
-        // A part of a block, where somebody has cut the file: new blocks are zero.
+        // Part of a block remains if someone has cut the file. New blocks must be zero.
         if at >= old && self.file.metadata()?.len() > old {
             self.file.set_len(old)?;
         }
         let done = again(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), at, len));
         if done.is_err() && at + len > old {
-            // The file may have become longer on the way; if it stays so, its end is unused space.
+            // The failed call may have extended the file; if this fails, the extra end is unused
+            // space.
             let _ = self.file.set_len(old);
         }
         done
@@ -222,7 +232,7 @@ impl DiskFile {
         self.file.set_len(len)
     }
 
-    /// Gives back the space of these bytes, where the file system can.
+    /// Frees the space of these bytes, if the file system can.
     pub(super) fn punch(&self, at: u64, len: u64) -> io::Result<()> {
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         again(|| rustix::fs::fallocate(&self.file, how, at, len))
@@ -234,7 +244,7 @@ impl DiskFile {
 }
 
 fn open_or_make(dir: &StoreDir, path: &Path, options: &BlockOptions) -> Result<File> {
-    // A pipe, or a device, is refused before it is opened for writing.
+    // Refuses a pipe or a device before it is opened for writing.
     if dir.entry(VALUES_FILE)?.is_some_and(|found| !found.is_file()) {
         return Err(foreign(path));
     }
@@ -243,7 +253,7 @@ fn open_or_make(dir: &StoreDir, path: &Path, options: &BlockOptions) -> Result<F
     let open = || dir.open_file(VALUES_FILE, access, direct);
     let opened = match open() {
         Err(Errno::NOENT) if !options.read_only => {
-            // Without the flags: where direct I/O is refused, that is told as such.
+            // Without the flags: a refusal of direct I/O is reported as such.
             let made = dir.open_file(VALUES_FILE, Access::CreateNew, OFlags::empty());
             made.map_err(|refused| Error::io("creating", path, refused.into()))?;
             open()
@@ -258,7 +268,7 @@ fn open_or_make(dir: &StoreDir, path: &Path, options: &BlockOptions) -> Result<F
     })
 }
 
-/// An empty file without a name, for one that is missing and not to be made.
+/// Returns an empty file without a name, in place of a missing file that must not be created.
 fn nobodys() -> rustix::io::Result<File> {
     Ok(rustix::fs::memfd_create(VALUES_FILE, MemfdFlags::CLOEXEC)?.into())
 }
@@ -272,7 +282,7 @@ fn no_direct(path: &Path) -> Error {
     Error::InvalidOption { name: "direct".into(), value: "on".into(), why }
 }
 
-/// Repeats a call that a signal has interrupted.
+/// Repeats a call that a signal interrupted.
 fn again(mut call: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
     loop {
         match call() {
@@ -286,10 +296,10 @@ fn again(mut call: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Each small read made a call in vain.
+    /// Regression: each small read made one useless call.
     #[test]
     fn a_file_system_that_cannot_say_what_is_cached_is_asked_once() {
-        // The kernel makes it while it is read.
+        // The kernel generates this file during the read.
         let path = Path::new("/proc/self/maps");
         let file = DiskFile::new(File::open(path).expect("opens"), path.into(), false, false, None);
         let mut bytes = [0; 16];

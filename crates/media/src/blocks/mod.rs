@@ -1,24 +1,32 @@
-//! A file of values beside a pool's regions, for engines that keep what is large on an SSD, in blocks, and not in a mapping
-//! (HashKV, ATC 2018: segments of values in storage, the index elsewhere).
+//! A values file next to a pool's regions, for engines that keep large values in blocks on an SSD
+//! instead of in a mapping. Source: HashKV, ATC 2018 (value segments in storage, the index
+//! elsewhere).
 //!
-//! The file is `values.0000` in the store's directory. It has no header: every byte is the engine's, which checks what it reads. It is read at any
-//! place and written by whole blocks, through the page cache or past it (`direct`). It is mapped for reading only (`mapped`), and read through the mapping while the page cache has what is
-//! read; bytes are copied out, and a medium that fails there is told as of a call (`view.rs`).
+//! The file is `values.0000` in the store's directory, without a header: the engine owns every byte
+//! and checks the bytes that it reads. Reads may start at any byte offset. Writes are whole blocks.
+//! Both use the page cache or bypass it (`direct`). The file is mapped for reading only (`mapped`);
+//! reads use the mapping while the page cache has the data. Bytes are copied out of the mapping,
+//! and a medium error there is reported like the error of a read call (`view.rs`).
 //!
 //! ## Persist order
-//! * open: the name is durable, then what the file holds (a process that was killed may have left it written and not synced), then anybody reads it.
-//! * write, grow, shrink, punch: nothing is durable before the next sync; each block and the length on their own.
-//! * sync: durable is what was written, and the length that was set, before the call. What points into the file is stored in the pool behind it.
-//! * before [`Pool::close`] with `clean` the engine calls [`BlockFile::sync_now`]: the clean flag vouches for the file as well.
+//! * open: the name is durable, then the file's content is durable, and only then can anyone read
+//!   it. (A killed process may have left content written but not synced.)
+//! * write, grow, shrink, punch: nothing is durable before the next sync. Before that sync each
+//!   block, and the length, may or may not be durable, independently of each other.
+//! * sync: writes and length changes made before the call are durable. Pointers into the file are
+//!   stored in the pool afterwards.
+//! * before [`Pool::close`] with `clean` the engine calls [`BlockFile::sync_now`]: the clean flag
+//!   vouches for the file as well.
 //!
 //! ## Invariants
-//! * `len` is a whole number of blocks, changes under `resize` only, and is never more than the file's. It is raised after the file has grown and
-//!   lowered before the file is cut. What the file has behind it is cut off before the file grows, so that new blocks are zero.
-//! * One sync at a time, and the pool is poisoned before the next begins: the system tells a failed write-back once, so two at a time might
-//!   let the second one believe that all is well.
-//! * No two threads write one block at a time, and nobody reads a block that is being written, cut off or given back: that is the
-//!   engine's affair (a race gives wrong bytes, never wrong memory).
-//! * Writes go no further once the pool is poisoned or closed; reads go on.
+//! * `len` is a whole number of blocks, changes under `resize` only, and never exceeds the file's
+//!   length. `len` is raised after the file has grown and lowered before the file is cut. File
+//!   content after `len` is cut off before the file grows, therefore new blocks are zero.
+//! * One sync at a time, and a failed sync poisons the pool before the next one begins. The system
+//!   reports a failed write-back once; a concurrent second sync might report success.
+//! * No two threads write one block at a time. No thread reads a block that is being written, cut
+//!   off or punched. The engine ensures both (a race gives wrong bytes, never wrong memory).
+//! * Writes are refused once the pool is poisoned or closed; reads continue.
 
 mod buffer;
 mod file;
@@ -42,17 +50,20 @@ pub(crate) use file::VALUES_FILE;
 
 const BLOCK: u64 = BlockFile::BLOCK;
 
-/// How a values file is opened.
+/// Options for opening a values file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockOptions {
-    /// Reads and writes go past the page cache (`O_DIRECT`). A file system without that refuses it, tmpfs before Linux 6.6 among them.
+    /// Reads and writes bypass the page cache (`O_DIRECT`). File systems without direct I/O refuse
+    /// the open, for example tmpfs before Linux 6.6.
     pub direct: bool,
-    /// The file is only read: it is neither made nor written, and writes are refused. One that is missing is read as one of no bytes.
+    /// The file is only read: it is not created, and writes are refused. A missing file reads as an
+    /// empty one.
     pub read_only: bool,
-    /// Most bytes that it may grow to; nothing is reserved by it.
+    /// Maximum size of the file in bytes; nothing is reserved.
     pub capacity: u64,
-    /// What the page cache holds is read through a mapping. A medium that fails there raises SIGBUS, so the first such file of a process sets a handler, which passes on what is not its own. It has no
-    /// effect with `direct`.
+    /// Cached data is read through a mapping. A medium error in a mapping raises SIGBUS, so the
+    /// first such file of a process installs a handler, which passes foreign signals on. Ignored
+    /// with `direct`.
     pub mapped: bool,
 }
 
@@ -62,18 +73,19 @@ impl Default for BlockOptions {
     }
 }
 
-/// What was done to a values file since it was opened. None of it is in the pool's own counts.
+/// Counts of the operations on a values file since it was opened. The pool's own counts exclude
+/// them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BlockCounts {
-    /// Bytes read, as asked for.
+    /// Bytes requested by reads.
     pub bytes_read: u64,
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Bytes written: whole blocks.
+    /// Bytes written, in whole blocks.
     pub bytes_written: u64,
-    /// Writes.
+    /// Number of writes.
     pub writes: u64,
-    /// Syncs that the system was asked for.
+    /// Syncs requested from the system.
     pub syncs: u64,
 }
 
@@ -90,7 +102,7 @@ fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-/// What holds the bytes.
+/// Storage of the file's bytes.
 #[derive(Debug)]
 enum Backing {
     Disk(file::DiskFile),
@@ -98,7 +110,8 @@ enum Backing {
     Sim(sim::SimFile),
 }
 
-/// The values file of a pool; see the module. Any thread may call anything. Open it once a pool: a second one would not see the first one's growth.
+/// The values file of a pool; see the module. All methods may be called from any thread. Open it
+/// once per pool: a second handle would not see the growth done by the first.
 #[derive(Debug)]
 pub struct BlockFile {
     pool: Arc<Pool>,
@@ -106,9 +119,9 @@ pub struct BlockFile {
     options: BlockOptions,
     len: AtomicU64,
     resize: Mutex<()>,
-    /// Held while a sync goes on.
+    /// Held during a sync.
     syncing: Mutex<()>,
-    /// Syncs begun.
+    /// Number of syncs begun.
     begun: AtomicU64,
     counts: Counts,
 }
@@ -117,12 +130,14 @@ impl BlockFile {
     /// Bytes of a block: the unit of writes and lengths.
     pub const BLOCK: u64 = 4096;
 
-    /// Opens the values file of this pool, or makes an empty one of mode 0600. Where the pool's durability needs syncs, its name and all that it
-    /// holds are durable when this returns. One whose length is no whole number of blocks is taken as cut to whole ones; what is behind them goes when it grows.
+    /// Opens the pool's values file, or creates an empty one with mode 0600. If the pool's
+    /// durability needs syncs, the name and the content are durable on return. A length that is not
+    /// a whole number of blocks is rounded down; the rest is cut off when the file grows.
     ///
     /// # Errors
-    /// [`Error::Foreign`] where a link, or no ordinary file, has its name; [`Error::InvalidOption`] where the file system has no
-    /// direct I/O (the file may have been made, empty); [`Error::Poisoned`], [`Error::Closed`]; [`Error::Io`].
+    /// [`Error::Foreign`] if the name belongs to a link or a non-regular file;
+    /// [`Error::InvalidOption`] if the file system has no direct I/O (an empty file may have been
+    /// created); [`Error::Poisoned`], [`Error::Closed`]; [`Error::Io`].
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn open(pool: &Arc<Pool>, options: &BlockOptions) -> Result<Self> {
         let writes = !options.read_only;
@@ -147,7 +162,7 @@ impl BlockFile {
         Ok(opened)
     }
 
-    /// Bytes of the file: a whole number of blocks.
+    /// Returns the length of the file in bytes, a whole number of blocks.
     #[expect(
         clippy::len_without_is_empty,
         reason = "a length in bytes of a file, of which nobody asks whether it is none"
@@ -156,7 +171,8 @@ impl BlockFile {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Bytes that the file takes on its medium: what was given back ([`Self::punch`]) takes none. Of a simulated pool, and where the medium does not say, its length.
+    /// Returns the bytes that the file uses on its medium; punched ranges ([`Self::punch`]) use
+    /// none. Returns the length for a simulated pool, and if the medium does not report its usage.
     pub fn taken(&self) -> u64 {
         match &self.backing {
             Backing::Disk(file) => file.taken().map_or(self.len(), |taken| taken.min(self.len())),
@@ -165,7 +181,7 @@ impl BlockFile {
         }
     }
 
-    /// Whether reads and writes go past the page cache. Never so in a simulated pool.
+    /// Returns whether reads and writes bypass the page cache. Always false in a simulated pool.
     pub fn is_direct(&self) -> bool {
         match &self.backing {
             Backing::Disk(file) => file.direct,
@@ -174,7 +190,7 @@ impl BlockFile {
         }
     }
 
-    /// What was done since the open.
+    /// Returns the counts since the open.
     pub fn counts(&self) -> BlockCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &self.counts;
@@ -187,7 +203,7 @@ impl BlockFile {
         }
     }
 
-    /// As [`Pool::mutant`], of its pool.
+    /// Like [`Pool::mutant`], for the file's pool.
     #[inline]
     pub fn mutant(&self, mutant: Mutant) -> bool {
         self.pool.mutant(mutant)
@@ -203,19 +219,21 @@ impl BlockFile {
 
     // ---- bytes ----
 
-    /// Reads `into.len()` bytes at `at`: any place and any length inside the file.
+    /// Reads `into.len()` bytes at `at`: any offset and any length inside the file.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the file is shorter than that: what points there was written for a longer one. [`Error::Io`].
+    /// [`Error::Corrupt`] if the range exceeds the file: the pointer was written for a longer file.
+    /// [`Error::Io`].
     #[inline]
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
         self.read_with(at, into, file::DiskFile::read)
     }
 
-    /// As [`Self::read`], of bytes that were asked for ([`Self::will_read`]): that they are in the page cache says nothing of others.
+    /// Like [`Self::read`], for bytes announced with [`Self::will_read`]. Their presence in the
+    /// page cache says nothing about other bytes, so the read does not update the cache statistics.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// Like [`Self::read`].
     pub fn read_asked(&self, at: u64, into: &mut [u8]) -> Result<()> {
         self.read_with(at, into, file::DiskFile::read_by_call)
     }
@@ -241,7 +259,9 @@ impl BlockFile {
         Ok(())
     }
 
-    /// Whether the page cache has the byte at `at`, or has had what was read of late: to ask for bytes ahead ([`Self::will_read`]) and to sort reads is a waste then. It may be wrong.
+    /// Returns whether the page cache has the byte at `at`, or had the bytes of recent reads.
+    /// Reading ahead ([`Self::will_read`]) and sorting reads is useless then. The answer may be
+    /// wrong.
     #[inline]
     pub fn is_warm(&self, at: u64) -> bool {
         match &self.backing {
@@ -251,7 +271,8 @@ impl BlockFile {
         }
     }
 
-    /// Asks the processor for the first KiB of these bytes, which somebody is about to read, while the next read goes through the mapping; else, and where they are not in the file, it does nothing.
+    /// Prefetches the first KiB of these bytes into the processor's cache before a read, if the
+    /// next read uses the mapping. Otherwise, and for bytes outside the file, does nothing.
     #[inline]
     pub fn prefetch(&self, at: u64, len: usize) {
         match &self.backing {
@@ -261,7 +282,8 @@ impl BlockFile {
         }
     }
 
-    /// Says that these bytes are going to be read, so that the system may bring several such pieces at a time; nothing waits for it. Where the file is opened `direct` it does nothing.
+    /// Announces a read of these bytes, so that the system may fetch several pieces concurrently.
+    /// Does not wait. Does nothing if the file is opened `direct`.
     pub fn will_read(&self, at: u64, len: u64) {
         match &self.backing {
             Backing::Disk(file) => file.will_read(at, len),
@@ -270,15 +292,16 @@ impl BlockFile {
         }
     }
 
-    /// Writes the blocks at `at`, the last one filled up with zeros. They are durable after the next sync. After an error nobody knows
-    /// which of them are written.
+    /// Writes the blocks at `at`, and pads the last one with zeros. They are durable after the next
+    /// sync. After an error any subset of them may be written.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where they do not lie inside the file, [`Error::Full`] where the medium has no room for what was given back or
-    /// never reserved, [`Error::Poisoned`], [`Error::Closed`], [`Error::Unsupported`] of one that is only read, [`Error::Io`].
+    /// [`Error::Corrupt`] if they are not inside the file; [`Error::Full`] if the medium has no
+    /// space for a range that was punched or never reserved; [`Error::Poisoned`],
+    /// [`Error::Closed`]; [`Error::Unsupported`] if the file is read-only; [`Error::Io`].
     ///
     /// # Panics
-    /// If `at` is no multiple of a block.
+    /// If `at` is not a multiple of a block.
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn write(&self, at: u64, blocks: &Blocks) -> Result<()> {
         assert!(at.is_multiple_of(BLOCK), "a write at {at:#x}, inside a block");
@@ -299,12 +322,13 @@ impl BlockFile {
 
     // ---- length and space ----
 
-    /// Makes the file at least `len` bytes long, rounded up to a block; the new ones are zero, and their space is reserved. The length is durable
-    /// after the next sync.
+    /// Makes the file at least `len` bytes long, rounded up to a block. New blocks are zero, and
+    /// their space is reserved. The length is durable after the next sync.
     ///
     /// # Errors
-    /// [`Error::Full`] where its capacity or the medium has no room, and then it is as long as before; [`Error::Poisoned`], [`Error::Closed`],
-    /// [`Error::Unsupported`] of one that is only read, [`Error::Io`].
+    /// [`Error::Full`] if `capacity` or the medium has no space, and the length is unchanged;
+    /// [`Error::Poisoned`], [`Error::Closed`]; [`Error::Unsupported`] if the file is read-only;
+    /// [`Error::Io`].
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn grow(&self, len: u64) -> Result<()> {
         let _held = lock(&self.resize);
@@ -327,11 +351,13 @@ impl BlockFile {
         Ok(())
     }
 
-    /// Makes the file at most `len` bytes long, rounded up to a block: what is behind goes back to the file system. The length is durable
-    /// after the next sync; until then a crash may leave it as it was.
+    /// Makes the file at most `len` bytes long, rounded up to a block; the file system frees the
+    /// rest. The length is durable after the next sync; before that a crash may leave the old
+    /// length.
     ///
     /// # Errors
-    /// [`Error::Poisoned`], [`Error::Closed`], [`Error::Unsupported`] of one that is only read, [`Error::Io`].
+    /// [`Error::Poisoned`], [`Error::Closed`]; [`Error::Unsupported`] if the file is read-only;
+    /// [`Error::Io`].
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn shrink(&self, len: u64) -> Result<()> {
         let _held = lock(&self.resize);
@@ -350,15 +376,15 @@ impl BlockFile {
         })
     }
 
-    /// Gives the space of these bytes back to the file system where it can; the file stays as long. They are zero then, or, where the file system
-    /// cannot, what they were; until the next sync a crash may leave either. To write there again takes space that may be gone:
-    /// [`Self::reserve`].
+    /// Frees the space of these bytes in the file system, if supported; the length stays. The bytes
+    /// are zero then, or unchanged if the file system cannot punch. Before the next sync a crash
+    /// may leave either. Writing there again needs space that may be gone: see [`Self::reserve`].
     ///
     /// # Errors
-    /// As [`Self::write`], but that no refusal of the file system is one.
+    /// Like [`Self::write`], except that a refusal of the file system is not an error.
     ///
     /// # Panics
-    /// If they are no whole blocks.
+    /// If the range is not whole blocks.
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn punch(&self, at: u64, len: u64) -> Result<()> {
         assert!(at.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK), "{len} bytes at {at:#x} are no whole blocks");
@@ -368,7 +394,7 @@ impl BlockFile {
             return Ok(());
         }
         match &self.backing {
-            // Space that stays taken is found again by the next write there.
+            // If punching fails, the space stays allocated, and the next write there uses it.
             Backing::Disk(file) => drop(file.punch(at, len)),
             #[cfg(feature = "sim")]
             Backing::Sim(file) => file.punch(&self.pool, at, len),
@@ -376,10 +402,10 @@ impl BlockFile {
         Ok(())
     }
 
-    /// Takes space again for bytes whose space was given back; what they hold stays.
+    /// Allocates space again for a punched range; its content stays.
     ///
     /// # Errors
-    /// [`Error::Full`] where the medium has no room; else as [`Self::write`].
+    /// [`Error::Full`] if the medium has no space; otherwise like [`Self::write`].
     pub fn reserve(&self, at: u64, len: u64) -> Result<()> {
         let _held = lock(&self.resize);
         self.check_writes()?;
@@ -397,27 +423,28 @@ impl BlockFile {
 
     // ---- durability ----
 
-    /// Makes durable what was written before, where the pool's durability asks for it: nothing at `process`, else as [`Self::sync_now`].
+    /// Makes earlier writes durable if the pool's durability needs it. Does nothing at `process`;
+    /// otherwise like [`Self::sync_now`].
     ///
     /// # Errors
-    /// As [`Self::sync_now`].
+    /// Like [`Self::sync_now`].
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn sync(&self) -> Result<()> {
         if self.pool.persists() { self.sync_now() } else { self.pool.check() }
     }
 
-    /// Makes durable what was written before, and the length, whatever the pool's durability (`fdatasync`). Threads that come while one syncs
-    /// share the next sync.
+    /// Makes earlier writes and the length durable, at every durability (`fdatasync`). Threads that
+    /// arrive during a sync share the next one.
     ///
     /// # Errors
-    /// [`Error::Poisoned`], [`Error::Closed`]; [`Error::Io`], and the pool is poisoned then: what was to be written is lost, and another sync
-    /// would not bring it back.
+    /// [`Error::Poisoned`], [`Error::Closed`]; [`Error::Io`], which also poisons the pool: the
+    /// unwritten data is lost, and another sync would not write it.
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn sync_now(&self) -> Result<()> {
         let before = self.begun.load(Ordering::Acquire);
         let _held = lock(&self.syncing);
         self.pool.check()?;
-        // One that began after this call has covered all before it, and is over.
+        // A sync that began after this call covered all earlier writes, and it has ended.
         if self.options.read_only || self.begun.load(Ordering::Acquire) > before {
             return Ok(());
         }
@@ -471,7 +498,7 @@ impl BlockFile {
 }
 
 impl Backing {
-    /// The file of this pool, and its length.
+    /// Opens the pool's file; returns it with its length.
     fn open(pool: &Pool, options: &BlockOptions, name_lasts: bool) -> Result<(Self, u64)> {
         #[cfg(feature = "sim")]
         if let Some(recorder) = pool.recorder() {

@@ -1,4 +1,5 @@
-//! The values file of a simulated pool: its bytes and steps are the recorder's (`sim/file.rs` has the model).
+//! The values file of a simulated pool. The recorder holds its bytes and steps (`sim/file.rs` has
+//! the model).
 
 use std::io;
 
@@ -6,12 +7,12 @@ use crate::blocks::BlockFile;
 use crate::pool::Pool;
 use crate::sim::{FileCall, Recorder};
 
-/// Stands for the file; what there is of it is in the pool's recorder, so that it is there for the next open of it as well.
+/// A handle without state: the pool's recorder holds the file, so that later opens find it.
 #[derive(Debug)]
 pub(super) struct SimFile;
 
 impl SimFile {
-    /// The file and its length.
+    /// Opens the file; returns it with its length.
     pub(super) fn open(recorder: &Recorder) -> (Self, u64) {
         (Self, recorder.values_len())
     }

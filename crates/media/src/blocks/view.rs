@@ -1,14 +1,20 @@
-//! A read-only mapping of the values file: a copy of what the page cache holds takes a tenth of what a call of the system does, since no call is made and the processor can be asked for the
-//! bytes ahead.
+//! A read-only mapping of the values file. Copying cached bytes from it costs a tenth of a read
+//! call: no system call is made, and the processor can prefetch the bytes.
 //!
 //! ## Invariants
-//! * Nothing is lent of a view: bytes are copied out, and the copy is looked at (SAFETY.md, Inv 9).
-//! * A load from a mapping has nobody to tell that it failed: the kernel raises SIGBUS where the medium is broken or the file was cut. So a handler stands before the one that was there
-//!   ([`watch`]). It marks the view as broken, puts a page of zeros where the load failed, and lets the load go on; whoever copied sees the mark and reads by a call, which tells the error.
-//!   A view that is broken once is not used again. What is raised elsewhere goes to the handler that was there before.
-//! * What somebody has sent (`kill`) does what it would have done, and ours stands behind it all the same: what was there before is known before ours is set, and a handler that takes
-//!   itself away (that of Rust's runtime does) has changed what is behind ours.
-//! * The mark is set before the zeros are there, and looked at behind the copy: who copies zeros finds it.
+//! * No reference into a view is lent: bytes are copied out, and only the copy is examined
+//!   (SAFETY.md, Inv 9).
+//! * A load from a mapping cannot return an error: the kernel raises SIGBUS if the medium is broken
+//!   or the file was cut. [`watch`] therefore installs a handler in front of the previous one. The
+//!   handler marks the view as broken, maps a page of zeros where the load failed, and lets the
+//!   load continue. The copying thread sees the mark and reads by a call, which reports the error.
+//!   A broken view is never used again. Faults at other addresses go to the previous handler.
+//! * A signal sent by a process (`kill`) has its original effect, and our handler stays installed.
+//!   The previous handler is recorded before ours is installed. A previous handler that uninstalls
+//!   itself when called (Rust's runtime has one) removes ours as well. [`keep_ours`] then installs
+//!   ours again, in front of the default action.
+//! * The mark is set before the zeros are mapped, and checked after the copy: a thread that copied
+//!   zeros sees the mark.
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -22,12 +28,13 @@ use crate::mutex::lock;
 use crate::region_layout::PAGE_BYTES;
 use crate::x86::prefetch_lines;
 
-/// Most views of a process at a time; files beyond are read by calls.
+/// Maximum number of views per process; further files are read by calls.
 const VIEWS_MAX: usize = 64;
 
-/// What the handler knows of a view. Where `len` is 0 there is none.
+/// A view as the signal handler sees it; no view if `len` is 0.
 struct Watch {
-    /// Odd while the next two change: who sees the same even number before and behind them has read what belongs together.
+    /// Odd while `base` and `len` change. A reader that sees the same even number before and after
+    /// has read a matching pair.
     turn: AtomicUsize,
     base: AtomicUsize,
     len: AtomicUsize,
@@ -40,7 +47,7 @@ impl Watch {
         Self { turn, base, len, broken: AtomicBool::new(false) }
     }
 
-    /// One at a time.
+    /// Sets the range; one caller at a time.
     fn set(&self, base: usize, len: usize) {
         self.turn.fetch_add(1, Ordering::SeqCst);
         self.base.store(base, Ordering::SeqCst);
@@ -49,7 +56,8 @@ impl Watch {
         self.turn.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether the address is in the view. One that changes meanwhile has it not: whoever copies keeps the view that it copies from.
+    /// Returns whether the address is in the view. Returns false for a view that changes meanwhile:
+    /// a copying thread keeps its view unchanged.
     fn has(&self, at: usize) -> bool {
         let turn = self.turn.load(Ordering::SeqCst);
         let (base, len) = (self.base.load(Ordering::SeqCst), self.len.load(Ordering::SeqCst));
@@ -59,23 +67,24 @@ impl Watch {
 }
 
 static WATCHES: [Watch; VIEWS_MAX] = [const { Watch::none() }; VIEWS_MAX];
-/// Held by whoever changes which views there are.
+/// Held while the set of views changes.
 static CHANGING: Mutex<()> = Mutex::new(());
-/// Whether our handler could be set, once somebody has tried.
+/// Whether our handler could be installed; empty before the first attempt.
 static STANDS: OnceLock<bool> = OnceLock::new();
-/// What is behind our handler: a function, or what stands for one, and its flags.
+/// The handler after ours (a function, or `SIG_DFL` or `SIG_IGN`), and its flags.
 static BEHIND: (AtomicUsize, AtomicI32) = (AtomicUsize::new(libc::SIG_DFL), AtomicI32::new(0));
 
-/// The mapping; unmapped when dropped.
+/// The mapping; unmapped on drop.
 pub(super) struct View {
     base: *const u8,
     len: usize,
     watch: &'static Watch,
 }
 
-// SAFETY: the mapping is memory of its own, given back once in drop (Inv 1), and is copied from only (Inv 9).
+// SAFETY: the mapping is memory of its own, freed once in drop (Inv 1), and is copied from only
+// (Inv 9).
 unsafe impl Send for View {}
-// SAFETY: as above; nobody writes through it.
+// SAFETY: as above (Inv 1); nothing writes through it (Inv 9).
 unsafe impl Sync for View {}
 
 impl std::fmt::Debug for View {
@@ -85,7 +94,8 @@ impl std::fmt::Debug for View {
 }
 
 impl View {
-    /// Maps the first `len` bytes of a file, which may be shorter as yet. None where the system refuses, or there are too many views.
+    /// Maps the first `len` bytes of a file, which may still be shorter. Returns `None` if the
+    /// system refuses or there are too many views.
     pub(super) fn of(file: &File, len: u64) -> Option<Self> {
         let len = usize::try_from(len).ok().filter(|len| *len > 0)?;
         if !watch() {
@@ -94,10 +104,10 @@ impl View {
         let _held = lock(&CHANGING);
         let watch = WATCHES.iter().find(|watch| watch.len.load(Ordering::SeqCst) == 0)?;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: without MAP_FIXED the kernel chooses a range that nobody has (Inv 1).
+        // SAFETY: without MAP_FIXED the kernel chooses an unused range (Inv 1).
         let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, ProtFlags::READ, flags, file, 0) }.ok()?;
-        // What lies around a value is not wanted with it. A wish only.
-        // SAFETY: the range was mapped on the line above, and this advice changes no byte of it (Inv 1).
+        // Pages around a value are not wanted with it. Only a hint.
+        // SAFETY: the range was mapped on the line above, and this advice changes no byte (Inv 1).
         let _ = unsafe { rustix::mm::madvise(base, len, Advice::Random) };
         watch.set(base as usize, len);
         Some(Self { base: base.cast_const().cast(), len, watch })
@@ -107,26 +117,30 @@ impl View {
         at <= self.len as u64 && len <= self.len - at as usize
     }
 
-    /// Whether a copy has failed: the view is of no more use.
+    /// Returns whether a copy has failed: the view is unusable then.
     #[inline]
     pub(super) fn is_broken(&self) -> bool {
         self.watch.broken.load(Ordering::Acquire)
     }
 
-    /// Copies the bytes at `at`; false where they are not all in the view, or it is broken: then `into` holds anything.
+    /// Copies the bytes at `at`. Returns false if they are not all in the view or it is broken;
+    /// `into` then has undefined content.
     #[inline]
     pub(super) fn copy(&self, at: u64, into: &mut [u8]) -> bool {
         if !self.is_inside(at, into.len()) || self.is_broken() {
             return false;
         }
-        // SAFETY: the range is inside the mapping, whose pages the handler makes readable where the file's are not (Inv 9).
+        // SAFETY: the range is inside the mapping; the handler maps readable pages where the file
+        // has none (Inv 9).
         unsafe { ptr::copy_nonoverlapping(self.base.add(at as usize), into.as_mut_ptr(), into.len()) };
-        // The handler runs on this thread, or its zeros came through the kernel: only the compiler is to be kept in order.
+        // The handler runs on this thread, or the kernel did the access: only the compiler must not
+        // reorder.
         compiler_fence(Ordering::SeqCst);
         !self.is_broken()
     }
 
-    /// Asks the processor for the first bytes at `at`: a hint, which neither waits nor fails.
+    /// Prefetches the first bytes at `at` into the processor's cache: a hint that neither waits nor
+    /// fails.
     #[inline]
     pub(super) fn prefetch(&self, at: u64, len: usize) {
         if self.is_inside(at, len) {
@@ -139,12 +153,12 @@ impl Drop for View {
     fn drop(&mut self) {
         let _held = lock(&CHANGING);
         self.watch.set(0, 0);
-        // SAFETY: made by `of` and given back here once; nobody copies from it any more (Inv 1).
+        // SAFETY: mapped by `of` and unmapped here once; no thread copies from it any more (Inv 1).
         let _ = unsafe { rustix::mm::munmap(self.base.cast_mut().cast(), self.len) };
     }
 }
 
-/// Sets the handler, once a process; whether it stands.
+/// Installs the handler once per process; returns whether it is installed.
 fn watch() -> bool {
     *STANDS.get_or_init(|| {
         let mut behind = none();
@@ -152,13 +166,13 @@ fn watch() -> bool {
         if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut behind) } != 0 {
             return false;
         }
-        // A signal may come as soon as ours stands.
+        // A signal may arrive as soon as our handler is installed.
         note_behind(&behind);
         set_ours()
     })
 }
 
-/// All bytes zero: no function, no flags and an empty set.
+/// Returns an all-zero value: no function, no flags and an empty set.
 fn none() -> libc::sigaction {
     // SAFETY: plain numbers, an empty set and no function are a value of this type (Inv 9).
     unsafe { std::mem::zeroed() }
@@ -169,12 +183,12 @@ fn note_behind(behind: &libc::sigaction) {
     BEHIND.0.store(behind.sa_sigaction, Ordering::SeqCst);
 }
 
-/// Sets our handler before what is there; whether that could be done.
+/// Installs our handler in front of the current one; returns whether this succeeded.
 fn set_ours() -> bool {
     let (mut ours, mut before) = (none(), none());
     ours.sa_sigaction = on_fault as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-    // SAFETY: both are values of this frame, and `on_fault` calls nothing that a handler may not (Inv 9).
+    // SAFETY: both are values of this frame, and `on_fault` is async-signal-safe (Inv 9).
     let done = unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, &raw mut before) } == 0;
     if done && before.sa_sigaction != ours.sa_sigaction {
         note_behind(&before);
@@ -182,7 +196,8 @@ fn set_ours() -> bool {
     done
 }
 
-/// Sets ours again where a handler behind it has taken away what is there. A function that is there may be one that was set before ours and calls it.
+/// Installs our handler again if a handler after ours has uninstalled the current one. If the
+/// current handler is a function, it stays: it may have been installed before ours and call ours.
 fn keep_ours() {
     let mut now = none();
     // SAFETY: a value of this frame; nothing is set (Inv 9).
@@ -192,37 +207,39 @@ fn keep_ours() {
     }
 }
 
-/// Puts a page of zeros where a copy from a view failed.
+/// Maps a page of zeros where a copy from a view failed.
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO the signal's description (Inv 9).
     let (at, code) = unsafe { ((*info).si_addr() as usize, (*info).si_code) };
-    // One that a process has sent has no address, and no code above 0.
+    // A signal sent by a process has no address, and no code above 0.
     let is_sent = code <= 0;
     for watch in WATCHES.iter().filter(|watch| !is_sent && watch.has(at)) {
         watch.broken.store(true, Ordering::SeqCst);
         let page = (at / PAGE_BYTES as usize * PAGE_BYTES as usize) as *mut c_void;
         let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: the page is one of a view, which is mapped while its watch has a length; nobody has a reference into it (Inv 9).
+        // SAFETY: the page belongs to a view, which is mapped while its watch has a length; no
+        // reference points into it (Inv 9).
         let put = unsafe { libc::mmap(page, PAGE_BYTES as usize, libc::PROT_READ, how, -1, 0) };
         if put != libc::MAP_FAILED {
             return;
         }
     }
-    // SAFETY: called with what the kernel gave (Inv 9).
+    // SAFETY: called with the kernel's arguments (Inv 9).
     unsafe { pass_on(signal, info, context, is_sent) };
 }
 
-/// Does what would be done were our handler not there.
+/// Does what would happen without our handler.
 ///
 /// # Safety
-/// From a handler of this signal, with what the kernel gave it.
+/// Only from a handler of this signal, with the kernel's arguments.
 unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_sent: bool) {
     let (behind, flags) = (BEHIND.0.load(Ordering::SeqCst), BEHIND.1.load(Ordering::SeqCst));
     match behind {
         libc::SIG_IGN if is_sent => {}
-        // A load that fails ends the process, ignored or not: it is done again behind this.
+        // A failed load ends the process, ignored or not: the load is repeated after the handler
+        // returns.
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: sets what the system began with, which a handler may do (Inv 9).
+            // SAFETY: restores the default action, which a handler may do (Inv 9).
             unsafe { libc::signal(signal, libc::SIG_DFL) };
             if is_sent {
                 // SAFETY: the signal is not blocked here, and ends the process (Inv 9).
@@ -231,12 +248,12 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
         }
         _ => {
             if flags & libc::SA_SIGINFO != 0 {
-                // SAFETY: whoever set it with SA_SIGINFO gave a function of this type (Inv 9).
+                // SAFETY: a handler installed with SA_SIGINFO has this type (Inv 9).
                 let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
                     unsafe { std::mem::transmute(behind) };
                 handler(signal, info, context);
             } else {
-                // SAFETY: whoever set it without SA_SIGINFO gave a function of this type (Inv 9).
+                // SAFETY: a handler installed without SA_SIGINFO has this type (Inv 9).
                 let handler: extern "C" fn(c_int) = unsafe { std::mem::transmute(behind) };
                 handler(signal);
             }

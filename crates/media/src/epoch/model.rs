@@ -1,5 +1,6 @@
-//! The epoch protocol over loom: all interleavings, with the reorderings of C11, of one reader, one writer and one more thread that
-//! advances the clock. Two mutants show that the model can see a failure.
+//! The epoch protocol over loom: all interleavings, with the reorderings of C11, of one reader, one
+//! writer and one more thread that advances the clock. Two mutants show that the model can detect a
+//! failure.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -25,20 +26,22 @@ use protocol::{Clock, Seat};
 use sync::{AtomicU64, Ordering};
 
 std::thread_local! {
-    /// The mutant without the fence after the announcement. Loom runs all its threads on the test's own thread.
+    /// The mutant without the fence after the announcement. Loom runs all its threads on the test's
+    /// own thread.
     static SKIP_FENCE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 struct World<const GRACE: u64> {
     clock: Clock<GRACE>,
     seats: [Seat; 2],
-    /// Which record is linked: 0, later 1.
+    /// The linked record: 0, later 1.
     linked: AtomicU64,
-    /// Freeing a record is a write to its cell, reading it a read: loom reports the two without order between them.
+    /// Freeing a record writes its cell, reading it reads the cell: loom reports the two if they
+    /// are unordered.
     records: [UnsafeCell<u64>; 2],
 }
 
-/// The steps of the clock that the writer tries before it gives up.
+/// Clock steps that the writer tries before it stops.
 const TRIES: usize = 3;
 
 fn run<const GRACE: u64>() {
@@ -56,7 +59,8 @@ fn run<const GRACE: u64>() {
             thread::spawn(move || {
                 world.clock.pin(&world.seats[0]);
                 let at = world.linked.load(Ordering::Acquire);
-                // SAFETY: loom's cell checks that no write is concurrent (Inv 8): that is what this test is about.
+                // SAFETY: loom's cell checks that no write is concurrent (Inv 8), which is the
+                // purpose of this test.
                 world.records[at as usize].with(|record| assert_eq!(unsafe { *record }, 7));
                 assert!(world.seats[0].announced().is_some());
                 world.seats[0].unpin();

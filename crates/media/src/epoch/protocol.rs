@@ -1,27 +1,33 @@
-//! The protocol of epochs, apart from what is freed: a clock, and a seat for each thread.
+//! The protocol of epochs without the freed items: a clock, and a seat for each thread.
 //!
 //! Compiled twice: over the processor's atomics, and over loom's for the model in `model.rs`.
 //!
 //! Invariants
-//! 1. The clock only goes from `e` to `e + 1`, and only if after a full fence every seat was seen idle or at `e`.
-//! 2. A thread reads shared pointers only between `pin` and `unpin`, and `pin` puts a full fence between its announcement
-//!    and whatever is read after it.
-//! 3. What is unlinked is stamped, after the unlinking and a full fence, with the clock.
-//! 4. What carries stamp `s` is freed by who has read a clock of `s + GRACE` or more.
+//! 1. The clock only goes from `e` to `e + 1`, and only if after a full fence every seat was seen
+//!    idle or at `e`.
+//! 2. A thread reads shared pointers only between `pin` and `unpin`. `pin` puts a full fence
+//!    between its announcement and all later reads.
+//! 3. An unlinked item is stamped with the clock, after the unlinking and a full fence.
+//! 4. An item with stamp `s` is freed by a thread that has read a clock of at least `s + GRACE`.
 //!
-//! Why nothing is freed under a reader (GRACE = 2). Let R have pinned, and read a pointer to what was then unlinked and
-//! stamped `s`. Its read came before the unlinking, so its announcement, some `a <= s`, stood before the stamp's fence. For the clock
-//! to go from `s + 1` to `s + 2` someone must, after a fence, have found every seat idle or at `s + 1`. That look comes after the
-//! stamp (the clock read `s` there), hence after R's announcement: it sees `a`, not idle and not `s + 1`, as long as R has not unpinned. So the
-//! clock stays. With GRACE = 1 the look from `s` to `s + 1` may precede R's announcement of `s`: that is the mutant that the model must catch.
-//! A stale announcement (the clock went on between R's read of it and its store) only holds the clock back more.
+//! Proof that nothing is freed under a reader (GRACE = 2). Let reader R have pinned and read a
+//! pointer to an item that was then unlinked and stamped `s`. R's read preceded the unlinking, so
+//! its announcement of some `a <= s` preceded the stamp's fence. To advance the clock from `s + 1`
+//! to `s + 2`, a thread must, after a fence, find every seat idle or at `s + 1`. This check comes
+//! after the stamp (where the clock read `s`), hence after R's announcement. The check sees `a`,
+//! which is neither idle nor `s + 1`, as long as R has not unpinned. The clock therefore does not
+//! advance.
+//!
+//! With GRACE = 1 the check from `s` to `s + 1` may precede R's announcement of `s`: the model must
+//! catch this mutant. A stale announcement (the clock advanced between R's read of it and its
+//! store) only holds the clock back more.
 
 use super::sync::{AtomicU64, Ordering, announce, fence};
 
 /// A seat that is not pinned. The clock starts above it.
 const IDLE: u64 = 0;
 
-/// What a thread shows to the others.
+/// The word in which a thread announces its epoch.
 pub(super) struct Seat {
     pinned: AtomicU64,
 }
@@ -31,19 +37,19 @@ impl Seat {
         Self { pinned: AtomicU64::new(IDLE) }
     }
 
-    /// The epoch announced; `None` when idle.
+    /// Returns the announced epoch; `None` if idle.
     pub(super) fn announced(&self) -> Option<u64> {
         Some(self.pinned.load(Ordering::Relaxed)).filter(|epoch| *epoch != IDLE)
     }
 
-    /// Ends what `pin` began.
+    /// Ends the pin.
     #[inline]
     pub(super) fn unpin(&self) {
         self.pinned.store(IDLE, Ordering::Release);
     }
 }
 
-/// The epoch. What is unlinked waits until it has gone `GRACE` steps on.
+/// The epoch. Unlinked items wait until it has advanced by `GRACE` steps.
 pub(super) struct Clock<const GRACE: u64> {
     epoch: AtomicU64,
 }
@@ -53,19 +59,19 @@ impl<const GRACE: u64> Clock<GRACE> {
         Self { epoch: AtomicU64::new(IDLE + 1) }
     }
 
-    /// From here to `unpin`, nothing that is linked now is freed.
+    /// Announces the epoch. Before `unpin`, nothing that is linked now is freed.
     #[inline]
     pub(super) fn pin(&self, seat: &Seat) {
         announce(&seat.pinned, self.epoch.load(Ordering::Relaxed));
     }
 
-    /// The stamp of what was unlinked before this call.
+    /// Returns the stamp of items unlinked before this call.
     pub(super) fn stamp(&self) -> u64 {
         fence(Ordering::SeqCst);
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// One step on, if no seat hinders it. `seats` is asked for after the fence.
+    /// Advances by one step, if no seat prevents it. `seats` is called after the fence.
     pub(super) fn advance<'a, I: Iterator<Item = &'a Seat>>(&self, seats: impl FnOnce() -> I) -> bool {
         let now = self.epoch.load(Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -75,12 +81,12 @@ impl<const GRACE: u64> Clock<GRACE> {
                 return false;
             }
         }
-        // What those who have unpinned read, they read before what follows.
+        // The reads of threads that have unpinned come before everything after this fence.
         fence(Ordering::Acquire);
         self.epoch.compare_exchange(now, now + 1, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether what carries this stamp can be freed.
+    /// Returns whether items with this stamp can be freed.
     pub(super) fn is_over(&self, stamp: u64) -> bool {
         self.epoch.load(Ordering::Acquire) >= stamp + GRACE
     }

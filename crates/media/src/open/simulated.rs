@@ -1,4 +1,4 @@
-//! Pools in heap memory under the recorder.
+//! Pools in heap memory with a recorder.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ fn policy(spec: &SimSpec, opts: &PoolOptions) -> Result<Persist> {
     if spec.stores_persist {
         return Ok(Persist::Nothing);
     }
-    // A simulated medium forgets what is not flushed, so `process` on it flushes too.
+    // A simulated medium loses unflushed data, so `process` on it flushes too.
     let asked = if opts.durability == Durability::Process { Durability::Power } else { opts.durability };
     probe::policy(&Medium::simulated(), asked, false)
 }
@@ -22,11 +22,11 @@ fn heap(len: u64, image: Option<&[u8]>, place: &str) -> Result<Arc<Mapping>> {
 }
 
 impl Pool {
-    /// Makes a pool in simulated memory. Its stores, from the first header on, go to a recorder
+    /// Creates a pool in simulated memory. Its stores, from the first header on, go to a recorder
     /// ([`Pool::recorder`]).
     ///
     /// # Errors
-    /// As [`Pool::create`].
+    /// Like [`Pool::create`].
     pub fn create_sim(
         spec: &SimSpec,
         engine: &str,
@@ -36,10 +36,10 @@ impl Pool {
         Self::create_sim_on(Recorder::new(spec), spec, engine, engine_format, opts)
     }
 
-    /// As [`Self::create_sim`], with a recorder that other pools may share ([`Recorder::at`]).
+    /// Like [`Self::create_sim`], with a recorder that other pools may share ([`Recorder::at`]).
     ///
     /// # Errors
-    /// As [`Pool::create`].
+    /// Like [`Pool::create`].
     pub fn create_sim_on(
         recorder: Recorder,
         spec: &SimSpec,
@@ -64,18 +64,18 @@ impl Pool {
         Ok((pool, OpenReport::of_new(engine, engine_format)))
     }
 
-    /// Returns what [`Pool::opening`] was at the last change of the header of the pool whose
-    /// region 0 is at `first` in the image.
+    /// Returns [`Pool::opening`] at the last header change of the pool whose region 0 is at `first`
+    /// in the image.
     pub fn opening_in_image(image: &SimImage, first: u16) -> Option<u64> {
         let region0 = image.regions.get(usize::from(first))?;
         PoolHeader::newest(region0, "region 0", false).ok().map(|header| header.sequence)
     }
 
-    /// Opens a pool from what a crash left. Its own stores go to a new recorder, so that a crash inside recovery can
-    /// be explored.
+    /// Opens a pool from a crash image. Its own stores go to a new recorder, so that a crash inside
+    /// recovery can be explored.
     ///
     /// # Errors
-    /// As [`Pool::open`]; [`Error::Missing`] where the crash came before the creation was complete.
+    /// Like [`Pool::open`]; [`Error::Missing`] if the crash came before the creation was complete.
     pub fn open_sim(
         image: &SimImage,
         engine: &str,
@@ -85,10 +85,11 @@ impl Pool {
         Self::open_sim_on(Recorder::of_image(image), image, engine, engine_format, opts)
     }
 
-    /// As [`Self::open_sim`], with a recorder that other pools may share: the pool is what of `image` stands from the recorder's first region on.
+    /// Like [`Self::open_sim`], with a recorder that other pools may share: the pool begins at the
+    /// recorder's first region in `image`.
     ///
     /// # Errors
-    /// As [`Self::open_sim`].
+    /// Like [`Self::open_sim`].
     pub fn open_sim_on(
         recorder: Recorder,
         image: &SimImage,
@@ -136,8 +137,8 @@ impl Pool {
     }
 }
 
-/// Refuses a region that the header does not count and that is more than a growth cut short, as
-/// the open of a directory does. Of pools that share a recorder none can grow.
+/// Refuses a region that the header does not count and that is more than an interrupted growth, as
+/// the open of a directory does. Pools that share a recorder cannot grow.
 fn check_unnamed_region(regions: &[Vec<u8>], header: &PoolHeader) -> Result<()> {
     let can_grow = header.capacity > header.region0_bytes;
     let Some(region) = regions.get(header.regions as usize).filter(|_| can_grow) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The regions that a pool adds, and the space that it shares with its engine's values file. The
+//! Regions that a pool adds, and the capacity that it shares with its engine's values file. The
 //! persist order is in `pool.rs`.
 
 use std::sync::Arc;
@@ -15,26 +15,27 @@ use crate::region_header::{REGION_HEADER_USED, RegionHeader};
 use crate::region_layout::{PAGE_BYTES, REGION_BYTES_MIN, RegionLayout};
 use crate::store_dir::StoreDir;
 
-/// A region is made ahead if it has at most this share of the free bytes of the medium.
+/// A region is created ahead only if it has at most this share of the free bytes of the medium.
 const AHEAD_MEDIUM_DIVISOR: u64 = 8;
-/// A region has at least this share of the usual length if the medium has no space for more.
+/// A shortened region has at least this share of the usual length.
 const SHORT_DIVISOR: u64 = 8;
 
 impl Pool {
-    /// Adds a region in which an extent of `min_bytes` bytes fits; its index. Regions that are there never move.
+    /// Adds a region that fits an extent of `min_bytes` bytes and returns its index. Existing
+    /// regions never move.
     ///
     /// # Errors
-    /// [`Error::Full`] where the capacity or the medium does not allow it, [`Error::Io`], [`Error::Poisoned`],
-    /// [`Error::Closed`].
+    /// [`Error::Full`] if the capacity or the medium does not allow it, [`Error::Io`],
+    /// [`Error::Poisoned`], [`Error::Closed`].
     pub fn grow(&self, min_bytes: u64) -> Result<u16> {
         self.grow_from(self.regions(), min_bytes)
     }
 
-    /// As [`Self::grow`], but does nothing where there are more than `seen` regions by now, since another thread grew the
-    /// pool meanwhile; the index of the newest region then.
+    /// Like [`Self::grow`], but does nothing if the pool has more than `seen` regions by now,
+    /// because another thread grew it. Returns the index of the newest region then.
     ///
     /// # Errors
-    /// As [`Self::grow`].
+    /// Like [`Self::grow`].
     pub fn grow_from(&self, seen: u16, min_bytes: u64) -> Result<u16> {
         let mut control = self.control();
         self.check()?;
@@ -62,7 +63,7 @@ impl Pool {
             self.memory.flush(copy, REGION_HEADER_USED);
         }
         self.memory.fence();
-        // The header must name no region whose own is not durable.
+        // The header must not name a region whose own header is not durable.
         self.check()?;
         if !self.mutant(Mutant::RegionNotInHeader) {
             control.header.regions = u32::from(index) + 1;
@@ -75,25 +76,25 @@ impl Pool {
         Ok(index)
     }
 
-    /// Bytes of the capacity that neither regions nor anything beside them have taken.
+    /// Returns the bytes of the capacity used neither by regions nor next to them.
     pub fn room(&self) -> u64 {
         let beside = self.beside.load(Ordering::Acquire);
         self.opts.capacity.saturating_sub(self.memory.regions.total_bytes()).saturating_sub(beside)
     }
 
-    /// As [`Self::room`], or what the medium has yet, where that is less: a capacity may be larger than what it lies on, or others may fill that.
+    /// Returns [`Self::room`], or the medium's free bytes if less: the capacity may exceed the
+    /// medium, or others may fill it.
     pub fn room_on_medium(&self) -> u64 {
         self.room().min(self.medium_room())
     }
 
-    /// Returns the bytes that the store can come to: its capacity, or less if the medium is
+    /// Returns the bytes that the store can grow to: its capacity, or less if the medium is
     /// smaller.
     pub fn reachable_bytes(&self) -> u64 {
         let room = self.room();
         self.opts.capacity.saturating_sub(room).saturating_add(room.min(self.medium_room()))
     }
 
-    /// Bytes that the medium has yet.
     fn medium_room(&self) -> u64 {
         #[cfg(feature = "sim")]
         if let Some(recorder) = &self.memory.recorder {
@@ -103,8 +104,9 @@ impl Pool {
         self.dir.as_deref().map_or(u64::MAX, StoreDir::free_bytes)
     }
 
-    /// Takes bytes of the capacity for what stands beside the regions, a values file, where so many and `leave` more are left, on the medium as well; whether they were. Regions
-    /// that are added later have what is left then.
+    /// Reserves `bytes` of the capacity for data next to the regions (a values file). Succeeds if
+    /// these bytes and `leave` more are free, on the medium as well. Returns whether it did.
+    /// Regions added later share the remaining capacity.
     pub fn take_beside(&self, bytes: u64, leave: u64) -> bool {
         let _control = self.control();
         let has_room = bytes.checked_add(leave).is_some_and(|needed| needed <= self.room_on_medium());
@@ -114,30 +116,31 @@ impl Pool {
         has_room
     }
 
-    /// Gives back bytes of what [`Self::take_beside`] took.
+    /// Frees bytes reserved by [`Self::take_beside`].
     ///
     /// # Panics
-    /// If it took less.
+    /// If fewer were reserved.
     pub fn give_beside(&self, bytes: u64) {
         let _control = self.control();
         let before = self.beside.fetch_sub(bytes, Ordering::AcqRel);
         assert!(before >= bytes, "{bytes} bytes are given back of {before} that were taken");
     }
 
-    /// Says how many bytes of the capacity are taken beside the regions: at an open, whose engine has looked at what there is.
+    /// Sets the bytes of the capacity reserved next to the regions, as an engine found them at an
+    /// open.
     pub fn set_beside(&self, bytes: u64) {
         let _control = self.control();
         self.beside.store(bytes, Ordering::Release);
     }
 
-    /// A new region in so much room, and its bytes.
+    /// Creates a region within `room` bytes; returns its length and mapping.
     fn new_region_within(&self, index: u16, min_bytes: u64, room: u64) -> Result<(u64, Arc<Mapping>)> {
         let len = self.next_region_bytes(index, min_bytes, room)?;
         self.new_region(index, len).map(|mapping| (len, mapping))
     }
 
-    /// Makes a region shorter than the one that the medium refused with `full`, and at least
-    /// 1/[`SHORT_DIVISOR`] as long as usual, since the number of regions is limited.
+    /// Creates a region shorter than the one that the medium refused with `full`. The minimum is
+    /// 1/[`SHORT_DIVISOR`] of the usual length, since the number of regions is limited.
     ///
     /// The medium may refuse a region of exactly the length that it reports as free. After each
     /// refusal this tries a shorter region.
@@ -155,7 +158,8 @@ impl Pool {
         Err(full)
     }
 
-    /// Bytes of the next region: the usual length at this size, less where the room ends, more where an extent needs it.
+    /// Returns the length of the next region: the usual length, less at the end of the capacity,
+    /// more if an extent needs it.
     fn next_region_bytes(&self, index: u16, min_bytes: u64, room: u64) -> Result<u64> {
         let full = || Error::Full { needed: min_bytes, capacity: self.opts.capacity };
         if usize::from(index) >= MAX_REGIONS {
@@ -170,7 +174,7 @@ impl Pool {
         if len <= room { Ok(len) } else { Err(full()) }
     }
 
-    /// Returns the length of the next region, if the room and the first extent do not change it.
+    /// Returns the length of the next region, unless the capacity or the first extent changes it.
     fn usual_region_bytes(&self) -> u64 {
         let usual = self.opts.usual_region_bytes(self.memory.regions.total_bytes());
         match self.opts.region_share {
@@ -179,7 +183,7 @@ impl Pool {
         }
     }
 
-    /// Notes the length of the next region, which decides when it is made ahead.
+    /// Notes the length of the next region, which decides when it is created ahead.
     pub(super) fn expect_next_region(&self) {
         if let Some(ahead) = &self.ahead {
             ahead.pace().grown(self.usual_region_bytes());
@@ -191,7 +195,8 @@ impl Pool {
             return self.new_simulated_region(index, len);
         };
         let made = ahead.take_or_make(index, len)?;
-        // The file takes its name when it is durable; until then any open removes it. A file of that name that is somebody else's stays.
+        // The file gets its name once it is durable; before that any open removes it. A foreign
+        // file of that name stays.
         self.sync_new(index, &made.mapping, dir).inspect_err(|_| crate::files::remove_unfinished_made(dir, index))?;
         ahead.maker().finish(index, &made.mapping)?;
         if self.persists()
@@ -202,11 +207,12 @@ impl Pool {
             crate::files::remove_made(dir, index);
             return Err(refused);
         }
-        // Its pages were made huge where they can be: to look at them again would make writers wait (`Ahead`).
+        // The pages were made huge if possible: joining them again would make writers wait
+        // (`Ahead`).
         Ok(Arc::new(made.mapping))
     }
 
-    /// Makes the file of a new region durable, where anything is.
+    /// Makes the file of a new region durable, if the pool persists.
     fn sync_new(&self, index: u16, mapping: &Mapping, dir: &StoreDir) -> Result<()> {
         let Some(file) = mapping.file().filter(|_| self.persists()) else { return Ok(()) };
         file.sync_all().map_err(|refused| {
@@ -233,7 +239,8 @@ impl Pool {
         Ok(Arc::new(mapping))
     }
 
-    /// Has small pages joined to huge ones behind, where the system does not make them huge by itself.
+    /// Lets the background thread join small pages to huge ones, if the system does not do so
+    /// itself.
     pub(crate) fn join_pages(&self, mapping: &Arc<Mapping>) {
         let wanted =
             self.opts.huge_pages && self.opts.prefault == Prefault::Ahead && self.medium.kind == MediumKind::Shm;
@@ -242,8 +249,9 @@ impl Pool {
         }
     }
 
-    /// The allocator says how many bytes are free in all regions, each time it takes an extent: below half of the next region, or earlier where
-    /// the pool fills fast, the next one is made ahead. Cheap.
+    /// Receives the free bytes of all regions from the allocator, each time it allocates an extent.
+    /// Below half of the next region, or earlier if the pool fills fast, the next region is created
+    /// ahead. Cheap.
     #[inline]
     pub fn hint_free(&self, free_bytes: u64) {
         if let Some(ahead) = &self.ahead
@@ -260,7 +268,7 @@ impl Pool {
             return;
         }
         let index = self.regions();
-        // On a small medium a region that is not used yet would keep others from the space.
+        // On a small medium an unused region would deny others the space.
         let most = self.medium_room() / AHEAD_MEDIUM_DIVISOR;
         if let Ok(len) = self.next_region_bytes(index, u64::from(self.opts.chunk_bytes), self.room())
             && len <= most

@@ -13,8 +13,9 @@ use crate::region_header::raise_generation;
 use crate::store_dir::StoreDir;
 
 impl Pool {
-    /// Says in the header, durably, that the engine's own creation is finished; to be called when all that it made is
-    /// durable. Idempotent; each later open reports it as [`OpenReport::engine_created`](crate::OpenReport::engine_created).
+    /// Marks the engine's own creation as finished in the header, durably. Call it when all data of
+    /// the creation is durable. Idempotent; each later open reports the mark as
+    /// [`OpenReport::engine_created`](crate::OpenReport::engine_created).
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`].
@@ -28,8 +29,8 @@ impl Pool {
         self.check()
     }
 
-    /// Marks the store as damaged, durably: from now on only a salvage opens it. To be called by a
-    /// salvage open that leaves out what it cannot read, before it serves anything.
+    /// Marks the store as damaged, durably: from now on only a salvage opens it. A salvage open
+    /// that leaves out unreadable data calls it before it serves anything.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`], [`Error::Io`].
@@ -56,7 +57,8 @@ impl Pool {
         self.memory.sync_header().map_err(|refused| Error::io("syncing the header of", path, refused))
     }
 
-    /// Writes must go no further where this fails: call it at the end (and the start) of each.
+    /// Checks that the pool accepts writes. Call it at the start and the end of each write, and
+    /// stop on an error.
     ///
     /// # Errors
     /// [`Error::Poisoned`] after a failed sync, [`Error::Closed`] after [`Self::close`],
@@ -66,7 +68,7 @@ impl Pool {
         if self.memory.state.is_open() { Ok(()) } else { self.refusal() }
     }
 
-    /// Refuses what a process that was forked from the one that opened the pool cannot do.
+    /// Refuses operations in a process that was forked from the one that opened the pool.
     ///
     /// # Errors
     /// [`Error::ForeignProcess`].
@@ -79,16 +81,16 @@ impl Pool {
         self.memory.state.is_foreign()
     }
 
-    /// Returns the state of a store on this pool: open, until it is closed or a forked process
-    /// asks.
+    /// Creates the state of a store on this pool: open until closed, or until a forked process
+    /// checks it.
     #[must_use]
     pub fn new_state(&self) -> OpenState {
         self.memory.state.another()
     }
 
     /// Closes the lock's files in a process that was forked from the one that opened the pool. The
-    /// lock stays that process's, and ends with it although this one lives on. Does nothing in the
-    /// process that opened the pool.
+    /// lock still belongs to that process, and ends with it even if this one lives on. Does nothing
+    /// in the process that opened the pool.
     pub fn close_inherited_lock(&self) {
         // A thread that does not exist here may have held the mutex at the fork.
         if self.is_foreign()
@@ -108,16 +110,17 @@ impl Pool {
         }
     }
 
-    /// Makes the pool refuse writes from now on, for this reason: a panic in the middle of a write, for example.
+    /// Makes the pool refuse writes from now on, for this reason (for example a panic during a
+    /// write).
     pub fn poison(&self, reason: PoisonReason, cause: &str) {
         self.memory.poison(reason, cause);
     }
 
-    /// Makes everything stored so far survive power loss: `fsync` of all regions.
+    /// Makes all stored data durable across power loss: `fsync` of all regions.
     ///
     /// # Errors
-    /// [`Error::DurabilityRefused`] on shared memory (unless it is treated as DAX), which cannot; [`Error::Poisoned`], [`Error::Closed`]; [`Error::Io`], and
-    /// the pool is poisoned then.
+    /// [`Error::DurabilityRefused`] on shared memory, which cannot (unless it is treated as DAX);
+    /// [`Error::Poisoned`], [`Error::Closed`]; [`Error::Io`], which also poisons the pool.
     pub fn sync(&self) -> Result<()> {
         self.check()?;
         let loses_syncs = self.medium.kind == MediumKind::Shm || self.medium.unsynced.is_some();
@@ -148,15 +151,16 @@ impl Pool {
         Ok(())
     }
 
-    /// Ends the use of the store and lets others open it. With `clean`, everything is made durable as far as the medium
-    /// can, then the header says that the stop was clean; without, the next open recovers as after a crash.
-    /// Idempotent. The bytes stay readable until the pool is dropped; nobody may store to it any more.
+    /// Ends the use of the store and lets others open it. With `clean`, everything is made durable
+    /// as far as the medium can, then the header records a clean stop. Without it, the next open
+    /// recovers as after a crash. Idempotent. The bytes stay readable until the pool is dropped;
+    /// nothing may store to them any more.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] where a sync failed earlier, and [`Error::Io`] where it fails now: then
-    /// the store is closed all the same, and stays unclean. [`Error::ForeignProcess`]: nothing is
-    /// changed. But where only the sync of the flag itself failed, the next open may find it set:
-    /// what it vouches for is durable by then.
+    /// [`Error::Poisoned`] if a sync failed earlier, [`Error::Io`] if one fails now: the store is
+    /// closed nevertheless, and stays unclean. [`Error::ForeignProcess`]: nothing is changed. If
+    /// only the sync of the flag itself failed, the next open may find it set: everything it
+    /// vouches for is durable by then.
     pub fn close(&self, clean: bool) -> Result<()> {
         self.check_process()?;
         let mut control = self.control();
@@ -166,7 +170,8 @@ impl Pool {
         control.closed = true;
         let result = if clean { self.mark_clean(&mut control) } else { Ok(()) };
         self.memory.state.close();
-        // Who was giving back an extent ends before another may have it; who comes later gives back nothing.
+        // Waits for threads that are freeing extents before another process may own the store.
+        // Later frees do nothing.
         self.alloc.await_givers();
         if let Some(ahead) = &self.ahead {
             ahead.stop();
@@ -180,7 +185,7 @@ impl Pool {
         self.alloc.save_for_close(self);
         let seals = self.alloc.seal_tables(self);
         self.memory.fence();
-        // What the flag vouches for is durable, or the flag is not set.
+        // The flag is set only if everything it vouches for is durable.
         self.check()?;
         raise_generation(&self.memory, &mut control.header, &control.stale, &seals);
         self.check()?;
@@ -192,7 +197,7 @@ impl Pool {
         self.check()
     }
 
-    /// Returns whether another process may have the store: it was closed, or inherited by a fork.
+    /// Returns whether another process may own the store: it was closed, or inherited by a fork.
     pub(crate) fn is_closed(&self) -> bool {
         self.memory.state.is_closed()
     }

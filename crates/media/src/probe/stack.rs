@@ -1,10 +1,11 @@
-//! The file system that takes the writes to a file: below an overlay, that of the upper layer.
+//! Finds the file system that receives the writes to a file: under an overlay, that of the upper
+//! layer.
 //!
 //! `power` needs a file system whose syncs reach a medium that survives power loss. An overlay
 //! passes syncs on to its upper layer, unless it is mounted `volatile`. The upper layer may be in
-//! memory. So `/proc/self/mountinfo` is read for the overlay's options, and the file is looked for
-//! in the upper layer. A path that is not reachable from here (another mount namespace, as in most
-//! containers) leaves the question open, and `power` is refused.
+//! memory. This module therefore reads the overlay's options from `/proc/self/mountinfo`, and looks
+//! up the file in the upper layer. If the path is not reachable from here (another mount namespace,
+//! as in most containers), the answer is unknown, and `power` is refused.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -15,14 +16,14 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{Medium, MediumKind, describe};
 
-/// Overlays that may lie on each other (Linux allows two).
+/// Maximum stacked overlays (Linux allows two).
 pub(super) const OVERLAY_DEPTH_MAX: u32 = 4;
 
 /// A line of `mountinfo`: where part of a file system is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mount {
     id: u64,
-    /// The directory of the file system that is mounted.
+    /// The mounted directory of the file system.
     root: PathBuf,
     point: PathBuf,
     file_system: String,
@@ -30,7 +31,7 @@ pub(super) struct Mount {
     options: Vec<String>,
 }
 
-/// Reads one line of `mountinfo`; `None` if it has another form.
+/// Parses one line of `mountinfo`; returns `None` if it has another form.
 fn parse_mount(line: &str) -> Option<Mount> {
     let (own, of_file_system) = line.split_once(" - ")?;
     let mut own = own.split(' ');
@@ -43,7 +44,7 @@ fn parse_mount(line: &str) -> Option<Mount> {
     Some(Mount { id, root: unescape(root).into(), point: unescape(point).into(), file_system, options })
 }
 
-/// Finds the mount of this id.
+/// Finds the mount of this ID.
 pub(super) fn find_mount(mountinfo: &str, id: u64) -> Option<Mount> {
     mountinfo.lines().filter_map(parse_mount).find(|mount| mount.id == id)
 }
@@ -71,7 +72,7 @@ fn unescape(text: &str) -> String {
 /// Returns the directory of an overlay's upper layer.
 ///
 /// # Errors
-/// Why syncs of the overlay are no promise.
+/// The reason why syncs of the overlay guarantee nothing.
 pub(super) fn upper_layer(mount: &Mount) -> Result<PathBuf, String> {
     if mount.file_system != "overlay" {
         return Err(format!("its mount is of type {}, not overlay", mount.file_system));
@@ -84,13 +85,13 @@ pub(super) fn upper_layer(mount: &Mount) -> Result<PathBuf, String> {
     if upper.is_absolute() { Ok(upper) } else { Err(format!("its upper layer {} has no full path", upper.display())) }
 }
 
-/// Returns where a file of the mount is in the upper layer; `None` if the mount does not hold it.
+/// Returns the path of the mount's file in the upper layer; `None` if the mount does not hold it.
 pub(super) fn path_in_upper(mount: &Mount, upper: &Path, file: &Path) -> Option<PathBuf> {
     let below = file.strip_prefix(&mount.point).ok()?;
     Some(upper.join(mount.root.strip_prefix("/").ok()?).join(below))
 }
 
-/// Opens the file of the upper layer that takes the writes to `file`, a file of an overlay.
+/// Opens the file of the upper layer that receives the writes to `file`, a file of an overlay.
 fn open_upper(file: &File) -> Result<File, String> {
     let fd = file.as_raw_fd();
     let read = |path: &str| std::fs::read_to_string(path).map_err(|refused| format!("{path}: {refused}"));
@@ -114,10 +115,10 @@ fn open_upper(file: &File) -> Result<File, String> {
     }
 }
 
-/// Describes the medium under a file of an overlay, which `depth` overlays lie on.
+/// Describes the medium under a file of an overlay, which `depth` overlays are on top of.
 ///
 /// # Errors
-/// The kernel's.
+/// Those of the kernel.
 pub(super) fn describe_overlay(file: &File, depth: u32) -> rustix::io::Result<Medium> {
     let unsynced = |name: String, why: String| Medium { kind: MediumKind::File, name, unsynced: Some(why) };
     if depth == OVERLAY_DEPTH_MAX {
@@ -137,7 +138,7 @@ pub(super) fn describe_overlay(file: &File, depth: u32) -> rustix::io::Result<Me
 mod tests {
     use super::*;
 
-    /// As recorded on Linux 6.18 (first two), in a Docker container, with Podman, and of other file
+    /// Recorded on Linux 6.18 (first two), in a Docker container, with Podman, and from other file
     /// systems.
     const RECORDED: &str = "\
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard

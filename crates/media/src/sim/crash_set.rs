@@ -1,4 +1,5 @@
-//! The images of one crash point: a choice of content for each line, and of a length for the values file.
+//! The images of one crash point: a choice of content for each line, and of a length for the values
+//! file.
 
 use std::collections::HashSet;
 
@@ -7,14 +8,15 @@ use crate::sim::image::SimImage;
 use crate::sim::model::{region_hash, word_hash, words_hash};
 use crate::sim::rng::{Rng, mix};
 
-/// Distinct contents kept of one line; beyond it the list is thinned evenly (old and new always stay).
+/// Maximum distinct contents kept of one line; beyond it the list is thinned evenly (old and new
+/// always stay).
 const CONTENTS_MAX: usize = 256;
 
-/// Which content each line of a [`CrashSet`] has, in its order, and behind them which length the values file has, where that is open. 0 is
-/// the old one.
+/// The chosen content of each line of a [`CrashSet`], in its order, then the chosen length of the
+/// values file if it is open. 0 is the old one.
 pub type Choice = Box<[u16]>;
 
-/// What one line may hold after a crash.
+/// The possible contents of one line after a crash.
 #[derive(Debug, Clone)]
 pub struct LineChoices {
     region: u16,
@@ -24,31 +26,31 @@ pub struct LineChoices {
     contents: Vec<u8>,
     /// Change of the image's hash, by content.
     deltas: Vec<u64>,
-    /// The content with all stores done.
+    /// Index of the content with all stores applied.
     newest: u16,
 }
 
-/// A length that the values file may have after a crash.
+/// A possible length of the values file after a crash.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     len: u64,
-    /// Change of the image's hash by it.
+    /// Change of the image's hash by this length.
     delta: u64,
 }
 
-/// What all lines may hold after a crash at one moment. Lines are independent of each other; those of the values file beyond its length
-/// are gone.
+/// The possible contents of all lines after a crash at one moment. Lines are independent of each
+/// other; lines of the values file beyond its length do not exist.
 #[derive(Debug, Clone)]
 pub struct CrashSet {
     base_hash: u64,
     lines: Vec<LineChoices>,
     /// Distinct lengths of the values file; the first is the durable one.
     sizes: Vec<Size>,
-    /// The length that it has now.
+    /// Index of the current length.
     newest_size: u16,
 }
 
-/// What a choice has cut off the values file, to be put back.
+/// Bytes that a choice has cut off the values file, to be restored.
 #[derive(Debug)]
 pub(super) struct Cut(Vec<u8>);
 
@@ -74,7 +76,7 @@ impl LineChoices {
         (0..self.deltas.len()).find(|index| self.deltas[*index] == delta && self.content(*index) == content)
     }
 
-    /// Adds a content, unless it is there or the list is full.
+    /// Adds a content, unless it is present or the list is full.
     pub(super) fn add(&mut self, content: &[u8]) {
         assert_eq!(content.len(), self.grain);
         let delta = self.delta(content);
@@ -84,7 +86,7 @@ impl LineChoices {
         }
     }
 
-    /// Adds the newest content and remembers which it is.
+    /// Adds the newest content and stores its index.
     pub(super) fn add_newest(&mut self, content: &[u8]) {
         let delta = self.delta(content);
         self.newest = self.position(content, delta).unwrap_or_else(|| {
@@ -94,29 +96,29 @@ impl LineChoices {
         }) as u16;
     }
 
-    /// Region of the line, or [`VALUES`].
+    /// Returns the region of the line, or [`VALUES`].
     pub fn region(&self) -> u16 {
         self.region
     }
 
-    /// Its first byte.
+    /// Returns the offset of the line's first byte.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How many distinct contents it may have, the durable one included.
+    /// Returns the number of distinct contents, the durable one included.
     pub fn count(&self) -> usize {
         self.deltas.len()
     }
 
-    /// One of them.
+    /// Returns one of the contents.
     pub fn content(&self, index: usize) -> &[u8] {
         &self.contents[index * self.grain..(index + 1) * self.grain]
     }
 }
 
 impl CrashSet {
-    /// Of a values file that durably holds `values` and had these lengths since.
+    /// Creates the set for a values file that durably holds `values` and had these lengths since.
     pub(super) fn new(base_hash: u64, values: &[u8], pending: &[u64]) -> Self {
         let durable = values.len() as u64;
         let mut sizes = vec![Size { len: durable, delta: 0 }];
@@ -142,22 +144,24 @@ impl CrashSet {
         self.base_hash
     }
 
-    /// Lines that may differ from what is durable.
+    /// Returns the lines that may differ from the durable state.
     pub fn lines(&self) -> &[LineChoices] {
         &self.lines
     }
 
-    /// How many distinct images there are; `u64::MAX` for that many or more. Where the length of the values file is open, at most as many.
+    /// Returns the number of distinct images, saturated at `u64::MAX`; an upper bound if the length
+    /// of the values file is open.
     pub fn combinations(&self) -> u64 {
         (0..self.digits()).fold(1u64, |product, digit| product.saturating_mul(self.count(digit) as u64))
     }
 
-    /// How many choices there are in one: a line each, and the length of the values file where that is open.
+    /// Returns the number of digits of a choice: one per line, and one for the length of the values
+    /// file if it is open.
     fn digits(&self) -> usize {
         self.lines.len() + usize::from(self.sizes.len() > 1)
     }
 
-    /// How many ways there are to choose at this place.
+    /// Returns the number of options for this digit.
     fn count(&self, digit: usize) -> usize {
         self.lines.get(digit).map_or(self.sizes.len(), LineChoices::count)
     }
@@ -174,7 +178,7 @@ impl CrashSet {
         self.sizes[0].len
     }
 
-    /// Hash of the image of a choice: equal images have equal hashes, at whatever crash point.
+    /// Returns the hash of a choice's image: equal images have equal hashes, at any crash point.
     pub fn hash(&self, choice: &Choice) -> u64 {
         let size = self.size(choice);
         let there = self.lines.iter().zip(choice).filter(|(line, _)| line.is_before(size.len));
@@ -201,18 +205,19 @@ impl CrashSet {
         }
     }
 
-    /// No pending store kept.
+    /// Returns the choice that keeps no pending store.
     pub fn all_old(&self) -> Choice {
         (0..self.digits()).map(|_| 0).collect()
     }
 
-    /// Every pending store kept.
+    /// Returns the choice that keeps every pending store.
     pub fn all_new(&self) -> Choice {
         (0..self.digits()).map(|digit| self.newest(digit)).collect()
     }
 
-    /// All choices if there are at most `limit`; else `limit` of them: all old, all new, each line alone new, each line alone
-    /// old (a seeded share of these where they alone would fill the limit), and random ones. No image occurs twice.
+    /// Returns all choices if there are at most `limit`. Otherwise returns `limit` of them: all
+    /// old, all new, each line alone new, each line alone old, and random ones. The lines alone are
+    /// a seeded share if they would fill the limit. No image occurs twice.
     pub fn select(&self, limit: usize, rng: &mut Rng) -> Vec<Choice> {
         if self.combinations() <= limit as u64 { self.enumerate() } else { self.sample(limit, rng) }
     }
@@ -220,13 +225,13 @@ impl CrashSet {
     fn enumerate(&self) -> Vec<Choice> {
         let mut choice = self.all_old();
         let mut all = vec![choice.clone()];
-        // Counts up, the first line being the lowest digit.
+        // Counts up; the first line is the lowest digit.
         while let Some(digit) = (0..choice.len()).find(|at| usize::from(choice[*at]) + 1 < self.count(*at)) {
             choice[..digit].fill(0);
             choice[digit] += 1;
             all.push(choice.clone());
         }
-        // Where the file is shorter, lines beyond its end make no difference.
+        // With a shorter file, lines beyond its end make no difference.
         if self.sizes.len() > 1 {
             let mut seen = HashSet::new();
             all.retain(|choice| seen.insert(self.hash(choice)));
@@ -240,7 +245,7 @@ impl CrashSet {
         picked.add(self.all_new());
         let alone = self.alone_choices(limit.saturating_sub(2) * 3 / 4, rng);
         alone.into_iter().for_each(|choice| picked.add(choice));
-        // There are more images than the limit, but a run of bad luck must end as well.
+        // There are more images than the limit, but a run of duplicates must end as well.
         for _ in 0..limit * 8 {
             if picked.choices.len() >= limit {
                 break;
@@ -250,7 +255,8 @@ impl CrashSet {
         picked.choices
     }
 
-    /// Each line (and the length) alone new and alone old; `most` of them, chosen by `rng`, where there are more.
+    /// Returns the choices with each line (and the length) alone new and alone old; at most `most`
+    /// of them, chosen by `rng`.
     fn alone_choices(&self, most: usize, rng: &mut Rng) -> Vec<Choice> {
         let count = self.digits() * 2;
         let mut order: Vec<usize> = (0..count).collect();
@@ -268,7 +274,7 @@ impl CrashSet {
         order.into_iter().map(build).collect()
     }
 
-    /// Each line old, new, or anything, with equal chance.
+    /// Returns a choice with each line old, new, or random, with equal probability.
     fn random(&self, rng: &mut Rng) -> Choice {
         let one = |digit| match rng.below(3) {
             0 => 0,
@@ -280,7 +286,7 @@ impl CrashSet {
 }
 
 impl LineChoices {
-    /// Whether it is there where the values file is so long.
+    /// Returns whether the line exists in a values file of length `len`.
     fn is_before(&self, len: u64) -> bool {
         self.region != VALUES || self.offset < len
     }

@@ -1,4 +1,4 @@
-//! What a simulated pool did to its medium, step by step.
+//! The steps of a simulated pool on its medium.
 
 use std::fmt;
 use std::panic::Location;
@@ -12,9 +12,9 @@ pub enum Verb {
     Flush,
     /// A fence, or a sync of the values file.
     Fence,
-    /// A region added, or the values file made longer or shorter.
+    /// A region added, or the values file grown or shortened.
     Region,
-    /// A mark of the test's own.
+    /// A label of a test.
     Mark,
 }
 
@@ -27,11 +27,12 @@ pub enum What {
         region: u16,
         /// Byte offset of the word in its region, a multiple of 8.
         offset: u64,
-        /// The word's bytes, little-endian; those outside `mask` are not meant.
+        /// The word's bytes, little-endian; bytes outside `mask` are undefined.
         value: u64,
         /// Bit i: byte i is stored.
         mask: u8,
-        /// Part of the same bulk store as the event before: no order between the two. In the values file: of the same write.
+        /// Part of the same bulk store as the event before: no order between the two. In the values
+        /// file: of the same write.
         bulk: bool,
     },
     /// The stores so far to these bytes' lines are durable after the thread's next fence.
@@ -45,38 +46,40 @@ pub enum What {
         /// The thread that flushed.
         thread: u16,
     },
-    /// What this thread flushed is durable now.
+    /// This thread's flushes are durable now.
     Fence {
         /// The thread.
         thread: u16,
     },
-    /// A fence of this thread failed: what it flushed is pending like the rest, and its next fence does not cover it.
+    /// A fence of this thread failed: its flushed stores are pending like the rest, and its next
+    /// fence does not cover them.
     FailedFence {
         /// The thread.
         thread: u16,
     },
-    /// A region of zeros exists from now on; it takes the place of one that an earlier run made and never named.
+    /// A region of zeros exists from now on; it replaces a region that an earlier run created but
+    /// never named.
     Region {
-        /// Its index: at most the number of regions before it.
+        /// Region index: at most the number of regions before it.
         region: u16,
-        /// Its bytes.
+        /// Length in bytes.
         len: u64,
     },
-    /// The values file is this long from now on; durably after its next sync.
+    /// The values file has this length from now on; durably after its next sync.
     Size {
-        /// Its bytes.
+        /// Length in bytes.
         len: u64,
     },
-    /// A sync of the values file: what was written to it so far is durable now.
+    /// A sync of the values file: everything written to it so far is durable now.
     Sync {
-        /// False for one that failed, which makes nothing durable.
+        /// False for a failed sync, which makes nothing durable.
         holds: bool,
     },
-    /// A label of the test's own, such as an acknowledgement.
+    /// A label of a test, such as an acknowledgement.
     Mark(u64),
 }
 
-/// One step, with the place in the source that asked for it.
+/// One step, with its call site in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     /// The step.
@@ -86,7 +89,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Its kind.
+    /// Returns the kind of the step.
     pub fn verb(&self) -> Verb {
         match self.what {
             What::Word { .. } => Verb::Store,
@@ -130,7 +133,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// How many events from `at` on are one bulk store.
+    /// Returns how many events from `at` on are one bulk store.
     fn bulk_run(&self, at: usize) -> usize {
         let is_word = |event: &Event| matches!(event.what, What::Word { .. });
         let goes_on = |event: &&Event| matches!(event.what, What::Word { bulk: true, .. });
@@ -138,7 +141,7 @@ impl Trace {
     }
 }
 
-/// A line an event; a bulk store shows its first words and its length.
+/// One line per event; a bulk store shows its first words and its length.
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 4;

@@ -1,17 +1,21 @@
-//! The values file of a simulated pool: its bytes, its steps in the recorder's log, and calls that are to fail.
+//! The values file of a simulated pool: its bytes, its steps in the recorder's log, and planted
+//! call failures.
 //!
 //! ## The model
-//! * What is written is pending until the next sync that holds; a sync covers all that was written before it, whoever wrote.
-//! * At a crash each grain of the file holds its durable bytes and any prefix of the writes to it since: a write is kept, lost, or
-//!   torn between two grains, never inside one (a disk writes its sectors whole), whatever the other grains and the regions hold.
-//! * A changed length is pending as well: a crash leaves the durable length, or any of those since. What was written beyond the
-//!   length that is left is gone; bytes that nobody wrote are zero.
-//! * What is cut off, or given back, becomes zero as by a write. So what was cut off and is there again may hold its old bytes until it
-//!   is synced, as on file systems that reuse blocks.
-//! * A sync that fails makes nothing durable.
+//! * Written bytes are pending until the next successful sync; a sync covers everything written
+//!   before it, by any thread.
+//! * At a crash each grain of the file holds its durable bytes and any prefix of the later writes
+//!   to it. Grains are independent of each other and of the regions. A write is kept, lost, or torn
+//!   between two grains, never inside one (a disk writes its sectors atomically).
+//! * A changed length is pending as well: a crash leaves the durable length or any later one. Bytes
+//!   written beyond the remaining length are lost; bytes never written are zero.
+//! * Cut-off or punched bytes become zero as by a write. A range that was cut off and exists again
+//!   may therefore hold its old bytes before it is synced, as on file systems that reuse blocks.
+//! * A failed sync makes nothing durable.
 //!
-//! Invariant: the bytes change and their step is logged under one hold of the log, so the order of the log is that of the effects.
-//! Bounds are the caller's (`blocks`): a range outside the file panics here.
+//! Invariant: the bytes change and their step is logged under one hold of the log. The order of the
+//! log is therefore that of the effects. The caller (`blocks`) checks bounds: a range outside the
+//! file panics here.
 
 use std::io;
 use std::ops::Range;
@@ -23,7 +27,7 @@ use crate::sim::event::{Verb, What};
 use crate::sim::image::SimImage;
 use crate::sim::recorder::Recorder;
 
-/// The index under which the values file stands beside the regions in events and lines.
+/// The index of the values file next to the regions in events and lines.
 pub const VALUES: u16 = u16::MAX;
 
 const _: () = assert!(crate::region::MAX_REGIONS <= VALUES as usize, "no region has the index of the values file");
@@ -33,49 +37,49 @@ const _: () = assert!(crate::region::MAX_REGIONS <= VALUES as usize, "no region 
 pub enum FileCall {
     /// A read.
     Read,
-    /// A write of blocks. One that fails has written the first half of them, rounded down.
+    /// A write of blocks. A failed one has written the first half of them, rounded down.
     Write,
     /// A growth.
     Grow,
-    /// A reservation of space that was given back.
+    /// A reservation of a punched range.
     Reserve,
-    /// Giving space back: one that fails leaves the bytes as they are, and nobody is told.
+    /// Punching: a failed one leaves the bytes as they are, without an error.
     Punch,
     /// A sync.
     Sync,
 }
 
-/// How a call fails.
+/// The error of a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileFault {
     /// The medium is broken (`EIO`).
     Io,
-    /// The medium has no room (`ENOSPC`).
+    /// The medium has no space (`ENOSPC`).
     NoSpace,
 }
 
-/// A call to the values file that is to fail; later ones go well.
+/// A call to the values file that fails; later ones succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FailingCall {
     /// The kind of calls counted.
     pub call: FileCall,
-    /// Which of them fails, the next one being the first; 0: none.
+    /// The number of the failing call, the next one being the first; 0: none.
     pub nth: u64,
-    /// How.
+    /// The error.
     pub fault: FileFault,
 }
 
-/// A place in the values file at which calls fail (`EIO`) as long as it is broken.
+/// A range of the values file at which calls fail (`EIO`) as long as it is broken.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BrokenPlace {
     /// The kind of calls that fail: [`FileCall::Read`] or [`FileCall::Write`].
     pub call: FileCall,
-    /// The bytes of the file: whoever touches one of them fails.
+    /// The bytes of the file: a call that touches one of them fails.
     pub bytes: Range<u64>,
 }
 
 impl FailingCall {
-    /// Counts a call; how it fails, if it does.
+    /// Counts a call; returns its error if it fails.
     fn counted(&mut self, call: FileCall) -> Option<io::Error> {
         if self.call != call || self.nth == 0 {
             return None;
@@ -90,29 +94,29 @@ impl FailingCall {
 }
 
 impl Recorder {
-    /// For what is opened from `image`, whose values file it holds.
+    /// Creates a recorder for a pool opened from `image`, with the image's values file.
     pub fn of_image(image: &SimImage) -> Self {
         let recorder = Self::new(&image.spec);
         recorder.lock().values = image.values.as_slice().into();
         recorder
     }
 
-    /// Lets a call to the values file fail. `None`: no more.
+    /// Plants a failing call to the values file. `None`: no failure any more.
     pub fn fail_call(&self, failing: Option<FailingCall>) {
         *self.failing_call() = failing;
     }
 
-    /// Breaks a place of the values file. `None`: it is whole again.
+    /// Breaks a range of the values file. `None` repairs it.
     pub fn break_place(&self, place: Option<BrokenPlace>) {
         *self.broken() = place;
     }
 
-    /// Whether a call to the values file is still to fail.
+    /// Returns whether a call to the values file is still to fail.
     pub fn will_fail(&self) -> bool {
         self.failing_call().is_some_and(|failing| failing.nth > 0)
     }
 
-    /// The values file as it is in memory.
+    /// Returns the values file as it is in memory.
     pub fn values(&self) -> Vec<u8> {
         self.lock().values.clone()
     }
@@ -124,7 +128,7 @@ impl Recorder {
         }
     }
 
-    /// As [`Self::fails`], of a call that touches these bytes.
+    /// Like [`Self::fails`], for a call that touches these bytes.
     fn fails_at(&self, call: FileCall, at: u64, len: usize) -> io::Result<()> {
         self.fails(call)?;
         let touches =
@@ -155,7 +159,7 @@ impl Recorder {
         failed
     }
 
-    /// Bytes of the file become zero, where their space can be given back.
+    /// Zeroes bytes of the file, if their space can be freed.
     #[track_caller]
     pub(crate) fn punch_values(&self, at: u64, len: u64) {
         if self.fails(FileCall::Punch).is_ok() {
@@ -175,12 +179,12 @@ impl Recorder {
         self.jitter();
     }
 
-    /// Room for a growth or a reservation is looked for, and found unless a fault is planted.
+    /// Checks the space for a growth or a reservation: succeeds unless a fault is planted.
     pub(crate) fn find_room(&self, call: FileCall) -> io::Result<()> {
         self.fails(call)
     }
 
-    /// The file gets another length: zeros are added, or its end is cut off.
+    /// Changes the length of the file: adds zeros or cuts its end off.
     #[track_caller]
     pub(crate) fn resize_values(&self, len: u64) {
         let mut log = self.lock();
@@ -188,7 +192,7 @@ impl Recorder {
         log.push(What::Size { len }, Location::caller());
     }
 
-    /// All that was written so far is durable, if it goes well.
+    /// Makes everything written so far durable, if no fault is planted.
     #[track_caller]
     pub(crate) fn sync_values(&self) -> io::Result<()> {
         self.tell_watch(Location::caller());

@@ -2,22 +2,22 @@
 
 use std::io;
 
-/// Which side of a fork this is.
+/// The side of a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forked {
-    /// The new process. It has the calling thread only, and ends by [`exit_now`].
+    /// The new process, with the calling thread only; it ends by [`exit_now`].
     Child,
-    /// The old process, with the number of the new one.
+    /// The old process, with the PID of the new one.
     Parent(i32),
 }
 
-/// Makes a copy of the process, with the calling thread only.
+/// Copies the process, with the calling thread only.
 ///
 /// # Errors
-/// The kernel's.
+/// Those of the kernel.
 pub fn fork() -> io::Result<Forked> {
-    // SAFETY: Inv 11: the child touches memory of the calling thread, and of stores that refuse it;
-    // it ends by `_exit`.
+    // SAFETY: Inv 11: the child accesses memory of the calling thread, and of stores that refuse
+    // it; it ends by `_exit`.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Forked::Child),
@@ -25,16 +25,16 @@ pub fn fork() -> io::Result<Forked> {
     }
 }
 
-/// Ends the process without running what is registered for its end.
+/// Ends the process without running exit handlers.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: Inv 11: `_exit` never returns and touches no memory.
     unsafe { libc::_exit(code) }
 }
 
-/// Waits until a child ends; its exit code, or `None` if a signal ended it.
+/// Waits until a child ends; returns its exit code, or `None` if a signal ended it.
 ///
 /// # Errors
-/// The kernel's.
+/// Those of the kernel.
 pub fn wait_for(child: i32) -> io::Result<Option<i32>> {
     let mut status = 0;
     loop {

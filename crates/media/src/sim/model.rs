@@ -1,12 +1,14 @@
-//! Which images a crash may leave: lines with their pending stores.
+//! The images that a crash may leave: lines with their pending stores.
 //!
 //! Invariants, between two calls:
-//! 1. `image` is what is durable: what every crash keeps.
-//! 2. `lines` holds a line exactly if it has pending stores; the list is in the order of the stores.
-//! 3. A line's cover by a thread counts the leading pending stores that this thread has flushed and not fenced.
-//! 4. `hash` is the hash of `image`, kept word by word.
-//! 5. `sizes` holds the lengths that the values file had since its last sync, in their order; `image.values` is as long as is durable. A line of
-//!    the file beyond that is durably zero.
+//! 1. `image` is the durable state, which every crash keeps.
+//! 2. `lines` holds a line exactly if it has pending stores; the list is in the order of the
+//!    stores.
+//! 3. A line's cover by a thread counts the leading pending stores that this thread has flushed but
+//!    not fenced.
+//! 4. `hash` is the hash of `image`, updated word by word.
+//! 5. `sizes` holds the lengths that the values file had since its last sync, in order.
+//!    `image.values` has the durable length. A line of the file beyond that is durably zero.
 //!
 //! One thread owns a model.
 
@@ -18,13 +20,14 @@ use crate::sim::file::VALUES;
 use crate::sim::image::SimImage;
 use crate::sim::rng::mix;
 
-/// Pending stores of a line above which older ones are merged, so that a line that is never flushed stays small.
+/// Pending stores of a line above which older ones are merged, so that a line that is never flushed
+/// stays small.
 const PENDING_MAX: usize = 512;
 /// Pending writes to a line of the values file above which older ones are merged.
 const WRITES_MAX: usize = 16;
-/// Pending lengths of the values file above which the oldest is forgotten.
+/// Pending lengths of the values file above which the oldest is dropped.
 const SIZES_MAX: usize = 64;
-/// What no store has touched: a line of the longest grain.
+/// An untouched line of the longest grain.
 static ZEROS: [u8; 4096] = [0; 4096];
 
 /// A store that is not durable yet.
@@ -43,7 +46,7 @@ struct Pending {
 #[derive(Debug, Clone, Default)]
 struct Line {
     pending: Vec<Pending>,
-    /// Thread and how many of the pending stores its flushes cover.
+    /// A thread and the number of pending stores that its flushes cover.
     covers: Vec<(u16, usize)>,
 }
 
@@ -58,29 +61,29 @@ pub struct LineModel {
     hash: u64,
 }
 
-/// The share of one word in the hash of an image.
+/// Returns the contribution of one word to the hash of an image.
 #[inline]
 pub(super) fn word_hash(region: u16, offset: u64, value: u64) -> u64 {
     if value == 0 { 0 } else { mix(mix(u64::from(region) << 48 | offset) ^ value) }
 }
 
-/// The share of a region's existence; an empty values file is none.
+/// Returns the contribution of a region's existence; 0 for an empty values file.
 pub(super) fn region_hash(region: u16, len: u64) -> u64 {
     if region == VALUES && len == 0 { 0 } else { mix(mix(u64::from(region)) ^ len) }
 }
 
-/// The shares of all words from `from` on.
+/// Returns the contributions of all words from `from` on.
 pub(super) fn words_hash(region: u16, bytes: &[u8], from: usize) -> u64 {
     let word = |at: usize| word_hash(region, at as u64, u64::from_le_bytes(word_at(bytes, at)));
     (from..bytes.len()).step_by(8).fold(0, |hash, at| hash ^ word(at))
 }
 
-/// The share of a region: its existence and its words.
+/// Returns the contribution of a region: its existence and its words.
 fn bytes_hash(region: u16, bytes: &[u8]) -> u64 {
     region_hash(region, bytes.len() as u64) ^ words_hash(region, bytes, 0)
 }
 
-/// The bytes of a word, with those of `mask` replaced.
+/// Returns the bytes of a word, with those of `mask` replaced.
 fn merge_word(old: [u8; 8], value: u64, mask: u8) -> [u8; 8] {
     let new = value.to_le_bytes();
     std::array::from_fn(|byte| if mask >> byte & 1 == 1 { new[byte] } else { old[byte] })
@@ -99,7 +102,7 @@ fn put(line: &mut [u8], store: &Pending) {
 }
 
 impl LineModel {
-    /// A medium that holds `image` durably. Regions must be whole lines.
+    /// Creates a medium that holds `image` durably. Regions must be whole lines.
     pub fn new(image: SimImage) -> Self {
         let grain = image.spec.grain;
         assert!(grain.is_power_of_two() && (16..=4096).contains(&grain), "a grain of {grain} bytes");
@@ -113,12 +116,12 @@ impl LineModel {
         Self { image, lines: BTreeMap::new(), flushed: Vec::new(), sizes: Vec::new(), hash }
     }
 
-    /// What is durable.
+    /// Returns the durable state.
     pub fn durable(&self) -> &SimImage {
         &self.image
     }
 
-    /// Lines with pending stores.
+    /// Returns the number of lines with pending stores.
     pub fn dirty_lines(&self) -> usize {
         self.lines.len()
     }
@@ -127,15 +130,14 @@ impl LineModel {
         u64::from(self.image.spec.grain)
     }
 
-    /// Most pending stores of a line.
     fn pending_max(&self, region: u16) -> usize {
         if region == VALUES { WRITES_MAX * (self.grain() / 8) as usize } else { PENDING_MAX }
     }
 
-    /// Takes the next step of a trace.
+    /// Applies the next step of a trace.
     ///
     /// # Panics
-    /// On a store outside a region or the values file: the pool that made the trace is wrong.
+    /// On a store outside a region or the values file: the pool that recorded the trace is wrong.
     pub fn apply(&mut self, event: &Event) {
         match event.what {
             What::Word { region, offset, value, mask, bulk } => self.store(region, offset, value, mask, bulk),
@@ -153,7 +155,7 @@ impl LineModel {
         }
     }
 
-    /// A region that is there already, which no header named when the pool was opened, is made anew.
+    /// Recreates a region that exists but that no header named when the pool was opened.
     fn add_region(&mut self, region: u16, len: u64) {
         let index = usize::from(region);
         assert!(index <= self.image.regions.len(), "regions are added in order");
@@ -182,7 +184,7 @@ impl LineModel {
         }
         let most = self.pending_max(region);
         let line = self.lines.entry((region, start)).or_default();
-        // A bulk store that crosses lines begins anew in each.
+        // A bulk store that crosses lines begins again in each.
         line.pending.push(Pending { bulk: bulk && !line.pending.is_empty(), ..store });
         line.limit(most);
     }
@@ -212,7 +214,7 @@ impl LineModel {
                 continue;
             }
             self.flushed.swap_remove(index);
-            // Another thread's fence may have emptied the line and a later store made it anew.
+            // Another thread's fence may have emptied the line, and a later store created it again.
             let Some(line) = self.lines.get_mut(&key) else { continue };
             let Some(position) = line.covers.iter().position(|cover| cover.0 == thread) else { continue };
             let (_, count) = line.covers.swap_remove(position);
@@ -230,7 +232,7 @@ impl LineModel {
         }
     }
 
-    /// What was flushed and not fenced is pending like the rest: the process that flushed it is dead.
+    /// Makes flushed, unfenced stores pending like the rest: the process that flushed them is dead.
     pub fn forget_flushes(&mut self) {
         self.flushed.clear();
         self.lines.values_mut().for_each(|line| line.covers.clear());
@@ -253,7 +255,6 @@ impl LineModel {
         }
     }
 
-    /// The durable bytes of a line.
     fn durable_line(&self, (region, start): (u16, u64)) -> &[u8] {
         let (start, grain) = (start as usize, self.grain() as usize);
         self.image.bytes(region).get(start..start + grain).unwrap_or(&ZEROS[..grain])
@@ -261,7 +262,7 @@ impl LineModel {
 
     // ---- the values file ----
 
-    /// Its length with all that is pending.
+    /// Returns the length of the file with all pending changes.
     fn values_len(&self) -> u64 {
         self.sizes.last().copied().unwrap_or(self.image.values.len() as u64)
     }
@@ -280,7 +281,7 @@ impl LineModel {
         self.sizes.push(len);
     }
 
-    /// The file ends before this line: it is zero if the file is as long again.
+    /// Records that the file ends before this line: it is zero if the file becomes as long again.
     fn cut_off(&mut self, start: u64) {
         let key = (VALUES, start);
         if self.lines.contains_key(&key) || self.durable_line(key).iter().any(|byte| *byte != 0) {
@@ -306,7 +307,7 @@ impl LineModel {
         let len = self.values_len();
         let longest = self.sizes.iter().copied().fold(self.image.values.len() as u64, u64::max);
         self.set_durable_len(longest);
-        // No region comes behind the file.
+        // No region has an index above the file's.
         for (key, line) in self.lines.split_off(&(VALUES, 0)) {
             if key.1 < longest {
                 self.make_durable(key, &line.pending);
@@ -316,7 +317,7 @@ impl LineModel {
         self.sizes.clear();
     }
 
-    /// The images that a crash now may leave.
+    /// Returns the images that a crash now may leave.
     pub fn crash_set(&self) -> CrashSet {
         let mut set = CrashSet::new(self.hash, &self.image.values, &self.sizes);
         for (&(region, start), line) in &self.lines {
@@ -331,7 +332,8 @@ impl LineModel {
         set
     }
 
-    /// Calls `look` with the image that `choice` of `set` gives. `set` must be of this moment.
+    /// Calls `look` with the image that `choice` of `set` gives. `set` must be of the current
+    /// state.
     pub fn with_image<R>(&mut self, set: &CrashSet, choice: &Choice, look: impl FnOnce(&SimImage) -> R) -> R {
         assert_eq!(set.base_hash(), self.hash, "a crash set of another moment");
         let cut = set.apply(choice, &mut self.image);
@@ -340,7 +342,7 @@ impl LineModel {
         result
     }
 
-    /// The image in which every store so far is durable.
+    /// Returns the image in which every store so far is durable.
     pub fn newest(&self) -> SimImage {
         let grain = self.grain() as usize;
         let mut image = self.image.clone();
@@ -380,8 +382,8 @@ impl Line {
         self.pending.extend(newer);
     }
 
-    /// Calls `each` for every content that the line may have: each prefix of the list, and for each bulk
-    /// store its words taken from the end.
+    /// Calls `each` for every possible content of the line: each prefix of the list, and for each
+    /// bulk store its words from the end.
     fn each_content(&self, durable: &[u8], each: &mut dyn FnMut(&[u8])) {
         let mut content = durable.to_vec();
         each(&content);

@@ -1,8 +1,8 @@
 //! The recorder of a simulated pool.
 //!
-//! Invariants: the order of the log is the order in which the steps took effect in memory. A verb whose effect other
-//! threads can see at once (a publishing store, a swap) therefore does its effect inside [`Recorder::locked`].
-//! Any thread may call any method.
+//! Invariants: the order of the log is the order in which the steps took effect in memory. A verb
+//! whose effect other threads can see at once (a publishing store, a swap) therefore applies its
+//! effect inside [`Recorder::locked`]. Any thread may call any method.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,20 +18,21 @@ use crate::sim::file::{BrokenPlace, FailingCall, VALUES};
 use crate::sim::image::{DropSite, SimSpec};
 use crate::sim::rng::Rng;
 
-/// Sees every store, flush and fence of one simulated pool, or of several: then their regions stand one behind the other, each pool's from a first one on, and one trace has
-/// the steps of all in their order ([`Recorder::at`]).
+/// Records every store, flush and fence of one simulated pool, or of several. The regions of
+/// several pools follow each other, each pool's from its first index on, and one trace has the
+/// steps of all in order ([`Recorder::at`]).
 #[derive(Debug)]
 pub struct Recorder {
-    /// The index under which the pool's region 0 stands in events and images.
+    /// The index of the pool's region 0 in events and images.
     first: u16,
     shared: Arc<Shared>,
 }
 
-/// What the pools of one recorder have in common.
+/// State that the pools of one recorder share.
 #[derive(Debug)]
 struct Shared {
     recording: AtomicBool,
-    /// One in this many steps gives the processor away; 0: none.
+    /// On average one in this many steps yields the processor; 0: none.
     jitter: AtomicU32,
     mutant: Option<Mutant>,
     grain: u32,
@@ -46,7 +47,7 @@ struct Shared {
     log: Mutex<Log>,
 }
 
-/// Is told of fences: see [`Recorder::watch_fences`].
+/// A callback for fences: see [`Recorder::watch_fences`].
 #[derive(Clone)]
 pub struct Watch(pub Arc<dyn Fn(&'static Location<'static>) + Send + Sync>);
 
@@ -60,7 +61,7 @@ impl fmt::Debug for Watch {
 #[derive(Debug)]
 pub struct Log {
     recording: bool,
-    /// Of the pool whose recorder holds it.
+    /// The first region index of the pool whose recorder holds the log.
     first: u16,
     drop_site: Option<DropSite>,
     events: Vec<Event>,
@@ -69,7 +70,7 @@ pub struct Log {
     pub(super) values: Vec<u8>,
 }
 
-/// A small number for the calling thread, the same in all recorders.
+/// Returns a small number for the calling thread, the same in all recorders.
 fn thread_number() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     thread_local!(static MINE: u16 = NEXT.fetch_add(1, Ordering::Relaxed));
@@ -77,7 +78,7 @@ fn thread_number() -> u16 {
 }
 
 impl Recorder {
-    /// For a pool of this behaviour.
+    /// Creates the recorder of a pool with this behaviour.
     pub fn new(spec: &SimSpec) -> Self {
         let log = Log {
             recording: spec.record,
@@ -103,18 +104,20 @@ impl Recorder {
         Self { first: 0, shared: Arc::new(shared) }
     }
 
-    /// The same recorder for another pool, whose regions stand from `first` on. Its first regions must be made in the order of these numbers, and a pool must not grow into the
-    /// next one's: one whose capacity is its first region does not. There is one values file, so at most one of the pools may have it.
+    /// Returns the same recorder for another pool, whose regions begin at `first`. The first
+    /// regions must be created in the order of these numbers. A pool must not grow into the next
+    /// one's indexes; a pool whose capacity is its first region does not. There is one values file,
+    /// so at most one of the pools may have it.
     pub fn at(&self, first: u16) -> Self {
         Self { first, shared: Arc::clone(&self.shared) }
     }
 
-    /// The index under which the pool's region 0 stands.
+    /// Returns the index of the pool's region 0.
     pub fn first(&self) -> u16 {
         self.first
     }
 
-    /// Makes the medium as long as that, for regions and values file together; without it, it has no end.
+    /// Limits the medium to `bytes`, for regions and values file together; the default is no limit.
     pub fn set_medium_bytes(&self, bytes: u64) {
         self.shared.medium_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -123,12 +126,12 @@ impl Recorder {
         self.shared.medium_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that persist independently of others.
+    /// Returns the bytes that persist independently of others.
     pub fn grain(&self) -> u32 {
         self.shared.grain
     }
 
-    /// Whether this fault is planted.
+    /// Returns whether this fault is planted.
     #[inline]
     pub fn mutant(&self, mutant: Mutant) -> bool {
         self.shared.mutant == Some(mutant)
@@ -148,19 +151,20 @@ impl Recorder {
         log
     }
 
-    /// Whether steps are kept at present.
+    /// Returns whether steps are recorded at present.
     #[inline]
     pub fn is_recording(&self) -> bool {
         self.shared.recording.load(Ordering::Relaxed)
     }
 
-    /// Keeps steps, or lets them pass, from now on.
+    /// Switches recording on or off.
     pub fn set_recording(&self, on: bool) {
         self.shared.recording.store(on, Ordering::Relaxed);
         self.lock().recording = on;
     }
 
-    /// Lets one in `n` steps on average give the processor to another thread, so that threads meet in places where they seldom do. 0: none.
+    /// Lets one in `n` steps on average yield to another thread, so that rare interleavings occur.
+    /// 0: none.
     pub fn set_jitter(&self, n: u32) {
         self.shared.jitter.store(n, Ordering::Relaxed);
     }
@@ -175,7 +179,8 @@ impl Recorder {
         }
     }
 
-    /// Runs `effect` with the log held, so that its memory effect and its entry in the log are one step to all others.
+    /// Runs `effect` with the log held: its memory effect and its log entry are one step for all
+    /// other threads.
     pub fn locked<R>(&self, effect: impl FnOnce(&mut Log) -> R) -> R {
         self.jitter();
         let result = effect(&mut self.lock());
@@ -183,7 +188,8 @@ impl Recorder {
         result
     }
 
-    /// Bytes were stored. More than one word is a bulk store, which has no order within a line.
+    /// Records a store of bytes. More than one word is a bulk store, which is unordered within a
+    /// line.
     #[inline]
     #[track_caller]
     pub fn store(&self, region: u16, offset: u64, bytes: &[u8]) {
@@ -193,7 +199,7 @@ impl Recorder {
         }
     }
 
-    /// Zeros were stored.
+    /// Records a store of zeros.
     #[inline]
     #[track_caller]
     pub fn store_zeros(&self, region: u16, offset: u64, len: u64) {
@@ -202,7 +208,7 @@ impl Recorder {
         }
     }
 
-    /// A range was flushed.
+    /// Records the flush of a range.
     #[inline]
     #[track_caller]
     pub fn flush(&self, region: u16, offset: u64, len: u64) {
@@ -212,7 +218,8 @@ impl Recorder {
         }
     }
 
-    /// The calling thread makes a fence; whether it holds. One that does not makes nothing durable.
+    /// Records a fence of the calling thread; returns whether it succeeds. A failed fence makes
+    /// nothing durable.
     #[inline]
     #[track_caller]
     pub fn fence(&self) -> bool {
@@ -225,7 +232,7 @@ impl Recorder {
         holds
     }
 
-    /// Tells the watcher of fences, if there is one; call it under no lock.
+    /// Calls the watcher of fences, if there is one; call it under no lock.
     pub(super) fn tell_watch(&self, site: &'static Location<'static>) {
         let watch = lock(&self.shared.watch).clone();
         if let Some(Watch(watch)) = watch {
@@ -233,18 +240,21 @@ impl Recorder {
         }
     }
 
-    /// Tells `watch` of each fence, and of each sync of the values file, from now on, by its call site: on the thread that makes it, before it holds, and under no lock of the recorder. So a
-    /// sync can be held up, or something be done while it goes on. `None`: no more.
+    /// Calls `watch` for each fence, and for each sync of the values file, from now on, with its
+    /// call site. The call is on the thread that makes it, before the fence takes effect, and under
+    /// no lock of the recorder. A test can therefore delay a sync, or act during it. `None` ends
+    /// this.
     pub fn watch_fences(&self, watch: Option<Watch>) {
         *lock(&self.shared.watch) = watch;
     }
 
-    /// Lets the `nth` fence from now on fail, the next one being the first, as a sync of an ordinary file may; later ones hold. 0: none.
+    /// Lets the `nth` fence from now on fail, the next one being the first, as a sync of a regular
+    /// file may; later ones succeed. 0: none.
     pub fn fail_fence(&self, nth: u64) {
         self.shared.fails_in.store(nth, Ordering::Relaxed);
     }
 
-    /// Whether a fence has failed.
+    /// Returns whether a fence has failed.
     pub fn has_failed(&self) -> bool {
         self.shared.has_failed.load(Ordering::Relaxed)
     }
@@ -258,7 +268,8 @@ impl Recorder {
         fails
     }
 
-    /// A region of zeros exists, durably, from now on; call it before the first store to it.
+    /// Records that a region of zeros exists, durably, from now on; call it before the first store
+    /// to it.
     #[track_caller]
     pub fn region_added(&self, region: u16, len: u64) {
         if self.is_recording() {
@@ -268,7 +279,7 @@ impl Recorder {
         }
     }
 
-    /// Puts a label into the log.
+    /// Adds a label to the log.
     #[track_caller]
     pub fn mark(&self, label: u64) {
         if self.is_recording() {
@@ -276,24 +287,24 @@ impl Recorder {
         }
     }
 
-    /// What was recorded since the last call.
+    /// Returns the steps recorded since the last call.
     pub fn take(&self) -> Trace {
         Trace { events: std::mem::take(&mut self.lock().events) }
     }
 
-    /// Steps recorded and not yet taken.
+    /// Returns the number of steps recorded and not yet taken.
     pub fn pending(&self) -> usize {
         self.lock().events.len()
     }
 
-    /// How often each call site flushed or fenced, losses included.
+    /// Returns how often each call site flushed or fenced, lost steps included.
     pub fn sites(&self) -> BTreeMap<(Verb, &'static str, u32), u64> {
         self.lock().sites.clone()
     }
 }
 
 impl Log {
-    /// The index of a region of the pool among those of all.
+    /// Returns the index of a region of the pool among those of all pools.
     fn place(&self, region: u16) -> u16 {
         if region == VALUES { VALUES } else { self.first + region }
     }
@@ -304,12 +315,13 @@ impl Log {
         }
     }
 
-    /// The calling thread at work on this pool: its fences cover what it has flushed of this one, and of no other.
+    /// Returns the calling thread's number for this pool: its fences cover only its flushes of this
+    /// pool.
     fn thread(&self) -> u16 {
         thread_number().wrapping_add(self.first << 8)
     }
 
-    /// As [`Recorder::store`].
+    /// Like [`Recorder::store`].
     #[track_caller]
     pub fn store(&mut self, region: u16, offset: u64, bytes: &[u8]) {
         let (site, region) = (Location::caller(), self.place(region));
@@ -328,7 +340,7 @@ impl Log {
         }
     }
 
-    /// Two words were stored by one 16-byte swap: they may tear, either one first.
+    /// Records a 16-byte swap of two words: they may tear, either one first.
     #[track_caller]
     pub fn store_pair(&mut self, region: u16, offset: u64, pair: (u64, u64)) {
         assert!(offset.is_multiple_of(16), "a 16-byte swap at {offset:#x}");
@@ -338,7 +350,7 @@ impl Log {
         self.store(region, offset, &bytes);
     }
 
-    /// As [`Recorder::flush`].
+    /// Like [`Recorder::flush`].
     #[track_caller]
     pub fn flush(&mut self, region: u16, offset: u64, len: u64) {
         let (site, region) = (Location::caller(), self.place(region));
@@ -347,7 +359,7 @@ impl Log {
         }
     }
 
-    /// As [`Recorder::fence`].
+    /// Like [`Recorder::fence`].
     #[track_caller]
     pub fn fence(&mut self, holds: bool) {
         let (site, thread) = (Location::caller(), self.thread());
@@ -356,7 +368,7 @@ impl Log {
         }
     }
 
-    /// Counts the call site; whether its steps are to be lost.
+    /// Counts the call site; returns whether its steps are lost.
     pub(super) fn lost(&mut self, verb: Verb, site: &'static Location<'static>) -> bool {
         if self.recording {
             *self.sites.entry((verb, site.file(), site.line())).or_default() += 1;

@@ -1,4 +1,5 @@
-//! A small seeded generator (SplitMix64, Steele et al., OOPSLA 2014): equal seeds give equal runs on every machine.
+//! A small seeded generator (SplitMix64, Steele et al., OOPSLA 2014): equal seeds give equal runs
+//! on every machine.
 
 /// Pseudo-random numbers from a seed.
 #[derive(Debug, Clone)]
@@ -16,17 +17,17 @@ pub(crate) fn mix(value: u64) -> u64 {
 }
 
 impl Rng {
-    /// From this seed.
+    /// Creates a generator from this seed.
     pub fn new(seed: u64) -> Self {
         Self { state: mix(seed) }
     }
 
-    /// A generator for part `index` of what `seed` governs.
+    /// Creates the generator of part `index` of a run with `seed`.
     pub fn part(seed: u64, index: u64) -> Self {
         Self::new(mix(seed) ^ mix(index.wrapping_mul(0xd134_2543_de82_ef95)))
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         let out = mix(self.state);
@@ -34,20 +35,20 @@ impl Rng {
         out
     }
 
-    /// A number below `bound`, which must not be 0.
+    /// Returns a number below `bound`, which must not be 0.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "a random number below 0 was asked for");
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True once in `n` on average; `n` of 0 is never.
+    /// Returns true once in `n` on average; never for `n` of 0.
     #[inline]
     pub fn one_in(&mut self, n: u64) -> bool {
         n > 0 && self.below(n) == 0
     }
 
-    /// An index of a slice of `len` elements.
+    /// Returns an index of a slice of `len` elements.
     #[inline]
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize

@@ -15,7 +15,6 @@ fn event(what: What) -> Event {
     Event { what, site: Location::caller() }
 }
 
-/// Stores one whole word.
 fn word(model: &mut LineModel, offset: u64, value: u64) {
     model.apply(&event(What::Word { region: 0, offset, value, mask: u8::MAX, bulk: false }));
 }
@@ -28,7 +27,7 @@ fn fence(model: &mut LineModel, thread: u16) {
     model.apply(&event(What::Fence { thread }));
 }
 
-/// Every image of this moment, as the values of the words at `offsets`.
+/// Returns every image of this moment, as the values of the words at `offsets`.
 fn images(model: &mut LineModel, offsets: &[u64]) -> BTreeSet<Vec<u64>> {
     let set = model.crash_set();
     let choices = set.select(usize::MAX, &mut Rng::new(0));
@@ -383,7 +382,8 @@ fn a_dropped_call_site_loses_its_flushes_and_no_others() {
 
 #[test]
 fn the_record_then_publish_protocol_has_the_images_of_the_books() {
-    // Record of two words at 0, pointer at 64. Right order: the pointer is never there without the whole record.
+    // Record of two words at 0, pointer at 64. In the right order the pointer never exists without
+    // the whole record.
     let mut model = model_of(128);
     let whole = |image: &Vec<u64>| image[2] == 0 || (image[0] == 1 && image[1] == 2);
     word(&mut model, 0, 1);
@@ -393,7 +393,7 @@ fn the_record_then_publish_protocol_has_the_images_of_the_books() {
     fence(&mut model, 0);
     word(&mut model, 64, 99);
     assert_eq!(images(&mut model, &[0, 8, 64]), sets(&[&[1, 2, 0], &[1, 2, 99]]));
-    // Without the fence it is.
+    // Without the fence it does.
     let mut model = model_of(128);
     word(&mut model, 0, 1);
     word(&mut model, 8, 2);

@@ -1,4 +1,4 @@
-//! The two copies of the extent table: damage of one is repaired, damage of both is refused.
+//! The two copies of the extent table: damage to one is repaired, damage to both is refused.
 
 use lodestore_contract::{Error, VerifyReport};
 
@@ -12,7 +12,7 @@ use crate::region_layout::{PAGE_BYTES, RegionLayout};
 struct Store {
     heap: Heap,
     layout: RegionLayout,
-    /// What the table names.
+    /// The extents that the table names.
     extents: Vec<(NvPtr, u8)>,
 }
 
@@ -36,7 +36,7 @@ fn store() -> Store {
     for kind in [16, 17, 18] {
         alloc.alloc_extent_on(&heap, 16384, ExtentKind(kind)).expect("room");
     }
-    // A hand-out returned, so both copies are durable.
+    // The allocations have returned, so both copies are durable.
     heap.crash(|| false);
     let extents = named(&alloc, &heap);
     let layout = heap.layout(0).expect("region 0");
@@ -48,7 +48,7 @@ fn store() -> Store {
 }
 
 impl Store {
-    /// The words of a copy, with their content.
+    /// Returns the words of a copy, with their content.
     fn words(&self, copy: usize) -> Vec<(NvPtr, u64)> {
         let word = |chunk| self.layout.extent_words(chunk)[copy];
         (0..self.layout.chunks).map(|chunk| (word(chunk), self.heap.load(word(chunk)))).collect()
@@ -58,7 +58,7 @@ impl Store {
         words.iter().for_each(|(at, raw)| self.heap.damage(*at, *raw));
     }
 
-    /// Opens after a kill: everything is named, and the copies are equal again.
+    /// Opens after a kill, and checks that all extents are named and the copies are equal again.
     fn assert_repaired(&self, what: &str) -> Vec<String> {
         let alloc = self.heap.try_open().unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(named(&alloc, &self.heap), self.extents, "{what}");
@@ -125,7 +125,7 @@ fn damage_of_both_copies_of_a_word_is_refused_by_all_but_a_salvage() {
     }
 }
 
-/// What an extent freed long ago left in one copy must not hide one that is in use.
+/// An old word of a long-freed extent in one copy must not hide an extent in use.
 #[test]
 fn an_older_line_of_one_copy_hides_no_extent_in_use() {
     for copy in 0..2 {

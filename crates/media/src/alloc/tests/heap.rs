@@ -1,4 +1,5 @@
-//! A medium in heap memory: what was flushed and fenced survives a crash, of the rest each word may or may not.
+//! A medium in heap memory. Flushed and fenced words survive a crash; each other word may or may
+//! not.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,7 +35,7 @@ pub(super) struct Heap {
     pub(super) wear_aware: bool,
     /// The planted fault.
     pub(super) word_late: bool,
-    /// Whether an open goes on behind damage.
+    /// Whether an open continues after damage.
     pub(super) salvage: bool,
     stamp: AtomicU64,
     /// Whether the next fence fails.
@@ -43,7 +44,8 @@ pub(super) struct Heap {
 }
 
 fn words(layout: &RegionLayout) -> Box<[AtomicU64]> {
-    // Chunks hold nothing of the allocator's but saved bitmaps; all of the region is there, so that these fit.
+    // The allocator stores only saved bitmaps in chunks. The whole region is allocated, so that
+    // they fit.
     (0..layout.region_bytes / 8).map(|_| AtomicU64::new(0)).collect()
 }
 
@@ -73,7 +75,7 @@ impl Heap {
         regions.push(Memory { layout, now: words(&layout), durable: words(&layout) });
     }
 
-    /// A new allocator over what is there.
+    /// Opens a new allocator on the present content.
     pub(super) fn open(&self, clean: bool) -> Allocator {
         let first = self.layout(0).expect("region 0");
         let alloc = Allocator::new(&first, 256, self.wear_aware);
@@ -82,7 +84,7 @@ impl Heap {
         alloc
     }
 
-    /// Opens with what a clean stop sealed.
+    /// Opens with the seals of a clean stop.
     pub(super) fn open_sealed(&self, seals: &[u32]) -> Result<Allocator> {
         let alloc = Allocator::new(&self.layout(0).expect("region 0"), 256, self.wear_aware);
         let tables = alloc.read_tables(self, Some(seals))?;
@@ -98,13 +100,14 @@ impl Heap {
         Ok(alloc)
     }
 
-    /// Flushes and fences so far.
+    /// Returns the flushes and fences so far.
     pub(super) fn persists(&self) -> (u64, u64) {
         let pending = self.pending.lock().expect("no panic");
         (pending.flushes, pending.fences)
     }
 
-    /// Cuts the power: each word that was not flushed and fenced is kept or lost as `keep` says.
+    /// Cuts the power: `keep` decides for each word that was not flushed and fenced whether it
+    /// survives.
     pub(super) fn crash(&self, mut keep: impl FnMut() -> bool) {
         let mut pending = self.pending.lock().expect("no panic");
         let stored = std::mem::take(&mut pending.stored);

@@ -26,7 +26,7 @@ fn free(alloc: &Allocator, heap: &Heap, at: NvPtr, len: usize) {
     alloc.free_all(heap, &[Freed { at, len: len as u32 }]);
 }
 
-/// All chunks of all regions are free, as one run each.
+/// Checks that all chunks of all regions are free, as one run each.
 fn assert_all_free(alloc: &Allocator, heap: &Heap) {
     alloc.release_empty(heap);
     check(alloc, heap);
@@ -43,7 +43,7 @@ fn assert_all_free(alloc: &Allocator, heap: &Heap) {
     }
 }
 
-/// Fills the store with records of these lengths in turn; each place with its length.
+/// Fills the store with records of these lengths in turn; returns each position with its length.
 fn fill(alloc: &Allocator, heap: &Heap, lengths: &[usize]) -> BTreeMap<NvPtr, usize> {
     let mut places = BTreeMap::new();
     for len in lengths.iter().cycle() {
@@ -159,7 +159,7 @@ fn dram_is_under_half_a_byte_a_record() {
     for _ in 0..records {
         alloc.alloc_on(&heap, 296).expect("room");
     }
-    // What depends on neither the size of the store nor its content.
+    // The parts that depend on neither the size of the store nor its content.
     let shards = SHARDS * size_of::<super::Padded<std::sync::Mutex<super::Shard>>>();
     let fixed = (shards + size_of_val(&*alloc.regions) + alloc.classes.dram_bytes()) as u64;
     let part = alloc.dram_bytes() - fixed;

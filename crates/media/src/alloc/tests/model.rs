@@ -1,4 +1,4 @@
-//! Random histories against a model: nothing overlaps, nothing leaks, whatever is crashed and reopened.
+//! Random histories against a model: nothing overlaps, nothing leaks, across crashes and reopens.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,10 @@ enum Op {
     Record(usize),
     Extent(u64),
     Free(usize),
-    /// Power cut: the seed says which words survive; so many operations happen before the marking is complete.
+    /// Power cut: the seed decides which words survive. The operations run before the marking is
+    /// complete.
     Crash(u64, Vec<(bool, usize)>),
-    /// Clean stop; the flag takes the saved bitmaps away.
+    /// Clean stop; the flag removes the saved bitmaps.
     Reopen(bool),
 }
 
@@ -33,7 +34,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What is in use: place to (length, whether it is an engine's extent).
+/// Allocations in use: position to (length, whether it is an engine's extent).
 type Model = BTreeMap<NvPtr, (usize, bool)>;
 
 fn coin(mut state: u64) -> impl FnMut() -> bool {
@@ -75,7 +76,7 @@ fn mark(alloc: &Allocator, heap: &Heap, at: NvPtr, (len, extent): (usize, bool))
     }
 }
 
-/// Reopens after a crash, marking while records come and go.
+/// Reopens after a crash, and marks while records are allocated and freed.
 fn recover(heap: &Heap, model: &mut Model, during: &[(bool, usize)]) -> Allocator {
     let alloc = heap.open(false);
     let mut to_mark: Vec<_> = model.iter().map(|(at, what)| (*at, *what)).collect();
@@ -85,12 +86,12 @@ fn recover(heap: &Heap, model: &mut Model, during: &[(bool, usize)]) -> Allocato
         } else {
             remove(&alloc, heap, model, *number);
         }
-        // What was freed meanwhile may still be marked by whoever had the pointer.
+        // An item freed meanwhile may still be marked through an old pointer.
         for (at, what) in to_mark.drain(..(to_mark.len() / 3)) {
             mark(&alloc, heap, at, what);
         }
     }
-    // Or never: then it is not reachable any more.
+    // Or never: the item is then no longer reachable.
     to_mark.retain(|(at, _)| model.contains_key(at));
     for (at, what) in to_mark {
         mark(&alloc, heap, at, what);
@@ -150,7 +151,7 @@ proptest! {
     }
 }
 
-/// One history that hands out extents and crashes; true if it ended well.
+/// Runs one history that allocates extents and crashes; returns whether all extents survived.
 fn survives(seed: u64, word_late: bool) -> bool {
     let mut heap = Heap::new(64 << 10, 64 << 10, 512);
     heap.word_late = word_late;
@@ -173,7 +174,8 @@ fn mutant_that_uses_an_extent_before_its_word_is_durable_is_caught() {
 
 #[test]
 fn a_stale_word_never_hides_a_live_extent() {
-    // One long extent is freed and short ones take its place; whichever clears of words survive, they are found.
+    // One long extent is freed and short ones replace it. They are found, whichever cleared words
+    // survive.
     for seed in 0..256u64 {
         let heap = Heap::new(64 << 10, 64 << 10, 512);
         let alloc = heap.open(false);

@@ -130,7 +130,8 @@ fn crashes_while_recovering_change_nothing() {
             alloc.mark_extent_on(&heap, extent, ExtentKind(20)).expect("it is there");
             records[10 + round..].iter().for_each(|at| alloc.mark_on(&heap, *at, 296).expect("it is there"));
             let swept = alloc.finish_on(&heap);
-            // The extra records of earlier rounds are gone, however often the words of their slabs came back.
+            // The extra records of earlier rounds are gone, however often the words of their slabs
+            // reappeared.
             assert_eq!((swept.records, swept.live_bytes), (302, 300 * 304 + 64 + 12288 + 16384));
             check(&alloc, &heap);
         }
@@ -157,7 +158,8 @@ fn saved_bitmaps_spare_the_marking_once() {
     check(&alloc, &heap);
     assert_eq!((alloc.usage(), alloc.live_records()), (usage, 302));
     free(&alloc, &heap, tiny, 20);
-    // The bitmaps went with the open: a crash now, then a pool that calls itself clean by mistake, must mark.
+    // The open removed the bitmaps. After a crash now, a pool that falsely claims to be clean must
+    // mark.
     let _ = alloc.alloc_extent_on(&heap, 4096, ExtentKind(20)).expect("room");
     heap.crash(|| false);
     assert!(heap.open(true).is_recovering());
@@ -235,7 +237,7 @@ fn any_damage_to_the_tables_is_survived() {
     }
 }
 
-/// The old bytes may be the header of a log that a recovery would believe.
+/// The old bytes may be the header of a log that a recovery would accept.
 #[test]
 fn an_extent_whose_ends_could_not_be_zeroed_is_not_handed_out() {
     const OLD_WORD: u64 = 0x4f4c_444f_4c44;
@@ -247,7 +249,7 @@ fn an_extent_whose_ends_could_not_be_zeroed_is_not_handed_out() {
     heap.flush(old, 8);
     heap.fence();
     alloc.free_extent_on(&heap, old, false);
-    // The next hand-out makes the free word durable.
+    // The next allocation makes the free word durable.
     let other = alloc.alloc_wiped_on(&heap, 4096, (ExtentKind(20), ends)).expect("room");
     heap.fence_fails.store(true, Ordering::Relaxed);
     assert!(alloc.alloc_wiped_on(&heap, 8192, (ExtentKind(20), ends)).is_err());

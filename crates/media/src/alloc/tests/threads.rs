@@ -1,4 +1,4 @@
-//! Several threads: each its own slabs, frees from anywhere.
+//! Several threads: each has its own slabs and frees any record.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -61,7 +61,7 @@ fn slabs_of_ended_threads_are_taken_over() {
             scope.spawn(|| (0..10).for_each(|_| assert!(alloc.alloc_on(&heap, 296).is_ok())));
         });
     }
-    // A thousand records fit five slabs; with other tests' threads about, a few more.
+    // A thousand records fit five slabs; concurrent tests' threads may need a few more.
     let used = (4 << 20) - alloc.free_chunk_bytes();
     assert!(used < 30 * 65536, "{used} bytes of slabs for a thousand records");
     check(&alloc, &heap);
@@ -142,7 +142,8 @@ fn the_limbo_of_an_ended_thread_is_emptied_by_others() {
 
 #[test]
 fn readers_never_see_reused_records() {
-    // A reader follows the published place and must find what belongs to it; places are stamped in a side table when handed out.
+    // A reader follows the published position and must find its record unchanged. A side table
+    // holds a stamp for each position, set at allocation.
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     let heap = Heap::new(256 << 10, 256 << 10, 512);
     let alloc = heap.open(false);
@@ -165,7 +166,7 @@ fn readers_never_see_reused_records() {
         });
         for version in 1..50_000u64 {
             let at = loop {
-                // Full while the reader sleeps with its guard; not for ever.
+                // Full while the reader sleeps with its guard; not forever.
                 match alloc.alloc_on(&heap, 100) {
                     Ok(at) => break at,
                     Err(_) => std::thread::yield_now(),
@@ -182,7 +183,8 @@ fn readers_never_see_reused_records() {
     });
 }
 
-/// Nanoseconds of one call: the median of many short runs, so that a busy machine disturbs little.
+/// Returns nanoseconds per call: the lower quartile of many short runs, so that a busy machine
+/// disturbs little.
 fn nanos(mut work: impl FnMut()) -> f64 {
     const CALLS: u32 = 1000;
     let mut runs: Vec<f64> = (0..200)
@@ -196,8 +198,8 @@ fn nanos(mut work: impl FnMut()) -> f64 {
     runs[runs.len() / 4]
 }
 
-/// Prints times; for figures run it with `LODESTORE_TIMES=1` and `--nocapture`, in a release build. Otherwise it is short, so that what
-/// it does is done.
+/// Prints times. For measurements set `LODESTORE_TIMES=1` and `--nocapture`, in a release build.
+/// Otherwise the test is short, and only executes the code.
 #[test]
 fn times_of_alloc_free_and_pin() {
     let long = std::env::var_os("LODESTORE_TIMES").is_some();

@@ -43,7 +43,8 @@ fn absurd_counts_on_the_medium_do_no_harm() {
     check(&alloc, &heap);
 }
 
-/// The paper's mix of sizes with delayed frees, over a store a quarter of which is cold; greatest wear of a segment by the mean.
+/// Runs the paper's mix of sizes with delayed frees, on a store of which a quarter is cold. Returns
+/// the greatest wear of a segment divided by the mean.
 fn skew(wear_aware: bool) -> f64 {
     let mut heap = Heap::new(32 << 20, 32 << 20, 4096);
     heap.wear_aware = wear_aware;
@@ -88,7 +89,7 @@ fn steering_levels_the_wear_of_the_papers_mix() {
     assert!(with < without / 1.5, "{with} against {without}");
 }
 
-/// What the allocator says was written, at present.
+/// Returns the bytes that the allocator reports as written at present.
 fn told(alloc: &Allocator, heap: &Heap) -> u64 {
     alloc.wear_on(heap).bytes
 }
@@ -108,7 +109,7 @@ fn a_kill_loses_no_more_wear_than_is_said() {
             free(&alloc, &heap, at, len);
         }
     }
-    // All that was stored stays, as after the kill of a process; nothing was asked for its counts before.
+    // All stores are kept, as after the kill of a process; the counts were not queried before.
     heap.crash(|| true);
     let again = heap.open(false);
     let segments = u64::from(heap.layout(0).expect("region 0").wear_segments);
