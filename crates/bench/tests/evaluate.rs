@@ -1,4 +1,5 @@
-//! `evaluate` through the program: that an experiment runs, and that its page, its rows and the index are there.
+//! `evaluate` through the program: that an experiment runs, and that its page, its rows and the
+//! index are there.
 
 #[path = "common/place.rs"]
 mod place;

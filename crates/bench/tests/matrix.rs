@@ -1,4 +1,5 @@
-//! The program `bench` as the MKVS paper's experiments need it: absent keys, latencies of reads and of writes, the paper's tables, and servers beside ours.
+//! The program `bench` as the MKVS paper's experiments need it: absent keys, latencies of reads and
+//! of writes, the paper's tables, and servers beside ours.
 
 mod common;
 

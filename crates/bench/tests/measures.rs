@@ -1,4 +1,5 @@
-//! What the program `bench` tells of a run: rates asked and reached, latencies, bytes, and reopenings, at small size.
+//! What the program `bench` tells of a run: rates asked and reached, latencies, bytes, and
+//! reopenings, at small size.
 
 mod common;
 
@@ -60,7 +61,8 @@ fn live_bytes_are_those_of_records_of_mixed_sizes() {
     let rows = rows(&bench(words, Some(&dir)));
     for row in &rows {
         assert_eq!((&row["key_size"], &row["value_size"]), (&16.into(), &"facebook".into()));
-        // All that is live is on the medium, and not many times as much: a mean of 16 + 330 bytes in blocks of some.
+        // All that is live is on the medium, and not many times as much: a mean of 16 + 330 bytes
+        // in blocks of some.
         let times = row["space_amplification"].as_f64().expect("some is live");
         assert!((1.0..4.0).contains(&times), "{row}");
     }

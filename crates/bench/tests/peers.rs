@@ -123,7 +123,8 @@ fn peers_are_loaded_without_a_sync_and_opened_again_with_one() {
          --durability power --load-durability process --peers {peers}"
     );
     let rows = rows(&bench(&words, Some(&dir)));
-    // The last three have no setting between a write that is synced and one that a crash of the process takes away.
+    // The last three have no setting between a write that is synced and one that a crash of the
+    // process takes away.
     let stores = [
         ("rocksdb-sync", "false", "true"),
         ("fjall-sync", "false", "true"),

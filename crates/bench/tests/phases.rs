@@ -1,4 +1,5 @@
-//! The program `bench` as the HashKV paper's experiment needs it: equal stores, phases of updates, what was written and what is taken.
+//! The program `bench` as the HashKV paper's experiment needs it: equal stores, phases of updates,
+//! what was written and what is taken.
 
 mod common;
 
@@ -66,7 +67,8 @@ fn each_phase_tells_what_was_written_by_three_counts_and_what_its_files_take() {
     assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
-/// Runs the program under a limit on memory on a disk: what it printed, and whether it left a control group. None where it has no groups here, and says so.
+/// Runs the program under a limit on memory on a disk: what it printed, and whether it left a
+/// control group. None where it has no groups here, and says so.
 fn limited(words: &str, dir: &Scratch) -> Option<(Output, bool)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lodestore-bench"));
     command.arg("run");

@@ -1,4 +1,5 @@
-//! That each preset runs, at the smallest size, and gives rows of its engine for each of its workloads.
+//! That each preset runs, at the smallest size, and gives rows of its engine for each of its
+//! workloads.
 
 mod common;
 
@@ -6,7 +7,8 @@ use serde_json::Value;
 
 use common::{Scratch, bench, rows};
 
-/// Each preset but those that other tests run, what makes it short, and the workloads of its engine's rows.
+/// Each preset but those that other tests run, what makes it short, and the workloads of its
+/// engine's rows.
 const PRESETS: [(&str, &str, &str); 22] = [
     ("ycsb", "", "load,a,b,c,d,e,f"),
     ("hikv-micro", "", "load,get,update,delete,scan"),

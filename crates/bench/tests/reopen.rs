@@ -25,7 +25,8 @@ fn assert_told(row: &Value, records: u64, rounds: u64) {
     assert!(found["open_s"].as_f64() > Some(0.0) && found["first_get_ns"].as_u64() > Some(0), "{row}");
     assert!(found["recovered_s"].as_f64() >= found["open_s"].as_f64(), "{row}");
     assert!(found["first_scan_s"].as_f64() >= found["open_s"].as_f64(), "{row}");
-    // The first get is one of those whose latencies are told. Of several rounds each figure is a median of its own.
+    // The first get is one of those whose latencies are told. Of several rounds each figure is a
+    // median of its own.
     assert!(rounds > 1 || row["max_ns"].as_u64() >= found["first_get_ns"].as_u64(), "{row}");
     assert_eq!(row["rounds"], rounds, "{row}");
 }
@@ -105,7 +106,8 @@ fn a_peer_is_opened_again_alone_and_what_is_not_is_said() {
     assert!(text.contains("redis was not opened again: it keeps nothing"), "{text}");
 }
 
-/// A directory of programs, in which `redis-server` is this script; what it is given stands in `$@`, the real one in `$real`.
+/// A directory of programs, in which `redis-server` is this script; what it is given stands in
+/// `$@`, the real one in `$real`.
 #[cfg(feature = "peers")]
 fn with_redis(script: &str, words: &str, dir: &Scratch) -> Output {
     let programs = Scratch::new();

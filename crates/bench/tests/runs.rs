@@ -93,7 +93,8 @@ fn a_table_tells_how_to_run_it_again() {
     );
 }
 
-/// A map that keeps nothing stood in one table with peers whose writes survive what the engine's do.
+/// A map that keeps nothing stood in one table with peers whose writes survive what the engine's
+/// do.
 #[test]
 fn ratios_to_stores_of_another_durability_stand_in_a_table_of_their_own() {
     let dir = Scratch::new();

@@ -17,7 +17,7 @@ fn value(number: usize, bytes: usize) -> Vec<u8> {
     seed.bytes().cycle().take(bytes).collect()
 }
 
-/// One request and the reply that is expected.
+/// A request and its expected reply.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Exchange {
     pub(crate) request: Vec<u8>,
@@ -66,7 +66,7 @@ impl Exchange {
         self.request.extend_from_slice(head.as_bytes());
         self.reply.extend_from_slice(format!("*{MULTI_GET_KEYS}\r\n").as_bytes());
         for step in 0..MULTI_GET_KEYS {
-            // Far apart, so that no two keys are neighbours.
+            // Far apart, so that no two keys are neighbors.
             let number = (first + step * 7919) % keys;
             self.request.extend_from_slice(format!("$16\r\n{}\r\n", key(number)).as_bytes());
             self.push_bulk(number, value_bytes);

@@ -1,7 +1,7 @@
 //! The rows of the results: figures of one store and one workload.
 //!
-//! Each figure is the median over the rounds, taken figure by figure. A ratio to another store is the median of
-//! the ratios of the rounds, since what disturbs a round disturbs both.
+//! Each figure is the median over the rounds, taken figure by figure. A ratio to another store is
+//! the median of the ratios of the rounds, since what disturbs a round disturbs both.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,8 @@ pub(crate) struct Swept {
     pub(crate) value: String,
 }
 
-/// One line of the results. Absent where a figure has no meaning. What is read back has the defaults of what is not written.
+/// One line of the results. Absent where a figure has no meaning. What is read back has the
+/// defaults of what is not written.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Row {
@@ -57,7 +58,8 @@ pub(crate) struct Row {
     pub(crate) open_loop: Option<OpenLoop>,
     /// Latency of a call, from when it was due in an open loop, of every `latency_every`-th call.
     pub(crate) mean_ns: f64,
-    /// Calls that were timed. A percentile of fewer calls than one in so many is that of none: tables leave it out.
+    /// Calls that were timed. A percentile of fewer calls than one in so many is that of none:
+    /// tables leave it out.
     pub(crate) samples: u64,
     /// The mean of calls that only read, and of those that change something.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,8 +87,9 @@ pub(crate) struct Row {
     pub(crate) serving_cpu_ns_per_op: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) scanned_per_s: Option<f64>,
-    /// The store's own account above its fixed part; of a store without one, anonymous memory. These four are
-    /// taken when the workload has settled, and count for each record loaded (after `delete`: what is left behind).
+    /// The store's own account above its fixed part; of a store without one, anonymous memory.
+    /// These four are taken when the workload has settled, and count for each record loaded (after
+    /// `delete`: what is left behind).
     pub(crate) dram_bytes_per_key: f64,
     pub(crate) dram_fixed_bytes: u64,
     /// Growth of RssAnon from the empty store on.
@@ -96,7 +99,8 @@ pub(crate) struct Row {
     /// Of the blocks that its files take, whatever the store says itself.
     pub(crate) medium_blocks_bytes_per_key: f64,
     pub(crate) bytes_written_per_op: f64,
-    /// Bytes written to a device for an operation, by the kernel's count: whole pages, and none on tmpfs.
+    /// Bytes written to a device for an operation, by the kernel's count: whole pages, and none on
+    /// tmpfs.
     pub(crate) device_bytes_per_op: f64,
     /// Bytes that the store wrote to its medium for each byte of keys and values that it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,10 +108,12 @@ pub(crate) struct Row {
     /// The same of bytes written to a device, by the kernel's count (`write_bytes`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) write_amplification_of_device: Option<f64>,
-    /// The same of bytes given to files in calls that write (`wchar`), to which stores through mappings are none.
+    /// The same of bytes given to files in calls that write (`wchar`), to which stores through
+    /// mappings are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) write_amplification_of_calls: Option<f64>,
-    /// Bytes on the medium that hold something, or cannot be used again yet, for each byte of live keys and values.
+    /// Bytes on the medium that hold something, or cannot be used again yet, for each byte of live
+    /// keys and values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) space_amplification: Option<f64>,
     /// The same of all bytes that exist on the medium.
@@ -118,7 +124,8 @@ pub(crate) struct Row {
     pub(crate) space_amplification_of_blocks: Option<f64>,
     /// The most that RssAnon grew above that of the empty store, in any round.
     pub(crate) peak_rss_anon_bytes: u64,
-    /// Timed calls of all rounds that lasted longer than 1, 10 and 50 ms; not counted behind a reopening.
+    /// Timed calls of all rounds that lasted longer than 1, 10 and 50 ms; not counted behind a
+    /// reopening.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pauses: Option<Pauses>,
     /// What the machine did by itself in all rounds, beside an overload or an open loop.
@@ -144,7 +151,8 @@ pub(crate) struct Row {
     pub(crate) version: String,
     /// Repeats the row beside the other stores where there is no sweep.
     pub(crate) command: String,
-    /// Repeats the row alone: this store, this value of the sweep, and the workloads that it needs before it.
+    /// Repeats the row alone: this store, this value of the sweep, and the workloads that it needs
+    /// before it.
     pub(crate) repeat: String,
 }
 
@@ -232,7 +240,8 @@ impl Row {
             let theirs = findings.phases.get(&place(other))?;
             Some(short(median(phases.iter().zip(theirs).map(|(ours, theirs)| rate(ours) / rate(theirs)))))
         };
-        // Stores are compared with one another, the values of a sweep are not, nor what was asked of an open loop.
+        // Stores are compared with one another, the values of a sweep are not, nor what was asked
+        // of an open loop.
         if turn.workload != Workload::Idle && pace.is_none() {
             for other in others.iter().filter(|other| other.swept == variant.swept) {
                 match ratio(other) {
@@ -261,7 +270,8 @@ impl Row {
         row
     }
 
-    /// The row of a store that failed: nothing was measured but the phases that came before, which have rows of their own.
+    /// The row of a store that failed: nothing was measured but the phases that came before, which
+    /// have rows of their own.
     fn of_failure(variant: &Variant, findings: &Findings, why: &str) -> Self {
         // No workload alone repeats a reopening.
         let workloads = if why.starts_with(REOPENING) { &[][..] } else { &variant.args.workloads };
@@ -336,7 +346,8 @@ impl Row {
         self.space_amplification_of_blocks = ratio(&|phase| (phase.block_bytes, phase.live_bytes));
     }
 
-    /// The row of one kind of reopening: its operations are the keys recovered. A peer has no rate of these, since its open says nothing of what it reads.
+    /// The row of one kind of reopening: its operations are the keys recovered. A peer has no rate
+    /// of these, since its open says nothing of what it reads.
     fn of_reopening(variant: &Variant, findings: &Findings, kind: &str, all: &[Reopened]) -> Self {
         let args = &variant.args;
         let mut row = Self::base(variant, findings, kind);
@@ -393,7 +404,8 @@ pub(crate) fn variants(args: &Args) -> Vec<Variant> {
     args.variants().unwrap_or_default()
 }
 
-/// A row for each workload and store that ran, for each part of the load, and for each kind of reopening.
+/// A row for each workload and store that ran, for each part of the load, and for each kind of
+/// reopening.
 pub(crate) fn rows(args: &Args, findings: &Findings) -> Vec<Row> {
     let mut rows = Vec::new();
     let variants = variants(args);

@@ -1,5 +1,6 @@
-//! Tables 1 to 6 of the MKVS paper (Micromachines 2019, section 5) again, of the rows of its preset: the paper's builds of it, and servers beside them, in
-//! one table, stores that work in the bench's own process in another.
+//! Tables 1 to 6 of the MKVS paper (Micromachines 2019, section 5) again, of the rows of its
+//! preset: the paper's builds of it, and servers beside them, in one table, stores that work in the
+//! bench's own process in another.
 
 use std::io::{self, Write};
 
@@ -92,7 +93,8 @@ fn head(store: &str) -> &str {
     HEADS.iter().find(|(name, _)| *name == store).map_or(store, |(_, head)| head)
 }
 
-/// The stores of a run in groups, each with what it is: ours beside servers, and those that are neither.
+/// The stores of a run in groups, each with what it is: ours beside servers, and those that are
+/// neither.
 fn groups(args: &Args, rows: &[Row]) -> Vec<(&'static str, Vec<String>)> {
     let embedded = |name: &String| {
         let is_server = rows.iter().any(|row| row.store == *name && row.settings.contains_key(SERVER));

@@ -1,9 +1,11 @@
 //! What each store did by when, each 100 ms: as CSV, or drawn as SVG.
 //!
-//! In the CSV each workload begins with a sample of no operations, and `ops` of a line are those since the line before. The picture is of the
-//! first round: the rate, DRAM, and where a store has gauges of it (the last columns of the CSV, by their names in `stats`) what its migration adapts and what
-//! waits for it; a line for each store over the seconds since it was made. What lies between two workloads (streams are made, changes
-//! undone) is a gap in the lines. A rate in the picture is that of at most [`SPOTS`] equal parts of the time.
+//! In the CSV each workload begins with a sample of no operations, and `ops` of a line are those
+//! since the line before. The picture is of the first round: the rate, DRAM, and where a store has
+//! gauges of it (the last columns of the CSV, by their names in `stats`) what its migration adapts
+//! and what waits for it; a line for each store over the seconds since it was made. What lies
+//! between two workloads (streams are made, changes undone) is a gap in the lines. A rate in the
+//! picture is that of at most [`SPOTS`] equal parts of the time.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -63,7 +65,8 @@ impl Form {
 /// Writes the timeline of a run into `file`.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] for another ending than those of [`Form`]; [`Error::Io`] where the file cannot be written.
+/// [`Error::InvalidOption`] for another ending than those of [`Form`]; [`Error::Io`] where the file
+/// cannot be written.
 pub(crate) fn write(args: &Args, findings: &Findings, file: &Path) -> Result<()> {
     let text = match Form::of(file)? {
         Form::Csv => Ok(csv(&findings.timeline)),
@@ -228,7 +231,8 @@ fn stores(parts: &[Part]) -> Vec<&str> {
     each
 }
 
-/// What all panels of a picture have: the parts of the first round, by store, when the last ends, and where workloads begin.
+/// What all panels of a picture have: the parts of the first round, by store, when the last ends,
+/// and where workloads begin.
 struct Course<'a> {
     stores: Vec<(&'a str, RGBColor, Vec<&'a Part>)>,
     until: f64,
@@ -340,7 +344,8 @@ mod tests {
     use crate::args::parsed;
     use crate::run::target::Gauges;
 
-    /// Two workers, a usual trigger of compactions, and as many memtables as there were operations before.
+    /// Two workers, a usual trigger of compactions, and as many memtables as there were operations
+    /// before.
     fn gauges(ops: u64) -> Gauges {
         Gauges(GAUGES.map(|name| match name {
             "workers_allowed" => Some(2),
@@ -416,7 +421,8 @@ mod tests {
             part("ours", 2, &[(0.0, 0), (99.0, 10)]),
         ];
         let svg = picture(&args, &parts).expect("a picture");
-        // A rate, RssAnon and for one an account; each once more in the legend. In the panel of what it adapts one has a line of each colour.
+        // A rate, RssAnon and for one an account; each once more in the legend. In the panel of
+        // what it adapts one has a line of each colour.
         let curves = |colour: &str| svg.lines().filter(|it| it.contains("<polyline") && it.contains(colour)).count();
         assert_eq!((curves("#1B6CA8"), curves("#D98F2B")), (6 + 2, 4 + 2), "{svg}");
         assert!(svg.contains("theirs: growth of RssAnon") && svg.contains("DRAM budget 64M"));

@@ -1,7 +1,7 @@
 //! One cell of a run: one store in one round, from creation to the last workload.
 //!
-//! A cell runs in a process of its own, so that each begins with an empty heap and its DRAM is its own. It
-//! tells what it finds in [`Message`]s, one JSON object a line.
+//! A cell runs in a process of its own, so that each begins with an empty heap and its DRAM is its
+//! own. It tells what it finds in [`Message`]s, one JSON object a line.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,8 @@ use crate::workload::open_loop::Pace;
 use crate::workload::stream::{Mix, Op};
 use crate::workload::{Turn, Workload};
 
-/// Most operations of a workload that goes on: more than any store here does in a fifth of a second, or nearly.
+/// Most operations of a workload that goes on: more than any store here does in a fifth of a
+/// second, or nearly.
 const GO_ON_MOST: u64 = 1 << 20;
 /// Operations that the warm-up draws anew, before it goes through them again.
 const WARM_OPS: u64 = 1 << 18;
@@ -79,7 +80,8 @@ pub(crate) enum Message {
     Timeline(String, Vec<Sample>),
     /// A part of the load has run, to this number of records.
     Step(u64, Phase),
-    /// Everything is loaded, and writing goes on until the process is killed, and its server's, of this number, where it has one.
+    /// Everything is loaded, and writing goes on until the process is killed, and its server's, of
+    /// this number, where it has one.
     Writing(Option<u32>),
     /// The store was opened again.
     Reopened(reopen::Reopened),
@@ -215,7 +217,8 @@ fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     bench.target.close()
 }
 
-/// Most operations of a run to which more are added, for it to last as long as the arguments ask for; none where none is.
+/// Most operations of a run to which more are added, for it to last as long as the arguments ask
+/// for; none where none is.
 fn most_to_go_on(args: &Args) -> u64 {
     let goes_on = args.at_least > 0 && args.rate.is_none() && args.workloads.iter().any(|it| it.can_go_on());
     if goes_on { GO_ON_MOST } else { 0 }
@@ -242,7 +245,8 @@ struct Ran {
 }
 
 impl Bench<'_> {
-    /// The same with the store closed, and opened again at the durability of the workloads behind the load.
+    /// The same with the store closed, and opened again at the durability of the workloads behind
+    /// the load.
     fn opened_again(self, cell: &Cell, tell: Tell<'_>) -> Result<Self> {
         let load_durability = Some(self.target.facts().durability);
         self.target.close()?;
@@ -269,8 +273,8 @@ impl Bench<'_> {
         Drive { name, run: self.runs, greatest: Some(self.greatest), ..drive(self.args) }
     }
 
-    /// Loads every record, in parts where the arguments name steps. The account is taken, and told, behind each part; that
-    /// is no part of the load's own time.
+    /// Loads every record, in parts where the arguments name steps. The account is taken, and told,
+    /// behind each part; that is no part of the load's own time.
     fn load(&mut self, tell: Tell<'_>) -> Result<Phase> {
         if self.args.steps.is_empty() {
             return self.phase(Turn::load(), tell);
@@ -337,8 +341,10 @@ impl Bench<'_> {
         Ok(phase)
     }
 
-    /// Does of a workload, before it is measured, what the arguments ask for, over draws of its own, and lets the store come to rest as behind one that is
-    /// measured. How many operations are to be measured: where it is asked for, as many as come to so long at the rate of the warm-up.
+    /// Does of a workload, before it is measured, what the arguments ask for, over draws of its
+    /// own, and lets the store come to rest as behind one that is measured. How many operations are
+    /// to be measured: where it is asked for, as many as come to so long at the rate of the
+    /// warm-up.
     fn warm_up(&mut self, turn: Turn, goes_on: bool) -> Result<u64> {
         let ops = self.args.op_count();
         if self.args.warm_up == 0 {
@@ -375,7 +381,8 @@ impl Bench<'_> {
         Ok(outcome.counts.ops as f64 / outcome.wall.as_secs_f64().max(1e-9))
     }
 
-    /// Runs streams, waits until the store has settled as far as the arguments ask, and watches both.
+    /// Runs streams, waits until the store has settled as far as the arguments ask, and watches
+    /// both.
     fn watched(
         &self,
         workload: Workload,
@@ -400,7 +407,8 @@ impl Bench<'_> {
                 None => drive.lasting.filter(|_| workload == Workload::Overload),
             };
             let (outcome, machine) = match length {
-                // The machine is watched before the run as well, so the store's own time begins later.
+                // The machine is watched before the run as well, so the store's own time begins
+                // later.
                 Some(length) => {
                     let (outcome, machine) = pauses::beside(length, serve);
                     (outcome?, Some(machine))
@@ -418,7 +426,8 @@ impl Bench<'_> {
         Ok(Ran { outcome, settled, cpu_s, seen, machine, live_bytes: 0 })
     }
 
-    /// Waits for what is behind the writes; where the arguments ask for it, and at the last part of the load, for flushes and compactions too.
+    /// Waits for what is behind the writes; where the arguments ask for it, and at the last part of
+    /// the load, for flushes and compactions too.
     fn settle(&self, workload: Workload, last: bool) -> Result<()> {
         let wanted = match self.args.settle {
             Settle::Never => false,

@@ -1,7 +1,9 @@
-//! A limit on the memory of a cell's process, the page cache of the files that it touches included: a control group of the kernel's, version 1 or 2.
+//! A limit on the memory of a cell's process, the page cache of the files that it touches included:
+//! a control group of the kernel's, version 1 or 2.
 //!
-//! Each process has a group of its own, so that none finds pages that another left in the cache. The process that starts it makes the group and
-//! removes it; the one that is to be limited joins it, before it makes its store.
+//! Each process has a group of its own, so that none finds pages that another left in the cache.
+//! The process that starts it makes the group and removes it; the one that is to be limited joins
+//! it, before it makes its store.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -63,7 +65,8 @@ impl Version {
     }
 }
 
-/// Where groups for memory are here: their version, the directory that holds all of them, and this process's own.
+/// Where groups for memory are here: their version, the directory that holds all of them, and this
+/// process's own.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     version: Version,
@@ -78,7 +81,8 @@ impl Place {
         Self::of(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
     }
 
-    /// That which these texts of the kernel tell of: of version 1 where it has memory, as the controller is in one of both.
+    /// That which these texts of the kernel tell of: of version 1 where it has memory, as the
+    /// controller is in one of both.
     fn of(mounts: &str, own: &str) -> Option<Self> {
         let one = |line: &str| {
             let mount = Mount::of(line)?;
@@ -92,7 +96,8 @@ impl Place {
         mounts.lines().find_map(one).or_else(|| mounts.lines().find_map(two))
     }
 
-    /// The directory in which a group can be made: of version 2 the nearest at or above our own that hands memory on to those below it.
+    /// The directory in which a group can be made: of version 2 the nearest at or above our own
+    /// that hands memory on to those below it.
     fn room(&self) -> Option<PathBuf> {
         let hands_on = |dir: &&Path| {
             let all = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
@@ -145,7 +150,8 @@ fn refuse(limit: u64, why: impl std::fmt::Display) -> Error {
     Error::InvalidOption { name: "memory".into(), value: limit.to_string(), why: format!("{why}: {INSTEAD}") }
 }
 
-/// A group with a limit. It goes when this is dropped, which is to be behind the end of its process.
+/// A group with a limit. It goes when this is dropped, which is to be behind the end of its
+/// process.
 #[derive(Debug)]
 pub(crate) struct Group {
     path: PathBuf,
@@ -189,7 +195,8 @@ impl Group {
         &self.path
     }
 
-    /// The error of a process in it that the kernel ended because it needed more; none where it ended none.
+    /// The error of a process in it that the kernel ended because it needed more; none where it
+    /// ended none.
     pub(crate) fn overrun(&self) -> Option<Error> {
         let text = fs::read_to_string(self.path.join(self.version.ended())).unwrap_or_default();
         let ended = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok());
@@ -210,7 +217,8 @@ fn remove(group: &Path) {
     for _ in 0..TRIES {
         match fs::remove_dir(group) {
             Err(error) if error.kind() == ErrorKind::ResourceBusy => std::thread::sleep(PAUSE),
-            // What cannot be removed is seen by whoever owns the groups; there is no more to do here.
+            // What cannot be removed is seen by whoever owns the groups; there is no more to do
+            // here.
             _ => return,
         }
     }
@@ -253,7 +261,8 @@ pub(crate) fn own_limit() -> String {
     told.unwrap_or_else(|| "unknown".into())
 }
 
-/// How many bytes this process may yet take by its control group and those above it; `None` where none of them has a limit.
+/// How many bytes this process may yet take by its control group and those above it; `None` where
+/// none of them has a limit.
 pub(crate) fn left() -> Option<u64> {
     Place::here().and_then(|place| left_in(&place))
 }

@@ -1,11 +1,13 @@
 //! Runs streams of operations against a target and times them.
 //!
-//! Throughput is the wall time from the first thread's start to the last one's end. Latency is sampled:
-//! every n-th operation of each thread is timed on its own, because two clock reads cost about as much
-//! as a fast operation's bookkeeping. In an open loop every operation is timed, from when it was due.
+//! Throughput is the wall time from the first thread's start to the last one's end. Latency is
+//! sampled: every n-th operation of each thread is timed on its own, because two clock reads cost
+//! about as much as a fast operation's bookkeeping. In an open loop every operation is timed, from
+//! when it was due.
 //!
-//! Keys and operations are made before the clock starts. What runs in the timed part beside the store is the same for all of them: a value is made as it is
-//! put, and every value that is read is looked at as it comes, for whether it belongs to its key.
+//! Keys and operations are made before the clock starts. What runs in the timed part beside the
+//! store is the same for all of them: a value is made as it is put, and every value that is read is
+//! looked at as it comes, for whether it belongs to its key.
 
 mod server;
 
@@ -40,15 +42,19 @@ pub(crate) struct Drive {
     pub(crate) gather: usize,
     /// Check the order of scanned keys as well.
     pub(crate) full: bool,
-    /// Go through the streams again and again for this long, and time every operation (of empty streams: wait); once, where there is none.
+    /// Go through the streams again and again for this long, and time every operation (of empty
+    /// streams: wait); once, where there is none.
     pub(crate) lasting: Option<Duration>,
-    /// Warm up: go through them again and again for this long, as they would be measured, and to the next call that is timed.
+    /// Warm up: go through them again and again for this long, as they would be measured, and to
+    /// the next call that is timed.
     pub(crate) warm: Option<Duration>,
     /// Number of the run on this store: a value says of which one it is.
     pub(crate) run: u8,
-    /// The greatest key, where a scan may end before it has its length; none where that is not known.
+    /// The greatest key, where a scan may end before it has its length; none where that is not
+    /// known.
     pub(crate) greatest: Option<u32>,
-    /// When the operations are due, each of which is timed then; where there is none, each begins when the one before it is done.
+    /// When the operations are due, each of which is timed then; where there is none, each begins
+    /// when the one before it is done.
     pub(crate) pace: Option<Pace>,
     /// Name of the serving threads, so that a profiler tells the workloads apart.
     pub(crate) name: &'static str,
@@ -80,7 +86,8 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// What the driver needs of memory for each thread, touched before a store is there, so that it does not look like memory of the store.
+/// What the driver needs of memory for each thread, touched before a store is there, so that it
+/// does not look like memory of the store.
 #[derive(Debug)]
 pub(crate) struct Room {
     threads: Vec<Own>,
@@ -145,7 +152,8 @@ pub(crate) fn run(target: &dyn Target, streams: &[Vec<Op>], drive: &Drive) -> Re
     run_watched(target, &streams, drive, &Progress::new(streams.len()), &mut room)
 }
 
-/// As [`run`], with keys made before, and tells `progress`, which has room for as many threads as `room` has, what is done.
+/// As [`run`], with keys made before, and tells `progress`, which has room for as many threads as
+/// `room` has, what is done.
 ///
 /// # Errors
 /// As [`run`].
@@ -197,8 +205,9 @@ fn merge(results: Vec<Result<Part>>, room: &mut Room) -> Result<Outcome> {
     Ok(all)
 }
 
-/// Looks whether records hold what these streams, run whole, put there last, and nothing where they deleted it: of the [`LOOKED_AT`] that each thread changed last.
-/// A value that another thread put in the same run is passed, and one that has no version.
+/// Looks whether records hold what these streams, run whole, put there last, and nothing where they
+/// deleted it: of the [`LOOKED_AT`] that each thread changed last. A value that another thread put
+/// in the same run is passed, and one that has no version.
 ///
 /// # Errors
 /// What the target meets; a value that was replaced or deleted, or none, as [`Error::Corrupt`].
@@ -287,7 +296,8 @@ mod tests {
         run(&*target, &[vec![Op { record: 3000, length: 0, kind: Kind::Get }; 20]], &gathered)
             .expect("it was put by d");
     }
-    /// A map that acknowledges updates and deletes and forgets them, and ends each scan after a pair.
+    /// A map that acknowledges updates and deletes and forgets them, and ends each scan after a
+    /// pair.
     struct Liar(Box<dyn Target>);
 
     impl Target for Liar {

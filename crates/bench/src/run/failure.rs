@@ -19,7 +19,8 @@ pub(crate) enum Failure {
     DurabilityRefused { asked: String, medium: String, instead: String },
     /// [`Error::DramBudget`].
     DramBudget { used: u64, budget: u64 },
-    /// [`Error::Io`]: what was being done, and to what; the system's own number, or else its words, and whether they say that the medium is full.
+    /// [`Error::Io`]: what was being done, and to what; the system's own number, or else its words,
+    /// and whether they say that the medium is full.
     Io { doing: String, code: Option<i32>, words: String, full: bool },
     /// Any other, as its text.
     Other(String),
@@ -84,7 +85,8 @@ fn at(doing: &str, path: &Path) -> String {
 /// Bytes free below which a store that failed is taken to have found its medium full.
 pub(crate) const FULL_BELOW: u64 = 1 << 20;
 
-/// The same error, with a word on the medium under `dir` where that is full: stores of others say so in many ways, or are ended by it.
+/// The same error, with a word on the medium under `dir` where that is full: stores of others say
+/// so in many ways, or are ended by it.
 pub(crate) fn with_medium(error: Error, dir: &Path) -> Error {
     let Error::Io { doing, path, source } = error else { return error };
     let free = match lodestore::medium::doctor(dir) {

@@ -1,8 +1,13 @@
-//! A run: rounds over the stores, each store in a process of its own (a cell), what drives and watches it there, and what is cleaned up behind it.
+//! A run: rounds over the stores, each store in a process of its own (a cell), what drives and
+//! watches it there, and what is cleaned up behind it.
 //!
-//! * Of the process that is started: `session` (rounds and turns), `process` (the cells that it starts), `scratch`, `control_group` and `prefault` (directories, limits and memory for them).
-//! * Of a cell: `cell` (load and workloads), `store` and `target` (the store it makes), `driver` (serving threads), `reopen`, `stall` (a store that makes no headway), `watch` (what is looked at beside).
-//! * What is found: `phase` and `outcome` (of a workload), `pauses`, `failure`, `procfs` (what the kernel counts).
+//! * Of the process that is started: `session` (rounds and turns), `process` (the cells that it
+//!   starts), `scratch`, `control_group` and `prefault` (directories, limits and memory for them).
+//! * Of a cell: `cell` (load and workloads), `store` and `target` (the store it makes), `driver`
+//!   (serving threads), `reopen`, `stall` (a store that makes no headway), `watch` (what is looked
+//!   at beside).
+//! * What is found: `phase` and `outcome` (of a workload), `pauses`, `failure`, `procfs` (what the
+//!   kernel counts).
 
 pub(crate) mod cell;
 pub(crate) mod control_group;

@@ -45,7 +45,8 @@ pub(crate) struct Counts {
     pub(crate) removed_bytes: u64,
     /// When the last operation was due, from the first thread's start on; zero where none was.
     pub(crate) due: Duration,
-    /// For how long up to then a thread had something late to do without an end: the longest of any thread.
+    /// For how long up to then a thread had something late to do without an end: the longest of any
+    /// thread.
     pub(crate) late_for: Duration,
 }
 

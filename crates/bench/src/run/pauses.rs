@@ -1,9 +1,12 @@
-//! Pauses: how many were longer than a millisecond, ten and fifty, and the longest; of a store, and of the machine itself.
+//! Pauses: how many were longer than a millisecond, ten and fifty, and the longest; of a store, and
+//! of the machine itself.
 //!
-//! A pause of the machine (its host runs another, the kernel runs something else) looks like a pause of the store from inside a call. So two
-//! threads that use no store are measured the same way: one that does nothing but read the clock, for a moment before the run while the machine is
-//! idle; and one beside the run that sleeps for a millisecond at a time, and takes what it wakes late for a pause. The second takes next
-//! to no processor time. It feels a lack of processors as well, so it is a bound from above on what the machine did.
+//! A pause of the machine (its host runs another, the kernel runs something else) looks like a
+//! pause of the store from inside a call. So two threads that use no store are measured the same
+//! way: one that does nothing but read the clock, for a moment before the run while the machine is
+//! idle; and one beside the run that sleeps for a millisecond at a time, and takes what it wakes
+//! late for a pause. The second takes next to no processor time. It feels a lack of processors as
+//! well, so it is a bound from above on what the machine did.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

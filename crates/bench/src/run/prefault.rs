@@ -1,8 +1,9 @@
 //! Memory that is at hand when a cell begins, whichever store was measured before it.
 //!
-//! The host of a virtual machine may take back memory that has been free for some seconds. Who touches it then waits for the host: some 0.5 GB a second came where
-//! memory at hand gave ten times as much (seen in loads of long values). Stores are measured in turn, so without this a store's figure would depend on how much the
-//! one before it had just given back.
+//! The host of a virtual machine may take back memory that has been free for some seconds. Who
+//! touches it then waits for the host: some 0.5 GB a second came where memory at hand gave ten
+//! times as much (seen in loads of long values). Stores are measured in turn, so without this a
+//! store's figure would depend on how much the one before it had just given back.
 
 use std::fs;
 use std::hint::black_box;
@@ -29,8 +30,9 @@ pub(crate) fn touch(live: u64) {
     // In a container the system has more than this process may take.
     let bytes = wanted(live, control_group::left().map_or(free, |left| left.min(free)));
     if let Ok(mut touched) = MmapMut::map_anon(bytes.max(1)) {
-        // What is given back to a host is what makes huge pages: small ones are made of what was used last, and leave the rest as it is. Where the system
-        // has none of them it takes four times as long, and is as good as it can be.
+        // What is given back to a host is what makes huge pages: small ones are made of what was
+        // used last, and leave the rest as it is. Where the system has none of them it takes four
+        // times as long, and is as good as it can be.
         let _ = touched.advise(Advice::HugePage);
         touched.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
         drop(black_box(touched));

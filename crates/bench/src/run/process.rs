@@ -15,7 +15,8 @@ use crate::run::scratch::Scratch;
 
 /// Names the cell that a process is to run. Set by the process that starts it, never by hand.
 pub(crate) const CELL: &str = "LODESTORE_BENCH_CELL";
-/// Lines of a process's standard error that are printed: its last. A store of others may write one for each call.
+/// Lines of a process's standard error that are printed: its last. A store of others may write one
+/// for each call.
 const LINES_MOST: usize = 20;
 /// How long a server may take to end when it is killed.
 const ENDING: Duration = Duration::from_secs(20);
@@ -49,7 +50,8 @@ impl Said {
     }
 }
 
-/// Starts the process of `cell`: this program with the same arguments, and the cell in its environment. It is held by `scratch`. Its number, its output, and what it says beside that.
+/// Starts the process of `cell`: this program with the same arguments, and the cell in its
+/// environment. It is held by `scratch`. Its number, its output, and what it says beside that.
 ///
 /// # Errors
 /// [`Error::Io`] where it cannot be started.

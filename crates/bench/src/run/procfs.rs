@@ -36,12 +36,14 @@ impl Processes {
         cpu_seconds() + self.server.map_or(0.0, |id| cpu_seconds_in(&proc(id, "stat")))
     }
 
-    /// Bytes that they had, or will have, written to a device: `write_bytes` of `/proc/self/io`. None on tmpfs, in whole pages of mapped files.
+    /// Bytes that they had, or will have, written to a device: `write_bytes` of `/proc/self/io`.
+    /// None on tmpfs, in whole pages of mapped files.
     pub(crate) fn bytes_to_devices(self) -> u64 {
         io_field("write_bytes:") + self.server.map_or(0, |id| io_field_in(&proc(id, "io"), "write_bytes:"))
     }
 
-    /// Bytes that this process gave to files in calls that write; none where it talks to a server, since what goes through sockets counts as well.
+    /// Bytes that this process gave to files in calls that write; none where it talks to a server,
+    /// since what goes through sockets counts as well.
     pub(crate) fn bytes_given_to_files(self) -> u64 {
         self.server.map_or_else(bytes_given_to_files, |_| 0)
     }
@@ -83,12 +85,14 @@ pub(crate) fn thread_cpu_seconds() -> f64 {
     clock(ClockId::ThreadCPUTime)
 }
 
-/// Bytes that this process gave to files in calls that write, whatever the medium: `wchar` of `/proc/self/io`.
+/// Bytes that this process gave to files in calls that write, whatever the medium: `wchar` of
+/// `/proc/self/io`.
 pub(crate) fn bytes_given_to_files() -> u64 {
     io_field("wchar:")
 }
 
-/// Bytes of the blocks that the files under `dir` take: holes in them take none. What goes away meanwhile counts for nothing.
+/// Bytes of the blocks that the files under `dir` take: holes in them take none. What goes away
+/// meanwhile counts for nothing.
 pub(crate) fn bytes_of_blocks(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     let size = |entry: fs::DirEntry| match entry.metadata() {

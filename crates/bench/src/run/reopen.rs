@@ -1,11 +1,13 @@
 //! Reopening: after a clean stop, and after the kill of a process in the middle of writes.
 //!
-//! One process makes and loads the store, and stops or is killed (SIGKILL; a server is killed first); another opens it. What
-//! the second measures: the open itself, the first get, gets while recovery goes on behind, and, in a thread
-//! of its own beside these gets, the end of recovery and the first scan after it. Then it reads back every record: each is there, in some version.
+//! One process makes and loads the store, and stops or is killed (SIGKILL; a server is killed
+//! first); another opens it. What the second measures: the open itself, the first get, gets while
+//! recovery goes on behind, and, in a thread of its own beside these gets, the end of recovery and
+//! the first scan after it. Then it reads back every record: each is there, in some version.
 //!
-//! Engines and peers are left and opened in the same way. A peer has recovered when its open returns; whether a peer is opened again
-//! after a kill goes by what it says that an acknowledged write survives ([`crate::peers::survives_kill`]).
+//! Engines and peers are left and opened in the same way. A peer has recovered when its open
+//! returns; whether a peer is opened again after a kill goes by what it says that an acknowledged
+//! write survives ([`crate::peers::survives_kill`]).
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +54,8 @@ pub(crate) struct Reopened {
     pub(crate) max_ns: u64,
     /// From the beginning of `open` to the end of recovery; of a peer, to the end of `open`.
     pub(crate) recovered_s: f64,
-    /// Until the first scan behind recovery was answered, from the beginning of `open`; of a store without an order, until the gets were.
+    /// Until the first scan behind recovery was answered, from the beginning of `open`; of a store
+    /// without an order, until the gets were.
     pub(crate) first_scan_s: f64,
     /// Live keys after it; of a store that does not count them, those read back.
     pub(crate) keys: u64,
@@ -105,7 +108,8 @@ pub(crate) fn reopen(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     target.close()
 }
 
-/// Gets from a store that was just opened, which took so long, and waits for its recovery meanwhile; what was found, and the latencies of the gets.
+/// Gets from a store that was just opened, which took so long, and waits for its recovery
+/// meanwhile; what was found, and the latencies of the gets.
 fn serve_at_once(args: &Args, target: &dyn Target, took: Duration) -> Result<(Reopened, Histogram<u64>)> {
     let records = cell::records(args);
     // From when its own open began.

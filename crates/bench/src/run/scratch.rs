@@ -1,8 +1,9 @@
-//! The directory of one run, and the process that works in it, with its control group. All are gone when the run ends:
-//! at its end, on an error, and on a signal that asks the process to end.
+//! The directory of one run, and the process that works in it, with its control group. All are gone
+//! when the run ends: at its end, on an error, and on a signal that asks the process to end.
 //!
-//! The signals are watched from the first directory on until the process ends, so that none is lost between two runs. A directory is locked by
-//! its owner, so that a later run can tell those of a killed one, which nobody removed.
+//! The signals are watched from the first directory on until the process ends, so that none is lost
+//! between two runs. A directory is locked by its owner, so that a later run can tell those of a
+//! killed one, which nobody removed.
 
 use std::fs::{self, File, TryLockError};
 use std::io::Read;
@@ -27,7 +28,8 @@ static ALL: Mutex<Vec<Arc<Mutex<Held>>>> = Mutex::new(Vec::new());
 const PREFIX: &str = "lodestore-bench-";
 /// How long a bench that was asked to end may take until it is killed.
 const ENDING: Duration = Duration::from_secs(10);
-/// How long the removal of a directory is tried, in which a process may yet write that is about to end.
+/// How long the removal of a directory is tried, in which a process may yet write that is about to
+/// end.
 const REMOVING: Duration = Duration::from_secs(5);
 /// How long between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -77,8 +79,8 @@ impl Held {
     }
 }
 
-/// Waits until no process is left that was started on something in this directory, as a server is on its socket: whoever starts a run behind this one
-/// would measure beside it.
+/// Waits until no process is left that was started on something in this directory, as a server is
+/// on its socket: whoever starts a run behind this one would measure beside it.
 fn wait_for_servers(path: &Path) {
     let began = Instant::now();
     while began.elapsed() < REMOVING && is_named(path) {
@@ -99,7 +101,8 @@ fn is_named(path: &Path) -> bool {
     fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| names(&entry))
 }
 
-/// Removes a directory. The processes of stores end by themselves when the one that started them is gone, a little later.
+/// Removes a directory. The processes of stores end by themselves when the one that started them is
+/// gone, a little later.
 fn remove(path: &Path) {
     let began = Instant::now();
     // What cannot be removed is seen by whoever owns the directory; there is no more to do here.
@@ -145,7 +148,8 @@ impl Scratch {
         self.held().group = group;
     }
 
-    /// Kills the child held, if it lives, and removes its control group; the error of a child that the kernel ended there.
+    /// Kills the child held, if it lives, and removes its control group; the error of a child that
+    /// the kernel ended there.
     pub(crate) fn leave_group(&self) -> Option<Error> {
         let mut held = self.held();
         held.end_child();
@@ -172,7 +176,8 @@ impl Scratch {
         status
     }
 
-    /// Takes charge of a bench that was started with [`tie`]: to end it its input is closed, and it is killed where that does not help.
+    /// Takes charge of a bench that was started with [`tie`]: to end it its input is closed, and it
+    /// is killed where that does not help.
     pub(crate) fn hold_bench(&self, child: Child) {
         let mut held = self.held();
         held.child = Some(child);
@@ -215,8 +220,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has signals that ask the process to end release all that is held first, from now on until the process ends. One that it was told to ignore, as `nohup`
-/// does with SIGHUP, it goes on to ignore.
+/// Has signals that ask the process to end release all that is held first, from now on until the
+/// process ends. One that it was told to ignore, as `nohup` does with SIGHUP, it goes on to ignore.
 pub(crate) fn watch() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
@@ -231,7 +236,8 @@ pub(crate) fn watch() {
     });
 }
 
-/// The signals that a process ignores, by the text of its `/proc/PID/status`: bit N - 1 is signal N.
+/// The signals that a process ignores, by the text of its `/proc/PID/status`: bit N - 1 is signal
+/// N.
 fn ignored(status: &str) -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
@@ -239,14 +245,16 @@ fn ignored(status: &str) -> u64 {
 
 /// Releases all that is held, and ends the process with this code.
 fn end(code: i32) -> ! {
-    // Held until the end, so that the main thread neither makes another nor reports a child's death as an error.
+    // Held until the end, so that the main thread neither makes another nor reports a child's death
+    // as an error.
     let all = lock(&ALL);
     let mut held: Vec<_> = all.iter().map(|held| lock(held)).collect();
     held.iter_mut().for_each(|held| held.release());
     std::process::exit(code)
 }
 
-/// Says that a bench's input is a pipe of the process that started it, in the environment. Set by that process, never by hand.
+/// Says that a bench's input is a pipe of the process that started it, in the environment. Set by
+/// that process, never by hand.
 const TIED: &str = "LODESTORE_BENCH_TIED";
 
 /// Has a bench that is started by this command end when this process does, however it does.
@@ -264,7 +272,8 @@ pub(crate) fn follow_parent() {
     }
 }
 
-/// Tells on standard error of what no run owns any more: directories in these, of killed runs and of those that were to keep them, and control groups.
+/// Tells on standard error of what no run owns any more: directories in these, of killed runs and
+/// of those that were to keep them, and control groups.
 pub(crate) fn tell_of_left<'a>(parents: impl IntoIterator<Item = &'a PathBuf>) {
     for path in parents.into_iter().flat_map(|parent| left(parent)) {
         eprintln!(
@@ -288,7 +297,8 @@ fn is_ours(id: &str) -> bool {
     program(id).is_some_and(|theirs| program("self") == Some(theirs))
 }
 
-/// The directories in `parent`, or control groups, of runs that are over: neither is there a process of this program that has their number, nor does any hold them.
+/// The directories in `parent`, or control groups, of runs that are over: neither is there a
+/// process of this program that has their number, nor does any hold them.
 fn left(parent: &Path) -> Vec<PathBuf> {
     let over = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -1,4 +1,5 @@
-//! A whole run: rounds of cells, the stores taking turns (A B B A), each cell in a process of its own.
+//! A whole run: rounds of cells, the stores taking turns (A B B A), each cell in a process of its
+//! own.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
@@ -42,11 +43,13 @@ const ORDER_STREAM: u64 = u64::MAX - 1;
 pub(crate) struct Findings {
     /// What each store says of itself, by the variant's label.
     pub(crate) facts: BTreeMap<String, Facts>,
-    /// What a store said of itself in the load, where it was opened again behind that, by the variant's label.
+    /// What a store said of itself in the load, where it was opened again behind that, by the
+    /// variant's label.
     pub(crate) load_facts: BTreeMap<String, Facts>,
     /// Phases by the variant's label and the workload, one a round.
     pub(crate) phases: BTreeMap<(String, String), Vec<Phase>>,
-    /// Parts of the load by the variant's label and the number of records at their end, one a round.
+    /// Parts of the load by the variant's label and the number of records at their end, one a
+    /// round.
     pub(crate) steps: BTreeMap<(String, u64), Vec<Phase>>,
     /// Reopenings by store and kind, one a round.
     pub(crate) reopened: BTreeMap<(String, String), Vec<Reopened>>,
@@ -67,7 +70,8 @@ impl Findings {
 ///
 /// # Errors
 /// [`Error::InvalidOption`] for arguments that cannot be run; what a store met; a wrong or missing
-/// answer as [`Error::Corrupt`]. Where the others go on and every store failed, what the first of them met.
+/// answer as [`Error::Corrupt`]. Where the others go on and every store failed, what the first of
+/// them met.
 pub fn run(given: Given) -> Result<()> {
     let args = given.0.fitted().resolved()?;
     args.check()?;
@@ -198,8 +202,8 @@ impl Session<'_> {
         self.scratch.path().join(format!("{}-{}", store::base(target), self.cells))
     }
 
-    /// Says why a store failed, and leaves it out from then on, where the others go on: what it did in later rounds would stand beside
-    /// what others did in earlier ones.
+    /// Says why a store failed, and leaves it out from then on, where the others go on: what it did
+    /// in later rounds would stand beside what others did in earlier ones.
     fn settle_failure(&mut self, label: &str, kind: Option<&str>, round: usize, ran: Result<()>) -> Result<()> {
         let Err(error) = ran else { return Ok(()) };
         let of = kind.map(|kind| format!("{kind}: ")).unwrap_or_default();
@@ -248,7 +252,8 @@ impl Session<'_> {
         std::fs::remove_dir_all(path).map_err(|source| Error::io("removing", path, source))
     }
 
-    /// Runs a cell, here or in a process of its own; the messages that are not of one of its workloads.
+    /// Runs a cell, here or in a process of its own; the messages that are not of one of its
+    /// workloads.
     fn run_cell(&mut self, cell: &Cell, label: &str, round: usize) -> Result<Vec<Message>> {
         let ran =
             if self.args.in_process { self.run_here(cell, label, round) } else { self.run_group(cell, label, round) };
@@ -267,7 +272,8 @@ impl Session<'_> {
         Ok(rest)
     }
 
-    /// Runs a cell in a process of its own, and where its memory is limited in a control group of its own.
+    /// Runs a cell in a process of its own, and where its memory is limited in a control group of
+    /// its own.
     fn run_group(&mut self, cell: &Cell, label: &str, round: usize) -> Result<Vec<Message>> {
         let group = self.args.memory.map(Group::new).transpose()?;
         let cell = Cell { group: group.as_ref().map(|group| group.path().into()), ..cell.clone() };
@@ -279,7 +285,8 @@ impl Session<'_> {
         }
     }
 
-    /// Runs a cell in a process of its own, and prints the last lines that it wrote to standard error.
+    /// Runs a cell in a process of its own, and prints the last lines that it wrote to standard
+    /// error.
     fn run_process(&mut self, cell: &Cell, label: &str, round: usize) -> Result<Vec<Message>> {
         let (id, output, said) = process::start(self.scratch, cell)?;
         let (scratch, dir) = (self.scratch, self.args.dir.clone());
@@ -356,7 +363,8 @@ impl Session<'_> {
     }
 }
 
-/// The stores in the order of a round, so that none comes behind the same in each: in the first as they are named, then the other way round, mixed, and so on.
+/// The stores in the order of a round, so that none comes behind the same in each: in the first as
+/// they are named, then the other way round, mixed, and so on.
 fn in_order<T>(mut stores: Vec<T>, seed: u64, round: usize) -> Vec<T> {
     if round.is_multiple_of(2) {
         stores.reverse();

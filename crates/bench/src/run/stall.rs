@@ -1,4 +1,5 @@
-//! A store that waits for room on a full medium, and never says so: its process is ended where it does nothing for a minute.
+//! A store that waits for room on a full medium, and never says so: its process is ended where it
+//! does nothing for a minute.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,8 @@ use crate::run::failure::FULL_BELOW;
 const MOST: Duration = Duration::from_secs(60);
 /// How long between two looks.
 const LOOK: Duration = Duration::from_secs(1);
-/// A process that takes less than one of so many parts of a processor's time does nothing: who waits looks now and then whether there is room.
+/// A process that takes less than one of so many parts of a processor's time does nothing: who
+/// waits looks now and then whether there is room.
 const PART: u32 = 20;
 /// Clock ticks a second of `/proc/PID/stat`, on every Linux that Rust runs on.
 const TICKS: u32 = 100;
@@ -35,7 +37,8 @@ fn stands(since: &mut Option<Since>, full: bool, at: Duration, cpu: Duration) ->
     }
 }
 
-/// Watches the process `id`, whose store is below `dir`, until `ended` is closed (false), or until it stands (true).
+/// Watches the process `id`, whose store is below `dir`, until `ended` is closed (false), or until
+/// it stands (true).
 pub(crate) fn watch(id: u32, dir: &Path, ended: &Receiver<()>) -> bool {
     let (began, mut since) = (Instant::now(), None);
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(LOOK) {
@@ -50,7 +53,8 @@ pub(crate) fn watch(id: u32, dir: &Path, ended: &Receiver<()>) -> bool {
     false
 }
 
-/// What a process has taken of processors, by the text of its `/proc/PID/stat`: user and system time are the fields 14 and 15.
+/// What a process has taken of processors, by the text of its `/proc/PID/stat`: user and system
+/// time are the fields 14 and 15.
 fn processor_time(stat: &str) -> Option<Duration> {
     // The name, in brackets, may have blanks and brackets in it.
     let (_, rest) = stat.rsplit_once(')')?;

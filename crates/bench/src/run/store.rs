@@ -1,6 +1,7 @@
 //! The stores of a run: what is set of each, and how it is made, and opened again.
 //!
-//! An engine's name may have options behind it that are set there alone, `hashkv:separate-from=0`, so that one run has an engine in several settings.
+//! An engine's name may have options behind it that are set there alone, `hashkv:separate-from=0`,
+//! so that one run has an engine in several settings.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -63,8 +64,8 @@ pub(crate) fn has(name: &str, option: &str) -> bool {
     engine(name).is_some_and(|engine| engine.takes(option))
 }
 
-/// What is set of an engine: its DRAM budget and its write buffer where it takes them, over them what was set by name, and over that what its own
-/// name sets.
+/// What is set of an engine: its DRAM budget and its write buffer where it takes them, over them
+/// what was set by name, and over that what its own name sets.
 fn texts(args: &Args, engine: &str) -> Vec<String> {
     let sizes = [(BUDGET, args.budget), (WRITE_BUFFER, args.write_buffer)];
     let given = sizes.into_iter().filter(|(name, _)| has(engine, name));
@@ -107,7 +108,8 @@ fn create_options(args: &Args, engine: &str, durability: Durability) -> Result<l
     Ok(options)
 }
 
-/// Refuses a value of an option that the store does not take; what a medium or a capacity cannot give is seen when it is made.
+/// Refuses a value of an option that the store does not take; what a medium or a capacity cannot
+/// give is seen when it is made.
 ///
 /// # Errors
 /// [`Error::InvalidOption`].
@@ -194,7 +196,8 @@ pub(crate) fn open_loaded(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
     Ok(Box::new(StoreTarget::new(store, settings(args, &cell.target))))
 }
 
-/// Opens what another process left of the store, whatever of its recovery goes on behind; and how long its own open took.
+/// Opens what another process left of the store, whatever of its recovery goes on behind; and how
+/// long its own open took.
 ///
 /// # Errors
 /// What it meets.
@@ -217,7 +220,8 @@ fn asked(args: &Args, there: bool) -> Asked {
     Asked { budget: args.budget, write_buffer: args.write_buffer, there, threads: args.threads }
 }
 
-/// What the store says of itself, whether it was given the budget and the write buffer, and what limits its process's memory.
+/// What the store says of itself, whether it was given the budget and the write buffer, and what
+/// limits its process's memory.
 pub(crate) fn facts(args: &Args, cell: &Cell, target: &dyn Target) -> Facts {
     let mut facts = target.facts();
     let name = cell.target.as_str();

@@ -19,7 +19,8 @@ pub(crate) struct Facts {
     pub(crate) settings: BTreeMap<String, String>,
 }
 
-/// What a store adapts to its workload, and to what: gauges of an engine, by their names in `stats`.
+/// What a store adapts to its workload, and to what: gauges of an engine, by their names in
+/// `stats`.
 pub(crate) const GAUGES: [&str; 11] = [
     "workers_allowed",
     "compaction_trigger_percent",
@@ -110,9 +111,11 @@ pub(crate) trait Target: Send + Sync {
     fn delete(&self, key: &[u8]) -> Result<bool>;
     /// Calls `each` for at most `limit` pairs in order from `from` on; how many.
     fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
-    /// Waits until all work behind the acknowledged writes is done that later operations would wait for.
+    /// Waits until all work behind the acknowledged writes is done that later operations would wait
+    /// for.
     fn catch_up(&self) -> Result<()>;
-    /// Waits until everything is in its final place: buffers flushed, and the compactions done that are due.
+    /// Waits until everything is in its final place: buffers flushed, and the compactions done that
+    /// are due.
     fn settle(&self) -> Result<()>;
     /// Stops it.
     fn close(&self) -> Result<()>;
@@ -203,7 +206,8 @@ impl Target for StoreTarget {
         })
     }
 
-    /// A scan sees every write that returned before it, so one that has begun means that no index waits.
+    /// A scan sees every write that returned before it, so one that has begun means that no index
+    /// waits.
     fn catch_up(&self) -> Result<()> {
         if self.store.capabilities().scan {
             self.store.scan_each(&ScanRange::all().limit(1), &mut |_, _| Visit::Stop)?;

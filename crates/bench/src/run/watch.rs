@@ -1,4 +1,5 @@
-//! A thread that looks at a run from beside: the most DRAM that the process takes, and for a timeline what a store has done by when.
+//! A thread that looks at a run from beside: the most DRAM that the process takes, and for a
+//! timeline what a store has done by when.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

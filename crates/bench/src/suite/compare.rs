@@ -18,7 +18,8 @@ pub(super) fn keeps_no_order(store: &str) -> bool {
     store::base(store) == UNORDERED || store.split(':').any(|set| set.split('=').nth(1) == Some(UNORDERED))
 }
 
-/// What a row is of: its workload, under a sweep the value, and in an open loop the rate that was asked, since the same may have run in a closed one before.
+/// What a row is of: its workload, under a sweep the value, and in an open loop the rate that was
+/// asked, since the same may have run in a closed one before.
 pub(super) fn what(row: &Row) -> String {
     let swept = row.sweep.as_ref().map(|swept| format!(" {}={}", swept.name, swept.value));
     let asked = row.open_loop.as_ref().map(|found| format!(" at {}/s", found.asked_per_s));

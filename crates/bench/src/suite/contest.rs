@@ -1,5 +1,6 @@
-//! Each of our engines beside the best peer of an equal durability, in each line and by each measure. No engine of a line is chosen after the fact: the one
-//! that is behind is told of as well as the one that is ahead.
+//! Each of our engines beside the best peer of an equal durability, in each line and by each
+//! measure. No engine of a line is chosen after the fact: the one that is behind is told of as well
+//! as the one that is ahead.
 
 use clap::ValueEnum;
 
@@ -24,7 +25,8 @@ pub(super) enum Standing {
 /// How many times better an engine is than the best peer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ratio {
-    /// Of rates the median of the ratios of the rounds, where the rows say it; else that of the medians.
+    /// Of rates the median of the ratios of the rounds, where the rows say it; else that of the
+    /// medians.
     pub(super) times: f64,
     of_medians: f64,
     /// Whether the slowest and the fastest rounds of both cross.
@@ -43,7 +45,8 @@ impl Ratio {
         Self { times: told.copied().unwrap_or(of_medians), of_medians, overlap: several && cross, at }
     }
 
-    /// Whether the median of the rounds' ratios says another than the ratio of the medians, so that neither is ahead.
+    /// Whether the median of the rounds' ratios says another than the ratio of the medians, so that
+    /// neither is ahead.
     pub(super) fn undecided(&self) -> bool {
         (self.times < 1.0) != (self.of_medians < 1.0)
     }
@@ -139,7 +142,8 @@ impl<'a> Contest<'a> {
     }
 }
 
-/// Lines of an engine: how many there are beside a peer, and of them how many are lost or undecided; and those that it cannot do.
+/// Lines of an engine: how many there are beside a peer, and of them how many are lost or
+/// undecided; and those that it cannot do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) lines: usize,
@@ -204,7 +208,8 @@ fn standing(
     }
 }
 
-/// How an engine that survives more does beside a peer: at the nearest level above that has the line.
+/// How an engine that survives more does beside a peer: at the nearest level above that has the
+/// line.
 fn beside(
     above: &[Level<'_>],
     level: &Level<'_>,

@@ -1,4 +1,5 @@
-//! The experiments: what each asks, what it runs at which scale, and how long that is expected to take.
+//! The experiments: what each asks, what it runs at which scale, and how long that is expected to
+//! take.
 
 use std::time::Duration;
 
@@ -15,11 +16,13 @@ use crate::preset::Preset;
 pub enum Scale {
     /// Next to nothing, in a minute or two: shows that everything runs. Its figures mean nothing.
     Tiny,
-    /// 30,000 records and some ten thousand operations in most rows, three rounds of each, in under 15 minutes.
+    /// 30,000 records and some ten thousand operations in most rows, three rounds of each, in under
+    /// 15 minutes.
     #[default]
     Small,
-    /// 150,000 to 300,000 records in most rows, three rounds of each, in under two hours. Of the papers' set-ups `hashkv-p123` (one round), `hashkv-threshold`
-    /// and `mkvs-tables` have their presets' own size, the others less: each page says what.
+    /// 150,000 to 300,000 records in most rows, three rounds of each, in under two hours. Of the
+    /// papers' set-ups `hashkv-p123` (one round), `hashkv-threshold` and `mkvs-tables` have their
+    /// presets' own size, the others less: each page says what.
     Full,
 }
 
@@ -154,7 +157,8 @@ impl Experiment {
         }
     }
 
-    /// The words of one of its runs at this scale. What the scale sweeps takes the place of what the run does.
+    /// The words of one of its runs at this scale. What the scale sweeps takes the place of what
+    /// the run does.
     pub(super) fn words(&self, run: &Run, scale: Scale) -> String {
         let size = self.size(scale).words;
         let own = if size.contains(SWEEP) { without(&run.words, SWEEP).0 } else { run.words.clone() };
@@ -172,7 +176,8 @@ impl Experiment {
     }
 }
 
-/// Every engine, and every peer beside them that survives its process, in memory: redb does with a sync of each write alone. No map in DRAM.
+/// Every engine, and every peer beside them that survives its process, in memory: redb does with a
+/// sync of each write alone. No map in DRAM.
 macro_rules! process {
     () => {
         "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,blobdb,leveldb,redb-sync,fjall,lmdb"
@@ -186,7 +191,9 @@ macro_rules! every {
     };
 }
 
-/// Words of scale small: three rounds, whose workloads take a twentieth of a second at the least, with their warm-up: a quarter of one in each of some 4,000 would be longer than the scale may take.
+/// Words of scale small: three rounds, whose workloads take a twentieth of a second at the least,
+/// with their warm-up: a quarter of one in each of some 4,000 would be longer than the scale may
+/// take.
 macro_rules! briefly {
     ($words:literal) => {
         concat!($words, " --rounds 3 --warm-up 10 --at-least 40")
@@ -214,10 +221,12 @@ pub(super) const fn size(words: &'static str, seconds: u64) -> Size {
     Size { words, seconds }
 }
 
-/// Presets that ask nothing that an experiment of ours, of the same workloads beside more stores, does not.
+/// Presets that ask nothing that an experiment of ours, of the same workloads beside more stores,
+/// does not.
 pub(super) const COVERED: [Preset; 2] = [Preset::Ycsb, Preset::HikvMicro];
 
-/// All experiments, in the order in which they run: ours, then a page for each preset that they do not cover.
+/// All experiments, in the order in which they run: ours, then a page for each preset that they do
+/// not cover.
 pub(super) fn experiments() -> Vec<Experiment> {
     let mut all = vec![
         micro(),

@@ -1,4 +1,5 @@
-//! The figures by which stores are compared: what each is, what it may be compared with, and how it is written.
+//! The figures by which stores are compared: what each is, what it may be compared with, and how it
+//! is written.
 
 use crate::report::row::Row;
 use crate::report::{ns_text, rate_text};

@@ -52,13 +52,15 @@ pub struct Evaluate {
     /// Directory on a disk, for the experiments that sync. Without it they are left out.
     #[arg(long, value_name = "DIR")]
     pub disk: Option<PathBuf>,
-    /// Directory for the pages, made where there is none. Pages of experiments that run are written anew.
+    /// Directory for the pages, made where there is none. Pages of experiments that run are written
+    /// anew.
     #[arg(long, value_name = "DIR", required_unless_present = "list")]
     pub out: Option<PathBuf>,
     /// Run these experiments alone.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Leave out what --out has already of this scale and program, where no run of it failed and its page, rows and pictures are whole.
+    /// Leave out what --out has already of this scale and program, where no run of it failed and
+    /// its page, rows and pictures are whole.
     #[arg(long)]
     pub resume: bool,
     /// Write the list of experiments, and how long each is expected to take; run nothing.
@@ -66,12 +68,13 @@ pub struct Evaluate {
     pub list: bool,
 }
 
-/// Runs the experiments and writes their pages. `program` is the version of this program, with its commit where it knows it. What a store or a whole
-/// experiment meets is told on its page, and ends nothing. The names of those that were asked and measured nothing.
+/// Runs the experiments and writes their pages. `program` is the version of this program, with its
+/// commit where it knows it. What a store or a whole experiment meets is told on its page, and ends
+/// nothing. The names of those that were asked and measured nothing.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] for an unknown experiment, a directory that is none, and a `runs.json` that cannot be read; [`Error::Io`] for directories that
-/// cannot be used, and standard output.
+/// [`Error::InvalidOption`] for an unknown experiment, a directory that is none, and a `runs.json`
+/// that cannot be read; [`Error::Io`] for directories that cannot be used, and standard output.
 pub fn evaluate(args: &Evaluate, program: &str) -> Result<Vec<String>> {
     let chosen = chosen(&args.only)?;
     let (Some(dir), Some(out), false) = (&args.dir, &args.out, args.list) else {
@@ -122,7 +125,8 @@ fn usable(option: &str, dir: &Path) -> Result<PathBuf> {
     Ok(real)
 }
 
-/// The lock of the directory of the pages, which two evaluations would write over each other: given back when it is dropped. None where there are no locks.
+/// The lock of the directory of the pages, which two evaluations would write over each other: given
+/// back when it is dropped. None where there are no locks.
 fn alone(out: &Path) -> Result<Option<File>> {
     let dir = File::open(out).map_err(|source| Error::io("opening directory", out, source))?;
     match dir.try_lock() {
@@ -311,7 +315,8 @@ impl Suite<'_> {
         let (path, part) = (self.out.join(name), self.out.join(format!(".{name}.part")));
         let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &path));
         written.map_err(|source| {
-            // On a full medium a part would keep it full. Where it cannot be removed it is not there.
+            // On a full medium a part would keep it full. Where it cannot be removed it is not
+            // there.
             let _ = fs::remove_file(&part);
             Error::io("writing", path, source)
         })

@@ -129,7 +129,8 @@ fn again(experiment: &Experiment, record: &Record) -> String {
     )
 }
 
-/// The tables of a level: one of each measure, with a column a store, how ours stand beside the best peer, and what else was found, with a line a row.
+/// The tables of a level: one of each measure, with a column a store, how ours stand beside the
+/// best peer, and what else was found, with a line a row.
 fn of_level(level: &Level<'_>, measures: &[Measure], contest: &Contest<'_>) -> String {
     let survives = match level.name {
         "none" => "nothing, or but a clean stop".to_string(),

@@ -43,7 +43,8 @@ fn on_disk(preset: Preset) -> bool {
     preset.name().starts_with("hashkv")
 }
 
-/// What the figure of a paper shows, where the preset is named after one; else what the paper says that the experiment is about.
+/// What the figure of a paper shows, where the preset is named after one; else what the paper says
+/// that the experiment is about.
 fn measures_of(preset: Preset) -> Vec<Measure> {
     if let Some(figure) = preset.figure() {
         let measure = |told: &Told| match told {
@@ -67,7 +68,8 @@ fn measures_of(preset: Preset) -> Vec<Measure> {
     }
 }
 
-/// How large a preset is run. What is swept is not named again: one value would take the place of the several.
+/// How large a preset is run. What is swept is not named again: one value would take the place of
+/// the several.
 fn sizes_of(preset: Preset) -> [Size; 2] {
     match preset {
         // 25 times, as in the paper.
@@ -75,8 +77,9 @@ fn sizes_of(preset: Preset) -> [Size; 2] {
             size(briefly!("--sweep records=10000,50000,250000 --ops 20000"), 10),
             size("--sweep records=40000,200000,1000000 --ops 60000 --rounds 3", 40),
         ],
-        // A small store needs more room beside its data than a large one. Where less is loaded than the preset's, memory is no longer what bounds. All of it once
-        // takes longer than three rounds of most others.
+        // A small store needs more room beside its data than a large one. Where less is loaded than
+        // the preset's, memory is no longer what bounds. All of it once takes longer than three
+        // rounds of most others.
         Preset::HashkvP123 => [size(briefly!("--records 50000 --reserve 70 --memory 0"), 23), size("", 460)],
         Preset::HashkvReserve => [
             size(briefly!("--load-bytes 48M --memory 0 --write-buffer 4M"), 21),

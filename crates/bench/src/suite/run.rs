@@ -1,4 +1,5 @@
-//! The runs of an experiment: each a child process of this same program, in a directory of its own that goes with it.
+//! The runs of an experiment: each a child process of this same program, in a directory of its own
+//! that goes with it.
 
 use std::fs;
 use std::io::Read;
@@ -20,7 +21,8 @@ use crate::report::row::Row;
 use crate::report::swept_store;
 use crate::run::scratch::{self, Scratch};
 
-/// A run that takes so many times what its whole experiment is expected to, and [`LONGER`], is ended.
+/// A run that takes so many times what its whole experiment is expected to, and [`LONGER`], is
+/// ended.
 const TIMES_MOST: u32 = 4;
 /// What is added to that.
 const LONGER: Duration = Duration::from_secs(120);
@@ -119,7 +121,8 @@ impl Bench<'_> {
         Ok(Found { lines: unnamed(&lines, path, medium), pictures: drawn.into_iter().collect() })
     }
 
-    /// Starts the child and waits for it; what it wrote. It is held by `scratch`, so that a signal ends it too.
+    /// Starts the child and waits for it; what it wrote. It is held by `scratch`, so that a signal
+    /// ends it too.
     fn child(&self, scratch: &Scratch, mut command: Command, limit: Duration) -> Result<String, String> {
         scratch::tie(&mut command);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -154,7 +157,8 @@ impl Bench<'_> {
     }
 }
 
-/// Threads that read a child's output and its errors to their ends, so that it never waits for a reader.
+/// Threads that read a child's output and its errors to their ends, so that it never waits for a
+/// reader.
 fn readers(mut out: ChildStdout, mut err: ChildStderr) -> (Receiver<String>, JoinHandle<String>) {
     let (send, lines) = channel();
     thread::spawn(move || {
@@ -171,7 +175,8 @@ fn readers(mut out: ChildStdout, mut err: ChildStderr) -> (Receiver<String>, Joi
     (lines, errors)
 }
 
-/// JSON lines with a variable in the place of a directory. Commands have it in quotation marks, so that they run whatever it is set to.
+/// JSON lines with a variable in the place of a directory. Commands have it in quotation marks, so
+/// that they run whatever it is set to.
 fn unnamed(lines: &str, dir: &Path, variable: &str) -> String {
     // As JSON writes them, within quotation marks.
     let json = |text: &str| {
@@ -219,7 +224,8 @@ fn no_room_for_a_socket(peer: &str, dir: &Path) -> Option<String> {
     peers::fits_in(peer, &cell).err().map(|_| "the path of its socket would be too long: give a shorter --dir".into())
 }
 
-/// The words with those peers alone that can run here, and which cannot and why. An engine that is measured first is of every build.
+/// The words with those peers alone that can run here, and which cannot and why. An engine that is
+/// measured first is of every build.
 ///
 /// # Errors
 /// Words that cannot be read.

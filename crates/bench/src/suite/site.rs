@@ -40,11 +40,13 @@ fn mib(meminfo: &str) -> u64 {
     total.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
-/// The type of the file system that `dir` lies on, by the text of `/proc/self/mountinfo`: that of the longest mount point above it, the last of several.
+/// The type of the file system that `dir` lies on, by the text of `/proc/self/mountinfo`: that of
+/// the longest mount point above it, the last of several.
 fn file_system(mounts: &str, dir: &Path) -> String {
     let mount = |line: &str| {
         let (before, after) = line.split_once(" - ")?;
-        // Blanks in it are written \040: such a mount point is not found, and the one above it is told.
+        // Blanks in it are written \040: such a mount point is not found, and the one above it is
+        // told.
         let point = before.split(' ').nth(4)?;
         dir.starts_with(point).then(|| (point.len(), after.split(' ').next().unwrap_or_default().to_string()))
     };
@@ -58,8 +60,9 @@ pub(super) fn today() -> String {
     day(seconds / 86_400)
 }
 
-/// The day that is so many after 1970-01-01: by 400 years of 146,097 days that begin on a 1 March, so that a leap day ends a year (H. Hinnant, "chrono-Compatible Low-Level
-/// Date Algorithms", `civil_from_days`).
+/// The day that is so many after 1970-01-01: by 400 years of 146,097 days that begin on a 1 March,
+/// so that a leap day ends a year (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms",
+/// `civil_from_days`).
 fn day(since_1970: u64) -> String {
     let days = since_1970 + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);

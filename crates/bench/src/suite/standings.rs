@@ -1,4 +1,5 @@
-//! How each of our engines stands beside the best peers, as Markdown: a table for each durability, and what each loses.
+//! How each of our engines stands beside the best peers, as Markdown: a table for each durability,
+//! and what each loses.
 
 use super::compare::{Best, distinct};
 use super::contest::{Bout, Contest, Ratio, Standing};
@@ -101,7 +102,8 @@ fn group(contest: &Contest<'_>, bout: &Bout<'_>) -> String {
     by + &level
 }
 
-/// The lines of an engine in which it stands so, each as `text` has it, in groups by level and measure.
+/// The lines of an engine in which it stands so, each as `text` has it, in groups by level and
+/// measure.
 fn grouped(contest: &Contest<'_>, place: usize, text: impl Fn(&Bout<'_>, &Standing) -> Option<String>) -> Vec<String> {
     let told: Vec<_> = contest
         .bouts

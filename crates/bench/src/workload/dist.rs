@@ -1,8 +1,8 @@
 //! Random numbers: a small generator, and the distributions of YCSB over record numbers.
 //!
-//! Zipfian numbers are drawn as in Gray et al., "Quickly generating billion-record synthetic databases"
-//! (SIGMOD 1994), section 3; scrambled zipfian as YCSB does: a rank among 10 billion, hashed onto the
-//! records, with the published zeta of that many ranks.
+//! Zipfian numbers are drawn as in Gray et al., "Quickly generating billion-record synthetic
+//! databases" (SIGMOD 1994), section 3; scrambled zipfian as YCSB does: a rank among 10 billion,
+//! hashed onto the records, with the published zeta of that many ranks.
 
 use crate::workload::keys::mix;
 
@@ -124,7 +124,8 @@ impl Scrambled {
     }
 }
 
-/// The record, of `records`, that a rank stands for: neighbours in rank are none in number, and some records have several ranks.
+/// The record, of `records`, that a rank stands for: neighbours in rank are none in number, and
+/// some records have several ranks.
 pub(crate) fn strewn(rank: u64, records: u64) -> u64 {
     mix(rank ^ 0x5C4A_3B1E) % records
 }
@@ -154,7 +155,8 @@ mod tests {
 
     #[test]
     fn zeta_is_as_published() {
-        // The tests of CockroachDB's YCSB generator (pkg/workload/ycsb, also Pebble's), to as many digits as they stand there.
+        // The tests of CockroachDB's YCSB generator (pkg/workload/ycsb, also Pebble's), to as many
+        // digits as they stand there.
         for (n, published, slack) in [
             (20, 3.643_090_607_793_67, 1e-11),
             (200, 6.020_311_185_58, 1e-10),
@@ -184,7 +186,8 @@ mod tests {
         assert!((29.0..169.0).contains(&chi), "seed {SEED}: chi-square {chi}");
     }
 
-    /// Chi-square of what was seen against shares that were expected, over its degrees of freedom, in its deviations from them.
+    /// Chi-square of what was seen against shares that were expected, over its degrees of freedom,
+    /// in its deviations from them.
     fn deviations(seen: &[u64], shares: &[f64]) -> f64 {
         let total = seen.iter().sum::<u64>() as f64;
         let chi: f64 =
@@ -208,7 +211,8 @@ mod tests {
         assert!(deviations(&seen, &shares).abs() < 5.0, "seed {SEED}");
     }
 
-    /// The share of ranks below `rank` of `ranks`, by the law of Gray et al. as it is printed there, solved for the number that is drawn.
+    /// The share of ranks below `rank` of `ranks`, by the law of Gray et al. as it is printed
+    /// there, solved for the number that is drawn.
     fn share_below(rank: u64, ranks: u64) -> f64 {
         let all = zeta(ranks, THETA);
         let eta = (1.0 - (2.0 / ranks as f64).powf(1.0 - THETA)) / (1.0 - zeta(2, THETA) / all);

@@ -1,12 +1,13 @@
 //! Keys and values made from a record's number, and the check of what comes back.
 //!
-//! A key is a bijective mix of the number, printed as 16 hexadecimal digits, so that
-//! records numbered 0, 1, 2... come in random key order and no two share a key. The keys of a stream of
+//! A key is a bijective mix of the number, printed as 16 hexadecimal digits, so that records
+//! numbered 0, 1, 2... come in random key order and no two share a key. The keys of a stream of
 //! operations are made before the clock starts ([`Keys`]).
 //!
-//! A value carries the key's bytes in its first and last words, so that one look at a pair tells whether they belong
-//! together; its body follows from the first word and a version, so that a full check sees any byte. Which version it is
-//! is not checked as it comes, but of some records behind each run; a value of less than 24 bytes has none.
+//! A value carries the key's bytes in its first and last words, so that one look at a pair tells
+//! whether they belong together; its body follows from the first word and a version, so that a full
+//! check sees any byte. Which version it is is not checked as it comes, but of some records behind
+//! each run; a value of less than 24 bytes has none.
 
 use std::ops::Range;
 
@@ -79,7 +80,8 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Records {
-    /// Records of these sizes, which were checked with the arguments, `compressible` hundredths of whose values are one byte.
+    /// Records of these sizes, which were checked with the arguments, `compressible` hundredths of
+    /// whose values are one byte.
     pub(crate) fn new(
         key_size: impl Into<Size>,
         value_size: impl Into<Size>,
@@ -151,7 +153,8 @@ impl Records {
         }
     }
 
-    /// Writes version `version` of the value that belongs to `key` over `value`, which has the size of [`Self::value_size_of`] it.
+    /// Writes version `version` of the value that belongs to `key` over `value`, which has the size
+    /// of [`Self::value_size_of`] it.
     #[inline]
     pub(crate) fn value(&self, key: &[u8], version: u64, value: &mut [u8]) {
         let first = word(key, 0);
@@ -180,8 +183,8 @@ impl Records {
         value[size - 8..].copy_from_slice(&word(key, key.len() - 8).to_le_bytes());
     }
 
-    /// Whether `value` is some version of the value that belongs to `key`: its length, first and last words,
-    /// and with the full check every byte.
+    /// Whether `value` is some version of the value that belongs to `key`: its length, first and
+    /// last words, and with the full check every byte.
     #[inline]
     pub(crate) fn belongs(&self, key: &[u8], value: &[u8]) -> bool {
         if value.len() != self.value_size_of(key) || key.len() != self.key_size(|| half(key)) {
@@ -208,7 +211,8 @@ impl Records {
     }
 }
 
-/// The keys of a stream of operations, one behind the other in the order in which it names their records.
+/// The keys of a stream of operations, one behind the other in the order in which it names their
+/// records.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     bytes: Vec<u8>,
@@ -218,8 +222,9 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Room for the keys of `most` records, with all of its memory touched, so that the use of it does not look like memory of the store. Where sizes
-    /// differ, room for a quarter more than their mean.
+    /// Room for the keys of `most` records, with all of its memory touched, so that the use of it
+    /// does not look like memory of the store. Where sizes differ, room for a quarter more than
+    /// their mean.
     pub(crate) fn room(records: &Records, most: usize) -> Self {
         let differ = !matches!(records.key_size, Size::Fixed(_));
         let bytes = (records.key_size.mean(Of::Key) * most as f64).ceil() as usize;

@@ -17,8 +17,9 @@ pub enum Workload {
     Get,
     /// Read records chosen uniformly, several in one call.
     Multiget,
-    /// Replace the values of records chosen uniformly, by the store's update: an engine looks first whether the record is there, a peer without an
-    /// update (RocksDB, LevelDB, fjall, Berkeley DB) puts.
+    /// Replace the values of records chosen uniformly, by the store's update: an engine looks first
+    /// whether the record is there, a peer without an update (RocksDB, LevelDB, fjall, Berkeley DB)
+    /// puts.
     Update,
     /// Delete records, each once, in random order.
     Delete,
@@ -38,13 +39,16 @@ pub enum Workload {
     E,
     /// YCSB F: 50 % reads, 50 % reads followed by a write of the same record, zipfian.
     F,
-    /// Put records chosen uniformly, all of them there: what several papers (FluidKV's) call update. No store looks first.
+    /// Put records chosen uniformly, all of them there: what several papers (FluidKV's) call
+    /// update. No store looks first.
     // Behind the others, whose streams are made of their places here.
     Overwrite,
     /// Nothing, for `--seconds`: what a store does when nobody asks it for anything.
     Idle,
-    /// Put records of which the one of rank r is chosen in proportion to 1 / r^0.99, all of them there, the hot ones all over the keys: an update phase of the HashKV paper. No store looks first. In YCSB's A
-    /// half of all draws are as good as uniform, since its ranks are ten billion however many records there are.
+    /// Put records of which the one of rank r is chosen in proportion to 1 / r^0.99, all of them
+    /// there, the hot ones all over the keys: an update phase of the HashKV paper. No store looks
+    /// first. In YCSB's A half of all draws are as good as uniform, since its ranks are ten billion
+    /// however many records there are.
     Zipfput,
     /// Ask for keys that were never put, of which there are as many as records, chosen uniformly.
     Absent,
@@ -81,8 +85,9 @@ impl Workload {
         matches!(self, Self::Scan | Self::E)
     }
 
-    /// Whether any number of its operations finds the store as it is, so that it can be warmed up and drawn out: what inserts, deletes or loads cannot, and how much the
-    /// workloads put that stand for phases of puts (overwrite, zipfput) is part of what they are.
+    /// Whether any number of its operations finds the store as it is, so that it can be warmed up
+    /// and drawn out: what inserts, deletes or loads cannot, and how much the workloads put that
+    /// stand for phases of puts (overwrite, zipfput) is part of what they are.
     pub(crate) fn can_go_on(self) -> bool {
         use Workload::{A, Absent, B, C, F, Get, Multiget, Scan, Update};
         matches!(self, Get | Multiget | Absent | Update | Scan | A | B | C | F)
@@ -94,7 +99,8 @@ impl Workload {
     }
 }
 
-/// A workload in its place among those that are run: one that is named again runs again, over other records in another order.
+/// A workload in its place among those that are run: one that is named again runs again, over other
+/// records in another order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
     /// The workload.

@@ -1,9 +1,13 @@
-//! The open loop: operations are due at times that do not depend on the store, and a latency begins when its operation was due.
+//! The open loop: operations are due at times that do not depend on the store, and a latency begins
+//! when its operation was due.
 //!
-//! In a closed loop a thread asks again once it has its answer: while a store stalls it is asked less, and the operations that would have waited are never
-//! measured (coordinated omission: G. Tene, "How not to measure latency"; Schroeder, Wierman, Harchol-Balter, "Open versus closed: a cautionary
-//! tale", NSDI 2006). Here each thread has a schedule of its own, as a connection has: an answer that it waits for delays what is due on it, not what is
-//! due on the others. What is late is done at once, so a store that cannot keep up has a queue that grows, and so do its latencies.
+//! In a closed loop a thread asks again once it has its answer: while a store stalls it is asked
+//! less, and the operations that would have waited are never measured (coordinated omission: G.
+//! Tene, "How not to measure latency"; Schroeder, Wierman, Harchol-Balter, "Open versus closed: a
+//! cautionary tale", NSDI 2006). Here each thread has a schedule of its own, as a connection has:
+//! an answer that it waits for delays what is due on it, not what is due on the others. What is
+//! late is done at once, so a store that cannot keep up has a queue that grows, and so do its
+//! latencies.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,11 +21,13 @@ use crate::workload::dist::Rng;
 
 /// Rng stream of the first thread's arrivals.
 const STREAM: u64 = 1 << 63;
-/// What is left to wait where a thread stops sleeping and reads the clock instead: a sleep ends some tens of microseconds late.
+/// What is left to wait where a thread stops sleeping and reads the clock instead: a sleep ends
+/// some tens of microseconds late.
 const SPIN: Duration = Duration::from_micros(200);
 /// Longest sleep at a time, between two looks at whether the run is to end.
 const NAP: Duration = Duration::from_millis(50);
-/// The part of a schedule, at its end, in which every thread of a store that kept up has nothing late to do at some time.
+/// The part of a schedule, at its end, in which every thread of a store that kept up has nothing
+/// late to do at some time.
 const END: f64 = 0.1;
 
 /// How operations arrive in an open loop.
@@ -30,7 +36,8 @@ pub enum Arrivals {
     /// At equal distances.
     #[default]
     Even,
-    /// At random, as from many users who know nothing of each other: the distances are exponential, and several come at once now and then.
+    /// At random, as from many users who know nothing of each other: the distances are exponential,
+    /// and several come at once now and then.
     Poisson,
 }
 
@@ -149,15 +156,18 @@ pub(crate) struct OpenLoop {
     pub(crate) reached_per_s: f64,
     /// How they were due.
     pub(crate) arrivals: String,
-    /// Whether each thread had nothing late to do at some time in the last tenth of its schedule, in every round: the queue did not grow.
+    /// Whether each thread had nothing late to do at some time in the last tenth of its schedule,
+    /// in every round: the queue did not grow.
     pub(crate) kept_up: bool,
-    /// The longest in any round from when the last operation was due until all were done, in seconds.
+    /// The longest in any round from when the last operation was due until all were done, in
+    /// seconds.
     pub(crate) behind_s: f64,
 }
 
 impl OpenLoop {
-    /// Operations a second of a phase. Its last operation takes as long as the others until the next would be due, so that a store which keeps up reaches
-    /// what was asked, and no more but for chance where arrivals are random.
+    /// Operations a second of a phase. Its last operation takes as long as the others until the
+    /// next would be due, so that a store which keeps up reaches what was asked, and no more but
+    /// for chance where arrivals are random.
     pub(crate) fn rate(pace: Pace, phase: &Phase) -> f64 {
         phase.ops as f64 / phase.wall_s.max(phase.due_s + 1.0 / pace.rate as f64)
     }
@@ -303,7 +313,8 @@ mod tests {
         let target = Slow::new(|call| Duration::from_millis(if call == 0 { 60 } else { 0 }));
         let outcome = paced(&target, 1000, 1, 100);
         assert_eq!((outcome.counts.ops, outcome.latency.len()), (100, 100), "each is timed");
-        // Operation i was due after i ms, and none was done before 60: of 0 to 39 each lasted 20 at least.
+        // Operation i was due after i ms, and none was done before 60: of 0 to 39 each lasted 20 at
+        // least.
         let late = outcome.latency.count_between(19_900_000, u64::MAX);
         assert!(late >= 40, "{late}");
     }

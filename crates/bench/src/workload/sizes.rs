@@ -1,11 +1,14 @@
 //! Sizes of keys and values: a number of bytes, or a distribution.
 //!
-//! The sizes of a record follow from the seed and its number, whatever its version: an update keeps them. So the length of every value that comes back is
-//! checked exactly, and what is live is known to the byte; what a store does with a value that grows is not measured.
+//! The sizes of a record follow from the seed and its number, whatever its version: an update keeps
+//! them. So the length of every value that comes back is checked exactly, and what is live is known
+//! to the byte; what a store does with a value that grows is not measured.
 //!
-//! `facebook` is the mix of pool ETC of Facebook's memcached: B. Atikoglu et al., "Workload analysis of a large-scale key-value store" (SIGMETRICS 2012), section
-//! 5.1. Sizes of keys are a generalized extreme value distribution, those of values a generalized Pareto distribution, whose mean is 329 bytes.
-//! The paper gives the 15 smallest values a table of shares of their own; here they follow the law too.
+//! `facebook` is the mix of pool ETC of Facebook's memcached: B. Atikoglu et al., "Workload
+//! analysis of a large-scale key-value store" (SIGMETRICS 2012), section 5.1. Sizes of keys are a
+//! generalized extreme value distribution, those of values a generalized Pareto distribution, whose
+//! mean is 329 bytes. The paper gives the 15 smallest values a table of shares of their own; here
+//! they follow the law too.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +16,8 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Parts of equal probability of which a distribution's sizes are kept; in the first and the last a size is worked out.
+/// Parts of equal probability of which a distribution's sizes are kept; in the first and the last a
+/// size is worked out.
 const PARTS: usize = 4096;
 /// The bits of a random number that choose one.
 const PART_BITS: u32 = PARTS.trailing_zeros();

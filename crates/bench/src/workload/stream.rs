@@ -1,10 +1,11 @@
 //! The streams of operations that workloads are made of.
 //!
-//! A stream is generated before the clock starts: eight bytes an operation, one stream a thread. All
-//! randomness comes from the seed, the workload and the thread, so two stores meet the same operations, of which the faster may be given more.
+//! A stream is generated before the clock starts: eight bytes an operation, one stream a thread.
+//! All randomness comes from the seed, the workload and the thread, so two stores meet the same
+//! operations, of which the faster may be given more.
 //!
-//! Each workload meets records 0..N live and leaves them so: what `delete` removes is put back, and what
-//! `d` and `e` insert (numbers from N upwards) is removed, both outside the timed part.
+//! Each workload meets records 0..N live and leaves them so: what `delete` removes is put back, and
+//! what `d` and `e` insert (numbers from N upwards) is removed, both outside the timed part.
 
 use crate::workload::Workload;
 use crate::workload::dist::{Rng, Scrambled, Zipfian, strewn};
@@ -80,8 +81,8 @@ impl Mix {
         streams
     }
 
-    /// Room for the streams of every workload, of `least` operations at least, with all of its memory touched, so that the use of it
-    /// does not look like memory of the store.
+    /// Room for the streams of every workload, of `least` operations at least, with all of its
+    /// memory touched, so that the use of it does not look like memory of the store.
     pub(crate) fn room(&self, least: u64) -> Vec<Vec<Op>> {
         let most = self.most(least);
         (0..self.threads).map(|_| vec![Op { length: 1, ..Op::of(Kind::Get, 1) }; most]).collect()

@@ -1,4 +1,5 @@
-//! One serving thread: the loops over its stream, and what each operation asks of the target and checks of its answer.
+//! One serving thread: the loops over its stream, and what each operation asks of the target and
+//! checks of its answer.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -46,7 +47,8 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Serves a stream: in an open loop, from the start that all threads have and when its operations are due from then on.
+    /// Serves a stream: in an open loop, from the start that all threads have and when its
+    /// operations are due from then on.
     pub(super) fn serve(
         &mut self,
         stream: Stream<'_>,
@@ -72,7 +74,8 @@ impl<'a> Server<'a> {
         Ok((start, end, self.counts))
     }
 
-    /// Goes through `stream` again and again until `length` is over, and times every operation. A call that lasts longer than that is waited for.
+    /// Goes through `stream` again and again until `length` is over, and times every operation. A
+    /// call that lasts longer than that is waited for.
     fn lasting(&mut self, stream: Stream<'_>, stop: &AtomicBool, length: Duration) -> Result<()> {
         let begun = Instant::now();
         if stream.ops.is_empty() {
@@ -92,7 +95,8 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// Asks for each operation when it is due, or at once where that is past, and times it from then.
+    /// Asks for each operation when it is due, or at once where that is past, and times it from
+    /// then.
     fn paced(&mut self, stream: Stream<'_>, stop: &AtomicBool, begun: Instant, schedule: Schedule) -> Result<()> {
         for ((at, op), due) in stream.ops.iter().enumerate().zip(schedule) {
             match wait_until(begun + due, stop) {
