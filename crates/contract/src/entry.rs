@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::expiry::Expiry;
 
-/// Pairs of more than this many bytes get a buffer of their own.
+/// Pairs of more than this many bytes get a separate buffer.
 const SHARED_PAIR_BYTES_MAX: usize = 256;
 
 /// A pair shown to a visitor. The slices are valid only during the call of the visitor.

@@ -52,7 +52,7 @@ impl Expiry {
     }
 }
 
-/// What a write does with the expiry of its key.
+/// Effect of a write on the expiry of its key.
 ///
 /// ```
 /// use lodestore_contract::{Expiry, Lifetime};

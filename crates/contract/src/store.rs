@@ -48,7 +48,7 @@ pub enum Change {
 /// returns a change. The expiry is `None` if the key is absent, has expired, or does not expire.
 pub type ChangeFn<'a> = dyn FnMut(Option<&[u8]>, Option<Expiry>) -> Change + 'a;
 
-/// One operation of a batch.
+/// An operation of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchOp {
     /// Put a value.

@@ -24,7 +24,7 @@ pub(crate) struct Place {
     slot: u32,
 }
 
-/// One block of memory.
+/// A block of memory.
 struct Chunk {
     base: NonNull<u8>,
     layout: Layout,

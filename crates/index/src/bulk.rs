@@ -279,7 +279,7 @@ fn level_above(level: u32, nodes: Vec<Built>, space: &Space<'_>) -> Vec<Built> {
         .collect()
 }
 
-/// Returns the separator between two neighbors, or `None` if they do not ascend.
+/// Returns the separator between two neighbours, or `None` if they do not ascend.
 fn separator_between<R: KeyResolver, E: Entry>(r: &R, left: Option<E>, right: E) -> Option<Vec<u8>> {
     let Some(left) = left else { return Some(Vec::new()) };
     if let (Some(a), Some(b)) = (left.head(), right.head())

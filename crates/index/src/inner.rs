@@ -363,7 +363,7 @@ pub(crate) struct Plan {
 
 /// The nodes that replace a node. They are locked.
 pub(crate) enum Replacement {
-    /// One node of the same range.
+    /// A node of the same range.
     One(*mut Node),
     /// Two nodes and the separator between them.
     Two(*mut Node, Vec<u8>, *mut Node),

@@ -330,7 +330,7 @@ impl Leaf {
             && head_at(key, self.prefix_len()) == self.head(index)
     }
 
-    /// Returns the number of neighbors with equal heads. Requires exclusive access.
+    /// Returns the number of neighbours with equal heads. Requires exclusive access.
     fn ties(&self) -> usize {
         (1..self.count()).filter(|i| self.head(*i) == self.head(i - 1)).count()
     }

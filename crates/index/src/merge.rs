@@ -22,8 +22,8 @@ const LEAF_MERGED: usize = LEAF_CAP * 3 / 4;
 const INNER_MERGED: usize = INNER_CAP * 3 / 4;
 
 impl BPlusTree {
-    /// Returns whether a leaf that has just shrunk to `count` entries should look for a neighbor to
-    /// merge with. Not every count qualifies, because the neighbors may be full.
+    /// Returns whether a leaf that has just shrunk to `count` entries should look for a neighbour
+    /// to merge with. Not every count qualifies, because the neighbours may be full.
     pub(crate) fn worth_merging(count: usize) -> bool {
         count < LEAF_CAP / 4 && count.is_multiple_of(LEAF_MERGE_STEP)
     }
@@ -38,7 +38,7 @@ impl BPlusTree {
         }
     }
 
-    /// Merges the leaf of `key` with a neighbor under the same parent. Returns `false` if there is
+    /// Merges the leaf of `key` with a neighbour under the same parent. Returns `false` if there is
     /// nothing to do.
     fn merge_leaves(&self, key: &[u8], guard: &Guard) -> bool {
         let parent = self.inner_for(key, 1, guard);
@@ -135,7 +135,7 @@ impl BPlusTree {
         true
     }
 
-    /// Merges the node of `level` for `key` with a neighbor under the same parent. Returns `false`
+    /// Merges the node of `level` for `key` with a neighbour under the same parent. Returns `false`
     /// if there is nothing to do.
     fn merge_inner(&self, key: &[u8], level: u32, guard: &Guard) -> bool {
         let above = self.inner_for(key, level + 1, guard);

@@ -6,5 +6,5 @@ pub(crate) const LEAF_CAP: usize = 64;
 pub(crate) const INNER_CAP: usize = 128;
 /// Bytes of separators (shared prefix not counted) above which an inner node is split as well.
 pub(crate) const INNER_BYTES: usize = 64 << 10;
-/// A shrinking leaf looks for a neighbor to merge with when its count is a multiple of this.
+/// A shrinking leaf looks for a neighbour to merge with when its count is a multiple of this.
 pub(crate) const LEAF_MERGE_STEP: usize = 4;

@@ -167,7 +167,7 @@ impl BPlusTree {
 /// prefixes.
 ///
 /// # Panics
-/// If no two neighbors differ: all heads are equal, and the records have changed.
+/// If no two neighbours differ: all heads are equal, and the records have changed.
 fn split_point<R: KeyResolver>(r: &R, leaf: &Leaf) -> (usize, Vec<u8>) {
     let count = leaf.count();
     let middle = count / 2;

@@ -101,8 +101,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts the server with the command line that `words` makes of its directory and its socket,
-    /// and waits until the socket accepts connections.
+    /// Starts the server with the command line that `words` builds from its directory and its
+    /// socket, and waits until the socket accepts connections.
     ///
     /// # Errors
     /// [`Error::InvalidOption`] if the directory's path is too long for a socket. [`Error::Io`] if

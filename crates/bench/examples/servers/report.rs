@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::servers::Kind;
 
-/// One cell in one round.
+/// A cell in a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) requests_per_second: f64,

@@ -66,7 +66,7 @@ impl Exchange {
         self.request.extend_from_slice(head.as_bytes());
         self.reply.extend_from_slice(format!("*{MULTI_GET_KEYS}\r\n").as_bytes());
         for step in 0..MULTI_GET_KEYS {
-            // Far apart, so that no two keys are neighbors.
+            // Far apart, so that no two keys are neighbours.
             let number = (first + step * 7919) % keys;
             self.request.extend_from_slice(format!("$16\r\n{}\r\n", key(number)).as_bytes());
             self.push_bulk(number, value_bytes);

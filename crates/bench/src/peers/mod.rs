@@ -48,7 +48,7 @@ enum Gives {
     Power,
 }
 
-/// One peer.
+/// A peer.
 struct Peer {
     name: &'static str,
     /// The name of its usual setting.

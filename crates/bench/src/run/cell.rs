@@ -29,8 +29,8 @@ use crate::workload::open_loop::Pace;
 use crate::workload::stream::{Mix, Op};
 use crate::workload::{Turn, Workload};
 
-/// Maximum operations of a repeatable workload: about what the fastest store here does in a fifth
-/// of a second.
+/// Maximum operations of a repeatable workload: about as many as the fastest store here completes
+/// in 0.2 s.
 const GO_ON_MOST: u64 = 1 << 20;
 /// Number of distinct operations of the warm-up, before it repeats them.
 const WARM_OPS: u64 = 1 << 18;
@@ -142,7 +142,7 @@ pub(crate) fn drive(args: &Args) -> Drive {
     }
 }
 
-/// One store under measurement.
+/// A store under measurement.
 struct Bench<'a> {
     args: &'a Args,
     target: Box<dyn Target>,

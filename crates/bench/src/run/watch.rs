@@ -71,7 +71,7 @@ pub(crate) struct Watch<'a> {
     pub(crate) rss_empty: u64,
     /// The processes whose memory counts.
     pub(crate) processes: Processes,
-    /// Whether samples are taken.
+    /// Whether samples are recorded.
     pub(crate) timeline: bool,
 }
 

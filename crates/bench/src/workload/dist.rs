@@ -124,7 +124,7 @@ impl Scrambled {
     }
 }
 
-/// Returns the record, of `records`, for a rank. Neighboring ranks have distant records, and some
+/// Returns the record, of `records`, for a rank. Neighbouring ranks have distant records, and some
 /// records have several ranks.
 pub(crate) fn strewn(rank: u64, records: u64) -> u64 {
     mix(rank ^ 0x5C4A_3B1E) % records

@@ -35,7 +35,7 @@ pub(crate) struct Records {
     full: bool,
 }
 
-/// A bijection of 64 bits that spreads neighbors far apart (the finalizer of splitmix64).
+/// A bijection of 64 bits that spreads neighbours far apart (the finalizer of splitmix64).
 #[inline]
 pub(crate) const fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(BODY_STEP);
@@ -49,7 +49,7 @@ pub(crate) const fn mix(number: u64) -> u64 {
 #[inline]
 const fn hex(half: u32) -> u64 {
     let mut x = half.swap_bytes() as u64;
-    // One byte in each 16 bits, then one digit in each 8 bits with the high digit first.
+    // Puts a byte in each 16 bits, then a digit in each 8 bits with the high digit first.
     x = (x | (x << 16)) & 0x0000_FFFF_0000_FFFF;
     x = (x | (x << 8)) & 0x00FF_00FF_00FF_00FF;
     x = ((x >> 4) & 0x000F_000F_000F_000F) | ((x & 0x000F_000F_000F_000F) << 8);

@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-/// One operation of a stream.
+/// An operation of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Op {
     /// Number of the record.

@@ -31,7 +31,7 @@ pub fn put_get_contains_and_overwrite<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Delete removes a key, reports whether it was present, and leaves its neighbors.
+/// Delete removes a key, reports whether it was present, and leaves its neighbours.
 pub fn delete_says_whether_it_was_there<H: Harness>(case: &Case<H>) {
     let store = case.create();
     for name in [b"a", b"b", b"c"] {
