@@ -14,10 +14,9 @@ use crate::run::control_group;
 
 /// A store with fewer live bytes says nothing about speed, so nothing is touched for it.
 const LIVE_LEAST: u64 = 256 << 10;
-/// Touched before any other store: the initial memory of Lodestore's engines, a region and the
-/// next.
+/// Minimum bytes touched: the initial memory of Lodestore's engines, a region and the next.
 const LEAST: u64 = 512 << 20;
-/// Touched before the largest stores.
+/// Maximum bytes touched, before the largest stores.
 const MOST: u64 = 8 << 30;
 /// Approximate ratio of a store's memory and medium together to its live bytes.
 const TIMES: u64 = 3;
