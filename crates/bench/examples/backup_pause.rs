@@ -1,9 +1,9 @@
-//! How long a put waits while a backup is made.
+//! Measures how long a put waits during a backup.
 //!
 //! `cargo run --release -p lodestore-bench --example backup_pause -- --engine hikv --gib 1`
 //!
-//! The program loads a store. One thread then overwrites random keys at full speed, first alone,
-//! then while the main thread makes a backup. Printed are the longest put of each phase, the 99.99
+//! The program loads a store. A thread then overwrites random keys at full speed, first without and
+//! then during a backup by the main thread. The output has the longest put of each phase, the 99.99
 //! and 99.999 percentiles, the puts of more than 50 ms, and the rates. The store and the backup are
 //! removed at the end.
 
@@ -21,13 +21,13 @@ use lodestore::{Db, Durability};
 
 type AnyResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The mark of a long put.
+/// Minimum duration of a long put.
 const LONG: Duration = Duration::from_millis(50);
-/// Bytes of capacity for each byte of values, and in addition.
+/// Bytes of capacity for each byte of values, and the minimum.
 const CAPACITY_RATIO: f64 = 3.0;
 const CAPACITY_MIN: u64 = 512 << 20;
 
-/// Measures the longest put next to a backup.
+/// Measures the longest put during a backup.
 #[derive(Parser)]
 struct Args {
     /// hikv, nvht, fluidkv, hashkv, mkvs (one device) or mkvs3 (three devices).
@@ -51,7 +51,7 @@ struct Args {
     /// process or power.
     #[arg(long, default_value = "process")]
     durability: Durability,
-    /// Most puts a second; 0 for no limit.
+    /// Maximum puts per second; 0 for no limit.
     #[arg(long, default_value_t = 0)]
     rate: u64,
 }
@@ -68,7 +68,7 @@ fn engine(name: &str) -> AnyResult<Engine> {
     })
 }
 
-/// The next random number of a xorshift generator (Marsaglia, 2003).
+/// Returns the next number of a xorshift generator (Marsaglia, 2003).
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;

@@ -1,13 +1,13 @@
-//! Transactions of two reads and two writes, next to redb and fjall.
+//! Transactions of two reads and two writes, compared with redb and fjall.
 //!
 //! `cargo run --release -p lodestore-bench --features peers --example transactions -- DIR`. The
 //! number of accounts may follow.
 //!
 //! Each transaction moves money between two random accounts: it reads both balances and writes
-//! both. All stores keep what a killed process wrote, and sync nothing: durability `process`, redb
-//! with `Durability::None`, fjall without `PersistMode`. redb's commits at `None` do not survive a
-//! kill of the process; they are its quickest. Rounds are interleaved, and the medians of the rates
-//! are printed, with their range, as ratios to redb and fjall.
+//! both. All stores keep the writes of a killed process, and sync nothing: durability `process`,
+//! redb with `Durability::None`, fjall without `PersistMode`. redb's commits at `None` are its
+//! fastest, but do not survive a kill of the process. Rounds are interleaved. The output has the
+//! medians of the rates, with their range, as ratios to redb and fjall.
 
 use std::error::Error;
 use std::path::Path;
@@ -24,7 +24,7 @@ const ACCOUNTS: u64 = 100_000;
 const BALANCE: u64 = 1000;
 const ROUNDS: usize = 5;
 const ROUND_TIME: Duration = Duration::from_secs(2);
-/// Transactions between two looks at the clock.
+/// Transactions between two reads of the clock.
 const TURN_TRANSACTIONS: u64 = 64;
 const TABLE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("accounts");
 
@@ -45,7 +45,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(*bytes.first_chunk().expect("8 bytes"))
 }
 
-/// The next random number of a xorshift generator (Marsaglia, 2003).
+/// Returns the next number of a xorshift generator (Marsaglia, 2003).
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -154,7 +154,7 @@ fn open_fjall(path: &Path, accounts: u64) -> AnyResult<Box<dyn Bank>> {
     Ok(Box::new(Fjall { database, accounts: keyspace }))
 }
 
-/// Returns the transfers per second of some threads.
+/// Returns the transfers per second of `threads` threads.
 fn measure(bank: &dyn Bank, threads: u64, accounts: u64, round: usize) -> AnyResult<f64> {
     let begun = Instant::now();
     let done = std::thread::scope(|scope| -> AnyResult<u64> {

@@ -1,9 +1,9 @@
 //! Translates the library calls in an error text into the flags of this program.
 
-/// The library's call that sets an option, before and after the name of the option.
+/// The library call that sets an option: the parts before and after the option's name.
 const SET_CALL: (&str, &str) = ("`Builder::set(\"", "\", ..)`");
 
-/// Returns the text with this program's flags in place of the library's calls.
+/// Replaces the library's calls in a text by this program's flags.
 #[must_use]
 pub fn translate(text: &str) -> String {
     let (begin, end) = SET_CALL;

@@ -1,15 +1,19 @@
-//! The bench: workloads, the driver that runs them, and the stores of others.
+//! The bench: workloads, the driver that runs them, and stores of other projects.
 //!
-//! * `lodestore-bench run` measures stores side by side.
-//! * `lodestore-bench evaluate` runs a list of benches and writes a page of each.
+//! * `lodestore-bench run` measures and compares stores.
+//! * `lodestore-bench evaluate` runs a list of benches and writes a page for each.
 //!
-//! A run is a number of rounds; in each round every store is created, loaded, put through the workloads
-//! and destroyed in a process of its own, the stores taking turns. Keys and operations are generated before
-//! the clock starts, by one seed for every store; a faster one is given more of them where a workload is to last. Every value that comes back is checked to belong to its key.
-//! Where it is asked for, each store is then made again, left by a clean stop or killed, and opened by another process: engines and peers alike,
-//! as far as what they say that a write survives. A store that failed is left out of the rounds behind it.
+//! A run has several rounds. In each round every store is created, loaded, run through the
+//! workloads and destroyed in a separate process, with the stores interleaved. Keys and operations
+//! are generated before the clock starts, from one seed for every store. If a workload has a
+//! minimum duration, a faster store receives more of them. Every returned value is checked to
+//! belong to its key.
 //!
-//! Floor 4: it drives stores through the contract, and writes to no medium itself.
+//! On request each store is then recreated, stopped cleanly or killed, and opened by another
+//! process. This applies to engines and peers, as far as the durability of their writes allows. A
+//! store that failed is left out of later rounds.
+//!
+//! Floor 4: the bench drives stores through the contract, and writes to no medium itself.
 #![forbid(unsafe_code)]
 
 mod advice;

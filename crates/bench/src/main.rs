@@ -1,4 +1,4 @@
-//! The `lodestore-bench` program: measures stores side by side.
+//! The `lodestore-bench` program: measures and compares stores.
 #![forbid(unsafe_code)]
 
 use std::io::ErrorKind;
@@ -10,7 +10,7 @@ use lodestore::Error;
 /// This program's version, and its commit if it was built in a checkout.
 const PROGRAM: &str = env!("LODESTORE_PROGRAM");
 
-/// The table of exit codes, as `--help` shows it.
+/// The table of exit codes in `--help`.
 const EXIT_CODES: &str = "\
 Exit codes:
    0  done
@@ -20,11 +20,11 @@ Exit codes:
    9  the medium cannot give the durability asked for
   13  experiments that were asked measured nothing (evaluate)";
 
-/// Measures key-value stores side by side.
+/// Measures and compares key-value stores.
 #[derive(Debug, Parser)]
 #[command(name = "lodestore-bench", version, about, after_help = EXIT_CODES)]
 struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     command: Command,
 }
@@ -33,7 +33,7 @@ struct Cli {
 enum Command {
     /// Measure an engine and other stores
     Run(Box<lodestore_bench::Given>),
-    /// Run the whole comparison, experiment after experiment, and write a page of each
+    /// Run the whole comparison, experiment after experiment, and write a page for each
     Evaluate(lodestore_bench::Evaluate),
 }
 
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
             );
             ExitCode::from(13)
         }
-        // The reader of the output wants no more.
+        // The reader of the output has closed the pipe.
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             let text = lodestore_bench::translate(&error.to_string());

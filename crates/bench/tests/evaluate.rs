@@ -1,4 +1,5 @@
-//! `evaluate` through the program: that an experiment runs, and that its page, its rows and the index are there.
+//! `evaluate` through the program: an experiment runs, and its page, its rows and the index are
+//! complete.
 
 #[path = "common/place.rs"]
 mod place;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use place::{Place, text};
 use serde_json::Value;
 
-/// An evaluation of one experiment at the tiny scale, with the pages in `out`.
+/// The words of an evaluation of one experiment at the tiny scale, with the pages in `out`.
 fn evaluate<'a>(only: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let own = ["evaluate", "--scale", "tiny", "--dir", "memory", "--out", "out/pages", "--only", only];
     own.into_iter().chain(more.iter().copied()).collect()
@@ -58,7 +59,7 @@ fn an_experiment_leaves_its_page_its_rows_and_the_index_and_no_store() {
         assert!(index.contains("* servers: `redis`: not in this build"), "{index}");
     }
     assert_eq!(fs::read_dir(place.path("memory")).expect("the directory").count(), 0, "the stores are removed");
-    // What is there of this scale and program does not run again.
+    // Existing results of this scale and program are not measured again.
     assert_eq!(place.ok(&evaluate("servers", &["--resume"])), "");
     assert!(place.ok(&evaluate("servers", &[])).starts_with("servers: "));
 }
@@ -75,12 +76,12 @@ fn an_experiment_that_cannot_run_is_told_of_and_ends_nothing() {
     let page = fs::read_to_string(place.path("out/pages/reopen.md")).expect("its page");
     let beside = if cfg!(feature = "peers") { "of `lmdb`" } else { "No peer was measured." };
     assert!(page.contains("reopen-kill") && page.contains(beside), "{page}");
-    // What failed runs again, and nothing else.
+    // Only failed experiments run again.
     let again = place.fails(&evaluate("reopen,power", &["--resume"]), 13, "--only power");
     assert!(again.starts_with("power: ") && again.lines().count() == 1, "{again}");
 }
 
-/// All files of a directory, with what is in them.
+/// Returns all files of a directory, with their contents.
 fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let entries = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
     let mut all: Vec<_> = entries.map(|path| (path.clone(), fs::read(path).expect("a file"))).collect();
@@ -108,7 +109,7 @@ fn directories_that_cannot_be_used_are_refused_before_anything_runs() {
     let with = |dir: &'static str, disk: &'static str, out: &'static str| {
         ["evaluate", "--scale", "tiny", "--only", "hikv-fig8", "--dir", dir, "--disk", disk, "--out", out]
     };
-    // There is no writing in /proc, whoever tries.
+    // No user, not even root, can create files in /proc.
     for (args, code, says) in [
         (with("file", "disk", "out"), 2, "option dir=file: it is no directory"),
         (with("memory", "file", "out"), 2, "option disk=file: it is no directory"),
@@ -146,7 +147,7 @@ fn what_is_not_whole_any_more_runs_again() {
     runs_again("half of its rows");
     fs::remove_file(pages.join("hikv-fig8.svg")).expect("it was there");
     runs_again("no picture");
-    // Another experiment's run does not count lines of what is not whole.
+    // The run of another experiment does not count lines of incomplete files.
     cut("hikv-fig8.jsonl", 1000);
     place.ok(&evaluate("hikv-fig12", &[]));
     let index = fs::read_to_string(pages.join("README.md")).expect("the index");
@@ -164,13 +165,13 @@ fn a_broken_account_of_the_runs_is_refused_and_stays() {
     assert_eq!(files(&pages).len(), 1, "nothing was written");
 }
 
-/// An evaluation that has begun to measure, and would go on for long.
+/// Starts an evaluation that has begun to measure, and would run for long.
 fn begun(place: &Place, words: &[&str]) -> Child {
     let own = ["evaluate", "--scale", "full", "--dir", "memory", "--out", "out"];
     let args: Vec<_> = own.iter().chain(words).copied().collect();
     let mut command = place.command(&args);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
-    // Its own directory, that of the bench in it, and in this that of a store.
+    // Its own directory, that of the bench in it, and in this the store's directory.
     let below = |dir: PathBuf| fs::read_dir(dir).ok()?.next()?.ok().map(|entry| entry.path());
     let store = || below(below(below(place.path("memory"))?)?);
     within(Duration::from_secs(60), "a store", || {
@@ -192,7 +193,7 @@ fn kill(signal: &str, id: u32) {
     assert!(Command::new("kill").args(["-s", signal, &id.to_string()]).status().expect("kill runs").success());
 }
 
-/// Whether a process of this program works in a directory of the place.
+/// Returns whether a process of this program works in a directory of the place.
 fn is_running(place: &Place) -> bool {
     let own = place.path("memory").to_string_lossy().into_owned();
     let processes = fs::read_dir("/proc").expect("it is there").flatten();
@@ -202,7 +203,7 @@ fn is_running(place: &Place) -> bool {
 
 #[test]
 fn a_signal_ends_the_evaluation_and_all_that_it_started() {
-    // What this process was started to ignore, as by nohup, a program that it starts ignores too.
+    // A signal that this process ignores, as under nohup, is also ignored by its child processes.
     let status = fs::read_to_string("/proc/self/status").expect("the kernel tells");
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a line of it");
     let ignored = u64::from_str_radix(mask.trim(), 16).expect("a mask");

@@ -1,4 +1,5 @@
-//! The program `bench` as the MKVS paper's experiments need it: absent keys, latencies of reads and of writes, the paper's tables, and servers beside ours.
+//! The program `bench` for the MKVS paper's experiments: absent keys, latencies of reads and of
+//! writes, the paper's tables, and servers.
 
 mod common;
 
@@ -19,7 +20,7 @@ fn absent_keys_are_asked_for_and_reads_are_timed_apart_from_writes() {
             "load" => assert!(reads.is_none() && writes.is_some(), "{row}"),
             "a" => {
                 let (reads, writes) = (reads.expect("it has reads"), writes.expect("it has writes"));
-                // The histogram's own mean is told to a thousandth.
+                // The histogram's own mean has a precision of a thousandth.
                 let within = reads.min(writes) * 0.99 - 1.0..=reads.max(writes) * 1.01 + 1.0;
                 assert!(told("mean_ns").is_some_and(|mean| within.contains(&mean)), "{row}");
             }
@@ -85,7 +86,7 @@ mod servers {
         let dir = Scratch::new();
         let words = "--engine redis --peers memcached --workloads load,get --records 5000 --value-size 1000 --rounds 1 --threads 3 --check full --json";
         for row in rows(&bench(words, Some(&dir))) {
-            // What it holds is in the memory of another process.
+            // The data is in the memory of another process.
             assert!(row["rss_anon_bytes_per_key"].as_f64() > Some(800.0), "{row}");
             assert!(row["write_amplification"].is_null() && row["write_amplification_of_calls"].is_null(), "{row}");
             assert_eq!(row["durability"], "none", "{row}");
@@ -127,7 +128,7 @@ mod servers {
         }
     }
 
-    /// Processes that have this directory on their command line.
+    /// Returns the number of processes with this directory on their command line.
     fn at_work_in(dir: &Path) -> usize {
         let entries = std::fs::read_dir("/proc").expect("it is there").flatten();
         let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
@@ -146,7 +147,7 @@ mod servers {
                 .stdin(Stdio::null())
                 .spawn()
                 .expect("the bench starts");
-            // The bench, its process for the store, the server and the shell before it.
+            // The bench, its process for the store, the server and the shell in between.
             let wait = |count: &dyn Fn(usize) -> bool| {
                 let begun = Instant::now();
                 while !count(at_work_in(dir.path())) {

@@ -1,4 +1,5 @@
-//! What the program `bench` tells of a run: rates asked and reached, latencies, bytes, and reopenings, at small size.
+//! The measurements of the program `bench`: requested and reached rates, latencies, bytes, and
+//! reopenings, at small size.
 
 mod common;
 
@@ -28,7 +29,7 @@ fn an_open_loop_says_what_was_asked_and_reached_and_the_load_runs_at_full_speed(
     }
 }
 
-/// Checks that a row tells every percentile, and that none is less than the one before it.
+/// Asserts that a row has every percentile, and that they ascend.
 fn assert_percentiles(row: &Value) {
     let told = ["p50_ns", "p90_ns", "p99_ns", "p999_ns", "p9999_ns", "max_ns"].map(|name| row[name].as_u64());
     assert!(told[0] > Some(0) && told.windows(2).all(|two| two[0] <= two[1]), "{row}");
@@ -60,7 +61,8 @@ fn live_bytes_are_those_of_records_of_mixed_sizes() {
     let rows = rows(&bench(words, Some(&dir)));
     for row in &rows {
         assert_eq!((&row["key_size"], &row["value_size"]), (&16.into(), &"facebook".into()));
-        // All that is live is on the medium, and not many times as much: a mean of 16 + 330 bytes in blocks of some.
+        // All live data is on the medium, without a large factor: a mean of 16 + 330 bytes in
+        // blocks of some size.
         let times = row["space_amplification"].as_f64().expect("some is live");
         assert!((1.0..4.0).contains(&times), "{row}");
     }
@@ -91,7 +93,7 @@ fn what_was_written_and_what_is_taken_is_told_for_each_byte() {
     let told = |at: usize, name: &str| rows[at][name].as_f64();
     for at in [0, 2] {
         let write = told(at, "write_amplification").expect("something was put");
-        // Each byte goes into a log at least, and into a table as the store settles.
+        // Each byte is written at least to a log, and to a table as the store settles.
         assert!((1.9..20.0).contains(&write), "{}", rows[at]);
     }
     assert_eq!(told(1, "write_amplification"), None, "a get puts nothing");
@@ -184,7 +186,7 @@ fn what_the_bench_itself_needs_does_not_count_as_memory_of_a_store() {
     let words = "--engine nvht --peers none --workloads load,get --records 3000 --ops 3000 --rounds 1 --threads 4 --size 64M --json";
     for row in rows(&bench(words, Some(&dir))) {
         let grown = row["rss_anon_bytes_per_key"].as_f64().expect("a number") * 3000.0;
-        // Histograms of four threads and of all take more than a MiB.
+        // Histograms of four threads and of all need more than a MiB.
         assert!(grown < f64::from(1 << 20), "{grown}: {row}");
     }
 }

@@ -1,4 +1,4 @@
-//! The program `bench` with stores of others.
+//! The program `bench` with stores of other projects.
 #![cfg(feature = "peers")]
 
 mod common;
@@ -44,7 +44,7 @@ fn every_workload_runs_on_every_peer_and_leaves_nothing() {
     let rows = rows(&bench(&words, Some(&dir)));
     for peer in PEERS {
         let names: Vec<_> = rows.iter().filter(|row| row["store"] == peer).map(|row| &row["workload"]).collect();
-        // A hash keeps no order: it has neither `scan` nor `e`.
+        // A hash has no order: it has neither `scan` nor `e`.
         let is_hash = ["bdb-hash", "redis", "memcached"].iter().any(|hash| peer.starts_with(hash));
         assert_eq!(names.len(), if is_hash { 13 } else { 15 }, "{peer}: {names:?}");
     }
@@ -123,7 +123,8 @@ fn peers_are_loaded_without_a_sync_and_opened_again_with_one() {
          --durability power --load-durability process --peers {peers}"
     );
     let rows = rows(&bench(&words, Some(&dir)));
-    // The last three have no setting between a write that is synced and one that a crash of the process takes away.
+    // The last three have no setting between a synced write and a write that a crash of the process
+    // loses.
     let stores = [
         ("rocksdb-sync", "false", "true"),
         ("fjall-sync", "false", "true"),

@@ -1,4 +1,5 @@
-//! The program `bench` as the HashKV paper's experiment needs it: equal stores, phases of updates, what was written and what is taken.
+//! The program `bench` for the HashKV paper's experiment: equal stores, phases of updates, bytes
+//! written and bytes in use.
 
 mod common;
 
@@ -34,7 +35,7 @@ fn a_write_buffer_is_given_to_stores_that_take_its_size() {
 
 #[test]
 fn each_phase_tells_what_was_written_by_three_counts_and_what_its_files_take() {
-    // Not in memory: the kernel counts no writes there.
+    // Not in memory, because the kernel counts no writes there.
     let dir = Scratch::on_disk();
     let peers = if cfg!(feature = "peers") { "rocksdb,blobdb,leveldb" } else { "none" };
     let words = format!(
@@ -50,7 +51,7 @@ fn each_phase_tells_what_was_written_by_three_counts_and_what_its_files_take() {
         if row["workload"] == "get" {
             assert_eq!(told("write_amplification_of_calls"), None, "a get puts nothing: {row}");
         } else {
-            // A store through a mapping is no call.
+            // A write through a mapping is not a call.
             let calls = told("write_amplification_of_calls");
             assert!(store == "fluidkv" || calls.is_some_and(|calls| (0.99..50.0).contains(&calls)), "{row}");
             let device = told("write_amplification_of_device");
@@ -66,7 +67,8 @@ fn each_phase_tells_what_was_written_by_three_counts_and_what_its_files_take() {
     assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
-/// Runs the program under a limit on memory on a disk: what it printed, and whether it left a control group. None where it has no groups here, and says so.
+/// Runs the program with a memory limit on a disk. Returns its output, and whether it left a
+/// control group. Returns `None` if the program reports that there are no groups.
 fn limited(words: &str, dir: &Scratch) -> Option<(Output, bool)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lodestore-bench"));
     command.arg("run");
@@ -84,7 +86,7 @@ fn limited(words: &str, dir: &Scratch) -> Option<(Output, bool)> {
     Some((output, left))
 }
 
-/// Whether a directory whose name begins so is anywhere under `dir`.
+/// Returns whether a directory with this prefix is anywhere under `dir`.
 fn left_below(dir: &Path, name: &str) -> bool {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let mut dirs = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
@@ -158,7 +160,7 @@ fn an_engine_in_several_settings_is_several_stores_of_one_run() {
 #[test]
 fn a_setting_of_an_engine_reaches_it() {
     let dir = Scratch::new();
-    // What is kept apart is in a file that the engine writes by calls.
+    // Separated values are in a file that the engine writes by calls.
     let words = "--engine hashkv:separate-from=0 --peers hashkv:separate-from=64 --workloads load --value-size 400 --records 5000 --rounds 1 --size 64M --json";
     let all = rows(&bench(words, Some(&dir)));
     let calls: Vec<_> = all.iter().map(|row| row["write_amplification_of_calls"].as_f64().unwrap_or(0.0)).collect();
@@ -254,7 +256,7 @@ fn a_sweep_with_peers_has_a_line_a_store_of_the_rate_and_of_what_was_written() {
         let (value, records) =
             (row["value_size"].as_u64().expect("a size"), row["records"].as_u64().expect("a number"));
         assert_eq!((records, &row["ops"]), ((1 << 20) / (24 + value), &row["records"]), "{row}");
-        // Each is beside the others with the same value.
+        // Each store is compared with the others at the same value.
         assert_eq!(row["ratio_to"].as_object().map(serde_json::Map::len), Some(2), "{row}");
         let command = row["command"].as_str().expect("a command");
         let store = row["store"].as_str().expect("a name");
@@ -262,7 +264,7 @@ fn a_sweep_with_peers_has_a_line_a_store_of_the_rate_and_of_what_was_written() {
     }
     let svg = std::fs::read_to_string(&picture).expect("the picture is there");
     let of = |text: &str| svg.matches(text).count();
-    // Three panels across, two down, with three lines each.
+    // Three columns and two rows of panels, with three lines each.
     assert!(
         of("zipfput-2") == 2
             && of("MiB of keys and values a second") == 3

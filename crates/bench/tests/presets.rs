@@ -1,4 +1,5 @@
-//! That each preset runs, at the smallest size, and gives rows of its engine for each of its workloads.
+//! Each preset runs at the smallest size, and produces rows of its engine for each of its
+//! workloads.
 
 mod common;
 
@@ -6,7 +7,8 @@ use serde_json::Value;
 
 use common::{Scratch, bench, rows};
 
-/// Each preset but those that other tests run, what makes it short, and the workloads of its engine's rows.
+/// Each preset except those of other tests, the words that make it short, and the workloads of its
+/// engine's rows.
 const PRESETS: [(&str, &str, &str); 22] = [
     ("ycsb", "", "load,a,b,c,d,e,f"),
     ("hikv-micro", "", "load,get,update,delete,scan"),
@@ -32,7 +34,7 @@ const PRESETS: [(&str, &str, &str); 22] = [
     ("hashkv-threshold", "--value-size 192 --reserve 900", "load,zipfput,zipfput-2,get,scan"),
 ];
 
-/// Runs some of them, and hands on what was said and what was told of each.
+/// Runs the presets at the selected indexes and checks the output of each.
 fn run(which: impl Fn(usize) -> bool) {
     let dir = Scratch::new();
     for (_, (preset, words, workloads)) in PRESETS.iter().enumerate().filter(|(at, _)| which(*at)) {
@@ -52,7 +54,7 @@ fn run(which: impl Fn(usize) -> bool) {
     assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
-/// What all rows of a paper's preset have in common.
+/// Checks the common properties of all rows of a paper's preset.
 fn check(preset: &str, all: &[Value]) {
     let stores: std::collections::BTreeSet<_> = all.iter().map(|row| row["store"].as_str().expect("a name")).collect();
     let alone = ["nvht-probe-length", "nvht-load-factor", "nvht-initial-capacity"].contains(&preset);

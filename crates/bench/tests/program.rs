@@ -1,4 +1,4 @@
-//! `bench` through the program: that it runs, and that its lines have the fields that scripts read.
+//! `bench` through the program: it runs, and its lines have the fields that scripts read.
 
 #[path = "common/place.rs"]
 mod place;

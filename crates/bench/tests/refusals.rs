@@ -1,4 +1,4 @@
-//! What the program `bench` refuses before anything runs, and what it tells of a run that fails.
+//! Refusals of the program `bench` before anything runs, and the report of a run that fails.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The objects that a run printed, however it ended.
+/// Returns the objects that a run printed, regardless of its end.
 fn told(output: &Output) -> Vec<Value> {
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
@@ -49,7 +49,7 @@ fn what_cannot_be_run_is_refused_in_one_line_before_any_store_ran() {
     assert!(common::is_empty(&dir), "the bench left something behind");
 }
 
-/// A run whose first store is measured and whose second has no room.
+/// A run whose first store is measured and whose second store has not enough space.
 const SECOND_FAILS: &str = "--engine btreemap --peers nvht --workloads load,get --records 50000 --size 2M --rounds 2";
 
 #[test]

@@ -1,4 +1,4 @@
-//! That the program `bench` opens stores again, its peers too, and what becomes of one that fails.
+//! The program `bench` reopens stores, peers too, and handles a store that fails.
 
 mod common;
 
@@ -12,20 +12,21 @@ use std::process::{Command, Output, Stdio};
 use common::{Scratch, bench, rows};
 use serde_json::Value;
 
-/// What was opened again, and how it had been left, in the order of the rows.
+/// Returns the reopened stores and how they had been left, in the order of the rows.
 fn reopened(rows: &[Value]) -> Vec<(&str, &str)> {
     let those = rows.iter().filter(|row| row["reopen"].is_object());
     those.map(|row| (row["store"].as_str().expect("a name"), row["workload"].as_str().expect("a name"))).collect()
 }
 
-/// Checks that a row tells what a reopening is asked for.
+/// Asserts that a row has the required results of a reopening.
 fn assert_told(row: &Value, records: u64, rounds: u64) {
     let found = &row["reopen"];
     assert_eq!((&found["checked"], &found["keys"]), (&records.into(), &records.into()), "{row}");
     assert!(found["open_s"].as_f64() > Some(0.0) && found["first_get_ns"].as_u64() > Some(0), "{row}");
     assert!(found["recovered_s"].as_f64() >= found["open_s"].as_f64(), "{row}");
     assert!(found["first_scan_s"].as_f64() >= found["open_s"].as_f64(), "{row}");
-    // The first get is one of those whose latencies are told. Of several rounds each figure is a median of its own.
+    // The first get is included in the latencies. With several rounds, each number is a separate
+    // median.
     assert!(rounds > 1 || row["max_ns"].as_u64() >= found["first_get_ns"].as_u64(), "{row}");
     assert_eq!(row["rounds"], rounds, "{row}");
 }
@@ -105,7 +106,8 @@ fn a_peer_is_opened_again_alone_and_what_is_not_is_said() {
     assert!(text.contains("redis was not opened again: it keeps nothing"), "{text}");
 }
 
-/// A directory of programs, in which `redis-server` is this script; what it is given stands in `$@`, the real one in `$real`.
+/// A directory of programs, in which `redis-server` is this script. Its arguments are in `$@`, and
+/// the real program is `$real`.
 #[cfg(feature = "peers")]
 fn with_redis(script: &str, words: &str, dir: &Scratch) -> Output {
     let programs = Scratch::new();
@@ -128,7 +130,7 @@ fn with_redis(script: &str, words: &str, dir: &Scratch) -> Output {
     command.output().expect("the bench starts")
 }
 
-/// A server that comes back without its log.
+/// A server that restarts without its log.
 #[cfg(feature = "peers")]
 const FORGETS: &str = "rm -rf \"$2/appendonlydir\"";
 
@@ -163,7 +165,7 @@ fn a_store_that_comes_back_without_a_record_ends_the_run_or_is_told_of() {
 #[test]
 fn a_store_that_failed_once_is_left_out_of_later_rounds() {
     let dir = Scratch::new();
-    // It fails at its first start alone.
+    // The server fails only at its first start.
     let script = "mkdir \"$here/begun\" 2>/dev/null && exit 1";
     let words = "--engine leveldb --peers redis --workloads load --records 500 --rounds 3 --go-on --json";
     let output = with_redis(script, words, &dir);

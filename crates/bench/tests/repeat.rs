@@ -1,4 +1,4 @@
-//! That each row of the program `bench` can be run again alone, by the line that is told with it.
+//! Each row of the program `bench` can be repeated separately, by the command in it.
 
 mod common;
 
@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use common::{Scratch, bench, rows};
 
-/// What a row is of, rather than what was measured.
+/// Returns the parameters of a row, without its measurements.
 fn of(row: &Value) -> BTreeMap<&str, &Value> {
     let told = ["store", "workload", "records", "ops", "threads", "rounds", "latency_every", "key_size", "value_size"];
     let set = ["seed", "settings", "medium", "durability"];
     told.into_iter().chain(set).map(|name| (name, &row[name])).collect()
 }
 
-/// The rows of this command, which names a directory itself.
+/// Returns the rows of this command, which itself names a directory.
 fn again(command: &str) -> Vec<Value> {
     let words = command.strip_prefix("lodestore-bench run ").expect("it names the program");
     rows(&bench(&format!("{words} --json"), None))

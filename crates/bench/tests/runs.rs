@@ -56,7 +56,7 @@ fn a_workload_that_can_go_on_is_warmed_up_and_goes_on_for_a_while_and_another_do
         rows(&bench(words, None)).iter().map(told).collect()
     };
     for (name, ops) in ops(&format!("{words} --at-least 20 --warm-up 5")) {
-        // A map does 300 in a thousandth of that.
+        // A map does 300 operations in a thousandth of that time.
         let went_on = !["load", "delete", "d", "e", "overwrite", "zipfput"].contains(&name.as_str());
         assert!(if went_on { ops > 300 } else { ops == 300 }, "{name}: {ops}");
     }
@@ -93,7 +93,7 @@ fn a_table_tells_how_to_run_it_again() {
     );
 }
 
-/// A map that keeps nothing stood in one table with peers whose writes survive what the engine's do.
+/// A map that keeps nothing used to be in one table with peers of the engine's durability.
 #[test]
 fn ratios_to_stores_of_another_durability_stand_in_a_table_of_their_own() {
     let dir = Scratch::new();
@@ -134,7 +134,7 @@ fn bad_arguments_are_refused_in_one_line() {
 
 #[test]
 fn a_signal_ends_the_run_and_its_directory() {
-    // What this process was started to ignore, as by nohup, a bench that it starts ignores too.
+    // A signal that this process ignores, as under nohup, is also ignored by its child processes.
     let status = fs::read_to_string("/proc/self/status").expect("the kernel tells");
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a line of it");
     let ignored = u64::from_str_radix(mask.trim(), 16).expect("a mask");
@@ -276,7 +276,7 @@ fn a_durability_of_the_load_that_cannot_be_left_behind_is_refused_before_anythin
     }
 }
 
-/// The last line of the load in a timeline of a run with these words.
+/// Returns the last line of the load in a timeline of a run with these words.
 fn end_of_load(words: &str) -> Vec<String> {
     let dir = Scratch::new();
     let (table, picture) = (dir.path().join("timeline.csv"), dir.path().join("timeline.svg"));
@@ -289,7 +289,7 @@ fn end_of_load(words: &str) -> Vec<String> {
     let text = fs::read_to_string(&table).expect("the table is there");
     assert!(text.starts_with("store,round,workload,seconds,ops,"), "{text}");
     let of = |workload: &str| text.lines().filter(|line| line.starts_with(&format!("fluidkv,1,{workload},"))).count();
-    // A beginning and an end at the least.
+    // At least a beginning and an end.
     assert!(of("load") >= 2 && of("get") >= 2, "{text}");
     let svg = fs::read_to_string(&picture).expect("the picture is there");
     assert!(
@@ -310,7 +310,7 @@ fn field(line: &str, at: usize) -> u64 {
 #[test]
 fn a_timeline_has_every_operation_and_a_store_that_is_to_settle_flushes() {
     let flushes = |words: &str| end_of_load(words)[10].parse::<u64>().expect("it counts its flushes");
-    // Without, it may flush by itself or not.
+    // Without a settle, it may flush by itself or not.
     flushes("--settle never");
     for words in ["", "--settle load", "--settle each --steps 7000"] {
         assert!(flushes(words) > 0, "{words}");

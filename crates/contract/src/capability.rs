@@ -1,9 +1,10 @@
-//! What an engine can do beyond the common core, named instead of guessed.
+//! The optional capabilities of an engine.
 
-/// The optional parts of the contract that an engine offers.
+/// The optional parts of the contract that an engine supports.
 ///
-/// An operation behind a capability that is not named here answers
-/// [`Error::Unsupported`](crate::Error::Unsupported), whose text names an engine that has it.
+/// An operation whose capability is missing returns
+/// [`Error::Unsupported`](crate::Error::Unsupported), whose text names an engine that supports the
+/// operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capabilities {
     /// Ordered `scan`, forward and backward.
@@ -16,11 +17,13 @@ pub struct Capabilities {
     pub snapshot: bool,
     /// Per-key expiry.
     pub expiry: bool,
-    /// `Durability::Power` on media that can give it.
+    /// `Durability::Power` on media that support it.
     pub power: bool,
     /// `Durability::Interval`.
     pub interval: bool,
-    /// [`Stats::keys`](crate::Stats::keys) is an estimate, and [`VerifyReport::records`](crate::VerifyReport::records) counts versions that were
-    /// overwritten as well: the engine writes without looking whether a key is there. [`Store::len`](crate::Store::len) counts exactly all the same.
+    /// [`Stats::keys`](crate::Stats::keys) is an estimate, and
+    /// [`VerifyReport::records`](crate::VerifyReport::records) also counts overwritten versions,
+    /// because the engine writes without checking whether a key is present.
+    /// [`Store::len`](crate::Store::len) is exact nevertheless.
     pub estimates: bool,
 }

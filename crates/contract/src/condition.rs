@@ -1,4 +1,4 @@
-//! Conditions of a batch: what keys must be for the batch to take effect.
+//! Conditions of a batch: the state that keys must have for the batch to take effect.
 
 use std::ops::Bound;
 
@@ -8,8 +8,8 @@ use crate::range::ScanRange;
 
 /// The state that a condition requires of its key.
 ///
-/// Conditions compare contents and not write counts. A key that was changed and changed back
-/// satisfies them: for serializability the state at the commit counts, not the way to it.
+/// Conditions compare contents, not write counts. A key that was changed and changed back satisfies
+/// them: serializability depends on the state at the commit, not on its history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
     /// The key is absent. An expired key is absent.
@@ -27,7 +27,7 @@ pub enum Expected {
 pub struct Condition {
     /// The key.
     pub key: Vec<u8>,
-    /// What it must be.
+    /// The required state.
     pub expected: Expected,
 }
 
@@ -59,18 +59,18 @@ impl Condition {
     }
 }
 
-/// A condition on a range: the keys that are present in it are exactly these. See
+/// A condition on a range: exactly these keys are present in it. See
 /// [`Store::write_if_ranges`](crate::Store::write_if_ranges).
 ///
-/// The condition says nothing about values: a [`Condition`] on each key does. Together they require
-/// that the range is as it was read.
+/// The condition does not cover values; add a [`Condition`] on each key for that. Together they
+/// require that the range is as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeCondition {
     /// The lower bound.
     pub from: Bound<Vec<u8>>,
     /// The upper bound.
     pub to: Bound<Vec<u8>>,
-    /// The keys, ascending. If they are in another order, or a key is out of the bounds, the
+    /// The keys, ascending. If they are in another order, or a key is outside the bounds, the
     /// condition is never met.
     pub keys: Vec<Vec<u8>>,
 }
@@ -90,7 +90,7 @@ pub enum Commit {
     /// All conditions were met, and the batch is written.
     Done,
     /// A condition was not met, and nothing is written. The number is the condition's index.
-    /// Conditions on ranges count after those on keys.
+    /// Conditions on ranges are counted after the conditions on keys.
     Unmet(usize),
 }
 

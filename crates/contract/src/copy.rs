@@ -1,27 +1,28 @@
-//! Copies of a whole store as it is at one moment, while others read and write it.
+//! Copies of a whole store as it is at one moment, during concurrent reads and writes.
 //!
-//! [`Store::copy_all`](crate::Store::copy_all) hands a store to a [`CopySink`]. An engine with
-//! snapshots walks over one. An engine without them is a [`FuzzySource`], and [`copy_fuzzy`] copies
-//! it:
+//! [`Store::copy_all`](crate::Store::copy_all) passes the pairs of a store to a [`CopySink`]. An
+//! engine with snapshots walks over a snapshot. An engine without them is a [`FuzzySource`], and
+//! [`copy_fuzzy`] copies it:
 //!
-//! 1. Recording begins ([`Changes`]). Then the copier acquires and frees every stripe once. A write
-//!    that acquires its stripe later records its key before it changes anything.
-//! 2. The copier walks over the store part by part. It copies a part in memory, and hands the pairs
-//!    to the sink when it holds neither pins nor stripes. Pairs that exceed the memory of a part
-//!    are read again one by one. A key that no write touches is shown with its
-//!    value. A recorded key may be shown with any value that it had meanwhile, or not at all.
+//! 1. Recording begins ([`Changes`]). Then the copier acquires and releases every stripe once. A
+//!    write that acquires its stripe later records its key before it changes anything.
+//! 2. The copier walks over the store part by part. The copier copies a part in memory, and passes
+//!    the pairs to the sink while it holds neither pins nor stripes. Pairs that exceed the memory
+//!    of a part are read again one by one. A key that no write touches is shown with its value. A
+//!    recorded key may be shown with any value that it had meanwhile, or not at all.
 //! 3. The copier takes the recorded keys out of the set, and copies each key again. Holding the
-//!    key's stripe, it reads the key after the write that recorded it. If writers share stripes, it
-//!    first waits for those that hold one ([`FuzzySource::wait_for_writers`]). Later writes record
-//!    the key again. The copier repeats this until few keys are left. If the set is full, writers
-//!    wait in short steps.
-//! 4. The copier holds all stripes, takes the last keys out, and reads them. No write is between
-//!    the acquisition of its stripes and their release then. **This is the moment of the copy.**
+//!    key's stripe, it reads the key after the write that recorded it. If writers share stripes,
+//!    the copier first waits for the writers that hold a stripe
+//!    ([`FuzzySource::wait_for_writers`]). Later writes record the key again. The copier repeats
+//!    this until few keys are left. If the set is full, writers wait in short steps.
+//! 4. The copier holds all stripes, takes the last keys out, and reads them. At that point no write
+//!    is between the acquisition and the release of its stripes. **This is the moment of the
+//!    copy.**
 //!
 //! The copy holds the state of that moment. A key that was never recorded has had one value since
 //! step 1, and the walk has shown it. The last copy of a recorded key was read after its last
-//! write. A batch holds the stripes of all of its keys while it changes them, so step 4 sees all of
-//! a batch or nothing of it.
+//! write. A batch holds the stripes of all of its keys while it changes them. Step 4 therefore sees
+//! all of a batch or nothing of it.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,11 +33,11 @@ use std::time::{Duration, Instant};
 use crate::entry::{Entry, Pair};
 use crate::error::{Error, Result};
 
-/// Bytes of recorded keys at which writers begin to wait.
+/// Bytes of recorded keys above which writers wait.
 const CHANGES_BYTES_MAX: u64 = 64 << 20;
 /// Writers never wait while fewer bytes than this are recorded.
 const CHANGES_BYTES_MIN: u64 = 16 << 10;
-/// The copy ends with an error once the recorded keys take this many times their limit.
+/// The copy ends with an error once the recorded keys use this many times their limit.
 const OVERFLOW_RATIO: u64 = 4;
 /// Bytes that a recorded key uses in addition to its own.
 const KEY_OVERHEAD_BYTES: u64 = 64;
@@ -46,11 +47,11 @@ const PAUSED_KEYS_MAX: usize = 256;
 const PAUSED_BYTES_MAX: usize = 8 << 20;
 /// Bytes of keys and values that a part of the walk copies while it may hold pins.
 const PART_BYTES_MAX: usize = 4 << 20;
-/// Rounds after which more is read in the pause.
+/// Rounds after which the pause reads any number of keys.
 const ROUNDS_MAX: u32 = 64;
-/// The longest that one write waits for the copier.
+/// Maximum time that one write waits for the copier.
 const WRITE_WAIT_MAX: Duration = Duration::from_millis(40);
-/// The step of that wait.
+/// Step of that wait.
 const WRITE_WAIT_STEP: Duration = Duration::from_millis(1);
 
 /// Receives a copy of a store.
@@ -74,11 +75,11 @@ pub trait CopySink {
     fn delete(&mut self, key: &[u8]) -> Result<()>;
 }
 
-/// The keys that were written since a copy began. Nothing is recorded while no copy is made.
+/// The keys that were written since a copy began. Nothing is recorded while no copy runs.
 ///
 /// Invariants:
-/// 1. A write asks [`is_active`](Self::is_active) under the stripe of its key, and records the key
-///    before it changes anything.
+/// 1. A write checks [`is_active`](Self::is_active) under the stripe of its key, and records the
+///    key before it changes anything.
 /// 2. The lock of the set is acquired after stripes, and no lock after it.
 #[derive(Debug, Default)]
 pub struct Changes {
@@ -89,17 +90,17 @@ pub struct Changes {
     /// Bytes of the set at which writers wait.
     limit: AtomicU64,
     keys: Mutex<HashSet<Box<[u8]>>>,
-    /// Held by the copy that is made.
+    /// Held by the running copy.
     turn: Mutex<()>,
 }
 
-/// Acquires a lock, also after a panic under it.
+/// Acquires a lock, even after a panic under it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Changes {
-    /// Returns whether a copy is made, and writes must record their keys.
+    /// Returns whether a copy is running and writes must record their keys.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.is_active.load(Ordering::Relaxed)
@@ -110,7 +111,7 @@ impl Changes {
         self.is_active() && self.used.load(Ordering::Relaxed) > self.limit.load(Ordering::Relaxed)
     }
 
-    /// Waits for the copier for a short time, at most 40 ms. The caller holds no stripe.
+    /// Waits briefly for the copier, at most 40 ms. The caller holds no stripe.
     #[cold]
     pub fn wait_for_copier(&self) {
         let begun = Instant::now();
@@ -123,7 +124,7 @@ impl Changes {
     #[cold]
     pub fn record(&self, key: &[u8]) {
         let mut keys = lock(&self.keys);
-        // Else the copy has ended, and nobody empties the set.
+        // If recording has ended, nothing empties the set.
         if !self.is_active() || keys.contains(key) {
             return;
         }
@@ -136,7 +137,7 @@ impl Changes {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Begins to record. Waits for another copy to end.
+    /// Begins recording. Waits for another copy to end.
     fn begin(&self) -> Recording<'_> {
         let turn = lock(&self.turn);
         self.limit.store(CHANGES_BYTES_MAX, Ordering::Relaxed);
@@ -146,7 +147,7 @@ impl Changes {
     }
 }
 
-/// Records changes while it lives.
+/// Records changes until it is dropped.
 struct Recording<'a> {
     changes: &'a Changes,
     begun: Instant,
@@ -207,7 +208,7 @@ pub trait FuzzySource {
     /// Returns the record of the changes.
     fn changes(&self) -> &Changes;
 
-    /// Acquires and frees every stripe once.
+    /// Acquires and releases every stripe once.
     ///
     /// # Errors
     /// Those of every operation.
@@ -258,11 +259,12 @@ pub trait FuzzySource {
     fn read_held(&self, held: &Self::Held<'_>, key: &[u8]) -> Result<Option<Entry>>;
 }
 
-/// Copies a store without snapshots as it is at one moment of this call. See the module for the
-/// argument.
+/// Copies a store without snapshots as it is at one moment of this call. See the module
+/// documentation for the proof.
 ///
 /// # Errors
-/// Those of the sink and of reads; [`Error::Unfinished`] if more keys change than the copy follows.
+/// Those of the sink and of reads; [`Error::Unfinished`] if more keys change than the copy can
+/// follow.
 pub fn copy_fuzzy<S: FuzzySource>(source: &S, sink: &mut dyn CopySink) -> Result<()> {
     let recording = source.changes().begin();
     source.pass_stripes()?;
@@ -294,13 +296,13 @@ pub fn copy_fuzzy<S: FuzzySource>(source: &S, sink: &mut dyn CopySink) -> Result
     }
 }
 
-/// The pairs of a part of a walk. The sink gets them after the walk holds nothing any more: a sink
-/// may write to a slow medium, or wait.
+/// The pairs of a part of a walk. The sink receives them after the walk has released everything,
+/// because a sink may write to a slow medium, or wait.
 #[derive(Default)]
 struct Part {
     pairs: Vec<Entry>,
     bytes: usize,
-    /// Keys whose pairs did not fit. Each is read by itself.
+    /// Keys whose pairs did not fit. Each is read separately.
     rest: Vec<Box<[u8]>>,
 }
 
@@ -316,7 +318,7 @@ impl Part {
     }
 
     /// Calls `each` for every pair. A key that was not recorded still has the value that the walk
-    /// met. A recorded key may be absent by now.
+    /// read. A recorded key may be absent by now.
     fn each<S: FuzzySource>(self, source: &S, each: &mut dyn FnMut(Pair<'_>) -> Result<()>) -> Result<()> {
         self.pairs.iter().try_for_each(|entry| each(entry.pair()))?;
         drop(self.pairs);
@@ -330,7 +332,7 @@ impl Part {
     }
 }
 
-/// Copies all keys that are recorded now.
+/// Copies all keys that are currently recorded.
 fn copy_changed<S: FuzzySource>(source: &S, recording: &Recording<'_>, sink: &mut dyn CopySink) -> Result<()> {
     let taken = recording.take()?;
     source.wait_for_writers()?;
@@ -350,11 +352,11 @@ fn revise(sink: &mut dyn CopySink, key: &[u8], found: Option<&Entry>) -> Result<
     }
 }
 
-/// Keys, each with its pair if it is there.
+/// Keys, each with its pair if the key is present.
 type Last = Vec<(Box<[u8]>, Option<Entry>)>;
 
-/// Pauses all writers, and reads the last recorded keys. Returns `None` if there are too many of
-/// them for a short pause, unless `is_forced`; they stay recorded then.
+/// Pauses all writers, and reads the last recorded keys. Returns `None` if there are too many for a
+/// short pause, unless `is_forced`. The keys stay recorded then.
 fn read_last<S: FuzzySource>(source: &S, recording: &Recording<'_>, is_forced: bool) -> Result<Option<Last>> {
     let held = source.hold_all()?;
     let keys_max = if is_forced { usize::MAX } else { PAUSED_KEYS_MAX * 4 };
@@ -367,7 +369,7 @@ fn read_last<S: FuzzySource>(source: &S, recording: &Recording<'_>, is_forced: b
         let found = source.read_held(&held, key)?;
         bytes += found.as_ref().map_or(0, |entry| entry.value().len());
         if bytes > PAUSED_BYTES_MAX && keys.len() > 1 && !is_forced {
-            // Under the stripes of the keys, as a write records them.
+            // Runs under the stripes of the keys, as a write that records them does.
             keys.iter().for_each(|key| recording.changes.record(key));
             return Ok(None);
         }
@@ -382,10 +384,10 @@ mod tests {
 
     use super::*;
 
-    /// Keys that are written again after each time that they are copied.
+    /// Keys that are written again after each copy.
     const BUSY_KEYS: u32 = 1000;
 
-    /// A store whose keys are written again whenever the copier has freed their stripe.
+    /// A store whose keys are written again whenever the copier has released their stripe.
     #[derive(Default)]
     struct Busy {
         changes: Changes,
@@ -425,7 +427,7 @@ mod tests {
         }
     }
 
-    /// A store whose pairs do not fit into the memory of one part, and that must hold nothing while
+    /// A store whose pairs do not fit in the memory of one part. The source must hold nothing while
     /// the sink works.
     #[derive(Default)]
     struct Large {
@@ -469,7 +471,7 @@ mod tests {
             for key in 0..LARGE_KEYS {
                 visit(Pair { key: &[part, key], value: &vec![key; LARGE_BYTES], expiry: None })?;
             }
-            // A write that removes a key after the walk met it.
+            // Simulates a write that removes a key after the walk read it.
             self.changes.record(&[part, LARGE_KEYS - 1]);
             Ok((part == 0).then_some(1))
         }

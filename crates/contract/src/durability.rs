@@ -1,4 +1,4 @@
-//! Durability, named by what it survives.
+//! Durability levels, named by the failures they survive.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// What an acknowledged write survives. Asked by the caller; an open that
-/// cannot give it on the medium found is refused, never downgraded.
+/// The failures that an acknowledged write survives. The caller requests a level. An open that
+/// cannot provide it on the given medium is refused, never downgraded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// The death of the process: panic, `kill -9`, the OOM killer. Not power loss.
+    /// Death of the process: panic, `kill -9`, the OOM killer. Not power loss.
     #[default]
     Process,
-    /// Power loss and kernel crash as well.
+    /// Also power loss and kernel crash.
     Power,
-    /// Power loss, minus at most this window of the newest writes, and what is
-    /// left is a prefix of what was written.
+    /// Power loss, except for at most this window of the newest writes. The remaining writes are a
+    /// prefix of all writes.
     Interval(Duration),
 }
 
 impl Durability {
-    /// Whether what survives by `other` survives by this too.
+    /// Returns whether this level survives every failure that `other` survives.
     pub fn covers(self, other: Self) -> bool {
         match (self, other) {
             (Self::Power, _) | (_, Self::Process) => true,

@@ -1,4 +1,4 @@
-//! Pairs that a walk found: many share one buffer.
+//! Pairs found by a walk; many share one buffer.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use crate::expiry::Expiry;
 
-/// Pairs of more than this many bytes get a buffer of their own.
+/// Pairs of more than this many bytes get a separate buffer.
 const SHARED_PAIR_BYTES_MAX: usize = 256;
 
-/// A pair that a visitor is shown. The slices are valid during the call of the visitor only.
+/// A pair shown to a visitor. The slices are valid only during the call of the visitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair<'a> {
     /// The key.
@@ -22,15 +22,15 @@ pub struct Pair<'a> {
 
 /// A key with its value and expiry, as a walk found them.
 ///
-/// Short pairs that were read together share one buffer, and an entry keeps it: up to 128 KiB in
-/// the walks of this project's engines. [`Entry::into_pair`] copies, and keeps no buffer.
+/// Short pairs that were read together share one buffer, and an entry keeps it alive: up to 128 KiB
+/// in the walks of this project's engines. [`Entry::into_pair`] copies, and keeps no buffer alive.
 #[derive(Clone)]
 pub struct Entry {
     buffer: Arc<[u8]>,
     place: Place,
 }
 
-/// Where a pair is in its buffer: the key, then the value. The 8 bytes before the key are the
+/// Position of a pair in its buffer: the key, then the value. The 8 bytes before the key are the
 /// expiry, in milliseconds, little-endian, if [`EXPIRES`] is set.
 #[derive(Clone, Copy)]
 struct Place {
@@ -58,13 +58,13 @@ impl Place {
 }
 
 impl Entry {
-    /// Copies a key and its value into a buffer of their own. The key does not expire.
+    /// Copies a key and its value into a separate buffer. The key does not expire.
     #[must_use]
     pub fn new(key: &[u8], value: &[u8]) -> Self {
         Self::of_pair(Pair { key, value, expiry: None })
     }
 
-    /// Copies a pair into a buffer of its own.
+    /// Copies a pair into a separate buffer.
     #[must_use]
     pub fn of_pair(pair: Pair<'_>) -> Self {
         let Pair { key, value, expiry } = pair;
@@ -119,7 +119,7 @@ impl Entry {
         self.place.value_len = u32::try_from(len).map_or(self.place.value_len, |len| len.min(self.place.value_len));
     }
 
-    /// Returns the key with the value behind it.
+    /// Returns the key followed by the value.
     #[inline]
     fn bytes(&self) -> &[u8] {
         &self.buffer[self.place.at as usize..][..self.place.key_len() + self.place.value_len as usize]
@@ -141,19 +141,19 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// Pairs that a walk copies together, and then hands out one by one.
+/// Pairs that a walk copies together, and then returns one by one.
 ///
 /// [`EntryChunk::push`] fills a chunk, and then [`EntryChunk::pop`] empties it from its start.
 #[derive(Default)]
 pub struct EntryChunk {
-    /// The short pairs, while the chunk is filled.
+    /// The short pairs while the chunk is being filled.
     filling: Vec<u8>,
-    /// The short pairs, when the first was taken.
+    /// The short pairs after the first pop.
     sealed: Arc<[u8]>,
     /// A long pair has the place [`LONG`].
     places: Vec<Place>,
     long: VecDeque<Entry>,
-    /// Pairs that were taken.
+    /// Number of popped pairs.
     taken: usize,
 }
 
@@ -192,7 +192,7 @@ impl EntryChunk {
         self.filling.clear();
     }
 
-    /// Returns the key of the last pair, until that pair is taken.
+    /// Returns the key of the last pair, until that pair is popped.
     #[must_use]
     pub fn last_key(&self) -> Option<&[u8]> {
         let place = *self.places.last()?;
@@ -203,7 +203,7 @@ impl EntryChunk {
         Some(&bytes[place.at as usize..][..place.key_len()])
     }
 
-    /// Takes the next pair.
+    /// Pops the next pair.
     #[inline]
     pub fn pop(&mut self) -> Option<Entry> {
         if !self.filling.is_empty() {
@@ -217,7 +217,7 @@ impl EntryChunk {
         Some(Entry { buffer: Arc::clone(&self.sealed), place })
     }
 
-    /// Forgets all pairs, and keeps the memory for the next ones.
+    /// Removes all pairs, and keeps the memory for the next pairs.
     pub fn clear(&mut self) {
         self.filling.clear();
         self.places.clear();
@@ -226,13 +226,13 @@ impl EntryChunk {
         self.sealed = Arc::default();
     }
 
-    /// Returns whether all pairs were taken.
+    /// Returns whether all pairs were popped.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.taken == self.places.len()
     }
 
-    /// Returns the pairs that were not taken yet.
+    /// Returns the number of pairs that were not popped yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len() - self.taken

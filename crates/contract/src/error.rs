@@ -1,4 +1,4 @@
-//! One error type for every engine. Each text is one line and says what to do.
+//! The error type of every engine. Each text is one line and states the remedy.
 
 use std::fmt;
 use std::io;
@@ -10,12 +10,12 @@ use crate::durability::Durability;
 /// Shorthand for results of this workspace.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Which keys an answer about all keys lacks because of damage ([`Error::Corrupt`]): a walk, or a
-/// number of keys.
+/// The keys that a result about all keys (a walk, or a number of keys) lacks because of damage
+/// ([`Error::Corrupt`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum HiddenKeys {
-    /// None but those of the damaged record itself.
+    /// None except the keys of the damaged record.
     #[default]
     None,
     /// The keys of the records that the recovery has left out
@@ -27,78 +27,79 @@ pub enum HiddenKeys {
 
 /// Why an operation was refused.
 ///
-/// A write that is refused has changed nothing, with three exceptions. After [`Error::Poisoned`]
-/// and [`Error::Io`], the next open may find the write done or not. After
-/// [`Error::TooFewDevices`] with `may_stand`, a later read may find the write done or not.
+/// A refused write has changed nothing, with three exceptions. After [`Error::Poisoned`] and
+/// [`Error::Io`], the next open may find the write applied or not. After [`Error::TooFewDevices`]
+/// with `may_stand`, a later read may find the write applied or not.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// A key of 0 bytes, or of more than `max`.
+    /// The key has 0 bytes, or more than `max`.
     KeyLength {
         /// Length given, in bytes.
         len: usize,
-        /// The most bytes of a key there: [`limits::KEY_MAX`](crate::limits::KEY_MAX), or 65,529 in
-        /// a named keyspace.
+        /// Maximum bytes of a key in this keyspace: [`limits::KEY_MAX`](crate::limits::KEY_MAX), or
+        /// 65,529 in a named keyspace.
         max: usize,
     },
-    /// A value of more than [`limits::VALUE_MAX`](crate::limits::VALUE_MAX) bytes.
+    /// The value has more than [`limits::VALUE_MAX`](crate::limits::VALUE_MAX) bytes.
     ValueLength {
         /// Length given, in bytes.
         len: usize,
     },
-    /// A batch of more than [`limits::BATCH_OPS_MAX`](crate::limits::BATCH_OPS_MAX) operations.
+    /// The batch has more than [`limits::BATCH_OPS_MAX`](crate::limits::BATCH_OPS_MAX) operations.
     BatchLength {
         /// Operations given.
         ops: usize,
     },
-    /// No room for this write. Reads and deletes go on. Of a batch it may be the store's log that is too small for all of its operations together
-    /// ([`Store::write`](crate::Store::write)): smaller batches go on, too.
+    /// The write does not fit. Reads and deletes still succeed. For a batch, the store's log may be
+    /// too small for all of its operations together ([`Store::write`](crate::Store::write)).
+    /// Smaller batches then succeed.
     Full {
-        /// Bytes that were needed.
+        /// Bytes needed.
         needed: u64,
         /// Capacity of the store, in bytes.
         capacity: u64,
     },
-    /// The medium has no room for what a store begins with.
+    /// The medium lacks the space that a new store needs.
     NoRoom {
-        /// Where the store was to be.
+        /// Path of the new store.
         path: PathBuf,
-        /// Bytes that were needed.
+        /// Bytes needed.
         needed: u64,
-        /// Bytes that the medium has left.
+        /// Free bytes on the medium.
         free: u64,
     },
-    /// The index holds no more keys like this one: too many have the same hash bits. Reads and deletes go on, and so do writes of
-    /// most other keys.
+    /// The index accepts no more keys like this one: too many have the same hash bits. Reads and
+    /// deletes still succeed, and so do writes of most other keys.
     IndexFull {
-        /// Bits of the hash that the index has used up.
+        /// Hash bits that the index has used.
         depth: u32,
-        /// What to do instead: it names options of the engine asked.
+        /// The remedy, which names options of the engine.
         instead: &'static str,
     },
-    /// Bytes on the medium that cannot be what was written.
+    /// Bytes on the medium cannot be the bytes that were written.
     Corrupt {
-        /// Where: file and offset, or structure and index.
+        /// File and offset, or structure and index.
         place: String,
-        /// What is wrong there.
+        /// Description of the damage.
         what: String,
-        /// Which keys an answer about all keys lacks because of this.
+        /// The keys that a result about all keys lacks because of the damage.
         hidden: HiddenKeys,
     },
     /// The operating system refused a call.
     Io {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
         /// The path concerned.
         path: PathBuf,
-        /// The system's own word.
+        /// The system's own error.
         source: io::Error,
     },
-    /// The operating system refused to start a thread that the store cannot do without.
+    /// The operating system refused to start a thread that the store requires.
     ThreadRefused {
         /// The thread's name.
         name: String,
-        /// The system's own word.
+        /// The system's own error.
         source: io::Error,
     },
     /// Another process, or another handle of this process, holds the store.
@@ -111,14 +112,14 @@ pub enum Error {
     },
     /// There is no store at this path.
     Missing {
-        /// The path asked for.
+        /// The requested path.
         path: PathBuf,
         /// Why no store can be created there either. `None` if one can.
         obstacle: Option<String>,
     },
-    /// A store, or something else, is there already.
+    /// A store, or something else, already exists at this path.
     Exists {
-        /// The path asked for.
+        /// The requested path.
         path: PathBuf,
         /// Why the path cannot be opened as a store either. `None` if it may be opened.
         obstacle: Option<String>,
@@ -134,128 +135,133 @@ pub enum Error {
         /// The target.
         path: PathBuf,
     },
-    /// A file that stands where the store's own are to be, and is none of them. It is left as it is.
+    /// A foreign file exists where the store creates its own files. The file is left unchanged.
     Foreign {
         /// The file.
         path: PathBuf,
-        /// Why it is none of the store's.
+        /// Why the file does not belong to the store.
         what: String,
     },
-    /// The store was made by another engine.
+    /// Another engine created the store.
     WrongEngine {
-        /// The engine that made it.
+        /// The engine that created the store.
         found: String,
-        /// The engine that was to open it.
+        /// The engine that tried to open the store.
         asked: String,
     },
     /// The engine is not compiled into this build of the library.
     EngineNotBuilt {
-        /// The engine asked for, or the engine that made the store.
+        /// The requested engine, or the engine that created the store.
         engine: String,
         /// The cargo feature of the crate `lodestore` that compiles the engine.
         feature: &'static str,
     },
-    /// The store was written by a newer format than this program knows.
+    /// The store has a newer format than this program supports.
     NewerFormat {
-        /// What carries the version: `pool`, or an engine's name.
+        /// The part with the version: `pool`, or an engine's name.
         part: String,
         /// Version found.
         found: u32,
-        /// Newest version known here.
+        /// Newest supported version.
         known: u32,
     },
-    /// The store was written by an older format, which this program no longer reads.
+    /// The store has an older format, which this program no longer reads.
     OlderFormat {
-        /// What carries the version: an engine's name, or a part of its format.
+        /// The part with the version: an engine's name, or a part of its format.
         part: String,
         /// Version found.
         found: u32,
-        /// Oldest version that is read here.
+        /// Oldest supported version.
         oldest: u32,
     },
-    /// The medium cannot give the durability asked for.
+    /// The medium does not support the requested durability.
     DurabilityRefused {
-        /// What was asked.
+        /// The requested durability.
         asked: Durability,
-        /// The medium found, and why it cannot.
+        /// The medium, and why it does not support the durability.
         medium: String,
-        /// What to do instead.
+        /// The remedy.
         instead: String,
     },
-    /// A file of the store is on a medium that keeps less than the medium of the store's first
-    /// region.
+    /// A file of the store is on a medium with weaker durability than the medium of the store's
+    /// first region.
     WeakerMedium {
         /// The file.
         path: PathBuf,
-        /// The medium under it.
+        /// The medium of the file.
         found: String,
-        /// The weakest medium that is accepted.
+        /// The weakest accepted medium.
         needed: String,
     },
-    /// The store was opened by another process, and this process inherited it by a fork.
+    /// Another process opened the store, and this process inherited it by a fork.
     ForeignProcess,
-    /// The machine stopped under a store whose writes only survive the process.
+    /// The machine stopped while the store was open, and its writes survive only the process.
     MachineRestarted {
         /// The store's directory.
         path: PathBuf,
     },
-    /// This engine does not do this.
+    /// The engine does not support this operation.
     Unsupported {
         /// The engine asked.
         engine: &'static str,
         /// The operation or option.
         what: String,
-        /// What does it.
+        /// The engine or call that supports it.
         instead: &'static str,
     },
-    /// An option that does not exist, or a value that it does not take.
+    /// The option does not exist, or does not accept the value.
     InvalidOption {
         /// Its name.
         name: String,
         /// The value given.
         value: String,
-        /// What it takes.
+        /// The values that the option accepts.
         why: String,
     },
-    /// A failed sync, a failed write to the store's file, or a panic in the middle of a write, made the store refuse writes.
+    /// The store refuses writes because of a failed sync, a failed write to its file, or a panic in
+    /// the middle of a write.
     Poisoned {
         /// The first failure.
         cause: String,
     },
-    /// A write, or a snapshot, would take the store's structures over their DRAM budget. Reads and deletes go on; so do updates, of engines whose updates take none.
+    /// A write, or a snapshot, would exceed the DRAM budget of the store's structures. Reads and
+    /// deletes still succeed, and so do updates in engines whose updates need no DRAM.
     DramBudget {
         /// Bytes in use.
         used: u64,
         /// Bytes allowed.
         budget: u64,
     },
-    /// Work that was asked for had no end in its time. What was done is done; the store goes on, and so does the rest of it behind.
+    /// Requested work did not finish in its time. Completed work is kept. The store continues, and
+    /// so does the rest of the work in the background.
     Unfinished {
-        /// What was being done.
+        /// The unfinished operation.
         doing: &'static str,
-        /// How long it was tried.
+        /// Time spent on the operation.
         after: Duration,
-        /// What keeps it from an end, and what to do about that.
+        /// The obstacle, and the remedy.
         instead: &'static str,
     },
-    /// Too few devices of a group are there, or active, for what was asked. What was acknowledged before is where it was.
+    /// A group has too few devices present, or active, for the operation. Earlier acknowledged
+    /// writes are unaffected.
     TooFewDevices {
         /// The group, from 0.
         group: usize,
-        /// Devices of it that can be used.
+        /// Usable devices of the group.
         live: usize,
-        /// Devices that it takes.
+        /// Required devices.
         needed: usize,
-        /// It was a write, and some devices have it: whether it stands is not known until a later write of the group is acknowledged, or the store is opened anew. Nobody reads its key
-        /// before. False: nothing was done.
+        /// Whether the write is in doubt: some devices have it. A later acknowledged write of the
+        /// group, or the next open of the store, resolves it; no read returns its key before.
+        /// `false`: nothing was done.
         may_stand: bool,
     },
-    /// A name of a keyspace of 0 bytes, or of more than 255.
+    /// The name of a keyspace has 0 bytes, or more than 255.
     KeyspaceName {
         /// Length given, in bytes.
         len: usize,
     },
-    /// A handle for reading only was asked for a keyspace that does not exist.
+    /// A read-only handle was requested for a keyspace that does not exist.
     KeyspaceMissing {
         /// The keyspace's name.
         name: String,
@@ -265,43 +271,44 @@ pub enum Error {
         /// The keyspace's name.
         name: String,
     },
-    /// Other writers changed what a transaction read, or a requirement of a batch was not met.
+    /// Other writers changed data that a transaction read, or a requirement of a batch was not met.
     /// Nothing was written.
     Conflict {
-        /// How often the transaction ran.
+        /// Number of times the transaction ran.
         tries: u32,
     },
-    /// A transaction ended itself. Nothing was written.
+    /// A transaction aborted itself. Nothing was written.
     Aborted {
-        /// Why, in the words of the caller.
+        /// The caller's reason.
         reason: String,
     },
-    /// The store has given away all 2^32 ids of keyspaces.
+    /// The store has assigned all 2^32 keyspace ids.
     KeyspacesExhausted,
-    /// A handle of a keyspace was used with another store than its own.
+    /// A handle of a keyspace was used with a store other than its own.
     OtherStore {
         /// The keyspace's name; empty for the default keyspace.
         keyspace: String,
     },
-    /// The store was opened for reading only.
+    /// The store was opened read-only.
     ReadOnly,
-    /// A matrix has a device outside of its own directory, and its removal was not asked for.
+    /// A matrix has a device outside its own directory, and removal of such devices was not
+    /// requested.
     DeviceElsewhere {
         /// The directory of the device.
         path: PathBuf,
     },
-    /// The medium of a backup has no room for the backup. No backup was made.
+    /// The medium of a backup lacks the space for the backup. No backup was made.
     BackupNoRoom {
         /// The directory of the backup.
         path: PathBuf,
         /// Bytes that did not fit.
         needed: u64,
     },
-    /// A directory is no whole backup, or a backup could not be made in it.
+    /// A directory is not a complete backup, or a backup could not be made in it.
     Backup {
         /// The directory of the backup.
         path: PathBuf,
-        /// The fault, and the advice.
+        /// The fault, and the remedy.
         what: String,
     },
     /// The store was closed.
@@ -322,17 +329,18 @@ impl Error {
         Self::Exists { path: path.into(), obstacle: None }
     }
 
-    /// An [`Error::Io`] of this path.
+    /// Returns an [`Error::Io`] for this path.
     pub fn io(doing: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::Io { doing, path: path.into(), source }
     }
 
-    /// An [`Error::Corrupt`] at this place, which hides no other keys.
+    /// Returns an [`Error::Corrupt`] for this place, which hides no other keys.
     pub fn corrupt(place: impl Into<String>, what: impl Into<String>) -> Self {
         Self::hiding(place, what, HiddenKeys::None)
     }
 
-    /// An [`Error::Corrupt`] at this place. An answer about all keys lacks the keys `hidden`.
+    /// Returns an [`Error::Corrupt`] for this place. A result about all keys lacks the keys
+    /// `hidden`.
     pub fn hiding(place: impl Into<String>, what: impl Into<String>, hidden: HiddenKeys) -> Self {
         Self::Corrupt { place: place.into(), what: what.into(), hidden }
     }
@@ -342,16 +350,16 @@ impl Error {
         matches!(self, Self::Full { .. } | Self::IndexFull { .. } | Self::DramBudget { .. })
     }
 
-    /// An [`Error::TooFewDevices`] of which nothing was done.
+    /// Returns an [`Error::TooFewDevices`] after which nothing was done.
     pub fn too_few_devices(group: usize, live: usize, needed: usize) -> Self {
         Self::TooFewDevices { group, live, needed, may_stand: false }
     }
 }
 
-/// What to do about the operating system's refusal, in a few words.
+/// Returns a short remedy for a refusal by the operating system.
 pub fn io_advice(refusal: &io::Error) -> &'static str {
     use io::ErrorKind as Kind;
-    // Without names in the standard library: ENFILE and EMFILE.
+    // ENFILE and EMFILE, which have no name in the standard library.
     if let Some(23 | 24) = refusal.raw_os_error() {
         return "close other files, or raise the limit of open files (ulimit -n)";
     }
@@ -373,7 +381,7 @@ pub fn io_advice(refusal: &io::Error) -> &'static str {
 }
 
 impl Error {
-    /// The texts of what only a creation or an opening is refused for.
+    /// Writes the texts of errors that only a creation or an open returns.
     fn fmt_opening(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRoom { path, needed, free } => write!(

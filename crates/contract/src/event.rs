@@ -1,12 +1,12 @@
-//! What happens inside a store that its owner may want to log or count.
+//! Events inside a store that its owner may want to log or count.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Something that a store did on its own, or met. Never sent from a hot path.
+/// An event that a store caused or detected. Never sent from a hot path.
 ///
-/// Its text is one line for a log.
+/// The text of an event is one line for a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -14,58 +14,58 @@ pub enum Event {
     Opened {
         /// Whether the last stop was clean.
         clean: bool,
-        /// Until the first operation could be served.
+        /// Time from the open to the first operation that could be served.
         ready_after: Duration,
     },
     /// The recovery of the last open has ended.
     Recovered {
         /// Live keys found.
         keys: u64,
-        /// Things found wrong, as in [`RecoveryState::corrupt`](crate::RecoveryState::corrupt).
+        /// Faults found, as in [`RecoveryState::corrupt`](crate::RecoveryState::corrupt).
         corrupt: u64,
-        /// How long it took.
+        /// Duration of the recovery.
         took: Duration,
     },
     /// A region was added to a pool.
     Grown {
-        /// Bytes of the pool now.
+        /// Current bytes of the pool.
         bytes: u64,
     },
-    /// Bytes on the medium were wrong.
+    /// Bytes on the medium were damaged.
     Corruption {
         /// How the damage was found.
         found_by: FoundBy,
-        /// Where.
+        /// The damaged place.
         place: String,
-        /// What.
+        /// Description of the damage.
         what: String,
     },
     /// A write did not fit the store.
     Full {
-        /// Bytes that were needed.
+        /// Bytes needed.
         needed: u64,
     },
     /// The store refuses writes from now on.
     Poisoned {
         /// The kind of failure.
         reason: PoisonReason,
-        /// The failure in words.
+        /// Description of the failure.
         cause: String,
     },
     /// Expired keys were removed.
     Swept {
-        /// How many.
+        /// Number of removed keys.
         keys: u64,
     },
-    /// A device of a matrix is not used any more.
+    /// A device of a matrix is no longer used.
     DeviceFailed {
         /// The group, from 0.
         group: usize,
         /// The device in its group, from 0.
         device: usize,
-        /// Whether the device is only late. The store uses it again when it answers.
+        /// Whether the device is only late. The store uses the device again when it answers.
         is_late: bool,
-        /// The failure in words.
+        /// Description of the failure.
         cause: String,
     },
     /// A device of a matrix was filled from other devices, which could not read some pairs.
@@ -74,7 +74,7 @@ pub enum Event {
         group: usize,
         /// The device in its group, from 0.
         device: usize,
-        /// The least number of pairs that the device lacks.
+        /// Minimum number of pairs that the device lacks.
         pairs: u64,
     },
 }
@@ -132,7 +132,7 @@ impl PoisonReason {
 }
 
 impl Event {
-    /// Returns a name of the event that stays the same, for logs and counts.
+    /// Returns a stable name of the event, for logs and counts.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Opened { .. } => "opened",
@@ -179,8 +179,11 @@ impl fmt::Display for Event {
     }
 }
 
-/// Receives events; called on the thread that met them, when the operation is over and its locks are free: it may read and write the store,
-/// but must not close it, nor wait for its recovery, nor block for long. What its own calls meet is told behind the event at hand.
+/// Receives events. The sink runs on the thread that detected the event, after the operation has
+/// ended and released its locks.
+///
+/// The sink may read and write the store, but must not close the store, wait for its recovery, or
+/// block for long. Events caused by the sink's own calls are sent after the current event.
 pub type EventSink = Arc<dyn Fn(&Event) + Send + Sync>;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! When a key stops to exist.
+//! Expiry of keys.
 
 #[cfg(feature = "conformance")]
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[cfg(feature = "conformance")]
 static AHEAD: AtomicU64 = AtomicU64::new(0);
 
-/// Milliseconds since the Unix epoch, by the system's clock.
+/// Returns the milliseconds since the Unix epoch, by the system's clock.
 pub fn now_millis() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
@@ -16,42 +16,43 @@ pub fn now_millis() -> u64 {
     now
 }
 
-/// Makes [`now_millis`] go ahead of the system's clock by so many milliseconds, in the whole process; 0 sets it back. For tests of clocks that are set.
+/// Advances [`now_millis`] by this many milliseconds against the system's clock, in the whole
+/// process. 0 resets the offset. For tests of clock changes.
 #[cfg(feature = "conformance")]
 pub fn set_clock_ahead(millis: u64) {
     AHEAD.store(millis, Ordering::Relaxed);
 }
 
-/// The moment from which a key is absent to every reader.
+/// The time from which a key is absent to every reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Expiry {
     millis: u64,
 }
 
 impl Expiry {
-    /// At this many milliseconds after the Unix epoch; 0 is long past.
+    /// Returns the expiry at this many milliseconds after the Unix epoch; 0 is long past.
     pub const fn at_millis(millis: u64) -> Self {
         Self { millis }
     }
 
-    /// This long from now.
+    /// Returns the expiry at this duration from now.
     pub fn after(span: Duration) -> Self {
         let span = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         Self { millis: now_millis().saturating_add(span) }
     }
 
-    /// Milliseconds after the Unix epoch.
+    /// Returns the milliseconds after the Unix epoch.
     pub const fn millis(self) -> u64 {
         self.millis
     }
 
-    /// Whether the moment has come.
+    /// Returns whether the time has come.
     pub fn is_past(self) -> bool {
         self.millis <= now_millis()
     }
 }
 
-/// What a write does with the expiry of its key.
+/// Effect of a write on the expiry of its key.
 ///
 /// ```
 /// use lodestore_contract::{Expiry, Lifetime};
@@ -66,8 +67,7 @@ pub enum Lifetime {
     /// The key has no expiry after the write.
     #[default]
     Forever,
-    /// The key keeps the expiry that the write finds. A key that is absent or has expired gets
-    /// none.
+    /// The key keeps its current expiry. A key that is absent or has expired gets none.
     Keep,
     /// The key has this expiry after the write.
     Until(Expiry),

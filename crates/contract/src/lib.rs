@@ -1,8 +1,9 @@
-//! What every Lodestore engine promises, in types: the [`Store`] trait, its
-//! errors, limits, durability levels, options, statistics and events, and
-//! (feature `conformance`) the suite that every engine passes.
+//! The contract of every Lodestore engine: the [`Store`] trait, its errors, limits, durability
+//! levels, options, statistics and events, and (feature `conformance`) the suite that every engine
+//! passes.
 //!
-//! Floor 0: no I/O, no threads of its own, no `unsafe`. Every other crate may import it.
+//! Floor 0 of the crate graph: no I/O, no threads of its own, no `unsafe`. Every other crate may
+//! import it.
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 

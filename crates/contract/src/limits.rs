@@ -1,16 +1,16 @@
-//! The limits of every store. Each has a test; beyond it stands a typed error.
+//! The limits of every store. Each has a test, and a typed error for values beyond it.
 
 use crate::condition::{Condition, RangeCondition};
 use crate::error::{Error, Result};
 use crate::store::{Batch, BatchOp};
 
-/// Shortest key, in bytes.
+/// Minimum key length, in bytes.
 pub const KEY_MIN: usize = 1;
-/// Longest key, in bytes: 64 KiB.
+/// Maximum key length, in bytes: 64 KiB.
 pub const KEY_MAX: usize = 64 << 10;
-/// Longest value, in bytes: 1 GiB.
+/// Maximum value length, in bytes: 1 GiB.
 pub const VALUE_MAX: usize = 1 << 30;
-/// Most operations of a batch.
+/// Maximum number of operations in a batch.
 pub const BATCH_OPS_MAX: usize = 65_536;
 
 /// Refuses a key outside its limits.
@@ -46,8 +46,8 @@ pub fn check_batch(batch: &Batch) -> Result<()> {
     })
 }
 
-/// Refuses too many conditions, or one with a key outside its limits. An expected value may have
-/// any length: a longer one than a store accepts is never met.
+/// Refuses too many conditions, or a condition with a key outside its limits. An expected value may
+/// have any length; a value longer than a store accepts is never met.
 ///
 /// # Errors
 /// [`Error::BatchLength`], [`Error::KeyLength`].
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn values_of_0_bytes_to_1_gib_pass_and_no_others() {
-        // Zeroed memory that nobody touches takes no pages.
+        // Untouched zeroed memory uses no pages.
         let zeros = vec![0; VALUE_MAX + 1];
         for len in [0, 1, VALUE_MAX - 1, VALUE_MAX] {
             check_value(&zeros[..len]).expect("within the limits");
@@ -120,7 +120,7 @@ mod tests {
     fn the_limits_are_what_the_documents_say() {
         assert_eq!((KEY_MIN, KEY_MAX, VALUE_MAX), (1, 65_536, 1_073_741_824));
         assert_eq!(BATCH_OPS_MAX, 65_536);
-        // Formats keep key length - 1 in 16 bits and value length in 32.
+        // Formats store the key length minus 1 in 16 bits and the value length in 32.
         assert!(u16::try_from(KEY_MAX - 1).is_ok() && u32::try_from(VALUE_MAX).is_ok());
     }
 }

@@ -1,7 +1,7 @@
 //! Numbers of an engine, each with its name, kind, unit and help.
 //!
-//! An engine declares its numbers once, with [`engine_statistics!`](crate::engine_statistics), as a
-//! struct of its own. [`EngineCounters`] holds that struct in [`Stats`](crate::Stats).
+//! An engine declares its numbers once, with [`engine_statistics!`](crate::engine_statistics), as
+//! its own struct. [`EngineCounters`] holds that struct in [`Stats`](crate::Stats).
 
 use std::any::Any;
 use std::fmt;
@@ -18,11 +18,11 @@ pub enum MetricKind {
     Gauge,
 }
 
-/// What a number is measured in.
+/// Unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unit {
-    /// Things that are counted.
+    /// A count of things.
     Count,
     /// Bytes.
     Bytes,
@@ -60,9 +60,9 @@ pub struct Metric {
     pub name: &'static str,
     /// Whether it only grows.
     pub kind: MetricKind,
-    /// What it is measured in.
+    /// Unit.
     pub unit: Unit,
-    /// What it says, in one line.
+    /// Description in one line.
     pub help: &'static str,
 }
 
@@ -80,7 +80,7 @@ pub trait EngineStatistics: Any + fmt::Debug + Send + Sync {
 pub struct EngineCounters(Option<Arc<dyn EngineStatistics>>);
 
 impl EngineCounters {
-    /// Holds these statistics.
+    /// Wraps these statistics.
     pub fn new(statistics: impl EngineStatistics) -> Self {
         Self(Some(Arc::new(statistics)))
     }

@@ -6,7 +6,7 @@ use crate::engine_statistics;
 use crate::metric::{EngineStatistics, Metric, MetricKind, Unit};
 use crate::stats::Stats;
 
-/// Begins the name of every metric.
+/// Prefix of every metric name.
 const PREFIX: &str = "lodestore";
 /// The media type of the text, for the header `Content-Type` of an answer over HTTP.
 pub const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -142,7 +142,7 @@ struct Family {
     samples: Vec<String>,
 }
 
-/// Returns the samples of the family of this name, which begins if there is none.
+/// Returns the samples of the family of this name, and creates the family if there is none.
 fn family<'a>(
     families: &'a mut Vec<Family>,
     name: &str,
@@ -169,7 +169,7 @@ fn add(families: &mut Vec<Family>, prefix: &str, metric: &Metric, (labels, numbe
     family(families, &name, (kind, unit, metric.help)).push(sample);
 }
 
-/// Returns the base unit that OpenMetrics asks for, and what a number is divided by to be in it.
+/// Returns the base unit that OpenMetrics requires, and the divisor that converts a number to it.
 fn base_unit(unit: Unit) -> (&'static str, u64) {
     match unit {
         Unit::Count => ("", 1),

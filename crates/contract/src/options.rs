@@ -14,23 +14,23 @@ pub use table::{OptionRow, OptionTable, options_table};
 #[doc(hidden)]
 pub use table::{check_declaration, declared_default};
 
-/// One option that an engine knows.
+/// An option of an engine.
 #[derive(Debug, Clone, Copy)]
 pub struct OptionSpec {
     /// Its name in a text `name=value`.
     pub name: &'static str,
     /// Its default, as text.
     pub default: &'static str,
-    /// Which values it takes, in words.
+    /// Description of the accepted values.
     pub takes: &'static str,
-    /// What it does, one line.
+    /// Description in one line.
     pub help: &'static str,
-    /// Whether it shapes the store when it is made, so that an open refuses it.
+    /// Whether the option is fixed when a store is created, so that an open refuses it.
     pub fixed: bool,
 }
 
 impl OptionSpec {
-    /// Returns the error of a value that the option does not take.
+    /// Returns the error for a value that the option does not accept.
     pub fn refusal(&self, value: &str) -> Error {
         let why = format!("it takes {}", self.takes);
         Error::InvalidOption { name: self.name.into(), value: value.into(), why }
@@ -44,27 +44,27 @@ pub struct Options {
 }
 
 impl Options {
-    /// No option set.
+    /// Returns options with nothing set.
     pub const fn new() -> Self {
         Self { values: BTreeMap::new() }
     }
 
-    /// Sets all options of `other`, over those that are set.
+    /// Sets all options of `other`, replacing options that are set.
     pub fn set_all(&mut self, other: &Self) -> &mut Self {
         self.values.extend(other.iter().map(|(name, value)| (name.into(), value.into())));
         self
     }
 
-    /// Sets one; a later value replaces an earlier one.
+    /// Sets an option. A later value replaces an earlier one.
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) -> &mut Self {
         self.values.insert(name.into(), value.into());
         self
     }
 
-    /// Reads one `name=value`.
+    /// Parses and sets one `name=value`.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] where there is no `=`, or no name before it.
+    /// [`Error::InvalidOption`] if there is no `=`, or no name before it.
     pub fn set_text(&mut self, text: &str) -> Result<&mut Self> {
         match text.split_once('=') {
             Some((name, value)) if !name.is_empty() => Ok(self.set(name, value)),
@@ -76,17 +76,17 @@ impl Options {
         }
     }
 
-    /// The value set, if any.
+    /// Returns the value of an option, if it is set.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(String::as_str)
     }
 
-    /// All that is set, by name.
+    /// Returns all options that are set, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Refuses names that are in none of `specs`, the options of `engine`.
+    /// Refuses names that are not in `specs`, the options of `engine`.
     ///
     /// # Errors
     /// [`Error::InvalidOption`], which names the engine and its options.
@@ -104,7 +104,7 @@ impl Options {
         Ok(())
     }
 
-    /// Refuses options that count at creation only: for an open.
+    /// Refuses options that are fixed at creation; for an open.
     ///
     /// # Errors
     /// [`Error::InvalidOption`].

@@ -1,4 +1,4 @@
-//! Which keys a scan visits, and in which order.
+//! The keys that a scan visits, and their order.
 
 use std::ops::Bound;
 
@@ -21,7 +21,7 @@ pub struct ScanRange {
     pub to: Bound<Vec<u8>>,
     /// Order.
     pub direction: Direction,
-    /// Most entries to visit.
+    /// Maximum number of entries to visit.
     pub limit: usize,
 }
 
@@ -32,44 +32,44 @@ impl Default for ScanRange {
 }
 
 impl ScanRange {
-    /// Every key, ascending.
+    /// Returns the range of every key, ascending.
     pub fn all() -> Self {
         Self { from: Bound::Unbounded, to: Bound::Unbounded, direction: Direction::Forward, limit: usize::MAX }
     }
 
-    /// Keys at or after `from`, ascending.
+    /// Returns the range of the keys at or after `from`, ascending.
     pub fn from(from: impl Into<Vec<u8>>) -> Self {
         Self { from: Bound::Included(from.into()), ..Self::all() }
     }
 
-    /// Keys that begin with `prefix`, ascending.
+    /// Returns the range of the keys that begin with `prefix`, ascending.
     pub fn prefix(prefix: &[u8]) -> Self {
         Self { from: Bound::Included(prefix.to_vec()), to: prefix_end(prefix), ..Self::all() }
     }
 
-    /// The same with this upper bound (excluded).
+    /// Sets the upper bound (excluded).
     #[must_use]
     pub fn to(mut self, to: impl Into<Vec<u8>>) -> Self {
         self.to = Bound::Excluded(to.into());
         self
     }
 
-    /// The same, descending.
+    /// Sets descending order.
     #[must_use]
     pub fn reverse(mut self) -> Self {
         self.direction = Direction::Backward;
         self
     }
 
-    /// The same with at most `limit` entries.
+    /// Sets the maximum number of entries.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Whether the bounds alone exclude every key: inverted, or at one key without including it.
-    /// (`BTreeMap::range` panics on some of these.)
+    /// Returns whether the bounds alone exclude every key: inverted, or at one key without
+    /// including it. (`BTreeMap::range` panics for some of these.)
     pub fn excludes_all(&self) -> bool {
         match (&self.from, &self.to) {
             (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
@@ -78,12 +78,12 @@ impl ScanRange {
         }
     }
 
-    /// Whether `key` lies between the bounds.
+    /// Returns whether `key` is within the bounds.
     pub fn contains(&self, key: &[u8]) -> bool {
         self.above_from(key) && self.below_to(key)
     }
 
-    /// Whether `key` satisfies the lower bound.
+    /// Returns whether `key` satisfies the lower bound.
     pub fn above_from(&self, key: &[u8]) -> bool {
         match &self.from {
             Bound::Included(from) => key >= from.as_slice(),
@@ -92,7 +92,7 @@ impl ScanRange {
         }
     }
 
-    /// Whether `key` satisfies the upper bound.
+    /// Returns whether `key` satisfies the upper bound.
     pub fn below_to(&self, key: &[u8]) -> bool {
         match &self.to {
             Bound::Included(to) => key <= to.as_slice(),
@@ -102,7 +102,7 @@ impl ScanRange {
     }
 }
 
-/// The least key above every key that begins with `prefix`.
+/// Returns the smallest key greater than every key that begins with `prefix`, as an excluded bound.
 fn prefix_end(prefix: &[u8]) -> Bound<Vec<u8>> {
     match prefix.iter().rposition(|byte| *byte != u8::MAX) {
         None => Bound::Unbounded,
@@ -153,7 +153,8 @@ mod tests {
             for from in bounds(from) {
                 for to in bounds(to) {
                     let range = ScanRange { from: from.clone(), to, ..ScanRange::all() };
-                    // Between any two of these bytes lie keys of the lower byte and more.
+                    // Between any two of these bytes there are further keys that begin with the
+                    // lower byte.
                     let any = (0..5_u8).any(|byte| range.contains(&[byte]) || range.contains(&[byte, 0]));
                     assert_eq!(range.excludes_all(), !any, "{range:?}");
                 }

@@ -1,12 +1,12 @@
 //! A background scrub: verifies an open store piece by piece, at a limited rate.
 //!
-//! Data that nobody reads can change on its medium. A scrub reads all of it from time to time, and
-//! reports damage while a copy may still exist. Reads do not rely on it: each read checks what its
-//! answer depends on.
+//! Data that is never read can change on its medium. A scrub reads all data from time to time, and
+//! reports damage while a copy may still exist. Reads do not rely on the scrub: each read checks
+//! the data that its result depends on.
 //!
-//! Every engine runs the same loop ([`run`]) on a thread of its own and supplies the pieces
-//! ([`Scrubbed`]). A piece is verified without a pause. The loop pauses between two pieces, and
-//! holds nothing of the store then.
+//! Every engine runs the same loop ([`run`]) on a separate thread and supplies the pieces
+//! ([`Scrubbed`]). A piece is verified without a pause. Between two pieces the loop pauses, and
+//! holds nothing of the store.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use crate::engine_statistics;
 use crate::verify::{Finding, VerifyReport};
 
-/// Pause before the first pass: a store that is open for less is not scrubbed.
+/// Pause before the first pass. A store that is open for less time is not scrubbed.
 const FIRST_PAUSE: Duration = Duration::from_secs(60);
-/// Least pause between two passes.
+/// Minimum pause between two passes.
 const PASS_PAUSE: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
 
@@ -33,7 +33,7 @@ engine_statistics! {
 /// The state of the scrub of one store.
 #[derive(Debug, Default)]
 pub struct Scrub {
-    /// 0: there is no scrub.
+    /// 0: no scrub.
     bytes_per_second: u64,
     /// The next pass begins without a pause.
     is_due: AtomicBool,
@@ -42,19 +42,19 @@ pub struct Scrub {
 }
 
 impl Scrub {
-    /// Returns the scrub of a store that is about to open.
+    /// Returns the scrub state of a store that is about to open.
     #[must_use]
     pub fn new(mib_per_second: u64) -> Self {
         Self { bytes_per_second: mib_per_second.saturating_mul(MIB), ..Self::default() }
     }
 
-    /// Whether the store has a scrub.
+    /// Returns whether the store has a scrub.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.bytes_per_second > 0
     }
 
-    /// Begins the next pass without its pause: the caller unparks the thread.
+    /// Lets the next pass begin without its pause. The caller unparks the thread.
     pub fn set_due(&self) {
         self.is_due.store(true, Ordering::Release);
     }
@@ -66,23 +66,24 @@ impl Scrub {
         ScrubStats { scrub_passes: load(&self.passes), scrub_findings: load(&self.findings) }
     }
 
-    /// Returns how long a piece of `bytes` takes at the rate.
+    /// Returns the duration of a piece of `bytes` at the rate.
     fn pause_of(&self, bytes: u64) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.bytes_per_second.max(1) as f64)
     }
 }
 
-/// A store as its scrub sees it.
+/// A store, from the view of its scrub.
 pub trait Scrubbed {
     /// Returns the state of its scrub.
     fn scrub(&self) -> &Scrub;
 
-    /// Whether the store is open. A thread that is unparked looks again.
+    /// Returns whether the store is open. An unparked thread checks again.
     fn is_open(&self) -> bool;
 
-    /// Verifies the store in pieces. Gives the report of each piece to `piece`, and stops when
-    /// `piece` says false. Holds nothing of the store while it calls `piece`. Returns whether it
-    /// reached the end: false also if the store cannot be verified now.
+    /// Verifies the store in pieces. Passes the report of each piece to `piece`, and stops when
+    /// `piece` returns `false`. Holds nothing of the store while it calls `piece`.
+    ///
+    /// Returns whether it reached the end; `false` also if the store cannot be verified now.
     fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) -> bool;
 
     /// Reports damage to the owner of the store.
@@ -106,7 +107,8 @@ pub fn run(store: &impl Scrubbed) {
     }
 }
 
-/// Waits for the pause to end; false: the store is closed. A due pass ends the pause before a pass.
+/// Waits for the pause to end. Returns `false` if the store is closed. A due pass ends the pause
+/// before a pass.
 fn wait(store: &impl Scrubbed, pause: Duration, is_before_pass: bool) -> bool {
     let begin = Instant::now();
     loop {
@@ -128,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// A store of some pieces, which closes when so many passes began.
+    /// A store of some pieces, which closes after `passes_max` passes have begun.
     struct Pieces {
         scrub: Scrub,
         passes: AtomicU64,

@@ -1,13 +1,13 @@
-//! Sizes as people write them: `8G`, `512M`, `64K`, `4096`.
+//! Sizes as text: `8G`, `512M`, `64K`, `4096`.
 
 /// The units, largest first: each is a power of 1024.
 const UNITS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
 
-/// Reads a size in bytes: digits, then nothing or one of K, M, G, T (powers of 1024, either
-/// case), which `B` or `iB` may follow.
+/// Parses a size in bytes: digits, then nothing or one of K, M, G, T (powers of 1024, either case),
+/// which `B` or `iB` may follow.
 ///
 /// # Errors
-/// A text that says what is taken, where `text` is anything else or does not fit 64 bits.
+/// If `text` is anything else or does not fit 64 bits. The error describes the accepted texts.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let refuse =
         || format!("{text:?} is no size: give bytes, or a number with K, M, G or T (powers of 1024), such as 512M");
@@ -26,7 +26,8 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(refuse)
 }
 
-/// Writes `bytes` in the largest unit of [`parse_size`] that leaves at least 1, to one decimal: `1.5G`, `640`.
+/// Formats `bytes` in the largest unit of [`parse_size`] that leaves at least 1, to one decimal:
+/// `1.5G`, `640`.
 pub fn format_size(bytes: u64) -> String {
     for (name, shift) in UNITS {
         let unit = 1u64 << shift;

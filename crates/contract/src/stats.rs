@@ -1,4 +1,4 @@
-//! What a store tells of itself.
+//! Statistics of a store.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use crate::metric::EngineCounters;
 /// Bytes on the medium.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MediumUse {
-    /// Bytes of the regions that exist.
+    /// Bytes of the existing regions.
     pub size: u64,
-    /// Most bytes the store may grow to.
+    /// Maximum size of the store, in bytes.
     pub capacity: u64,
-    /// Bytes in live records and index structures, with their rounding.
+    /// Bytes of live records and index structures, with their rounding.
     pub live: u64,
-    /// Bytes that hold nothing live and cannot be handed out yet.
+    /// Bytes that hold nothing live and cannot be allocated yet.
     pub dead: u64,
-    /// Bytes that can be handed out.
+    /// Bytes that can be allocated.
     pub free: u64,
 }
 
-/// How far recovery has come.
+/// Progress of the recovery.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RecoveryState {
     /// Whether everything is rebuilt.
@@ -30,17 +30,18 @@ pub struct RecoveryState {
     /// Keys found so far.
     pub keys: u64,
     /// Damaged entries, records and places in use that recovery found. Nothing repairs them.
-    /// [`Store::verify`](crate::Store::verify) names those that are still in the files.
+    /// [`Store::verify`](crate::Store::verify) names the places that are still in the files.
     pub corrupt: u64,
-    /// Entries among them whose records no scan and no walk shows, since they could not be read or did not fit their entry.
+    /// Entries among them whose records are missing from scans and walks, because the records could
+    /// not be read or did not match their entry.
     pub left_out: u64,
-    /// From `open` to the first operation that could be served.
+    /// Time from `open` to the first operation that could be served.
     pub ready_after: Duration,
-    /// From `open` to the end of recovery; zero until then.
+    /// Time from `open` to the end of recovery; zero before the end.
     pub took: Duration,
 }
 
-/// Bytes written to one segment of the medium, over all the life of the store.
+/// Bytes written to one segment of the medium, since the store was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SegmentWear {
     /// Region of the store.
@@ -51,27 +52,28 @@ pub struct SegmentWear {
     pub bytes: u64,
 }
 
-/// How evenly a medium that wears out was written, over all the life of the store. A crash loses the newest counts.
+/// How evenly wearing media were written, since the store was created. A crash loses the newest
+/// counts.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Wear {
-    /// Segments that hold data; 0 where nothing is counted.
+    /// Segments that hold data; 0 if wear is not counted.
     pub segments: u64,
-    /// Bytes written to all of them.
+    /// Bytes written to all segments.
     pub bytes: u64,
-    /// Bytes written to the hottest.
+    /// Bytes written to the hottest segment.
     pub max: u64,
-    /// Bytes written to each, on the average.
+    /// Mean bytes written per segment.
     pub mean: f64,
     /// The hottest segments, hottest first, at most [`Self::HOTTEST`].
     pub hottest: Vec<SegmentWear>,
 }
 
 impl Wear {
-    /// Most segments that are named.
+    /// Maximum number of named segments.
     pub const HOTTEST: usize = 16;
 
-    /// The account of all segments.
+    /// Summarizes the wear of all segments.
     pub fn of(mut segments: Vec<SegmentWear>) -> Self {
         let count = segments.len() as u64;
         let bytes = segments.iter().map(|segment| segment.bytes).fold(0, u64::saturating_add);
@@ -83,21 +85,21 @@ impl Wear {
     }
 }
 
-/// A store's own account, cheap enough to take each second.
+/// A store's statistics, cheap enough to read every second.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
     /// The engine's name.
     pub engine: &'static str,
-    /// What the medium is: `dax`, `shm`, `file`, `sim`, with its particulars.
+    /// The medium: `dax`, `shm`, `file`, `sim`, with its particulars.
     pub medium: String,
-    /// The durability that is really given.
+    /// The durability that is provided.
     pub durability: Durability,
-    /// Live keys, by a count that may trail the newest writes, or an estimate where the capability says so; [`Store::len`](crate::Store::len)
-    /// is exact.
+    /// Live keys, by a count that may lag behind the newest writes, or an estimate if the
+    /// capability says so. [`Store::len`](crate::Store::len) is exact.
     pub keys: u64,
     /// DRAM of the store's own structures, in bytes, fixed part included.
     pub dram_bytes: u64,
-    /// The fixed part of `dram_bytes`: what an empty store takes.
+    /// The fixed part of `dram_bytes`: DRAM of an empty store.
     pub dram_fixed_bytes: u64,
     /// The budget set for `dram_bytes`; 0 for none.
     pub dram_budget_bytes: u64,
@@ -109,9 +111,9 @@ pub struct Stats {
     pub fences: u64,
     /// Bytes stored to the medium since open.
     pub bytes_written: u64,
-    /// Bytes written by segment of the medium, since the store was made.
+    /// Bytes written per segment of the medium, since the store was created.
     pub wear: Wear,
-    /// Recovery.
+    /// State of the recovery.
     pub recovery: RecoveryState,
     /// The engine's own numbers, typed and by name.
     pub engine_counters: EngineCounters,

@@ -1,5 +1,5 @@
-//! Temporary directories for tests, processes of their own for tests, the time that a test waits
-//! for a background thread, and one event of each kind.
+//! Support for tests: temporary directories, tests in separate processes, the maximum wait for a
+//! background thread, and one event of each kind.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,7 +26,7 @@ const MEMORY_DIRECTORY: &str = "/dev/shm";
 pub struct Scratch(TempDir);
 
 impl Scratch {
-    /// Creates a directory in memory if the machine has tmpfs at `/dev/shm`, else as
+    /// Creates a directory in memory if the machine has tmpfs at `/dev/shm`, else calls
     /// [`Self::on_disk`].
     ///
     /// # Panics
@@ -68,9 +68,9 @@ impl Scratch {
 /// Set in a process that runs one test alone.
 const ALONE: &str = "LODESTORE_TEST_ALONE";
 
-/// Returns whether this process runs the test `name` alone. If it does not, this runs the test in a
-/// new process, and the caller returns. A test that measures its whole process needs that: by
-/// default, `cargo test` runs several tests of a process at once.
+/// Returns whether this process runs the test `name` alone. If not, runs the test in a new process,
+/// and the caller returns. A test that measures its whole process needs this, because `cargo test`
+/// by default runs several tests of a process at once.
 ///
 /// `name` is the test's full path in its crate.
 ///

@@ -1,8 +1,8 @@
 //! Thread starts. The system may refuse each of them: RLIMIT_NPROC, or the pids limit of a
 //! container.
 //!
-//! Every engine starts its threads here. A store either goes on with fewer threads, or refuses the
-//! open with [`Error::ThreadRefused`]. Tests refuse starts by [`limit_thread_starts`].
+//! Every engine starts its threads here. A store either continues with fewer threads, or refuses
+//! the open with [`Error::ThreadRefused`]. Tests refuse starts by [`limit_thread_starts`].
 
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
@@ -36,7 +36,7 @@ pub fn start_scoped_thread<'scope, T: Send + 'scope>(
 }
 
 /// Starts up to `count` threads of a scope for the same work, and stops at the first refusal. The
-/// caller does its own share of the work, so that the work ends without any of them.
+/// caller does its own share, so the work completes without any of them.
 pub fn start_helpers<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
@@ -63,7 +63,7 @@ mod limit {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    /// Thread starts that are left to this process. `usize::MAX`: there is no limit.
+    /// Number of threads that this process may still start. `usize::MAX`: no limit.
     static STARTS_LEFT: AtomicUsize = AtomicUsize::new(usize::MAX);
     static LIMITING: Mutex<()> = Mutex::new(());
 
@@ -72,8 +72,9 @@ mod limit {
     pub struct ThreadLimit(#[expect(dead_code, reason = "the lock is held until the drop")] MutexGuard<'static, ()>);
 
     /// Lets this process start `starts` more threads and refuses all further starts, as the system
-    /// does at RLIMIT_NPROC. The limit counts stores of other tests in the process as well: use it
-    /// in a test binary of its own. One limit at a time: the next call waits for the drop.
+    /// does at RLIMIT_NPROC. The limit also counts stores of other tests in the process, so use it
+    /// in a separate test binary. Only one limit exists at a time: the next call waits for the
+    /// drop.
     pub fn limit_thread_starts(starts: usize) -> ThreadLimit {
         let limiting = LIMITING.lock().unwrap_or_else(PoisonError::into_inner);
         STARTS_LEFT.store(starts, Ordering::SeqCst);

@@ -1,36 +1,36 @@
-//! What `verify` reports.
+//! The report of `verify`.
 
-/// Progress of long work.
+/// Progress of a long operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Units done.
     pub done: u64,
-    /// Units in all.
+    /// Total units.
     pub total: u64,
 }
 
-/// One thing that is wrong.
+/// A fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Where.
+    /// The place of the fault.
     pub place: String,
-    /// What.
+    /// Description of the fault.
     pub what: String,
 }
 
-/// The whole list of what is wrong, and what was looked at.
+/// All faults, and the amount of data checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
     /// Records whose checksum was computed and matched.
     pub records: u64,
     /// Bytes of these records.
     pub bytes: u64,
-    /// Everything that is wrong.
+    /// All faults.
     pub findings: Vec<Finding>,
 }
 
 impl VerifyReport {
-    /// Whether nothing is wrong.
+    /// Returns whether there is no fault.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
     }

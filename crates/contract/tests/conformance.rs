@@ -1,4 +1,4 @@
-//! The suite over the reference store, with order and without.
+//! The suite with the reference store, with and without order.
 
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod reference;

@@ -1,4 +1,4 @@
-//! Each flaw of the reference store is caught by the suite.
+//! The suite catches each flaw of the reference store.
 
 mod reference;
 
@@ -24,7 +24,7 @@ fn plan() -> Plan {
     }
 }
 
-/// Threads that look at one flaw each.
+/// Threads that search, each for one flaw at a time.
 const SEARCHERS: usize = 2;
 
 /// Returns the name of the first behaviour that fails with `flaw`.
@@ -34,10 +34,10 @@ fn catch(flaw: Flaw, names: &[&str]) -> Option<&'static str> {
 
 #[test]
 fn every_flaw_is_caught() {
-    // The table tells what fails here. A thousand backtraces would take minutes.
+    // The table reports the failures. A thousand backtraces would take minutes.
     std::panic::set_hook(Box::new(|_| {}));
     let mut sound = outcomes(|| Place { plan: plan(), ..Place::new(None) });
-    // Short behaviours come first, so that most flaws are caught soon.
+    // Short behaviours run first, so that most flaws are caught soon.
     sound.sort_by_key(|outcome| outcome.took);
     let names: Vec<&str> = sound.iter().map(|outcome| outcome.name).collect();
     println!("LODESTORE_SEED={:#x}\n{:<26} caught by", seed(), "flaw");

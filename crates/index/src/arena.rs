@@ -1,11 +1,12 @@
-//! Where leaves live: chunks of many leaves, back to back on cache lines, the large ones on huge pages.
+//! Memory of the leaves: chunks of consecutive leaves, aligned to cache lines. Large chunks use
+//! huge pages.
 //!
-//! The general allocator spends 20 % on aligned blocks of this size, and with small pages most of a leaf access is the walk
-//! of page tables. A chunk is given back to the system when its last leaf is free.
+//! The general allocator wastes 20 % on aligned blocks of this size. With small pages, most of the
+//! cost of a leaf access is the page-table walk. A chunk is freed when its last leaf is free.
 //!
-//! Invariants (SAFETY.md, Inv 12): a place (chunk, slot) is handed out to one owner at a time; a chunk stays mapped while
-//! one of its places is handed out. Any thread may take and give; a mutex guards the books (a leaf comes or goes once in
-//! dozens of inserts).
+//! Invariants (SAFETY.md, Inv 12): a place (chunk, slot) has one owner at a time. A chunk stays
+//! mapped while one of its places is in use. Any thread may allocate and free. A mutex protects the
+//! bookkeeping; a leaf is allocated or freed only once in dozens of inserts.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -16,26 +17,27 @@ const HUGE: usize = 2 << 20;
 /// Leaves in the first chunk.
 const FIRST: usize = 4;
 
-/// A place in the arena.
+/// A leaf's position in the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     chunk: u32,
     slot: u32,
 }
 
-/// One block of memory.
+/// A block of memory.
 struct Chunk {
     base: NonNull<u8>,
     layout: Layout,
-    /// Slots that fit.
+    /// Slots in the chunk.
     slots: u32,
-    /// Slots that were handed out once; those above are fresh.
+    /// Slots used at least once. The slots above have never been used.
     touched: u32,
-    /// Slots below `touched` that are free.
+    /// Free slots below `touched`.
     free: Vec<u32>,
 }
 
-// SAFETY: Inv 12: a chunk is only a block of memory with its books; the mutex lets one thread at a time at these.
+// SAFETY: Inv 12: a chunk is only a block of memory with its bookkeeping. The mutex admits one
+// thread at a time.
 unsafe impl Send for Chunk {}
 
 impl Chunk {
@@ -51,11 +53,12 @@ impl Chunk {
 #[derive(Default)]
 struct Books {
     chunks: Vec<Option<Chunk>>,
-    /// Numbers of chunks that may have a free slot; may name one that is full, gone or twice.
+    /// Chunk numbers that may have a free slot. An entry may be a full chunk, a freed chunk or a
+    /// duplicate.
     open: Vec<u32>,
-    /// Numbers that are free in `chunks`.
+    /// Unused indexes of `chunks`.
     vacant: Vec<u32>,
-    /// Places in all chunks, and those handed out.
+    /// Places in all chunks, and the places in use.
     slots: usize,
     used: usize,
     bytes: usize,
@@ -64,19 +67,20 @@ struct Books {
 /// Memory for nodes of one size.
 pub(crate) struct Arena {
     node: Layout,
-    /// Most nodes in a chunk.
+    /// Maximum number of nodes in a chunk.
     most: usize,
     books: Mutex<Books>,
 }
 
 impl Arena {
-    /// An arena for nodes of this layout, which is padded to cache lines.
+    /// Creates an arena for nodes of this layout, padded to cache lines.
     #[cfg(test)]
     pub(crate) fn new(node: Layout) -> Self {
         Self::bounded(node, HUGE)
     }
 
-    /// An arena for nodes of this layout, which is padded to cache lines, in chunks of about so many bytes at most.
+    /// Creates an arena for nodes of this layout, padded to cache lines, with chunks of about
+    /// `chunk_bytes` at most.
     pub(crate) fn bounded(node: Layout, chunk_bytes: usize) -> Self {
         let node = node.align_to(64).expect("a node is small").pad_to_align();
         let most = (chunk_bytes.min(HUGE) / node.size()).max(FIRST);
@@ -87,18 +91,19 @@ impl Arena {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of all chunks.
+    /// Returns the bytes of all chunks.
     pub(crate) fn bytes(&self) -> usize {
         self.books().bytes
     }
 
-    /// Whether most places are free: then a few nodes that wait for the collector may hold many chunks.
+    /// Returns whether most places are free. A few nodes that wait for the epoch collector may then
+    /// keep many chunks mapped.
     pub(crate) fn sparse(&self) -> bool {
         let books = self.books();
         books.used * 4 < books.slots
     }
 
-    /// Memory for one node, of whatever contents.
+    /// Allocates uninitialized memory for one node.
     pub(crate) fn take(&self) -> (NonNull<u8>, Place) {
         let mut books = self.books();
         loop {
@@ -124,10 +129,10 @@ impl Arena {
         }
     }
 
-    /// Takes a place back.
+    /// Frees a place.
     ///
     /// # Safety
-    /// The place came from [`Arena::take`], nothing refers to it any more, and it is given back once.
+    /// `place` came from [`Arena::take`], nothing refers to it any more, and it is freed once.
     pub(crate) unsafe fn give(&self, place: Place) {
         let mut books = self.books();
         let chunk = books.chunks[place.chunk as usize].as_mut().expect("a chunk stays while a place is out");
@@ -143,7 +148,7 @@ impl Arena {
         }
     }
 
-    /// A new chunk: half as much again as there is, up to the most.
+    /// Adds a chunk with half as many slots as the arena has, at most `most`.
     fn add_chunk(&self, books: &mut Books) {
         let slots = (books.slots / 2).clamp(FIRST, self.most);
         let layout = if slots == HUGE / self.node.size() {
@@ -169,7 +174,7 @@ impl Arena {
         books.slots -= chunk.slots as usize;
         books.bytes -= chunk.layout.size();
         books.vacant.push(number);
-        // SAFETY: Inv 12: taken with this layout, and no place of it is out.
+        // SAFETY: Inv 12: allocated with this layout, and none of its places is in use.
         unsafe { pages::give(chunk.base, chunk.layout) };
     }
 }
@@ -178,13 +183,14 @@ impl Drop for Arena {
     fn drop(&mut self) {
         let mut books = self.books();
         for chunk in std::mem::take(&mut books.chunks).into_iter().flatten() {
-            // SAFETY: Inv 12: the arena goes, so no place is out.
+            // SAFETY: Inv 12: the arena is dropped, so no place is in use.
             unsafe { pages::give(chunk.base, chunk.layout) };
         }
     }
 }
 
-/// Blocks of memory from the allocator; a block of a huge page's size from the system, on a huge page if it has one.
+/// Memory blocks from the allocator. A block of a huge page's size comes from the system, on a huge
+/// page if one is available.
 mod pages {
     use super::{HUGE, Layout, NonNull, alloc, dealloc, handle_alloc_error};
 
@@ -202,10 +208,10 @@ mod pages {
     /// `base` came from [`take`] with this layout, and nothing refers to it.
     pub(super) unsafe fn give(base: NonNull<u8>, layout: Layout) {
         if layout.size() == HUGE && SYSTEM {
-            // SAFETY: Inv 12: the caller's.
+            // SAFETY: Inv 12: guaranteed by the caller.
             unsafe { give_huge(base) };
         } else {
-            // SAFETY: Inv 6 and 12: the caller's.
+            // SAFETY: Inv 6 and 12: guaranteed by the caller.
             unsafe { dealloc(base.as_ptr(), layout) };
         }
     }
@@ -217,8 +223,9 @@ mod pages {
     fn take_huge() -> Option<NonNull<u8>> {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: Inv 13: a new anonymous mapping wherever the kernel likes; twice the size, so that an aligned block lies in it,
-        // and what lies before and behind is unmapped before anyone knows it.
+        // SAFETY: Inv 13: a new anonymous mapping at an address that the kernel chooses. The
+        // mapping has twice the size, so it contains an aligned block. The parts before and after
+        // the block are unmapped before the block is published.
         unsafe {
             let Ok(raw) = mmap_anonymous(std::ptr::null_mut(), 2 * HUGE, access, flags) else {
                 handle_alloc_error(Layout::from_size_align_unchecked(HUGE, HUGE))
@@ -231,7 +238,7 @@ mod pages {
             if before < HUGE {
                 let _ = munmap(base.add(HUGE).cast(), HUGE - before);
             }
-            // Without huge pages the block is as good, only slower.
+            // Without huge pages the block works the same, only slower.
             let _ = madvise(base.cast(), HUGE, Advice::LinuxHugepage);
             NonNull::new(base)
         }
@@ -269,7 +276,7 @@ mod tests {
         assert!(places.iter().all(|(at, _)| at.as_ptr().addr() % 64 == 0));
         assert!(arena.bytes() >= count * 832);
         for (_, place) in places.drain(..).step_by(2).collect::<Vec<_>>() {
-            // SAFETY: Inv 12: taken above, given once.
+            // SAFETY: Inv 12: allocated above, freed once.
             unsafe { arena.give(place) };
         }
         let again: Vec<_> = (0..count / 2).map(|_| arena.take()).collect();
@@ -283,7 +290,7 @@ mod tests {
             let places: Vec<_> = (0..count).map(|_| arena.take().1).collect();
             assert!(arena.bytes() >= count * 100);
             for place in places {
-                // SAFETY: Inv 12: taken above, given once.
+                // SAFETY: Inv 12: allocated above, freed once.
                 unsafe { arena.give(place) };
             }
             assert_eq!(arena.bytes(), 0);

@@ -1,7 +1,9 @@
-//! Loading an empty tree from sorted entries: leaves at nine tenths, built side by side, then the levels above.
+//! Bulk load of an empty tree from sorted entries. Threads build the leaves concurrently, 90 %
+//! full; then the levels above are built.
 //!
-//! Everything is built while nobody knows it; one store of the root publishes it. The leaves of [`BPlusTree::bulk_load_headed`]
-//! are made from 8-byte heads alone where these tell the keys apart, so that no record is touched.
+//! The whole tree is built privately; one store of the root publishes it. The leaves of
+//! [`BPlusTree::bulk_load_headed`] are built from 8-byte heads alone where the heads distinguish
+//! the keys. No record is read then.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -23,12 +25,12 @@ const LEAF_FILL: usize = (LEAF_CAP * 9).div_ceil(10);
 /// Children of a loaded inner node.
 const INNER_FILL: usize = (INNER_CAP * 9).div_ceil(10);
 
-/// Why a bulk load was refused. The tree is as it was.
+/// Why a bulk load was refused. The tree is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BulkError {
-    /// The tree holds entries, or others were changing it.
+    /// The tree has entries, or other threads were changing it.
     NotEmpty,
-    /// The key at this place is not above the one before it.
+    /// The key at this index is not greater than the key before it.
     Unsorted(usize),
 }
 
@@ -53,14 +55,14 @@ pub struct Headed {
 }
 
 impl Headed {
-    /// The entry of a key.
+    /// Returns the entry of a key.
     #[must_use]
     pub fn new(key: &[u8], payload: u64) -> Self {
         Self { head: key_head(key), payload }
     }
 }
 
-/// Sorts entries by key; records are touched only where heads are equal.
+/// Sorts entries by key. Records are read only where heads are equal.
 pub fn sort_headed<R: KeyResolver>(r: &R, entries: &mut [Headed]) {
     entries.sort_unstable();
     for run in entries.chunk_by_mut(|a, b| a.head == b.head).filter(|run| run.len() > 1) {
@@ -95,14 +97,15 @@ impl Entry for Headed {
     }
 }
 
-/// A node and the separator below it (empty for the first).
+/// A node and its lower separator (empty for the first node).
 struct Built {
     separator: Vec<u8>,
     node: AtomicPtr<Node>,
 }
 
 impl BPlusTree {
-    /// Fills an empty tree with payloads sorted by key, using up to `threads` threads. Every key is read once.
+    /// Fills an empty tree with payloads sorted by key, with up to `threads` threads. Every key is
+    /// read once.
     ///
     /// # Errors
     /// The tree is not empty, or the keys do not strictly ascend.
@@ -110,7 +113,8 @@ impl BPlusTree {
         self.load(r, sorted, threads)
     }
 
-    /// Fills an empty tree with entries sorted by key; records are touched only where the heads do not tell keys apart.
+    /// Fills an empty tree with entries sorted by key. Records are read only where the heads do not
+    /// distinguish the keys.
     ///
     /// # Errors
     /// The tree is not empty, or the keys do not strictly ascend.
@@ -152,7 +156,7 @@ impl BPlusTree {
         self.publish(built, sorted.len())
     }
 
-    /// Builds the leaves, each thread those of its share.
+    /// Builds the leaves; each thread builds the leaves of its share.
     fn load_shares<R: KeyResolver + Sync, E: Entry>(
         &self,
         r: &R,
@@ -175,7 +179,7 @@ impl BPlusTree {
                 .collect();
             let end = |worker: Result<ScopedJoinHandle<'_, Result<Vec<Built>, BulkError>>, Range<usize>>| match worker {
                 Ok(worker) => worker.join().expect("a loading thread does not panic"),
-                // The system refused a thread for this share.
+                // The system refused to start a thread for this share.
                 Err(range) => self.load_leaves(r, sorted, range),
             };
             workers.into_iter().map(end).collect()
@@ -213,16 +217,17 @@ impl BPlusTree {
         Ok(built)
     }
 
-    /// Frees leaves that nobody has seen.
+    /// Retires leaves that were never published.
     fn give_back(&self, built: &[Built]) {
         let guard = pin();
         for leaf in built {
-            // SAFETY: Inv 4: made by `fill_leaf`, never published, and each is in one list only.
+            // SAFETY: Inv 4: made by `fill_leaf`, never published, and each leaf is in one list
+            // only.
             unsafe { self.space(&guard).retire_leaf(leaf.node.load(Ordering::Relaxed).cast::<Leaf>()) };
         }
     }
 
-    /// Builds the levels above and puts the root in its place, if the tree is still empty.
+    /// Builds the levels above and installs the root if the tree is still empty.
     fn publish(&self, leaves: Vec<Built>, entries: usize) -> Result<(), BulkError> {
         let guard = pin();
         let space = self.space(&guard);
@@ -248,7 +253,7 @@ impl BPlusTree {
         self.entries.add(isize::try_from(entries).expect("a slice is shorter"));
         root.latch().unlock_obsolete();
         empty.latch.unlock_obsolete();
-        // SAFETY: Inv 4: the new root leads to neither; both were locked and live until now.
+        // SAFETY: Inv 4: the new root leads to neither node. Both were locked and live until now.
         unsafe {
             root.retire(&space);
             space.retire_leaf(empty);
@@ -274,7 +279,7 @@ fn level_above(level: u32, nodes: Vec<Built>, space: &Space<'_>) -> Vec<Built> {
         .collect()
 }
 
-/// The separator between two neighbours. None: they do not ascend.
+/// Returns the separator between two neighbours, or `None` if they do not ascend.
 fn separator_between<R: KeyResolver, E: Entry>(r: &R, left: Option<E>, right: E) -> Option<Vec<u8>> {
     let Some(left) = left else { return Some(Vec::new()) };
     if let (Some(a), Some(b)) = (left.head(), right.head())
@@ -285,7 +290,8 @@ fn separator_between<R: KeyResolver, E: Entry>(r: &R, left: Option<E>, right: E)
     r.with_key(left.payload(), |a| r.with_key(right.payload(), |b| (a < b).then(|| separator(a, b))))
 }
 
-/// A leaf of these entries. Err: the place of an entry that is not above the one before it.
+/// Builds a leaf of these entries. `Err` is the index of an entry that is not greater than the
+/// entry before it.
 fn fill_leaf<'g, R: KeyResolver, E: Entry>(r: &R, entries: &[E], space: &Space<'g>) -> Result<&'g Leaf, usize> {
     let mut heads = [0u32; LEAF_CAP];
     let heads = &mut heads[..entries.len()];
@@ -302,7 +308,8 @@ fn fill_leaf<'g, R: KeyResolver, E: Entry>(r: &R, entries: &[E], space: &Space<'
     Ok(leaf)
 }
 
-/// Heads and prefix from the 8-byte heads. None: these do not tell.
+/// Derives heads and prefix from the 8-byte heads. Returns `None` if they do not distinguish the
+/// keys.
 fn heads_from_words<E: Entry>(entries: &[E], heads: &mut [u32]) -> Option<Vec<u8>> {
     let (first, last) = (word_bytes(entries[0].head()?), word_bytes(entries[entries.len() - 1].head()?));
     // A zero byte may be padding: it cannot be part of a prefix.
@@ -322,7 +329,8 @@ fn heads_from_words<E: Entry>(entries: &[E], heads: &mut [u32]) -> Option<Vec<u8
     Some(first[..shared].to_vec())
 }
 
-/// Heads and prefix from the keys. Err: the place of an entry that is not above the one before it.
+/// Derives heads and prefix from the keys. `Err` is the index of an entry that is not greater than
+/// the entry before it.
 fn heads_from_keys<R: KeyResolver, E: Entry>(r: &R, entries: &[E], heads: &mut [u32]) -> Result<Vec<u8>, usize> {
     if entries[0].head().is_some() {
         entries.iter().for_each(|entry| r.prefetch(entry.payload()));

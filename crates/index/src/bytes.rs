@@ -1,9 +1,10 @@
-//! Keys as numbers: heads of 4 and 8 bytes that order as the bytes do.
+//! Keys as numbers: heads of 4 and 8 bytes that sort as the key bytes do.
 //!
-//! A head is padded with zeros, so a key may have the head of a longer key that goes on with zeros. If `a < b` then
-//! `head(a) <= head(b)`; only equal heads need the keys themselves.
+//! A head is padded with zeros, so a key may share its head with a longer key that continues with
+//! zeros. If `a < b`, then `head(a) <= head(b)`. Only equal heads require a comparison of the keys.
 
-/// First eight bytes of `key` as a number that orders as the bytes do; shorter keys are padded with zeros.
+/// Returns the first eight bytes of `key` as a number that sorts as the bytes do. Shorter keys are
+/// padded with zeros.
 #[must_use]
 #[inline]
 pub fn key_head(key: &[u8]) -> u64 {
@@ -17,7 +18,8 @@ pub fn key_head(key: &[u8]) -> u64 {
     }
 }
 
-/// The four bytes of `key` from `at` on as a number that orders as the bytes do, padded with zeros.
+/// Returns the four bytes of `key` from `at` on as a number that sorts as the bytes do, padded with
+/// zeros.
 #[inline]
 pub(crate) fn head_at(key: &[u8], at: usize) -> u32 {
     match key.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
@@ -31,31 +33,32 @@ pub(crate) fn head_at(key: &[u8], at: usize) -> u32 {
     }
 }
 
-/// The bytes that a head was made of.
+/// Returns the bytes of a head.
 #[inline]
 pub(crate) fn head_bytes(head: u32) -> [u8; 4] {
     head.swap_bytes().to_le_bytes()
 }
 
-/// The bytes that an 8-byte head was made of.
+/// Returns the bytes of an 8-byte head.
 #[inline]
 pub(crate) fn word_bytes(word: u64) -> [u8; 8] {
     word.swap_bytes().to_le_bytes()
 }
 
-/// Length of the longest common prefix.
+/// Returns the length of the longest common prefix.
 pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
-/// The shortest key that is above `left` and not above `right`. Requires `left < right`.
+/// Returns the shortest key that is greater than `left` and at most `right`. Requires `left <
+/// right`.
 pub(crate) fn separator(left: &[u8], right: &[u8]) -> Vec<u8> {
     debug_assert!(left < right);
     let shared = common(left, right);
     right[..(shared + 1).min(right.len())].to_vec()
 }
 
-/// The head that a key has after its leaf's prefix, `prefix[..old]`, was cut to `prefix[..new]`.
+/// Returns a key's head after its leaf's prefix, `prefix[..old]`, was cut to `prefix[..new]`.
 pub(crate) fn head_after_cut(prefix: &[u8], new: usize, head: u32) -> u32 {
     let old = prefix.len();
     debug_assert!(new <= old);

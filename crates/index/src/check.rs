@@ -1,4 +1,4 @@
-//! Structural verification of a quiet tree, for tests and `verify`.
+//! Structural verification of an idle tree, for tests and `verify`.
 
 use crossbeam_epoch::pin;
 
@@ -7,7 +7,7 @@ use crate::inner::Inner;
 use crate::leaf::{Access, Leaf};
 use crate::tree::{BPlusTree, KeyResolver};
 
-/// What the walk has seen so far.
+/// State of the walk.
 struct Walk<'r, R> {
     resolver: &'r R,
     last: Option<Vec<u8>>,
@@ -15,10 +15,11 @@ struct Walk<'r, R> {
 }
 
 impl BPlusTree {
-    /// Verifies the whole tree: order, heads, prefixes, separators, levels, latches, the count. Nobody may write meanwhile.
+    /// Verifies the whole tree: order, heads, prefixes, separators, levels, latches and the entry
+    /// count. No other thread may write during the check.
     ///
     /// # Errors
-    /// The first thing found wrong, in words.
+    /// Describes the first fault found.
     pub fn check<R: KeyResolver>(&self, r: &R) -> Result<(), String> {
         let guard = pin();
         let mut walk = Walk { resolver: r, last: None, entries: 0 };

@@ -1,14 +1,19 @@
-//! Group commit: one leader does for all who wait what each of them would have to do by itself.
+//! Group commit: one leader does the work of all waiting threads.
 //!
-//! Work comes with ascending numbers ([`Group::join`]) and is gathered. Who needs a number done ([`Group::wait`]) becomes the leader if there is
-//! none: it takes all that was gathered, does the work outside the lock, and wakes the others. What comes meanwhile is the next leader's.
+//! [`Group::join`] adds work under ascending numbers. A thread that waits for a number
+//! ([`Group::wait`]) becomes the leader if there is none. The leader takes the gathered work, does
+//! it outside the lock, and wakes the other threads. Work that joins meanwhile goes to the next
+//! leader.
 //!
 //! Invariants
-//! 1. One leads at a time, so groups are done one after the other, in the order of their numbers.
-//! 2. `done` is the last number of a group whose work went well; it is stored behind the work.
-//! 3. After a group that failed nothing is done any more: who waits for it or for later numbers is told so.
+//! 1. At most one thread leads at a time, so groups complete one after the other, in the order of
+//!    their numbers.
+//! 2. `done` is the last number of a group that succeeded; the store follows the work.
+//! 3. After a group failed, no further group runs. A thread that waits for a number of that group,
+//!    or for a later number, receives [`Broken`].
 //!
-//! Any thread may call anything; [`Group::join`] by one at a time, in the order of the numbers. A leader holds no lock while it works.
+//! Any thread may call any method, but [`Group::join`] calls are serialized, in the order of the
+//! numbers. A leader holds no lock while it works.
 
 use super::group_sync::{
     AtomicU64, Condvar, DONE_BEHIND_WORK, Mutex, MutexGuard, ONE_LEADER, Ordering, PoisonError, WAKES_ALL,
@@ -26,17 +31,17 @@ struct State<T> {
     broken: bool,
 }
 
-/// See the module.
+/// A group commit; see the module documentation.
 pub struct Group<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
     done: AtomicU64,
 }
 
-/// The leader's turn, which ends even if its work panics: as a failure then.
+/// The leadership of one group. If the leader's work panics, the leadership ends as a failure.
 struct Turn<'a, T> {
     group: &'a Group<T>,
-    /// What is done, where all went well.
+    /// The last number of the group, if the work succeeded.
     done: Option<u64>,
 }
 
@@ -58,31 +63,31 @@ impl<T> Group<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The highest number that is done.
+    /// Returns the highest number that is done.
     #[inline]
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::SeqCst)
     }
 
-    /// The highest number that joined.
+    /// Returns the highest number that joined.
     pub fn last(&self) -> u64 {
         self.lock().last
     }
 
-    /// Whether a group has failed.
+    /// Returns whether a group has failed.
     pub fn is_broken(&self) -> bool {
         self.lock().broken
     }
 }
 
 impl<T: Default> Group<T> {
-    /// Nothing gathered; all numbers up to `done` are done.
+    /// Creates a group with no gathered work. All numbers up to `done` are done.
     pub fn new(done: u64) -> Self {
         let state = State { gathered: T::default(), last: done, leading: false, broken: false };
         Self { state: Mutex::new(state), changed: Condvar::new(), done: AtomicU64::new(done) }
     }
 
-    /// Adds what `number`, higher than all before, needs to have done.
+    /// Adds the work of `number`, which must be higher than all numbers before.
     pub fn join(&self, number: u64, add: impl FnOnce(&mut T)) {
         let mut state = self.lock();
         debug_assert!(number > state.last, "numbers ascend");
@@ -90,8 +95,9 @@ impl<T: Default> Group<T> {
         add(&mut state.gathered);
     }
 
-    /// Returns when `number`, which has joined, is done. Where nobody leads, this thread does: `lead` is given what was gathered and the highest
-    /// number among it, and says whether all went well.
+    /// Waits until `number`, which has joined, is done. If no thread leads, this thread does:
+    /// `lead` receives the gathered work and its highest number, and returns whether the work
+    /// succeeded.
     ///
     /// # Errors
     /// [`Broken`].

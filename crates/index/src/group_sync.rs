@@ -1,12 +1,13 @@
-//! What [`group`](super::group) takes from the standard library, in one place, so that the model checker's test (`tests/loom_group.rs`) can
-//! compile the same source over its own locks, and with faults that it must refuse.
+//! The parts of the standard library that [`group`](super::group) uses. The model checker's test
+//! (`tests/loom_group.rs`) compiles the same source with its own locks, and with faults it must
+//! detect.
 
 pub use std::sync::atomic::{AtomicU64, Ordering};
 pub use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A leader that has ended wakes everybody who waits, as any of them may have to lead next.
+/// A leader that ends wakes all waiting threads, because any of them may have to lead next.
 pub const WAKES_ALL: bool = true;
-/// Nobody leads while another does.
+/// At most one thread leads at a time.
 pub const ONE_LEADER: bool = true;
-/// A number is done when the work is, not when it begins.
+/// A number becomes done when its work ends, not when the work begins.
 pub const DONE_BEHIND_WORK: bool = true;

@@ -1,17 +1,22 @@
-//! An inner node: separators and children in one allocation of exact size. The separators never change.
+//! An inner node: separators and children in one allocation of exact size. The separators never
+//! change.
 //!
-//! A change of separators makes a new node that replaces the old one in its parent; the old one is marked obsolete and
-//! retired. So readers search plain memory and validate nothing here; a search only has to know, once it holds the version of
-//! a leaf, that the last inner node was not obsolete (tree.rs).
+//! A change of separators creates a new node that replaces the old node in its parent. The old node
+//! is marked obsolete and retired. Readers therefore search constant memory and need no validation
+//! here. A search only checks, after it has the version of a leaf, that the last inner node was not
+//! obsolete (tree.rs).
 //!
 //! Invariants (numbers as in SAFETY.md):
-//! * All but the latch and the children is written before the node is published and never after (Inv 8).
-//! * The range of keys of a node is fixed for its life; child `i` of `n + 1` holds the keys at or above separator `i - 1` and
-//!   below separator `i` (Inv 9). A child slot changes only under this node's latch, to a node of the same range.
-//! * Level 1 has leaves below it, and its slots never change.
+//! * Everything except the latch and the children is written before the node is published, and
+//!   never after (Inv 8).
+//! * The key range of a node is fixed for its life. Child `i` of `n + 1` holds the keys from
+//!   separator `i - 1` (inclusive) to separator `i` (exclusive) (Inv 9). A child slot changes only
+//!   under this node's latch, to a node of the same range.
+//! * The children of level 1 are leaves, and the slots of level 1 never change.
 //!
-//! Layout: header, `count` heads (4 bytes behind the common prefix; padded to 8), `count + 1` children, `count` ends of tails,
-//! prefix bytes, tails (each separator behind the prefix). A search reads the front, one child, and seldom the rest.
+//! Layout: header, `count` heads (4 bytes after the common prefix; padded to 8), `count + 1`
+//! children, `count` ends of tails, prefix bytes, tails (each separator without the prefix). A
+//! search reads the front, one child, and seldom the rest.
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -26,7 +31,7 @@ use crate::reclaim::{Space, prefetch_line};
 use crate::shape::{INNER_BYTES, INNER_CAP};
 use crate::sync::{AtomicPtr, Mutant, Ordering, mutant};
 
-/// What stands at the front of an inner node.
+/// The front of an inner node.
 #[repr(C)]
 pub(crate) struct Header {
     latch: Latch,
@@ -38,25 +43,25 @@ pub(crate) struct Header {
     level: u32,
 }
 
-/// Any node; the level of the parent says which kind.
+/// Any node. The level of the parent determines the kind.
 pub(crate) type Node = u8;
 
 const HEADS_AT: usize = size_of::<Header>();
 const SLOT: usize = size_of::<AtomicPtr<Node>>();
 
-/// Where the children begin.
+/// Returns the offset of the children.
 #[inline]
 const fn slots_at(count: usize) -> usize {
     HEADS_AT + (count * 4).next_multiple_of(8)
 }
 
-/// Where the ends begin.
+/// Returns the offset of the ends.
 #[inline]
 const fn ends_at(count: usize) -> usize {
     slots_at(count) + (count + 1) * SLOT
 }
 
-/// A node that lives at least as long as the guard.
+/// A node that is alive at least as long as the guard.
 #[derive(Clone, Copy)]
 pub(crate) struct Inner<'g> {
     at: NonNull<Header>,
@@ -70,12 +75,12 @@ impl PartialEq for Inner<'_> {
 }
 
 impl<'g> Inner<'g> {
-    /// The node behind a pointer.
+    /// Returns the node at a pointer.
     ///
     /// # Safety
     /// * [`Plan::build`], [`Plan::build_locked`] or [`Inner::with_child`] made `at`.
-    /// * `at` was loaded with acquire from the tree under a guard that lives for `'g`. Or this
-    ///   thread made it under that guard, and nobody has retired it.
+    /// * `at` was loaded with acquire from the tree under a guard that is held for `'g`.
+    ///   Alternatively, this thread made `at` under that guard and no thread has retired it.
     #[inline]
     pub(crate) unsafe fn from_raw(at: *mut Node) -> Self {
         debug_assert!(!at.is_null());
@@ -86,8 +91,8 @@ impl<'g> Inner<'g> {
     /// Returns the latch of a locked node that this thread made under `guard`. Returns `None` if
     /// the planted `fault` unlocked it.
     pub(crate) fn hold_new(node: *mut Node, fault: Mutant, _guard: &'g Guard) -> Option<Held<'g>> {
-        // SAFETY: Inv 4 and 9: this thread made the node under the guard and holds its latch, so
-        // nobody has retired it.
+        // SAFETY: Inv 4 and 9: this thread made the node under the guard and holds its latch, so no
+        // thread has retired it.
         let held = Held::new(unsafe { Self::from_raw(node) }.latch());
         if mutant(fault) {
             held.unlock();
@@ -96,14 +101,15 @@ impl<'g> Inner<'g> {
         Some(held)
     }
 
-    /// The pointer.
+    /// Returns the node's pointer.
     pub(crate) fn as_raw(self) -> *mut Node {
         self.at.as_ptr().cast()
     }
 
     #[inline]
     fn header(self) -> &'g Header {
-        // SAFETY: Inv 4 and 8: allocated while the guard lives; all but the latch is constant.
+        // SAFETY: Inv 4 and 8: allocated while the guard is held; everything except the latch is
+        // constant.
         unsafe { &*self.at.as_ptr() }
     }
 
@@ -112,22 +118,22 @@ impl<'g> Inner<'g> {
         &self.header().latch
     }
 
-    /// Number of separators; there is one child more.
+    /// Returns the number of separators. The number of children is one higher.
     #[inline]
     pub(crate) fn count(self) -> usize {
         self.header().count as usize
     }
 
-    /// 1 above the leaves.
+    /// Returns the node's level; level 1 is directly above the leaves.
     #[inline]
     pub(crate) fn level(self) -> u32 {
         self.header().level
     }
 
-    /// Bytes of the allocation behind the header from `offset` on, as `len` values.
+    /// Returns `len` values of the allocation that begin at `offset`.
     ///
     /// # Safety
-    /// The values lie inside the allocation, are of type `T`, and are constant or atomic.
+    /// The values are inside the allocation, are of type `T`, and are constant or atomic.
     #[inline]
     unsafe fn part<T>(self, offset: usize, len: usize) -> &'g [T] {
         // SAFETY: Inv 8: the caller names a part of the layout that `Plan::build` wrote.
@@ -152,7 +158,7 @@ impl<'g> Inner<'g> {
         unsafe { self.part(ends_at(count), count) }
     }
 
-    /// The prefix of all separators.
+    /// Returns the prefix of all separators.
     pub(crate) fn prefix(self) -> &'g [u8] {
         let count = self.count();
         // SAFETY: Inv 8: the prefix follows the ends.
@@ -166,25 +172,25 @@ impl<'g> Inner<'g> {
         unsafe { self.part(at, header.tail_len as usize) }
     }
 
-    /// Separator `index` behind the prefix.
+    /// Returns separator `index` without the prefix.
     fn tail(self, index: usize) -> &'g [u8] {
         let ends = self.ends();
         let start = if index == 0 { 0 } else { ends[index - 1] as usize };
         &self.tails()[start..ends[index] as usize]
     }
 
-    /// Separator `index`: its two parts.
+    /// Returns separator `index` in two parts: prefix and tail.
     pub(crate) fn separator(self, index: usize) -> [&'g [u8]; 2] {
         [self.prefix(), self.tail(index)]
     }
 
-    /// The child for `key`: the number of separators that are not above it.
+    /// Returns the child for `key`: the number of separators that are at most `key`.
     #[inline]
     pub(crate) fn upper(self, key: &[u8], word: u64) -> usize {
         self.search(key, word, true)
     }
 
-    /// The child for the keys below `key`: the number of separators that are below it.
+    /// Returns the child for the keys below `key`: the number of separators below `key`.
     pub(crate) fn lower(self, key: &[u8]) -> usize {
         self.search(key, key_head(key), false)
     }
@@ -229,19 +235,20 @@ impl<'g> Inner<'g> {
         low
     }
 
-    /// The pointer in a child slot.
+    /// Returns the pointer in a child slot.
     #[inline]
     pub(crate) fn child(self, index: usize) -> *mut Node {
         self.slots()[index].load(Ordering::Acquire)
     }
 
-    /// Asks for the line of a child slot.
+    /// Prefetches the cache line of a child slot.
     #[inline]
     pub(crate) fn prefetch_slot(self, index: usize) {
         prefetch_line((&raw const self.slots()[index]).cast());
     }
 
-    /// Asks for the lines that a search reads: the header and the heads of a node that is two thirds full.
+    /// Prefetches the cache lines that a search reads: the header and the heads of a node that is
+    /// two thirds full.
     #[inline]
     pub(crate) fn prefetch_front(self) {
         for line in 0..(HEADS_AT + INNER_CAP * 4 * 2 / 3).div_ceil(64) {
@@ -249,42 +256,44 @@ impl<'g> Inner<'g> {
         }
     }
 
-    /// Puts another node of the same range into a slot. The caller holds the latch.
+    /// Stores another node of the same range in a slot. The caller holds the latch.
     pub(crate) fn set_child(self, index: usize, node: *mut Node) {
         debug_assert!(self.level() > 1 && self.latch().is_locked());
         self.slots()[index].store(node, Ordering::Release);
     }
 
-    /// A child that is an inner node.
+    /// Returns a child that is an inner node.
     #[inline]
     pub(crate) fn inner(self, index: usize) -> Inner<'g> {
         debug_assert!(self.level() > 1);
-        // SAFETY: Inv 9: above level 1 all children are inner nodes, published with release, loaded with acquire.
+        // SAFETY: Inv 9: above level 1 all children are inner nodes, published with release and
+        // loaded with acquire.
         unsafe { Inner::from_raw(self.child(index)) }
     }
 
-    /// A child that is a leaf.
+    /// Returns a child that is a leaf.
     #[inline]
     pub(crate) fn leaf(self, index: usize) -> &'g Leaf {
         debug_assert_eq!(self.level(), 1);
-        // SAFETY: Inv 4 and 9: at level 1 all children are leaves, and the guard keeps them allocated.
+        // SAFETY: Inv 4 and 9: at level 1 all children are leaves, and the guard keeps them
+        // allocated.
         unsafe { &*self.child(index).cast::<Leaf>() }
     }
 
-    /// Where a child leaf is, for prefetching.
+    /// Returns the address of a child leaf, for prefetching.
     #[inline]
     pub(crate) fn leaf_address(self, index: usize) -> *const Leaf {
         self.child(index).cast()
     }
 
-    /// The leaf of a node that has one child, a leaf.
+    /// Returns the leaf of a node whose only child is a leaf.
     pub(crate) fn leaf_of_single(self) -> Option<&'g Leaf> {
         (self.level() == 1 && self.count() == 0).then(|| self.leaf(0))
     }
 
-    /// A copy of the node in which `separator` and `right` stand behind child `slot`: what a split below wants, copied part by part. None
-    /// where the separator does not begin as all others do, or the copy would be too big: then a [`Plan`] makes it. The caller
-    /// holds the latch. The copy is locked.
+    /// Returns a locked copy of the node with `separator` and `right` inserted after child `slot`,
+    /// as a split below needs. Returns `None` if the separator lacks the common prefix or the copy
+    /// would be too big; then a [`Plan`] builds the node. The caller holds the latch.
     pub(crate) fn with_child(
         self,
         slot: usize,
@@ -329,12 +338,12 @@ impl<'g> Inner<'g> {
         layout(self.count(), header.prefix_len as usize, header.tail_len as usize)
     }
 
-    /// Gives the node back once no guard of now is left.
+    /// Retires the node: its memory is freed when no current guard is left.
     ///
     /// # Safety
     /// The tree no longer leads to the node, and this is the only such call.
     pub(crate) unsafe fn retire(self, space: &Space<'_>) {
-        // SAFETY: Inv 4: the caller vouches; the layout is the one it was made with.
+        // SAFETY: Inv 4: guaranteed by the caller. The layout is the layout of the allocation.
         unsafe { space.retire_bytes(self.at.cast(), self.layout()) };
     }
 }
@@ -344,7 +353,7 @@ fn layout(count: usize, prefix: usize, tails: usize) -> Layout {
     Layout::from_size_align(size, align_of::<Header>()).expect("an inner node is far below isize::MAX")
 }
 
-/// A new node in the making: full separators, one behind the other, and children.
+/// A new node under construction: full separators, concatenated, and children.
 pub(crate) struct Plan {
     level: u32,
     bytes: Vec<u8>,
@@ -354,7 +363,7 @@ pub(crate) struct Plan {
 
 /// The nodes that replace a node. They are locked.
 pub(crate) enum Replacement {
-    /// One node of the same range.
+    /// A node of the same range.
     One(*mut Node),
     /// Two nodes and the separator between them.
     Two(*mut Node, Vec<u8>, *mut Node),
@@ -372,15 +381,15 @@ impl Replacement {
 }
 
 impl Plan {
-    /// A node with one child.
+    /// Creates a plan with one child.
     pub(crate) fn single(level: u32, child: *mut Node) -> Self {
         Self { level, bytes: Vec::new(), ends: Vec::new(), children: vec![child] }
     }
 
-    /// A copy of a node. The caller holds its latch, so that no child slot changes any more.
+    /// Copies a node. The caller holds its latch, so no child slot changes any more.
     pub(crate) fn of(node: Inner<'_>) -> Self {
         let count = node.count();
-        // Room for one separator more.
+        // Includes space for one more separator.
         let bytes = (count + 1) * (node.prefix().len() + 16) + node.tails().len();
         let mut plan = Self {
             level: node.level(),
@@ -395,7 +404,7 @@ impl Plan {
         plan
     }
 
-    /// Appends a separator and the child behind it.
+    /// Appends a separator and the child after it.
     pub(crate) fn push(&mut self, separator: [&[u8]; 2], child: *mut Node) {
         self.bytes.extend_from_slice(separator[0]);
         self.bytes.extend_from_slice(separator[1]);
@@ -403,7 +412,7 @@ impl Plan {
         self.children.push(child);
     }
 
-    /// Appends a node's separators and children behind one more separator.
+    /// Appends a separator, then a node's separators and children.
     pub(crate) fn append(&mut self, separator: [&[u8]; 2], node: Inner<'_>) {
         self.push(separator, node.child(0));
         for index in 0..node.count() {
@@ -419,7 +428,7 @@ impl Plan {
         &self.bytes[self.start(index)..self.ends[index]]
     }
 
-    /// Child `index` becomes `left`, `separator`, `right`.
+    /// Replaces child `index` by `left`, `separator`, `right`.
     pub(crate) fn split_child(&mut self, index: usize, left: *mut Node, separator: &[u8], right: *mut Node) {
         let start = self.start(index);
         self.bytes.splice(start..start, separator.iter().copied());
@@ -431,7 +440,7 @@ impl Plan {
         self.children.insert(index + 1, right);
     }
 
-    /// Children `index` and `index + 1` become `child`.
+    /// Replaces children `index` and `index + 1` by `child`.
     pub(crate) fn merge_children(&mut self, index: usize, child: *mut Node) {
         let (start, end) = (self.start(index), self.ends[index]);
         self.bytes.drain(start..end);
@@ -443,7 +452,7 @@ impl Plan {
         self.children.remove(index + 1);
     }
 
-    /// Length of the prefix of all separators.
+    /// Returns the length of the prefix of all separators.
     fn prefix_len(&self) -> usize {
         match self.ends.len() {
             0 => 0,
@@ -451,7 +460,7 @@ impl Plan {
         }
     }
 
-    /// Number of separators.
+    /// Returns the number of separators.
     pub(crate) fn count(&self) -> usize {
         self.ends.len()
     }
@@ -461,8 +470,8 @@ impl Plan {
         count > INNER_CAP || (count >= 4 && self.bytes.len() - count * self.prefix_len() > INNER_BYTES)
     }
 
-    /// Makes a locked node, or two if it would be too big. `appended`: the newest separator is the
-    /// last, so the left node stays full.
+    /// Makes a locked node, or two if one would be too big. If `appended`, the newest separator is
+    /// the last, so the left node stays full.
     pub(crate) fn finish(mut self, appended: bool, space: &Space<'_>) -> Replacement {
         if !self.too_big() {
             return Replacement::One(self.build_locked(space));
@@ -484,12 +493,12 @@ impl Plan {
         Replacement::Two(self.build_locked(space), separator, right.build_locked(space))
     }
 
-    /// Writes the node into fresh memory.
+    /// Writes the node to newly allocated memory.
     pub(crate) fn build(&self, space: &Space<'_>) -> *mut Node {
         self.write(false, space)
     }
 
-    /// As [`Plan::build`], but the new node is locked.
+    /// Does the same as [`Plan::build`], but the new node is locked.
     pub(crate) fn build_locked(&self, space: &Space<'_>) -> *mut Node {
         self.write(true, space)
     }
@@ -511,20 +520,21 @@ impl Plan {
     }
 }
 
-/// What stands in a node besides its children.
+/// Contents of a node except its children.
 struct Parts<'a> {
     level: u32,
-    /// One for each separator; its end among the tails likewise.
+    /// Each separator has one head, and one end among the tails.
     heads: &'a [u32],
     ends: &'a [u32],
     prefix: &'a [u8],
-    /// The tails, one behind the other, in three pieces.
+    /// The tails, concatenated, in three pieces.
     tails: [&'a [u8]; 3],
     is_locked: bool,
 }
 
 impl Parts<'_> {
-    /// Writes the node into fresh memory. There is one child more than heads.
+    /// Writes the node to newly allocated memory. The number of children is one higher than the
+    /// number of heads.
     fn write(&self, children: impl Iterator<Item = *mut Node>, space: &Space<'_>) -> *mut Node {
         let count = self.heads.len();
         let tail_len = self.tails.iter().map(|tails| tails.len()).sum::<usize>();
@@ -539,8 +549,9 @@ impl Parts<'_> {
         };
         let at = space.new_bytes(layout(count, self.prefix.len(), tail_len));
         let mut written = 0;
-        // SAFETY: Inv 8: fresh memory of exactly the parts written here, in the order in which the accessors read them; each
-        // part is aligned because the heads are padded to 8 bytes; no more than `count + 1` children are written.
+        // SAFETY: Inv 8: newly allocated memory of exactly the parts written here, in the order in
+        // which the accessors read them. Each part is aligned because the heads are padded to 8
+        // bytes. At most `count + 1` children are written.
         unsafe {
             at.cast::<Header>().write(header);
             at.add(HEADS_AT).cast::<u32>().copy_from_nonoverlapping(NonNull::from(self.heads).cast(), count);

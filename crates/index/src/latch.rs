@@ -1,15 +1,20 @@
-//! The version latch of a node: writers exclude each other, readers look and look again.
+//! The version latch of a node. Writers exclude each other; readers validate optimistically.
 //!
-//! One 64-bit word: bit 0 = locked, bit 1 = obsolete, the rest = a count that grows with every change.
+//! The latch is a 64-bit word: bit 0 = locked, bit 1 = obsolete, the rest = a count that grows with
+//! every change.
 //!
 //! Protocol (SAFETY.md, Inv 1 and 2):
-//! 1. A reader calls [`Latch::read`], reads data with relaxed loads, then [`Latch::validate`]. Only if that says yes was the
-//!    data one state of the node; before it, nothing read may be followed or believed.
-//! 2. A writer changes data only between a lock and an unlock. The release fence after the lock orders the lock before the
-//!    data, the release store of the unlock orders the data before the new version.
-//! 3. Obsolete is for ever: such a node is no longer in the tree and can be neither read nor locked.
+//! 1. A reader calls [`Latch::read`], reads data with relaxed loads, then calls
+//!    [`Latch::validate`]. Only if validation succeeds was the data one state of the node. Before
+//!    validation, the reader neither follows nor trusts anything it read.
+//! 2. A writer changes data only between a lock and an unlock. The release fence after the lock
+//!    orders the lock before the data. The release store of the unlock orders the data before the
+//!    new version.
+//! 3. The obsolete mark is permanent. An obsolete node is no longer in the tree and can be neither
+//!    read nor locked.
 //!
-//! Locks are taken from lower levels to higher, and from left to right within a level: no cycle, so no deadlock.
+//! Locks are acquired from lower levels to higher, and from left to right within a level. The order
+//! has no cycle, so there is no deadlock.
 
 use crate::sync::{AtomicU64, Mutant, Ordering, fence, mutant, relax};
 
@@ -17,7 +22,7 @@ const LOCKED: u64 = 1;
 const OBSOLETE: u64 = 2;
 const STEP: u64 = 4;
 
-/// A version as a reader saw it: unlocked and not obsolete.
+/// A version that a reader saw: unlocked and not obsolete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version(u64);
 
@@ -26,17 +31,18 @@ pub(crate) struct Version(u64);
 pub(crate) struct Latch(AtomicU64);
 
 impl Latch {
-    /// An unlocked latch.
+    /// Creates an unlocked latch.
     pub(crate) fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// A latch that its maker holds.
+    /// Creates a latch that its creator holds.
     pub(crate) fn locked() -> Self {
         Self(AtomicU64::new(LOCKED))
     }
 
-    /// The version to read under; waits while a writer is inside. None: the node has left the tree.
+    /// Returns the version to read under, and waits while a writer holds the latch. Returns `None`
+    /// if the node has left the tree.
     #[inline]
     pub(crate) fn read(&self) -> Option<Version> {
         let mut round = 0;
@@ -53,7 +59,8 @@ impl Latch {
         }
     }
 
-    /// Whether all that was read since [`Latch::read`] gave `version` was one state of the node.
+    /// Returns whether all data read since [`Latch::read`] returned `version` was one state of the
+    /// node.
     #[inline]
     pub(crate) fn validate(&self, version: Version) -> bool {
         if mutant(Mutant::ReadUnvalidated) {
@@ -63,7 +70,7 @@ impl Latch {
         self.0.load(Ordering::Relaxed) == version.0
     }
 
-    /// Locks if the node is still at `version`.
+    /// Locks the latch if the node is still at `version`.
     #[inline]
     pub(crate) fn try_upgrade(&self, version: Version) -> bool {
         let locked = version.0 | LOCKED;
@@ -74,7 +81,8 @@ impl Latch {
         won
     }
 
-    /// Locks, waiting for other writers. False: the node has left the tree, nothing is locked.
+    /// Locks the latch, and waits for other writers. Returns `false`, without a lock, if the node
+    /// has left the tree.
     pub(crate) fn lock(&self) -> bool {
         let mut round = 0;
         loop {
@@ -89,7 +97,7 @@ impl Latch {
         }
     }
 
-    /// Lets go with a new version. The caller holds the lock.
+    /// Unlocks with a new version. The caller holds the lock.
     #[inline]
     pub(crate) fn unlock(&self) {
         let word = self.0.load(Ordering::Relaxed);
@@ -98,38 +106,40 @@ impl Latch {
         self.0.store((word & !LOCKED).wrapping_add(step), Ordering::Release);
     }
 
-    /// Lets go with the old version: for a holder that changed no data.
+    /// Unlocks with the old version, for a holder that changed no data.
     pub(crate) fn unlock_unchanged(&self) {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert_eq!(word & (LOCKED | OBSOLETE), LOCKED, "unlock of a latch that is not held");
         self.0.store(word & !LOCKED, Ordering::Release);
     }
 
-    /// Lets go of a node that has left the tree. The caller holds the lock.
+    /// Unlocks a node that has left the tree, and marks it obsolete. The caller holds the lock.
     pub(crate) fn unlock_obsolete(&self) {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert_eq!(word & (LOCKED | OBSOLETE), LOCKED, "unlock of a latch that is not held");
         self.0.store(((word & !LOCKED) | OBSOLETE).wrapping_add(STEP), Ordering::Release);
     }
 
-    /// Whether the node has left the tree.
+    /// Returns whether the node has left the tree.
     #[inline]
     pub(crate) fn is_obsolete(&self) -> bool {
         self.0.load(Ordering::Acquire) & OBSOLETE != 0
     }
 
-    /// Whether a writer is inside; for checks of a quiet tree.
+    /// Returns whether a writer holds the latch; for checks of an idle tree.
     pub(crate) fn is_locked(&self) -> bool {
         self.0.load(Ordering::Acquire) & LOCKED != 0
     }
 }
 
-/// A latch that the caller has locked. If the caller panics it is let go, so that nobody waits for it for ever; what it guards is whole enough to be read and
-/// freed (each field is an atomic), and wrong: who catches the panic uses the tree no more.
+/// A latch that the caller has locked. If the caller panics, the latch is unlocked, so that no
+/// thread waits forever. The guarded data can then still be read and freed (each field is an
+/// atomic), but its contents may be wrong. A caller that catches the panic must not use the tree
+/// any more.
 pub(crate) struct Held<'a>(&'a Latch);
 
 impl<'a> Held<'a> {
-    /// Of a latch that the caller holds and lets go by this value alone.
+    /// Wraps a latch that the caller holds and unlocks only through this value.
     #[inline]
     pub(crate) fn new(latch: &'a Latch) -> Self {
         debug_assert!(latch.is_locked());

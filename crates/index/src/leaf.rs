@@ -1,17 +1,20 @@
-//! A leaf: up to `LEAF_CAP` entries in key order, each a 4-byte head and an 8-byte payload.
+//! A leaf: up to `LEAF_CAP` entries in key order, each with a 4-byte head and an 8-byte payload.
 //!
-//! The keys themselves are not here. All keys of a leaf share a prefix that is stored once; an entry's head is the four
-//! key bytes behind it. A search compares the prefix, then heads; only where heads are equal does it ask the resolver for keys.
+//! The keys are not stored in the leaf. All keys of a leaf share a prefix that is stored once. An
+//! entry's head is the four key bytes after the prefix. A search compares the prefix, then the
+//! heads. The resolver reads keys only where heads are equal.
 //!
 //! Invariants (numbers as in SAFETY.md):
-//! * Every field is an atomic. Changes happen under the latch (Inv 1); optimistic readers use relaxed loads and believe
-//!   nothing before the version is validated (Inv 2). Indexes from torn reads are clamped, so no torn read leaves the arrays.
-//! * Heads ascend, and each is the head of its entry's key behind the prefix (Inv 3).
-//! * `blob` is null, or points to a prefix of at least the stated length; it is followed only when validated, and retired
-//!   through the epoch when it is replaced (Inv 5).
+//! * Every field is an atomic. Changes happen under the latch (Inv 1). Optimistic readers use
+//!   relaxed loads and trust nothing before the version is validated (Inv 2). Indexes from torn
+//!   reads are clamped, so no torn read leaves the arrays.
+//! * Heads ascend. Each is the head of its entry's key after the prefix (Inv 3).
+//! * `blob` is null, or points to a prefix of at least the stated length. A reader follows it only
+//!   after validation. A replaced blob is retired through the epoch (Inv 5).
 //!
-//! The prefix may be shorter than the longest common one. It is cut when a key without it arrives (heads follow without
-//! touching a record) and grown only by [`Leaf::refine`], when too many heads tie.
+//! The prefix may be shorter than the longest common prefix. The prefix is cut when a key without
+//! it arrives; the new heads are computed without reading a record. Only [`Leaf::refine`] extends
+//! the prefix, when too many heads are equal.
 
 use std::cmp::Ordering as Order;
 
@@ -23,37 +26,37 @@ use crate::shape::LEAF_CAP;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::tree::KeyResolver;
 
-/// Prefix bytes kept in the leaf itself.
+/// Prefix bytes stored in the leaf itself.
 const INLINE: usize = 32;
-/// Set in `meta` while entries arrive in ascending order at the end.
+/// Set in `meta` while entries are appended at the end in ascending order.
 const APPENDING: u64 = 1 << 48;
 
-/// How the caller may read.
+/// How the caller accesses the leaf.
 #[derive(Clone, Copy)]
 pub(crate) enum Access {
-    /// Without the latch, from this version on.
+    /// Without the latch, starting at this version.
     Optimistic(Version),
-    /// Holding the latch (or the only one to know the leaf).
+    /// With the latch held, or before the leaf is published.
     Exclusive,
 }
 
-/// Where a key is or belongs.
+/// Position of a key, or its insert position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot {
-    /// Index of the first entry whose key is not below the sought one.
+    /// Index of the first entry whose key is not below the sought key.
     pub(crate) index: usize,
-    /// That entry's payload, if its key is the sought one.
+    /// Payload of that entry, if its key is the sought key.
     pub(crate) payload: Option<u64>,
 }
 
-/// The node. Only ever seen through shared references.
+/// The node, only accessed through shared references.
 #[repr(C)]
 pub(crate) struct Leaf {
     pub(crate) latch: Latch,
-    /// Bits 0-15 the number of entries, 16-47 the prefix length, 48 `APPENDING`.
+    /// Bits 0-15: number of entries. Bits 16-47: prefix length. Bit 48: `APPENDING`.
     meta: AtomicU64,
     blob: AtomicPtr<Box<[u8]>>,
-    /// Where the arena keeps this leaf; constant.
+    /// The leaf's position in the arena; constant.
     place: Place,
     inline: [AtomicU64; INLINE / 8],
     heads: [AtomicU32; LEAF_CAP],
@@ -61,7 +64,7 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
-    /// An empty leaf.
+    /// Creates an empty leaf.
     pub(crate) fn new(place: Place) -> Self {
         Self {
             place,
@@ -74,7 +77,7 @@ impl Leaf {
         }
     }
 
-    /// Whether what was read so far is one state.
+    /// Returns whether all data read so far is one state.
     #[inline]
     fn sure(&self, access: Access) -> bool {
         match access {
@@ -83,19 +86,19 @@ impl Leaf {
         }
     }
 
-    /// Number of entries; at most `LEAF_CAP` even if torn.
+    /// Returns the number of entries: at most `LEAF_CAP`, even if the read is torn.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         ((self.meta.load(Ordering::Relaxed) & 0xffff) as usize).min(LEAF_CAP)
     }
 
-    /// Length of the prefix.
+    /// Returns the length of the prefix.
     #[inline]
     pub(crate) fn prefix_len(&self) -> usize {
         (self.meta.load(Ordering::Relaxed) >> 16) as u32 as usize
     }
 
-    /// Whether the last entries came in ascending order at the end.
+    /// Returns whether the last entries were appended at the end in ascending order.
     pub(crate) fn appending(&self) -> bool {
         self.meta.load(Ordering::Relaxed) & APPENDING != 0
     }
@@ -106,7 +109,7 @@ impl Leaf {
         self.meta.store(word, Ordering::Relaxed);
     }
 
-    /// Sets the number of entries. Exclusive.
+    /// Sets the number of entries. Requires exclusive access.
     pub(crate) fn set_count(&self, count: usize) {
         self.set_meta(count, self.prefix_len(), self.appending());
     }
@@ -121,20 +124,20 @@ impl Leaf {
         self.payloads[index].load(Ordering::Relaxed)
     }
 
-    /// Writes an entry. Exclusive.
+    /// Writes an entry. Requires exclusive access.
     #[inline]
     pub(crate) fn set_entry(&self, index: usize, head: u32, payload: u64) {
         self.heads[index].store(head, Ordering::Relaxed);
         self.payloads[index].store(payload, Ordering::Relaxed);
     }
 
-    /// Replaces a payload. Exclusive.
+    /// Replaces a payload. Requires exclusive access.
     pub(crate) fn set_payload(&self, index: usize, payload: u64) {
         debug_assert!(index < self.count());
         self.payloads[index].store(payload, Ordering::Relaxed);
     }
 
-    /// Calls `f` with the prefix. None: torn.
+    /// Calls `f` with the prefix. Returns `None` if the read is torn.
     pub(crate) fn with_prefix<T>(&self, access: Access, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let len = self.prefix_len();
         if len <= INLINE {
@@ -148,13 +151,14 @@ impl Leaf {
         if !self.sure(access) {
             return None;
         }
-        // SAFETY: Inv 5: `len` and `blob` are of one state, so `blob` points to a prefix of at least `len` bytes, and the
-        // caller's epoch guard (or its latch) keeps it from being freed.
+        // SAFETY: Inv 5: `len` and `blob` are of one state, so `blob` points to a prefix of at
+        // least `len` bytes. The caller's epoch guard (or its latch) prevents its release.
         let prefix: &[u8] = unsafe { &*blob };
         Some(f(prefix.get(..len).unwrap_or(prefix)))
     }
 
-    /// How `key` stands to the prefix: `Equal` if it begins with it. None: torn.
+    /// Compares `key` with the prefix: `Equal` if the key begins with it. Returns `None` if the
+    /// read is torn.
     #[inline]
     fn against_prefix(&self, key: &[u8], access: Access) -> Option<Order> {
         let len = self.prefix_len();
@@ -168,7 +172,7 @@ impl Leaf {
         self.with_prefix(access, |prefix| if key.starts_with(prefix) { Order::Equal } else { key.cmp(prefix) })
     }
 
-    /// First index whose head is not below `head`.
+    /// Returns the first index whose head is not below `head`.
     #[inline]
     fn lower_bound(&self, head: u32, count: usize) -> usize {
         let mut base = 0;
@@ -181,7 +185,9 @@ impl Leaf {
         base + usize::from(size == 1 && self.head(base) < head)
     }
 
-    /// The entries with the head that `key` has here. None: torn. `Err(index)`: the prefix differs, the key belongs there.
+    /// Returns the range of entries whose head equals the head of `key` in this leaf. Returns
+    /// `None` if the read is torn, and `Err(index)` if the prefix differs and the key belongs at
+    /// `index`.
     #[inline]
     fn run(&self, key: &[u8], access: Access) -> Option<Result<(usize, usize), usize>> {
         let count = self.count();
@@ -199,12 +205,14 @@ impl Leaf {
         Some(Ok((first, end)))
     }
 
-    /// A guess at [`Leaf::locate`]'s index that touches no record. None: torn.
+    /// Estimates the index of [`Leaf::locate`] without reading a record. Returns `None` if the read
+    /// is torn.
     pub(crate) fn near(&self, key: &[u8], access: Access) -> Option<usize> {
         Some(self.run(key, access)?.map_or_else(|index| index, |(first, _)| first))
     }
 
-    /// Finds a key, or its place. None: torn. An optimistic caller validates before it believes the answer.
+    /// Finds a key, or its insert position. Returns `None` if the read is torn. An optimistic
+    /// caller validates before it uses the result.
     pub(crate) fn locate<R: KeyResolver>(&self, r: &R, key: &[u8], access: Access) -> Option<Spot> {
         let (first, end) = match self.run(key, access)? {
             Err(index) => return Some(Spot { index, payload: None }),
@@ -226,13 +234,15 @@ impl Leaf {
         Some(Spot { index: low, payload: None })
     }
 
-    /// Finds a key by its payload, without touching a record. None: torn. An optimistic caller validates.
+    /// Finds a key by its payload, without reading a record. Returns `None` if the read is torn. An
+    /// optimistic caller validates before it uses the result.
     pub(crate) fn locate_payload(&self, key: &[u8], payload: u64, access: Access) -> Option<Option<usize>> {
         let Ok((first, end)) = self.run(key, access)? else { return Some(None) };
         Some((first..end).find(|index| self.payload(*index) == payload))
     }
 
-    /// Puts an entry at the place that [`Leaf::locate`] found. Exclusive; the leaf is not full.
+    /// Inserts an entry at the index that [`Leaf::locate`] found. Requires exclusive access and a
+    /// leaf that is not full.
     pub(crate) fn insert(&self, key: &[u8], index: usize, payload: u64, space: &Space<'_>) {
         let count = self.count();
         debug_assert!(count < LEAF_CAP && index <= count);
@@ -251,7 +261,7 @@ impl Leaf {
         self.set_meta(count + 1, prefix_len, index == count);
     }
 
-    /// Takes an entry out. Exclusive.
+    /// Removes an entry. Requires exclusive access.
     pub(crate) fn remove(&self, index: usize) {
         let count = self.count();
         debug_assert!(index < count);
@@ -264,7 +274,7 @@ impl Leaf {
         self.set_meta(count - 1, self.prefix_len(), false);
     }
 
-    /// Sets the prefix; the caller sets the heads to fit. Exclusive.
+    /// Sets the prefix; the caller adjusts the heads. Requires exclusive access.
     pub(crate) fn set_prefix(&self, prefix: &[u8], space: &Space<'_>) {
         let old = self.blob.load(Ordering::Relaxed);
         let mut new = std::ptr::null_mut();
@@ -280,12 +290,14 @@ impl Leaf {
         self.blob.store(new, Ordering::Release);
         self.set_meta(self.count(), prefix.len(), self.appending());
         if !old.is_null() {
-            // SAFETY: Inv 5: `old` came from `new_blob` and was this leaf's; the leaf no longer names it.
+            // SAFETY: Inv 5: `old` came from `new_blob` and belonged to this leaf, which no longer
+            // names it.
             unsafe { space.retire_blob(old) };
         }
     }
 
-    /// Shortens the prefix and lets the heads follow; no record is touched. Exclusive.
+    /// Shortens the prefix and adjusts the heads without reading a record. Requires exclusive
+    /// access.
     fn cut_prefix(&self, len: usize, space: &Space<'_>) {
         let prefix = self.prefix_copy();
         debug_assert!(len <= prefix.len());
@@ -298,31 +310,34 @@ impl Leaf {
         self.set_prefix(&prefix[..len], space);
     }
 
-    /// The prefix. Exclusive.
+    /// Returns a copy of the prefix. Requires exclusive access.
     pub(crate) fn prefix_copy(&self) -> Vec<u8> {
         self.with_prefix(Access::Exclusive, <[u8]>::to_vec).unwrap_or_default()
     }
 
-    /// The key bytes an entry is known by: prefix and head. Exclusive.
+    /// Returns the key bytes that the leaf stores for an entry: prefix and head. Requires exclusive
+    /// access.
     pub(crate) fn known_bytes(&self, index: usize) -> Vec<u8> {
         let mut bytes = self.prefix_copy();
         bytes.extend_from_slice(&head_bytes(self.head(index)));
         bytes
     }
 
-    /// Whether a key that its record gives is one that the entry can be of: the record may have changed since it was put here. Exclusive.
+    /// Returns whether `key`, read from the entry's record, agrees with the entry's prefix and
+    /// head. The record may have changed since the insert. Requires exclusive access.
     pub(crate) fn knows(&self, index: usize, key: &[u8]) -> bool {
         self.against_prefix(key, Access::Exclusive) == Some(Order::Equal)
             && head_at(key, self.prefix_len()) == self.head(index)
     }
 
-    /// Number of neighbours with equal heads. Exclusive.
+    /// Returns the number of neighbours with equal heads. Requires exclusive access.
     fn ties(&self) -> usize {
         (1..self.count()).filter(|i| self.head(*i) == self.head(i - 1)).count()
     }
 
-    /// If many heads tie and the keys share more than the prefix, reads all keys and grows it. Exclusive. Where a record is no more what it was when it
-    /// was put here, all stays as it is.
+    /// Reads all keys and extends the prefix, if many heads are equal and the keys share more than
+    /// the prefix. Leaves everything unchanged if a record changed since its insert. Requires
+    /// exclusive access.
     pub(crate) fn refine<R: KeyResolver>(&self, r: &R, space: &Space<'_>) {
         let count = self.count();
         if count < 2 || self.ties() <= count / 16 {
@@ -354,7 +369,8 @@ impl Leaf {
         self.set_prefix(&prefix, space);
     }
 
-    /// Copies the entries `from..` into the empty `to`, prefix included. Both exclusive.
+    /// Copies the entries `from..` and the prefix to the empty leaf `to`. Requires exclusive access
+    /// to both.
     pub(crate) fn copy_tail(&self, from: usize, to: &Leaf, space: &Space<'_>) {
         let count = self.count();
         debug_assert!(to.count() == 0 && from <= count);
@@ -365,7 +381,8 @@ impl Leaf {
         to.set_count(count - from);
     }
 
-    /// Appends all entries of `right`, whose keys are all above. Both exclusive.
+    /// Appends all entries of `right`, whose keys are all greater. Requires exclusive access to
+    /// both.
     pub(crate) fn absorb(&self, right: &Leaf, space: &Space<'_>) {
         let (left_count, right_count) = (self.count(), right.count());
         debug_assert!(left_count + right_count <= LEAF_CAP);
@@ -387,7 +404,7 @@ impl Leaf {
         self.set_meta(left_count + right_count, shared, false);
     }
 
-    /// Asks for the lines that a search and an insert will touch.
+    /// Prefetches the cache lines that a search and an insert access.
     #[inline]
     pub(crate) fn prefetch(leaf: *const Leaf) {
         let first = leaf.cast::<u8>();
@@ -396,7 +413,7 @@ impl Leaf {
         }
     }
 
-    /// Asks for the lines that a scan will touch first.
+    /// Prefetches the cache lines that a scan accesses first.
     #[inline]
     pub(crate) fn prefetch_scan(leaf: *const Leaf) {
         let first = leaf.cast::<u8>();
@@ -407,12 +424,12 @@ impl Leaf {
         }
     }
 
-    /// Its place in the arena.
+    /// Returns the leaf's position in the arena.
     pub(crate) fn place(&self) -> Place {
         self.place
     }
 
-    /// The blob, for the one who frees the leaf.
+    /// Returns the blob, for the caller that frees the leaf.
     pub(crate) fn take_blob(&self) -> *mut Box<[u8]> {
         self.blob.load(Ordering::Relaxed)
     }

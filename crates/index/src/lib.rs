@@ -1,4 +1,5 @@
-//! Volatile structures: the concurrent B+-tree and bounded queues, group commit. No I/O, nothing that outlives the process.
+//! Volatile structures: the concurrent B+-tree, bounded queues and group commit. No I/O and no
+//! persistent state.
 
 mod arena;
 mod bulk;

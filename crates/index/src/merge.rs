@@ -1,9 +1,9 @@
-//! Shrinking: merging leaves and inner nodes that hold little, and taking levels off.
+//! Shrinking: merges leaves and inner nodes that hold little, and removes levels.
 //!
-//! A merge locks the left node, the right node, then their parent. It publishes a locked copy of
-//! the parent without the separator, and marks the old parent and the emptied nodes obsolete. Then
-//! it unlocks the copy and the leaves (Inv 10).
-//! A leaf merge keeps the left leaf and retires the right one; an inner merge makes a new node and retires both.
+//! A merge locks the left node, the right node, then their parent. The merge publishes a locked
+//! copy of the parent without the separator, and marks the old parent and the emptied nodes
+//! obsolete. Then the merge unlocks the copy and the leaves (Inv 10). A leaf merge keeps the left
+//! leaf and retires the right leaf. An inner merge creates a new node and retires both.
 
 use crossbeam_epoch::Guard;
 
@@ -16,19 +16,19 @@ use crate::split::leaf_node;
 use crate::sync::{Mutant, Ordering, mutant};
 use crate::tree::BPlusTree;
 
-/// Entries that a merged leaf may have, so that it does not split at once.
+/// Maximum number of entries of a merged leaf, so that it does not split at once.
 const LEAF_MERGED: usize = LEAF_CAP * 3 / 4;
-/// Separators that a merged inner node may have.
+/// Maximum number of separators of a merged inner node.
 const INNER_MERGED: usize = INNER_CAP * 3 / 4;
 
 impl BPlusTree {
-    /// Whether a leaf that has just come down to `count` entries should look for a neighbour. Not at every count: the
-    /// neighbours may be full.
+    /// Returns whether a leaf that has just shrunk to `count` entries should look for a neighbour
+    /// to merge with. Not every count qualifies, because the neighbours may be full.
     pub(crate) fn worth_merging(count: usize) -> bool {
         count < LEAF_CAP / 4 && count.is_multiple_of(LEAF_MERGE_STEP)
     }
 
-    /// Merges around `key` as long as that makes progress.
+    /// Merges around `key` as long as merging makes progress.
     pub(crate) fn rebalance(&self, key: &[u8], guard: &Guard) {
         loop {
             let merged = self.merge_leaves(key, guard);
@@ -38,7 +38,8 @@ impl BPlusTree {
         }
     }
 
-    /// Merges the leaf of `key` with a neighbour under the same parent. False: nothing to do.
+    /// Merges the leaf of `key` with a neighbour under the same parent. Returns `false` if there is
+    /// nothing to do.
     fn merge_leaves(&self, key: &[u8], guard: &Guard) -> bool {
         let parent = self.inner_for(key, 1, guard);
         let slot = parent.upper(key, key_head(key));
@@ -71,7 +72,8 @@ impl BPlusTree {
         true
     }
 
-    /// Merges leaves `at` and `at + 1` of `parent`; all three are locked by the caller and let go here.
+    /// Merges leaves `at` and `at + 1` of `parent`. The caller has locked all three; this function
+    /// unlocks them.
     fn join_leaves(&self, key: &[u8], parent: Inner<'_>, at: usize, guard: &Guard) {
         let space = self.space(guard);
         let (left, right): (&Leaf, &Leaf) = (parent.leaf(at), parent.leaf(at + 1));
@@ -90,14 +92,16 @@ impl BPlusTree {
         self.install(key, parent, parent_held, new, guard);
         right_held.unlock_obsolete();
         left_held.unlock();
-        // SAFETY: Inv 4: the new parent does not lead to `right`, which was locked and live until now.
+        // SAFETY: Inv 4: the new parent does not lead to `right`, which was locked and live until
+        // now.
         unsafe { space.retire_leaf(right) };
         if self.memory.sparse() {
             guard.flush();
         }
     }
 
-    /// Merges inner nodes on the way to `key` that hold little, from level 1 up. False: nothing to do.
+    /// Merges inner nodes on the path to `key` that hold little, from level 1 up. Returns `false`
+    /// if there is nothing to do.
     fn merge_inners(&self, key: &[u8], guard: &Guard) -> bool {
         let mut progress = false;
         let mut level = 1;
@@ -117,7 +121,7 @@ impl BPlusTree {
         }
     }
 
-    /// Takes a root with one child off, if the child is an inner node.
+    /// Removes a root with one child, if the child is an inner node.
     fn lower_root(&self, root: Inner<'_>, guard: &Guard) -> bool {
         if root.count() > 0 || root.level() == 1 || !root.latch().lock() {
             return false;
@@ -125,12 +129,14 @@ impl BPlusTree {
         assert!(self.root.load(Ordering::Acquire) == root.as_raw(), "a live node without a parent is the root");
         self.root.store(root.child(0), Ordering::Release);
         root.latch().unlock_obsolete();
-        // SAFETY: Inv 4: the tree's root pointer was the only way to it; it was locked and live until now.
+        // SAFETY: Inv 4: the tree's root pointer was the only path to the node, which was locked
+        // and live until now.
         unsafe { root.retire(&self.space(guard)) };
         true
     }
 
-    /// Merges the node of `level` for `key` with a neighbour under the same parent. False: nothing to do.
+    /// Merges the node of `level` for `key` with a neighbour under the same parent. Returns `false`
+    /// if there is nothing to do.
     fn merge_inner(&self, key: &[u8], level: u32, guard: &Guard) -> bool {
         let above = self.inner_for(key, level + 1, guard);
         if above.level() != level + 1 {
@@ -155,7 +161,8 @@ impl BPlusTree {
         }
         let held = [left, right].map(|node| Held::new(node.latch()));
         let above_held = Held::new(above.latch());
-        // Both are live and locked and `above` is live, so they are still its children `at` and `at + 1`.
+        // Both are live and locked, and `above` is live, so they are still its children `at` and
+        // `at + 1`.
         assert!(above.inner(at) == left && above.inner(at + 1) == right, "live children of a live parent");
         let space = self.space(guard);
         let mut joined = Plan::of(left);
@@ -167,7 +174,8 @@ impl BPlusTree {
         self.install(key, above, above_held, Replacement::One(plan.build_locked(&space)), guard);
         for (gone, held) in [left, right].into_iter().zip(held) {
             held.unlock_obsolete();
-            // SAFETY: Inv 4: the new parent leads to the joined node; `gone` was locked and live until now.
+            // SAFETY: Inv 4: the new parent leads to the joined node; `gone` was locked and live
+            // until now.
             unsafe { gone.retire(&space) };
         }
         drop(joined_held);
@@ -175,7 +183,7 @@ impl BPlusTree {
     }
 }
 
-/// Whether two leaves may become one.
+/// Returns whether two leaves may be merged.
 fn fit(a: usize, b: usize) -> bool {
     a + b <= if a == 0 || b == 0 { LEAF_CAP } else { LEAF_MERGED }
 }

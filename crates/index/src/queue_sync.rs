@@ -1,40 +1,40 @@
-//! What [`queue`](super::queue) takes from the memory model, in one place, so that the model checker's test
-//! (`tests/queue_model.rs`) can compile the same source over its own atomics, and over orderings that are wrong.
+//! The parts of the memory model that [`queue`](super::queue) uses. The model checker's test
+//! (`tests/queue_model.rs`) compiles the same source with its own atomics and with wrong orderings.
 
 pub use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// The orderings that the queue's invariants rest on.
+/// The orderings that the queue's invariants depend on.
 pub mod order {
     pub use std::sync::atomic::Ordering;
 
-    /// A producer hands a filled slot to the consumer (Inv 41).
+    /// A producer transfers a filled slot to the consumer (Inv 41).
     pub const FILLED: Ordering = Ordering::Release;
-    /// The consumer hands an emptied slot to a producer of the next lap (Inv 41).
+    /// The consumer transfers an emptied slot to a producer of the next lap (Inv 41).
     pub const EMPTIED: Ordering = Ordering::Release;
-    /// A consumer gives the consumer's side to the next one (Inv 42).
+    /// A consumer releases the consumer side to the next one (Inv 42).
     pub const UNLOCK: Ordering = Ordering::Release;
-    /// The consumer says that the work of popped values is done (Inv 43).
+    /// The consumer publishes that the work of popped values is done (Inv 43).
     pub const COMPLETED: Ordering = Ordering::Release;
 }
 
-/// A cell whose accesses the model checker can see.
+/// A cell whose accesses the model checker can observe.
 #[derive(Debug)]
 pub struct Cell<T>(std::cell::UnsafeCell<T>);
 
 impl<T> Cell<T> {
-    /// A cell of `value`.
+    /// Creates a cell that holds `value`.
     pub fn new(value: T) -> Self {
         Self(std::cell::UnsafeCell::new(value))
     }
 
-    /// Gives `f` the place of the value; whoever calls has it alone.
+    /// Calls `f` with a pointer to the value. The caller must have exclusive access.
     #[inline]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
 }
 
-/// Asks for the line at `place`, to be written soon.
+/// Prefetches the cache line at `place` for a write.
 #[inline]
 pub fn prefetch_write<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,10 +1,12 @@
-//! Ranges, forward and backward, without links between leaves.
+//! Range scans, forward and backward, without links between leaves.
 //!
-//! A scan walks the children of a level-1 node one after the other; the node's separators are constant, so child `i` ends exactly
-//! where child `i + 1` begins. For each leaf it takes the version, looks whether the node is obsolete, copies payloads,
-//! and validates the version: the copy is then the leaf's contents at one moment at which the leaf held exactly the keys
-//! between its two separators (Inv 10). If the node has become obsolete, or ends, the scan descends again from the bound
-//! of the next leaf. So the parts it joins are adjacent ranges, and a key that stays is seen exactly once.
+//! A scan visits the children of a level-1 node in order. The node's separators are constant, so
+//! child `i` ends exactly where child `i + 1` begins. For each leaf the scan reads the version,
+//! checks that the node is not obsolete, copies payloads, and validates the version. The copy is
+//! then the leaf's contents at one moment, at which the leaf held exactly the keys between its two
+//! separators (Inv 10). If the node has become obsolete, or ends, the scan descends again from the
+//! bound of the next leaf. The copied parts are therefore adjacent ranges, and a key that stays is
+//! seen exactly once.
 
 use std::ops::Bound;
 
@@ -16,10 +18,10 @@ use crate::leaf::{Access, Leaf};
 use crate::sync::{Mutant, mutant};
 use crate::tree::{BPlusTree, KeyResolver};
 
-/// A separator somewhere on the way down: the node and the index in it.
+/// A separator on the path of a descent: the node and the separator's index.
 type Fence<'g> = Option<(Inner<'g>, usize)>;
 
-/// A level-1 node, the child to begin with, and where the node's range ends on either side (None: nowhere).
+/// A level-1 node, the child to begin with, and the bounds of the node's range (`None`: unbounded).
 struct Stand<'g> {
     node: Inner<'g>,
     child: usize,
@@ -27,7 +29,7 @@ struct Stand<'g> {
     high: Fence<'g>,
 }
 
-/// Records asked for while the scan is still looking for its first.
+/// Number of records to prefetch while the scan still searches for its first record.
 const SEEK_AHEAD: usize = 8;
 
 fn fence_key(fence: (Inner<'_>, usize)) -> Vec<u8> {
@@ -35,19 +37,19 @@ fn fence_key(fence: (Inner<'_>, usize)) -> Vec<u8> {
 }
 
 impl<'g> Stand<'g> {
-    /// The separator below child `index`.
+    /// Returns the separator below child `index`.
     fn low_of(&self, index: usize) -> Fence<'g> {
         if index > 0 { Some((self.node, index - 1)) } else { self.low }
     }
 
-    /// The separator above child `index`.
+    /// Returns the separator above child `index`.
     fn high_of(&self, index: usize) -> Fence<'g> {
         if index < self.node.count() { Some((self.node, index)) } else { self.high }
     }
 }
 
 impl BPlusTree {
-    /// Descends by `choose`, which names the child of a node.
+    /// Descends with `choose`, which selects the child of a node.
     fn stand<'g>(&self, guard: &'g Guard, choose: impl Fn(Inner<'g>) -> usize) -> Stand<'g> {
         let (mut low, mut high) = (None, None);
         let mut node = self.root(guard);
@@ -66,7 +68,7 @@ impl BPlusTree {
         }
     }
 
-    /// The part of a collect that ascends.
+    /// Implements an ascending collect.
     pub(crate) fn collect_forward<R: KeyResolver>(
         &self,
         r: &R,
@@ -111,7 +113,7 @@ impl BPlusTree {
         }
     }
 
-    /// The part of a collect that descends.
+    /// Implements a descending collect.
     pub(crate) fn collect_backward<R: KeyResolver>(
         &self,
         r: &R,
@@ -152,8 +154,8 @@ impl BPlusTree {
     }
 }
 
-/// Appends the payloads of one leaf from the bound on. None: the node is obsolete and nothing was appended. Else whether
-/// the leaf has more than fitted.
+/// Appends the payloads of one leaf, starting at the bound. Returns `None` if the node is obsolete
+/// and nothing was appended. Otherwise returns whether the leaf has more payloads than the limit.
 fn read_forward<R: KeyResolver>(
     r: &R,
     stand: &Stand<'_>,
@@ -190,7 +192,7 @@ fn read_forward<R: KeyResolver>(
     }
 }
 
-/// As [`read_forward`], downwards.
+/// Does the same as [`read_forward`], in descending order.
 fn read_backward<R: KeyResolver>(
     r: &R,
     stand: &Stand<'_>,
@@ -227,7 +229,8 @@ fn read_backward<R: KeyResolver>(
     }
 }
 
-/// Asks for the first records of a range, where its first index is known but for the comparison of whole keys.
+/// Prefetches the first records of a range, when the first index is known except for the comparison
+/// of whole keys.
 fn prefetch_records<R: KeyResolver>(
     r: &R,
     leaf: &Leaf,
@@ -251,7 +254,8 @@ fn prefetch_records<R: KeyResolver>(
     }
 }
 
-/// The index at which a range begins (forward) or before which it ends (backward). None: torn.
+/// Returns the index at which a range begins (forward) or before which it ends (backward). Returns
+/// `None` if the read is torn.
 fn place<R: KeyResolver>(r: &R, leaf: &Leaf, from: Bound<&[u8]>, backward: bool, access: Access) -> Option<usize> {
     let (key, past_equal) = match from {
         Bound::Unbounded => return Some(if backward { leaf.count() } else { 0 }),

@@ -1,8 +1,8 @@
-//! Memory of the nodes: where they come from, how they are given back, and how much there is.
+//! Memory of the nodes: allocation, reclamation and accounting.
 //!
-//! Nothing that a reader may still see is freed at once: it is handed to the epoch collector and freed when all guards of
-//! that time are gone (SAFETY.md, Inv 4 and 5). The byte counter says what the tree
-//! itself names, and for leaves what the arena holds.
+//! Memory that a reader may still access is not freed at once. The epoch collector frees it when
+//! all guards of that time are gone (SAFETY.md, Inv 4 and 5). The byte counter covers the memory
+//! that the tree names and, for leaves, the memory of the arena.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -14,21 +14,22 @@ use crossbeam_epoch::Guard;
 use crate::arena::Arena;
 use crate::leaf::Leaf;
 
-/// What an allocation costs beyond its size (the usual allocator's header).
+/// Bytes that an allocation costs beyond its size (the usual allocator's header).
 const OVERHEAD: usize = 8;
 /// Shards of the entry counter.
 const SHARDS: usize = 16;
 
 /// Memory of one tree.
 pub(crate) struct Memory {
-    /// Leaves; shared with the collector, which may free after the tree is gone.
+    /// Arena of the leaves, shared with the collector, which may free leaves after the tree
+    /// is dropped.
     leaves: Arc<Arena>,
-    /// Bytes of all else.
+    /// Bytes of all other nodes.
     bytes: AtomicUsize,
 }
 
 impl Memory {
-    /// Of no tree yet, with leaves in chunks of about so many bytes at most.
+    /// Creates the memory of a new tree, with leaves in chunks of about `chunk_bytes` at most.
     pub(crate) fn new(chunk_bytes: usize) -> Self {
         Self { leaves: Arc::new(Arena::bounded(Layout::new::<Leaf>(), chunk_bytes)), bytes: AtomicUsize::new(0) }
     }
@@ -41,25 +42,25 @@ impl Memory {
         self.bytes.fetch_sub(bytes + OVERHEAD, Ordering::Relaxed);
     }
 
-    /// Whether the arena has become sparse, so that waiting leaves should be freed soon.
+    /// Returns whether the arena has become sparse. Retired leaves should then be freed soon.
     pub(crate) fn sparse(&self) -> bool {
         self.leaves.sparse()
     }
 
-    /// Bytes in use.
+    /// Returns the bytes in use.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed) + self.leaves.bytes()
     }
 }
 
-/// What a change of the tree needs: the guard that defers frees, and the books.
+/// Resources for a change of the tree: the guard that defers frees, and the memory accounting.
 #[derive(Clone, Copy)]
 pub(crate) struct Space<'g> {
     pub(crate) guard: &'g Guard,
     pub(crate) memory: &'g Memory,
 }
 
-/// Takes `layout` bytes from the allocator.
+/// Allocates memory of this layout.
 fn take(layout: Layout) -> NonNull<u8> {
     assert!(layout.size() > 0);
     // SAFETY: Inv 6: the layout is not empty.
@@ -68,70 +69,75 @@ fn take(layout: Layout) -> NonNull<u8> {
 }
 
 impl<'g> Space<'g> {
-    /// A node of raw bytes.
+    /// Allocates a node of raw bytes.
     pub(crate) fn new_bytes(&self, layout: Layout) -> NonNull<u8> {
         self.memory.grow(layout.size());
         take(layout)
     }
 
-    /// Gives raw bytes back once no guard of now is left.
+    /// Retires raw bytes: they are freed when no current guard is left.
     ///
     /// # Safety
-    /// `at` came from [`Space::new_bytes`] with this layout, the tree no longer leads to it, and this is the only such call.
+    /// `at` came from [`Space::new_bytes`] with this layout, the tree no longer leads to it, and
+    /// this is the only such call.
     pub(crate) unsafe fn retire_bytes(&self, at: NonNull<u8>, layout: Layout) {
         self.memory.shrink(layout.size());
-        // SAFETY: Inv 4: unreachable for guards taken from now on, so the last guard of now ends its last use.
+        // SAFETY: Inv 4: unreachable for guards created from now on, so the last use ends with the
+        // last current guard.
         unsafe { self.guard.defer_unchecked(move || dealloc(at.as_ptr(), layout)) };
     }
 
-    /// A new leaf, not yet in the tree.
+    /// Allocates a leaf that is not yet in the tree.
     pub(crate) fn new_leaf(&self) -> &'g Leaf {
         let (at, place) = self.memory.leaves.take();
         let at = at.cast::<Leaf>();
-        // SAFETY: Inv 12: `at` is nobody else's and has the leaf's size and alignment; Inv 4: no leaf is freed while a guard of its
-        // time lives.
+        // SAFETY: Inv 12: `at` has no other owner, and has the leaf's size and alignment. Inv 4: no
+        // leaf is freed while a guard of its time is held.
         unsafe {
             at.write(Leaf::new(place));
             at.as_ref()
         }
     }
 
-    /// Gives a leaf and its prefix back once no guard of now is left.
+    /// Retires a leaf and its prefix: they are freed when no current guard is left.
     ///
     /// # Safety
-    /// `leaf` came from [`Space::new_leaf`], the tree no longer leads to it, and this is the only such call.
+    /// `leaf` came from [`Space::new_leaf`], the tree no longer leads to it, and this is the only
+    /// such call.
     pub(crate) unsafe fn retire_leaf(&self, leaf: *const Leaf) {
-        // SAFETY: Inv 4: the leaf is still allocated, the caller's guard or latch says so.
+        // SAFETY: Inv 4: the leaf is still allocated, by the caller's guard or latch.
         let (blob, place) = unsafe { ((*leaf).take_blob(), (*leaf).place()) };
         if !blob.is_null() {
             // SAFETY: Inv 5: the leaf's blob leaves the tree with the leaf.
             unsafe { self.retire_blob(blob) };
         }
         let arena = Arc::clone(&self.memory.leaves);
-        // SAFETY: Inv 4: unreachable for guards taken from now on, so the last guard of now ends its last use; Inv 12: given once.
+        // SAFETY: Inv 4: unreachable for guards created from now on, so the last use ends with the
+        // last current guard. Inv 12: freed once.
         unsafe { self.guard.defer_unchecked(move || arena.give(place)) };
     }
 
-    /// A long prefix on the heap.
+    /// Allocates a long prefix on the heap.
     pub(crate) fn new_blob(&self, bytes: &[u8]) -> *mut Box<[u8]> {
         self.memory.grow(bytes.len() + size_of::<Box<[u8]>>() + OVERHEAD);
         Box::into_raw(Box::new(Box::from(bytes)))
     }
 
-    /// Gives a prefix back once no guard of now is left.
+    /// Retires a prefix: it is freed when no current guard is left.
     ///
     /// # Safety
-    /// `blob` came from [`Space::new_blob`], its leaf no longer names it, and this is the only such call.
+    /// `blob` came from [`Space::new_blob`], its leaf no longer names it, and this is the only such
+    /// call.
     pub(crate) unsafe fn retire_blob(&self, blob: *mut Box<[u8]>) {
-        // SAFETY: Inv 5: still allocated, this call is the one that ends it.
+        // SAFETY: Inv 5: still allocated, because this call retires it.
         let len = unsafe { (&*blob).len() };
         self.memory.shrink(len + size_of::<Box<[u8]>>() + OVERHEAD);
-        // SAFETY: Inv 5: unreachable for guards taken from now on.
+        // SAFETY: Inv 5: unreachable for guards created from now on.
         unsafe { self.guard.defer_unchecked(move || drop(Box::from_raw(blob))) };
     }
 }
 
-/// Asks for a cache line. Any address is allowed.
+/// Prefetches a cache line. Any address is allowed.
 #[inline(always)]
 pub(crate) fn prefetch_line(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -143,7 +149,7 @@ pub(crate) fn prefetch_line(at: *const u8) {
     let _ = at;
 }
 
-/// Number of entries, counted in shards so that writers do not share a line.
+/// Number of entries, counted in shards so that writers do not share a cache line.
 #[derive(Default)]
 pub(crate) struct Count([Shard; SHARDS]);
 
@@ -158,14 +164,14 @@ thread_local! {
 }
 
 impl Count {
-    /// Adds (or takes) some.
+    /// Adds `change`, which may be negative.
     #[inline]
     pub(crate) fn add(&self, change: isize) {
         let shard = SHARD.try_with(|shard| *shard).unwrap_or(0);
         self.0[shard].0.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// The sum; exact when nobody writes.
+    /// Returns the sum, which is exact when no thread writes.
     pub(crate) fn sum(&self) -> usize {
         let sum: isize = self.0.iter().map(|shard| shard.0.load(Ordering::Relaxed)).sum();
         usize::try_from(sum).unwrap_or(0)

@@ -1,20 +1,23 @@
-//! Growth: splitting a full leaf, and putting a changed inner node in the place of the old one.
+//! Growth: splits a full leaf, and replaces a changed inner node.
 //!
-//! Order of one split, the full leaf being locked:
-//! 1. the new leaf is filled while nobody knows it; entries leave the old leaf (optimistic readers of it will fail);
-//! 2. the level-1 parent is locked; if it is obsolete, a new descent finds its successor;
-//! 3. a locked copy of the parent with one separator more is published in the slot above it
-//!    (upwards as far as nodes overflow);
-//! 4. the old parents are marked obsolete, from the top down to level 1; then their copies are
-//!    unlocked;
-//! 5. the leaf is let go.
+//! Order of one split, with the full leaf locked:
+//! 1. The new leaf is filled while it is private. Entries leave the old leaf (its optimistic
+//!    readers will fail).
+//! 2. The level-1 parent is locked. If it is obsolete, a new descent finds its successor.
+//! 3. A locked copy of the parent with one separator more is published in the slot above it
+//!    (upwards as far as nodes overflow).
+//! 4. The old parents are marked obsolete, from the top down to level 1. Then their copies are
+//!    unlocked.
+//! 5. The leaf is unlocked.
 //!
-//! A reader that gets the leaf's new version (5) therefore sees the mark of the old parent (4) and descends again (Inv 10).
-//! Another leaf of the parent can split only under the unlocked copy, so after the mark. Without
-//! that lock a reader at the old parent could believe the new version of that other leaf.
+//! A reader that sees the leaf's new version (5) therefore sees the mark of the old parent (4) and
+//! descends again (Inv 10). Another leaf of the parent can split only under the unlocked copy, and
+//! therefore only after the mark. Without that lock, a reader at the old parent could trust the new
+//! version of that other leaf.
 //!
-//! Records may change under the tree (a damaged medium): keys are believed only where they agree with what the leaf knows of them, so that separators stay
-//! in their order. Whoever panics nevertheless lets its latches go: nobody waits for it.
+//! Records may change under the tree (damaged media). A key is trusted only if it agrees with the
+//! leaf's own data, so separators stay in order. A thread that panics nevertheless releases its
+//! latches, so no thread waits for it.
 
 use crossbeam_epoch::Guard;
 
@@ -26,13 +29,14 @@ use crate::shape::LEAF_CAP;
 use crate::sync::{Mutant, Ordering, mutant};
 use crate::tree::{BPlusTree, KeyResolver};
 
-/// The tree pointer for a leaf.
+/// Returns the tree pointer of a leaf.
 pub(crate) fn leaf_node(leaf: &Leaf) -> *mut Node {
     std::ptr::from_ref(leaf).cast_mut().cast()
 }
 
 impl BPlusTree {
-    /// Splits a full leaf and adds an entry at `index`. The leaf is locked by the caller and let go here.
+    /// Splits a full leaf and adds an entry at `index`. The caller has locked the leaf; this
+    /// function unlocks it.
     pub(crate) fn split_leaf<R: KeyResolver>(
         &self,
         r: &R,
@@ -57,7 +61,9 @@ impl BPlusTree {
             let (middle, separator) = split_point(r, leaf);
             leaf.copy_tail(middle, right, &space);
             leaf.set_count(middle);
-            // The side is the one where the key is looked for. The place was found by other records than the separator: where one of them changed, the two may disagree.
+            // Insert on the side where a lookup of the key searches. `index` was found with other
+            // records than the separator. If one of them changed, `index` and the separator may
+            // disagree.
             if key < separator.as_slice() {
                 leaf.insert(key, index.min(middle), payload, &space);
             } else {
@@ -92,7 +98,8 @@ impl BPlusTree {
         }
     }
 
-    /// The live node of `level` for `key`, locked. None: the tree is not that high (any more).
+    /// Locks and returns the live node of `level` for `key`. Returns `None` if the tree is not that
+    /// high.
     fn lock_inner<'g>(&self, key: &[u8], level: u32, guard: &'g Guard) -> Option<Inner<'g>> {
         loop {
             let node = self.inner_for(key, level, guard);
@@ -105,15 +112,16 @@ impl BPlusTree {
         }
     }
 
-    /// Puts `new` in the place of `old`, whose latch is `held`; `key` is in its range. Marks `old`,
-    /// unlocks `new` and retires `old`.
+    /// Replaces `old`, whose latch is `held`, by `new`; `key` is in its range. Marks `old`, unlocks
+    /// `new` and retires `old`.
     pub(crate) fn install(&self, key: &[u8], old: Inner<'_>, held: Held<'_>, new: Replacement, guard: &Guard) {
         let space = self.space(guard);
         let level = old.level();
         let word = crate::bytes::key_head(key);
         let new_held = new.hold(guard);
         loop {
-            // The root is only changed by the holder of its latch: if `old` is the root, it stays that while it is locked.
+            // Only the holder of the root's latch changes the root. If `old` is the root, it stays
+            // the root while it is locked.
             if self.root.load(Ordering::Acquire) == old.as_raw() {
                 let root = match new {
                     Replacement::One(node) => node,
@@ -126,7 +134,8 @@ impl BPlusTree {
                 self.root.store(root, Ordering::Release);
                 break;
             }
-            // If it is not, it may become the root right now, when the only node above it is taken off: then look again.
+            // If `old` is not the root, it may become the root now, when the only node above is
+            // removed. Check again then.
             let Some(above) = self.lock_inner(key, level + 1, guard) else { continue };
             let above_held = Held::new(above.latch());
             let slot = above.upper(key, word);
@@ -147,16 +156,18 @@ impl BPlusTree {
         }
         held.unlock_obsolete();
         drop(new_held);
-        // SAFETY: Inv 4: the slot above leads to the new node; `old` was locked and live until now, so this is the only retirement.
+        // SAFETY: Inv 4: the slot above leads to the new node. `old` was locked and live until now,
+        // so this is the only retirement.
         unsafe { old.retire(&space) };
     }
 }
 
-/// Where to split a full leaf, and the separator: near the middle, where the heads part at the earliest byte, so that
-/// separators are short and leaves share long prefixes.
+/// Returns the split index of a full leaf and the separator. The index is near the middle, where
+/// the heads differ at the earliest byte. Separators are then short, and leaves share long
+/// prefixes.
 ///
 /// # Panics
-/// No two neighbours part: all their heads tie, and the records are not what they were.
+/// If no two neighbours differ: all heads are equal, and the records have changed.
 fn split_point<R: KeyResolver>(r: &R, leaf: &Leaf) -> (usize, Vec<u8>) {
     let count = leaf.count();
     let middle = count / 2;
@@ -167,22 +178,23 @@ fn split_point<R: KeyResolver>(r: &R, leaf: &Leaf) -> (usize, Vec<u8>) {
     if let Some(made) = separator_at(r, leaf, best) {
         return (best, made);
     }
-    // Of two records whose heads tie, one changed since it was put here.
+    // Of two records with equal heads, one changed since its insert.
     let mut places: Vec<usize> = (1..count).collect();
     places.sort_by_key(|at| (parting(leaf, *at) == TIE, at.abs_diff(middle)));
     let found = places.into_iter().find_map(|at| Some((at, separator_at(r, leaf, at)?)));
     found.expect("two neighbours of a full leaf part, or their records are what they were")
 }
 
-/// [`parting`] of heads that are equal.
+/// Result of [`parting`] for equal heads.
 const TIE: u32 = 4;
 
-/// The first byte in which the heads before and at `at` differ.
+/// Returns the index of the first byte in which the heads before and at `at` differ.
 fn parting(leaf: &Leaf, at: usize) -> u32 {
     (leaf.head(at - 1) ^ leaf.head(at)).leading_zeros() / 8
 }
 
-/// A separator between the entries before and at `at`. None: only their records could tell, and are not what they were.
+/// Returns a separator between the entries before and at `at`. Returns `None` if only their records
+/// could distinguish them, and the records have changed.
 fn separator_at<R: KeyResolver>(r: &R, leaf: &Leaf, at: usize) -> Option<Vec<u8>> {
     if parting(leaf, at) == TIE {
         return r.with_key(leaf.payload(at), |key| {
@@ -194,7 +206,8 @@ fn separator_at<R: KeyResolver>(r: &R, leaf: &Leaf, at: usize) -> Option<Vec<u8>
     Some(right[..=shared].to_vec())
 }
 
-/// A separator between the entry before `at` and `key`. None: the entry's record is not what it was.
+/// Returns a separator between the entry before `at` and `key`. Returns `None` if the entry's
+/// record has changed.
 fn separator_before<R: KeyResolver>(r: &R, leaf: &Leaf, at: usize, key: &[u8]) -> Option<Vec<u8>> {
     let before = at - 1;
     r.with_key(leaf.payload(before), |last| (leaf.knows(before, last) && last < key).then(|| separator(last, key)))

@@ -1,20 +1,24 @@
-//! The concurrent B+-tree: its interface, descent, and the operations on one key.
+//! The concurrent B+-tree: its interface, the descent, and the operations on one key.
 //!
-//! Keys are not stored. A leaf holds payloads (positions of records elsewhere) and 4-byte heads; inner nodes hold shortest
-//! separators. Where heads tie, a [`KeyResolver`] gives the key behind a payload.
+//! Keys are not stored. A leaf holds payloads (positions of records elsewhere) and 4-byte heads.
+//! Inner nodes hold shortest separators. Where heads are equal, a [`KeyResolver`] reads the key of
+//! a payload.
 //!
 //! Protocol (SAFETY.md):
-//! * A descent reads constant separators and atomic child slots under an epoch guard, and validates nothing on the way: the
-//!   range of an inner node never changes, so a stale inner node still leads towards the key. It arrives at a level-1 node
-//!   and a leaf, takes the leaf's version, and then looks whether the level-1 node is obsolete. If not, the leaf is the one for
-//!   the key at that version (Inv 10), because entries leave a leaf only under its latch, and that latch is let go
-//!   only after the old parent is marked.
-//! * A writer locks the leaf at that version; a split or merge then locks upwards (split.rs, merge.rs).
+//! * A descent reads constant separators and atomic child slots under an epoch guard, without
+//!   validation. The range of an inner node never changes, so a stale inner node still leads
+//!   towards the key. The descent arrives at a level-1 node and a leaf, reads the leaf's version,
+//!   and then checks whether the level-1 node is obsolete. If not, the leaf is the leaf for the key
+//!   at that version (Inv 10). Entries leave a leaf only under its latch, which is unlocked only
+//!   after the old parent is marked.
+//! * A writer locks the leaf at that version. A split or merge then locks upwards (split.rs,
+//!   merge.rs).
 //! * A payload is resolved only after the version was validated, or under the latch (Inv 11).
 //!
-//! Any thread may call anything at any time. A resolver must not call the tree. Every caller, writers included, may have a
-//! payload resolved that another thread is just taking out: the record behind it must stay readable until the call returns.
-//! So a record is retired only after the tree has dropped its payload, through an epoch that all callers of the tree hold.
+//! Any thread may call any method at any time. A resolver must not call the tree. Every call,
+//! writes included, may resolve a payload that another thread is just removing, so its record must
+//! stay readable until the call returns. A record is therefore retired only after the tree has
+//! dropped its payload, through an epoch that all callers of the tree hold.
 
 use std::ops::Bound;
 
@@ -28,28 +32,30 @@ use crate::reclaim::{Count, Memory, Space};
 use crate::shape::LEAF_CAP;
 use crate::sync::{AtomicPtr, Mutant, Ordering, mutant};
 
-/// Finds the key behind a payload. The tree stores 8-byte payloads and short key heads only.
+/// Finds the key of a payload. The tree stores only 8-byte payloads and short key heads.
 pub trait KeyResolver {
     /// Calls `f` with the key of the record that `payload` names. Must not call the tree.
     fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T;
-    /// Asks the memory system for the record's first line.
+    /// Prefetches the first cache line of the record.
     fn prefetch(&self, payload: u64);
-    /// Asks for all of the record that a scan will read. The payload may be one that just left the tree.
+    /// Prefetches all parts of the record that a scan reads. The payload may have just left the
+    /// tree.
     #[inline]
     fn prefetch_whole(&self, payload: u64) {
         self.prefetch(payload);
     }
 }
 
-/// Runs `work` with the trees' epoch pinned: the calls of trees in it pin anew for next to nothing. Nodes that leave a tree
-/// meanwhile are freed after it, so it should be a batch of calls and no more.
+/// Runs `work` with the epoch of the trees pinned, which makes the pins of calls inside `work`
+/// almost free. Nodes that leave a tree meanwhile are freed afterwards, so `work` should be one
+/// batch of calls.
 #[inline]
 pub fn pinned<T>(work: impl FnOnce() -> T) -> T {
     let _guard = pin();
     work()
 }
 
-/// Which way a range is read.
+/// Direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Ascending keys.
@@ -58,17 +64,17 @@ pub enum Direction {
     Backward,
 }
 
-/// Concurrent ordered map from keys of 1 B to 64 KiB to 8-byte payloads; volatile.
+/// A volatile concurrent ordered map from keys of 1 B to 64 KiB to 8-byte payloads.
 pub struct BPlusTree {
     pub(crate) root: AtomicPtr<Node>,
     pub(crate) memory: Memory,
     pub(crate) entries: Count,
 }
 
-/// Keys that are prefetched side by side.
+/// Number of keys whose descents are interleaved.
 const BATCH: usize = 16;
 
-/// A leaf as a descent found it.
+/// A leaf found by a descent.
 pub(crate) struct Found<'g> {
     pub(crate) leaf: &'g Leaf,
     pub(crate) version: Version,
@@ -81,13 +87,14 @@ impl Default for BPlusTree {
 }
 
 impl BPlusTree {
-    /// An empty tree.
+    /// Creates an empty tree.
     #[must_use]
     pub fn new() -> Self {
         Self::with_chunks(usize::MAX)
     }
 
-    /// An empty tree that takes DRAM in steps of half of what it has, and of about so many bytes at most.
+    /// Creates an empty tree that grows its DRAM in steps of half its size, but of about
+    /// `chunk_bytes` at most.
     #[must_use]
     pub fn with_chunks(chunk_bytes: usize) -> Self {
         let memory = Memory::new(chunk_bytes);
@@ -111,7 +118,8 @@ impl BPlusTree {
         unsafe { Inner::from_raw(self.root.load(Ordering::Acquire)) }
     }
 
-    /// The node of `level` on the way to `key`; the root if the tree is not that high. It may be obsolete.
+    /// Returns the node of `level` on the path to `key`, or the root if the tree is not that high.
+    /// The node may be obsolete.
     #[inline]
     pub(crate) fn inner_for<'g>(&self, key: &[u8], level: u32, guard: &'g Guard) -> Inner<'g> {
         let word = key_head(key);
@@ -122,7 +130,7 @@ impl BPlusTree {
         node
     }
 
-    /// The leaf for `key`, with a version at which it was that.
+    /// Returns the leaf for `key`, and a version at which it was that leaf.
     #[inline]
     pub(crate) fn leaf_for<'g>(&self, key: &[u8], guard: &'g Guard) -> Found<'g> {
         let word = key_head(key);
@@ -134,8 +142,9 @@ impl BPlusTree {
         }
     }
 
-    /// The leaf at a slot of a level-1 node, which was found on the way to a key however long ago, with a version at which it was the key's; none where it was
-    /// not, or is being changed.
+    /// Returns the leaf at `slot` of `parent`, which an earlier descent to a key found. The version
+    /// is one at which the leaf was responsible for the key. Returns `None` if it was not, or if it
+    /// is being changed.
     #[inline]
     fn arrive(parent: Inner<'_>, slot: usize) -> Option<Found<'_>> {
         let leaf = parent.leaf(slot);
@@ -144,14 +153,15 @@ impl BPlusTree {
         (!stale).then_some(Found { leaf, version })
     }
 
-    /// Adds an entry, or gives the key a new payload. Returns the old payload.
+    /// Inserts an entry, or replaces the key's payload. Returns the old payload.
     pub fn insert<R: KeyResolver>(&self, r: &R, key: &[u8], payload: u64) -> Option<u64> {
         let guard = pin();
         self.insert_from(r, (key, payload), self.leaf_for(key, &guard), &guard)
     }
 
-    /// As [`BPlusTree::insert`], and calls `meanwhile` while the lines of the leaf are on their way: there the caller waits for its record. Where that
-    /// fails nothing is inserted. It must not call the tree.
+    /// Does the same as [`BPlusTree::insert`], and calls `meanwhile` while the leaf's cache lines
+    /// are being fetched; the caller waits there for its record. Nothing is inserted if `meanwhile`
+    /// fails. `meanwhile` must not call the tree.
     ///
     /// # Errors
     /// Those of `meanwhile`.
@@ -200,8 +210,8 @@ impl BPlusTree {
         }
     }
 
-    /// Gives an entry that is known by key and payload a new payload. The entry is found by head and payload, no record is
-    /// touched. False: the key is not there with that payload.
+    /// Replaces the payload `old` of a key by `new`. The entry is found by head and payload,
+    /// without reading a record. Returns `false` if the key is not present with payload `old`.
     pub fn replace<R: KeyResolver>(&self, _r: &R, key: &[u8], old: u64, new: u64) -> bool {
         let guard = pin();
         loop {
@@ -221,8 +231,8 @@ impl BPlusTree {
         }
     }
 
-    /// Takes an entry out and returns its payload. With the payload given, only an entry with that payload is taken, and no
-    /// record is touched.
+    /// Removes an entry and returns its payload. If `payload` is given, removes only an entry with
+    /// that payload, without reading a record.
     pub fn remove<R: KeyResolver>(&self, r: &R, key: &[u8], payload: Option<u64>) -> Option<u64> {
         let guard = pin();
         loop {
@@ -253,7 +263,7 @@ impl BPlusTree {
         }
     }
 
-    /// The payload of a key.
+    /// Returns the payload of a key.
     pub fn get<R: KeyResolver>(&self, r: &R, key: &[u8]) -> Option<u64> {
         let guard = pin();
         loop {
@@ -265,7 +275,8 @@ impl BPlusTree {
         }
     }
 
-    /// Asks for the lines of the leaf that `key` belongs to. For several keys use [`BPlusTree::prefetch_batch`].
+    /// Prefetches the leaf that `key` belongs to. For several keys use
+    /// [`BPlusTree::prefetch_batch`].
     #[inline]
     pub fn prefetch(&self, key: &[u8]) {
         let guard = pin();
@@ -273,8 +284,9 @@ impl BPlusTree {
         Leaf::prefetch(parent.leaf_address(parent.upper(key, key_head(key))));
     }
 
-    /// Asks for the lines of the leaves that the keys belong to, for callers with a batch: first this, then the work. The
-    /// descents go level by level side by side, so that their cache misses overlap. About 16 keys at a time are best.
+    /// Prefetches the leaves that the keys belong to. A caller with a batch calls this first, then
+    /// does the work. The descents proceed level by level together, so that their cache misses
+    /// overlap. Batches of about 16 keys are best.
     pub fn prefetch_batch<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
         let guard = pin();
         let mut keys = keys.into_iter().map(|key| (key, key_head(key)));
@@ -308,10 +320,12 @@ impl BPlusTree {
         }
     }
 
-    /// Appends to `out` up to `max` payloads in key order (or against it) from the bound on. True: the end was reached.
+    /// Appends up to `max` payloads to `out`, in the order of `direction`, starting at the bound.
+    /// Returns whether the end was reached.
     ///
-    /// Each leaf is read as of one moment, the leaves one after the other: every key that is there throughout is seen exactly
-    /// once and in order; of keys that come or go meanwhile, any part may be seen.
+    /// Each leaf is read as of one moment, one leaf after the other. A key that is present
+    /// throughout is seen exactly once and in order. Of the keys that are inserted or removed
+    /// meanwhile, any subset may be seen.
     pub fn collect<R: KeyResolver>(
         &self,
         r: &R,
@@ -327,19 +341,19 @@ impl BPlusTree {
         }
     }
 
-    /// Number of entries; exact when nobody writes.
+    /// Returns the number of entries, which is exact when no thread writes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.sum()
     }
 
-    /// Whether there is no entry.
+    /// Returns whether the tree has no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of DRAM that the tree's nodes take, allocator headers included.
+    /// Returns the bytes of DRAM that the tree's nodes use, allocator headers included.
     #[must_use]
     pub fn dram_bytes(&self) -> usize {
         size_of::<Self>() + self.memory.bytes()
@@ -356,7 +370,8 @@ impl Drop for BPlusTree {
                 if node.level() > 1 {
                     todo.push(node.inner(index));
                 } else {
-                    // SAFETY: Inv 4: `&mut self`: no other thread can reach the tree, and each node has one parent.
+                    // SAFETY: Inv 4: `&mut self`: no other thread can reach the tree, and each node
+                    // has one parent.
                     unsafe { space.retire_leaf(node.leaf(index)) };
                 }
             }

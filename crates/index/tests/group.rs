@@ -1,4 +1,4 @@
-//! The group commit under threads of the system.
+//! Tests of the group commit with real threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};

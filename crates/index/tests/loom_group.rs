@@ -1,4 +1,5 @@
-//! Every interleaving of small runs of the group commit, by loom, and faults that it must refuse.
+//! Every interleaving of small runs of the group commit, by loom, and faults that the models must
+//! detect.
 
 #![expect(clippy::duplicate_mod, reason = "the source of the library, compiled over the model checker's locks")]
 
@@ -25,7 +26,7 @@ macro_rules! group_over {
             struct Log {
                 group: Group<Vec<u64>>,
                 turn: Mutex<u64>,
-                /// What leaders did, in their order.
+                /// The work of the leaders, in their order.
                 work: Mutex<Vec<u64>>,
             }
 
@@ -42,7 +43,7 @@ macro_rules! group_over {
                         *last
                     };
                     let waited = self.group.wait(number, |gathered, last| {
-                        // A moment in which others may come.
+                        // Lets other threads join.
                         thread::yield_now();
                         if last >= fails_from {
                             return false;
@@ -120,7 +121,7 @@ fn every_mutant_fails() {
     }
 }
 
-/// The checker ends the process of a deadlock, so this one runs by itself.
+/// The checker ends the process on a deadlock, so this model runs in its own process.
 #[test]
 #[ignore = "it must fail: run by a_leader_that_wakes_one_alone_is_a_deadlock"]
 fn wakes_one_alone() {

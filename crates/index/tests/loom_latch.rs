@@ -1,4 +1,5 @@
-//! The version latch under the C11 memory model, every interleaving (loom), and its mutants, which must fail.
+//! The version latch under the C11 memory model: every interleaving (loom), and mutants, which must
+//! fail.
 
 #[path = "../src/latch.rs"]
 #[expect(dead_code, reason = "the model uses a part of the latch")]
@@ -7,7 +8,7 @@ mod latch;
 #[expect(dead_code, reason = "the model plants some of the faults")]
 mod mutant;
 
-/// What the latch is built on here: loom's atomics, and mutants that can be switched on.
+/// The latch's dependencies in the model: loom's atomics, and mutants that can be switched on.
 mod sync {
     use std::cell::Cell;
 
@@ -33,7 +34,7 @@ use latch::Latch;
 use loom::sync::Arc;
 use sync::{AtomicU64, Mutant, Ordering, PLANTED};
 
-/// Two words that are equal whenever nobody holds the latch.
+/// Two words that are equal whenever no thread holds the latch.
 struct Pair {
     latch: Latch,
     a: AtomicU64,
@@ -53,7 +54,7 @@ impl Pair {
         self.latch.unlock();
     }
 
-    /// The pair, if it was read in one state.
+    /// Returns the pair if it was read in one state.
     fn read(&self) -> Option<(u64, u64)> {
         let version = self.latch.read()?;
         let pair = (self.a.load(Ordering::Relaxed), self.b.load(Ordering::Relaxed));
@@ -114,7 +115,8 @@ fn an_upgrade_beside_a_writer() {
     assert_eq!(a, b);
 }
 
-/// A split in small: words move from one node to another, then the parent is marked, then the node is let go.
+/// A minimal split: words move from one node to another, then the parent is marked, then the node
+/// is unlocked.
 fn a_reader_beside_a_split() {
     let (parent, pair) = (Arc::new(Latch::new()), Pair::new());
     let reader = loom::thread::spawn({

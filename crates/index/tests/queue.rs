@@ -1,4 +1,4 @@
-//! The queue under threads: order, nothing lost, nothing twice, full and empty, completion.
+//! The queue with threads: order, no loss, no duplicate, full and empty queues, completion.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

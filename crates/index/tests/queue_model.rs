@@ -1,7 +1,9 @@
-//! Every interleaving of small runs of the queue, by loom, and wrong orderings (mutants) that it must refuse.
+//! Every interleaving of small runs of the queue, by loom, and wrong orderings (mutants) that the
+//! model must detect.
 //!
-//! The queue's own source is compiled here over loom's atomics: once with the orderings it has, and once a mutant
-//! with one of them weakened. A mutant that passed would mean that this model does not see what it is there to see.
+//! The queue's source is compiled here with loom's atomics: once with its own orderings, and once
+//! per mutant with one ordering weakened. A mutant that passed would show that the model is too
+//! weak.
 
 #![expect(clippy::duplicate_mod, reason = "the source of the library, compiled over the model checker's atomics")]
 
@@ -38,12 +40,13 @@ macro_rules! queue_over {
             use queue::Ring;
 
             struct Work(loom::cell::UnsafeCell<u64>);
-            // SAFETY: it is there to be raced for, under the eyes of the checker (Inv 43).
+            // SAFETY: the checker detects a race on this value (Inv 43).
             unsafe impl Sync for Work {}
-            // SAFETY: a number, which belongs to no thread; who touches it when is Inv 43.
+            // SAFETY: a number belongs to no thread. Inv 43 orders its accesses.
             unsafe impl Send for Work {}
 
-            /// Two producers, two consumers, a ring of two: order of each producer, nothing lost, nothing twice.
+            /// Two producers, two consumers, a ring of two: order per producer, no loss, no
+            /// duplicate.
             pub fn pushes_and_pops() {
                 let ring = Arc::new(Ring::<u64>::with_capacity(2));
                 let taken = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -79,7 +82,8 @@ macro_rules! queue_over {
                 assert_eq!(ring.completed(), ring.tail());
             }
 
-            /// One slot after another is used again: a producer of the next lap may not overtake the consumer.
+            /// Slots are reused one after another: a producer of the next lap must not overtake the
+            /// consumer.
             pub fn laps() {
                 let ring = Arc::new(Ring::<u64>::with_capacity(2));
                 for value in 0..2 {
@@ -96,7 +100,7 @@ macro_rules! queue_over {
                 assert_eq!(out, if pushed { vec![0, 1, 2] } else { vec![0, 1] });
             }
 
-            /// Whoever sees the ticket completed sees what the consumer did for it.
+            /// A thread that sees the ticket completed sees the effects of the consumer's work.
             pub fn tickets() {
                 let ring = Arc::new(Ring::<u64>::with_capacity(2));
                 let work = Arc::new(Work(loom::cell::UnsafeCell::new(0)));
@@ -107,7 +111,8 @@ macro_rules! queue_over {
                         let mut consumer = ring.try_consume().unwrap();
                         let mut out = Vec::new();
                         let count = consumer.pop_batch(&mut out, 1);
-                        // SAFETY: the checker refuses a run in which this races with the read below (Inv 43).
+                        // SAFETY: the checker rejects a run in which this races with the read below
+                        // (Inv 43).
                         work.0.with_mut(|place| unsafe { *place = out[0] });
                         consumer.complete(count);
                     })
@@ -115,7 +120,8 @@ macro_rules! queue_over {
                 while ring.completed() < ticket {
                     thread::yield_now();
                 }
-                // SAFETY: read after the ticket was seen completed (Inv 43), under the eyes of the checker.
+                // SAFETY: read after the ticket was seen completed (Inv 43); the checker detects a
+                // race.
                 assert_eq!(work.0.with(|place| unsafe { *place }), 7);
                 consumer.join().unwrap();
             }

@@ -1,7 +1,7 @@
-//! The whole tree with tiny nodes under random schedules (shuttle), and its mutants, which must fail.
+//! The whole tree with tiny nodes under random schedules (shuttle), and mutants, which must fail.
 //!
-//! The sources are the library's own; only `sync` and `shape` are others: every atomic access is a scheduling point, and
-//! leaves of four entries split and merge all the time.
+//! The sources are the library's own. Only `sync` and `shape` are replaced: every atomic access is
+//! a scheduling point, and leaves of four entries split and merge all the time.
 #![expect(dead_code, reason = "the models use a part of the tree")]
 
 #[path = "../src/arena.rs"]
@@ -37,7 +37,7 @@ mod shape {
     pub(crate) const INNER_BYTES: usize = 64;
 }
 
-/// What the tree is built on here: shuttle's atomics, and mutants that can be switched on.
+/// The tree's dependencies in the model: shuttle's atomics, and mutants that can be switched on.
 mod sync {
     use std::cell::Cell;
 
@@ -80,7 +80,7 @@ impl KeyResolver for Small {
     fn prefetch(&self, _payload: u64) {}
 }
 
-/// Keys that stay; others come and go between them.
+/// Keys that stay while other keys between them are inserted and removed.
 const STAYING: [u64; 5] = [10, 20, 30, 40, 50];
 
 fn prepared() -> Arc<BPlusTree> {
@@ -95,7 +95,7 @@ fn insert_all(tree: &BPlusTree, keys: &[u64]) {
     for n in keys {
         let old = match n % 2 {
             0 => tree.insert(&Small, &key(*n), *n),
-            // Others come in between.
+            // Lets other threads run in between.
             _ => {
                 let waited = || {
                     thread::yield_now();
@@ -114,7 +114,7 @@ fn remove_all(tree: &BPlusTree, keys: &[u64]) {
     }
 }
 
-/// Everything in one scan: in order, each staying key once.
+/// Scans everything: in order, each staying key once.
 fn scan(tree: &BPlusTree, direction: Direction) {
     let mut seen = Vec::new();
     assert!(tree.collect(&Small, Bound::Unbounded, direction, 1000, &mut seen));
@@ -126,7 +126,8 @@ fn scan(tree: &BPlusTree, direction: Direction) {
     assert_eq!(seen, STAYING, "every key that stays");
 }
 
-/// Runs the parts side by side on a prepared tree, then checks it against the keys that must be left.
+/// Runs the parts concurrently on a prepared tree, then checks it against the keys that must be
+/// left.
 fn side_by_side(before: &[u64], parts: &[fn(&BPlusTree)], after: &[u64]) {
     let tree = prepared();
     insert_all(&tree, before);
@@ -203,7 +204,7 @@ fn two_splits_beside_a_get() {
 fn an_inner_merge_beside_a_split() {
     let tree = Arc::new(BPlusTree::new());
     let even = |numbers: std::ops::RangeInclusive<u64>| numbers.map(|n| 2 * n).collect::<Vec<_>>();
-    // Two inner nodes: one over the leaves of 18 to 40, and one over [42, 44, 46, 48] and [50].
+    // Two inner nodes: one for the leaves of 18 to 40, and one for [42, 44, 46, 48] and [50].
     insert_all(&tree, &even(1..=25));
     remove_all(&tree, &even(1..=8));
     let parts: [fn(&BPlusTree); 3] = [
@@ -234,7 +235,7 @@ fn two_writers_in_one_leaf() {
     );
 }
 
-/// Each with the rounds that a planted fault may take, in multiples of [`ROUNDS`].
+/// Each model with the number of rounds needed to find a planted fault, in multiples of [`ROUNDS`].
 const MODELS: [(fn(), usize); 6] = [
     (splits_under_scans, 4),
     (merges_under_scans, 4),
@@ -255,7 +256,7 @@ fn explore(model: fn(), rounds: usize) {
     Runner::new(PctScheduler::new_from_seed(7, 3, rounds), config()).run(model);
 }
 
-/// Whether one of the models fails with the mutant on.
+/// Returns whether one of the models fails with the mutant on.
 fn caught(mutant: Mutant) -> bool {
     PLANTED.with(|planted| planted.set(Some(mutant)));
     let fails = |model, rounds| catch_unwind(AssertUnwindSafe(|| explore(model, rounds))).is_err();

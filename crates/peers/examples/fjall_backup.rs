@@ -31,7 +31,7 @@ fn sell(db: &SingleWriterTxDatabase, tickets: &SingleWriterTxKeyspace) -> fjall:
     tx.commit()
 }
 
-/// Copies a keyspace, reads the copy back, and returns how many pairs there are.
+/// Copies a keyspace, reads the copy back, and returns the number of pairs.
 fn copy_keyspace(moment: &Snapshot, source: impl AsRef<Keyspace>, target: &Keyspace) -> AnyResult<usize> {
     let mut ingestion = target.start_ingestion()?;
     for pair in moment.iter(&source) {
@@ -52,8 +52,8 @@ fn copy_keyspace(moment: &Snapshot, source: impl AsRef<Keyspace>, target: &Keysp
     Ok(total)
 }
 
-/// Copies all keyspaces as they are at one moment into a new directory. The directory has another
-/// name until the copy is whole.
+/// Copies all keyspaces as of one moment to a new directory. The directory has another name until
+/// the copy is complete.
 fn backup(db: &SingleWriterTxDatabase, target: &Path) -> AnyResult<usize> {
     let unfinished = target.with_extension("unfinished");
     let (moment, copy) = (db.read_tx(), Database::builder(&unfinished).open()?);
@@ -68,7 +68,7 @@ fn backup(db: &SingleWriterTxDatabase, target: &Path) -> AnyResult<usize> {
     Ok(pairs)
 }
 
-/// Sells tickets until the backup is made.
+/// Sells tickets until the backup is complete.
 fn backup_while_selling(db: &SingleWriterTxDatabase, tickets: &SingleWriterTxKeyspace, target: &Path) -> AnyResult<()> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {

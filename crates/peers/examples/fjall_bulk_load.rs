@@ -1,9 +1,9 @@
-//! A bulk load into fjall with progress, which goes on where an interrupted one ended.
+//! A bulk load into fjall with progress, which resumes where an interrupted load ended.
 //!
 //! `cargo run --release -p lodestore-peers --features fjall --example fjall_bulk_load -- DIR`
 //!
-//! An ingestion is atomic, and writes sorted records into new tables, without the journal. The
-//! records are in the order of their keys, so the last key is where an interrupted load goes on.
+//! An ingestion is atomic, and writes sorted records to new tables, without the journal. The
+//! records are in the order of their keys, so an interrupted load resumes after the last key.
 
 use std::error::Error;
 use std::io::{IsTerminal, Write, stderr};
@@ -22,7 +22,7 @@ fn record(number: u64) -> (String, String) {
     (format!("user:{number:09}"), format!("name {}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
 }
 
-/// Returns the number after that of the last record in the keyspace.
+/// Returns the number after the last record of the keyspace.
 fn position(users: &Keyspace) -> AnyResult<u64> {
     Ok(match users.last_key_value() {
         Some(last) => str::from_utf8(&last.key()?)?.trim_start_matches("user:").parse::<u64>()? + 1,

@@ -1,4 +1,4 @@
-//! The program of the README with fjall: it counts its runs, also those that are killed.
+//! The README's program with fjall: it counts its runs, even if they are killed.
 
 use fjall::{Database, KeyspaceCreateOptions};
 

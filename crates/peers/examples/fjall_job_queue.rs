@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p lodestore-peers --features fjall --example fjall_job_queue -- DIR`
 //!
-//! Kill the program while it works, and run it again: the interrupted jobs are repeated. So the
-//! work of a job may run twice, and its result is recorded once.
+//! Kill the program during its work, and run it again: the interrupted jobs are repeated. The work
+//! of a job may therefore run twice, but its result is recorded once.
 #![expect(clippy::big_endian_bytes, reason = "keys sort by their bytes")]
 
 use std::error::Error;
@@ -17,7 +17,7 @@ const JOBS_PER_RUN: u64 = 60;
 
 type AnyResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The queue: a job is in one of three keyspaces, under the same key.
+/// The queue. A job is in one of three keyspaces, under the same key.
 struct Queue {
     db: SingleWriterTxDatabase,
     counters: SingleWriterTxKeyspace,
@@ -36,7 +36,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Lets the jobs of an earlier process wait again. No worker may run yet.
+    /// Moves the jobs of an earlier process back to the waiting jobs. No worker may run yet.
     fn requeue(&self) -> fjall::Result<()> {
         let mut tx = self.db.write_tx();
         for job in self.db.read_tx().iter(&self.running) {
@@ -57,7 +57,7 @@ impl Queue {
         Ok(next)
     }
 
-    /// Takes the oldest job that waits.
+    /// Claims the oldest waiting job.
     fn claim(&self) -> fjall::Result<Option<(u64, String)>> {
         let mut tx = self.db.write_tx();
         let Some(oldest) = tx.first_key_value(&self.waiting) else { return Ok(None) };

@@ -3,9 +3,9 @@
 //! `cargo run --release -p lodestore-peers --features fjall --example fjall_pages -- DIR`
 //!
 //! The key of an event is its topic, a zero byte, and its number in big-endian bytes, so that the
-//! events of a topic are in order. A topic has no zero byte. A client gets the cursor of a page as
-//! text: the number of its last event. The cursor stays right while others write, and nothing is
-//! kept open between two pages.
+//! events of a topic are in order. A topic has no zero byte. A client receives the cursor of a page
+//! as text: the number of its last event. The cursor stays valid during writes, and nothing stays
+//! open between two pages.
 
 #![expect(clippy::big_endian_bytes, reason = "keys sort by their bytes")]
 
@@ -31,7 +31,7 @@ struct Page {
     next: Option<u64>,
 }
 
-/// Collects a page, and looks whether an event follows.
+/// Collects a page, and checks whether an event follows.
 fn collect(mut pairs: impl Iterator<Item = Guard>) -> fjall::Result<Page> {
     let events = pairs.by_ref().take(PAGE_EVENTS);
     let events = events.map(|pair| pair.into_inner().map(|(key, event)| (number_of(&key), event)));
@@ -40,13 +40,13 @@ fn collect(mut pairs: impl Iterator<Item = Guard>) -> fjall::Result<Page> {
     Ok(Page { events, next })
 }
 
-/// Returns a page of a topic, the oldest event first, after the cursor of the page before.
+/// Returns a page of a topic, the oldest event first, after the cursor of the previous page.
 fn page_after(events: &fjall::Keyspace, topic: &str, cursor: Option<u64>) -> fjall::Result<Page> {
     let from = cursor.map_or(Included(key(topic, 0)), |number| Excluded(key(topic, number)));
     collect(events.range((from, Included(key(topic, u64::MAX)))))
 }
 
-/// Returns a page of a topic, the newest event first, before the cursor of the page before.
+/// Returns a page of a topic, the newest event first, before the cursor of the previous page.
 fn page_before(events: &fjall::Keyspace, topic: &str, cursor: Option<u64>) -> fjall::Result<Page> {
     let to = cursor.map_or(Included(key(topic, u64::MAX)), |number| Excluded(key(topic, number)));
     collect(events.range((Included(key(topic, 0)), to)).rev())
@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // A writer between two pages.
         events.insert(key("weather", 1000 + pages), "written meanwhile")?;
         let Some(next) = page.next else { break };
-        // What the client sends back.
+        // The client returns the cursor as text.
         cursor = Some(next.to_string().parse()?);
     }
     assert!(seen.is_sorted() && (0..110).all(|number| seen.binary_search(&number).is_ok()));

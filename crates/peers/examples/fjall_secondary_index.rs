@@ -1,8 +1,8 @@
-//! Users in fjall by their number, and by their address: a secondary index in its own keyspace.
+//! Users in fjall by number and by address: a secondary index in its own keyspace.
 //!
 //! `cargo run --release -p lodestore-peers --features fjall --example fjall_secondary_index -- DIR`
 //!
-//! Each change of a user changes both keyspaces or none, also if the program is killed. An address
+//! Each change of a user changes both keyspaces or none, even if the program is killed. An address
 //! belongs to one user.
 #![expect(clippy::big_endian_bytes, reason = "keys sort by their bytes")]
 
@@ -23,9 +23,9 @@ impl From<fjall::Error> for Error {
 
 struct Users {
     db: SingleWriterTxDatabase,
-    /// The number of a user to the address.
+    /// Maps the number of a user to the address.
     users: SingleWriterTxKeyspace,
-    /// The address to the number of the user.
+    /// Maps the address to the number of the user.
     by_address: SingleWriterTxKeyspace,
 }
 
@@ -37,7 +37,7 @@ impl Users {
         Ok(Self { users, by_address, db })
     }
 
-    /// Gives a user an address. The user may be new.
+    /// Sets the address of a user, who may be new.
     ///
     /// # Errors
     /// [`Error::Taken`] if another user has the address.
@@ -59,7 +59,7 @@ impl Users {
         Ok(key.and_then(|key| key.as_ref().try_into().ok()).map(u64::from_be_bytes))
     }
 
-    /// Checks that each keyspace is the reverse of the other, and returns how many users there are.
+    /// Checks that each keyspace is the reverse of the other, and returns the number of users.
     fn check(&self) -> Result<usize, Error> {
         let read = self.db.read_tx();
         for pair in read.iter(&self.users) {

@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release -p lodestore-peers --features fjall --example fjall_session_cache -- DIR`
 //!
-//! The program starts the service in a process of its own and signs in. Then it kills the service
-//! with `kill -9`, starts it again, and the session is still there. A session that has expired is
-//! gone. At the end the program stops the service with SIGTERM.
-//! `fjall_session_cache DIR serve` runs the service alone.
+//! The program starts the service in a separate process and signs in. Then it kills the service
+//! with `kill -9` and restarts it; the session is still valid. An expired session is missing. At
+//! the end the program stops the service with SIGTERM. `fjall_session_cache DIR serve` runs only
+//! the service.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -78,7 +78,7 @@ async fn show(
     Ok(String::from_utf8_lossy(user).into_owned())
 }
 
-/// Renames the user of a session. The session expires when it was to expire.
+/// Renames the user of a session. The session keeps its expiry.
 async fn rename(
     State(sessions): State<SingleWriterTxKeyspace>,
     Path((session, user)): Path<(String, String)>,
@@ -114,8 +114,8 @@ fn random_name() -> std::io::Result<String> {
 }
 
 /// Serves until SIGINT or SIGTERM, which service managers send. The calls of fjall return once the
-/// system has the data, so the handlers make them directly. A store that is larger than memory
-/// belongs on `tokio::task::spawn_blocking`.
+/// system has the data, so the handlers call fjall directly. A store larger than memory belongs on
+/// `tokio::task::spawn_blocking`.
 fn serve(dir: &str) -> AnyResult<()> {
     let db = SingleWriterTxDatabase::builder(dir)
         .with_compaction_filter_factories(Arc::new(|_| Some(Arc::new(RemoveExpired))))
@@ -139,7 +139,7 @@ fn serve(dir: &str) -> AnyResult<()> {
     Ok(db.persist(PersistMode::SyncAll)?)
 }
 
-/// The service in a process of its own.
+/// The service in a separate process.
 struct Service {
     process: Child,
     address: String,

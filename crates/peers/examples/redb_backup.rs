@@ -36,7 +36,7 @@ fn sell(db: &Database) -> AnyResult<()> {
     Ok(write.commit()?)
 }
 
-/// Copies a table, and returns how many pairs it has.
+/// Copies a table, and returns its number of pairs.
 fn copy_table<K: Key + 'static, V: Value + 'static>(
     table: TableDefinition<K, V>,
     from: &ReadTransaction,
@@ -54,8 +54,8 @@ fn copy_table<K: Key + 'static, V: Value + 'static>(
     Ok(total)
 }
 
-/// Copies the tables as they are at one moment into a new file, and verifies the file. The file
-/// has another name until it is whole.
+/// Copies the tables as of one moment to a new file, and verifies the file. The file has another
+/// name until it is complete.
 fn backup(db: &Database, target: &Path) -> AnyResult<u64> {
     let unfinished = target.with_extension("unfinished");
     let (moment, mut copy) = (db.begin_read()?, Database::create(&unfinished)?);
@@ -70,7 +70,7 @@ fn backup(db: &Database, target: &Path) -> AnyResult<u64> {
     Ok(pairs)
 }
 
-/// Sells tickets until the backup is made.
+/// Sells tickets until the backup is complete.
 fn backup_while_selling(db: &Database, target: &Path) -> AnyResult<()> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -1,9 +1,9 @@
-//! A bulk load into redb with progress, which goes on where an interrupted one ended.
+//! A bulk load into redb with progress, which resumes where an interrupted load ended.
 //!
 //! `cargo run --release -p lodestore-peers --features redb --example redb_bulk_load -- FILE`
 //!
 //! redb has one writer at a time, so one thread loads, in long transactions. The records are in the
-//! order of their keys, so the last key is where an interrupted load goes on.
+//! order of their keys, so an interrupted load resumes after the last key.
 
 use std::error::Error;
 use std::io::{IsTerminal, Write, stderr};
@@ -24,7 +24,7 @@ fn record(number: u64) -> (String, String) {
     (format!("user:{number:09}"), format!("name {}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
 }
 
-/// Returns the number after that of the last record in the table.
+/// Returns the number after the last record of the table.
 fn position(db: &Database) -> AnyResult<u64> {
     let write = db.begin_write()?;
     let position = match write.open_table(USERS)?.last()? {

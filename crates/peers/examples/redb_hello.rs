@@ -1,4 +1,4 @@
-//! The program of the README with redb: it counts its runs, also those that are killed.
+//! The README's program with redb: it counts its runs, even if they are killed.
 
 use redb::{Database, ReadableTable, TableDefinition};
 

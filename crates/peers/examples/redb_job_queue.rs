@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p lodestore-peers --features redb --example redb_job_queue -- FILE`
 //!
-//! Kill the program while it works, and run it again: the interrupted jobs are repeated. So the
-//! work of a job may run twice, and its result is recorded once.
+//! Kill the program during its work, and run it again: the interrupted jobs are repeated. The work
+//! of a job may therefore run twice, but its result is recorded once.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ const DONE: TableDefinition<u64, &str> = TableDefinition::new("done");
 
 type AnyResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The queue: a job is in one of three tables, under the same key.
+/// The queue. A job is in one of three tables, under the same key.
 struct Queue {
     db: Database,
 }
@@ -33,7 +33,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Lets the jobs of an earlier process wait again. No worker may run yet.
+    /// Moves the jobs of an earlier process back to the waiting jobs. No worker may run yet.
     fn requeue(&self) -> AnyResult<()> {
         let write = self.db.begin_write()?;
         {
@@ -42,7 +42,7 @@ impl Queue {
                 waiting.insert(job.value(), work.value())?;
                 println!("job {} was interrupted", job.value());
             }
-            // A reader can open the tables from now on.
+            // Creates the tables, so that readers can open them.
             write.open_table(COUNTERS)?;
             write.open_table(DONE)?;
         }
@@ -62,7 +62,7 @@ impl Queue {
         Ok(next)
     }
 
-    /// Takes the oldest job that waits.
+    /// Claims the oldest waiting job.
     fn claim(&self) -> AnyResult<Option<(u64, String)>> {
         let write = self.db.begin_write()?;
         let claimed = {
@@ -84,7 +84,7 @@ impl Queue {
         Ok(write.commit()?)
     }
 
-    /// Returns how many jobs were ever added, and how many are done.
+    /// Returns the number of jobs ever added, and the number of jobs done.
     fn counts(&self) -> AnyResult<(u64, u64)> {
         let read = self.db.begin_read()?;
         let added = read.open_table(COUNTERS)?.get("next job")?.map_or(0, |next| next.value());

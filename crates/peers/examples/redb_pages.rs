@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p lodestore-peers --features redb --example redb_pages -- FILE`
 //!
-//! The key of an event is its topic and its number, as a tuple. A client gets the cursor of a page
-//! as text: the number of its last event. The cursor stays right while others write, and nothing is
-//! kept open between two pages.
+//! The key of an event is its topic and its number, as a tuple. A client receives the cursor of a
+//! page as text: the number of its last event. The cursor stays valid during writes, and nothing
+//! stays open between two pages.
 
 use std::error::Error;
 use std::ops::Bound::{Excluded, Included};
@@ -24,7 +24,7 @@ struct Page {
     next: Option<u64>,
 }
 
-/// Collects a page, and looks whether an event follows.
+/// Collects a page, and checks whether an event follows.
 fn collect<'a>(mut pairs: impl Iterator<Item = Result<Pair<'a>, StorageError>>) -> AnyResult<Page> {
     let events = pairs.by_ref().take(PAGE_EVENTS);
     let events = events.map(|pair| pair.map(|(key, event)| (key.value().1, event.value().to_owned())));
@@ -33,13 +33,13 @@ fn collect<'a>(mut pairs: impl Iterator<Item = Result<Pair<'a>, StorageError>>) 
     Ok(Page { events, next })
 }
 
-/// Returns a page of a topic, the oldest event first, after the cursor of the page before.
+/// Returns a page of a topic, the oldest event first, after the cursor of the previous page.
 fn page_after(db: &Database, topic: &str, cursor: Option<u64>) -> AnyResult<Page> {
     let from = cursor.map_or(Included((topic, 0)), |number| Excluded((topic, number)));
     collect(db.begin_read()?.open_table(EVENTS)?.range((from, Included((topic, u64::MAX))))?)
 }
 
-/// Returns a page of a topic, the newest event first, before the cursor of the page before.
+/// Returns a page of a topic, the newest event first, before the cursor of the previous page.
 fn page_before(db: &Database, topic: &str, cursor: Option<u64>) -> AnyResult<Page> {
     let to = cursor.map_or(Included((topic, u64::MAX)), |number| Excluded((topic, number)));
     collect(db.begin_read()?.open_table(EVENTS)?.range((Included((topic, 0)), to))?.rev())
@@ -75,7 +75,7 @@ fn main() -> AnyResult<()> {
         // A writer between two pages.
         put(&db, "weather", 1000 + pages, "written meanwhile")?;
         let Some(next) = page.next else { break };
-        // What the client sends back.
+        // The client returns the cursor as text.
         cursor = Some(next.to_string().parse()?);
     }
     assert!(seen.is_sorted() && (0..110).all(|number| seen.binary_search(&number).is_ok()));

@@ -1,15 +1,15 @@
-//! Users in redb by their number, and by their address: a secondary index in a table of its own.
+//! Users in redb by number and by address: a secondary index in its own table.
 //!
 //! `cargo run --release -p lodestore-peers --features redb --example redb_secondary_index -- FILE`
 //!
-//! Each change of a user changes both tables or none, also if the program is killed. An address
+//! Each change of a user changes both tables or none, even if the program is killed. An address
 //! belongs to one user.
 
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
 
-/// The number of a user to the address.
+/// Maps the number of a user to the address.
 const USERS: TableDefinition<u64, &str> = TableDefinition::new("users");
-/// The address to the number of the user.
+/// Maps the address to the number of the user.
 const BY_ADDRESS: TableDefinition<&str, u64> = TableDefinition::new("users by address");
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Users {
         Ok(Self { db })
     }
 
-    /// Gives a user an address. The user may be new.
+    /// Sets the address of a user, who may be new.
     ///
     /// # Errors
     /// [`Error::Taken`] if another user has the address.
@@ -63,7 +63,7 @@ impl Users {
         Ok(by_address.get(address)?.map(|user| user.value()))
     }
 
-    /// Checks that each table is the reverse of the other, and returns how many users there are.
+    /// Checks that each table is the reverse of the other, and returns the number of users.
     fn check(&self) -> Result<u64, Error> {
         let read = self.db.begin_read()?;
         let (users, by_address) = (read.open_table(USERS)?, read.open_table(BY_ADDRESS)?);

@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release -p lodestore-peers --features redb --example redb_session_cache -- FILE`
 //!
-//! The program starts the service in a process of its own and signs in. Then it kills the service
-//! with `kill -9`, starts it again, and the session is still there. A session that has expired is
-//! gone. At the end the program stops the service with SIGTERM.
-//! `redb_session_cache FILE serve` runs the service alone.
+//! The program starts the service in a separate process and signs in. Then it kills the service
+//! with `kill -9` and restarts it; the session is still valid. An expired session is missing. At
+//! the end the program stops the service with SIGTERM. `redb_session_cache FILE serve` runs only
+//! the service.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -25,14 +25,14 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The session to its expiry and its user.
+/// Maps the session to its expiry and its user.
 const SESSIONS: TableDefinition<&str, (u64, &str)> = TableDefinition::new("sessions");
-/// The expiry and the session, in the order of expiry.
+/// The expiry and the session, sorted by expiry.
 const BY_EXPIRY: TableDefinition<(u64, &str), ()> = TableDefinition::new("sessions by expiry");
 
 type AnyResult<T> = Result<T, Box<dyn Error>>;
 
-/// The answer to a request that failed.
+/// The response to a failed request.
 struct Failure(StatusCode);
 
 impl<E: Into<redb::Error>> From<E> for Failure {
@@ -48,8 +48,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// Signs a user in for some seconds, and returns the session. Removes the sessions that have
-/// expired.
+/// Signs a user in for some seconds, and returns the session. Removes expired sessions.
 async fn sign_in(
     State(db): State<Arc<Database>>,
     Path((user, seconds)): Path<(String, u64)>,
@@ -76,7 +75,7 @@ async fn show(State(db): State<Arc<Database>>, Path(session): Path<String>) -> R
     found.map(|(_, user)| user.to_owned()).ok_or(Failure(StatusCode::UNAUTHORIZED))
 }
 
-/// Renames the user of a session. The session expires when it was to expire.
+/// Renames the user of a session. The session keeps its expiry.
 async fn rename(State(db): State<Arc<Database>>, Path((session, user)): Path<(String, String)>) -> Result<(), Failure> {
     let write = db.begin_write()?;
     {
@@ -108,7 +107,8 @@ fn random_name() -> std::io::Result<String> {
 }
 
 /// Serves until SIGINT or SIGTERM, which service managers send. On tmpfs the handlers call redb
-/// directly. A store on a disk belongs on `tokio::task::spawn_blocking`, since each commit syncs.
+/// directly. On a disk the calls belong on `tokio::task::spawn_blocking`, because each commit
+/// syncs.
 fn serve(file: &str) -> AnyResult<()> {
     let db = Arc::new(Database::create(file)?);
     let write = db.begin_write()?;
@@ -133,7 +133,7 @@ fn serve(file: &str) -> AnyResult<()> {
     Ok(Arc::into_inner(db).map_or(Ok(()), Database::close)?)
 }
 
-/// The service in a process of its own.
+/// The service in a separate process.
 struct Service {
     process: Child,
     address: String,

@@ -1,4 +1,5 @@
-//! What LevelDB's C interface and RocksDB's, which grew out of it, have in common: the text of an error, and iterators.
+//! The common part of the C interfaces of LevelDB and RocksDB (which grew out of it): error texts
+//! and iterators.
 
 use std::ffi::{CStr, c_char, c_uchar, c_void};
 use std::ptr::null_mut;
@@ -10,7 +11,7 @@ use crate::library::{Source, chars, failed, function, opaque};
 
 opaque! { Iterator }
 
-/// The functions, each a prototype of both headers but for the beginning of its name.
+/// The functions. Each prototype is in both headers, with a different prefix of the name.
 pub(crate) struct Common {
     free: unsafe extern "C" fn(*mut c_void),
     destroy: unsafe extern "C" fn(*mut Iterator),
@@ -23,10 +24,10 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// Those whose names begin so.
+    /// Loads the functions whose names begin with `prefix`.
     pub(crate) fn load(library: &Library, source: &Source, prefix: &str) -> Result<Self> {
         let named = |name: &str| format!("{prefix}_{name}");
-        // SAFETY: Inv 2: the types above are those of these names in both headers.
+        // SAFETY: Inv 2: the types above match these names in both headers.
         unsafe {
             Ok(Self {
                 free: function(library, source, &named("free"))?,
@@ -41,16 +42,16 @@ impl Common {
         }
     }
 
-    /// Gives back bytes that the library handed out.
+    /// Frees bytes that the library allocated.
     ///
     /// # Safety
-    /// They are the library's to free, and are freed once (Inv 7).
+    /// The library allocated the bytes, and they are freed once (Inv 7).
     pub(crate) unsafe fn free(&self, bytes: *mut c_void) {
-        // SAFETY: Inv 7, by the caller.
+        // SAFETY: Inv 7, guaranteed by the caller.
         unsafe { (self.free)(bytes) };
     }
 
-    /// The error that a call left in `message`, if it left one.
+    /// Returns the error that a call stored in `message`, if any.
     #[inline]
     pub(crate) fn outcome(&self, doing: &'static str, message: *mut c_char) -> Result<()> {
         if message.is_null() { Ok(()) } else { Err(self.take(doing, message)) }
@@ -58,17 +59,20 @@ impl Common {
 
     #[cold]
     fn take(&self, doing: &'static str, message: *mut c_char) -> Error {
-        // SAFETY: Inv 7: a message is text that ends with a zero byte and is ours until we free it, below and once.
+        // SAFETY: Inv 7: a message is text that ends with a zero byte, and belongs to this process
+        // until it is freed, below and once.
         let text = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
         // SAFETY: Inv 7, as above.
         unsafe { self.free(message.cast()) };
         failed(doing, text)
     }
 
-    /// Calls `each` for at most `limit` pairs in order from `from` on, and gives the iterator back; how many.
+    /// Calls `each` for at most `limit` pairs in order, starting at `from`, and frees the iterator.
+    /// Returns the number of pairs.
     ///
     /// # Safety
-    /// The iterator was just made by the same library, of a database that outlives the call (Inv 4).
+    /// The iterator was just made by the same library, of a database that outlives the call (Inv
+    /// 4).
     pub(crate) unsafe fn scan(
         &self,
         doing: &'static str,
@@ -77,7 +81,7 @@ impl Common {
         each: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<usize> {
         let mut cursor = Cursor { common: self, raw: iterator };
-        // SAFETY: Inv 4, by the caller, and 6.
+        // SAFETY: Inv 4, guaranteed by the caller, and 6.
         unsafe { (self.seek)(cursor.raw, chars(from), from.len()) };
         let mut seen = 0;
         while seen < limit
@@ -99,9 +103,9 @@ pub type Each<'a, E> = dyn FnMut(&[u8], &[u8]) -> std::result::Result<(), E> + '
 /// Why a walk over all pairs ended early.
 #[derive(Debug)]
 pub enum Halt<E> {
-    /// The store of others could not be read.
+    /// The other store could not be read.
     Store(Error),
-    /// The caller stopped.
+    /// The caller stopped the walk.
     Caller(E),
 }
 
@@ -110,11 +114,11 @@ impl Common {
     /// of pairs.
     ///
     /// # Errors
-    /// [`Halt`]. Pairs that `each` received before are valid.
+    /// [`Halt`]. Pairs that `each` received before the error are valid.
     ///
     /// # Safety
-    /// The iterator was just made by the same library, of a database that outlives the call
-    /// (Inv 4).
+    /// The iterator was just made by the same library, of a database that outlives the call (Inv
+    /// 4).
     pub(crate) unsafe fn walk<E>(
         &self,
         doing: &'static str,
@@ -122,7 +126,7 @@ impl Common {
         each: &mut Each<'_, E>,
     ) -> std::result::Result<u64, Halt<E>> {
         let mut cursor = Cursor { common: self, raw: iterator };
-        // SAFETY: Inv 4, by the caller, and 6.
+        // SAFETY: Inv 4, guaranteed by the caller, and 6.
         unsafe { (self.seek)(cursor.raw, chars(&[]), 0) };
         let mut pairs = 0;
         while let Some((key, value)) = cursor.pair() {
@@ -141,11 +145,12 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// The pair it stands on, until it moves.
+    /// Returns the current pair, valid until the cursor moves.
     fn pair(&mut self) -> Option<(&[u8], &[u8])> {
         let common = self.common;
         let (mut key_length, mut value_length) = (0, 0);
-        // SAFETY: Inv 4 and 7: it stands on a pair, and the slices borrow the cursor, so it cannot move under them.
+        // SAFETY: Inv 4 and 7: the cursor is at a pair. The slices borrow the cursor, so it cannot
+        // move while they exist.
         unsafe {
             if (common.valid)(self.raw) == 0 {
                 return None;
@@ -159,9 +164,9 @@ impl Cursor<'_> {
         }
     }
 
-    /// Moves on from the pair that it stands on.
+    /// Moves to the next pair.
     fn next(&mut self) {
-        // SAFETY: Inv 4: called only where it stands on a pair.
+        // SAFETY: Inv 4: called only at a pair.
         unsafe { (self.common.next)(self.raw) };
     }
 

@@ -1,15 +1,24 @@
 //! fjall, a log-structured merge tree in Rust.
 //!
-//! One keyspace. A write goes to the journal under fjall's own lock; where writes are synced, each syncs the journal after itself, under the
-//! same lock (fjall has no group commit, but a sync covers what others wrote before it). Its delete does not look, so both it and `update`, which
-//! is an insert, answer yes.
+//! The peer uses one keyspace. A write goes to the journal under fjall's own lock. If writes are
+//! synced, each write syncs the journal afterwards, under the same lock. (fjall has no group
+//! commit, but a sync covers earlier writes of other threads.) Its delete does not check for the
+//! key. Delete and `update`, which is an insert, therefore return `true`.
 //!
-//! Of the DRAM budget memtables, of which there are at most one that is written and four that wait, have half, but 64 MiB each at most, and the block
-//! cache has the rest. fjall has no reads through a mapping.
+//! Memtables use half of the DRAM budget, but at most 64 MiB each; the block cache uses the rest.
+//! At most five memtables exist: one active and four frozen. fjall has no reads through a mapping.
 //!
-//! Measured on tmpfs, two hardware threads, 200,000 records of 16 + 256 bytes, processor time of an operation, medians of three rounds: get 3.3 us,
-//! absent 0.16, multiget 2.7, scan 19.3. With blocks of 2 KiB it was 3.9, 0.15, 2.7 and 24.0, with hash indexes in blocks 3.3, 0.14, 2.6 and 20.6, with all
-//! indexes and filters in one piece and pinned 3.5, 0.15, 2.9 and 21.7: so the rest is as fjall has it.
+//! Measured on tmpfs, two hardware threads, 200,000 records of 16 + 256 bytes, CPU time per
+//! operation in us, medians of three rounds:
+//!
+//! | setting | get | absent | multiget | scan |
+//! |---|---|---|---|---|
+//! | used here | 3.3 | 0.16 | 2.7 | 19.3 |
+//! | blocks of 2 KiB | 3.9 | 0.15 | 2.7 | 24.0 |
+//! | hash indexes in blocks | 3.3 | 0.14 | 2.6 | 20.6 |
+//! | indexes and filters unpartitioned and pinned | 3.5 | 0.15 | 2.9 | 21.7 |
+//!
+//! The remaining settings are therefore fjall's defaults.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -23,27 +32,28 @@ use lodestore_contract::{Error, Result};
 use crate::library::failed;
 use crate::peer::{About, Account, Asked, BUFFER_MOST, Peer, Survives};
 
-/// Its version, as `Cargo.lock` has it.
+/// The version in `Cargo.lock`.
 pub(crate) const VERSION: &str = "fjall 3.1.13";
 
-/// Memtables that there are at most, beyond which fjall stops writers.
+/// Maximum number of memtables; beyond it fjall stops writers.
 const MEMTABLES: u64 = 5;
-/// Least bytes of a memtable.
+/// Minimum bytes of a memtable.
 const MEMTABLE_LEAST: u64 = 64 << 10;
-/// Bits a key of the Bloom filter.
+/// Bits per key of the Bloom filter.
 const BLOOM_BITS: u8 = 10;
-/// How often it is asked whether its compactions are done.
+/// Interval of the polls for the end of compactions.
 const POLL: Duration = Duration::from_millis(5);
-/// How long nothing must change where it says that it works, and what it ends meanwhile changes nothing: it may say so without an end.
+/// Time without a change of state after which fjall counts as idle, if compactions ended meanwhile.
+/// fjall may report activity forever although its compactions change nothing.
 const STILL: Duration = Duration::from_secs(2);
-/// The same where it ends nothing either: one compaction takes as long at most.
+/// The same time if no compaction ended. A single compaction takes at most this long.
 const STILL_MOST: Duration = Duration::from_secs(120);
-/// How often in a row it must have nothing to do.
+/// Number of consecutive idle polls required.
 const QUIET: u32 = 10;
 
-/// Makes an empty one in `dir`, or opens the one there.
+/// Creates an empty store in `dir`, or opens the existing one.
 pub(crate) fn open(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer>> {
-    // fjall makes every directory above its own; none of these peers does.
+    // fjall creates missing parent directories; no peer does so here.
     std::fs::metadata(dir).map_err(|source| Error::io("opening fjall", dir, source))?;
     let memtable = (asked.budget() / 2 / MEMTABLES).clamp(MEMTABLE_LEAST, BUFFER_MOST);
     let cache = asked.budget().saturating_sub(memtable * MEMTABLES);
@@ -84,7 +94,7 @@ fn error<E: Display>(doing: &'static str) -> impl Fn(E) -> Error {
 }
 
 impl Fjall {
-    /// Syncs what was written, where each write is.
+    /// Syncs the writes, if each write is synced.
     fn persist(&self) -> Result<()> {
         match self.sync {
             true => self.database.persist(PersistMode::SyncData).map_err(error("syncing fjall")),
@@ -134,8 +144,9 @@ impl Peer for Fjall {
         self.database.persist(PersistMode::SyncAll).map_err(error("syncing fjall"))
     }
 
-    /// Its workers try for compactions again and again and count those that find nothing to do, so what counts is that tables and memtables stay as
-    /// they are, several times in a row, at moments when no compaction runs.
+    /// Waits until tables and memtables are unchanged in several consecutive polls while no
+    /// compaction runs. fjall's workers attempt compactions repeatedly, and its counter includes
+    /// attempts that found nothing to do.
     fn settle(&self) -> Result<()> {
         self.records.rotate_memtable().map_err(error("flushing fjall"))?;
         let state = || {

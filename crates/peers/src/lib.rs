@@ -1,16 +1,16 @@
-//! Stores of others, for the bench to measure and for the program to import from.
+//! Stores of other projects. The bench measures them, and the program imports from them.
 //!
-//! Floor 3 (with `contract`). `bench` and the program `lodestore` use this crate, each behind its
-//! feature `peers`; no default build does. The program uses [`RocksDbReader`] alone, for `import`.
+//! Floor 3 (with `contract`). `bench` and the program `lodestore` use this crate, each with its
+//! feature `peers`; no default build does. The program uses only [`RocksDbReader`], for `import`.
 //!
-//! A peer written in C or C++ is loaded at run time from the system's own library. A server is
-//! started by its own program. Only Rust is compiled here: `redb`, `fjall` and `sled` are Rust
-//! themselves, each behind a feature of its name. If a library is missing, the error names the
-//! Debian package. A new peer is a module here and rows of [`kinds`].
+//! A peer written in C or C++ is loaded at run time from the system's library. A server is started
+//! by its own program. Only Rust is compiled here: `redb`, `fjall` and `sled`, each with a feature
+//! of its name. If a library is missing, the error names the Debian package. A new peer is a module
+//! here and rows of [`kinds`].
 //!
-//! Every peer comes in more than one setting, under one name each: a sane one under the plain name, the same with every write synced under
-//! `-sync`, and `-paper`, the setting of the NVHT paper's authors (their public bench drivers), who ask the peers to sync every put and give
-//! them small caches.
+//! Every peer has several settings, each with its own name. The plain name is a sane setting, and
+//! `-sync` is the same with every write synced. `-paper` is the setting of the NVHT paper's authors
+//! (their public bench drivers), who sync every put and use small caches.
 //!
 //! `unsafe` is allowed here for bindings; each use cites an invariant of SAFETY.md.
 

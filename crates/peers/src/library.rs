@@ -1,4 +1,4 @@
-//! Shared libraries of the system, loaded when first asked for and kept until the process ends.
+//! Shared libraries of the system, loaded at first use and kept until the process ends.
 
 use std::ffi::{CString, c_char, c_int};
 use std::io::ErrorKind;
@@ -8,18 +8,18 @@ use std::path::Path;
 use libloading::{AsFilename, Library};
 use lodestore_contract::{Error, Result};
 
-/// A library, and how a user comes by it.
+/// A library, and the package that contains it.
 pub(crate) struct Source {
     /// The peer that needs it, as in `--peers`.
     pub(crate) peer: &'static str,
     /// Its file name, with the version of its interface.
     pub(crate) file: &'static str,
-    /// The package of Debian and Ubuntu that holds it.
+    /// The package of Debian and Ubuntu that contains it.
     pub(crate) package: &'static str,
 }
 
 impl Source {
-    /// The error of a library that is missing or no use.
+    /// Returns the error for a library that is missing or unusable.
     pub(crate) fn refuse(&self, why: impl std::fmt::Display) -> Error {
         Error::InvalidOption {
             name: "peers".into(),
@@ -28,35 +28,37 @@ impl Source {
         }
     }
 
-    /// Loads it.
+    /// Loads the library.
     pub(crate) fn load(&self) -> Result<Library> {
         self.load_file(self.file)
     }
 
     fn load_file(&self, file: impl AsFilename) -> Result<Library> {
-        // SAFETY: Inv 1: the file name is one of this crate's, and its initialization asks nothing of us.
+        // SAFETY: Inv 1: the file name is one of this crate's, and its initialization has no
+        // requirements.
         let loaded = unsafe { Library::new(file) };
         loaded.map_err(|_| self.refuse(format!("{} is not here or cannot be loaded", self.file)))
     }
 }
 
-/// Reads a function of a library: a copy of its pointer, good while the library is loaded, which is for ever (Inv 1).
+/// Returns a function of a library: a copy of its pointer, valid while the library is loaded, which
+/// is until the process ends (Inv 1).
 ///
 /// # Safety
 /// `F` is the type of the function `name` (Inv 2).
 pub(crate) unsafe fn function<F: Copy>(library: &Library, source: &Source, name: &str) -> Result<F> {
-    // SAFETY: Inv 2, by the caller.
+    // SAFETY: Inv 2, guaranteed by the caller.
     let found = unsafe { library.get::<F>(name) };
     found.map(|symbol| *symbol).map_err(|_| source.refuse(format!("{} has no function {name}", source.file)))
 }
 
-/// Where the code of the library of this file name lies in this process: ranges of addresses.
+/// Returns the address ranges of the code of the library with this file name in this process.
 pub(crate) fn code_of(file: &str) -> Vec<std::ops::Range<usize>> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     code_in(&maps, file)
 }
 
-/// The executable ranges of `file` in a text of the form of `/proc/self/maps`.
+/// Returns the executable ranges of `file` in a text with the format of `/proc/self/maps`.
 fn code_in(maps: &str, file: &str) -> Vec<std::ops::Range<usize>> {
     let range = |line: &str| {
         let mut words = line.split_ascii_whitespace();
@@ -69,13 +71,14 @@ fn code_in(maps: &str, file: &str) -> Vec<std::ops::Range<usize>> {
     maps.lines().filter_map(range).collect()
 }
 
-/// Whether the files of this directory are memory themselves: on tmpfs, as `/proc/self/mounts` tells.
+/// Returns whether the files of this directory are in memory: on tmpfs, by `/proc/self/mounts`.
 pub(crate) fn is_memory(dir: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     std::fs::canonicalize(dir).is_ok_and(|dir| is_memory_in(&mounts, &dir))
 }
 
-/// The same by a text of the form of `/proc/self/mounts`. Of several file systems at one place the last counts.
+/// Returns the same for a text with the format of `/proc/self/mounts`. Of several file systems at
+/// one mount point the last counts.
 fn is_memory_in(mounts: &str, dir: &Path) -> bool {
     let place = |line: &str| {
         let mut words = line.split(' ').skip(1);
@@ -86,39 +89,40 @@ fn is_memory_in(mounts: &str, dir: &Path) -> bool {
     mounts.lines().filter_map(place).max_by_key(|(depth, _)| *depth).is_some_and(|(_, memory)| memory)
 }
 
-/// The error of an operation that a store refused. Where its own text says that the medium is full, so does the error's kind.
+/// Returns the error of an operation that a store refused. If its text reports a full medium, the
+/// error's kind does so too.
 pub(crate) fn failed(doing: &'static str, text: String) -> Error {
     let full = [NO_ROOM, "os error 28", "StorageFull"].iter().any(|words| text.contains(words));
     let kind = if full { ErrorKind::StorageFull } else { ErrorKind::Other };
     Error::io(doing, "", std::io::Error::new(kind, text))
 }
 
-/// The text of ENOSPC, which stores of others pass on.
+/// The text of ENOSPC, which the peers pass on.
 const NO_ROOM: &str = "No space left on device";
 
-/// A length as C's 32 bits hold it.
+/// Returns a length as 32 bits for C.
 pub(crate) fn length(bytes: &[u8]) -> Result<u32> {
     u32::try_from(bytes.len()).map_err(|_| failed("giving bytes to a peer", format!("{} bytes", bytes.len())))
 }
 
-/// A path as C's text.
+/// Returns a path as a C string.
 pub(crate) fn c_path(doing: &'static str, path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| failed(doing, "a zero byte in the path".into()))
 }
 
-/// C's truth.
+/// C's `false`, and its code for success.
 pub(crate) const ZERO: c_int = 0;
 
-/// Bytes as C's text of a given length.
+/// Returns bytes as a C text of a given length.
 #[inline]
 pub(crate) fn chars(bytes: &[u8]) -> *const c_char {
     bytes.as_ptr().cast()
 }
 
-/// Declares types of which C alone knows the inside.
+/// Declares types that are opaque to Rust.
 macro_rules! opaque {
     ($($name:ident)*) => {$(
-        /// A type of which C alone knows the inside.
+        /// A type that is opaque to Rust.
         #[repr(C)]
         pub(super) struct $name {
             inside: [u8; 0],
@@ -126,8 +130,9 @@ macro_rules! opaque {
     )*};
 }
 
-/// Declares `Api`, the functions of the library `$source`: each function's field, the name of its symbol, and its prototype. Where a beginning of
-/// names is given, those that LevelDB and RocksDB have in common stand in it too.
+/// Declares `Api`, the functions of the library `$source`: for each function its field, its symbol
+/// name, and its prototype. If a name prefix is given, `Api` also contains the functions common to
+/// LevelDB and RocksDB.
 macro_rules! c_api {
     ($source:expr, $header:literal, $prefix:literal; $($functions:tt)*) => {
         $crate::library::c_api! {
@@ -141,7 +146,7 @@ macro_rules! c_api {
         pub(super) struct Api {
             $(pub(super) $field: $type,)*
             $(pub(super) $more: $of,)?
-            /// Keeps the functions where they are.
+            /// Keeps the functions loaded.
             #[expect(dead_code, reason = "held, so that the library stays loaded")]
             library: libloading::Library,
         }
@@ -151,7 +156,8 @@ macro_rules! c_api {
                 let library = $source.load()?;
                 Ok(Self {
                     $($more: $load(&library)?,)?
-                    // SAFETY: Inv 2: the type stands beside the name in the list, as in the library's header.
+                    // SAFETY: Inv 2: the list has the type next to the name, as in the library's
+                    // header.
                     $($field: unsafe { $crate::library::function::<$type>(&library, &$source, $symbol) }?,)*
                     library,
                 })

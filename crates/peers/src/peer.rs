@@ -1,4 +1,4 @@
-//! What a peer is to the bench, and which there are.
+//! The bench's interface to a peer, and the list of peers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,21 +13,21 @@ use crate::redb;
 use crate::sled;
 use crate::{bdb, leveldb, lmdb, memcached, redis, rocksdb, server};
 
-/// What an acknowledged write survives.
+/// The failures that an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survives {
-    /// Nothing, not even a clean stop: it is in the memory of a server that keeps no files.
+    /// None, not even a clean stop: the write is in the memory of a server that keeps no files.
     Nothing,
-    /// Nothing but a clean stop: it is in the process's own memory until then.
+    /// Only a clean stop: the write is in the process's own memory before it.
     Stop,
-    /// The death of the process: the operating system has it.
+    /// Death of the process: the operating system has the write.
     Process,
-    /// What the medium survives: it was synced.
+    /// The same failures as the medium: the write was synced.
     Medium,
 }
 
 impl Survives {
-    /// The same of a peer that is a server, for its settings.
+    /// Returns the text for the settings of a peer that is a server.
     pub(crate) fn text_of_server(self) -> &'static str {
         match self {
             Self::Nothing | Self::Stop => "the client's end, not the server's",
@@ -37,74 +37,80 @@ impl Survives {
     }
 }
 
-/// What a peer says of itself.
+/// A peer's description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
-    /// What an acknowledged write survives.
+    /// The failures that an acknowledged write survives.
     pub survives: Survives,
-    /// Its version and every setting that bears on speed.
+    /// Its version and every setting that affects speed.
     pub settings: BTreeMap<String, String>,
 }
 
-/// What is asked of a peer beyond its setting.
+/// Requests to a peer in addition to its setting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Bytes of DRAM for its buffers and caches together; 1 GiB, as every peer has it, where none is given.
+    /// Bytes of DRAM for its buffers and caches together. `None`: 1 GiB, the default of every peer.
     pub budget: Option<u64>,
-    /// Bytes of each of its two write buffers, if it takes their size ([`Kind::write_buffer`]). The rest of the budget is its cache then.
+    /// Bytes of each of its two write buffers, if their size can be set ([`Kind::write_buffer`]).
+    /// Its cache uses the rest of the budget.
     pub write_buffer: Option<u64>,
-    /// Whether it is there already, made by a kind of its family and closed.
+    /// Whether the store already exists, made by a kind of its family and closed.
     pub there: bool,
-    /// Threads that are to call it at once: so many connections a peer that is a server has ready. Others take no notice.
+    /// Number of threads that will call it at once. A peer that is a server prepares as many
+    /// connections; other peers ignore the number.
     pub threads: usize,
 }
 
 impl Asked {
-    /// Bytes of DRAM for its buffers and caches together.
+    /// Returns the bytes of DRAM for its buffers and caches together.
     pub(crate) fn budget(&self) -> u64 {
         self.budget.unwrap_or(BUDGET)
     }
 
-    /// Bytes of a cache beside [`BUFFERS`] write buffers, where their size is asked for.
+    /// Returns the bytes of a cache in addition to [`BUFFERS`] write buffers, if their size is
+    /// requested.
     pub(crate) fn cache_beside_buffers(&self) -> Option<usize> {
         let beside = self.budget().saturating_sub(self.write_buffer?.saturating_mul(BUFFERS)).max(CACHE_LEAST);
         Some(usize::try_from(beside).unwrap_or(usize::MAX))
     }
 }
 
-/// Bytes of DRAM of every peer that takes a budget, where none is asked for: room for all records of a bench in memory. So that none has more than another.
+/// Default DRAM budget of every peer, in bytes: enough for all records of a bench in memory, and
+/// equal for all peers.
 pub(crate) const BUDGET: u64 = 1 << 30;
-/// Most bytes of a write buffer whose size is not asked for: RocksDB's and fjall's own. What is left of a large budget is better in a cache.
+/// Maximum bytes of a write buffer without a requested size: the default of RocksDB and fjall. The
+/// rest of a large budget is more useful in a cache.
 pub(crate) const BUFFER_MOST: u64 = 64 << 20;
-/// How a peer settles whose writes are where they stay when they return.
+/// The setting `settles` of a peer whose writes are in their final place when they return.
 pub(crate) const NOTHING_WAITS: &str = "nothing waits";
-/// Write buffers of a peer that is asked for their size: one is written to, one is written out.
+/// Write buffers of a peer with a requested buffer size: one is being filled, one is being written
+/// out.
 pub(crate) const BUFFERS: u64 = 2;
-/// Least bytes of a cache.
+/// Minimum bytes of a cache.
 const CACHE_LEAST: u64 = 64 << 10;
 
-/// A peer's own account at one moment.
+/// A peer's own counters at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
-    /// DRAM of its buffers, caches and tables' indexes, in bytes; none where it does not count it.
+    /// DRAM of its buffers, caches and table indexes, in bytes. `None` if it is not counted.
     pub dram_bytes: Option<u64>,
-    /// Compactions that were done since it was opened; none where it does not count them.
+    /// Compactions since the open. `None` if they are not counted.
     pub compactions: Option<u64>,
 }
 
-/// A store of others, open. Called from several threads at once. Dropping it gives back all that it holds.
+/// An open peer. Several threads may call it at once. Dropping it frees all its resources.
 pub trait Peer: Send + Sync {
-    /// What it says of itself.
+    /// Returns its description.
     fn about(&self) -> About;
-    /// Replaces `value` by the value of `key`; whether there is one.
+    /// Replaces `value` by the value of `key`, and returns whether there is one.
     ///
     /// # Errors
-    /// What the store answered, as text.
+    /// The store's error, as text.
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
-    /// Calls `each` once for each of `keys`, with its place and its value.
+    /// Calls `each` once for each of `keys`, with its index and its value.
     ///
     /// # Errors
-    /// As [`Peer::get`].
+    /// Those of [`Peer::get`].
     fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         let mut value = Vec::new();
         for (at, key) in keys.iter().enumerate() {
@@ -113,54 +119,59 @@ pub trait Peer: Send + Sync {
         }
         Ok(())
     }
-    /// Gives `key` this value.
+    /// Stores `value` under `key`.
     ///
     /// # Errors
-    /// As [`Peer::get`].
+    /// Those of [`Peer::get`].
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
-    /// Gives `key`, which is there, another value. Where the store has no such operation, this is its put,
-    /// which does not look, and the answer is yes: what is cheapest for it.
+    /// Replaces the value of `key`, which is present. If the store has no such operation, this is
+    /// its put, which does not check for the key, and returns `true`: the cheapest operation that
+    /// does the job.
     ///
     /// # Errors
-    /// As [`Peer::get`].
+    /// Those of [`Peer::get`].
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.put(key, value)?;
         Ok(true)
     }
-    /// Removes `key`; whether it was there. Where the store's delete does not look, the answer is yes.
+    /// Removes `key`, and returns whether it was present. Returns `true` if the store's delete does
+    /// not check.
     ///
     /// # Errors
-    /// As [`Peer::get`].
+    /// Those of [`Peer::get`].
     fn delete(&self, key: &[u8]) -> Result<bool>;
-    /// Calls `each` for at most `limit` pairs in order from `from` on; how many.
+    /// Calls `each` for at most `limit` pairs in order, starting at `from`. Returns the number of
+    /// pairs.
     ///
     /// # Errors
-    /// As [`Peer::get`]; [`lodestore_contract::Error::Unsupported`] of a store without an order.
+    /// Those of [`Peer::get`]; [`lodestore_contract::Error::Unsupported`] of a store without an
+    /// order.
     fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
-    /// Writes out all that it holds back, before a clean stop.
+    /// Writes out all buffered data, before a clean stop.
     ///
     /// # Errors
-    /// As [`Peer::get`].
+    /// Those of [`Peer::get`].
     fn flush(&self) -> Result<()>;
-    /// Waits until all that was written is flushed from its buffers to its files, and no compaction is left to do that is due by itself; at once
-    /// where it has neither. Its setting `settles` says how.
+    /// Waits until all writes are flushed from its buffers to its files, and no automatic
+    /// compaction is due. Returns at once if the peer has neither. The setting `settles` describes
+    /// the method.
     ///
     /// # Errors
-    /// As [`Peer::get`].
+    /// Those of [`Peer::get`].
     fn settle(&self) -> Result<()> {
         Ok(())
     }
-    /// Its account now.
+    /// Returns its current counters.
     fn account(&self) -> Account {
         Account::default()
     }
-    /// The number of its server's process, where it works in one.
+    /// Returns the process id of its server, if it has one.
     fn server(&self) -> Option<u32> {
         None
     }
 }
 
-/// The error of a scan of a peer that keeps no order.
+/// Returns the error of a scan by a peer without an order.
 pub(crate) fn unordered(peer: &'static str) -> Error {
     Error::Unsupported { engine: peer, what: "scan".into(), instead: "use a peer that keeps an order" }
 }
@@ -169,35 +180,36 @@ pub(crate) fn unordered(peer: &'static str) -> Error {
 pub struct Kind {
     /// Its name on the command line.
     pub name: &'static str,
-    /// The name of its usual setting: kinds of one family are one store in several settings.
+    /// The name of its usual setting. Kinds of one family are one store in several settings.
     pub family: &'static str,
-    /// What it is, one line.
+    /// Description in one line.
     pub about: &'static str,
-    /// Whether it keeps keys in order, and so scans.
+    /// Whether the peer keeps keys in order, and so supports scans.
     pub ordered: bool,
-    /// What an acknowledged write survives.
+    /// The failures that an acknowledged write survives.
     pub survives: Survives,
-    /// Whether it takes a DRAM budget.
+    /// Whether the peer accepts a DRAM budget.
     pub budget: bool,
-    /// Whether it takes the size of its write buffers.
+    /// Whether the size of its write buffers can be set.
     pub write_buffer: bool,
     ready: fn() -> Result<()>,
     open: fn(&Path, &Asked) -> Result<Box<dyn Peer>>,
 }
 
 impl Kind {
-    /// Whether it can run here.
+    /// Checks that the peer can run on this machine.
     ///
     /// # Errors
-    /// [`lodestore_contract::Error::InvalidOption`] naming the package that is missing.
+    /// [`lodestore_contract::Error::InvalidOption`], which names the missing package.
     pub fn ready(&self) -> Result<()> {
         (self.ready)()
     }
 
-    /// Whether it can be in `dir`, which may not be there yet.
+    /// Checks that the peer can be in `dir`, which need not exist yet.
     ///
     /// # Errors
-    /// [`lodestore_contract::Error::InvalidOption`] for a server whose socket would have too long a path there.
+    /// [`lodestore_contract::Error::InvalidOption`] for a server whose socket path would be too
+    /// long.
     pub fn fits_in(&self, dir: &Path) -> Result<()> {
         match self.family {
             "redis" | "memcached" => server::check_path(self.name, dir),
@@ -205,16 +217,18 @@ impl Kind {
         }
     }
 
-    /// Makes an empty one in `dir`, which is there; or opens the one in it, where it is asked for one that is there.
+    /// Creates an empty store in the existing directory `dir`, or opens the store in it if `asked`
+    /// says that there is one.
     ///
     /// # Errors
-    /// As [`Kind::ready`]; what the store answered, as text.
+    /// Those of [`Kind::ready`]; the store's error, as text.
     pub fn open(&self, dir: &Path, asked: &Asked) -> Result<Box<dyn Peer>> {
         (self.open)(dir, asked)
     }
 }
 
-/// Every peer of this crate; the first of a family that gives a durability is its usual setting with it.
+/// Returns every peer of this crate. The first kind of a family with a durability is its usual
+/// setting for it.
 pub fn kinds() -> &'static [Kind] {
     KINDS
 }

@@ -1,7 +1,7 @@
 //! redb, a copy-on-write B-tree in one file.
 //!
-//! Every call is a transaction of its own, as calls of the other peers are: nothing is gathered but the keys of a read of several. Writers take
-//! turns, by redb's own lock; readers see the last commit.
+//! Every call is a separate transaction, as with the other peers. Only the keys of a multi-key read
+//! are combined. redb's own lock serializes writers; readers see the last commit.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -14,15 +14,15 @@ use crate::library::failed;
 use crate::peer::{About, Asked, NOTHING_WAITS, Peer, Survives};
 
 const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
-/// Its version, as `Cargo.lock` has it.
+/// The version in `Cargo.lock`.
 pub(crate) const VERSION: &str = "redb 4.5.0";
 
-/// Makes an empty one in `dir`, or opens the one there.
+/// Creates an empty store in `dir`, or opens the existing one.
 pub(crate) fn open(dir: &Path, durability: Durability, asked: &Asked) -> Result<Box<dyn Peer>> {
     let cache = usize::try_from(asked.budget()).unwrap_or(usize::MAX);
     let database = Database::builder().set_cache_size(cache).create(dir.join("peer.redb"));
     let store = Redb { database: database.map_err(error("opening redb"))?, durability, cache };
-    // The table has to be there before the first get.
+    // The table has to exist before the first get.
     store.change(Durability::Immediate, |_| Ok(())).map(|()| Box::new(store) as Box<dyn Peer>)
 }
 

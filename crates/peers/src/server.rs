@@ -1,7 +1,10 @@
-//! Servers of others: a process of Debian's package, started for one store in its directory and reached by a unix socket there.
+//! Servers of other projects: a process of Debian's package, started for one store in its directory
+//! and reached by a unix socket there.
 //!
-//! Between us and the server stands a shell that waits for a word from us. It ends the server when that comes, or when our end of the pipe is closed, by
-//! whatever ended us (SIGKILL too). It is in a process group of its own, so that a terminal's signals come to us alone.
+//! A shell between this process and the server waits for a word from this process. The shell ends
+//! the server when the word arrives, or when the pipe is closed because this process ended for any
+//! reason (including SIGKILL). The shell is in its own process group, so that a terminal's signals
+//! reach only this process.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,7 +21,8 @@ use lodestore_contract::{Error, Result};
 
 use crate::library::failed;
 
-/// Starts the server, says its process, waits for a word, and ends the server: by the signal that the word names, or at once where none comes.
+/// Starts the server, prints its process id, waits for a word, and ends the server: with the signal
+/// that the word names, or with SIGKILL if no word arrives.
 const SHELL: &str = r#"
 log=$1
 shift
@@ -30,28 +34,28 @@ read -r word && signal=$word
 kill -s "$signal" "$server"
 wait "$server"
 "#;
-/// Most bytes of a socket's path: what `sockaddr_un` has room for, with a zero byte behind it.
+/// Maximum bytes of a socket's path: the space of `sockaddr_un`, minus a zero byte.
 const SOCKET_MOST: usize = 107;
-/// How long a server may take until its socket answers.
+/// Maximum time before a server's socket answers.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often it is asked.
+/// Interval of the polls for that.
 const POLL: Duration = Duration::from_millis(1);
 
-/// A server's program, and how a user comes by it.
+/// A server's program, and the package that contains it.
 pub(crate) struct Program {
     /// The peer that needs it, as in `--peers`.
     pub(crate) peer: &'static str,
-    /// Its file name, which is looked for as a shell does.
+    /// Its file name, which is searched for as a shell does.
     pub(crate) file: &'static str,
-    /// The package of Debian and Ubuntu that holds it.
+    /// The package of Debian and Ubuntu that contains it.
     pub(crate) package: &'static str,
 }
 
 impl Program {
-    /// Its version, as it says it itself.
+    /// Returns the version that the program prints.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] naming the package, where it is not here.
+    /// [`Error::InvalidOption`], which names the package, if the program is missing.
     pub(crate) fn version(&self) -> Result<String> {
         let said = Command::new(self.file).arg("--version").stdin(Stdio::null()).output();
         let said = said.map_err(|error| self.refuse(format!("{} cannot be started ({error})", self.file)))?;
@@ -73,7 +77,8 @@ impl Program {
 /// The name of the socket in the server's directory.
 const SOCKET: &str = "socket";
 
-/// Refuses a directory, as it is called from the root on, in which a server's socket would have too long a path.
+/// Refuses a directory in which the path of a server's socket would be too long. `dir` is an
+/// absolute path.
 pub(crate) fn check_path(peer: &str, dir: &Path) -> Result<()> {
     let bytes = dir.join(SOCKET).as_os_str().as_bytes().len();
     if bytes <= SOCKET_MOST {
@@ -85,22 +90,23 @@ pub(crate) fn check_path(peer: &str, dir: &Path) -> Result<()> {
     Err(Error::InvalidOption { name: "dir".into(), value: dir.display().to_string(), why })
 }
 
-/// A server that runs. Dropping it stops it as its own manual has it, and waits until it has ended.
+/// A running server. Dropping it stops it with SIGTERM and waits for its end.
 pub(crate) struct Server {
     shell: Child,
-    /// Where the shell waits for its word.
+    /// The pipe on which the shell waits for its word.
     word: Option<ChildStdin>,
-    /// The server's process.
+    /// The server's process id.
     id: u32,
     socket: PathBuf,
 }
 
 impl Server {
-    /// Starts it with what `words` makes of its directory and its socket, and waits until the socket takes connections.
+    /// Starts the server with the command line that `words` builds from its directory and its
+    /// socket, and waits until the socket accepts connections.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] where the directory's path is too long for a socket; [`Error::Io`] where it is not there, or the server ends, with the last line
-    /// that it wrote.
+    /// [`Error::InvalidOption`] if the directory's path is too long for a socket. [`Error::Io`] if
+    /// the directory is missing, or if the server ends, with the last line that it wrote.
     pub(crate) fn start(
         program: &Program,
         dir: &Path,
@@ -127,7 +133,7 @@ impl Server {
             let read = BufReader::new(said).read_line(&mut line);
             read.map_err(|source| Error::io("starting", program.file, source))?;
         }
-        // From here on whatever fails ends the server.
+        // From here on any failure ends the server.
         let server = Self { shell, word, id: line.trim().parse().unwrap_or(0), socket };
         server.wait_ready(program, &log)?;
         Ok(server)
@@ -148,16 +154,16 @@ impl Server {
 
     fn is_alive(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.id)).unwrap_or_default();
-        // The state stands behind the name, which is in brackets.
+        // The state follows the name, which is in parentheses.
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
     }
 
-    /// The number of its process.
+    /// Returns the process id of the server.
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
 
-    /// Where it takes connections.
+    /// Returns the path of the socket.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
@@ -166,11 +172,11 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(mut word) = self.word.take() {
-            // Where it fails the shell has ended, or sees the pipe closed.
+            // If the write fails, the shell has ended or sees the pipe closed.
             let _ = word.write_all(b"TERM\n");
         }
         let _ = self.shell.wait();
-        // Where somebody has killed the shell, nobody else ends the server.
+        // If the shell was killed, nothing else ends the server.
         for signal in ["-TERM", "-KILL"] {
             let begun = Instant::now();
             if self.is_alive() {
@@ -180,25 +186,25 @@ impl Drop for Server {
                 std::thread::sleep(POLL);
             }
         }
-        // Not every server removes its own; it may be gone.
+        // Not every server removes its own socket; the file may be missing.
         let _ = fs::remove_file(&self.socket);
     }
 }
 
-/// Connections to a server, one for each call that is under way: as many as there are threads.
+/// Connections to a server, one for each concurrent call: as many as there are threads.
 pub(crate) struct Pool<C> {
     idle: Mutex<Vec<C>>,
     connect: Box<dyn Fn() -> Result<C> + Send + Sync>,
 }
 
 impl<C> Pool<C> {
-    /// One with so many connections made.
+    /// Creates a pool with `count` connections.
     pub(crate) fn new(count: usize, connect: impl Fn() -> Result<C> + Send + Sync + 'static) -> Result<Self> {
         let idle = (0..count).map(|_| connect()).collect::<Result<_>>()?;
         Ok(Self { idle: Mutex::new(idle), connect: Box::new(connect) })
     }
 
-    /// Does `work` with a connection that nobody else has meanwhile. One that failed is not used again.
+    /// Runs `work` with an exclusive connection. A connection that failed is not used again.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut C) -> Result<T>) -> Result<T> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = idle().pop();
@@ -221,7 +227,7 @@ mod tests {
         assert!(text.contains("redis would have 108") && text.contains("107 bytes"), "{text}");
     }
 
-    /// It outlived whoever had started it, for good.
+    /// Such a server used to outlive its owner forever.
     #[test]
     fn a_server_whose_shell_was_killed_ends_with_its_owner() {
         let program = Program { peer: "redis", file: "redis-server", package: "redis-server" };

@@ -1,10 +1,14 @@
-//! sled, a tree of pages over a log, as released in 0.34 (2021; what came since is an alpha).
+//! sled, a tree of pages on a log, in the last stable release 0.34 (2021; newer versions are an
+//! alpha).
 //!
-//! A write is in a buffer of the process until that is full, or sled's own thread has flushed it (every half second). Where writes are synced, each
-//! flushes the buffers after itself. On Linux that flush is `sync_file_range`, which waits neither for a file's length nor for a disk's cache, though
-//! sled's documentation speaks of fsync; so we sync its log too. Pages over 128 KiB are files of their own, which nothing syncs.
+//! A write is in a buffer of the process until the buffer is full, or until sled's own thread
+//! flushes it (every half second). If writes are synced, each write flushes the buffers. On Linux
+//! that flush is `sync_file_range`, which waits neither for a file's length nor for a disk's cache,
+//! although sled's documentation mentions fsync. The peer therefore also syncs sled's log. Pages
+//! over 128 KiB are separate files, which nothing syncs.
 //!
-//! sled looks in each call: its insert and its delete tell whether the key was there.
+//! sled checks for the key in each call: its insert and its delete report whether the key was
+//! present.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -18,19 +22,19 @@ use lodestore_contract::{Error, Result};
 use crate::library::failed;
 use crate::peer::{About, Asked, Peer, Survives};
 
-/// Its version, as `Cargo.lock` has it.
+/// The version in `Cargo.lock`.
 pub(crate) const VERSION: &str = "sled 0.34.7";
 
-/// Milliseconds between flushes by its own thread: what sled takes itself.
+/// Milliseconds between flushes by its own thread: sled's default.
 const FLUSH_EVERY: u64 = 500;
-/// How often it is asked whether it is closed.
+/// Interval of the polls for the close.
 const POLL: Duration = Duration::from_millis(1);
-/// How long is waited for that at most.
+/// Maximum time of that wait.
 const CLOSING: Duration = Duration::from_secs(10);
 
-/// Makes an empty one in `dir`, or opens the one there.
+/// Creates an empty store in `dir`, or opens the existing one.
 pub(crate) fn open(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer>> {
-    // sled makes every directory above its own; none of these peers does.
+    // sled creates missing parent directories; no peer does so here.
     fs::metadata(dir).map_err(|source| Error::io("opening sled", dir, source))?;
     let (own, cache) = (dir.join("peer.sled"), asked.budget());
     let config = Config::new().path(&own).cache_capacity(cache).flush_every_ms(Some(FLUSH_EVERY));
@@ -40,7 +44,7 @@ pub(crate) fn open(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer
     Ok(Box::new(Sled { database, log: Log(log), sync, cache }))
 }
 
-/// Its fields are dropped in this order: what waits for the end of `database` stands behind it.
+/// The fields are dropped in this order. `log` waits for the end of `database`, so it follows it.
 struct Sled {
     database: Db,
     log: Log,
@@ -48,11 +52,12 @@ struct Sled {
     cache: u64,
 }
 
-/// The file of sled's log, which sled holds a lock on while it is open.
+/// The file of sled's log, which sled locks while it is open.
 struct Log(File);
 
 impl Drop for Log {
-    /// Waits until sled has given up its lock: its threads may do so a while after the database was dropped, and nobody can open it before.
+    /// Waits until sled has released its lock. Its threads may release it some time after the drop
+    /// of the database, and the store cannot be opened before.
     fn drop(&mut self) {
         let since = Instant::now();
         while self.0.try_lock().is_err() && since.elapsed() < CLOSING {
@@ -66,7 +71,7 @@ fn error<E: Display>(doing: &'static str) -> impl Fn(E) -> Error {
 }
 
 impl Sled {
-    /// Syncs what was written, where each write is.
+    /// Syncs the writes, if each write is synced.
     fn written(&self) -> Result<()> {
         if self.sync { self.flush() } else { Ok(()) }
     }

@@ -1,4 +1,5 @@
-//! Every peer against a model. These tests need the libraries, and so the feature `installed`.
+//! Every peer compared with a model. These tests need the libraries, and so the feature
+//! `installed`.
 
 #[cfg(not(feature = "installed"))]
 #[test]
@@ -21,7 +22,7 @@ mod installed {
 
     use crate::common::{get, kind_and_dir, with_each};
 
-    /// A generator of test bytes (xorshift), the same for ever.
+    /// A generator of test bytes (xorshift), always with the same sequence.
     struct Dice(u64);
 
     impl Dice {
@@ -137,7 +138,7 @@ mod installed {
             for number in 0..100_u32 {
                 peer.put(format!("{number:04}").as_bytes(), &vec![number as u8; number as usize]).expect("put");
             }
-            // Twice the same, absent ones, and no order.
+            // A duplicate, absent keys, and no order.
             let numbers = [7, 99, 1000, 3, 7, 0, 2000];
             let keys: Vec<_> = numbers.iter().map(|number| format!("{number:04}").into_bytes()).collect();
             let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
@@ -175,14 +176,14 @@ mod installed {
         }
     }
 
-    /// Bytes of the files of this ending under `dir`.
+    /// Returns the bytes of the files with this extension in `dir`.
     fn bytes_of(dir: &Path, ending: &str) -> u64 {
         let files = std::fs::read_dir(dir).expect("the directory is there").flatten();
         let those = files.filter(|file| file.path().extension().is_some_and(|it| it == ending));
         those.map(|file| file.metadata().expect("it is there").len()).sum()
     }
 
-    /// How often the records of the test of blobs are put.
+    /// Number of rounds in which the test of blobs puts its records.
     const ROUNDS: u32 = 20;
 
     #[test]
@@ -192,7 +193,7 @@ mod installed {
             let dir = lodestore_contract::testing::Scratch::on_disk();
             let asked = Asked { budget: Some(1 << 20), ..Asked::default() };
             let peer = kind.open(dir.path(), &asked).expect("it opens");
-            // One value of ten is never put again, so that no file dies as a whole.
+            // Every tenth value is never overwritten, so no file dies as a whole.
             for round in 0..ROUNDS {
                 for number in 0..2000_u32 {
                     let key = if number % 10 == 0 { number + round * 10_000 } else { number };
@@ -215,7 +216,7 @@ mod installed {
         with_each(|kind, peer| {
             let value = [7_u8; 200];
             let synced = kind.survives == Survives::Medium;
-            // Within the buffers: nothing leaves them before the end.
+            // Small enough for the buffers: nothing leaves them before the end.
             let count: u32 = if synced { 2000 } else { 20_000 };
             for round in 0..2_u32 {
                 for number in 0..count {
@@ -276,13 +277,13 @@ mod installed {
     fn what_sled_acknowledged_after_a_sync_is_in_its_files_while_it_is_open() {
         let (kind, dir) = kind_and_dir("sled-sync");
         let peer = kind.open(dir.path(), &Asked::default()).expect("it opens");
-        // Several times: its own thread flushes now and then, whether or not its writes do.
+        // Several times, because its own thread flushes now and then, whether or not its writes do.
         for round in 1..=5_u32 {
             for number in (round - 1) * 100..round * 100 {
                 peer.put(&number.to_le_bytes(), &[number as u8; 100]).expect("put");
             }
             assert!(peer.delete(&(round * 100 - 1).to_le_bytes()).expect("an answer"));
-            // What a kill would leave.
+            // A copy of the files, as a kill would leave them.
             let (_, copy) = kind_and_dir("sled-sync");
             let (from, to) = (dir.path().join("peer.sled"), copy.path());
             let copied = std::process::Command::new("cp").arg("-r").arg(from).arg(to).status();
@@ -298,7 +299,7 @@ mod installed {
     #[test]
     fn sled_can_be_opened_again_at_once_where_it_was_dropped() {
         let (kind, dir) = kind_and_dir("sled-sync");
-        // Often: its threads are not always late.
+        // Many rounds, because its threads are not always late.
         for round in 0..50_u32 {
             let asked = Asked { there: round > 0, ..Asked::default() };
             let peer = kind.open(dir.path(), &asked).unwrap_or_else(|error| panic!("round {round}: {error}"));

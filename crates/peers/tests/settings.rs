@@ -1,4 +1,5 @@
-//! What peers are given, and how they settle. These tests need the libraries, and so the feature `installed`.
+//! The settings of peers, and how they settle. These tests need the libraries, and so the feature
+//! `installed`.
 #![cfg(feature = "installed")]
 
 mod common;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use common::{get, kind_and_dir, with_each, with_each_asked};
 use lodestore_peers::{About, Asked, Kind, Survives, kinds};
 
-/// Bytes of a peer's buffers and caches together, by its settings.
+/// Returns the bytes of a peer's buffers and caches together, from its settings.
 fn held(settings: &BTreeMap<String, String>) -> u64 {
     let of = |name: &str| settings.get(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     of("cache") + of("write-buffer") * of("write-buffers").max(2) + of("memtable") * of("memtables")
@@ -84,7 +85,7 @@ fn keys_of_one_call_are_read_in_one_transaction() {
         peer.put(b"two", b"old").expect("put");
         let mut found = Vec::new();
         peer.multi_get(&[b"one", b"two"], &mut |at, value| {
-            // Another thread's, committed before the next key is read.
+            // A put of another thread, committed before the next key is read.
             std::thread::scope(|scope| {
                 scope.spawn(|| peer.put(b"two", b"new").expect("put")).join().expect("no panic")
             });
@@ -97,7 +98,7 @@ fn keys_of_one_call_are_read_in_one_transaction() {
     assert_eq!(seen, 4, "redb and LMDB, each with and without a sync");
 }
 
-/// The files of this ending under `dir` and how long they are, in order.
+/// Returns the files with this extension in `dir` and their lengths, sorted.
 fn files_of(dir: &Path, ending: &str) -> Vec<(PathBuf, u64)> {
     let files = std::fs::read_dir(dir).expect("the directory is there").flatten().map(|file| file.path());
     let those = files.filter(|path| path.extension().is_some_and(|it| it == ending));
@@ -107,7 +108,7 @@ fn files_of(dir: &Path, ending: &str) -> Vec<(PathBuf, u64)> {
     those
 }
 
-/// How long they are together.
+/// Returns the total length of the files.
 fn bytes(dir: &Path, ending: &str) -> u64 {
     files_of(dir, ending).iter().map(|(_, length)| length).sum()
 }
@@ -145,7 +146,7 @@ fn settling_writes_out_what_is_in_buffers_of_the_process() {
             peer.put(&number.to_le_bytes(), &[number as u8; 200]).expect("put");
         }
         peer.settle().expect("settled");
-        // What a kill would leave.
+        // A copy of the files, as a kill would leave them.
         let (_, copy) = kind_and_dir(name);
         let copied = std::process::Command::new("cp").arg("-r").arg(dir.path().join(".")).arg(copy.path()).status();
         assert!(copied.expect("cp runs").success());
@@ -168,7 +169,8 @@ fn rocksdb_reads_from_a_mapping_where_its_files_are_memory() {
 fn a_log_that_is_being_rewritten_is_waited_for_by_redis() {
     let (kind, dir) = kind_and_dir("redis-aof");
     let peer = kind.open(dir.path(), &Asked::default()).expect("it opens");
-    // Twice 64 MiB: Redis rewrites its log by itself then, which is one file of several that it has for a while.
+    // Twice 64 MiB: Redis then rewrites its log automatically. The log consists of several files
+    // for a while.
     let value = vec![7; 1 << 20];
     for number in 0..150_u32 {
         peer.put(&(number % 8).to_le_bytes(), &value).expect("put");

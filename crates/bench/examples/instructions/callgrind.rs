@@ -1,7 +1,9 @@
-//! Valgrind's callgrind: a run of this program under it, and what its profiles say.
+//! Valgrind's callgrind: runs this program under it, and reads its profiles.
 //!
-//! Counted are the instructions of the thread that is in [`counted`](crate::paths::counted), and of what that calls, in user space. The C library's allocator takes more or fewer
-//! by the state of its heap, which follows from the moments at which other threads allocate; so each call of it counts as [`ALLOCATION`] instructions, whatever it took.
+//! The counts are the instructions in user space of the thread in
+//! [`counted`](crate::paths::counted), including callees. The cost of the C library's allocator
+//! depends on the state of its heap, which depends on the timing of other threads' allocations.
+//! Each call of it therefore counts as [`ALLOCATION`] instructions, whatever its real cost.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,21 +15,22 @@ use crate::paths::Subject;
 
 /// The function whose instructions count, as valgrind prints its name.
 const COUNTED: &str = "instructions::paths::counted";
-/// Instructions that a call of the allocator counts as.
+/// Instructions counted for a call of the allocator.
 const ALLOCATION: u64 = 100;
 /// The allocator's functions.
 const ALLOCATOR: [&str; 6] = ["malloc", "calloc", "realloc", "free", "posix_memalign", "aligned_alloc"];
 
-/// Whether valgrind is installed.
+/// Returns whether valgrind is installed.
 pub(crate) fn is_installed() -> bool {
     let asked = Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     asked.is_ok_and(|status| status.success())
 }
 
-/// The paths of one engine with their instructions an operation, of a store in `directory`, which must not exist.
+/// Returns the paths of one engine with their instructions per operation. The store is in
+/// `directory`, which must not exist.
 ///
 /// # Errors
-/// Where valgrind, or this program under it, ends with an error; where a profile is missing or empty.
+/// If valgrind, or this program under it, fails; if a profile is missing or empty.
 pub(crate) fn measure(subject: &Subject, directory: &Path) -> Result<Vec<(String, u64)>> {
     fs::create_dir(directory)?;
     let measured = measure_in(subject, directory);
@@ -56,8 +59,9 @@ fn measure_in(subject: &Subject, directory: &Path) -> Result<Vec<(String, u64)>>
     for (index, line) in told.lines().enumerate() {
         let (name, count) = line.split_once(' ').ok_or_else(|| format!("no path and count: {line}"))?;
         let count: u64 = count.parse()?;
-        // Profiles of this thread are numbered from 1: each path has one of what came before it, and one of its own. (Were nothing collected before, valgrind
-        // would count calls from there with those of the path.)
+        // Profiles of this thread are numbered from 1. Each path has two: one of the code before
+        // it, and its own. (If nothing was collected before the path, valgrind would attribute
+        // earlier calls to the path.)
         let part = profile.with_extension(format!("{}-01", 2 * index + 2));
         let text = fs::read_to_string(&part).map_err(|error| format!("valgrind has not seen {COUNTED}: {error}"))?;
         paths.push((name.into(), (instructions(&text)? + count / 2) / count));
@@ -65,7 +69,7 @@ fn measure_in(subject: &Subject, directory: &Path) -> Result<Vec<(String, u64)>>
     Ok(paths)
 }
 
-/// What a line of a profile is about: `(12)`, or `(12) name` where the number is first used.
+/// The names in a profile. A line has `(12)`, or `(12) name` at the first use of the number.
 struct Names(HashMap<String, String>);
 
 impl Names {
@@ -79,14 +83,14 @@ impl Names {
     }
 }
 
-/// The instructions of a profile, in callgrind's format.
+/// Returns the instructions of a profile in callgrind's format.
 ///
 /// # Errors
-/// Where it has another form.
+/// If the profile has another format.
 fn instructions(profile: &str) -> Result<u64> {
     let mut names = Names(HashMap::new());
     let (mut caller, mut callee) = (String::new(), String::new());
-    // Calls of the allocator, whose instructions the next line of figures has.
+    // Calls of the allocator, whose cost is in the next line of numbers.
     let mut calls = None;
     let mut all = 0_u64;
     for line in profile.lines() {
@@ -102,7 +106,8 @@ fn instructions(profile: &str) -> Result<u64> {
             match calls.take() {
                 None => all = all.wrapping_add(cost),
                 Some(0) => {}
-                // Its own lines are in the sum too, before or behind: so the sum may pass below zero.
+                // The allocator's own lines are in the sum too, earlier or later, so the sum may go
+                // below zero.
                 Some(calls) => all = all.wrapping_add(calls * ALLOCATION).wrapping_sub(cost),
             }
         }
@@ -110,7 +115,8 @@ fn instructions(profile: &str) -> Result<u64> {
     Ok(all)
 }
 
-/// Whether this is a function of the allocator; a name may have a mark of its depth in a recursion.
+/// Returns whether this is a function of the allocator. A name may have a suffix for its recursion
+/// depth.
 fn is_allocator(name: &str) -> bool {
     ALLOCATOR.contains(&name.split('\'').next().unwrap_or(name))
 }
@@ -119,7 +125,7 @@ fn is_allocator(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// As valgrind writes it: names are given once, and the costs of a call stand behind its line.
+    /// In valgrind's format: names are given once, and the costs of a call follow its line.
     const PROFILE: &str = "\
 # callgrind format
 version: 1

@@ -1,13 +1,13 @@
-//! The file of counts: what it says, and how it is compared with what was measured.
+//! The file of counts: its format, and the comparison with measured counts.
 
 use std::fmt;
 
 use crate::Result;
 
-/// Hundredths by which a path may grow. The head of the file says why.
+/// Percent by which a path may grow. The head of the file explains the number.
 pub(crate) const TOLERANCE: u64 = 5;
 
-/// What stands above the figures.
+/// The text above the numbers.
 const HEAD: &str = "\
 # Instructions an operation of each engine's hot paths, by valgrind's callgrind, in a release build: 20000 records of 16 and 256 bytes on tmpfs.
 # Only the calling thread's count, in user space. A call of the C library's allocator counts as 100, since what it takes follows from the state of its heap.
@@ -17,35 +17,35 @@ const HEAD: &str = "\
 # To accept new figures: cargo run --release -p lodestore-bench --example instructions -- --bless
 ";
 
-/// One path of an engine.
+/// A path of an engine.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Line {
     /// The engine's name.
     pub(crate) engine: String,
-    /// The path's.
+    /// The path's name.
     pub(crate) path: String,
-    /// Instructions an operation: the fewest of several runs.
+    /// Instructions per operation: the minimum of several runs.
     pub(crate) instructions: u64,
-    /// Hundredths by which the most were more.
+    /// Percent by which the maximum exceeds the minimum.
     pub(crate) spread: f64,
 }
 
-/// Counts, with what they hold for.
+/// Counts, and the compiler and target to which they apply.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Counts {
-    /// The compiler, as it tells its version.
+    /// The compiler's version text.
     pub(crate) rustc: String,
-    /// Processor, system and C library that it compiled for.
+    /// Processor, system and C library of the compilation.
     pub(crate) target: String,
     /// The paths.
     pub(crate) lines: Vec<Line>,
 }
 
 impl Counts {
-    /// Counts in the form of [`Display`](fmt::Display).
+    /// Parses counts in the format of [`Display`](fmt::Display).
     ///
     /// # Errors
-    /// Where a line has another form, or compiler or target is missing.
+    /// If a line has another format, or compiler or target is missing.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let (mut rustc, mut target, mut lines) = (None, None, Vec::new());
         for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
@@ -70,12 +70,12 @@ impl Counts {
         })
     }
 
-    /// What was measured of this path.
+    /// Returns the counts of this path.
     fn line(&self, engine: &str, path: &str) -> Option<&Line> {
         self.lines.iter().find(|line| line.engine == engine && line.path == path)
     }
 
-    /// What is to be said of `new` beside these; of the engines that it has.
+    /// Returns the differences of `new` from these counts, for the engines in `new`.
     pub(crate) fn compare(&self, new: &Self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for line in &new.lines {
@@ -110,23 +110,23 @@ impl fmt::Display for Counts {
     }
 }
 
-/// What became of a path.
+/// The kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It takes more instructions than it may.
+    /// The path needs more instructions than allowed.
     Grown,
-    /// It takes so many fewer that the figure guards nothing any more.
+    /// The path needs so few instructions that the recorded count no longer guards it.
     Fallen,
-    /// The file has no figure of it.
+    /// The file has no count for the path.
     Unknown,
-    /// It was not measured, and the file has a figure.
+    /// The path was not measured, but the file has a count.
     Gone,
 }
 
-/// A path that is not as the file has it.
+/// A path that differs from the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// In which way.
+    /// The kind of the difference.
     pub(crate) kind: Kind,
     name: String,
     old: u64,
@@ -134,7 +134,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    /// Whether the guard fails by it.
+    /// Returns whether the guard fails because of this.
     pub(crate) fn is_failure(&self) -> bool {
         self.kind != Kind::Fallen
     }

@@ -1,8 +1,12 @@
-//! The guard of the hot paths: how many instructions each operation of each engine takes, beside what `crates/bench/instructions.txt` says.
+//! The guard of the hot paths: compares the instructions of each operation of each engine with
+//! `crates/bench/instructions.txt`.
 //!
-//! `cargo run --release -p lodestore-bench --example instructions` measures and compares, and fails where a path has grown; with `-- --bless` it writes the file anew; with
-//! `-- --engine NAME` it looks at one engine. It needs valgrind, under which it starts itself once for each engine. Instructions are no time: what is guarded is that
-//! nobody makes a path longer without seeing it. Time is measured by `lodestore-bench run`.
+//! `cargo run --release -p lodestore-bench --example instructions` measures and compares, and fails
+//! if a path has grown. `-- --bless` rewrites the file. `-- --engine NAME` measures one engine.
+//!
+//! The guard needs valgrind, and starts itself under valgrind once for each engine. Instruction
+//! counts are not times, but they show when a path gets longer. `lodestore-bench run` measures
+//! time.
 #![forbid(unsafe_code)]
 
 mod callgrind;
@@ -20,10 +24,11 @@ use paths::{SUBJECTS, Subject};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Runs of each engine of which the fewest instructions count: of a blessing, and at most, where a path has grown, of a comparison.
+/// Runs of each engine, of which the fewest instructions count. A blessing uses all of them; a
+/// comparison uses more than one only if a path has grown.
 const RUNS_BLESSED: usize = 5;
 const RUNS_COMPARED: usize = 3;
-/// Memory that a store may be on.
+/// Memory file system for the stores.
 const MEMORY: &str = "/dev/shm";
 const BLESS: &str = "cargo run --release -p lodestore-bench --example instructions -- --bless";
 
@@ -33,13 +38,13 @@ struct Args {
     /// Write the counts to the file instead of comparing them
     #[arg(long, conflicts_with = "engine")]
     bless: bool,
-    /// Look at this engine alone
+    /// Measure only this engine
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
     /// Directory on tmpfs for the stores
     #[arg(long, value_name = "DIR", default_value = MEMORY)]
     dir: PathBuf,
-    /// Do an engine's paths in a new directory: what runs under valgrind
+    /// Run an engine's paths in a new directory: the part under valgrind
     #[arg(long, hide = true, num_args = 2, value_names = ["ENGINE", "DIR"])]
     serve: Option<Vec<String>>,
 }
@@ -60,13 +65,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does the paths of one engine, and prints a line for each.
+/// Runs the paths of one engine, and prints a line for each.
 fn serve(engine: &str, directory: &Path) -> Result<()> {
     let [subject] = subjects(Some(engine))?[..] else { return Err("one engine is served".into()) };
     Ok(paths::run(subject, directory, &mut |path, count| println!("{path} {count}"))?)
 }
 
-/// The engines to look at.
+/// Returns the engines to measure.
 fn subjects(engine: Option<&str>) -> Result<Vec<&'static Subject>> {
     let asked: Vec<_> = SUBJECTS.iter().filter(|subject| engine.is_none_or(|name| name == subject.engine)).collect();
     if asked.is_empty() {
@@ -76,7 +81,7 @@ fn subjects(engine: Option<&str>) -> Result<Vec<&'static Subject>> {
     Ok(asked)
 }
 
-/// Measures, and writes or compares; whether all is well.
+/// Measures, and writes or compares the counts. Returns whether the guard passes.
 fn guard(args: &Args) -> Result<bool> {
     if cfg!(debug_assertions) {
         return Err("only a release build's instructions count: cargo run --release".into());
@@ -112,7 +117,7 @@ fn guard(args: &Args) -> Result<bool> {
     Ok(judge(&old, &new))
 }
 
-/// Tells how `new` stands beside `old`; whether that is well.
+/// Prints how `new` differs from `old`. Returns whether the guard passes.
 fn judge(old: &Counts, new: &Counts) -> bool {
     let findings = old.compare(new);
     findings.iter().for_each(|finding| println!("{finding}"));
@@ -136,13 +141,13 @@ fn judge(old: &Counts, new: &Counts) -> bool {
     failures == 0
 }
 
-/// The paths of one engine, measured once.
+/// Measures the paths of one engine once.
 fn measure(args: &Args, subject: &Subject) -> Result<Vec<(String, u64)>> {
     let name = format!("lodestore-instructions-{}-{}", std::process::id(), subject.engine);
     callgrind::measure(subject, &args.dir.join(name))
 }
 
-/// A line for each path of these runs of one engine.
+/// Returns a line for each path of these runs of one engine.
 fn fewest(subject: &Subject, runs: &[Vec<(String, u64)>]) -> Vec<Line> {
     let mut found: BTreeMap<usize, (String, u64, u64)> = BTreeMap::new();
     for (at, (path, count)) in runs.iter().flat_map(|run| run.iter().enumerate()) {
@@ -158,13 +163,13 @@ fn fewest(subject: &Subject, runs: &[Vec<(String, u64)>]) -> Vec<Line> {
     found.into_values().map(line).collect()
 }
 
-/// The compiler's version, as it tells it.
+/// Returns the compiler's version text.
 fn rustc() -> Result<String> {
     let told = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("--version").output()?;
     Ok(String::from_utf8(told.stdout)?.trim().into())
 }
 
-/// What this program was compiled for.
+/// Returns the compilation target.
 fn target() -> String {
     let library = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
     format!("{}-{}-{library}", std::env::consts::ARCH, std::env::consts::OS)

@@ -1,4 +1,4 @@
-//! What is done to a store while its instructions are counted.
+//! The operations on a store whose instructions are counted.
 
 use std::path::Path;
 
@@ -6,15 +6,16 @@ use lodestore::options::CreateOptions;
 use lodestore::store::Handle;
 use lodestore_contract::{Lifetime, Result, ScanRange, Visit};
 
-/// An engine, with the options that would else be drawn at random or follow from the machine's cores.
+/// An engine, with the options that would otherwise be random or depend on the machine's cores.
 pub(crate) struct Subject {
     /// The engine's name.
     pub(crate) engine: &'static str,
     set: &'static [(&'static str, &'static str)],
 }
 
-/// Every engine of this build. No table of NVHT's grows: that comes at other moments in each run. A matrix has two devices, since one alone is its engine
-/// again, and logs, which are such tables, that the load fills.
+/// Every engine of this build. No table of NVHT grows, because growth happens at different moments
+/// in each run. A matrix has two devices, because one device is only its engine. Its logs, which
+/// are such tables, are filled by the load.
 pub(crate) const SUBJECTS: [Subject; 5] = [
     Subject { engine: "hikv", set: &[("hash-seed", "1"), ("backends", "1")] },
     Subject { engine: "nvht", set: &[("hash-seed", "1"), ("initial-capacity", "65536")] },
@@ -26,14 +27,14 @@ pub(crate) const SUBJECTS: [Subject; 5] = [
     },
 ];
 
-/// Most bytes of a store, and by which it grows.
+/// Maximum bytes of a store, and the size of a region.
 const CAPACITY: u64 = 256 << 20;
 const REGION: &str = "16M";
 /// Records that are loaded before the first path.
 const RECORDS: u32 = 20_000;
-/// Operations of a path that has one key.
+/// Operations of a path with one key each.
 const SINGLE: u32 = 4_000;
-/// Operations of a path that has many.
+/// Operations of a path with many keys each.
 const MANY: u32 = 400;
 /// Keys of a `multi_get`.
 const KEYS: usize = 16;
@@ -44,7 +45,8 @@ const VALUE: usize = 256;
 
 type Key = [u8; 16];
 
-/// Calls `operation` for each number below `count`; how often it answered true. What this thread does in here is counted, by this function's name.
+/// Calls `operation` for each number below `count`. Returns how often it returned `true`. The work
+/// of this thread in here is counted, by this function's name.
 #[inline(never)]
 pub(crate) fn counted(count: u32, operation: &mut dyn FnMut(u32) -> Result<bool>) -> Result<u32> {
     let mut did = 0;
@@ -54,21 +56,22 @@ pub(crate) fn counted(count: u32, operation: &mut dyn FnMut(u32) -> Result<bool>
     Ok(did)
 }
 
-/// The key of a record: no two have the same, and neighbours are far apart.
+/// Returns the key of a record. Keys are unique, and the keys of successive records are far apart.
 fn key(number: u32) -> Key {
     let mixed = (u64::from(number) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     std::array::from_fn(|at| b"0123456789abcdef"[(mixed >> (60 - 4 * at)) as usize & 15])
 }
 
-/// One store, and who is told of each path that is done.
+/// A store, and the callback for each path that is done.
 struct Run<'a> {
     store: &'a Handle,
     tell: &'a mut dyn FnMut(&str, u32),
 }
 
 impl Run<'_> {
-    /// Does one path when all work behind the one before has ended. `expected` operations answer true.
+    /// Runs one path after all background work of the previous path has ended. `expected`
+    /// operations return `true`.
     fn path(
         &mut self,
         name: &str,
@@ -78,7 +81,7 @@ impl Run<'_> {
     ) -> Result<()> {
         self.store.settle()?;
         if self.store.capabilities().scan {
-            // A scan waits for what is queued.
+            // A scan waits for queued work.
             self.store.scan_each(&ScanRange::all().limit(1), &mut |_, _| Visit::Stop)?;
         }
         let did = counted(count, operation)?;
@@ -87,7 +90,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Paths that change nothing.
+    /// Runs the paths that change nothing.
     fn read(&mut self, keys: &[Key], absent: &[Key]) -> Result<()> {
         let store = self.store;
         let mut value = Vec::with_capacity(VALUE);
@@ -103,7 +106,7 @@ impl Run<'_> {
         if !store.capabilities().scan {
             return Ok(());
         }
-        // Behind the last of these there are pairs enough.
+        // Enough pairs follow the last of these.
         let starts: Vec<_> = keys.iter().filter(|key| key[0] != b'f').collect();
         self.path(&format!("scan_{PAIRS}"), MANY, MANY, &mut |at| {
             let range = ScanRange::from(&starts[at as usize][..]).limit(PAIRS);
@@ -111,7 +114,7 @@ impl Run<'_> {
         })
     }
 
-    /// Paths that write.
+    /// Runs the paths that write.
     fn write(&mut self, keys: &[Key], new: &[Key]) -> Result<()> {
         let store = self.store;
         let value = [7; VALUE];
@@ -121,11 +124,11 @@ impl Run<'_> {
     }
 }
 
-/// Makes a store in the directory `path`, loads it, and does each path that it offers; `tell` is called behind each with its name and the number of
-/// its operations.
+/// Creates a store in the directory `path`, loads it, and runs each path that it supports. Calls
+/// `tell` after each path with its name and the number of its operations.
 ///
 /// # Errors
-/// The store's.
+/// Those of the store.
 pub(crate) fn run(subject: &Subject, path: &Path, tell: &mut dyn FnMut(&str, u32)) -> Result<()> {
     let options = CreateOptions::new().engine(subject.engine).size(CAPACITY).set("region", REGION);
     let options = subject.set.iter().fold(options, |options, (name, value)| options.set(*name, *value));
@@ -133,7 +136,7 @@ pub(crate) fn run(subject: &Subject, path: &Path, tell: &mut dyn FnMut(&str, u32
     for number in 0..RECORDS {
         store.put(&key(number), &[3; VALUE])?;
     }
-    // Records all over the load, none twice.
+    // Records from the whole load, without duplicates.
     let keys: Vec<_> = (0..SINGLE).map(|number| key(number * 7919 % RECORDS)).collect();
     let new: Vec<_> = (RECORDS..RECORDS + SINGLE).map(key).collect();
     let absent: Vec<_> = (2 * RECORDS..2 * RECORDS + SINGLE).map(key).collect();

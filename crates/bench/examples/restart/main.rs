@@ -1,11 +1,11 @@
-//! Measures how long servers take from `exec` to their first answers after kill -9 under load.
+//! Measures how long servers need from `exec` to their first replies after kill -9 under load.
 //!
-//! `cargo build --release -p lodestore-cli`, then
-//! `cargo run --release -p lodestore-bench --example restart -- --plot restart.svg`
+//! `cargo build --release -p lodestore-cli`, then `cargo run --release -p lodestore-bench --example
+//! restart -- --plot restart.svg`
 //!
-//! Each server is filled, writes run for a moment, and the server is killed. Then the server
-//! starts again several times, and is killed each time under load. All files are on one medium,
-//! memory by default, so that no disk slows a peer.
+//! Each server is filled and then killed during writes. Then the server restarts several times, and
+//! is killed each time under load. All files are on one medium, memory by default, so that no disk
+//! slows a peer.
 
 mod picture;
 mod protocol;
@@ -62,14 +62,14 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Returns the median of a time over all restarts, with the least and the greatest.
+    /// Returns the median of a time over all restarts, with the minimum and the maximum.
     fn spread(&self, time: impl Fn(&Restart) -> Duration) -> [Duration; 3] {
         let mut times: Vec<Duration> = self.restarts.iter().map(time).collect();
         times.sort();
         [times[times.len() / 2], times[0], times[times.len() - 1]]
     }
 
-    /// Returns the median time to the first `GET` that was answered.
+    /// Returns the median time to the first answered `GET`.
     pub(crate) fn first_get(&self) -> Duration {
         self.spread(|restart| restart.first_get)[0]
     }

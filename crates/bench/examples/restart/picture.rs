@@ -14,7 +14,7 @@ const SIZE: (u32, u32) = (760, 420);
 const COLOURS: [RGBColor; 4] =
     [RGBColor(31, 119, 180), RGBColor(214, 39, 40), RGBColor(255, 127, 14), RGBColor(127, 127, 127)];
 
-/// Draws the rows into `file`.
+/// Draws the rows to `file`.
 pub(crate) fn draw(rows: &[Row], value_bytes: usize, file: &Path) -> AnyResult<()> {
     let mut svg = String::new();
     draw_into(&mut svg, rows, value_bytes).map_err(|error| error.to_string())?;

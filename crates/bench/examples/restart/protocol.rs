@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::AnyResult;
 
-/// Longest wait for a reply.
+/// Maximum wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Requests of one write.
+/// Number of requests per write.
 const BATCH: usize = 256;
 
 /// The protocol of a server.
@@ -95,11 +95,11 @@ impl Client {
         Ok(())
     }
 
-    /// Reads a key. Returns whether the key is there with its value.
+    /// Reads a key. Returns whether the key is present with its value.
     ///
     /// # Errors
     ///
-    /// Also if the server says that it is loading.
+    /// Also if the server reports that it is loading.
     pub(crate) fn get(&mut self, number: usize, value_bytes: usize) -> AnyResult<bool> {
         let (request, absent) = match self.protocol {
             Protocol::Redis => (format!("*2\r\n$3\r\nGET\r\n$16\r\n{}\r\n", key(number)), "$-1"),

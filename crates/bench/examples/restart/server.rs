@@ -1,4 +1,4 @@
-//! The servers: started, filled, and killed under load.
+//! Starts, fills, and kills servers under load.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use crate::protocol::{Client, Protocol};
 use crate::{AnyResult, Args};
 
-/// Longest wait for the first answer.
+/// Maximum wait for the first reply.
 const START_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Pause between two attempts to reach a server that starts.
+/// Pause between two attempts to reach a starting server.
 const ATTEMPT_PAUSE: Duration = Duration::from_micros(200);
 
 /// The key that the first `GET` reads. The load does not write it.
 const QUIET_KEY: usize = 0;
 
-/// A server with its persistence.
+/// A server and its persistence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lodestore,
@@ -92,18 +92,18 @@ impl Drop for Place {
     }
 }
 
-/// What a start took.
+/// The times of a start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Restart {
-    /// From `exec` to the first `GET` that was not refused.
+    /// Time from `exec` to the first `GET` that was not refused.
     pub(crate) first_get: Duration,
-    /// From `exec` to the first acknowledged `SET`.
+    /// Time from `exec` to the first acknowledged `SET`.
     pub(crate) first_set: Duration,
     /// Keys of the store.
     pub(crate) keys: usize,
 }
 
-/// A server that runs. Dropping it kills the process.
+/// A running server. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Server {
     kind: Kind,
@@ -111,7 +111,7 @@ pub(crate) struct Server {
     socket: PathBuf,
 }
 
-/// Starts a server and measures its first answers.
+/// Starts a server and measures the times of its first replies.
 pub(crate) fn start(kind: Kind, place: &Place, args: &Args) -> AnyResult<(Server, Restart)> {
     drop(fs::remove_file(place.socket()));
     let start = Instant::now();
@@ -160,7 +160,7 @@ impl Server {
     pub(crate) fn kill_under_load(mut self, keys: usize, args: &Args) -> AnyResult<()> {
         let mut client = self.connect()?;
         let value_bytes = args.value_bytes;
-        // Every key but the first one, in large steps.
+        // Every key except the first one, in large steps.
         let numbers = (1..keys).cycle().step_by(7919);
         let load = thread::spawn(move || client.set_all(numbers, value_bytes).0);
         thread::sleep(Duration::from_millis(args.load_ms));

@@ -11,10 +11,10 @@ use crate::{AnyResult, Args};
 /// Requests of a connection that are made before the clock starts.
 const PREPARED_PIPELINES: usize = 64;
 
-/// Bytes of values that are loaded at most.
+/// Maximum bytes of loaded values.
 const LOADED_BYTES_MAX: usize = 256 << 20;
 
-/// Requests of one write while the keys are loaded.
+/// Number of requests per write while the keys are loaded.
 const LOAD_BATCH: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Cell {
         format!("{operation} {} B, {} x {}{transport}", self.value_bytes, self.connections, self.pipeline)
     }
 
-    /// Keys that each request reads or writes.
+    /// Returns the number of keys that each request reads or writes.
     pub(crate) fn keys_per_request(&self) -> usize {
         if self.operation == Operation::MultiGet { MULTI_GET_KEYS } else { 1 }
     }

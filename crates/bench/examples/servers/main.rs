@@ -1,11 +1,11 @@
-//! Compares Redis-protocol servers and memcached: requests a second, and processor time of the
-//! server for each request.
+//! Compares Redis-protocol servers and memcached: requests per second, and CPU time of the server
+//! for each request.
 //!
-//! `cargo build --release -p lodestore-cli`, then
-//! `cargo run --release -p lodestore-bench --example servers`
+//! `cargo build --release -p lodestore-cli`, then `cargo run --release -p lodestore-bench --example
+//! servers`
 //!
-//! Load and servers share the processors. All servers run one after the other in each round, and
-//! the tables have the medians of all rounds, with the least and the greatest value.
+//! Load and servers share the processors. All servers run one after the other in each round. The
+//! tables show the medians of all rounds, with the minimum and the maximum.
 
 mod load;
 mod open_loop;
@@ -31,10 +31,10 @@ pub(crate) struct Args {
     /// The program `lodestore`.
     #[arg(long, default_value = "target/release/lodestore")]
     program: PathBuf,
-    /// A directory of memory (tmpfs), for stores at `process` and for sockets.
+    /// A directory in memory (tmpfs), for stores at `process` and for sockets.
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
-    /// A directory of a disk, for stores that survive a power failure.
+    /// A directory on a disk, for stores that survive a power failure.
     #[arg(long, default_value = "/tmp")]
     disk: PathBuf,
     /// Rounds.

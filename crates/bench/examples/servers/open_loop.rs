@@ -1,5 +1,5 @@
-//! The open loop: requests are due at a fixed rate, whether earlier ones are answered or not.
-//! Latency counts from the moment at which a request is due.
+//! The open loop: requests are due at a fixed rate, even if earlier requests are unanswered.
+//! Latency counts from the time at which a request is due.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -25,7 +25,7 @@ const VALUE_BYTES: usize = 64;
 /// Requests that are prepared.
 const PREPARED: usize = 1024;
 
-/// A connection and the requests that it has not answered, by the moment at which each was due.
+/// A connection and its unanswered requests, by the time at which each was due.
 struct Lane {
     connection: Connection,
     due: VecDeque<(Instant, usize)>,
@@ -92,7 +92,7 @@ fn measure(server: &Running, cell: &Cell, rate: f64, args: &Args) -> AnyResult<H
         while sent < count && start + period * sent <= now {
             let lane = &mut lanes[sent as usize % CONNECTIONS];
             let prepared = sent as usize % PREPARED;
-            // The socket's buffer is far larger than what a lane can have sent.
+            // The socket's buffer is far larger than the data that a lane can have sent.
             lane.connection.write_all(&exchanges[prepared].request)?;
             lane.due.push_back((start + period * sent, prepared));
             sent += 1;

@@ -5,11 +5,11 @@ use std::fmt;
 
 use crate::servers::Kind;
 
-/// One cell in one round.
+/// A cell in a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) requests_per_second: f64,
-    /// Processor time of the server in microseconds, for each key.
+    /// CPU time of the server in microseconds per key.
     pub(crate) cpu_us_per_key: f64,
 }
 
@@ -19,7 +19,7 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Returns the median, the least and the greatest value.
+/// Returns the median, the minimum and the maximum.
 pub(crate) fn spread(mut values: Vec<f64>) -> (f64, f64, f64) {
     values.sort_by(f64::total_cmp);
     match values.as_slice() {
@@ -28,7 +28,7 @@ pub(crate) fn spread(mut values: Vec<f64>) -> (f64, f64, f64) {
     }
 }
 
-/// Prints a table of all rows. The ratios are those to Redis in the same group.
+/// Prints a table of all rows. The ratios are relative to Redis in the same group.
 pub(crate) fn print(samples: &BTreeMap<(String, Kind), Vec<Sample>>) {
     println!("| row | server | requests/s | least to greatest | CPU us a key | least to greatest | CPU of Redis |");
     println!("|---|---|---:|---|---:|---|---:|");

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use crate::load::{Cell, Operation, Transport};
 use crate::{AnyResult, Args};
 
-/// Longest wait for a server that starts.
+/// Maximum wait for a starting server.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Clock ticks a second in `/proc/PID/stat` (`getconf CLK_TCK` of Linux).
+/// Clock ticks per second in `/proc/PID/stat` (`getconf CLK_TCK` of Linux).
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A server and its durability.
@@ -48,7 +48,7 @@ impl Kind {
         }
     }
 
-    /// Whether each write waits for the disk.
+    /// Returns whether each write waits for the disk.
     pub(crate) fn is_on_disk(self) -> bool {
         matches!(self, Self::RedisAlways | Self::LodestorePower)
     }
@@ -57,14 +57,14 @@ impl Kind {
         self == Self::Memcached
     }
 
-    /// Whether the server takes part in a row. memcached listens on one transport only.
+    /// Returns whether the server takes part in a row. memcached listens on one transport only.
     pub(crate) fn takes(self, cell: &Cell) -> bool {
         let is_unix = cell.transport == Transport::Unix;
         !self.is_memcached() || (is_unix && cell.operation != Operation::MultiGet)
     }
 }
 
-/// A server that runs, with a directory of its own.
+/// A running server with its own directory.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) kind: Kind,
@@ -113,7 +113,7 @@ impl Running {
         })
     }
 
-    /// Returns the processor time of the server so far.
+    /// Returns the CPU time of the server so far.
     pub(crate) fn cpu_seconds(&self) -> AnyResult<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         // After the name in parentheses: state is field 0, utime 11, stime 12.
@@ -191,7 +191,7 @@ impl std::io::Write for Connection {
 }
 
 impl Connection {
-    /// Makes reads and writes return at once.
+    /// Makes reads and writes non-blocking.
     pub(crate) fn set_nonblocking(&self) -> std::io::Result<()> {
         match self {
             Self::Unix(stream) => stream.set_nonblocking(true),

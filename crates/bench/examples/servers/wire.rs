@@ -17,7 +17,7 @@ fn value(number: usize, bytes: usize) -> Vec<u8> {
     seed.bytes().cycle().take(bytes).collect()
 }
 
-/// One request and the reply that is expected.
+/// A request and its expected reply.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Exchange {
     pub(crate) request: Vec<u8>,

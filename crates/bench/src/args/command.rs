@@ -1,4 +1,4 @@
-//! The commands that repeat a run, and each row of it alone.
+//! The commands that repeat a run, or a single row of it.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::run::store;
 use crate::workload::open_loop::Arrivals;
 use crate::workload::{Turn, Workload};
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 pub(crate) fn quoted(word: &str) -> Cow<'_, str> {
     let plain = |char: char| char.is_ascii_alphanumeric() || "_./:=,%+@-".contains(char);
     if !word.is_empty() && word.chars().all(plain) {
@@ -22,21 +22,21 @@ fn names(workloads: &[Workload]) -> String {
     workloads.iter().map(|workload| workload.name()).collect::<Vec<_>>().join(",")
 }
 
-/// Whether a store is another behind this workload: written to, or given time.
+/// Returns whether a store differs after this workload: the workload writes, or lets time pass.
 fn changes(workload: Workload) -> bool {
     use Workload::{Absent, C, Get, Multiget, Scan};
     !matches!(workload, Get | Multiget | Scan | Absent | C)
 }
 
 impl Variant {
-    /// The arguments that measure this variant alone: its store, and of a sweep its value.
+    /// Returns the arguments that measure only this variant: its store, and for a sweep its value.
     pub(crate) fn by_itself(&self) -> Args {
         let mut args = self.args.clone();
         (args.sweep, args.preset, args.reopen) = (None, None, false);
         args.engine.clone_from(&self.target);
         args.peers = Some(vec!["none".into()]);
         if peers::is_peer(store::base(&self.target)) {
-            // It has no capacity that it could be a part of, and no options.
+            // A peer has no capacity for a reserve to refer to, and no options.
             (args.reserve, args.set) = (None, Vec::new());
         }
         args
@@ -44,11 +44,12 @@ impl Variant {
 }
 
 impl Args {
-    /// The workloads of a run in which a turn meets its store as in this one: those before it that change something, and its own turns before. The load runs
-    /// in any.
+    /// Returns the workloads of a run in which a turn finds its store in the same state: the
+    /// earlier workloads that change something, and its own earlier turns. The load runs in any
+    /// case.
     pub(crate) fn needed(&self, turn: Turn) -> Vec<Workload> {
         if turn.workload == Workload::Load {
-            // A rate takes a workload that has one.
+            // A rate needs a workload to which it applies.
             let other = self.workloads.iter().find(|other| self.rate.is_some() && **other != Workload::Load);
             return std::iter::once(&Workload::Load).chain(other).copied().collect();
         }
@@ -59,7 +60,7 @@ impl Args {
         self.workloads[..=last].iter().filter(needed).copied().collect()
     }
 
-    /// How to run one row alone: the command for all, and the workloads of each.
+    /// Returns how to run a single row: the command for all rows, and the workloads of each.
     pub(crate) fn row_by_row(&self) -> String {
         let mut args = self.clone();
         (args.preset, args.reopen, args.engine) = (None, false, "STORE".into());
@@ -88,15 +89,16 @@ impl Args {
         )
     }
 
-    /// The command that repeats this run for these workloads alone; for none, its reopenings.
+    /// Returns the command that repeats this run with only these workloads; without workloads, its
+    /// reopenings.
     pub(crate) fn command(&self, workloads: &[Workload]) -> String {
         self.line(&if workloads.is_empty() { "load".into() } else { names(workloads) }, workloads)
     }
 
-    /// The command for these workloads, and how they are named in it.
+    /// Returns the command for these workloads, and their names in it.
     fn line(&self, named: &str, workloads: &[Workload]) -> String {
         let mut words = vec![format!("lodestore-bench run --engine {}", quoted(&self.engine))];
-        // All that it stands for is said again, but for the tables that it prints.
+        // The command repeats everything that the preset implies, except the tables that it prints.
         if let Some(preset) = self.preset.filter(|preset| preset.has_tables()) {
             words.push(format!("--preset {}", preset.name()));
         }
@@ -105,7 +107,7 @@ impl Args {
         }
         words.push(format!("--workloads {named}"));
         match self.load_bytes.filter(|_| self.sweep.is_some()) {
-            // The numbers of records and operations follow from it for each value.
+            // The numbers of records and operations derive from the load bytes for each value.
             Some(bytes) => {
                 words.push(format!("--load-bytes {bytes}"));
                 words.extend(self.ops.map(|ops| format!("--ops {ops}")));
@@ -162,12 +164,12 @@ impl Args {
         words.join(" ")
     }
 
-    /// What stores are given: room on the medium, durability and memory.
+    /// Returns the words for the resources of stores: space on the medium, durability and memory.
     fn room(&self) -> Vec<String> {
         let mut words = Vec::new();
         match self.reserve {
             Some(percent) => words.push(format!("--reserve {percent}")),
-            // What follows from the parameter that is swept is another for each value.
+            // A size that derives from the swept parameter differs for each value.
             None if self.sweep.is_some() => words.extend(self.size.map(|size| format!("--size {size}"))),
             None => words.push(format!("--size {}", self.capacity())),
         }
@@ -188,7 +190,7 @@ mod tests {
     use crate::args::parsed_words;
     use crate::preset::Preset;
 
-    /// The words of a command as a shell reads it.
+    /// Returns the words of a command as a shell reads them.
     fn words(command: &str) -> Vec<String> {
         if !command.contains('\'') {
             return command.split_whitespace().map(String::from).collect();
@@ -205,7 +207,7 @@ mod tests {
         parsed_words(words[2..].iter().cloned()).resolved().expect("they can be run")
     }
 
-    /// All that a run goes by, what follows by itself in figures.
+    /// Returns all effective arguments of a run, with derived numbers resolved.
     fn meant(args: &Args, workloads: &[Workload]) -> String {
         let mut args = args.clone();
         args.workloads = workloads.to_vec();

@@ -18,30 +18,30 @@ use crate::workload::keys::{KEY_LEAST, KEY_MOST};
 use crate::workload::open_loop::Arrivals;
 use crate::workload::sizes::{Of, Size};
 
-/// Most records and operations together: record numbers are 32 bits wide.
+/// Maximum number of records and operations together: record numbers have 32 bits.
 const NUMBERS_MOST: u64 = 1 << 31;
-/// Most bytes of a value.
+/// Maximum bytes of a value.
 const VALUE_MOST: usize = 16 << 20;
-/// Most serving threads.
+/// Maximum number of serving threads.
 const THREADS_MOST: usize = 1024;
-/// Longest overload or idle time, in seconds: a day.
+/// Maximum overload or idle time, in seconds: a day.
 const SECONDS_MOST: u64 = 86_400;
-/// Longest warm-up, and longest that a workload is drawn out, in milliseconds: a minute.
+/// Maximum warm-up time, and maximum of `--at-least`, in milliseconds: a minute.
 const AT_LEAST_MOST: u64 = 60_000;
-/// Least DRAM budget: below it no store has room for its buffers.
+/// Minimum DRAM budget. Below it no store has enough space for its buffers.
 const BUDGET_LEAST: u64 = 1 << 20;
-/// Least write buffer.
+/// Minimum bytes of a write buffer.
 const WRITE_BUFFER_LEAST: u64 = 64 << 10;
-/// Least limit on the memory of a process: the bench itself has some MiB.
+/// Minimum limit on the memory of a process: the bench itself uses some MiB.
 const MEMORY_LEAST: u64 = 16 << 20;
-/// Greatest reserve, in hundredths of what is loaded.
+/// Maximum reserve, in percent of the loaded data.
 const RESERVE_MOST: u64 = 10_000;
-/// Most operations a second of an open loop: one a nanosecond.
+/// Maximum operations per second of an open loop: one per nanosecond.
 const RATE_MOST: u64 = 1_000_000_000;
-/// Most keys of one `multiget` call.
+/// Maximum keys of one `multiget` call.
 const MULTIGET_MOST: usize = 4096;
 
-/// How strictly values that come back are checked.
+/// How strictly returned values are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Check {
     /// Length, first and last words.
@@ -51,14 +51,15 @@ pub enum Check {
     Full,
 }
 
-/// After which workloads the stores are to settle: flush what they buffer, and do the compactions that are due.
+/// Workloads after which the stores settle: flush their buffers, and do the compactions that are
+/// due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Settle {
-    /// After none: the next begins while they are at it.
+    /// After none: the next workload begins during that work.
     Never,
     /// After the load.
     Load,
-    /// After each.
+    /// After each workload.
     #[default]
     Each,
 }
@@ -66,35 +67,39 @@ pub enum Settle {
 /// Arguments of `lodestore-bench run`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Take the arguments of a named experiment, but for those that are given here.
+    /// Use the arguments of a named experiment, except those given on the command line.
     #[arg(long, value_enum)]
     pub preset: Option<Preset>,
-    /// Store to measure: an engine of this build, which may have options of its own as in --peers, or a peer.
+    /// Store to measure: an engine of this build, with its own options as in --peers, or a peer.
     #[arg(long, default_value = lodestore::options::DEFAULT_ENGINE)]
     pub engine: String,
-    /// Directory on the medium to measure. A fresh directory is made in it, and removed at the end.
+    /// Directory on the medium to measure. A new directory is created in it, and removed at the
+    /// end.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Workloads: load get absent multiget update overwrite zipfput delete scan, a to f of YCSB, overload and idle, in the order in which they run. The
-    /// load always runs, and first. Another may be named again: its second turn is `a-2`.
+    /// Workloads, in the order in which they run: load get absent multiget update overwrite zipfput
+    /// delete scan, a to f of YCSB, overload and idle. The load always runs, and runs first.
+    /// Another workload may be named again: its second turn is `a-2`.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "load,get,multiget,update,delete,scan")]
     pub workloads: Vec<Workload>,
     /// Records loaded.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub records: u64,
-    /// Bytes of keys and values loaded, such as 1G: as many records as come to it, in place of --records.
+    /// Bytes of keys and values to load, such as 1G, instead of --records.
     #[arg(long, value_name = "SIZE", conflicts_with = "records", value_parser = parse_size)]
     pub load_bytes: Option<u64>,
-    /// Operations of each workload but load; as many as records where not given.
+    /// Operations of each workload except load; defaults to the number of records.
     #[arg(long, value_name = "N")]
     pub ops: Option<u64>,
-    /// Bytes of a key: a number, each of several as often (16..64, both included), or facebook, as in the published mix of Facebook's memcached (pool ETC).
+    /// Bytes of a key: a number, a range with uniformly distributed sizes (16..64, both included),
+    /// or facebook: the published mix of Facebook's memcached (pool ETC).
     #[arg(long, visible_alias = "key", value_name = "BYTES", default_value_t = Size::Fixed(16))]
     pub key_size: Size,
-    /// Bytes of a value, in the same ways. An update keeps the size of its record.
+    /// Bytes of a value, in the same formats. An update keeps the size of its record.
     #[arg(long, visible_alias = "value", value_name = "BYTES", default_value_t = Size::Fixed(256))]
     pub value_size: Size,
-    /// Hundredths of each value that are one byte again and again, in runs of some bytes, so that it compresses; the rest is random.
+    /// Percent of each value that repeats one byte, in short runs, so that the value compresses.
+    /// The rest is random.
     #[arg(long, value_name = "PERCENT", default_value_t = 0)]
     pub compressible: u8,
     /// Records of a scan in workload scan.
@@ -106,131 +111,149 @@ pub struct Args {
     /// Serving threads.
     #[arg(long, value_name = "T", default_value_t = 1)]
     pub threads: usize,
-    /// Open loop: operations a second, of all threads together, that are due whatever the store does. Latencies begin when an operation was due, and every
-    /// one is timed. The load runs at full speed; not for multiget, overload and idle. Without it each thread asks again when it has its answer.
+    /// Open loop: operations per second, of all threads together, that are due regardless of the
+    /// store's speed. Latencies begin when an operation was due, and every operation is timed. The
+    /// load runs at full speed; not for multiget, overload and idle. Without this option each
+    /// thread sends its next operation after a reply.
     #[arg(long, value_name = "OPS")]
     pub rate: Option<u64>,
     /// When the operations of --rate are due.
     #[arg(long, value_enum, default_value_t)]
     pub arrivals: Arrivals,
-    /// Repetitions, the stores taking turns; figures are medians.
+    /// Repetitions, with the stores interleaved. Results are medians.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub rounds: usize,
     /// Seed of keys and operations.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Most bytes of the store, such as 8G; enough for the records where not given.
+    /// Maximum bytes of the store, such as 8G; defaults to enough for the records.
     #[arg(long, value_parser = parse_size)]
     pub size: Option<u64>,
-    /// Hundredths of the keys and values loaded that an engine has of room beside them: its capacity is 1.3 times as much at 30. Peers have no capacity.
+    /// Free space of an engine, in percent of the loaded keys and values: at 30 its capacity is 1.3
+    /// times the data. Peers have no capacity.
     #[arg(long, value_name = "PERCENT", conflicts_with = "size")]
     pub reserve: Option<u32>,
-    /// What an acknowledged write survives: process, power or interval:MS. A peer that gives less is taken with each write synced, or refused.
-    /// Where not given, the engine gives process, and each peer what it gives.
+    /// Failures that an acknowledged write survives: process, power or interval:MS. A peer with a
+    /// weaker durability is used with each write synced, or refused. Default: process for the
+    /// engine, and each peer's own.
     #[arg(long)]
     pub durability: Option<Durability>,
-    /// What an acknowledged write of the load survives, if less is enough there: the store is then closed, and opened again as --durability says
-    /// before the other workloads. A map in DRAM stays open.
+    /// Durability of the load, if a weaker one is enough. The store is then closed, and opened
+    /// again with --durability before the other workloads. A map in DRAM stays open.
     #[arg(long, value_name = "LEVEL")]
     pub load_durability: Option<Durability>,
-    /// Bytes of DRAM for every store that takes a budget, such as 256M: an engine's structures, a peer's buffers and caches.
+    /// Bytes of DRAM for every store that accepts a budget, such as 256M: an engine's structures, a
+    /// peer's buffers and caches.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub budget: Option<u64>,
-    /// Bytes of a write buffer of every store that takes its size: option memtable-bytes of an engine, each of two of a peer. Of --budget, which is at
-    /// least that of two and a MiB, a peer's cache has the rest then.
+    /// Bytes of a write buffer, for every store that accepts its size: the option memtable-bytes of
+    /// an engine, each of two buffers of a peer. A peer's cache uses the rest of --budget, which
+    /// must hold two buffers and a MiB.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub write_buffer: Option<u64>,
-    /// Most memory of each store's process, the page cache of its files and the bench's operations and keys included, such as 768M: by a control group (cgroup v1 or v2), which mostly
-    /// takes root. With less than the data the disk is really read. 0 for none, where a preset has one.
+    /// Maximum memory of each store's process, such as 768M, including the page cache of its files
+    /// and the bench's operations and keys. Uses a control group (cgroup v1 or v2), which usually
+    /// requires root. With less memory than data the disk is really read. 0 removes the limit of a
+    /// preset.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
-    /// After which workloads the stores flush what they buffer and do the compactions that are due.
+    /// Workloads after which the stores flush their buffers and do the compactions that are due.
     #[arg(long, value_enum, default_value_t)]
     pub settle: Settle,
-    /// How long each workload overload or idle lasts.
+    /// Duration of each workload overload or idle.
     #[arg(long, value_name = "N", default_value_t = 60)]
     pub seconds: u64,
-    /// Treat the mapping as DAX whatever it is, so that every flush and fence is executed.
+    /// Treat the mapping as DAX on any medium, so that every flush and fence is executed.
     #[arg(long)]
     pub emulate_dax: bool,
-    /// Nanoseconds to wait after each fence, as slower memory would.
+    /// Nanoseconds to wait after each fence, to emulate slower memory.
     #[arg(long, value_name = "NS", default_value_t = 0)]
     pub persist_ns: u64,
-    /// Peers to measure beside the engine, or none: peers and engines, an engine with options of its own too, such as fluidkv:value-threshold=0 (several
-    /// behind further colons).
-    /// Where not given, btreemap, and none beside a sweep.
+    /// Peers to measure with the engine, or none. Peers and engines, also an engine with options,
+    /// such as fluidkv:value-threshold=0 (several options are separated by further colons).
+    /// Default: btreemap, and none with a sweep.
     #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
     pub peers: Option<Vec<String>>,
-    /// An option of the engine, as name=value; may be given more than once.
+    /// An option of the engine, as name=value. May be repeated.
     #[arg(long, value_name = "NAME=VALUE")]
     pub set: Vec<String>,
-    /// Run the workloads for each of these values of an engine's option, or of one of the bench's own numbers (threads, records, ops, rate,
-    /// key-size, value-size, multiget, persist-ns, budget, write-buffer, load-bytes, reserve). Of the peers that are given those run to which it means
-    /// something. A plot has lines over the values.
+    /// Run the workloads for each of these values of an engine's option, or of a number of the
+    /// bench. The numbers are threads, records, ops, rate, key-size, value-size, multiget,
+    /// persist-ns, budget, write-buffer, load-bytes and reserve. Of the given peers, only those to
+    /// which the parameter applies run. A plot has lines over the values.
     #[arg(long, value_name = "NAME=V1,V2,...")]
     pub sweep: Option<Sweep>,
-    /// Stop the load at these numbers of records, and take the store's account there.
+    /// Pause the load at these numbers of records, and record the store's statistics there.
     #[arg(long, value_name = "N1,N2,...", value_delimiter = ',')]
     pub steps: Vec<u64>,
     /// Time every N-th operation of a thread for the latencies; 1 for all, 0 for none.
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub latency_every: u32,
-    /// Before each workload that can go on (get, absent, multiget, update, scan, a, b, c and f) run it unmeasured for so many milliseconds; 0 for not.
+    /// Before each repeatable workload (get, absent, multiget, update, scan, a, b, c and f), run it
+    /// unmeasured for this many milliseconds; 0 for no warm-up.
     #[arg(long, value_name = "MS", default_value_t = 50)]
     pub warm_up: u64,
-    /// Measure each of these workloads for about so many milliseconds at least: where --ops operations would be done before, as the warm-up says, by as
-    /// many as come to it (a million at most). 0 for --ops operations, however short it is, as it is where --ops is swept. An open loop has its own length.
+    /// Measure each of these workloads for at least about this many milliseconds. If --ops
+    /// operations would end earlier, by the rate of the warm-up, more operations are run (at most a
+    /// million). 0 runs exactly --ops operations, which is the default if --ops is swept. An open
+    /// loop has its own length.
     #[arg(long, value_name = "MS", default_value_t = 200)]
     pub at_least: u64,
-    /// How strictly the values that come back are checked.
+    /// How strictly returned values are checked.
     #[arg(long, value_enum, default_value_t)]
     pub check: Check,
-    /// Measure reopening as well: after a clean stop, and after the kill of a process that writes.
+    /// Also measure reopening: after a clean stop, and after a kill of a writing process.
     #[arg(long)]
     pub reopen: bool,
-    /// Print one JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     pub json: bool,
-    /// Draw the rates into this file as well, as SVG.
+    /// Also draw the rates to this SVG file.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
-    /// Draw what shares of the timed calls lasted how long into this file as well, as SVG: a panel a workload, a line a store.
+    /// Also draw the distribution of latencies to this SVG file: a panel per workload, a line per
+    /// store.
     #[arg(long, value_name = "FILE")]
     pub plot_latency: Option<PathBuf>,
-    /// Draw DRAM a key into this file as well, as SVG: a bar a store by its own account, and a line to the growth of RssAnon.
+    /// Also draw DRAM per key to this SVG file: a bar per store by its own statistics, and a line
+    /// to the growth of RssAnon.
     #[arg(long, value_name = "FILE")]
     pub plot_memory: Option<PathBuf>,
-    /// Write what each store did by when, each 100 ms, into this file as well: as CSV, or drawn as SVG, by its ending. May be given more than once.
+    /// Also write the progress of each store every 100 ms to this file: as CSV, or drawn as SVG,
+    /// depending on its extension. May be repeated.
     #[arg(long, value_name = "FILE")]
     pub timeline: Vec<PathBuf>,
-    /// Tell of a store that fails, as one that is full does, and go on with the others. A run in which every store failed fails.
+    /// Report a store that fails, for example because it is full, and continue with the others. A
+    /// run in which every store failed fails.
     #[arg(long)]
     pub go_on: bool,
     /// Keep the stores.
     #[arg(long)]
     pub keep: bool,
-    /// Run in this process, where one store's DRAM is not told from what another left behind.
+    /// Run in this process. The DRAM of a store then includes memory that earlier stores left.
     #[arg(long, hide = true)]
     pub in_process: bool,
-    /// The peers are a preset's: those that cannot run here are left out.
+    /// The peers come from a preset: peers that cannot run on this machine are skipped.
     #[arg(skip)]
     pub(crate) peers_of_preset: bool,
-    /// Peers of the preset that were left out, and why.
+    /// Skipped peers of the preset, and the reasons.
     #[arg(skip)]
     pub(crate) left_out: Vec<(String, String)>,
-    /// Which of [`GIVEN`] the command line has itself.
+    /// The names of [`GIVEN`] that are on the command line.
     #[arg(skip)]
     pub(crate) given: Vec<&'static str>,
 }
 
-/// Arguments that have a default and are refused where they are given and do nothing, by the names of their fields.
+/// Arguments with a default that are refused if they are given without effect, by the names of
+/// their fields.
 pub(crate) const GIVEN: [&str; 3] = ["seconds", "arrivals", "at_least"];
 
 pub(crate) fn refuse(name: &str, value: impl ToString, why: impl Into<String>) -> Error {
     Error::InvalidOption { name: name.into(), value: value.to_string(), why: why.into() }
 }
 
-/// Refuses a durability that the medium under `dir` cannot give: a store that is brought to it behind its load would be refused after that.
+/// Refuses a durability that the medium under `dir` does not support. Otherwise a store whose
+/// durability is raised after its load would be refused only then.
 fn refuse_medium(dir: &Path, asked: Durability) -> Result<()> {
     let medium = lodestore::medium::doctor(dir)?.medium;
     let same = |level: Durability| std::mem::discriminant(&level) == std::mem::discriminant(&asked);
@@ -241,7 +264,8 @@ fn refuse_medium(dir: &Path, asked: Durability) -> Result<()> {
 }
 
 impl Args {
-    /// These without those peers of a preset that this build or machine does not have, or that cannot give the durability asked for.
+    /// Removes the peers of a preset that this build or machine does not have, or that do not
+    /// support the requested durability.
     pub(crate) fn fitted(mut self) -> Self {
         if !self.peers_of_preset {
             return self;
@@ -256,7 +280,7 @@ impl Args {
         self
     }
 
-    /// Which peers of the preset were left out, a line for each reason.
+    /// Returns the skipped peers of the preset, a line for each reason.
     pub(crate) fn left_out(&self) -> Vec<String> {
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for (peer, why) in &self.left_out {
@@ -268,10 +292,10 @@ impl Args {
         reasons.iter().map(|(why, peers)| format!("left out of the preset: {}: {why}", peers.join(", "))).collect()
     }
 
-    /// These with each store by the name of the setting that gives the durability asked for.
+    /// Replaces each store by its setting with the requested durability.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] where a peer cannot give it.
+    /// [`Error::InvalidOption`] if a peer does not support it.
     pub(crate) fn resolved(mut self) -> Result<Self> {
         self.derive();
         self.memory = self.memory.filter(|bytes| *bytes > 0);
@@ -284,32 +308,32 @@ impl Args {
         Ok(self)
     }
 
-    /// Sets what follows from other arguments.
+    /// Sets the arguments that derive from others.
     pub(crate) fn derive(&mut self) {
         if let Some(bytes) = self.load_bytes {
             self.records = (bytes / self.record_bytes().max(1)).max(1);
         }
-        // What is swept is how much is done.
+        // The sweep varies the amount of work.
         let swept = self.sweep.as_ref().is_some_and(|sweep| sweep.name == "ops");
         if swept && !self.given.contains(&"at_least") {
             self.at_least = 0;
         }
     }
 
-    /// Bytes of the key and the value of a record, in the mean.
+    /// Returns the mean bytes of the key and the value of a record.
     pub(crate) fn record_bytes(&self) -> u64 {
         (self.key_size.mean(Of::Key) + self.value_size.mean(Of::Value)).round() as u64
     }
 
-    /// Bytes of the keys and values that are loaded, in the mean.
+    /// Returns the mean bytes of the loaded keys and values.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.records.saturating_mul(self.record_bytes())
     }
 
-    /// Refuses what cannot be run.
+    /// Refuses arguments that cannot be run.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] saying what is taken.
+    /// [`Error::InvalidOption`], which describes the accepted values.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_ranges()?;
         let ascending = self.steps.windows(2).all(|pair| pair[0] < pair[1]);
@@ -336,7 +360,7 @@ impl Args {
         self.set.iter().try_for_each(|text| lodestore_contract::Options::new().set_text(text).map(drop))
     }
 
-    /// Refuses a limit on memory where it would limit the medium, or nothing.
+    /// Refuses a limit on memory if it would limit the medium, or nothing.
     fn check_memory(&self) -> Result<()> {
         let Some(limit) = self.memory else { return Ok(()) };
         if self.in_process {
@@ -351,7 +375,8 @@ impl Args {
         }
     }
 
-    /// Refuses a reserve where nothing has a capacity, or more is inserted than what it is a part of.
+    /// Refuses a reserve if no store has a capacity, or if workloads insert more than the loaded
+    /// data.
     fn check_reserve(&self) -> Result<()> {
         let Some(percent) = self.reserve else { return Ok(()) };
         if self.targets().iter().all(|name| peers::is_peer(name)) {
@@ -363,7 +388,7 @@ impl Args {
         Ok(())
     }
 
-    /// Refuses a rate where a workload has none, or none has one.
+    /// Refuses a rate if a workload does not support one, or no workload would use it.
     fn check_rate(&self) -> Result<()> {
         let Some(rate) = self.rate else { return Ok(()) };
         let unpaced = |workload: &&Workload| workload.lasts() || **workload == Workload::Multiget;
@@ -377,7 +402,8 @@ impl Args {
         }
     }
 
-    /// Refuses a durability of the load from which a store cannot be brought to that of the other workloads.
+    /// Refuses a durability of the load from which a store cannot be raised to that of the other
+    /// workloads.
     fn check_load_durability(&self) -> Result<()> {
         let Some(level) = self.load_durability else { return Ok(()) };
         let after = self.durability.unwrap_or_default();
@@ -459,12 +485,13 @@ impl Args {
         peers::ready(name)
     }
 
-    /// Operations of a workload.
+    /// Returns the number of operations of a workload.
     pub(crate) fn op_count(&self) -> u64 {
         self.ops.unwrap_or(self.records)
     }
 
-    /// The stores to measure, the engine first, each once; with a sweep those peers alone to which its parameter means something.
+    /// Returns the stores to measure, the engine first, each once. With a sweep only the peers to
+    /// which its parameter applies.
     pub(crate) fn targets(&self) -> Vec<String> {
         let mut all = vec![self.engine.clone()];
         let usual = [if self.sweep.is_some() { "none" } else { "btreemap" }.to_string()];
@@ -477,7 +504,8 @@ impl Args {
         all
     }
 
-    /// Most bytes of the store: twice what the records and those that `d` and `e` insert need, for updates in flight, where nothing else is asked for.
+    /// Returns the maximum bytes of the store. Default: twice the bytes of the records and of the
+    /// inserts of `d` and `e`, for updates in progress.
     pub(crate) fn capacity(&self) -> u64 {
         if let Some(percent) = self.reserve {
             let live = u128::from(self.live_bytes());
@@ -488,13 +516,13 @@ impl Args {
     }
 }
 
-/// The arguments of a command line, for tests.
+/// Parses the arguments of a command line, for tests.
 #[cfg(test)]
 pub(crate) fn parsed(words: &str) -> Args {
     parsed_words(words.split_whitespace().map(String::from))
 }
 
-/// The same of words that may have spaces in them.
+/// Does the same for words that may contain spaces.
 #[cfg(test)]
 pub(crate) fn parsed_words(words: impl Iterator<Item = String>) -> Args {
     #[derive(clap::Parser)]

@@ -1,4 +1,5 @@
-//! What is refused before anything runs: values that no store takes, arguments that would do nothing, files that cannot be written.
+//! Refusals before anything runs: values that no store accepts, arguments without effect, files
+//! that cannot be written.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -14,10 +15,10 @@ use crate::workload::Turn;
 use crate::workload::open_loop::Arrivals;
 
 impl Args {
-    /// Refuses what would be found in the middle of a run, or silently ignored.
+    /// Refuses arguments that would fail in the middle of a run, or be silently ignored.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] saying what is taken.
+    /// [`Error::InvalidOption`], which describes the accepted values.
     pub(crate) fn check_refused(&self) -> Result<()> {
         self.check_ignored()?;
         for variant in self.variants()? {
@@ -33,10 +34,11 @@ impl Args {
         self.timeline.iter().try_for_each(|file| timeline::Form::of(file).map(drop))
     }
 
-    /// Refuses files that cannot be written, and a directory in which a store cannot be. It is of the process that writes them, and not of its cells'.
+    /// Refuses files that cannot be written, and a directory in which a store cannot be. Only the
+    /// process that writes the files checks this, not its cells.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] saying what is taken.
+    /// [`Error::InvalidOption`], which describes the accepted values.
     pub(crate) fn check_places(&self) -> Result<()> {
         let lines = self.timeline.iter().map(|file| ("timeline", file.as_path()));
         let files: Vec<_> = self.pictures().chain(lines).collect();
@@ -47,22 +49,23 @@ impl Args {
             }
             check_file(name, file)?;
         }
-        // Without one there is no server; one that is missing is told of when the run makes its own in it.
+        // Without a directory there is no server. A missing directory is reported when the run
+        // creates its own in it.
         let Some(dir) = self.dir.as_ref().and_then(|dir| fs::canonicalize(dir).ok()) else { return Ok(()) };
         let cells = self.rounds * self.variants()?.len() * if self.reopen { 3 } else { 1 };
-        // As the run and its cells name theirs, at the longest.
+        // The longest names that the run and its cells can have.
         let run = dir.join(format!("lodestore-bench-{}-0", std::process::id()));
         let longest = |name: &String| peers::fits_in(name, &run.join(format!("{name}-{cells}")));
         self.targets().iter().try_for_each(longest)
     }
 
-    /// The pictures that are to be drawn, each with its option.
+    /// Returns the pictures to draw, each with its option.
     fn pictures(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let all = [("plot", &self.plot), ("plot-latency", &self.plot_latency), ("plot-memory", &self.plot_memory)];
         all.into_iter().filter_map(|(name, file)| Some((name, file.as_deref()?)))
     }
 
-    /// Refuses what is given and would change nothing.
+    /// Refuses arguments without effect.
     fn check_ignored(&self) -> Result<()> {
         let swept = self.sweep.as_ref().map_or("", |sweep| sweep.name.as_str());
         let given = |name: &str| self.given.contains(&name);
@@ -95,7 +98,8 @@ impl Args {
         }
     }
 
-    /// Refuses latency that is added to persists where there are none that wait: on a medium that is no DAX, and is not treated as one.
+    /// Refuses additional persist latency if no persist waits: on a medium that is not DAX, and is
+    /// not treated as DAX.
     fn check_persist(&self) -> Result<()> {
         if self.emulate_dax {
             return Ok(());
@@ -114,7 +118,7 @@ impl Args {
         }
     }
 
-    /// Refuses a run of which no store does anything.
+    /// Refuses a run in which no store does anything.
     fn check_order(&self) -> Result<()> {
         let scans = self.workloads.iter().all(|workload| workload.scans());
         if self.reopen || !scans || self.variants()?.iter().any(|it| store::keeps_order(&it.args, &it.target)) {
@@ -126,7 +130,8 @@ impl Args {
         Err(refuse("workloads", names.join(","), why))
     }
 
-    /// Which workloads do not run on which store since it keeps no order, a line for each store whose label is `among` those asked for.
+    /// Returns the workloads that stores without order skip, a line for each store whose label is
+    /// `among` those requested.
     pub(crate) fn unordered(&self, among: impl Fn(&str) -> bool) -> Vec<String> {
         let mut lines = Vec::new();
         for variant in self.variants().unwrap_or_default() {
@@ -143,7 +148,7 @@ impl Args {
     }
 }
 
-/// Refuses a file that cannot be written, and leaves it as it is.
+/// Refuses a file that cannot be written, and leaves the file unchanged.
 fn check_file(name: &str, file: &Path) -> Result<()> {
     let was_there = file.symlink_metadata().is_ok();
     let tried = OpenOptions::new().write(true).create(true).truncate(false).open(file);
@@ -163,7 +168,7 @@ mod tests {
     use crate::args::parsed;
     use lodestore_contract::testing::Scratch;
 
-    /// What a run with these words is refused for; nothing where it is not.
+    /// Returns the refusal of a run with these words, or an empty text.
     fn refusal(words: &str) -> String {
         let args = parsed(words).resolved().expect("they can be read");
         args.check().err().map(|error| crate::translate(&error.to_string())).unwrap_or_default()

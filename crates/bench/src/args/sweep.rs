@@ -9,10 +9,10 @@ use crate::args::Args;
 use crate::peers;
 use crate::run::store;
 
-/// Most values of a sweep.
+/// Maximum number of values of a sweep.
 const VALUES_MOST: usize = 64;
 
-/// The bench's own numbers that mean something to every store.
+/// The bench's own numbers that apply to every store.
 const NUMBERS: [&str; 11] = [
     "threads",
     "records",
@@ -27,7 +27,7 @@ const NUMBERS: [&str; 11] = [
     "load-bytes",
 ];
 
-/// A parameter, and the values that it takes in turn.
+/// A parameter and its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sweep {
     pub(crate) name: String,
@@ -55,13 +55,13 @@ impl fmt::Display for Sweep {
 }
 
 impl Sweep {
-    /// Whether this is a number of the bench's own: any other is an option of an engine.
+    /// Returns whether this is a number of the bench. Any other name is an option of an engine.
     pub(crate) fn is_number(name: &str) -> bool {
         name == "reserve" || NUMBERS.contains(&name)
     }
 
-    /// Whether this parameter means something to this store: peers have no capacity, and an option of engines is that of those that have it and whose own
-    /// names do not set it.
+    /// Returns whether this parameter applies to this store. Peers have no capacity. An option
+    /// applies to the engines that have it and whose own names do not set it.
     pub(crate) fn means(&self, store: &str) -> bool {
         match self.name.as_str() {
             "reserve" => !peers::is_peer(store),
@@ -71,19 +71,19 @@ impl Sweep {
     }
 }
 
-/// One store of a run, and under a sweep the value it has there.
+/// A store of a run, with its value in a sweep.
 #[derive(Debug, Clone)]
 pub(crate) struct Variant {
     /// The store.
     pub(crate) target: String,
-    /// The value of the parameter that is swept.
+    /// The value of the swept parameter.
     pub(crate) swept: Option<String>,
     /// The arguments with this value.
     pub(crate) args: Args,
 }
 
 impl Variant {
-    /// Its name among the variants of a run.
+    /// Returns its name among the variants of a run.
     pub(crate) fn label(&self) -> String {
         match (&self.swept, &self.args.sweep) {
             (Some(value), Some(sweep)) => format!("{} {}={value}", self.target, sweep.name),
@@ -93,17 +93,17 @@ impl Variant {
 }
 
 impl Variant {
-    /// The arguments that measure this variant again; without a sweep, its run.
+    /// Returns the arguments that measure this variant again; without a sweep, its whole run.
     pub(crate) fn alone(&self) -> Args {
         if self.swept.is_some() { self.by_itself() } else { self.args.clone() }
     }
 }
 
 impl Args {
-    /// What is measured in each round, in this order.
+    /// Returns the variants measured in each round, in order.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] where the sweep's parameter is not known, or does not take a value.
+    /// [`Error::InvalidOption`] if the sweep's parameter is not known, or does not accept a value.
     pub(crate) fn variants(&self) -> Result<Vec<Variant>> {
         let Some(sweep) = &self.sweep else {
             let variant = |target| Variant { target, swept: None, args: self.clone() };
@@ -118,7 +118,8 @@ impl Args {
         Ok(all)
     }
 
-    /// These arguments with another value of a parameter: a number of the bench's own, or an option of the engine.
+    /// Returns these arguments with another value of a parameter: a number of the bench, or an
+    /// option of the engine.
     ///
     /// # Errors
     /// [`Error::InvalidOption`].

@@ -1,4 +1,4 @@
-//! std's B-tree behind a readers-writer lock: the ceiling without persistence, in DRAM.
+//! std's B-tree with a readers-writer lock: the ceiling without persistence, in DRAM.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -8,7 +8,7 @@ use lodestore_contract::Result;
 
 use crate::run::target::{Account, Facts, Target};
 
-/// The map. Readers share the lock; a writer has it alone.
+/// The map. Readers share the lock; a writer holds it exclusively.
 #[derive(Default)]
 pub(crate) struct BTree {
     map: RwLock<BTreeMap<Vec<u8>, Vec<u8>>>,

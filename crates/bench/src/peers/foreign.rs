@@ -11,7 +11,7 @@ use super::{Asked as Wanted, Gives, Peer};
 use crate::run::procfs::{bytes_given_to_files, bytes_of_blocks};
 use crate::run::target::{Account, Facts, Target};
 
-/// Every peer of the crate.
+/// Returns every peer of the crate.
 pub(super) fn all() -> impl Iterator<Item = Peer> {
     kinds().iter().map(|kind| Peer {
         name: kind.name,
@@ -36,8 +36,10 @@ pub(super) fn all() -> impl Iterator<Item = Peer> {
     })
 }
 
-/// A peer that is open. What it wrote is what this process gave to files since the peer was opened: a peer runs in a process of its own. Where it
-/// has no account of its DRAM, the process's counts. Of a server nobody tells what it wrote to files: what its process writes is answers too.
+/// An open peer. The peer runs in a separate process, so its written bytes are the bytes that this
+/// process has passed to files since the peer was opened. If it does not count its DRAM, the memory
+/// of the process counts. The written bytes of a server are unknown, because its process also
+/// writes replies.
 struct Foreign {
     store: Box<dyn Store>,
     ordered: bool,
@@ -53,7 +55,7 @@ impl Foreign {
             fs::create_dir(dir).map_err(|source| Error::io("making directory", dir, source))?;
         }
         let medium = lodestore::medium::doctor(dir)?.medium.medium.to_string();
-        // Its library is loaded before its open is timed, as ours is.
+        // The library is loaded before the open is timed, as Lodestore's is.
         kind.ready()?;
         let (written_before, start) = (bytes_given_to_files(), Instant::now());
         let store = kind.open(dir, asked)?;
@@ -62,7 +64,8 @@ impl Foreign {
     }
 }
 
-/// What an acknowledged write survives there, in the words of our own durability.
+/// Returns the failures that an acknowledged write survives, in the terms of Lodestore's
+/// durability.
 fn durability(survives: Survives, medium: &str) -> &'static str {
     match survives {
         Survives::Nothing | Survives::Stop => "none",
@@ -136,7 +139,7 @@ impl Target for Foreign {
         self.store.scan(from, limit, each)
     }
 
-    /// Their writes wait for nothing behind them.
+    /// Does nothing: the peers' writes wait for no background work.
     fn catch_up(&self) -> Result<()> {
         Ok(())
     }

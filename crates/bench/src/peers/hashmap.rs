@@ -1,4 +1,5 @@
-//! std's hash map in shards, each behind a readers-writer lock: the ceiling without persistence for stores that keep no order, in DRAM.
+//! std's hash map in shards, each with a readers-writer lock: the ceiling without persistence for
+//! stores without order, in DRAM.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -8,17 +9,18 @@ use lodestore_contract::Result;
 use crate::run::target::{Account, Facts, Target};
 use crate::workload::keys::mix;
 
-/// Shards, as a power of two: many more than threads that run at once, so that two seldom meet in one.
+/// Number of shards, as a power of two: many more than concurrent threads, so that two threads
+/// seldom meet in one shard.
 const SHARDS_LOG2: u32 = 8;
 
 type Map = HashMap<Vec<u8>, Vec<u8>>;
 
-/// One shard, apart from the others in the processor's caches.
+/// A shard, separated from the others in the processor's caches.
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard(RwLock<Map>);
 
-/// The map. Readers share the lock of a shard; a writer has it alone.
+/// The map. Readers share the lock of a shard; a writer holds it exclusively.
 pub(crate) struct Sharded(Vec<Shard>);
 
 impl Default for Sharded {
@@ -28,7 +30,7 @@ impl Default for Sharded {
 }
 
 impl Sharded {
-    /// The shard of a key, by its first bytes: those of the bench differ there.
+    /// Returns the shard of a key, by its first bytes, in which the keys of the bench differ.
     #[inline]
     fn shard(&self, key: &[u8]) -> &RwLock<Map> {
         let first = key.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -92,7 +94,7 @@ impl Target for Sharded {
         Ok(self.write(key).remove(key).is_some())
     }
 
-    /// It keeps no order, and is asked for no run.
+    /// Never called: the map has no order.
     fn scan(&self, _: &[u8], _: usize, _: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
         Ok(0)
     }
@@ -125,7 +127,7 @@ mod tests {
                 map.put(&key, b"value").expect("put");
             }
             let sizes: Vec<_> = map.0.iter().map(|shard| shard.0.read().expect("no panic").len()).collect();
-            // 390 on the average, with a deviation of 20.
+            // The mean is 390, with a deviation of 20.
             assert!(sizes.iter().all(|len| (270..510).contains(len)), "key size {size}: {sizes:?}");
             assert_eq!(sizes.iter().sum::<usize>(), 100_000);
         }

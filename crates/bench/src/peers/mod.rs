@@ -1,4 +1,5 @@
-//! Stores of others, driven beside ours: std's maps, and with the feature `peers` those of crate `lodestore-peers`.
+//! Stores of other projects, driven like Lodestore's: std's maps, and with the feature `peers` the
+//! peers of crate `lodestore-peers`.
 
 mod btreemap;
 #[cfg(feature = "peers")]
@@ -13,7 +14,7 @@ use lodestore_contract::{Durability, Error, Result};
 use crate::run::store;
 use crate::run::target::Target;
 
-/// What is asked of a peer beyond its setting.
+/// Requests to a peer in addition to its setting.
 #[derive(Debug, Clone, Copy, Default)]
 #[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "a map in DRAM takes none of it"))]
 pub(crate) struct Asked {
@@ -21,52 +22,54 @@ pub(crate) struct Asked {
     pub(crate) budget: Option<u64>,
     /// Bytes of a write buffer.
     pub(crate) write_buffer: Option<u64>,
-    /// Whether it, or one of its family, is there already.
+    /// Whether the store, or a store of its family, already exists.
     pub(crate) there: bool,
-    /// Threads that are to call it at once.
+    /// Number of threads that will call it at once.
     pub(crate) threads: usize,
 }
 
-/// Opens a peer in this directory: the one that is there, or where there is none an empty one in a directory that it makes.
+/// Opens a peer in this directory: an existing store, or an empty one in a directory that it
+/// creates.
 type Open = Box<dyn Fn(&Path, &Asked) -> Result<Box<dyn Target>> + Send + Sync>;
 
 /// Refuses a directory in which a peer cannot be.
 type FitsIn = Box<dyn Fn(&Path) -> Result<()> + Send + Sync>;
 
-/// What an acknowledged write of a peer survives on a medium that gives all of it.
+/// The failures that an acknowledged write of a peer survives, on a medium that survives all of
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Gives {
-    /// Nothing: it keeps nothing that could be opened again.
+    /// None: nothing can be opened again.
     Nothing,
-    /// Nothing but a clean stop.
+    /// Only a clean stop.
     #[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "a map in DRAM does not survive one"))]
     Stop,
     Process,
     Power,
 }
 
-/// One peer.
+/// A peer.
 struct Peer {
     name: &'static str,
     /// The name of its usual setting.
     family: &'static str,
     gives: Gives,
-    /// It keeps nothing on a medium, and so needs no directory.
+    /// Whether the peer keeps nothing on a medium, and so needs no directory.
     volatile: bool,
-    /// Whether it keeps keys in order, and so scans.
+    /// Whether the peer keeps keys in order, and so supports scans.
     ordered: bool,
-    /// Whether it takes a DRAM budget.
+    /// Whether the peer accepts a DRAM budget.
     budget: bool,
-    /// Whether it takes the size of its write buffers.
+    /// Whether the size of its write buffers can be set.
     write_buffer: bool,
-    /// Whether it can run here.
+    /// Checks that the peer can run on this machine.
     ready: Box<dyn Fn() -> Result<()> + Send + Sync>,
-    /// Whether it can be in a directory of this path, which may not be there yet.
+    /// Checks that the peer can be in a directory of this path, which need not exist yet.
     fits_in: FitsIn,
     open: Open,
 }
 
-/// Every peer that this build has.
+/// Every peer of this build.
 static PEERS: LazyLock<Vec<Peer>> = LazyLock::new(|| {
     let btree: Open = Box::new(|_, _| Ok(Box::new(btreemap::BTree::default())));
     let hash: Open = Box::new(|_, _| Ok(Box::new(hashmap::Sharded::default())));
@@ -93,22 +96,23 @@ fn find(name: &str) -> Option<&'static Peer> {
     PEERS.iter().find(|peer| peer.name == name)
 }
 
-/// Whether there is a peer of this name.
+/// Returns whether there is a peer of this name.
 pub(crate) fn is_peer(name: &str) -> bool {
     find(name).is_some()
 }
 
-/// Whether the peer keeps nothing on a medium, and so needs no directory.
+/// Returns whether the peer keeps nothing on a medium, and so needs no directory.
 pub(crate) fn is_volatile(name: &str) -> bool {
     find(name).is_some_and(|peer| peer.volatile)
 }
 
-/// Whether the peer keeps keys in order, and so scans.
+/// Returns whether the peer keeps keys in order, and so supports scans.
 pub(crate) fn is_ordered(name: &str) -> bool {
     find(name).is_some_and(|peer| peer.ordered)
 }
 
-/// Whether what is called `name` can be in a directory of this path, which may not be there yet; so can what is no peer.
+/// Checks that the store `name` can be in a directory of this path, which need not exist yet. Names
+/// that are not peers always pass.
 ///
 /// # Errors
 /// [`Error::InvalidOption`] for a server's socket whose path would be too long.
@@ -116,31 +120,34 @@ pub(crate) fn fits_in(name: &str, dir: &Path) -> Result<()> {
     find(name).map_or(Ok(()), |peer| (peer.fits_in)(dir))
 }
 
-/// Whether a store has its records after a clean stop; so has what is no peer.
+/// Returns whether a store has its records after a clean stop; `true` for names that are not peers.
 pub(crate) fn survives_stop(name: &str) -> bool {
     find(name).is_none_or(|peer| peer.gives > Gives::Nothing)
 }
 
-/// Whether a store has every record that it acknowledged after the kill of its process; so has what is no peer.
+/// Returns whether a store has every acknowledged record after a kill of its process; `true` for
+/// names that are not peers.
 pub(crate) fn survives_kill(name: &str) -> bool {
     find(name).is_none_or(|peer| peer.gives >= Gives::Process)
 }
 
-/// Whether the peer takes a DRAM budget.
+/// Returns whether the peer accepts a DRAM budget.
 pub(crate) fn takes_budget(name: &str) -> bool {
     find(name).is_some_and(|peer| peer.budget)
 }
 
-/// Whether the peer takes the size of its write buffers.
+/// Returns whether the size of the peer's write buffers can be set.
 pub(crate) fn takes_write_buffer(name: &str) -> bool {
     find(name).is_some_and(|peer| peer.write_buffer)
 }
 
-/// The peer that is meant by `name` where acknowledged writes are to survive as `durability` says: itself where its do, else the first of its family whose
-/// do (most often that with each write synced), settings of a paper's authors apart. What is no peer, or keeps nothing on a medium, is meant as it is.
+/// Returns the peer to use for `name` if acknowledged writes must survive as `durability` says: the
+/// peer itself if its writes do, else the first of its family whose writes do (usually the setting
+/// with each write synced). The settings of a paper's authors are excluded. Returns `name` if it is
+/// not a peer, or keeps nothing on a medium.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] where there is none.
+/// [`Error::InvalidOption`] if there is none.
 pub(crate) fn with_durability(name: &str, durability: Durability) -> Result<String> {
     let needed = if durability == Durability::Process { Gives::Process } else { Gives::Power };
     match find(name) {
@@ -154,11 +161,12 @@ pub(crate) fn with_durability(name: &str, durability: Durability) -> Result<Stri
     }
 }
 
-/// The peer that the load is given to where its writes are to survive as `durability` says, and the other workloads' to `name`'s: the usual
-/// setting of a peer that is taken with each write synced, and what [`with_durability`] makes of it.
+/// Returns the peer to use for the load, if its writes must survive as `durability` says, and
+/// `name` is the peer of the other workloads. For a peer with each write synced this is its usual
+/// setting, mapped by [`with_durability`].
 ///
 /// # Errors
-/// As [`with_durability`]; for a peer that would not have what was loaded when it is opened again.
+/// Those of [`with_durability`]; also for a peer that would lose the load when it is opened again.
 pub(crate) fn for_load(name: &str, durability: Durability) -> Result<String> {
     if let Some(peer) = find(name).filter(|peer| !peer.volatile && peer.gives == Gives::Nothing) {
         return Err(refuse_durability(peer, durability, Gives::Process));
@@ -177,15 +185,16 @@ fn refuse_durability(peer: &Peer, durability: Durability, needed: Gives) -> Erro
     Error::InvalidOption { name: "peers".into(), value: peer.name.into(), why }
 }
 
-/// Whether what is called `name` can run here; so can what is no peer.
+/// Checks that the store `name` can run on this machine. Names that are not peers always pass.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] naming the package that is missing.
+/// [`Error::InvalidOption`], which names the missing package.
 pub(crate) fn ready(name: &str) -> Result<()> {
     find(name).map_or(Ok(()), |peer| (peer.ready)())
 }
 
-/// Why a store of a list that somebody else wrote cannot run here, or its acknowledged writes cannot survive as `durability` says; nothing where it can.
+/// Returns why a store of a preset's list cannot run on this machine, or does not support
+/// `durability`. Returns `None` if it can and does.
 pub(crate) fn missing(name: &str, durability: Option<Durability>) -> Option<String> {
     if store::is_engine(name) || name == "none" {
         return None;
@@ -200,15 +209,16 @@ pub(crate) fn missing(name: &str, durability: Option<Durability>) -> Option<Stri
     })
 }
 
-/// The names of all peers.
+/// Returns the names of all peers.
 pub(crate) fn names() -> Vec<&'static str> {
     PEERS.iter().map(|peer| peer.name).collect()
 }
 
-/// Makes the peer `name` in `dir`, or opens it where one of its family is there, with what is asked for as far as it takes that.
+/// Creates the peer `name` in `dir`, or opens a store of its family there, with those requests that
+/// it supports.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] where there is none of this name; what the peer meets.
+/// [`Error::InvalidOption`] if there is no peer of this name; errors of the peer.
 pub(crate) fn open(name: &str, dir: &Path, asked: &Asked) -> Result<Box<dyn Target>> {
     find(name).map_or_else(
         || {

@@ -1,5 +1,6 @@
-//! Latencies as a picture: for each workload the share of calls over what no more than so many lasted, a line a store, as SVG. Both scales are logarithmic:
-//! each mark to the right leaves out nine tenths of the calls that are left.
+//! Latencies as an SVG picture. For each workload: the share of calls over the maximum duration of
+//! that share, a line per store. Both scales are logarithmic: each mark to the right excludes nine
+//! tenths of the remaining calls.
 
 use std::path::Path;
 
@@ -15,30 +16,31 @@ use crate::report::{ns_text, swept_store};
 use crate::run::session::Findings;
 use crate::workload::Turn;
 
-/// Spots of a line between 0 % and 90 %, between 90 % and 99 %, and so on.
+/// Points of a line between 0 % and 90 %, between 90 % and 99 %, and so on.
 const SPOTS: u32 = 10;
-/// Most of such parts: what lies beyond 99.9999 % is left out.
+/// Maximum number of such parts. Calls beyond 99.9999 % are left out.
 const PARTS_MOST: u32 = 6;
 /// Size of a panel.
 const PANEL: (u32, u32) = (480, 400);
-/// Most panels side by side.
+/// Maximum panels in a row.
 const ACROSS_MOST: usize = 3;
-/// Height of the line above the panels.
+/// Height of the title above the panels.
 const TITLE_HEIGHT: u32 = 28;
 
-/// What no more than a share of 1, 0.1, 0.01... of the timed calls lasted longer than, with [`SPOTS`] to each tenth, in ns; as far as there are calls beyond.
+/// Returns the latency in ns that a share of 1, 0.1, 0.01... of the timed calls exceeds, with
+/// [`SPOTS`] points for each tenth, as long as calls remain beyond it.
 pub(crate) fn curve(latency: &Histogram<u64>) -> Vec<u64> {
     let calls = latency.len() as f64;
     let beyond = (0..=SPOTS * PARTS_MOST).map(|spot| 0.1_f64.powf(f64::from(spot) / f64::from(SPOTS)));
-    // A little less than one call, since a power of a tenth is none exactly.
+    // Slightly less than one call, because a power of a tenth is never exact.
     let told = beyond.take_while(|share| share * calls > 0.999);
     told.map(|share| latency.value_at_quantile(1.0 - share)).collect()
 }
 
-/// Draws the medians of a run into `file`.
+/// Draws the medians of a run to `file`.
 ///
 /// # Errors
-/// [`Error::Io`] where the file cannot be written.
+/// [`Error::Io`] if the file cannot be written.
 pub(crate) fn draw(args: &Args, findings: &Findings, file: &Path) -> Result<()> {
     let rows = rows(args, findings);
     let picture = picture(args, &rows).map_err(|error| std::io::Error::other(error.to_string()));
@@ -46,14 +48,14 @@ pub(crate) fn draw(args: &Args, findings: &Findings, file: &Path) -> Result<()> 
     written.map_err(|source| Error::io("writing the plot", file, source))
 }
 
-/// A workload's part of the picture: its name, and the name of each line with its spots.
+/// A workload's part of the picture: its name, and each line's name and points.
 #[derive(Debug, PartialEq)]
 struct Panel {
     workload: String,
     lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-/// A panel for each workload of which calls were timed, in the order in which they ran.
+/// Returns a panel for each workload with timed calls, in the order in which they ran.
 fn panels(args: &Args, rows: &[Row]) -> Vec<Panel> {
     let spot = |(place, ns): (usize, &u64)| (place as f64 / f64::from(SPOTS), (*ns as f64).max(1.0).log10());
     let name = |row: &Row| match marked(rows, &row.store) {
@@ -69,7 +71,8 @@ fn panels(args: &Args, rows: &[Row]) -> Vec<Panel> {
     Turn::all(&args.workloads).iter().map(panel).filter(|panel| !panel.lines.is_empty()).collect()
 }
 
-/// The scales of all panels, so that they can be compared: how far to the right, and powers of ten from below to above all lines.
+/// Returns the common scales of all panels: the maximum to the right, and the powers of ten that
+/// enclose all lines.
 fn scales(panels: &[Panel]) -> (f64, std::ops::Range<f64>) {
     let spots = || panels.iter().flat_map(|panel| &panel.lines).flat_map(|(_, line)| line);
     let right = spots().map(|spot| spot.0).fold(1.0, f64::max);
@@ -79,7 +82,7 @@ fn scales(panels: &[Panel]) -> (f64, std::ops::Range<f64>) {
     (right.ceil(), least..most)
 }
 
-/// How a mark on the lower scale is called: the share of calls left of it.
+/// Returns the label of a mark on the lower scale: the share of calls to its left.
 fn share_text(tenths: f64) -> String {
     let whole = tenths.round();
     if (tenths - whole).abs() > 1e-6 {

@@ -1,4 +1,5 @@
-//! DRAM a key as a picture: one bar a store, a group of bars a workload, or of a sweep a group a value, as the load left it; as SVG.
+//! DRAM per key as an SVG picture: a bar per store, a group of bars per workload. For a sweep a
+//! group per value, as the load left it.
 
 use std::path::Path;
 
@@ -13,17 +14,18 @@ use crate::workload::Workload;
 
 const UNIT: &str = "bytes of DRAM a key; line: to the growth of RssAnon";
 
-/// Draws the DRAM of a run into `file`: bars of the stores' own accounts, as in the column `DRAM B/key`, each with a line to `RSS B/key`.
+/// Draws the DRAM of a run to `file`: bars of the stores' own statistics, as in the column `DRAM
+/// B/key`, each with a line to `RSS B/key`.
 ///
 /// # Errors
-/// [`Error::Io`] where the file cannot be written.
+/// [`Error::Io`] if the file cannot be written.
 pub(crate) fn draw(args: &Args, findings: &Findings, file: &Path) -> Result<()> {
     let picture = picture(args, &rows(args, findings)).map_err(|error| std::io::Error::other(error.to_string()));
     let written = picture.and_then(|svg| std::fs::write(file, svg));
     written.map_err(|source| Error::io("writing the plot", file, source))
 }
 
-/// Of a row: its own account, and the lesser and the greater of that and RssAnon.
+/// Returns a row's own DRAM, and the minimum and the maximum of it and RssAnon.
 fn figure(row: &Row) -> [f64; 3] {
     let (own, rss) = (row.dram_bytes_per_key, row.rss_anon_bytes_per_key);
     [own, own.min(rss), own.max(rss)]
@@ -38,7 +40,7 @@ fn picture(args: &Args, rows: &[Row]) -> std::result::Result<String, Box<dyn std
         };
         return Bars { title: title(args, rows), unit, groups: rated(args), stores, named: &named, figure: &of }.svg();
     };
-    // Where the load is not told of, the first workload that is.
+    // The first reported workload, if the load is not reported.
     let load = Workload::Load.name();
     let told = rated(args);
     let workload = told.iter().find(|name| *name == load).or(told.first()).map_or(load, String::as_str);

@@ -1,4 +1,4 @@
-//! A run as a picture: one group of bars a workload, one bar a store, as SVG.
+//! A run as an SVG picture: a group of bars per workload, a bar per store.
 
 pub(crate) mod latency;
 pub(crate) mod memory;
@@ -37,13 +37,14 @@ pub(crate) const COLOURS: [RGBColor; 18] = [
     RGBColor(0x00, 0x6b, 0x4f),
     RGBColor(0xf0, 0x5d, 0x8c),
 ];
-/// Widths of all groups of bars that are left free beside them, for the legend: it covered the last group.
+/// Free space for the legend to the right of the bars, in widths of all groups. Without it the
+/// legend covered the last group.
 const LEGEND_ROOM: f64 = 0.26;
 pub(crate) const SIZE: (u32, u32) = (900, 420);
 
 /// A chart over numbers, as SVG.
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
-/// What drawing comes to.
+/// Result of drawing.
 pub(crate) type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// Draws the names of a chart's series.
@@ -53,16 +54,16 @@ pub(crate) fn legend<'a, 'b: 'a>(chart: &mut Chart<'a, 'b>, place: SeriesLabelPo
     Ok(labels?)
 }
 
-/// The names of what has a rate, in the order in which it ran.
+/// Returns the names of the turns with a rate, in the order in which they ran.
 pub(crate) fn rated(args: &Args) -> Vec<String> {
     let turns = Turn::all(&args.workloads);
     turns.iter().filter(|turn| turn.workload != Workload::Idle).map(|turn| turn.name()).collect()
 }
 
-/// Draws the medians of a run into `file`; whiskers show the least and the greatest round.
+/// Draws the medians of a run to `file`. Whiskers show the minimum and the maximum round.
 ///
 /// # Errors
-/// [`Error::Io`] where the file cannot be written.
+/// [`Error::Io`] if the file cannot be written.
 pub(crate) fn draw(args: &Args, findings: &Findings, file: &Path) -> Result<()> {
     let rows = rows(args, findings);
     let picture = picture(args, &rows).map_err(|error| std::io::Error::other(error.to_string()));
@@ -81,7 +82,7 @@ fn picture(args: &Args, rows: &[Row]) -> std::result::Result<String, Box<dyn std
         .svg()
 }
 
-/// Each text once, in the order in which it comes first.
+/// Returns each text once, in the order of first occurrence.
 fn each_once<'a>(all: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
     all.fold(Vec::new(), |mut seen, text| {
         if !seen.contains(&text.as_str()) {
@@ -91,30 +92,33 @@ fn each_once<'a>(all: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
     })
 }
 
-/// What acknowledged writes survive in these rows.
+/// Returns the durabilities of the acknowledged writes in these rows.
 fn levels<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<&'a str> {
     each_once(rows.filter(|row| row.failed.is_none()).map(|row| &row.durability))
 }
 
-/// The workloads of those rows at a level, and the level.
+/// Returns the workloads of these rows at a durability, and the durability.
 fn of_level<'a>(rows: impl Iterator<Item = &'a Row>, level: &str) -> String {
     let own = rows.filter(|row| row.durability == level && row.failed.is_none());
     format!("{}: {level}", each_once(own.map(|row| &row.workload)).join(" "))
 }
 
-/// A store's name in a legend: behind it what its writes survive, where a workload's stores in the picture differ in that.
+/// Returns a store's name in a legend, followed by its durability if the stores of a workload
+/// differ in it.
 pub(crate) fn marked(rows: &[Row], store: &str) -> String {
     let differ = rows.iter().any(|one| levels(rows.iter().filter(|row| row.workload == one.workload)).len() > 1);
     let own = || rows.iter().filter(|row| row.store == store);
     let own_levels = levels(own());
-    // Of several, as where the load survives less, that of what came last, and the others with their workloads.
+    // Of several durabilities, as with a weaker one for the load, the last one counts; the others
+    // are listed with their workloads.
     let Some((last, others)) = own_levels.split_last().filter(|_| differ) else { return store.into() };
     let others: Vec<_> = others.iter().map(|level| of_level(own(), level)).collect();
     let others = if others.is_empty() { String::new() } else { format!(" ({})", others.join(", ")) };
     format!("{store}: {last}{others}")
 }
 
-/// What writes survive in a picture, for its title: of each workload where they differ in that, and not by store, which the legend says.
+/// Returns the durability for the title of a picture. If workloads differ in it, each is listed; if
+/// stores differ, the legend shows it.
 pub(crate) fn durabilities(rows: &[Row]) -> String {
     match levels(rows.iter()).as_slice() {
         [] => String::new(),
@@ -124,23 +128,23 @@ pub(crate) fn durabilities(rows: &[Row]) -> String {
     }
 }
 
-/// A picture of bars: in each group one for each store.
+/// A bar chart: each group has a bar for each store.
 pub(crate) struct Bars<'a> {
     pub(crate) title: String,
     pub(crate) unit: &'a str,
     pub(crate) groups: Vec<String>,
     pub(crate) stores: Vec<String>,
-    /// A store as the legend has it.
+    /// Returns a store's name in the legend.
     pub(crate) named: &'a dyn Fn(&str) -> String,
-    /// Of a store in a group: the height of its bar, and from where to where its whisker goes.
+    /// Returns the height of a store's bar in a group, and the ends of its whisker.
     pub(crate) figure: &'a dyn Fn(&str, &str) -> Option<[f64; 3]>,
 }
 
 impl Bars<'_> {
-    /// Draws it.
+    /// Draws the chart.
     ///
     /// # Errors
-    /// What drawing meets.
+    /// Errors of drawing.
     pub(crate) fn svg(&self) -> std::result::Result<String, Box<dyn std::error::Error>> {
         let mut svg = String::new();
         {
@@ -186,7 +190,7 @@ impl Bars<'_> {
         Ok(svg)
     }
 
-    /// The greatest figure that is drawn.
+    /// Returns the greatest number that is drawn.
     fn greatest(&self) -> f64 {
         let of =
             |store: &String| self.groups.iter().filter_map(|group| (self.figure)(store, group)).flatten().collect();
@@ -194,7 +198,7 @@ impl Bars<'_> {
         if most > 0.0 { most } else { 1.0 }
     }
 
-    /// The bars of the store at this place.
+    /// Returns the bars of the store at this index.
     fn bars(&self, place: usize) -> Vec<Bar> {
         let width = 0.8 / self.stores.len() as f64;
         let bar = |(group, name): (usize, &String)| {
@@ -206,7 +210,7 @@ impl Bars<'_> {
     }
 }
 
-/// One bar: where it stands, its height, and from where to where its whisker goes.
+/// A bar: its position, its height, and the ends of its whisker.
 struct Bar {
     from: f64,
     to: f64,
@@ -215,7 +219,7 @@ struct Bar {
     most: f64,
 }
 
-/// What a picture of a run is of, in one line.
+/// Returns the title of a run's picture, in one line.
 pub(crate) fn title(args: &Args, rows: &[Row]) -> String {
     let durability = durabilities(rows);
     format!(
@@ -257,7 +261,7 @@ mod tests {
         assert!(none.greatest() > 0.0, "a scale needs some length");
     }
 
-    /// Two stores of the largest experiment had the colours of two others.
+    /// Two stores of the largest experiment used to have the colours of two others.
     #[test]
     fn no_two_stores_have_one_colour() {
         let mut all: Vec<_> = COLOURS.iter().map(|colour| (colour.0, colour.1, colour.2)).collect();
@@ -281,7 +285,8 @@ mod tests {
             ("hashmap: none".into(), "process and none".into())
         );
         assert!(picture(&args, &mixed).expect("a picture").contains("hashmap: none"));
-        // A load that survives less than what comes behind it is not another store's.
+        // A load with a weaker durability than the later workloads does not belong to another
+        // store.
         let staged = [row("hikv", "load", "process"), row("hikv", "get", "power"), row("hikv", "a", "power")];
         assert_eq!(
             (marked(&staged, "hikv"), durabilities(&staged)),

@@ -1,7 +1,9 @@
-//! A sweep as a picture: lines over the values of the parameter, as SVG. Of one store a line a workload; of several a column of panels a
-//! workload, with a line a store. Above stands what was done a second, and where something was put, below it what was written for each byte put.
+//! A sweep as an SVG picture: lines over the values of the parameter. With one store, a line per
+//! workload. With several stores, a column of panels per workload, with a line per store. The upper
+//! panel shows the operations per second. If records were put, the lower panel shows the bytes
+//! written for each byte put.
 //!
-//! The values stand side by side in the order given, at equal distances: they are settings, not measurements.
+//! The values are in the order given, at equal distances: they are settings, not measurements.
 
 use std::path::Path;
 
@@ -16,15 +18,16 @@ use crate::plot::{COLOURS, Drawn, SIZE, durabilities, legend, marked, rated};
 use crate::report::row::{Row, rows};
 use crate::run::session::Findings;
 
-/// Width of a panel where there are several side by side; its height is that of the whole picture with one.
+/// Width of a panel if there are several in a row. Its height is that of the whole picture with one
+/// panel.
 const PANEL_WIDTH: u32 = 480;
-/// Height of the line above the panels.
+/// Height of the title above the panels.
 const TITLE_HEIGHT: u32 = 28;
 
-/// Draws the medians of a sweep into `file`; whiskers show the least and the greatest round.
+/// Draws the medians of a sweep to `file`. Whiskers show the minimum and the maximum round.
 ///
 /// # Errors
-/// [`Error::Io`] where the file cannot be written.
+/// [`Error::Io`] if the file cannot be written.
 pub(crate) fn draw(args: &Args, sweep: &Sweep, findings: &Findings, file: &Path) -> Result<()> {
     let rows = rows(args, findings);
     let picture = picture(args, sweep, &rows).map_err(|error| std::io::Error::other(error.to_string()));
@@ -32,15 +35,15 @@ pub(crate) fn draw(args: &Args, sweep: &Sweep, findings: &Findings, file: &Path)
     written.map_err(|source| Error::io("writing the plot", file, source))
 }
 
-/// What the height of a line tells.
+/// The quantity that a line shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Figure {
-    /// Millions of operations a second.
+    /// Millions of operations per second.
     Operations,
-    /// MiB of keys and values a second, where their size is what is swept.
+    /// MiB of keys and values per second, if their size is swept.
     Bytes,
-    /// Bytes written for each byte put, as in the column `write x`: the kernel's count of those to a device has a page once that is written again before
-    /// it went there.
+    /// Bytes written for each byte put, as in the column `write x`. The kernel's count of device
+    /// writes counts a page once if it is rewritten before it reaches the device.
     Written,
 }
 
@@ -57,7 +60,7 @@ impl Figure {
         }
     }
 
-    /// The median of a row, its least and its greatest.
+    /// Returns the median of a row, its minimum and its maximum.
     fn of(self, row: &Row) -> Option<[f64; 3]> {
         let rates = [row.ops_per_s, row.ops_per_s_min, row.ops_per_s_max];
         match self {
@@ -68,7 +71,7 @@ impl Figure {
     }
 }
 
-/// One value of one line: its place, and its median, least and greatest.
+/// A value of a line: its position, median, minimum and maximum.
 #[derive(Debug, PartialEq)]
 struct Spot {
     at: f64,
@@ -80,7 +83,7 @@ struct Spot {
 /// A line and its name.
 type Line = (String, Vec<Spot>);
 
-/// The line of `workload` on `store`: a spot for each value that it ran with.
+/// Returns the line of `workload` on `store`: a point for each value.
 fn line(rows: &[Row], sweep: &Sweep, store: &str, workload: &str, figure: Figure) -> Vec<Spot> {
     let spot = |(at, value): (usize, &String)| {
         let of_value = |row: &&Row| row.sweep.as_ref().is_some_and(|swept| swept.value == *value);
@@ -93,13 +96,13 @@ fn line(rows: &[Row], sweep: &Sweep, store: &str, workload: &str, figure: Figure
 /// A part of the picture.
 #[derive(Debug, PartialEq)]
 struct Panel {
-    /// The workload, where it is of one.
+    /// The workload, if the panel shows only one.
     caption: Option<String>,
     figure: Figure,
     lines: Vec<Line>,
 }
 
-/// The panels, one row of them for each figure.
+/// Returns the panels, one row of them for each quantity.
 fn panels(args: &Args, sweep: &Sweep, rows: &[Row]) -> Vec<Vec<Panel>> {
     let (stores, workloads) = (args.targets(), rated(args));
     let written = rows.iter().any(|row| row.write_amplification.is_some()).then_some(Figure::Written);
@@ -138,7 +141,7 @@ fn picture(args: &Args, sweep: &Sweep, rows: &[Row]) -> std::result::Result<Stri
     Ok(svg)
 }
 
-/// The scale of panels side by side, which have one, so that they can be compared: their greatest value.
+/// Returns the common scale of a row of panels: their greatest value.
 fn greatest(panels: &[Panel]) -> f64 {
     let lines = panels.iter().flat_map(|panel| &panel.lines);
     let most = lines.flat_map(|(_, line)| line).map(|spot| spot.most.max(spot.mid)).fold(0.0, f64::max);
@@ -147,7 +150,7 @@ fn greatest(panels: &[Panel]) -> f64 {
 
 impl Panel {
     fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>, sweep: &Sweep, most: f64, named: bool) -> Drawn {
-        // Room at the right for the names of the lines.
+        // Space to the right for the names of the lines.
         let values = sweep.values.len() as f64;
         let right = if named { values * 1.35 - 0.6 } else { values - 0.6 };
         let mut builder = ChartBuilder::on(area);
@@ -185,7 +188,7 @@ impl Panel {
     }
 }
 
-/// What a picture of a sweep is of, in one line.
+/// Returns the title of a sweep's picture, in one line.
 pub(crate) fn title(args: &Args, sweep: &Sweep, rows: &[Row]) -> String {
     let durability = durabilities(rows);
     let flushed = if args.emulate_dax { ", every flush and fence executed" } else { "" };

@@ -1,5 +1,7 @@
-//! The set-ups of the FluidKV paper (VLDB 2024) as far as its abstract and its authors' code tell of them: puts, gets and DRAM of small records, of which they load 200 M. Its
-//! competitors (ListDB, FlatStore) are not to be had; `hikv` is nearest to FlatStore, as its whole order is in DRAM.
+//! The setups of the FluidKV paper (VLDB 2024), as far as its abstract and its authors' code
+//! describe them: puts, gets and DRAM of small records, of which they load 200 M. Its competitors
+//! (ListDB, FlatStore) are not available. `hikv` is closest to FlatStore, because its whole order
+//! is in DRAM.
 
 /// 8 + 8 bytes, as in the authors' program.
 pub(super) const THREADS: &str = "--engine fluidkv --peers hikv,nvht,btreemap,lmdb,rocksdb --workloads load,get,overwrite,scan --key-size 8 --value-size 8 \

@@ -1,5 +1,6 @@
-//! Presets: the arguments of an experiment by a name, over which count those that are given beside it. Peers that this build or machine does not have are left
-//! out of a preset, and it is said; those that are given are refused.
+//! Presets: named sets of arguments of an experiment. Arguments on the command line override them.
+//! Peers that this build or machine does not have are removed from a preset and reported. Peers on
+//! the command line are refused instead.
 
 mod fluidkv;
 mod hashkv;
@@ -17,13 +18,17 @@ use crate::report::figures::{Figure, Told};
 /// A named experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Preset {
-    /// YCSB A to F, 1 M records of 16 + 256 bytes: every engine beside the embedded stores of others whose acknowledged writes survive the process too.
+    /// YCSB A to F, 1 M records of 16 + 256 bytes: every engine, and the embedded peers whose
+    /// acknowledged writes survive the process too.
     Ycsb,
-    /// HiKV (ATC 2017), its five kinds of operations, uniform, one thread, nothing emulated: every engine beside embedded stores of others.
+    /// HiKV (ATC 2017), its five kinds of operations, uniform, one thread, no emulation: every
+    /// engine and embedded peers.
     HikvMicro,
-    /// HiKV, figure 5: latency of its operations with one serving thread and one behind, 600 ns added to each persist.
+    /// HiKV, figure 5: latency of its operations with one serving thread and one background thread,
+    /// 600 ns added to each persist.
     HikvFig5,
-    /// HiKV, figure 6: their throughput; with one thread, and with two for those that need them to be equal in writes.
+    /// HiKV, figure 6: throughput of its operations, with one thread, and with two for stores that
+    /// need two to be equal in writes.
     HikvFig6,
     /// HiKV, figure 7: YCSB A to F over the serving threads.
     HikvFig7,
@@ -31,20 +36,24 @@ pub enum Preset {
     HikvFig8,
     /// HiKV, figure 9: the same over the number of records.
     HikvFig9,
-    /// HiKV, figure 10: latency of a put over that of a persist, beside its variants: tree updated by the writer, a tree a partition, a write-ahead log.
+    /// HiKV, figure 10: latency of a put over that of a persist, compared with its variants: tree
+    /// updated by the writer, a tree per partition, a write-ahead log.
     HikvFig10,
-    /// HiKV, figure 11, reduced: YCSB A to F with threads behind by the paper's equations, and with fixed ones. Serving threads are the bench's, and never
-    /// change sides as the paper's do.
+    /// HiKV, figure 11, reduced: YCSB A to F with background threads by the paper's equations, and
+    /// with fixed numbers. The bench provides the serving threads, which never become background
+    /// threads as the paper's do.
     HikvFig11,
-    /// HiKV, figure 12: latencies over that of a read: each read of a record waits; those of the hash index, which the paper delays too, do not.
+    /// HiKV, figure 12: latencies over that of a read. Each read of a record waits; reads of the
+    /// hash index, which the paper also delays, do not.
     HikvFig12,
-    /// HiKV, figure 13: DRAM and medium over the size of values.
+    /// HiKV, figure 13: DRAM and bytes on the medium over the size of values.
     HikvFig13,
-    /// NVHT (JPDC 2018): inserts and searches beside LevelDB and Berkeley DB.
+    /// NVHT (JPDC 2018): inserts and searches, compared with LevelDB and Berkeley DB.
     NvhtInsertSearch,
-    /// NVHT: inserts, searches and both together over threads.
+    /// NVHT: inserts, searches and both together over the number of threads.
     NvhtThreads,
-    /// NVHT: random updates beside Redis, a server behind a socket, without a log and with one; with snapshots, which the paper has too, it is not run.
+    /// NVHT: random updates, compared with Redis, a server with a socket, with and without a log.
+    /// The paper's variant with snapshots is not run.
     NvhtRedis,
     /// NVHT over its probing length.
     NvhtProbeLength,
@@ -52,35 +61,38 @@ pub enum Preset {
     NvhtLoadFactor,
     /// NVHT over its initial capacity.
     NvhtInitialCapacity,
-    /// FluidKV (VLDB 2024): puts, gets, overwrites, scans and DRAM of 8 + 8 bytes over threads.
+    /// FluidKV (VLDB 2024): puts, gets, overwrites, scans and DRAM of 8 + 8 bytes over the number
+    /// of threads.
     FluidkvThreads,
     /// FluidKV: puts, gets, overwrites and DRAM over the size of values.
     FluidkvValueSize,
-    /// HashKV (ATC 2018), experiment 1, at a fortieth of its size: a load and three phases of zipfian updates, HashKV in its three modes and LSM
-    /// stores beside it.
+    /// HashKV (ATC 2018), experiment 1, at a fortieth of its size: a load and three phases of
+    /// zipfian updates, HashKV in its three modes, and LSM stores.
     HashkvP123,
-    /// HashKV: a load and two phases of updates over the reserve, beside one log.
+    /// HashKV: a load and two phases of updates over the reserve, compared with a single log.
     HashkvReserve,
-    /// HashKV: the same over the size of values, beside its other modes and RocksDB.
+    /// HashKV: the same over the size of values, compared with its other modes and RocksDB.
     HashkvValueSize,
-    /// HashKV: from which size it is worth it to keep a value apart: all kept apart beside none.
+    /// HashKV: the value size from which separation pays off: all values separated, and none.
     HashkvThreshold,
-    /// MKVS (Micromachines 2019), tables 1 to 6: a load, workload B and workload A with 1 to 16 threads, on the paper's two groups of two devices, in its three builds,
-    /// servers and embedded stores beside it. Prints the paper's tables too.
+    /// MKVS (Micromachines 2019), tables 1 to 6: a load, workload B and workload A with 1 to 16
+    /// threads, on the paper's two groups of two devices, in its three builds. Servers and embedded
+    /// stores run too. Prints the paper's tables too.
     MkvsTables,
 }
 
-/// `redb`, `sled` and Berkeley DB are not in it: they have no level between nothing and a sync of each write.
+/// Without `redb`, `sled` and Berkeley DB: they have no level between nothing and a sync of each
+/// write.
 const YCSB: &str = "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,btreemap,hashmap,lmdb,rocksdb,blobdb,leveldb,fjall --workloads load,a,b,c,d,e,f \
      --key-size 16 --value-size 256 --records 1000000 --ops 200000 --threads 1 --rounds 3 --durability process";
 
 impl Preset {
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default()
     }
 
-    /// The arguments that it stands for.
+    /// Returns its arguments.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Ycsb => YCSB,
@@ -110,7 +122,7 @@ impl Preset {
         }
     }
 
-    /// The figure of a paper that it is named after.
+    /// Returns the figure of a paper after which the preset is named.
     pub(crate) fn figure(self) -> Option<Figure> {
         let (name, told): (_, &[Told]) = match self {
             Self::HikvFig5 => ("Figure 5", &[Told::Latency]),
@@ -127,7 +139,7 @@ impl Preset {
         Some(Figure { name, told })
     }
 
-    /// Whether it prints tables of its own.
+    /// Returns whether the preset prints its own tables.
     pub(crate) fn has_tables(self) -> bool {
         self == Self::MkvsTables || self.figure().is_some()
     }
@@ -143,11 +155,11 @@ impl Preset {
     }
 }
 
-/// Arguments as they were given, over those of the preset that they name.
+/// Arguments as given, merged with those of the preset that they name.
 #[derive(Debug, Clone)]
 pub struct Given(pub(crate) Args);
 
-/// Takes these fields of `$from` into `$into` where `$given` does not say that they were given.
+/// Copies these fields of `$from` to `$into` unless `$given` says that they were given.
 macro_rules! take {
     ($into:ident from $from:ident unless $given:ident: $($field:ident)*) => {
         $(if !$given(stringify!($field)) {
@@ -173,12 +185,13 @@ impl FromArgMatches for Given {
         let swept = |name: &str| args.sweep.as_ref().is_some_and(|sweep| sweep.name == name);
         if !given("records") && !given("load_bytes") && !swept("records") {
             (args.records, args.load_bytes) = (own.records, own.load_bytes);
-            // Of another number of records operations are as many, unless it is said.
+            // With another number of records, the number of operations follows it unless it is
+            // given.
             if !given("ops") {
                 args.ops = own.ops;
             }
         }
-        // One value that is given takes the place of the several, and a size makes a reserve none.
+        // A given value replaces the values of a sweep, and a given size removes the reserve.
         let is_set = |name: &str| args.set.iter().any(|text| text.split('=').next() == Some(name));
         let fixed = |name: &str| match name {
             name if !Sweep::is_number(name) => is_set(name),
@@ -295,7 +308,7 @@ mod tests {
             let own = preset.args().expect("they can be read").peers.unwrap_or_default();
             let kept = args.peers.clone().unwrap_or_default();
             assert_eq!(kept.len() + args.left_out.len(), own.len(), "{preset:?}");
-            // Whatever the peers, each of a sweep's stores has its parameter.
+            // For any peers, each store of a sweep has its parameter.
             let stores = kept.iter().filter(|name| *name != "none").count() + 1;
             assert_eq!(args.targets().len(), stores, "{preset:?}");
         }

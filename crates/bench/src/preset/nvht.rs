@@ -1,19 +1,23 @@
-//! The set-ups of the NVHT paper (JPDC 2018, section 5). Its text is not to be had beyond the introduction, which says what was measured, but no number of a figure: they are named
-//! by what they vary. Sizes are those of its authors' programs. It ran on an NVDIMM, so nothing is added to a persist.
+//! The setups of the NVHT paper (JPDC 2018, section 5). Only the introduction of its text is
+//! available. The introduction says what was measured, but not the numbers of the figures, so the
+//! presets are named after the varied parameter. Sizes are those of its authors' programs. NVHT ran
+//! on an NVDIMM, so nothing is added to a persist.
 
-/// What all of its experiments have in common, behind what is their own.
+/// The common arguments of its experiments, appended to their own.
 macro_rules! nvdimm {
     ($own:literal) => {
         concat!($own, " --key-size 16 --value-size 64 --records 1000000 --emulate-dax")
     };
 }
 
-/// In the authors' settings (`-paper`) and in usual ones. None of these persists as NVHT does here.
+/// With the authors' settings (`-paper`) and usual settings. None of these peers persists as NVHT
+/// does here.
 pub(super) const INSERT_SEARCH: &str = nvdimm!(
     "--engine nvht --peers leveldb-paper,leveldb,bdb-hash-paper,bdb-hash,bdb-btree-paper,hikv,hashmap --workloads load,get --threads 1 --rounds 3"
 );
 
-/// Inserts and searches by several threads, and both together as workload A has them: half of its operations read, half replace.
+/// Inserts and searches by several threads, and both together as in workload A: half of its
+/// operations read, half replace.
 pub(super) const THREADS: &str = nvdimm!(
     "--engine nvht --peers leveldb,bdb-hash,hikv,hashmap --workloads load,get,a --ops 200000 --sweep threads=1,2,4,8 --rounds 1"
 );

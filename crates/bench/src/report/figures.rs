@@ -1,4 +1,5 @@
-//! The figures of a paper again, of the rows of a preset that is named after one: what the figure tells and nothing else, a column a store.
+//! A paper's figures as tables, from the rows of a preset that is named after a figure: only the
+//! quantities of the figure, a column per store.
 
 use std::io::{self, Write};
 
@@ -7,7 +8,7 @@ use crate::report::row::Row;
 use crate::report::{draw, named};
 use crate::workload::Turn;
 
-/// What a figure tells of a row.
+/// The quantity of a row that a figure shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     Rate,
@@ -37,16 +38,17 @@ impl Told {
     }
 }
 
-/// A figure: its name in the paper, and what it tells.
+/// A figure: its name in the paper, and its quantities.
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
     pub(crate) told: &'static [Told],
 }
 
-/// Prints a figure: of a sweep a table for each workload with a line for each value, else one with a line for each workload.
+/// Prints a figure. For a sweep: a table for each workload with a line for each value. Otherwise: a
+/// table with a line for each workload.
 ///
 /// # Errors
-/// What `out` meets.
+/// Errors of `out`.
 pub(crate) fn print(figure: &Figure, args: &Args, rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     let stores = args.targets();
     let turns: Vec<_> = Turn::all(&args.workloads).into_iter().map(Turn::name).collect();

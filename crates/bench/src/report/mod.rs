@@ -1,4 +1,4 @@
-//! What is printed: JSON lines, or tables for a terminal.
+//! The output: JSON lines, or tables for a terminal.
 
 pub(crate) mod figures;
 pub(crate) mod row;
@@ -17,10 +17,10 @@ use crate::run::pauses::{BEFORE_MOST, Machine, Pauses};
 use crate::run::procfs::machine;
 use crate::run::session::Findings;
 
-/// Prints one JSON object a line.
+/// Prints one JSON object per line.
 ///
 /// # Errors
-/// What `out` meets.
+/// Errors of `out`.
 pub(crate) fn json(args: &Args, findings: &Findings, mut out: impl Write) -> io::Result<()> {
     for row in rows(args, findings) {
         writeln!(out, "{}", serde_json::to_string(&row)?)?;
@@ -28,7 +28,7 @@ pub(crate) fn json(args: &Args, findings: &Findings, mut out: impl Write) -> io:
     out.flush()
 }
 
-/// A time in the unit that suits it.
+/// Formats a time in a suitable unit.
 pub(crate) fn ns_text(ns: u64) -> String {
     match ns {
         0..10_000 => format!("{ns} ns"),
@@ -37,22 +37,22 @@ pub(crate) fn ns_text(ns: u64) -> String {
     }
 }
 
-/// The percentile of a row above which one call of so many lies, where so many were timed.
+/// Formats the latency that one of `one_of` calls exceeds, or `-` if fewer calls were timed.
 pub(crate) fn tail_text(row: &Row, ns: u64, one_of: u64) -> String {
     if row.samples < one_of { "-".into() } else { ns_text(ns) }
 }
 
-/// The longest call of a row, where any was timed.
+/// Formats the longest call of a row, if any was timed.
 pub(crate) fn longest_text(row: &Row) -> String {
     tail_text(row, row.longest_ns, 1)
 }
 
-/// A rate in the unit that suits it.
+/// Formats a rate in a suitable unit.
 pub(crate) fn rate_text(rate: f64) -> String {
     if rate >= 1e6 { format!("{:.2} M", rate / 1e6) } else { format!("{:.1} k", rate / 1e3) }
 }
 
-/// The store, and under a sweep the value that it has there.
+/// Returns the store, with its value in a sweep.
 pub(crate) fn swept_store(row: &Row) -> String {
     let swept = row.sweep.as_ref().map(|swept| format!(" {}={}", swept.name, swept.value));
     format!("{}{}", row.store, swept.unwrap_or_default())
@@ -60,7 +60,7 @@ pub(crate) fn swept_store(row: &Row) -> String {
 
 fn main_fields(row: &Row) -> Vec<String> {
     let store = swept_store(row);
-    // An opening is no operation: what it took stands under the table.
+    // A reopening is no operation; its times are printed below the table.
     let told = |text: String| if row.reopen.is_some() { "-".into() } else { text };
     vec![
         row.workload.clone(),
@@ -122,7 +122,8 @@ const MAIN_HEADS: [&str; 24] = [
     "peak MiB",
 ];
 
-/// A line of what calls lasted in an overload or an open loop, and beside it the machine's own pauses.
+/// Returns the line of an overload's or an open loop's call durations, with the machine's own
+/// pauses.
 pub(crate) fn pause_fields(row: &Row, machine: &Machine) -> Vec<String> {
     let counts = |pauses: &Pauses| pauses.longer.map(|count| count.to_string()).join(" / ");
     vec![
@@ -159,7 +160,7 @@ pub(crate) const PAUSE_HEADS: [&str; 13] = [
     "stolen s",
 ];
 
-/// The table of the overloads and the open loops, where there are any.
+/// Prints the table of the overloads and the open loops, if there are any.
 fn pauses(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     let lines: Vec<_> =
         rows.iter().filter_map(|row| row.machine_pauses.map(|machine| pause_fields(row, &machine))).collect();
@@ -169,7 +170,7 @@ fn pauses(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\n{}\n{}", draw(&PAUSE_HEADS, lines.into_iter()), pauses_note(),)
 }
 
-/// What the columns of [`PAUSE_HEADS`] are.
+/// Returns the explanation of the columns of [`PAUSE_HEADS`].
 pub(crate) fn pauses_note() -> String {
     let before = BEFORE_MOST.as_secs();
     format!(
@@ -221,14 +222,15 @@ pub(crate) fn draw<H: AsRef<str>>(heads: &[H], lines: impl Iterator<Item = Vec<S
     table
 }
 
-/// The durabilities of these rows, what survives most first.
+/// Returns the durabilities of these rows, the strongest first.
 fn levels(rows: &[Row]) -> Vec<&str> {
     let mut levels = distinct(rows.iter().filter(|row| row.failed.is_none()).map(|row| row.durability.as_str()));
     levels.sort_by_key(|level| std::cmp::Reverse(strength(level)));
     levels
 }
 
-/// The names of stores; where not all rows are of one durability, each with what its writes survive, that of the load last.
+/// Returns the names of stores. If the rows have several durabilities, each name has its own, with
+/// that of the load last.
 pub(crate) fn named(stores: &[String], rows: &[Row]) -> Vec<String> {
     let several = levels(rows).len() > 1;
     let name = |store: &String| {
@@ -240,7 +242,7 @@ pub(crate) fn named(stores: &[String], rows: &[Row]) -> Vec<String> {
     stores.iter().map(name).collect()
 }
 
-/// A table for each durability: only stores whose writes survive the same stand in one.
+/// Prints a table for each durability. A table contains only stores with the same durability.
 fn by_level(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     let levels = levels(rows);
     for level in &levels {
@@ -259,7 +261,8 @@ fn by_level(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// How many times the engine does what each peer does, a line for each workload: a table of the peers whose writes survive what the engine's do, and one of each other level.
+/// Prints the engine's rate as a multiple of each peer's, a line for each workload: a table of the
+/// peers with the engine's durability, and a table for each other durability.
 fn ratios(args: &Args, rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     if args.sweep.is_some() {
         return Ok(());
@@ -268,7 +271,7 @@ fn ratios(args: &Args, rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     let ours: Vec<&Row> = rows.iter().filter(|row| row.store == args.engine && !row.ratio_to.is_empty()).collect();
     for equal in [true, false] {
         for level in levels(rows) {
-            // Of a workload that both did, and by what their writes survived in it.
+            // Only for a workload that both ran, at their durabilities in it.
             let ratio = |row: &Row, peer: &str| {
                 let theirs = rows.iter().find(|other| other.store == peer && other.is_beside(row))?;
                 let told = theirs.durability == level && (theirs.durability == row.durability) == equal;
@@ -300,10 +303,10 @@ fn ratios(args: &Args, rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints tables, what each store says of itself, and how to repeat it.
+/// Prints tables, each store's description, and how to repeat the run.
 ///
 /// # Errors
-/// What `out` meets.
+/// Errors of `out`.
 pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io::Result<()> {
     let rows = rows(args, findings);
     by_level(&rows, &mut out)?;
@@ -360,7 +363,7 @@ pub(crate) fn table(args: &Args, findings: &Findings, mut out: impl Write) -> io
     out.flush()
 }
 
-/// Says of each open loop whether the store kept up.
+/// Prints for each open loop whether the store kept up.
 fn open_loops(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     for (row, found) in rows.iter().filter_map(|row| row.open_loop.as_ref().map(|found| (row, found))) {
         let (store, asked, reached) =
@@ -395,7 +398,7 @@ fn reopenings(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Says which stores were not opened again, and why.
+/// Prints which stores were not reopened, and why.
 fn not_reopened(args: &Args, out: &mut impl Write) -> io::Result<()> {
     for store in args.targets().iter().filter(|_| args.reopen) {
         if !peers::survives_stop(store) {
@@ -410,14 +413,14 @@ fn not_reopened(args: &Args, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Says which workloads did not run on which store.
+/// Prints which workloads did not run on which store.
 fn not_run(args: &Args, findings: &Findings, out: &mut impl Write) -> io::Result<()> {
     for (label, why) in &findings.failed {
         writeln!(out, "{label} failed, and what is told of it is of what came before: {why}")?;
     }
     let failed = |label: &str| findings.failed.contains_key(label);
     args.unordered(|label| !failed(label)).iter().try_for_each(|line| writeln!(out, "{line}"))?;
-    // Where the run ended before its time.
+    // The run ended early.
     for variant in variants(args).iter().filter(|it| !findings.facts.contains_key(&it.label()) && !failed(&it.label()))
     {
         writeln!(out, "not run on {}: the run ended before", variant.label())?;

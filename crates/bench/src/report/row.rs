@@ -1,7 +1,7 @@
-//! The rows of the results: figures of one store and one workload.
+//! The rows of the results: the numbers of one store and one workload.
 //!
-//! Each figure is the median over the rounds, taken figure by figure. A ratio to another store is the median of
-//! the ratios of the rounds, since what disturbs a round disturbs both.
+//! Each number is the median over the rounds, taken separately. A ratio to another store is the
+//! median of the ratios of the rounds, because a disturbance of a round affects both.
 
 use std::collections::BTreeMap;
 
@@ -24,14 +24,15 @@ const STEP: &str = "load-step";
 /// The workload's name in rows of stores that failed.
 const FAILED: &str = "failed";
 
-/// The parameter that is swept, and its value in this row.
+/// The swept parameter, and its value in this row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Swept {
     pub(crate) name: String,
     pub(crate) value: String,
 }
 
-/// One line of the results. Absent where a figure has no meaning. What is read back has the defaults of what is not written.
+/// A line of the results. A number without a meaning is absent. Parsing uses the defaults for
+/// absent fields.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Row {
@@ -42,24 +43,25 @@ pub(crate) struct Row {
     pub(crate) threads: usize,
     pub(crate) records: u64,
     pub(crate) ops: u64,
-    /// Operations acknowledged a second of wall time; keys for `multiget`, scans for `scan`.
+    /// Acknowledged operations per second of wall time; keys for `multiget`, scans for `scan`.
     pub(crate) ops_per_s: f64,
     pub(crate) ops_per_s_min: f64,
     pub(crate) ops_per_s_max: f64,
     /// (max - min) / median of `ops_per_s` over the rounds.
     pub(crate) spread: f64,
     pub(crate) rounds: usize,
-    /// The rate as a multiple of each other store's.
+    /// The rate as a multiple of each other store's rate.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) ratio_to: BTreeMap<String, f64>,
-    /// What was asked of an open loop, and reached.
+    /// The requested and the reached rate of an open loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) open_loop: Option<OpenLoop>,
-    /// Latency of a call, from when it was due in an open loop, of every `latency_every`-th call.
+    /// Latency of a call, counted from its due time in an open loop, of every `latency_every`-th
+    /// call.
     pub(crate) mean_ns: f64,
-    /// Calls that were timed. A percentile of fewer calls than one in so many is that of none: tables leave it out.
+    /// Number of timed calls. Tables omit a percentile of fewer calls than its denominator.
     pub(crate) samples: u64,
-    /// The mean of calls that only read, and of those that change something.
+    /// Mean latency of calls that only read, and of calls that change something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) read_mean_ns: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,70 +72,75 @@ pub(crate) struct Row {
     pub(crate) p999_ns: u64,
     pub(crate) p9999_ns: u64,
     pub(crate) max_ns: u64,
-    /// The longest of any round.
+    /// Maximum of all rounds.
     pub(crate) longest_ns: u64,
-    /// As [`crate::plot::latency::curve`] tells it, as far as every round does.
+    /// Result of [`crate::plot::latency::curve`], up to the length that every round has.
     #[serde(skip)]
     pub(crate) latency_curve: Vec<u64>,
     pub(crate) latency_every: u32,
-    /// Until the work behind the acknowledged writes was done as well.
+    /// Time until the background work of the acknowledged writes was done too.
     pub(crate) settled_s: f64,
     pub(crate) settled_ops_per_s: f64,
-    /// Processor time of all threads.
+    /// CPU time of all threads.
     pub(crate) cpu_ns_per_op: f64,
-    /// Processor time of the serving threads alone.
+    /// CPU time of the serving threads only.
     pub(crate) serving_cpu_ns_per_op: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) scanned_per_s: Option<f64>,
-    /// The store's own account above its fixed part; of a store without one, anonymous memory. These four are
-    /// taken when the workload has settled, and count for each record loaded (after `delete`: what is left behind).
+    /// The store's own count of DRAM above its fixed part; without such a count, anonymous memory.
+    /// These four are measured after the workload has settled, per loaded record (after `delete`:
+    /// the remains).
     pub(crate) dram_bytes_per_key: f64,
     pub(crate) dram_fixed_bytes: u64,
-    /// Growth of RssAnon from the empty store on.
+    /// Growth of RssAnon since the store was empty.
     pub(crate) rss_anon_bytes_per_key: f64,
     pub(crate) medium_bytes_per_key: f64,
     pub(crate) medium_size_bytes_per_key: f64,
-    /// Of the blocks that its files take, whatever the store says itself.
+    /// Blocks of the store's files, regardless of its own count.
     pub(crate) medium_blocks_bytes_per_key: f64,
     pub(crate) bytes_written_per_op: f64,
-    /// Bytes written to a device for an operation, by the kernel's count: whole pages, and none on tmpfs.
+    /// Bytes written to a device per operation, by the kernel's count: whole pages, and none on
+    /// tmpfs.
     pub(crate) device_bytes_per_op: f64,
-    /// Bytes that the store wrote to its medium for each byte of keys and values that it was given.
+    /// Bytes that the store wrote to its medium for each byte of keys and values put.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) write_amplification: Option<f64>,
-    /// The same of bytes written to a device, by the kernel's count (`write_bytes`).
+    /// The same for bytes written to a device, by the kernel's count (`write_bytes`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) write_amplification_of_device: Option<f64>,
-    /// The same of bytes given to files in calls that write (`wchar`), to which stores through mappings are none.
+    /// The same for bytes passed to write calls on files (`wchar`), which excludes stores through
+    /// mappings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) write_amplification_of_calls: Option<f64>,
-    /// Bytes on the medium that hold something, or cannot be used again yet, for each byte of live keys and values.
+    /// Bytes on the medium that are in use, or cannot be reused yet, for each byte of live keys and
+    /// values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) space_amplification: Option<f64>,
-    /// The same of all bytes that exist on the medium.
+    /// The same for all bytes that exist on the medium.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) space_amplification_of_size: Option<f64>,
-    /// The same of the blocks that its files take, whatever it says itself.
+    /// The same for the blocks of the store's files, regardless of its own count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) space_amplification_of_blocks: Option<f64>,
-    /// The most that RssAnon grew above that of the empty store, in any round.
+    /// Maximum growth of RssAnon above that of the empty store, in any round.
     pub(crate) peak_rss_anon_bytes: u64,
-    /// Timed calls of all rounds that lasted longer than 1, 10 and 50 ms; not counted behind a reopening.
+    /// Timed calls of all rounds that lasted longer than 1, 10 and 50 ms. Not counted after a
+    /// reopening.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pauses: Option<Pauses>,
-    /// What the machine did by itself in all rounds, beside an overload or an open loop.
+    /// Pauses of the machine in all rounds, during an overload or an open loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) machine_pauses: Option<Machine>,
     pub(crate) flushes_per_op: f64,
     pub(crate) fences_per_op: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reopen: Option<Reopened>,
-    /// Why the store failed, in its row of workload `failed`, where the others went on.
+    /// Why the store failed, in its row of workload `failed`, if the run continued with the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,
     pub(crate) medium: String,
     pub(crate) durability: String,
-    /// That of the load, where the store was opened again behind it.
+    /// Durability of the load, if the store was reopened after it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) load_durability: Option<String>,
     pub(crate) key_size: Size,
@@ -142,9 +149,10 @@ pub(crate) struct Row {
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) machine: String,
     pub(crate) version: String,
-    /// Repeats the row beside the other stores where there is no sweep.
+    /// Repeats the row together with the other stores, if there is no sweep.
     pub(crate) command: String,
-    /// Repeats the row alone: this store, this value of the sweep, and the workloads that it needs before it.
+    /// Repeats only this row: this store, this value of the sweep, and the workloads that it needs
+    /// before it.
     pub(crate) repeat: String,
 }
 
@@ -158,7 +166,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// To four decimals: more is noise, and makes lines long.
+/// Rounds to four decimals, because more is noise and makes lines long.
 fn short(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }
@@ -168,13 +176,13 @@ fn rate(phase: &Phase) -> f64 {
 }
 
 impl Row {
-    /// A row with a rate and nothing else.
+    /// Returns a row with only a rate.
     #[cfg(test)]
     pub(crate) fn for_plot(store: &str, workload: &str, ops_per_s: f64) -> Self {
         Self { store: store.into(), workload: workload.into(), ops_per_s, ..Self::default() }
     }
 
-    /// Bytes of the key and the value of a record, in the mean.
+    /// Returns the mean bytes of the key and the value of a record.
     pub(crate) fn record_bytes(&self) -> f64 {
         self.key_size.mean(Of::Key) + self.value_size.mean(Of::Value)
     }
@@ -214,7 +222,7 @@ impl Row {
         self.spread = short((self.ops_per_s_max - self.ops_per_s_min) / self.ops_per_s.max(1.0));
     }
 
-    /// The row of one store and workload.
+    /// Returns the row of one store and workload.
     fn of(variant: &Variant, others: &[Variant], findings: &Findings, turn: Turn) -> Option<Self> {
         let place = |variant: &Variant| (variant.label(), turn.name());
         let phases = findings.phases.get(&place(variant))?;
@@ -232,7 +240,7 @@ impl Row {
             let theirs = findings.phases.get(&place(other))?;
             Some(short(median(phases.iter().zip(theirs).map(|(ours, theirs)| rate(ours) / rate(theirs)))))
         };
-        // Stores are compared with one another, the values of a sweep are not, nor what was asked of an open loop.
+        // Stores are compared with one another; values of a sweep and open loops are not.
         if turn.workload != Workload::Idle && pace.is_none() {
             for other in others.iter().filter(|other| other.swept == variant.swept) {
                 match ratio(other) {
@@ -243,7 +251,7 @@ impl Row {
                 }
             }
         }
-        // A later turn comes to a store that the workloads before it changed.
+        // A later turn runs on a store that the earlier workloads changed.
         let own = [turn.workload];
         let all = &variant.args.workloads;
         row.command = variant.alone().command(if turn.before == 0 { &own } else { all });
@@ -251,7 +259,7 @@ impl Row {
         Some(row)
     }
 
-    /// The row of a part of the load, which ended at this number of records.
+    /// Returns the row of a part of the load, which ended at this number of records.
     fn of_step(variant: &Variant, findings: &Findings, records: u64, phases: &[Phase]) -> Self {
         let mut row = Self::base(variant, findings, STEP);
         row.take(phases, records);
@@ -261,21 +269,22 @@ impl Row {
         row
     }
 
-    /// The row of a store that failed: nothing was measured but the phases that came before, which have rows of their own.
+    /// Returns the row of a store that failed. Only the earlier phases were measured, and have
+    /// their own rows.
     fn of_failure(variant: &Variant, findings: &Findings, why: &str) -> Self {
-        // No workload alone repeats a reopening.
+        // No single workload repeats a reopening.
         let workloads = if why.starts_with(REOPENING) { &[][..] } else { &variant.args.workloads };
         let command = variant.alone().command(workloads);
         let repeat = variant.by_itself().command(workloads);
         let mut row = Self { failed: Some(why.into()), command, repeat, ..Self::base(variant, findings, FAILED) };
         if row.durability.is_empty() {
-            // It never said what it gives: what was asked of it.
+            // The store never reported its durability. Use the requested one.
             row.durability = variant.args.durability.map(|level| level.to_string()).unwrap_or_default();
         }
         row
     }
 
-    /// Takes in the phases of all rounds, at the end of which there are `records`.
+    /// Adds the phases of all rounds, at the end of which there are `records`.
     fn take(&mut self, phases: &[Phase], records: u64) {
         self.rates(&phases.iter().map(rate).collect::<Vec<_>>());
         let mid = |of: &dyn Fn(&Phase) -> f64| median(phases.iter().map(of));
@@ -336,7 +345,8 @@ impl Row {
         self.space_amplification_of_blocks = ratio(&|phase| (phase.block_bytes, phase.live_bytes));
     }
 
-    /// The row of one kind of reopening: its operations are the keys recovered. A peer has no rate of these, since its open says nothing of what it reads.
+    /// Returns the row of one kind of reopening. Its operations are the recovered keys. A peer has
+    /// no such rate, because its open does not report what it reads.
     fn of_reopening(variant: &Variant, findings: &Findings, kind: &str, all: &[Reopened]) -> Self {
         let args = &variant.args;
         let mut row = Self::base(variant, findings, kind);
@@ -388,12 +398,13 @@ impl Row {
     }
 }
 
-/// The variants of a run: they were made before it, and so can be made again.
+/// Returns the variants of a run. They were already created before the run, so this cannot fail.
 pub(crate) fn variants(args: &Args) -> Vec<Variant> {
     args.variants().unwrap_or_default()
 }
 
-/// A row for each workload and store that ran, for each part of the load, and for each kind of reopening.
+/// Returns a row for each workload and store that ran, for each part of the load, and for each kind
+/// of reopening.
 pub(crate) fn rows(args: &Args, findings: &Findings) -> Vec<Row> {
     let mut rows = Vec::new();
     let variants = variants(args);
@@ -412,18 +423,18 @@ pub(crate) fn rows(args: &Args, findings: &Findings) -> Vec<Row> {
 }
 
 impl Row {
-    /// Whether it is of a part of the load.
+    /// Returns whether the row is of a part of the load.
     pub(crate) fn is_step(&self) -> bool {
         self.workload == STEP
     }
 
-    /// Whether both are of the same work, by two stores or by one.
+    /// Returns whether both rows are of the same work, by two stores or by one.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         (&self.workload, &self.sweep, self.threads) == (&other.workload, &other.sweep, other.threads)
     }
 }
 
-/// How much a durability is: one that survives more is greater.
+/// Returns the rank of a durability: a stronger durability has a higher rank.
 pub(crate) fn strength(level: &str) -> u8 {
     match level {
         "none" => 0,
@@ -433,7 +444,7 @@ pub(crate) fn strength(level: &str) -> u8 {
     }
 }
 
-/// Each once, in the order in which it comes first.
+/// Returns each item once, in the order of first occurrence.
 pub(crate) fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     all.fold(Vec::new(), |mut seen, one| {
         if !seen.contains(&one) {

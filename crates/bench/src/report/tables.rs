@@ -1,5 +1,6 @@
-//! Tables 1 to 6 of the MKVS paper (Micromachines 2019, section 5) again, of the rows of its preset: the paper's builds of it, and servers beside them, in
-//! one table, stores that work in the bench's own process in another.
+//! Tables 1 to 6 of the MKVS paper (Micromachines 2019, section 5), from the rows of its preset.
+//! The first table has the paper's builds of MKVS and the servers; the second has the stores that
+//! run in the bench's own process.
 
 use std::io::{self, Write};
 
@@ -11,7 +12,7 @@ use crate::report::{draw, named};
 use crate::run::store;
 use crate::workload::Workload;
 
-/// How the paper calls what the preset runs, and what else is in it.
+/// Stores of the preset, and their names in the paper or in the tables.
 const HEADS: [(&str, &str); 6] = [
     ("mkvs:groups=2:devices=2:acks=one:reads=race-all:filter=on:inline=off", "MKVS"),
     ("mkvs:groups=2:devices=2:reads=single:filter=on:inline=off", "MKVS-GEKV"),
@@ -20,10 +21,10 @@ const HEADS: [(&str, &str); 6] = [
     ("redis", "Redis"),
     ("memcached", "Memcached"),
 ];
-/// The setting that a peer has where it is a server.
+/// A setting that only peers with a server have.
 const SERVER: &str = "reached-by";
 
-/// What a line of a table of one run tells.
+/// The quantity of a line in a table of one run.
 #[derive(Clone, Copy)]
 enum Line {
     Rate,
@@ -56,12 +57,12 @@ impl Line {
     }
 }
 
-/// A workload of the paper: its tables and figures, and the lines of the first of them.
+/// A workload of the paper: its tables and figures, and the lines of the first table.
 struct Part {
     workload: Workload,
-    /// The table of one thread, and that of several.
+    /// The table for one thread, and the table for several.
     tables: [&'static str; 2],
-    /// The figure over the pairs, and that over the operations.
+    /// The figure over the pairs, and the figure over the operations.
     figures: [&'static str; 2],
     lines: &'static [Line],
 }
@@ -87,12 +88,13 @@ const PARTS: [Part; 3] = [
     },
 ];
 
-/// How a store is headed.
+/// Returns the heading of a store.
 fn head(store: &str) -> &str {
     HEADS.iter().find(|(name, _)| *name == store).map_or(store, |(_, head)| head)
 }
 
-/// The stores of a run in groups, each with what it is: ours beside servers, and those that are neither.
+/// Returns the stores of a run in groups with their titles: Lodestore's with servers, and the
+/// embedded peers.
 fn groups(args: &Args, rows: &[Row]) -> Vec<(&'static str, Vec<String>)> {
     let embedded = |name: &String| {
         let is_server = rows.iter().any(|row| row.store == *name && row.settings.contains_key(SERVER));
@@ -107,10 +109,10 @@ fn groups(args: &Args, rows: &[Row]) -> Vec<(&'static str, Vec<String>)> {
     groups.into_iter().filter(|(_, stores)| !stores.is_empty()).collect()
 }
 
-/// Prints the tables that the workloads and the sweep of a run give.
+/// Prints the tables that the workloads and the sweep of a run provide.
 ///
 /// # Errors
-/// What `out` meets.
+/// Errors of `out`.
 pub(crate) fn print(args: &Args, rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     let groups = groups(args, rows);
     for part in PARTS.iter().filter(|part| args.workloads.contains(&part.workload)) {
@@ -132,12 +134,12 @@ fn find<'a>(rows: &'a [Row], part: &Part, store: &str, swept: Option<&str>) -> O
 }
 
 fn heads(first: &str, stores: &[String], rows: &[Row]) -> Vec<String> {
-    // Behind a name may stand what its writes survive.
+    // The durability may follow a name.
     let told = |(store, name): (&String, String)| name.replacen(store.as_str(), head(store), 1);
     std::iter::once(first.to_string()).chain(stores.iter().zip(named(stores, rows)).map(told)).collect()
 }
 
-/// The table of one thread, where that was run: several figures of each store.
+/// Prints the table for one thread, if that was run: several numbers for each store.
 fn one(
     args: &Args,
     rows: &[Row],
@@ -159,7 +161,7 @@ fn one(
     writeln!(out, "{}", draw(&heads("", stores, rows), part.lines.iter().map(line)))
 }
 
-/// The table over the values of a sweep: the rate of each store.
+/// Prints the table over the values of a sweep: the rate of each store.
 fn several(
     sweep: &Sweep,
     rows: &[Row],

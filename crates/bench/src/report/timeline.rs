@@ -1,9 +1,13 @@
-//! What each store did by when, each 100 ms: as CSV, or drawn as SVG.
+//! The progress of each store every 100 ms: as CSV, or drawn as SVG.
 //!
-//! In the CSV each workload begins with a sample of no operations, and `ops` of a line are those since the line before. The picture is of the
-//! first round: the rate, DRAM, and where a store has gauges of it (the last columns of the CSV, by their names in `stats`) what its migration adapts and what
-//! waits for it; a line for each store over the seconds since it was made. What lies between two workloads (streams are made, changes
-//! undone) is a gap in the lines. A rate in the picture is that of at most [`SPOTS`] equal parts of the time.
+//! In the CSV each workload begins with a sample of no operations, and `ops` counts the operations
+//! since the previous line.
+//!
+//! The picture shows the first round, with a line for each store over the seconds since it was
+//! created: the rate, and DRAM. For a store with such gauges (the last columns of the CSV, by their
+//! names in `stats`) it also shows adaptive migration and the data that waits for it. The time
+//! between two workloads, in which streams are generated and changes undone, is a gap in the lines.
+//! A rate in the picture is the mean of one of at most [`SPOTS`] equal parts of the time.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -18,7 +22,7 @@ use crate::run::session::Findings;
 use crate::run::target::GAUGES;
 use crate::run::watch::Sample;
 
-/// Most spots of a line.
+/// Maximum number of points of a line.
 const SPOTS: usize = 450;
 /// Size of the picture.
 const WIDTH: u32 = 1000;
@@ -35,7 +39,7 @@ pub(crate) struct Part {
     pub(crate) samples: Vec<Sample>,
 }
 
-/// How a timeline is written.
+/// The format of a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Csv,
@@ -43,10 +47,10 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// That of a file, by its ending.
+    /// Returns the format of a file, by its extension.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] for another ending.
+    /// [`Error::InvalidOption`] for another extension.
     pub(crate) fn of(file: &Path) -> Result<Self> {
         match file.extension().and_then(|ending| ending.to_str()) {
             Some("csv") => Ok(Self::Csv),
@@ -60,10 +64,11 @@ impl Form {
     }
 }
 
-/// Writes the timeline of a run into `file`.
+/// Writes the timeline of a run to `file`.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] for another ending than those of [`Form`]; [`Error::Io`] where the file cannot be written.
+/// [`Error::InvalidOption`] for an extension other than those of [`Form`]; [`Error::Io`] if the
+/// file cannot be written.
 pub(crate) fn write(args: &Args, findings: &Findings, file: &Path) -> Result<()> {
     let text = match Form::of(file)? {
         Form::Csv => Ok(csv(&findings.timeline)),
@@ -73,7 +78,7 @@ pub(crate) fn write(args: &Args, findings: &Findings, file: &Path) -> Result<()>
     written.map_err(|source| Error::io("writing the timeline", file, source))
 }
 
-/// The columns of the CSV, before those of the gauges.
+/// The columns of the CSV, before the columns of the gauges.
 const HEAD: &str = "store,round,workload,seconds,ops,ops_per_s,rss_anon_bytes,dram_bytes,medium_bytes,bytes_written,table_flushes,compactions";
 
 fn csv(parts: &[Part]) -> String {
@@ -83,7 +88,7 @@ fn csv(parts: &[Part]) -> String {
         for sample in &part.samples {
             let (ops, rate) = since(before, sample);
             let optional = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());
-            // Writing into a string cannot fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
                 "{},{},{},{:.3},{ops},{rate:.0},{},{},{},{},{},{},{}",
@@ -105,17 +110,18 @@ fn csv(parts: &[Part]) -> String {
     text
 }
 
-/// Operations since the sample before, and as a rate.
+/// Returns the operations since the previous sample, and their rate.
 fn since(before: Option<&Sample>, sample: &Sample) -> (u64, f64) {
     let Some(before) = before else { return (sample.ops, 0.0) };
     let (ops, seconds) = (sample.ops.saturating_sub(before.ops), sample.at_s - before.at_s);
     (ops, if seconds > 0.0 { ops as f64 / seconds } else { 0.0 })
 }
 
-/// A line of a picture, in pieces between which there is a gap.
+/// A line of a picture, in pieces separated by gaps.
 type Curve = Vec<Vec<(f64, f64)>>;
 
-/// The rate of a store, in millions a second, over parts of the time at least `step` long.
+/// Returns the rate of a store, in millions per second, over parts of the time at least `step`
+/// long.
 fn rates(parts: &[&Part], step: f64) -> Curve {
     let piece = |part: &&Part| {
         let (mut spots, mut before) = (Vec::new(), part.samples.first());
@@ -133,13 +139,13 @@ fn rates(parts: &[&Part], step: f64) -> Curve {
     parts.iter().map(piece).collect()
 }
 
-/// What `of` tells of a store, in this unit.
+/// Returns the values that `of` reads from a store's samples, in this unit.
 fn course(parts: &[&Part], unit: f64, of: impl Fn(&Sample) -> Option<u64>) -> Curve {
     let spot = |sample: &Sample| of(sample).map(|told| (sample.at_s, told as f64 / unit));
     parts.iter().map(|part| part.samples.iter().filter_map(spot).collect()).collect()
 }
 
-/// The same of what changes by steps: a line that is level from one change to the next.
+/// Does the same for a value that changes in steps: the line is level between two changes.
 fn steps(parts: &[&Part], unit: f64, of: impl Fn(&Sample) -> Option<u64>) -> Curve {
     let level = |piece: Vec<(f64, f64)>| {
         let mut spots: Vec<(f64, f64)> = Vec::new();
@@ -160,7 +166,7 @@ fn greatest(lines: &[Curve]) -> f64 {
     if most > 0.0 { most * 1.15 } else { 1.0 }
 }
 
-/// One picture above or below others.
+/// A panel of the picture.
 struct Panel<'a> {
     caption: String,
     unit: &'a str,
@@ -168,12 +174,12 @@ struct Panel<'a> {
     lines: Vec<(String, RGBColor, bool)>,
     spots: Vec<Curve>,
     until: f64,
-    /// Where workloads begin, if they are to be shown.
+    /// The starts of workloads, if they are shown.
     marks: Vec<(f64, String)>,
 }
 
 impl Panel<'_> {
-    /// Adds a line, if there is anything on it.
+    /// Adds a line, if it has points.
     fn add(&mut self, name: String, colour: RGBColor, thin: bool, curve: Curve) {
         if curve.iter().any(|piece| !piece.is_empty()) {
             self.lines.push((name, colour, thin));
@@ -217,7 +223,7 @@ impl Panel<'_> {
     }
 }
 
-/// The stores that have a timeline, each once, in order.
+/// Returns the stores that have a timeline, each once, in order.
 fn stores(parts: &[Part]) -> Vec<&str> {
     let mut each: Vec<&str> = Vec::new();
     for part in parts {
@@ -228,7 +234,8 @@ fn stores(parts: &[Part]) -> Vec<&str> {
     each
 }
 
-/// What all panels of a picture have: the parts of the first round, by store, when the last ends, and where workloads begin.
+/// The common data of all panels: the parts of the first round by store, the end of the last part,
+/// and the starts of workloads.
 struct Course<'a> {
     stores: Vec<(&'a str, RGBColor, Vec<&'a Part>)>,
     until: f64,
@@ -246,7 +253,7 @@ impl<'a> Course<'a> {
             .map(|(place, store)| (store, COLOURS[place % COLOURS.len()], of(store)))
             .collect();
         let begins = |part: &&Part| part.samples.first().map(|sample| (sample.at_s, part.workload.clone()));
-        // Those of several stores would not stand at the same seconds.
+        // Several stores begin their workloads at different times.
         let marks = if stores.len() == 1 { first.iter().filter_map(begins).collect() } else { Vec::new() };
         Self { stores, until, marks }
     }
@@ -274,7 +281,7 @@ impl<'a> Course<'a> {
         panel
     }
 
-    /// How many workers may work, and how soon they compact.
+    /// Draws the number of workers allowed, and the trigger of compactions.
     fn adapted(&self) -> Panel<'a> {
         let mut panel = self.panel(String::new(), "workers; times the usual trigger");
         for (at, (store, _, parts)) in self.stores.iter().enumerate() {
@@ -288,7 +295,7 @@ impl<'a> Course<'a> {
         panel
     }
 
-    /// What has not reached its final place.
+    /// Draws the data that has not reached its final place.
     fn waiting(&self) -> Panel<'a> {
         let mut panel = self.panel(String::new(), "MiB before their final place");
         for (at, (store, _, parts)) in self.stores.iter().enumerate() {
@@ -300,7 +307,7 @@ impl<'a> Course<'a> {
     }
 }
 
-/// The colour of a store's line of this number, where it has several.
+/// Returns the colour of a line of a store with several lines.
 fn colour(store: usize, line: usize) -> RGBColor {
     COLOURS[(store * 3 + line) % COLOURS.len()]
 }
@@ -340,7 +347,8 @@ mod tests {
     use crate::args::parsed;
     use crate::run::target::Gauges;
 
-    /// Two workers, a usual trigger of compactions, and as many memtables as there were operations before.
+    /// Two workers, the usual trigger of compactions, and as many memtables as there were
+    /// operations before.
     fn gauges(ops: u64) -> Gauges {
         Gauges(GAUGES.map(|name| match name {
             "workers_allowed" => Some(2),
@@ -416,7 +424,8 @@ mod tests {
             part("ours", 2, &[(0.0, 0), (99.0, 10)]),
         ];
         let svg = picture(&args, &parts).expect("a picture");
-        // A rate, RssAnon and for one an account; each once more in the legend. In the panel of what it adapts one has a line of each colour.
+        // A rate, RssAnon, and for one store its own statistics; each once more in the legend. In
+        // the panel of adaptive values a store has a line of each colour.
         let curves = |colour: &str| svg.lines().filter(|it| it.contains("<polyline") && it.contains(colour)).count();
         assert_eq!((curves("#1B6CA8"), curves("#D98F2B")), (6 + 2, 4 + 2), "{svg}");
         assert!(svg.contains("theirs: growth of RssAnon") && svg.contains("DRAM budget 64M"));
@@ -428,7 +437,7 @@ mod tests {
         let of = |store: &str| picture(&args, &[part(store, 1, &[(0.0, 0), (0.1, 10)])]).expect("a picture");
         let (ours, theirs) = (of("ours"), of("theirs"));
         assert!(ours.contains("ours: workers allowed") && ours.contains("ours: memtables that wait"), "{ours}");
-        // Nothing tells bytes of logs or runs.
+        // No gauge reports bytes of logs or runs.
         assert!(ours.contains("height=\"960\"") && !ours.contains("buffered runs"), "{ours}");
         assert!(theirs.contains("height=\"640\"") && !theirs.contains("workers"), "{theirs}");
         // The workload's name in each panel.

@@ -1,7 +1,7 @@
-//! One cell of a run: one store in one round, from creation to the last workload.
+//! A cell of a run: one store in one round, from creation to the last workload.
 //!
-//! A cell runs in a process of its own, so that each begins with an empty heap and its DRAM is its own. It
-//! tells what it finds in [`Message`]s, one JSON object a line.
+//! A cell runs in a separate process, so that each begins with an empty heap and its DRAM is its
+//! own. A cell reports its results in [`Message`]s, one JSON object per line.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -29,16 +29,17 @@ use crate::workload::open_loop::Pace;
 use crate::workload::stream::{Mix, Op};
 use crate::workload::{Turn, Workload};
 
-/// Most operations of a workload that goes on: more than any store here does in a fifth of a second, or nearly.
+/// Maximum operations of a repeatable workload: about as many as the fastest store here completes
+/// in 0.2 s.
 const GO_ON_MOST: u64 = 1 << 20;
-/// Operations that the warm-up draws anew, before it goes through them again.
+/// Number of distinct operations of the warm-up, before it repeats them.
 const WARM_OPS: u64 = 1 << 18;
-/// What makes the draws of a warm-up others than those that are measured.
+/// Makes the draws of a warm-up differ from the measured draws.
 const WARM_TURN: u32 = 1 << 15;
-/// How often the warm-up looks at the clock.
+/// Operations of the warm-up between two reads of the clock.
 const WARM_EVERY: u32 = 8;
 
-/// What a cell is to do.
+/// The task of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Task {
     /// Create, load and run the workloads.
@@ -47,53 +48,54 @@ pub(crate) enum Task {
     StopCleanly,
     /// Create, load, and update until killed.
     WriteUntilKilled,
-    /// Open what another process left.
+    /// Open a store that another process left.
     Reopen,
 }
 
-/// Which cell it is.
+/// A cell's identity and task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cell {
     /// The store.
     pub(crate) target: String,
-    /// Its directory, which the store makes.
+    /// Its directory, which the store creates.
     pub(crate) path: PathBuf,
-    /// The value of the parameter that is swept.
+    /// The value of the swept parameter.
     pub(crate) swept: Option<String>,
-    /// What to do.
+    /// Its task.
     pub(crate) task: Task,
-    /// The control group that its process is to join.
+    /// The control group that its process must join.
     pub(crate) group: Option<PathBuf>,
 }
 
-/// What a cell tells.
+/// A message of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// What the store says of itself.
+    /// The store's description.
     Facts(Facts),
     /// Work of this name begins.
     Begin(String),
     /// A workload has run.
     Phase(Phase),
-    /// What a workload did by when.
+    /// Progress of a workload over time.
     Timeline(String, Vec<Sample>),
-    /// A part of the load has run, to this number of records.
+    /// A part of the load has run, up to this number of records.
     Step(u64, Phase),
-    /// Everything is loaded, and writing goes on until the process is killed, and its server's, of this number, where it has one.
+    /// Everything is loaded. Writing continues until the process is killed, and its server with
+    /// this process id if it has one.
     Writing(Option<u32>),
-    /// The store was opened again.
+    /// The store was reopened.
     Reopened(reopen::Reopened),
     /// The cell failed.
     Failed(Failure),
 }
 
-/// Where a cell's messages go.
+/// Receives a cell's messages.
 pub(crate) type Tell<'a> = &'a mut dyn FnMut(Message) -> Result<()>;
 
 /// Runs a cell.
 ///
 /// # Errors
-/// What the store met; a wrong answer as [`Error::Corrupt`].
+/// Errors of the store; a wrong answer as [`Error::Corrupt`].
 pub(crate) fn run(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     let swept = match (&args.sweep, &cell.swept) {
         (Some(sweep), Some(value)) => Some(args.with(&sweep.name, value)?),
@@ -107,12 +109,12 @@ pub(crate) fn run(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     }
 }
 
-/// The records of a run.
+/// Returns the records of a run.
 pub(crate) fn records(args: &Args) -> Records {
     Records::new(args.key_size, args.value_size, args.compressible, args.seed, args.check == Check::Full)
 }
 
-/// The streams' common part.
+/// Returns the common part of the streams.
 pub(crate) fn mix(args: &Args) -> Mix {
     Mix {
         records: args.records,
@@ -124,7 +126,7 @@ pub(crate) fn mix(args: &Args) -> Mix {
     }
 }
 
-/// How the streams are run.
+/// Returns how the streams are run.
 pub(crate) fn drive(args: &Args) -> Drive {
     Drive {
         records: records(args),
@@ -140,29 +142,29 @@ pub(crate) fn drive(args: &Args) -> Drive {
     }
 }
 
-/// One store under measurement.
+/// A store under measurement.
 struct Bench<'a> {
     args: &'a Args,
     target: Box<dyn Target>,
-    /// Its directory; nothing is there where it keeps nothing.
+    /// Its directory, which does not exist if the store keeps nothing.
     path: &'a Path,
     mix: Mix,
     streams: Vec<Vec<Op>>,
     /// The keys of each stream.
     keys: Vec<Keys>,
-    /// What the driver needs of memory.
+    /// Memory for the driver.
     room: RefCell<Room>,
-    /// Runs of the driver on the store.
+    /// Number of driver runs on the store.
     runs: u8,
     /// The record with the greatest key.
     greatest: u32,
-    /// Bytes of the keys and values that are loaded.
+    /// Bytes of the loaded keys and values.
     loaded_bytes: u64,
-    /// Whose memory and processor time it takes.
+    /// The processes whose memory and CPU time count.
     processes: Processes,
     /// Their anonymous memory with the store still empty.
     rss_empty: u64,
-    /// When the store was made.
+    /// Creation time of the store.
     begun: Instant,
 }
 
@@ -215,13 +217,14 @@ fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     bench.target.close()
 }
 
-/// Most operations of a run to which more are added, for it to last as long as the arguments ask for; none where none is.
+/// Returns the maximum number of operations of a run that is extended to reach the requested
+/// duration; 0 if no run is.
 fn most_to_go_on(args: &Args) -> u64 {
     let goes_on = args.at_least > 0 && args.rate.is_none() && args.workloads.iter().any(|it| it.can_go_on());
     if goes_on { GO_ON_MOST } else { 0 }
 }
 
-/// An account, and when it was taken.
+/// Statistics at the start of a run, and their time.
 struct Begun {
     account: Account,
     device_bytes: u64,
@@ -230,7 +233,7 @@ struct Begun {
     at: Instant,
 }
 
-/// What came of some streams: of a workload, or of a part of the load.
+/// The results of some streams: of a workload, or of a part of the load.
 struct Ran {
     outcome: Outcome,
     settled: Duration,
@@ -242,11 +245,11 @@ struct Ran {
 }
 
 impl Bench<'_> {
-    /// The same with the store closed, and opened again at the durability of the workloads behind the load.
+    /// Closes the store, and reopens it at the durability of the workloads after the load.
     fn opened_again(self, cell: &Cell, tell: Tell<'_>) -> Result<Self> {
         let load_durability = Some(self.target.facts().durability);
         self.target.close()?;
-        // Its lock and its threads go with it.
+        // Releases the store's lock and threads.
         drop(self.target);
         let target = store::open_loaded(self.args, cell)?;
         tell(Message::Facts(Facts { load_durability, ..store::facts(self.args, cell, &*target) }))?;
@@ -263,14 +266,14 @@ impl Bench<'_> {
         }
     }
 
-    /// How the next run of the driver runs.
+    /// Returns how the next run of the driver runs.
     fn drive(&mut self, name: &'static str) -> Drive {
         self.runs = self.runs.wrapping_add(1);
         Drive { name, run: self.runs, greatest: Some(self.greatest), ..drive(self.args) }
     }
 
-    /// Loads every record, in parts where the arguments name steps. The account is taken, and told, behind each part; that
-    /// is no part of the load's own time.
+    /// Loads every record, in parts if the arguments name steps. Statistics are recorded and
+    /// reported after each part, outside the load's time.
     fn load(&mut self, tell: Tell<'_>) -> Result<Phase> {
         if self.args.steps.is_empty() {
             return self.phase(Turn::load(), tell);
@@ -299,7 +302,7 @@ impl Bench<'_> {
         Ok(self.account(Turn::load(), &whole, &all))
     }
 
-    /// Runs a workload, and then undoes what it changed.
+    /// Runs a workload, and then undoes its changes.
     fn phase(&mut self, turn: Turn, tell: Tell<'_>) -> Result<Phase> {
         let workload = turn.workload;
         let pace = Pace::of(self.args, workload);
@@ -337,8 +340,9 @@ impl Bench<'_> {
         Ok(phase)
     }
 
-    /// Does of a workload, before it is measured, what the arguments ask for, over draws of its own, and lets the store come to rest as behind one that is
-    /// measured. How many operations are to be measured: where it is asked for, as many as come to so long at the rate of the warm-up.
+    /// Warms up a workload as the arguments ask, with separate draws, and lets the store settle as
+    /// after a measured workload. Returns the number of operations to measure: on request, as many
+    /// as reach the minimum duration at the rate of the warm-up.
     fn warm_up(&mut self, turn: Turn, goes_on: bool) -> Result<u64> {
         let ops = self.args.op_count();
         if self.args.warm_up == 0 {
@@ -366,7 +370,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Runs the streams as they are, unwatched; operations a second.
+    /// Runs the streams unwatched, and returns operations per second.
     fn serve(&self, drive: &Drive) -> Result<f64> {
         let streams: Vec<_> = self.streams().collect();
         let (progress, mut room) = (Progress::new(streams.len()), self.room.borrow_mut());
@@ -375,7 +379,8 @@ impl Bench<'_> {
         Ok(outcome.counts.ops as f64 / outcome.wall.as_secs_f64().max(1e-9))
     }
 
-    /// Runs streams, waits until the store has settled as far as the arguments ask, and watches both.
+    /// Runs streams, waits until the store has settled as far as the arguments ask, and watches
+    /// both.
     fn watched(
         &self,
         workload: Workload,
@@ -400,7 +405,8 @@ impl Bench<'_> {
                 None => drive.lasting.filter(|_| workload == Workload::Overload),
             };
             let (outcome, machine) = match length {
-                // The machine is watched before the run as well, so the store's own time begins later.
+                // The machine is watched before the run as well, so the store's own time begins
+                // later.
                 Some(length) => {
                     let (outcome, machine) = pauses::beside(length, serve);
                     (outcome?, Some(machine))
@@ -418,7 +424,8 @@ impl Bench<'_> {
         Ok(Ran { outcome, settled, cpu_s, seen, machine, live_bytes: 0 })
     }
 
-    /// Waits for what is behind the writes; where the arguments ask for it, and at the last part of the load, for flushes and compactions too.
+    /// Waits for the background work of the writes. If the arguments ask for it, also for flushes
+    /// and compactions; for the load only at its last part.
     fn settle(&self, workload: Workload, last: bool) -> Result<()> {
         let wanted = match self.args.settle {
             Settle::Never => false,
@@ -482,13 +489,13 @@ impl Bench<'_> {
 }
 
 impl Ran {
-    /// Nothing yet.
+    /// Returns an empty result.
     fn none(latency: Histogram<u64>) -> Self {
         let (settled, seen) = (Duration::ZERO, Seen::default());
         Self { outcome: Outcome::none(latency), settled, cpu_s: 0.0, seen, machine: None, live_bytes: 0 }
     }
 
-    /// Adds what came of more of the same work, done behind this.
+    /// Adds the results of more of the same work, done after this.
     fn absorb(&mut self, more: &Self) {
         self.outcome.absorb(&more.outcome);
         self.settled += more.settled;
@@ -498,7 +505,7 @@ impl Ran {
     }
 }
 
-/// An error of the bench itself.
+/// Returns an error of the bench itself.
 pub(crate) fn broken(doing: &'static str, what: impl Into<String>) -> Error {
     Error::io(doing, PathBuf::new(), std::io::Error::other(what.into()))
 }

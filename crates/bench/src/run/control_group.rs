@@ -1,7 +1,9 @@
-//! A limit on the memory of a cell's process, the page cache of the files that it touches included: a control group of the kernel's, version 1 or 2.
+//! A limit on the memory of a cell's process, including the page cache of its files: a kernel
+//! control group, version 1 or 2.
 //!
-//! Each process has a group of its own, so that none finds pages that another left in the cache. The process that starts it makes the group and
-//! removes it; the one that is to be limited joins it, before it makes its store.
+//! Each process has its own group, so that no process finds pages that another left in the cache.
+//! The parent creates and removes the group. The limited process joins the group before it creates
+//! its store.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,13 +15,13 @@ use lodestore_contract::{Error, Result};
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// How the names of the groups begin.
+/// Prefix of the names of the groups.
 const PREFIX: &str = "lodestore-bench-";
-/// How often the removal of a group is tried that its process has not quite left.
+/// Attempts to remove a group that its process has not quite left.
 const TRIES: u32 = 50;
-/// How long between two of them.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
-/// What to do where there is no group to be had.
+/// The remedy if no group is available.
 const INSTEAD: &str = "run it as root, or in a group of your own (systemd-run --user --scope), or leave --memory away (0 beside a preset)";
 
 /// A version of control groups.
@@ -30,7 +32,7 @@ enum Version {
 }
 
 impl Version {
-    /// The file that holds the limit.
+    /// Returns the file with the limit.
     fn limit(self) -> &'static str {
         match self {
             Self::One => "memory.limit_in_bytes",
@@ -38,7 +40,7 @@ impl Version {
         }
     }
 
-    /// The file that counts what is taken.
+    /// Returns the file with the memory in use.
     fn taken(self) -> &'static str {
         match self {
             Self::One => "memory.usage_in_bytes",
@@ -46,7 +48,7 @@ impl Version {
         }
     }
 
-    /// The file that limits what may go to swap, and what it is given for this limit: nothing may.
+    /// Returns the file that limits swap, and its value for this memory limit: no swap.
     fn swap(self, limit: u64) -> (&'static str, u64) {
         match self {
             Self::One => ("memory.memsw.limit_in_bytes", limit),
@@ -54,7 +56,7 @@ impl Version {
         }
     }
 
-    /// The file that counts the processes that the kernel ended for want of memory.
+    /// Returns the file that counts the processes that the kernel killed for lack of memory.
     fn ended(self) -> &'static str {
         match self {
             Self::One => "memory.oom_control",
@@ -63,7 +65,8 @@ impl Version {
     }
 }
 
-/// Where groups for memory are here: their version, the directory that holds all of them, and this process's own.
+/// The control groups for memory of this machine: their version, the root directory, and this
+/// process's own group.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     version: Version,
@@ -72,13 +75,14 @@ struct Place {
 }
 
 impl Place {
-    /// That of this process.
+    /// Returns the groups of this process.
     fn here() -> Option<Self> {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         Self::of(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
     }
 
-    /// That which these texts of the kernel tell of: of version 1 where it has memory, as the controller is in one of both.
+    /// Returns the groups that these kernel texts describe. Version 1 is used if it has the memory
+    /// controller, because a controller is in only one of both versions.
     fn of(mounts: &str, own: &str) -> Option<Self> {
         let one = |line: &str| {
             let mount = Mount::of(line)?;
@@ -92,7 +96,8 @@ impl Place {
         mounts.lines().find_map(one).or_else(|| mounts.lines().find_map(two))
     }
 
-    /// The directory in which a group can be made: of version 2 the nearest at or above our own that hands memory on to those below it.
+    /// Returns the directory in which a group can be created. For version 2 that is the nearest
+    /// group, at or above this process's own, that delegates memory to its children.
     fn room(&self) -> Option<PathBuf> {
         let hands_on = |dir: &&Path| {
             let all = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
@@ -106,7 +111,7 @@ impl Place {
     }
 }
 
-/// A line of `mountinfo`, as far as it matters here.
+/// The relevant part of a line of `mountinfo`.
 struct Mount<'a> {
     root: &'a str,
     point: &'a str,
@@ -130,7 +135,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// The path of the first line of a text of the form of `/proc/self/cgroup` with such controllers.
+/// Returns the path in the first line with such controllers of a text like `/proc/self/cgroup`.
 fn path_in(own: &str, wanted: impl Fn(&str) -> bool) -> &str {
     own.lines()
         .find_map(|line| {
@@ -145,7 +150,7 @@ fn refuse(limit: u64, why: impl std::fmt::Display) -> Error {
     Error::InvalidOption { name: "memory".into(), value: limit.to_string(), why: format!("{why}: {INSTEAD}") }
 }
 
-/// A group with a limit. It goes when this is dropped, which is to be behind the end of its process.
+/// A group with a limit. Dropping it removes the group; its process must have ended.
 #[derive(Debug)]
 pub(crate) struct Group {
     path: PathBuf,
@@ -154,10 +159,10 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Makes one for `limit` bytes.
+    /// Creates a group for `limit` bytes.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] where there are no groups, or none can be made.
+    /// [`Error::InvalidOption`] if there are no groups, or none can be created.
     pub(crate) fn new(limit: u64) -> Result<Self> {
         let place = Place::here().ok_or_else(|| refuse(limit, "no control groups for memory are mounted here"))?;
         Self::made(&place, limit)
@@ -177,19 +182,20 @@ impl Group {
         };
         set(place.version.limit(), limit)?;
         let (swap, most) = place.version.swap(limit);
-        // Without an account of swap there is no such file.
+        // Without swap accounting the file does not exist.
         if group.path.join(swap).exists() {
             set(swap, most)?;
         }
         Ok(group)
     }
 
-    /// Its directory, for [`join`].
+    /// Returns its directory, for [`join`].
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The error of a process in it that the kernel ended because it needed more; none where it ended none.
+    /// Returns the error of a process in the group that the kernel killed for exceeding the limit,
+    /// or `None`.
     pub(crate) fn overrun(&self) -> Option<Error> {
         let text = fs::read_to_string(self.path.join(self.version.ended())).unwrap_or_default();
         let ended = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok());
@@ -210,18 +216,19 @@ fn remove(group: &Path) {
     for _ in 0..TRIES {
         match fs::remove_dir(group) {
             Err(error) if error.kind() == ErrorKind::ResourceBusy => std::thread::sleep(PAUSE),
-            // What cannot be removed is seen by whoever owns the groups; there is no more to do here.
+            // A directory that cannot be removed stays visible to the owner of the groups. Nothing
+            // more can be done here.
             _ => return,
         }
     }
 }
 
-/// Removes the groups that the process of this number made, which has ended and had no time to.
+/// Removes the groups of the ended process with this id, which could not remove them itself.
 pub(crate) fn remove_groups(process: u32) {
     room().iter().for_each(|room| remove_groups_in(room, process));
 }
 
-/// The directory in which groups are made here, if one can be.
+/// Returns the directory in which groups can be created, if any.
 pub(crate) fn room() -> Option<PathBuf> {
     Place::here().and_then(|place| place.room())
 }
@@ -234,7 +241,7 @@ fn remove_groups_in(room: &Path, process: u32) {
         .for_each(|entry| remove(&entry.path()));
 }
 
-/// Puts this process, with all of its threads, into the group of this directory.
+/// Moves this process, with all of its threads, to the group of this directory.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -243,7 +250,7 @@ pub(crate) fn join(group: &Path) -> Result<()> {
     fs::write(&procs, "0").map_err(|source| Error::io("joining the control group", procs, source))
 }
 
-/// The limit of this process as the kernel tells it, for the results.
+/// Returns the kernel's limit of this process, for the results.
 pub(crate) fn own_limit() -> String {
     let told = Place::here().and_then(|place| {
         let limit = fs::read_to_string(place.own.join(place.version.limit())).ok()?;
@@ -253,7 +260,8 @@ pub(crate) fn own_limit() -> String {
     told.unwrap_or_else(|| "unknown".into())
 }
 
-/// How many bytes this process may yet take by its control group and those above it; `None` where none of them has a limit.
+/// Returns the bytes that this process may still use by its control group and the groups above it;
+/// `None` if none of them has a limit.
 pub(crate) fn left() -> Option<u64> {
     Place::here().and_then(|place| left_in(&place))
 }
@@ -299,8 +307,8 @@ mod tests {
         assert_eq!(Place::of("nonsense\n1 2 3 - cgroup\n", own), None);
     }
 
-    /// Calls `test` with a directory tree of this test that looks like a cgroup version 2 mount:
-    /// group `a` delegates the memory controller, group `a/b` does not.
+    /// Calls `test` with a directory tree that looks like a cgroup version 2 mount: group `a`
+    /// delegates the memory controller, group `a/b` does not.
     fn tree(test: impl FnOnce(&Path, &Place)) {
         let scratch = Scratch::on_disk();
         let mount = scratch.path().to_path_buf();

@@ -1,11 +1,13 @@
 //! Runs streams of operations against a target and times them.
 //!
-//! Throughput is the wall time from the first thread's start to the last one's end. Latency is sampled:
-//! every n-th operation of each thread is timed on its own, because two clock reads cost about as much
-//! as a fast operation's bookkeeping. In an open loop every operation is timed, from when it was due.
+//! Throughput is the wall time from the first thread's start to the last one's end. Latency is
+//! sampled: every n-th operation of each thread is timed separately, because two clock reads cost
+//! about as much as a fast operation's bookkeeping. In an open loop every operation is timed, from
+//! its due time.
 //!
-//! Keys and operations are made before the clock starts. What runs in the timed part beside the store is the same for all of them: a value is made as it is
-//! put, and every value that is read is looked at as it comes, for whether it belongs to its key.
+//! Keys and operations are generated before the clock starts. The additional work in the timed part
+//! is the same for all stores: a value is generated when it is put, and every value that is read is
+//! checked to belong to its key.
 
 mod server;
 
@@ -26,7 +28,7 @@ use crate::workload::open_loop::Pace;
 use crate::workload::stream::{Kind, Op};
 use server::Server;
 
-/// Records of a thread that are read back behind a run.
+/// Records per thread that are read back after a run.
 const LOOKED_AT: usize = 256;
 
 /// How to run.
@@ -36,21 +38,24 @@ pub(crate) struct Drive {
     pub(crate) records: Records,
     /// Time every n-th operation; 0 for none.
     pub(crate) latency_every: u32,
-    /// Keys of one call, where gets are gathered; 1 for single gets.
+    /// Keys of one call, if gets are combined; 1 for single gets.
     pub(crate) gather: usize,
     /// Check the order of scanned keys as well.
     pub(crate) full: bool,
-    /// Go through the streams again and again for this long, and time every operation (of empty streams: wait); once, where there is none.
+    /// Repeat the streams for this long, and time every operation (with empty streams: wait).
+    /// `None`: run them once.
     pub(crate) lasting: Option<Duration>,
-    /// Warm up: go through them again and again for this long, as they would be measured, and to the next call that is timed.
+    /// Warm up: repeat the streams for this long, as they would be measured, until the next timed
+    /// call.
     pub(crate) warm: Option<Duration>,
-    /// Number of the run on this store: a value says of which one it is.
+    /// Number of the run on this store, which each value contains.
     pub(crate) run: u8,
-    /// The greatest key, where a scan may end before it has its length; none where that is not known.
+    /// The greatest key, at which a scan may end early; `None` if it is not known.
     pub(crate) greatest: Option<u32>,
-    /// When the operations are due, each of which is timed then; where there is none, each begins when the one before it is done.
+    /// The due times of the operations, each of which is timed. `None`: each operation begins when
+    /// the previous one is done.
     pub(crate) pace: Option<Pace>,
-    /// Name of the serving threads, so that a profiler tells the workloads apart.
+    /// Name of the serving threads, so that a profiler can distinguish the workloads.
     pub(crate) name: &'static str,
 }
 
@@ -59,17 +64,17 @@ pub(crate) struct Drive {
 pub(crate) struct Stream<'a> {
     ops: &'a [Op],
     keys: &'a Keys,
-    /// The place of the first operation's key.
+    /// Index of the first operation's key.
     first: usize,
 }
 
 impl<'a> Stream<'a> {
-    /// All of these operations, of which these are the keys.
+    /// Creates a stream of these operations and their keys.
     pub(crate) fn new(ops: &'a [Op], keys: &'a Keys) -> Self {
         Self { ops, keys, first: 0 }
     }
 
-    /// A part of it.
+    /// Returns a part of the stream.
     pub(crate) fn part(self, range: Range<usize>) -> Self {
         Self { ops: &self.ops[range.clone()], first: self.first + range.start, ..self }
     }
@@ -80,25 +85,26 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// What the driver needs of memory for each thread, touched before a store is there, so that it does not look like memory of the store.
+/// The driver's memory for each thread, touched before the store exists, so that it does not
+/// look like memory of the store.
 #[derive(Debug)]
 pub(crate) struct Room {
     threads: Vec<Own>,
-    /// For what comes of runs.
+    /// Histograms for the results of runs.
     spare: Vec<Histogram<u64>>,
 }
 
 #[derive(Debug)]
 struct Own {
     latency: Histogram<u64>,
-    /// As long as any value.
+    /// As long as the longest value.
     fresh: Vec<u8>,
     found: Vec<u8>,
     last: Vec<u8>,
 }
 
 impl Room {
-    /// For so many threads.
+    /// Creates the memory for `threads` threads.
     pub(crate) fn new(threads: usize, records: &Records) -> Self {
         let most = records.value_most();
         let own = || {
@@ -110,33 +116,33 @@ impl Room {
         Self { threads: (0..threads).map(|_| own()).collect(), spare: vec![histogram(), histogram()] }
     }
 
-    /// An empty histogram.
+    /// Returns an empty histogram.
     pub(crate) fn take(&mut self) -> Histogram<u64> {
         self.spare.pop().unwrap_or_else(histogram)
     }
 
-    /// Takes back one that is of no more use.
+    /// Returns an unused histogram to the spare ones.
     pub(crate) fn give_back(&mut self, mut latency: Histogram<u64>) {
-        // With the longest: `clear` keeps it.
+        // Not `clear`, which keeps the maximum.
         latency.reset();
         self.spare.push(latency);
     }
 }
 
-/// What stands before the versions that a thread makes in a run.
+/// Returns the prefix of the versions that a thread generates in a run.
 fn first_version(thread: usize, drive: &Drive) -> u64 {
     (thread as u64) << 48 | u64::from(drive.run) << 40
 }
 
-/// What a wrong answer is reported as.
+/// Returns the error for a wrong answer.
 fn wrong(op: Op, what: &str) -> Error {
     Error::corrupt(format!("record {} of the bench", op.record), format!("{:?} {what}", op.kind))
 }
 
-/// Runs one stream on each thread, having made their keys.
+/// Generates the keys, and runs one stream on each thread.
 ///
 /// # Errors
-/// The first that the target met; a wrong or missing answer as [`Error::Corrupt`].
+/// The first error of the target; a wrong or missing answer as [`Error::Corrupt`].
 pub(crate) fn run(target: &dyn Target, streams: &[Vec<Op>], drive: &Drive) -> Result<Outcome> {
     let keys_of = |ops: &Vec<Op>| Keys::of(&drive.records, ops.iter().map(|op| op.record));
     let keys: Vec<_> = streams.iter().map(keys_of).collect();
@@ -145,10 +151,11 @@ pub(crate) fn run(target: &dyn Target, streams: &[Vec<Op>], drive: &Drive) -> Re
     run_watched(target, &streams, drive, &Progress::new(streams.len()), &mut room)
 }
 
-/// As [`run`], with keys made before, and tells `progress`, which has room for as many threads as `room` has, what is done.
+/// Does the same as [`run`], with keys generated before, and reports to `progress`, which must
+/// support as many threads as `room`.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub(crate) fn run_watched(
     target: &dyn Target,
     streams: &[Stream<'_>],
@@ -181,7 +188,7 @@ pub(crate) fn run_watched(
     merge(results, room)
 }
 
-/// When one thread began and ended, and what it did.
+/// Start and end of one thread, and its counts.
 type Part = (Instant, Instant, Counts);
 
 fn merge(results: Vec<Result<Part>>, room: &mut Room) -> Result<Outcome> {
@@ -197,11 +204,12 @@ fn merge(results: Vec<Result<Part>>, room: &mut Room) -> Result<Outcome> {
     Ok(all)
 }
 
-/// Looks whether records hold what these streams, run whole, put there last, and nothing where they deleted it: of the [`LOOKED_AT`] that each thread changed last.
-/// A value that another thread put in the same run is passed, and one that has no version.
+/// Checks that records hold the last values that these streams, run completely, put, and that
+/// deleted records are absent. Checks the [`LOOKED_AT`] records that each thread changed last.
+/// Skips values that another thread put in the same run, and values without a version.
 ///
 /// # Errors
-/// What the target meets; a value that was replaced or deleted, or none, as [`Error::Corrupt`].
+/// Errors of the target; an outdated, deleted or missing value as [`Error::Corrupt`].
 pub(crate) fn check_newest(target: &dyn Target, streams: &[Stream<'_>], drive: &Drive) -> Result<()> {
     let mut found = Vec::new();
     for (thread, stream) in streams.iter().enumerate() {
@@ -287,7 +295,8 @@ mod tests {
         run(&*target, &[vec![Op { record: 3000, length: 0, kind: Kind::Get }; 20]], &gathered)
             .expect("it was put by d");
     }
-    /// A map that acknowledges updates and deletes and forgets them, and ends each scan after a pair.
+    /// A map that acknowledges updates and deletes without doing them, and ends each scan after one
+    /// pair.
     struct Liar(Box<dyn Target>);
 
     impl Target for Liar {
@@ -326,7 +335,7 @@ mod tests {
         }
     }
 
-    /// A map to which the records are added after each scan, as by another thread.
+    /// A map that receives the records after each scan, as if by another thread.
     struct Growing(Box<dyn Target>, Vec<(Vec<u8>, Vec<u8>)>);
 
     impl Target for Growing {
@@ -412,7 +421,7 @@ mod tests {
         };
         let mut keys: Vec<_> = (0..90).map(|number| (record(number).0, number)).collect();
         keys.sort_unstable();
-        // Of five keys from this one on, the last is the greatest that is loaded.
+        // The last of five keys from here on is the greatest loaded key.
         let from = keys[85].1;
         for full in [false, true] {
             let target = Growing(map(), (90..5_000).map(record).collect());

@@ -1,4 +1,4 @@
-//! Why a cell failed, from its process to the bench's own.
+//! The failure of a cell, passed from its process to the bench's process.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lodestore_contract::Error;
 use serde::{Deserialize, Serialize};
 
-/// Why a cell failed, so that the bench can say it as its own refusal.
+/// Why a cell failed, so that the bench can report it as its own refusal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Failure {
     /// [`Error::Full`].
@@ -19,14 +19,15 @@ pub(crate) enum Failure {
     DurabilityRefused { asked: String, medium: String, instead: String },
     /// [`Error::DramBudget`].
     DramBudget { used: u64, budget: u64 },
-    /// [`Error::Io`]: what was being done, and to what; the system's own number, or else its words, and whether they say that the medium is full.
+    /// [`Error::Io`]: the operation and its object; the system's error number, or else its text,
+    /// and whether the medium is full.
     Io { doing: String, code: Option<i32>, words: String, full: bool },
-    /// Any other, as its text.
+    /// Any other error, as its text.
     Other(String),
 }
 
 impl Failure {
-    /// What is told of this error.
+    /// Converts an error.
     pub(crate) fn of(error: Error) -> Self {
         match error {
             Error::Full { needed, capacity } => Self::Full { needed, capacity },
@@ -46,7 +47,7 @@ impl Failure {
         }
     }
 
-    /// The error again, which the store of this name met.
+    /// Returns the error of the store of this name.
     pub(crate) fn into_error(self, target: &str) -> Error {
         match self {
             Self::Full { needed, capacity } => Error::Full { needed, capacity },
@@ -71,20 +72,21 @@ impl Failure {
     }
 }
 
-/// Whether it is that the medium has no room.
+/// Returns whether the error means that the medium is full.
 fn is_full(source: &io::Error) -> bool {
     matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// What was being done, and to what, if it is known.
+/// Returns the operation and its object, if it is known.
 fn at(doing: &str, path: &Path) -> String {
     if path.as_os_str().is_empty() { doing.into() } else { format!("{doing} {}", path.display()) }
 }
 
-/// Bytes free below which a store that failed is taken to have found its medium full.
+/// A store that failed with fewer free bytes than this is assumed to have filled its medium.
 pub(crate) const FULL_BELOW: u64 = 1 << 20;
 
-/// The same error, with a word on the medium under `dir` where that is full: stores of others say so in many ways, or are ended by it.
+/// Returns the same error, with a note if the medium under `dir` is full. Peers report a full
+/// medium in many ways, or die of it.
 pub(crate) fn with_medium(error: Error, dir: &Path) -> Error {
     let Error::Io { doing, path, source } = error else { return error };
     let free = match lodestore::medium::doctor(dir) {
@@ -107,7 +109,7 @@ fn with_free(doing: &'static str, path: PathBuf, source: io::Error, (dir, free):
 mod tests {
     use super::*;
 
-    /// An error as the bench tells it that comes from a cell's process.
+    /// Returns an error as the bench reports it when it comes from a cell's process.
     fn told(error: Error) -> Error {
         let text = serde_json::to_string(&Failure::of(error)).expect("JSON");
         serde_json::from_str::<Failure>(&text).expect("JSON").into_error("leveldb")
@@ -134,7 +136,7 @@ mod tests {
         assert!(files.contains("ulimit -n"), "{files}");
         let other = told(Error::io("putting", "", io::Error::other("odd"))).to_string();
         assert_eq!(other, "measuring leveldb: putting: odd; try again");
-        // It is no reader of ours that has gone.
+        // Not a broken pipe of the bench's own output.
         assert_eq!(kind(&told(Error::io("sending", "", io::Error::from_raw_os_error(32)))), ErrorKind::Other);
     }
 

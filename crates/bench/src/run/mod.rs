@@ -1,8 +1,13 @@
-//! A run: rounds over the stores, each store in a process of its own (a cell), what drives and watches it there, and what is cleaned up behind it.
+//! A run: rounds over the stores, each store in a separate process (a cell), the code that drives
+//! and watches the store there, and the cleanup.
 //!
-//! * Of the process that is started: `session` (rounds and turns), `process` (the cells that it starts), `scratch`, `control_group` and `prefault` (directories, limits and memory for them).
-//! * Of a cell: `cell` (load and workloads), `store` and `target` (the store it makes), `driver` (serving threads), `reopen`, `stall` (a store that makes no headway), `watch` (what is looked at beside).
-//! * What is found: `phase` and `outcome` (of a workload), `pauses`, `failure`, `procfs` (what the kernel counts).
+//! * In the main process: `session` (rounds and turns), `process` (starts cells), `scratch`,
+//!   `control_group` and `prefault` (directories, limits and memory for cells).
+//! * In a cell: `cell` (load and workloads), `store` and `target` (its store), `driver` (serving
+//!   threads), `reopen`, `stall` (a store that makes no progress), `watch` (concurrent
+//!   observation).
+//! * Results: `phase` and `outcome` (of a workload), `pauses`, `failure`, `procfs` (kernel
+//!   counters).
 
 pub(crate) mod cell;
 pub(crate) mod control_group;

@@ -1,10 +1,10 @@
-//! What came of a run of streams.
+//! The result of a run of streams.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Longest latency that is told apart, in ns: 100 s.
+/// Maximum recorded latency, in ns: 100 s.
 pub(crate) const LATENCY_MOST: u64 = 100_000_000_000;
 
 /// Timed calls of one kind.
@@ -20,18 +20,18 @@ impl Timed {
         self.ns = self.ns.saturating_add(ns);
     }
 
-    /// What one of them took; none where there were none.
+    /// Returns their mean duration; `None` if there were none.
     pub(crate) fn mean_ns(self) -> Option<f64> {
         (self.calls > 0).then(|| self.ns as f64 / self.calls as f64)
     }
 }
 
-/// What the threads of a run did.
+/// Counts of the threads of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Counts {
     /// Operations acknowledged.
     pub(crate) ops: u64,
-    /// Processor time of the serving threads.
+    /// CPU time of the serving threads.
     pub(crate) cpu_s: f64,
     /// Sampled calls that only read.
     pub(crate) reads: Timed,
@@ -39,18 +39,18 @@ pub(crate) struct Counts {
     pub(crate) writes: Timed,
     /// Pairs that scans visited.
     pub(crate) scanned: u64,
-    /// Bytes of the keys and values given to the target.
+    /// Bytes of the keys and values put.
     pub(crate) written_bytes: u64,
-    /// Bytes of the keys and values that it was told to delete.
+    /// Bytes of the keys and values deleted.
     pub(crate) removed_bytes: u64,
-    /// When the last operation was due, from the first thread's start on; zero where none was.
+    /// Due time of the last operation, since the first thread's start; zero without due times.
     pub(crate) due: Duration,
-    /// For how long up to then a thread had something late to do without an end: the longest of any thread.
+    /// How long, up to that time, a thread was continuously late: the maximum of all threads.
     pub(crate) late_for: Duration,
 }
 
 impl Counts {
-    /// Adds those of more threads, or of more of the same work.
+    /// Adds the counts of more threads, or of more of the same work.
     pub(crate) fn add(&mut self, more: &Self) {
         self.ops += more.ops;
         self.cpu_s += more.cpu_s;
@@ -64,23 +64,23 @@ impl Counts {
     }
 }
 
-/// What came of a run, over all threads.
+/// The result of a run, over all threads.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) counts: Counts,
-    /// First start to last end.
+    /// Time from the first start to the last end.
     pub(crate) wall: Duration,
     /// Sampled latencies, in ns.
     pub(crate) latency: Histogram<u64>,
 }
 
 impl Outcome {
-    /// Nothing yet.
+    /// Returns an empty result.
     pub(crate) fn none(latency: Histogram<u64>) -> Self {
         Self { counts: Counts::default(), wall: Duration::ZERO, latency }
     }
 
-    /// Adds what came of more of the same work, done behind this.
+    /// Adds the result of more of the same work, done after this.
     pub(crate) fn absorb(&mut self, more: &Self) {
         self.wall += more.wall;
         self.counts.add(&more.counts);
@@ -88,10 +88,10 @@ impl Outcome {
     }
 }
 
-/// An empty histogram, of any latency that is told apart, whose memory is touched.
+/// Returns an empty histogram for all recorded latencies, with touched memory.
 pub(crate) fn histogram() -> Histogram<u64> {
     let mut empty = Histogram::new_with_bounds(1, LATENCY_MOST, 3).expect("constant bounds are valid");
-    // Writes a zero over each count.
+    // Writes a zero to each count.
     empty.clear();
     empty
 }

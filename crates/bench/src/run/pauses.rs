@@ -1,9 +1,12 @@
-//! Pauses: how many were longer than a millisecond, ten and fifty, and the longest; of a store, and of the machine itself.
+//! Pauses of a store, and of the machine itself: how many were longer than 1, 10 and 50 ms, and the
+//! maximum.
 //!
-//! A pause of the machine (its host runs another, the kernel runs something else) looks like a pause of the store from inside a call. So two
-//! threads that use no store are measured the same way: one that does nothing but read the clock, for a moment before the run while the machine is
-//! idle; and one beside the run that sleeps for a millisecond at a time, and takes what it wakes late for a pause. The second takes next
-//! to no processor time. It feels a lack of processors as well, so it is a bound from above on what the machine did.
+//! From inside a call, a pause of the machine (its host or kernel runs something else) looks like a
+//! pause of the store. Two threads without a store are therefore measured the same way:
+//! * Before the run, on the idle machine, a thread only reads the clock for a moment.
+//! * During the run, a thread sleeps for a millisecond at a time. A late wake-up counts as a pause.
+//!   The thread needs almost no CPU time. A lack of processors also delays the thread, so it gives
+//!   an upper bound on the machine's pauses.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,24 +16,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::run::procfs::{stolen_seconds, thread_cpu_seconds};
 
-/// What a pause must be longer than to be counted, in ns.
+/// Pauses longer than these are counted, in ns.
 pub(crate) const LONGER_THAN: [u64; 3] = [1_000_000, 10_000_000, 50_000_000];
-/// How long the thread beside the run sleeps at a time.
+/// Sleep time of the concurrent thread.
 const NAP: Duration = Duration::from_millis(1);
-/// How long the clock is read before the run, at most.
+/// Maximum time of reading the clock before the run.
 pub(crate) const BEFORE_MOST: Duration = Duration::from_secs(5);
 
 /// Pauses by their length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pauses {
-    /// How many were longer than each of [`LONGER_THAN`].
+    /// Number of pauses longer than each of [`LONGER_THAN`].
     pub(crate) longer: [u64; 3],
-    /// The longest, in ns.
+    /// Maximum, in ns.
     pub(crate) longest_ns: u64,
 }
 
 impl Pauses {
-    /// Those of a histogram of calls, in ns, where a length is told to a thousandth of itself.
+    /// Returns the pauses of a histogram of calls in ns, which has a precision of a thousandth.
     pub(crate) fn of(latency: &Histogram<u64>) -> Self {
         let longer = LONGER_THAN.map(|least| {
             latency
@@ -42,7 +45,7 @@ impl Pauses {
         Self { longer, longest_ns: latency.max() }
     }
 
-    /// Counts one of this length.
+    /// Counts a pause of this length.
     pub(crate) fn note(&mut self, length: Duration) {
         let ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         self.longest_ns = self.longest_ns.max(ns);
@@ -51,7 +54,7 @@ impl Pauses {
         }
     }
 
-    /// These and those, as of one run.
+    /// Returns the sum of both, as of one run.
     pub(crate) fn and(self, other: &Self) -> Self {
         Self {
             longer: std::array::from_fn(|at| self.longer[at] + other.longer[at]),
@@ -60,23 +63,23 @@ impl Pauses {
     }
 }
 
-/// What the machine did by itself.
+/// Pauses of the machine itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Machine {
-    /// Of a thread that read the clock while the machine was idle.
+    /// Pauses of a thread that read the clock while the machine was idle.
     pub(crate) before: Pauses,
-    /// How long it did, in seconds.
+    /// Duration of that, in seconds.
     pub(crate) before_s: f64,
-    /// Processor time that this took, in seconds: less, where others ran.
+    /// CPU time of that, in seconds: less if other processes ran.
     pub(crate) before_cpu_s: f64,
-    /// Of a thread beside the run.
+    /// Pauses of a thread concurrent with the run.
     pub(crate) beside: Pauses,
-    /// Processor time that the host gave to others meanwhile, in seconds.
+    /// CPU time that the host gave to other machines meanwhile, in seconds.
     pub(crate) stolen_s: f64,
 }
 
 impl Machine {
-    /// This and that, as of one run.
+    /// Returns the sum of both, as of one run.
     pub(crate) fn and(self, other: &Self) -> Self {
         Self {
             before: self.before.and(&other.before),
@@ -100,7 +103,7 @@ pub(crate) fn spin(length: Duration) -> Pauses {
     pauses
 }
 
-/// Naps until `stop`, and counts how late it wakes.
+/// Sleeps repeatedly until `stop`, and counts late wake-ups.
 fn nap(stop: &AtomicBool) -> Pauses {
     let mut pauses = Pauses::default();
     while !stop.load(Ordering::Relaxed) {
@@ -111,7 +114,7 @@ fn nap(stop: &AtomicBool) -> Pauses {
     pauses
 }
 
-/// Does `work`, of about this length, and watches the machine before and beside it.
+/// Runs `work`, of about this length, and watches the machine before and during it.
 pub(crate) fn beside<T>(length: Duration, work: impl FnOnce() -> T) -> (T, Machine) {
     let before_for = (length / 4).min(BEFORE_MOST);
     let cpu = thread_cpu_seconds();
@@ -163,7 +166,7 @@ mod tests {
         assert_eq!(done, 7);
         assert!(machine.before.longest_ns > 0 && machine.beside.longest_ns > 0, "{machine:?}");
         assert!((machine.before_s - 0.02).abs() < 1e-9);
-        // What runs beside others has less than all of a processor, and never more than one.
+        // A concurrent thread has less than all of a processor, and never more than one.
         spin(Duration::from_millis(400));
         let (_, machine) = beside(Duration::from_millis(400), || ());
         assert!(machine.before_cpu_s > 0.0 && machine.before_cpu_s < 0.15, "{machine:?}");

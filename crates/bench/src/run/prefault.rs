@@ -1,8 +1,9 @@
-//! Memory that is at hand when a cell begins, whichever store was measured before it.
+//! Makes memory available before a cell begins, regardless of the store that was measured before.
 //!
-//! The host of a virtual machine may take back memory that has been free for some seconds. Who touches it then waits for the host: some 0.5 GB a second came where
-//! memory at hand gave ten times as much (seen in loads of long values). Stores are measured in turn, so without this a store's figure would depend on how much the
-//! one before it had just given back.
+//! The host of a virtual machine may reclaim memory that has been free for some seconds. The next
+//! access then waits for the host: about 0.5 GB per second, a tenth of the speed of available
+//! memory (seen in loads of long values). Stores are interleaved. Without this, a store's result
+//! would depend on how much memory the previous store had just freed.
 
 use std::fs;
 use std::hint::black_box;
@@ -11,33 +12,34 @@ use memmap2::{Advice, MmapMut};
 
 use crate::run::control_group;
 
-/// A store of less says nothing of speed: nothing is touched for it.
+/// A store with fewer live bytes says nothing about speed, so nothing is touched for it.
 const LIVE_LEAST: u64 = 256 << 10;
-/// Touched before any other: as much as our engines take at first, a region and the next.
+/// Minimum bytes touched: the initial memory of Lodestore's engines, a region and the next.
 const LEAST: u64 = 512 << 20;
-/// Touched before the largest.
+/// Maximum bytes touched, before the largest stores.
 const MOST: u64 = 8 << 30;
-/// How many times its live bytes a store takes of memory and medium together, about.
+/// Approximate ratio of a store's memory and medium together to its live bytes.
 const TIMES: u64 = 3;
 
 /// Bytes of the smallest page.
 const PAGE: usize = 4096;
 
-/// Touches as much memory as a store of so many live bytes may take, and gives it back.
+/// Touches as much memory as a store with `live` bytes may use, and frees it.
 pub(crate) fn touch(live: u64) {
     let free = available(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
-    // In a container the system has more than this process may take.
+    // In a container the system has more memory than this process may use.
     let bytes = wanted(live, control_group::left().map_or(free, |left| left.min(free)));
     if let Ok(mut touched) = MmapMut::map_anon(bytes.max(1)) {
-        // What is given back to a host is what makes huge pages: small ones are made of what was used last, and leave the rest as it is. Where the system
-        // has none of them it takes four times as long, and is as good as it can be.
+        // Huge pages come from the memory that the host may have reclaimed. Small pages come from
+        // recently used memory and would leave the rest untouched. Without huge pages this needs
+        // four times as long, and is as good as it can be.
         let _ = touched.advise(Advice::HugePage);
         touched.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
         drop(black_box(touched));
     }
 }
 
-/// How much that is, where so much is available: at most a quarter of it.
+/// Returns that number of bytes: at most a quarter of the available bytes.
 fn wanted(live: u64, available: u64) -> usize {
     if live < LIVE_LEAST {
         return 0;
@@ -46,7 +48,7 @@ fn wanted(live: u64, available: u64) -> usize {
     usize::try_from(bytes).unwrap_or(0)
 }
 
-/// The bytes that this text of the kernel says are available; none where it does not.
+/// Returns the available bytes according to this kernel text; 0 if it does not report them.
 fn available(meminfo: &str) -> u64 {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());

@@ -1,4 +1,4 @@
-//! The processes of cells: how one is started, what it said on standard error, and how it ended.
+//! The processes of cells: their start, their standard error, and their end.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
@@ -13,14 +13,15 @@ use lodestore_contract::{Error, Result};
 use crate::run::cell::{Cell, broken};
 use crate::run::scratch::Scratch;
 
-/// Names the cell that a process is to run. Set by the process that starts it, never by hand.
+/// Names the cell that a process must run. The parent process sets it; users never do.
 pub(crate) const CELL: &str = "LODESTORE_BENCH_CELL";
-/// Lines of a process's standard error that are printed: its last. A store of others may write one for each call.
+/// Number of lines of a process's standard error that are printed: its last. A peer may write a
+/// line for each call.
 const LINES_MOST: usize = 20;
-/// How long a server may take to end when it is killed.
+/// Maximum time for a killed server to end.
 const ENDING: Duration = Duration::from_secs(20);
 
-/// What a process wrote to standard error.
+/// The standard error of a process.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Said {
     last: VecDeque<String>,
@@ -28,10 +29,10 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Reads all of it, and keeps the last lines.
+    /// Reads everything, and keeps the last lines.
     fn read(from: impl Read) -> Self {
         let mut said = Self::default();
-        // What cannot be read is not told; the process is judged by how it ends.
+        // Unreadable output is not reported; the process is judged by its exit status.
         for line in BufReader::new(from).split(b'\n').map_while(io::Result::ok) {
             if said.last.len() == LINES_MOST {
                 said.last.pop_front();
@@ -42,17 +43,19 @@ impl Said {
         said
     }
 
-    /// Its lines, under one that tells how many there were before them.
+    /// Returns its lines, preceded by a line with the number of dropped lines.
     pub(crate) fn lines(&self, target: &str) -> Vec<String> {
         let before = (self.left_out > 0).then(|| format!("{target} said {} lines more before these:", self.left_out));
         before.into_iter().chain(self.last.iter().cloned()).collect()
     }
 }
 
-/// Starts the process of `cell`: this program with the same arguments, and the cell in its environment. It is held by `scratch`. Its number, its output, and what it says beside that.
+/// Starts the process of `cell`: this program with the same arguments, and the cell in its
+/// environment. `scratch` holds the process. Returns its process id, its output, and its standard
+/// error.
 ///
 /// # Errors
-/// [`Error::Io`] where it cannot be started.
+/// [`Error::Io`] if it cannot be started.
 pub(crate) fn start(scratch: &Scratch, cell: &Cell) -> Result<(u32, ChildStdout, JoinHandle<Said>)> {
     let text = serde_json::to_string(cell).map_err(|error| broken("writing a cell", error.to_string()))?;
     let program = std::env::current_exe().map_err(|source| Error::io("finding this program", "", source))?;
@@ -70,7 +73,8 @@ pub(crate) fn start(scratch: &Scratch, cell: &Cell) -> Result<(u32, ChildStdout,
     Ok((id, output, thread::spawn(move || Said::read(errors))))
 }
 
-/// The error of a process that ended before it had told all; none of one that ended well.
+/// Returns the error of a process that ended before it had reported everything. A successful
+/// process has none.
 pub(crate) fn ended(target: &str, status: Option<ExitStatus>) -> Result<()> {
     let how = match status {
         Some(status) if status.success() => return Ok(()),
@@ -86,10 +90,10 @@ pub(crate) fn ended(target: &str, status: Option<ExitStatus>) -> Result<()> {
     Err(Error::io("measuring", target, io::Error::other(how)))
 }
 
-/// Kills a store's server, which is no child of ours (SIGKILL).
+/// Kills a store's server, which is not a child of this process, with SIGKILL.
 ///
 /// # Errors
-/// [`Error::Io`] where there is none.
+/// [`Error::Io`] if there is none.
 pub(crate) fn kill_server(id: u32) -> Result<()> {
     let killed = Command::new("sh").args(["-c", "kill -s KILL \"$1\"", "sh", &id.to_string()]).status();
     match killed.map_err(|source| Error::io("killing a server", "sh", source))?.success() {
@@ -98,10 +102,10 @@ pub(crate) fn kill_server(id: u32) -> Result<()> {
     }
 }
 
-/// Waits until a server that was killed has ended: its files and its socket are another's then.
+/// Waits until a killed server has ended, so that its files and its socket can be reused.
 ///
 /// # Errors
-/// [`Error::Io`] where it does not.
+/// [`Error::Io`] if it does not end.
 pub(crate) fn wait_ended(id: u32) -> Result<()> {
     let begun = Instant::now();
     while Path::new(&format!("/proc/{id}")).exists() {

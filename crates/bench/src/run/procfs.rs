@@ -1,4 +1,4 @@
-//! What the kernel tells of this process, of a store's server, and of this machine.
+//! Kernel counters of this process, of a store's server, and of this machine.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,37 +11,40 @@ use crate::run::target::Target;
 /// Bytes of a block in a file's metadata.
 const BLOCK: u64 = 512;
 
-/// Ticks a second in `/proc/self/stat`: fixed on Linux for x86-64.
+/// Ticks per second in `/proc/self/stat`: fixed on Linux for x86-64.
 const TICKS: f64 = 100.0;
 
-/// The processes of a store: this one, and its server's where it has one.
+/// The processes of a store: this process, and its server's if it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Processes {
     server: Option<u32>,
 }
 
 impl Processes {
-    /// Those of `target`.
+    /// Returns the processes of `target`.
     pub(crate) fn of(target: &dyn Target) -> Self {
         Self { server: target.server() }
     }
 
-    /// Their resident anonymous memory, in bytes; 0 where the kernel does not tell.
+    /// Returns their resident anonymous memory, in bytes; 0 if the kernel does not report it.
     pub(crate) fn rss_anon(self) -> u64 {
         rss_anon() + self.server.map_or(0, |id| rss_anon_in(&proc(id, "status")))
     }
 
-    /// Processor time of all their threads, in seconds; of a server to a hundredth.
+    /// Returns the CPU time of all their threads, in seconds; of a server with a precision of 10
+    /// ms.
     pub(crate) fn cpu_seconds(self) -> f64 {
         cpu_seconds() + self.server.map_or(0.0, |id| cpu_seconds_in(&proc(id, "stat")))
     }
 
-    /// Bytes that they had, or will have, written to a device: `write_bytes` of `/proc/self/io`. None on tmpfs, in whole pages of mapped files.
+    /// Returns the bytes that they have written, or will write, to a device: `write_bytes` of
+    /// `/proc/self/io`. None on tmpfs; whole pages for mapped files.
     pub(crate) fn bytes_to_devices(self) -> u64 {
         io_field("write_bytes:") + self.server.map_or(0, |id| io_field_in(&proc(id, "io"), "write_bytes:"))
     }
 
-    /// Bytes that this process gave to files in calls that write; none where it talks to a server, since what goes through sockets counts as well.
+    /// Returns the bytes that this process passed to write calls on files. 0 if it uses a server,
+    /// because bytes sent to sockets count as well.
     pub(crate) fn bytes_given_to_files(self) -> u64 {
         self.server.map_or_else(bytes_given_to_files, |_| 0)
     }
@@ -51,7 +54,8 @@ fn proc(id: u32, file: &str) -> String {
     fs::read_to_string(format!("/proc/{id}/{file}")).unwrap_or_default()
 }
 
-/// Anonymous memory resident in this process, in bytes; 0 where the kernel does not tell.
+/// Returns the resident anonymous memory of this process, in bytes; 0 if the kernel does not report
+/// it.
 pub(crate) fn rss_anon() -> u64 {
     rss_anon_in(&fs::read_to_string("/proc/self/status").unwrap_or_default())
 }
@@ -60,7 +64,7 @@ fn rss_anon_in(status: &str) -> u64 {
     field(status, "RssAnon:").and_then(|text| text.split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// Processor time of all threads of this process, those that ended too, in seconds.
+/// Returns the CPU time of all threads of this process, including ended threads, in seconds.
 fn cpu_seconds() -> f64 {
     clock(ClockId::ProcessCPUTime)
 }
@@ -71,24 +75,26 @@ fn clock(id: ClockId) -> f64 {
 }
 
 fn cpu_seconds_in(stat: &str) -> f64 {
-    // The second field is a name in brackets that may hold blanks; user and system time are the
-    // 12th and 13th fields after it.
+    // The second field is a name in parentheses that may contain blanks. User and system time are
+    // the 12th and 13th fields after it.
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks: u64 = after_name.split_whitespace().skip(11).take(2).filter_map(|text| text.parse::<u64>().ok()).sum();
     ticks as f64 / TICKS
 }
 
-/// Processor time of the calling thread, in seconds.
+/// Returns the CPU time of the calling thread, in seconds.
 pub(crate) fn thread_cpu_seconds() -> f64 {
     clock(ClockId::ThreadCPUTime)
 }
 
-/// Bytes that this process gave to files in calls that write, whatever the medium: `wchar` of `/proc/self/io`.
+/// Returns the bytes that this process passed to write calls on files, on any medium: `wchar` of
+/// `/proc/self/io`.
 pub(crate) fn bytes_given_to_files() -> u64 {
     io_field("wchar:")
 }
 
-/// Bytes of the blocks that the files under `dir` take: holes in them take none. What goes away meanwhile counts for nothing.
+/// Returns the bytes of the blocks of the files under `dir`, without holes. Files that disappear
+/// meanwhile do not count.
 pub(crate) fn bytes_of_blocks(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     let size = |entry: fs::DirEntry| match entry.metadata() {
@@ -107,7 +113,8 @@ fn io_field_in(io: &str, name: &str) -> u64 {
     field(io, name).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// Processor time that the machine's host gave to others, of all processors together, in seconds.
+/// Returns the CPU time that the machine's host gave to other machines, of all processors together,
+/// in seconds.
 pub(crate) fn stolen_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     // user nice system idle iowait irq softirq steal
@@ -115,7 +122,7 @@ pub(crate) fn stolen_seconds() -> f64 {
     ticks.unwrap_or(0) as f64 / TICKS
 }
 
-/// Processor, processors in all and kernel, one line.
+/// Returns processor, number of processors and kernel, in one line.
 pub(crate) fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = field(&cpuinfo, "model name").map_or("unknown processor", |text| text.trim_start_matches([':', ' ']));

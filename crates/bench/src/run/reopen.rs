@@ -1,11 +1,13 @@
-//! Reopening: after a clean stop, and after the kill of a process in the middle of writes.
+//! Reopening: after a clean stop, and after a kill of a process during writes.
 //!
-//! One process makes and loads the store, and stops or is killed (SIGKILL; a server is killed first); another opens it. What
-//! the second measures: the open itself, the first get, gets while recovery goes on behind, and, in a thread
-//! of its own beside these gets, the end of recovery and the first scan after it. Then it reads back every record: each is there, in some version.
+//! A first process creates and loads the store, and stops or is killed (SIGKILL; a server is killed
+//! first). A second process opens it and measures the open, the first get, and gets during
+//! background recovery. A separate thread measures the end of recovery and the first scan after it.
+//! Then the process reads back every record: each is present, in some version.
 //!
-//! Engines and peers are left and opened in the same way. A peer has recovered when its open returns; whether a peer is opened again
-//! after a kill goes by what it says that an acknowledged write survives ([`crate::peers::survives_kill`]).
+//! Engines and peers are left and opened in the same way. A peer has recovered when its open
+//! returns. Whether a peer is opened again after a kill depends on its declared durability
+//! ([`crate::peers::survives_kill`]).
 
 use std::time::{Duration, Instant};
 
@@ -25,38 +27,39 @@ use crate::workload::dist::Rng;
 use crate::workload::keys::Records;
 use crate::workload::stream::Mix;
 
-/// Gets that are timed one by one right after the open.
+/// Number of gets that are timed individually right after the open.
 pub(crate) const EARLY_GETS: u64 = 10_000;
 /// The rng stream of these gets.
 const EARLY_STREAM: u64 = u64::MAX;
 
-/// How the names of the kinds of reopening begin.
+/// Prefix of the names of the kinds of reopening.
 pub(crate) const REOPENING: &str = "reopen-";
-/// The kinds of reopening, and how the process before leaves the store.
+/// The kinds of reopening, and how the previous process leaves the store.
 pub(crate) const KINDS: [(&str, Task); 2] =
     [("reopen-clean", Task::StopCleanly), ("reopen-kill", Task::WriteUntilKilled)];
 
-/// What an opening process measures.
+/// The measurements of an opening process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Reopened {
-    /// Until `open` returned.
+    /// Time until `open` returned.
     pub(crate) open_s: f64,
-    /// The first get after it.
+    /// Latency of the first get after it.
     pub(crate) first_get_ns: u64,
-    /// Latencies of the gets that follow, served while recovery goes on.
+    /// Latencies of the following gets, served during recovery.
     pub(crate) p50_ns: u64,
     pub(crate) p90_ns: u64,
     pub(crate) p99_ns: u64,
     pub(crate) p999_ns: u64,
     pub(crate) p9999_ns: u64,
     pub(crate) max_ns: u64,
-    /// From the beginning of `open` to the end of recovery; of a peer, to the end of `open`.
+    /// Time from the beginning of `open` to the end of recovery; for a peer, to the end of `open`.
     pub(crate) recovered_s: f64,
-    /// Until the first scan behind recovery was answered, from the beginning of `open`; of a store without an order, until the gets were.
+    /// Time from the beginning of `open` to the result of the first scan after recovery. For a
+    /// store without order, to the end of the gets.
     pub(crate) first_scan_s: f64,
-    /// Live keys after it; of a store that does not count them, those read back.
+    /// Live keys after it. For a store that does not count them, the keys read back.
     pub(crate) keys: u64,
-    /// Records read back and found right.
+    /// Records read back and correct.
     pub(crate) checked: u64,
     pub(crate) dram_bytes: Option<u64>,
     pub(crate) dram_fixed_bytes: u64,
@@ -65,10 +68,10 @@ pub(crate) struct Reopened {
     pub(crate) medium_size_bytes: u64,
 }
 
-/// Makes and loads a store, and leaves it: closed, or in the middle of writes until killed.
+/// Creates and loads a store, and leaves it: closed, or during writes until killed.
 ///
 /// # Errors
-/// What the store meets.
+/// Errors of the store.
 pub(crate) fn leave(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     let target = store::make(args, cell)?;
     tell(Message::Facts(store::facts(args, cell, &*target)))?;
@@ -80,17 +83,17 @@ pub(crate) fn leave(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
         return target.close();
     }
     tell(Message::Writing(target.server()))?;
-    // So many that the kill comes amid them, and not where they begin anew.
+    // Enough updates for the kill to come during them, and not when they restart.
     let updates = Mix { ops: args.op_count().max(args.records).min(1_000_000), ..mix }.streams(Workload::Update);
     loop {
         driver::run(&*target, &updates, &drive)?;
     }
 }
 
-/// Opens what another process left, and measures.
+/// Opens a store that another process left, and measures.
 ///
 /// # Errors
-/// What the store meets; a record that is wrong or missing as [`Error::Corrupt`].
+/// Errors of the store; a wrong or missing record as [`Error::Corrupt`].
 pub(crate) fn reopen(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     let rss = rss_anon();
     let (target, took) = store::open_again(args, cell)?;
@@ -105,15 +108,16 @@ pub(crate) fn reopen(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
     target.close()
 }
 
-/// Gets from a store that was just opened, which took so long, and waits for its recovery meanwhile; what was found, and the latencies of the gets.
+/// Gets records from a store that was just opened, in the time `took`, and waits for its recovery
+/// meanwhile. Returns the results, and the latencies of the gets.
 fn serve_at_once(args: &Args, target: &dyn Target, took: Duration) -> Result<(Reopened, Histogram<u64>)> {
     let records = cell::records(args);
-    // From when its own open began.
+    // Times count from the beginning of the open.
     let opened = Instant::now();
     let since = || (took + opened.elapsed()).as_secs_f64();
     let mut found = Reopened { open_s: took.as_secs_f64(), ..Reopened::default() };
     let (early, behind) = std::thread::scope(|scope| {
-        // Beside the gets, which are no part of it.
+        // Runs concurrently with the gets and is not part of their time.
         let behind = scope.spawn(|| wait_behind(target, &since));
         let early = early_gets(args, target, &records, &mut found);
         (early, behind.join())
@@ -124,11 +128,11 @@ fn serve_at_once(args: &Args, target: &dyn Target, took: Duration) -> Result<(Re
     Ok((found, early))
 }
 
-/// What ended when behind an open, while gets were served.
+/// Times of background work after an open, during the gets.
 struct Behind {
-    /// The recovery; none of a store that has none behind its open.
+    /// End of the recovery; `None` for a store without background recovery.
     recovered_s: Option<f64>,
-    /// The first scan; none of a store without an order.
+    /// End of the first scan; `None` for a store without order.
     first_scan_s: Option<f64>,
 }
 
@@ -143,7 +147,7 @@ fn wait_behind(target: &dyn Target, since: &(dyn Fn() -> f64 + Sync)) -> Result<
     Ok(Behind { recovered_s, first_scan_s: ordered.then(since) })
 }
 
-/// Gets records one by one, each timed, and takes down the first.
+/// Gets records one by one, each timed, and records the first time.
 fn early_gets(args: &Args, target: &dyn Target, records: &Records, found: &mut Reopened) -> Result<Histogram<u64>> {
     let mut rng = Rng::new(args.seed, EARLY_STREAM);
     let mut early = histogram();
@@ -166,7 +170,7 @@ fn early_gets(args: &Args, target: &dyn Target, records: &Records, found: &mut R
     Ok(early)
 }
 
-/// Takes the account and reads every record back.
+/// Records the statistics and reads every record back.
 fn finish(args: &Args, target: &dyn Target, found: &mut Reopened) -> Result<()> {
     let account = target.account();
     found.dram_bytes = account.dram_bytes;
@@ -178,7 +182,7 @@ fn finish(args: &Args, target: &dyn Target, found: &mut Reopened) -> Result<()> 
     mix.fill_with_reads_of_all(&mut streams);
     let outcome = driver::run(target, &streams, &Drive { latency_every: 0, ..cell::drive(args) })?;
     found.checked = outcome.counts.ops;
-    // Each was there; a store that counts its keys says whether there are others.
+    // Each record was present. A store that counts its keys reports whether there are others.
     found.keys = target.keys()?.unwrap_or(found.checked);
     Ok(())
 }
@@ -193,7 +197,7 @@ mod tests {
     use crate::peers::{self, Asked};
     use crate::run::target::{Account, Facts};
 
-    /// A store that answers no get before somebody waits for its recovery.
+    /// A store that answers no get before a thread waits for its recovery.
     struct Recovers {
         store: Box<dyn Target>,
         waited: (Mutex<bool>, Condvar),

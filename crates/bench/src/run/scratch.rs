@@ -1,8 +1,9 @@
-//! The directory of one run, and the process that works in it, with its control group. All are gone when the run ends:
-//! at its end, on an error, and on a signal that asks the process to end.
+//! The directory of one run, its working process, and its control group. All are removed when the
+//! run ends: at its end, on an error, and on a signal that asks the process to end.
 //!
-//! The signals are watched from the first directory on until the process ends, so that none is lost between two runs. A directory is locked by
-//! its owner, so that a later run can tell those of a killed one, which nobody removed.
+//! The signals are watched from the first directory until the process ends, so that none is lost
+//! between two runs. The owner of a directory locks it. A later run can therefore recognize
+//! directories that a killed run left.
 
 use std::fs::{self, File, TryLockError};
 use std::io::Read;
@@ -20,28 +21,28 @@ use signal_hook::iterator::Signals;
 use crate::run::control_group::{self, Group};
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
-/// All that is held now. Who takes both locks takes this one first.
+/// Everything currently held. A thread that acquires both locks acquires this one first.
 static ALL: Mutex<Vec<Arc<Mutex<Held>>>> = Mutex::new(Vec::new());
 
-/// How the names of the directories begin.
+/// Prefix of the names of the directories.
 const PREFIX: &str = "lodestore-bench-";
-/// How long a bench that was asked to end may take until it is killed.
+/// Maximum time for a bench to end after a request, before it is killed.
 const ENDING: Duration = Duration::from_secs(10);
-/// How long the removal of a directory is tried, in which a process may yet write that is about to end.
+/// Maximum time of attempts to remove a directory in which an ending process may still write.
 const REMOVING: Duration = Duration::from_secs(5);
-/// How long between two looks.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What must go when the run ends.
+/// The resources that must be removed when the run ends.
 struct Held {
     path: Option<PathBuf>,
     child: Option<Child>,
-    /// Whether the child is a bench, which removes what is its own when its input ends.
+    /// Whether the child is a bench, which removes its own resources when its input ends.
     bench: bool,
     /// The control group of the child.
     group: Option<Group>,
     keep: bool,
-    /// The directory, locked for as long as it is held.
+    /// The directory, locked as long as it is held.
     lock: Option<File>,
 }
 
@@ -56,7 +57,7 @@ impl Held {
                 thread::sleep(PAUSE);
             }
         }
-        // Both fail only where it has ended already.
+        // Both fail only if the child has already ended.
         let _ = child.kill();
         let _ = child.wait();
         if self.bench {
@@ -77,8 +78,8 @@ impl Held {
     }
 }
 
-/// Waits until no process is left that was started on something in this directory, as a server is on its socket: whoever starts a run behind this one
-/// would measure beside it.
+/// Waits until no process is left that was started with something in this directory, as a server is
+/// with its socket. A following run would otherwise measure next to it.
 fn wait_for_servers(path: &Path) {
     let began = Instant::now();
     while began.elapsed() < REMOVING && is_named(path) {
@@ -86,7 +87,7 @@ fn wait_for_servers(path: &Path) {
     }
 }
 
-/// Whether a process other than this one has this path in its command line.
+/// Returns whether a process other than this one has this path in its command line.
 fn is_named(path: &Path) -> bool {
     let path = path.as_os_str().as_encoded_bytes();
     let names = |entry: &fs::DirEntry| {
@@ -99,35 +100,36 @@ fn is_named(path: &Path) -> bool {
     fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| names(&entry))
 }
 
-/// Removes a directory. The processes of stores end by themselves when the one that started them is gone, a little later.
+/// Removes a directory. The processes of stores end by themselves some time after their parent.
 fn remove(path: &Path) {
     let began = Instant::now();
-    // What cannot be removed is seen by whoever owns the directory; there is no more to do here.
+    // A directory that cannot be removed stays visible to its owner. Nothing more can be done here.
     while fs::remove_dir_all(path).is_err() && path.exists() && began.elapsed() < REMOVING {
         thread::sleep(PAUSE);
     }
 }
 
-/// A fresh directory, or none where no store needs one.
+/// A new directory, or none if no store needs one.
 pub(crate) struct Scratch {
     held: Arc<Mutex<Held>>,
     path: PathBuf,
 }
 
 impl Scratch {
-    /// Makes a directory of a new name in `parent`.
+    /// Creates a directory with a new name in `parent`.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn new(parent: Option<&Path>, keep: bool) -> Result<Self> {
         watch();
-        // A signal waits for this, so that none finds a directory that is not held yet.
+        // The signal handler waits for this lock, so it never finds a directory that is not held
+        // yet.
         let mut all = lock(&ALL);
         let mut held = Held { path: None, child: None, bench: false, group: None, keep, lock: None };
         let path = parent.map(create_directory).transpose()?;
         if let Some(path) = &path {
             held.path = Some(path.clone());
-            // Where there are no locks, a killed run is not told of.
+            // Without file locks, a killed run is not reported.
             held.lock = File::open(path).ok().filter(|dir| dir.lock().is_ok());
         }
         let held = Arc::new(Mutex::new(held));
@@ -135,51 +137,53 @@ impl Scratch {
         Ok(Self { held, path: path.unwrap_or_default() })
     }
 
-    /// The directory; empty where there is none.
+    /// Returns the directory; empty if there is none.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Takes charge of the control group of the next child.
+    /// Takes ownership of the control group of the next child.
     pub(crate) fn hold_group(&self, group: Option<Group>) {
         self.held().group = group;
     }
 
-    /// Kills the child held, if it lives, and removes its control group; the error of a child that the kernel ended there.
+    /// Kills the held child, if it is alive, and removes its control group. Returns the error of a
+    /// child that the kernel killed there.
     pub(crate) fn leave_group(&self) -> Option<Error> {
         let mut held = self.held();
         held.end_child();
         held.group.take().and_then(|group| group.overrun())
     }
 
-    /// Takes charge of `child`.
+    /// Takes ownership of `child`.
     pub(crate) fn hold_child(&self, child: Child) {
         self.held().child = Some(child);
     }
 
-    /// Waits until the child held has ended; whether it ended well.
+    /// Waits until the held child has ended. Returns whether it succeeded.
     pub(crate) fn wait_child(&self) -> bool {
         self.wait_status().is_some_and(|status| status.success())
     }
 
-    /// Waits until the child held has ended; how it did.
+    /// Waits until the held child has ended. Returns its exit status.
     pub(crate) fn wait_status(&self) -> Option<ExitStatus> {
         let mut child = self.held().child.take()?;
-        // Waiting closes the input, which would ask it to end.
+        // `wait` closes the input, which would ask the child to end.
         let input = child.stdin.take();
         let status = child.wait().ok();
         drop(input);
         status
     }
 
-    /// Takes charge of a bench that was started with [`tie`]: to end it its input is closed, and it is killed where that does not help.
+    /// Takes ownership of a bench that was started with [`tie`]. To end it, its input is closed,
+    /// and it is killed if that has no effect.
     pub(crate) fn hold_bench(&self, child: Child) {
         let mut held = self.held();
         held.child = Some(child);
         held.bench = true;
     }
 
-    /// Ends the child held and waits until it has ended: by SIGKILL, but of a bench in its own way.
+    /// Ends the held child and waits for its end. Uses SIGKILL, except for a bench.
     pub(crate) fn end_child(&self) {
         self.held().end_child();
     }
@@ -196,8 +200,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Creates a directory in `parent`, which is created too, and returns its path. A killed
-/// process of the same number may have left a directory: its name is skipped.
+/// Creates a directory in `parent`, which is created too, and returns its path. A killed process
+/// with the same id may have left a directory: its name is skipped.
 fn create_directory(parent: &Path) -> Result<PathBuf> {
     fs::create_dir_all(parent).map_err(|source| Error::io("making directory", parent, source))?;
     loop {
@@ -215,8 +219,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has signals that ask the process to end release all that is held first, from now on until the process ends. One that it was told to ignore, as `nohup`
-/// does with SIGHUP, it goes on to ignore.
+/// Makes signals that ask the process to end release everything held first, from now on. Signals
+/// that the process ignores, as SIGHUP under `nohup`, stay ignored.
 pub(crate) fn watch() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
@@ -231,25 +235,28 @@ pub(crate) fn watch() {
     });
 }
 
-/// The signals that a process ignores, by the text of its `/proc/PID/status`: bit N - 1 is signal N.
+/// Returns the signals that a process ignores, from the text of its `/proc/PID/status`. Bit N - 1
+/// is signal N.
 fn ignored(status: &str) -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Releases all that is held, and ends the process with this code.
+/// Releases everything held, and ends the process with this code.
 fn end(code: i32) -> ! {
-    // Held until the end, so that the main thread neither makes another nor reports a child's death as an error.
+    // Locked until the end, so that the main thread neither creates another directory nor reports a
+    // child's death as an error.
     let all = lock(&ALL);
     let mut held: Vec<_> = all.iter().map(|held| lock(held)).collect();
     held.iter_mut().for_each(|held| held.release());
     std::process::exit(code)
 }
 
-/// Says that a bench's input is a pipe of the process that started it, in the environment. Set by that process, never by hand.
+/// Environment variable that says that a bench's input is a pipe of its parent. The parent sets it;
+/// users never do.
 const TIED: &str = "LODESTORE_BENCH_TIED";
 
-/// Has a bench that is started by this command end when this process does, however it does.
+/// Makes a bench that is started by this command end when this process ends, for any reason.
 pub(crate) fn tie(command: &mut std::process::Command) {
     command.env(TIED, "1").stdin(Stdio::piped());
 }
@@ -264,7 +271,8 @@ pub(crate) fn follow_parent() {
     }
 }
 
-/// Tells on standard error of what no run owns any more: directories in these, of killed runs and of those that were to keep them, and control groups.
+/// Prints to standard error the leftovers that no run owns: directories in these, of killed runs or
+/// kept ones, and control groups.
 pub(crate) fn tell_of_left<'a>(parents: impl IntoIterator<Item = &'a PathBuf>) {
     for path in parents.into_iter().flat_map(|parent| left(parent)) {
         eprintln!(
@@ -272,23 +280,24 @@ pub(crate) fn tell_of_left<'a>(parents: impl IntoIterator<Item = &'a PathBuf>) {
             path.display()
         );
     }
-    // Named alike, with nothing in them.
+    // Empty directories with the same kind of names.
     for path in control_group::room().iter().flat_map(|room| left(room)) {
         eprintln!("{} is the control group of a run that was killed: remove it with rmdir", path.display());
     }
 }
 
-/// Whether the process of this number is one of this program.
+/// Returns whether the process with this id runs this program.
 fn is_ours(id: &str) -> bool {
     let program = |process: &str| {
         let file = fs::read_link(Path::new("/proc").join(process).join("exe")).ok()?;
-        // The system says behind the name where the file was replaced since.
+        // The system appends this to the name if the file was replaced since.
         Some(file.file_name()?.to_string_lossy().trim_end_matches(" (deleted)").to_string())
     };
     program(id).is_some_and(|theirs| program("self") == Some(theirs))
 }
 
-/// The directories in `parent`, or control groups, of runs that are over: neither is there a process of this program that has their number, nor does any hold them.
+/// Returns the directories in `parent`, or control groups, of ended runs: no process of this
+/// program has their id, and no process holds them.
 fn left(parent: &Path) -> Vec<PathBuf> {
     let over = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -325,7 +334,7 @@ mod tests {
     fn a_directory_that_a_killed_process_of_the_same_number_left_is_not_in_the_way() {
         let parent = testing::Scratch::on_disk();
         let next = NEXT.load(Ordering::Relaxed);
-        // Other tests take numbers at the same time.
+        // Other tests use numbers at the same time.
         let left = (next..next + 100).map(|at| parent.path().join(format!("{PREFIX}{}-{at}", std::process::id())));
         left.for_each(|path| fs::create_dir(path).expect("a directory"));
         let scratch = Scratch::new(Some(parent.path()), false).expect("a directory of another number");
@@ -341,7 +350,7 @@ mod tests {
         let script = "sleep 1; exit 0";
         let server = std::process::Command::new("sh").args(["-c", script]).arg(&socket).spawn();
         let mut server = server.expect("sh starts");
-        // It has its command line a moment after it has begun.
+        // The command line appears some time after the start.
         let begun = Instant::now();
         while !is_named(scratch.path()) {
             assert!(begun.elapsed() < HANG_TIMEOUT, "it is not seen");
@@ -357,7 +366,7 @@ mod tests {
     fn a_directory_that_nobody_owns_any_more_is_told_of_and_one_of_a_living_run_is_not() {
         let scratch = testing::Scratch::on_disk();
         let parent = scratch.path();
-        // Of a process that is another program; and greater than any number of a process.
+        // The id of another program; and an id greater than any process id.
         let (dead, other) = (parent.join("lodestore-bench-1-0"), parent.join("lodestore-bench-99999998-3"));
         let own = parent.join(format!("lodestore-bench-{}-77", std::process::id()));
         for path in [&dead, &other, &own, &parent.join("lodestore-bench-x-0"), &parent.join("hikv-1")] {

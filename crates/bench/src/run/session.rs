@@ -1,4 +1,5 @@
-//! A whole run: rounds of cells, the stores taking turns (A B B A), each cell in a process of its own.
+//! A whole run: rounds of cells, with the stores interleaved (A B B A), each cell in a separate
+//! process.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
@@ -32,42 +33,44 @@ use crate::run::target::Facts;
 use crate::workload::Workload;
 use crate::workload::dist::Rng;
 
-/// How long a process writes before it is killed.
+/// Time of the writes before a process is killed.
 const WRITING: Duration = Duration::from_millis(500);
-/// The rng streams of the rounds' orders are just below it.
+/// The rng streams of the rounds' orders are the numbers just below it.
 const ORDER_STREAM: u64 = u64::MAX - 1;
 
-/// All that a run found: by store, in the order of the arguments.
+/// All results of a run: by store, in the order of the arguments.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// What each store says of itself, by the variant's label.
+    /// Each store's description, by the variant's label.
     pub(crate) facts: BTreeMap<String, Facts>,
-    /// What a store said of itself in the load, where it was opened again behind that, by the variant's label.
+    /// A store's description during the load, if it was reopened after it, by the variant's label.
     pub(crate) load_facts: BTreeMap<String, Facts>,
-    /// Phases by the variant's label and the workload, one a round.
+    /// Phases by the variant's label and the workload, one per round.
     pub(crate) phases: BTreeMap<(String, String), Vec<Phase>>,
-    /// Parts of the load by the variant's label and the number of records at their end, one a round.
+    /// Parts of the load by the variant's label and the number of records at their end, one per
+    /// round.
     pub(crate) steps: BTreeMap<(String, u64), Vec<Phase>>,
-    /// Reopenings by store and kind, one a round.
+    /// Reopenings by store and kind, one per round.
     pub(crate) reopened: BTreeMap<(String, String), Vec<Reopened>>,
-    /// Why a store failed, by the variant's label, where the others went on.
+    /// Why a store failed, by the variant's label, if the run continued with the others.
     pub(crate) failed: BTreeMap<String, String>,
-    /// What was done by when, in the order in which it ran.
+    /// Progress over time, in the order in which the workloads ran.
     pub(crate) timeline: Vec<Part>,
 }
 
 impl Findings {
-    /// Whether anything was measured.
+    /// Returns whether anything was measured.
     fn has_rows(&self) -> bool {
         !(self.phases.is_empty() && self.steps.is_empty() && self.reopened.is_empty())
     }
 }
 
-/// Runs the bench, and prints what it finds; of a run that fails what it found before.
+/// Runs the bench, and prints the results. A run that fails prints its earlier results.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] for arguments that cannot be run; what a store met; a wrong or missing
-/// answer as [`Error::Corrupt`]. Where the others go on and every store failed, what the first of them met.
+/// [`Error::InvalidOption`] for arguments that cannot be run; errors of a store; a wrong or missing
+/// answer as [`Error::Corrupt`]. If the run continues after failures and every store failed, the
+/// first error.
 pub fn run(given: Given) -> Result<()> {
     let args = given.0.fitted().resolved()?;
     args.check()?;
@@ -94,7 +97,7 @@ pub fn run(given: Given) -> Result<()> {
     let ended = session.rounds();
     session.bar.finish_and_clear();
     let findings = session.findings;
-    // What was measured before a failure is told, and then the failure.
+    // Earlier measurements are reported before the failure.
     let told = if ended.is_ok() || findings.has_rows() { tell(&args, &findings) } else { Ok(()) };
     if args.keep && needs_dir {
         eprintln!("kept {}", scratch.path().display());
@@ -107,13 +110,13 @@ pub fn run(given: Given) -> Result<()> {
     }
 }
 
-/// Prints what was found, and draws it.
+/// Prints and draws the results.
 fn tell(args: &Args, findings: &Findings) -> Result<()> {
     let out = std::io::stdout().lock();
     let printed = if args.json { report::json(args, findings, out) } else { report::table(args, findings, out) };
     printed.map_err(|source| Error::io("printing the results", "", source))?;
     if args.json {
-        // A table says it itself.
+        // A table includes this itself.
         let failed = |label: &str| findings.failed.contains_key(label);
         args.unordered(|label| !failed(label)).iter().for_each(|line| eprintln!("{line}"));
     }
@@ -132,7 +135,7 @@ fn tell(args: &Args, findings: &Findings) -> Result<()> {
     args.timeline.iter().try_for_each(|file| timeline::write(args, findings, file))
 }
 
-/// A bar over the workloads of all cells, on a terminal only.
+/// Creates a progress bar over the workloads of all cells, on a terminal only.
 fn bar(args: &Args) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -150,12 +153,12 @@ fn bar(args: &Args) -> ProgressBar {
     bar
 }
 
-/// A run as it goes on.
+/// The state of a run.
 struct Session<'a> {
     args: &'a Args,
     scratch: &'a Scratch,
     findings: Findings,
-    /// What the first store met that failed, where the others went on.
+    /// The error of the first store that failed, if the run continued with the others.
     first_failure: Option<Error>,
     bar: ProgressBar,
     cells: usize,
@@ -192,14 +195,14 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// A path that no store of the run had.
+    /// Returns a path that no store of the run had.
     fn fresh_path(&mut self, target: &str) -> PathBuf {
         self.cells += 1;
         self.scratch.path().join(format!("{}-{}", store::base(target), self.cells))
     }
 
-    /// Says why a store failed, and leaves it out from then on, where the others go on: what it did in later rounds would stand beside
-    /// what others did in earlier ones.
+    /// Reports why a store failed. If the run continues, the store is left out from then on: its
+    /// later rounds would be compared with earlier rounds of the others.
     fn settle_failure(&mut self, label: &str, kind: Option<&str>, round: usize, ran: Result<()>) -> Result<()> {
         let Err(error) = ran else { return Ok(()) };
         let of = kind.map(|kind| format!("{kind}: ")).unwrap_or_default();
@@ -248,7 +251,8 @@ impl Session<'_> {
         std::fs::remove_dir_all(path).map_err(|source| Error::io("removing", path, source))
     }
 
-    /// Runs a cell, here or in a process of its own; the messages that are not of one of its workloads.
+    /// Runs a cell, in this or in a separate process. Returns the messages that do not belong to
+    /// its workloads.
     fn run_cell(&mut self, cell: &Cell, label: &str, round: usize) -> Result<Vec<Message>> {
         let ran =
             if self.args.in_process { self.run_here(cell, label, round) } else { self.run_group(cell, label, round) };
@@ -267,7 +271,7 @@ impl Session<'_> {
         Ok(rest)
     }
 
-    /// Runs a cell in a process of its own, and where its memory is limited in a control group of its own.
+    /// Runs a cell in a separate process, and in its own control group if its memory is limited.
     fn run_group(&mut self, cell: &Cell, label: &str, round: usize) -> Result<Vec<Message>> {
         let group = self.args.memory.map(Group::new).transpose()?;
         let cell = Cell { group: group.as_ref().map(|group| group.path().into()), ..cell.clone() };
@@ -279,7 +283,7 @@ impl Session<'_> {
         }
     }
 
-    /// Runs a cell in a process of its own, and prints the last lines that it wrote to standard error.
+    /// Runs a cell in a separate process, and prints the last lines of its standard error.
     fn run_process(&mut self, cell: &Cell, label: &str, round: usize) -> Result<Vec<Message>> {
         let (id, output, said) = process::start(self.scratch, cell)?;
         let (scratch, dir) = (self.scratch, self.args.dir.clone());
@@ -294,14 +298,14 @@ impl Session<'_> {
             drop::<Sender<()>>(following);
             ran
         });
-        // Whatever came of it, nothing is to be read any more.
+        // No further messages are read after any result.
         self.scratch.end_child();
         let lines = said.join().unwrap_or_default().lines(label);
         self.bar.suspend(|| lines.iter().for_each(|line| eprintln!("{line}")));
         ran
     }
 
-    /// Takes what a process tells until it has ended.
+    /// Reads the messages of a process until it has ended.
     fn follow(&mut self, cell: &Cell, label: &str, round: usize, output: ChildStdout) -> Result<Vec<Message>> {
         let mut rest = Vec::new();
         for line in BufReader::new(output).lines() {
@@ -321,11 +325,11 @@ impl Session<'_> {
         process::ended(&cell.target, self.scratch.wait_status()).map(|()| rest)
     }
 
-    /// Takes in a message; gives back what is not of a workload.
+    /// Processes a message; returns it if it does not belong to a workload.
     fn take(&mut self, cell: &Cell, label: &str, round: usize, message: Message) -> Result<Option<Message>> {
         match message {
             Message::Facts(facts) => {
-                // The second facts of a cell are those behind its load.
+                // The second facts of a cell are from after its load.
                 let behind = facts.load_durability.is_some();
                 if let Some(of_load) = self.findings.facts.insert(label.into(), facts).filter(|_| behind) {
                     self.findings.load_facts.entry(label.into()).or_insert(of_load);
@@ -356,7 +360,8 @@ impl Session<'_> {
     }
 }
 
-/// The stores in the order of a round, so that none comes behind the same in each: in the first as they are named, then the other way round, mixed, and so on.
+/// Returns the stores in the order of a round, so that no store always follows the same one: first
+/// as named, then reversed, then shuffled, and so on.
 fn in_order<T>(mut stores: Vec<T>, seed: u64, round: usize) -> Vec<T> {
     if round.is_multiple_of(2) {
         stores.reverse();
@@ -371,7 +376,8 @@ fn in_order<T>(mut stores: Vec<T>, seed: u64, round: usize) -> Vec<T> {
 
 /// Runs one cell in a process started by [`process::start`].
 fn child(args: &Args, text: &str) -> Result<()> {
-    // The parent holds the other end of our input: when it is gone, so are we, whatever ended it.
+    // The parent holds the other end of the input. When the parent ends for any reason, this
+    // process ends too.
     thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(1);

@@ -1,4 +1,5 @@
-//! A store that waits for room on a full medium, and never says so: its process is ended where it does nothing for a minute.
+//! Detects a store that waits for free space on a full medium without an error. Its process is
+//! killed after a minute without activity.
 
 use std::fs;
 use std::path::Path;
@@ -7,23 +8,25 @@ use std::time::{Duration, Instant};
 
 use crate::run::failure::FULL_BELOW;
 
-/// How long a process may do nothing on a full medium.
+/// Maximum time without activity on a full medium.
 const MOST: Duration = Duration::from_secs(60);
-/// How long between two looks.
+/// Interval of the checks.
 const LOOK: Duration = Duration::from_secs(1);
-/// A process that takes less than one of so many parts of a processor's time does nothing: who waits looks now and then whether there is room.
+/// A process that uses less than this fraction (1/20) of a processor's time is inactive. A waiting
+/// store polls for free space now and then.
 const PART: u32 = 20;
-/// Clock ticks a second of `/proc/PID/stat`, on every Linux that Rust runs on.
+/// Clock ticks per second of `/proc/PID/stat`, on every Linux that Rust supports.
 const TICKS: u32 = 100;
 
-/// Since when a process did nothing on a full medium, and its processor time at that moment.
+/// Start of inactivity on a full medium, and the CPU time of the process at that moment.
 #[derive(Debug, Clone, Copy)]
 struct Since {
     at: Duration,
     cpu: Duration,
 }
 
-/// Whether it has done nothing for as long as it may. `at` is the time of the look.
+/// Returns whether the process has been inactive for the maximum time. `at` is the time of the
+/// check.
 fn stands(since: &mut Option<Since>, full: bool, at: Duration, cpu: Duration) -> bool {
     let now = Since { at, cpu };
     match since {
@@ -35,7 +38,8 @@ fn stands(since: &mut Option<Since>, full: bool, at: Duration, cpu: Duration) ->
     }
 }
 
-/// Watches the process `id`, whose store is below `dir`, until `ended` is closed (false), or until it stands (true).
+/// Watches the process `id`, whose store is below `dir`. Returns `false` when `ended` is closed,
+/// `true` when the process is stalled.
 pub(crate) fn watch(id: u32, dir: &Path, ended: &Receiver<()>) -> bool {
     let (began, mut since) = (Instant::now(), None);
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(LOOK) {
@@ -50,9 +54,10 @@ pub(crate) fn watch(id: u32, dir: &Path, ended: &Receiver<()>) -> bool {
     false
 }
 
-/// What a process has taken of processors, by the text of its `/proc/PID/stat`: user and system time are the fields 14 and 15.
+/// Returns the CPU time of a process from the text of its `/proc/PID/stat`: user and system time
+/// are fields 14 and 15.
 fn processor_time(stat: &str) -> Option<Duration> {
-    // The name, in brackets, may have blanks and brackets in it.
+    // The name, in parentheses, may contain blanks and parentheses.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u32>().ok();

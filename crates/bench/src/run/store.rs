@@ -1,6 +1,7 @@
-//! The stores of a run: what is set of each, and how it is made, and opened again.
+//! The stores of a run: their settings, creation, and reopening.
 //!
-//! An engine's name may have options behind it that are set there alone, `hashkv:separate-from=0`, so that one run has an engine in several settings.
+//! An engine's name may be followed by options that apply only there, as in
+//! `hashkv:separate-from=0`. A run can therefore have an engine in several settings.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,27 +15,27 @@ use crate::run::cell::Cell;
 use crate::run::control_group;
 use crate::run::target::{Facts, StoreTarget, Target};
 
-/// The option of an engine that is a DRAM budget.
+/// The engine option for the DRAM budget.
 const BUDGET: &str = "dram-budget";
-/// The option of an engine that is the size of its write buffer.
+/// The engine option for the size of the write buffer.
 const WRITE_BUFFER: &str = "memtable-bytes";
 
-/// The engine or peer that a store's name begins with.
+/// Returns the engine or peer at the beginning of a store's name.
 pub(crate) fn base(name: &str) -> &str {
     name.split(':').next().unwrap_or(name)
 }
 
-/// Whether a store is one of this workspace, whatever its name sets.
+/// Returns whether a store is an engine of this workspace, with any settings.
 pub(crate) fn is_engine(name: &str) -> bool {
     engine(name).is_some()
 }
 
-/// The options that a store's name sets, each as name=value.
+/// Returns the options that a store's name sets, each as name=value.
 fn own(name: &str) -> impl Iterator<Item = &str> {
     name.split(':').skip(1)
 }
 
-/// Refuses options behind a store's name that it does not have.
+/// Refuses options in a store's name that it does not have.
 ///
 /// # Errors
 /// [`Error::InvalidOption`].
@@ -48,23 +49,24 @@ pub(crate) fn check_own(name: &str) -> Result<()> {
     Err(Error::InvalidOption { name: base(name).into(), value: text.into(), why })
 }
 
-/// Whether this store has this option, and its own name does not set it.
+/// Returns whether this store has this option, and its own name does not set it.
 pub(crate) fn takes(name: &str, option: &str) -> bool {
     has(name, option) && own(name).all(|text| text.split('=').next() != Some(option))
 }
 
-/// The options of the engine that a store's name begins with; none where it is no engine.
+/// Returns the options of the engine at the beginning of a store's name; none if it is not an
+/// engine.
 fn specs(name: &str) -> &'static [OptionSpec] {
     engine(name).map_or(&[][..], |engine| engine.options())
 }
 
-/// Whether this store has this option.
+/// Returns whether this store has this option.
 pub(crate) fn has(name: &str, option: &str) -> bool {
     engine(name).is_some_and(|engine| engine.takes(option))
 }
 
-/// What is set of an engine: its DRAM budget and its write buffer where it takes them, over them what was set by name, and over that what its own
-/// name sets.
+/// Returns the settings of an engine: its DRAM budget and its write buffer if it accepts them, then
+/// the options set by name, then the options in its own name. Later settings take precedence.
 fn texts(args: &Args, engine: &str) -> Vec<String> {
     let sizes = [(BUDGET, args.budget), (WRITE_BUFFER, args.write_buffer)];
     let given = sizes.into_iter().filter(|(name, _)| has(engine, name));
@@ -72,7 +74,7 @@ fn texts(args: &Args, engine: &str) -> Vec<String> {
     given.chain(args.set.iter().cloned()).chain(own(engine).map(String::from)).collect()
 }
 
-/// Every setting of an engine: its options' defaults, and over them what was set.
+/// Returns every setting of an engine: the defaults of its options, overridden by the options set.
 pub(crate) fn settings(args: &Args, engine: &str) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> =
         specs(engine).iter().map(|spec| (spec.name.to_string(), spec.default.to_string())).collect();
@@ -88,12 +90,12 @@ pub(crate) fn settings(args: &Args, engine: &str) -> BTreeMap<String, String> {
     all
 }
 
-/// The engine that a store's name begins with.
+/// Returns the engine at the beginning of a store's name.
 fn engine(name: &str) -> Option<&'static lodestore::engines::EngineInfo> {
     lodestore::engines().iter().find(|known| known.name == base(name))
 }
 
-/// How an engine's store of this durability is made.
+/// Returns the options to create an engine's store with this durability.
 fn create_options(args: &Args, engine: &str, durability: Durability) -> Result<lodestore::options::CreateOptions> {
     let mut options = lodestore::options::CreateOptions::new()
         .engine(base(engine))
@@ -107,7 +109,8 @@ fn create_options(args: &Args, engine: &str, durability: Durability) -> Result<l
     Ok(options)
 }
 
-/// Refuses a value of an option that the store does not take; what a medium or a capacity cannot give is seen when it is made.
+/// Refuses an option value that the store does not accept. Limits of the medium or the capacity are
+/// detected only at its creation.
 ///
 /// # Errors
 /// [`Error::InvalidOption`].
@@ -119,7 +122,7 @@ pub(crate) fn check_options(args: &Args, name: &str) -> Result<()> {
     }
 }
 
-/// Whether a store keeps its keys in order, and so scans.
+/// Returns whether a store keeps its keys in order, and so supports scans.
 pub(crate) fn keeps_order(args: &Args, name: &str) -> bool {
     let options = || create_options(args, name, args.durability.unwrap_or_default()).ok();
     let of_engine =
@@ -127,19 +130,19 @@ pub(crate) fn keeps_order(args: &Args, name: &str) -> bool {
     engine(name).map_or_else(|| peers::is_ordered(name), of_engine)
 }
 
-/// Creates an engine's store of this durability at `path`.
+/// Creates an engine's store with this durability at `path`.
 ///
 /// # Errors
-/// As [`lodestore::store::create`].
+/// Those of [`lodestore::store::create`].
 pub(crate) fn create(args: &Args, engine: &str, path: &Path, durability: Durability) -> Result<StoreTarget> {
     let options = create_options(args, engine, durability)?;
     Ok(StoreTarget::new(lodestore::store::create(path, &options)?, settings(args, engine)))
 }
 
-/// How an engine's store is opened again: as it was made, but for what shaped it then.
+/// Returns the options to reopen an engine's store: as at creation, without the fixed options.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] of a text that sets nothing.
+/// [`Error::InvalidOption`] for a text that sets nothing.
 pub(crate) fn open_options(args: &Args, engine: &str) -> Result<lodestore::options::OpenOptions> {
     let mut options = lodestore::options::OpenOptions::new().engine(base(engine)).persist_ns(args.persist_ns);
     for text in &texts(args, engine) {
@@ -151,10 +154,10 @@ pub(crate) fn open_options(args: &Args, engine: &str) -> Result<lodestore::optio
     Ok(options)
 }
 
-/// Makes the store that is loaded.
+/// Creates the store that is loaded.
 ///
 /// # Errors
-/// What it meets.
+/// Errors of the store.
 pub(crate) fn make(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
     let level = args.load_durability.or(args.durability).unwrap_or_default();
     if !peers::is_peer(&cell.target) {
@@ -166,7 +169,7 @@ pub(crate) fn make(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
     peers::open(&name?, &cell.path, &asked(args, false))
 }
 
-/// The error of a capacity that is too small by the name of what it follows from.
+/// Reports the error of a too small capacity under the name of the argument from which it derives.
 fn of_reserve(error: Error, args: &Args) -> Error {
     match (error, args.reserve) {
         (Error::InvalidOption { name, value, .. }, Some(percent)) if name == "capacity" => Error::InvalidOption {
@@ -180,10 +183,10 @@ fn of_reserve(error: Error, args: &Args) -> Error {
     }
 }
 
-/// Opens the store that was loaded, for the workloads behind the load.
+/// Opens the loaded store, for the workloads after the load.
 ///
 /// # Errors
-/// What it meets.
+/// Errors of the store.
 pub(crate) fn open_loaded(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
     if peers::is_peer(&cell.target) {
         return peers::open(&cell.target, &cell.path, &asked(args, true));
@@ -194,10 +197,11 @@ pub(crate) fn open_loaded(args: &Args, cell: &Cell) -> Result<Box<dyn Target>> {
     Ok(Box::new(StoreTarget::new(store, settings(args, &cell.target))))
 }
 
-/// Opens what another process left of the store, whatever of its recovery goes on behind; and how long its own open took.
+/// Opens a store that another process left, without waiting for background recovery. Returns the
+/// store and the duration of its own open.
 ///
 /// # Errors
-/// What it meets.
+/// Errors of the store.
 pub(crate) fn open_again(args: &Args, cell: &Cell) -> Result<(Box<dyn Target>, Duration)> {
     if peers::is_peer(&cell.target) {
         let start = Instant::now();
@@ -212,12 +216,13 @@ pub(crate) fn open_again(args: &Args, cell: &Cell) -> Result<(Box<dyn Target>, D
     Ok((Box::new(StoreTarget::new(store, settings)), took))
 }
 
-/// What is asked of a peer.
+/// Returns the requests to a peer.
 fn asked(args: &Args, there: bool) -> Asked {
     Asked { budget: args.budget, write_buffer: args.write_buffer, there, threads: args.threads }
 }
 
-/// What the store says of itself, whether it was given the budget and the write buffer, and what limits its process's memory.
+/// Returns the store's description, whether it received the budget and the write buffer, and the
+/// limit on its process's memory.
 pub(crate) fn facts(args: &Args, cell: &Cell, target: &dyn Target) -> Facts {
     let mut facts = target.facts();
     let name = cell.target.as_str();
@@ -228,7 +233,7 @@ pub(crate) fn facts(args: &Args, cell: &Cell, target: &dyn Target) -> Facts {
     }
     if let Some(buffer) = args.write_buffer {
         let taken = peers::takes_write_buffer(name) || has(name, WRITE_BUFFER);
-        // A peer that has one and does not take another says which.
+        // A peer that has a write buffer of fixed size reports its size.
         facts.settings.entry("write-buffer".into()).or_insert_with(|| given(buffer, taken));
     }
     if args.memory.is_some() {

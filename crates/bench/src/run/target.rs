@@ -1,4 +1,4 @@
-//! What the bench drives: one trait for stores of this workspace and for peers.
+//! The bench's interface to stores: one trait for stores of this workspace and for peers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,20 +6,21 @@ use std::time::Duration;
 use lodestore_contract::{Lifetime, Result, ScanRange, Visit};
 use serde::{Deserialize, Serialize};
 
-/// What a target says of itself, once it is open.
+/// An open target's description.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Facts {
-    /// What it stands on: `shm`, `dram`...
+    /// Its medium: `shm`, `dram`...
     pub(crate) medium: String,
-    /// What an acknowledged write survives: `process`, `power`, `none`...
+    /// Durability of an acknowledged write: `process`, `power`, `none`...
     pub(crate) durability: String,
-    /// The same of the load, where it had another store setting than what came behind it.
+    /// Durability of the load, if it differed from that of the later workloads.
     pub(crate) load_durability: Option<String>,
-    /// Every setting that is in force and bears on speed.
+    /// Every effective setting that affects speed.
     pub(crate) settings: BTreeMap<String, String>,
 }
 
-/// What a store adapts to its workload, and to what: gauges of an engine, by their names in `stats`.
+/// Engine gauges, by their names in `stats`: the values that a store adapts to its workload, and
+/// their inputs.
 pub(crate) const GAUGES: [&str; 11] = [
     "workers_allowed",
     "compaction_trigger_percent",
@@ -39,13 +40,13 @@ pub(crate) const GAUGES: [&str; 11] = [
 pub(crate) struct Gauges(pub(crate) [Option<u64>; GAUGES.len()]);
 
 impl Gauges {
-    /// That of this name; none where the store has none.
+    /// Returns the gauge of this name; `None` if the store does not have it.
     pub(crate) fn named(&self, name: &str) -> Option<u64> {
         GAUGES.iter().position(|known| *known == name).and_then(|at| self.0[at])
     }
 }
 
-/// A target's own account at one moment. What it does not count stays 0 or `None`.
+/// A target's statistics at one moment. Values that it does not count are 0 or `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Account {
     /// DRAM of its structures above their fixed part, in bytes.
@@ -54,9 +55,9 @@ pub(crate) struct Account {
     pub(crate) dram_fixed_bytes: u64,
     /// Bytes on the medium in live records and structures, with rounding.
     pub(crate) medium_bytes: u64,
-    /// Those, and bytes that hold nothing live and cannot be used again yet.
+    /// The same plus bytes that hold nothing live and cannot be reused yet.
     pub(crate) medium_used_bytes: u64,
-    /// Bytes that exist on the medium, whatever they hold.
+    /// Bytes that exist on the medium, in use or not.
     pub(crate) medium_size_bytes: u64,
     /// Bytes written to the medium since open.
     pub(crate) bytes_written: u64,
@@ -64,57 +65,59 @@ pub(crate) struct Account {
     pub(crate) flushes: u64,
     /// Fences or syncs since open.
     pub(crate) fences: u64,
-    /// Flushes of buffers into tables since open.
+    /// Flushes of buffers to tables since open.
     pub(crate) table_flushes: Option<u64>,
     /// Compactions since open.
     pub(crate) compactions: Option<u64>,
-    /// What it adapts.
+    /// Adaptive values.
     pub(crate) gauges: Gauges,
 }
 
-/// A store under test. Called from several threads at once.
+/// A store under test. Several threads call it at once.
 pub(crate) trait Target: Send + Sync {
-    /// What it says of itself.
+    /// Returns its description.
     fn facts(&self) -> Facts;
-    /// Whether it keeps keys in order, and so scans.
+    /// Returns whether it keeps keys in order, and so supports scans.
     fn ordered(&self) -> bool {
         true
     }
-    /// Its account now.
+    /// Returns its current statistics.
     fn account(&self) -> Account;
-    /// How long its own open took, where more than that was done to open it.
+    /// Returns the duration of its own open, if the caller did more than that to open it.
     fn opening(&self) -> Option<Duration> {
         None
     }
-    /// Waits until the recovery is done that goes on behind its open; whether there is any.
+    /// Waits until background recovery after its open is done. Returns whether there is any.
     fn wait_recovered(&self) -> Result<bool> {
         Ok(false)
     }
-    /// Live keys; none where it does not count them.
+    /// Returns the number of live keys; `None` if it does not count them.
     fn keys(&self) -> Result<Option<u64>> {
         Ok(None)
     }
-    /// The number of its server's process, where it works in one.
+    /// Returns the process id of its server, if it has one.
     fn server(&self) -> Option<u32> {
         None
     }
-    /// Replaces `value` by the value of `key`; whether there is one.
+    /// Replaces `value` by the value of `key`, and returns whether there is one.
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
     /// Calls `each` once for each of `keys`.
     fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()>;
-    /// Gives `key` this value.
+    /// Stores `value` under `key`.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
-    /// Gives `key` this value if it is there; whether it was.
+    /// Stores `value` under `key` if the key is present, and returns whether it was.
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool>;
-    /// Removes `key`; whether it was there.
+    /// Removes `key`, and returns whether it was present.
     fn delete(&self, key: &[u8]) -> Result<bool>;
-    /// Calls `each` for at most `limit` pairs in order from `from` on; how many.
+    /// Calls `each` for at most `limit` pairs in order, starting at `from`. Returns the number of
+    /// pairs.
     fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
-    /// Waits until all work behind the acknowledged writes is done that later operations would wait for.
+    /// Waits until all background work of the acknowledged writes is done for which later
+    /// operations would wait.
     fn catch_up(&self) -> Result<()>;
-    /// Waits until everything is in its final place: buffers flushed, and the compactions done that are due.
+    /// Waits until all data is in its final place: buffers flushed, and due compactions done.
     fn settle(&self) -> Result<()>;
-    /// Stops it.
+    /// Closes the store.
     fn close(&self) -> Result<()>;
 }
 
@@ -203,7 +206,8 @@ impl Target for StoreTarget {
         })
     }
 
-    /// A scan sees every write that returned before it, so one that has begun means that no index waits.
+    /// Starts a scan. A scan sees every write that returned before it, so once it has begun every
+    /// index is up to date.
     fn catch_up(&self) -> Result<()> {
         if self.store.capabilities().scan {
             self.store.scan_each(&ScanRange::all().limit(1), &mut |_, _| Visit::Stop)?;

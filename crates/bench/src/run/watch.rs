@@ -1,4 +1,5 @@
-//! A thread that looks at a run from beside: the most DRAM that the process takes, and for a timeline what a store has done by when.
+//! A thread that observes a run: the maximum DRAM of the process, and for a timeline the progress
+//! of a store.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use crate::run::procfs::Processes;
 use crate::run::target::{Gauges, Target};
 
-/// How often anonymous memory is read.
+/// Interval of reading the anonymous memory.
 const LOOK: Duration = Duration::from_millis(20);
-/// How many looks there are to a sample of a timeline: one each 100 ms.
+/// Checks per sample of a timeline: a sample every 100 ms.
 const LOOKS: u32 = 5;
 
-/// What one serving thread has done, apart from what others have.
+/// Progress of one serving thread, on a separate cache line.
 #[derive(Default)]
 #[repr(align(128))]
 struct Done(AtomicU64);
@@ -26,12 +27,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Of this many threads.
+    /// Creates counters for this many threads.
     pub(crate) fn new(threads: usize) -> Self {
         Self { done: (0..threads).map(|_| Done::default()).collect(), looks: AtomicU64::new(0) }
     }
 
-    /// Where the thread of this number says it.
+    /// Returns the counter of a thread.
     pub(crate) fn of(&self, thread: usize) -> &AtomicU64 {
         &self.done[thread].0
     }
@@ -41,49 +42,49 @@ impl Progress {
     }
 }
 
-/// What there was at one moment.
+/// The state at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sample {
-    /// Seconds since the store was made.
+    /// Seconds since the store was created.
     pub(crate) at_s: f64,
     /// Operations of the workload done so far.
     pub(crate) ops: u64,
     /// Growth of anonymous memory since the store was empty.
     pub(crate) rss_anon_bytes: u64,
-    /// The store's own account of its DRAM, fixed part included.
+    /// The store's own count of its DRAM, including the fixed part.
     pub(crate) dram_bytes: Option<u64>,
     pub(crate) medium_bytes: u64,
     pub(crate) bytes_written: u64,
     pub(crate) table_flushes: Option<u64>,
     pub(crate) compactions: Option<u64>,
-    /// What the store adapts.
+    /// Adaptive values.
     pub(crate) gauges: Gauges,
 }
 
-/// What is watched, and from when on.
+/// The watched objects, and reference values.
 pub(crate) struct Watch<'a> {
     pub(crate) target: &'a dyn Target,
     pub(crate) progress: &'a Progress,
-    /// When the store was made.
+    /// Creation time of the store.
     pub(crate) begun: Instant,
     /// Anonymous memory with the store still empty.
     pub(crate) rss_empty: u64,
-    /// Whose memory it is.
+    /// The processes whose memory counts.
     pub(crate) processes: Processes,
-    /// Whether samples are taken.
+    /// Whether samples are recorded.
     pub(crate) timeline: bool,
 }
 
-/// What was seen.
+/// The observations.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// The most anonymous memory above that of the empty store, to 20 ms.
+    /// Maximum anonymous memory above that of the empty store, sampled every 20 ms.
     pub(crate) peak_rss_bytes: u64,
     pub(crate) samples: Vec<Sample>,
 }
 
 impl Watch<'_> {
-    /// Does `work` and watches it: the first sample is from its beginning, the last from its end.
+    /// Runs `work` and watches it. The first sample is from its beginning, the last from its end.
     pub(crate) fn over<T>(&self, work: impl FnOnce() -> T) -> (T, Seen) {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -98,7 +99,7 @@ impl Watch<'_> {
     fn look_until(&self, stop: &AtomicBool) -> Seen {
         let (mut seen, mut looks, mut next) = (Seen::default(), 0, Instant::now());
         loop {
-            // Read before the look, so that the last look is behind the end.
+            // Read before the check, so that the last check is after the end.
             let last = stop.load(Ordering::Relaxed);
             let rss = self.processes.rss_anon().saturating_sub(self.rss_empty);
             seen.peak_rss_bytes = seen.peak_rss_bytes.max(rss);

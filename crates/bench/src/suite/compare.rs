@@ -1,4 +1,4 @@
-//! Stores whose acknowledged writes survive the same, line by line.
+//! Stores with the same durability, line by line.
 
 use std::cmp::Ordering;
 
@@ -7,40 +7,41 @@ use crate::report::row::Row;
 pub(super) use crate::report::row::{distinct, strength};
 use crate::run::store;
 
-/// Whether a store is one of this workspace, whatever is set of it.
+/// Returns whether a store is an engine of this workspace, with any settings.
 pub(super) fn is_ours(store: &str) -> bool {
     store::is_engine(store)
 }
 
-/// Whether one of our engines keeps no order, or is a matrix of such.
+/// Returns whether an engine of this workspace keeps no order, or is a matrix of such engines.
 pub(super) fn keeps_no_order(store: &str) -> bool {
     const UNORDERED: &str = "nvht";
     store::base(store) == UNORDERED || store.split(':').any(|set| set.split('=').nth(1) == Some(UNORDERED))
 }
 
-/// What a row is of: its workload, under a sweep the value, and in an open loop the rate that was asked, since the same may have run in a closed one before.
+/// Returns the label of a row: its workload, its value in a sweep, and in an open loop the
+/// requested rate. The same workload may also have run in a closed loop.
 pub(super) fn what(row: &Row) -> String {
     let swept = row.sweep.as_ref().map(|swept| format!(" {}={}", swept.name, swept.value));
     let asked = row.open_loop.as_ref().map(|found| format!(" at {}/s", found.asked_per_s));
     format!("{}{}{}", row.workload, swept.unwrap_or_default(), asked.unwrap_or_default())
 }
 
-/// A line of tables: what it is of, and of it the row of each store that ran it.
+/// A line of tables: its label, and the row of each store that ran it.
 pub(super) type Line<'a> = (String, Vec<Option<&'a Row>>);
 
-/// Stores of one durability beside one another.
+/// Stores of one durability.
 #[derive(Debug)]
 pub(super) struct Level<'a> {
-    /// What an acknowledged write survives there.
+    /// The durability.
     pub(super) name: &'a str,
-    /// The stores, ours first.
+    /// The stores, Lodestore's first.
     pub(super) stores: Vec<&'a str>,
     /// A line for each workload.
     pub(super) lines: Vec<Line<'a>>,
 }
 
 impl<'a> Level<'a> {
-    /// Those of these rows, what survives most first.
+    /// Returns the durabilities of these rows, the strongest first.
     pub(super) fn all(rows: &'a [Row]) -> Vec<Self> {
         let measured = || rows.iter().filter(|row| row.failed.is_none() && !row.is_step());
         let mut names = distinct(measured().map(|row| row.durability.as_str()));
@@ -59,14 +60,14 @@ impl<'a> Level<'a> {
         names.into_iter().map(of).collect()
     }
 
-    /// The row of a store in a line of this name.
+    /// Returns the row of a store in a line of this name.
     pub(super) fn row(&self, line: &str, store: &str) -> Option<&'a Row> {
         let cells = &self.lines.iter().find(|(name, _)| name == line)?.1;
         cells.iter().flatten().find(|row| row.store == store).copied()
     }
 }
 
-/// The best peer of a line, and its figure.
+/// Returns the best peer of a line, and its number.
 pub(super) fn best_peer<'a>(line: &Line<'a>, measure: Measure) -> Option<Best<'a>> {
     let peers = line.1.iter().flatten().filter(|row| !is_ours(&row.store));
     let told = peers.filter_map(|row| measure.of(row).map(|figure| Best { row, figure }));
@@ -74,7 +75,7 @@ pub(super) fn best_peer<'a>(line: &Line<'a>, measure: Measure) -> Option<Best<'a
         Measure::Rate => one.figure.total_cmp(&other.figure),
         _ => other.figure.total_cmp(&one.figure),
     };
-    // Of equals the one that stands first.
+    // Of equal rows the first one wins.
     told.reduce(|best, next| if better(&next, &best) == Ordering::Greater { next } else { best })
 }
 

@@ -1,5 +1,6 @@
-//! Each of our engines beside the best peer of an equal durability, in each line and by each measure. No engine of a line is chosen after the fact: the one
-//! that is behind is told of as well as the one that is ahead.
+//! Each engine of this workspace compared with the best peer of an equal durability, in each line
+//! and by each measure. No engine of a line is selected after the fact: losses are reported as well
+//! as wins.
 
 use clap::ValueEnum;
 
@@ -8,28 +9,29 @@ use super::metric::Measure;
 use crate::report::row::Row;
 use crate::workload::Workload;
 
-/// How one of our engines does in a line.
+/// The result of an engine in a line.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Standing {
-    /// It was measured.
+    /// The engine was measured.
     Ran(Ratio),
-    /// It did not finish what the peer did, and why.
+    /// The engine did not finish what the peer did, and why.
     Failed(String),
-    /// It keeps no order, and was asked for a run of keys.
+    /// The engine keeps no order, and the line scans.
     Cannot,
-    /// It was not asked, or the figure has no meaning of it.
+    /// The engine was not asked, or the measure does not apply to it.
     NotAsked,
 }
 
-/// How many times better an engine is than the best peer.
+/// An engine's advantage over the best peer, as a factor.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ratio {
-    /// Of rates the median of the ratios of the rounds, where the rows say it; else that of the medians.
+    /// For rates, the median of the ratios of the rounds, if the rows have them; else the ratio of
+    /// the medians.
     pub(super) times: f64,
     of_medians: f64,
-    /// Whether the slowest and the fastest rounds of both cross.
+    /// Whether the ranges of rounds of both overlap.
     overlap: bool,
-    /// The durability of ours, where it is not the peer's.
+    /// The durability of the engine, if it differs from the peer's.
     pub(super) at: Option<String>,
 }
 
@@ -43,24 +45,25 @@ impl Ratio {
         Self { times: told.copied().unwrap_or(of_medians), of_medians, overlap: several && cross, at }
     }
 
-    /// Whether the median of the rounds' ratios says another than the ratio of the medians, so that neither is ahead.
+    /// Returns whether the median of the rounds' ratios contradicts the ratio of the medians, so
+    /// that neither is ahead.
     pub(super) fn undecided(&self) -> bool {
         (self.times < 1.0) != (self.of_medians < 1.0)
     }
 
-    /// Whether the peer is ahead.
+    /// Returns whether the peer is ahead.
     pub(super) fn lost(&self) -> bool {
         self.times < 1.0 && !self.undecided()
     }
 
-    /// Whether it is decided, but another run may end otherwise.
+    /// Returns whether the result is decided, but another run may end otherwise.
     pub(super) fn close(&self) -> bool {
         self.overlap && !self.undecided()
     }
 }
 
 impl Standing {
-    /// Whether the peer is ahead, or alone.
+    /// Returns whether the peer is ahead, or alone.
     pub(super) fn lost(&self) -> bool {
         match self {
             Self::Ran(ratio) => ratio.lost(),
@@ -70,26 +73,26 @@ impl Standing {
     }
 }
 
-/// One line by one measure.
+/// A line by a measure.
 #[derive(Debug)]
 pub(super) struct Bout<'a> {
-    /// What writes of the peer survive.
+    /// The durability of the peer's writes.
     pub(super) level: &'a str,
     pub(super) line: String,
     pub(super) measure: Measure,
     pub(super) peer: Best<'a>,
-    /// How ours do, in the order of [`Contest::engines`].
+    /// The results of the engines, in the order of [`Contest::engines`].
     pub(super) ours: Vec<Standing>,
 }
 
 /// All lines of a page that a peer has.
 #[derive(Debug)]
 pub(super) struct Contest<'a> {
-    /// Our engines, in the settings in which they ran.
+    /// The engines, with the settings of the run.
     pub(super) engines: Vec<&'a str>,
-    /// Those of an equal durability.
+    /// Comparisons at an equal durability.
     pub(super) bouts: Vec<Bout<'a>>,
-    /// Those of peers that survive less than any of ours here; nobody loses in them.
+    /// Comparisons with peers of a weaker durability than any engine here. They count no losses.
     pub(super) uneven: Vec<Bout<'a>>,
 }
 
@@ -121,7 +124,7 @@ impl<'a> Contest<'a> {
         all
     }
 
-    /// The engine at this place in all lines.
+    /// Returns the counts of the engine at this index over all lines.
     pub(super) fn tally(&self, place: usize) -> Tally {
         let mut tally = Tally::default();
         for bout in &self.bouts {
@@ -139,7 +142,8 @@ impl<'a> Contest<'a> {
     }
 }
 
-/// Lines of an engine: how many there are beside a peer, and of them how many are lost or undecided; and those that it cannot do.
+/// Line counts of an engine: the lines shared with a peer, and of these the lost and the undecided;
+/// and the lines that it cannot run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) lines: usize,
@@ -159,27 +163,28 @@ impl Tally {
     }
 }
 
-/// The rows of an engine that failed.
+/// Returns the rows of an engine that failed.
 fn failures<'a>(rows: &'a [Row], engine: &str) -> impl Iterator<Item = &'a Row> {
     rows.iter().filter(move |row| row.failed.is_some() && row.store == engine)
 }
 
-/// The rows of an engine that did not fail.
+/// Returns the rows of an engine that did not fail.
 fn measured<'a>(rows: &'a [Row], engine: &str) -> impl Iterator<Item = &'a Row> {
     rows.iter().filter(move |row| row.failed.is_none() && row.store == engine)
 }
 
-/// Whether an engine was to run at a level: it has rows there, or failed before it had some.
+/// Returns whether an engine was to run at a level: it has rows there, or failed before it had
+/// some.
 fn was_asked(rows: &[Row], level: &Level<'_>, engine: &str) -> bool {
     let failed_there = |row: &Row| {
         let named = [Some(row.durability.as_str()), row.load_durability.as_deref()].contains(&Some(level.name));
-        // One that failed when it was made has not said what it survives.
+        // An engine that failed at its creation has not reported its durability.
         named || (row.durability.is_empty() && level.name != "none")
     };
     level.stores.contains(&engine) || failures(rows, engine).any(failed_there)
 }
 
-/// How an engine does beside a peer of its own durability.
+/// Returns an engine's result against a peer of its own durability.
 fn standing(
     rows: &[Row],
     level: &Level<'_>,
@@ -191,20 +196,21 @@ fn standing(
     let failed = failures(rows, engine).find(|row| row.sweep == peer.row.sweep);
     let why = failed.and_then(|row| row.failed.clone());
     match (level.row(&line.0, engine), why) {
-        // What it did in one round it did not in another.
+        // The engine failed in a later round.
         (Some(row), Some(why)) if row.rounds < peer.row.rounds => Standing::Failed(why),
         (Some(row), _) => measure
             .of(row)
             .map_or(Standing::NotAsked, |figure| Standing::Ran(Ratio::of(measure, row, figure, peer, level.name))),
         (None, _) if keeps_no_order(engine) && scans(&peer.row.workload) => Standing::Cannot,
-        // At another level.
+        // The engine ran at another level.
         (None, _) if measured(rows, engine).any(|row| what(row) == line.0) => Standing::NotAsked,
         (None, Some(why)) => Standing::Failed(why),
         (None, None) => Standing::Failed("it has no row, and nothing says why".into()),
     }
 }
 
-/// How an engine that survives more does beside a peer: at the nearest level above that has the line.
+/// Returns the result against a peer of an engine with a stronger durability: at the nearest level
+/// above that has the line.
 fn beside(
     above: &[Level<'_>],
     level: &Level<'_>,
@@ -218,7 +224,7 @@ fn beside(
     found.map_or(Standing::NotAsked, |(row, figure)| Standing::Ran(Ratio::of(measure, row, figure, peer, level.name)))
 }
 
-/// Whether a row's workload, in whatever turn, reads runs of keys.
+/// Returns whether a row's workload, in any turn, scans.
 fn scans(workload: &str) -> bool {
     let name = workload.split('-').next().unwrap_or(workload);
     Workload::from_str(name, false).is_ok_and(Workload::scans)
@@ -234,7 +240,7 @@ mod tests {
         Contest::of(rows, levels, &[measure])
     }
 
-    /// What stands of ours in each line, short.
+    /// Returns the engines' results in each line, in short form.
     fn told(rows: &[Row], measure: Measure) -> Vec<String> {
         let levels = Level::all(rows);
         let found = contest(rows, &levels, measure);
@@ -366,7 +372,7 @@ mod tests {
         let found = contest(&rows, &levels, Measure::Rate);
         assert_eq!(found.tally(0), Tally::default());
         assert!(matches!(&found.uneven[0].ours[0], Standing::Ran(ratio) if ratio.at.as_deref() == Some("process")));
-        // The load of ours is at the level of a peer whose other rows are there too.
+        // The engine's load is at the level of a peer that has other rows there too.
         let rows = [
             row("hikv", "load", 9.0),
             row("redb", "load", 3.0),

@@ -1,4 +1,5 @@
-//! The index of the pages: what ran, and how many lines each of our engines loses.
+//! The index of the pages: the experiments that ran, and the number of lines that each engine
+//! loses.
 
 use super::compare::Level;
 use super::contest::{Contest, Tally};
@@ -7,10 +8,10 @@ use super::page::{CHECKED, Record, missing, table, texts};
 use crate::report::row::Row;
 use crate::run::store;
 
-/// One experiment of the index: what is known of it where it ran.
+/// An experiment of the index, with its record and rows if it ran.
 pub(super) type Entry<'a> = (&'a Experiment, Option<(&'a Record, &'a [Row])>);
 
-/// The index, as README.md.
+/// Returns the index, as README.md.
 pub(super) fn index(entries: &[Entry<'_>]) -> String {
     let ran: Vec<_> = entries.iter().filter_map(|(experiment, ran)| Some((*experiment, (*ran)?))).collect();
     let heads = texts(["experiment", "what", "scale", "program", "date", "took", "expected"]);
@@ -57,7 +58,7 @@ fn of_page(experiment: &Experiment, record: &Record) -> Vec<String> {
     ]
 }
 
-/// Lost and all lines of each engine, whatever is set of it, in an experiment.
+/// Returns the counts of each engine in an experiment, over all of its settings.
 fn tallies(experiment: &Experiment, rows: &[Row]) -> Vec<Tally> {
     let levels = Level::all(rows);
     let contest = Contest::of(rows, &levels, &experiment.measures);
@@ -68,7 +69,7 @@ fn tallies(experiment: &Experiment, rows: &[Row]) -> Vec<Tally> {
     lodestore::engines().iter().map(of).collect()
 }
 
-/// A tally in a field: lost of all, what is lost in bold.
+/// Formats a tally: lost lines of all lines, with losses in bold.
 fn field(tally: &Tally) -> String {
     if tally.lines + tally.cannot == 0 {
         return "-".into();
@@ -80,7 +81,7 @@ fn field(tally: &Tally) -> String {
     std::iter::once(lost).chain(more).collect()
 }
 
-/// How many lines each of our engines loses in each experiment.
+/// Returns the table of the lines that each engine loses in each experiment.
 fn lost(ran: &[(&Experiment, (&Record, &[Row]))]) -> String {
     let found: Vec<_> = ran.iter().map(|(experiment, (_, rows))| (experiment, tallies(experiment, rows))).collect();
     let beside: Vec<_> =

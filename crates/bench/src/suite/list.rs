@@ -1,4 +1,4 @@
-//! The experiments: what each asks, what it runs at which scale, and how long that is expected to take.
+//! The experiments: their questions, their runs at each scale, and their expected time.
 
 use std::time::Duration;
 
@@ -9,22 +9,24 @@ use super::presets::of_preset;
 use super::run::without;
 use crate::preset::Preset;
 
-/// How much is measured.
+/// The amount of measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// Next to nothing, in a minute or two: shows that everything runs. Its figures mean nothing.
+    /// Almost nothing, in a minute or two: shows that everything runs. Its numbers mean nothing.
     Tiny,
-    /// 30,000 records and some ten thousand operations in most rows, three rounds of each, in under 15 minutes.
+    /// 30,000 records and about ten thousand operations in most rows, three rounds each, in under
+    /// 15 minutes.
     #[default]
     Small,
-    /// 150,000 to 300,000 records in most rows, three rounds of each, in under two hours. Of the papers' set-ups `hashkv-p123` (one round), `hashkv-threshold`
-    /// and `mkvs-tables` have their presets' own size, the others less: each page says what.
+    /// 150,000 to 300,000 records in most rows, three rounds each, in under two hours. Of the
+    /// papers' setups, `hashkv-p123` (one round), `hashkv-threshold` and `mkvs-tables` have their
+    /// presets' size. The others are smaller; each page states its size.
     Full,
 }
 
 impl Scale {
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Tiny => "tiny",
@@ -33,7 +35,7 @@ impl Scale {
         }
     }
 
-    /// Milliseconds of each workload in an open loop.
+    /// Returns the milliseconds of each workload in an open loop.
     pub(super) fn open_ms(self) -> u64 {
         match self {
             Self::Tiny => 100,
@@ -43,7 +45,7 @@ impl Scale {
     }
 }
 
-/// On what an experiment's stores stand.
+/// The medium of an experiment's stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Medium {
     /// The directory in memory.
@@ -53,7 +55,7 @@ pub(super) enum Medium {
 }
 
 impl Medium {
-    /// The variable that stands for its directory in the commands of the pages.
+    /// Returns the variable for its directory in the commands of the pages.
     pub(super) fn variable(self) -> &'static str {
         match self {
             Self::Memory => "$MEMORY",
@@ -62,7 +64,7 @@ impl Medium {
     }
 }
 
-/// What is drawn of an experiment.
+/// The picture of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Draw {
     Rates,
@@ -72,7 +74,7 @@ pub(super) enum Draw {
 }
 
 impl Draw {
-    /// The option of the bench that draws it.
+    /// Returns the option of the bench that draws it.
     pub(super) fn option(self) -> &'static str {
         match self {
             Self::Rates => "--plot",
@@ -83,12 +85,12 @@ impl Draw {
     }
 }
 
-/// One run of the bench in an experiment.
+/// A run of the bench in an experiment.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
-    /// Its words, beside which stand those of the scale.
+    /// Its words, to which the words of the scale are added.
     pub(super) words: String,
-    /// An open loop, at half the least rate of the run before.
+    /// Whether it is an open loop, at half the minimum rate of the previous run.
     pub(super) open: bool,
 }
 
@@ -98,7 +100,7 @@ impl Run {
     }
 }
 
-/// What an experiment runs at a scale, beside the words of its runs.
+/// An experiment's additional words at a scale.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size {
     pub(super) words: &'static str,
@@ -106,44 +108,45 @@ pub(super) struct Size {
     pub(super) seconds: u64,
 }
 
-/// One experiment: one page.
+/// An experiment, which has one page.
 #[derive(Debug, Clone)]
 pub(super) struct Experiment {
     /// Its name on the command line and of its files.
     pub(super) name: String,
     pub(super) title: String,
-    /// What it answers.
+    /// The question that it answers.
     pub(super) question: String,
     pub(super) medium: Medium,
     pub(super) runs: Vec<Run>,
     pub(super) small: Size,
     pub(super) full: Size,
-    /// What stores are compared by, the first in the summary.
+    /// The measures that compare stores, the first for the summary.
     pub(super) measures: Vec<Measure>,
-    /// What is drawn of its rows.
+    /// The picture of its rows.
     pub(super) draw: Option<Draw>,
     /// The preset that it runs.
     pub(super) preset: Option<Preset>,
 }
 
-/// The option that the size of an experiment may have another value of.
+/// The option for which the size of an experiment may have another value.
 const SWEEP: &str = "--sweep";
 
-/// What an experiment runs at scale tiny, whatever it is.
+/// The words of every experiment at scale tiny.
 const TINY: Size = size("--records 400 --ops 200 --rounds 1 --memory 0 --warm-up 0 --at-least 0", 3);
 
-/// The same where a part of so little would be no room for a store.
+/// The same for experiments in which a relative reserve of so little data would be too small for a
+/// store.
 const TINY_WITH_ROOM: Size =
     size("--records 400 --ops 200 --rounds 1 --memory 0 --size 256M --warm-up 0 --at-least 0", 3);
 
-/// The same where what is swept is that room, in hundredths of what is loaded.
+/// The same if that reserve is swept, in percent of the loaded data.
 const TINY_RESERVES: Size = size(
     "--records 400 --ops 200 --rounds 1 --memory 0 --write-buffer 1M --sweep reserve=5000,10000 --warm-up 0 --at-least 0",
     2,
 );
 
 impl Experiment {
-    /// What it runs at this scale.
+    /// Returns its words at this scale.
     pub(super) fn size(&self, scale: Scale) -> Size {
         match scale {
             Scale::Tiny if self.has_word("--reserve") => TINY_WITH_ROOM,
@@ -154,39 +157,43 @@ impl Experiment {
         }
     }
 
-    /// The words of one of its runs at this scale. What the scale sweeps takes the place of what the run does.
+    /// Returns the words of one of its runs at this scale. A sweep of the scale replaces the sweep
+    /// of the run.
     pub(super) fn words(&self, run: &Run, scale: Scale) -> String {
         let size = self.size(scale).words;
         let own = if size.contains(SWEEP) { without(&run.words, SWEEP).0 } else { run.words.clone() };
         format!("{own} {size}")
     }
 
-    /// Whether the words of its preset have this.
+    /// Returns whether the words of its preset contain this.
     fn has_word(&self, word: &str) -> bool {
         self.preset.is_some_and(|preset| preset.words().contains(word))
     }
 
-    /// How long it is expected to take.
+    /// Returns its expected time.
     pub(super) fn expected(&self, scale: Scale) -> Duration {
         Duration::from_secs(self.size(scale).seconds)
     }
 }
 
-/// Every engine, and every peer beside them that survives its process, in memory: redb does with a sync of each write alone. No map in DRAM.
+/// Every engine, and every peer that survives its process, in memory. redb survives only with a
+/// sync of each write. No map in DRAM.
 macro_rules! process {
     () => {
         "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,blobdb,leveldb,redb-sync,fjall,lmdb"
     };
 }
 
-/// The same, and the stores that keep less, which have tables of their own.
+/// The same, and the stores with weaker durability, which have their own tables.
 macro_rules! every {
     () => {
         concat!(process!(), ",redb,sled,bdb-btree,bdb-hash,btreemap,hashmap")
     };
 }
 
-/// Words of scale small: three rounds, whose workloads take a twentieth of a second at the least, with their warm-up: a quarter of one in each of some 4,000 would be longer than the scale may take.
+/// Words of scale small: three rounds of workloads of at least a twentieth of a second, including
+/// their warm-up. A quarter of a second in each of some 4,000 workloads would exceed the time of
+/// the scale.
 macro_rules! briefly {
     ($words:literal) => {
         concat!($words, " --rounds 3 --warm-up 10 --at-least 40")
@@ -194,7 +201,7 @@ macro_rules! briefly {
 }
 pub(super) use briefly;
 
-/// An experiment of one run in memory that compares rates.
+/// Returns an experiment of one run in memory that compares rates.
 pub(super) fn rates(name: &str, title: &str, question: &str, words: &'static str, sizes: [Size; 2]) -> Experiment {
     Experiment {
         name: name.into(),
@@ -214,10 +221,11 @@ pub(super) const fn size(words: &'static str, seconds: u64) -> Size {
     Size { words, seconds }
 }
 
-/// Presets that ask nothing that an experiment of ours, of the same workloads beside more stores, does not.
+/// Presets whose workloads another experiment runs with more stores.
 pub(super) const COVERED: [Preset; 2] = [Preset::Ycsb, Preset::HikvMicro];
 
-/// All experiments, in the order in which they run: ours, then a page for each preset that they do not cover.
+/// Returns all experiments, in the order in which they run: this suite's own, then a page for each
+/// preset that they do not cover.
 pub(super) fn experiments() -> Vec<Experiment> {
     let mut all = vec![
         micro(),
@@ -374,7 +382,7 @@ fn memory() -> Experiment {
             "What does a record of 16 + 256 bytes take of DRAM and of the medium, and how many bytes are written for each that is put, each store settled after a workload?",
             concat!(every!(), " --workloads load,update"),
             [
-                // As many updates of each store.
+                // The same number of updates for each store.
                 size("--records 40000 --ops 40000 --rounds 3 --warm-up 0 --at-least 0", 25),
                 size("--records 500000 --ops 100000 --rounds 3 --warm-up 0 --at-least 0", 190),
             ],

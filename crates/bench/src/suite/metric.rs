@@ -1,34 +1,35 @@
-//! The figures by which stores are compared: what each is, what it may be compared with, and how it is written.
+//! The measures that compare stores: their meaning, their comparability, and their format.
 
 use crate::report::row::Row;
 use crate::report::{ns_text, rate_text};
 
-/// A figure by which stores are compared.
+/// A measure that compares stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Measure {
-    /// Operations a second.
+    /// Operations per second.
     Rate,
     /// The mean latency of a call in a closed loop.
     Mean,
     /// The 99th and the 99.9th percentile of the latency in an open loop.
     P99,
     P999,
-    /// Growth of RssAnon a key.
+    /// Growth of RssAnon per key.
     Dram,
-    /// Bytes of the blocks that the files take a record.
+    /// Bytes of the blocks of the files per record.
     Medium,
-    /// Bytes written for each byte put, in memory: by two yardsticks, as there is none for all.
+    /// Bytes written for each byte put, in memory: by two methods, because no method covers all
+    /// stores.
     Written,
     /// The same on a disk, by the device's count for all.
     OnDevice,
-    /// Until a store is open, the first get after that, and until its recovery is done.
+    /// Time until a store is open, of the first get after that, and until its recovery is done.
     Open,
     FirstGet,
     Recovered,
 }
 
 impl Measure {
-    /// What it is, as a heading.
+    /// Returns its heading.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Rate => "Operations a second",
@@ -45,12 +46,12 @@ impl Measure {
         }
     }
 
-    /// Whether stores win and lose by it: it is told of all by one yardstick.
+    /// Returns whether stores win and lose by it: the same method measures all stores.
     pub(super) fn is_compared(self) -> bool {
         self != Self::Written
     }
 
-    /// What must be known to read its table.
+    /// Returns the note that is needed to read its table.
     pub(super) fn note(self) -> Option<&'static str> {
         match self {
             Self::Rate => Some(
@@ -82,7 +83,7 @@ impl Measure {
         }
     }
 
-    /// Its name in tables.
+    /// Returns its name in tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Rate => "ops/s",
@@ -99,7 +100,7 @@ impl Measure {
         }
     }
 
-    /// This figure of a row; none where it has no meaning there.
+    /// Returns its value for a row; `None` if it does not apply.
     pub(super) fn of(self, row: &Row) -> Option<f64> {
         let timed = row.open_loop.is_some();
         let stays = row.reopen.is_none();
@@ -108,9 +109,9 @@ impl Measure {
             Self::Mean => Some(row.mean_ns).filter(|mean| stays && !timed && *mean > 0.0),
             Self::P99 => (timed && row.samples >= 100).then_some(row.p99_ns as f64),
             Self::P999 => (timed && row.samples >= 1000).then_some(row.p999_ns as f64),
-            // Not by their own accounts, of which each counts other things.
+            // Not by the stores' own counts, which differ in what they include.
             Self::Dram => stays.then_some(row.rss_anon_bytes_per_key),
-            // Who keeps nothing has not written it yet.
+            // A store that keeps nothing has not written the data yet.
             Self::Medium => {
                 Some(row.medium_blocks_bytes_per_key).filter(|bytes| stays && *bytes > 0.0 && row.durability != "none")
             }
@@ -122,7 +123,7 @@ impl Measure {
         }
     }
 
-    /// A figure of it, short.
+    /// Formats a value of it.
     pub(super) fn text(self, figure: f64) -> String {
         match self {
             Self::Rate if figure < 1000.0 => format!("{figure:.0}"),
@@ -135,10 +136,10 @@ impl Measure {
         }
     }
 
-    /// How many times better one figure is than another.
+    /// Returns how many times better one value is than another.
     pub(super) fn times(self, ours: f64, theirs: f64) -> f64 {
         let (more, less) = if self == Self::Rate { (ours, theirs) } else { (theirs, ours) };
-        // Nothing beside nothing is as good.
+        // Two zeros are equal.
         if more == less { 1.0 } else { more / less }
     }
 }

@@ -1,10 +1,10 @@
-//! `lodestore-bench evaluate`: a list of experiments and the pages of what they found. Each
-//! experiment is a run of `lodestore-bench run`, one after the other.
+//! `lodestore-bench evaluate`: a list of experiments and the pages of their results. Each
+//! experiment runs `lodestore-bench run`, one after the other.
 //!
 //! An experiment has a page (NAME.md), pictures (NAME.svg) and rows (NAME.jsonl). README.md is the
-//! index of the pages, and `runs.json` holds what is known of each run. All files are written when
-//! an experiment is done: an interruption leaves the finished ones. An experiment that measured
-//! nothing leaves its earlier files as they were.
+//! index of the pages, and `runs.json` holds a record of each run. All files are written when an
+//! experiment is done, so an interruption leaves the finished experiments. An experiment that
+//! measured nothing leaves its earlier files unchanged.
 
 mod compare;
 mod contest;
@@ -37,41 +37,45 @@ use page::{Record, page};
 use run::{Bench, Found};
 use site::Site;
 
-/// What is known of the runs whose pages lie beside it.
+/// The records of the runs whose pages are in the same directory.
 const RECORDS: &str = "runs.json";
 
 /// Arguments of `lodestore-bench evaluate`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Evaluate {
-    /// How much is measured.
+    /// The amount of measurement.
     #[arg(long, value_enum, default_value_t)]
     pub scale: Scale,
-    /// Directory in memory, such as one on tmpfs. Fresh directories are made in it, and removed.
+    /// Directory in memory, such as one on tmpfs. New directories are created in it, and removed.
     #[arg(long, value_name = "DIR", required_unless_present = "list")]
     pub dir: Option<PathBuf>,
-    /// Directory on a disk, for the experiments that sync. Without it they are left out.
+    /// Directory on a disk, for the experiments that sync. Without it these experiments are
+    /// skipped.
     #[arg(long, value_name = "DIR")]
     pub disk: Option<PathBuf>,
-    /// Directory for the pages, made where there is none. Pages of experiments that run are written anew.
+    /// Directory for the pages, created if it is missing. Pages of experiments that run are
+    /// rewritten.
     #[arg(long, value_name = "DIR", required_unless_present = "list")]
     pub out: Option<PathBuf>,
-    /// Run these experiments alone.
+    /// Run only these experiments.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Leave out what --out has already of this scale and program, where no run of it failed and its page, rows and pictures are whole.
+    /// Skip experiments that --out already has with this scale and program, if no run of them
+    /// failed and their page, rows and pictures are complete.
     #[arg(long)]
     pub resume: bool,
-    /// Write the list of experiments, and how long each is expected to take; run nothing.
+    /// Print the list of experiments, with the expected time of each; run nothing.
     #[arg(long)]
     pub list: bool,
 }
 
-/// Runs the experiments and writes their pages. `program` is the version of this program, with its commit where it knows it. What a store or a whole
-/// experiment meets is told on its page, and ends nothing. The names of those that were asked and measured nothing.
+/// Runs the experiments and writes their pages. `program` is the version of this program, with its
+/// commit if known. An error of a store or a whole experiment is reported on its page, and ends
+/// nothing. Returns the names of the requested experiments that measured nothing.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] for an unknown experiment, a directory that is none, and a `runs.json` that cannot be read; [`Error::Io`] for directories that
-/// cannot be used, and standard output.
+/// [`Error::InvalidOption`] for an unknown experiment, a path that is not a directory, and an
+/// unreadable `runs.json`; [`Error::Io`] for directories that cannot be used, and standard output.
 pub fn evaluate(args: &Evaluate, program: &str) -> Result<Vec<String>> {
     let chosen = chosen(&args.only)?;
     let (Some(dir), Some(out), false) = (&args.dir, &args.out, args.list) else {
@@ -86,7 +90,7 @@ pub fn evaluate(args: &Evaluate, program: &str) -> Result<Vec<String>> {
         disk: args.disk.as_deref().map(|disk| usable("disk", disk)).transpose()?,
         site: Site::here(dir, args.disk.as_deref()),
     };
-    // A file there is told of as what it is.
+    // A file at this path is reported as such below.
     if !out.exists() {
         fs::create_dir_all(out).map_err(|source| Error::io("making directory", out, source))?;
     }
@@ -96,7 +100,7 @@ pub fn evaluate(args: &Evaluate, program: &str) -> Result<Vec<String>> {
     suite.run(&chosen)
 }
 
-/// The experiments of these names, in the order of the list; all where none is named.
+/// Returns the experiments of these names, in the order of the list; all if no name is given.
 fn chosen(only: &[String]) -> Result<Vec<Experiment>> {
     let all = experiments();
     if let Some(unknown) = only.iter().find(|name| all.iter().all(|known| known.name != **name)) {
@@ -107,7 +111,8 @@ fn chosen(only: &[String]) -> Result<Vec<Experiment>> {
     Ok(all.into_iter().filter(|known| only.is_empty() || only.contains(&known.name)).collect())
 }
 
-/// The full path of the directory of this option, in which files and directories can be made.
+/// Returns the full path of the directory of this option, and checks that files can be created in
+/// it.
 fn usable(option: &str, dir: &Path) -> Result<PathBuf> {
     let real = fs::canonicalize(dir).map_err(|source| Error::io("finding directory", dir, source))?;
     if !real.is_dir() {
@@ -122,7 +127,8 @@ fn usable(option: &str, dir: &Path) -> Result<PathBuf> {
     Ok(real)
 }
 
-/// The lock of the directory of the pages, which two evaluations would write over each other: given back when it is dropped. None where there are no locks.
+/// Locks the directory of the pages, so that two evaluations do not overwrite each other. The lock
+/// is released on drop. Returns `None` without file locks.
 fn alone(out: &Path) -> Result<Option<File>> {
     let dir = File::open(out).map_err(|source| Error::io("opening directory", out, source))?;
     match dir.try_lock() {
@@ -142,7 +148,7 @@ fn say(text: &str) -> Result<()> {
     said.map_err(|source| Error::io("printing", "", source))
 }
 
-/// The list, as `--list` prints it.
+/// Returns the list that `--list` prints.
 fn listed(chosen: &[Experiment], scale: Scale) -> String {
     let medium = |experiment: &Experiment| if experiment.medium == Medium::Memory { "memory" } else { "disk" };
     let line = |experiment: &Experiment| {
@@ -154,7 +160,7 @@ fn listed(chosen: &[Experiment], scale: Scale) -> String {
     format!("{lines}expected at scale {}: {:.1} minutes\n", scale.name(), all as f64 / 60.0)
 }
 
-/// A run of the whole.
+/// A run of the suite.
 struct Suite<'a> {
     args: &'a Evaluate,
     program: &'a str,
@@ -165,7 +171,7 @@ struct Suite<'a> {
 }
 
 impl Suite<'_> {
-    /// Runs what is due; the names of those that were asked and measured nothing.
+    /// Runs the due experiments. Returns the names of the requested ones that measured nothing.
     fn run(&self, chosen: &[Experiment]) -> Result<Vec<String>> {
         let mut records = self.records()?;
         let mut without = Vec::new();
@@ -196,12 +202,13 @@ impl Suite<'_> {
         Ok(without)
     }
 
-    /// Whether somebody wants this: what needs a disk, where none is given, by its name alone.
+    /// Returns whether the experiment is requested. Without a disk, an experiment on a disk is
+    /// requested only by its name.
     fn was_asked(&self, experiment: &Experiment) -> bool {
         experiment.medium == Medium::Memory || self.disk.is_some() || !self.args.only.is_empty()
     }
 
-    /// What is known of the pages that are there.
+    /// Returns the records of the existing pages.
     fn records(&self) -> Result<BTreeMap<String, Record>> {
         let path = self.out.join(RECORDS);
         let text = match fs::read_to_string(&path) {
@@ -218,7 +225,7 @@ impl Suite<'_> {
         })
     }
 
-    /// Whether this need not run again.
+    /// Returns whether the experiment need not run again.
     fn is_done(&self, records: &BTreeMap<String, Record>, experiment: &Experiment) -> bool {
         let Some(record) = records.get(&experiment.name).filter(|_| self.args.resume) else { return false };
         let same = record.scale == self.args.scale && record.program == self.program && record.failed.is_empty();
@@ -231,17 +238,17 @@ impl Suite<'_> {
         same && text == page(experiment, record, &rows) && record.plots.iter().all(drawn)
     }
 
-    /// The file of an experiment with this ending.
+    /// Returns the file of an experiment with this extension.
     fn path(&self, experiment: &Experiment, ending: &str) -> PathBuf {
         self.out.join(format!("{}.{ending}", experiment.name))
     }
 
-    /// The rows that can be read of an experiment.
+    /// Returns the readable rows of an experiment.
     fn rows_there(&self, experiment: &Experiment) -> Vec<Row> {
         rows(&fs::read_to_string(self.path(experiment, "jsonl")).unwrap_or_default())
     }
 
-    /// The rows of a page that is there; none where there are not as many as it was made of.
+    /// Returns the rows of an existing page; `None` if their number differs from that of the page.
     fn rows_of(&self, experiment: &Experiment, record: &Record) -> Option<Vec<Row>> {
         let lines = fs::read_to_string(self.path(experiment, "jsonl")).ok()?;
         let rows = rows(&lines);
@@ -256,7 +263,7 @@ impl Suite<'_> {
         self.write(&format!("{}.md", experiment.name), &page(experiment, record, rows))
     }
 
-    /// Runs an experiment; what is known of it, and what it found.
+    /// Runs an experiment. Returns its record and its results.
     fn one(&self, experiment: &Experiment, bar: &ProgressBar, before: Duration) -> (Record, Found) {
         let began = Instant::now();
         let scale = self.args.scale;
@@ -291,7 +298,7 @@ impl Suite<'_> {
         (record, found)
     }
 
-    /// The index over all that is there and whole, of every experiment.
+    /// Returns the index of all complete pages, of every experiment.
     fn index(&self, records: &BTreeMap<String, Record>) -> String {
         let all = experiments();
         let found = |known: &Experiment| {
@@ -306,34 +313,35 @@ impl Suite<'_> {
         index(&entries.collect::<Vec<_>>())
     }
 
-    /// Writes a file into the directory of the pages; it has its name when it is whole.
+    /// Writes a file to the directory of the pages. The file gets its name when it is complete.
     fn write(&self, name: &str, text: &str) -> Result<()> {
         let (path, part) = (self.out.join(name), self.out.join(format!(".{name}.part")));
         let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &path));
         written.map_err(|source| {
-            // On a full medium a part would keep it full. Where it cannot be removed it is not there.
+            // A partial file would keep a full medium full. If the removal fails, the file does not
+            // exist.
             let _ = fs::remove_file(&part);
             Error::io("writing", path, source)
         })
     }
 }
 
-/// Whether an SVG is there from its beginning to its end, and has something in it.
+/// Returns whether an SVG is complete and not empty.
 fn is_whole_picture(text: &str) -> bool {
     text.starts_with("<svg ") && text.trim_end().ends_with("</svg>")
 }
 
-/// The rows of JSON lines. A line that is none, as of another version, is left out.
+/// Returns the rows of JSON lines. Skips other lines, such as lines of another version.
 fn rows(lines: &str) -> Vec<Row> {
     lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Whether any of these says how a store did.
+/// Returns whether any row has results of a store.
 fn has_figures(rows: &[Row]) -> bool {
     rows.iter().any(|row| row.failed.is_none())
 }
 
-/// What is told of an experiment that has run.
+/// Returns the line to print for an experiment that has run.
 fn told(experiment: &Experiment, record: &Record, rows: &[Row]) -> String {
     let (name, seconds, expected) = (&experiment.name, record.seconds, record.expected_seconds);
     if has_figures(rows) {
@@ -347,7 +355,7 @@ fn told(experiment: &Experiment, record: &Record, rows: &[Row]) -> String {
     format!("{name}: it measured nothing: {first}{more}")
 }
 
-/// A bar over expected time, on a terminal only.
+/// Creates a progress bar over the expected time, on a terminal only.
 fn bar(expected: Duration) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -375,7 +383,7 @@ mod tests {
         let out = scratch.path();
         let first = alone(out).expect("nobody else writes there");
         let second = alone(out);
-        // Where there are no locks nobody is refused.
+        // Without file locks no evaluation is refused.
         assert_eq!(first.is_some(), second.is_err());
         drop(first);
         alone(out).expect("it is free again");

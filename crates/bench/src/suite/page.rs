@@ -1,4 +1,4 @@
-//! The page of an experiment, in Markdown, made of its rows.
+//! The page of an experiment, in Markdown, generated from its rows.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use super::standings;
 use crate::report::row::Row;
 use crate::report::{PAUSE_HEADS, longest_text, pause_fields, pauses_note, tail_text};
 
-/// What is known of an experiment that ran, beside its rows.
+/// The record of an experiment that ran, in addition to its rows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) scale: Scale,
@@ -22,23 +22,23 @@ pub(super) struct Record {
     pub(super) program: String,
     pub(super) date: String,
     pub(super) site: Site,
-    /// How long it took.
+    /// Duration in seconds.
     pub(super) seconds: f64,
     pub(super) expected_seconds: u64,
     /// The commands that ran.
     pub(super) commands: Vec<String>,
-    /// Stores that were not asked, or that failed, and why.
+    /// Stores that were skipped, or that failed, and the reasons.
     pub(super) left_out: Vec<(String, String)>,
-    /// Runs that failed as a whole, and why.
+    /// Runs that failed as a whole, and the reasons.
     pub(super) failed: Vec<String>,
-    /// The pictures that were drawn.
+    /// The pictures.
     pub(super) plots: Vec<String>,
-    /// How many rows there are; a file of an older program does not say it.
+    /// Number of rows. Files of older programs do not have it.
     #[serde(default)]
     pub(super) rows: Option<usize>,
 }
 
-/// A table in Markdown.
+/// Returns a Markdown table.
 pub(super) fn table(heads: &[String], lines: impl Iterator<Item = Vec<String>>) -> String {
     let line = |fields: &[String]| format!("| {} |\n", fields.join(" | "));
     let mut text = line(heads) + &format!("|{}\n", "---|".repeat(heads.len()));
@@ -50,19 +50,19 @@ pub(super) fn texts<const N: usize>(fields: [&str; N]) -> Vec<String> {
     fields.map(String::from).to_vec()
 }
 
-/// What was left out of an experiment, a line each; and of runs that failed.
+/// Returns the skipped stores of an experiment, and the failed runs, one per line.
 pub(super) fn missing(record: &Record) -> Vec<String> {
     let stores = record.left_out.iter().map(|(store, why)| format!("`{store}`: {why}"));
     record.failed.iter().map(|why| format!("A run failed: {why}")).chain(stores).collect()
 }
 
-/// What the rows say of the values that came back.
+/// The checks of the returned values.
 pub(super) const CHECKED: &str = "Each value that came back was checked to belong to its key: one of 24 bytes or more by its length and its first and last 8 bytes (all of them with \
      `--check full`, which these runs do not have), a shorter one whole. Behind each workload the 256 records that each \
      thread wrote or deleted last were read back, and held what was put there last, or nothing; what another thread put meanwhile passed, and a value of less than 24 bytes, which has no \
      version. Of stores that were opened again any value of the key passed.";
 
-/// The page.
+/// Returns the page.
 pub(super) fn page(experiment: &Experiment, record: &Record, rows: &[Row]) -> String {
     let mut text = head(experiment, record, rows);
     let levels = Level::all(rows);
@@ -115,7 +115,7 @@ fn head(experiment: &Experiment, record: &Record, rows: &[Row]) -> String {
     )
 }
 
-/// How to make the page again, what it ran, and what the names in its commands are.
+/// Returns how to recreate the page, the commands of its runs, and the variables in its commands.
 fn again(experiment: &Experiment, record: &Record) -> String {
     let (name, scale, took) = (&experiment.name, record.scale.name(), record.seconds);
     let disk = if experiment.medium == Medium::Disk { " --disk \"$DISK\"" } else { "" };
@@ -129,7 +129,8 @@ fn again(experiment: &Experiment, record: &Record) -> String {
     )
 }
 
-/// The tables of a level: one of each measure, with a column a store, how ours stand beside the best peer, and what else was found, with a line a row.
+/// Returns the tables of a level: a table of each measure with a column per store, the engines'
+/// results against the best peer, and further results with a line per row.
 fn of_level(level: &Level<'_>, measures: &[Measure], contest: &Contest<'_>) -> String {
     let survives = match level.name {
         "none" => "nothing, or but a clean stop".to_string(),
@@ -147,7 +148,7 @@ fn of_measure(level: &Level<'_>, measure: Measure) -> String {
     let cell = |row: &Option<&Row>| {
         let Some((row, figure)) = row.and_then(|row| Some((row, measure.of(row)?))) else { return "-".into() };
         let late = row.open_loop.as_ref().is_some_and(|found| !found.kept_up);
-        // The other figures are told as medians alone.
+        // The other measures are reported only as medians.
         let percent = || format!("{:.0} %", row.spread * 100.0);
         let bold = || if row.spread > 1.0 { format!(" (**{}**)", percent()) } else { format!(" ({})", percent()) };
         let spread = (measure == Measure::Rate && row.rounds > 1).then(bold);
@@ -167,13 +168,13 @@ fn of_measure(level: &Level<'_>, measure: Measure) -> String {
     format!("\n### {}\n\n{note}{}", measure.title(), table(&heads, lines))
 }
 
-/// What the columns of the details are that do not say it themselves.
+/// Explanations of the columns of the details.
 const DETAILS: &str = "`DRAM B/key`: what a store says of itself, of one that says nothing its anonymous memory; `RSS B/key`: growth of that, by the kernel; `blocks B/key`: blocks \
      of the files, by the file system; `live B/key`: what of the medium holds something that is live, by our engines' own account. `write x`: bytes written for each byte put, \
      of ours by their own count, of peers as `calls x`; `calls x`: bytes given to files in calls (`wchar`); `device x`: bytes written to a device (`write_bytes`), none in \
      memory. `space x`: bytes that hold something or cannot be used again yet, by ours' own account, of peers blocks, for each byte that is live. Latencies are of the calls that were timed, one in `latency_every` of the row, in an open loop all: `longest` is the longest of these.";
 
-/// What else was found of each row: latencies, processor time, memory and bytes.
+/// Returns further results of each row: latencies, CPU time, memory and bytes.
 fn details(rows: &[&Row]) -> String {
     let heads = [
         "workload",
@@ -228,7 +229,7 @@ fn details(rows: &[&Row]) -> String {
     )
 }
 
-/// The pauses of open loops, beside those of the machine.
+/// Returns the pauses of open loops, with the pauses of the machine.
 fn pauses(rows: &[&Row]) -> String {
     let lines: Vec<_> =
         rows.iter().filter_map(|row| row.machine_pauses.map(|machine| pause_fields(row, &machine))).collect();
@@ -239,7 +240,7 @@ fn pauses(rows: &[&Row]) -> String {
     format!("\n<details><summary>Pauses of each row, and of the machine</summary>\n\n{note}\n\n{table}\n</details>\n")
 }
 
-/// The command of each row, which runs nothing else than what the row needs.
+/// Returns the command of each row, which runs only the workloads that the row needs.
 fn repeats(rows: &[&Row]) -> String {
     let told = rows.iter().filter(|row| !row.repeat.is_empty());
     let line = |row: &&Row| vec![what(row), format!("`{}`", row.store), format!("`{}`", row.repeat)];
@@ -251,7 +252,7 @@ fn repeats(rows: &[&Row]) -> String {
     format!("\n<details><summary>The command of each row</summary>\n\n{table}\n</details>\n")
 }
 
-/// Every setting of each store, a line for each durability that its rows have.
+/// Returns every setting of each store, a line for each durability of its rows.
 fn settings(rows: &[Row]) -> String {
     let ran = || rows.iter().filter(|row| row.failed.is_none());
     let stores = distinct(ran().map(|row| (row.store.as_str(), row.durability.as_str())));

@@ -1,4 +1,4 @@
-//! The experiments that run presets: how large, and by which figures their stores are compared.
+//! The experiments that run presets: their size, and the measures that compare their stores.
 
 use clap::ValueEnum;
 
@@ -9,11 +9,11 @@ use crate::args::Args;
 use crate::preset::Preset;
 use crate::report::figures::Told;
 
-/// What stands on the page of a preset that adds latency to persists.
+/// Note on the page of a preset that adds latency to persists.
 const EMULATED: &str = ". Each persist of ours waits as slower memory would have it; stores of others feel nothing of it, so a line that is lost to one of them says what \
      that memory costs and not who is the faster.";
 
-/// The experiment that runs a preset, which says itself what it is.
+/// Returns the experiment of a preset, with the preset's own description.
 pub(super) fn of_preset(preset: Preset) -> Experiment {
     let name = preset.name();
     let told = preset.to_possible_value().and_then(|value| value.get_help().map(ToString::to_string));
@@ -43,7 +43,8 @@ fn on_disk(preset: Preset) -> bool {
     preset.name().starts_with("hashkv")
 }
 
-/// What the figure of a paper shows, where the preset is named after one; else what the paper says that the experiment is about.
+/// Returns the measures of a paper's figure, if the preset is named after one; else of the paper's
+/// description of the experiment.
 fn measures_of(preset: Preset) -> Vec<Measure> {
     if let Some(figure) = preset.figure() {
         let measure = |told: &Told| match told {
@@ -55,19 +56,20 @@ fn measures_of(preset: Preset) -> Vec<Measure> {
         return figure.told.iter().map(measure).collect();
     }
     match preset {
-        // Room is what a higher load factor is for.
+        // A higher load factor is meant to save space.
         Preset::NvhtLoadFactor | Preset::NvhtInitialCapacity => vec![Measure::Rate, Measure::Medium],
         Preset::FluidkvThreads | Preset::FluidkvValueSize => vec![Measure::Rate, Measure::Dram],
-        // The talk's slides tell throughput, write size and the size of the store.
+        // The slides of the talk show throughput, write size and the size of the store.
         Preset::HashkvP123 | Preset::HashkvReserve => vec![Measure::Rate, Measure::OnDevice, Measure::Medium],
         Preset::HashkvValueSize | Preset::HashkvThreshold => vec![Measure::Rate, Measure::OnDevice],
-        // Tables 1, 3 and 5 have a latency too.
+        // Tables 1, 3 and 5 also have a latency.
         Preset::MkvsTables => vec![Measure::Rate, Measure::Mean],
         _ => vec![Measure::Rate],
     }
 }
 
-/// How large a preset is run. What is swept is not named again: one value would take the place of the several.
+/// Returns the sizes at which a preset runs. A swept parameter is not repeated, because a single
+/// value would replace the sweep.
 fn sizes_of(preset: Preset) -> [Size; 2] {
     match preset {
         // 25 times, as in the paper.
@@ -75,8 +77,9 @@ fn sizes_of(preset: Preset) -> [Size; 2] {
             size(briefly!("--sweep records=10000,50000,250000 --ops 20000"), 10),
             size("--sweep records=40000,200000,1000000 --ops 60000 --rounds 3", 40),
         ],
-        // A small store needs more room beside its data than a large one. Where less is loaded than the preset's, memory is no longer what bounds. All of it once
-        // takes longer than three rounds of most others.
+        // A small store needs a larger reserve relative to its data than a large store. With less
+        // data than the preset's, memory is no longer the limit. A complete run needs more time
+        // than three rounds of most other presets.
         Preset::HashkvP123 => [size(briefly!("--records 50000 --reserve 70 --memory 0"), 23), size("", 460)],
         Preset::HashkvReserve => [
             size(briefly!("--load-bytes 48M --memory 0 --write-buffer 4M"), 21),
@@ -89,7 +92,7 @@ fn sizes_of(preset: Preset) -> [Size; 2] {
             [size(briefly!("--load-bytes 24M --sweep value-size=64,192,512"), 28), size("--rounds 3", 200)]
         }
         Preset::MkvsTables => [size("--rounds 3 --sweep threads=1,4,16", 46), size("", 260)],
-        // Up to 8 threads, and a server each of whose writes waits for a sync.
+        // Up to 8 threads, and a server in which each write waits for a sync.
         Preset::HikvFig7 | Preset::NvhtRedis => {
             [size(briefly!("--records 30000 --ops 10000"), 34), size("--records 150000 --ops 50000 --rounds 3", 150)]
         }
@@ -97,7 +100,7 @@ fn sizes_of(preset: Preset) -> [Size; 2] {
     }
 }
 
-/// What is swept, or how much, in the order in which a page says it.
+/// Returns the swept parameter, or the amount of data, in the order of a page.
 fn sizes(args: &Args) -> Vec<(&'static str, String)> {
     let none = || "none".to_string();
     let bytes = |bytes: Option<u64>| bytes.filter(|bytes| *bytes > 0).map_or_else(none, lodestore::stats::format_size);
@@ -122,7 +125,8 @@ fn sizes(args: &Args) -> Vec<(&'static str, String)> {
     all
 }
 
-/// How the size at which a preset ran differs from its own; none of what is no preset.
+/// Returns how the size at which a preset ran differs from its own size; `None` for other
+/// experiments.
 pub(super) fn size_told(experiment: &Experiment, scale: Scale) -> Option<String> {
     let own = format!("--preset {}", experiment.preset?.name());
     let (own, here) = (read(&own).ok()?.0, read(&format!("{own} {}", experiment.size(scale).words)).ok()?.0);

@@ -1,4 +1,5 @@
-//! The runs of an experiment: each a child process of this same program, in a directory of its own that goes with it.
+//! The runs of an experiment. Each is a child process of this program in its own directory, which
+//! is removed afterwards.
 
 use std::fs;
 use std::io::Read;
@@ -20,14 +21,15 @@ use crate::report::row::Row;
 use crate::report::swept_store;
 use crate::run::scratch::{self, Scratch};
 
-/// A run that takes so many times what its whole experiment is expected to, and [`LONGER`], is ended.
+/// A run that takes this many times the expected time of its whole experiment, plus [`LONGER`], is
+/// ended.
 const TIMES_MOST: u32 = 4;
-/// What is added to that.
+/// Time added to that.
 const LONGER: Duration = Duration::from_secs(120);
-/// How often the bar is moved.
+/// Interval of the updates of the progress bar.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Reads the words of a bench.
+/// Parses the words of a bench.
 pub(super) fn read(words: &str) -> Result<Given, clap::Error> {
     #[derive(Parser)]
     struct Line {
@@ -38,7 +40,7 @@ pub(super) fn read(words: &str) -> Result<Given, clap::Error> {
     Line::from_arg_matches(&matches).map(|line| line.given)
 }
 
-/// An experiment as it runs.
+/// A running experiment.
 pub(super) struct Bench<'a> {
     pub(super) experiment: &'a Experiment,
     pub(super) scale: Scale,
@@ -48,17 +50,17 @@ pub(super) struct Bench<'a> {
     pub(super) tick: &'a dyn Fn(),
 }
 
-/// What was found.
+/// The results.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Found {
     /// Rows as JSON lines.
     pub(super) lines: String,
-    /// Pictures: the name of the file, and what belongs into it.
+    /// Pictures: file names and contents.
     pub(super) pictures: Vec<(String, String)>,
 }
 
 impl Bench<'_> {
-    /// Runs all of it. What was left out, what failed and what ran is added to `record`.
+    /// Runs everything. Adds skipped, failed and completed runs to `record`.
     pub(super) fn all(&self, record: &mut Record) -> Found {
         let mut all = Found::default();
         for (place, run) in self.experiment.runs.iter().enumerate() {
@@ -80,7 +82,8 @@ impl Bench<'_> {
         all
     }
 
-    /// The words of a run at this scale. Those of an open loop follow from the rows before it.
+    /// Returns the words of a run at this scale. The words of an open loop derive from the rows
+    /// before it.
     fn words(&self, run: &Run, before: &[Row]) -> Result<String, String> {
         let words = self.experiment.words(run, self.scale);
         if !run.open {
@@ -95,7 +98,7 @@ impl Bench<'_> {
         ))
     }
 
-    /// Does one run; its rows are without the names of directories.
+    /// Does one run. Its rows do not contain the names of directories.
     fn run(&self, place: usize, run: &Run, words: &str, record: &mut Record) -> Result<Found, String> {
         let (words, left_out) = with_what_is_here(words, self.dir)?;
         left_out.into_iter().for_each(|out| add(&mut record.left_out, out));
@@ -119,7 +122,8 @@ impl Bench<'_> {
         Ok(Found { lines: unnamed(&lines, path, medium), pictures: drawn.into_iter().collect() })
     }
 
-    /// Starts the child and waits for it; what it wrote. It is held by `scratch`, so that a signal ends it too.
+    /// Starts the child, waits for it, and returns its output. `scratch` holds the child, so that a
+    /// signal ends it too.
     fn child(&self, scratch: &Scratch, mut command: Command, limit: Duration) -> Result<String, String> {
         scratch::tie(&mut command);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -135,12 +139,12 @@ impl Bench<'_> {
         let ended_well = scratch.wait_child();
         let errors = errors.join().unwrap_or_default();
         let last = errors.lines().last().unwrap_or("it ended early");
-        // Where all of its stores failed its rows say of each why.
+        // If all of its stores failed, its rows contain the reasons.
         let told = rows(&lines).iter().any(|row| row.failed.is_some());
         if ended_well || told { Ok(lines) } else { Err(last.trim_start_matches("lodestore: ").to_string()) }
     }
 
-    /// What comes from the reader, or none within the limit.
+    /// Returns the output from the reader, or `None` after the limit.
     fn wait(&self, lines: &Receiver<String>, limit: Duration) -> Option<String> {
         let began = Instant::now();
         loop {
@@ -154,12 +158,13 @@ impl Bench<'_> {
     }
 }
 
-/// Threads that read a child's output and its errors to their ends, so that it never waits for a reader.
+/// Starts threads that read a child's output and its errors to their ends, so that it never waits
+/// for a reader.
 fn readers(mut out: ChildStdout, mut err: ChildStderr) -> (Receiver<String>, JoinHandle<String>) {
     let (send, lines) = channel();
     thread::spawn(move || {
         let mut text = String::new();
-        // What is no text is told by its missing rows, and nobody may be there to take it.
+        // Output that is not text shows by its missing rows. The receiver may be gone.
         let _ = out.read_to_string(&mut text);
         let _ = send.send(text);
     });
@@ -171,7 +176,8 @@ fn readers(mut out: ChildStdout, mut err: ChildStderr) -> (Receiver<String>, Joi
     (lines, errors)
 }
 
-/// JSON lines with a variable in the place of a directory. Commands have it in quotation marks, so that they run whatever it is set to.
+/// Replaces a directory by a variable in JSON lines. Commands have the variable in quotation marks,
+/// so that they work with any value.
 fn unnamed(lines: &str, dir: &Path, variable: &str) -> String {
     // As JSON writes them, within quotation marks.
     let json = |text: &str| {
@@ -184,20 +190,20 @@ fn unnamed(lines: &str, dir: &Path, variable: &str) -> String {
     commands.replace(&json(&dir), variable)
 }
 
-/// Adds what is not there yet.
+/// Adds an item that is not present yet.
 fn add(all: &mut Vec<(String, String)>, one: (String, String)) {
     if !all.contains(&one) {
         all.push(one);
     }
 }
 
-/// Half the least rate of these rows but the loads, in whole operations a second.
+/// Returns half the minimum rate of these rows except the loads, in whole operations per second.
 fn half_of_slowest(rows: &[Row]) -> Option<u64> {
     let rates = rows.iter().filter(|row| row.failed.is_none() && row.workload != "load").map(|row| row.ops_per_s);
     rates.filter(|rate| *rate > 0.0).reduce(f64::min).map(|rate| ((rate / 2.0) as u64).max(1))
 }
 
-/// The words without an option and its value, and the value.
+/// Returns the words without an option and its value, and the value.
 pub(super) fn without(words: &str, option: &str) -> (String, Option<String>) {
     let (mut left, mut value) = (Vec::new(), None);
     let mut all = words.split_whitespace();
@@ -211,18 +217,19 @@ pub(super) fn without(words: &str, option: &str) -> (String, Option<String>) {
     (left.join(" "), value)
 }
 
-/// Why a server's socket cannot be where a run in `dir` would have it; nothing where it can.
+/// Returns why a server's socket cannot be at its path in a run in `dir`, or `None` if it can.
 fn no_room_for_a_socket(peer: &str, dir: &Path) -> Option<String> {
-    // As this process, its bench and the cells of that name theirs.
+    // The names that this process, its bench and the cells use.
     let run = format!("lodestore-bench-{}-0", std::process::id());
     let cell = dir.join(&run).join(&run).join(format!("{peer}-99"));
     peers::fits_in(peer, &cell).err().map(|_| "the path of its socket would be too long: give a shorter --dir".into())
 }
 
-/// The words with those peers alone that can run here, and which cannot and why. An engine that is measured first is of every build.
+/// Removes the peers that cannot run on this machine from the words, and returns them with the
+/// reasons. The engine that is measured first is in every build.
 ///
 /// # Errors
-/// Words that cannot be read.
+/// Words that cannot be parsed.
 fn with_what_is_here(words: &str, dir: &Path) -> Result<(String, Vec<(String, String)>), String> {
     let args = read(words).map_err(|error| error.to_string().lines().next().unwrap_or_default().to_string())?.0;
     let mut left_out = Vec::new();
@@ -361,7 +368,7 @@ mod tests {
         assert_eq!(bench.wait(&lines, Duration::ZERO), None, "it is not at the end");
         drop(reader);
         assert_eq!(bench.wait(&lines, Duration::ZERO), Some(String::new()), "there is no more to come");
-        // A whole run whose words cannot be read is a failure of it, and what was run before stays.
+        // A run whose words cannot be parsed fails as a whole; earlier runs are kept.
         let broken = Experiment { runs: vec![Run::new("--frob")], ..experiment.clone() };
         let mut record = record();
         assert_eq!(Bench { experiment: &broken, ..bench }.all(&mut record), Found::default());

@@ -1,4 +1,4 @@
-//! Rows and what is known of a run, for tests.
+//! Rows and the record of a run, for tests.
 
 use super::list::{Draw, Experiment, Medium, Run, Scale, Size};
 use super::metric::Measure;
@@ -6,7 +6,7 @@ use super::page::Record;
 use super::site::Site;
 use crate::report::row::Row;
 
-/// A row at durability process, with a spread of a tenth.
+/// Returns a row at durability process, with a spread of a tenth.
 pub(super) fn row(store: &str, workload: &str, rate: f64) -> Row {
     let mut row = Row {
         rounds: 3,
@@ -27,17 +27,17 @@ pub(super) fn row(store: &str, workload: &str, rate: f64) -> Row {
     row
 }
 
-/// The row of a store that failed at durability process.
+/// Returns the row of a store that failed at durability process.
 pub(super) fn failed(store: &str, why: &str) -> Row {
     Row { failed: Some(why.into()), ..row(store, "failed", 0.0) }
 }
 
-/// The row at another durability.
+/// Returns the row at another durability.
 pub(super) fn at(durability: &str, row: Row) -> Row {
     Row { durability: durability.into(), ..row }
 }
 
-/// An experiment named sample that compares rates.
+/// Returns an experiment named sample that compares rates.
 pub(super) fn experiment() -> Experiment {
     let size = Size { words: "--records 10", seconds: 60 };
     Experiment {
@@ -54,7 +54,7 @@ pub(super) fn experiment() -> Experiment {
     }
 }
 
-/// What is known of a run of it.
+/// Returns the record of a run of it.
 pub(super) fn record() -> Record {
     Record {
         scale: Scale::Small,

@@ -1,4 +1,4 @@
-//! Where and when a run was: the machine, its file systems, the date.
+//! Place and time of a run: the machine, its file systems, the date.
 
 use std::fs;
 use std::path::Path;
@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::run::procfs;
 
-/// The machine of a run, without any path of it.
+/// The machine of a run, without any paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Site {
-    /// Processor, processors in all and kernel.
+    /// Processor, number of processors and kernel.
     pub(super) machine: String,
     /// Memory in MiB.
     pub(super) memory_mib: u64,
-    /// The file systems of the directory in memory and of that on a disk.
+    /// The file systems of the directory in memory and of the directory on a disk.
     pub(super) memory_on: String,
     pub(super) disk_on: String,
 }
 
 impl Site {
-    /// This machine, and what these directories stand on.
+    /// Returns this machine, and the file systems of these directories.
     pub(super) fn here(memory: &Path, disk: Option<&Path>) -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let on = |dir: &Path| fs::canonicalize(dir).map_or_else(|_| "unknown".into(), |dir| file_system(&mounts, &dir));
@@ -40,11 +40,13 @@ fn mib(meminfo: &str) -> u64 {
     total.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
-/// The type of the file system that `dir` lies on, by the text of `/proc/self/mountinfo`: that of the longest mount point above it, the last of several.
+/// Returns the type of the file system of `dir`, by the text of `/proc/self/mountinfo`: the longest
+/// mount point above it, the last of several.
 fn file_system(mounts: &str, dir: &Path) -> String {
     let mount = |line: &str| {
         let (before, after) = line.split_once(" - ")?;
-        // Blanks in it are written \040: such a mount point is not found, and the one above it is told.
+        // Blanks are written as \040. Such a mount point is not found; the one above it is
+        // returned.
         let point = before.split(' ').nth(4)?;
         dir.starts_with(point).then(|| (point.len(), after.split(' ').next().unwrap_or_default().to_string()))
     };
@@ -52,14 +54,15 @@ fn file_system(mounts: &str, dir: &Path) -> String {
     found.map_or_else(|| "unknown".into(), |(_, name)| name)
 }
 
-/// The day that it is in UTC, as 2026-01-31.
+/// Returns the current date in UTC, as 2026-01-31.
 pub(super) fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     day(seconds / 86_400)
 }
 
-/// The day that is so many after 1970-01-01: by 400 years of 146,097 days that begin on a 1 March, so that a leap day ends a year (H. Hinnant, "chrono-Compatible Low-Level
-/// Date Algorithms", `civil_from_days`).
+/// Returns the date `since_1970` days after 1970-01-01. The calculation uses 400-year cycles of
+/// 146,097 days that begin on 1 March, so that a leap day ends a year. Source: H. Hinnant,
+/// "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
 fn day(since_1970: u64) -> String {
     let days = since_1970 + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);

@@ -1,16 +1,17 @@
-//! How each of our engines stands beside the best peers, as Markdown: a table for each durability, and what each loses.
+//! The engines' results against the best peers, as Markdown: a table for each durability, and the
+//! losses of each engine.
 
 use super::compare::{Best, distinct};
 use super::contest::{Bout, Contest, Ratio, Standing};
 use super::page::table;
 
-/// What stands at a table.
+/// The text above a table.
 const LEGEND: &str = "How many times better each of our engines is than the best peer whose writes survive the same, also where less is better: **below 1 the peer is \
      ahead**. Of rates the median of the ratios of the rounds, which need not be the ratio of the medians above: where the two fall on different sides of 1 the line is \
      `undecided`. `~`: the slowest and the fastest rounds of both cross, so that another run may end otherwise; both are said of rates alone, all other figures are medians of the rounds. `failed`: the engine did not finish what the peer did, \
      and loses the line. `cannot`: a run of keys, asked of an engine without order. `-`: not asked, or without meaning.";
 
-/// A ratio, short, but never as 1 where it is not.
+/// Formats a ratio in short form, but never as 1 unless it is 1.
 fn times_text(times: f64) -> String {
     match times {
         times if times > 1000.0 => "over 1000".into(),
@@ -23,7 +24,7 @@ fn ratio_text(ratio: &Ratio) -> String {
     let times = times_text(ratio.times);
     let close = if ratio.close() { " ~" } else { "" };
     match &ratio.at {
-        // Nobody loses.
+        // Not a loss.
         Some(level) => format!("{times}{close} (at {level})"),
         None if ratio.undecided() => format!("{times} undecided"),
         None if ratio.lost() => format!("**{times}**{close}"),
@@ -40,7 +41,7 @@ fn cell(ours: &Standing) -> String {
     }
 }
 
-/// A table of these lines, with a column for each of ours that was asked in one of them.
+/// Returns a table of these lines, with a column for each engine that was asked in one of them.
 fn of_bouts(engines: &[&str], bouts: &[&Bout<'_>]) -> String {
     let asked = |place: &usize| bouts.iter().any(|bout| bout.ours[*place] != Standing::NotAsked);
     let places: Vec<usize> = (0..engines.len()).filter(asked).collect();
@@ -55,19 +56,19 @@ fn of_bouts(engines: &[&str], bouts: &[&Bout<'_>]) -> String {
     table(&heads, bouts.iter().map(line))
 }
 
-/// Each of our engines beside the best peer of a durability; nothing where there is none.
+/// Returns each engine's results against the best peer of a durability; nothing if there is none.
 pub(super) fn of_level(contest: &Contest<'_>, level: &str) -> String {
     let bouts: Vec<_> = contest.bouts.iter().filter(|bout| bout.level == level).collect();
     if bouts.is_empty() {
         return String::new();
     }
-    // Once on a page.
+    // Once per page.
     let first = contest.bouts.first().is_some_and(|bout| bout.level == level);
     let legend = if first { format!("{LEGEND}\n\n") } else { String::new() };
     format!("\n### Each of our engines beside the best peer\n\n{legend}{}", of_bouts(&contest.engines, &bouts))
 }
 
-/// Our engines beside peers that survive less; nothing where there are none.
+/// Returns the engines' results against peers with a weaker durability; nothing if there are none.
 pub(super) fn uneven(contest: &Contest<'_>) -> String {
     let bouts: Vec<_> = contest.uneven.iter().collect();
     if bouts.is_empty() {
@@ -80,7 +81,7 @@ pub(super) fn uneven(contest: &Contest<'_>) -> String {
     )
 }
 
-/// What each engine loses.
+/// Returns the losses of each engine.
 pub(super) fn lost(contest: &Contest<'_>) -> String {
     let mut text = "\n## Where we lose\n\n".to_string();
     if contest.bouts.is_empty() {
@@ -92,7 +93,7 @@ pub(super) fn lost(contest: &Contest<'_>) -> String {
     text
 }
 
-/// A level and a measure, where a page has several of them.
+/// Returns a level and a measure, if a page has several of them.
 fn group(contest: &Contest<'_>, bout: &Bout<'_>) -> String {
     let levels = distinct(contest.bouts.iter().map(|bout| bout.level)).len();
     let measures = distinct(contest.bouts.iter().map(|bout| bout.measure)).len();
@@ -101,7 +102,7 @@ fn group(contest: &Contest<'_>, bout: &Bout<'_>) -> String {
     by + &level
 }
 
-/// The lines of an engine in which it stands so, each as `text` has it, in groups by level and measure.
+/// Returns the lines of an engine that `text` selects and formats, in groups by level and measure.
 fn grouped(contest: &Contest<'_>, place: usize, text: impl Fn(&Bout<'_>, &Standing) -> Option<String>) -> Vec<String> {
     let told: Vec<_> = contest
         .bouts
@@ -116,13 +117,13 @@ fn grouped(contest: &Contest<'_>, place: usize, text: impl Fn(&Bout<'_>, &Standi
     groups.into_iter().map(lines).collect()
 }
 
-/// The lines of an engine in which it stands so, each once, by whatever measure.
+/// Returns the lines of an engine that `stands` selects, each once, over all measures.
 fn listed(contest: &Contest<'_>, place: usize, stands: impl Fn(&Standing) -> bool) -> String {
     let lines = contest.bouts.iter().filter(|bout| stands(&bout.ours[place])).map(|bout| bout.line.as_str());
     distinct(lines).join(", ")
 }
 
-/// What an engine loses, in a line; none where it was never asked.
+/// Returns the losses of an engine, in one line; `None` if it was never asked.
 fn of_engine(contest: &Contest<'_>, place: usize) -> Option<String> {
     let tally = contest.tally(place);
     if tally.lines + tally.cannot == 0 {
@@ -146,7 +147,7 @@ fn of_engine(contest: &Contest<'_>, place: usize) -> Option<String> {
         let first = if behind[0].starts_with(':') { "" } else { "," };
         text += &format!("{first}{}", behind.join(";"));
     }
-    // By the reason, of which there are few.
+    // Grouped by the reason, of which there are few.
     let reasons = contest.bouts.iter().filter_map(|bout| match &bout.ours[place] {
         Standing::Failed(why) => Some(why.as_str()),
         _ => None,

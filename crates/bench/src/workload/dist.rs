@@ -1,8 +1,8 @@
 //! Random numbers: a small generator, and the distributions of YCSB over record numbers.
 //!
-//! Zipfian numbers are drawn as in Gray et al., "Quickly generating billion-record synthetic databases"
-//! (SIGMOD 1994), section 3; scrambled zipfian as YCSB does: a rank among 10 billion, hashed onto the
-//! records, with the published zeta of that many ranks.
+//! Zipfian numbers are drawn as in Gray et al., "Quickly generating billion-record synthetic
+//! databases" (SIGMOD 1994), section 3. Scrambled zipfian numbers are drawn as in YCSB: a rank
+//! among 10 billion is hashed to a record, with the published zeta of 10 billion ranks.
 
 use crate::workload::keys::mix;
 
@@ -12,39 +12,39 @@ pub(crate) const THETA: f64 = 0.99;
 const SCRAMBLED_RANKS: u64 = 10_000_000_000;
 /// zeta(10^10, 0.99), as published with YCSB.
 const SCRAMBLED_ZETA: f64 = 26.469_028_201_783_02;
-/// Terms that [`zeta`] adds one by one before it integrates the rest.
+/// Number of terms that [`zeta`] adds individually before it integrates the rest.
 const ZETA_TERMS: u64 = 100_000;
 
-/// A generator of 64-bit numbers; the same seed gives the same numbers for ever.
+/// A generator of 64-bit numbers. The same seed always produces the same numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// The generator of this seed, and of this stream of it (a thread, a workload).
+    /// Creates the generator of this seed and this stream (a thread, a workload).
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         Self { state: mix(seed) ^ mix(stream).rotate_left(32) }
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub(crate) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.state)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         debug_assert!(bound > 0, "an empty range");
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number in 0..1.
+    /// Returns a number in 0..1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Puts `items` into a random order.
+    /// Shuffles `items`.
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);
@@ -52,8 +52,8 @@ impl Rng {
     }
 }
 
-/// The sum of 1 / i^theta over i in 1..=n: exact to [`ZETA_TERMS`], then by the integral of what is
-/// left with its first Euler-Maclaurin corrections (error under 1e-9 at skew 0.99).
+/// Returns the sum of 1 / i^theta over i in 1..=n. The sum is exact up to [`ZETA_TERMS`]. The rest
+/// is an integral with its first Euler-Maclaurin corrections (error under 1e-9 at skew 0.99).
 pub(crate) fn zeta(n: u64, theta: f64) -> f64 {
     let exact = n.min(ZETA_TERMS);
     let sum: f64 = (1..=exact).rev().map(|i| (i as f64).powf(-theta)).sum();
@@ -67,7 +67,7 @@ pub(crate) fn zeta(n: u64, theta: f64) -> f64 {
     sum + integral + (term(to) - term(from)) / 2.0 + (slope(to) - slope(from)) / 12.0
 }
 
-/// Ranks 0..n of which rank r is drawn in proportion to 1 / (r + 1)^theta.
+/// Ranks 0..n. Rank r is drawn in proportion to 1 / (r + 1)^theta.
 #[derive(Debug, Clone)]
 pub(crate) struct Zipfian {
     ranks: f64,
@@ -78,7 +78,7 @@ pub(crate) struct Zipfian {
 }
 
 impl Zipfian {
-    /// Over `ranks` ranks at YCSB's skew.
+    /// Creates a distribution over `ranks` ranks at YCSB's skew.
     pub(crate) fn new(ranks: u64) -> Self {
         Self::with_zeta(ranks, zeta(ranks, THETA))
     }
@@ -105,7 +105,7 @@ impl Zipfian {
     }
 }
 
-/// Zipfian popularity strewn over the record numbers: YCSB's scrambled zipfian.
+/// Zipfian popularity scattered over the record numbers: YCSB's scrambled zipfian.
 #[derive(Debug, Clone)]
 pub(crate) struct Scrambled {
     zipfian: Zipfian,
@@ -113,7 +113,7 @@ pub(crate) struct Scrambled {
 }
 
 impl Scrambled {
-    /// Over records 0..`records`.
+    /// Creates a distribution over records 0..`records`.
     pub(crate) fn new(records: u64) -> Self {
         Self { zipfian: Zipfian::with_zeta(SCRAMBLED_RANKS, SCRAMBLED_ZETA), records: records.max(1) }
     }
@@ -124,7 +124,8 @@ impl Scrambled {
     }
 }
 
-/// The record, of `records`, that a rank stands for: neighbours in rank are none in number, and some records have several ranks.
+/// Returns the record, of `records`, for a rank. Neighbouring ranks have distant records, and some
+/// records have several ranks.
 pub(crate) fn strewn(rank: u64, records: u64) -> u64 {
     mix(rank ^ 0x5C4A_3B1E) % records
 }
@@ -154,7 +155,8 @@ mod tests {
 
     #[test]
     fn zeta_is_as_published() {
-        // The tests of CockroachDB's YCSB generator (pkg/workload/ycsb, also Pebble's), to as many digits as they stand there.
+        // From the tests of CockroachDB's YCSB generator (pkg/workload/ycsb, also Pebble's), with
+        // the same number of digits.
         for (n, published, slack) in [
             (20, 3.643_090_607_793_67, 1e-11),
             (200, 6.020_311_185_58, 1e-10),
@@ -165,7 +167,7 @@ mod tests {
             (1_000_000, 15.391_849_746, 1e-8),
             (10_000_000, 18.066_242_575, 1e-8),
             (100_000_000, 20.802_930_49, 1e-7),
-            // YCSB's own, of its scrambled generator.
+            // From YCSB's scrambled generator.
             (SCRAMBLED_RANKS, 26.469_028_201_783_02, 1e-6),
         ] {
             let computed = zeta(n, THETA);
@@ -180,11 +182,12 @@ mod tests {
         (0..draws).for_each(|_| seen[rng.below(cells) as usize] += 1);
         let mean = (draws / cells) as f64;
         let chi: f64 = seen.iter().map(|n| (*n as f64 - mean).powi(2) / mean).sum();
-        // 99 degrees of freedom: mean 99, deviation 14; five deviations either way.
+        // 99 degrees of freedom: mean 99, deviation 14; five deviations in either direction.
         assert!((29.0..169.0).contains(&chi), "seed {SEED}: chi-square {chi}");
     }
 
-    /// Chi-square of what was seen against shares that were expected, over its degrees of freedom, in its deviations from them.
+    /// Returns the difference of chi-square from its degrees of freedom, in standard deviations,
+    /// for observed counts and expected shares.
     fn deviations(seen: &[u64], shares: &[f64]) -> f64 {
         let total = seen.iter().sum::<u64>() as f64;
         let chi: f64 =
@@ -208,7 +211,8 @@ mod tests {
         assert!(deviations(&seen, &shares).abs() < 5.0, "seed {SEED}");
     }
 
-    /// The share of ranks below `rank` of `ranks`, by the law of Gray et al. as it is printed there, solved for the number that is drawn.
+    /// Returns the share of ranks below `rank` of `ranks`, by the printed law of Gray et al.,
+    /// solved for the drawn number.
     fn share_below(rank: u64, ranks: u64) -> f64 {
         let all = zeta(ranks, THETA);
         let eta = (1.0 - (2.0 / ranks as f64).powf(1.0 - THETA)) / (1.0 - zeta(2, THETA) / all);
@@ -247,8 +251,8 @@ mod tests {
         let mut seen = vec![0_u64; ranks as usize];
         (0..draws).for_each(|_| seen[zipfian.draw(&mut rng) as usize] += 1);
         let total = zeta(ranks, THETA);
-        // The first two ranks are drawn exactly; the rest by Gray's approximation, which is off by
-        // a sixth at rank 3 and by less further on.
+        // The first two ranks are drawn exactly. The rest uses Gray's approximation, whose error is
+        // a sixth at rank 3 and smaller at higher ranks.
         for (rank, slack) in [(0_usize, 0.01), (1, 0.02), (2, 0.2), (9, 0.15), (99, 0.15)] {
             let should = f64::from(draws) * ((rank + 1) as f64).powf(-THETA) / total;
             let is = seen[rank] as f64;

@@ -1,26 +1,27 @@
-//! Keys and values made from a record's number, and the check of what comes back.
+//! Keys and values derived from a record's number, and the check of returned values.
 //!
-//! A key is a bijective mix of the number, printed as 16 hexadecimal digits, so that
-//! records numbered 0, 1, 2... come in random key order and no two share a key. The keys of a stream of
-//! operations are made before the clock starts ([`Keys`]).
+//! A key is a bijective mix of the number, printed as 16 hexadecimal digits. Records numbered 0, 1,
+//! 2... are therefore in random key order, and no two share a key. The keys of a stream of
+//! operations are generated before the clock starts ([`Keys`]).
 //!
-//! A value carries the key's bytes in its first and last words, so that one look at a pair tells whether they belong
-//! together; its body follows from the first word and a version, so that a full check sees any byte. Which version it is
-//! is not checked as it comes, but of some records behind each run; a value of less than 24 bytes has none.
+//! A value contains the key's bytes in its first and last words, so that one check of a pair shows
+//! whether they belong together. Its body derives from the first word and a version, so a full
+//! check covers every byte. The version is not checked on each read, but for some records after
+//! each run. A value of less than 24 bytes has no version.
 
 use std::ops::Range;
 
 use crate::workload::sizes::{Of, Size};
 
-/// Shortest key: the 8 bytes of the mixed number.
+/// Minimum bytes of a key: the 8 bytes of the mixed number.
 pub(crate) const KEY_LEAST: usize = 8;
-/// Longest key that the bench makes.
+/// Maximum bytes of a key that the bench generates.
 pub(crate) const KEY_MOST: usize = 1024;
 /// Step between the words of a value's body.
 const BODY_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
-/// What makes a record's two sizes independent.
+/// Makes a record's two sizes independent.
 const VALUE_SALT: u64 = 0x5A17_0000_0000_0000;
-/// Bytes of a compressible value that have a random beginning and an end of one byte each.
+/// Bytes of a compressible value that have a random beginning and an end of one repeated byte.
 const PIECE: usize = 32;
 
 /// Sizes of the records, the seed of their keys, and how strictly values are checked.
@@ -28,7 +29,7 @@ const PIECE: usize = 32;
 pub(crate) struct Records {
     key_size: Size,
     value_size: Size,
-    /// Hundredths of a value's body that are the same byte everywhere, in each [`PIECE`] of it.
+    /// Percent of a value's body that repeat one byte, in each [`PIECE`] of it.
     compressible: usize,
     seed: u64,
     full: bool,
@@ -43,30 +44,32 @@ pub(crate) const fn mix(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Eight hexadecimal digits of `half`, highest digit first, as the bytes of a little-endian word.
+/// Returns the eight hexadecimal digits of `half`, highest digit first, as the bytes of a
+/// little-endian word.
 #[inline]
 const fn hex(half: u32) -> u64 {
     let mut x = half.swap_bytes() as u64;
-    // One byte in each 16 bits, then one digit in each 8 bits with the high digit first.
+    // Puts a byte in each 16 bits, then a digit in each 8 bits with the high digit first.
     x = (x | (x << 16)) & 0x0000_FFFF_0000_FFFF;
     x = (x | (x << 8)) & 0x00FF_00FF_00FF_00FF;
     x = ((x >> 4) & 0x000F_000F_000F_000F) | ((x & 0x000F_000F_000F_000F) << 8);
-    // Digits above 9 become letters: 0x27 lies between '9' + 1 and 'a'.
+    // Digits above 9 become letters: 0x27 is the distance between '9' + 1 and 'a'.
     let letters = ((x + 0x0606_0606_0606_0606) >> 4) & 0x0101_0101_0101_0101;
     x + 0x3030_3030_3030_3030 + letters * 0x27
 }
 
-/// The number whose eight hexadecimal digits, as [`hex`] writes them, these are.
+/// Returns the number whose eight hexadecimal digits [`hex`] writes as `digits`.
 #[inline]
 const fn unhex(digits: u64) -> u32 {
-    // A letter has a bit that digits have not, and begins at 1.
+    // A letter has a bit that digits do not have, and its low digits begin at 1.
     let mut x = (digits & 0x0F0F_0F0F_0F0F_0F0F) + ((digits >> 6) & 0x0101_0101_0101_0101) * 9;
     x = ((x << 4) | (x >> 8)) & 0x00FF_00FF_00FF_00FF;
     x = (x | (x >> 8)) & 0x0000_FFFF_0000_FFFF;
     ((x | (x >> 16)) as u32).swap_bytes()
 }
 
-/// The upper half of the mixed number of the record that has this key: what its sizes follow from.
+/// Returns the upper half of the mixed number of the record with this key. The sizes derive from
+/// it.
 #[inline]
 fn half(key: &[u8]) -> u32 {
     let first = word(key, 0);
@@ -79,7 +82,8 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Records {
-    /// Records of these sizes, which were checked with the arguments, `compressible` hundredths of whose values are one byte.
+    /// Creates records of these sizes, which were checked with the arguments. `compressible`
+    /// percent of their values are one repeated byte.
     pub(crate) fn new(
         key_size: impl Into<Size>,
         value_size: impl Into<Size>,
@@ -93,12 +97,12 @@ impl Records {
         Self { key_size, value_size, compressible: usize::from(compressible.min(100)), seed: mix(seed), full }
     }
 
-    /// Most bytes of a value.
+    /// Returns the maximum bytes of a value.
     pub(crate) fn value_most(&self) -> usize {
         self.value_size.limits(Of::Value)[1]
     }
 
-    /// Bytes of a key of this half.
+    /// Returns the bytes of a key with this half.
     #[inline]
     fn key_size(&self, half: impl FnOnce() -> u32) -> usize {
         match self.key_size {
@@ -107,7 +111,7 @@ impl Records {
         }
     }
 
-    /// Bytes of every version of the value that belongs to a key of this half.
+    /// Returns the bytes of every version of the value that belongs to a key with this half.
     #[inline]
     fn value_size(&self, half: impl FnOnce() -> u32) -> usize {
         match self.value_size {
@@ -116,13 +120,13 @@ impl Records {
         }
     }
 
-    /// Bytes of every version of the value that belongs to `key`.
+    /// Returns the bytes of every version of the value that belongs to `key`.
     #[inline]
     pub(crate) fn value_size_of(&self, key: &[u8]) -> usize {
         self.value_size(|| half(key))
     }
 
-    /// Bytes of the keys and values of these records.
+    /// Returns the bytes of the keys and values of these records.
     pub(crate) fn bytes(&self, numbers: Range<u64>) -> u64 {
         if let (Size::Fixed(key), Size::Fixed(value)) = (self.key_size, self.value_size) {
             return (numbers.end - numbers.start) * (key + value) as u64;
@@ -134,7 +138,7 @@ impl Records {
         numbers.map(record).sum()
     }
 
-    /// Writes the key of record `number` over `key`.
+    /// Writes the key of record `number` to `key`.
     #[inline]
     pub(crate) fn key(&self, number: u32, key: &mut Vec<u8>) {
         let mixed = mix(u64::from(number) ^ self.seed);
@@ -151,7 +155,8 @@ impl Records {
         }
     }
 
-    /// Writes version `version` of the value that belongs to `key` over `value`, which has the size of [`Self::value_size_of`] it.
+    /// Writes version `version` of the value that belongs to `key` to `value`, whose size is that
+    /// of [`Self::value_size_of`].
     #[inline]
     pub(crate) fn value(&self, key: &[u8], version: u64, value: &mut [u8]) {
         let first = word(key, 0);
@@ -180,8 +185,8 @@ impl Records {
         value[size - 8..].copy_from_slice(&word(key, key.len() - 8).to_le_bytes());
     }
 
-    /// Whether `value` is some version of the value that belongs to `key`: its length, first and last words,
-    /// and with the full check every byte.
+    /// Returns whether `value` is some version of the value that belongs to `key`. Compares its
+    /// length, first and last words, and with the full check every byte.
     #[inline]
     pub(crate) fn belongs(&self, key: &[u8], value: &[u8]) -> bool {
         if value.len() != self.value_size_of(key) || key.len() != self.key_size(|| half(key)) {
@@ -196,7 +201,8 @@ impl Records {
             && (!self.full || self.belongs_wholly(key, value))
     }
 
-    /// The version of a value that belongs; none where it has no room for one.
+    /// Returns the version of a value that belongs to its key; `None` if the value is too short for
+    /// one.
     pub(crate) fn version(&self, value: &[u8]) -> Option<u64> {
         (value.len() >= 24).then(|| word(value, 8))
     }
@@ -208,18 +214,19 @@ impl Records {
     }
 }
 
-/// The keys of a stream of operations, one behind the other in the order in which it names their records.
+/// The keys of a stream of operations, concatenated in the order of the operations.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     bytes: Vec<u8>,
-    /// Bytes of each; where they differ none, and where each ends.
+    /// Bytes of each key, if all are equal; otherwise `None`, and `ends` has the end of each.
     size: Option<usize>,
     ends: Vec<usize>,
 }
 
 impl Keys {
-    /// Room for the keys of `most` records, with all of its memory touched, so that the use of it does not look like memory of the store. Where sizes
-    /// differ, room for a quarter more than their mean.
+    /// Allocates memory for the keys of `most` records and touches it, so that its use does not
+    /// look like memory of the store. If sizes differ, the memory is a quarter larger than their
+    /// mean requires.
     pub(crate) fn room(records: &Records, most: usize) -> Self {
         let differ = !matches!(records.key_size, Size::Fixed(_));
         let bytes = (records.key_size.mean(Of::Key) * most as f64).ceil() as usize;
@@ -227,14 +234,14 @@ impl Keys {
         Self { bytes: vec![1; bytes], size: None, ends: vec![1; if differ { most } else { 0 }] }
     }
 
-    /// Those of these records.
+    /// Returns the keys of these records.
     pub(crate) fn of(records: &Records, numbers: impl Iterator<Item = u32>) -> Self {
         let mut keys = Self::default();
         keys.fill(records, numbers);
         keys
     }
 
-    /// Replaces them by those of these records.
+    /// Replaces the keys by those of these records.
     pub(crate) fn fill(&mut self, records: &Records, numbers: impl Iterator<Item = u32>) {
         self.bytes.clear();
         self.ends.clear();
@@ -252,7 +259,7 @@ impl Keys {
         }
     }
 
-    /// The one at this place.
+    /// Returns the key at this index.
     #[inline]
     pub(crate) fn at(&self, place: usize) -> &[u8] {
         match self.size {
@@ -345,7 +352,7 @@ mod tests {
         assert_eq!(lengths.len(), 33);
         let sum: usize = all[500..].iter().map(|(key, value)| key + value).sum();
         assert_eq!(records.bytes(500..10_000), sum as u64);
-        // The two are independent: with short keys go values as long as with others.
+        // The sizes are independent: short keys have values as long as other keys.
         let of_short: Vec<_> = all.iter().filter(|(key, _)| *key < 16).map(|(_, value)| *value as f64).collect();
         let mean = of_short.iter().sum::<f64>() / of_short.len() as f64;
         assert!((1350.0..1650.0).contains(&mean), "{mean}");

@@ -1,4 +1,4 @@
-//! The workloads by name, and their turns: what a workload does is in `stream.rs`.
+//! The workloads by name, and their turns. The operations of a workload are defined in `stream.rs`.
 
 pub(crate) mod dist;
 pub(crate) mod keys;
@@ -8,7 +8,7 @@ pub(crate) mod stream;
 
 use clap::ValueEnum;
 
-/// One named workload.
+/// A named workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Workload {
     /// Put every record once, in random key order.
@@ -17,12 +17,13 @@ pub enum Workload {
     Get,
     /// Read records chosen uniformly, several in one call.
     Multiget,
-    /// Replace the values of records chosen uniformly, by the store's update: an engine looks first whether the record is there, a peer without an
-    /// update (RocksDB, LevelDB, fjall, Berkeley DB) puts.
+    /// Replace the values of records chosen uniformly, by the store's update. An engine first
+    /// checks whether the record is present; a peer without an update (RocksDB, LevelDB, fjall,
+    /// Berkeley DB) puts.
     Update,
     /// Delete records, each once, in random order.
     Delete,
-    /// Read a run of records in key order from one chosen uniformly.
+    /// Scan records in key order from one chosen uniformly.
     Scan,
     /// Put records chosen uniformly, at full speed for `--seconds`, every call timed.
     Overload,
@@ -32,26 +33,29 @@ pub enum Workload {
     B,
     /// YCSB C: reads, zipfian.
     C,
-    /// YCSB D: 95 % reads of the latest, 5 % inserts.
+    /// YCSB D: 95 % reads of the latest records, 5 % inserts.
     D,
     /// YCSB E: 95 % scans of 1 to 100 records, zipfian, 5 % inserts.
     E,
     /// YCSB F: 50 % reads, 50 % reads followed by a write of the same record, zipfian.
     F,
-    /// Put records chosen uniformly, all of them there: what several papers (FluidKV's) call update. No store looks first.
-    // Behind the others, whose streams are made of their places here.
+    /// Put records chosen uniformly, all present: the update of several papers (such as FluidKV's).
+    /// No store checks first.
+    // After the others, because the streams of a workload derive from its position here.
     Overwrite,
-    /// Nothing, for `--seconds`: what a store does when nobody asks it for anything.
+    /// Nothing, for `--seconds`: measures a store without requests.
     Idle,
-    /// Put records of which the one of rank r is chosen in proportion to 1 / r^0.99, all of them there, the hot ones all over the keys: an update phase of the HashKV paper. No store looks first. In YCSB's A
-    /// half of all draws are as good as uniform, since its ranks are ten billion however many records there are.
+    /// Put records, all present. The record of rank r is chosen in proportion to 1 / r^0.99, and
+    /// the hot records are scattered over the keys: an update phase of the HashKV paper. No store
+    /// checks first. In YCSB's A half of all draws are almost uniform, because it has ten billion
+    /// ranks for any number of records.
     Zipfput,
-    /// Ask for keys that were never put, of which there are as many as records, chosen uniformly.
+    /// Get keys that were never put, chosen uniformly; there are as many as records.
     Absent,
 }
 
 impl Workload {
-    /// Its name on the command line and in the output.
+    /// Returns its name on the command line and in the output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Load => "load",
@@ -76,35 +80,39 @@ impl Workload {
 }
 
 impl Workload {
-    /// Whether it reads runs of records in key order.
+    /// Returns whether it scans records in key order.
     pub(crate) fn scans(self) -> bool {
         matches!(self, Self::Scan | Self::E)
     }
 
-    /// Whether any number of its operations finds the store as it is, so that it can be warmed up and drawn out: what inserts, deletes or loads cannot, and how much the
-    /// workloads put that stand for phases of puts (overwrite, zipfput) is part of what they are.
+    /// Returns whether any number of its operations leaves the store in the same state, so that it
+    /// can be warmed up and extended. Workloads that insert, delete or load cannot. In overwrite
+    /// and zipfput, which represent phases of puts, the number of operations is part of the
+    /// workload.
     pub(crate) fn can_go_on(self) -> bool {
         use Workload::{A, Absent, B, C, F, Get, Multiget, Scan, Update};
         matches!(self, Get | Multiget | Absent | Update | Scan | A | B | C | F)
     }
 
-    /// Whether it lasts for `--seconds`.
+    /// Returns whether it lasts for `--seconds`.
     pub(crate) fn lasts(self) -> bool {
         matches!(self, Self::Overload | Self::Idle)
     }
 }
 
-/// A workload in its place among those that are run: one that is named again runs again, over other records in another order.
+/// A workload at its position in the run. A repeated workload runs on other records in another
+/// order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
     /// The workload.
     pub(crate) workload: Workload,
-    /// How often it ran before.
+    /// Number of earlier turns of the same workload.
     pub(crate) before: u32,
 }
 
 impl Turn {
-    /// Those of workloads in the order given; the load is one, however often it is named.
+    /// Returns the turns of workloads in the order given. The load has one turn, however often it
+    /// is named.
     pub(crate) fn all(workloads: &[Workload]) -> Vec<Self> {
         let turn = |(at, workload): (usize, &Workload)| {
             let before = workloads[..at].iter().filter(|other| *other == workload).count() as u32;
@@ -113,12 +121,12 @@ impl Turn {
         workloads.iter().enumerate().filter_map(turn).collect()
     }
 
-    /// The load's.
+    /// Returns the turn of the load.
     pub(crate) fn load() -> Self {
         Self { workload: Workload::Load, before: 0 }
     }
 
-    /// Its name in the output: the workload's, and a number from its second turn on.
+    /// Returns its name in the output: the workload's, and a number from its second turn on.
     pub(crate) fn name(self) -> String {
         match self.before {
             0 => self.workload.name().into(),

@@ -1,9 +1,14 @@
-//! The open loop: operations are due at times that do not depend on the store, and a latency begins when its operation was due.
+//! The open loop: operations are due at times that do not depend on the store, and a latency begins
+//! at the due time of its operation.
 //!
-//! In a closed loop a thread asks again once it has its answer: while a store stalls it is asked less, and the operations that would have waited are never
-//! measured (coordinated omission: G. Tene, "How not to measure latency"; Schroeder, Wierman, Harchol-Balter, "Open versus closed: a cautionary
-//! tale", NSDI 2006). Here each thread has a schedule of its own, as a connection has: an answer that it waits for delays what is due on it, not what is
-//! due on the others. What is late is done at once, so a store that cannot keep up has a queue that grows, and so do its latencies.
+//! In a closed loop a thread sends its next request after the reply. While a store stalls it
+//! receives fewer requests, and the operations that would have waited are never measured
+//! (coordinated omission: G. Tene, "How not to measure latency"; Schroeder, Wierman,
+//! Harchol-Balter, "Open versus closed: a cautionary tale", NSDI 2006).
+//!
+//! Here each thread has its own schedule, as a connection has. A slow reply delays the operations
+//! of its own thread only. Late operations are sent at once. A store that cannot keep up therefore
+//! has a growing queue, and growing latencies.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,25 +22,28 @@ use crate::workload::dist::Rng;
 
 /// Rng stream of the first thread's arrivals.
 const STREAM: u64 = 1 << 63;
-/// What is left to wait where a thread stops sleeping and reads the clock instead: a sleep ends some tens of microseconds late.
+/// Remaining wait at which a thread stops sleeping and reads the clock instead. A sleep ends some
+/// tens of microseconds late.
 const SPIN: Duration = Duration::from_micros(200);
-/// Longest sleep at a time, between two looks at whether the run is to end.
+/// Maximum sleep between two checks for the end of the run.
 const NAP: Duration = Duration::from_millis(50);
-/// The part of a schedule, at its end, in which every thread of a store that kept up has nothing late to do at some time.
+/// Final share of a schedule. In it, every thread of a store that keeps up is on time at least
+/// once.
 const END: f64 = 0.1;
 
 /// How operations arrive in an open loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Arrivals {
-    /// At equal distances.
+    /// At equal intervals.
     #[default]
     Even,
-    /// At random, as from many users who know nothing of each other: the distances are exponential, and several come at once now and then.
+    /// At random, as from many independent users: intervals are exponential, and several operations
+    /// sometimes arrive at once.
     Poisson,
 }
 
 impl Arrivals {
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Even => "even",
@@ -44,45 +52,45 @@ impl Arrivals {
     }
 }
 
-/// When operations are due.
+/// The due times of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// Operations a second, of all threads together.
+    /// Operations per second, of all threads together.
     pub(crate) rate: u64,
-    /// Their distances.
+    /// Their intervals.
     pub(crate) arrivals: Arrivals,
-    /// Seed of what is random.
+    /// Seed of the random intervals.
     pub(crate) seed: u64,
 }
 
 impl Pace {
-    /// That of a workload; none where it runs at full speed, as the load always does.
+    /// Returns the pace of a workload; `None` if it runs at full speed, as the load always does.
     pub(crate) fn of(args: &Args, workload: Workload) -> Option<Self> {
         let rate = args.rate.filter(|_| workload != Workload::Load)?;
         Some(Self { rate, arrivals: args.arrivals, seed: args.seed })
     }
 
-    /// How long it takes until so many operations were due.
+    /// Returns the time until `ops` operations were due.
     pub(crate) fn length(self, ops: u64) -> Duration {
         Duration::from_secs_f64(ops as f64 / self.rate as f64)
     }
 
-    /// When the operations of one of so many threads are due, from the start on.
+    /// Returns the due times of the operations of one of `threads` threads, since the start.
     pub(crate) fn schedule(self, thread: usize, threads: usize) -> Schedule {
         let rng = Rng::new(self.seed, STREAM | thread as u64);
         Schedule { pace: self, thread: thread as u64, threads: threads as u64, at: 0, ns: 0.0, rng }
     }
 }
 
-/// When the operations of a thread are due: without an end.
+/// The due times of a thread's operations, without an end.
 #[derive(Debug, Clone)]
 pub(crate) struct Schedule {
     pace: Pace,
     thread: u64,
     threads: u64,
-    /// Operations so far.
+    /// Number of operations so far.
     at: u64,
-    /// When the last was due, of random arrivals.
+    /// Due time of the last operation, for random arrivals.
     ns: f64,
     rng: Rng,
 }
@@ -111,15 +119,15 @@ impl Iterator for Schedule {
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// At its time.
+    /// At the due time.
     OnTime,
-    /// It was past when the wait began.
+    /// The due time had passed when the wait began.
     Late,
-    /// The run is to end.
+    /// The run must end.
     Stopped,
 }
 
-/// Waits until then.
+/// Waits until `due`.
 #[inline]
 pub(crate) fn wait_until(due: Instant, stop: &AtomicBool) -> Waited {
     let mut waited = Waited::Late;
@@ -140,29 +148,32 @@ pub(crate) fn wait_until(due: Instant, stop: &AtomicBool) -> Waited {
     }
 }
 
-/// What came of an open loop, in the results.
+/// The result of an open loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct OpenLoop {
-    /// Operations a second asked for, of all threads together.
+    /// Requested operations per second, of all threads together.
     pub(crate) asked_per_s: u64,
-    /// Operations a second done, the median of the rounds.
+    /// Completed operations per second, the median of the rounds.
     pub(crate) reached_per_s: f64,
-    /// How they were due.
+    /// The kind of arrivals.
     pub(crate) arrivals: String,
-    /// Whether each thread had nothing late to do at some time in the last tenth of its schedule, in every round: the queue did not grow.
+    /// Whether each thread was on time at least once in the last tenth of its schedule, in every
+    /// round: the queue did not grow.
     pub(crate) kept_up: bool,
-    /// The longest in any round from when the last operation was due until all were done, in seconds.
+    /// Maximum over the rounds of the time from the last due time until all operations were done,
+    /// in seconds.
     pub(crate) behind_s: f64,
 }
 
 impl OpenLoop {
-    /// Operations a second of a phase. Its last operation takes as long as the others until the next would be due, so that a store which keeps up reaches
-    /// what was asked, and no more but for chance where arrivals are random.
+    /// Returns the operations per second of a phase. Its last operation takes at least until the
+    /// next one would be due. A store that keeps up therefore reaches the requested rate, and
+    /// exceeds it only by chance with random arrivals.
     pub(crate) fn rate(pace: Pace, phase: &Phase) -> f64 {
         phase.ops as f64 / phase.wall_s.max(phase.due_s + 1.0 / pace.rate as f64)
     }
 
-    /// That of a workload's phases, which reached this rate.
+    /// Returns the result of a workload's phases, which reached this rate.
     pub(crate) fn of(pace: Pace, phases: &[Phase], reached_per_s: f64) -> Self {
         let behind = |phase: &Phase| (phase.wall_s - phase.due_s).max(0.0);
         Self {
@@ -205,7 +216,7 @@ mod tests {
             let should: Vec<_> = (0..all.len() as u64).map(Duration::from_millis).collect();
             assert_eq!(all, should, "{threads} threads");
         }
-        // No rounding adds up: a third of a second a million times.
+        // No rounding accumulates: a third of a second, a million times.
         let last = pace(3, Arrivals::Even).schedule(0, 1).nth(1_000_000).expect("there is no end");
         assert_eq!(last, Duration::from_nanos(333_333_333_333_333));
     }
@@ -229,7 +240,7 @@ mod tests {
         for due in &dues {
             assert!(due.windows(2).all(|two| two[0] <= two[1]), "seed {SEED}");
             let length = due[draws - 1].as_nanos() as f64 / draws as f64;
-            // The mean of so many has a deviation of a thousandth of it and three.
+            // The mean of this many has a deviation of 0.3 %.
             assert!((length / mean - 1.0).abs() < 0.016, "seed {SEED}: {length} for {mean}");
             let gaps = due.windows(2).map(|two| (two[1] - two[0]).as_nanos() as f64);
             let longer = gaps.filter(|gap| *gap > 3.0 * mean).count() as f64 / draws as f64;
@@ -241,7 +252,7 @@ mod tests {
         assert_eq!(again.collect::<Vec<_>>(), dues[0]);
     }
 
-    /// A target that answers that nothing is there, some calls late, and notes when it was called.
+    /// A target without keys. Some of its calls are late, and it records the times of the calls.
     struct Slow {
         stalls: fn(u64) -> Duration,
         calls: AtomicU64,
@@ -303,7 +314,8 @@ mod tests {
         let target = Slow::new(|call| Duration::from_millis(if call == 0 { 60 } else { 0 }));
         let outcome = paced(&target, 1000, 1, 100);
         assert_eq!((outcome.counts.ops, outcome.latency.len()), (100, 100), "each is timed");
-        // Operation i was due after i ms, and none was done before 60: of 0 to 39 each lasted 20 at least.
+        // Operation i was due after i ms, and none was done before 60. Each of 0 to 39 lasted at
+        // least 20.
         let late = outcome.latency.count_between(19_900_000, u64::MAX);
         assert!(late >= 40, "{late}");
     }
@@ -371,7 +383,7 @@ mod tests {
         assert_eq!(wait_until(now + Duration::from_secs(3600), &stop), Waited::Stopped);
         let waits = paced(&Slow::new(|_| Duration::ZERO), 2, 1, 2);
         assert_eq!((waits.counts.due, waits.counts.late_for), (Duration::from_millis(500), Duration::ZERO));
-        // The second is due after 10 ms, and those after 20, 30 and 40 wait for it.
+        // The second is due after 10 ms, and the operations due after 20, 30 and 40 ms wait for it.
         let late = paced(&Slow::new(|call| Duration::from_millis(if call == 1 { 60 } else { 0 })), 100, 1, 5);
         assert!(late.counts.late_for >= Duration::from_millis(30), "{:?}", late.counts.late_for);
     }

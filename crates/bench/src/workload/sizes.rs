@@ -1,11 +1,14 @@
 //! Sizes of keys and values: a number of bytes, or a distribution.
 //!
-//! The sizes of a record follow from the seed and its number, whatever its version: an update keeps them. So the length of every value that comes back is
-//! checked exactly, and what is live is known to the byte; what a store does with a value that grows is not measured.
+//! The sizes of a record derive from the seed and its number, for every version: an update keeps
+//! them. The length of every returned value is therefore checked exactly, and the number of live
+//! bytes is known. Values that grow are not measured.
 //!
-//! `facebook` is the mix of pool ETC of Facebook's memcached: B. Atikoglu et al., "Workload analysis of a large-scale key-value store" (SIGMETRICS 2012), section
-//! 5.1. Sizes of keys are a generalized extreme value distribution, those of values a generalized Pareto distribution, whose mean is 329 bytes.
-//! The paper gives the 15 smallest values a table of shares of their own; here they follow the law too.
+//! `facebook` is the mix of pool ETC of Facebook's memcached: B. Atikoglu et al., "Workload
+//! analysis of a large-scale key-value store" (SIGMETRICS 2012), section 5.1. Key sizes have a
+//! generalized extreme value distribution. Value sizes have a generalized Pareto distribution,
+//! whose mean is 329 bytes. The paper has a separate table of shares for the 15 smallest values;
+//! here they follow the law too.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,35 +16,36 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Parts of equal probability of which a distribution's sizes are kept; in the first and the last a size is worked out.
+/// Number of parts of equal probability for which a distribution's sizes are stored. In the first
+/// and the last part a size is computed.
 const PARTS: usize = 4096;
-/// The bits of a random number that choose one.
+/// Bits of a random number that select a part.
 const PART_BITS: u32 = PARTS.trailing_zeros();
-/// Parts over which a mean is taken.
+/// Number of parts for the calculation of a mean.
 const MEAN_PARTS: u32 = 1 << 16;
 
 /// The law of keys: location, scale and shape.
 const KEY_LAW: [f64; 3] = [30.7984, 8.204_49, 0.078_688];
 /// The law of values: scale and shape, above 0.
 const VALUE_LAW: [f64; 2] = [214.476, 0.348_238];
-/// The least and the most that a key of it has: the bench's own least, and memcached's most.
+/// Minimum and maximum of its keys: the bench's minimum, and memcached's maximum.
 const KEY_LIMITS: [usize; 2] = [8, 250];
-/// The least and the most that a value of it has: memcached's most.
+/// Minimum and maximum of its values: memcached's maximum.
 const VALUE_LIMITS: [usize; 2] = [1, 1 << 20];
 
-/// Bytes of a key or a value, as they are asked for.
+/// Requested bytes of a key or a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub enum Size {
-    /// As many.
+    /// A fixed number.
     Fixed(usize),
-    /// Each number from one to another, both included, as often.
+    /// Uniformly distributed from one number to another, both included.
     Uniform(usize, usize),
-    /// As in Facebook's pool ETC, keys of 8 to 250 bytes, values of 1 byte to 1 MiB.
+    /// As in Facebook's pool ETC: keys of 8 to 250 bytes, values of 1 byte to 1 MiB.
     Facebook,
 }
 
-/// Whose size it is.
+/// Selects the size of a key or of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Of {
     Key,
@@ -88,7 +92,7 @@ impl fmt::Display for Size {
 }
 
 impl Serialize for Size {
-    /// A number where it is one, else as it is written on the command line.
+    /// Writes a fixed number as a number, and other sizes as on the command line.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Fixed(bytes) => bytes.serialize(to),
@@ -97,7 +101,7 @@ impl Serialize for Size {
     }
 }
 
-/// A size as JSON has it.
+/// A size in JSON.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -117,7 +121,7 @@ impl TryFrom<Written> for Size {
 }
 
 impl Size {
-    /// The least and the most that there are.
+    /// Returns the minimum and the maximum.
     pub(crate) fn limits(self, of: Of) -> [usize; 2] {
         match self {
             Self::Fixed(bytes) => [bytes; 2],
@@ -126,7 +130,7 @@ impl Size {
         }
     }
 
-    /// Their mean over all records that there could be.
+    /// Returns the mean over all possible records.
     pub(crate) fn mean(self, of: Of) -> f64 {
         match self {
             Self::Fixed(bytes) => bytes as f64,
@@ -135,7 +139,7 @@ impl Size {
         }
     }
 
-    /// The size of what draws this number, all of whose bits are random.
+    /// Returns the size for this number, all of whose bits are random.
     #[inline]
     pub(crate) fn draw(self, of: Of, random: u64) -> usize {
         match self {
@@ -153,7 +157,7 @@ impl Of {
         if self == Self::Key { KEY_LIMITS } else { VALUE_LIMITS }
     }
 
-    /// The size below or at which this share of Facebook's keys or values lies.
+    /// Returns the size that this share of Facebook's keys or values does not exceed.
     fn quantile(self, share: f64) -> usize {
         let bytes = match self {
             Self::Key => {
@@ -177,9 +181,9 @@ impl Of {
     }
 }
 
-/// Facebook's sizes of keys or of values, worked out.
+/// Facebook's sizes of keys or of values, precomputed.
 struct Law {
-    /// The middle one of each part.
+    /// The median of each part.
     parts: Vec<u32>,
     mean: f64,
 }
@@ -196,7 +200,7 @@ impl Law {
     fn draw(&self, of: Of, random: u64) -> usize {
         let part = (random >> (u64::BITS - PART_BITS)) as usize;
         if part == 0 || part == PARTS - 1 {
-            // In 0..1, and neither end of it.
+            // In 0..1, excluding both ends.
             of.quantile(((random >> 12) as f64 + 0.5) / (1_u64 << 52) as f64)
         } else {
             self.parts[part] as usize
@@ -233,25 +237,27 @@ mod tests {
         let (mut rng, size, mut seen) = (Rng::new(SEED, 1), Size::Uniform(64, 163), vec![0_u32; 100]);
         (0..1_000_000).for_each(|_| seen[size.draw(Of::Value, rng.next()) - 64] += 1);
         let chi: f64 = seen.iter().map(|n| (f64::from(*n) - 1e4).powi(2) / 1e4).sum();
-        // 99 degrees of freedom: mean 99, deviation 14; five deviations either way.
+        // 99 degrees of freedom: mean 99, deviation 14; five deviations in either direction.
         assert!((29.0..169.0).contains(&chi), "seed {SEED}: chi-square {chi}");
         assert_eq!((size.draw(Of::Key, 0), size.draw(Of::Key, u64::MAX)), (64, 163));
         assert!((size.mean(Of::Value) - 113.5).abs() < 1e-9);
     }
 
-    /// Checks that sizes lie between these as often as the distribution function of the paper says.
+    /// Checks the shares of sizes up to each of `ends` against the distribution function of the
+    /// paper.
     fn follows(of: Of, ends: &[usize], below: impl Fn(f64) -> f64) {
         let (mut rng, draws) = (Rng::new(SEED, 2), 1_000_000);
         let sizes: Vec<usize> = (0..draws).map(|_| Size::Facebook.draw(of, rng.next())).collect();
         for end in ends {
             let (is, should) =
                 (sizes.iter().filter(|size| *size <= end).count() as f64 / f64::from(draws), below(*end as f64));
-            // Five deviations of a share, and half a part, within which all have one size.
+            // Five deviations of a share, and half a part, because all sizes within a part are
+            // equal.
             let slack = 5.0 * (should * (1.0 - should) / f64::from(draws)).sqrt() + 0.5 / PARTS as f64;
             assert!((is - should).abs() < slack, "seed {SEED}: {of:?} of {end} bytes at most: {is} for {should}");
         }
         let mean = sizes.iter().sum::<usize>() as f64 / f64::from(draws);
-        // A value's deviation is 1.8 of its mean, so that of the mean of so many 0.0018 of it.
+        // A value's deviation is 1.8 of its mean, so the deviation of this mean is 0.0018 of it.
         assert!((mean / Size::Facebook.mean(of) - 1.0).abs() < 0.01, "seed {SEED}: {of:?}: {mean}");
     }
 
@@ -259,7 +265,7 @@ mod tests {
     fn facebooks_values_follow_the_published_pareto_law() {
         let ends = [1, 2, 11, 50, 100, 200, 300, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000];
         follows(Of::Value, &ends, |x| 1.0 - (1.0 + 0.348238 * x / 214.476_f64).powf(-1.0 / 0.348238));
-        // Scale / (1 - shape), and half a byte since a part of one is one.
+        // Scale / (1 - shape), plus half a byte because partial bytes are rounded up.
         assert!((Size::Facebook.mean(Of::Value) - 329.56).abs() < 1.0, "{}", Size::Facebook.mean(Of::Value));
     }
 

@@ -1,23 +1,25 @@
-//! The streams of operations that workloads are made of.
+//! The streams of operations of the workloads.
 //!
-//! A stream is generated before the clock starts: eight bytes an operation, one stream a thread. All
-//! randomness comes from the seed, the workload and the thread, so two stores meet the same operations, of which the faster may be given more.
+//! A stream is generated before the clock starts: eight bytes per operation, one stream per thread.
+//! All randomness comes from the seed, the workload and the thread. All stores therefore receive
+//! the same operations; a faster store may receive more.
 //!
-//! Each workload meets records 0..N live and leaves them so: what `delete` removes is put back, and what
-//! `d` and `e` insert (numbers from N upwards) is removed, both outside the timed part.
+//! Each workload finds records 0..N live and leaves them live. The deletes of `delete` are put
+//! back, and the inserts of `d` and `e` (numbers from N upwards) are removed, both outside the
+//! timed part.
 
 use crate::workload::Workload;
 use crate::workload::dist::{Rng, Scrambled, Zipfian, strewn};
 use crate::workload::keys::{Keys, Records};
 
-/// Longest scan of workload `e`, as in YCSB.
+/// Maximum scan length of workload `e`, as in YCSB.
 const E_SCAN_MOST: u64 = 100;
 
-/// What one operation does.
+/// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Get,
-    /// A get of a key that is not there.
+    /// A get of an absent key.
     Absent,
     Put,
     Update,
@@ -27,25 +29,25 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether it puts a new value.
+    /// Returns whether it puts a new value.
     pub(crate) fn makes_value(self) -> bool {
         matches!(self, Self::Put | Self::Update | Self::ReadModifyWrite)
     }
 
-    /// Whether it changes something.
+    /// Returns whether it changes something.
     pub(crate) fn changes(self) -> bool {
         !matches!(self, Self::Get | Self::Absent | Self::Scan)
     }
 }
 
-/// One operation of a stream.
+/// An operation of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Op {
     /// Number of the record.
     pub(crate) record: u32,
-    /// Records to scan.
+    /// Number of records to scan.
     pub(crate) length: u16,
-    /// What to do.
+    /// The kind.
     pub(crate) kind: Kind,
 }
 
@@ -55,12 +57,12 @@ impl Op {
     }
 }
 
-/// What all streams of a run share.
+/// The common parameters of all streams of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Mix {
-    /// Records loaded.
+    /// Number of loaded records.
     pub(crate) records: u64,
-    /// Operations of a workload, all threads together.
+    /// Operations of a workload, of all threads together.
     pub(crate) ops: u64,
     /// Length of a scan in workload `scan`.
     pub(crate) scan_length: u16,
@@ -68,31 +70,31 @@ pub(crate) struct Mix {
     pub(crate) threads: usize,
     /// Seed.
     pub(crate) seed: u64,
-    /// How often the workload ran before.
+    /// Number of earlier turns of the workload.
     pub(crate) before: u32,
 }
 
 impl Mix {
-    /// The streams of `workload`, one a thread.
+    /// Returns the streams of `workload`, one per thread.
     pub(crate) fn streams(&self, workload: Workload) -> Vec<Vec<Op>> {
         let mut streams = vec![Vec::new(); self.threads];
         self.fill(workload, &mut streams);
         streams
     }
 
-    /// Room for the streams of every workload, of `least` operations at least, with all of its memory touched, so that the use of it
-    /// does not look like memory of the store.
+    /// Allocates memory for the streams of every workload, of at least `least` operations. Touches
+    /// it, so that its use does not look like memory of the store.
     pub(crate) fn room(&self, least: u64) -> Vec<Vec<Op>> {
         let most = self.most(least);
         (0..self.threads).map(|_| vec![Op { length: 1, ..Op::of(Kind::Get, 1) }; most]).collect()
     }
 
-    /// The same for their keys.
+    /// Does the same for their keys.
     pub(crate) fn room_for_keys(&self, records: &Records, least: u64) -> Vec<Keys> {
         (0..self.threads).map(|_| Keys::room(records, self.most(least))).collect()
     }
 
-    /// The record with the greatest key of those loaded.
+    /// Returns the loaded record with the greatest key.
     pub(crate) fn greatest(&self, records: &Records) -> u32 {
         let (mut key, mut greatest, mut record) = (Vec::new(), Vec::new(), 0);
         for number in 0..u32::try_from(self.records).expect("record numbers were checked with the arguments") {
@@ -105,12 +107,12 @@ impl Mix {
         record
     }
 
-    /// Most operations of a stream.
+    /// Returns the maximum number of operations of a stream.
     fn most(&self, least: u64) -> usize {
         self.records.max(self.ops).max(least) as usize / self.threads + 1
     }
 
-    /// Replaces `streams`, one a thread, by those of `workload`.
+    /// Replaces `streams`, one per thread, by the streams of `workload`.
     pub(crate) fn fill(&self, workload: Workload, streams: &mut [Vec<Op>]) {
         assert_eq!(streams.len(), self.threads, "one stream a thread");
         match workload {
@@ -139,7 +141,7 @@ impl Mix {
         self.deal(Kind::Get, streams);
     }
 
-    /// Replaces the streams of `workload` by the operations that bring back records 0..N after it.
+    /// Replaces the streams of `workload` by the operations that restore records 0..N after it.
     pub(crate) fn undo(workload: Workload, streams: &mut [Vec<Op>]) {
         for stream in streams {
             match workload {
@@ -153,18 +155,18 @@ impl Mix {
         }
     }
 
-    /// How many operations of thread `thread`'s load are of the first `records` records.
+    /// Returns how many operations of thread `thread`'s load belong to the first `records` records.
     pub(crate) fn loaded_by(&self, thread: usize, records: u64) -> usize {
         records.saturating_sub(thread as u64).div_ceil(self.threads as u64) as usize
     }
 
-    /// Operations of a thread.
+    /// Returns the number of operations of a thread.
     fn share(&self, thread: usize) -> u64 {
         let (threads, thread) = (self.threads as u64, thread as u64);
         self.ops / threads + u64::from(thread < self.ops % threads)
     }
 
-    /// Gives each record to one thread in turn.
+    /// Distributes the records to the threads in rotation.
     fn deal(&self, kind: Kind, streams: &mut [Vec<Op>]) {
         for (thread, stream) in streams.iter_mut().enumerate() {
             stream.clear();
@@ -185,7 +187,7 @@ impl Mix {
             let dice = rng.below(100);
             match workload {
                 Workload::Get | Workload::Multiget => Op::of(Kind::Get, rng.below(uniform)),
-                // Behind the records, so that no key of them is among these.
+                // After the records, so that none of their keys is used.
                 Workload::Absent => Op::of(Kind::Absent, self.records + rng.below(uniform)),
                 Workload::Overload | Workload::Overwrite => Op::of(Kind::Put, rng.below(uniform)),
                 Workload::Zipfput => Op::of(Kind::Put, strewn(latest.draw(&mut rng), uniform)),
@@ -210,7 +212,8 @@ impl Mix {
         stream.extend((0..self.share(thread)).map(|_| op()));
     }
 
-    /// The record that thread `t` inserted `back` inserts ago, or the loaded one that far back.
+    /// Returns the record that thread `t` inserted `back` inserts ago, or the loaded record that
+    /// far back.
     fn latest(&self, back: u64, inserted: u64, t: u64) -> u64 {
         if back < inserted {
             self.records + t + (inserted - 1 - back) * self.threads as u64
@@ -308,7 +311,7 @@ mod tests {
         let streams = MIX.streams(Workload::Overwrite);
         let touched: HashSet<_> = streams.iter().flatten().map(|op| op.record).collect();
         assert!(touched.iter().all(|record| *record < 10_000));
-        // Of 10 puts a record, one record in 22,000 is missed.
+        // With 10 puts per record, one record in 22,000 is missed.
         assert!(touched.len() > 9_950, "{}", touched.len());
         let mut streams = streams;
         Mix::undo(Workload::Overwrite, &mut streams);

@@ -1,4 +1,4 @@
-//! Every workload that ends by itself, and what each row must tell.
+//! Every workload with its own end, and the required fields of each row.
 
 pub const ALL: &str = "load,get,absent,multiget,update,overwrite,zipfput,delete,scan,a,b,c,d,e,f";
 pub const FIELDS: [&str; 20] = [

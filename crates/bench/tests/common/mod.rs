@@ -1,4 +1,4 @@
-//! What the tests of the program `bench` share.
+//! Shared code of the tests of the program `bench`.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -22,7 +22,7 @@ pub fn bench(words: &str, dir: Option<&Scratch>) -> Output {
     command.output().expect("the bench starts")
 }
 
-/// The objects that a run printed, which ended well.
+/// Returns the objects that a successful run printed.
 pub fn rows(output: &Output) -> Vec<Value> {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));

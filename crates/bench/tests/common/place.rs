@@ -5,13 +5,13 @@ use std::process::{Command, Output, Stdio};
 
 use lodestore_contract::testing::Scratch;
 
-/// A directory that is removed with its owner, in memory where the machine has such a place.
+/// A directory that is removed with its owner, in memory if the machine has tmpfs.
 pub struct Place {
     dir: Scratch,
 }
 
 impl Place {
-    /// Creates an empty one.
+    /// Creates an empty directory.
     pub fn new() -> Self {
         Self { dir: Scratch::new() }
     }
@@ -33,14 +33,16 @@ impl Place {
         self.command(args).output().expect("the program starts")
     }
 
-    /// Runs it; it must end with code 0 and say nothing on standard error. Returns what it wrote.
+    /// Runs the program, which must end with code 0 and print nothing to standard error. Returns
+    /// its output.
     pub fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{args:?}");
         text(&output.stdout)
     }
 
-    /// Runs it; it must end with this code and say `says` on standard error. Returns what it wrote.
+    /// Runs the program, which must end with this code and print `says` to standard error. Returns
+    /// its output.
     pub fn fails(&self, args: &[&str], code: i32, says: &str) -> String {
         let output = self.run(args);
         let told = text(&output.stderr);

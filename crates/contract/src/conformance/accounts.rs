@@ -1,4 +1,4 @@
-//! The store's account of itself: stats, sync, verify.
+//! The store's reports about itself: stats, sync, verify.
 
 use super::data::{key, versioned};
 use super::{Case, Harness, Pairs, Stop, assert_holds, assert_sound};
@@ -14,7 +14,7 @@ fn assert_sane(stats: &Stats, durability: Durability) {
     assert!((0.0..=1.0).contains(&stats.recovery.share), "share: {stats:?}");
 }
 
-/// Keys, bytes and durability add up, empty, filled, after deletes and after reopening.
+/// Keys, bytes and durability are consistent: empty, filled, after deletes and after reopening.
 pub fn stats_add_up<H: Harness>(case: &Case<H>) {
     let mut store = case.create();
     let durability = case.harness.durability();
@@ -24,7 +24,7 @@ pub fn stats_add_up<H: Harness>(case: &Case<H>) {
     assert_eq!((empty.keys, empty.space.capacity), (0, empty.space.capacity.max(case.plan.capacity)));
     let mut payload = 0;
     for i in 0..case.plan.keys {
-        // No engine can make less of it.
+        // Incompressible for any engine.
         let mut word = i as u64 + 1;
         let random = |_| {
             word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -34,7 +34,7 @@ pub fn stats_add_up<H: Harness>(case: &Case<H>) {
         store.put(&key("stats", i), &value).expect("put");
         payload += value.len() as u64 + key("stats", i).len() as u64;
     }
-    // `len` counts exactly; `stats` may trail what is still on its way.
+    // `len` is exact; `stats` may lag behind unfinished background work.
     assert_eq!(store.len().expect("len"), count);
     let filled = store.stats();
     assert_sane(&filled, durability);
@@ -64,7 +64,8 @@ pub fn stats_add_up<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Once `wait_recovered` has returned, recovery is told as done, whole and with all keys.
+/// Once `wait_recovered` has returned, `stats` reports the recovery as done, complete and with all
+/// keys.
 pub fn stats_follow_recovery<H: Harness>(case: &Case<H>) {
     let mut store = case.create();
     for i in 0..case.plan.keys {
@@ -83,7 +84,7 @@ pub fn stats_follow_recovery<H: Harness>(case: &Case<H>) {
     }
 }
 
-/// Writing the same keys over many times the capacity does not fill the store.
+/// Overwriting the same keys with many times the capacity does not fill the store.
 pub fn space_is_used_again<H: Harness>(case: &Case<H>) {
     let capacity = case.plan.capacity_small;
     let mut store = case.create_sized(capacity);
@@ -109,7 +110,8 @@ pub fn space_is_used_again<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// `sync` succeeds, or says that the medium cannot; either way the store goes on.
+/// `sync` succeeds, or reports that the medium does not support it. The store continues in both
+/// cases.
 pub fn sync_keeps_the_store_going<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let mut pairs = Pairs::new();
@@ -127,7 +129,8 @@ pub fn sync_keeps_the_store_going<H: Harness>(case: &Case<H>) {
     assert_holds(&store, &pairs);
 }
 
-/// `verify` of a sound store counts every record, tells progress that grows to its end, and finds nothing.
+/// `verify` of a sound store counts every record, reports increasing progress to the end, and has
+/// no findings.
 pub fn verify_counts_records_and_tells_progress<H: Harness>(case: &Case<H>) {
     let mut store = case.create();
     for i in 0..case.plan.keys {

@@ -1,4 +1,4 @@
-//! Atomic batches, where the engine has them; else their refusal.
+//! Atomic batches if the engine supports them; otherwise their refusal.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -20,7 +20,8 @@ fn delete(key: &[u8]) -> BatchOp {
     BatchOp::Delete { key: key.to_vec() }
 }
 
-/// A store for these behaviours; `None` (after a look at the refusal) where the engine has no batches.
+/// Creates a store for these behaviours. Returns `None`, after checking the refusal, if the engine
+/// has no batches.
 fn create<H: Harness>(case: &Case<H>, capacity: u64) -> Option<H::S> {
     let store = case.create_sized(capacity);
     if store.capabilities().batch {
@@ -60,7 +61,8 @@ pub fn batches_are_all_or_nothing<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// A random operation of a batch, done to `model` too; `expires` where the store can.
+/// Returns a random batch operation and applies it to `model`. Operations have expiries if
+/// `expires`.
 fn random_op(rng: &mut Rng, version: u64, expires: bool, model: &mut Pairs) -> BatchOp {
     let name = key("op", rng.below(120));
     if rng.below(3) == 0 {
@@ -77,7 +79,8 @@ fn random_op(rng: &mut Rng, version: u64, expires: bool, model: &mut Pairs) -> B
     BatchOp::Put { key: name, value, expiry }
 }
 
-/// Random batches beside single writes, over few keys so that many come twice, match the model, through stops of both kinds.
+/// Random batches mixed with single writes match the model, also through both kinds of stops. The
+/// keys are few, so many are written repeatedly.
 pub fn batches_follow_the_model<H: Harness>(case: &Case<H>) {
     let Some(mut store) = create(case, case.plan.capacity) else { return };
     let expires = store.capabilities().expiry;
@@ -114,8 +117,8 @@ pub fn batches_follow_the_model<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// As many operations as the limit says are taken; one more, and a value or key beyond its limit wherever it stands, is refused, and
-/// nothing is changed.
+/// A batch with the maximum number of operations is accepted. A further operation, or an oversized
+/// key or value at any position, is refused, and nothing is changed.
 pub fn batches_beyond_the_limits_are_refused<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case, case.plan.capacity) else { return };
     let distinct = case.plan.keys;
@@ -136,7 +139,7 @@ pub fn batches_beyond_the_limits_are_refused<H: Harness>(case: &Case<H>) {
     ops.push(put(b"new", b"v"));
     let refused = store.write(&Batch { ops });
     assert!(matches!(refused, Err(Error::BatchLength { ops }) if ops == BATCH_OPS_MAX + 1), "{refused:?}");
-    // Zeroed memory that nobody touches takes no pages.
+    // Untouched zeroed memory uses no pages.
     let long = BatchOp::Put { key: b"long".to_vec(), value: vec![0; VALUE_MAX + 1], expiry: None };
     let refused = store.write(&Batch { ops: vec![delete(b"gone/before"), put(b"new", b"v"), long] });
     assert!(matches!(refused, Err(Error::ValueLength { len }) if len == VALUE_MAX + 1), "{refused:?}");
@@ -144,7 +147,8 @@ pub fn batches_beyond_the_limits_are_refused<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// A batch that does not fit is refused as full and changes nothing, also what would have fitted; when there is room again, batches go on.
+/// A batch that does not fit is refused as full and changes nothing, not even the operations that
+/// would fit. Once there is free space again, batches succeed.
 pub fn a_batch_refused_as_full_changes_nothing<H: Harness>(case: &Case<H>) {
     let Some(mut store) = create(case, case.plan.capacity_small) else { return };
     let mut pairs = Pairs::new();
@@ -199,7 +203,7 @@ pub fn a_batch_refused_as_full_changes_nothing<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// The version of a key of a group, in this way of reading.
+/// Returns the version of a key of a group, read in the given way.
 fn version<S: Store>(store: &S, name: &[u8], many: bool) -> Option<u64> {
     let mut found = None;
     if many {
@@ -216,11 +220,12 @@ fn version<S: Store>(store: &S, name: &[u8], many: bool) -> Option<u64> {
     found.map(|value| version_of(name, &value).expect("a value of this key, whole"))
 }
 
-/// Keys of a group that one batch writes.
+/// Keys of a group, written by one batch.
 const GROUP: usize = 6;
 
-/// One thread a group writes batches of rising version over its keys, now and then without some of them; who has read a key reads no
-/// older version of another. Single writes go on beside, in keys of their own.
+/// For each group, a thread writes batches of rising version to its keys, sometimes with deletes.
+/// After a reader has seen one key, it sees no older version of another key. Single writes to other
+/// keys run concurrently.
 pub fn batches_are_seen_in_one_step<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case, case.plan.capacity) else { return };
     let rounds = case.plan.thread_ops as u64 / 4;
@@ -233,7 +238,7 @@ pub fn batches_are_seen_in_one_step<H: Harness>(case: &Case<H>) {
                 let (store, mut rng) = (&store, case.rng(400 + group as u64));
                 scope.spawn(move || {
                     for round in 1..=rounds {
-                        // Key 0 is in every version; the others may be deleted in one.
+                        // Key 0 is in every version; each other key may be deleted in a version.
                         let op = |i: usize, rng: &mut Rng| {
                             let name = name(group, i);
                             let there = i == 0 || rng.below(4) > 0;
@@ -277,8 +282,8 @@ pub fn batches_are_seen_in_one_step<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Several threads write batches over the same keys, each in an order of its own, and some keys by themselves: readers and the end see the
-/// batches one behind the other.
+/// Several threads write batches to the same keys, each in its own order, and some keys by single
+/// writes. Readers and the final state see the batches one after another.
 pub fn batches_over_the_same_keys_are_never_mixed<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case, case.plan.capacity) else { return };
     let (threads, rounds) = (case.plan.threads as u64, case.plan.thread_ops as u64 / 8);

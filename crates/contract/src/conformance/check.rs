@@ -1,4 +1,4 @@
-//! What the behaviours compare a whole store with.
+//! Comparisons of a whole store with the expected state.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use crate::{Entry, ScanRange, Store, Visit};
 /// The pairs that a store should hold.
 pub type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A key or value in a message: short, and readable where it is text.
+/// Formats a key or value for a message: short, and readable if it is text.
 pub(super) fn show(bytes: &[u8]) -> String {
     let head = bytes[..bytes.len().min(24)].escape_ascii();
     if bytes.len() <= 24 { format!("\"{head}\"") } else { format!("\"{head}\".. of {} bytes", bytes.len()) }
 }
 
-/// Every reader sees exactly `pairs`, and `len` counts them.
+/// Asserts that every reader sees exactly `pairs`, and that `len` counts them.
 ///
 /// # Panics
-/// Where one does not.
+/// If a reader does not.
 pub fn assert_holds<S: Store>(store: &S, pairs: &Pairs) {
     assert_sees(store, pairs);
     assert_eq!(store.len().expect("len"), pairs.len() as u64, "len");
     assert_eq!(store.is_empty().expect("is_empty"), pairs.is_empty(), "is_empty");
 }
 
-/// Every reader but `len` sees exactly `pairs`.
+/// Asserts that every reader except `len` sees exactly `pairs`.
 ///
 /// # Panics
-/// Where one does not.
+/// If a reader does not.
 pub fn assert_sees<S: Store>(store: &S, pairs: &Pairs) {
     for (key, value) in pairs {
         let found = store.get(key).unwrap_or_else(|error| panic!("get {}: {error}", show(key)));
@@ -49,7 +49,7 @@ pub fn assert_sees<S: Store>(store: &S, pairs: &Pairs) {
     }
 }
 
-/// `multi_get` of all keys answers all of them.
+/// Asserts that `multi_get` of all keys returns all of them.
 fn assert_multi_get<S: Store>(store: &S, pairs: &Pairs) {
     let keys: Vec<&[u8]> = pairs.keys().map(Vec::as_slice).collect();
     let mut next = 0;
@@ -62,7 +62,7 @@ fn assert_multi_get<S: Store>(store: &S, pairs: &Pairs) {
     assert_eq!(next, keys.len(), "multi_get answers each index");
 }
 
-/// A value found is the one expected.
+/// Asserts that a found value is the expected value.
 pub(super) fn assert_same(reader: &str, key: &[u8], found: Option<&[u8]>, expected: &[u8]) {
     match found {
         None => panic!("{reader} {}: nothing, should be {}", show(key), show(expected)),
@@ -81,7 +81,7 @@ fn assert_pairs(reader: &str, found: Pairs, expected: &Pairs) {
     }
 }
 
-/// What `scan` and `scan_each` give for a range, which must be the same.
+/// Returns the result of `scan` for a range, which must equal the result of `scan_each`.
 pub(super) fn scanned<S: Store>(store: &S, range: &ScanRange) -> Vec<Entry> {
     let owned: Vec<Entry> =
         store.scan(range).expect("scan").map(|entry| entry.unwrap_or_else(|error| panic!("scan: {error}"))).collect();
@@ -95,7 +95,7 @@ pub(super) fn scanned<S: Store>(store: &S, range: &ScanRange) -> Vec<Entry> {
     owned
 }
 
-/// `found` is `expected`, in this order.
+/// Asserts that `found` equals `expected`, in this order.
 pub(super) fn assert_order<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     reader: &str,
     found: &[Entry],
@@ -115,10 +115,10 @@ pub(super) fn assert_order<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     );
 }
 
-/// `verify` finds nothing wrong.
+/// Asserts that `verify` has no findings.
 ///
 /// # Panics
-/// Where it does.
+/// If there are findings.
 pub fn assert_sound<S: Store>(store: &S) {
     store.wait_recovered().unwrap_or_else(|error| panic!("wait_recovered: {error}"));
     let report = store.verify(&mut |_| {}).unwrap_or_else(|error| panic!("verify: {error}"));

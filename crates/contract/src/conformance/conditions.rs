@@ -11,7 +11,7 @@ use crate::{Batch, BatchOp, Commit, Condition, Error, Expected, Expiry, Store};
 
 /// Accounts of the transfers.
 const ACCOUNTS: usize = 6;
-/// What each account has at first.
+/// Initial balance of each account.
 const BALANCE: u64 = 1000;
 
 fn put(key: &[u8], value: &[u8]) -> BatchOp {
@@ -155,7 +155,7 @@ pub fn conditions_compare_values_of_all_sizes<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// A full store refuses a batch whose conditions are met, and names a condition that is not.
+/// A full store refuses a batch whose conditions are met, and names an unmet condition.
 pub fn a_full_store_names_an_unmet_condition<H: Harness>(case: &Case<H>) {
     let store = case.create_sized(case.plan.capacity_small);
     if !store.capabilities().batch {
@@ -179,7 +179,7 @@ fn balance(store: &impl Store, account: &[u8]) -> (Vec<u8>, u64) {
     (value, number)
 }
 
-/// Moves money between accounts `moves` times. Returns how many moves were refused and tried again.
+/// Moves money between accounts `moves` times. Returns how many moves were refused and retried.
 fn transfer(store: &impl Store, accounts: &[Vec<u8>], rng: &mut Rng, moves: usize) -> u64 {
     let (mut moved, mut refused) = (0, 0);
     while moved < moves {
@@ -197,7 +197,7 @@ fn transfer(store: &impl Store, accounts: &[Vec<u8>], rng: &mut Rng, moves: usiz
             Ok(Commit::Unmet(_)) => refused += 1,
             Err(error) => panic!("write_if: {error}"),
         }
-        // All balances at one moment, by a check of what was read.
+        // All balances at one moment, by a check of the values read.
         let seen: Vec<_> = accounts.iter().map(|account| balance(store, account)).collect();
         let conditions: Vec<_> = accounts.iter().zip(&seen).map(|(account, (value, _))| has(account, value)).collect();
         if store.write_if(&conditions, &Batch::default()).expect("check").is_done() {
@@ -208,8 +208,8 @@ fn transfer(store: &impl Store, accounts: &[Vec<u8>], rng: &mut Rng, moves: usiz
     refused
 }
 
-/// Threads that move money between accounts, each move on the condition that both balances are as
-/// they were read, never change the sum: not in a check of all accounts, and not after a crash.
+/// Threads move money between accounts; each move requires that both balances are unchanged since
+/// they were read. The sum never changes: neither in a check of all accounts, nor after a crash.
 pub fn conditional_transfers_keep_the_sum<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let accounts: Vec<Vec<u8>> = (0..ACCOUNTS).map(|i| key("account", i)).collect();
@@ -234,12 +234,12 @@ pub fn conditional_transfers_keep_the_sum<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Of two batches that each need both keys as they are and change one of them, one is refused.
+/// Two batches each require both keys unchanged and change one of them: one batch is refused.
 pub fn conditional_batches_have_no_write_skew<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let (names, rounds) = ([b"left".to_vec(), b"right".to_vec()], case.plan.thread_ops / 10);
     let (begin, end) = (Barrier::new(3), Barrier::new(3));
-    // Nobody panics before all rounds have ended: others wait at the barriers.
+    // No thread panics before all rounds have ended, because others wait at the barriers.
     let (errors, both_off) = thread::scope(|scope| {
         let writers = [0, 1].map(|own| {
             let (store, names, begin, end) = (&store, &names, &begin, &end);

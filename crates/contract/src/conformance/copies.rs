@@ -1,4 +1,4 @@
-//! Copies of a whole store ([`Store::copy_all`]), also while it is written.
+//! Copies of a whole store ([`Store::copy_all`]), also during writes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,13 +11,13 @@ use super::{Case, Harness, Pairs, assert_sees, assert_sound};
 use crate::copy::CopySink;
 use crate::{Batch, BatchOp, Error, Expiry, Pair, Result, Store};
 
-/// Keys that each writer writes in turn.
+/// Keys that each writer writes in rotation.
 const KEYS_PER_WRITER: u64 = 24;
-/// Copies that are made while others write.
+/// Copies made during concurrent writes.
 const COPIES: usize = 6;
 /// Calls of a sink between two pauses.
 const CALLS_PER_YIELD: usize = 64;
-/// Keys that are written together, by batches.
+/// Keys written together, by batches.
 const ACCOUNTS: usize = 12;
 
 /// A value with its expiry.
@@ -27,7 +27,7 @@ type Held = (Vec<u8>, Option<Expiry>);
 #[derive(Default)]
 struct Copied {
     pairs: BTreeMap<Vec<u8>, Held>,
-    /// Calls after which the sink fails; `None` for never.
+    /// Calls after which the sink fails; `None`: never.
     fails_after: Option<usize>,
     calls: usize,
 }
@@ -36,7 +36,7 @@ impl Copied {
     fn count_call(&mut self) -> Result<()> {
         self.calls += 1;
         if self.calls.is_multiple_of(CALLS_PER_YIELD) {
-            // Writers get ahead of the copy.
+            // Lets writers get ahead of the copy.
             thread::yield_now();
         }
         match self.fails_after {
@@ -71,7 +71,7 @@ impl CopySink for Copied {
     }
 }
 
-/// Copies a store; `None` if the engine makes no copies, and says so.
+/// Copies a store. Returns `None` if the engine reports that it makes no copies.
 fn copy<S: Store>(store: &S) -> Option<Copied> {
     let mut copied = Copied::default();
     match store.copy_all(&mut copied) {
@@ -85,7 +85,7 @@ fn copy<S: Store>(store: &S) -> Option<Copied> {
     }
 }
 
-/// A copy holds every live pair with its expiry, and nothing that has expired or was deleted.
+/// A copy holds every live pair with its expiry, and no expired or deleted pair.
 pub fn a_copy_holds_every_live_pair<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let Some(empty) = copy(&store) else { return };
@@ -110,7 +110,7 @@ pub fn a_copy_holds_every_live_pair<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// The key and the value of a writer's step; no value for a delete.
+/// Returns the key and the value of a writer's step; no value for a delete.
 fn step_of(writer: usize, step: u64) -> (Vec<u8>, Option<Vec<u8>>) {
     let name = key(&format!("writer-{writer}-"), (step % KEYS_PER_WRITER) as usize);
     let len = 8 + (step % 90) as usize;
@@ -119,7 +119,7 @@ fn step_of(writer: usize, step: u64) -> (Vec<u8>, Option<Vec<u8>>) {
     (name, (!step.is_multiple_of(5)).then_some(value))
 }
 
-/// Checks that a copy shows a writer's keys as they were after one of its steps from `first` to
+/// Asserts that a copy shows a writer's keys as of the end of one of its steps from `first` to
 /// `last`. Steps count from 1.
 fn assert_is_prefix(copied: &Copied, writer: usize, first: u64, last: u64) {
     let matches = |step: u64| {
@@ -127,10 +127,10 @@ fn assert_is_prefix(copied: &Copied, writer: usize, first: u64, last: u64) {
         copied.value(&name) == value.as_deref()
     };
     let is_absent = |at: u64| copied.value(&key(&format!("writer-{writer}-"), at as usize)).is_none();
-    // Whether each key is as the last step that wrote it has left it.
+    // For each key: whether the copy has the state that the key's last step left.
     let mut right: Vec<bool> = (0..KEYS_PER_WRITER).map(is_absent).collect();
     let mut wrong = right.iter().filter(|right| !**right).count();
-    // Earlier steps than these were overwritten.
+    // Earlier steps were overwritten.
     for step in first.saturating_sub(KEYS_PER_WRITER).max(1)..=last {
         let at = (step % KEYS_PER_WRITER) as usize;
         let is_right = matches(step);
@@ -143,8 +143,8 @@ fn assert_is_prefix(copied: &Copied, writer: usize, first: u64, last: u64) {
     panic!("the copy is no state of writer {writer} between its steps {first} and {last}");
 }
 
-/// Copies that are made while threads put and delete are of one moment: each thread's keys are as
-/// they were between two of its writes. Deleted keys do not come back.
+/// Copies made during puts and deletes are of one moment: each thread's keys are in a state between
+/// two of its writes. Deleted keys do not reappear.
 pub fn a_copy_under_writers_is_of_one_moment<H: Harness>(case: &Case<H>) {
     let store = case.create();
     if copy(&store).is_none() {
@@ -193,7 +193,7 @@ pub fn a_copy_under_writers_is_of_one_moment<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// A copy has all of a batch or nothing of it.
+/// A copy has a batch completely or not at all.
 pub fn a_copy_has_batches_whole<H: Harness>(case: &Case<H>) {
     let store = case.create();
     if copy(&store).is_none() || !store.capabilities().batch {
@@ -202,7 +202,7 @@ pub fn a_copy_has_batches_whole<H: Harness>(case: &Case<H>) {
     let batch = |round: u64| {
         let put = |i| BatchOp::Put { key: key("account", i), value: round.to_le_bytes().to_vec(), expiry: None };
         let delete = |i| BatchOp::Delete { key: key("account", i) };
-        // An even round has the even accounts, an odd one the odd ones.
+        // An even round writes the even accounts, an odd round the odd accounts.
         let op = |i: usize| if i as u64 % 2 == round % 2 { put(i) } else { delete(i) };
         Batch { ops: (0..ACCOUNTS).map(op).collect() }
     };
@@ -234,7 +234,7 @@ pub fn a_copy_has_batches_whole<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// The error of a sink ends the copy and is returned. The store goes on, and can be copied again.
+/// A sink's error ends the copy and is returned. The store continues, and can be copied again.
 pub fn a_failing_sink_ends_the_copy<H: Harness>(case: &Case<H>) {
     let store = case.create();
     if copy(&store).is_none() {

@@ -1,4 +1,4 @@
-//! Bytes on the medium that are not what was written.
+//! Damaged bytes on the medium.
 //!
 //! The behaviours require: no panic, no hang, and no wrong value. Each missing key is reported, by
 //! the open, by a read, or by `verify`. The rule is the same after a clean stop and after a crash,
@@ -11,7 +11,7 @@ use super::data::{key, versioned};
 use super::{Case, Harness, Pairs, Rng, Stop};
 use crate::{Lifetime, ScanRange, Store, Visit};
 
-/// A store of pairs of several sizes, each written once and none deleted, stopped.
+/// Creates and stops a store of pairs of several sizes, each written once and none deleted.
 fn prepare<H: Harness>(case: &Case<H>, rng: &mut Rng, how: Stop) -> Pairs {
     let store = case.create_sized(case.plan.capacity_small);
     let mut pairs = Pairs::new();
@@ -26,20 +26,20 @@ fn prepare<H: Harness>(case: &Case<H>, rng: &mut Rng, how: Stop) -> Pairs {
     pairs
 }
 
-/// One way to harm bytes.
+/// A kind of damage.
 #[derive(Debug, Clone, Copy)]
 enum Harm {
-    /// This many bits of bytes that are not zero.
+    /// Flips this many bits of bytes that are not zero.
     UsedBits(usize),
-    /// This many bits anywhere.
+    /// Flips this many bits anywhere.
     Bits(usize),
-    /// A few bits in the first 16 KiB, where headers tend to be.
+    /// Flips a few bits in the first 16 KiB, where headers tend to be.
     HeadBits,
-    /// 64 bytes of noise over something.
+    /// Overwrites 64 bytes with noise.
     Noise,
-    /// A page of zeros over something.
+    /// Overwrites a page with zeros.
     ZeroPage,
-    /// A used page written over another.
+    /// Overwrites a page with another used page.
     MisplacedPage,
 }
 
@@ -57,14 +57,14 @@ const HARMS: [Harm; 11] = [
     Harm::MisplacedPage,
 ];
 
-/// A random place whose byte is not zero.
+/// Returns a random position whose byte is not zero.
 fn used(bytes: &[u8], rng: &mut Rng) -> usize {
     let from = rng.below(bytes.len());
     let after = bytes[from..].iter().position(|byte| *byte != 0).map(|at| from + at);
     after.or_else(|| bytes.iter().position(|byte| *byte != 0)).unwrap_or(from)
 }
 
-/// The 4 KiB around `at`, as far as there are so many.
+/// Returns the range of the 4 KiB page of `at`, clipped to the end of `bytes`.
 fn page(bytes: &[u8], at: usize) -> std::ops::Range<usize> {
     let from = at & !4095;
     from..(from + 4096).min(bytes.len())
@@ -99,7 +99,7 @@ fn harm(bytes: &mut [u8], harm: Harm, rng: &mut Rng) {
 }
 
 /// Opens a damaged store and reads all of it. Each value must be right, and each missing or refused
-/// key must be reported. Then the store accepts writes or refuses them, without a panic. Returns
+/// key must be reported. Then the store must accept or refuse writes without a panic. Returns
 /// whether the damage was reported.
 fn inspect<H: Harness>(case: &Case<H>, pairs: &Pairs, what: &str) -> bool {
     let store = match case.harness.open() {
@@ -152,7 +152,7 @@ fn inspect<H: Harness>(case: &Case<H>, pairs: &Pairs, what: &str) -> bool {
     told
 }
 
-/// Writes to a damaged store succeed and are read back, or are errors.
+/// Writes to a damaged store. Each write must be readable afterwards, or fail with an error.
 fn write_into_damage<S: Store>(store: &S, what: &str) {
     for i in 0..200 {
         let name = key("after", i);
@@ -163,12 +163,12 @@ fn write_into_damage<S: Store>(store: &S, what: &str) {
                 Err(error) => assert!(!error.to_string().is_empty()),
             }
         }
-        // Old keys may be gone or refused: anything but a panic.
+        // Old keys may be missing or refused; only a panic is a failure.
         let _ = (store.update(&key("damage", i), b"new", Lifetime::Forever), store.delete(&key("damage", i + 1)));
     }
 }
 
-/// Harms a store's files in many ways, one store after the other, stopped cleanly and not.
+/// Damages stores in many ways, one store after the other, stopped cleanly and by a crash.
 pub fn damaged_bytes_are_never_taken_for_right<H: Harness>(case: &Case<H>) {
     let mut rng = case.rng(14);
     for round in 0..case.plan.damage_rounds {
@@ -183,8 +183,8 @@ pub fn damaged_bytes_are_never_taken_for_right<H: Harness>(case: &Case<H>) {
     }
 }
 
-/// One bit of a stored value is another: the value is not given, and the open or `verify` reports
-/// it.
+/// A bit of a stored value is flipped. The value is not returned, and the open or `verify`
+/// reports the damage.
 pub fn damaged_values_are_found<H: Harness>(case: &Case<H>) {
     let mut rng = case.rng(15);
     for round in 0..case.plan.damage_rounds.div_ceil(4) {
@@ -196,7 +196,8 @@ pub fn damaged_values_are_found<H: Harness>(case: &Case<H>) {
         let mut places = 0;
         for file in case.harness.files() {
             case.harness.alter(&file, &mut |bytes| {
-                // Also a value cut in pieces is found, if the first 32 bytes after the version stay together.
+                // Also finds a value stored in pieces, if the first 32 bytes after the version are
+                // contiguous.
                 let mut from = 0;
                 while let Some(at) =
                     bytes[from..].windows(32).position(|window| *window == value[8..40]).map(|at| from + at)
@@ -215,7 +216,7 @@ pub fn damaged_values_are_found<H: Harness>(case: &Case<H>) {
     }
 }
 
-/// Files cut short, to nothing, to a little, to a part: an error or a partial store, never a crash.
+/// Files truncated to nothing, a little, or a part: an error or a partial store, never a crash.
 pub fn a_truncated_store_is_an_error<H: Harness>(case: &Case<H>) {
     let mut rng = case.rng(16);
     for round in 0..case.plan.damage_rounds.div_ceil(3) {

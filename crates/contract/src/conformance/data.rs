@@ -1,18 +1,18 @@
-//! Random numbers and values that tell what they are.
+//! Random numbers, and values that identify themselves.
 
-/// A small generator (splitmix64): the same seed gives the same numbers for ever.
+/// A small generator (splitmix64). The same seed always produces the same numbers.
 #[derive(Debug, Clone)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// A generator of this seed.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -21,18 +21,18 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is at least 1.
+    /// Returns a number below `end`, which is at least 1.
     pub fn below(&mut self, end: usize) -> usize {
         assert!(end > 0, "nothing is below 0");
         usize::try_from(self.next_u64() % end as u64).expect("below a usize")
     }
 
-    /// One of `items`.
+    /// Returns one of `items`.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len())]
     }
 
-    /// Bytes of this length.
+    /// Returns bytes of this length.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let (words, rest) = bytes.as_chunks_mut::<8>();
@@ -42,15 +42,16 @@ impl Rng {
     }
 }
 
-/// A value that tells its key and its version: 8 bytes of version, then `len`
-/// bytes that follow from both. A torn or misplaced value does not pass [`version_of`].
+/// Returns a value that identifies its key and version: 8 bytes of version, then `len` bytes
+/// derived from both. A torn or misplaced value fails [`version_of`].
 pub fn versioned(key: &[u8], version: u64, len: usize) -> Vec<u8> {
     let mut value = version.to_le_bytes().to_vec();
     value.extend_from_slice(&Rng::new(digest(key) ^ version).bytes(len));
     value
 }
 
-/// The version that a value of [`versioned`] has, or `None` where it is not one of this key.
+/// Returns the version of a value of [`versioned`], or `None` if the value does not belong to this
+/// key.
 pub fn version_of(key: &[u8], value: &[u8]) -> Option<u64> {
     let (head, rest) = value.split_first_chunk::<8>()?;
     let version = u64::from_le_bytes(*head);
@@ -62,12 +63,12 @@ fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// The `i`-th key of a family, 4 to 20 bytes or so, ordered as `i`.
+/// Returns the `i`-th key of a family, about 4 to 20 bytes, ordered as `i`.
 pub(super) fn key(family: &str, i: usize) -> Vec<u8> {
     format!("{family}/{i:08}").into_bytes()
 }
 
-/// A length that is often small, sometimes at a boundary, seldom large (at most 20 KiB).
+/// Returns a length that is often small, sometimes at a boundary, seldom large (at most 20 KiB).
 pub(super) fn mixed_len(rng: &mut Rng) -> usize {
     match rng.below(16) {
         0 => 0,

@@ -1,6 +1,7 @@
-//! Expiry: a key whose moment has come is absent to everyone.
+//! Expiry: an expired key is absent to every operation.
 //!
-//! Only two moments are used, long past and far ahead, so that no test waits or races the clock.
+//! The behaviours use only two times, long past and far ahead, so no test waits or depends on the
+//! clock.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -12,12 +13,13 @@ use super::data::key;
 use super::{Case, Harness, Pairs, Stop, assert_holds, assert_sees, assert_sound};
 use crate::{Change, Entry, Error, Expiry, Lifetime, Pair, Scan, ScanRange, Store, Swap, Visit};
 
-/// Long past.
+/// A time long past.
 pub(super) const PAST: Expiry = Expiry::at_millis(1);
-/// The year 2286, and the last moment there is.
+/// The year 2286, and the last possible time.
 pub(super) const FAR: [Expiry; 2] = [Expiry::at_millis(10_000_000_000_000), Expiry::at_millis(u64::MAX)];
 
-/// A store for these behaviours; `None` (after a look at the refusal) where the engine has no expiry.
+/// Creates a store for these behaviours. Returns `None`, after checking the refusal, if the engine
+/// has no expiry.
 fn create<H: Harness>(case: &Case<H>) -> Option<H::S> {
     let store = case.create();
     if store.capabilities().expiry {
@@ -29,7 +31,7 @@ fn create<H: Harness>(case: &Case<H>) -> Option<H::S> {
     None
 }
 
-/// A key with an expiry long past, then one of 0, is absent to every reader.
+/// A key that expired long ago, or at time 0, is absent to every reader.
 pub fn expired_keys_are_absent_to_every_reader<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     for past in [PAST, Expiry::at_millis(0)] {
@@ -60,7 +62,8 @@ pub fn expired_keys_are_absent_to_every_reader<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// To every writer an expired key is absent: insert does, update does not, delete says no.
+/// An expired key is absent to every writer: insert writes, update does not, delete returns
+/// `false`.
 pub fn expired_keys_are_absent_to_every_writer<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let expire = || store.put_expiring(b"k", b"old", Some(PAST)).expect("put_expiring");
@@ -108,7 +111,7 @@ pub fn expired_keys_are_absent_to_every_writer<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// An expiry far ahead is told exactly, and the key is there until then.
+/// An expiry far ahead is returned exactly, and the key is present.
 pub fn later_expiry_is_told_and_harmless<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let hour = Expiry::after(Duration::from_secs(3600));
@@ -131,7 +134,7 @@ pub fn later_expiry_is_told_and_harmless<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Every write that names no expiry leaves the key without one.
+/// Every write without an expiry clears the key's expiry.
 pub fn writes_clear_the_expiry<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let expiring = || store.put_expiring(b"k", b"v", Some(FAR[0])).expect("put_expiring");
@@ -160,11 +163,11 @@ pub fn writes_clear_the_expiry<H: Harness>(case: &Case<H>) {
     cleared("delete and insert");
 }
 
-/// The lifetimes, each with the expiry of a key that had [`FAR`]`[0]` before.
+/// The lifetimes, each with the resulting expiry of a key that had [`FAR`]`[0]`.
 const LIFETIMES: [(Lifetime, Option<Expiry>); 3] =
     [(Lifetime::Forever, None), (Lifetime::Keep, Some(FAR[0])), (Lifetime::Until(FAR[1]), Some(FAR[1]))];
 
-/// Returns the expiry that `lifetime` gives a key that has none to keep.
+/// Returns the resulting expiry of a key that had none.
 fn without_expiry(lifetime: Lifetime) -> Option<Expiry> {
     if lifetime == Lifetime::Until(FAR[1]) { Some(FAR[1]) } else { None }
 }
@@ -175,7 +178,7 @@ fn assert_key<S: Store>(store: &S, value: &[u8], expiry: Option<Expiry>, what: &
     assert_eq!(store.expiry(b"k").expect("expiry"), Some(expiry), "the expiry after {what}");
 }
 
-/// Makes key `k` what it is before a write: with or without an expiry, or absent (outer `None`).
+/// Prepares key `k` for a write: with or without an expiry, or absent (outer `None`).
 fn prepare<S: Store>(store: &S, expiry: Option<Option<Expiry>>) {
     match expiry {
         Some(expiry) => store.put_expiring(b"k", b"old", expiry).expect("put_expiring"),
@@ -183,7 +186,7 @@ fn prepare<S: Store>(store: &S, expiry: Option<Option<Expiry>>) {
     }
 }
 
-/// Insert gives the expiry of `Until`. `Keep` gives none, also where an expired record is replaced.
+/// Insert sets the expiry of `Until`. `Keep` sets none, also if an expired record is replaced.
 pub fn insert_follows_its_lifetime<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     for (lifetime, _) in LIFETIMES {
@@ -212,7 +215,7 @@ pub fn update_follows_its_lifetime<H: Harness>(case: &Case<H>) {
     for (lifetime, after) in LIFETIMES {
         for (before, after) in [(Some(FAR[0]), after), (None, without_expiry(lifetime))] {
             prepare(&store, Some(before));
-            // Shorter, longer, and as long as the value before.
+            // Shorter than, longer than, and as long as the old value.
             for value in [&b"n"[..], &[b'n'; 5000], b"new"] {
                 prepare(&store, Some(before));
                 assert!(store.update(b"k", value, lifetime).expect("update"), "the key is present");
@@ -236,7 +239,7 @@ pub fn update_follows_its_lifetime<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// The lifetime of a swap is that of its new value. A swap that differs leaves the expiry.
+/// A swap applies its lifetime to the new value. A swap that differs leaves the expiry unchanged.
 pub fn compare_and_swap_follows_its_lifetime<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let swap = |expected: Option<&[u8]>, new: Option<&[u8]>, lifetime| {
@@ -280,7 +283,7 @@ pub fn update_with_follows_its_lifetime<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// The closure of `update_with` sees the present expiry, and none of an absent or expired key.
+/// The closure of `update_with` receives the current expiry, and none for an absent or expired key.
 pub fn update_with_shows_the_expiry<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     for before in [Some(Some(FAR[0])), Some(Some(FAR[1])), Some(None), Some(Some(PAST)), None] {
@@ -298,8 +301,8 @@ pub fn update_with_shows_the_expiry<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// A thread raises the expiry of a key while the others write with `Keep`. A write that keeps an
-/// expiry which it read before another write sets an older expiry again.
+/// A thread raises the expiry of a key while other threads write with `Keep`. A write that keeps an
+/// expiry read before another write would restore an older expiry.
 pub fn kept_expiries_never_go_back_under_race<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let (writers, each) = (case.plan.threads.max(2) - 1, case.plan.thread_ops / 4);
@@ -328,7 +331,7 @@ pub fn kept_expiries_never_go_back_under_race<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Writes `value` under key `k` by one of the writes that keep an expiry.
+/// Writes `value` to key `k` by one of the writes that keep the expiry.
 fn keep_expiry<S: Store>(store: &S, value: &[u8], step: usize) {
     match step % 3 {
         0 => assert!(store.update(b"k", value, Lifetime::Keep).expect("update"), "the key is present"),
@@ -344,7 +347,7 @@ fn keep_expiry<S: Store>(store: &S, value: &[u8], step: usize) {
     }
 }
 
-/// Keys, each with its expiry.
+/// Keys with their expiries.
 type Expiries = BTreeMap<Vec<u8>, Option<Expiry>>;
 
 /// Returns the expiries that `for_each_pair` shows.
@@ -367,7 +370,7 @@ fn shown_by(scan: crate::Result<Scan>) -> Expiries {
     scan.expect("scan").map(pair).collect()
 }
 
-/// Every walk shows each key with its expiry, long values and short ones, and after a reopening.
+/// Every walk shows each key with its expiry, for long and short values, also after reopening.
 pub fn walks_report_the_expiry<H: Harness>(case: &Case<H>) {
     let Some(mut store) = create(case) else { return };
     let long = vec![7; 5000];
@@ -395,7 +398,7 @@ pub fn walks_report_the_expiry<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// While other threads write pairs whose values name their expiries, no walk shows the value of one
+/// Threads write pairs whose values name their expiries. No concurrent walk shows the value of one
 /// write with the expiry of another.
 pub fn walks_pair_values_with_their_own_expiry<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
@@ -463,7 +466,7 @@ pub fn snapshots_keep_their_expiries<H: Harness>(case: &Case<H>) {
     }
 }
 
-/// Expiry, past and far, is the same after a clean stop and after a crash.
+/// Past and far expiries survive a clean stop and a crash.
 pub fn expiry_survives_reopening<H: Harness>(case: &Case<H>) {
     let Some(mut store) = create(case) else { return };
     let mut pairs = Pairs::new();

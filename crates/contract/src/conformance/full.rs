@@ -1,4 +1,4 @@
-//! A full medium: a typed error, nothing lost, reads and deletes go on.
+//! A full medium: a typed error, no lost data, and working reads and deletes.
 
 use std::thread;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use super::data::{key, versioned};
 use super::{Case, Harness, Pairs, Stop, assert_holds, assert_sees, assert_sound};
 use crate::{Error, Lifetime, Store};
 
-/// Puts large, then smaller, then small values until each is refused as `Full`; what was taken.
+/// Puts large, then smaller, then small values until each is refused as `Full`. Returns the
+/// accepted pairs.
 fn fill<H: Harness>(case: &Case<H>, store: &H::S) -> Pairs {
     let capacity = case.plan.capacity_small as usize;
     let (mut pairs, mut taken) = (Pairs::new(), 0);
@@ -36,7 +37,7 @@ fn fill<H: Harness>(case: &Case<H>, store: &H::S) -> Pairs {
     pairs
 }
 
-/// At the end of space every acknowledged pair is there; a refused write, of whatever kind, changes nothing.
+/// A full store has every acknowledged pair. A refused write of any kind changes nothing.
 pub fn a_full_store_loses_nothing<H: Harness>(case: &Case<H>) {
     let mut store = case.create_sized(case.plan.capacity_small);
     let mut pairs = fill(case, &store);
@@ -69,7 +70,7 @@ pub fn a_full_store_loses_nothing<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// In a full store gets answer and deletes succeed, down to the last key.
+/// In a full store, gets and deletes succeed, down to the last key.
 pub fn a_full_store_reads_and_deletes<H: Harness>(case: &Case<H>) {
     let store = case.create_sized(case.plan.capacity_small);
     let pairs = fill(case, &store);
@@ -83,7 +84,7 @@ pub fn a_full_store_reads_and_deletes<H: Harness>(case: &Case<H>) {
     assert_holds(&store, &Pairs::new());
 }
 
-/// Puts, waiting a little while the space of deleted keys comes back behind.
+/// Puts a value, and waits briefly while background work reclaims the space of deleted keys.
 fn put_patiently<S: Store>(store: &S, name: &[u8], value: &[u8]) -> bool {
     for _ in 0..200 {
         match store.put(name, value) {
@@ -95,8 +96,8 @@ fn put_patiently<S: Store>(store: &S, name: &[u8], value: &[u8]) -> bool {
     false
 }
 
-/// After every other key of a full store is deleted, most of that room takes values of the same sizes again,
-/// now and after reopening.
+/// After every other key of a full store is deleted, most of that space accepts values of the same
+/// sizes again, now and after reopening.
 pub fn deleting_makes_room_again<H: Harness>(case: &Case<H>) {
     let mut store = case.create_sized(case.plan.capacity_small);
     let mut pairs = fill(case, &store);

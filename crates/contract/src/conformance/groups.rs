@@ -1,4 +1,4 @@
-//! Snapshots, where the engine has them; else their refusal.
+//! Snapshots if the engine supports them; otherwise their refusal.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -7,7 +7,7 @@ use super::data::key;
 use super::{Case, Harness, Pairs, assert_sound};
 use crate::{Entry, Error, ScanRange, Store};
 
-/// A snapshot answers get and scan as of its moment, whatever is written afterwards.
+/// A snapshot's get and scan return the state of its moment, whatever is written afterwards.
 pub fn snapshots_stand_still<H: Harness>(case: &Case<H>) {
     let store = case.create();
     store.put(b"a", b"0").expect("put");

@@ -1,10 +1,10 @@
-//! Creating, opening, stopping cleanly or not, closing.
+//! Creating, opening, clean and unclean stops, closing.
 
 use super::data::{key, mixed_len, version_of, versioned};
 use super::{Case, Harness, Pairs, Rng, Stop, assert_holds, assert_sees, assert_sound};
 use crate::{Change, Error, Lifetime, Result, ScanRange, Store, Visit};
 
-/// Opening a place without a store is a typed error, and makes none.
+/// Opening a path without a store is a typed error, and creates no store.
 pub fn opening_where_nothing_is_says_so<H: Harness>(case: &Case<H>) {
     for _ in 0..2 {
         let opened = case.harness.open().err();
@@ -13,7 +13,7 @@ pub fn opening_where_nothing_is_says_so<H: Harness>(case: &Case<H>) {
     drop(case.create());
 }
 
-/// Creating over a store is refused, and the store is as it was.
+/// Creating at the path of an existing store is refused, and that store is unchanged.
 pub fn creating_where_a_store_is_is_refused<H: Harness>(case: &Case<H>) {
     let store = case.create();
     store.put(b"k", b"v").expect("put");
@@ -24,7 +24,7 @@ pub fn creating_where_a_store_is_is_refused<H: Harness>(case: &Case<H>) {
     assert_holds(&store, &Pairs::from([(b"k".to_vec(), b"v".to_vec())]));
 }
 
-/// A second opener is refused while the first lives, and the first notices nothing.
+/// A second opener is refused while the first handle is open. The first handle is unaffected.
 pub fn a_second_opener_is_told_who_holds_it<H: Harness>(case: &Case<H>) {
     let mut store = case.create();
     for how in [Stop::Clean, Stop::Crash] {
@@ -69,7 +69,8 @@ fn reopening<H: Harness>(case: &Case<H>, how: Stop) {
     let mut pairs = Pairs::new();
     for salt in [10, 20] {
         populate(case, &store, salt, &mut pairs);
-        // Twice in a row: the second open finds what the first left, without a write between.
+        // Twice in a row: the second open sees the state that the first left, without a write
+        // between.
         for _ in 0..2 {
             store = case.reopen(store, how);
             assert_sees(&store, &pairs);
@@ -86,17 +87,17 @@ fn reopening<H: Harness>(case: &Case<H>, how: Stop) {
     assert_sound(&store);
 }
 
-/// Pairs of many sizes, overwrites and deletes are the same after a clean stop, and after the next.
+/// Pairs of many sizes, overwrites and deletes survive a clean stop, and the next one.
 pub fn reopening_after_close_keeps_everything<H: Harness>(case: &Case<H>) {
     reopening(case, Stop::Clean);
 }
 
-/// Pairs of many sizes, overwrites and deletes are the same after a crash, and after the next.
+/// Pairs of many sizes, overwrites and deletes survive a crash, and the next one.
 pub fn reopening_after_a_crash_keeps_everything<H: Harness>(case: &Case<H>) {
     reopening(case, Stop::Crash);
 }
 
-/// A store into which nothing was ever written opens again, either way.
+/// A store that was never written opens again after either kind of stop.
 pub fn reopening_an_empty_store<H: Harness>(case: &Case<H>) {
     let mut store = case.create();
     for how in [Stop::Crash, Stop::Clean, Stop::Clean, Stop::Crash] {
@@ -108,20 +109,21 @@ pub fn reopening_an_empty_store<H: Harness>(case: &Case<H>) {
     assert_holds(&store, &Pairs::from([(b"k".to_vec(), b"v".to_vec())]));
 }
 
-/// One write of [`reopening_again_and_again`].
+/// Does one write of [`reopening_again_and_again`].
 fn write_again<S: Store>(store: &S, rng: &mut Rng, round: u64, capacity: usize, pairs: &mut Pairs) {
     let name = key("again", rng.below(30));
     if rng.below(4) == 0 {
         assert_eq!(store.delete(&name).expect("delete"), pairs.remove(&name).is_some(), "round {round}");
     } else {
-        // At most 30 of these live, under half the capacity; over all rounds several times the capacity is written.
+        // At most 30 values are live, under half the capacity. All rounds together write several
+        // times the capacity.
         let value = versioned(&name, round, rng.below(capacity / 70));
         store.put(&name, &value).unwrap_or_else(|error| panic!("put in round {round}: {error}"));
         pairs.insert(name, value);
     }
 }
 
-/// A few writes, a stop of either kind, over and over: nothing is lost, and space does not leak away.
+/// Repeats a few writes and a stop of either kind: nothing is lost, and space does not leak.
 pub fn reopening_again_and_again<H: Harness>(case: &Case<H>) {
     let capacity = case.plan.capacity_small;
     let mut store = case.create_sized(capacity);
@@ -137,7 +139,7 @@ pub fn reopening_again_and_again<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Right after an open that follows a crash, before anything waits for recovery, gets are right.
+/// After a crash, gets are right directly after the open, before recovery ends.
 pub fn gets_are_right_at_once_after_a_crash<H: Harness>(case: &Case<H>) {
     let mut store = case.create();
     let mut pairs = Pairs::new();
@@ -156,7 +158,7 @@ pub fn gets_are_right_at_once_after_a_crash<H: Harness>(case: &Case<H>) {
     assert_holds(&store, &pairs);
 }
 
-/// Writes of every kind made at once after a crash, while recovery may still run, are kept and found.
+/// Writes of every kind directly after a crash, during recovery, are kept and found.
 pub fn writes_during_recovery_are_kept<H: Harness>(case: &Case<H>) {
     let mut store = case.create();
     let mut pairs = Pairs::new();
@@ -203,7 +205,8 @@ fn assert_closed<T>(what: &str, answer: Result<T>) {
     assert!(matches!(error, Some(Error::Closed)), "{what} of a closed store: {error:?}");
 }
 
-/// Every operation of a closed store answers `Closed`; what it is called and can do is still told.
+/// Every operation of a closed store returns `Closed`; engine name and capabilities remain
+/// available.
 pub fn a_closed_store_says_closed<H: Harness>(case: &Case<H>) {
     let store = case.create();
     store.put(b"k", b"v").expect("put");
@@ -236,7 +239,8 @@ pub fn a_closed_store_says_closed<H: Harness>(case: &Case<H>) {
     assert_holds(&store, &Pairs::from([(b"k".to_vec(), b"v".to_vec())]));
 }
 
-/// Closing a closed store does nothing; the store opens again while the closed handle still lives.
+/// Closing a closed store does nothing. The store can be opened again while the closed handle
+/// exists.
 pub fn closing_twice_is_no_error<H: Harness>(case: &Case<H>) {
     let store = case.create();
     store.put(b"k", b"v").expect("put");

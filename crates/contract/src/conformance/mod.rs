@@ -1,17 +1,17 @@
-//! The suite that every engine passes, over every medium.
+//! The conformance suite, which every engine passes on every medium.
 //!
-//! An engine's test gives a [`Harness`]: how to create, open, stop and clear a
-//! store in a place of its own, and how to alter the bytes of its files while
-//! it is stopped. [`conformance!`](crate::conformance!) then makes one `#[test]` a behaviour, so that what
-//! fails has a name; [`outcomes`] runs them all in a row and tells the result of each.
+//! An engine's test implements a [`Harness`]: how to create, open, stop and clear a store in its
+//! own place, and how to alter the bytes of its files while it is stopped.
+//! [`conformance!`](crate::conformance!) then generates one `#[test]` per behaviour, so each
+//! failure has a name. [`outcomes`] runs all behaviours in sequence and returns the result of each.
 //!
-//! This module does no I/O: the harness does. What is random follows from one
-//! seed, printed by each behaviour; `LODESTORE_SEED` (decimal, or hexadecimal after `0x`) replaces it.
-//! Behaviours with threads are as repeatable as their interleaving is.
+//! This module does no I/O; the harness does. Everything random derives from one seed, printed by
+//! each behaviour. `LODESTORE_SEED` (decimal, or hexadecimal after `0x`) replaces the seed.
+//! Behaviours with threads are as repeatable as their interleaving.
 //!
 //! ```text
 //! struct Place { dir: TempDir }
-//! impl Harness for Place { ... }                    // about 40 lines
+//! impl Harness for Place { ... }     // about 40 lines
 //! fn shm() -> Place { ... }
 //! mod over_shm { lodestore_contract::conformance!(super::shm); }
 //! ```
@@ -50,18 +50,18 @@ pub use check::{Pairs, assert_holds, assert_sees, assert_sound};
 pub use data::{Rng, version_of, versioned};
 pub use registry::{Behaviour, behaviours};
 
-/// How large a run is. The default takes some seconds over memory.
+/// The size of a run. The default needs some seconds in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// Keys of a store that is "filled with many".
+    /// Keys of a store with many keys.
     pub keys: usize,
     /// Threads of the concurrent behaviours, at least 2.
     pub threads: usize,
     /// Operations of each thread.
     pub thread_ops: usize,
-    /// Sequences that the model check draws.
+    /// Sequences that the model check generates.
     pub model_cases: u32,
-    /// Most operations of such a sequence.
+    /// Maximum number of operations of such a sequence.
     pub model_ops: usize,
     /// Stores that are damaged, one after the other.
     pub damage_rounds: usize,
@@ -69,9 +69,9 @@ pub struct Plan {
     pub value_max: usize,
     /// Capacity of an ordinary store, in bytes.
     pub capacity: u64,
-    /// Capacity of a store that is to become full, and of the many small ones, in bytes.
+    /// Capacity of a store that is to become full, and of the many small stores, in bytes.
     pub capacity_small: u64,
-    /// After this long a behaviour counts as hung.
+    /// Time after which a behaviour counts as hung.
     pub patience: Duration,
 }
 
@@ -93,7 +93,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// For media where each write waits for a device.
+    /// Returns a plan for media where each write waits for a device.
     pub fn small() -> Self {
         Self {
             keys: 200,
@@ -109,56 +109,56 @@ impl Plan {
     }
 }
 
-/// What an engine's test gives the suite: one place for one store at a time.
+/// An engine's interface to the suite: a place for one store at a time.
 ///
-/// The place is empty at first, and is removed by the harness's `Drop`. Each
-/// behaviour gets a harness of its own, so behaviours may run at the same time.
+/// The place is empty at first; the harness's `Drop` removes it. Each behaviour has its own
+/// harness, so behaviours may run concurrently.
 pub trait Harness: Send + Sync + 'static {
     /// The store under test.
     type S: Store + 'static;
 
-    /// Engine, medium and variant, for messages.
+    /// Returns engine, medium and variant, for messages.
     fn name(&self) -> String;
 
-    /// The durability that its stores are opened with.
+    /// Returns the durability with which the stores are opened.
     fn durability(&self) -> Durability;
 
-    /// Whether the medium keeps what is synced through a loss of power, so that `sync` must succeed.
+    /// Returns whether synced data survives power loss on this medium, so that `sync` must succeed.
     fn survives_power(&self) -> bool {
         self.durability() == Durability::Power
     }
 
-    /// How large the run is.
+    /// Returns the size of the run.
     fn plan(&self) -> Plan {
         Plan::default()
     }
 
-    /// Makes a store of this capacity and opens it. There is none in the place
-    /// when the suite calls this, except to see it refused.
+    /// Creates a store of this capacity and opens it. The place has no store when the suite calls
+    /// this, except to check the refusal.
     ///
     /// # Errors
-    /// The engine's.
+    /// Those of the engine.
     fn create(&self, capacity: u64) -> Result<Self::S>;
 
-    /// Opens the store that is in the place.
+    /// Opens the store in the place.
     ///
     /// # Errors
-    /// The engine's.
+    /// Those of the engine.
     fn open(&self) -> Result<Self::S>;
 
-    /// Ends a store without closing it, as near to `kill -9` as can be had in one process.
+    /// Ends a store without closing it, as close to `kill -9` as possible within one process.
     fn abandon(&self, store: Self::S) {
         drop(store);
     }
 
-    /// Removes whatever is in the place. No store is open.
+    /// Removes everything in the place. No store is open.
     fn clear(&self);
 
-    /// Names of the store's files that carry data. No store is open.
+    /// Returns the names of the store's files that hold data. No store is open.
     fn files(&self) -> Vec<String>;
 
-    /// Reads a whole file, hands its bytes to `change`, and writes back what is left in them,
-    /// with its length. No store is open.
+    /// Reads a whole file, passes its bytes to `change`, and writes the changed bytes back, with
+    /// their new length. No store is open.
     fn alter(&self, file: &str, change: &mut dyn FnMut(&mut Vec<u8>));
 }
 
@@ -171,39 +171,39 @@ pub enum Stop {
     Crash,
 }
 
-/// One behaviour's run over one harness.
+/// The run of one behaviour with one harness.
 pub struct Case<H> {
     /// The place.
     pub harness: H,
-    /// How large.
+    /// The size of the run.
     pub plan: Plan,
-    /// What everything random follows from.
+    /// The seed of everything random.
     pub seed: u64,
 }
 
 impl<H: Harness> Case<H> {
-    /// A case of this harness's own plan and the seed of this run.
+    /// Creates a case with the harness's plan and the seed of this run.
     pub fn new(harness: H) -> Self {
         let plan = harness.plan();
         Self { harness, plan, seed: seed() }
     }
 
-    /// A generator of this case's seed and `salt`.
+    /// Returns a generator seeded with this case's seed and `salt`.
     pub fn rng(&self, salt: u64) -> Rng {
         Rng::new(self.seed ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// A fresh store of the ordinary capacity.
+    /// Creates a store of the ordinary capacity.
     pub fn create(&self) -> H::S {
         self.create_sized(self.plan.capacity)
     }
 
-    /// A fresh store of this capacity.
+    /// Creates a store of this capacity.
     pub fn create_sized(&self, capacity: u64) -> H::S {
         self.harness.create(capacity).unwrap_or_else(|error| panic!("create in an empty place: {error}"))
     }
 
-    /// Stops `store` and leaves its files.
+    /// Stops `store` and keeps its files.
     pub fn stop(&self, store: H::S, how: Stop) {
         match how {
             Stop::Clean => {
@@ -227,10 +227,10 @@ impl<H: Harness> Case<H> {
     }
 }
 
-/// The seed of this run: `LODESTORE_SEED`, or a fixed one.
+/// Returns the seed of this run: `LODESTORE_SEED`, or a fixed seed.
 ///
 /// # Panics
-/// If the variable is set to no number.
+/// If the variable is set but not a number.
 pub fn seed() -> u64 {
     const FIXED: u64 = 0x10de_5702_e2b5_91c3;
     let Ok(text) = std::env::var("LODESTORE_SEED") else { return FIXED };
@@ -241,12 +241,12 @@ pub fn seed() -> u64 {
     parsed.unwrap_or_else(|_| panic!("LODESTORE_SEED={text}: give a number, decimal or 0x and hexadecimal"))
 }
 
-/// What one behaviour came to.
+/// The result of one behaviour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The behaviour.
     pub name: &'static str,
-    /// What failed, if it did.
+    /// The failure, if the behaviour failed.
     pub failure: Option<String>,
     /// How long it ran.
     pub took: Duration,
@@ -261,10 +261,10 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs the behaviour of this name over `harness`.
+/// Runs the named behaviour with `harness`.
 ///
 /// # Panics
-/// If it fails, or hangs, or if there is none of this name.
+/// If the behaviour fails, hangs, or does not exist.
 pub fn check<H: Harness>(name: &str, harness: H) {
     let behaviour = behaviours::<H>()
         .into_iter()
@@ -272,14 +272,14 @@ pub fn check<H: Harness>(name: &str, harness: H) {
         .unwrap_or_else(|| panic!("there is no behaviour {name}"));
     println!("{name} over {}: LODESTORE_SEED={:#x}", harness.name(), seed());
     if let Err(payload) = attempt(&behaviour, harness) {
-        // The text of one that hangs is told nowhere else.
+        // The text of a hanging behaviour is reported nowhere else.
         println!("{name}: {}", text_of(payload.as_ref()));
         std::panic::resume_unwind(payload);
     }
 }
 
-/// Runs every behaviour, each over a harness of its own, and tells what each came to.
-/// The seed is not printed: it is [`seed`]'s.
+/// Runs every behaviour, each with its own harness, and returns the results. Does not print the
+/// seed ([`seed`]).
 pub fn outcomes<H: Harness>(make: impl Fn() -> H) -> Vec<Outcome> {
     behaviours::<H>().iter().map(|behaviour| outcome_of(behaviour, make())).collect()
 }
@@ -287,7 +287,7 @@ pub fn outcomes<H: Harness>(make: impl Fn() -> H) -> Vec<Outcome> {
 /// Runs the behaviours of `names` in this order until one fails, and returns its outcome.
 ///
 /// # Panics
-/// If a name is not one of a behaviour.
+/// If a name is not the name of a behaviour.
 pub fn first_failure<H: Harness>(names: &[&str], make: impl Fn() -> H) -> Option<Outcome> {
     let behaviours = behaviours::<H>();
     let named = |name: &str| {
@@ -303,7 +303,7 @@ fn outcome_of<H: Harness>(behaviour: &Behaviour<H>, harness: H) -> Outcome {
     Outcome { name: behaviour.name, failure, took: start.elapsed() }
 }
 
-/// Runs a behaviour on a thread of its own, so that one that hangs is named.
+/// Runs a behaviour on a separate thread, so that a hanging behaviour is named.
 fn attempt<H: Harness>(behaviour: &Behaviour<H>, harness: H) -> thread::Result<()> {
     let case = Case::new(harness);
     let (name, run, patience) = (behaviour.name, behaviour.run, case.plan.patience);
@@ -313,7 +313,7 @@ fn attempt<H: Harness>(behaviour: &Behaviour<H>, harness: H) -> thread::Result<(
         .spawn(move || {
             run(&case);
             drop(case);
-            // Nobody listens any more if the patience ran out in this moment.
+            // The receiver is gone if the patience ended at this moment.
             let _ = done.send(());
         })
         .map_err(|error| Box::new(format!("no thread to run on: {error}")) as Box<dyn Any + Send>)?;
@@ -323,7 +323,7 @@ fn attempt<H: Harness>(behaviour: &Behaviour<H>, harness: H) -> thread::Result<(
     }
 }
 
-/// The message of a panic, where it has one.
+/// Returns the message of a panic, if it has one.
 fn text_of(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().cloned();
     text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).into()))

@@ -1,6 +1,7 @@
-//! Random sequences of all operations, reopening among them, against a `BTreeMap`; shrunk when they fail.
+//! Random sequences of all operations, including reopening, compared with a `BTreeMap`. Failing
+//! sequences are shrunk.
 //!
-//! Expiry is modelled with two moments only, long past and far ahead, so nothing depends on the clock.
+//! Expiry has only two times here, long past and far ahead, so nothing depends on the clock.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,7 +16,8 @@ use super::expiring::{FAR, PAST};
 use super::{Case, Harness, Pairs, Rng, Stop, assert_sees, assert_sound};
 use crate::{Change, Direction, Expiry, Lifetime, ScanRange, Store, Swap, Visit};
 
-/// A key by number: few, so that operations meet; short, long, and prefixes of each other.
+/// A key by number. The keys are few, so that operations collide; some are short, some long, and
+/// some are prefixes of others.
 type Name = u8;
 const NAMES: Name = 24;
 
@@ -44,7 +46,7 @@ enum Op {
     Insert(Name, Value, Life),
     Update(Name, Value, Life),
     Delete(Name),
-    /// Expecting what is there (`true`) or something else; the new value, if any.
+    /// Expects the current value (`true`) or another one; then the new value, if any.
     Swap(Name, bool, Option<Value>, Life),
     /// `None` keeps; an inner `None` deletes.
     UpdateWith(Name, Option<Option<(Value, Life)>>),
@@ -121,11 +123,11 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a store should be: each key's value, and whether it expires.
+/// The expected state of a store: each key's value, and whether it expires.
 #[derive(Default)]
 struct Model {
     live: BTreeMap<Vec<u8>, (Vec<u8>, When)>,
-    /// Puts with an expiry long past: what `len` may count on top.
+    /// Puts with an expiry long past, which `len` may count in addition.
     expired: u64,
 }
 
@@ -143,7 +145,7 @@ impl Model {
         }
     }
 
-    /// As [`Self::put`]; without a moment the key keeps the one that it has.
+    /// Does the same as [`Self::put`]. Without a `life` the key keeps its expiry.
     fn put_for(&mut self, name: Vec<u8>, value: Vec<u8>, life: Life) {
         let present = self.live.get(&name).map_or(When::Never, |(_, when)| *when);
         self.put(name, value, life.unwrap_or(present));
@@ -154,12 +156,12 @@ impl Model {
     }
 }
 
-/// Runs one operation on both; an assertion fails where they differ.
+/// Runs one operation on store and model. An assertion fails if they differ.
 fn apply<H: Harness>(case: &Case<H>, store: H::S, model: &mut Model, op: &Op) -> H::S {
     match op {
         Op::Reopen(clean) => return case.reopen(store, if *clean { Stop::Clean } else { Stop::Crash }),
         Op::Verify => assert_sound(&store),
-        // It may be refused on this medium; that nothing changes is what counts here.
+        // The medium may refuse this. The check is that nothing changes.
         Op::Sync => drop(store.sync()),
         Op::Get(_) | Op::MultiGet(_) | Op::Scan(..) | Op::Prefix(..) | Op::ForEach => read(&store, model, op),
         _ => write(&store, model, op),
@@ -313,7 +315,7 @@ fn update_with<S: Store>(store: &S, model: &mut Model, name: Vec<u8>, change: Op
     }
 }
 
-/// A whole sequence on a fresh store, then a look at everything.
+/// Runs a whole sequence on a new store, then checks everything.
 fn run<H: Harness>(case: &Case<H>, sequence: &[Op]) {
     case.harness.clear();
     let mut store = case.create_sized(case.plan.capacity_small);
@@ -328,7 +330,8 @@ fn run<H: Harness>(case: &Case<H>, sequence: &[Op]) {
     case.discard(store);
 }
 
-/// Sequences of all operations, clean and unclean reopening among them, give what a `BTreeMap` gives.
+/// Sequences of all operations, including clean and unclean reopening, give the results of a
+/// `BTreeMap`.
 pub fn sequences_match_the_model<H: Harness>(case: &Case<H>) {
     let config =
         Config { cases: case.plan.model_cases, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };

@@ -5,7 +5,7 @@ use super::data::{key, mixed_len};
 use super::{Case, Harness, Pairs, assert_holds, assert_sound};
 use crate::{Lifetime, Store};
 
-/// A fresh store holds nothing, in every reader's eyes.
+/// A new store is empty to every reader.
 pub fn a_fresh_store_is_empty<H: Harness>(case: &Case<H>) {
     let store = case.create();
     assert_eq!(store.get(b"k").expect("get"), None);
@@ -16,7 +16,7 @@ pub fn a_fresh_store_is_empty<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// What was put is read; a second put replaces it; other keys stay absent.
+/// A put is readable, and a second put replaces it. Other keys stay absent.
 pub fn put_get_contains_and_overwrite<H: Harness>(case: &Case<H>) {
     let store = case.create();
     store.put(b"k", b"one").expect("put");
@@ -31,7 +31,7 @@ pub fn put_get_contains_and_overwrite<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Delete removes, tells whether there was anything, and leaves the neighbours.
+/// Delete removes a key, reports whether it was present, and leaves its neighbours.
 pub fn delete_says_whether_it_was_there<H: Harness>(case: &Case<H>) {
     let store = case.create();
     for name in [b"a", b"b", b"c"] {
@@ -51,7 +51,7 @@ pub fn delete_says_whether_it_was_there<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Insert writes where there is nothing, and changes nothing where there is something.
+/// Insert writes only if the key is absent, and otherwise changes nothing.
 pub fn insert_only_where_absent<H: Harness>(case: &Case<H>) {
     let store = case.create();
     assert!(store.insert(b"k", b"first", Lifetime::Forever).expect("insert"));
@@ -63,7 +63,7 @@ pub fn insert_only_where_absent<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Update writes where there is something, and makes nothing where there is nothing.
+/// Update writes only if the key is present, and otherwise creates nothing.
 pub fn update_only_where_present<H: Harness>(case: &Case<H>) {
     let store = case.create();
     assert!(!store.update(b"k", b"first", Lifetime::Forever).expect("update"));
@@ -77,7 +77,7 @@ pub fn update_only_where_present<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Keys of any bytes, zero and 255 among them, are told apart and ordered as unsigned bytes.
+/// Keys of any bytes, including zero and 255, are distinct and ordered as unsigned bytes.
 pub fn binary_keys_are_opaque<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let mut pairs = Pairs::new();
@@ -126,7 +126,7 @@ pub fn keys_that_begin_with_each_other_are_apart<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// A value of no bytes is there, and is not the same as none.
+/// An empty value is present, and differs from an absent value.
 pub fn empty_values_are_values<H: Harness>(case: &Case<H>) {
     let store = case.create();
     store.put(b"k", b"").expect("put");
@@ -141,7 +141,8 @@ pub fn empty_values_are_values<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Many keys of mixed sizes through rounds of puts, overwrites and deletes: each keeps its own value.
+/// Many keys of mixed sizes through rounds of puts, overwrites and deletes: each keeps its own
+/// value.
 pub fn many_keys_stay_apart<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let mut rng = case.rng(2);
@@ -167,8 +168,8 @@ pub fn many_keys_stay_apart<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Engine and capabilities say the same before and after work and reopening, and every optional
-/// operation answers as its capability says.
+/// Engine and capabilities are the same before and after work and reopening. Every optional
+/// operation behaves as its capability states.
 pub fn names_and_capabilities_are_steady<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let (engine, capabilities) = (store.engine(), store.capabilities());

@@ -9,9 +9,9 @@ use super::{Case, Harness, Pairs, Stop, assert_holds, assert_sound};
 use crate::limits::BATCH_OPS_MAX;
 use crate::{Batch, BatchOp, Commit, Condition, Error, RangeCondition, ScanRange, Store, Visit};
 
-/// The most seats that the threads of one test may take.
+/// Maximum number of seats that the threads of one test may take.
 const SEATS: usize = 5;
-/// The most tries of a thread. A try fails only if another thread took a seat meanwhile.
+/// Maximum number of tries of a thread. A try fails only if another thread took a seat meanwhile.
 const TRIES_MAX: usize = 1000;
 
 fn put(key: &[u8], value: &[u8]) -> Batch {
@@ -22,7 +22,7 @@ fn keys(names: &[&[u8]]) -> Vec<Vec<u8>> {
     names.iter().map(|name| name.to_vec()).collect()
 }
 
-/// A condition on the range from `from` up to `to` (excluded).
+/// Returns a condition on the range from `from` to `to` (excluded).
 fn between(from: &[u8], to: &[u8], names: &[&[u8]]) -> RangeCondition {
     RangeCondition { from: Bound::Included(from.to_vec()), to: Bound::Excluded(to.to_vec()), keys: keys(names) }
 }
@@ -44,8 +44,8 @@ fn create<H: Harness>(case: &Case<H>) -> Option<H::S> {
     None
 }
 
-/// A condition on a range is met by the keys that it names and no others, in memory, after a settle
-/// and after a restart.
+/// A condition on a range is met by exactly the keys that it names: in memory, after `settle` and
+/// after a restart.
 pub fn a_range_condition_is_met_by_its_keys_alone<H: Harness>(case: &Case<H>) {
     let Some(mut store) = create(case) else { return };
     for name in [&b"b"[..], b"d", b"d\0", b"f", b"gone"] {
@@ -106,8 +106,8 @@ pub fn a_range_condition_is_met_by_its_keys_alone<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// The index of an unmet condition on a range follows those of the conditions on keys, and nothing
-/// is written.
+/// The index of an unmet range condition follows the indexes of the key conditions, and nothing is
+/// written.
 pub fn an_unmet_range_condition_is_counted_after_those_on_keys<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     store.put(b"b", b"1").expect("put");
@@ -122,7 +122,7 @@ pub fn an_unmet_range_condition_is_counted_after_those_on_keys<H: Harness>(case:
     assert_holds(&store, &Pairs::from([(b"b".to_vec(), b"1".to_vec()), (b"x".to_vec(), b"1".to_vec())]));
 }
 
-/// The keys of ranges have the limit of conditions.
+/// The number of keys in ranges is limited like the number of conditions.
 pub fn range_conditions_beyond_the_limit_are_refused<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let names: Vec<Vec<u8>> = (0..BATCH_OPS_MAX as u32).map(|number| format!("{number:08}").into_bytes()).collect();
@@ -134,7 +134,7 @@ pub fn range_conditions_beyond_the_limit_are_refused<H: Harness>(case: &Case<H>)
     assert_holds(&store, &Pairs::new());
 }
 
-/// The keys of the seats that are taken.
+/// Returns the keys of the seats that are taken.
 fn taken_seats(store: &impl Store) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     let visited = store.scan_each(&ScanRange::prefix(b"seat/"), &mut |key, _| {
@@ -145,8 +145,8 @@ fn taken_seats(store: &impl Store) -> Vec<Vec<u8>> {
     found
 }
 
-/// Threads that each add a key to a range, on the condition that the range holds the keys that they
-/// read and less than its limit, never exceed the limit.
+/// Threads add keys to a range on the condition that it holds the keys they read, fewer than the
+/// limit. They never exceed the limit.
 pub fn no_key_comes_into_a_range_between_check_and_write<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let rounds = (case.plan.thread_ops / 40).max(3);

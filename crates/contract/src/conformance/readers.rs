@@ -7,7 +7,7 @@ use super::expiring::PAST;
 use super::{Case, Harness, Pairs, assert_sound};
 use crate::{Error, Lifetime, Store, Visit};
 
-/// `get_into` replaces what the buffer held, keeps its allocation, and empties it on a miss.
+/// `get_into` replaces the buffer's contents, keeps its allocation, and empties it on a miss.
 pub fn get_into_reuses_and_empties_its_buffer<H: Harness>(case: &Case<H>) {
     let store = case.create();
     store.put(b"short", b"abc").expect("put");
@@ -66,7 +66,8 @@ pub fn get_with_shows_the_value_once<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// `multi_get` answers each index once and in order: hits, misses, duplicates, none, a thousand.
+/// `multi_get` calls back for each index once and in order: hits, misses, duplicates, none, a
+/// thousand.
 pub fn multi_get_answers_every_index_in_order<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let names: Vec<Vec<u8>> = (0..500).map(|i| key("multi", i)).collect();
@@ -91,7 +92,7 @@ pub fn multi_get_answers_every_index_in_order<H: Harness>(case: &Case<H>) {
     assert_eq!(hits, 20, "the same key twenty times is answered twenty times");
 }
 
-/// Where a key of the list is refused, none is answered.
+/// If a key of the list is refused, no key is answered.
 pub fn multi_get_refuses_before_it_answers<H: Harness>(case: &Case<H>) {
     let store = case.create();
     store.put(b"a", b"1").expect("put");
@@ -107,7 +108,7 @@ pub fn multi_get_refuses_before_it_answers<H: Harness>(case: &Case<H>) {
     }
 }
 
-/// `for_each` shows every live pair once, after overwrites and deletes as well.
+/// `for_each` shows every live pair once, also after overwrites and deletes.
 pub fn for_each_visits_every_key_once<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let mut pairs = Pairs::new();
@@ -135,7 +136,7 @@ pub fn for_each_visits_every_key_once<H: Harness>(case: &Case<H>) {
     assert!(seen == pairs, "for_each shows {} keys, not the {} that live", seen.len(), pairs.len());
 }
 
-/// `for_each` stops at the visitor's word, and counts what was visited up to it.
+/// `for_each` stops when the visitor returns `Stop`, and counts the visited pairs up to there.
 pub fn for_each_stops_when_told<H: Harness>(case: &Case<H>) {
     let store = case.create();
     for i in 0..100 {

@@ -1,16 +1,16 @@
-//! The list of behaviours, once, for the table and for the `#[test]`s.
+//! The single list of behaviours, for the table and for the `#[test]`s.
 
 use super::{Case, Harness};
 
-/// One thing that every engine does.
+/// A behaviour that every engine must have.
 pub struct Behaviour<H> {
-    /// Its name: the function's.
+    /// The function's name.
     pub name: &'static str,
-    /// Panics where the engine does otherwise.
+    /// Panics if the engine behaves otherwise.
     pub run: fn(&Case<H>),
 }
 
-/// Hands the list of behaviours to `$then!`, after `$arguments`.
+/// Passes the list of behaviours to `$then!`, after `$arguments`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_behaviours {
@@ -123,7 +123,8 @@ macro_rules! conformance_behaviours {
 
 macro_rules! table {
     ([] $($module:ident $name:ident;)*) => {
-        /// Every behaviour, in the order in which a reader of failures wants them: plain ones first.
+        /// Returns every behaviour, in the order that helps to read failures: basic behaviours
+        /// first.
         pub fn behaviours<H: Harness>() -> Vec<Behaviour<H>> {
             vec![$(Behaviour { name: stringify!($name), run: super::$module::$name::<H> }),*]
         }
@@ -131,9 +132,9 @@ macro_rules! table {
 }
 conformance_behaviours!(table,);
 
-/// Makes one `#[test]` of each behaviour; the argument is the path of a
-/// function that gives a fresh [`Harness`](crate::conformance::Harness). Call it once in a module. With `over` before the names of several functions
-/// of the module it makes a module of each.
+/// Generates one `#[test]` per behaviour. The argument is the path of a function that returns a new
+/// [`Harness`](crate::conformance::Harness). Call the macro once per module. With `over` before the
+/// names of several functions of the module, it generates one module per function.
 #[macro_export]
 macro_rules! conformance {
     (over $($make:ident)*) => {

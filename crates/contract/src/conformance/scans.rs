@@ -1,4 +1,4 @@
-//! Ordered scans: bounds, prefixes, limits, direction, owned iterators, writers beside.
+//! Ordered scans: bounds, prefixes, limits, direction, owned iterators, concurrent writers.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,13 +9,14 @@ use super::data::{key, version_of, versioned};
 use super::{Case, Harness, Pairs, assert_holds, assert_sound};
 use crate::{Direction, Entry, Error, ScanRange, Store, Visit};
 
-/// A store for these behaviours; `None` where the engine has no order.
+/// Creates a store for these behaviours, or returns `None` if the engine has no order.
 fn create<H: Harness>(case: &Case<H>) -> Option<H::S> {
     let store = case.create();
     store.capabilities().scan.then_some(store)
 }
 
-/// An engine without order refuses scans and names one that has it; an engine with it does not refuse.
+/// An engine without order refuses scans and names an engine that has order. Other engines do not
+/// refuse.
 pub fn scan_without_order_names_another_engine<H: Harness>(case: &Case<H>) {
     let store = case.create();
     store.put(b"k", b"v").expect("put");
@@ -37,7 +38,8 @@ pub fn scan_without_order_names_another_engine<H: Harness>(case: &Case<H>) {
     }
 }
 
-/// What a model gives for a range: by filter, not by the map's own range, which panics on inverted bounds.
+/// Returns the model's result for a range. Filters, because the map's own range panics on
+/// inverted bounds.
 pub(super) fn expected<'a>(pairs: &'a Pairs, range: &ScanRange) -> Vec<(&'a Vec<u8>, &'a Vec<u8>)> {
     let mut inside: Vec<_> = pairs.iter().filter(|(name, _)| range.contains(name)).collect();
     if range.direction == Direction::Backward {
@@ -53,7 +55,7 @@ fn assert_range<S: Store>(store: &S, pairs: &Pairs, range: &ScanRange) {
     assert_order(shown, &scanned(store, range), expected(pairs, range).into_iter());
 }
 
-/// Keys of one to three letters out of a few bytes, and both edges of the key space.
+/// Keys of one to three letters from a few bytes, and both ends of the key space.
 fn lattice() -> Pairs {
     let bytes = [0_u8, 1, b'a', b'b', 0xfe, 0xff];
     let mut pairs = Pairs::new();
@@ -111,7 +113,8 @@ pub fn bounds_included_excluded_and_open<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// A prefix gives the keys that begin with it: also one of 255s, a whole key, and one of nothing.
+/// A prefix selects the keys that begin with it. Tested with 255s, a whole key and an empty prefix
+/// too.
 pub fn prefixes_and_their_edges<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let pairs = lattice();
@@ -145,7 +148,7 @@ pub fn limits_of_none_one_and_some<H: Harness>(case: &Case<H>) {
     assert_eq!(visits.expect("scan_each"), 0);
 }
 
-/// Bounds that exclude everything, inverted ones among them, give nothing and are no error.
+/// Bounds that exclude everything, including inverted bounds, return nothing and are no error.
 pub fn empty_ranges_are_empty<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let ranges = |point: &[u8]| {
@@ -172,7 +175,7 @@ pub fn empty_ranges_are_empty<H: Harness>(case: &Case<H>) {
     assert_eq!(scanned(&store, &one), [Entry::new(b"b", b"b")]);
 }
 
-/// `scan_each` ends at the visitor's word; the entry at which it did is counted.
+/// `scan_each` ends when the visitor returns `Stop`, and counts that entry.
 pub fn a_visitor_stops_a_scan<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let pairs = lattice();
@@ -189,7 +192,8 @@ pub fn a_visitor_stops_a_scan<H: Harness>(case: &Case<H>) {
     }
 }
 
-/// Entries of a walk are ordered, each once, each a whole value of its key; how many there are.
+/// Asserts that the entries of a walk are ordered, unique, and whole values of their keys. Returns
+/// the keys.
 fn assert_walk(entries: impl Iterator<Item = crate::Result<Entry>>, direction: Direction) -> Vec<Vec<u8>> {
     let mut names: Vec<Vec<u8>> = Vec::new();
     for entry in entries {
@@ -204,7 +208,8 @@ fn assert_walk(entries: impl Iterator<Item = crate::Result<Entry>>, direction: D
     names
 }
 
-/// An owned scan goes on in another thread while its keys are overwritten, deleted and joined by others.
+/// An owned scan continues in another thread while its keys are overwritten and deleted, and other
+/// keys are added.
 pub fn an_owned_scan_moves_and_outlives_writes<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let count = case.plan.keys;
@@ -237,7 +242,7 @@ pub fn an_owned_scan_moves_and_outlives_writes<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// An owned scan whose store is dropped goes on or ends with an error; what it gives is right.
+/// An owned scan whose store is dropped continues or ends with an error; its entries are right.
 pub fn an_owned_scan_outlives_its_store<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     for i in 0..500 {
@@ -252,7 +257,7 @@ pub fn an_owned_scan_outlives_its_store<H: Harness>(case: &Case<H>) {
     assert!(seen.len() < 500);
 }
 
-/// Every write that returned is in, and every delete that returned is out of, the scan that starts next.
+/// A scan contains every write, and reflects every delete, that returned before it started.
 pub fn scans_follow_writes_at_once<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let mut rng = case.rng(8);
@@ -275,8 +280,8 @@ pub fn scans_follow_writes_at_once<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// While writers insert, overwrite and delete, each scan is ordered, has no key twice, and has
-/// every key that was written before it began and that nobody deletes.
+/// While writers insert, overwrite and delete, each scan is ordered and has no duplicate key. A
+/// scan has every key that was written before it began and is never deleted.
 pub fn scans_under_writers_are_ordered_and_complete<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
     let inserts = case.plan.thread_ops;
@@ -289,7 +294,7 @@ pub fn scans_under_writers_are_ordered_and_complete<H: Harness>(case: &Case<H>) 
                 let ends = (writer == 1).then_some(crate::conformance::threads::EndsOnDrop(done));
                 for i in 0..inserts {
                     if writer == 1 {
-                        // Kept keys, in an order that splits leaves all over.
+                        // Kept keys, in an order that splits leaves everywhere.
                         let name = key("kept", i.wrapping_mul(7919) % inserts);
                         store.put(&name, &versioned(&name, 1, i % 60)).expect("put");
                         inserted.store(i + 1, Ordering::Release);

@@ -1,11 +1,11 @@
-//! Limits: keys of 1 B to 64 KiB, values of 0 B to 1 GiB, and what lies beyond.
+//! Limits: keys of 1 B to 64 KiB, values of 0 B to 1 GiB, and sizes beyond.
 
 use super::check::show;
 use super::{Case, Harness, Pairs, Stop, assert_holds, assert_sound};
 use crate::limits::{KEY_MAX, VALUE_MAX};
 use crate::{Change, Error, Lifetime, Result, Store, Swap};
 
-/// Keys of 1 B and of 64 KiB, and around the powers of two between, are kept.
+/// Keys of 1 B, of 64 KiB, and around the powers of two between, are kept.
 pub fn keys_of_least_and_greatest_length<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let mut pairs = Pairs::new();
@@ -17,7 +17,7 @@ pub fn keys_of_least_and_greatest_length<H: Harness>(case: &Case<H>) {
         store.put(&name, &value).unwrap_or_else(|error| panic!("put a key of {len} bytes: {error}"));
         pairs.insert(name, value);
     }
-    // Two longest keys that differ in their last byte only.
+    // Two keys of maximum length that differ only in their last byte.
     for last in [0, 1] {
         let mut name = vec![b'z'; KEY_MAX];
         name[KEY_MAX - 1] = last;
@@ -67,13 +67,15 @@ pub fn keys_beyond_the_limits_are_refused<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Values of many sizes, up to the plan's largest (64 MiB by default), through overwriting, reopening and deleting.
+/// Values of many sizes, up to the plan's largest (64 MiB by default), through overwriting,
+/// reopening and deleting.
 pub fn values_of_all_sizes<H: Harness>(case: &Case<H>) {
     let largest = case.plan.value_max;
     let mut sizes = vec![0, 1, 7, 8, 9, 255, 256, 257, 4095, 4096, 4097, 65_535, 65_536, (1 << 20) - 1, 1 << 20];
     sizes.retain(|size| *size < largest);
     sizes.push(largest);
-    // Room for the largest twice (the old value stands until the new one does), and for rounding.
+    // Space for the largest value twice (the old value is kept until the new one is written), and
+    // for rounding.
     let store = case.create_sized(case.plan.capacity.max(largest as u64 * 4 + (16 << 20)));
     let mut rng = case.rng(5);
     let mut pairs = Pairs::new();
@@ -107,7 +109,7 @@ pub fn values_beyond_the_limit_are_refused<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let before = Pairs::from([(b"k".to_vec(), b"v".to_vec())]);
     store.put(b"k", b"v").expect("put");
-    // Zeroed memory that nobody touches takes no pages.
+    // Untouched zeroed memory uses no pages.
     let mut huge = vec![0; VALUE_MAX + 1];
     assert_value_refused("put", store.put(b"k", &huge));
     assert_value_refused("put of a new key", store.put(b"new", &huge));
@@ -129,7 +131,7 @@ pub fn values_beyond_the_limit_are_refused<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// One key grows and shrinks through all sizes: its value is always the newest.
+/// A key grows and shrinks through all sizes: its value is always the newest.
 pub fn a_key_changes_size_often<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let mut rng = case.rng(6);
@@ -146,8 +148,8 @@ pub fn a_key_changes_size_often<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// A value of 1 GiB, the longest there is: not among [`behaviours`](super::behaviours), for it takes 3 GiB of
-/// medium and as much memory. It does nothing unless `LODESTORE_LARGE` is set.
+/// A value of 1 GiB, the maximum. Not among [`behaviours`](super::behaviours), because it needs 3
+/// GiB of medium and as much memory. Does nothing unless `LODESTORE_LARGE` is set.
 pub fn value_of_a_gib<H: Harness>(case: &Case<H>) {
     if std::env::var_os("LODESTORE_LARGE").is_none() {
         return;

@@ -7,11 +7,11 @@ use std::thread;
 use super::{Case, Harness, Pairs, assert_holds, assert_sound};
 use crate::{Change, Lifetime, Store, Swap};
 
-/// Expected and new, each a value or absence: all combinations, met and not met.
+/// Expected and new, each a value or absent: all combinations, met and not met.
 pub fn compare_and_swap_all_cases<H: Harness>(case: &Case<H>) {
     type Value = Option<&'static [u8]>;
     let table: [(Value, Value, Value); 18] = [
-        // there now, expected, new
+        // current value, expected, new
         (None, None, None),
         (None, None, Some(b"n")),
         (None, Some(b"x"), None),
@@ -82,7 +82,7 @@ pub fn compare_and_swap_counts_under_race<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Runs `act` on all threads at once for each key; how many said yes.
+/// Runs `act` on all threads at once for each key. Returns the number of successes per key.
 fn winners<H: Harness>(case: &Case<H>, keys: usize, act: impl Fn(usize, &[u8]) -> bool + Sync) -> Vec<u64> {
     let threads = case.plan.threads;
     let start = Barrier::new(threads);
@@ -101,7 +101,7 @@ fn winners<H: Harness>(case: &Case<H>, keys: usize, act: impl Fn(usize, &[u8]) -
     won.into_iter().map(AtomicU64::into_inner).collect()
 }
 
-/// Of threads that insert the same key at once, one does; its value stands.
+/// Of threads that insert the same key at once, one succeeds, and its value is stored.
 pub fn one_insert_of_many_wins<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let keys = case.plan.thread_ops / 8;
@@ -113,7 +113,7 @@ pub fn one_insert_of_many_wins<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Of threads that delete the same key at once, one does.
+/// Of threads that delete the same key at once, one succeeds.
 pub fn one_delete_of_many_wins<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let keys = case.plan.thread_ops / 8;
@@ -126,7 +126,8 @@ pub fn one_delete_of_many_wins<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// With nobody else at work `update_with` runs its closure once with what is there, and does what it says.
+/// Without other threads, `update_with` runs its closure once with the current value, and applies
+/// its result.
 pub fn update_with_keeps_puts_and_deletes<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let step = |expected: Option<&[u8]>, change: Change| {
@@ -159,10 +160,11 @@ pub fn update_with_keeps_puts_and_deletes<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// Threads that count by `update_with`, on a few keys, some of which come and go, lose no count.
+/// Threads that count by `update_with`, on a few keys, some of which are deleted and recreated,
+/// lose no count.
 pub fn update_with_counts_under_race<H: Harness>(case: &Case<H>) {
     const KEYS: usize = 4;
-    // A key that counts to this is removed; the carry is counted beside.
+    // A key that reaches this count is removed; the carry is counted separately.
     const CARRY: u64 = 50;
     let store = case.create();
     let (threads, each) = (case.plan.threads, case.plan.thread_ops / 2);
@@ -176,7 +178,7 @@ pub fn update_with_counts_under_race<H: Harness>(case: &Case<H>) {
                 start.wait();
                 for _ in 0..each {
                     let name = [b'c', u8::try_from(rng.below(KEYS)).expect("few")];
-                    // The closure may run again: what its last run says is what counts.
+                    // The closure may run again. Only its last run counts.
                     let mut carry = 0;
                     let done = store.update_with(&name, &mut |now, _| {
                         let next = number(now) + 1;

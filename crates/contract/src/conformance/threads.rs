@@ -1,4 +1,4 @@
-//! Several threads at once, each checked against what it may see.
+//! Several threads at once, each checked against the states it may see.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -11,7 +11,7 @@ use super::data::{key, mixed_len, version_of, versioned};
 use super::{Case, Harness, Pairs, Rng, Stop, assert_holds, assert_sound};
 use crate::{Change, Lifetime, ScanRange, Store, Swap, Visit};
 
-/// Sets its flag when dropped, by a panic as well, so that nobody waits for ever.
+/// Sets its flag when dropped, also by a panic, so that no thread waits forever.
 pub(super) struct EndsOnDrop<'a>(pub(super) &'a AtomicBool);
 
 impl Drop for EndsOnDrop<'_> {
@@ -20,7 +20,7 @@ impl Drop for EndsOnDrop<'_> {
     }
 }
 
-/// One operation on keys of one's own, compared with a model.
+/// Does one operation on the thread's own keys and compares it with a model.
 fn step<S: Store>(store: &S, rng: &mut Rng, family: &str, round: u64, model: &mut Pairs) {
     let name = key(family, rng.below(300));
     let value = versioned(&name, round, mixed_len(rng) / 4);
@@ -88,7 +88,8 @@ fn step<S: Store>(store: &S, rng: &mut Rng, family: &str, round: u64, model: &mu
     }
 }
 
-/// Threads on keys of their own, in one store: each sees exactly its own writes, and all are there at the end.
+/// Threads with separate keys in one store: each sees exactly its own writes, and all writes are
+/// present at the end.
 pub fn disjoint_keys_follow_their_models<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let mut all = Pairs::new();
@@ -131,7 +132,7 @@ enum Way {
 }
 
 impl Way {
-    /// One of those that `store` offers.
+    /// Returns a random way that `store` supports.
     fn any<S: Store>(store: &S, rng: &mut Rng) -> Self {
         let ways = [Self::GetInto, Self::GetInto, Self::MultiGet, Self::Scan, Self::ScanBack];
         *rng.pick(&ways[..if store.capabilities().scan { 5 } else { 3 }])
@@ -142,7 +143,7 @@ impl Way {
     }
 }
 
-/// Reads `name` in this way; its version.
+/// Reads `name` in this way and returns its version.
 fn read<S: Store>(store: &S, name: &[u8], way: Way, buffer: &mut Vec<u8>) -> Option<u64> {
     buffer.clear();
     let mut there = false;
@@ -176,9 +177,9 @@ fn read<S: Store>(store: &S, name: &[u8], way: Way, buffer: &mut Vec<u8>) -> Opt
     })
 }
 
-/// Keys whose values only grow: no reader sees a value older than one acknowledged before it read, or
-/// one that is torn; no get sees one older than its thread has seen. (A scan may: a get sees a write that has
-/// not returned yet, and only writes that have returned are in each scan.)
+/// Keys whose values only grow. No reader sees a torn value, or a value older than one acknowledged
+/// before the read. No get sees a value older than one its thread has seen. (A scan may: a get sees
+/// a write that has not returned yet, and a scan contains only writes that have returned.)
 pub fn readers_never_see_time_go_back<H: Harness>(case: &Case<H>) {
     const KEYS: usize = 12;
     let store = case.create();
@@ -234,7 +235,7 @@ pub fn readers_never_see_time_go_back<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// While others write, `for_each` shows every key that stays, once, with a whole value.
+/// During concurrent writes, `for_each` shows every key that stays, once, with a whole value.
 pub fn for_each_under_writers_is_complete<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let count = case.plan.keys.min(1000);
@@ -250,7 +251,7 @@ pub fn for_each_under_writers_is_complete<H: Harness>(case: &Case<H>) {
                 for i in 0..case.plan.thread_ops {
                     let stays = key("stay", rng.below(count));
                     store.put(&stays, &versioned(&stays, i as u64, rng.below(90))).expect("put");
-                    // New keys make the table grow while it is walked.
+                    // New keys make the table grow during the walk.
                     let new = key(&format!("new{writer}"), i);
                     store.put(&new, &versioned(&new, 1, 5)).expect("put");
                     if i % 2 == 0 {
@@ -279,7 +280,7 @@ pub fn for_each_under_writers_is_complete<H: Harness>(case: &Case<H>) {
     assert_sound(&store);
 }
 
-/// While a store grows from nothing under several writers, readers find every key whose put has returned.
+/// While several writers fill an empty store, readers find every key whose put has returned.
 pub fn growth_under_readers_loses_nothing<H: Harness>(case: &Case<H>) {
     let store = case.create();
     let each = case.plan.thread_ops * 2;

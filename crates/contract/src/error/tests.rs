@@ -1,4 +1,4 @@
-//! The texts of errors.
+//! Tests of the error texts.
 
 use std::error::Error as _;
 

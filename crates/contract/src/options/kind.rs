@@ -1,6 +1,7 @@
-//! Kinds of option values: which texts an option takes, and how its values are written as text.
+//! Kinds of option values: the texts that an option accepts, and how its values are written as
+//! text.
 //!
-//! A kind is the only place with the bounds of an option: a value is checked by writing it and
+//! A kind is the only place with the bounds of an option. A value is checked by writing it and
 //! reading it again.
 
 use std::path::PathBuf;
@@ -64,20 +65,20 @@ impl Whole {
         Self { has_unit: true, ..Self::number(declared_size(least), u64::MAX) }
     }
 
-    /// Only multiples of `step`, such as both bounds.
+    /// Accepts only multiples of `step`; both bounds must be multiples.
     #[must_use]
     pub const fn multiple_of(self, step: u64) -> Self {
         assert!(self.least.is_multiple_of(step) && self.most.is_multiple_of(step), "a bound is not a multiple");
         Self { step, ..self }
     }
 
-    /// Only multiples of the size `step`.
+    /// Accepts only multiples of the size `step`.
     #[must_use]
     pub const fn multiple_of_size(self, step: &str) -> Self {
         self.multiple_of(declared_size(step))
     }
 
-    /// Only powers of two, such as both bounds.
+    /// Accepts only powers of two; both bounds must be powers of two.
     #[must_use]
     pub const fn power_of_two(self) -> Self {
         assert!(self.least.is_power_of_two() && self.most.is_power_of_two(), "a bound is not a power of two");
@@ -97,7 +98,7 @@ impl Whole {
     }
 }
 
-/// Reads the size of a declaration while the program is compiled.
+/// Reads the size of a declaration at compile time.
 const fn declared_size(text: &str) -> u64 {
     let bytes = text.as_bytes();
     let (mut value, mut at) = (0u64, 0);
@@ -145,7 +146,7 @@ where
     }
 }
 
-/// A share of one, from `least` to `most`, kept in percent.
+/// A share of 1, from `least` to `most`, stored in percent.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
     /// The smallest share.
@@ -175,7 +176,7 @@ impl OptionKind<u32> for Share {
     }
 }
 
-/// One of some words, each of which stands for a value.
+/// A word of a list; each word represents a value.
 #[derive(Debug, Clone, Copy)]
 pub struct OneOf<T: 'static>(
     /// The words and their values.
@@ -312,7 +313,7 @@ impl OptionKind<Duration> for Millis {
 
     fn write(&self, value: &Duration) -> String {
         let (millis, rest) = (value.as_millis(), value.as_nanos() % 1_000_000);
-        // A time with a fraction has a text that is refused.
+        // A time with a fraction is written as a text that is refused.
         if rest == 0 { millis.to_string() } else { format!("{millis}.{rest:06}") }
     }
 
@@ -325,7 +326,7 @@ impl OptionKind<Duration> for Millis {
 #[derive(Debug, Clone, Copy)]
 pub struct Paths;
 
-/// A character that no path has: it marks a list that cannot be written as text.
+/// A character that no path contains, to mark a list that cannot be written as text.
 const UNWRITABLE: char = '\0';
 
 impl OptionKind<Vec<PathBuf>> for Paths {

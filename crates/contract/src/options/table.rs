@@ -1,11 +1,11 @@
-//! Options that are declared once: the macro [`options!`](crate::options!) and what it needs.
+//! The macro [`options!`](crate::options!), which declares options once, and its support code.
 
 use std::fmt;
 
 use super::{OptionEdges, OptionSpec, Options};
 use crate::error::Result;
 
-/// What the table knows of one option of `S`, besides its [`OptionSpec`].
+/// The functions of one option of `S`, in addition to its [`OptionSpec`].
 pub struct OptionRow<S> {
     /// Reads the option from text into the struct. Returns whether the text is a value.
     pub read: fn(&mut S, &str) -> bool,
@@ -27,14 +27,14 @@ impl<S> fmt::Debug for OptionRow<S> {
 pub trait OptionTable: Default + 'static {
     /// The options by name.
     const SPECS: &'static [OptionSpec];
-    /// How each of them is read and written, in the same order.
+    /// How each option is read and written, in the same order.
     const ROWS: &'static [OptionRow<Self>];
 
-    /// Reads all options of this table that `set` has. Other names are left alone.
+    /// Reads all options of this table that `set` has. Ignores other names.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`](crate::Error::InvalidOption) with the option, the value and what it
-    /// takes.
+    /// [`Error::InvalidOption`](crate::Error::InvalidOption) with the option, the value and the
+    /// accepted values.
     fn read_from(&mut self, set: &Options) -> Result<()> {
         for (spec, row) in Self::SPECS.iter().zip(Self::ROWS) {
             if let Some(text) = set.get(spec.name).filter(|text| !(row.read)(self, text)) {
@@ -47,17 +47,17 @@ pub trait OptionTable: Default + 'static {
     /// Refuses values that are out of bounds.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`](crate::Error::InvalidOption) with the option, the value and what it
-    /// takes.
+    /// [`Error::InvalidOption`](crate::Error::InvalidOption) with the option, the value and the
+    /// accepted values.
     fn check_bounds(&self) -> Result<()> {
         self.check_bounds_of(|_| true)
     }
 
-    /// As [`check_bounds`](Self::check_bounds), of the options whose names `is_checked` returns
-    /// true for.
+    /// Does the same as [`check_bounds`](Self::check_bounds), for the options whose names
+    /// `is_checked` accepts.
     ///
     /// # Errors
-    /// As [`check_bounds`](Self::check_bounds).
+    /// Those of [`check_bounds`](Self::check_bounds).
     fn check_bounds_of(&self, is_checked: impl Fn(&str) -> bool) -> Result<()> {
         let mut all = Self::SPECS.iter().zip(Self::ROWS).filter(|(spec, _)| is_checked(spec.name));
         let refused = all.find(|(_, row)| !(row.is_valid)(self));
@@ -74,13 +74,13 @@ pub trait OptionTable: Default + 'static {
 /// Returns the default of a declaration.
 ///
 /// # Panics
-/// If the text is not a value of the option: a mistake in the declaration, which its test finds.
+/// If the text is not a value of the option. The declaration's test finds this mistake.
 #[doc(hidden)]
 pub fn declared_default<T>(name: &str, text: &str, value: Option<T>) -> T {
     value.unwrap_or_else(|| panic!("the declared default {name}={text} is not a value of the option"))
 }
 
-/// Returns a Markdown table of options: name, default, values, and what each does.
+/// Returns a Markdown table of options: name, default, accepted values, and description.
 pub fn options_table(specs: &[OptionSpec]) -> String {
     let mut text = String::from("| option | default | takes | what it does |\n|---|---|---|---|\n");
     for spec in specs {
@@ -92,11 +92,11 @@ pub fn options_table(specs: &[OptionSpec]) -> String {
     text
 }
 
-/// Checks a table for tests: defaults are read as themselves, every bound is refused just outside
-/// and read just inside, and every text and value is written as it is read.
+/// Checks a table for tests. Defaults are read as themselves. Every bound is refused just outside
+/// and read just inside. Every text and value is written as it is read.
 ///
 /// # Errors
-/// The first option that differs, and how.
+/// Describes the first option that differs.
 #[doc(hidden)]
 pub fn check_declaration<S: OptionTable>() -> std::result::Result<(), String> {
     for (spec, row) in S::SPECS.iter().zip(S::ROWS) {
@@ -237,7 +237,7 @@ macro_rules! options {
         }
 
         impl $Settings {
-            /// No option set: each has its default, or for a fixed one the value of the store.
+            /// Sets no option: each has its default, or for a fixed option the value of the store.
             pub const fn new() -> Self {
                 Self { set: $crate::Options::new() }
             }
@@ -268,7 +268,7 @@ macro_rules! options {
     };
 }
 
-/// Whether `fixed` or `tunable` is declared.
+/// Expands to whether an option is `fixed` rather than `tunable`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! option_is_fixed {
@@ -360,7 +360,7 @@ macro_rules! option_kind {
     };
 }
 
-/// The values that an option takes, in words.
+/// The accepted values of an option, in words.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! option_takes {

@@ -11,7 +11,7 @@ crate::options! {
         /// A field that is no option.
         pub plain: u8 = 7,
     }
-    /// Those that were set.
+    /// The options that were set.
     pub settings EverySettings {
         /// A number
         /// of two lines.

@@ -16,7 +16,7 @@ const RECORD_HEAD: usize = 32;
 
 #[derive(Default)]
 struct Image {
-    /// `None` where there is no store.
+    /// `None`: there is no store.
     bytes: Option<Vec<u8>>,
     open: bool,
 }
@@ -82,7 +82,7 @@ fn head(capacity: u64, count: u64) -> Vec<u8> {
 fn write(bytes: &mut Vec<u8>, key: &[u8], record: &Record) {
     let mut body = (key.len() as u64).to_le_bytes().to_vec();
     body.extend_from_slice(&(record.value.len() as u64).to_le_bytes());
-    // Zero for none: an expiry of 0 and of 1 ms are both long past.
+    // Zero means no expiry: an expiry of 0 and of 1 ms are both long past.
     body.extend_from_slice(&record.expiry.map_or(0, |expiry| expiry.millis().max(1)).to_le_bytes());
     body.extend_from_slice(key);
     body.extend_from_slice(&record.value);

@@ -1,38 +1,38 @@
-//! The ways to break the contract, each small, each a mistake that an engine could make.
+//! Small ways to break the contract; each is a mistake that an engine could make.
 
 macro_rules! flaws {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
-        /// One mistake.
+        /// A mistake.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Flaw {
             $($(#[doc = $doc])* $name,)*
         }
 
         impl Flaw {
-            /// All of them.
+            /// All mistakes.
             pub const ALL: &[Self] = &[$(Self::$name),*];
         }
     };
 }
 
 flaws! {
-    /// Delete says that it did, and does not.
+    /// Delete reports success, and removes nothing.
     DeleteKeeps,
-    /// Delete always says that the key was there.
+    /// Delete always reports that the key was present.
     DeleteAlwaysTrue,
-    /// Delete of an expired key says that it was there.
+    /// Delete of an expired key reports that the key was present.
     DeleteSeesExpired,
     /// Delete removes every key that begins with its own.
     DeleteTakesPrefix,
-    /// Insert writes over what is there.
+    /// Insert overwrites a present key.
     InsertOverwrites,
-    /// Insert takes an expired key for present.
+    /// Insert treats an expired key as present.
     InsertSeesExpired,
-    /// Update writes where nothing is.
+    /// Update writes an absent key.
     UpdateInserts,
-    /// Update brings an expired key back.
+    /// Update revives an expired key.
     UpdateSeesExpired,
-    /// A value of no bytes is taken for absence.
+    /// An empty value is treated as absent.
     EmptyValueIsAbsent,
     /// Keys are compared up to their first zero byte.
     KeysEndAtZero,
@@ -40,9 +40,9 @@ flaws! {
     KeysAreCutAt255,
     /// Keys of 64 KiB are refused.
     LongestKeyRefused,
-    /// An empty key is taken.
+    /// An empty key is accepted.
     EmptyKeyTaken,
-    /// A key of 64 KiB + 1 is taken.
+    /// A key of 64 KiB + 1 is accepted.
     TooLongKeyTaken,
     /// A refused value has already removed the old one.
     RefusedValueDeletes,
@@ -50,17 +50,17 @@ flaws! {
     LargeValuesCut,
     /// A put of a shorter value leaves the tail of the longer one.
     ShorterPutLeavesTail,
-    /// `get_into` adds to what the buffer holds.
+    /// `get_into` appends to the buffer's contents.
     GetIntoAppends,
-    /// `get_into` leaves the buffer as it is on a miss.
+    /// `get_into` leaves the buffer unchanged on a miss.
     GetIntoKeepsOnMiss,
-    /// `get_into` gives the caller a new buffer.
+    /// `get_into` replaces the caller's buffer by a new one.
     GetIntoAllocates,
     /// `get_with` shows the value twice.
     GetWithTwice,
     /// `get_with` shows an empty value on a miss.
     GetWithShowsMiss,
-    /// Contains looks at the first byte of a key only.
+    /// Contains compares only the first byte of a key.
     ContainsGuesses,
     /// `multi_get` answers hits only.
     MultiGetSkipsMisses,
@@ -68,9 +68,9 @@ flaws! {
     MultiGetSorts,
     /// `multi_get` answers the same key once.
     MultiGetDropsDuplicates,
-    /// `multi_get` looks at 64 keys at most.
+    /// `multi_get` reads at most 64 keys.
     MultiGetStopsAt64,
-    /// `multi_get` goes on beyond a refused key.
+    /// `multi_get` continues after a refused key.
     MultiGetSkipsRefused,
     /// `multi_get` answers some keys, then refuses one.
     MultiGetRefusesLate,
@@ -78,13 +78,13 @@ flaws! {
     ForEachTwice,
     /// `for_each` leaves out the last key.
     ForEachMissesLast,
-    /// `for_each` does not stop when told.
+    /// `for_each` ignores `Stop`.
     ForEachNeverStops,
     /// `for_each` shows expired keys.
     ForEachShowsExpired,
     /// `for_each_pair` shows no expiry.
     ForEachHidesExpiry,
-    /// `for_each_pair` reads the values, lets others run, then reads the expiries.
+    /// `for_each_pair` reads the values, lets other threads run, then reads the expiries.
     ForEachReadsExpiryLate,
     /// A scan shows no expiry.
     ScanHidesExpiry,
@@ -92,11 +92,11 @@ flaws! {
     ScanShiftsExpiry,
     /// The get of a snapshot shows no expiry.
     SnapshotGetHidesExpiry,
-    /// A snapshot shows the expiries of later.
+    /// A snapshot shows later expiries.
     SnapshotExpiryFollows,
     /// Get shows expired keys.
     GetShowsExpired,
-    /// Contains says yes to expired keys.
+    /// Contains returns `true` for expired keys.
     ContainsShowsExpired,
     /// `multi_get` shows expired keys.
     MultiGetShowsExpired,
@@ -104,35 +104,35 @@ flaws! {
     ScanShowsExpired,
     /// Expired keys use up a scan's limit.
     ScanCountsExpired,
-    /// `expiry` tells of expired keys.
+    /// `expiry` returns the expiry of expired keys.
     ExpiryShowsExpired,
     /// Put keeps the old expiry.
     PutKeepsExpiry,
-    /// Update takes `Forever` for `Keep`.
+    /// Update treats `Forever` as `Keep`.
     UpdateKeepsExpiry,
-    /// `compare_and_swap` takes `Forever` for `Keep`.
+    /// `compare_and_swap` treats `Forever` as `Keep`.
     SwapKeepsExpiry,
     /// `compare_and_swap` sees expired values.
     SwapSeesExpired,
     /// `update_with` sees expired values.
     UpdateWithSeesExpired,
-    /// `update_with` drops the expiry it is given.
+    /// `update_with` ignores the given expiry.
     UpdateWithDropsExpiry,
-    /// Insert drops the expiry it is given.
+    /// Insert ignores the given expiry.
     InsertDropsExpiry,
-    /// Insert with `Keep` takes the expiry of the expired record that it replaces.
+    /// Insert with `Keep` uses the expiry of the expired record that it replaces.
     InsertKeepsExpired,
-    /// Update takes `Keep` for `Forever`.
+    /// Update treats `Keep` as `Forever`.
     UpdateForgetsKept,
-    /// Update drops the expiry it is given.
+    /// Update ignores the given expiry.
     UpdateDropsExpiry,
-    /// Update reads the expiry that it keeps, lets others run, then writes.
+    /// Update reads the expiry that it keeps, lets other threads run, then writes.
     UpdateKeepNotAtomic,
-    /// `compare_and_swap` takes `Keep` for `Forever`.
+    /// `compare_and_swap` treats `Keep` as `Forever`.
     SwapForgetsKept,
-    /// `compare_and_swap` drops the expiry it is given.
+    /// `compare_and_swap` ignores the given expiry.
     SwapDropsExpiry,
-    /// `update_with` takes `Keep` for `Forever`.
+    /// `update_with` treats `Keep` as `Forever`.
     UpdateWithForgetsKept,
     /// `update_with` shows no expiry to its closure.
     UpdateWithHidesExpiry,
@@ -140,23 +140,23 @@ flaws! {
     CloseForgetsExpiry,
     /// An expiry of u64::MAX overflows into the past.
     FarExpiryOverflows,
-    /// `compare_and_swap` reads, lets others run, then writes.
+    /// `compare_and_swap` reads, lets other threads run, then writes.
     SwapNotAtomic,
     /// `compare_and_swap` compares lengths only.
     SwapComparesLengths,
-    /// `compare_and_swap` to absent says `Done` and does nothing.
+    /// `compare_and_swap` to absent returns `Done` and does nothing.
     SwapNeverDeletes,
-    /// `compare_and_swap` answers what was expected, not what is there.
+    /// `compare_and_swap` returns the expected value, not the current one.
     SwapTellsExpected,
-    /// `update_with` reads, lets others run, then writes.
+    /// `update_with` reads, lets other threads run, then writes.
     UpdateWithNotAtomic,
     /// `update_with` runs its closure twice.
     UpdateWithRunsTwice,
-    /// `update_with` takes `Keep` for `Delete`.
+    /// `update_with` treats `Keep` as `Delete`.
     UpdateWithKeepDeletes,
-    /// Insert looks, lets others run, then writes.
+    /// Insert checks, lets other threads run, then writes.
     InsertNotAtomic,
-    /// Delete looks, lets others run, then removes.
+    /// Delete checks, lets other threads run, then removes.
     DeleteNotAtomic,
     /// A scan leaves out its last entry.
     ScanSkipsLast,
@@ -164,7 +164,7 @@ flaws! {
     ScanExcludesFrom,
     /// An excluded upper bound includes.
     ScanIncludesTo,
-    /// A backward scan takes its limit from the front.
+    /// A backward scan applies its limit at the front.
     ScanLimitsBeforeReversing,
     /// A limit of 0 means none.
     ScanLimitZeroIsAll,
@@ -172,11 +172,11 @@ flaws! {
     ScanPanicsOnInverted,
     /// Keys are ordered as signed bytes.
     ScanOrdersSigned,
-    /// `scan_each` does not count the entry that it was stopped at.
+    /// `scan_each` does not count the entry at which it stopped.
     ScanEachCountsShort,
     /// A scan misses the newest key until the next write.
     ScanLagsByOne,
-    /// A scan under way follows the map by position, so that writes shift it.
+    /// A scan in progress follows the map by position, so that writes shift it.
     ScanWalksByPosition,
     /// `len` is one too many after an overwrite.
     LenCountsOverwrites,
@@ -184,9 +184,9 @@ flaws! {
     StatsDurability,
     /// `stats` counts more space than there is.
     StatsSpace,
-    /// `stats` never says that recovery is done.
+    /// `stats` never reports that recovery is done.
     StatsNeverRecovered,
-    /// Every put takes space for ever.
+    /// Every put uses space permanently.
     SpaceLeaks,
     /// A full store drops the oldest key for the newest.
     FullEvicts,
@@ -196,21 +196,21 @@ flaws! {
     FullRefusesDeletes,
     /// A crash loses the last put.
     CrashLosesLastPut,
-    /// A crash brings the last deleted key back.
+    /// A crash restores the last deleted key.
     CrashBringsBackLastDelete,
-    /// A closed store still answers.
+    /// A closed store still serves reads.
     ClosedStillReads,
     /// Closing twice is an error.
     CloseTwiceFails,
     /// A store opens twice.
     OpensTwice,
-    /// Opening where no store is makes one.
+    /// Opening a path without a store creates one.
     OpenMakesAStore,
-    /// Creating over a store removes it.
+    /// Creating a store removes an existing one.
     CreateOverwrites,
-    /// Checksums are not looked at.
+    /// Checksums are not checked.
     ChecksumUnchecked,
-    /// A corrupt record is left out without a word.
+    /// A corrupt record is skipped without a report.
     CorruptionUnreported,
     /// A corrupt record is a panic.
     CorruptionPanics,
@@ -218,31 +218,31 @@ flaws! {
     BatchHalfWritten,
     /// A batch deletes first and puts afterwards.
     BatchReorders,
-    /// Of several operations of a batch on a key the first one counts.
+    /// Of several operations of a batch on a key, the first one counts.
     BatchFirstWins,
-    /// A batch lets others run between its operations.
+    /// A batch lets other threads run between its operations.
     BatchTorn,
-    /// A batch that runs full keeps what fitted.
+    /// A batch that runs full keeps the operations that fitted.
     BatchFullKeepsWhatFitted,
-    /// A batch drops the expiries it is given.
+    /// A batch ignores the given expiries.
     BatchDropsExpiry,
     /// The operations of a batch are not counted.
     BatchUncounted,
-    /// A batch takes its last operation for a mistake where it deletes what is not there.
+    /// A batch that deletes an absent key fails.
     BatchMindsAbsentKeys,
-    /// An empty batch removes what was put last.
+    /// An empty batch removes the last put.
     BatchOfNothingUndoes,
-    /// A batch is kept by a clean stop only: a crash takes its last key back.
+    /// Only a clean stop keeps a batch: a crash removes its last key.
     BatchEndsAtCrash,
-    /// A batch is written whatever its conditions say.
+    /// A batch is written regardless of its conditions.
     ConditionIgnored,
     /// A batch whose condition is not met is written.
     UnmetBatchWritten,
     /// A batch whose condition is not met is refused as full.
     UnmetBatchNeedsSpace,
-    /// Conditions are checked before the lock is taken under which the batch is written.
+    /// Conditions are checked before the lock of the batch is acquired.
     ConditionCheckedEarly,
-    /// The last condition that is not met is named, and not the first.
+    /// The last unmet condition is named instead of the first.
     ConditionNamesLast,
     /// Only the first condition is checked.
     ConditionsAfterFirst,
@@ -256,21 +256,22 @@ flaws! {
     ConditionUncounted,
     /// A batch of nothing does not check its conditions.
     ConditionOfNothingMet,
-    /// A condition on a range is met if its keys are present, whatever else came into the range.
+    /// A condition on a range is met if its keys are present, even if other keys were added to the
+    /// range.
     RangeConditionMissesPhantoms,
-    /// A condition on a range is met if no other key is in the range, though its keys are gone.
+    /// A condition on a range is met if no other key is in the range, even if its keys are missing.
     RangeConditionMissesDeletes,
-    /// A condition on a range compares the number of keys alone.
+    /// A condition on a range compares only the number of keys.
     RangeConditionCountsOnly,
     /// A condition on a range includes the key at its upper bound.
     RangeConditionEndIncluded,
     /// An expired key counts as present for a condition on a range.
     RangeConditionSeesExpired,
-    /// Conditions on ranges are counted from 0, and not after those on keys.
+    /// Conditions on ranges are counted from 0, and not after the conditions on keys.
     RangeConditionCountedFromZero,
-    /// The keys of ranges do not count for the limit of conditions.
+    /// The keys of ranges do not count towards the limit of conditions.
     RangeKeysUncounted,
-    /// A snapshot shows what is written later.
+    /// A snapshot lacks its last pair, as if it showed a later state.
     SnapshotFollows,
     /// A copy leaves out the last pair.
     CopyMissesLast,
@@ -278,16 +279,16 @@ flaws! {
     CopyForgetsExpiry,
     /// A copy has expired pairs.
     CopyHasExpired,
-    /// A copy reads every second key, lets others run, then reads the other keys.
+    /// A copy reads every second key, lets other threads run, then reads the other keys.
     CopyTorn,
-    /// A copy that saw changes reads the changed keys again, but not that keys were deleted.
+    /// A copy reads changed keys again, but misses deletes.
     CopyMissesDeletes,
-    /// A copy goes on after an error of its sink.
+    /// A copy continues after an error of its sink.
     CopyIgnoresSink,
-    /// `verify` tells no progress.
+    /// `verify` reports no progress.
     VerifySilent,
     /// `verify` counts one record too few.
     VerifyCountsShort,
-    /// Values are torn: every fourth put writes half, lets others run, then writes the rest.
+    /// Values are torn: every fourth put writes half, lets other threads run, then writes the rest.
     TornPut,
 }

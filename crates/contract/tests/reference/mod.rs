@@ -1,6 +1,6 @@
-//! A store in memory that keeps the contract, and a list of ways to break it.
+//! A store in memory that fulfils the contract, and a list of ways to break it.
 //!
-//! It exists to test the suite: as it is it must pass, and with any one [`Flaw`] it must fail.
+//! The store tests the suite: unmodified it must pass, and with any one [`Flaw`] it must fail.
 
 mod disk;
 mod flaw;
@@ -15,25 +15,25 @@ use lodestore_contract::{Capabilities, Durability, Error, Expiry, Finding, Resul
 pub use disk::Disk;
 pub use flaw::Flaw;
 
-/// A value and when it expires.
+/// A value and its expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     pub value: Vec<u8>,
     pub expiry: Option<Expiry>,
 }
 
-/// What an open store keeps; shared with the owned scans of some flaws only.
+/// The state of an open store. Only the owned scans of some flaws share it.
 #[derive(Debug, Default)]
 pub struct State {
     pub map: BTreeMap<Vec<u8>, Record>,
     pub findings: Vec<Finding>,
     pub closed: bool,
     pub bytes_written: u64,
-    /// Bytes in use; 0 for not counted yet.
+    /// Bytes in use; 0 if not counted yet.
     pub used: u64,
-    /// The last key put and what it replaced, for flaws that lose it.
+    /// The last key put and the record that it replaced, for flaws that lose it.
     pub last_put: Option<(Vec<u8>, Option<Record>)>,
-    /// The last key deleted and what it was.
+    /// The last deleted key and its record.
     pub last_deleted: Option<(Vec<u8>, Record)>,
     /// The last key that a batch put, for a flaw that loses it.
     pub batch_end: Option<Vec<u8>>,
@@ -41,7 +41,7 @@ pub struct State {
     pub capacity: u64,
 }
 
-/// The engine: a map behind a lock, written back to its [`Disk`] when it stops.
+/// The engine: a map with a lock, written to its [`Disk`] when the store stops.
 pub struct Reference {
     pub state: Arc<Mutex<State>>,
     disk: Arc<Disk>,
@@ -50,13 +50,13 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// The state, unless the store is closed.
+    /// Returns the state, unless the store is closed.
     fn open_state(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.state();
         if state.closed && !self.has(Flaw::ClosedStillReads) { Err(Error::Closed) } else { Ok(state) }
     }
 
-    /// The state whatever it is; a panic of a closure under the lock does not count.
+    /// Returns the state, even after a panic of a closure under the lock.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -65,7 +65,7 @@ impl Reference {
         self.flaw == Some(flaw)
     }
 
-    /// What the flaws that show in a crash do to the map.
+    /// Applies the flaws that appear in a crash to the map.
     fn crash(&self, state: &mut State) {
         match self.flaw {
             Some(Flaw::CrashLosesLastPut) => match state.last_put.take() {
@@ -172,7 +172,7 @@ impl Harness for Place {
     }
 }
 
-/// What the reference can do.
+/// Returns the capabilities of the reference store.
 pub fn capabilities(ordered: bool) -> Capabilities {
     Capabilities {
         scan: ordered,

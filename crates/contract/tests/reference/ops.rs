@@ -17,7 +17,7 @@ use lodestore_contract::{
 
 use super::{Flaw, Record, Reference, State, capabilities};
 
-/// What a pair takes beside its bytes.
+/// Bytes of a pair in addition to its own.
 const OVERHEAD: u64 = 64;
 const ENGINE: &str = "reference";
 
@@ -35,7 +35,7 @@ impl Reference {
         if excused { Ok(()) } else { check_key(key) }
     }
 
-    /// The name under which a key is kept.
+    /// Returns the name under which a key is stored.
     fn name(&self, key: &[u8]) -> Vec<u8> {
         let len = match self.flaw {
             Some(Flaw::KeysEndAtZero) => key.iter().position(|byte| *byte == 0).unwrap_or(key.len()).max(1),
@@ -52,7 +52,7 @@ impl Reference {
         !gone && !ignored
     }
 
-    /// The record of a key for a reader or writer that sees expired ones only by this flaw.
+    /// Returns the record of a key. Expired records are visible only with the flaw `but`.
     fn seen<'a>(&self, state: &'a State, key: &[u8], but: Flaw) -> Option<&'a Record> {
         state.map.get(&self.name(key)).filter(|record| self.has(but) || self.is_live(record))
     }
@@ -100,7 +100,7 @@ impl Reference {
         }
     }
 
-    /// Lets other threads in between two halves of a step, if the flaw is this one.
+    /// Lets other threads run between two halves of a step, if this flaw is on.
     fn pause<'a>(&'a self, state: MutexGuard<'a, State>, flaw: Flaw) -> MutexGuard<'a, State> {
         if !self.has(flaw) {
             return state;
@@ -203,7 +203,7 @@ impl Reference {
             let present = state.map.iter().filter(|(key, record)| range.contains(key) && is_shown(record));
             let present: Vec<&Vec<u8>> = present.map(|(key, _)| key).collect();
             match self.flaw {
-                // A key that came into the range is not seen.
+                // An added key of the range is not detected.
                 Some(Flaw::RangeConditionMissesPhantoms) => condition.keys.iter().all(|key| present.contains(&key)),
                 Some(Flaw::RangeConditionMissesDeletes) => present.iter().all(|key| condition.keys.contains(key)),
                 Some(Flaw::RangeConditionCountsOnly) => present.len() == condition.keys.len(),
@@ -222,7 +222,7 @@ impl Reference {
                 check_range_conditions(conditions, ranges)?;
             }
         }
-        // A batch of nothing is checked too, unless the flaw is this one.
+        // A batch of nothing is checked too, unless this flaw is on.
         if batch.ops.is_empty() && self.has(Flaw::ConditionOfNothingMet) {
             return Ok(Commit::Done);
         }
@@ -233,7 +233,7 @@ impl Reference {
             drop(state);
             match self.flaw {
                 Some(Flaw::UnmetBatchWritten) => self.apply_batch(batch, None)?,
-                // As if the space were reserved before the conditions are checked.
+                // Behaves as if the space were reserved before the conditions are checked.
                 Some(Flaw::UnmetBatchNeedsSpace) => {
                     let state = self.state();
                     let needed = batch.ops.len() as u64 * OVERHEAD;
@@ -322,10 +322,10 @@ impl Reference {
     }
 }
 
-/// A copy of the map; or, by the flaw, none.
+/// A copy of the map, with a flaw of snapshots if one is on.
 struct View {
     store: Reference,
-    /// The state of the store that the copy is of.
+    /// The state of the copied store.
     now: Arc<Mutex<State>>,
 }
 
@@ -646,7 +646,7 @@ impl Store for Reference {
         let flaw = self.flaw.filter(|flaw| of_snapshots.contains(flaw));
         let store = Reference { state: Arc::new(copy.into()), disk: Arc::default(), flaw, ordered: true };
         if self.has(Flaw::SnapshotFollows) {
-            // As if the view had missed what came between.
+            // Simulates a view that shows a later delete.
             store.state().map.pop_last();
         }
         Ok(Box::new(View { store, now: Arc::clone(&self.state) }))

@@ -1,12 +1,17 @@
-//! Ordered structures side by side: insert, get, scan of 50, a writer beside a scanner, bytes a key.
+//! Compares ordered structures: insert, get, scan of 50, a writer concurrent with a scanner, bytes
+//! per key.
 //!
-//! `cargo run --release -p lodestore-index --example compare -- [--keys 1000000,5000000] [--rounds 3] [--seconds 1] [--only NAME,..]`
+//! ```text
+//! cargo run --release -p lodestore-index --example compare -- \
+//!     [--keys 1000000,5000000] [--rounds 3] [--seconds 1] [--only NAME,..]
+//! ```
 //!
-//! Rates are per second of the thread's own CPU time, so that other programs on the machine disturb them less.
-//! Keys are 16 bytes, hexadecimal digits of a mixed 64-bit number. Each cell runs in a process of its own; structures are
-//! interleaved, and the table gives medians over the rounds. `bytes/key` is the growth of resident memory (RssAnon).
-//! For the tree the keys lie in an array outside (16 bytes a key, not counted: they stand for the records that the engine
-//! has anyway); it reads them as the engine would read records.
+//! Rates are per second of the thread's own CPU time, so that other programs on the machine disturb
+//! them less. Keys are 16 bytes, the hexadecimal digits of a mixed 64-bit number. Each cell runs in
+//! its own process. Structures are interleaved, and the table shows medians over the rounds.
+//! `bytes/key` is the growth of resident memory (RssAnon). The tree's keys are stored in an array
+//! outside the tree (16 bytes per key, not counted). The array represents the records that the
+//! engine stores anyway. The tree reads it as it would records.
 
 mod maps;
 
@@ -17,7 +22,7 @@ use std::time::{Duration, Instant};
 use lodestore_index::{BPlusTree, Headed, sort_headed};
 use maps::{Key, Map, NAMES, make_key, open};
 
-/// What one child measures, in the order of its output line.
+/// Columns of a child's output line, in order.
 const COLUMNS: [&str; 6] = ["insert M/s", "get M/s", "scan-50 k/s", "writer M/s beside", "scanner k/s", "bytes/key"];
 
 fn option(name: &str, default: &str) -> String {
@@ -31,7 +36,7 @@ fn resident_anonymous() -> usize {
     line.trim().trim_end_matches(" kB").trim().parse::<usize>().unwrap_or(0) * 1024
 }
 
-/// CPU time of a thread.
+/// Start of a measurement, in CPU time of this thread.
 struct Busy(u64);
 
 impl Busy {
@@ -44,13 +49,13 @@ impl Busy {
         Self(Self::nanoseconds())
     }
 
-    /// Operations in a second of CPU time.
+    /// Returns operations per second of CPU time.
     fn rate(&self, count: usize) -> f64 {
         count as f64 * 1e9 / (Self::nanoseconds() - self.0).max(1) as f64
     }
 }
 
-/// One cell: one structure at one size.
+/// Measures one cell: one structure at one size.
 fn child(name: &str, keys: usize, time: Duration) {
     let records: Vec<Key> = (0..keys as u64 + keys as u64 * 2).map(make_key).collect();
     let before = resident_anonymous();
@@ -82,7 +87,7 @@ fn child(name: &str, keys: usize, time: Duration) {
     println!("{insert} {get} {scan} {writer} {scanner} {bytes}");
 }
 
-/// A writer of new keys beside a scanner.
+/// Measures a writer of new keys concurrent with a scanner.
 fn together<'k>(
     map: &dyn Map,
     records: &'k [Key],
@@ -114,7 +119,8 @@ fn together<'k>(
     })
 }
 
-/// Rates of sorting by 8-byte heads and of the two bulk loads with one thread (these by the clock).
+/// Prints the rates of sorting by 8-byte heads and of both bulk loads with one thread. The loads
+/// are measured by wall-clock time.
 fn bulk(keys: usize) {
     let records: Vec<Key> = (0..keys as u64).map(make_key).collect();
     let resolver = maps::Records(&records);

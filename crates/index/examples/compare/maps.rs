@@ -1,4 +1,4 @@
-//! The structures under one interface.
+//! The structures, with one interface.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -12,17 +12,18 @@ use scc::TreeIndex;
 /// A key.
 pub type Key = [u8; 16];
 
-/// The structures, in the order of the table. `tree-batched` prefetches for 16 keys, then inserts them, as the engine does;
-/// `btreemap` is the standard library's behind a read-write lock.
+/// The structures, in the order of the table. `tree-batched` prefetches for 16 keys and then
+/// inserts them, as the engine does. `btreemap` is the standard library's map with a read-write
+/// lock.
 pub const NAMES: [&str; 5] = ["tree-batched", "tree", "btreemap", "scc", "skiplist"];
 
-/// What is measured.
+/// A structure to measure.
 pub trait Map: Sync {
     /// Inserts keys `first..` with their indexes as values.
     fn fill_from(&self, first: usize, keys: &[Key]);
-    /// Looks a key up.
+    /// Looks up a key.
     fn get(&self, key: &Key) -> Option<u64>;
-    /// Reads up to `count` values from a key on; says how many.
+    /// Reads up to `count` values starting at `key`, and returns how many were read.
     fn scan(&self, key: &Key, count: usize) -> usize;
     /// Inserts all keys.
     fn fill(&self, keys: &[Key]) {
@@ -32,7 +33,7 @@ pub trait Map: Sync {
     }
 }
 
-/// The key of a number.
+/// Returns the key of a number.
 pub fn make_key(n: u64) -> Key {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -40,7 +41,7 @@ pub fn make_key(n: u64) -> Key {
     std::array::from_fn(|i| b"0123456789abcdef"[(n >> (60 - 4 * i)) as usize & 15])
 }
 
-/// An empty structure by name.
+/// Returns an empty structure by name.
 pub fn open<'k>(name: &str, records: &'k [Key]) -> Box<dyn Map + 'k> {
     match name {
         "tree-batched" => Box::new(Tree { tree: BPlusTree::new(), records: Records(records), batches: true }),
@@ -52,7 +53,7 @@ pub fn open<'k>(name: &str, records: &'k [Key]) -> Box<dyn Map + 'k> {
     }
 }
 
-/// Keys outside of the tree; a payload is an index.
+/// Keys stored outside the tree. A payload is an index into them.
 pub struct Records<'k>(pub &'k [Key]);
 
 impl KeyResolver for Records<'_> {

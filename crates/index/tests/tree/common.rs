@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use lodestore_index::KeyResolver;
 
-/// Records in memory; a payload is a place in the list. Counts how often keys are read.
+/// Records in memory. A payload is an index into the list. Counts the key reads.
 #[derive(Default)]
 pub struct Records {
     keys: Mutex<Vec<Arc<[u8]>>>,
@@ -12,24 +12,24 @@ pub struct Records {
 }
 
 impl Records {
-    /// A new record.
+    /// Adds a record and returns its payload.
     pub fn add(&self, key: &[u8]) -> u64 {
         let mut keys = self.keys.lock().unwrap();
         keys.push(Arc::from(key));
         keys.len() as u64 - 1
     }
 
-    /// The key of a record.
+    /// Returns the key of a record.
     pub fn key(&self, payload: u64) -> Arc<[u8]> {
         self.keys.lock().unwrap()[payload as usize].clone()
     }
 
-    /// Another key in the place of a record's.
+    /// Replaces the key of a record.
     pub fn change(&self, payload: u64, key: &[u8]) {
         self.keys.lock().unwrap()[payload as usize] = Arc::from(key);
     }
 
-    /// How many keys were read through the resolver.
+    /// Returns how many keys were read through the resolver.
     pub fn reads(&self) -> usize {
         self.reads.load(std::sync::atomic::Ordering::Relaxed)
     }
@@ -46,7 +46,7 @@ impl KeyResolver for Records {
 /// Payloads that are their own keys: 16 hexadecimal digits.
 pub struct Hex;
 
-/// The key of a number.
+/// Returns the key of a number.
 pub fn hex(n: u64) -> [u8; 16] {
     std::array::from_fn(|i| b"0123456789abcdef"[(n >> (60 - 4 * i)) as usize & 15])
 }
@@ -62,18 +62,19 @@ impl KeyResolver for Hex {
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next number.
+    /// Returns the next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// The seed from LODESTORE_SEED, or from the clock; printed.
+    /// Creates a generator with the seed from LODESTORE_SEED, or from the clock, and prints the
+    /// seed.
     pub fn seeded() -> Self {
         let clock =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
@@ -83,7 +84,7 @@ impl Random {
     }
 }
 
-/// Spreads a number over 64 bits; one to one.
+/// Spreads a number over 64 bits, one to one.
 pub fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

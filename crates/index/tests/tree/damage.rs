@@ -1,4 +1,5 @@
-//! A tree whose records change under it, as bytes of a damaged medium do: its order is wrong, but nothing panics, nothing hangs.
+//! A tree whose records change, as bytes on damaged media do. Its order is then wrong, but nothing
+//! panics or hangs.
 
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +11,7 @@ use lodestore_index::{BPlusTree, Direction, KeyResolver};
 
 use crate::common::{Random, Records};
 
-/// Keys that share so much that their heads tie, and some that share less.
+/// Returns a key. Many keys share enough bytes for equal heads; some share fewer.
 fn key(random: &mut Random) -> Vec<u8> {
     let number = random.below(600);
     match random.below(4) {
@@ -20,7 +21,7 @@ fn key(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// One bit is another, or the record cannot be read and has the empty key.
+/// Flips one bit, or replaces the key by the empty key, as for a record that cannot be read.
 fn harm(records: &Records, payload: u64, random: &mut Random) {
     let mut key = records.key(payload).to_vec();
     if key.is_empty() || random.below(4) == 0 {
@@ -70,12 +71,13 @@ fn records_that_change_under_the_tree_make_it_wrong_and_nothing_else() {
     }
 }
 
-/// A split reads the records of a leaf to take its heads further into the keys. Where one is out of its order just then, no head is taken from it.
+/// A split reads the records of a leaf to move its heads further into the keys. No head is computed
+/// from a record that is out of order at that time.
 #[test]
 fn a_record_that_is_out_of_order_while_its_leaf_splits_gives_its_entry_no_head() {
     let place = |n: u64| n * 37 % 64;
     let key = |n: u64| format!("ties/{:08}", place(n)).into_bytes();
-    // In the middle are the records between which the leaf may part.
+    // The middle contains the records between which the leaf may be split.
     for victim in (0..64).filter(|n| !(24..40).contains(&place(*n))) {
         let far = if place(victim) < 24 { b"ties/00000063" } else { b"ties/00000000" };
         for harmed in [&far[..], b""] {
@@ -91,7 +93,7 @@ fn a_record_that_is_out_of_order_while_its_leaf_splits_gives_its_entry_no_head()
     }
 }
 
-/// Gives keys until it has given so many, and panics then.
+/// Returns `reads_left` keys, then panics.
 struct Fails {
     records: Records,
     reads_left: AtomicU64,
@@ -107,7 +109,8 @@ impl KeyResolver for Fails {
     fn prefetch(&self, _payload: u64) {}
 }
 
-/// Ascending keys, or others; the split that reads a record is left by the panic. Whether it came to that.
+/// Inserts keys in steps of `step`; the panic leaves the split that reads a record. Returns whether
+/// a panic occurred.
 fn panic_after(reads: u64, step: u64) -> bool {
     let (tree, resolver) = (BPlusTree::new(), Fails { records: Records::default(), reads_left: reads.into() });
     let panicked = (0..1000).any(|n| {

@@ -1,4 +1,5 @@
-//! The tree against `BTreeMap`: all operations, nasty keys. LODESTORE_SEED reproduces the long run.
+//! The tree compared with `BTreeMap`: all operations, difficult keys. LODESTORE_SEED reproduces the
+//! long run.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,7 +10,8 @@ use proptest::prelude::*;
 
 type Model = BTreeMap<Vec<u8>, u64>;
 
-/// Keys that hurt: zeros and 0xff, prefixes of one another, long shared prefixes, heads that tie.
+/// Returns a difficult key: zeros and 0xff, prefixes of one another, long shared prefixes, equal
+/// heads.
 fn nasty_key(random: &mut Random) -> Vec<u8> {
     let alphabet = [0x00, b'a', 0xff];
     let mut word =

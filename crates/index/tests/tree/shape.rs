@@ -1,4 +1,4 @@
-//! Memory, fill, and cost in record reads for patterns of keys.
+//! Memory, fill, and record reads per operation for patterns of keys.
 
 use std::ops::Bound;
 
@@ -30,10 +30,11 @@ fn ascending_keys_fill_their_leaves() {
     assert!(cfg!(miri) || per_key <= 15.0, "{per_key}");
 }
 
-/// What a tree may hold for its last leaf: the chunk that it lies in, at most a huge page, and an inner node.
+/// Maximum bytes of a tree with one leaf: the leaf's chunk, at most a huge page, and an inner node.
 const ONE_LEAF: usize = (2 << 20) + (16 << 10);
 
-/// Bytes of the tree once the collector, which frees a while later, has done its work; each read helps it on.
+/// Returns the bytes of the tree after the epoch collector, which frees later, is done. Each read
+/// lets the collector progress.
 fn settled(tree: &BPlusTree) -> usize {
     for _ in 0..if cfg!(miri) { 2_000 } else { 20_000_000 } {
         if tree.dram_bytes() < ONE_LEAF {
@@ -81,7 +82,7 @@ fn memory_falls_with_ascending_and_descending_deletes() {
     }
 }
 
-/// Inserts in random order and returns how many records were read for each key.
+/// Inserts in random order and returns the record reads per key.
 fn reads_per_insert(key: impl Fn(u64) -> Vec<u8>, count: u64) -> f64 {
     let (tree, records) = (BPlusTree::new(), Records::default());
     let mut order: Vec<u64> = (0..count).collect();
@@ -99,7 +100,7 @@ fn reads_per_insert(key: impl Fn(u64) -> Vec<u8>, count: u64) -> f64 {
     reads
 }
 
-/// A name, the most reads for an insert, and the keys.
+/// A name, the maximum reads per insert, and the keys.
 type Case = (&'static str, f64, Box<dyn Fn(u64) -> Vec<u8>>);
 
 #[test]
@@ -165,7 +166,7 @@ fn a_load_refuses_unsorted_entries_and_full_trees() {
     assert_eq!(tree.len(), 1000);
 }
 
-/// Counts what a load reads.
+/// Panics on every record read, so that a load without reads is proved.
 struct NoReads;
 
 impl KeyResolver for NoReads {

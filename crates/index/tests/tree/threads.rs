@@ -1,4 +1,4 @@
-//! Writers and scanners at once. LODESTORE_SEED reproduces the keys, not the timing.
+//! Concurrent writers and scanners. LODESTORE_SEED reproduces the keys, not the timing.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -8,7 +8,7 @@ use std::thread;
 use crate::common::{Hex, Random, hex, mix};
 use lodestore_index::{BPlusTree, Direction};
 
-/// Keys that stay are even numbers under `mix`, keys that come and go are odd ones.
+/// Keys that stay are even numbers under `mix`; keys that are inserted and removed are odd.
 const STAYING: u64 = if cfg!(miri) { 60 } else { 20_000 };
 const ROUNDS: u64 = if cfg!(miri) { 1 } else { 12 };
 
@@ -16,7 +16,7 @@ fn staying() -> BTreeSet<u64> {
     (0..STAYING).map(|n| mix(2 * n)).collect()
 }
 
-/// One scan of everything in pieces of `piece`, continuing from the last key.
+/// Scans everything in pieces of `piece`, continuing after the last key.
 fn scan(tree: &BPlusTree, direction: Direction, piece: usize) -> Vec<u64> {
     let mut all = Vec::new();
     let mut from: Option<[u8; 16]> = None;
@@ -42,7 +42,8 @@ fn check_scan(seen: &[u64], staying: &BTreeSet<u64>, direction: Direction) {
     assert_eq!(kept, staying.len(), "a scan sees every key that stays");
 }
 
-/// Inserts and removes whole blocks of keys, so that leaves and inner nodes split and merge under the scans.
+/// Inserts and removes whole blocks of keys, so that leaves and inner nodes split and merge during
+/// the scans.
 fn churn(tree: &BPlusTree, writer: u64, seed: u64) {
     let mut random = Random(seed ^ writer);
     for round in 0..ROUNDS {
@@ -146,7 +147,8 @@ fn writers_of_the_same_keys_leave_one_entry_each() {
     tree.check(&Hex).unwrap();
 }
 
-/// What another thread does to the leaf between the descent and the insert: it splits, its upper half and then all of it leaves.
+/// Another thread changes the leaf between the descent and the insert: the leaf splits, then its
+/// upper half, and finally all of it, leaves.
 #[test]
 fn an_insert_finds_its_place_though_the_leaf_changed_while_it_waited() {
     let count = if cfg!(miri) { 150 } else { 5_000 };

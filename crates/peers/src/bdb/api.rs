@@ -19,15 +19,15 @@ pub(super) const SOURCE: Source = Source { peer: "bdb-hash", file: "libdb-5.3.so
 pub(super) struct Api {
     pub(super) create: DbCreate,
     strerror: DbStrerror,
-    /// Where its code lies: a method must point there.
+    /// Address ranges of the library's code. A method must point into them.
     code: Vec<Range<usize>>,
-    /// Keeps the functions where they are.
+    /// Keeps the functions loaded.
     #[expect(dead_code, reason = "held, so that the library stays loaded")]
     library: Library,
 }
 
 impl Api {
-    /// The functions, loaded when first asked for.
+    /// Returns the functions; loads the library at the first call.
     pub(super) fn get() -> Result<&'static Self> {
         static API: OnceLock<Api> = OnceLock::new();
         if let Some(api) = API.get() {
@@ -56,7 +56,7 @@ impl Api {
         Ok(Self { create, strerror, code, library })
     }
 
-    /// Nothing where `code` is 0, or the error it names.
+    /// Returns an error if `code` is not 0.
     #[inline]
     pub(super) fn outcome(&self, doing: &'static str, code: i32) -> Result<()> {
         if code == 0 { Ok(()) } else { Err(self.error(doing, code)) }
@@ -64,7 +64,7 @@ impl Api {
 
     #[cold]
     fn error(&self, doing: &'static str, code: i32) -> Error {
-        // SAFETY: Inv 7: the answer is text that nobody frees.
+        // SAFETY: Inv 7: the result is static text.
         let text = unsafe { CStr::from_ptr((self.strerror)(code)) };
         failed(doing, text.to_string_lossy().into_owned())
     }
@@ -72,15 +72,16 @@ impl Api {
     /// Reads the method at `offset` of a struct.
     ///
     /// # Safety
-    /// `object` is a live struct of the library's, and `F` the type of its method at this offset (Inv 3).
+    /// `object` is a live struct of the library, and `F` is the type of its method at this offset
+    /// (Inv 3).
     unsafe fn method<F: Copy>(&self, object: *const u8, offset: usize) -> Result<F> {
         const { assert!(size_of::<F>() == size_of::<usize>()) };
-        // SAFETY: Inv 3, by the caller.
+        // SAFETY: Inv 3, guaranteed by the caller.
         let address = unsafe { object.add(offset).cast::<usize>().read() };
         if !self.code.iter().any(|range| range.contains(&address)) {
             return Err(SOURCE.refuse(format!("{} has other structs than Debian's db.h", SOURCE.file)));
         }
-        // SAFETY: Inv 3: it points into the library's code.
+        // SAFETY: Inv 3: the address is in the library's code.
         Ok(unsafe { object.add(offset).cast::<F>().read() })
     }
 }
@@ -98,14 +99,14 @@ pub(super) struct DbMethods {
 }
 
 impl DbMethods {
-    /// Reads them of `db`.
+    /// Reads the methods of `db`.
     ///
     /// # Safety
-    /// `db` came of `db_create` and is alive.
+    /// `db` came from `db_create` and is alive.
     pub(super) unsafe fn of(api: &Api, db: *const Db) -> Result<Self> {
         use layout::db;
         let object = db.cast::<u8>();
-        // SAFETY: Inv 3: the offsets and types are those of `db.h`.
+        // SAFETY: Inv 3: the offsets and types match `db.h`.
         unsafe {
             Ok(Self {
                 close: api.method(object, db::CLOSE)?,
@@ -128,13 +129,13 @@ pub(super) struct CursorMethods {
 }
 
 impl CursorMethods {
-    /// Reads them of `cursor`.
+    /// Reads the methods of `cursor`.
     ///
     /// # Safety
-    /// `cursor` came of a `DB`'s `cursor` and is alive.
+    /// `cursor` came from a `DB`'s `cursor` and is alive.
     pub(super) unsafe fn of(api: &Api, cursor: *const Cursor) -> Result<Self> {
         let object = cursor.cast::<u8>();
-        // SAFETY: Inv 3: the offsets and types are those of `db.h`.
+        // SAFETY: Inv 3: the offsets and types match `db.h`.
         unsafe {
             Ok(Self {
                 close: api.method(object, layout::cursor::CLOSE)?,

@@ -1,12 +1,13 @@
-//! Layouts of Berkeley DB 5.3.28 on x86-64, from Debian's `db.h` (libdb5.3-dev). `layout/bdb.c` prints them again.
+//! Layouts of Berkeley DB 5.3.28 on x86-64, from Debian's `db.h` (libdb5.3-dev). `layout/bdb.c`
+//! prints them.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 
-/// The version whose layouts these are.
+/// The version of these layouts.
 pub(super) const VERSION: (c_int, c_int, c_int) = (5, 3, 28);
 
-/// `DB`, of which we know where some methods are.
+/// `DB`, of which only the offsets of some methods are known.
 #[repr(C)]
 pub(super) struct Db {
     inside: [u8; 0],
@@ -18,7 +19,7 @@ pub(super) struct Cursor {
     inside: [u8; 0],
 }
 
-/// `DBT`: bytes that go in or out.
+/// `DBT`: input or output bytes.
 #[repr(C)]
 pub(super) struct Bytes {
     pub(super) data: *mut c_void,
@@ -62,7 +63,7 @@ pub(super) const CREATE: u32 = 0x1 | 0x4;
 pub(super) const NO_SYNC: u32 = 1;
 /// `DB_NEXT`.
 pub(super) const NEXT: u32 = 16;
-/// `DB_SET_RANGE`: the first key that is not less.
+/// `DB_SET_RANGE`: finds the first key that is not less.
 pub(super) const SET_RANGE: u32 = 27;
 /// `DB_NOTFOUND`.
 pub(super) const NOT_FOUND: c_int = -30_988;
@@ -72,13 +73,13 @@ pub(super) const BUFFER_SMALL: c_int = -30_999;
 const USER_MEMORY: u32 = 0x800;
 
 impl Bytes {
-    /// Bytes that go in. C takes them as writable, and does not write where no flag asks for it.
+    /// Input bytes. C accepts them as writable, but writes only if a flag asks for it.
     #[inline]
     pub(super) fn of(data: *const u8, size: u32) -> Self {
         Self { data: data.cast_mut().cast(), size, ulen: 0, dlen: 0, doff: 0, app_data: null_mut(), flags: 0 }
     }
 
-    /// A buffer to be filled, of which the first `size` bytes are given in.
+    /// A buffer to fill, whose first `size` bytes are input.
     #[inline]
     pub(super) fn buffer(buffer: &mut [u8], size: u32) -> Self {
         let ulen = u32::try_from(buffer.len()).unwrap_or(u32::MAX);

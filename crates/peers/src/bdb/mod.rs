@@ -1,9 +1,10 @@
 //! Berkeley DB 5.3, hash and B-tree, from Debian's library.
 //!
-//! A database without an environment: no transactions, no log, no locks of its own. So whatever changes it holds our lock alone, and
-//! readers share it; on one thread the lock costs some nanoseconds. Where every put is synced, the pages of that put are
-//! on the medium when it returns; but a crash in the middle of a sync may leave a page torn, since there is no log.
-//! `update` is a put, which does not look.
+//! The database has no environment: no transactions, no log, and no locks of its own. Writers hold
+//! this module's lock exclusively, and readers share it. On one thread the lock costs some
+//! nanoseconds. If every put is synced, the pages of a put are on the medium when it returns. There
+//! is no log, so a crash in the middle of a sync may leave a page torn. `update` is a put, which
+//! does not check for the key.
 
 mod api;
 mod layout;
@@ -21,7 +22,7 @@ use self::layout::{NO_SYNC, NOT_FOUND, SET_RANGE, VERSION};
 use crate::library::{c_path, length};
 use crate::peer::{About, Asked, NOTHING_WAITS, Peer, Survives};
 
-/// Bytes of a buffer that has none yet.
+/// Initial bytes of a buffer.
 const BUFFER_LEAST: usize = 256;
 
 /// An access method.
@@ -40,47 +41,49 @@ pub(crate) struct Setting {
     sync: bool,
     /// Bytes of the page cache.
     cache: u32,
-    /// Whether they are a DRAM budget.
+    /// Whether `cache` is a DRAM budget.
     budgeted: bool,
 }
 
-/// A cache for a store of some hundred megabytes, written out at the end: what it is given.
+/// A cache for a store of some hundred megabytes, written out at the end. The size comes from the
+/// budget.
 pub(crate) const SANE: Setting = Setting { sync: false, cache: 0, budgeted: true };
-/// The setting of the NVHT paper's authors: the library's own cache, and a full sync after every put.
+/// The setting of the NVHT paper's authors: the library's default cache, and a full sync after
+/// every put.
 pub(crate) const PAPER: Setting = Setting { sync: true, cache: 256 << 10, budgeted: false };
 
 impl Setting {
-    /// This setting within `asked`: the page cache is all of a DRAM budget.
+    /// Returns this setting within `asked`: the page cache uses the whole DRAM budget.
     pub(crate) fn within(self, asked: &Asked) -> Self {
         let cache = u32::try_from(asked.budget()).unwrap_or(u32::MAX);
         Self { cache, budgeted: true, ..self }
     }
 }
 
-/// Whether the library is here.
+/// Checks that the library is installed.
 pub(crate) fn ready() -> Result<()> {
     Api::get().map(drop)
 }
 
-/// Makes an empty one in `dir`, or opens the one there.
+/// Creates an empty database in `dir`, or opens the existing one.
 pub(crate) fn open(dir: &Path, method: Method, setting: &Setting, there: bool) -> Result<Box<dyn Peer>> {
     Bdb::open(dir, method, setting, there).map(|db| Box::new(db) as Box<dyn Peer>)
 }
 
-/// A handle, given back when it goes.
+/// A handle, closed on drop.
 struct Handle {
     raw: *mut Db,
     methods: DbMethods,
 }
 
-// SAFETY: Inv 5: it is reached through the lock only.
+// SAFETY: Inv 5: accessed only through the lock.
 unsafe impl Send for Handle {}
 // SAFETY: Inv 5: readers that share the lock only read.
 unsafe impl Sync for Handle {}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: Inv 4: once. What was to be written out was, by `flush`.
+        // SAFETY: Inv 4: called once. `flush` has written out everything that had to be written.
         unsafe { (self.methods.close)(self.raw, NO_SYNC) };
     }
 }
@@ -98,7 +101,7 @@ impl Handle {
         let mut raw = null_mut();
         // SAFETY: Inv 2: no environment, no flags.
         api.outcome("making a Berkeley DB", unsafe { (api.create)(&raw mut raw, null_mut(), 0) })?;
-        // SAFETY: Inv 3: just made. (Where its methods cannot be told, it cannot be closed either.)
+        // SAFETY: Inv 3: just made. (If its methods cannot be read, it cannot be closed either.)
         let methods = unsafe { DbMethods::of(api, raw) }?;
         let handle = Self { raw, methods };
         let kind = match method {
@@ -109,7 +112,8 @@ impl Handle {
         let code = unsafe { (handle.methods.set_cachesize)(handle.raw, 0, cache, 1) };
         api.outcome("setting the cache of Berkeley DB", code)?;
         let flags = if there { FOR_THREADS } else { FOR_THREADS | CREATE };
-        // SAFETY: Inv 4 and 6: the name is text that outlives the call; the handle is for several threads (Inv 5).
+        // SAFETY: Inv 4 and 6: the name is text that outlives the call. Several threads may use the
+        // handle (Inv 5).
         let code = unsafe {
             let (no_transaction, no_name, mode) = (null_mut(), std::ptr::null(), 0o600);
             (handle.methods.open)(handle.raw, no_transaction, name.as_ptr(), no_name, kind, flags, mode)
@@ -131,7 +135,8 @@ impl Bdb {
         Ok(Self { api, handle: RwLock::new(handle), method, setting: *setting })
     }
 
-    /// Does what changes the database, alone, and syncs it where the setting says so.
+    /// Runs `work`, which changes the database, exclusively, and syncs the database if the setting
+    /// requires it.
     #[inline]
     fn change(&self, doing: &'static str, work: impl FnOnce(&Handle) -> i32) -> Result<bool> {
         let handle = self.handle.write().unwrap_or_else(PoisonError::into_inner);
@@ -245,7 +250,7 @@ impl Peer for Bdb {
     }
 }
 
-/// A cursor with buffers for the pair it stands on. It borrows the handle, under the lock.
+/// A cursor with buffers for its current pair. The cursor borrows the handle, under the lock.
 struct Walk<'a> {
     api: &'static Api,
     _handle: &'a Handle,
@@ -266,7 +271,7 @@ impl<'a> Walk<'a> {
         Ok(Self { api, _handle: handle, raw, methods, key: vec![0; BUFFER_LEAST], value: vec![0; BUFFER_LEAST] })
     }
 
-    /// The pair at `from` or behind it, or else the next one; `None` behind the last.
+    /// Returns the pair at or after `from`, or else the next pair; `None` after the last.
     fn step(&mut self, from: Option<&[u8]>) -> Result<Option<(&[u8], &[u8])>> {
         loop {
             let mut given = 0;
@@ -278,7 +283,7 @@ impl<'a> Walk<'a> {
             let mut key = Bytes::buffer(&mut self.key, given);
             let mut value = Bytes::buffer(&mut self.value, 0);
             let flags = if from.is_some() { SET_RANGE } else { NEXT };
-            // SAFETY: Inv 4, 6 and 8. A cursor that refuses a small buffer stays where it is.
+            // SAFETY: Inv 4, 6 and 8. A cursor that refuses a small buffer does not move.
             let code = unsafe { (self.methods.get)(self.raw, &raw mut key, &raw mut value, flags) };
             let (key_size, value_size) = (key.size as usize, value.size as usize);
             match code {

@@ -48,7 +48,7 @@ c_api! {
 }
 
 impl Api {
-    /// The functions, loaded when first asked for.
+    /// Returns the functions; loads the library at the first call.
     pub(super) fn get() -> Result<&'static Self> {
         static API: OnceLock<Api> = OnceLock::new();
         if let Some(api) = API.get() {
@@ -62,9 +62,9 @@ impl Api {
         Ok(API.get_or_init(|| loaded))
     }
 
-    /// Its version.
+    /// Returns the library's version.
     pub(super) fn version(&self) -> (c_int, c_int) {
-        // SAFETY: Inv 2: they take nothing and only answer.
+        // SAFETY: Inv 2: both functions have no parameters and only return a number.
         unsafe { ((self.major)(), (self.minor)()) }
     }
 }

@@ -1,13 +1,15 @@
-//! When a compaction is due in LevelDB, by the rule of its `VersionSet::Finalize`, from what it tells of its tables (`leveldb.sstables`).
+//! When a compaction is due in LevelDB, by the rule of its `VersionSet::Finalize`, from its list of
+//! tables (`leveldb.sstables`).
 
-/// Levels, the last of which is never due.
+/// Number of levels. The last level is never due.
 const LEVELS: usize = 7;
 /// Tables at which level 0 is due: `kL0_CompactionTrigger` of its `dbformat.h`.
 const TABLES_DUE: u64 = 4;
-/// Bytes at which level 1 is due; each further level at ten times as many: `MaxBytesForLevel` of its `version_set.cc`.
+/// Bytes at which level 1 is due. Each further level is due at ten times as many.
+/// `MaxBytesForLevel` of its `version_set.cc`.
 const BYTES_DUE: u64 = 10 << 20;
 
-/// Whether any level is due.
+/// Returns whether any level is due.
 pub(super) fn is_due(tables: &str) -> bool {
     let (mut at, mut counts, mut bytes) = (0, [0; LEVELS], [0; LEVELS]);
     for line in tables.lines() {
@@ -27,7 +29,7 @@ pub(super) fn is_due(tables: &str) -> bool {
     counts[0] >= TABLES_DUE || (1..LEVELS - 1).any(&mut full)
 }
 
-/// Bytes of a table in its line: ` 17:2041['first' .. 'last']`.
+/// Returns the bytes of a table from its line: ` 17:2041['first' .. 'last']`.
 fn size(line: &str) -> Option<u64> {
     line.split_once(':')?.1.split('[').next()?.parse().ok()
 }

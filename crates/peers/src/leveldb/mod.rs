@@ -1,7 +1,7 @@
 //! LevelDB, by its C interface, from Debian's library.
 //!
-//! Its put and delete do not look whether the key is there, so `update` is a put, and both answer yes. A get copies the value twice: the
-//! C interface hands out a copy, and the bench takes its own.
+//! Its put and delete do not check for the key, so `update` is a put, and both return `true`. A get
+//! copies the value twice: the C interface returns a copy, and the bench makes its own.
 
 mod api;
 mod levels;
@@ -18,13 +18,13 @@ use self::api::{Api, Cache, Db, Filter, Options, ReadOptions, SOURCE, WriteOptio
 use crate::library::{ZERO, c_path, chars, failed};
 use crate::peer::{About, Asked, BUFFER_MOST, Peer, Survives};
 
-/// A key behind those of the bench.
+/// A key after all keys of the bench.
 const BEHIND: [u8; 64] = [0xFF; 64];
-/// How often it is asked whether its compactions are done.
+/// Interval of the polls for the end of compactions.
 const POLL: Duration = Duration::from_millis(5);
-/// How often in a row nothing must be due, and nothing have changed.
+/// Number of consecutive polls in which nothing may be due and nothing may have changed.
 const QUIET: u32 = 3;
-/// How long nothing may change where something is due.
+/// Maximum time without a change while a compaction is due.
 const STILL: Duration = Duration::from_secs(120);
 
 /// A setting.
@@ -32,31 +32,33 @@ const STILL: Duration = Duration::from_secs(120);
 pub(crate) struct Setting {
     /// Sync every put.
     sync: bool,
-    /// Bytes of DRAM for all of it; 0 where it is not set by them.
+    /// Bytes of DRAM for everything; 0 if the setting does not depend on a budget.
     budget: u64,
     /// Bytes of the write buffer.
     write_buffer: usize,
-    /// Bytes of the block cache; 0 leaves LevelDB's own, 8 MiB.
+    /// Bytes of the block cache; 0 keeps LevelDB's default, 8 MiB.
     cache: usize,
-    /// Bits a key of the Bloom filter; 0 for none, as LevelDB has it by itself.
+    /// Bits per key of the Bloom filter; 0 for none, LevelDB's default.
     bloom_bits: c_int,
-    /// Compress with snappy, as LevelDB does by itself.
+    /// Compress with snappy, LevelDB's default.
     compress: bool,
 }
 
-/// What a careful user would set for a store of some hundred megabytes in memory, within what it is given.
+/// A careful user's setting for a store of some hundred megabytes in memory, within its budget.
 pub(crate) const SANE: Setting =
     Setting { sync: false, budget: 0, write_buffer: 0, cache: 0, bloom_bits: 10, compress: false };
 /// The same with a sync of every put.
 pub(crate) const SYNC: Setting = Setting { sync: true, ..SANE };
-/// The setting of the NVHT paper's authors: LevelDB's own, and a sync of every put.
+/// The setting of the NVHT paper's authors: LevelDB's defaults, and a sync of every put.
 pub(crate) const PAPER: Setting =
     Setting { sync: true, budget: 0, write_buffer: 4 << 20, cache: 0, bloom_bits: 0, compress: true };
 
 impl Setting {
-    /// This setting within `asked`: LevelDB has two write buffers while one is written out, so each is an eighth of the DRAM budget at most, and the cache
-    /// has the rest but an eighth, for filters and indexes, which are no part of the cache. Where the size of the buffers is asked for, the cache has
-    /// the rest.
+    /// Returns this setting within `asked`.
+    ///
+    /// LevelDB has two write buffers while one is written out, so each uses at most an eighth of
+    /// the DRAM budget. The cache uses the rest minus an eighth for filters and indexes, which are
+    /// outside the cache. If a buffer size is requested, the cache uses the whole rest.
     pub(crate) fn within(self, asked: &Asked) -> Self {
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).max(64 << 10);
         let (budget, eighth) = (asked.budget(), asked.budget() / 8);
@@ -85,17 +87,17 @@ impl Setting {
     }
 }
 
-/// Whether the library is here.
+/// Checks that the library is installed.
 pub(crate) fn ready() -> Result<()> {
     Api::get().map(drop)
 }
 
-/// Makes an empty one in `dir`, or opens the one there.
+/// Creates an empty database in `dir`, or opens the existing one.
 pub(crate) fn open(dir: &Path, setting: &Setting, there: bool) -> Result<Box<dyn Peer>> {
     LevelDb::open(dir, setting, there).map(|db| Box::new(db) as Box<dyn Peer>)
 }
 
-/// A LevelDB. Null pointers are what was never made.
+/// A LevelDB. Pointers to objects that were never created are null.
 struct LevelDb {
     api: &'static Api,
     db: *mut Db,
@@ -116,7 +118,7 @@ impl LevelDb {
     fn open(dir: &Path, setting: &Setting, there: bool) -> Result<Self> {
         let api = Api::get()?;
         let name = c_path("opening LevelDB", dir)?;
-        // SAFETY: Inv 4: they only make objects, which the owner below gives back.
+        // SAFETY: Inv 4: the calls only create objects, which the owner below frees.
         let (options, read, write) = unsafe { ((api.options_create)(), (api.read_create)(), (api.write_create)()) };
         let (major, minor) = api.version();
         let mut settings = setting.texts();
@@ -138,7 +140,8 @@ impl LevelDb {
 
     fn set(&mut self, setting: &Setting, there: bool) {
         let api = self.api;
-        // SAFETY: Inv 4: the objects are alive, and the cache and the filter outlive the options and the database.
+        // SAFETY: Inv 4: the objects are alive, and the cache and the filter outlive the options
+        // and the database.
         unsafe {
             (api.set_create)(self.options, u8::from(!there));
             (api.set_exclusive)(self.options, u8::from(!there));
@@ -158,14 +161,15 @@ impl LevelDb {
 }
 
 impl LevelDb {
-    /// The tables of each level, as it tells them itself.
+    /// Returns LevelDB's own list of the tables of each level.
     fn tables(&self) -> Result<String> {
         // SAFETY: Inv 4 and 6: the name ends with a zero byte.
         let told = unsafe { (self.api.property)(self.db, c"leveldb.sstables".as_ptr()) };
         if told.is_null() {
             return Err(failed("settling LevelDB", "it does not tell its tables".into()));
         }
-        // SAFETY: Inv 7: text that ends with a zero byte, ours until we free it, below and once.
+        // SAFETY: Inv 7: text that ends with a zero byte, and belongs to this process until it is
+        // freed, below and once.
         let text = unsafe { CStr::from_ptr(told) }.to_string_lossy().into_owned();
         // SAFETY: Inv 7, as above.
         unsafe { self.api.common.free(told.cast()) };
@@ -176,7 +180,7 @@ impl LevelDb {
 impl Drop for LevelDb {
     fn drop(&mut self) {
         let api = self.api;
-        // SAFETY: Inv 4: each is given back once, the database before what it stands on.
+        // SAFETY: Inv 4: each object is freed once, the database before the objects it uses.
         unsafe {
             if !self.db.is_null() {
                 (api.close)(self.db);
@@ -236,21 +240,24 @@ impl Peer for LevelDb {
     }
 
     fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
-        // SAFETY: Inv 4: the database is borrowed until the iterator is given back.
+        // SAFETY: Inv 4: the database is borrowed until the iterator is freed.
         unsafe {
             let iterator = (self.api.iterator_create)(self.db, self.read);
             self.api.common.scan("scanning LevelDB", iterator, (from, limit), each)
         }
     }
 
-    /// Every put is in the log, or in a table, by the time it returns.
+    /// Does nothing: every put is in the log or in a table when it returns.
     fn flush(&self) -> Result<()> {
         Ok(())
     }
 
-    /// LevelDB has no call that flushes and none that waits. But it flushes before it compacts a range, and then compacts nothing where the range is
-    /// empty; and it tells which tables are in which level, of which follows whether one is due by the rule that it goes by itself. What a compaction
-    /// replaces stays there until it is done.
+    /// Flushes the write buffer, then polls until no compaction is due.
+    ///
+    /// LevelDB has no call that flushes and none that waits. But a range compaction flushes first,
+    /// and then compacts nothing if the range is empty. LevelDB also lists the tables of each
+    /// level, and its own rule tells from that list whether a compaction is due. The input of a
+    /// compaction stays in the list until the compaction ends.
     fn settle(&self) -> Result<()> {
         const DOING: &str = "settling LevelDB";
         // SAFETY: Inv 4 and 6.

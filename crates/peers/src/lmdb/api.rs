@@ -23,7 +23,7 @@ pub(super) const SET_RANGE: c_int = 17;
 
 opaque! { Env Txn Cursor }
 
-/// Bytes given or lent (`MDB_val`).
+/// Input or borrowed bytes (`MDB_val`).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Val {
@@ -54,7 +54,7 @@ c_api! {
 }
 
 impl Api {
-    /// The functions, loaded when first asked for.
+    /// Returns the functions; loads the library at the first call.
     pub(super) fn get() -> Result<&'static Self> {
         static API: OnceLock<Api> = OnceLock::new();
         if let Some(api) = API.get() {
@@ -68,21 +68,21 @@ impl Api {
         Ok(API.get_or_init(|| loaded))
     }
 
-    /// Its version.
+    /// Returns the library's version.
     pub(super) fn numbers(&self) -> (c_int, c_int, c_int) {
         let (mut major, mut minor, mut patch) = (0, 0, 0);
-        // SAFETY: Inv 2: it only answers.
+        // SAFETY: Inv 2: the call only returns numbers.
         unsafe { (self.version)(&raw mut major, &raw mut minor, &raw mut patch) };
         (major, minor, patch)
     }
 
-    /// Nothing where `code` is 0, or the error that it names.
+    /// Returns an error if `code` is not 0.
     #[inline]
     pub(super) fn outcome(&self, doing: &'static str, code: c_int) -> Result<()> {
         if code == 0 { Ok(()) } else { Err(self.failure(doing, code)) }
     }
 
-    /// Whether a pair was met, or the error that `code` names.
+    /// Returns whether a pair was found, or the error of `code`.
     #[inline]
     pub(super) fn met(&self, doing: &'static str, code: c_int) -> Result<bool> {
         if code == NOT_FOUND { Ok(false) } else { self.outcome(doing, code).map(|()| true) }
@@ -90,7 +90,7 @@ impl Api {
 
     #[cold]
     fn failure(&self, doing: &'static str, code: c_int) -> Error {
-        // SAFETY: Inv 7: the answer is text that nobody frees.
+        // SAFETY: Inv 7: the result is static text.
         let text = unsafe { CStr::from_ptr((self.error)(code)) };
         failed(doing, text.to_string_lossy().into_owned())
     }

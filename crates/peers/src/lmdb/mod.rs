@@ -1,10 +1,14 @@
 //! LMDB, a copy-on-write B+-tree in a mapped file, by its C interface, from Debian's library.
 //!
-//! Every call is a transaction of its own, as calls of the other peers are: nothing is gathered but the keys of a read of several. Writers take turns, by
-//! LMDB's own lock; readers see the last commit and wait for nobody. Its put does not look whether the key is there, so `update` is a put and answers yes; its delete looks.
+//! Every call is a separate transaction, as with the other peers. Only the keys of a multi-key read
+//! are combined. LMDB's own lock serializes writers; readers see the last commit and wait for no
+//! thread. Its put does not check for the key, so `update` is a put and returns `true`. Its delete
+//! checks.
 //!
-//! Without a sync commits are made in the mapping itself (`MDB_NOSYNC`, `MDB_WRITEMAP`): the operating system has them when they return. With a sync
-//! LMDB is as it comes: it writes pages to the file and syncs it, and then the page that names the commit. It has no cache of its own.
+//! Without a sync, commits are made in the mapping itself (`MDB_NOSYNC`, `MDB_WRITEMAP`): the
+//! operating system has them when they return. With a sync, LMDB runs with its defaults: it writes
+//! pages to the file and syncs the file, and then writes the page that names the commit. LMDB has
+//! no cache of its own.
 
 mod api;
 
@@ -19,19 +23,20 @@ use self::api::{Api, Cursor, Env, FIRST, NEXT, NO_SYNC, READ_ONLY, SET_RANGE, SO
 use crate::library::{c_path, failed};
 use crate::peer::{About, NOTHING_WAITS, Peer, Survives};
 
-/// Bytes of addresses for the mapping: the file's length without a sync, most of it a hole.
+/// Bytes of address space for the mapping. Without a sync this is also the file's length, mostly a
+/// hole.
 const MAP: usize = 64 << 30;
-/// Threads that may read at once.
+/// Maximum number of concurrent reader threads.
 const READERS: c_uint = 4096;
-/// Rights of its files.
+/// File mode.
 const MODE: u32 = 0o600;
 
-/// Whether the library is here.
+/// Checks that the library is installed.
 pub(crate) fn ready() -> Result<()> {
     Api::get().map(drop)
 }
 
-/// Makes an empty one in `dir`, or opens the one there.
+/// Creates an empty database in `dir`, or opens the existing one.
 pub(crate) fn open(dir: &Path, sync: bool) -> Result<Box<dyn Peer>> {
     Lmdb::open(dir, sync).map(|db| Box::new(db) as Box<dyn Peer>)
 }
@@ -49,7 +54,7 @@ unsafe impl Send for Lmdb {}
 // SAFETY: Inv 5.
 unsafe impl Sync for Lmdb {}
 
-/// A transaction of the calling thread, which is taken back when it is dropped.
+/// A transaction of the calling thread. Dropping it aborts the transaction.
 struct Transaction<'a> {
     db: &'a Lmdb,
     raw: *mut Txn,
@@ -78,7 +83,7 @@ impl Lmdb {
         ]);
         let about = About { survives: if sync { Survives::Medium } else { Survives::Process }, settings };
         let mut env = null_mut();
-        // SAFETY: Inv 4: it only makes an object, which the owner below gives back.
+        // SAFETY: Inv 4: the call only creates an object, which the owner below frees.
         api.outcome(DOING, unsafe { (api.env_create)(&raw mut env) })?;
         let mut db = Self { api, env, dbi: 0, about };
         db.begin(&name, if sync { 0 } else { NO_SYNC | WRITE_MAP })?;
@@ -96,7 +101,7 @@ impl Lmdb {
         }
         let mut dbi = 0;
         self.change(DOING, |transaction| {
-            // SAFETY: Inv 4: of no name is the one that every environment has.
+            // SAFETY: Inv 4: no name selects the database that every environment has.
             unsafe { (api.dbi_open)(transaction, null(), 0, &raw mut dbi) }
         })?;
         self.dbi = dbi;
@@ -111,7 +116,7 @@ impl Lmdb {
         Ok(Transaction { db: self, raw })
     }
 
-    /// Does `work` in a transaction of its own, and commits it where that met a pair.
+    /// Runs `work` in a separate transaction, and commits it if `work` found a pair.
     fn change(&self, doing: &'static str, work: impl FnOnce(*mut Txn) -> c_int) -> Result<bool> {
         let transaction = self.transaction(doing, 0)?;
         let met = self.api.met(doing, work(transaction.raw))?;
@@ -124,14 +129,14 @@ impl Lmdb {
 
 impl Transaction<'_> {
     fn commit(self, doing: &'static str) -> Result<()> {
-        // A commit ends it whatever comes of it.
+        // A commit ends the transaction even if it fails.
         let (api, raw) = (self.db.api, self.raw);
         std::mem::forget(self);
         // SAFETY: Inv 4: once.
         api.outcome(doing, unsafe { (api.commit)(raw) })
     }
 
-    /// The value of `key`, until the transaction ends.
+    /// Returns the value of `key`, valid until the transaction ends.
     fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
         let (api, mut key, mut found) = (self.db.api, val(key), EMPTY);
         // SAFETY: Inv 4 and 6.
@@ -139,12 +144,13 @@ impl Transaction<'_> {
         Ok(api.met("getting from LMDB", code)?.then(|| self.lent(found)))
     }
 
-    /// Bytes that LMDB lent.
+    /// Returns bytes that LMDB lent.
     fn lent(&self, bytes: Val) -> &[u8] {
         if bytes.size == 0 {
             return &[];
         }
-        // SAFETY: Inv 7: they are in the mapping, and nothing changes there that a transaction sees.
+        // SAFETY: Inv 7: the bytes are in the mapping, where nothing that a transaction sees
+        // changes.
         unsafe { std::slice::from_raw_parts(bytes.data.cast::<u8>(), bytes.size) }
     }
 }
@@ -171,7 +177,7 @@ impl<'a> Walk<'a> {
         Ok(Self { transaction, raw })
     }
 
-    /// The pair that a step comes to.
+    /// Returns the pair that a step reaches.
     fn pair(&self, from: &[u8], step: c_int) -> Result<Option<(&'a [u8], &'a [u8])>> {
         let (api, mut key, mut value) = (self.transaction.db.api, val(from), EMPTY);
         // SAFETY: Inv 4 and 6.
@@ -190,7 +196,7 @@ impl Drop for Walk<'_> {
 
 impl Drop for Lmdb {
     fn drop(&mut self) {
-        // SAFETY: Inv 4: once; no transaction outlives the call that it is of.
+        // SAFETY: Inv 4: once; no transaction outlives its call.
         unsafe { (self.api.env_close)(self.env) };
     }
 }

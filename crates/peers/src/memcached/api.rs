@@ -1,4 +1,5 @@
-//! Memcached's client library, libmemcached (`libmemcached/memcached.h`), as far as the bench uses it.
+//! Memcached's client library, libmemcached (`libmemcached/memcached.h`), as far as the bench uses
+//! it.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -10,7 +11,8 @@ use crate::library::{Source, c_api, opaque};
 /// Debian's library.
 pub(super) const SOURCE: Source = Source { peer: "memcached", file: "libmemcached.so.11", package: "libmemcached11" };
 
-/// `MEMCACHED_SUCCESS`, `MEMCACHED_NOTSTORED`, `MEMCACHED_NOTFOUND` and `MEMCACHED_END` of `memcached_return_t`.
+/// `MEMCACHED_SUCCESS`, `MEMCACHED_NOTSTORED`, `MEMCACHED_NOTFOUND` and `MEMCACHED_END` of
+/// `memcached_return_t`.
 pub(super) const SUCCESS: c_int = 0;
 pub(super) const NOT_STORED: c_int = 14;
 pub(super) const NOT_FOUND: c_int = 16;
@@ -43,12 +45,13 @@ c_api! {
     found_length = "memcached_result_length": unsafe extern "C" fn(*const Found) -> usize;
     last_error = "memcached_last_error_message": unsafe extern "C" fn(*const Client) -> *const c_char;
     error = "memcached_strerror": unsafe extern "C" fn(*const Client, c_int) -> *const c_char;
-    // C's own, by which a value that the library handed out is given back; the library's dependencies are looked through too.
+    // C's own `free`, which frees the values that the library returns. The lookup includes the
+    // library's dependencies.
     free_value = "free": unsafe extern "C" fn(*mut c_void);
 }
 
 impl Api {
-    /// The functions, loaded when first asked for.
+    /// Returns the functions; loads the library at the first call.
     pub(super) fn get() -> Result<&'static Self> {
         static API: OnceLock<Api> = OnceLock::new();
         if let Some(api) = API.get() {

@@ -1,8 +1,10 @@
 //! Memcached: Debian's server on a unix socket, by Debian's client library (libmemcached).
 //!
-//! A connection for each thread, one command at a time; only reads of several keys ask for all of them at once. The binary protocol is spoken, since keys
-//! of the text protocol have no blanks and no control characters. Everything is in the memory of the server, which is told to refuse what it has no room for
-//! and not to forget others for it. Its replace and its delete look whether the key is there.
+//! Each thread has its own connection, with one command at a time. Only multi-key reads request all
+//! keys at once. The client uses the binary protocol, because keys of the text protocol cannot
+//! contain blanks or control characters. All data is in the memory of the server, which is
+//! configured to refuse writes that do not fit instead of evicting keys. Its replace and its delete
+//! check for the key.
 
 mod api;
 
@@ -20,12 +22,12 @@ use crate::server::{Pool, Program, Server};
 
 /// Debian's server.
 const PROGRAM: Program = Program { peer: "memcached", file: "memcached", package: "memcached" };
-/// MiB of keys and values at most, which it takes as it needs them: more than the bench loads.
+/// Maximum MiB of keys and values, allocated on demand: more than the bench loads.
 const MEMORY: &str = "65536";
-/// Its threads: its own number.
+/// Number of server threads: its default.
 const THREADS: &str = "4";
 
-/// Whether library and server are here.
+/// Checks that library and server are installed.
 pub(crate) fn ready() -> Result<()> {
     Api::get()?;
     PROGRAM.version().map(drop)
@@ -52,10 +54,10 @@ pub(crate) fn open(dir: &Path, asked: &Asked) -> Result<Box<dyn Peer>> {
     Ok(Box::new(Memcached { pool, server, about: About { survives, settings } }))
 }
 
-/// The server's command line.
+/// Returns the server's command line.
 fn words(socket: &Path) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["-s".into(), socket.into()];
-    // It takes no user but where it is root, who has to be named.
+    // `-u` is ignored unless the server runs as root, which must name a user.
     let more = ["-a", "700", "-U", "0", "-u", "root", "-m", MEMORY, "-M", "-t", THREADS, "-c", "4096"];
     words.extend(more.map(OsString::from));
     words
@@ -73,7 +75,7 @@ unsafe impl Send for Connection {}
 impl Connection {
     fn new(api: &'static Api, socket: &CString) -> Result<Self> {
         const DOING: &str = "connecting to Memcached";
-        // SAFETY: Inv 4: it only makes an object, which the owner below gives back.
+        // SAFETY: Inv 4: the call only creates an object, which the owner below frees.
         let client = unsafe { (api.create)(null_mut()) };
         if client.is_null() {
             return Err(failed(DOING, "it gave no client".into()));
@@ -83,19 +85,19 @@ impl Connection {
         unsafe {
             connection.outcome(DOING, (api.set_behavior)(client, BINARY_PROTOCOL, 1))?;
             connection.outcome(DOING, (api.add_socket)(client, socket.as_ptr()))?;
-            // It connects with the first command.
+            // The first command connects.
             connection.outcome(DOING, (api.ask_version)(client))?;
         }
         Ok(connection)
     }
 
-    /// Nothing where `code` says that all went well, or the error that it names.
+    /// Returns an error if `code` is not success.
     #[inline]
     fn outcome(&self, doing: &'static str, code: c_int) -> Result<()> {
         if code == SUCCESS { Ok(()) } else { Err(self.error(doing, code)) }
     }
 
-    /// Whether a command met its key, or the error that `code` names.
+    /// Returns whether a command found its key, or the error of `code`.
     #[inline]
     fn met(&self, doing: &'static str, code: c_int) -> Result<bool> {
         match code {
@@ -107,7 +109,7 @@ impl Connection {
 
     #[cold]
     fn error(&self, doing: &'static str, code: c_int) -> Error {
-        // SAFETY: Inv 7: both are texts that nobody frees, of which the first may be missing.
+        // SAFETY: Inv 7: both are static texts; the first may be missing.
         let text = unsafe {
             let last = (self.api.last_error)(self.client);
             let text = if last.is_null() { (self.api.error)(self.client, code) } else { last };
@@ -123,28 +125,29 @@ impl Connection {
             (self.api.get)(self.client, chars(key), key.len(), &raw mut length, &raw mut flags, &raw mut code)
         };
         if !found.is_null() {
-            // SAFETY: Inv 7: the value is ours until it is freed, below and once.
+            // SAFETY: Inv 7: the value belongs to this process until it is freed, below and once.
             unsafe {
                 value.extend_from_slice(std::slice::from_raw_parts(found.cast::<u8>(), length));
                 (self.api.free_value)(found.cast());
             }
         }
-        // Of an empty value there is no pointer.
+        // An empty value has no pointer.
         self.met("getting from Memcached", code)
     }
 
-    /// Answers come in the order of the keys, without those that are absent.
+    /// Reads several keys. Replies come in the order of the keys, without absent keys.
     fn get_several(&mut self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         const DOING: &str = "getting from Memcached";
         let starts: Vec<*const c_char> = keys.iter().map(|key| chars(key)).collect();
         let lengths: Vec<usize> = keys.iter().map(|key| key.len()).collect();
-        // SAFETY: Inv 4 and 6: both arrays have a place for each key.
+        // SAFETY: Inv 4 and 6: both arrays have an element for each key.
         let code = unsafe { (self.api.get_several)(self.client, starts.as_ptr(), lengths.as_ptr(), keys.len()) };
         self.outcome(DOING, code)?;
         let mut at = 0;
         loop {
             let mut code = SUCCESS;
-            // SAFETY: Inv 4 and 7: the answer is in a place of the client's own (one of ours it would give back behind the last).
+            // SAFETY: Inv 4 and 7: the result is stored in the client. (It would free a caller's
+            // result after the last one.)
             let found = unsafe { (self.api.fetch)(self.client, null_mut(), &raw mut code) };
             if found.is_null() {
                 break match code {
@@ -164,10 +167,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Key and value of an answer, until the next one is fetched.
+    /// Returns key and value of a reply, valid until the next fetch.
     fn pair(&self, found: *mut Found) -> (&[u8], &[u8]) {
         let api = self.api;
-        // SAFETY: Inv 7: both are valid until the next one is fetched, which takes us alone.
+        // SAFETY: Inv 7: both are valid until the next fetch, which needs exclusive access.
         unsafe {
             let (key, value) = ((api.found_key)(found), (api.found_value)(found));
             let slice = |start: *const c_char, length: usize| match start.is_null() || length == 0 {
@@ -186,7 +189,7 @@ impl Drop for Connection {
     }
 }
 
-/// A server with connections to it, which go before it.
+/// A server with its connections, which are dropped first.
 struct Memcached {
     pool: Pool<Connection>,
     server: Server,
@@ -242,7 +245,7 @@ impl Peer for Memcached {
         Err(unordered("memcached"))
     }
 
-    /// It keeps nothing.
+    /// Does nothing: the server keeps no files.
     fn flush(&self) -> Result<()> {
         Ok(())
     }

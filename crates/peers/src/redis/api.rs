@@ -1,4 +1,5 @@
-//! Redis' own client, hiredis (`hiredis.h`), as far as the bench uses it: structs and functions of 0.14, which is part of the name of its file.
+//! Redis' own client, hiredis (`hiredis.h`), as far as the bench uses it: structs and functions of
+//! 0.14, which is part of its file name.
 
 use std::ffi::{c_char, c_int, c_longlong, c_void};
 use std::sync::OnceLock;
@@ -17,7 +18,7 @@ pub(super) const INTEGER: c_int = 3;
 pub(super) const NIL: c_int = 4;
 pub(super) const STATUS: c_int = 5;
 
-/// The beginning of a connection (`redisContext`): only the library knows how long it is.
+/// The beginning of a connection (`redisContext`). Only the library knows its length.
 #[repr(C)]
 pub(super) struct Context {
     pub(super) error: c_int,
@@ -45,7 +46,7 @@ c_api! {
 }
 
 impl Api {
-    /// The functions, loaded when first asked for.
+    /// Returns the functions; loads the library at the first call.
     pub(super) fn get() -> Result<&'static Self> {
         static API: OnceLock<Api> = OnceLock::new();
         if let Some(api) = API.get() {

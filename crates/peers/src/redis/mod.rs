@@ -1,8 +1,9 @@
 //! Redis: Debian's server on a unix socket, by Redis' own client (hiredis).
 //!
-//! A connection for each thread, one command at a time; only reads of several keys ask for all of them at once (MGET). Its SET with XX and its DEL look
-//! whether the key is there. What its commands change is in the memory of the server, and where its log of commands (append-only file) is on, written
-//! to that before it answers, and synced before it answers where each write is.
+//! Each thread has its own connection, with one command at a time. Only multi-key reads request all
+//! keys at once (MGET). Its SET with XX and its DEL check for the key. Changes are in the memory of
+//! the server. If its command log (append-only file) is on, the server writes them to the log
+//! before it replies. If each write is synced, the server also syncs the log before it replies.
 
 mod api;
 
@@ -21,22 +22,22 @@ use crate::server::{Pool, Program, Server};
 
 /// Debian's server.
 const PROGRAM: Program = Program { peer: "redis", file: "redis-server", package: "redis-server" };
-/// How long a server may read its log at its start.
+/// Maximum time for a server to read its log at the start.
 const LOADING: Duration = Duration::from_secs(600);
-/// How often it is asked whether it has.
+/// Interval of the polls for the end of that.
 const POLL: Duration = Duration::from_millis(5);
-/// What it tells of itself while it rewrites its log, or is about to.
+/// The server's status texts while a rewrite of its log runs, or is scheduled.
 const REWRITES: [&str; 2] = ["aof_rewrite_in_progress:1", "aof_rewrite_scheduled:1"];
-/// How the answer begins to whatever is asked meanwhile.
+/// Prefix of the reply to any command while the server loads its log.
 const LOADS: &[u8] = b"LOADING";
 
-/// Whether library and server are here.
+/// Checks that library and server are installed.
 pub(crate) fn ready() -> Result<()> {
     Api::get()?;
     version().map(drop)
 }
 
-/// The server's version, which it is asked for once: what opens it is timed.
+/// Returns the server's version. The program is asked once, because opening the peer is timed.
 fn version() -> Result<&'static str> {
     static VERSION: OnceLock<String> = OnceLock::new();
     match VERSION.get() {
@@ -45,7 +46,8 @@ fn version() -> Result<&'static str> {
     }
 }
 
-/// Starts a server in `dir` whose acknowledged writes survive this: one without a log for [`Survives::Nothing`].
+/// Starts a server in `dir` whose acknowledged writes survive `survives`. [`Survives::Nothing`]
+/// means no log.
 pub(crate) fn open(dir: &Path, survives: Survives, asked: &Asked) -> Result<Box<dyn Peer>> {
     let (api, version) = (Api::get()?, version()?);
     let (log, sync) = match survives {
@@ -79,7 +81,7 @@ pub(crate) fn open(dir: &Path, survives: Survives, asked: &Asked) -> Result<Box<
     Ok(Box::new(Redis { pool, server, about: About { survives, settings } }))
 }
 
-/// The server's command line.
+/// Returns the server's command line.
 fn words(dir: &Path, socket: &Path, log: &str, sync: &str) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["--dir".into(), dir.into(), "--unixsocket".into(), socket.into()];
     let more = ["--port", "0", "--save", "", "--daemonize", "no", "--databases", "1", "--maxclients", "4096"];
@@ -97,16 +99,16 @@ struct Connection {
 // SAFETY: Inv 5.
 unsafe impl Send for Connection {}
 
-/// What a reply says.
+/// The content of a reply.
 enum Answer<'a> {
     Bytes(&'a [u8]),
     Number(i64),
     Nothing,
-    /// Done, or the several replies of a reply that has several.
+    /// Done, or a reply with several replies.
     Other,
 }
 
-/// A reply, given back when it is dropped.
+/// A reply, freed on drop.
 struct Reply {
     api: &'static Api,
     raw: *mut RawReply,
@@ -137,7 +139,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the server does not rewrite its log, which it does by itself where that has grown to twice what it was.
+    /// Waits until no rewrite of the log runs. The server rewrites its log when it has doubled in
+    /// size.
     fn wait_rewritten(&mut self) -> Result<()> {
         const DOING: &str = "settling Redis";
         let begun = Instant::now();
@@ -157,15 +160,16 @@ impl Connection {
         }
     }
 
-    /// The error of the connection, if it has one.
+    /// Returns the error of the connection, if it has one.
     fn outcome(&self, doing: &'static str) -> Result<()> {
-        // SAFETY: Inv 4 and 9: the context is alive and begins as it is declared, and its text ends with a zero byte.
+        // SAFETY: Inv 4 and 9: the context is alive and begins as declared, and its text ends with
+        // a zero byte.
         let (error, text) =
             unsafe { ((*self.context).error, CStr::from_ptr((&raw const (*self.context).text).cast())) };
         if error == ZERO { Ok(()) } else { Err(failed(doing, text.to_string_lossy().into_owned())) }
     }
 
-    /// Asks for a command; what the server refused is a reply too.
+    /// Sends a command and returns the reply, which may be a refusal.
     fn ask(&mut self, doing: &'static str, words: &[&[u8]]) -> Result<Reply> {
         // Most commands have three words or fewer.
         let (mut few, mut few_lengths) = ([std::ptr::null::<c_char>(); 4], [0; 4]);
@@ -180,7 +184,7 @@ impl Connection {
             (&many[..], &many_lengths[..])
         };
         let count = c_int::try_from(words.len()).map_err(|_| failed(doing, "too many keys".into()))?;
-        // SAFETY: Inv 4 and 6: both arrays have a place for each word.
+        // SAFETY: Inv 4 and 6: both arrays have an element for each word.
         let raw = unsafe { (self.api.command)(self.context, count, starts.as_ptr(), lengths.as_ptr()) };
         if raw.is_null() {
             self.outcome(doing)?;
@@ -189,7 +193,7 @@ impl Connection {
         Ok(Reply { api: self.api, raw: raw.cast() })
     }
 
-    /// Asks for a command, and refuses what the server refused.
+    /// Sends a command, and returns an error if the server refused it.
     fn command(&mut self, doing: &'static str, words: &[&[u8]]) -> Result<Reply> {
         let reply = self.ask(doing, words)?;
         match reply.refusal(reply.raw) {
@@ -211,9 +215,10 @@ fn refused(doing: &'static str, text: &[u8]) -> Error {
 }
 
 impl Reply {
-    /// What one reply of it says.
+    /// Returns the content of a reply.
     fn answer(&self, raw: *const RawReply) -> Answer<'_> {
-        // SAFETY: Inv 7 and 9: it is alive while this is, and laid out as declared; a text has a pointer and a length.
+        // SAFETY: Inv 7 and 9: the raw reply is alive while `self` is, and has the declared layout.
+        // A text has a pointer and a length.
         unsafe {
             match (*raw).kind {
                 STRING => Answer::Bytes(std::slice::from_raw_parts((*raw).bytes.cast(), (*raw).length)),
@@ -224,7 +229,7 @@ impl Reply {
         }
     }
 
-    /// The text of a reply that refuses.
+    /// Returns the text of a refusal.
     fn refusal(&self, raw: *const RawReply) -> Option<&[u8]> {
         // SAFETY: Inv 7 and 9, as above.
         unsafe {
@@ -233,9 +238,9 @@ impl Reply {
         }
     }
 
-    /// The replies that it is made of.
+    /// Returns the replies of an array.
     fn parts(&self) -> &[*mut RawReply] {
-        // SAFETY: Inv 7 and 9: an array has as many pointers as it says.
+        // SAFETY: Inv 7 and 9: an array has as many pointers as its count.
         unsafe {
             if (*self.raw).kind != ARRAY || (*self.raw).elements == 0 {
                 return &[];
@@ -252,7 +257,7 @@ impl Drop for Reply {
     }
 }
 
-/// A server with connections to it, which go before it.
+/// A server with its connections, which are dropped first.
 struct Redis {
     pool: Pool<Connection>,
     server: Server,
@@ -320,12 +325,12 @@ impl Peer for Redis {
         Err(crate::peer::unordered("redis"))
     }
 
-    /// What it keeps is written by the time it answers; a clean stop syncs it.
+    /// Does nothing: stored data is written before the reply, and a clean stop syncs it.
     fn flush(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The rewriting of its log is what compactions are to others.
+    /// Waits for the rewrite of the log, which corresponds to the compactions of other peers.
     fn settle(&self) -> Result<()> {
         match self.about.survives {
             Survives::Nothing => Ok(()),

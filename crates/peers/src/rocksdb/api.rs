@@ -8,7 +8,8 @@ use lodestore_contract::Result;
 use crate::common::Iterator;
 use crate::library::{Source, c_api, opaque};
 
-/// Debian's library. Its file name holds the version that the prototypes below were read of: another would have another name.
+/// Debian's library. Its file name contains the version of the prototypes below; another version
+/// has another name.
 pub(super) const SOURCE: Source = Source { peer: "rocksdb", file: "librocksdb.so.7.8", package: "librocksdb7.8" };
 
 opaque! { Db Options TableOptions ReadOptions WriteOptions FlushOptions Cache Filter Family Slice }
@@ -92,7 +93,7 @@ c_api! {
 }
 
 impl Api {
-    /// The functions, loaded when first asked for.
+    /// Returns the functions; loads the library at the first call.
     pub(super) fn get() -> Result<&'static Self> {
         static API: OnceLock<Api> = OnceLock::new();
         match API.get() {

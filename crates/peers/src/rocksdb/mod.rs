@@ -1,18 +1,29 @@
 //! RocksDB, by its C interface, from Debian's library.
 //!
-//! Its put and delete do not look whether the key is there, so `update` is a put, and both answer yes. Where writes are synced, those that wait
-//! at one time share a sync: RocksDB's own group commit.
+//! Its put and delete do not check for the key, so `update` is a put, and both return `true`. If
+//! writes are synced, concurrent writes share a sync: RocksDB's own group commit.
 //!
-//! Of the DRAM budget four write buffers have half, but 64 MiB each at most, and the block cache has the rest, the tables' indexes and filters in it.
-//! Where its files are memory (tmpfs) tables are read in a mapping of them, and nothing of them is copied into the cache; indexes and
-//! filters are beside the cache then, since of a mapping RocksDB keeps none in it and reads them anew in each get.
+//! Four write buffers use half of the DRAM budget, but at most 64 MiB each. The block cache uses
+//! the rest, with the tables' indexes and filters in it. If the files are in memory (tmpfs), tables
+//! are read through a mapping and not copied to the cache. Indexes and filters are outside the
+//! cache then: for a mapping RocksDB keeps none in the cache and would read them again in each get.
 //!
-//! Measured on tmpfs, two hardware threads, 200,000 records of 16 + 256 bytes, processor time of an operation, medians of three rounds: with the mapping
-//! get 2.7 us, absent 0.33, multiget 2.7, scan 15.3; without it 5.1, 0.54, 3.6 and 21.8; with it and indexes in the cache get took ten times as long.
-//! No difference were: reads without checksums (3.1, 0.33, 3.0, 14.1), and with a hash index in blocks besides (3.2, 0.34, 3.2, 14.3).
+//! Measured on tmpfs, two hardware threads, 200,000 records of 16 + 256 bytes, CPU time per
+//! operation in us, medians of three rounds:
 //!
-//! With blobs (its integrated BlobDB) values from [`BLOB_LEAST`] bytes stand in files of their own, and the tables hold where. A compaction that comes
-//! upon a value in the oldest files writes it again; a file in which nothing lives goes.
+//! | setting | get | absent | multiget | scan |
+//! |---|---|---|---|---|
+//! | mapping | 2.7 | 0.33 | 2.7 | 15.3 |
+//! | no mapping | 5.1 | 0.54 | 3.6 | 21.8 |
+//! | mapping, no checksums | 3.1 | 0.33 | 3.0 | 14.1 |
+//! | mapping, hash index in blocks | 3.2 | 0.34 | 3.2 | 14.3 |
+//!
+//! With the mapping and indexes in the cache, a get took ten times as long. The last two rows show
+//! no difference.
+//!
+//! With blobs (its integrated BlobDB), values from [`BLOB_LEAST`] bytes are stored in separate
+//! files, and the tables hold their positions. A compaction that reads a value in the oldest files
+//! rewrites it. A file without live values is deleted.
 
 mod api;
 pub(crate) mod reader;
@@ -31,29 +42,31 @@ use self::api::{Api, Cache, Db, Family, FlushOptions, Options, ReadOptions, SOUR
 use crate::library::{c_path, chars, failed, is_memory};
 use crate::peer::{self, About, Account, Asked, BUFFER_MOST, Peer, Survives};
 
-/// Write buffers at most, the one written to included, where their size is not asked for.
+/// Maximum number of write buffers without a requested size, including the active one.
 const BUFFERS: usize = 4;
-/// Bytes of the first sorted level, in write buffers: as many as there are in the tables above it when they are merged into it, as RocksDB's guide has it.
+/// Bytes of the first sorted level, in write buffers: as many as the tables above it contain when
+/// they are merged into it, as RocksDB's guide recommends.
 const LEVEL_BASE: usize = 4;
-/// Least bytes of a write buffer, as RocksDB has it.
+/// Minimum bytes of a write buffer: RocksDB's limit.
 const BUFFER_LEAST: usize = 64 << 10;
-/// Bits a key of the Bloom filter.
+/// Bits per key of the Bloom filter.
 const BLOOM_BITS: u8 = 10;
-/// Bytes from which BlobDB keeps a value apart from the tables: those from which the engine `hashkv` does.
+/// Minimum bytes of a value that BlobDB separates: the threshold of the engine `hashkv`.
 const BLOB_LEAST: u64 = 256;
-/// Most bytes of a file of blobs: RocksDB's own.
+/// Maximum bytes of a blob file: RocksDB's default.
 const BLOB_FILE: u64 = 256 << 20;
-/// The part of the files of blobs, oldest first, whose live values a compaction moves: RocksDB's own.
+/// Share of the blob files, oldest first, whose live values a compaction moves: RocksDB's default.
 const BLOB_AGE: f64 = 0.25;
-/// The part of the oldest files that is garbage when compactions are made for their sake alone: RocksDB's own, which is never before all of it is.
+/// Share of garbage in the oldest files that triggers compactions for their sake alone: RocksDB's
+/// default, which means all of it.
 const BLOB_GARBAGE: f64 = 1.0;
 /// `rocksdb_no_compression`.
 const NO_COMPRESSION: c_int = 0;
-/// How often it is asked whether its compactions are done.
+/// Interval of the polls for the end of compactions.
 const POLL: Duration = Duration::from_millis(5);
-/// How often in a row it must have nothing to do.
+/// Number of consecutive idle polls required.
 const QUIET: u32 = 3;
-/// What is above 0 while there is work behind the writes.
+/// Properties that are above 0 while there is background work.
 const WORK: [&CStr; 4] = [
     c"rocksdb.mem-table-flush-pending",
     c"rocksdb.num-running-flushes",
@@ -61,27 +74,27 @@ const WORK: [&CStr; 4] = [
     c"rocksdb.num-running-compactions",
 ];
 
-/// What a kind of it is.
+/// Variant of the peer.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     /// Sync every write.
     pub(crate) sync: bool,
-    /// Keep large values in files of their own: BlobDB.
+    /// Store large values in separate files: BlobDB.
     pub(crate) blobs: bool,
 }
 
-/// What is set.
+/// The settings of a database.
 struct Setting {
     sync: bool,
     blobs: bool,
-    /// It is there already.
+    /// The database already exists.
     there: bool,
     budget: u64,
     buffer: usize,
     buffers: usize,
     cache: usize,
     jobs: c_int,
-    /// Read tables in a mapping of their files.
+    /// Read tables through a mapping of their files.
     mapped: bool,
 }
 
@@ -102,7 +115,7 @@ impl Setting {
             buffer,
             buffers,
             cache: asked.cache_beside_buffers().unwrap_or(size(asked.budget()).saturating_sub(buffer * buffers)),
-            // One flush and one compaction at least.
+            // At least one flush and one compaction.
             jobs: c_int::try_from(cores).unwrap_or(c_int::MAX).max(2),
             mapped: is_memory(dir),
         }
@@ -144,17 +157,17 @@ impl Setting {
     }
 }
 
-/// Whether the library is here.
+/// Checks that the library is installed.
 pub(crate) fn ready() -> Result<()> {
     Api::get().map(drop)
 }
 
-/// Makes an empty one in `dir`, or opens the one there.
+/// Creates an empty database in `dir`, or opens the existing one.
 pub(crate) fn open(dir: &Path, shape: Shape, asked: &Asked) -> Result<Box<dyn Peer>> {
     RocksDb::make(dir, &Setting::of(dir, shape, asked)).map(|db| Box::new(db) as Box<dyn Peer>)
 }
 
-/// A RocksDB. Null pointers are what was never made.
+/// A RocksDB. Pointers to objects that were never created are null.
 struct RocksDb {
     api: &'static Api,
     db: *mut Db,
@@ -182,11 +195,11 @@ impl RocksDb {
         Ok(owner)
     }
 
-    /// The owner of all objects but the database.
+    /// Creates the owner with all objects except the database.
     fn unopened(api: &'static Api, setting: &Setting) -> Self {
         let survives = if setting.sync { Survives::Medium } else { Survives::Process };
         let about = About { survives, settings: setting.texts() };
-        // SAFETY: Inv 4: they only make objects, which the owner gives back.
+        // SAFETY: Inv 4: the calls only create objects, which the owner frees.
         unsafe {
             Self {
                 api,
@@ -205,8 +218,8 @@ impl RocksDb {
 
     fn set(&mut self, setting: &Setting) {
         let api = self.api;
-        // SAFETY: Inv 4: the objects are alive. The options of tables take the filter over (a shared pointer is
-        // made of it), and share the cache.
+        // SAFETY: Inv 4: the objects are alive. The table options take ownership of the filter (as
+        // a shared pointer), and share the cache.
         unsafe {
             (api.set_create)(self.options, u8::from(!setting.there));
             (api.set_exclusive)(self.options, u8::from(!setting.there));
@@ -243,11 +256,12 @@ impl RocksDb {
         }
     }
 
-    /// Opens the database with its one family of columns, by a handle: reads of several keys ask for one.
+    /// Opens the database with a handle of its only column family, which multi-key reads require.
     fn open(&mut self, name: &CStr) -> Result<()> {
         let (names, options) = ([c"default".as_ptr()], [self.options.cast_const()]);
         let mut message = null_mut();
-        // SAFETY: Inv 4 and 6: the options are alive, the arrays have one place each, and the names outlive the call.
+        // SAFETY: Inv 4 and 6: the options are alive, the arrays have one element each, and the
+        // names outlive the call.
         self.db = unsafe {
             (self.api.open)(
                 self.options,
@@ -266,7 +280,7 @@ impl RocksDb {
         Ok(())
     }
 
-    /// A number that it tells of itself; 0 where it does not.
+    /// Returns a numeric property; 0 if RocksDB does not report it.
     fn property(&self, name: &CStr) -> u64 {
         let mut value = 0;
         // SAFETY: Inv 4 and 6: the name ends with a zero byte, and the number outlives the call.
@@ -274,7 +288,8 @@ impl RocksDb {
         if told == 0 { value } else { 0 }
     }
 
-    /// Gives `each` the value that `slice` holds, and gives the slice back; whether there was one.
+    /// Calls `each` with the value of `slice`, and frees the slice. Returns whether there was a
+    /// value.
     fn take(&self, slice: *mut Slice, each: impl FnOnce(&[u8])) -> bool {
         if slice.is_null() {
             return false;
@@ -297,7 +312,8 @@ impl RocksDb {
 impl Drop for RocksDb {
     fn drop(&mut self) {
         let api = self.api;
-        // SAFETY: Inv 4: each is given back once, the database before what it stands on, its family before it.
+        // SAFETY: Inv 4: each object is freed once, the family before the database, and the
+        // database before the objects it uses.
         unsafe {
             if !self.family.is_null() {
                 (api.family_destroy)(self.family);
@@ -335,7 +351,7 @@ impl Peer for RocksDb {
         let lengths: Vec<usize> = keys.iter().map(|key| key.len()).collect();
         let mut found = vec![null_mut::<Slice>(); keys.len()];
         let mut messages = vec![null_mut::<c_char>(); keys.len()];
-        // SAFETY: Inv 4 and 6: all four arrays have a place for each key.
+        // SAFETY: Inv 4 and 6: all four arrays have an element for each key.
         unsafe {
             (self.api.multi_get)(
                 self.db,
@@ -378,19 +394,20 @@ impl Peer for RocksDb {
     }
 
     fn scan(&self, from: &[u8], limit: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
-        // SAFETY: Inv 4: the database is borrowed until the iterator is given back.
+        // SAFETY: Inv 4: the database is borrowed until the iterator is freed.
         unsafe {
             let iterator = (self.api.iterator_create)(self.db, self.read);
             self.api.common.scan("scanning RocksDB", iterator, (from, limit), each)
         }
     }
 
-    /// Every put is in the log, or in a table, by the time it returns.
+    /// Does nothing: every put is in the log or in a table when it returns.
     fn flush(&self) -> Result<()> {
         Ok(())
     }
 
-    /// A compaction may ask for the next only after it has ended, so the work must be done several times in a row.
+    /// Flushes, then waits until several consecutive polls find no background work. A compaction
+    /// may schedule the next one only after it has ended.
     fn settle(&self) -> Result<()> {
         let mut message = null_mut();
         // SAFETY: Inv 4.

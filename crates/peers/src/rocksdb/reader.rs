@@ -1,4 +1,4 @@
-//! A RocksDB of another program, opened for reading.
+//! A RocksDB database of another program, opened for reading.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::Path;
@@ -17,21 +17,21 @@ const READAHEAD_BYTES: usize = 2 << 20;
 
 /// A column family of a RocksDB database, opened for reading.
 ///
-/// The open writes nothing. The pairs are those at the time of the open, with those that are only
-/// in the log. RocksDB compares the checksums of all blocks that a walk reads.
+/// The open writes nothing. The pairs are of the time of the open, including pairs that are only in
+/// the log. RocksDB verifies the checksums of all blocks that a walk reads.
 pub struct RocksDbReader {
     api: &'static Api,
     options: *mut Options,
     read: *mut ReadOptions,
     db: *mut Db,
-    /// The handle of the default family, which RocksDB opens always, and that of another one.
+    /// The handle of the default family, which RocksDB always opens, and of another family.
     handles: [*mut Family; 2],
     families: Vec<String>,
 }
 
-/// RocksDB's recovery mode `kTolerateCorruptedTailRecords`: an unfinished record at the end of the
-/// log is left out, and any other damage of the log refuses the open. The default mode ends the
-/// log silently at the first damage.
+/// RocksDB's recovery mode `kTolerateCorruptedTailRecords`: an incomplete record at the end of the
+/// log is ignored, and any other damage of the log refuses the open. The default mode ends the log
+/// silently at the first damage.
 const TOLERATE_TORN_TAIL: c_int = 0;
 
 impl RocksDbReader {
@@ -71,7 +71,7 @@ impl RocksDbReader {
     /// Calls `each` for all pairs of the column family, in the order of keys. Returns their number.
     ///
     /// # Errors
-    /// [`Halt`]. Pairs that `each` received before are valid.
+    /// [`Halt`]. Pairs that `each` received before the error are valid.
     pub fn for_each_pair<E>(&self, each: &mut Each<'_, E>) -> std::result::Result<u64, Halt<E>> {
         let [default, other] = self.handles;
         let family = if other.is_null() { default } else { other };
@@ -104,8 +104,8 @@ impl RocksDbReader {
         let names: [*const c_char; 2] = [DEFAULT.as_ptr(), if has_other { other.as_ptr() } else { null() }];
         let options = [self.options.cast_const(); 2];
         let (count, mut message) = (1 + c_int::from(has_other), null_mut());
-        // SAFETY: Inv 4 and 6: the options are alive, the arrays have at least `count` places, and
-        // the names outlive the call. A log is no error.
+        // SAFETY: Inv 4 and 6: the options are alive, the arrays have at least `count` elements,
+        // and the names outlive the call. An existing log is no error.
         self.db = unsafe {
             (self.api.open_to_read)(
                 self.options,
@@ -127,8 +127,8 @@ impl RocksDbReader {
 impl Drop for RocksDbReader {
     fn drop(&mut self) {
         let api = self.api;
-        // SAFETY: Inv 4: each is freed once, the families before the database, and the database
-        // before its options.
+        // SAFETY: Inv 4: each object is freed once, the families before the database, and the
+        // database before its options.
         unsafe {
             for family in self.handles.into_iter().filter(|family| !family.is_null()) {
                 (api.family_destroy)(family);

@@ -10,7 +10,8 @@ use super::{RocksDb, Setting, Shape};
 use crate::library::{chars, failed};
 use crate::peer::Asked;
 
-/// Adds a column family with these pairs to the database in `dir`, which has the default one alone.
+/// Adds a column family with these pairs to the database in `dir`, which has only the default
+/// family.
 ///
 /// # Errors
 /// Those of RocksDB.

@@ -1,4 +1,4 @@
-//! What the tests of peers share.
+//! Shared code of the tests of peers.
 
 use lodestore_contract::testing::Scratch;
 use lodestore_peers::{Asked, Kind, Peer, kinds};
@@ -10,7 +10,7 @@ pub fn with_each(test: impl FnMut(&Kind, &dyn Peer)) {
 pub fn with_each_asked(asked: &Asked, mut test: impl FnMut(&Kind, &dyn Peer)) {
     for kind in kinds() {
         kind.ready().unwrap_or_else(|error| panic!("{}: {error}", kind.name));
-        // In memory if possible: half of them sync every write.
+        // In memory if possible, because half of the peers sync every write.
         let dir = Scratch::new();
         let peer = kind.open(dir.path(), asked).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
         test(kind, &*peer);

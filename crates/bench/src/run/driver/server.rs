@@ -1,4 +1,5 @@
-//! One serving thread: the loops over its stream, and what each operation asks of the target and checks of its answer.
+//! A serving thread: the loops over its stream, the requests to the target, and the checks of the
+//! answers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,9 +20,9 @@ pub(super) struct Server<'a> {
     drive: &'a Drive,
     own: &'a mut Own,
     counts: Counts,
-    /// What its last value says of itself: [`first_version`] and so many more.
+    /// The version in its last value: [`first_version`] plus a counter.
     version: u64,
-    /// When the last was due that it did not begin late.
+    /// Due time of the last operation that did not begin late.
     on_time: Duration,
     done: &'a AtomicU64,
 }
@@ -46,7 +47,8 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Serves a stream: in an open loop, from the start that all threads have and when its operations are due from then on.
+    /// Serves a stream. In an open loop, `open` has the common start of all threads and the due
+    /// times since then.
     pub(super) fn serve(
         &mut self,
         stream: Stream<'_>,
@@ -72,7 +74,8 @@ impl<'a> Server<'a> {
         Ok((start, end, self.counts))
     }
 
-    /// Goes through `stream` again and again until `length` is over, and times every operation. A call that lasts longer than that is waited for.
+    /// Repeats `stream` until `length` is over, and times every operation. Waits for a call that
+    /// lasts longer.
     fn lasting(&mut self, stream: Stream<'_>, stop: &AtomicBool, length: Duration) -> Result<()> {
         let begun = Instant::now();
         if stream.ops.is_empty() {
@@ -92,7 +95,8 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// Asks for each operation when it is due, or at once where that is past, and times it from then.
+    /// Sends each operation when it is due, or at once if it is overdue, and times it from its due
+    /// time.
     fn paced(&mut self, stream: Stream<'_>, stop: &AtomicBool, begun: Instant, schedule: Schedule) -> Result<()> {
         for ((at, op), due) in stream.ops.iter().enumerate().zip(schedule) {
             match wait_until(begun + due, stop) {
@@ -173,7 +177,8 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Makes another version of the key's value at the beginning of `fresh`; its size.
+    /// Generates the next version of the key's value at the beginning of `fresh`, and returns its
+    /// size.
     #[inline]
     fn renew(&mut self, key: &[u8]) -> usize {
         let size = self.drive.records.value_size_of(key);
@@ -224,20 +229,20 @@ impl<'a> Server<'a> {
         if seen < usize::from(op.length) { self.short_scan(op, from) } else { Ok(()) }
     }
 
-    /// Checks that a scan of fewer than `op.length` records came to the greatest loaded key.
+    /// Checks that a scan of fewer than `op.length` records reached the greatest loaded key.
     #[cold]
     fn short_scan(&mut self, op: Op, from: &[u8]) -> Result<()> {
         let Some(greatest) = self.drive.greatest else { return Ok(()) };
         let Own { found, last, .. } = &mut *self.own;
-        // A full check has noted the last key. Otherwise the scan is repeated.
+        // A full check has recorded the last key. Otherwise the scan is repeated.
         if !self.drive.full {
             let length = usize::from(op.length);
             let visited = self.target.scan(from, length, &mut |key, _| {
                 last.clear();
                 last.extend_from_slice(key);
             })?;
-            // Inserts since the first scan can make the second one whole: it then ends before the
-            // greatest key.
+            // Inserts since the first scan may have completed the second scan, which then ends
+            // before the greatest key.
             if visited == length {
                 return Ok(());
             }
@@ -275,7 +280,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Gets all of these keys, of which the first is that of `op`.
+    /// Gets all of these keys; `op` belongs to the first.
     fn gather(&mut self, op: Op, keys: &[&[u8]]) -> Result<()> {
         let Self { target, drive, own: Own { found, .. }, .. } = self;
         let mut good = 0;
