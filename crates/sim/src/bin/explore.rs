@@ -147,7 +147,7 @@ fn run() -> Result<bool, String> {
     Ok(false)
 }
 
-/// Prints what becomes of each fault; whether all were seen.
+/// Prints the result of each fault. Returns whether all were seen.
 fn table(engine: &dyn Engine, args: &Args) -> bool {
     let faults = if args.mutants { planted(engine) } else { lost(&explore(engine, &args.config).sites) };
     println!("{}", heading());
