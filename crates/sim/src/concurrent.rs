@@ -300,7 +300,7 @@ pub fn check_failing(
 }
 
 /// Checks as [`check_failing`], with one more thread that scans. `scan` returns keys with their
-/// values, or `None` if it failed. It is called until the other threads have ended.
+/// values, or `None` if it failed. The calls continue until the other threads have ended.
 ///
 /// # Errors
 ///

@@ -93,7 +93,7 @@ pub enum Losses {
     None,
     /// A part was missing, and the store was opened without it.
     Borne,
-    /// A part was missing, and the store refused the open, as the image requires. It was then
+    /// A part was missing, and the store refused the open, as the image requires. The store was then
     /// opened with all parts.
     Refused,
 }
