@@ -93,8 +93,8 @@ pub enum Losses {
     None,
     /// A part was missing, and the store was opened without it.
     Borne,
-    /// A part was missing, and the store refused the open, as the image requires. The store was then
-    /// opened with all parts.
+    /// A part was missing, and the store refused the open, as the image requires. The store was
+    /// then opened with all parts.
     Refused,
 }
 
