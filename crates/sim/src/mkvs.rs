@@ -329,8 +329,8 @@ impl Engine for MkvsEngine {
         let places = || SimPlaces::new(shape, Recorder::of_image(image), &image.spec, Some(image.clone()));
         let mut all = places();
         match Mkvs::open(Path::new(ROOT), &options, &all) {
-            // A device other than the missing one is not whole: it was being copied from a third,
-            // which the missing one had joined. Two are lost then, and the image says so.
+            // Besides the missing device, a second one is not whole: it was still being copied
+            // from a third device. Two are lost then, and the image says so.
             Err(Error::TooFewDevices { group, .. }) if all.lost.is_some() && all.may_refuse(group)? => {
                 all = SimPlaces { lost: None, ..places() };
                 let store = Mkvs::open(Path::new(ROOT), &options, &all)?;
