@@ -1,16 +1,15 @@
 #!/bin/sh
 # The main job on real input, and two kills. The demo builds the program with few optimizations
-# (profile "demo" in Cargo.toml) and without the engines that it does not use, since cargo is most
-# of the time here: rates shown are below a release's.
-# It writes the names of all Unicode characters to a file, imports them, kills the program with
-# kill -9 while the store is open, and then reads everything back. It ends with an error if anything
-# differs from what was written.
-# Needs cargo and the usual small tools (coreutils, sed, grep). Leaves nothing behind.
+# (profile "demo" in Cargo.toml) and without unused engines, since cargo needs most of the time: its
+# rates are below a release's. The demo writes the names of all Unicode characters to a file,
+# imports them, kills the program with kill -9 while the store is open, and then reads everything
+# back. The demo ends with an error if anything differs from the input. Needs cargo and the usual
+# small tools (coreutils, sed, grep). Leaves nothing behind.
 set -eu
 export LC_ALL=C
 
 cd "$(dirname "$0")/.."
-# The engine that a new store gets: hikv in memory, and on a disk fluidkv.
+# The default engine of a new store: hikv in memory, and fluidkv on a disk.
 base=${TMPDIR:-/tmp} engines=hikv,fluidkv
 if [ -d /dev/shm ] && [ -w /dev/shm ]; then base=/dev/shm engines=hikv; fi
 set -- --profile demo -p lodestore-cli --no-default-features --features "$engines"
@@ -45,7 +44,7 @@ run() {
     printf '\n'
     "$@"
 }
-# The same; what it writes must be the first argument.
+# Shows a command and runs it. Its output must equal the first argument.
 expect() {
     want=$1
     shift

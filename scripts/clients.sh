@@ -43,7 +43,7 @@ trap 'exit 130' HUP INT TERM
 # The clients read these variables, which are not options of the server.
 export SERVER_SOCKET="$work/socket"
 
-# Prints the reason and the files that tell more, and ends the script.
+# Prints the reason and the files with details, and ends the script.
 fail() {
     echo "clients: FAILED: $1" >&2
     shift

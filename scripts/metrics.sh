@@ -1,8 +1,8 @@
 #!/bin/sh
 # Checks the metrics and the Grafana dashboard with a real Prometheus that scrapes servers under
 # load.
-# sh scripts/metrics.sh [PROGRAM]: PROGRAM is the debug build by default. `--check` says by its exit
-# code whether the tools are here.
+# sh scripts/metrics.sh [PROGRAM]: PROGRAM is the debug build by default. `--check` returns by its
+# exit code whether the tools are installed.
 set -eu
 cd "$(dirname "$0")/.."
 

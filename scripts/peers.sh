@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what the bench's peers need (Debian 12, as root), or with --check only says whether it is here.
+# Installs the dependencies of the bench's peers (Debian 12, as root). With --check it only reports
+# whether they are installed.
 # The bench itself is then built with:  cargo build --release -p lodestore-bench --features peers
 set -eu
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Checks the status page of the server in headless Chromium, with a load.
 # sh scripts/status-page.sh [PROGRAM [SCREENSHOTS]]: PROGRAM is the debug build by default. With a
-# directory SCREENSHOTS the check takes two minutes, and leaves pictures of the page there.
-# CHROMIUM names the browser. `--check` says by its exit code whether the tools are here.
+# directory SCREENSHOTS the check needs two minutes, and stores pictures of the page there.
+# CHROMIUM names the browser. `--check` returns by its exit code whether the tools are installed.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,4 +1,5 @@
-//! Fuzzes the formats of `import`. The program has no library, so its modules are compiled into this target.
+//! Fuzzes the formats of `import`. The program has no library: its modules are compiled into this
+//! target.
 #![no_main]
 #![expect(dead_code, reason = "the program uses more of its modules than the target")]
 

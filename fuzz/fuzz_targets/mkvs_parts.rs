@@ -1,4 +1,4 @@
-//! Fuzzes what a matrix of devices has in its stores.
+//! Fuzzes the values that a matrix of devices has in its stores.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use lodestore_server::loop_server::LoopServer;
 
-/// The directory of the store, which goes with the process.
+/// The directory of the store, removed with the process.
 static DIRECTORY: LazyLock<tempfile::TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a directory"));
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,5 +1,5 @@
-//! Damage to the image of a store, as bytes say it: edits, and then perhaps right checksums over them, so that what stands behind a
-//! checksum is reached too.
+//! Damage to the image of a store, encoded as bytes: edits, and optionally recomputed checksums
+//! over them, so that code after a checksum is reached too.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -7,17 +7,17 @@ use std::ops::Range;
 use lodestore_media::sim::SimImage;
 use lodestore_media::{NvPtr, RegionLayout, crc32c, crc32c_seeded, fuzz};
 
-/// Most edits of one run.
+/// Maximum edits of one run.
 const EDITS_MAX: usize = 64;
-/// Bytes that say one edit.
+/// Bytes of one edit.
 const EDIT: usize = 8;
 
 /// The values file, among the regions.
 const VALUES: usize = usize::MAX;
-/// Bytes before its segments, and of each of them.
+/// Bytes before its segments, and of each segment.
 const SEGMENTS: (usize, usize) = (4096, 8192);
 
-/// What carries a checksum.
+/// Structures with a checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sealed {
     PoolHeader,
@@ -28,7 +28,7 @@ enum Sealed {
     Run,
     Record,
     NvhtRecord,
-    /// Words of the root of partition 0 of `nvht`, their upper halves.
+    /// The upper halves of words of the root of partition 0 of `nvht`.
     NvhtCursor,
     NvhtKeys,
     BatchLog,
@@ -38,20 +38,21 @@ enum Sealed {
     LogRecord,
     Manifest,
     Checkpoint,
-    /// The mark of how far a manifest of `fluidkv` reaches.
+    /// The mark of a manifest's minimum end in `fluidkv`.
     Reach,
     TableIndex,
     TableFilter,
     TableKeys,
-    /// What the values file of `hashkv` begins with.
+    /// The superblock of the values file of `hashkv`.
     ValuesSuperblock,
-    /// The header of a segment of it.
+    /// The header of a segment of the values file.
     ValuesSegment,
-    /// The header of a table of `fluidkv`, which has the checksums of its parts: made right behind them.
+    /// The header of a table of `fluidkv`, which has the checksums of its parts: recomputed
+    /// directly after them.
     TableHeader,
 }
 
-/// The place that a checksum covers beside its bytes.
+/// The location that a checksum covers in addition to its bytes.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     /// The identity of the pool.
@@ -66,25 +67,25 @@ impl Place {
         Self { identity, at }
     }
 
-    /// The seed of the checksum of a record, a segment header or a seal.
+    /// Returns the seed of the checksum of a record, a segment header or a seal.
     fn seed(self) -> Option<u32> {
         Some(((self.at?.raw() ^ self.identity).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32)
     }
 }
 
-/// An undamaged image, and where in it checksums stand.
+/// An undamaged image with the locations of its checksums.
 pub struct Base {
     image: SimImage,
     sealed: Vec<(usize, usize, Sealed)>,
     /// The identity of the pool.
     identity: u64,
-    /// Where records of `hashkv` stand in the values file: their checksums are of their places as well.
+    /// Offsets of the records of `hashkv` in the values file: their checksums cover these.
     records: Vec<usize>,
     chunk_bytes: u32,
 }
 
 impl Base {
-    /// Of an image whose pool has chunks of this size.
+    /// Returns the base of an image whose pool has chunks of this size.
     pub fn new(image: SimImage, chunk_bytes: u32) -> Self {
         const KINDS: [Sealed; 22] = [
             Sealed::PoolHeader,
@@ -117,7 +118,7 @@ impl Base {
             for at in (0..bytes.len()).step_by(16) {
                 let here = |kind: &Sealed| {
                     let sum = kind.sum(&bytes[at..], Place::new(identity, region, at));
-                    // The record of a batch log that was disarmed has no right one any more.
+                    // A disarmed record of a batch log has no valid checksum.
                     sum.is_some_and(|(place, sum)| *kind == Sealed::BatchLog || read(bytes, at + place) == Some(sum))
                 };
                 sealed.extend(KINDS.iter().filter(|kind| here(kind)).map(|kind| (region, at, *kind)));
@@ -131,13 +132,13 @@ impl Base {
         Self { image, sealed, identity, records, chunk_bytes }
     }
 
-    /// How many checksums there are of each kind, for a test that all are found.
+    /// Returns the number of checksum kinds, for a test that all are found.
     pub fn kinds(&self) -> usize {
         let kinds: HashSet<_> = self.sealed.iter().map(|(.., kind)| std::mem::discriminant(kind)).collect();
         kinds.len() + usize::from(!self.records.is_empty())
     }
 
-    /// The image with the damage that `data` says; whether checksums were made right again.
+    /// Returns the image with the damage in `data`, and whether checksums were recomputed.
     pub fn damaged(&self, data: &[u8]) -> (SimImage, bool) {
         let mut image = self.image.clone();
         let Some((flags, edits)) = data.split_first() else { return (image, false) };
@@ -192,7 +193,7 @@ impl Base {
         }
     }
 
-    /// Where an edit goes: mostly to bytes that mean something.
+    /// Returns the location of an edit: usually bytes with a meaning.
     fn place(&self, image: &SimImage, region: usize, hint: u8, number: usize) -> usize {
         let bytes = image.regions.get(region).unwrap_or(&image.values);
         let len = bytes.len().max(1);
@@ -208,7 +209,7 @@ impl Base {
                 mine.get(number % mine.len().max(1)).map_or(number, |(_, at, _)| at + usize::from(hint >> 3))
             }
             5 | 6 => {
-                // A byte that is not zero, from somewhere on.
+                // The next byte that is not zero.
                 let from = number % len;
                 bytes.iter().skip(from).position(|byte| *byte != 0).map_or(from, |further| from + further)
             }
@@ -217,13 +218,13 @@ impl Base {
         at % len
     }
 
-    /// None of the values file.
+    /// Returns `None` for the values file.
     fn layout(&self, region: usize) -> Option<RegionLayout> {
         let bytes = self.image.regions.get(region)?;
         RegionLayout::new(region as u16, bytes.len() as u64, self.chunk_bytes)
     }
 
-    /// A word of the extent table that its own check calls right, in one copy or in both.
+    /// Stores a word in the extent table with a valid check, in one copy or in both.
     fn extent_word(&self, bytes: &mut [u8], region: usize, number: usize, value: u16) {
         let Some(layout) = self.layout(region) else { return };
         let chunk = number as u32 % layout.chunks;
@@ -236,7 +237,8 @@ impl Base {
 }
 
 impl Sealed {
-    /// Where the checksum of what begins here stands, and what it ought to be; `None` where nothing of the kind begins here.
+    /// Returns the offset and the right value of the checksum of a structure of this kind that
+    /// begins here; `None` if none begins here.
     fn sum(self, bytes: &[u8], place: Place) -> Option<(usize, u32)> {
         let one = |part: Range<usize>| Some(crc32c(&[bytes.get(part)?]));
         let two = |part: Range<usize>, more: Range<usize>| Some(crc32c(&[bytes.get(part)?, bytes.get(more)?]));
@@ -261,7 +263,7 @@ impl Sealed {
                 self.table_part(bytes)
             }
             Self::Segment if is(b"LSEG") => {
-                // The depth of the last split has a check of its own.
+                // The depth of the last split has its own check.
                 Some((12, crc32c_seeded(place.seed()?, &[bytes.get(..12)?, bytes.get(16..24)?, bytes.get(32..128)?])))
             }
             Self::Segment if is(b"LTAB") => {
@@ -310,12 +312,14 @@ impl Sealed {
 }
 
 impl Sealed {
-    /// A checksum of a table of `fluidkv`, over its identity, the part's number and the part.
+    /// Returns a checksum of a table of `fluidkv`, over its identity, the part's number and the
+    /// part.
     fn table_part(self, bytes: &[u8]) -> Option<(usize, u32)> {
         let word = |at: usize| read(bytes, at).map(|word| word as usize);
         let (number, place, part) = match self {
             Self::TableIndex => {
-                // What lies between the index and the filter is padding of less than a line: its length follows from the blocks.
+                // Padding of less than a line is between index and filter: the length of the index
+                // follows from the blocks.
                 let (blocks, uniform) = (word(44)?, word(84)? & 0xffff != 0);
                 let tops = if blocks > 32 { blocks.div_ceil(32) * 8 } else { 0 };
                 let compressed = word(8)? > 3;
@@ -340,8 +344,8 @@ impl Sealed {
     }
 }
 
-/// The first record of a log segment of `fluidkv`, where it is a single write: over the segment's nonce, its place in steps of 8 bytes,
-/// and the record.
+/// Returns the checksum of the first record of a log segment of `fluidkv`, if it is a single write:
+/// over the segment's nonce, its offset in steps of 8 bytes, and the record.
 fn first_log_record(bytes: &[u8]) -> Option<(usize, u32)> {
     const AT: usize = 128;
     let value = (read(bytes, AT + 4)? & 0x7fff_ffff) as usize;
@@ -351,9 +355,9 @@ fn first_log_record(bytes: &[u8]) -> Option<(usize, u32)> {
     Some((AT, crc32c(&[bytes.get(32..40)?, &((AT / 8) as u32).to_le_bytes(), record])))
 }
 
-/// Returns the right checksum of a record of `hashkv` at this place of the values file.
-/// It covers the low half of the pool's identity, the segment, the generation that the segment's
-/// header names, the place in the segment, and the record.
+/// Returns the right checksum of a record of `hashkv` at this offset of the values file. The
+/// checksum covers the low half of the pool's identity, the segment, the generation in the
+/// segment's header, the offset in the segment, and the record.
 fn values_record(bytes: &[u8], at: usize, identity: u64) -> Option<u32> {
     let (segment, place) = ((at - SEGMENTS.0) / SEGMENTS.1, (at - SEGMENTS.0) % SEGMENTS.1);
     let generation = read(bytes, at - place + 20)?;

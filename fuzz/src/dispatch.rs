@@ -16,13 +16,13 @@ use super::recipe::{Recipe, encode};
 /// Clients of one input.
 const CLIENTS: usize = 3;
 
-/// Most parts of one input.
+/// Maximum parts of one input.
 const PARTS_MAX: usize = 200;
 
 /// Inputs after which the databases are flushed.
 const INPUTS_OF_FLUSH: u32 = 64;
 
-/// Arguments that commands know.
+/// Arguments with a meaning for commands.
 const WORDS: [&str; 96] = [
     "a",
     "b",
@@ -233,7 +233,7 @@ impl Harness {
         }
     }
 
-    /// Removes all keys. A server that refuses that is of no use for further inputs.
+    /// Removes all keys. A server that refuses this is unusable for further inputs.
     fn flush(&mut self) {
         let mut clients = [self.connect()];
         self.send(&mut clients[0], b"FLUSHALL\r\n", 0);

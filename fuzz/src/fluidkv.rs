@@ -14,8 +14,9 @@ impl Engine for FluidKv {
 
     fn start(pool: Arc<Pool>, report: &OpenReport) -> Result<Self> {
         static BASE: LazyLock<FluidOptions> = LazyLock::new(FluidOptions::default);
-        // What the capacity bears is less than the least of the options: memtables hold some dozens of writes.
-        // Tables of flushes and compressed ones of compactions stand side by side.
+        // Below the minimum of the options, because of the small capacity: memtables hold some
+        // dozens of writes. Uncompressed tables of flushes and compressed ones of compactions
+        // coexist.
         let options = FluidOptions {
             pool: pool_options(),
             workers: 0,

@@ -1,4 +1,5 @@
-//! Targets of `hashkv`: the superblock, segments and records of the values' file, and the pointers to them, in whole stores whose index is FluidKV's.
+//! Targets of `hashkv`: the superblock, segments and records of the values file, and the pointers
+//! to them, in whole stores whose index is FluidKV's.
 
 use std::sync::{Arc, LazyLock};
 
@@ -30,7 +31,8 @@ impl Engine for HashKv {
     }
 }
 
-/// A superblock, a segment's header and records, what the index holds: each by itself. How many of these were read.
+/// Parses a superblock, a segment's header and records, and the values of the index, each
+/// separately. Returns the number of parsed ones.
 pub fn parts(data: &[u8]) -> usize {
     fuzz::parts(data)
 }

@@ -1,4 +1,5 @@
-//! Targets of `hikv`: superblock, directories, segments, records, sorted runs and batch logs, in whole stores.
+//! Targets of `hikv`: superblock, directories, segments, records, sorted runs and batch logs, in
+//! whole stores.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,8 +1,10 @@
-//! The target of the formats of `import`: for the program's own tests too, so it stands on the program's modules by their names there.
+//! The target of the formats of `import`. The program's own tests include it too, so it refers to
+//! the program's modules by their names there.
 
 use crate::format::{Format, Pair};
 
-/// Lines in the format that the first byte says. A line that is read is written and read again unchanged.
+/// Parses lines in the format that the first byte selects. A parsed line is written and parsed
+/// again unchanged.
 pub fn lines(data: &[u8]) {
     let Some((format, lines)) = data.split_first() else { return };
     let format = if format & 1 == 0 { Format::Jsonl } else { Format::Tsv };

@@ -1,5 +1,5 @@
-//! The target of the reader of LMDB data files: for the program's own tests too, so it stands on
-//! the program's modules by their names there.
+//! The target of the reader of LMDB data files. The program's own tests include it too, so it
+//! refers to the program's modules by their names there.
 
 use std::io;
 
@@ -23,7 +23,7 @@ impl Bytes for Slice<'_> {
 }
 
 /// Reads the bytes as a file, and as the pages after two meta pages. The first two bytes choose the
-/// depth and the root of the tree. Each record that is passed on has a key and a value that a store
+/// depth and the root of the tree. Each delivered record must have a key and a value that a store
 /// accepts.
 pub fn lmdb(data: &[u8]) {
     read(data);
@@ -54,7 +54,7 @@ fn read(file: &[u8]) {
         bytes += record.value.len();
         record.check()
     });
-    // Each page has one place in the tree.
+    // Each page is in the tree at most once.
     assert!(bytes <= file.len(), "{bytes} bytes of values in a file of {} bytes", file.len());
     match found {
         Ok(summary) => assert_eq!(summary.records, records),

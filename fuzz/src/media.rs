@@ -11,12 +11,12 @@ use crate::damage::Base;
 /// Bytes of a chunk of the pools here.
 pub const CHUNK: u32 = 512;
 
-/// How the pools here open: nothing is recorded.
+/// Returns the specification of the pools here.
 pub fn spec(record: bool) -> SimSpec {
     SimSpec { stores_persist: true, record, ..SimSpec::default() }
 }
 
-/// What the medium holds by now.
+/// Returns the present contents of the medium.
 pub fn image(pool: &Pool) -> SimImage {
     let mut model = LineModel::new(SimImage { spec: spec(false), ..SimImage::default() });
     for event in &pool.recorder().expect("a simulated pool").take().events {
@@ -45,14 +45,14 @@ static POOL: LazyLock<Base> = LazyLock::new(|| {
     Base::new(image(&pool), CHUNK)
 });
 
-/// The start of region 0, as it is.
+/// Parses the start of region 0 unchanged, and edits of a whole pool.
 pub fn pool_header(data: &[u8]) {
     fuzz::pool_header(data);
     let (image, _) = POOL.damaged(data);
     fuzz::pool_header(image.regions.first().map_or(&[], Vec::as_slice));
 }
 
-/// The start of another region.
+/// Parses the start of another region.
 pub fn region_header(data: &[u8]) {
     let (image, _) = POOL.damaged(data);
     let [pool, region, ..] = image.regions.as_slice() else { return };
@@ -60,7 +60,7 @@ pub fn region_header(data: &[u8]) {
     fuzz::region_header(pool, data, 1, data.len() as u64);
 }
 
-/// A whole pool: extent tables, occupancy, wear. It opens and works, or says why not.
+/// Opens a whole pool: extent tables, occupancy, wear. It opens and works, or returns the reason.
 pub fn pool(data: &[u8]) {
     let (mut image, _) = POOL.damaged(data);
     for _again in 0..2 {
@@ -83,11 +83,11 @@ pub fn pool(data: &[u8]) {
     }
 }
 
-/// The bytes of all regions.
+/// Returns the bytes of all regions.
 pub fn regions(pool: &Pool) -> SimImage {
     let whole = |region: u16| {
         let len = pool.layout(region).expect("there").region_bytes;
-        // Position 0 is no position, so the first bytes come through their second half.
+        // Position 0 is none, so the first bytes are read as a word.
         let head = pool.load_u64(lodestore_media::NvPtr::new(region, 0)).to_le_bytes();
         let rest = pool.bytes(lodestore_media::NvPtr::new(region, 8), len as usize - 8).expect("in the region");
         [&head[..], rest].concat()
@@ -96,7 +96,7 @@ pub fn regions(pool: &Pool) -> SimImage {
     SimImage { regions: (0..pool.regions()).map(whole).collect(), values, spec: spec(false) }
 }
 
-/// Kinds of checksums in the pool that is damaged.
+/// Returns the number of checksum kinds in the pool to be damaged.
 pub fn kinds() -> usize {
     POOL.kinds()
 }

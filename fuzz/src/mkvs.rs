@@ -1,6 +1,8 @@
-//! Target of `mkvs`: the values that a matrix has in stores of other engines, whose own targets have the rest.
+//! Target of `mkvs`: the values of a matrix in stores of other engines. The other engines' own
+//! targets cover the rest.
 
-/// The description, a device's record, what a clean stop leaves, a log's entry, a filter: each by itself. How many of these were read.
+/// Parses the description, a device's record, the record of a clean stop, a log's entry, and a
+/// filter, each separately. Returns the number of parsed ones.
 pub fn parts(data: &[u8]) -> usize {
     lodestore_mkvs::fuzz::parts(data)
 }

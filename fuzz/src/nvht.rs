@@ -1,4 +1,5 @@
-//! Targets of `nvht`: superblock, roots, tables in the middle of a growth, records and batch logs, in whole stores.
+//! Targets of `nvht`: superblock, roots, tables in the middle of a growth, records and batch logs,
+//! in whole stores.
 
 use std::sync::{Arc, LazyLock};
 
@@ -18,7 +19,8 @@ impl Engine for Nvht {
             pool: pool_options(),
             partitions: 1,
             initial_capacity: 1,
-            // The table of 224 slots begins to grow at the last key but one, and the last one moves half of it.
+            // The table of 224 slots begins to grow at the second to last key, and the last one
+            // moves half of it.
             load_percent: 53,
             probe_length: 28,
             hash: HashKind::Xxh3,

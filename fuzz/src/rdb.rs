@@ -1,10 +1,10 @@
-//! The target of the reader of Redis snapshots: for the program's own tests too, so it stands on
-//! the program's modules by their names there.
+//! The target of the reader of Redis snapshots. The program's own tests include it too, so it
+//! refers to the program's modules by their names there.
 
 use crate::rdb::{self, Halt, Summary};
 
-/// Reads the bytes as a file, and as the entries of a file without a checksum. Each record that is
-/// passed on has a key and a value that a store accepts.
+/// Reads the bytes as a file, and as the entries of a file without a checksum. Each delivered
+/// record must have a key and a value that a store accepts.
 pub fn rdb(data: &[u8]) {
     read(data);
     read(&[b"REDIS0012", data, b"\xff", &[0; 8]].concat());

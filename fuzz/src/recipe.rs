@@ -1,12 +1,12 @@
 //! Bytes of a fuzzer, read as decisions. All bytes are valid, so each mutation is another input.
 
-/// The bytes that are left. After the end, each decision is 0.
+/// The remaining bytes. After the end, each decision is 0.
 pub struct Recipe<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Recipe<'a> {
-    /// Begins with the first byte.
+    /// Returns a recipe that starts with the first byte.
     pub fn new(rest: &'a [u8]) -> Self {
         Self { rest }
     }
@@ -16,7 +16,7 @@ impl<'a> Recipe<'a> {
         self.rest.is_empty()
     }
 
-    /// Takes a byte.
+    /// Consumes a byte.
     pub fn byte(&mut self) -> u8 {
         match self.rest.split_first() {
             Some((first, rest)) => {
@@ -27,13 +27,13 @@ impl<'a> Recipe<'a> {
         }
     }
 
-    /// Takes two bytes, and returns a number below `bound`.
+    /// Consumes two bytes, and returns a number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         let number = usize::from(self.byte()) << 8 | usize::from(self.byte());
         number % bound.max(1)
     }
 
-    /// Takes at most `count` bytes.
+    /// Consumes at most `count` bytes.
     pub fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.rest.split_at(count.min(self.rest.len()));
         self.rest = rest;

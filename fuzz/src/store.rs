@@ -1,4 +1,4 @@
-//! Whole stores of any engine: made, damaged, opened, and asked for everything.
+//! Whole stores of any engine: created, damaged, opened, and read in every way.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, LazyLock};
@@ -10,22 +10,22 @@ use lodestore_media::{OpenReport, Pool, PoolOptions, Prefault};
 use crate::damage::Base;
 use crate::media::{CHUNK, image, regions, spec};
 
-/// Keys of the store that is damaged.
+/// Keys of the store to be damaged.
 const KEYS: u32 = 120;
-/// Keys that a batch writes over, so that there is a batch log.
+/// Keys that a batch overwrites, so that there is a batch log.
 const BATCHED: u32 = 9;
 
-/// What the targets need of an engine besides the contract.
+/// The interface that the targets need in addition to the contract.
 pub trait Engine: Store + Sized {
     /// Its name.
     const NAME: &'static str;
     /// Version of its format.
     const FORMAT: u32;
 
-    /// A store without threads, on a pool that was just created or opened.
+    /// Returns a store without threads, on a pool that was just created or opened.
     fn start(pool: Arc<Pool>, report: &OpenReport) -> Result<Self>;
 
-    /// Removes what has expired.
+    /// Removes expired pairs.
     fn sweep(&self) -> Result<u64>;
 }
 
@@ -37,7 +37,7 @@ pub struct Targets<E> {
 }
 
 impl<E: Engine> Targets<E> {
-    /// Their stores are made when first used.
+    /// Returns the targets. Their stores are created on first use.
     pub const fn lazy() -> Self {
         Self {
             clean: LazyLock::new(|| make::<E>(true)),
@@ -46,23 +46,23 @@ impl<E: Engine> Targets<E> {
         }
     }
 
-    /// A store that was stopped cleanly.
+    /// Damages a store that was stopped cleanly.
     pub fn clean(&self, data: &[u8]) {
         live::<E>(self.clean.damaged(data));
     }
 
-    /// A store whose process was killed.
+    /// Damages a store whose process was killed.
     pub fn killed(&self, data: &[u8]) {
         live::<E>(self.killed.damaged(data));
     }
 
-    /// Kinds of checksums in the stores that are damaged.
+    /// Returns the number of checksum kinds in the stores to be damaged.
     pub fn kinds(&self) -> usize {
         self.clean.kinds()
     }
 }
 
-/// The pools of the stores here.
+/// Returns the options of the pools here.
 pub fn pool_options() -> PoolOptions {
     PoolOptions {
         capacity: 1 << 20,
@@ -87,7 +87,7 @@ fn batch(numbers: impl Iterator<Item = u32>) -> Batch {
     Batch { ops: numbers.map(put).collect() }
 }
 
-/// A store that was stopped cleanly, or killed.
+/// Creates a store that was stopped cleanly, or killed.
 fn make<E: Engine>(clean: bool) -> Base {
     let (pool, report) = Pool::create_sim(&spec(true), E::NAME, E::FORMAT, pool_options()).expect("a pool");
     let store = E::start(Arc::clone(&pool), &report).expect("a store");
@@ -104,7 +104,8 @@ fn make<E: Engine>(clean: bool) -> Base {
     Base::new(image(&pool), CHUNK)
 }
 
-/// Opens a damaged store twice and does a bit of everything. Nothing panics; and where no checksum was forged, no value is wrong.
+/// Opens a damaged store twice and applies all kinds of operations. Nothing panics, and without
+/// forged checksums no value is wrong.
 fn live<E: Engine>((mut image, resealed): (SimImage, bool)) {
     for _again in 0..2 {
         let Ok((pool, report)) = Pool::open_sim(&image, E::NAME, E::FORMAT, pool_options()) else { return };

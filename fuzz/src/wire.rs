@@ -8,7 +8,7 @@ use super::recipe::{Recipe, encode};
 /// A command with its arguments, and its length in the stream.
 type Command = (Vec<Vec<u8>>, usize);
 
-/// Pieces of a stream of requests, right and wrong.
+/// Pieces of a stream of requests, valid and invalid.
 const PIECES: [&[u8]; 24] = [
     b"*1\r\n$4\r\nPING\r\n",
     b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n",
@@ -77,8 +77,8 @@ fn stream(recipe: &mut Recipe<'_>, pieces: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// Parses a stream of which `next` bytes more are known before each call. Checks what each call
-/// promises.
+/// Parses a stream; before each call `next` more bytes are known. Checks the guarantees of each
+/// call.
 fn parse(stream: &[u8], limits: &Limits, mut next: impl FnMut() -> usize) -> (Vec<Command>, Option<ProtocolError>) {
     let mut parser = CommandParser::new();
     let (mut commands, mut start, mut known) = (Vec::new(), 0, 0);
@@ -151,7 +151,7 @@ pub fn requests(data: &[u8]) {
     assert!(repeated.iter().map(|(arguments, _)| arguments).eq(commands.iter().map(|(arguments, _)| arguments)));
 }
 
-/// Pieces of a stream of replies, right and wrong.
+/// Pieces of a stream of replies, valid and invalid.
 const REPLY_PIECES: [&[u8]; 24] = [
     b"+OK\r\n",
     b"-ERR no\r\n",
@@ -179,7 +179,7 @@ const REPLY_PIECES: [&[u8]; 24] = [
     b"?\r\n",
 ];
 
-/// Any bytes are a reply, the begin of one, or refused. A longer stream never changes the answer.
+/// Any bytes are a reply, the begin of one, or refused. A longer stream never changes the result.
 pub fn replies(data: &[u8]) {
     let (head, body) = data.split_at(data.len().min(16));
     let limits = limits(&mut Recipe::new(head));
@@ -194,7 +194,7 @@ pub fn replies(data: &[u8]) {
     }
     let end = decode_reply(rest, &limits);
     for cut in 0..rest.len().min(64) {
-        // The begin of the bytes may be too short for the same error, and is never a reply.
+        // A prefix of the bytes may be too short for the same error, and is never a reply.
         let found: Result<_, DecodeError> = decode_reply(&rest[..cut], &limits);
         assert!(found == Ok(None) || found == end, "{found:?} after {cut} bytes, {end:?} after all");
     }

@@ -48,13 +48,13 @@ pub fn error_text(error: &Error) -> String {
     translate(&error.to_string(), &user_texts).into_owned()
 }
 
-/// Returns `text` with this program's commands and flags in place of the library's calls. Each of
-/// `user_texts` is left as it is where it occurs first.
+/// Returns `text` with this program's commands and flags in place of the library's calls. The first
+/// occurrence of each of `user_texts` stays unchanged.
 pub fn translate<'t>(text: &'t str, user_texts: &[&str]) -> Cow<'t, str> {
     if !text.contains('`') {
         return Cow::Borrowed(text);
     }
-    // Other texts have nothing to protect.
+    // Other texts need no protection.
     let mut protected: Vec<&str> = user_texts.iter().copied().filter(|text| text.contains('`')).collect();
     let mut translated = String::with_capacity(text.len());
     let mut rest = text;

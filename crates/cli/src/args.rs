@@ -1,4 +1,4 @@
-//! The grammar of the program. Scripts stand on it: names, positions and meanings stay.
+//! The grammar of the program. Scripts depend on it, so names, positions and meanings never change.
 
 use std::ffi::OsString;
 use std::ops::Deref;
@@ -36,7 +36,7 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(name = "lodestore", version, about, after_help = EXIT_CODES, infer_subcommands = false)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -46,13 +46,13 @@ pub struct Cli {
 pub enum Command {
     /// Make a store in a new directory
     Create(CreateArgs),
-    /// Give KEY this value, whether it is there or not
+    /// Set the value of KEY, whether or not it exists
     Put(WriteArgs),
-    /// Give KEY this value only if it is absent
+    /// Set the value of KEY only if it is absent
     Insert(WriteArgs),
-    /// Give KEY this value only if it is present
+    /// Set the value of KEY only if it is present
     ///
-    /// Without --ttl and --keep-ttl the key does not expire any more.
+    /// Without --ttl and --keep-ttl the key no longer expires.
     Update(UpdateArgs),
     /// Write the value of KEY: its exact bytes, and on a terminal a newline
     Get(GetArgs),
@@ -60,7 +60,7 @@ pub enum Command {
     Delete(KeyArgs),
     /// Write the number of keys
     Count(CountArgs),
-    /// Write the store's account of itself
+    /// Write the store's statistics
     Stats(StatsArgs),
     /// Read and check everything
     Verify(VerifyArgs),
@@ -68,7 +68,7 @@ pub enum Command {
     Scan(ScanArgs),
     /// Put every record of a file
     Import(ImportArgs),
-    /// Write every record, in the order of keys where the engine has one
+    /// Write every record, in key order if the engine has one
     Export(ExportArgs),
     /// Make a verified copy of a store in a new directory
     ///
@@ -81,17 +81,17 @@ pub enum Command {
     Keyspaces(PlainArgs),
     /// Remove a keyspace with all of its keys
     DropKeyspace(DropKeyspaceArgs),
-    /// Say what a store is, without opening it: also of a store in use
+    /// Describe a store without opening it, also a store in use
     Info(InfoArgs),
-    /// Do the background work now: free what was deleted and overwritten
+    /// Run the background work now: free deleted and overwritten data
     Compact(PlainArgs),
     /// Copy a store into a new one of any engine, and verify the copy
     Convert(ConvertArgs),
     /// Remove a store: its files, and nothing else
     Destroy(DestroyArgs),
-    /// Tell what the medium under PATH is, and what each durability would really be
+    /// Describe the medium under PATH, and the meaning of each durability on it
     Doctor(DoctorArgs),
-    /// See and change a matrix of devices (engine mkvs)
+    /// Inspect and change a matrix of devices (engine mkvs)
     #[cfg(feature = "mkvs")]
     Mkvs(MkvsArgs),
     /// Serve a store to Redis clients
@@ -123,7 +123,7 @@ pub enum Command {
     },
 }
 
-/// What every command on an open store takes.
+/// The arguments of every command on an open store.
 #[derive(Debug, Args)]
 pub struct StoreArgs {
     /// The store's directory
@@ -134,12 +134,12 @@ pub struct StoreArgs {
     /// Set an option of the engine for this opening; `lodestore engines` lists them
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub set: Vec<String>,
-    /// Write JSON, one object a line
+    /// Write JSON, one object per line
     #[arg(long)]
     pub json: bool,
 }
 
-/// What `backup` takes.
+/// The arguments of `backup`.
 #[derive(Debug, Args)]
 pub struct BackupArgs {
     /// The store
@@ -149,14 +149,14 @@ pub struct BackupArgs {
     pub directory: PathBuf,
 }
 
-/// What `restore` takes.
+/// The arguments of `restore`.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// The backup's directory
     pub directory: PathBuf,
     /// The new store's directory, which does not exist or is empty
     pub store: PathBuf,
-    /// Write JSON, one object a line
+    /// Write JSON, one object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -168,7 +168,7 @@ impl StoreArgs {
     }
 }
 
-/// What every command on keys takes.
+/// The arguments of every command on keys.
 #[derive(Debug, Args)]
 pub struct DataArgs {
     #[command(flatten)]
@@ -186,11 +186,11 @@ impl Deref for DataArgs {
     }
 }
 
-/// What is done to a matrix.
+/// A change of a matrix.
 #[cfg(feature = "mkvs")]
 #[derive(Debug, Args)]
 pub struct MkvsArgs {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: MkvsCommand,
 }
@@ -199,49 +199,51 @@ pub struct MkvsArgs {
 #[cfg(feature = "mkvs")]
 #[derive(Debug, Subcommand)]
 pub enum MkvsCommand {
-    /// Write how the groups and devices stand
+    /// Write the state of the groups and devices
     Status(StoreArgs),
-    /// Put a new device in the place of one that is dead or to be taken away, and wait until it has everything
+    /// Replace a dead or retired device by a new one, and wait until it has everything
     Replace {
         /// The matrix
         #[command(flatten)]
         store: StoreArgs,
         /// The group of the device, from 0
         group: usize,
-        /// Its place there, from 0
+        /// Its index in the group, from 0
         device: usize,
         /// The new device's directory
         directory: PathBuf,
-        /// Open the matrix though too few devices are left to have all that was acknowledged, copy the new one from what there is, and give up what only the lost ones had
+        /// Open the matrix although too few devices are left to have all acknowledged writes, copy
+        /// the new device from the others, and give up the writes that only lost devices had
         #[arg(long)]
         salvage: bool,
-        /// Wait no longer than so many seconds
+        /// Wait at most this many seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
         patience: u64,
     },
-    /// Add a group of new devices, and wait until its keys have come to it
+    /// Add a group of new devices, and wait until its keys have moved to it
     AddGroup {
         /// The matrix
         #[command(flatten)]
         store: StoreArgs,
-        /// A directory for each device of the group; none: below the matrix's own
+        /// A directory for each device of the group; default: below the matrix's own
         directories: Vec<PathBuf>,
-        /// Wait no longer than so many seconds
+        /// Wait at most this many seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
         patience: u64,
     },
-    /// Wait until every key is in its group, and every device that did not fail has everything, as after an interrupted `add-group` or `replace`
+    /// Wait until every key is in its group and every working device has everything, as after an
+    /// interrupted `add-group` or `replace`
     Rebalance {
         /// The matrix
         #[command(flatten)]
         store: StoreArgs,
-        /// Wait no longer than so many seconds
+        /// Wait at most this many seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
         patience: u64,
     },
 }
 
-/// How keys and values are written on the command line and in the output.
+/// The encoding of keys and values on the command line and in the output.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct CodingArgs {
     /// Keys and values are hexadecimal, in and out
@@ -257,13 +259,13 @@ pub struct CodingArgs {
 pub struct CreateArgs {
     /// The directory to make
     pub store: PathBuf,
-    /// The engine; auto: the one that suits the medium
+    /// The engine; auto: the best one for the medium
     #[arg(long, value_name = "NAME", default_value = lodestore::options::AUTO_ENGINE)]
     pub engine: String,
-    /// Most bytes the store may take: a number with K, M, G or T
+    /// Maximum bytes of the store: a number with K, M, G or T
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "8G")]
     pub size: u64,
-    /// What an acknowledged write survives: process, power or interval:MS. Without it the medium
+    /// What an acknowledged write survives: process, power or interval:MS. By default the medium
     /// decides if the engine is auto, else process
     #[arg(long, value_name = "LEVEL", value_parser = durability)]
     pub durability: Option<Durability>,
@@ -278,7 +280,7 @@ pub struct CreateArgs {
     pub json: bool,
 }
 
-/// `put`, `insert`, and of `update` the options that it shares with them.
+/// The arguments of `put` and `insert`, and their part of those of `update`.
 #[derive(Debug, Args)]
 pub struct WriteArgs {
     #[command(flatten)]
@@ -291,7 +293,7 @@ pub struct WriteArgs {
     /// The value: at most 1 GiB
     #[arg(allow_negative_numbers = true, required_unless_present = "value_file")]
     pub value: Option<OsString>,
-    /// Take the value's exact bytes from this file; - is standard input
+    /// Read the value's exact bytes from this file; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     pub value_file: Option<PathBuf>,
     /// Let the key expire after this many seconds
@@ -304,7 +306,7 @@ pub struct WriteArgs {
 pub struct UpdateArgs {
     #[command(flatten)]
     pub write: WriteArgs,
-    /// Keep the expiry that the key has now
+    /// Keep the present expiry of the key
     #[arg(long, conflicts_with = "ttl")]
     pub keep_ttl: bool,
 }
@@ -314,7 +316,7 @@ pub struct UpdateArgs {
 pub struct GetArgs {
     #[command(flatten)]
     pub key: KeyArgs,
-    /// Write the exact bytes and no newline, on a terminal too
+    /// Write the exact bytes and no newline, also on a terminal
     #[arg(long, conflicts_with_all = ["hex", "base64", "json"])]
     pub raw: bool,
 }
@@ -369,7 +371,7 @@ pub struct ConvertArgs {
     /// The engine of the new store; by default as SRC, with the fixed options of SRC
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
-    /// Most bytes the new store may take: a number with K, M, G or T; by default as SRC
+    /// Maximum bytes of the new store: a number with K, M, G or T; by default as SRC
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,
     /// What an acknowledged write survives: process, power or interval:MS; by default as SRC
@@ -391,7 +393,7 @@ pub struct DestroyArgs {
     /// Do not ask. Needed if standard input is not a terminal
     #[arg(long)]
     pub yes: bool,
-    /// Of a matrix, remove its devices in other directories too
+    /// Of a matrix, also remove its devices in other directories
     #[arg(long)]
     pub devices: bool,
     /// Write JSON
@@ -399,7 +401,7 @@ pub struct DestroyArgs {
     pub json: bool,
 }
 
-/// A command that takes a store only.
+/// A command with a store as its only argument.
 #[derive(Debug, Args)]
 pub struct PlainArgs {
     #[command(flatten)]
@@ -411,7 +413,7 @@ pub struct PlainArgs {
 pub struct StatsArgs {
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Do not wait for the end of recovery: show how far it is
+    /// Do not wait for the end of recovery: show its progress
     #[arg(long)]
     pub no_wait: bool,
     /// Write OpenMetrics 1.0 text, for Prometheus and other monitors
@@ -424,8 +426,8 @@ pub struct StatsArgs {
 pub struct VerifyArgs {
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Open a store that is refused as damaged or after a restart of the machine, and list what is
-    /// lost. A store with a damaged index or extent table can only be salvaged afterwards
+    /// Open a store that is refused as damaged or after a restart of the machine, and list the
+    /// losses. A store with a damaged index or extent table can only be salvaged afterwards
     #[arg(long)]
     pub salvage: bool,
 }
@@ -452,7 +454,7 @@ pub struct ScanArgs {
     /// Descending
     #[arg(long)]
     pub reverse: bool,
-    /// Leave the values out
+    /// Omit the values
     #[arg(long)]
     pub keys_only: bool,
 }
@@ -479,8 +481,8 @@ pub struct ImportArgs {
     pub store: DataArgs,
     /// The file; - is standard input
     pub file: PathBuf,
-    /// Its format; without it the first bytes tell lmdb and rdb, the files in a directory tell
-    /// lmdb and rocksdb, .tsv and .txt files are tsv, all else is jsonl
+    /// Its format; by default the first bytes identify lmdb and rdb, the files in a directory
+    /// identify lmdb and rocksdb, .tsv and .txt files are tsv, all others are jsonl
     #[arg(long, value_enum)]
     pub format: Option<ImportFormat>,
     /// Of an LMDB file: the named database
@@ -489,13 +491,14 @@ pub struct ImportArgs {
     /// Of a RocksDB database: the column family, "default" unless given
     #[arg(long, value_name = "NAME")]
     pub column_family: Option<String>,
-    /// Of an RDB file: what stands between a hash and a field in the key of a record
+    /// Of an RDB file: the separator of hash and field in the key of a record
     #[arg(long, value_name = "TEXT", default_value = ":")]
     pub hash_separator: OsString,
-    /// Of LMDB, Redis and RocksDB: refuse it if anything in it cannot be imported
+    /// Of LMDB, Redis and RocksDB: refuse the input if any part of it cannot be imported
     #[arg(long)]
     pub strict: bool,
-    /// Write how many records are acknowledged: at every 10,000, when the input pauses, and at its end
+    /// Write the number of acknowledged records: at every 10,000, when the input pauses, and at its
+    /// end
     #[arg(long)]
     pub acks: bool,
 }
@@ -517,9 +520,9 @@ pub struct ExportArgs {
     /// Write the records of all keyspaces, with the name of the keyspace in each. Needs jsonl
     #[arg(long, conflicts_with = "keyspace")]
     pub all_keyspaces: bool,
-    /// Open a store that is refused as damaged or after a restart of the machine, and write what
-    /// can be read; values may be older. A store with a damaged index or extent table can only be
-    /// salvaged afterwards
+    /// Open a store that is refused as damaged or after a restart of the machine, and write the
+    /// readable records; values may be older. A store with a damaged index or extent table can only
+    /// be salvaged afterwards
     #[arg(long)]
     pub salvage: bool,
 }
@@ -527,7 +530,7 @@ pub struct ExportArgs {
 /// `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// A directory, or the store that is to be made there
+    /// A directory, or the path of a store to create
     pub path: PathBuf,
     /// Write JSON
     #[arg(long)]
@@ -539,7 +542,7 @@ pub struct DoctorArgs {
 pub struct SampleArgs {
     /// The file to write; - is standard output
     pub file: PathBuf,
-    /// Its format; without it .tsv and .txt files are tsv, all else is jsonl
+    /// Its format; by default .tsv and .txt files are tsv, all others are jsonl
     #[arg(long, value_enum)]
     pub format: Option<Format>,
     /// Only this many records
@@ -555,12 +558,12 @@ pub struct EnginesArgs {
     pub json: bool,
 }
 
-/// Reads a durability; the text of its error without the option's name, which clap adds.
+/// Parses a durability. Returns an error text without the option's name, which clap adds.
 fn durability(text: &str) -> Result<Durability, String> {
     text.parse().map_err(|_| "give process, power or interval:MS with MS of at least 1".to_owned())
 }
 
-/// Reads a number of seconds, fractions allowed.
+/// Parses a number of seconds, possibly with a fraction.
 fn seconds(text: &str) -> Result<Duration, String> {
     let refuse = || "give a number of seconds, such as 60 or 0.5".to_owned();
     let seconds: f64 = text.parse().map_err(|_| refuse())?;

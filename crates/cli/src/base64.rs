@@ -20,10 +20,10 @@ const fn values() -> [u8; 256] {
     values
 }
 
-/// Why a text is no base64.
+/// The reason why a text is not base64.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// The length is no multiple of 4.
+    /// The length is not a multiple of 4.
     Length,
     /// The four characters from this offset on encode no bytes.
     Group(usize),

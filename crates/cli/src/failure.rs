@@ -1,4 +1,4 @@
-//! Why a command did not do what it was asked, and the exit code that says so.
+//! The reasons why a command fails, and their exit codes.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -9,31 +9,32 @@ use lodestore::medium::io_advice;
 
 use crate::advice::{error_text, translate};
 
-/// What to do about damage of a store that opens.
+/// Advice for damage of a store that opens.
 const SEE_ALL: &str = "see all that is wrong with `lodestore verify`";
-/// What to do about damage of a store that only a salvage opens.
+/// Advice for damage of a store that only a salvage opens.
 const SEE_ALL_OF_REFUSED: &str = "see all that is wrong with `lodestore verify --salvage`";
-/// What to do about a store that is refused for damage.
+/// Advice for a store that is refused as damaged.
 const RESTORE_OR_SALVAGE: &str = "restore the store from a copy, or copy its directory and export what can be read \
                                   from the copy (`lodestore export --salvage`)";
-/// What to do about a store that even a salvage does not open.
+/// Advice for a store that even a salvage does not open.
 const RESTORE: &str = "restore the store from a copy";
 
 /// The result of a command.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
-/// Why a command ends without success. Each has one exit code ([`Failure::code`]) and a text of one line.
+/// The reason why a command ends without success. Each has one exit code ([`Failure::code`]) and a
+/// text of one line.
 #[derive(Debug)]
 pub enum Failure {
-    /// Nothing went wrong, but the answer is no: a key is absent, or present.
+    /// Nothing failed, but the answer is no: a key is absent, or present.
     No(String),
     /// Bad arguments.
     Usage(String),
-    /// The store refused.
+    /// The store refused an operation.
     Store(Error),
     /// The open of the store was refused.
     Open {
-        /// What the store said.
+        /// The store's error.
         error: Error,
         /// Whether the open was a salvage.
         salvage: bool,
@@ -41,25 +42,25 @@ pub enum Failure {
     /// The store to serve does not exist.
     #[cfg(feature = "serve")]
     Unserved {
-        /// The error of the store.
+        /// The store's error.
         error: Error,
     },
     /// The store refused in the middle of an import.
     Import {
-        /// What the store said.
+        /// The store's error.
         error: Error,
-        /// Records that are in.
+        /// Imported records.
         imported: u64,
-        /// The number of the record that it refused, from 1.
+        /// The number of the refused record, from 1.
         number: u64,
-        /// What the number counts: lines or records.
+        /// The unit of the number: lines or records.
         unit: &'static str,
     },
     /// Not every record could be exported.
     Export {
-        /// The first thing met that is wrong.
+        /// The first damage found.
         error: Error,
-        /// Records that are out.
+        /// Exported records.
         exported: u64,
         /// Keys of the store.
         total: u64,
@@ -67,7 +68,7 @@ pub enum Failure {
         damaged: u64,
         /// Whether the export opened the store as a salvage.
         salvage: bool,
-        /// Whether the file of the export was left out for the damage.
+        /// Whether the file of the export was not written because of the damage.
         unwritten: bool,
     },
     /// A line that cannot be read.
@@ -76,23 +77,23 @@ pub enum Failure {
         file: PathBuf,
         /// Its number, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
-        /// Records that are in.
+        /// Imported records.
         imported: u64,
     },
     /// A data file of another store is damaged, or cannot be imported as a whole.
     Source {
         /// The file.
         file: PathBuf,
-        /// Where in the file.
+        /// The location in the file.
         place: String,
         /// The fault.
         what: String,
     },
     /// `verify` found something.
     Findings {
-        /// How much.
+        /// The number of findings.
         count: usize,
         /// Whether the open was a salvage.
         salvage: bool,
@@ -101,7 +102,7 @@ pub enum Failure {
     Signal {
         /// Its number.
         number: i32,
-        /// Records that are in.
+        /// Imported records.
         imported: u64,
     },
     /// A signal ended work that leaves nothing unfinished.
@@ -111,18 +112,18 @@ pub enum Failure {
         /// The command.
         doing: &'static str,
     },
-    /// There is a file already where one is to be made.
+    /// The target file already exists.
     Exists {
         /// The file.
         path: PathBuf,
     },
     /// A file could not be read or written.
     File {
-        /// What was being done.
+        /// The action.
         doing: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's own word.
+        /// The system's error.
         source: io::Error,
     },
     /// Standard output could not be written.
@@ -153,39 +154,39 @@ impl Failure {
         }
     }
 
-    /// Writes the line to standard error. A closed pipe is the reader's wish and no error.
+    /// Writes the line to standard error. A pipe closed by the reader is no error.
     pub fn report(&self) {
         if self.code() != 0 {
             let text = self.to_string().replace(['\n', '\r'], " ");
-            // Where standard error is closed too there is nobody left to tell.
+            // If standard error is closed too, there is no reader.
             let _ = writeln!(io::stderr(), "lodestore: {text}");
         }
     }
 }
 
-/// Writes a line to standard error that is no failure.
+/// Writes a line that is no failure to standard error.
 pub fn note(text: &str) {
-    // Where standard error is closed there is nobody to tell.
+    // If standard error is closed, there is no reader.
     let _ = writeln!(io::stderr(), "lodestore: {text}");
 }
 
-/// Returns whether the library's text of damage says what to do. Such a text has no words of the
+/// Returns whether the library's text of damage contains advice. Such a text has no words of the
 /// user.
 fn has_advice(what: &str) -> bool {
     ["restore", "salvage", "put ", "export"].iter().any(|word| what.contains(word))
 }
 
-/// Makes a failure of this file from the system's word.
+/// Returns a function that converts the system's error into a failure of this file.
 pub fn file_failure<'a>(doing: &'static str, path: &'a Path) -> impl Fn(io::Error) -> Failure + use<'a> {
     move |source| Failure::File { doing, path: path.to_path_buf(), source }
 }
 
-/// Whether the medium has no room.
+/// Whether the medium is full.
 fn is_full(refusal: &io::Error) -> bool {
     matches!(refusal.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// The exit code of a refusal by the store.
+/// Returns the exit code of an error of the store.
 fn store_code(error: &Error) -> u8 {
     match error {
         Error::KeyLength { .. } | Error::ValueLength { .. } | Error::BatchLength { .. } => 2,
@@ -226,7 +227,7 @@ impl fmt::Display for Failure {
             }
             Self::Open { error: Error::Corrupt { place, what, .. }, salvage } => {
                 write!(f, "corrupt data at {place}: {}", translate(what, &[]))?;
-                // Most errors of an open have advice of their own.
+                // Most errors of an open have their own advice.
                 if has_advice(what) {
                     return Ok(());
                 }
@@ -292,7 +293,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// The one line for arguments that the grammar refuses: what clap says, then the usage.
+/// Returns the one line for arguments that the grammar refuses: clap's text, then the usage.
 pub fn usage_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let mut said = String::new();

@@ -1,4 +1,4 @@
-//! The formats of records in files, and what both have in common.
+//! The formats of records in files, and their common parts.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::{jsonl, tsv};
 /// A format of `import`, `export` and `sample`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Jsonl,
     /// Tab-separated fields.
     Tsv,
@@ -24,7 +24,7 @@ pub struct Record {
     pub key: Vec<u8>,
     /// The value.
     pub value: Vec<u8>,
-    /// When it expires, if it does.
+    /// The expiry, if any.
     pub expiry: Option<Expiry>,
     /// The name of its keyspace; `None` for the keyspace of the command.
     pub keyspace: Option<String>,
@@ -40,7 +40,7 @@ pub struct Pair<'a> {
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// When it expires, if it does.
+    /// The expiry, if any.
     pub expiry: Option<Expiry>,
 }
 
@@ -60,7 +60,7 @@ impl Record {
 }
 
 impl Format {
-    /// The format asked for, or what the file's name tells, or jsonl.
+    /// Returns the requested format, or the one of the file's name, or jsonl.
     pub fn of(asked: Option<Self>, file: &Path) -> Self {
         let extension = file.extension().and_then(|extension| extension.to_str());
         asked.unwrap_or(match extension {
@@ -90,7 +90,7 @@ impl Format {
         }
     }
 
-    /// Reads one line, without its newline; what is wrong with it otherwise.
+    /// Reads one line, without its newline. Returns the fault of an invalid line.
     pub fn parse(self, line: &[u8]) -> Result<Record, String> {
         let record = match self {
             Self::Jsonl => jsonl::parse(line),
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(format.parse(&line).as_ref(), Ok(record));
     }
 
-    /// Bytes of any kind, and more often those that need care.
+    /// Bytes of any kind, most often those that need escapes.
     fn bytes(least: usize) -> impl Strategy<Value = Vec<u8>> {
         let byte = prop_oneof![any::<u8>(), prop::sample::select(b"\t\n\r\\x\"\0\x7f\xc3\xa9\xff{}".to_vec())];
         prop::collection::vec(byte, least..40)

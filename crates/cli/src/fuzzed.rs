@@ -9,7 +9,7 @@ mod rdb_target;
 #[path = "../../../fuzz/src/lines.rs"]
 mod target;
 
-/// Pieces of lines, right and wrong.
+/// Pieces of lines, valid and invalid.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     const WORDS: [&[u8]; 21] = [
         b"{\"key\":\"k\",\"value\":\"v\"}",
@@ -61,7 +61,7 @@ fn rdb_piece() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![2 => piece, 1 => prop::collection::vec(any::<u8>(), 0..8)]
 }
 
-/// Pages of LMDB after their numbers: flags, number of nodes, places of nodes, and nodes.
+/// Pages of LMDB after their numbers: flags, number of nodes, offsets of nodes, and nodes.
 fn lmdb_page() -> impl Strategy<Value = Vec<u8>> {
     let node = (0..6u16, prop::sample::select(vec![0u16, 0, 1, 2, 4]), 0..4u16, any::<u16>());
     (prop::sample::select(vec![1u16, 2, 2, 4]), prop::collection::vec(node, 0..6)).prop_map(|(kind, nodes)| {

@@ -1,11 +1,11 @@
 //! Hexadecimal text.
 
-/// Why a text is no hexadecimal.
+/// The reason why a text is not hexadecimal.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// The number of digits is odd.
     Length,
-    /// The digit at this offset is none.
+    /// The character at this offset is no digit.
     Digit(usize),
 }
 

@@ -1,8 +1,8 @@
-//! The input of an import: read ahead by a thread of its own, and cut into lines.
+//! The input of an import: read ahead by a separate thread, and split into lines.
 //!
-//! Invariants. One channel carries blocks, the end and signals, so that whoever waits for input also
-//! wakes for a signal. It is bounded: at most [`AHEAD`] blocks wait. Blocks arrive in order; a signal may
-//! overtake what waits, as [`Input::signal`].
+//! Invariants. One channel carries blocks, the end and signals, so that a thread that waits for
+//! input also wakes for a signal. The channel holds at most [`AHEAD`] blocks. Blocks arrive in
+//! order; a signal may overtake waiting blocks, as [`Input::signal`].
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::format::{Format, Record};
 use crate::long_line::LongLine;
 use crate::stop_signal::stop_signals;
 
-/// Most bytes of one block.
+/// Maximum bytes of one block.
 const BLOCK: usize = 256 << 10;
-/// Most blocks read ahead.
+/// Maximum blocks read ahead.
 const AHEAD: usize = 4;
 
-/// What arrives.
+/// An item of the channel.
 pub enum Item {
     /// Bytes of the file.
     Block(Vec<u8>),
-    /// Nothing arrived for the time given.
+    /// Nothing arrived for the given time.
     Pause,
     /// The end of the file.
     End,
-    /// The file could not be read on.
+    /// Reading the file failed.
     Failed(io::Error),
-    /// A signal to stop came.
+    /// A signal to stop arrived.
     Signal,
 }
 
@@ -41,8 +41,8 @@ pub struct Input {
 }
 
 impl Input {
-    /// Starts to read `source`, and to watch for SIGINT, SIGTERM and SIGHUP: the first asks for an orderly
-    /// end, a second ends the process at once.
+    /// Starts to read `source`, and to watch for SIGINT, SIGTERM and SIGHUP: the first signal
+    /// requests an orderly end, a second ends the process at once.
     pub fn start(source: Box<dyn Read + Send>) -> io::Result<Self> {
         let (sender, items) = sync_channel(AHEAD);
         let signal = Arc::new(AtomicI32::new(0));
@@ -51,7 +51,8 @@ impl Input {
         Ok(Self { items, signal })
     }
 
-    /// The next item, or a pause where none comes in `patience`; without it, however long it takes.
+    /// Returns the next item, or a pause if none arrives within `patience`; without `patience` it
+    /// waits forever.
     pub fn next(&self, patience: Option<Duration>) -> Item {
         let item = match patience {
             Some(patience) => self.items.recv_timeout(patience),
@@ -64,7 +65,7 @@ impl Input {
         }
     }
 
-    /// The signal that came, if one did.
+    /// Returns the signal that arrived, if any.
     pub fn signal(&self) -> Option<i32> {
         Some(self.signal.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
     }
@@ -101,7 +102,7 @@ fn watch(sender: SyncSender<Item>, signal: Arc<AtomicI32>) -> io::Result<()> {
     thread::Builder::new().name("import-signals".into()).spawn(move || {
         if let Some(number) = signals.forever().next() {
             signal.store(number, Ordering::Relaxed);
-            // Nobody listens any more where the import has ended by itself.
+            // After the end of the import the receiver is gone.
             let _ = sender.send(Item::Signal);
         }
     })?;
@@ -111,7 +112,7 @@ fn watch(sender: SyncSender<Item>, signal: Arc<AtomicI32>) -> io::Result<()> {
 /// Bytes of a line that are kept as text. A longer line is decoded as it arrives.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Cuts blocks into lines and reads them.
+/// Splits blocks into lines and reads them.
 pub struct Lines {
     format: Format,
     text_bytes_max: usize,

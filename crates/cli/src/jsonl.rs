@@ -1,8 +1,8 @@
 //! Records as lines of JSON: `{"key":"...","value":"..."}`.
 //!
-//! Bytes that are no UTF-8 are base64 under `key_b64` or `value_b64`, so that any bytes go through
-//! unchanged. A key that expires has `expires_at_ms`, milliseconds since the Unix epoch. A record
-//! of a named keyspace may have `keyspace`. Other names are refused.
+//! Bytes that are not UTF-8 are base64 under `key_b64` or `value_b64`, so all bytes are preserved.
+//! A key that expires has `expires_at_ms`, milliseconds since the Unix epoch. A record of a named
+//! keyspace may have `keyspace`. Other names are refused.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use crate::format::Record;
 /// The names of the fields, in the order of a written line.
 const FIELDS: [&str; 6] = ["keyspace", "key", "key_b64", "value", "value_b64", "expires_at_ms"];
 
-/// A line that is read.
+/// A parsed line.
 #[derive(Default)]
 struct Line {
     key: Option<String>,
@@ -27,7 +27,7 @@ struct Line {
     keyspace: Option<String>,
 }
 
-// Written out, since the crate that derives it is compiled longer than the rest of serde.
+// Written by hand, since the crate that derives it compiles longer than the rest of serde.
 impl<'de> Deserialize<'de> for Line {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(LineVisitor)

@@ -34,7 +34,7 @@ const DATABASE_BYTES: usize = 48;
 const META_BYTES: usize = 136;
 const PAGE_BYTES_MIN: u32 = 256;
 const PAGE_BYTES_MAX: u32 = 64 << 10;
-/// Most levels of a tree, as LMDB has it.
+/// Maximum levels of a tree, as in LMDB.
 const DEPTH_MAX: u16 = 32;
 /// The root of a database without pairs.
 const NO_PAGE: u64 = u64::MAX;
@@ -53,7 +53,7 @@ pub fn is_magic(start: &[u8]) -> bool {
     start.get(HEAD_BYTES..HEAD_BYTES + 4).is_some_and(|magic| magic == MAGIC.to_le_bytes())
 }
 
-/// Why a reader stopped.
+/// The reason why a reader stopped.
 #[derive(Debug)]
 pub enum Halt<E> {
     /// This page is damaged, or the file is of another format.
@@ -71,10 +71,10 @@ pub enum Halt<E> {
     Caller(E),
 }
 
-/// What a whole database holds.
+/// The contents of a whole database.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Records that were passed on.
+    /// Delivered records.
     pub records: u64,
     /// Keys with several values (`MDB_DUPSORT`), which were left out.
     pub duplicates: u64,
@@ -87,12 +87,14 @@ pub trait Bytes {
     /// Returns the length in bytes.
     ///
     /// # Errors
-    /// The system's.
+    ///
+    /// The error of the system.
     fn len(&self) -> io::Result<u64>;
     /// Fills `bytes` from `offset` on.
     ///
     /// # Errors
-    /// `UnexpectedEof` after the end; the system's.
+    ///
+    /// `UnexpectedEof` after the end; the error of the system.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
@@ -218,12 +220,12 @@ struct Node<'a> {
     low: u32,
     flags: u16,
     key: &'a [u8],
-    /// What follows the key.
+    /// The bytes after the key.
     rest: &'a [u8],
 }
 
 impl Node<'_> {
-    /// Returns the bytes of the page that the node takes at least.
+    /// Returns the minimum bytes that the node needs in the page.
     fn bytes(&self, is_in_leaf: bool) -> usize {
         let data = match (is_in_leaf, self.flags & BIG != 0) {
             (false, _) => 0,
@@ -360,7 +362,7 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the node at a place of a page; `None` if it does not fit.
+/// Returns the node at this offset of a page; `None` if it does not fit.
 fn node(page: &[u8], at: usize) -> Option<Node<'_>> {
     let bytes = page.get(at..).filter(|_| at >= HEAD_BYTES)?;
     let (low, high) = (u16_at(bytes, 0)?, u16_at(bytes, 2)?);

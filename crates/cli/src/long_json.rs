@@ -6,9 +6,9 @@ use crate::base64;
 use crate::format::Record;
 use crate::long_line::Bounded;
 
-/// Longest name in the object that is kept; all known names are shorter.
+/// Longest kept name in the object; all known names are shorter.
 const NAME_BYTES_MAX: usize = 64;
-/// Longest number or word that is kept.
+/// Longest kept number or word.
 const WORD_BYTES_MAX: usize = 64;
 /// Bytes of base64 that are decoded at once: a multiple of 4.
 const BASE64_CHUNK_BYTES: usize = 16 << 10;
@@ -16,10 +16,10 @@ const BASE64_CHUNK_BYTES: usize = 16 << 10;
 const NAMES: [&str; 6] = ["key", "key_b64", "value", "value_b64", "keyspace", "expires_at_ms"];
 const KEYSPACE: usize = 4;
 const EXPIRY: usize = 5;
-/// Most bytes of the name of a keyspace that is kept.
+/// Maximum bytes of a kept name of a keyspace.
 const KEYSPACE_BYTES_MAX: usize = 64 << 10;
 
-/// The token that is expected next.
+/// The next expected token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Start,
@@ -34,7 +34,7 @@ enum At {
     End,
 }
 
-/// The object, as far as it has been read.
+/// The part of the object read so far.
 #[derive(Debug)]
 pub struct Json {
     at: At,
@@ -53,7 +53,7 @@ pub struct Json {
 #[derive(Debug)]
 struct Text {
     decoded: Bounded,
-    /// Of base64, the characters that are not decoded yet.
+    /// For base64, the characters that are not decoded yet.
     base64: Option<Vec<u8>>,
 }
 
@@ -206,7 +206,7 @@ impl Json {
 impl Text {
     fn extend(&mut self, name: &str, bytes: &[u8]) -> Result<(), String> {
         let Some(pending) = &mut self.base64 else { return self.decoded.extend(bytes) };
-        // Appending by chunks keeps the text that waits short.
+        // Appending by chunks keeps the undecoded text short.
         for part in bytes.chunks(BASE64_CHUNK_BYTES) {
             pending.extend_from_slice(part);
             if pending.len() >= BASE64_CHUNK_BYTES {

@@ -1,7 +1,7 @@
 //! A line of an import that is decoded piece by piece, without keeping its text.
 //!
-//! A record of 1 GiB is up to six times as long as a line. Only the decoded key and value are kept,
-//! each up to its limit, in memory that is requested so that a refusal is an error of the line.
+//! A line may be six times as long as its record of 1 GiB. Only the decoded key and value are kept,
+//! each up to its limit, in memory whose allocation can fail with an error of the line.
 //! [`Format::parse`] reads short lines; both accept the same lines (a test compares them).
 
 use lodestore::Expiry;
@@ -10,7 +10,7 @@ use lodestore::store::limits;
 use crate::format::{Format, Record};
 use crate::long_json::Json;
 
-/// Longest text of an expiry that is read.
+/// Longest accepted text of an expiry.
 const EXPIRY_BYTES_MAX: usize = 4096;
 
 /// Decoded bytes with an upper limit.
@@ -74,7 +74,7 @@ impl Bounded {
     }
 }
 
-/// A long line, as far as it has been read.
+/// The part of a long line read so far.
 #[derive(Debug)]
 pub struct LongLine {
     decoder: Decoder,
@@ -250,7 +250,7 @@ mod tests {
         long.finish()
     }
 
-    /// Pieces of lines, right and wrong.
+    /// Pieces of lines, valid and invalid.
     fn piece() -> impl Strategy<Value = Vec<u8>> {
         const WORDS: [&str; 42] = [
             "{",
@@ -300,7 +300,7 @@ mod tests {
         prop_oneof![8 => word, 1 => prop::collection::vec(any::<u8>(), 0..4)]
     }
 
-    /// Whole lines that are mostly right.
+    /// Whole lines, mostly valid.
     fn line() -> impl Strategy<Value = Vec<u8>> {
         const STARTS: [&str; 6] = [
             "{\"key\":\"k\",\"value\":",

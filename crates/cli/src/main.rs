@@ -1,7 +1,7 @@
 //! The `lodestore` program: stores, from a shell.
 //!
-//! Every failure is one line on standard error that says what to do, and an exit code of its own
-//! (`lodestore --help`, docs/cli.md). Floor 5: it stands on the library `lodestore`.
+//! Every failure is one line on standard error with advice, and an exit code (`lodestore --help`,
+//! docs/cli.md). Layer 5: the program uses the library `lodestore`.
 #![forbid(unsafe_code)]
 
 mod advice;
@@ -37,12 +37,12 @@ use clap::error::ErrorKind;
 
 use crate::failure::{Failure, Outcome, usage_line};
 
-/// When the program began.
+/// The start time of the program.
 static BEGUN: OnceLock<Instant> = OnceLock::new();
 
 fn main() -> ExitCode {
     BEGUN.get_or_init(Instant::now);
-    // A file size limit is an error to tell (EFBIG), and no end without a word.
+    // A file size limit is a reported error (EFBIG), not a silent end.
     let unread = std::sync::Arc::default();
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, unread);
     match run() {

@@ -1,7 +1,7 @@
 //! A file that appears under its name when it is whole.
 //!
-//! The bytes go to a file with a name of its own in the same directory. [`NewFile::finish`] syncs
-//! and renames it. A new file that is dropped before is removed.
+//! The bytes go to a file with a temporary name in the same directory. [`NewFile::finish`] syncs
+//! and renames it. A new file that is dropped earlier is removed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Outcome, file_failure};
 
-/// Bytes that are written together.
+/// Bytes per write.
 const BUFFER_BYTES: usize = 256 << 10;
-/// How often a name is tried that another file has.
+/// Maximum attempts to find an unused name.
 const NAMES_MAX: u32 = 100;
 
 /// A file that is being written.
@@ -59,7 +59,7 @@ impl NewFile {
         Err(failed(io::ErrorKind::AlreadyExists.into()))
     }
 
-    /// Returns the name that the file gets.
+    /// Returns the final name of the file.
     pub fn target(&self) -> &Path {
         &self.target
     }
@@ -87,7 +87,7 @@ impl NewFile {
         if self.replaces {
             return fs::rename(&self.unfinished, &self.target).map_err(failed);
         }
-        // A link never replaces a file.
+        // A hard link never replaces a file.
         match fs::hard_link(&self.unfinished, &self.target) {
             Ok(()) => {
                 self.remove();
@@ -96,14 +96,14 @@ impl NewFile {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Err(Failure::Exists { path: self.target.clone() })
             }
-            // The file system has no links.
+            // The file system has no hard links.
             Err(_) if self.target.symlink_metadata().is_ok() => Err(Failure::Exists { path: self.target.clone() }),
             Err(_) => fs::rename(&self.unfinished, &self.target).map_err(failed),
         }
     }
 
     fn remove(&self) {
-        // A name that cannot be removed is named in no error: the first failure is reported.
+        // A failed removal is not reported: the first failure is.
         let _ = fs::remove_file(&self.unfinished);
     }
 }
@@ -114,7 +114,7 @@ impl NewFile {
 /// [`Failure::File`].
 fn sync_name(path: &Path) -> Outcome {
     match File::open(parent(path)).and_then(|dir| dir.sync_all()) {
-        // A directory that may not be read, or whose file system syncs none, is left to itself.
+        // A directory that cannot be read, or a file system without directory syncs, is accepted.
         Err(error) if !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => {
             Err(file_failure("syncing the directory of", path)(error))
         }

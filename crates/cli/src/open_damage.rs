@@ -1,6 +1,6 @@
 //! Notes on standard error of the damage that the open of a store found.
 //!
-//! An open repairs what the store has twice, and no later command finds it again.
+//! An open repairs data with a second copy, and no later command finds this damage again.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,10 +10,10 @@ use lodestore::events::{Event, EventSink};
 use crate::advice::translate;
 use crate::failure::note;
 
-/// Most findings that are told by name.
+/// Maximum findings that are printed.
 const NAMED_MAX: usize = 3;
 
-/// Damage that the open and the recovery found and that was not printed yet.
+/// Damage found by the open and the recovery, and not printed yet.
 #[derive(Debug, Clone, Default)]
 pub struct OpenDamage {
     found: Arc<Mutex<Vec<String>>>,
@@ -35,7 +35,7 @@ impl OpenDamage {
         })
     }
 
-    /// Writes what was found to standard error, and forgets it.
+    /// Writes the findings to standard error, and clears them.
     pub fn tell(&self) {
         let found = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
         for text in found.iter().take(NAMED_MAX) {

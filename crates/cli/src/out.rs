@@ -1,4 +1,4 @@
-//! Standard output, or a file in its place: buffered, and never a panic when its reader is gone.
+//! Standard output, or a file instead: buffered, without a panic when its reader is gone.
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::failure::{Failure, Outcome, file_failure};
 use crate::new_file::NewFile;
 
-/// Standard output, or a file in its place.
+/// Standard output, or a file instead.
 pub struct Out {
     sink: Sink,
     terminal: bool,
@@ -36,19 +36,19 @@ impl Sink {
 }
 
 impl Out {
-    /// Takes standard output.
+    /// Returns an output to standard output.
     pub fn new() -> Self {
         let stdout = io::stdout().lock();
         let terminal = stdout.is_terminal();
         Self { terminal, sink: Sink::Standard(BufWriter::with_capacity(64 << 10, stdout)) }
     }
 
-    /// Writes to a file.
+    /// Returns an output to a file.
     pub fn to_file(file: NewFile) -> Self {
         Self { terminal: false, sink: Sink::File(file) }
     }
 
-    /// Ends the output. A file gets its name; returns the name.
+    /// Ends the output. A file gets its name, which is returned.
     pub fn finish(mut self) -> Outcome<Option<PathBuf>> {
         self.flush()?;
         let Sink::File(file) = self.sink else { return Ok(None) };
@@ -56,7 +56,7 @@ impl Out {
         file.finish().map(|()| Some(path))
     }
 
-    /// Whether a person reads it.
+    /// Whether the output is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.terminal
     }
@@ -77,12 +77,12 @@ impl Out {
         self.line(Value::Object(object).to_string())
     }
 
-    /// Writes what `fill` gives.
+    /// Writes the output of `fill`.
     pub fn with(&mut self, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
         fill(self.sink.writer()).map_err(|error| self.sink.failure(error))
     }
 
-    /// Hands all of it to the reader.
+    /// Flushes the buffer.
     pub fn flush(&mut self) -> Outcome {
         self.sink.writer().flush().map_err(|error| self.sink.failure(error))
     }
@@ -94,7 +94,7 @@ impl Out {
     }
 }
 
-/// `number` with its thousands apart: `1,234,567`.
+/// Returns `number` with separators of thousands: `1,234,567`.
 pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);

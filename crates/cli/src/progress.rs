@@ -1,4 +1,4 @@
-//! A progress bar on standard error: one line that is written again and again.
+//! A progress bar on standard error: one line that is redrawn.
 
 use std::cell::{Cell, RefCell};
 use std::env;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use lodestore::stats::format_size;
 
-/// The least time between two drawings.
+/// The minimum time between two drawings.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 /// Columns of the bar itself.
 const BAR_COLUMNS: usize = 30;
 /// Columns of a line at most, so that it fits on a terminal.
 const LINE_COLUMNS: usize = 79;
 
-/// What the numbers of a bar count.
+/// The unit of the numbers of a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Records, or anything else: shown as a share.
@@ -71,7 +71,7 @@ impl ProgressBar {
         self.length.set(Some(length));
     }
 
-    /// Sets the text behind the bar.
+    /// Sets the text after the bar.
     pub fn set_message(&self, message: &'static str) {
         self.message.set(message);
     }
@@ -141,7 +141,7 @@ impl Drop for ProgressBar {
     }
 }
 
-/// Writes to standard error. A bar that cannot be drawn is no failure of the work.
+/// Writes to standard error. A bar that cannot be drawn does not fail the work.
 fn write_error(text: &str) {
     let mut error = io::stderr().lock();
     let _ = error.write_all(text.as_bytes()).and_then(|()| error.flush());

@@ -1,8 +1,8 @@
-//! The sample data set: every character of Unicode that has a name, as keys and values of mixed length.
+//! The sample data set: every named character of Unicode, as keys and values of mixed length.
 //!
-//! The key is the character's name. The value tells its code point, the character itself, its bytes
-//! in UTF-8, its number, its class and, where it has them, its other cases. Names come from the
-//! Unicode character database, as the crate `unicode_names2` holds it.
+//! The key is the character's name. The value has its code point, the character itself, its bytes
+//! in UTF-8, its number, its class and, if they exist, its other cases. Names come from the Unicode
+//! character database, in the crate `unicode_names2`.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -31,7 +31,7 @@ pub fn run(args: &SampleArgs) -> Outcome {
     out.flush()
 }
 
-/// Writes at most `limit` records; how many it wrote.
+/// Writes at most `limit` records. Returns their number.
 fn write(out: &mut dyn Write, format: Format, limit: usize) -> io::Result<u64> {
     let mut records = 0;
     for (key, value) in records_of_unicode().take(limit) {
@@ -41,12 +41,12 @@ fn write(out: &mut dyn Write, format: Format, limit: usize) -> io::Result<u64> {
     Ok(records)
 }
 
-/// Names and what is told of them, in the order of code points.
+/// Returns names and their values, in the order of code points.
 fn records_of_unicode() -> impl Iterator<Item = (String, String)> {
     (char::MIN..=char::MAX).filter_map(|c| unicode_names2::name(c).map(|name| (name.to_string(), describe(c))))
 }
 
-/// The value of a character.
+/// Returns the value of a character.
 fn describe(c: char) -> String {
     let mut utf8 = [0; 4];
     let bytes: Vec<_> = c.encode_utf8(&mut utf8).bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -65,7 +65,7 @@ fn describe(c: char) -> String {
     text
 }
 
-/// What kind of character it is, in one word or two.
+/// Returns the class of a character, in one word or two.
 fn class(c: char) -> &'static str {
     match c {
         _ if c.is_uppercase() => "uppercase letter",

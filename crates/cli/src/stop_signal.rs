@@ -1,4 +1,4 @@
-//! Signals that end a long command in order: the command removes what is unfinished.
+//! Signals that end a long command in an orderly way: the command removes unfinished files.
 //!
 //! A signal that the parent of the process ignores stays ignored: `nohup` ignores SIGHUP, and a
 //! shell ignores SIGINT for its background jobs.
@@ -25,7 +25,7 @@ fn ignored_signals(status: &str) -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// The first signal that came.
+/// The first signal that arrived.
 #[derive(Debug, Clone, Default)]
 pub struct StopSignal {
     number: Arc<AtomicUsize>,
@@ -45,14 +45,15 @@ impl StopSignal {
         signal
     }
 
-    /// Returns the signal that came, if one did.
+    /// Returns the signal that arrived, if any.
     pub fn number(&self) -> Option<i32> {
         Some(self.number.load(Ordering::Relaxed) as i32).filter(|number| *number != 0)
     }
 
-    /// Refuses to go on after a signal.
+    /// Returns an error after a signal.
     ///
     /// # Errors
+    ///
     /// [`Failure::Interrupted`].
     pub fn check(&self, doing: &'static str) -> Outcome {
         self.number().map_or(Ok(()), |number| Err(Failure::Interrupted { number, doing }))

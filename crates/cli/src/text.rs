@@ -1,4 +1,4 @@
-//! Bytes as text: on the command line, in messages and in JSON. Nothing is lost in any of them.
+//! Bytes as text: on the command line, in messages and in JSON. Each encoding preserves all bytes.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,10 +9,10 @@ use crate::args::CodingArgs;
 use crate::failure::Failure;
 use crate::{base64, hex, tsv};
 
-/// How keys and values are written on the command line and in the output.
+/// The encoding of keys and values on the command line and in the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
-    /// As they are.
+    /// Unencoded.
     Plain,
     /// Hexadecimal.
     Hex,
@@ -31,7 +31,7 @@ impl From<CodingArgs> for Coding {
 }
 
 impl Coding {
-    /// The bytes that an argument means.
+    /// Returns the bytes that an argument encodes.
     pub fn decode(self, what: &str, text: &OsStr) -> Result<Vec<u8>, Failure> {
         let bytes = text.as_bytes();
         let refuse = |error: &dyn std::fmt::Display, name: &str| {
@@ -44,7 +44,8 @@ impl Coding {
         }
     }
 
-    /// Adds the text of `bytes` to `out`; plain bytes are escaped as in tsv, so that a line stays a line.
+    /// Adds the text of `bytes` to `out`. Plain bytes are escaped as in tsv, so that a line stays a
+    /// line.
     pub fn encode(self, bytes: &[u8], out: &mut Vec<u8>) {
         match self {
             Self::Plain => tsv::escape(bytes, out),
@@ -54,10 +55,10 @@ impl Coding {
     }
 }
 
-/// Most bytes of a key that a message shows.
+/// Maximum bytes of a key in a message.
 const SHOWN: usize = 80;
 
-/// A key in a message: escaped, and cut where it is long.
+/// Returns a key for a message: escaped, and truncated if long.
 pub fn show(key: &[u8]) -> String {
     let mut out = Vec::new();
     tsv::escape(&key[..key.len().min(SHOWN)], &mut out);
@@ -65,7 +66,8 @@ pub fn show(key: &[u8]) -> String {
     format!("{}{dots}", String::from_utf8_lossy(&out))
 }
 
-/// Sets `name` to these bytes in a JSON object: as a string, or as base64 under `name_b64` where they are no UTF-8.
+/// Sets `name` to these bytes in a JSON object: as a string, or as base64 under `name_b64` if they
+/// are not UTF-8.
 pub fn set_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => object.insert(name.into(), text.into()),

@@ -1,9 +1,10 @@
-//! Records as lines of tab-separated fields: key, value and, where it expires, milliseconds since the Unix epoch.
+//! Records as lines of tab-separated fields: key, value and, if it expires, milliseconds since the
+//! Unix epoch.
 //!
-//! In a field, tab, newline, carriage return and backslash are `\t`, `\n`, `\r`, `\\`; any other control
-//! byte, and any byte that is not part of valid UTF-8, is `\xNN`. So a file is UTF-8 text and any bytes go
-//! through it unchanged. A reader also takes bytes that a writer would have escaped, where they are
-//! unambiguous; a carriage return before the newline belongs to the line's end.
+//! In a field, tab, newline, carriage return and backslash are `\t`, `\n`, `\r`, `\\`. Any other
+//! control byte, and any byte that is not part of valid UTF-8, is `\xNN`. A file is therefore UTF-8
+//! text, and all bytes are preserved. A reader also accepts unescaped bytes that a writer escapes,
+//! if they are unambiguous; a carriage return before the newline belongs to the line's end.
 
 use std::io::{self, Write};
 
@@ -38,7 +39,7 @@ fn escape_byte(byte: u8, out: &mut Vec<u8>) {
     out.push(DIGITS[usize::from(byte & 15)]);
 }
 
-/// The bytes that an escaped field means.
+/// Returns the bytes that an escaped field encodes.
 pub fn unescape(field: &[u8]) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;

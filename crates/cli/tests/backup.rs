@@ -150,7 +150,7 @@ fn a_medium_that_is_too_small_is_reported_and_nothing_is_left() {
     let Some(shell) = shell_that_mounts() else { return };
     let place = with_many();
     std::fs::create_dir(place.path("medium")).expect("a directory");
-    // The first medium has no space for a store, and the second one none for all pairs.
+    // A store does not fit on the first medium, and all pairs do not fit on the second.
     for size in ["1M", "12M"] {
         let script = format!(
             "mount -t tmpfs -o size={size} tmpfs medium || exit 99
@@ -174,7 +174,7 @@ fn the_root_of_a_file_system_is_refused_as_a_target_at_once() {
     place.ok(&["put", "store", "a", "the value of a"]);
     place.ok(&["backup", "store", "copy"]);
     std::fs::create_dir(place.path("medium")).expect("a directory");
-    // A refusal that comes after the copy meets this damage first.
+    // A refusal after the copy would find this damage first.
     place.damage("store/pool.0000", b"the value of a");
     place.damage("copy/pool.0000", b"the value of a");
     for command in ["backup store", "restore copy", "convert --size 128M store"] {

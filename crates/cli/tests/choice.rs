@@ -1,4 +1,4 @@
-//! Engine and durability of a new store: chosen by the medium, printed, kept with the store.
+//! Engine and durability of a new store: chosen by the medium, printed, stored with the store.
 
 mod common;
 

@@ -23,7 +23,7 @@ fn table_lines(bytes: &[u8]) -> Vec<usize> {
     lines.filter(is_used).collect()
 }
 
-/// The lines in order: NVHT has no order of keys.
+/// The sorted lines: NVHT has no key order.
 fn sorted(exported: &[u8]) -> Vec<String> {
     let mut lines: Vec<String> = text(exported).lines().map(str::to_owned).collect();
     lines.sort_unstable();

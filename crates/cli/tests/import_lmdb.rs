@@ -7,7 +7,7 @@ use common::{Place, text};
 const PAGE: usize = 4096;
 const NO_PAGE: u64 = u64::MAX;
 
-/// A data file that is written.
+/// A data file under construction.
 struct Lmdb {
     pages: Vec<[u8; PAGE]>,
 }

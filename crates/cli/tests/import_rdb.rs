@@ -15,7 +15,7 @@ fn crc64(bytes: &[u8]) -> u64 {
     })
 }
 
-/// A snapshot that is written.
+/// A snapshot under construction.
 struct Rdb(Vec<u8>);
 
 impl Rdb {
@@ -261,7 +261,7 @@ fn hashes_of_all_encodings_become_a_record_for_each_field() {
     assert_eq!(exported, expected);
 }
 
-/// A snapshot with values of types that are left out.
+/// A snapshot with values of skipped types.
 fn with_others() -> Vec<u8> {
     Rdb::new(11)
         .key(0, b"a")

@@ -1,4 +1,4 @@
-//! Stores that lose their process: killed, or told to stop.
+//! Stores that lose their process: killed, or stopped by a signal.
 
 mod common;
 

@@ -1,5 +1,4 @@
-//! Texts of the user in messages: shown as they are, also where they look like calls of the
-//! library.
+//! Texts of the user in messages: shown unchanged, even if they look like calls of the library.
 
 mod common;
 

@@ -66,7 +66,7 @@ fn with_too_few_devices_a_matrix_is_not_opened_and_says_so() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(12), "{told}");
     assert!(told.starts_with("lodestore: group 0 has 1 devices that can be used and this takes 2: "), "{told}");
-    // Which of them are gone is seen all the same.
+    // The missing devices are still listed.
     for _ in 0..2 {
         let output = place.run(&["mkvs", "status", "matrix"]);
         assert_eq!(output.status.code(), Some(12));
@@ -112,7 +112,7 @@ fn a_group_that_lost_two_of_three_is_mended_in_salvage() {
     for i in 0..60 {
         assert_eq!(place.ok(&["get", "matrix", &format!("key{i:02}"), "--raw"]), format!("value {i}"));
     }
-    // Each of the three may go now.
+    // Each of the three may be missing now.
     lose(&place, 0, 1);
     assert_eq!(place.ok(&["count", "matrix"]), "60\n");
 }
@@ -124,7 +124,7 @@ fn a_replacement_waits_for_the_new_device_and_not_for_another_that_is_dead() {
     lose(&place, 1, 2);
     let told = place.ok(&["mkvs", "replace", "matrix", "0", "1", "new", "--patience", "60"]);
     assert!(told.contains("group 0 device 1  active, ") && told.contains("group 1 device 2  failed: "), "{told}");
-    // Nor does what moves keys, nor what waits for what was interrupted.
+    // Neither a move of keys nor the wait after an interruption does.
     let told = place.ok(&["mkvs", "add-group", "matrix", "--patience", "60"]);
     assert!(told.starts_with("3 groups, acks majority\n") && told.contains("group 1 device 2  failed: "), "{told}");
     place.ok(&["mkvs", "rebalance", "matrix", "--patience", "60"]);
@@ -145,7 +145,7 @@ fn who_adds_a_group_that_keys_cannot_come_to_is_told_so_at_once() {
     assert_whole(&place);
 }
 
-/// What is below a directory, and how many bytes each file has.
+/// Collects the files below a directory with their lengths.
 fn below(directory: &std::path::Path, found: &mut Vec<(std::path::PathBuf, u64)>) {
     for entry in std::fs::read_dir(directory).expect("a directory") {
         let entry = entry.expect("an entry");
@@ -177,11 +177,11 @@ fn a_creation_that_fails_leaves_what_was_there_and_nothing_else() {
         ["--set", "hard-lag=7", "--set", "soft-lag=8"],
         ["--set", "devices=2", "--set", "device.partitions=0"],
         ["--set", "devices=2", "--set", "region=1"],
-        // No room: for the devices, or for what their logs begin with.
+        // No space for the devices, or for the initial logs.
         ["--set", "devices=2", "--size", "64K"],
         ["--set", "device-engine=hashkv", "--size", "64K"],
         ["--set", "devices=2", "--durability", "interval:5"],
-        // Directories that cannot be used: below a file, with something else in it, for two devices.
+        // Unusable directories: below a file, not empty, or of two devices.
         ["--set", "devices=2", "--set", &format!("paths={},{}", at("new/a"), at("file/b"))],
         ["--set", "devices=2", "--set", &format!("paths={},{}", at("there/device"), at("taken"))],
         ["--set", "devices=2", "--set", "paths=same,same"],
@@ -225,7 +225,7 @@ fn a_creation_that_is_killed_at_any_time_can_be_done_again() {
         child.kill().and_then(|()| child.wait()).expect("it dies");
         let again = place.run(&CREATE);
         let error = common::text(&again.stderr);
-        // One that was described before it was killed is there, and is opened.
+        // A matrix that was described before the kill exists, and is opened.
         assert!(again.status.success() || error.contains("exists already: open it"), "part {part}: {error}");
         place.ok(&["put", "matrix", "key", "value"]);
         assert_eq!(place.ok(&["get", "matrix", "key", "--raw"]), "value");
@@ -251,7 +251,7 @@ fn a_damaged_description_of_a_matrix_says_how_to_reach_the_pairs() {
     let place = matrix();
     let path = place.path("matrix/host/pool.0000");
     let mut region = std::fs::read(&path).expect("the host");
-    // The description holds the directories of the devices. Its older versions are there, too.
+    // The description has the directories of the devices. Its older versions are present, too.
     let name = b"group0.device1";
     for at in 0..region.len() - name.len() {
         region[at] ^= u8::from(region[at..].starts_with(name));
@@ -277,7 +277,7 @@ fn verify_checks_the_host_of_a_killed_matrix() {
     let verified = place.run(&["verify", "matrix"]);
     let said = common::text(&verified.stdout) + &common::text(&verified.stderr);
     assert_eq!(verified.status.code(), Some(7), "{said}");
-    // The open or the verification meets it, as the place of the matrix's pair has it.
+    // The open or the verification finds it, at the location of the matrix's pair.
     assert!(said.contains("the matrix's own store"), "{said}");
 }
 
@@ -326,7 +326,7 @@ fn what_a_salvage_gave_up_is_reported_until_a_replacement_accepts_the_loss() {
     place.fails(&["export", "matrix", "--salvage"], 7, "60 of 61 records are out");
     let lost = "an earlier salvage gave up what it could not read (0 of its devices that count could be read";
     place.fails(&["get", "matrix", "late"], 7, lost);
-    // The device that has the key comes too late: the other one went on without it.
+    // The device with the key returns too late: the other one continued without it.
     std::fs::rename(away(0), device(0)).expect("put the other one back");
     for command in [&["get", "matrix", "late"][..], &["verify", "matrix"], &["put", "matrix", "key", "value"]] {
         place.fails(command, 7, lost);

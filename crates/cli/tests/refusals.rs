@@ -1,4 +1,4 @@
-//! What is refused: each by its own exit code, in one line that says what to do.
+//! Refusals: each with its exit code, in one line with advice.
 
 mod common;
 
@@ -158,7 +158,8 @@ fn a_damaged_record_is_code_7_and_the_others_are_still_there() {
     assert_eq!(place.ok(&["scan", "store"]).lines().count(), 3);
 }
 
-/// A store with records `a`, `b` and `c` whose process was killed, and then one bit flipped in the only `bytes` of it.
+/// Returns a store with records `a`, `b` and `c` whose process was killed, with one flipped bit in
+/// the only occurrence of `bytes`.
 fn killed_with_damage(bytes: &[u8]) -> Place {
     let place = Place::with_store();
     let mut importer = place.importer();
@@ -189,7 +190,8 @@ fn an_export_after_a_kill_counts_a_damaged_record_once() {
 /// A byte of the root area that the seal covers and neither `hikv` nor `nvht` uses (docs/format).
 const UNUSED_OF_ROOT_AREA: usize = 8192 + 4000;
 
-/// A store of 3,000 records that was stopped cleanly, and then one bit flipped in its root area.
+/// Returns a store of 3,000 records that was stopped cleanly, with one flipped bit in its root
+/// area.
 fn closed_with_a_damaged_index(engine: &str) -> Place {
     let place = Place::new();
     place.ok(&["create", "store", "--engine", engine, "--size", "64M"]);
@@ -247,7 +249,8 @@ fn an_export_counts_damaged_values_and_records_left_out_by_recovery() {
     }
 }
 
-/// The scan of this engine ends at damage, and so did the export, which had counted the keys before and failed there.
+/// The scan of this engine ends at damage, and so did the export, which had counted the keys before
+/// and failed there.
 #[test]
 fn an_export_of_a_damaged_table_has_all_that_can_be_read() {
     let place = Place::new();
@@ -272,7 +275,7 @@ fn an_export_of_a_damaged_table_has_all_that_can_be_read() {
 
 #[test]
 fn an_export_is_not_whole_where_recovery_left_something_out() {
-    // With its key goes a record's place in the walk.
+    // Without its key a record loses its position in the walk.
     let place = killed_with_damage(b"the key b");
     for _again in 0..2 {
         let said = "the export is not whole, 2 of 3 records are out and 1 are damaged";
@@ -310,7 +313,7 @@ fn a_store_whose_machine_restarted_is_code_9_until_it_is_salvaged() {
     place.ok(&["put", "store", "k", "v"]);
     patch_header(&place, 40, &[7; 16]);
     assert_eq!(place.ok(&["get", "store", "k"]), "v", "a clean stop is clean on any boot");
-    // Another boot, and the flag of the clean stop cleared.
+    // Another boot id, and a cleared clean flag.
     patch_header(&place, 40, &[7; 16]);
     patch_header(&place, 92, &0u32.to_le_bytes());
     place.fails(&["get", "store", "k"], 9, "lodestore verify --salvage");
@@ -333,7 +336,7 @@ fn a_matrix_whose_machine_restarted_is_named_itself_and_is_salvaged() {
         }
     };
     let says = "lodestore: k: the machine restarted under a store";
-    // The devices alone, then the host too.
+    // Only the devices, then the host too.
     for count in [6, 7] {
         restart(&stores[..count]);
         place.fails(&["get", "k", "key"], 9, says);
@@ -436,7 +439,7 @@ fn a_store_that_is_too_small_or_too_large_for_its_medium_names_the_option() {
         assert_eq!(place.fails(&[&["create", "new"], args].concat(), code, says), "", "{args:?}");
         place.fails(&["get", "new", "k"], 3, "lodestore create");
     }
-    // One that is larger than the medium takes space as it grows.
+    // A store larger than the medium allocates space as it grows.
     place.ok(&["create", "large", "--size", "900T", "--set", "region=1T"]);
     place.ok(&["create", "new", "--size", "64M"]);
 }

@@ -36,7 +36,7 @@ fn run_to_end(place: &Place, args: &[&str]) -> Output {
     command.output().expect("the program starts")
 }
 
-/// Checks that a server does not start.
+/// Checks that a server refuses to start.
 fn refuses(place: &Place, args: &[&str], code: i32, says: &str) {
     failed(&run_to_end(place, args), code, says, args);
 }
@@ -143,10 +143,10 @@ impl Client {
     }
 }
 
-/// Returns a client whose event loop runs `commands`, and has begun to run them.
+/// Returns a client whose event loop is running `commands`.
 ///
-/// The event loops take clients in turn. So a second client, which another loop serves, receives a
-/// message while the loop of the first client is busy.
+/// The event loops accept clients in turn. A second client, which another loop serves, therefore
+/// receives a message while the loop of the first client is busy.
 fn busy_client(place: &Place, commands: &str) -> Client {
     let mut busy = Client::connect(&place.path("socket"));
     assert_eq!(busy.run("PING"), "+PONG");

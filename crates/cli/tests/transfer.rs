@@ -76,7 +76,7 @@ fn a_bad_line_stops_the_import_and_says_what_is_in() {
         place.fails(&["import", "store", "in.jsonl", "--json"], 10, "line 2 of in.jsonl: there is no \"value\"");
     assert!(wrote.contains("\"imported\":1,\"lines\":2,") && wrote.contains("\"complete\":false"), "{wrote}");
     assert_eq!(place.ok(&["count", "store"]), "3\n");
-    // serde takes an array for the fields in their order.
+    // serde accepts an array as the fields in their order.
     place.write("in.jsonl", " [\"k1\",null,\"v1\",null,null]\n");
     place.fails(&["import", "store", "in.jsonl"], 10, "line 1 of in.jsonl: a record is an object");
     assert_eq!(place.ok(&["count", "store"]), "3\n");

@@ -43,7 +43,7 @@ fn destroy_removes_a_matrix_and_its_devices_elsewhere() {
     assert_eq!(place.ok(&["get", "store", "k"]), "v");
     std::fs::remove_file(place.path("store/notes")).expect("it is there");
     assert!(place.ok(&["info", "store"]).contains("one/log/pool.0000"));
-    // A copy of the matrix names the same device: only an explicit wish removes it.
+    // A copy of the matrix names the same device: only an explicit flag removes it.
     place.fails(&["destroy", "store", "--yes"], 11, "--devices");
     assert_eq!(place.ok(&["get", "store", "k"]), "v");
     place.ok(&["destroy", "store", "--yes", "--devices"]);

@@ -4,7 +4,7 @@
 
 use lodestore_contract::Error;
 
-/// The name of the engine of matrices, whose stores are reached by a path of their own.
+/// The name of the engine of matrices, whose stores have their own path of creation and open.
 pub(crate) const MKVS: &str = "mkvs";
 /// The name of the engine without order.
 pub(crate) const NVHT: &str = "nvht";
@@ -34,9 +34,9 @@ pub(crate) const COUNT: usize = {
     count
 };
 
-/// Engines for a new store in memory that names none, best first.
+/// Default engines of a new store in memory, best first.
 pub(crate) const FOR_MEMORY: [&str; 4] = ["hikv", "fluidkv", "hashkv", NVHT];
-/// Engines for a new store on a file that names none, best first.
+/// Default engines of a new store on a file, best first.
 pub(crate) const FOR_FILES: [&str; 4] = ["fluidkv", "hashkv", "hikv", NVHT];
 
 /// Returns whether an engine of this name is compiled in.

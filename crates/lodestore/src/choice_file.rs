@@ -1,4 +1,4 @@
-//! The record of a store's creation: engine, durability, why, and the options that were asked for.
+//! The record of a store's creation: engine, durability, the reason, and the given options.
 //!
 //! The file `CHOICE` in the store's directory is advisory. No open needs it: `stats` shows it, and
 //! an option that is fixed at the creation is compared with it. A record that is missing or damaged
@@ -30,10 +30,10 @@ const FILE: &str = "CHOICE";
 const FILE_UNFINISHED: &str = "CHOICE.new";
 const HEAD: &str = "lodestore choice 1";
 const CHECK: &str = "check ";
-/// A longer file is no record.
+/// A longer file is invalid.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// What a store's creation recorded.
+/// The record of a store's creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) choice: Choice,

@@ -1,4 +1,4 @@
-//! What a store is on its medium without opening it, and its removal.
+//! Information about a store without opening it, and its removal.
 
 #[cfg(feature = "mkvs")]
 mod devices;
@@ -13,25 +13,27 @@ use lodestore_media::{HeaderSummary, POOL_FORMAT, Removal, StoreFile, store_file
 
 use crate::{built, matrix};
 
-/// What [`info`] read.
+/// The information that [`info`] reads.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Info {
-    /// What the store says of itself. Of a matrix, what its host's store says.
+    /// The store's header. Of a matrix, the header of its host's store.
     pub header: HeaderSummary,
     /// The version of the pool's format.
     pub pool_format: u32,
-    /// The files, named from the store's directory on, sorted by name. Devices of a matrix outside
-    /// of its directory are left out.
+    /// The files, with paths relative to the store's directory, sorted by name. Devices of a matrix
+    /// outside of its directory are omitted.
     pub files: Vec<StoreFile>,
     /// The process that has the store open, as `pid N (command)`. A process in another container
     /// may be hidden.
     pub holder: Option<String>,
 }
 
-/// Reads what the store in the directory `path` is, without opening it. The store may be in use.
+/// Reads the information about the store in the directory `path`, without opening it. The store may
+/// be in use.
 ///
 /// # Errors
+///
 /// [`Error::Missing`]; [`Error::Corrupt`] if the header is damaged; [`Error::NewerFormat`];
 /// [`Error::OlderFormat`]; [`Error::Io`].
 pub fn info(path: impl AsRef<Path>) -> Result<Info> {
@@ -44,7 +46,7 @@ pub fn info(path: impl AsRef<Path>) -> Result<Info> {
     Ok(Info { header, pool_format: POOL_FORMAT, files, holder })
 }
 
-/// What [`destroy`] removed.
+/// The removed files of [`destroy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Destroyed {

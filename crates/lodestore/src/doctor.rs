@@ -1,4 +1,4 @@
-//! What a store at some path would stand on, without making one.
+//! The medium and durabilities of a store at some path, without creating one.
 
 use std::path::{Path, PathBuf};
 
@@ -7,17 +7,17 @@ use lodestore_media::{HeaderSummary, MediumReport, has_cmpxchg16b, probe};
 
 use crate::matrix;
 
-/// What [`doctor`] found.
+/// The findings of [`doctor`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Diagnosis {
-    /// The directory that was probed: the path asked for, or its nearest parent that exists.
+    /// The probed directory: the given path, or its nearest existing parent.
     pub probed: PathBuf,
     /// The medium there.
     pub medium: MediumReport,
-    /// Whether the processor changes 16 bytes at once (`cmpxchg16b`), as the engines need.
+    /// Whether the processor has 16-byte compare-and-swap (`cmpxchg16b`), which the engines need.
     pub cmpxchg16b: bool,
-    /// What the store at the path says of itself, where there is one: read without opening it.
+    /// The header of the store at the path, if there is one, read without opening it.
     pub store: Option<Result<HeaderSummary>>,
     /// Bytes of all files of that store, if they can be listed.
     pub store_bytes: Option<u64>,
@@ -26,7 +26,8 @@ pub struct Diagnosis {
 /// Probes the medium under `path`, which need not exist, by a small file that is removed at once.
 ///
 /// # Errors
-/// [`Error::Io`] where nothing can be written there.
+///
+/// [`Error::Io`] if nothing can be written there.
 pub fn doctor(path: impl AsRef<Path>) -> Result<Diagnosis> {
     let path = path.as_ref();
     let probed = nearest_directory(path);
@@ -41,10 +42,10 @@ pub fn doctor(path: impl AsRef<Path>) -> Result<Diagnosis> {
     Ok(Diagnosis { medium: probe(&probed)?, probed, cmpxchg16b: has_cmpxchg16b(), store, store_bytes })
 }
 
-/// `path` where it is a directory, or the nearest one above it.
+/// Returns `path` if it is a directory, or the nearest one above it.
 pub(crate) fn nearest_directory(path: &Path) -> PathBuf {
     let found = path.ancestors().find(|above| above.is_dir());
-    // The last ancestor of a relative path is the empty one, which is the directory we are in.
+    // The last ancestor of a relative path is empty, which is the current directory.
     found.map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
 

@@ -1,4 +1,4 @@
-//! The engines of this build, and how each is reached.
+//! The engines of this build, and their entry points.
 
 use std::fmt;
 use std::path::Path;
@@ -22,14 +22,14 @@ use crate::matrix;
 use crate::options::{CreateOptions, OpenOptions};
 use crate::pool;
 
-/// An engine that this build holds.
+/// An engine of this build.
 pub struct EngineInfo {
-    /// Its name, as [`CreateOptions::engine`](crate::options::CreateOptions::engine) takes it.
+    /// Its name, for [`CreateOptions::engine`](crate::options::CreateOptions::engine).
     pub name: &'static str,
-    /// What it is, one line.
+    /// A description of one line.
     pub about: &'static str,
     options: LazyLock<Vec<OptionSpec>>,
-    /// Reads its options, and refuses values that it does not take.
+    /// Reads its options, and refuses invalid values.
     read: fn(PoolOptions, &Options) -> Result<()>,
     create: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
     open: fn(&Path, PoolOptions, &Options) -> Result<Arc<dyn Store>>,
@@ -90,12 +90,12 @@ static ENGINES: [EngineInfo; built::COUNT] = [
 ];
 
 impl EngineInfo {
-    /// The options that it takes as `name=value`: its own, then those of the pool under it.
+    /// Returns its options as `name=value`: its own, then those of the pool under it.
     pub fn options(&self) -> &[OptionSpec] {
         &self.options
     }
 
-    /// Makes a store at `path`.
+    /// Creates a store at `path`.
     pub(crate) fn create(&self, path: &Path, options: &CreateOptions) -> Result<Arc<dyn Store>> {
         let set = self.options_of_its_own(&options.set)?;
         (self.create)(path, pool::for_create(options)?, &set).map_err(|error| pool::refusal(error, path, options))
@@ -107,19 +107,20 @@ impl EngineInfo {
         (self.open)(path, pool, &set)
     }
 
-    /// The options of an opening, of the pool and its own.
+    /// Returns the options of an open: the pool's and its own.
     pub(crate) fn opening(&self, options: &OpenOptions) -> Result<(PoolOptions, Options)> {
         options.set.check_open(self.options())?;
         let set = self.options_of_its_own(&options.set)?;
         Ok((pool::for_open(options)?, set))
     }
 
-    /// Whether it takes an option of this name: one of [`options`](Self::options), or, of a matrix of devices, one for their engine (`device.NAME`).
+    /// Returns whether it has an option of this name: one of [`options`](Self::options), or, for a
+    /// matrix of devices, one for their engine (`device.NAME`).
     pub fn takes(&self, name: &str) -> bool {
         self.options().iter().any(|spec| spec.name == name) || (self.name == built::MKVS && matrix::is_of_device(name))
     }
 
-    /// Whether a store made with these options keeps its keys in order, and so scans.
+    /// Returns whether a store with these options has a key order, and so scans.
     pub fn keeps_order(&self, options: &CreateOptions) -> bool {
         match self.name {
             built::NVHT => false,
@@ -128,11 +129,12 @@ impl EngineInfo {
         }
     }
 
-    /// Refuses options that it does not have, and values that they do not take, without making a store. The capacity is not looked at, nor the medium.
+    /// Refuses unknown options and invalid values, without creating a store. The call checks
+    /// neither the capacity nor the medium.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`]; what else the engine cannot give, as
-    /// [`create`](crate::store::create).
+    ///
+    /// [`Error::InvalidOption`]; other limits of the engine, as [`create`](crate::store::create).
     pub fn check(&self, options: &CreateOptions) -> Result<()> {
         let set = self.options_of_its_own(&options.set)?;
         let pool = pool::for_create(options)?;
@@ -147,7 +149,7 @@ impl EngineInfo {
         (self.read)(pool, set)
     }
 
-    /// Makes a store of this engine as a part of another one. `set` has its own options alone.
+    /// Creates a store of this engine as a part of another one. `set` has only its own options.
     #[cfg(feature = "mkvs")]
     pub(crate) fn make(&self, path: &Path, pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
         (self.create)(path, pool, set)
@@ -159,7 +161,8 @@ impl EngineInfo {
         (self.open)(path, pool, set)
     }
 
-    /// What is left of `set` when the pool has its part. A name that neither knows is refused; those of a matrix's devices are looked at when their engine is known.
+    /// Returns the rest of `set` after the pool's options are removed. A name that is unknown to
+    /// both is refused. Options of a matrix's devices are checked when their engine is known.
     fn options_of_its_own(&self, set: &Options) -> Result<Options> {
         let mut known = Options::new();
         let is_of_device = |name: &str| self.name == built::MKVS && matrix::is_of_device(name);
@@ -175,14 +178,15 @@ impl EngineInfo {
     }
 }
 
-/// The engines of this build.
+/// Returns the engines of this build.
 pub fn engines() -> &'static [EngineInfo] {
     &ENGINES
 }
 
-/// The engine of this name.
+/// Returns the engine of this name.
 ///
 /// # Errors
+///
 /// [`Error::EngineNotBuilt`] if it is not compiled in; [`Error::InvalidOption`] with the names of
 /// the compiled engines.
 pub(crate) fn by_name(name: &str) -> Result<&'static EngineInfo> {
@@ -199,11 +203,12 @@ pub(crate) fn by_name(name: &str) -> Result<&'static EngineInfo> {
     })
 }
 
-/// The engine that made the store at `path`, which must be the one asked for, if one is.
+/// Returns the engine that made the store at `path`, which must be `asked`, if given.
 ///
 /// # Errors
-/// [`Error::Missing`], [`Error::WrongEngine`], [`Error::EngineNotBuilt`],
-/// [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Io`].
+///
+/// [`Error::Missing`], [`Error::WrongEngine`], [`Error::EngineNotBuilt`], [`Error::NewerFormat`],
+/// [`Error::Corrupt`], [`Error::Io`].
 pub(crate) fn of_store(path: &Path, asked: Option<&str>) -> Result<&'static EngineInfo> {
     let found = matrix::inspect(path)?.engine;
     if let Some(asked) = asked.filter(|asked| *asked != found) {

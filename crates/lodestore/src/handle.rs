@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use lodestore_contract::{Result, Scan, ScanRange, Store};
 
-/// An open store, of whichever engine. Clones share it; its operations are those of [`Store`].
+/// An open store of any engine. Clones share it; its operations are those of [`Store`].
 ///
-/// Call [`Store::close`] at the end, so that the next open is quick. A store that is dropped without
+/// Call [`Store::close`] at the end, so that the next open is fast. A store that is dropped without
 /// it is as after a crash: nothing acknowledged is lost, and the next open recovers.
 #[derive(Clone)]
 pub struct Lodestore {
     store: Arc<dyn Store>,
 }
 
-/// The name that signatures use for an open store.
+/// The name of an open store in signatures.
 pub type Handle = Lodestore;
 
 impl Lodestore {
@@ -31,12 +31,12 @@ impl Lodestore {
         })))
     }
 
-    /// A handle of this store.
+    /// Returns a handle of this store.
     pub(crate) fn of(store: Arc<dyn Store>) -> Self {
         Self { store }
     }
 
-    /// The store behind the handle, to be kept without it.
+    /// Returns the store of the handle, which then keeps it open.
     pub fn into_store(self) -> Arc<dyn Store> {
         self.store
     }

@@ -1,9 +1,8 @@
 //! Lodestore: a persistent key-value store for memory that lasts: persistent memory,
 //! tmpfs that outlives its process, and ordinary files.
 //!
-//! A store is a directory. What a write survives is asked by name ([`Durability`]) and
-//! refused where the medium cannot give it. A store comes back after `kill -9` with
-//! every write that returned.
+//! A store is a directory. A program names what a write must survive ([`Durability`]), and is
+//! refused if the medium cannot give it. After `kill -9` a store has every write that returned.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -62,13 +61,13 @@
 //!
 //! # Where to find what
 //! * [`Db`] and its types: this page. [`db`] has the builder and the choice of the engine.
-//! * [`backup`](mod@backup): backups of a store in use, and their restoring.
+//! * [`backup`](mod@backup): backups of a store in use, and restores.
 //! * [`options`]: the options of a store, of its engine and of its pool.
-//! * [`stats`]: the statistics of a store and its engine, and OpenMetrics. [`events`]: what a store
-//!   reports.
+//! * [`stats`]: the statistics of a store and its engine, and OpenMetrics. [`events`]: the events
+//!   of a store.
 //! * [`store`]: the contract of every engine below [`Db`], and the functions that create, open and
 //!   remove a store by its path.
-//! * [`engines`](mod@engines): the engines of this build. [`medium`]: what a path can give.
+//! * [`engines`](mod@engines): the engines of this build. [`medium`]: the medium of a path.
 //!   `devices`: a matrix of devices (engine `mkvs`).
 //!
 //! # Features
@@ -82,8 +81,8 @@
 //! [`Db`]. The target is `lodestore`. The feature is off by default, and costs nothing then.
 //!
 //! # Files
-//! The engines write all pairs. Files of this crate itself are `CHOICE` in a store (why engine and
-//! durability were chosen) and `BACKUP` in a backup. No open needs them.
+//! The engines write all pairs. This crate's own files are `CHOICE` in a store (the choice of
+//! engine and durability) and `BACKUP` in a backup. No open needs them.
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
@@ -117,7 +116,7 @@ pub use engines::engines;
 #[doc(inline)]
 pub use lodestore_contract::{Durability, Error, Expiry, Lifetime, Result};
 
-/// What a store reports to its owner.
+/// The events that a store reports to its owner.
 pub mod events {
     pub use lodestore_contract::{Event, EventSink, FoundBy, PoisonReason};
 }

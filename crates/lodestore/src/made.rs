@@ -1,4 +1,5 @@
-//! Directories on the way to a store that is being made: where nothing comes of it those go that were not there before.
+//! Directories created on the way to a new store. If the creation fails, the ones that did not
+//! exist before are removed.
 
 use std::fs;
 #[cfg(feature = "mkvs")]
@@ -7,28 +8,30 @@ use std::path::{Path, PathBuf};
 
 use lodestore_contract::Error;
 
-/// The directories that are not there on the way to `path`, and `path` if it is not, the deepest first.
+/// Returns the missing directories on the way to `path`, and `path` if it is missing, the deepest
+/// first.
 pub(crate) fn missing(path: &Path) -> Vec<PathBuf> {
     let named = path.ancestors().filter(|above| !above.as_os_str().is_empty());
     named.take_while(|above| above.symlink_metadata().is_err()).map(Path::to_path_buf).collect()
 }
 
-/// Removes those of these directories that are empty, the deepest first.
+/// Removes the empty ones of these directories, the deepest first.
 pub(crate) fn remove_empty(directories: impl IntoIterator<Item = impl AsRef<Path>>) {
     for directory in directories {
-        // One that is not empty holds what somebody else put there; one that is not there was never made.
+        // Another process put something into a directory that is not empty; a missing one was never
+        // created.
         let _ = fs::remove_dir(directory);
     }
 }
 
-/// Removes those of these directories that are empty, unless another process creates a store there.
+/// Removes the empty ones of these directories, unless another process creates a store there.
 pub(crate) fn remove_after(refused: &Error, directories: &[PathBuf]) {
     if !matches!(refused, Error::Locked { .. } | Error::Exists { .. }) {
         remove_empty(directories);
     }
 }
 
-/// Stores that were made, and the directories that were made for them.
+/// Created stores, and the directories that were created for them.
 #[cfg(feature = "mkvs")]
 #[derive(Default)]
 pub(crate) struct Made {
@@ -38,21 +41,23 @@ pub(crate) struct Made {
 
 #[cfg(feature = "mkvs")]
 impl Made {
-    /// The store at `path` was made, and `directories`, which were not there.
+    /// Records that the store at `path` was created, with the new `directories`.
     pub(crate) fn note(&mut self, path: &Path, directories: Vec<PathBuf>) {
         self.stores.push(path.into());
         self.directories.extend(directories);
     }
 
-    /// Returns whether the store at `path` was made here.
+    /// Returns whether the store at `path` was created here.
     pub(crate) fn has(&self, path: &Path) -> bool {
         self.stores.iter().any(|store| store == path)
     }
 
-    /// Takes away the store at `path`, if it was made, and directories that were made for it: the last of those who are in one takes it away. It is not open.
+    /// Removes the closed store at `path`, if it was created here, and the directories that were
+    /// created for it. The last store in a shared directory removes the directory.
     ///
     /// # Errors
-    /// The system's word.
+    ///
+    /// The error of the system.
     pub(crate) fn take_back(&mut self, path: &Path) -> io::Result<()> {
         let Some(at) = self.stores.iter().position(|store| store == path) else { return Ok(()) };
         self.stores.swap_remove(at);
@@ -62,7 +67,7 @@ impl Made {
     }
 }
 
-/// Removes all that is in a directory, not the directory.
+/// Removes the contents of a directory, but not the directory.
 #[cfg(feature = "mkvs")]
 fn clear(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {

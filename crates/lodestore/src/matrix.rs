@@ -1,4 +1,4 @@
-//! Where a matrix of devices (`mkvs`) has its stores: directories, each a store of another engine.
+//! The stores of a matrix of devices (`mkvs`): directories, each with a store of another engine.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ use crate::made::{self, Made};
 use crate::options::OpenOptions;
 use crate::trace;
 
-/// Begins the names of options that the devices' engine is given.
+/// The prefix of names of options for the devices' engine.
 const OF_DEVICE: &str = "device.";
-/// The option that names it.
+/// The option that names this engine.
 const ENGINE_OPTION: &str = "device-engine";
 /// The engine of operation logs, and of the host's own store.
 const LOG_ENGINE: &str = "nvht";
@@ -47,20 +47,21 @@ fn default_engine() -> &'static str {
     built::first_built(&["hikv", LOG_ENGINE])
 }
 
-/// Whether this is the name of an option that the devices' engine is given.
+/// Whether this is the name of an option for the devices' engine.
 pub(crate) fn is_of_device(name: &str) -> bool {
     name.starts_with(OF_DEVICE)
 }
 
-/// What the store at `path` says of itself: of a matrix, what its host's store says.
+/// Returns the header of the store at `path`; of a matrix, that of its host's store.
 ///
 /// # Errors
+///
 /// As [`Pool::inspect`].
 pub(crate) fn inspect(path: &Path) -> Result<HeaderSummary> {
     match Pool::inspect(path) {
         Err(missing @ Error::Missing { .. }) => match Pool::inspect(&path.join(Part::Host.directory())) {
             Ok(host) => Ok(HeaderSummary { engine: lodestore_mkvs::ENGINE.into(), ..host }),
-            // The remains of an interrupted creation are no obstacle to the next one.
+            // Leftovers of an interrupted creation do not block the next one.
             Err(Error::Missing { .. }) if lodestore_mkvs::may_create_in(path).unwrap_or(false) => {
                 Err(lost_host(path).unwrap_or_else(|| Error::missing(path)))
             }
@@ -72,11 +73,11 @@ pub(crate) fn inspect(path: &Path) -> Result<HeaderSummary> {
 }
 
 /// Returns the error of a matrix whose host is missing while the store of its first device is here.
-/// `None` if there is no such store, or a creation was cut short.
+/// `None` if there is no such store, or a creation was interrupted.
 fn lost_host(path: &Path) -> Option<Error> {
     let device = lodestore_mkvs::first_device(path).join(Part::Device.directory());
     Pool::inspect(&device).ok()?;
-    // The rest of a creation that was cut short is no matrix yet.
+    // The leftover of an interrupted creation is no matrix yet.
     if lodestore_mkvs::may_create_in(path).unwrap_or(false) {
         return None;
     }
@@ -120,7 +121,7 @@ impl Stores {
         Ok((Self { engine, pool: pool.clone(), set: device, made: Mutex::default() }, own))
     }
 
-    /// The engine, pool and options of a part.
+    /// Returns the engine, pool and options of a part.
     fn part(&self, part: Part, engine: &str) -> Result<(&'static EngineInfo, PoolOptions, Options)> {
         let mut pool = self.pool.clone();
         match part {
@@ -172,7 +173,7 @@ impl Places for Stores {
         let (engine, mut pool, mut set) = self.part(part, engine)?;
         pool.salvage = mode == OpenMode::Salvage;
         if part != Part::Device {
-            // They shaped it when it was made.
+            // They shaped the store at its creation.
             set = Options::new();
         }
         place(&path, engine.load(&path, pool, &set)?)
@@ -185,13 +186,13 @@ impl Places for Stores {
     fn remove(&self, directory: &Path, part: Part) -> Result<()> {
         let path = directory.join(part.directory());
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        // A store that this process did not make is what an interrupted creation left.
+        // A store that this process did not create is a leftover of an interrupted creation.
         let removed = if made.has(&path) { made.take_back(&path) } else { std::fs::remove_dir_all(&path) };
         removed.map_err(|error| Error::io("removing", path, error))
     }
 }
 
-/// The matrix's options, from those of a pool and its own.
+/// Returns the matrix's options, from those of a pool and its own.
 fn options(pool: &mut PoolOptions, set: &Options) -> Result<MkvsOptions> {
     let relay = pool.events.take().map(Relay::new);
     pool.events = relay.as_ref().map(Relay::sink);
@@ -205,12 +206,12 @@ fn options(pool: &mut PoolOptions, set: &Options) -> Result<MkvsOptions> {
     options.with(set)
 }
 
-/// Whether a matrix of these options keeps its keys in order: its devices' engine does.
+/// Returns whether a matrix with these options has a key order: that of its devices' engine.
 pub(crate) fn keeps_order(set: &Options) -> bool {
     set.get(ENGINE_OPTION).unwrap_or(default_engine()) != lodestore_nvht::ENGINE
 }
 
-/// Refuses options of a matrix, or of its devices, that it does not take.
+/// Refuses invalid options of a matrix, or of its devices.
 pub(crate) fn check(mut pool: PoolOptions, set: &Options) -> Result<()> {
     let (stores, own) = Stores::of(&pool, set)?;
     options(&mut pool, &own)?;
@@ -218,7 +219,7 @@ pub(crate) fn check(mut pool: PoolOptions, set: &Options) -> Result<()> {
     engine.check_part(pool, &set)
 }
 
-/// Makes a matrix.
+/// Creates a matrix.
 pub(crate) fn create(path: &Path, mut pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
     if !lodestore_mkvs::may_create_in(path)? {
         let obstacle = match inspect(path) {
@@ -264,7 +265,8 @@ impl Matrix {
     /// Opens the matrix in the directory `path`.
     ///
     /// # Errors
-    /// As [`open`](crate::store::open); [`Error::WrongEngine`] where the store there is none.
+    ///
+    /// As [`open`](crate::store::open); [`Error::WrongEngine`] if the store there is no matrix.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         let path = path.as_ref();
         let engine = engines::of_store(path, Some(lodestore_mkvs::ENGINE))?;
@@ -275,11 +277,12 @@ impl Matrix {
         })
     }
 
-    /// Returns the description of the matrix in the directory `path`, and which of its devices are
-    /// missing. No store is opened, so a matrix whose open is refused is described too. Numbers
-    /// that only an open matrix has are 0.
+    /// Returns the description of the matrix in the directory `path`, with its missing devices. No
+    /// store is opened, so this works also for a matrix whose open is refused. Numbers that only an
+    /// open matrix has are 0.
     ///
     /// # Errors
+    ///
     /// Those of the open of the matrix's own store: [`Error::Locked`] if a program has the matrix
     /// open.
     pub fn describe(path: impl AsRef<Path>, options: &OpenOptions) -> Result<MatrixStatus> {
@@ -291,7 +294,7 @@ impl Matrix {
         lodestore_mkvs::describe(path, &stores, &look)
     }
 
-    /// The matrix as a store.
+    /// Returns the matrix as a store.
     pub fn store(&self) -> Lodestore {
         Lodestore::of(Arc::clone(&self.mkvs) as Arc<dyn Store>)
     }
@@ -302,19 +305,20 @@ impl Matrix {
         &*self.mkvs
     }
 
-    /// Its groups and devices as they stand.
+    /// Returns the state of its groups and devices.
     pub fn status(&self) -> MatrixStatus {
         self.mkvs.status()
     }
 
     /// Replaces device `device` of group `group` (both from 0) by a new device in `directory`. A
-    /// background thread copies the new device from the others. The directory of the old device is
-    /// left as it is.
+    /// background thread copies the new device from the others. The directory of the old device
+    /// stays unchanged.
     ///
-    /// In a salvage this accepts, for the group, the loss of what could not be read. The result
-    /// names the loss, and the mark of an earlier salvage is removed from the group.
+    /// In a salvage this accepts, for the group, the loss of unreadable data. The result names the
+    /// loss, and the mark of an earlier salvage is removed from the group.
     ///
     /// # Errors
+    ///
     /// [`Error::InvalidOption`] if there is no such device; [`Error::Unsupported`] if its group has
     /// no other device; [`Error::TooFewDevices`] if the others are too few for writes; as
     /// [`create`](crate::store::create) for the new device.
@@ -322,12 +326,13 @@ impl Matrix {
         self.mkvs.replace(group, device, directory.as_ref(), &self.path, &self.stores)
     }
 
-    /// Adds a group of new devices in these directories, or below the matrix's own without any. Of
-    /// N groups then, a background thread moves one key in N to the new one.
+    /// Adds a group of new devices in these directories, or below the matrix's own without any.
+    /// With N groups then, a background thread moves one key in N to the new one.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] while keys are on their way to another new group;
-    /// [`Error::InvalidOption`]; as [`create`](crate::store::create) for the devices.
+    ///
+    /// [`Error::Unsupported`] while keys are moving to another new group; [`Error::InvalidOption`];
+    /// as [`create`](crate::store::create) for the devices.
     pub fn add_group(&self, directories: &[PathBuf]) -> Result<()> {
         self.mkvs.add_group(directories, &self.path, &self.stores)
     }
@@ -355,8 +360,9 @@ impl Matrix {
     /// does not need may fail meanwhile.
     ///
     /// # Errors
+    ///
     /// [`Error::Unfinished`]; [`Error::TooFewDevices`] if a group has fewer devices than a write
-    /// needs; [`Error::Corrupt`] if all pairs are moved but those that no device can read.
+    /// needs; [`Error::Corrupt`] if all pairs are moved except those that no device can read.
     pub fn wait_moved(&self, patience: Duration) -> Result<()> {
         self.mkvs.wait_moved(patience)
     }

@@ -1,4 +1,4 @@
-//! In place of `matrix.rs`, in a build without the engine `mkvs`.
+//! Replaces `matrix.rs` in a build without the engine `mkvs`.
 
 use std::path::Path;
 

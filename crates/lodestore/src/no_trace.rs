@@ -1,4 +1,4 @@
-//! In place of `trace.rs`, in a build without the feature `tracing`: calls do their work.
+//! Replaces `trace.rs` in a build without the feature `tracing`: calls only do their work.
 
 use std::path::Path;
 

@@ -42,14 +42,14 @@ pub const DEFAULT_ENGINE: &str = if cfg!(feature = "hikv") {
 /// The capacity of a store that names none, in bytes: 8 GiB.
 pub const DEFAULT_SIZE: u64 = 8 << 30;
 
-/// How a store is made. What is not set takes its default.
+/// The options of a creation, with defaults.
 #[derive(Clone)]
 pub struct CreateOptions {
     pub(crate) engine: String,
     pub(crate) size: u64,
-    /// `None`: as the engine is chosen, or `process` if the engine is named.
+    /// `None`: as chosen with the engine, or `process` if the engine is named.
     pub(crate) durability: Option<Durability>,
-    /// Why engine and durability were chosen, if the caller chose them by the medium.
+    /// The reason for engine and durability, if the caller chose them by the medium.
     pub(crate) reason: Option<String>,
     pub(crate) emulate_dax: bool,
     pub(crate) persist_ns: u64,
@@ -83,13 +83,13 @@ impl fmt::Debug for CreateOptions {
 }
 
 impl CreateOptions {
-    /// The defaults: engine `hikv`, 8 GiB, and the durability that the medium gives: `process` on
+    /// Returns the defaults: engine `hikv`, 8 GiB, and the durability by the medium: `process` on
     /// tmpfs, `power` elsewhere ([`Self::choice`]).
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The engine, by name; [`engines`](crate::engines::engines) lists them. `auto`
+    /// Sets the engine, by name; [`engines`](crate::engines::engines) lists them. `auto`
     /// ([`AUTO_ENGINE`]) leaves the choice to the medium, and the durability too if none is set.
     #[must_use]
     pub fn engine(mut self, name: impl Into<String>) -> Self {
@@ -97,21 +97,21 @@ impl CreateOptions {
         self
     }
 
-    /// Most bytes that the store may take on its medium. It begins smaller and grows.
+    /// Sets the maximum bytes of the store on its medium. The store begins smaller and grows.
     #[must_use]
     pub fn size(mut self, bytes: u64) -> Self {
         self.size = bytes;
         self
     }
 
-    /// What an acknowledged write survives.
+    /// Sets what an acknowledged write survives.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self
     }
 
-    /// Treat the mapping as DAX whatever it is, so that every flush and fence is executed. For
+    /// Treats the mapping as DAX on any medium, so that every flush and fence is executed. For
     /// measurements.
     #[must_use]
     pub fn emulate_dax(mut self, emulate: bool) -> Self {
@@ -119,8 +119,8 @@ impl CreateOptions {
         self
     }
 
-    /// Nanoseconds to wait after each fence that persists something, as slower memory would. For
-    /// measurements.
+    /// Sets nanoseconds to wait after each fence that persists something, to simulate slower
+    /// memory. For measurements.
     #[must_use]
     pub fn persist_ns(mut self, nanos: u64) -> Self {
         self.persist_ns = nanos;
@@ -142,25 +142,27 @@ impl CreateOptions {
         self
     }
 
-    /// Returns the engine and durability that a store created at `path` gets, and why.
+    /// Returns the engine and durability of a store created at `path`, with the reason.
     ///
     /// # Errors
+    ///
     /// [`Error::InvalidOption`](crate::Error::InvalidOption) if there is no such engine;
     /// [`Error::Io`](crate::Error::Io) if the medium cannot be probed.
     pub fn choice(&self, path: impl AsRef<Path>) -> Result<Choice> {
         Choice::of_creation(path.as_ref(), self)
     }
 
-    /// The same from one text, `name=value`.
+    /// Sets an option by one text, `name=value`.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`](crate::Error::InvalidOption) where it has no such form.
+    ///
+    /// [`Error::InvalidOption`](crate::Error::InvalidOption) if it has another form.
     pub fn set_text(mut self, text: &str) -> Result<Self> {
         self.set.set_text(text)?;
         Ok(self)
     }
 
-    /// Receives what happens inside the store.
+    /// Sets the receiver of the store's events.
     #[must_use]
     pub fn events(mut self, sink: EventSink) -> Self {
         self.events = Some(sink);
@@ -168,7 +170,7 @@ impl CreateOptions {
     }
 }
 
-/// How a store is opened. The store keeps its size, durability and emulation from its creation. An
+/// The options of an open. The store keeps its size, durability and emulation from its creation. An
 /// open may raise the durability.
 #[derive(Clone, Default)]
 pub struct OpenOptions {
@@ -190,7 +192,7 @@ impl fmt::Debug for OpenOptions {
 }
 
 impl OpenOptions {
-    /// The defaults: whichever engine made the store.
+    /// Returns the defaults: any engine.
     pub fn new() -> Self {
         Self::default()
     }
@@ -203,7 +205,7 @@ impl OpenOptions {
     }
 
     /// Raises the durability of the store permanently. The store must have been stopped cleanly.
-    /// The durability that the store has changes nothing, and a lower one is refused.
+    /// The present durability changes nothing, and a lower one is refused.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
@@ -217,8 +219,8 @@ impl OpenOptions {
         self
     }
 
-    /// Accepts a store of durability `process` under which the machine restarted, and keeps
-    /// of it what is whole. Without it such a store is refused.
+    /// Accepts a store of durability `process` under which the machine restarted, and keeps its
+    /// whole parts. Without this such a store is refused.
     #[must_use]
     pub fn salvage(mut self, salvage: bool) -> Self {
         self.salvage = salvage;

@@ -12,7 +12,7 @@ use crate::options::{CreateOptions, OpenOptions};
 /// The options by name, for `Builder::set`.
 pub(crate) const SPECS: &[OptionSpec] = PoolOptions::SPECS;
 
-/// The pool's options at a creation.
+/// Returns the pool's options at a creation.
 pub(crate) fn for_create(options: &CreateOptions) -> Result<PoolOptions> {
     let pool = PoolOptions {
         capacity: options.size,
@@ -25,11 +25,11 @@ pub(crate) fn for_create(options: &CreateOptions) -> Result<PoolOptions> {
     with_text(pool, &options.set)
 }
 
-/// What a file system takes beside a file's own bytes before it counts as full.
+/// Space that a file system needs in addition to a file's own bytes before it counts as full.
 const DIRECTORY_ROOM: u64 = 1 << 20;
 
-/// A creation's refusal in the words of who asked for it: the options by their names, and whether it is they or the medium that leave too
-/// little room.
+/// Rewrites the refusal of a creation for the caller: with the names of options, and with the
+/// cause, options or medium, of too little space.
 pub(crate) fn refusal(error: Error, path: &Path, options: &CreateOptions) -> Error {
     match error {
         Error::Full { .. } if file_bytes_limit().is_some_and(|limit| limit < options.size) => {
@@ -55,7 +55,7 @@ pub(crate) fn refusal(error: Error, path: &Path, options: &CreateOptions) -> Err
     }
 }
 
-/// A refusal of the pool's options by the names that they are given by.
+/// Rewrites a refusal of the pool's options with their public names.
 pub(crate) fn named(error: Error) -> Error {
     let named = |name: &str, value: String, why: String| Error::InvalidOption { name: name.into(), value, why };
     match error {
@@ -73,7 +73,7 @@ pub(crate) fn named(error: Error) -> Error {
     }
 }
 
-/// The pool's options at an opening: what shapes the store comes from its header.
+/// Returns the pool's options at an open. The shape of the store comes from its header.
 pub(crate) fn for_open(options: &OpenOptions) -> Result<PoolOptions> {
     let pool = PoolOptions {
         raise: options.durability,

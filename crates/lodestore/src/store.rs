@@ -18,9 +18,10 @@ use crate::options::{CreateOptions, OpenOptions};
 use crate::{choice_file, engines, made, trace};
 
 impl Lodestore {
-    /// Makes a store in a new (or empty) directory; see [`create`].
+    /// Creates a store in a new (or empty) directory; see [`create`].
     ///
     /// # Errors
+    ///
     /// As [`create`].
     pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Self> {
         create(path, options)
@@ -35,13 +36,14 @@ impl Lodestore {
     }
 }
 
-/// Creates a store in the directory `path`, which must be empty or absent. Creates its parents too. A
-/// creation that fails leaves no new file and no new directory.
+/// Creates a store in the directory `path`, which must be empty or absent. Creates its parents too.
+/// A creation that fails leaves no new file and no new directory.
 ///
 /// # Errors
+///
 /// [`Error::EngineNotBuilt`]; [`Error::Exists`]; [`Error::InvalidOption`];
-/// [`Error::DurabilityRefused`] where the medium under
-/// `path` cannot give what is asked; [`Error::Full`] where it lacks the room; [`Error::Io`].
+/// [`Error::DurabilityRefused`] if the medium under `path` cannot give the requested durability;
+/// [`Error::Full`] if it lacks the space; [`Error::Io`].
 pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle> {
     let (path, choice) = (path.as_ref(), options.choice(path.as_ref())?);
     let engine = engines::by_name(choice.engine)?;
@@ -58,15 +60,15 @@ pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle>
 ///
 /// A store belongs to the process that opened it. In a process forked from it, every operation
 /// returns [`Error::ForeignProcess`], and dropping the handle changes nothing. A daemon, or a
-/// server that forks workers, forks first and opens then, in the one process that uses the store.
+/// server that forks workers, forks first and then opens, in the one process that uses the store.
 ///
-/// A store goes on in its directory when that is renamed while it is open.
+/// A store continues in its directory when that is renamed while it is open.
 ///
 /// # Errors
-/// [`Error::WeakerMedium`] where a file of the store is on a medium that keeps less than that of
-/// its first region; [`Error::Missing`]; [`Error::WrongEngine`] where `options` ask for another
-/// engine than the one that made it; [`Error::EngineNotBuilt`]; [`Error::NewerFormat`];
-/// [`Error::Locked`];
+///
+/// [`Error::WeakerMedium`] if a file of the store is on a weaker medium than its first region;
+/// [`Error::Missing`]; [`Error::WrongEngine`] if `options` name another engine than the one that
+/// made it; [`Error::EngineNotBuilt`]; [`Error::NewerFormat`]; [`Error::Locked`];
 /// [`Error::MachineRestarted`]; [`Error::Corrupt`]; [`Error::InvalidOption`]; [`Error::Io`].
 pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Handle> {
     let path = path.as_ref();

@@ -1,7 +1,7 @@
 //! The events of a store as `tracing` events, and its long calls as spans (feature `tracing`).
 //!
-//! All have the target `lodestore`. Events carry the path of the store. Spans carry the identity of
-//! the store, which the span of the open has too.
+//! All have the target `lodestore`. Events have the path of the store. Spans have the identity of
+//! the store, and so has the span of the open.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -57,7 +57,7 @@ pub(crate) fn sync(store: &dyn Store, work: impl FnOnce() -> Result<()>) -> Resu
     in_span(&tracing::span!(target: TARGET, Level::DEBUG, "sync", identity = store.identity()), work)
 }
 
-/// Does background work in a span.
+/// Runs background work in a span.
 pub(crate) fn settle(store: &dyn Store, work: impl FnOnce() -> Result<()>) -> Result<()> {
     in_span(&tracing::span!(target: TARGET, Level::DEBUG, "settle", identity = store.identity()), work)
 }
@@ -74,7 +74,7 @@ pub(crate) fn verify(store: &dyn Store, work: impl FnOnce() -> Result<VerifyRepo
     })
 }
 
-/// A handle that has an open store.
+/// A handle of an open store.
 pub(crate) trait AsStore {
     /// Returns the store.
     fn as_store(&self) -> &dyn Store;
@@ -93,7 +93,7 @@ impl AsStore for crate::matrix::Matrix {
     }
 }
 
-/// Opens or creates a store in a span, and records what the store is.
+/// Opens or creates a store in a span, and records its identity.
 fn opened<T: AsStore>(span: &Span, work: impl FnOnce() -> Result<T>) -> Result<T> {
     in_span(span, || {
         let opened = work()?;
@@ -105,7 +105,7 @@ fn opened<T: AsStore>(span: &Span, work: impl FnOnce() -> Result<T>) -> Result<T
     })
 }
 
-/// Does `work` in a span, and emits its error.
+/// Runs `work` in a span, and emits its error.
 fn in_span<T>(span: &Span, work: impl FnOnce() -> Result<T>) -> Result<T> {
     span.in_scope(|| {
         work().inspect_err(|error| {
@@ -114,7 +114,7 @@ fn in_span<T>(span: &Span, work: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// Returns the sink of a store, which emits each event and passes it on to the owner's sink.
+/// Returns the sink of a store, which emits each event and forwards it to the owner's sink.
 fn sink(path: &Path, owner: Option<EventSink>) -> EventSink {
     let path = path.to_path_buf();
     Arc::new(move |event| {

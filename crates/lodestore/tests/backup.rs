@@ -1,4 +1,4 @@
-//! Backups of handles in use, and their restoring.
+//! Backups of handles in use, and restores.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn has_batches(engine: &Engine) -> bool {
 
 const CAPACITY: u64 = 128 << 20;
 const PAGE: usize = 4096;
-/// Accounts that transactions move money between, and what they have together.
+/// The number of accounts for transfers, and their total.
 const ACCOUNTS: u64 = 16;
 const SUM: u64 = ACCOUNTS * 1000;
 const FAR: Expiry = Expiry::at_millis(10_000_000_000_000);
@@ -78,8 +78,8 @@ fn transfer(db: &Db, accounts: &lodestore::Keyspace, step: u64) -> Result<()> {
     })
 }
 
-/// Checks the pairs of a copy that was made while writers worked: `done` writes of the counter had
-/// returned before, and no more than `begun` were begun.
+/// Checks the pairs of a copy that was made during writes: `done` writes of the counter had
+/// returned before, and at most `begun` were started.
 fn assert_whole(copy: &Db, (done, begun): (u64, u64), what: &str) {
     assert_eq!(copy.keyspaces().expect("keyspaces"), ["accounts", "empty"], "{what}");
     let accounts = copy.keyspace("accounts").expect("keyspace");
@@ -127,7 +127,7 @@ fn with_writers(db: &Db, during: impl FnOnce(&dyn Fn() -> u64, &dyn Fn() -> u64)
         scope.spawn(move || {
             for step in 0.. {
                 if db.engine() == "mkvs" {
-                    // Without transactions: the accounts stay as they are.
+                    // Without transactions the accounts stay unchanged.
                     break;
                 }
                 transfer(db, accounts, step).expect("a transaction");
@@ -301,13 +301,13 @@ fn a_backup_cannot_be_opened_while_it_is_restored_and_is_restored_twice_at_once(
     }
 }
 
-/// Changes one byte of a value wherever it is in the files of a directory: logs that were flushed
-/// keep their bytes.
+/// Changes one byte of each occurrence of a value in the files of a directory: flushed logs keep
+/// their bytes.
 fn damage_value(dir: &Path, value: &str) {
     assert!(damage_below(dir, value) > 0, "no file has {value}");
 }
 
-/// As [`damage_value`]. Returns in how many places.
+/// As [`damage_value`]. Returns the number of occurrences.
 fn damage_below(dir: &Path, value: &str) -> usize {
     let mut damaged = 0;
     for name in names(dir) {
@@ -340,7 +340,7 @@ fn damage_of_the_source_or_of_the_backup_ends_in_an_error_and_leaves_nothing() {
             "{engine:?}: {refused:?}"
         );
         damage_value(&store, &value);
-        // Some engines refuse the open of the store already.
+        // Some engines already refuse the open of the store.
         if let Ok(db) = Db::builder(&store).create(false).open() {
             let refused = db.backup(dir.join("another"));
             assert!(

@@ -1,4 +1,4 @@
-//! The handle as its user sees it.
+//! The handle from the user's point of view.
 
 #![cfg_attr(not(feature = "hikv"), expect(unused_imports, reason = "tests of hikv use them"))]
 

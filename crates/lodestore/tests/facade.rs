@@ -1,4 +1,4 @@
-//! The library as its user sees it: making, opening, refusing.
+//! The library from the user's point of view: creation, open, refusals.
 
 #![cfg_attr(not(feature = "hikv"), expect(unused_imports, reason = "tests of hikv use them"))]
 
@@ -53,7 +53,7 @@ fn a_store_that_was_filled_at_process_goes_on_at_power_and_keeps_every_record() 
         let store = lodestore::store::open(&path, &raised).expect("opens");
         assert_eq!(store.stats().durability, Durability::Power, "{}", engine.name);
         (0..50).try_for_each(|number| store.put(&key(number), b"raised")).expect("puts");
-        // Not closed: as a kill leaves it.
+        // Not closed, as after a kill.
         drop(store);
         let store = lodestore::store::open(&path, &OpenOptions::new()).expect("opens");
         assert_eq!(store.stats().durability, Durability::Power, "{}", engine.name);
@@ -164,7 +164,7 @@ fn every_option_takes_its_own_default() {
     for engine in lodestore::engines() {
         let (_dir, path) = place();
         let mut options = small().engine(engine.name);
-        // These defaults are words for what the machine or chance gives.
+        // These defaults are words for values of the machine or of chance.
         for spec in engine.options().iter().filter(|spec| !matches!(spec.default, "random" | "cores")) {
             options = options.set(spec.name, spec.default);
             assert!(!spec.help.is_empty() && !spec.help.contains('\n'), "{}", spec.name);

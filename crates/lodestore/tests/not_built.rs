@@ -40,7 +40,7 @@ fn a_matrix_is_recognized_by_a_build_without_its_engine() {
     }
     let dir = Scratch::new();
     let path = dir.store();
-    // A matrix has a store of its own in this directory.
+    // A matrix has its own store in this directory.
     lodestore::store::create(path.join("host"), &CreateOptions::new().size(32 << 20))
         .expect("a host")
         .close()

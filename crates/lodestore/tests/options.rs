@@ -1,4 +1,4 @@
-//! Typed options, the choice of an engine, and read-only handles, as their user sees them.
+//! Typed options, the choice of an engine, and read-only handles, from the user's point of view.
 
 use std::path::{Path, PathBuf};
 
@@ -205,7 +205,7 @@ fn a_read_only_handle_does_not_raise_the_durability() {
     assert_eq!(builder().read_only(true).open().expect("opens").durability(), Durability::Process);
 }
 
-/// The text of `docs/options.md`.
+/// Returns the text of `docs/options.md`.
 fn documentation() -> String {
     let mut text = String::from(
         "# Options\n\nThe options of each engine, as the program shows them with `lodestore engines`: \

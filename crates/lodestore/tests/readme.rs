@@ -1,4 +1,4 @@
-//! The README, the guide and the examples agree, and the links of the book of docs/ lead somewhere.
+//! The README, the guide and the examples agree, and the links of the book of docs/ are valid.
 //! `scripts/examples.sh` runs the example `hello` twice, kills it, and runs it again.
 
 use std::collections::BTreeSet;

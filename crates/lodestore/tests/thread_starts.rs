@@ -1,5 +1,6 @@
-//! Stores of every engine while the system refuses to start threads. A store goes on with those
-//! that it has, or refuses the call with `ThreadRefused`. Nothing hangs, panics, or loses a record.
+//! Stores of every engine while the system refuses to start threads. A store continues with its
+//! existing threads, or refuses the call with `ThreadRefused`. Nothing hangs, panics, or loses a
+//! record.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -69,7 +70,7 @@ fn assert_filled(path: &Path, version: &[u8], name: &str) {
     store.close().expect("a clean stop");
 }
 
-/// Whether the call was refused for a thread; it must not fail for anything else.
+/// Returns whether the call was refused for a thread; it must not fail for another reason.
 #[track_caller]
 fn is_refused<T>(outcome: &Result<T, Error>, name: &str) -> bool {
     match outcome {
@@ -79,7 +80,7 @@ fn is_refused<T>(outcome: &Result<T, Error>, name: &str) -> bool {
     }
 }
 
-/// One test at a time: a limit counts the thread starts of the whole process.
+/// Lets one test run at a time: a limit counts the thread starts of the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static RUNNING: Mutex<()> = Mutex::new(());
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -102,7 +103,7 @@ fn a_create_without_threads_goes_on_or_is_refused_and_leaves_nothing() {
             }
             let store = created.expect("a store");
             fill(&store, b"one");
-            // As a kill leaves it.
+            // As after a kill.
             drop(store);
             drop(limit);
             assert_filled(&path, b"one", &name);
@@ -123,7 +124,7 @@ fn an_open_after_a_kill_without_threads_goes_on_or_is_refused_and_loses_nothing(
             let name = setup.name(starts);
             let store = lodestore::store::open(&path, &OpenOptions::new()).expect("opens");
             fill(&store, name.as_bytes());
-            // As a kill leaves it.
+            // As after a kill.
             drop(store);
             let limit = limit_thread_starts(starts);
             let opened = lodestore::store::open(&path, &OpenOptions::new());

@@ -67,7 +67,7 @@ fn a_range_read_shows_the_store_and_the_writes_of_the_transaction() {
     });
 }
 
-/// What another writer does between the range read and the commit of a transaction.
+/// The change of another writer between the range read and the commit of a transaction.
 type Change = fn(&Keyspace) -> Result<()>;
 
 #[test]
@@ -134,7 +134,8 @@ fn a_limited_read_covers_the_range_up_to_its_last_pair() {
     });
 }
 
-/// A random key of one or two bytes, from few. Some are in the reserved part of the store's keys.
+/// Returns a random key of one or two bytes, from few. Some are in the reserved part of the store's
+/// keys.
 fn random_key(rng: &mut Rng) -> Vec<u8> {
     let bytes = [0, b'a', b'b', 0xFE, 0xFF];
     (0..1 + rng.below(3)).map(|_| bytes[rng.below(bytes.len())]).collect()
@@ -204,7 +205,7 @@ fn random_range_reads_match_a_model() {
     });
 }
 
-/// Books a slot if the day has less than its most bookings. Returns whether it did.
+/// Books a slot unless the day has its maximum of bookings. Returns whether it did.
 fn book(db: &Db, day: &Keyspace, name: &str) -> bool {
     let booked = db.transaction(|tx| {
         let bookings = tx.range::<&str>(day, ..)?;

@@ -23,9 +23,9 @@ const ENGINES: &[Engine] = &[
 ];
 /// Accounts in each of the two keyspaces.
 const ACCOUNTS: usize = 4;
-/// What each account has at first.
+/// The initial balance of each account.
 const BALANCE: u64 = 1000;
-/// Set in a process that is to be killed: the number of its engine and the directory of its store.
+/// Set in a process to be killed: the number of its engine and the directory of its store.
 const VICTIM: &str = "LODESTORE_TEST_TRANSACTIONS_VICTIM";
 
 fn open(engine: Engine, path: &Path) -> Db {
@@ -63,7 +63,7 @@ fn a_transaction_reads_its_own_writes_and_commits_all_of_them() {
             assert_eq!(text(tx.get(&users, "17")?).as_deref(), Some("Ada"));
             tx.delete(&users, "18")?;
             assert!(!tx.contains(&users, "18")?);
-            // Nobody else sees a write before the commit.
+            // No other reader sees a write before the commit.
             assert_eq!(text(db.get("left")?).as_deref(), Some("1"));
             assert_eq!(text(users.get("17")?), None);
             Ok(text(tx.get(db, "left")?))
@@ -102,7 +102,7 @@ fn a_transaction_whose_reads_changed_runs_again() {
             let seen = text(tx.get(db, "count")?).expect("a count");
             if tries.fetch_add(1, Ordering::Relaxed) < 5 {
                 db.put("count", format!("{seen}+"))?;
-                // The read of before is repeated, although the store has a newer value.
+                // The earlier read is repeated, although the store has a newer value.
                 assert_eq!(text(tx.get(db, "count")?).as_deref(), Some(&seen[..]));
             }
             tx.put(db, "result", seen)
@@ -219,13 +219,13 @@ fn a_conflict_runs_a_transaction_with_errors_of_the_program_again() {
             let doubled = double(tx, db)?;
             tries += 1;
             if tries <= 3 {
-                // Another writer comes between the read and the commit.
+                // Another writer writes between the read and the commit.
                 db.put("number", (10 * tries).to_string())?;
             }
             Ok::<_, CountError>(doubled)
         });
         assert_eq!((outcome.expect("commits"), tries), (60, 4));
-        // An error by values of different moments is not reported.
+        // An error caused by values of different moments is not reported.
         let mut tries = 0;
         let outcome = db.try_transaction(|tx| {
             let first = text(tx.get(db, "number")?);
@@ -275,7 +275,7 @@ fn a_conflict_without_an_end_is_a_typed_error() {
         db.put("key", "changed").expect("put");
         tx.put(db, "copy", "1").expect("put");
         assert!(matches!(tx.commit(), Err(Error::Conflict { tries: 1 })));
-        // A write of what was not read conflicts with nothing.
+        // A write of an unread key conflicts with nothing.
         let mut tx = db.begin_transaction().expect("begins");
         tx.put(db, "key", "blind").expect("put");
         db.put("key", "changed again").expect("put");
@@ -332,7 +332,7 @@ fn account(number: usize) -> String {
     format!("account {number}")
 }
 
-/// The balance of an account; 0 if there is none.
+/// Returns the balance of an account; 0 if there is none.
 fn balance(tx: &mut Transaction, map: &Keyspace, number: usize) -> Result<u64> {
     let value = tx.get(map, account(number))?;
     Ok(value.map_or(0, |value| u64::from_le_bytes(value.as_ref().try_into().expect("8 bytes"))))
@@ -363,7 +363,7 @@ fn transfer(db: &Db, maps: &[Keyspace; 2], rng: &mut Rng) {
     moved.expect("a transfer");
 }
 
-/// The sum of all accounts, at one moment.
+/// Returns the sum of all accounts, at one moment.
 fn sum(db: &Db, maps: &[Keyspace; 2]) -> u64 {
     let sum = db.transaction(|tx| {
         let mut sum = 0;
@@ -406,13 +406,13 @@ fn transfers_of_threads_keep_the_sum_at_every_moment() {
     });
 }
 
-/// Returns how long each engine is killed again and again: `LODESTORE_KILL_SECONDS` sets it.
+/// Returns the duration of the repeated kills of each engine: `LODESTORE_KILL_SECONDS` sets it.
 fn kill_time() -> Duration {
     let given = std::env::var("LODESTORE_KILL_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(given.unwrap_or(0))
 }
 
-/// Moves money without an end, from two threads.
+/// Moves money endlessly, from two threads.
 fn be_killed(engine: Engine, path: &Path) -> ! {
     let db = open(engine.clone(), path);
     let maps = maps(&db);

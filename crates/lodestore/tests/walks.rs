@@ -8,7 +8,7 @@ use lodestore::{Cursor, Db, Error};
 use lodestore_contract::testing::Scratch;
 
 const ENGINES: [Engine; 5] = [Engine::hikv(), Engine::nvht(), Engine::fluidkv(), Engine::hashkv(), Engine::mkvs()];
-/// More than two groups of pairs that a walk reads together.
+/// More than two groups of pairs per read.
 const KEYS: u32 = 300;
 
 fn open(engine: Engine, path: &Path) -> Db {
@@ -207,7 +207,7 @@ fn walks_over_long_values_show_each_pair_once_from_both_ends() {
     });
 }
 
-/// Changes one byte of a text wherever it is in the regions of a store.
+/// Changes one byte of each occurrence of a text in the regions of a store.
 fn damage(store: &Path, text: &str) {
     let mut places = 0;
     for entry in std::fs::read_dir(store).expect("a directory") {

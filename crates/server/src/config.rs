@@ -30,7 +30,7 @@ pub(crate) const BULK_BYTES_MIN: usize = 1 << 20;
 /// Greatest value of the longest argument: the codec's own limit.
 pub(crate) const BULK_BYTES_BOUND: usize = 512 << 20;
 
-/// Most databases that the configuration may ask for.
+/// Maximum databases of a configuration.
 pub(crate) const DATABASES_BOUND: usize = DATABASES_MAX;
 
 /// The port of Redis.
@@ -39,7 +39,7 @@ pub(crate) const PORT: u16 = 6379;
 /// Seconds until the system probes a silent client, as in Redis.
 const KEEPALIVE: Duration = Duration::from_secs(300);
 
-/// How a server listens and what it allows. [`Config::default`] listens on the loopback address.
+/// The listeners and limits of a server. [`Config::default`] listens on the loopback address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Addresses of TCP. Port 0 lets the system choose. Redis' names: `bind` and `port`.
@@ -99,7 +99,7 @@ pub struct Config {
     pub users: Vec<String>,
     /// File of users, for `ACL LOAD` and `ACL SAVE`. Redis' name: `aclfile`.
     pub acl_file: Option<PathBuf>,
-    /// TLS, on addresses of its own.
+    /// TLS, on separate addresses.
     pub tls: Option<TlsConfig>,
     /// The listener for metrics and the status page.
     pub metrics: MetricsConfig,
@@ -175,7 +175,7 @@ pub struct LogConfig {
     pub is_json: bool,
 }
 
-/// How important a message is.
+/// The importance of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogLevel {
     /// Something failed.
@@ -200,7 +200,7 @@ pub struct StoreConfig {
     pub creates: bool,
     /// The engine of a new store. A store of another engine is refused.
     pub engine: Option<String>,
-    /// Most bytes that a new store may take.
+    /// Maximum bytes of a new store.
     pub size: u64,
     /// What an acknowledged write survives.
     pub durability: Option<Durability>,
@@ -260,7 +260,7 @@ pub enum ConfigError {
     OpenToOthers(SocketAddr),
     /// A user, or the file of users, is refused. The text says why.
     Users(String),
-    /// The metrics would be reachable from other machines, and nobody asked for it.
+    /// The metrics would be reachable from other machines, without an explicit option for it.
     MetricsOpenToOthers(SocketAddr),
     /// The configuration of TLS is refused. The text says why.
     Tls(String),
@@ -312,7 +312,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`], which says what to change.
+    /// [`ConfigError`] with advice.
     pub fn check(&self) -> Result<(), ConfigError> {
         let has_tls = self.tls.as_ref().is_some_and(|tls| !tls.listen.is_empty());
         if self.listen.is_empty() && self.unix.is_none() && !has_tls {

@@ -126,7 +126,7 @@ impl From<StoreError> for CommandError {
     }
 }
 
-/// Whether the store has no room for a write.
+/// Whether a write does not fit into the store.
 fn is_full(error: &StoreError) -> bool {
     matches!(
         error,

@@ -6,7 +6,7 @@
 /// Whether `text` matches `pattern`. The time is at most the product of both lengths.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut pattern_at, mut text_at) = (0, 0);
-    // Where to go on if the bytes after the last `*` do not match.
+    // The position to continue at if the bytes after the last `*` do not match.
     let mut retry: Option<(usize, usize)> = None;
     loop {
         if pattern.get(pattern_at) == Some(&b'*') {

@@ -1,22 +1,22 @@
 //! A Redis-protocol server over a Lodestore store.
 //!
-//! A write is acknowledged when the store has acknowledged it. So an `OK` survives what the
-//! durability of the store survives: `kill -9` at every level, and a power failure at `power`.
+//! A write is acknowledged when the store has acknowledged it. An `OK` therefore survives the same
+//! failures as a write of the store: `kill -9` at every level, and a power failure at `power`.
 //!
-//! * `config`: how a server listens and what it allows. `tls_config`: the part on TLS.
-//! * `options`: the table of all options, and where their values come from. `runtime`: the options
+//! * `config`: listeners and limits. `tls_config`: TLS.
+//! * `options`: the table of all options, and the sources of their values. `runtime`: the options
 //!   that change while the server runs.
 //! * `net`: sockets and event loops.
 //! * `command`: the commands, and the table that describes them.
-//! * `upkeep`: what the server does in the background.
+//! * `upkeep`: background work.
 //! * `acl`: users and permissions.
 //! * `http`: metrics, health and the status page.
 //! * `memory`: the bound on used bytes. `pause`: the pause of clients.
 //! * `data`: databases, values with types, and isolation between commands.
 //! * `messaging`: published messages, keyspace events, and invalidations of caches.
-//! * `statistics`: what the server counts and times.
+//! * `statistics`: counters and times.
 //! * `clock`, `glob`, `words`: leaf modules that depend on no other one.
-//! * `store_events`: what the store reports. `saves`: backups.
+//! * `store_events`: the events of the store. `saves`: backups.
 #![forbid(unsafe_code)]
 
 mod acl;

@@ -1,8 +1,8 @@
 //! The bound on the used bytes of the store: `maxmemory` with the policy `noeviction`.
 //!
-//! One event loop compares the used bytes with the bound ten times a second. So the bytes that are
-//! written in a tenth of a second may exceed the bound, and the capacity of the store bounds them.
-//! A refused command asks again, so a delete frees space for the next write.
+//! One event loop compares the used bytes with the bound ten times a second. The writes of a tenth
+//! of a second may therefore exceed the bound; the capacity of the store limits them. A refused
+//! command checks again, so a delete frees space for the next write.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::shared::Shared;
 /// Least time between two questions of refused commands.
 const RETRY_PERIOD: Duration = Duration::from_millis(1);
 
-/// Whether the store uses more bytes than it may, and the most bytes that it used.
+/// Whether the store exceeds its bound, and the maximum bytes that it used.
 #[derive(Debug)]
 pub(crate) struct MemoryBound {
     is_exceeded: AtomicBool,
@@ -40,7 +40,7 @@ impl MemoryBound {
         self.is_exceeded.load(Ordering::Relaxed)
     }
 
-    /// Notes the used bytes. Returns the most bytes of all samples since the start.
+    /// Records the used bytes. Returns the maximum of all samples since the start.
     pub(crate) fn note_used(&self, used_bytes: u64) -> u64 {
         self.peak_bytes.fetch_max(used_bytes, Ordering::Relaxed).max(used_bytes)
     }

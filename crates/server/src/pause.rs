@@ -7,7 +7,7 @@
 //! No client changes a key between the reply to `CLIENT PAUSE` and the end of the pause:
 //!
 //! 1. `CLIENT PAUSE` begins the pause, and then waits for each command that holds a stripe.
-//! 2. A command that changes keys asks for the pause after it has locked its stripes. So either the
+//! 2. A command that changes keys checks the pause after it has locked its stripes. Either the
 //!    command sees the pause, or `CLIENT PAUSE` waits for its commit.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};

@@ -139,7 +139,7 @@ impl Runtime {
         self.notify_flags.load(Ordering::Relaxed)
     }
 
-    /// Returns the most keys that are remembered for caches. 0 means no bound.
+    /// Returns the maximum keys that are tracked for caches. 0 means no bound.
     pub(crate) fn tracking_keys_max(&self) -> usize {
         match self.tracking_keys_max.load(Ordering::Relaxed) {
             0 => usize::MAX,

@@ -107,8 +107,8 @@ pub(crate) fn save(shared: &Shared) -> CommandResult {
     Ok(shared.saves.run(shared.db(), target)?)
 }
 
-/// Makes a backup on a thread of its own. The stop of the server does not wait for it: a backup
-/// that the stop interrupts leaves no directory with its name.
+/// Makes a backup on a separate thread. The stop of the server does not wait for it: a backup that
+/// the stop interrupts leaves no directory with its name.
 ///
 /// # Errors
 ///

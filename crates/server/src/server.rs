@@ -79,7 +79,7 @@ impl From<ListenError> for StartError {
     }
 }
 
-/// Returns what to do if the system refuses an address or the path of a unix socket.
+/// Returns advice for a refused address or path of a unix socket.
 fn listen_advice(at: &str, kind: io::ErrorKind) -> &'static str {
     use io::ErrorKind as Kind;
     match (kind, at.parse::<SocketAddr>().is_ok()) {
@@ -107,7 +107,7 @@ impl BoundServer {
     ///
     /// # Errors
     ///
-    /// [`StartError`], which says what to change.
+    /// [`StartError`] with advice.
     pub fn start(self, db: Db) -> Result<Server, StartError> {
         let Self { config, acl, sockets } = self;
         let databases = Databases::open(db, config.databases).map_err(StartError::Store)?;
@@ -160,7 +160,7 @@ impl Stopper {
         self.shared.is_stopping()
     }
 
-    /// Returns when the stop was asked for, by this program or by a client.
+    /// Returns the time of the stop request, by this program or by a client.
     pub fn stopping_since(&self) -> Option<Instant> {
         self.shared.stopping_since()
     }
@@ -183,17 +183,17 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`StartError`], which says what to change.
+    /// [`StartError`] with advice.
     pub fn start(db: Db, config: Config) -> Result<Self, StartError> {
         Self::bind(config)?.start(db)
     }
 
     /// Checks a configuration, and listens on its addresses. A program that calls this before it
-    /// opens or creates its store learns early that an address is in use.
+    /// opens or creates its store detects early that an address is in use.
     ///
     /// # Errors
     ///
-    /// [`StartError`], which says what to change.
+    /// [`StartError`] with advice.
     pub fn bind(config: Config) -> Result<BoundServer, StartError> {
         config.check().map_err(StartError::Config)?;
         let acl = Acl::new(&config).map_err(StartError::Config)?;
@@ -247,14 +247,14 @@ impl Server {
         &self.tls_addresses
     }
 
-    /// Shows in `INFO`, the metrics and the status page what the store reports. The first value
+    /// Shows the events of the store in `INFO`, the metrics and the status page. The first value
     /// stays.
     pub fn report_store_events(&self, events: &StoreEvents) {
         drop(self.shared.store_events.set(events.clone()));
     }
 
-    /// Shows in the metrics and the status page how long the program took from its start until it
-    /// served. The first value stays.
+    /// Shows the time from the start of the program until it served in the metrics and the status
+    /// page. The first value stays.
     pub fn report_served_after(&self, time: Duration) {
         self.shared.served_after.get_or_init(|| time);
     }
@@ -269,7 +269,7 @@ impl Server {
         self.http.as_ref().map(HttpServer::address)
     }
 
-    /// Returns what asks the server to stop.
+    /// Returns the handle that stops the server.
     pub fn stopper(&self) -> Stopper {
         Stopper { shared: Arc::clone(&self.shared), mailboxes: self.mailboxes.clone() }
     }

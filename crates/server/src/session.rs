@@ -1,4 +1,4 @@
-//! What the server knows of one client.
+//! The state of one client.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub(crate) struct Transaction {
     pub(crate) is_failed: bool,
 }
 
-/// What other clients may see of a client, by `CLIENT LIST`.
+/// The information about a client for others, by `CLIENT LIST`.
 #[derive(Debug)]
 pub(crate) struct PublicState {
     /// Number of the client.
@@ -89,11 +89,11 @@ pub(crate) struct PublicState {
     pub(crate) is_killed: AtomicBool,
     /// Whether the connection is closed.
     pub(crate) is_closed: AtomicBool,
-    /// Where messages to the client go.
+    /// The destination of messages to the client.
     pub(crate) route: Route,
     /// Numbers for `CLIENT LIST`.
     pub(crate) figures: ClientFigures,
-    /// What commands change.
+    /// The fields that commands change.
     pub(crate) details: std::sync::Mutex<Details>,
 }
 
@@ -225,7 +225,7 @@ pub(crate) struct Session {
     /// Set by each change of a watched key.
     pub(crate) watch_flag: Arc<AtomicBool>,
     pub(crate) reply_mode: ReplyMode,
-    /// What the client hears besides replies.
+    /// The messages that the client receives in addition to replies.
     pub(crate) messaging: ClientMessaging,
     /// The counters of the client's event loop.
     pub(crate) counters: Arc<LoopCounters>,
@@ -233,14 +233,14 @@ pub(crate) struct Session {
     pub(crate) is_kept: bool,
     /// Whether the connection is closed once its replies are sent.
     pub(crate) closes: bool,
-    /// The look-ups of the command that runs.
+    /// The lookups of the running command.
     pub(crate) lookups: Lookups,
     /// When the client's last timed command ended.
     pub(crate) last_command_end: Instant,
 }
 
 impl Session {
-    /// Returns the session of a new client, who is the default user.
+    /// Returns the session of a new client, with the default user.
     pub(crate) fn new(public: Arc<PublicState>, acl: &Acl, counters: Arc<LoopCounters>) -> Self {
         let acl_generation = acl.generation();
         let user = acl.default_user();

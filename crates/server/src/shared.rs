@@ -1,4 +1,4 @@
-//! What all event loops share.
+//! The shared state of all event loops.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -57,7 +57,7 @@ impl Counters {
         [commands, connections, refused_connections, evicted_clients, hits, misses, bytes_read, bytes_written, errors]
     }
 
-    /// Counts look-ups of keys.
+    /// Counts lookups of keys.
     pub(crate) fn count_lookups(&self, lookups: Lookups) {
         let Lookups { hits, misses } = lookups;
         for (counter, number) in [(&self.hits, hits), (&self.misses, misses)] {
@@ -72,7 +72,7 @@ impl Counters {
     }
 }
 
-/// What all event loops share.
+/// The shared state of all event loops.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) databases: Databases,
@@ -88,7 +88,7 @@ pub(crate) struct Shared {
     pub(crate) cursors: Cursors,
     pub(crate) census: Census,
     pub(crate) orphan_sweeps: OrphanSweeps,
-    /// What the store reports, if the program passes on its events.
+    /// The events of the store, if the program forwards them.
     pub(crate) store_events: OnceLock<StoreEvents>,
     /// Time from the start of the program to the first moment at which it served.
     pub(crate) served_after: OnceLock<Duration>,
@@ -148,7 +148,7 @@ impl Shared {
         self.databases.db()
     }
 
-    /// Registers a client. Returns `None` if there are as many as `maxclients` allows.
+    /// Registers a client. Returns `None` if `maxclients` is reached.
     pub(crate) fn add_client(&self, address: String, local_address: String) -> Option<Arc<PublicState>> {
         let count = self.client_count.fetch_add(1, Ordering::Relaxed);
         if count >= self.runtime.clients_max() {
@@ -215,7 +215,7 @@ impl Shared {
         self.is_stopping.store(true, Ordering::SeqCst);
     }
 
-    /// Returns when the stop was asked for.
+    /// Returns the time of the stop request.
     pub(crate) fn stopping_since(&self) -> Option<Instant> {
         self.stopping_since.get().copied()
     }

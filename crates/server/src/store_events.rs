@@ -1,13 +1,13 @@
-//! What the events of the store report: expired keys, damage, and why writes are refused.
+//! The events of the store: expired keys, damage, and reasons of refused writes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lodestore::events::Event;
 
-/// Counts and keeps what the events of a store report.
+/// Counts and keeps the events of a store.
 ///
-/// Give the events of the store to [`Self::observe`] from its open on, and a clone of the value to
+/// Pass the events of the store to [`Self::observe`] from its open on, and a clone of the value to
 /// [`Server::report_store_events`](crate::Server::report_store_events). `INFO`, the metrics and the
 /// status page then show the expired keys that the engine has removed, and damage.
 #[derive(Debug, Clone, Default)]

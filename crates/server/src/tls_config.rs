@@ -10,7 +10,7 @@ pub enum TlsClients {
     /// `yes`: only clients with a certificate of the authority.
     #[default]
     WithCertificate,
-    /// `no`: no client is asked for a certificate.
+    /// `no`: no client needs a certificate.
     WithoutCertificate,
     /// `optional`: a client may have a certificate, which must be one of the authority.
     MayHaveCertificate,

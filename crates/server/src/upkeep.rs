@@ -1,11 +1,11 @@
-//! What the server does in the background, on a thread of its own.
+//! Background work of the server, on a separate thread.
 
 use std::time::{Duration, Instant};
 
 use crate::data::orphans;
 use crate::shared::Shared;
 
-/// How often the thread looks whether it has work or must stop.
+/// The period of the thread's checks for work and for a stop.
 const STEP: Duration = Duration::from_millis(50);
 
 /// Shortest pause between two sweeps of orphans.
@@ -14,7 +14,7 @@ const SWEEP_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// A sweep pauses for this many times its own length.
 const SWEEP_PAUSE_FACTOR: u32 = 20;
 
-/// How often the used bytes of the store are sampled for their peak.
+/// The period of samples of the store's used bytes, for their peak.
 const PEAK_PERIOD: Duration = Duration::from_secs(1);
 
 /// Works until the server stops.

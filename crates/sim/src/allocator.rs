@@ -1,12 +1,15 @@
-//! The pool and its allocator alone, under an engine that does no more than hold things.
+//! The pool and its allocator alone, under an engine that only holds records and extents.
 //!
-//! The pool's root area is a list of `SLOTS` words. A word that is not zero names a *thing*: a record, or (lowest bit) an extent of the engine's own,
-//! which holds a key with its value. A put stores the thing, flushes, fences; stores its word, flushes, fences; then gives the
-//! thing back that it replaces. A delete stores a zero word, flushes, fences, and gives the thing back. An open after a crash goes
-//! through the words, checks every thing, marks it, and ends the recovery.
+//! The pool's root area is a list of `SLOTS` words. A word that is not zero names a *thing*: a
+//! record, or (lowest bit) an extent of the engine, with a key and its value.
 //!
-//! So after each crash everything held is marked, intact and held once; what the allocator hands out after that (while recovering too) lies
-//! nowhere in it; and the explorer's account of live bytes tells what leaked.
+//! * A put stores the thing, flushes, fences; stores its word, flushes, fences; then frees the
+//!   replaced thing.
+//! * A delete stores a zero word, flushes, fences, and frees the thing.
+//! * An open after a crash reads the words, checks and marks every thing, and ends the recovery.
+//!
+//! After each crash every thing is therefore marked, intact and held once. Later allocations, also
+//! during recovery, overlap none of them. The explorer compares the live bytes to find leaks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,31 +21,31 @@ use lodestore_media::{ExtentKind, Mutant, NvPtr, OpenReport, Pool, PoolOptions, 
 use crate::op::{Held, Op, Outcome, State};
 use crate::subject::{Engine, Pair, Shape, Subject};
 
-/// The engine that holds things.
+/// The engine of records and extents.
 #[derive(Debug, Clone, Copy)]
 pub struct AllocatorEngine;
 
-/// Mode of a [`Shape`]: what is replaced is freed at once, in place of retired.
+/// Mode of a [`Shape`]: a replaced thing is freed at once instead of retired.
 pub const MODE_AT_ONCE: u32 = 1;
-/// Mode of a [`Shape`]: wear does not steer.
+/// Mode of a [`Shape`]: wear does not affect the placement.
 pub const MODE_NO_WEAR: u32 = 2;
-/// Mode of a [`Shape`]: things are handed out, and given back, while the recovery goes on.
+/// Mode of a [`Shape`]: things are allocated and freed during recovery.
 pub const MODE_BUSY_RECOVERY: u32 = 4;
 
 const NAME: &str = "allocator";
 const FORMAT: u32 = 1;
-/// Things that can be held.
+/// Maximum number of things.
 const SLOTS: u64 = Pool::ROOT_BYTES / 8;
-/// The bit of a word that says: an extent.
+/// The bit of a word that marks an extent.
 const EXTENT: u64 = 1;
 /// The kind of the extents.
 const KIND: ExtentKind = ExtentKind::ENGINE;
 /// checksum, value length, key length and whether it expires, expiry.
 const HEAD: usize = 24;
-/// Lengths handed out while a recovery goes on.
+/// Lengths allocated during a recovery.
 const BUSY: [usize; 4] = [40, 200, 900, 3000];
 
-/// Where a pair is held.
+/// The location of a pair.
 #[derive(Debug, Clone)]
 struct Thing {
     slot: u64,
@@ -150,7 +153,7 @@ impl Holder {
     fn recover(&self, report: &OpenReport, shape: &Shape) -> Result<()> {
         let pool = &*self.pool;
         if !report.settled && !pool.mutant(Mutant::EntriesNotSettled) {
-            // What a killed process stored and did not flush is built on from now on.
+            // The store builds on stores that a killed process did not flush.
             pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
             pool.fence();
         }
@@ -182,7 +185,7 @@ impl Holder {
         Ok(())
     }
 
-    /// Records as a put takes them while the marking goes on; none may lie in what is held.
+    /// Allocates records, as a put does, while marking is in progress; none may overlap a thing.
     fn hand_out(&self, things: &BTreeMap<Vec<u8>, Thing>) -> Result<Vec<(NvPtr, usize)>> {
         let mut got = Vec::new();
         for len in BUSY {
@@ -207,7 +210,7 @@ impl Holder {
         }
     }
 
-    /// Holds this pair, in place of what was held for its key.
+    /// Stores this pair, replacing the key's previous one.
     fn put(&self, things: &mut BTreeMap<Vec<u8>, Thing>, key: &[u8], held: Held) -> Result<()> {
         let pool = &*self.pool;
         let bytes = encode(key, &held);
@@ -220,7 +223,7 @@ impl Holder {
                 free.ok_or(Error::Full { needed: 8, capacity: Pool::ROOT_BYTES })?
             }
         };
-        // Sizes of both kinds: one thing in three is an extent.
+        // Sizes of both kinds: one third of the things are extents.
         let extent = bytes.len().is_multiple_of(3);
         let at = if extent {
             pool.allocator().alloc_extent(pool, bytes.len() as u64, KIND)?
@@ -244,7 +247,7 @@ impl Holder {
         }
         let published = self.publish(slot, word);
         things.insert(key.to_vec(), Thing { slot, word, len: bytes.len(), held });
-        // What was there is given back only once it is sure that nothing names it.
+        // The old thing is freed only when nothing durable names it.
         published?;
         if let Some(thing) = before.filter(|_| !pool.mutant(Mutant::ReuseBeforeDurable)) {
             self.give_back(&thing, self.at_once);
@@ -307,7 +310,7 @@ impl Subject for Holder {
         }
         let mut things = self.lock();
         let Some(key) = op.key() else { return Ok(Outcome::Done) };
-        // The model's semantics, as the toy's: what is tested here is space.
+        // The model's semantics, as in the toy: this engine tests space only.
         let mut state = State::default();
         if let Some(thing) = things.get(key) {
             state.set(key.to_vec(), thing.held.clone());
@@ -330,7 +333,7 @@ impl Subject for Holder {
     fn get(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
         let things = self.lock();
         let Some(thing) = things.get(key) else { return Ok(None) };
-        // From the medium, so that what was written over is seen.
+        // Reads the medium, so that overwritten things are detected.
         let (found, read) = self.read(thing.slot, self.pool.load_u64(self.word_at(thing.slot)))?;
         if found != key || read.word != thing.word {
             return Err(Error::corrupt(format!("slot {}", thing.slot), "it holds another thing"));

@@ -1,9 +1,11 @@
-//! Threads on few keys: what they did as a history, with or without a crash at its end.
+//! Threads on few keys: their operations as a history, with or without a crash at its end.
 //!
-//! Without a crash the history itself must be linearizable, whether operations of it fail or not. With one, on a simulated medium: the recorder's log
-//! gives the order of stores, flushes, fences, calls and returns of all threads; it is cut at a crash point,
-//! an image of that moment is recovered, and one read of every key is added to the history. That history must be linearizable, which is
-//! durable linearizability (Izraelevitz et al., DISC 2016): whatever returned, reads included, stays.
+//! Without a crash the history must be linearizable, whether or not some operations fail. With a
+//! crash, on a simulated medium, the recorder's log gives the order of stores, flushes, fences,
+//! calls and returns of all threads. The log is cut at a crash point, an image of that moment is
+//! recovered, and one read of every key is added to the history. That history must be linearizable,
+//! which is durable linearizability (Izraelevitz et al., DISC 2016): the effects of all returned
+//! operations, reads included, remain.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Included};
@@ -32,31 +34,31 @@ pub struct Load {
     pub keys: u64,
     /// Operations of each thread.
     pub ops: u64,
-    /// Whether some of them are batches. They tie the keys together, so all operations of all threads are to stay under
-    /// [`history::OPS_MAX`].
+    /// Whether some operations are batches. Batches connect the keys, so all operations of all
+    /// threads must stay under [`history::OPS_MAX`].
     pub batches: bool,
     /// Whether some conditions of batches are on ranges.
     pub ranges: bool,
 }
 
-/// What keys begin with.
+/// The prefix of all keys.
 const KEY: &str = "shared key ";
-/// Between two scans.
+/// The pause between two scans.
 const SCAN_EVERY: Duration = Duration::from_millis(1);
 
-/// The bytes of a key.
+/// Returns the bytes of a key.
 pub fn key_bytes(key: u64) -> Vec<u8> {
     format!("{KEY}{key}").into_bytes()
 }
 
-/// The bytes of a value: its number, then a tail of a length that depends on it.
+/// Returns the bytes of a value: its number, then a tail whose length depends on it.
 pub fn value_bytes(value: u64) -> Vec<u8> {
     let mut bytes = value.to_le_bytes().to_vec();
     bytes.resize(8 + (value % 7 * 9) as usize, value as u8);
     bytes
 }
 
-/// The number of a value; one that no value has, where these are none's bytes.
+/// Returns the number of a value; for other bytes a number that no value has.
 pub fn value_number(bytes: &[u8]) -> u64 {
     let mut head = [0; 8];
     let len = bytes.len().min(8);
@@ -72,7 +74,7 @@ fn op_of(action: &Action) -> Op {
         Action::WriteIf { expected, values, is_range } => {
             let condition =
                 |(key, value): &(u64, Option<u64>)| Condition::value(key_bytes(*key), value.map(value_bytes));
-            // A range says which keys are absent.
+            // A range condition also lists absent keys.
             let is_asked = |(_, value): &&(u64, Option<u64>)| !is_range || value.is_some();
             let conditions = expected.iter().filter(is_asked).map(condition).collect();
             let ranges = if *is_range { vec![range_of(expected)] } else { Vec::new() };
@@ -82,8 +84,8 @@ fn op_of(action: &Action) -> Op {
     }
 }
 
-/// Returns the condition that of the keys between the first and the last exactly those that have a
-/// value are present.
+/// Returns the condition that exactly the keys with a value are present between the first and the
+/// last key.
 fn range_of(expected: &[(u64, Option<u64>)]) -> RangeCondition {
     let bound = |end: Option<&(u64, Option<u64>)>| end.map_or(Bound::Unbounded, |(key, _)| Included(key_bytes(*key)));
     let present = expected.iter().filter(|(_, value)| value.is_some());
@@ -102,8 +104,8 @@ fn batch_of(values: &[(u64, Option<u64>)]) -> Batch {
     Batch { ops: values.iter().map(op).collect() }
 }
 
-/// Returns the lifetime that a value is inserted, updated or swapped with. No expiry passes while a
-/// history runs, so a history is the same with each lifetime.
+/// Returns the lifetime with which a value is inserted, updated or swapped. No expiry passes while
+/// a history runs, so the lifetime does not change a history.
 fn lifetime_of(value: u64) -> Lifetime {
     match value % 3 {
         0 => Lifetime::Forever,
@@ -126,7 +128,7 @@ fn key_op_of(key: Vec<u8>, op: KeyOp) -> Op {
     }
 }
 
-/// What was answered; `None` where nothing was done.
+/// Returns the answer; `None` if nothing was done.
 fn answer_of(outcome: Outcome) -> Option<Answer> {
     match outcome {
         Outcome::Done => Some(Answer::Done),
@@ -136,10 +138,11 @@ fn answer_of(outcome: Outcome) -> Option<Answer> {
     }
 }
 
-/// What is tried on a store: `None` where it failed, and nobody knows what came of it.
+/// Applies an operation to a store. `None` means that it failed with an unknown effect.
 type Try<'a> = &'a (dyn Fn(&Op) -> Result<Option<Outcome>> + Sync);
 
-/// What was done by its answer: a store that is to read a key may say no more than whether it is there, and one that is to remove it not say whether it was.
+/// Returns the action as answered. A store may answer a read with the key's presence only, and a
+/// remove without the previous presence.
 fn as_answered(action: Action, outcome: Option<&Outcome>) -> Action {
     match (action, outcome) {
         (Action::One(key, KeyOp::Get), Some(Outcome::Changed(_))) => Action::One(key, KeyOp::Contains),
@@ -148,21 +151,22 @@ fn as_answered(action: Action, outcome: Option<&Outcome>) -> Action {
     }
 }
 
-/// The call of an action: with its answer; open where it failed, so that it may take effect at any time to come, or never; none where nothing was done.
+/// Returns the call of an action. A failed action is an open call: it may take effect at any later
+/// time, or never. `None` if nothing was done.
 fn call_of(action: Action, called: u64, returned: u64, outcome: Option<Outcome>) -> Option<Call> {
     let action = as_answered(action, outcome.as_ref());
     match outcome {
         Some(outcome) => answer_of(outcome).map(|answer| Call { action, called, returned: Some((returned, answer)) }),
-        // A read that failed says nothing.
+        // A failed read has no effect.
         None if matches!(action, Action::One(_, KeyOp::Get)) => None,
         None => Some(Call { action, called, returned: None }),
     }
 }
 
-/// A random step; `value` is a fresh number, `seen` what was last seen of each key.
+/// Returns a random step. `value` is a fresh number, `seen` the last seen value of each key.
 fn random_action(rng: &mut Rng, load: Load, value: u64, seen: &[Option<u64>]) -> Action {
     if load.batches && rng.one_in(4) {
-        // One value for all keys of a batch is as good as one for each: a key has it once.
+        // All keys of a batch have the same value, which is as good as different ones.
         let left_out = rng.below(load.keys + 1);
         let keys = (0..load.keys).filter(|key| *key != left_out);
         let values: Vec<_> = keys.map(|key| (key, (!rng.one_in(4)).then_some(value))).collect();
@@ -175,7 +179,7 @@ fn random_action(rng: &mut Rng, load: Load, value: u64, seen: &[Option<u64>]) ->
             let expected = keys.map(|key| (key, seen[key as usize])).collect();
             return Action::WriteIf { expected, values, is_range: true };
         }
-        // Conditions of one key or two, of which one may not be written.
+        // Conditions on one or two keys, of which one may not be written.
         let pair = [value % load.keys, (value + 1) % load.keys];
         let expected = pair[..1 + value as usize % 2].iter().map(|key| (*key, seen[*key as usize])).collect();
         return Action::WriteIf { expected, values, is_range: false };
@@ -184,7 +188,7 @@ fn random_action(rng: &mut Rng, load: Load, value: u64, seen: &[Option<u64>]) ->
     Action::One(key, random_key_op(rng, value, seen[key as usize]))
 }
 
-/// A random operation; `value` is a fresh number, `seen` one that may be there.
+/// Returns a random operation. `value` is a fresh number, `seen` a value that may be present.
 fn random_key_op(rng: &mut Rng, value: u64, seen: Option<u64>) -> KeyOp {
     match rng.below(10) {
         0..=2 => KeyOp::Put(value),
@@ -196,7 +200,7 @@ fn random_key_op(rng: &mut Rng, value: u64, seen: Option<u64>) -> KeyOp {
     }
 }
 
-/// Notes the values that a call read, or wrote on a condition.
+/// Records the values that a call read, or wrote on a condition.
 fn note_seen(call: &Call, seen: &mut [Option<u64>]) {
     match (&call.action, call.returned) {
         (Action::One(key, _), Some((_, Answer::Value(value)))) => seen[*key as usize] = value,
@@ -207,8 +211,8 @@ fn note_seen(call: &Call, seen: &mut [Option<u64>]) {
     }
 }
 
-/// Runs `load` on `apply` from several threads; the history, by the order that `clock` gives: it is called with the
-/// index of the call, before (false) and after (true) it, and answers the time.
+/// Runs `load` on `apply` from several threads and returns the history. `clock` gives the times: it
+/// is called with the index of the call, before (false) and after (true) it.
 fn run_threads(
     load: Load,
     seed: u64,
@@ -264,23 +268,27 @@ pub fn check_live(load: Load, seed: u64, apply: &(dyn Fn(&Op) -> Result<Outcome>
     Ok(history.len())
 }
 
-/// What a check of a store that fails did.
+/// Counts of a check of a failing store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FailingCounts {
-    /// Operations that answered.
+    /// Operations with an answer.
     pub answered: u64,
-    /// Operations that failed, of which nobody knows what came.
+    /// Operations that failed with an unknown effect.
     pub failed: u64,
-    /// Operations that were refused and did nothing.
+    /// Operations that were refused without an effect.
     pub refused: u64,
-    /// Scans beside them.
+    /// Concurrent scans.
     pub scans: u64,
 }
 
-/// As [`check_live`], for a store some of whose operations fail in the middle: where `apply` answers an error the operation has taken effect, or does so at any time to come, or never.
-/// [`Outcome::Full`] says that it did nothing. When all threads have ended `behind` is called, then each key is read, which must not fail.
+/// Checks as [`check_live`] a store of which some operations fail in the middle.
+///
+/// If `apply` returns an error, the operation has taken effect, takes effect later, or never.
+/// [`Outcome::Full`] means no effect. When all threads have ended, `behind` is called, and then
+/// each key is read, which must not fail.
 ///
 /// # Errors
+///
 /// [`Oracle::History`].
 pub fn check_failing(
     load: Load,
@@ -291,9 +299,11 @@ pub fn check_failing(
     check_scanned(load, seed, apply, &|| None, behind)
 }
 
-/// As [`check_failing`], and one thread more scans: `scan` answers keys with their values, or none where it failed, and is called until the others have ended.
+/// Checks as [`check_failing`], with one more thread that scans. `scan` returns keys with their
+/// values, or `None` if it failed. The calls continue until the other threads have ended.
 ///
 /// # Errors
+///
 /// As [`check_failing`].
 pub fn check_scanned(
     load: Load,
@@ -339,13 +349,13 @@ pub fn check_scanned(
     Ok(FailingCounts { answered, failed, refused, scans: scans.len() as u64 })
 }
 
-/// The number of a key; one that no key has, where these are none's bytes.
+/// Returns the number of a key; for other bytes a number that no key has.
 fn key_number(key: &[u8]) -> u64 {
     let number = std::str::from_utf8(key).ok().and_then(|text| text.strip_prefix(KEY)?.parse().ok());
     number.unwrap_or(u64::MAX)
 }
 
-/// The key of an operation that was refused, and what it would have left there.
+/// Returns the key of a refused operation, and the value that it would have left.
 fn refused_of(op: &Op) -> (u64, Option<u64>) {
     let value = match op {
         Op::Put { value, .. } | Op::Insert { value, .. } | Op::Update { value, .. } => Some(value),
@@ -355,7 +365,7 @@ fn refused_of(op: &Op) -> (u64, Option<u64>) {
     (op.key().map_or(u64::MAX, key_number), value.map(|value| value_number(value)))
 }
 
-/// Scans until the others have ended.
+/// Scans until the other threads have ended.
 fn scan_until(
     ended: &AtomicBool,
     clock: &AtomicU64,
@@ -380,7 +390,7 @@ fn scan_until(
     Ok(scans)
 }
 
-/// What a durable check did.
+/// Counts of a durable check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DurableCounts {
     /// Operations in the history.
@@ -389,10 +399,12 @@ pub struct DurableCounts {
     pub images: u64,
 }
 
-/// Runs threads on a simulated store, crashes it at `points` random points, and checks the history of each crash.
+/// Runs threads on a simulated store, crashes it at `points` random points, and checks the history
+/// of each crash.
 ///
 /// # Errors
-/// [`Oracle::History`], or what else goes wrong.
+///
+/// [`Oracle::History`], or the oracle of another failure.
 pub fn check_durable(
     engine: &dyn Engine,
     config: &Config,
@@ -417,7 +429,7 @@ pub fn check_durable(
     crash(engine, config, shape, load, &Run { trace: &trace, calls: &calls }, model, points)
 }
 
-/// The history with the places of calls and returns in the log as its times.
+/// Returns the history with log positions of calls and returns as times.
 fn by_log(history: &[Call], trace: &Trace, ops: u64) -> Vec<Call> {
     let mut times: BTreeMap<u64, u64> = BTreeMap::new();
     for (at, event) in trace.events.iter().enumerate() {
@@ -485,7 +497,8 @@ fn final_reads(engine: &dyn Engine, image: &SimImage, shape: &Shape, keys: u64) 
         .collect()
 }
 
-/// What was found after a crash, as steps. Where batches tie the keys together it is one step: none of them may come between.
+/// Returns the pairs found after a crash as steps. If batches connect the keys, they are one step,
+/// which no other may interrupt.
 fn found_calls(found: &[Option<u64>], batches: bool) -> Vec<(Action, Answer)> {
     let found = found.iter().enumerate().map(|(key, value)| (key as u64, *value));
     if batches {
@@ -494,7 +507,7 @@ fn found_calls(found: &[Option<u64>], batches: bool) -> Vec<(Action, Answer)> {
     found.map(|(key, value)| (Action::One(key, KeyOp::Get), Answer::Value(value))).collect()
 }
 
-/// What had been called before the crash, what had returned by then, and what was found after it.
+/// Returns the calls before the crash with their returns by then, and the pairs found after it.
 fn cut_history(calls: &[Call], crash: u64, end: u64, found: Vec<(Action, Answer)>) -> Vec<Call> {
     let before = calls
         .iter()

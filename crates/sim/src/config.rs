@@ -1,4 +1,4 @@
-//! How far an exploration goes.
+//! Bounds of an exploration.
 
 use lodestore_media::Mutant;
 use lodestore_media::sim::{DropSite, LINE, SimSpec};
@@ -6,52 +6,54 @@ use lodestore_media::sim::{DropSite, LINE, SimSpec};
 /// Deepest chain of crashes: the operation, its recovery, the recovery after that.
 pub const DEPTH_MAX: usize = 3;
 
-/// Bounds and shares of an exploration. Shares are "one in n"; 0 is never.
+/// Bounds and shares of an exploration. A share is "one in n"; 0 means never.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Governs everything random.
+    /// Seed of everything random.
     pub seed: u64,
     /// Bytes that persist independently.
     pub grain: u32,
-    /// Every store persists at once: crash of the process only.
+    /// Every store persists at once: only the process crashes.
     pub stores_persist: bool,
-    /// Images at a crash point of an operation: all if there are no more, else that many.
+    /// Images at a crash point of an operation: all if there are no more, else this number.
     pub images_per_point: usize,
-    /// A crash point before one in n stores, besides those before each fence and at each operation's end.
+    /// A crash point before one in n stores, in addition to those before each fence and at each
+    /// operation's end.
     pub store_point_every: u64,
     /// One in n images has its recovery crashed as well.
     pub nested_every: u64,
-    /// Crash points in one recovery, at most.
+    /// Maximum crash points in one recovery.
     pub nested_points: usize,
     /// Images at each of them.
     pub nested_images: usize,
-    /// Crashes in a row: 1 to [`DEPTH_MAX`].
+    /// Consecutive crashes: 1 to [`DEPTH_MAX`].
     pub depth: usize,
     /// Random operations after a recovery.
     pub ops_after: usize,
-    /// One in n images gets the whole `ops_after`,
+    /// One in n images gets all of `ops_after`.
     pub ops_after_every: u64,
-    /// the others this many.
+    /// Operations of the other images.
     pub ops_after_few: usize,
-    /// One in n images is recovered once more to compare the allocator's account.
+    /// One in n images is recovered once more, to compare the allocator's account.
     pub leak_every: u64,
     /// Stop after this many images.
     pub images: u64,
     /// Stop after this many seconds; 0 for never.
     pub seconds: u64,
-    /// Scripts run side by side.
+    /// Scripts that run in parallel.
     pub threads: usize,
-    /// Run this script only, by its index.
+    /// Runs only the script with this index.
     pub only_script: Option<u64>,
-    /// From one of n operations and clean stops on, a sync fails soon, and the store is opened anew after that.
+    /// After one of n operations and clean stops a sync soon fails, and the store is then reopened.
     pub failing_every: u64,
-    /// Stores are of durability `interval`: a crash may take back the newest writes since the last sync, and leaves a prefix.
+    /// Stores have durability `interval`: a crash may lose the newest writes since the last sync,
+    /// and leaves a prefix.
     pub prefix: bool,
-    /// Of the operations, only changes of the devices are crashed, and opens.
+    /// Crashes only opens and changes of the devices.
     pub only_device_changes: bool,
     /// The planted fault.
     pub mutant: Option<Mutant>,
-    /// The call site that loses its flushes or fences.
+    /// The call site whose flushes or fences are dropped.
     pub drop_site: Option<DropSite>,
 }
 

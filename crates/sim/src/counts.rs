@@ -1,58 +1,58 @@
-//! What an exploration did, in numbers.
+//! Counts of an exploration.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::config::DEPTH_MAX;
 
-/// Numbers of one kind of operation.
+/// Counts of one kind of operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OpCounts {
-    /// Times it was run.
+    /// Executions.
     pub runs: u64,
     /// Crash points in it.
     pub points: u64,
-    /// Images taken there, later crashes included.
+    /// Images of these points, later crashes included.
     pub images: u64,
 }
 
-/// Numbers of an exploration.
+/// Counts of an exploration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Scripts run.
     pub scripts: u64,
-    /// By name of the operation.
+    /// Counts by name of the operation.
     pub ops: BTreeMap<&'static str, OpCounts>,
     /// Images by number of crashes before them: 1, 2, 3.
     pub images: [u64; DEPTH_MAX],
-    /// Images that were not opened, because the same bytes were, in the same operation.
+    /// Images not opened because the same operation had the same bytes before.
     pub repeated: u64,
     /// Operations against the model after a recovery.
     pub ops_after: u64,
     /// Recoveries done twice to compare the allocator's account.
     pub leak_checks: u64,
-    /// Images that were opened without a part of the store.
+    /// Images opened without a part of the store.
     pub losses_borne: u64,
-    /// Images that refused to be, as they must.
+    /// Images without a part of the store that were refused, as required.
     pub losses_refused: u64,
     /// Syncs that failed.
     pub failed_syncs: u64,
-    /// Stores, flushes and fences seen.
+    /// Recorded stores, flushes and fences.
     pub events: u64,
 }
 
 impl Counts {
-    /// Images of all depths.
+    /// Returns the images of all depths.
     pub fn total(&self) -> u64 {
         self.images.iter().sum()
     }
 
-    /// Crash points of all operations.
+    /// Returns the crash points of all operations.
     pub fn points(&self) -> u64 {
         self.ops.values().map(|op| op.points).sum()
     }
 
-    /// Adds another's.
+    /// Adds the counts of another exploration.
     pub fn add(&mut self, other: &Self) {
         self.scripts += other.scripts;
         for (name, op) in &other.ops {

@@ -1,6 +1,6 @@
-//! The exploration: scripts over worker threads, each script on a store of its own.
+//! The exploration: scripts on worker threads, each script on its own store.
 //!
-//! A script's part of the exploration depends on the seed and its index only, not on the thread that runs it.
+//! The exploration of a script depends only on the seed and its index, not on its thread.
 
 mod check;
 mod run;
@@ -23,23 +23,23 @@ use crate::subject::Engine;
 pub use check::Checker;
 pub use run::run_script;
 
-/// How often each flush and fence of the source was met: verb, file, line.
+/// Number of executions of each flush and fence of the source, by verb, file and line.
 pub type Sites = std::collections::BTreeMap<(Verb, &'static str, u32), u64>;
 
-/// What came of an exploration.
+/// The result of an exploration.
 #[derive(Debug)]
 pub struct Report {
-    /// What was done.
+    /// The counts.
     pub counts: Counts,
     /// Call sites of flushes and fences.
     pub sites: Sites,
     /// The first failure met, if any.
     pub failure: Option<Box<Failure>>,
-    /// How long it took.
+    /// Elapsed time.
     pub took: Duration,
 }
 
-/// What the workers share.
+/// State shared by the workers.
 pub struct Shared {
     images: AtomicU64,
     stop: AtomicBool,
@@ -48,7 +48,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// For an exploration with these bounds.
+    /// Returns the state for an exploration with these bounds.
     pub fn new(config: &Config) -> Self {
         let deadline = (config.seconds > 0).then(|| Instant::now() + Duration::from_secs(config.seconds));
         Self { images: AtomicU64::new(0), stop: AtomicBool::new(false), image_limit: config.images, deadline }
@@ -70,10 +70,11 @@ impl Shared {
     }
 }
 
-/// Random scripts between two rounds of those made by hand.
+/// Random scripts between two rounds of the hand-written ones.
 const RANDOM_SCRIPTS: u64 = 16;
 
-/// The script of an index: those made by hand, then some random ones, and again, each time with other keys and values.
+/// Returns the script of an index: the hand-written ones, then some random ones, and again, each
+/// time with other keys and values.
 pub fn script_at(seed: u64, index: u64) -> Script {
     let mut by_hand = script::by_hand(seed, 0);
     let period = by_hand.len() as u64 + RANDOM_SCRIPTS;
@@ -87,7 +88,7 @@ pub fn script_at(seed: u64, index: u64) -> Script {
     by_hand.swap_remove(place)
 }
 
-/// Returns the script of an index for this engine. An engine's own scripts are every other one, or
+/// Returns the script of an index for this engine. An engine's own scripts are every second one, or
 /// all of them.
 pub fn script_of(engine: &dyn Engine, seed: u64, index: u64) -> Script {
     let mut own = engine.scripts(seed, 0);
@@ -147,7 +148,8 @@ fn worker(engine: &dyn Engine, config: &Config, shared: &Shared, next: &AtomicU6
 /// Opens a saved image once more and judges it.
 ///
 /// # Errors
-/// The judgement, if it fails still.
+///
+/// The judgement, if it still fails.
 pub fn replay(engine: &dyn Engine, saved: &Saved) -> Result<(), Wrong> {
     let config = Config { seed: saved.seed, ..Config::default() };
     let model = LineModel::new(saved.image.clone());

@@ -1,4 +1,4 @@
-//! A failing image, as a value and as a text file that can be run again.
+//! A failing image, as a value and as a text file that can be replayed.
 
 use std::fmt::{self, Write as _};
 use std::fs;
@@ -13,10 +13,10 @@ use crate::subject::Shape;
 
 /// First line of the file.
 const MAGIC: &str = "lodestore crash image 1";
-/// Bytes of a row of an image in the file; rows of zeros are left out.
+/// Bytes of a row of an image in the file; rows of zeros are omitted.
 const ROW: usize = 64;
 
-/// What failed, and all that is needed to see it fail again.
+/// A failure with everything needed to reproduce it.
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// The engine's name.
@@ -35,7 +35,7 @@ pub struct Failure {
     pub image: Option<SimImage>,
     /// The states that it was allowed to hold.
     pub allowed: Vec<State>,
-    /// No store would have been in order (it was being created).
+    /// Whether a missing store is allowed (during creation).
     pub may_be_missing: bool,
     /// Keys that are looked up.
     pub universe: Vec<Vec<u8>>,
@@ -53,7 +53,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a replay needs of a failure.
+/// The data that a replay needs.
 #[derive(Debug, Clone, Default)]
 pub struct Saved {
     /// The engine's name.
@@ -70,7 +70,7 @@ pub struct Saved {
     pub image: SimImage,
     /// The states that it may hold.
     pub allowed: Vec<State>,
-    /// Whether `open` may answer that there is no store.
+    /// Whether `open` may return that there is no store.
     pub may_be_missing: bool,
     /// Keys that are looked up.
     pub universe: Vec<Vec<u8>>,
@@ -142,7 +142,8 @@ impl Failure {
     /// Writes the file.
     ///
     /// # Errors
-    /// The system's.
+    ///
+    /// The error of the operating system.
     pub fn save(&self, path: &Path) -> std::io::Result<()> {
         fs::write(path, self.to_text())
     }
@@ -204,7 +205,7 @@ impl Saved {
                 };
             }
             ["region", len] => self.image.regions.push(vec![0; len.parse().ok()?]),
-            // The values file comes behind all regions.
+            // The values file follows all regions.
             ["values", len] => self.image.values = vec![0; len.parse().ok()?],
             ["row", offset, bytes] => {
                 let (offset, bytes): (usize, _) = (offset.parse().ok()?, unhex(bytes)?);

@@ -12,27 +12,29 @@ use lodestore_media::{Mutant, OpenReport, Pool, PoolOptions};
 use crate::pool_subject::PoolSubject;
 use crate::subject::{Engine, Shape, Subject};
 
-/// The FluidKV engine, without threads of its own so that a run is the same each time. Memtables hold some tens of writes, so that flushes,
-/// compactions and splits go on all the time; value segments hold a few values, so that they are collected often.
+/// The FluidKV engine without background threads, so that runs are deterministic. Memtables hold
+/// some tens of writes, so that flushes, compactions and splits happen constantly. Value segments
+/// hold a few values, so that GC is frequent.
 #[derive(Debug, Clone, Copy)]
 pub struct FluidEngine;
 
-/// Mode of a [`Shape`]: each flush is compacted at once, in place of every third.
+/// Mode of a [`Shape`]: each flush is compacted at once, instead of every third.
 pub const MODE_EAGER: u32 = 1;
-/// Mode of a [`Shape`]: tables have no filter, and no value is kept apart.
+/// Mode of a [`Shape`]: tables have no filter, and no value is separated.
 pub const MODE_NO_FILTER: u32 = 2;
-/// Mode of a [`Shape`]: runs are kept as long as they may be.
+/// Mode of a [`Shape`]: runs are kept as long as possible.
 pub const MODE_LAZY: u32 = 4;
 /// Mode of a [`Shape`]: compactions compress.
 pub const MODE_COMPRESSED: u32 = 8;
 
-/// Mode of a [`Shape`]: `interval`, whose stores lose what was not synced ([`crate::config::Config::prefix`]).
+/// Mode of a [`Shape`]: `interval`, whose stores lose unsynced writes
+/// ([`crate::config::Config::prefix`]).
 pub const MODE_INTERVAL: u32 = 16;
 
-/// A window that no simulation waits for.
+/// A window that never ends within a simulation.
 const WINDOW: Duration = Duration::from_secs(3600);
 
-/// Asking the machine for its cores takes longer than a small recovery: once.
+/// Computed once, because the query of the number of cores takes longer than a small recovery.
 static BASE: LazyLock<FluidOptions> = LazyLock::new(FluidOptions::default);
 
 fn options(shape: &Shape) -> FluidOptions {
@@ -60,7 +62,7 @@ fn options(shape: &Shape) -> FluidOptions {
 fn start(pool: Arc<Pool>, report: &OpenReport, shape: &Shape) -> Result<Box<dyn Subject>> {
     let store = Arc::new(FluidKv::start(Arc::clone(&pool), report, &options(shape))?);
     let settler = Arc::clone(&store);
-    // What expired is swept by compactions.
+    // Compactions sweep expired pairs.
     let sweep = Box::new(move || settler.settle());
     Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes: 0, optional_bytes: 0, accounts: false, sweep }))
 }
@@ -70,7 +72,8 @@ impl Engine for FluidEngine {
         ENGINE
     }
 
-    // Not `RegionNotInHeader`: these small stores seldom grow, and the exploration of the pool's other engines has it.
+    // Without `RegionNotInHeader`: these small stores rarely grow, and the other engines'
+    // exploration of the pool covers it.
     fn mutants(&self) -> &'static [Mutant] {
         &[
             Mutant::RecordNotFlushed,

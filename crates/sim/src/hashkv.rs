@@ -15,40 +15,43 @@ use crate::pool_subject::PoolSubject;
 use crate::script::Script;
 use crate::subject::{Engine, Shape, Subject};
 
-/// The HashKV engine, without threads of its own so that a run is the same each time. Memtables hold some tens of writes and the file some tens of segments, so that values are separated
-/// and collected all the time.
+/// The HashKV engine without background threads, so that runs are deterministic. Memtables hold
+/// some tens of writes and the file some tens of segments, so that values are separated and
+/// collected constantly.
 #[derive(Debug, Clone, Copy)]
 pub struct HashEngine;
 
-/// Values longer than this are kept apart.
+/// Values longer than this are separated.
 const THRESHOLD: usize = 32;
 /// Bytes of a segment.
 const SEGMENT: u64 = 8 << 10;
-/// Live bytes over which a group is split.
+/// Live bytes above which a group is split.
 const GROUP: u64 = 8 << 10;
 /// Bytes of a memtable's log.
 const MEMTABLE: u64 = 4 << 10;
 
 /// Mode of a [`Shape`]: values go to one log.
 pub const MODE_VLOG: u32 = 1;
-/// Mode of a [`Shape`]: an open takes another mode, or another threshold, than the one before, by how often the store was opened and closed.
+/// Mode of a [`Shape`]: each open uses another mode or threshold than the previous one, by the
+/// number of opens and stops.
 pub const MODE_CHANGING: u32 = 2;
 /// Mode of a [`Shape`]: values stay with their keys.
 pub const MODE_NOSEP: u32 = 32;
-/// What opens of [`MODE_CHANGING`] take, in no order.
+/// The modes and thresholds of [`MODE_CHANGING`], in no order.
 const CHANGES: [(Mode, usize); 4] =
     [(Mode::Hash, THRESHOLD), (Mode::Vlog, THRESHOLD), (Mode::Nosep, THRESHOLD), (Mode::Hash, 12 * THRESHOLD)];
 
-/// Asking the machine for its cores takes longer than a small recovery: once.
+/// Computed once, because the query of the number of cores takes longer than a small recovery.
 static BASE: LazyLock<HashKvOptions> = LazyLock::new(HashKvOptions::default);
 
-/// The options of a store of this size.
+/// Returns the options of a store of this size.
 pub fn options(shape: &Shape) -> HashKvOptions {
-    // Less than the least of the options: a segment takes two parts, and there is room for so few of them that nearly every flush collects.
+    // Below the minimum of the options: a segment holds two parts, and so few segments fit that
+    // nearly every flush collects.
     let mut options =
         HashKvOptions { segment_bytes: SEGMENT, value_threshold: THRESHOLD as u64, group_bytes: GROUP, ..BASE.clone() };
     let index = &mut options.index;
-    // One region as large as the other engines' store; the file of values stands beside it.
+    // One region as large as the other engines' store; the values file is separate.
     index.pool = shape.pool();
     index.pool.capacity = shape.capacity / 8 * 17;
     index.workers = 0;
@@ -63,11 +66,11 @@ pub fn options(shape: &Shape) -> HashKvOptions {
     options
 }
 
-/// The options of an open of this image.
+/// Returns the options for an open of this image.
 fn options_of(image: &SimImage, shape: &Shape) -> HashKvOptions {
     let mut options = options(shape);
     if shape.mode & MODE_CHANGING != 0 {
-        // Where the copies of the pool's header have their numbers.
+        // The sequence numbers of the two header copies of the pool.
         let number = |at: usize| image.regions.first().and_then(|bytes| bytes.get(at..at + 8)).unwrap_or_default();
         let turn = xxh3_64(number(16).max(number(4096 + 16))) as usize;
         let (mode, threshold) = CHANGES[turn % CHANGES.len()];
@@ -79,7 +82,7 @@ fn options_of(image: &SimImage, shape: &Shape) -> HashKvOptions {
 fn start(pool: Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Result<Box<dyn Subject>> {
     let store = Arc::new(HashKv::start(Arc::clone(&pool), report, options)?);
     let settler = Arc::clone(&store);
-    // What expired is swept by compactions.
+    // Compactions sweep expired pairs.
     let sweep = Box::new(move || settler.settle());
     Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes: 0, optional_bytes: 0, accounts: false, sweep }))
 }

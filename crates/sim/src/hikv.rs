@@ -11,18 +11,18 @@ use crate::pool_subject::PoolSubject;
 use crate::script::HASH_SEED;
 use crate::subject::{Engine, Shape, Subject};
 
-/// The HiKV engine, without threads of its own so that a run is the same each time.
+/// The HiKV engine without background threads, so that runs are deterministic.
 #[derive(Debug, Clone, Copy)]
 pub struct HiKvEngine;
 
-/// Mode of a [`Shape`]: the tree is updated by the writer.
+/// Mode of a [`Shape`]: the writer updates the tree.
 pub const MODE_SYNC: u32 = 1;
-/// Mode of a [`Shape`]: one tree a partition.
+/// Mode of a [`Shape`]: one tree per partition.
 pub const MODE_PARTITIONED: u32 = 2;
 /// Mode of a [`Shape`]: each write is logged first.
 pub const MODE_WAL: u32 = 4;
 
-/// Asking the machine for its cores takes longer than a small recovery: once.
+/// Computed once, because the query of the number of cores takes longer than a small recovery.
 static BASE: LazyLock<HiKvOptions> = LazyLock::new(HiKvOptions::default);
 
 pub(crate) fn options(shape: &Shape) -> HiKvOptions {
@@ -49,7 +49,7 @@ fn start(pool: Arc<Pool>, report: &OpenReport, shape: &Shape) -> Result<Box<dyn 
     let sweeper = Arc::clone(&store);
     let sweep = Box::new(move || sweeper.sweep_expired().map(|_| ()));
     let keys = if report.clean && !report.created { store.len()? } else { 0 };
-    // The sorted run of a clean stop is one extent here: a head of 24 bytes, then 8 a key.
+    // The sorted run of a clean stop is one extent here: a head of 24 bytes, then 8 per key.
     let checkpoint_bytes = if keys > 0 { (24 + keys * 8).next_multiple_of(shape.chunk_bytes.into()) } else { 0 };
     let optional_bytes = store.log_bytes().next_multiple_of(shape.chunk_bytes.into());
     Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes, optional_bytes, accounts: true, sweep }))
@@ -60,8 +60,9 @@ impl Engine for HiKvEngine {
         ENGINE
     }
 
-    // Not `HeaderChecksumIgnored`: the pool changes one field at a time, in one copy after the other, so that each mixture
-    // of the old header and the new one is one of the two. What its checksum is for, rot, is not a crash.
+    // Without `HeaderChecksumIgnored`: the pool changes one field at a time, in one copy after the
+    // other, so each mixture of the old and the new header equals one of them. Its checksum
+    // protects against bit rot, which is no crash.
     fn mutants(&self) -> &'static [Mutant] {
         &[
             Mutant::RecordNotFlushed,

@@ -1,15 +1,17 @@
 //! Histories of concurrent operations, and the search for a linearization.
 //!
-//! Linearizability is local (Herlihy and Wing, TOPLAS 1990): a history is linearizable exactly if that of each object is. An object is a
-//! key, or all keys that batches tie together, since a batch is one step over its keys. So each object is searched alone, by the algorithm of Wing and Gong (JPDC 1993) with the states
-//! that were seen before remembered (Lowe, 2017). An operation that never returned may have taken effect or not.
+//! Linearizability is local (Herlihy and Wing, TOPLAS 1990): a history is linearizable exactly if
+//! that of each object is. An object is a key, or all keys that batches connect, since a batch is
+//! one step over its keys. Each object is searched separately, by the algorithm of Wing and Gong
+//! (JPDC 1993) with memoized states (Lowe, 2017). An operation that never returned may have taken
+//! effect or not.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// Most operations on one key in a history, or on keys that batches tie together.
+/// Maximum operations of a history on one key, or on keys that batches connect.
 pub const OPS_MAX: usize = 128;
 
-/// A value, by number. Values are unique in a history, so that a wrong one cannot look right.
+/// A value, by number. Values are unique in a history, so a wrong value cannot look right.
 pub type Value = u64;
 
 /// An operation on one key.
@@ -17,56 +19,57 @@ pub type Value = u64;
 pub enum KeyOp {
     /// Sets the value.
     Put(Value),
-    /// Sets it if absent.
+    /// Sets the value if the key is absent.
     Insert(Value),
-    /// Sets it if present.
+    /// Sets the value if the key is present.
     Update(Value),
-    /// Removes it.
+    /// Removes the value.
     Delete,
-    /// Removes it, and does not say whether it was there.
+    /// Removes the value, and does not report whether it was present.
     Clear,
-    /// Reads it.
+    /// Reads the value.
     Get,
-    /// Asks whether it is there.
+    /// Asks whether the key is present.
     Contains,
-    /// From this to that, if it is this.
+    /// Changes the first value to the second, if the key has the first.
     Swap(Option<Value>, Option<Value>),
 }
 
-/// What it answered.
+/// An answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// Nothing to say.
+    /// No information.
     Done,
-    /// Whether it changed something, or is so.
+    /// Whether the operation changed something, or the key is present.
     Changed(bool),
-    /// What is there.
+    /// The present value.
     Value(Option<Value>),
 }
 
-/// What is asked in one step.
+/// The action of one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// An operation on one key.
     One(u64, KeyOp),
-    /// Gives each of these keys its value (`None`: absent). Each key stands in it once.
+    /// Gives each of these keys its value (`None`: absent). Each key occurs once.
     Batch(Vec<(u64, Option<Value>)>),
     /// As `Batch` with `values`, if all keys of `expected` have these values.
     WriteIf {
-        /// What keys must be.
+        /// The required values of keys.
         expected: Vec<(u64, Option<Value>)>,
-        /// What keys become. Each key is in it once.
+        /// The new values of keys. Each key occurs once.
         values: Vec<(u64, Option<Value>)>,
-        /// Whether `expected` is asked as one range, which has all keys between its first and its
-        /// last. Else each of its keys is asked alone.
+        /// Whether `expected` is one range condition, over all keys from its first to its last.
+        /// Otherwise each key has its own condition.
         is_range: bool,
     },
-    /// Asks whether all of these keys have these values at one moment: reads one after the other, where nobody writes any more.
+    /// Asks whether all of these keys have these values at one moment: single reads when there are
+    /// no more writers.
     Are(Vec<(u64, Option<Value>)>),
 }
 
 impl Action {
-    /// The keys that it reads or changes.
+    /// Returns the keys that the action reads or changes.
     fn keys(&self) -> impl Iterator<Item = u64> {
         let (one, expected, values) = match self {
             Self::One(key, _) => (Some(*key), &[][..], &[][..]),
@@ -76,7 +79,8 @@ impl Action {
         one.into_iter().chain(expected.iter().chain(values).map(|(key, _)| *key))
     }
 
-    /// What it answers in a state, and the state after it; of the keys in `keys`, in this order.
+    /// Returns the answer in a state, and the next state. A state has the keys in `keys`, in this
+    /// order.
     fn run(&self, keys: &[u64], state: &[Option<Value>]) -> (Answer, Vec<Option<Value>>) {
         let place = |key: &u64| keys.binary_search(key).expect("one of the keys searched together");
         let mut after = state.to_vec();
@@ -107,16 +111,17 @@ impl Action {
 /// One operation of a history. Times are of one clock; a call is before its return.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// What was asked.
+    /// The action.
     pub action: Action,
-    /// When it was called.
+    /// The time of the call.
     pub called: u64,
-    /// When it returned, and what; `None`: not by the end of the history.
+    /// The time of the return and the answer; `None` if it did not return by the end of the
+    /// history.
     pub returned: Option<(u64, Answer)>,
 }
 
 impl KeyOp {
-    /// What it answers in a state, and the state after it.
+    /// Returns the answer in a state, and the next state.
     pub fn run(self, state: Option<Value>) -> (Answer, Option<Value>) {
         match self {
             Self::Put(value) => (Answer::Done, Some(value)),
@@ -133,10 +138,11 @@ impl KeyOp {
     }
 }
 
-/// Checks every key of a history; each begins absent unless `initial` names a value.
+/// Checks every key of a history. Each key is initially absent unless `initial` names a value.
 ///
 /// # Errors
-/// The first keys without a linearization, with their calls in the order of their beginning.
+///
+/// The first keys without a linearization, with their calls in start order.
 pub fn check(history: &[Call], initial: &BTreeMap<u64, Value>) -> Result<(), String> {
     for keys in tied(history) {
         let mut calls: Vec<&Call> =
@@ -153,7 +159,7 @@ pub fn check(history: &[Call], initial: &BTreeMap<u64, Value>) -> Result<(), Str
     Ok(())
 }
 
-/// The keys of a history, those together that batches tie together.
+/// Returns the keys of a history, grouped by the batches that connect them.
 fn tied(history: &[Call]) -> Vec<BTreeSet<u64>> {
     let mut sets: Vec<BTreeSet<u64>> = Vec::new();
     for call in history {
@@ -170,10 +176,12 @@ fn tied(history: &[Call]) -> Vec<BTreeSet<u64>> {
     sets
 }
 
-/// Whether the calls on these keys, in order of their beginning, can be put in a line that explains every answer.
+/// Whether the calls on these keys, in start order, have a linearization that explains every
+/// answer.
 ///
-/// Of a call that did not return nothing is to be explained. So it stands in the line only where it changes something and, on one key, what comes next asks for that: else the line without it does
-/// as well.
+/// A call that did not return has no answer to explain. The linearization therefore contains it
+/// only if it changes something and, for one key, the next call needs the change. Otherwise the
+/// linearization without it is as good.
 fn has_linearization(calls: &[&Call], keys: &[u64], first: Vec<Option<Value>>) -> bool {
     let completed = calls.iter().enumerate().filter(|(_, call)| call.returned.is_some());
     let goal: u128 = completed.fold(0, |mask, (index, _)| mask | 1 << index);
@@ -298,7 +306,7 @@ mod tests {
         assert!(!is_linearizable(&[insert, again, update, get(2)]));
     }
 
-    /// Reads of keys 0 and 1, one after the other, and what they found.
+    /// Reads of keys 0 and 1, one after the other, with the found values.
     fn reads(at: u64, found: [Option<Value>; 2]) -> [Call; 2] {
         let read = |key: u64| Call {
             action: Action::One(key, KeyOp::Get),
@@ -398,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_hard_history_ends_quickly() {
-        // 14 overlapping puts, then reads that fix their last one only.
+        // 14 overlapping puts, then reads that determine only the last one.
         let mut history: Vec<Call> =
             (0..14).map(|value| call(KeyOp::Put(value), value, 1000 + value, Answer::Done)).collect();
         history.push(call(KeyOp::Get, 2000, 2001, Answer::Value(Some(7))));

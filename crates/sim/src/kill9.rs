@@ -1,15 +1,20 @@
-//! A real process under load, killed with SIGKILL, and what its store kept.
+//! A real process under load, killed with SIGKILL, and checks of its store.
 //!
-//! A child opens the store and lets each of its threads run an endless stream of operations, which follows from seed,
-//! round and thread. Before an operation begins nothing is written; after it returned the thread writes its count into an
-//! acknowledgement file beside the store (page cache: it survives the child). The parent kills the child at a random moment, mostly of its work and else of its open, opens the store and compares: the keys
-//! of each thread must be as after its acknowledged operations, or as after one more; so a batch in flight, of an engine that has them, is there
-//! whole or not at all. A counter that all threads increment must lie
-//! between the acknowledged increments and those plus one a thread.
+//! A child opens the store, and each of its threads runs an endless stream of operations,
+//! determined by seed, round and thread. After an operation returns, the thread writes its count
+//! into an acknowledgement file next to the store (page cache: it survives the child). Nothing is
+//! written before an operation. The parent kills the child at a random moment, usually during its
+//! work, otherwise during its open. It then opens the store and compares:
 //!
-//! Devices of a matrix can be lost as well (`losses.rs`), or replaced, and groups added, while the child writes (`changes.rs`); nothing acknowledged may be lost.
+//! * The keys of each thread must be as after its acknowledged operations, or as after one more. A
+//!   batch in flight is therefore whole or absent.
+//! * A counter that all threads increment must be between the acknowledged increments and those
+//!   plus one per thread.
 //!
-//! This shows what survives the process, not what survives power: for that see [`crate::explore`].
+//! Devices of a matrix can also be lost (`losses.rs`), or replaced, and groups added, while the
+//! child writes (`changes.rs`); nothing acknowledged may be lost.
+//!
+//! This tests survival of the process. For power failures see [`crate::explore`].
 
 mod changes;
 mod judge;
@@ -35,37 +40,37 @@ pub use work::child;
 
 /// Bytes between the counts of two threads in the acknowledgement file.
 const SLOT: u64 = 64;
-/// Slot 0 tells that the store is open.
+/// Slot 0 says that the store is open.
 const OPEN_SLOT: u64 = 0;
-/// What an open of the child may take.
+/// The time limit for an open of the child.
 const OPEN_PATIENCE: Duration = Duration::from_secs(60);
 /// The key that all threads increment.
 const COUNTER: &[u8] = b"~counter of all threads";
 
-/// What is run.
+/// The plan of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Directory for the store and the acknowledgements.
     pub dir: PathBuf,
     /// Engine by name.
     pub engine: String,
-    /// Durability asked for.
+    /// The requested durability.
     pub durability: Durability,
-    /// Treat the medium as DAX.
+    /// Whether the medium is treated as DAX.
     pub emulate_dax: bool,
     /// Capacity in bytes.
     pub size: u64,
     /// Options of the engine, `name=value`, for each open.
     pub set: Vec<String>,
-    /// Options that are fixed when the store is made, for that alone.
+    /// Options that are fixed at the creation of the store.
     pub shape: Vec<String>,
-    /// Governs operations and times.
+    /// Seed of operations and times.
     pub seed: u64,
     /// Writing threads.
     pub threads: u64,
-    /// Keys of each.
+    /// Keys of each thread.
     pub keys: u64,
-    /// Longest life of a child, in milliseconds: from its start, or from when its store is open.
+    /// Longest life of a child, in milliseconds, from its start or from the open of its store.
     pub life_ms: u64,
     /// Whether devices of the matrix are lost and replaced.
     pub lose: bool,
@@ -73,32 +78,32 @@ pub struct Plan {
     pub change: bool,
 }
 
-/// What was done.
+/// Counts of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Rounds.
     pub rounds: u64,
     /// Children killed before their store was open.
     pub early: u64,
-    /// Operations acknowledged.
+    /// Acknowledged operations.
     pub acknowledged: u64,
     /// Operations in flight that had taken effect.
     pub in_flight_done: u64,
-    /// Operations in flight that had not.
+    /// Operations in flight that had not taken effect.
     pub in_flight_not: u64,
-    /// Of both, those that were batches.
+    /// Batches among both.
     pub in_flight_batches: u64,
-    /// Keys compared.
+    /// Compared keys.
     pub compared: u64,
-    /// Longest time until a killed store was open, in microseconds.
+    /// Longest time to open a killed store, in microseconds.
     pub open_max_us: u64,
-    /// Devices of a matrix that were lost while no process had them open.
+    /// Devices of a matrix lost while no process had them open.
     pub lost_stopped: u64,
-    /// Devices that were lost while the child had them open.
+    /// Devices lost while the child had them open.
     pub lost_running: u64,
-    /// Devices that were replaced: lost ones, or by the child.
+    /// Replaced devices: lost ones, or replaced by the child.
     pub replaced: u64,
-    /// Groups that the child added.
+    /// Groups added by the child.
     pub added: u64,
 }
 
@@ -137,19 +142,21 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// What the parent knows of the store.
+/// The expected contents of the store.
 struct Known {
-    /// By thread.
+    /// States by thread.
     states: Vec<State>,
     counter: u64,
     losses: Losses,
     devices: Seen,
 }
 
-/// Runs rounds until `enough` says so; `program` is the child's program, to which `arguments` are given, then `--child ROUND`.
+/// Runs rounds until `enough` returns true. `program` is the child's program, called with
+/// `arguments`, then `--child ROUND`.
 ///
 /// # Errors
-/// The first thing that was lost, or came back, or failed; the directory is left as it is.
+///
+/// The first lost, restored or failed operation; the directory stays as it is.
 pub fn rounds(
     plan: &Plan,
     program: &Path,
@@ -157,7 +164,7 @@ pub fn rounds(
     mut enough: impl FnMut(&Totals) -> bool,
 ) -> Result<Totals, String> {
     fs::create_dir_all(&plan.dir).map_err(|error| format!("{}: {error}", plan.dir.display()))?;
-    // It is removed at the end, with all that is in it: that must be this run's.
+    // The directory is removed at the end with its contents, which must belong to this run.
     let mut there = fs::read_dir(&plan.dir).map_err(|error| format!("{}: {error}", plan.dir.display()))?;
     if there.next().is_some() {
         return Err(format!("{} is not empty: give a directory of its own", plan.dir.display()));
@@ -197,7 +204,7 @@ fn round_of(
     let mut command = Command::new(program);
     command.args(arguments).args(["--child", &round.to_string()]).stdin(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("the child does not start: {error}"))?;
-    // The others are killed, or lose a device, while they open it, too.
+    // The other children are killed, or lose a device, possibly during the open.
     if !rng.one_in(4) {
         wait_open(plan, &mut child)?;
     }
@@ -212,7 +219,7 @@ fn round_of(
     let opened = Opened::of(plan).map_err(|error| format!("open after the kill: {error}"))?;
     let store = &opened.store;
     totals.open_max_us = totals.open_max_us.max(begun.elapsed().as_micros() as u64);
-    // Half of the rounds ask while the recovery is still at work.
+    // Half of the rounds read while the recovery is still running.
     if rng.one_in(2) {
         store.wait_recovered().map_err(|error| format!("recovery: {error}"))?;
     }
@@ -258,7 +265,8 @@ fn wait_open(plan: &Plan, child: &mut Child) -> Result<(), String> {
     Ok(())
 }
 
-/// Kills the child after `life`; it must still be there. `strike` is done in between, if it has a time.
+/// Kills the child after `life`; the child must still run. `strike` is called in between, if it has
+/// a time.
 fn kill_after(
     mut child: Child,
     life: Duration,

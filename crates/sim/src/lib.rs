@@ -1,10 +1,10 @@
 //! Whole-store tests: crash exploration, linearizability, kill -9.
 //!
 //! * [`explore`] runs scripts of operations on a simulated medium, takes the images that a crash
-//!   may leave at each crash point, opens each, and judges what it finds ([`oracle`]).
-//! * [`mutation`] plants faults and says which oracle sees each.
+//!   may leave at each crash point, opens each, and judges its contents ([`oracle`]).
+//! * [`mutation`] plants faults and reports which oracle sees each.
 //!
-//! A seed reproduces every run; a failing image is a file that `explore --replay` opens again.
+//! A seed reproduces every run. A failing image is a file that `explore --replay` opens again.
 #![forbid(unsafe_code)]
 
 pub mod allocator;

@@ -1,5 +1,5 @@
-//! A matrix of devices on simulated media: every store, every operation log and the host's store is a pool of its own, and all of them share one recorder. So a crash is one
-//! moment of all of them.
+//! A matrix of devices on simulated media. Every store, every operation log and the host's store
+//! has its own pool, and all pools share one recorder, so a crash is one moment of all of them.
 
 mod image;
 mod scripts;
@@ -24,22 +24,24 @@ use crate::script::{HASH_SEED, Script};
 use crate::subject::{Engine, Losses, MODE_SALVAGE, Pair, RecoveryDamage, Shape, Subject, Walk};
 use crate::{hikv, nvht};
 
-/// The MKVS engine without threads, so that a run is the same each time: HiKV devices, NVHT logs and host. Devices trail by some operations; logs hold some tens.
+/// The MKVS engine without threads, so that runs are deterministic: HiKV devices, NVHT logs and
+/// host. Devices trail by some operations; logs hold some tens.
 #[derive(Debug, Clone, Copy)]
 pub struct MkvsEngine;
 
-/// Bits of a [`Shape`]'s mode that name one of the [`GEOMETRIES`].
+/// Bits of a [`Shape`]'s mode that index [`GEOMETRIES`].
 const GEOMETRY_BITS: u32 = 7;
-/// Geometries of [`GEOMETRIES`] by number.
+/// Indexes of [`GEOMETRIES`].
 pub(crate) const TWO_GROUPS: u32 = 1;
 pub(crate) const ACKS_ALL: u32 = 2;
 pub(crate) const ACKS_ONE: u32 = 3;
 pub(crate) const SOLE_DEVICES: u32 = 4;
 pub(crate) const TWO_OF_THREE: u32 = 7;
-/// Mode of a [`Shape`]: each open finds one of the group's devices taken away, or none. Where a write is acknowledged by most of three, or by all.
+/// Mode of a [`Shape`]: in each open one device of each group is missing, or none. For groups in
+/// which a majority of three, or all members, acknowledge a write.
 pub const MODE_LOSSES: u32 = 8;
 
-/// Groups, devices of each, and how many of them acknowledge.
+/// Groups, devices of each, and the rule of acknowledgement.
 const GEOMETRIES: [(usize, usize, Acks); 8] = [
     (1, 3, Acks::Majority),
     (2, 2, Acks::Majority),
@@ -51,16 +53,16 @@ const GEOMETRIES: [(usize, usize, Acks); 8] = [
     (2, 3, Acks::Majority),
 ];
 
-/// Engine of logs and of the host, and its format.
+/// The engine of logs and host, and its format.
 const NVHT: (&str, u32) = (lodestore_nvht::ENGINE, lodestore_nvht::FORMAT);
 /// Bytes of a log's pool and of the host's.
 const BESIDE: u64 = 32 << 10;
-/// Operations and bytes that a log keeps: it turns all the time.
+/// Operations and bytes that a log keeps: it wraps around constantly.
 const LOG_OPS: u64 = 16;
 const LOG_BYTES: u64 = 2048;
 /// Operations by which a device may trail.
 const HARD_LAG: u64 = 4;
-/// Keys that a filter is made for at first.
+/// Initial number of keys of a filter.
 const FILTER_KEYS: u64 = 24;
 
 fn geometry(shape: &Shape) -> (usize, usize, Acks) {
@@ -90,16 +92,17 @@ fn options(shape: &Shape, mutant: Option<Mutant>) -> MkvsOptions {
     }
 }
 
-/// The pools of a matrix: a store and a log for each device in their order, or the store alone where that is all of its group; then the host's.
+/// The pools of a matrix: for each device in order a store and a log (only the store in a group of
+/// one device), then the host's.
 struct SimPlaces {
     shape: Shape,
     recorder: Recorder,
     spec: SimSpec,
-    /// What they are opened from.
+    /// The image to open.
     image: Option<SimImage>,
-    /// The device of each group that is taken away.
+    /// The missing device of each group.
     lost: Option<usize>,
-    /// The first region that is not used.
+    /// The first unused region.
     next: AtomicU16,
     host: Mutex<Option<Arc<Pool>>>,
 }
@@ -115,13 +118,13 @@ impl SimPlaces {
             next: AtomicU16::default(),
             host: Mutex::default(),
         };
-        // Behind what a device or a group was to be whose coming was cut short.
+        // After the regions of a device or group whose creation was interrupted.
         let there = places.image.as_ref().map_or(0, |image| image.regions.len() as u16);
         places.next = AtomicU16::new(there.max(places.host_region() + 1));
         let (_, devices, acks) = geometry(shape);
         let is_borne = matches!((devices, acks), (3, Acks::Majority) | (2.., Acks::All));
         if let (true, true, Some(image)) = (shape.mode & MODE_LOSSES != 0, is_borne, &places.image) {
-            // By what the image holds, so that the same is lost each time that it is opened.
+            // Derived from the image, so that each open of it loses the same device.
             let held = |region: u16| image.regions.get(usize::from(region)).map_or(0, |bytes| xxh3_64(bytes));
             let mixed = held(places.host_region()) ^ held(1).rotate_left(13);
             places.lost = Some((mixed >> 32) as usize % (devices + 1)).filter(|lost| *lost < devices);
@@ -134,14 +137,15 @@ impl SimPlaces {
         (groups * devices * if devices == 1 { 1 } else { 2 }) as u16
     }
 
-    /// The directory of a device that comes to the matrix in this place of its group, behind so many others that come as well.
+    /// Returns the directory of a new device at this index of its group, after `behind` other new
+    /// ones.
     fn new_directory(&self, device: usize, behind: usize) -> PathBuf {
         let pools = if geometry(&self.shape).1 == 1 { 1 } else { 2 };
         let region = usize::from(self.next.load(Ordering::Relaxed)) + pools * behind;
         format!("region{region}.device{device}").into()
     }
 
-    /// The first region of the device of this directory, and its place in its group.
+    /// Returns the first region of the device of this directory, and its index in its group.
     fn device(&self, directory: &Path) -> Option<(u16, usize)> {
         let (_, devices, _) = geometry(&self.shape);
         let (name, device) = directory.file_name()?.to_str()?.split_once(".device")?;
@@ -154,7 +158,7 @@ impl SimPlaces {
         Some((if devices == 1 { at } else { 2 * at } as u16, device))
     }
 
-    /// The region of a part.
+    /// Returns the region of a part.
     fn region(&self, directory: &Path, part: Part) -> Result<u16> {
         if part == Part::Host {
             return Ok(self.host_region());
@@ -163,12 +167,12 @@ impl SimPlaces {
         Ok(if part == Part::Log { first + 1 } else { first })
     }
 
-    /// Whether it is of a device that is taken away.
+    /// Whether the directory belongs to a missing device.
     fn is_lost(&self, directory: &Path) -> bool {
         self.lost.is_some() && self.device(directory).is_some_and(|(_, device)| Some(device) == self.lost)
     }
 
-    /// The pool that stands in the image from this recorder's region on, or where there is none to be opened, a new one.
+    /// Opens the pool of the image that starts at this recorder's region, or creates a new one.
     fn pool(
         &self,
         recorder: Recorder,
@@ -182,18 +186,18 @@ impl SimPlaces {
         }
     }
 
-    /// The shape of a store of so many bytes.
+    /// Returns the shape of a store of this many bytes.
     fn part(&self, bytes: u64, mode: OpenMode) -> Shape {
         let mode = if mode == OpenMode::Salvage { MODE_SALVAGE } else { 0 };
         Shape { capacity: bytes, region_bytes: bytes, partitions: 1, mode, ..self.shape }
     }
 
-    /// The shape of a log and of the host's store.
+    /// Returns the shape of a log and of the host's store.
     fn beside(&self, mode: OpenMode) -> Shape {
         self.part(BESIDE, mode)
     }
 
-    /// Whether a strict open of a part is granted. The open leaves no trace in the recorder.
+    /// Checks whether a strict open of a part is granted. The open leaves no trace in the recorder.
     fn probe(&self, directory: &Path, part: Part, image: &SimImage) -> Result<()> {
         let recorder = Recorder::of_image(image);
         recorder.set_recording(false);
@@ -201,7 +205,7 @@ impl SimPlaces {
         places.place(directory, part, Some(image), OpenMode::Strict).map(drop)
     }
 
-    /// Opens a part of the image, or makes one.
+    /// Opens a part of the image, or creates it.
     fn place(&self, directory: &Path, part: Part, image: Option<&SimImage>, mode: OpenMode) -> Result<Place> {
         let recorder = self.recorder.at(self.region(directory, part)?);
         let store: Arc<dyn Store> = if part == Part::Device {
@@ -267,7 +271,7 @@ impl Places for SimPlaces {
     }
 }
 
-/// Where the description lies: devices' directories are below it.
+/// The directory of the description; devices' directories are below it.
 const ROOT: &str = "matrix";
 
 impl Engine for MkvsEngine {
@@ -309,7 +313,7 @@ impl Engine for MkvsEngine {
         true
     }
 
-    /// A sync that fails is a device that is lost: the matrix goes on.
+    /// A failed sync is a lost device: the matrix continues.
     fn sees_failed_syncs(&self) -> bool {
         false
     }
@@ -325,7 +329,8 @@ impl Engine for MkvsEngine {
         let places = || SimPlaces::new(shape, Recorder::of_image(image), &image.spec, Some(image.clone()));
         let mut all = places();
         match Mkvs::open(Path::new(ROOT), &options, &all) {
-            // Another one than that which is taken away is not whole: one that was being copied from a third, with which this one was open alone. Two are lost, and the image says so.
+            // Besides the missing device, a second one is not whole: it was still being copied
+            // from a third device. Two are lost then, and the image says so.
             Err(Error::TooFewDevices { group, .. }) if all.lost.is_some() && all.may_refuse(group)? => {
                 all = SimPlaces { lost: None, ..places() };
                 let store = Mkvs::open(Path::new(ROOT), &options, &all)?;
@@ -339,20 +344,20 @@ impl Engine for MkvsEngine {
     }
 }
 
-/// A matrix, as the explorer sees it.
+/// A matrix, for the explorer.
 struct MatrixSubject {
     inner: PoolSubject,
     matrix: Arc<Mkvs>,
     places: SimPlaces,
-    /// What became of the open without a device.
+    /// The result of the open without a device.
     losses: Losses,
-    /// Devices that were replaced, and groups that were added.
+    /// Replaced devices, and added groups.
     replaced: AtomicU64,
     added: AtomicU64,
 }
 
 impl MatrixSubject {
-    /// Puts a new device in the place of one.
+    /// Replaces a device by a new one.
     fn replace(&self, group: usize, device: usize) -> Result<()> {
         let (group, device) = (group % self.matrix.status().groups, device % geometry(&self.places.shape).1);
         let directory = self.places.new_directory(device, 0);
@@ -390,7 +395,8 @@ impl Subject for MatrixSubject {
             _ => return self.inner.apply(op),
         };
         match changed {
-            // Others are not back, or it is the only device; keys are on their way to the group before.
+            // Others have not caught up, or it is the only device; keys are still moving to the
+            // previous group.
             Err(Error::TooFewDevices { .. } | Error::Unsupported { .. }) => Ok(Outcome::Full),
             changed => changed.map(|()| Outcome::Done),
         }
@@ -424,7 +430,7 @@ impl Subject for MatrixSubject {
         self.inner.len()
     }
 
-    /// One that was taken away is as it should be.
+    /// A missing device is expected.
     fn verify(&self) -> Result<Vec<String>> {
         let mut wrong = self.inner.verify()?;
         wrong.retain(|what| !(self.losses == Losses::Borne && what.contains("cannot be opened")));

@@ -1,7 +1,8 @@
-//! Faults planted to see whether the explorer sees them.
+//! Planted faults, to check that the explorer sees them.
 //!
-//! Two kinds: the [`Mutant`]s that an engine and the pool ask for by name, and each call of a flush or a fence in the
-//! source, lost one by one. A call site whose loss is never seen is either redundant (a cost without a use) or not tested.
+//! There are two kinds: the [`Mutant`]s that an engine and the pool query by name, and each flush
+//! or fence call of the source, dropped one by one. A call site whose loss is never seen is either
+//! redundant (a cost without a use) or not tested.
 
 use std::fmt;
 use std::time::Instant;
@@ -18,9 +19,9 @@ use crate::subject::{Engine, Shape};
 /// A fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// One by name.
+    /// A fault by name.
     Planted(Mutant),
-    /// A flush or fence of the source that is lost.
+    /// A dropped flush or fence of the source.
     Lost(DropSite),
 }
 
@@ -41,11 +42,11 @@ impl fmt::Display for Fault {
 pub struct Row {
     /// The fault.
     pub fault: Fault,
-    /// Images until it was seen, or in all.
+    /// Images until the fault was seen, or all images.
     pub images: u64,
-    /// Seconds.
+    /// Elapsed seconds.
     pub seconds: f64,
-    /// Who saw it and what; `None` if nobody did.
+    /// The crash depth and judgement that saw it; `None` if unseen.
     pub caught: Option<(usize, Wrong)>,
 }
 
@@ -67,7 +68,7 @@ pub fn heading() -> String {
     format!("{:<58} {:>9} {:>8}  {:<9} {}", "fault", "images", "time", "oracle", "what it saw")
 }
 
-/// Concurrent runs that are looked at, at most.
+/// Maximum concurrent runs.
 const HISTORIES: u64 = 2000;
 
 /// Explores `engine` with one fault.
@@ -78,7 +79,7 @@ pub fn try_fault(engine: &dyn Engine, config: &Config, fault: Fault) -> Row {
         Fault::Lost(site) => config.drop_site = Some(site.clone()),
     }
     if matches!(config.mutant, Some(Mutant::PublishedUnchecked | Mutant::GrowthUnchecked)) {
-        // They do harm only where a sync fails.
+        // These faults are harmful only after a failed sync.
         config.failing_every = config.failing_every.min(4);
     }
     let started = Instant::now();
@@ -92,7 +93,8 @@ pub fn try_fault(engine: &dyn Engine, config: &Config, fault: Fault) -> Row {
     Row { fault, images, seconds: started.elapsed().as_secs_f64(), caught }
 }
 
-/// Looks at the histories of short concurrent runs, each cut by crashes. How threads meet differs from run to run.
+/// Judges the histories of short concurrent runs, each cut by crashes. The interleaving differs
+/// between runs.
 fn by_histories(engine: &dyn Engine, config: &Config) -> (u64, Option<(usize, Wrong)>) {
     let load = Load { threads: 3, keys: 1, ops: 40, batches: false, ranges: false };
     let mut images = 0;
@@ -106,12 +108,12 @@ fn by_histories(engine: &dyn Engine, config: &Config) -> (u64, Option<(usize, Wr
     (images, None)
 }
 
-/// Every planted fault of `engine`.
+/// Returns every planted fault of `engine`.
 pub fn planted(engine: &dyn Engine) -> Vec<Fault> {
     engine.mutants().iter().copied().map(Fault::Planted).collect()
 }
 
-/// Every flush and fence met in an exploration.
+/// Returns a dropped-call fault for every flush and fence executed in an exploration.
 pub fn lost(sites: &Sites) -> Vec<Fault> {
     let drop_site =
         |(verb, file, line): &(Verb, &'static str, u32)| DropSite { verb: *verb, file: (*file).into(), line: *line };

@@ -11,19 +11,20 @@ use crate::pool_subject::PoolSubject;
 use crate::script::HASH_SEED;
 use crate::subject::{Engine, Shape, Subject};
 
-/// The NVHT engine, without threads of its own so that a run is the same each time. Tables begin with a line or two, so that they grow
-/// all the time, and keys find room in two lines, so that many stand behind their home lines.
+/// The NVHT engine without background threads, so that runs are deterministic. Tables begin with a
+/// line or two, so that they grow constantly. Keys are probed in two lines, so that many are after
+/// their home lines.
 #[derive(Debug, Clone, Copy)]
 pub struct NvhtEngine;
 
-/// Mode of a [`Shape`]: four lines are probed in place of two.
+/// Mode of a [`Shape`]: four lines are probed instead of two.
 pub const MODE_LONG_PROBES: u32 = 1;
-/// Mode of a [`Shape`]: tables grow when they are half full, in place of almost full.
+/// Mode of a [`Shape`]: tables grow when they are half full instead of almost full.
 pub const MODE_SPARSE: u32 = 2;
-/// Mode of a [`Shape`]: MurmurHash3 in place of XXH3.
+/// Mode of a [`Shape`]: MurmurHash3 instead of XXH3.
 pub const MODE_MURMUR: u32 = 4;
 
-/// Asking the machine for its cores takes longer than a small recovery: once.
+/// Computed once, because the query of the number of cores takes longer than a small recovery.
 static BASE: LazyLock<NvhtOptions> = LazyLock::new(NvhtOptions::default);
 
 pub(crate) fn options(shape: &Shape) -> NvhtOptions {
@@ -55,9 +56,10 @@ impl Engine for NvhtEngine {
         ENGINE
     }
 
-    // Not `HeaderChecksumIgnored`, for the reason that hikv has; not those of a 16-byte entry or of splits: there are none. Not `GrowthLeftKept`
-    // and `GrowthNotSettled` either: they do harm only if freed space is used again within a growth, and epochs hold it longer than these small
-    // ones last. Tests of their own see them (`tests/growth_nvht.rs`).
+    // Without `HeaderChecksumIgnored`, for hikv's reason, and without faults of 16-byte entries and
+    // splits, which do not exist here. `GrowthLeftKept` and `GrowthNotSettled` are harmful only if
+    // freed space is reused within a growth, and epochs hold it longer than these short growths
+    // last. They have their own tests (`tests/growth_nvht.rs`).
     fn mutants(&self) -> &'static [Mutant] {
         &[
             Mutant::RecordNotFlushed,

@@ -1,4 +1,4 @@
-//! Operations of a script, and the model that says what they must do.
+//! Operations of a script, and the model of their results.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use lodestore_contract::{Batch, BatchOp, Condition, Expiry, Lifetime, RangeCondi
 
 use crate::keyspaces::keys::{self, FIRST_ID, NEXT_ID, Place};
 
-/// Pieces of an [`Op::Reclaim`] that ends when nothing is left.
+/// Pieces of an [`Op::Reclaim`] that runs to the end.
 pub const ALL_PIECES: usize = usize::MAX;
 
 /// One step of a script.
@@ -27,7 +27,7 @@ pub enum Op {
         key: Vec<u8>,
         /// Value.
         value: Vec<u8>,
-        /// What happens to the expiry.
+        /// The new expiry.
         lifetime: Lifetime,
     },
     /// `update`.
@@ -36,7 +36,7 @@ pub enum Op {
         key: Vec<u8>,
         /// Value.
         value: Vec<u8>,
-        /// What happens to the expiry.
+        /// The new expiry.
         lifetime: Lifetime,
     },
     /// `delete`.
@@ -48,23 +48,23 @@ pub enum Op {
     Swap {
         /// Key.
         key: Vec<u8>,
-        /// What must be there.
+        /// The required value.
         expected: Option<Vec<u8>>,
-        /// What shall be there.
+        /// The new value.
         new: Option<Vec<u8>>,
-        /// What happens to the expiry.
+        /// The new expiry.
         lifetime: Lifetime,
     },
-    /// `update_with`: append these bytes to the value, or begin with them.
+    /// `update_with`: appends these bytes to the value, or starts a value with them.
     Append {
         /// Key.
         key: Vec<u8>,
         /// Bytes.
         bytes: Vec<u8>,
-        /// What happens to the expiry.
+        /// The new expiry.
         lifetime: Lifetime,
     },
-    /// `update_with`: remove the key.
+    /// `update_with`: removes the key.
     Remove {
         /// Key.
         key: Vec<u8>,
@@ -90,16 +90,16 @@ pub enum Op {
     },
     /// `sync`.
     Sync,
-    /// Removes what has expired, where the engine does so on request.
+    /// Removes expired pairs, if the engine does so on request.
     Sweep,
-    /// Puts a new device in the place of one, where the store has several; the numbers wrap round.
+    /// Replaces a device by a new one, if the store has several; the numbers wrap around.
     Replace {
         /// Its group.
         group: usize,
-        /// Its place there.
+        /// Its index in the group.
         device: usize,
     },
-    /// Adds a group of devices, where the store has them.
+    /// Adds a group of devices, if the store has them.
     AddGroup,
     /// Creates a keyspace, or opens it.
     CreateKeyspace {
@@ -113,19 +113,19 @@ pub enum Op {
     },
     /// Removes records of dropped keyspaces.
     Reclaim {
-        /// The most pieces that are removed.
+        /// Maximum pieces to remove.
         pieces: usize,
     },
     /// Clean stop, then open.
     Reopen,
-    /// The process is killed, the medium keeps every store; then open.
+    /// The process is killed and the medium keeps every store; then open.
     Kill,
-    /// Power is cut, a random image stays; then open.
+    /// The power fails and a random image remains; then open.
     PowerCut,
 }
 
 impl Op {
-    /// Its name in reports.
+    /// Returns the name in reports.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Put { expiry: None, .. } => "put",
@@ -152,12 +152,12 @@ impl Op {
         }
     }
 
-    /// Whether it changes of what devices the store is.
+    /// Whether it changes the set of devices.
     pub fn is_of_devices(&self) -> bool {
         matches!(self, Self::Replace { .. } | Self::AddGroup)
     }
 
-    /// Whether it is done in steps, of which a crash may leave some.
+    /// Whether it has steps, some of which a crash may leave done.
     pub fn has_steps(&self) -> bool {
         self.is_batch() || self.is_of_devices() || self.is_of_keyspaces()
     }
@@ -167,13 +167,14 @@ impl Op {
         matches!(self, Self::CreateKeyspace { .. } | Self::DropKeyspace { .. } | Self::Reclaim { .. })
     }
 
-    /// Whether everything before is durable once it has answered so, also in a store of `interval`.
+    /// Whether all earlier operations are durable after this outcome, also in a store of
+    /// `interval`.
     pub fn is_synced(&self, outcome: &Outcome) -> bool {
         let is_of_catalogue = matches!(self, Self::CreateKeyspace { .. } | Self::DropKeyspace { .. });
         *self == Self::Sync || (is_of_catalogue && *outcome == Outcome::Changed(true))
     }
 
-    /// The same operation on another key, if it has one.
+    /// Returns the same operation on another key, if it has one.
     #[must_use]
     pub fn with_key(mut self, to: &[u8]) -> Self {
         match &mut self {
@@ -195,7 +196,7 @@ impl Op {
         matches!(self, Self::Batch { .. } | Self::WriteIf { .. })
     }
 
-    /// Every key that it may change or read.
+    /// Returns every key that it may change or read.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let (conditions, ops) = match self {
             Self::Batch { batch } => (&[][..], &batch.ops[..]),
@@ -206,7 +207,7 @@ impl Op {
         self.key().into_iter().chain(of_conditions).chain(ops.iter().map(batch_key))
     }
 
-    /// The one key that it may change or read.
+    /// Returns the one key that it may change or read.
     pub fn key(&self) -> Option<&[u8]> {
         match self {
             Self::Put { key, .. }
@@ -238,20 +239,20 @@ pub fn append_lifetime(bytes: &[u8], lifetime: Lifetime, present: Option<Expiry>
     if is_shown { present.into() } else { lifetime }
 }
 
-/// What an operation answered.
+/// The answer of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing to say.
+    /// No information.
     Done,
     /// Whether it changed something.
     Changed(bool),
     /// The value found: of a `get`, or of a swap that differs.
     Value(Option<Vec<u8>>),
-    /// No room, or an operation that the engine does not have: nothing changed.
+    /// It does not fit, or the engine lacks the operation: nothing changed.
     Full,
     /// A keyspace of the operation does not exist: nothing changed.
     NoKeyspace,
-    /// There was no room for a keyspace, and the id for it is lost.
+    /// A keyspace did not fit, and its id is lost.
     IdLost,
 }
 
@@ -270,7 +271,7 @@ impl Held {
     }
 }
 
-/// What a store should hold.
+/// The expected contents of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     held: BTreeMap<Vec<u8>, Held>,
@@ -280,33 +281,33 @@ impl State {
     /// A store without keys.
     pub const EMPTY: Self = Self { held: BTreeMap::new() };
 
-    /// The pair of a key, also if it has expired.
+    /// Returns the pair of a key, also if it has expired.
     pub fn held(&self, key: &[u8]) -> Option<&Held> {
         self.held.get(key)
     }
 
-    /// The live value of a key.
+    /// Returns the live value of a key.
     pub fn get(&self, key: &[u8]) -> Option<&Held> {
         self.held.get(key).filter(|held| held.is_live())
     }
 
-    /// Live pairs in order.
+    /// Returns the live pairs in order.
     pub fn live(&self) -> impl DoubleEndedIterator<Item = (&Vec<u8>, &Held)> {
         self.held.iter().filter(|(_, held)| held.is_live())
     }
 
-    /// Pairs that expired and may or may not have been swept, and live ones.
+    /// Returns live pairs, and expired pairs that may or may not have been swept.
     pub fn all(&self) -> impl Iterator<Item = (&Vec<u8>, &Held)> {
         self.held.iter()
     }
 
-    /// The state of one key alone.
+    /// Returns the state of this key alone.
     pub fn only(&self, key: &[u8]) -> Self {
         let held = self.held(key).map(|held| (key.to_vec(), held.clone()));
         Self { held: held.into_iter().collect() }
     }
 
-    /// Sets a pair, for reading a state back.
+    /// Sets a pair, to restore a saved state.
     pub fn set(&mut self, key: Vec<u8>, held: Held) {
         self.held.insert(key, held);
     }
@@ -315,13 +316,13 @@ impl State {
         self.held.insert(key.to_vec(), Held { value: value.to_vec(), expiry });
     }
 
-    /// As [`Self::put`], with the expiry that `lifetime` gives.
+    /// As [`Self::put`], with the expiry of `lifetime`.
     fn put_for(&mut self, key: &[u8], value: &[u8], lifetime: Lifetime) {
         let present = self.get(key).and_then(|held| held.expiry);
         self.put(key, value, lifetime.resolve(present.map(Expiry::at_millis)).map(Expiry::millis));
     }
 
-    /// Does `op`, which has answered `outcome`; what it must answer.
+    /// Applies `op`, which has answered `outcome`. Returns the required answer.
     pub fn apply_answered(&mut self, op: &Op, outcome: &Outcome) -> Outcome {
         match self.without_keyspace(op) {
             Some(id_lost) if *outcome == Outcome::IdLost => {
@@ -332,8 +333,8 @@ impl State {
         }
     }
 
-    /// The state that a crash may leave between the two writes of a creation: the id is used, and
-    /// the keyspace does not exist.
+    /// Returns the state that a crash may leave between the two writes of a creation: the id is
+    /// used, and the keyspace does not exist.
     pub fn without_keyspace(&self, op: &Op) -> Option<Self> {
         let Op::CreateKeyspace { key } = op else { return None };
         let mut state = self.clone();
@@ -364,7 +365,7 @@ impl State {
         self.held.retain(|held, _| held != key && !matches!(keys::place(held), Place::Named(of, _) if of == name));
     }
 
-    /// Does `op`; what it must answer.
+    /// Applies `op`. Returns the required answer.
     pub fn apply(&mut self, op: &Op) -> Outcome {
         if self.lacks_keyspace(op) {
             return Outcome::NoKeyspace;
@@ -454,7 +455,7 @@ impl State {
     fn apply_batch_op(&mut self, op: &BatchOp) {
         match op {
             BatchOp::Put { key, value, expiry } => self.put(key, value, expiry.map(Expiry::millis)),
-            // One that expired may or may not have been swept.
+            // An expired pair may or may not have been swept.
             BatchOp::Delete { key } if self.get(key).is_some() => drop(self.held.remove(key)),
             BatchOp::Delete { .. } => {}
         }

@@ -1,4 +1,5 @@
-//! What a recovered store must be: output equivalence (Witcher, SOSP 2021), a clean `verify`, and a model afterwards.
+//! Requirements for a recovered store: output equivalence (Witcher, SOSP 2021), a clean `verify`,
+//! and agreement with a model afterwards.
 
 use std::fmt;
 
@@ -8,24 +9,24 @@ use crate::op::{Op, Outcome, State};
 use crate::panics::caught;
 use crate::subject::{Pair, Subject};
 
-/// Which judgement failed.
+/// The kind of a failed judgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Oracle {
     /// The live run, before any crash, answered wrongly.
     Live,
     /// The store did not open or recover.
     Open,
-    /// A key is missing, back from the dead, or has a value that it never had.
+    /// A key is missing, was restored, or has a value that it never had.
     Contents,
-    /// A scan, or the walk over all pairs, disagrees with the gets.
+    /// A scan, or the walk over all pairs, contradicts the gets.
     Walk,
     /// The count of keys is wrong.
     Count,
     /// The engine's or the allocator's own verification found something.
     Verify,
-    /// A second recovery of the same bytes gives the allocator another account: a leak or an overlap.
+    /// A second recovery of the same bytes gives another allocator account: a leak or an overlap.
     Account,
-    /// Operations after the recovery disagree with the model.
+    /// Operations after the recovery contradict the model.
     After,
     /// The engine panicked.
     Panic,
@@ -53,32 +54,33 @@ impl fmt::Display for Oracle {
 /// A judgement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong {
-    /// Which oracle.
+    /// The oracle.
     pub oracle: Oracle,
-    /// What it saw.
+    /// The finding.
     pub what: String,
-    /// The engine's answer was that there is no store ([`Error::Missing`]).
+    /// Whether the engine returned that there is no store ([`Error::Missing`]).
     pub missing: bool,
-    /// The engine's answer was that a sync has failed ([`Error::Poisoned`]).
+    /// Whether the engine returned that a sync has failed ([`Error::Poisoned`]).
     pub poisoned: bool,
 }
 
 impl Wrong {
-    /// A judgement of this oracle.
+    /// Returns a judgement of this oracle.
     pub fn new(oracle: Oracle, what: impl Into<String>) -> Self {
         Self { oracle, what: what.into(), missing: false, poisoned: false }
     }
 
-    /// The same judgement by another oracle; a panic stays one.
+    /// Returns the same judgement by another oracle; a panic stays a panic.
     #[must_use]
     pub fn by(self, oracle: Oracle) -> Self {
         if self.oracle == Oracle::Panic { self } else { Self { oracle, ..self } }
     }
 }
 
-/// Runs engine code: its error is a judgement of `oracle`, its panic one of [`Oracle::Panic`].
+/// Runs engine code. Its error becomes a judgement of `oracle`, its panic one of [`Oracle::Panic`].
 ///
 /// # Errors
+///
 /// The judgement.
 pub fn judged<R>(oracle: Oracle, work: impl FnOnce() -> lodestore_contract::Result<R>) -> Result<R, Wrong> {
     match caught(work) {
@@ -92,7 +94,7 @@ pub fn judged<R>(oracle: Oracle, work: impl FnOnce() -> lodestore_contract::Resu
     }
 }
 
-/// Short printable form of bytes.
+/// Returns a short printable form of bytes.
 pub fn show(bytes: &[u8]) -> String {
     let head: String =
         bytes.iter().take(24).flat_map(|byte| std::ascii::escape_default(*byte)).map(char::from).collect();
@@ -124,9 +126,11 @@ fn show_seen(seen: &Seen) -> String {
     seen.as_ref().map_or_else(|| "nothing".into(), |(value, expiry)| show_value(value, *expiry))
 }
 
-/// Compares everything that the store holds with the states that are allowed; the index of the one that it holds.
+/// Compares the contents of the store with the allowed states. Returns the index of the matching
+/// one.
 ///
 /// # Errors
+///
 /// [`Oracle::Contents`], [`Oracle::Walk`], [`Oracle::Count`], or a panic.
 pub fn contents(store: &dyn Subject, allowed: &[&State], universe: &[Vec<u8>]) -> Result<usize, Wrong> {
     let mut candidates: Vec<usize> = (0..allowed.len()).collect();
@@ -189,18 +193,20 @@ fn same<'a>(
     }
 }
 
-/// The engine's and the allocator's own verification.
+/// Runs the engine's and the allocator's own verification.
 ///
 /// # Errors
-/// [`Oracle::Verify`] with what it lists.
+///
+/// [`Oracle::Verify`] with the findings.
 pub fn verified(store: &dyn Subject) -> Result<(), Wrong> {
     let wrong = judged(Oracle::Verify, || store.verify())?;
     if wrong.is_empty() { Ok(()) } else { Err(Wrong::new(Oracle::Verify, wrong.join("; "))) }
 }
 
-/// Does `op` on store and model and compares the answers. A full store changes nothing.
+/// Applies `op` to store and model and compares the answers. A full store changes nothing.
 ///
 /// # Errors
+///
 /// A judgement of `oracle`.
 pub fn step(store: &dyn Subject, state: &mut State, op: &Op, oracle: Oracle) -> Result<(), Wrong> {
     let outcome = judged(oracle, || store.apply(op))?;

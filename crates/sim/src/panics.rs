@@ -23,10 +23,11 @@ fn install_hook() {
     });
 }
 
-/// Runs `work`; a panic in it, on this thread, is its text.
+/// Runs `work`. A panic of it on this thread becomes an error.
 ///
 /// # Errors
-/// The panic's text with its place.
+///
+/// The panic's text with its location.
 pub fn caught<R>(work: impl FnOnce() -> R) -> Result<R, String> {
     install_hook();
     let outer = CATCHING.replace(true);

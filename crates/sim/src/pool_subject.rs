@@ -1,4 +1,4 @@
-//! A contract store on a simulated pool, as the explorer sees it.
+//! A contract store on a simulated pool, for the explorer.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ pub struct PoolSubject {
     pub pool: Arc<Pool>,
     /// As [`Subject::checkpoint_bytes`].
     pub checkpoint_bytes: u64,
-    /// Bytes of extents that an open makes only if there is room. They do not count as live.
+    /// Bytes of extents that an open creates only if they fit. They do not count as live.
     pub optional_bytes: u64,
-    /// Whether its live bytes follow from its contents. Those of an engine that stands on logs and flushes depend on how far it is flushed: leaks are found by its own `verify`, which knows
-    /// every extent.
+    /// Whether the live bytes follow from the contents. For an engine with logs and flushes they
+    /// depend on the flush progress. Its own `verify`, which knows every extent, finds leaks.
     pub accounts: bool,
-    /// Removes what has expired.
+    /// Removes expired pairs.
     pub sweep: Box<dyn Fn() -> Result<()> + Send + Sync>,
 }
 
@@ -54,10 +54,11 @@ impl PoolSubject {
     }
 }
 
-/// Does an operation of the contract on a store.
+/// Applies an operation of the contract to a store.
 ///
 /// # Errors
-/// As the engine's.
+///
+/// Those of the engine.
 pub fn apply_to(store: &dyn Store, op: &Op) -> Result<Outcome> {
     Ok(match op {
         Op::Put { key, value, expiry } => {
@@ -97,7 +98,7 @@ pub fn apply_to(store: &dyn Store, op: &Op) -> Result<Outcome> {
             store.sync()?;
             Outcome::Done
         }
-        // The store has no such parts.
+        // The store has no devices or keyspaces.
         Op::Replace { .. } | Op::AddGroup => Outcome::Full,
         Op::CreateKeyspace { .. } | Op::DropKeyspace { .. } | Op::Reclaim { .. } => Outcome::Full,
         Op::Sweep | Op::Reopen | Op::Kill | Op::PowerCut => Outcome::Done,
@@ -107,7 +108,8 @@ pub fn apply_to(store: &dyn Store, op: &Op) -> Result<Outcome> {
 /// Returns a value with its expiry in milliseconds.
 ///
 /// # Errors
-/// As the engine's.
+///
+/// Those of the engine.
 pub fn get_from(store: &dyn Store, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
     let Some(value) = store.get(key)? else { return Ok(None) };
     let expiry = store.expiry(key)?;

@@ -1,37 +1,39 @@
-//! Scans beside a history: what a scan may show of each key.
+//! Scans concurrent with a history: the values that a scan may return for each key.
 //!
-//! A scan is no read of a history: a page shows what a device has while it is read, also what is not acknowledged yet, and is taken back then. What was acknowledged before the scan began
-//! it must have: of each key it shows what some write left that began before the scan ended, and that no acknowledged one wrote over in between.
+//! A scan is no read of a history. A page has the contents of a device at the time of the read,
+//! including values that are not acknowledged yet and are reverted later. The scan must respect
+//! writes that were acknowledged before it began: for each key it returns the value of a write that
+//! began before the scan ended, and that no acknowledged write has overwritten in between.
 
 use std::collections::BTreeMap;
 
 use crate::history::{Action, Answer, Call, KeyOp, Value};
 
-/// What a scan showed, by key, and when it was called and returned, by the history's clock.
+/// The result of a scan by key, and its call and return times by the history's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// Values by key; keys that are not there are absent.
+    /// Values by key; other keys are absent.
     pub values: BTreeMap<u64, Value>,
-    /// When it was called.
+    /// The time of the call.
     pub called: u64,
-    /// When it returned.
+    /// The time of the return.
     pub returned: u64,
 }
 
-/// A write that was refused, and taken back where some had done it.
+/// A refused write, reverted where some devices had applied it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
     /// Its key.
     pub key: u64,
-    /// What it would have left.
+    /// The value that it would have left.
     pub value: Option<Value>,
-    /// What the clock said before it was called, and when it had returned.
+    /// The clock before the call.
     pub called: u64,
-    /// The latter.
+    /// The clock after the return.
     pub returned: u64,
 }
 
-/// What a write leaves, if it takes effect.
+/// Returns the value that a write leaves if it takes effect.
 pub(crate) fn left_by(op: KeyOp) -> Option<Option<Value>> {
     match op {
         KeyOp::Put(value) | KeyOp::Insert(value) | KeyOp::Update(value) => Some(Some(value)),
@@ -41,7 +43,8 @@ pub(crate) fn left_by(op: KeyOp) -> Option<Option<Value>> {
     }
 }
 
-/// A write that took effect, or may have, or may do so: what it left, when it was called and when it returned, if it did.
+/// A write that took effect, or may do so: its value, its call time, and its return time, if it
+/// returned.
 struct Write(Option<Value>, u64, Option<u64>);
 
 fn writes(history: &[Call], key: u64) -> Vec<Write> {
@@ -56,16 +59,18 @@ fn writes(history: &[Call], key: u64) -> Vec<Write> {
     history.iter().filter_map(write).collect()
 }
 
-/// Checks scans of keys below `keys`, which were absent at first, beside a history of operations of one key each.
+/// Checks scans of keys below `keys`, which are initially absent, concurrent with a history of
+/// single-key operations.
 ///
 /// # Errors
-/// The first scan that shows what it cannot have found.
+///
+/// The first scan with an impossible value.
 pub fn check(keys: u64, history: &[Call], refused: &[Refused], scans: &[Shown]) -> Result<(), String> {
     for key in 0..keys {
         let writes = writes(history, key);
         for scan in scans {
             let shown = scan.values.get(&key).copied();
-            // Whether an acknowledged write lies between one that returned then and the scan.
+            // Whether an acknowledged write is between one that returned then and the scan.
             let is_over = |end: u64| {
                 writes.iter().any(|Write(_, called, returned)| {
                     *called > end && returned.is_some_and(|returned| returned < scan.called)

@@ -1,4 +1,4 @@
-//! Scripts: sequences of operations that lead an engine through everything it does.
+//! Scripts: sequences of operations that cover all of an engine's behaviour.
 
 use std::collections::BTreeSet;
 
@@ -10,32 +10,33 @@ use crate::keyspaces::keys::NEXT_ID;
 use crate::op::Op;
 use crate::subject::Shape;
 
-/// An expiry that has come.
+/// An expiry in the past.
 pub(crate) const PAST: u64 = 1;
 
-/// Seed of the hash of simulated stores, so that a script can aim at a part of an index.
+/// Seed of the hash of simulated stores, so that a script can target a part of an index.
 pub const HASH_SEED: u64 = 42;
 
-/// Modes that random scripts choose from; an engine with fewer ignores the bits it does not know.
+/// Modes of random scripts; an engine ignores unknown bits.
 const MODES: u64 = 16;
 
-/// What an exploration runs.
+/// A script of an exploration.
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// Its name in reports.
+    /// The name in reports.
     pub name: String,
-    /// The store it runs on.
+    /// The shape of its store.
     pub shape: Shape,
-    /// Its steps.
+    /// The steps.
     pub ops: Vec<Op>,
     /// One in n operations of ordinary length is explored; long ones (splits, growth) always are.
     pub explore_every: u64,
-    /// Sweeps are cut as often as batches, next to any of their fences, and the script goes on from what is left.
+    /// Sweeps are cut as often as batches, next to any of their fences, and the script continues
+    /// from the remains.
     pub cuts_sweeps: bool,
 }
 
 impl Script {
-    /// Every key that it names.
+    /// Returns every key of the script.
     pub fn universe(&self) -> Vec<Vec<u8>> {
         let mut keys: BTreeSet<Vec<u8>> = self.ops.iter().flat_map(Op::keys).map(<[u8]>::to_vec).collect();
         if self.ops.iter().any(Op::is_of_keyspaces) {
@@ -45,7 +46,7 @@ impl Script {
     }
 }
 
-/// A far expiry, the same in all runs: the year 2100.
+/// Returns a far expiry, the same in all runs: the year 2100.
 pub(crate) const fn future() -> u64 {
     4_102_444_800_000
 }
@@ -68,7 +69,7 @@ fn value(rng: &mut Rng, most: u64) -> Vec<u8> {
         _ => rng.below(most + 1),
     };
     let mut value: Vec<u8> = (0..len).map(|_| rng.next_u64() as u8).collect();
-    // Half of them compress.
+    // Half of the values compress.
     if len % 2 == 0 {
         let from = value.len() / 4;
         value[from..].fill(b' ');
@@ -76,8 +77,8 @@ fn value(rng: &mut Rng, most: u64) -> Vec<u8> {
     value
 }
 
-/// Returns the lifetime of a random write of `value`. The length of the value chooses, so that no
-/// random number is drawn for it.
+/// Returns the lifetime of a random write of `value`. The length of the value determines it, so
+/// that no random number is drawn.
 fn lifetime_of(value: &[u8]) -> Lifetime {
     match value.len() % 8 {
         0 | 4 => Lifetime::Forever,
@@ -92,7 +93,7 @@ fn swap(key: Vec<u8>, expected: Option<Vec<u8>>, new: Option<Vec<u8>>) -> Op {
     Op::Swap { key, expected, new, lifetime }
 }
 
-/// One random operation on one of `keys`.
+/// Returns a random operation on one of `keys`.
 pub fn random_op(rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
     let key = keys[rng.index(keys.len())].clone();
     match rng.below(22) {
@@ -120,7 +121,7 @@ pub fn random_op(rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
     }
 }
 
-/// A random batch over `keys`, of which some may come more than once.
+/// Returns a random batch over `keys`, which may repeat.
 fn random_batch(rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
     let op = |rng: &mut Rng| {
         let key = keys[rng.index(keys.len())].clone();
@@ -134,8 +135,8 @@ fn random_batch(rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
     Op::Batch { batch: Batch { ops: (0..len).map(|_| op(rng)).collect() } }
 }
 
-/// Gives one of three batches conditions. The batch chooses them, so that no random number is drawn
-/// for it. `known` has pairs that were put and may have changed since.
+/// Adds conditions to one of three batches. The batch determines them, so that no random number is
+/// drawn. `known` has pairs that were put and may have changed since.
 pub(crate) fn with_conditions(op: Op, known: &[(Vec<u8>, Vec<u8>)]) -> Op {
     let Op::Batch { batch } = op else { return op };
     let key_of = |op: &BatchOp| match op {
@@ -154,7 +155,7 @@ pub(crate) fn with_conditions(op: Op, known: &[(Vec<u8>, Vec<u8>)]) -> Op {
     Op::WriteIf { conditions, ranges: Vec::new(), batch }
 }
 
-/// A random script: mixed operations on few keys, with stops of each kind.
+/// Returns a random script: mixed operations on few keys, with stops of each kind.
 pub fn random(seed: u64, index: u64) -> Script {
     let mut rng = Rng::part(seed, index);
     let most = [24, 120, 700][rng.index(3)];
@@ -183,7 +184,7 @@ pub fn random(seed: u64, index: u64) -> Script {
         ops.push(op);
     }
     let partitions = 1 + rng.below(2) as u32;
-    // Half of the scripts run the engine as it comes, the others in one of its modes.
+    // Half of the scripts run the engine with defaults, the others in one of its modes.
     let mode = if rng.one_in(2) { 0 } else { rng.below(MODES) as u32 };
     let shape = Shape { partitions, mode, ..Shape::default() };
     Script { name: format!("random {index}"), shape, ops, explore_every: 1, cuts_sweeps: true }
@@ -193,7 +194,8 @@ pub(crate) fn put(index: u64, value: Vec<u8>) -> Op {
     Op::Put { key: key(index), value, expiry: None }
 }
 
-/// Scripts made by hand: each leads through something that random ones seldom meet. Keys and values differ by `round`.
+/// Returns the hand-written scripts, each for behaviour that random ones rarely reach. `round`
+/// determines keys and values.
 pub fn by_hand(seed: u64, round: u64) -> Vec<Script> {
     let mut rng = Rng::part(seed, u64::MAX - round);
     let script = |name: &str, shape: Shape, explore_every: u64, ops: Vec<Op>| Script {
@@ -205,11 +207,11 @@ pub fn by_hand(seed: u64, round: u64) -> Vec<Script> {
     };
     let small = Shape::default();
     let regions = Shape { capacity: 256 << 10, region_bytes: 64 << 10, ..small };
-    // Short ones first, so that a fault is soon seen.
+    // Short scripts first, so that a fault is soon seen.
     vec![
         script("single key through its life", small, 1, single_key()),
         script("expiry", small, 1, expiry()),
-        // What a sweep leaves half done here shows in what comes behind it.
+        // A half-done sweep shows in the operations after it.
         Script { cuts_sweeps: false, ..script("sweeps beside new keys", small, 1, sweeps(round)) },
         script("settled again and again", small, 8, settled_again_and_again(round)),
         script("stops", small, 1, stops()),
@@ -275,13 +277,14 @@ pub(crate) fn batch_of(ops: impl IntoIterator<Item = (u64, Option<Vec<u8>>)>) ->
     Op::Batch { batch: Batch { ops: ops.into_iter().map(op).collect() } }
 }
 
-/// Batches beside single writes of the same keys, which a batch done again too late would undo, with stops of each kind.
+/// Batches mixed with single writes of the same keys, which a late redo of a batch would revert,
+/// with stops of each kind.
 fn batches(rng: &mut Rng) -> Vec<Op> {
     let mut ops = vec![batch_of([]), batch_of([(0, None)]), batch_of([(0, Some(vec![1; 9]))])];
     for round in 0..24u64 {
         let mark = vec![round as u8; 8 + rng.below(40) as usize];
         ops.push(match round % 4 {
-            // Twice in one batch, and absent ones.
+            // Keys that occur twice in a batch, and absent ones.
             0 => batch_of([(1, Some(mark.clone())), (2, None), (1, Some(vec![9; 3])), (3, Some(mark)), (40, None)]),
             1 => batch_of((0..6).map(|index| (index, Some(mark.clone())))),
             2 => batch_of((0..6).map(|index| (index, (index % 2 == 0).then(|| mark.clone())))),
@@ -296,7 +299,7 @@ fn batches(rng: &mut Rng) -> Vec<Op> {
     ops
 }
 
-/// Batches that each need the value which the one before wrote, and after each of them one that
+/// Batches that each need the value written by the previous one. Each is followed by a batch that
 /// needs the older value and is refused. With stops of each kind.
 fn conditional_batches() -> Vec<Op> {
     let value = |step: u64| vec![200 + step as u8; 10 + 7 * step as usize];
@@ -319,7 +322,7 @@ fn conditional_batches() -> Vec<Op> {
     ops
 }
 
-/// Batches of so many new keys that segments split and logs grow, with others that take them away.
+/// Batches of enough new keys to split segments and grow logs, with others that delete them.
 fn batches_over_splits(rng: &mut Rng, round: u64) -> Vec<Op> {
     let mut ops = Vec::new();
     let mut next = round * 1000;
@@ -341,7 +344,7 @@ fn splits(rng: &mut Rng, round: u64, keys: u64) -> Vec<Op> {
     let first = round * 1000;
     for index in first..first + keys {
         ops.push(put(index, value(rng, 12)));
-        // Entries that come and go beside the splits.
+        // Entries that are inserted and deleted during the splits.
         if index % 7 == 6 {
             ops.push(Op::Delete { key: key(index - 3) });
         }
@@ -352,7 +355,8 @@ fn splits(rng: &mut Rng, round: u64, keys: u64) -> Vec<Op> {
     ops
 }
 
-/// Keys come, and go stretch by stretch in their order: what was cut apart as it grew is left with nothing, beside what stays. Twice, with stops.
+/// Inserts keys, and deletes them range by range in their order: ranges that were split by growth
+/// become empty, next to remaining ones. Twice, with stops.
 fn stretches(rng: &mut Rng, round: u64) -> Vec<Op> {
     let first = round * 1000;
     let mut keys: Vec<Vec<u8>> = (first..first + 120).map(key).collect();
@@ -368,14 +372,15 @@ fn stretches(rng: &mut Rng, round: u64) -> Vec<Op> {
         ops.push(Op::Sweep);
         ops.extend(keys[from..to].iter().map(|key| Op::Delete { key: key.clone() }));
         ops.extend([Op::Sweep, stop]);
-        // Some of the stretch are there again.
+        // Some keys of the range are present again.
         ops.extend(keys[from..to].iter().step_by(7).map(|key| put(rng, key)));
         ops.push(Op::Sweep);
     }
     ops
 }
 
-/// Keys whose hashes begin with five zeros make the directory deep; then others split segments that many of its words name.
+/// Keys whose hashes begin with five zeros make the directory deep; then others split segments that
+/// many of its words name.
 fn skewed_splits(rng: &mut Rng, round: u64) -> Vec<Op> {
     let is_low = |index: &u64| xxh3_64_with_seed(&key(*index), HASH_SEED) >> 59 == 0;
     let first = round * 100_000;
@@ -384,7 +389,8 @@ fn skewed_splits(rng: &mut Rng, round: u64) -> Vec<Op> {
     low.into_iter().chain(others).map(|index| put(index, value(rng, 12))).collect()
 }
 
-/// New keys, so that an index grows, and between two of them others are written over, so that freed space is used again while it does.
+/// New keys, so that an index grows, mixed with overwrites of others, so that freed space is reused
+/// during the growth.
 fn growth_beside_churn(rng: &mut Rng, round: u64) -> Vec<Op> {
     let first = round * 1000;
     let mut ops = Vec::new();
@@ -410,7 +416,7 @@ fn with_stops(ops: Vec<Op>, every: usize) -> Vec<Op> {
     out
 }
 
-/// Replaces and deletes records of one size class, so that freed space is used again at once.
+/// Replaces and deletes records of one size class, so that freed space is reused at once.
 fn churn(rng: &mut Rng) -> Vec<Op> {
     let mut ops: Vec<Op> = (0..6).map(|index| put(index, vec![index as u8; 40])).collect();
     for round in 0..120u64 {
@@ -459,7 +465,8 @@ fn sizes() -> Vec<Op> {
     ops
 }
 
-/// Records of one size expire, are swept, and others take their space at once, whose slots are in other lines than those swept.
+/// Records of one size expire, are swept, and others reuse their space at once, with slots in other
+/// lines than the swept ones.
 fn sweeps(round: u64) -> Vec<Op> {
     let mut ops = Vec::new();
     for part in 0..4u64 {
@@ -473,7 +480,8 @@ fn sweeps(round: u64) -> Vec<Op> {
     ops
 }
 
-/// A few writes, and all work behind them at once: in an engine with tables a flush each time, so that many crashes meet the manifest's change.
+/// A few writes, then all background work at once: in an engine with tables a flush each time, so
+/// that many crashes hit the manifest's change.
 fn settled_again_and_again(round: u64) -> Vec<Op> {
     let mut ops = Vec::new();
     for part in 0..32u64 {
@@ -502,7 +510,7 @@ fn expiry() -> Vec<Op> {
         put(5, vec![8; 30]),
         Op::Sweep,
         put(6, vec![9; 30]),
-        // Records of one size: what a sweep frees is used again at once.
+        // Records of one size: space freed by a sweep is reused at once.
         expiring(11, PAST),
         expiring(16, PAST),
         Op::Sweep,
@@ -547,15 +555,16 @@ fn lifetimes() -> Vec<Op> {
     ops
 }
 
-/// What a killed process stored and did not flush is there for the next process, which may build on it; then power fails. Mostly that is
-/// words of extents that were given back, here far from those handed out after, which would flush the line.
+/// The next process sees unflushed stores of a killed one, and may build on them; then power fails.
+/// Most are words of freed extents, here far from those allocated later, which would flush the
+/// line.
 fn kills() -> Vec<Op> {
     let large = |index: u64| put(index, vec![index as u8; 3000]);
     let mut ops: Vec<Op> = (20..27).map(large).collect();
     ops.push(Op::Delete { key: key(20) });
     for index in 0..6 {
         ops.extend([large(index), Op::Delete { key: key(index) }]);
-        // The first recovery gives the deleted record's extent back, the second finds it given back.
+        // The first recovery frees the deleted record's extent, the second finds it free.
         ops.extend([Op::Kill, Op::Kill]);
         ops.push(if index % 2 == 0 { Op::Reopen } else { Op::PowerCut });
         ops.push(put(index + 12, vec![index as u8; 40]));

@@ -1,4 +1,4 @@
-//! What the explorer needs of an engine.
+//! The explorer's interface to an engine.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use crate::script::{Script, random_op, with_conditions};
 /// A key with its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
-/// The size of a simulated store. Small ones make recovery quick and growth frequent.
+/// The size of a simulated store. Small ones make recovery fast and growth frequent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Most bytes of all regions.
+    /// Maximum bytes of all regions.
     pub capacity: u64,
     /// Bytes of one region.
     pub region_bytes: u64,
     /// Bytes of one allocation unit.
     pub chunk_bytes: u32,
-    /// Partitions, where the engine has some.
+    /// Partitions, if the engine has them.
     pub partitions: u32,
-    /// A mode of the engine, by its own numbers; 0 is the ordinary one.
+    /// A mode of the engine, by its own numbers; 0 is the default.
     pub mode: u32,
 }
 
@@ -37,7 +37,7 @@ impl Default for Shape {
 pub const MODE_SALVAGE: u32 = 1 << 31;
 
 impl Shape {
-    /// The options of a pool of this size, which touches nothing ahead.
+    /// Returns the options of a pool of this size, without prefaulting.
     pub(crate) fn pool(&self) -> PoolOptions {
         let salvage = self.mode & MODE_SALVAGE != 0;
         PoolOptions { capacity: self.capacity, salvage, ..simulated_pool(self.region_bytes, self.chunk_bytes) }
@@ -62,7 +62,7 @@ impl Walk {
     pub const ALL: [Self; 4] = [Self::ForEach, Self::Ascending, Self::Descending, Self::Owned];
 }
 
-/// What an engine says that its recovery found wrong.
+/// The damage that an engine's recovery reports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecoveryDamage {
     /// Findings of the recovery.
@@ -71,7 +71,8 @@ pub struct RecoveryDamage {
     pub left_out: u64,
 }
 
-/// Options of a simulated pool of one region of these bytes, durability `process`.
+/// Returns the options of a simulated pool with one region of this many bytes, at durability
+/// `process`.
 pub fn simulated_pool(region_bytes: u64, chunk_bytes: u32) -> PoolOptions {
     PoolOptions {
         capacity: region_bytes,
@@ -87,83 +88,89 @@ pub fn simulated_pool(region_bytes: u64, chunk_bytes: u32) -> PoolOptions {
 /// Whether a store was opened without a part of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Losses {
-    /// All of it was there.
+    /// All parts were present.
     #[default]
     None,
-    /// A part was taken away, and it was opened without.
+    /// A part was missing, and the store was opened without it.
     Borne,
-    /// A part was taken away, and it refused to be opened without, as the image says that it must; it was opened with all of it then.
+    /// A part was missing, and the store refused the open, as the image requires. The store was
+    /// then opened with all parts.
     Refused,
 }
 
 /// An engine on simulated media.
 pub trait Engine: Send + Sync {
-    /// Its name.
+    /// Returns the name.
     fn name(&self) -> &'static str;
 
-    /// The planted faults that it knows.
+    /// Returns the planted faults that it supports.
     fn mutants(&self) -> &'static [Mutant];
 
-    /// Those of them that do harm only where threads meet: they are looked for in concurrent histories.
+    /// Returns those of them that are harmful only with concurrency: concurrent histories look for
+    /// them.
     fn mutants_of_threads(&self) -> &'static [Mutant] {
         &[]
     }
 
-    /// The planted faults that do harm only if bytes are damaged, for the damage explorer.
+    /// Returns the planted faults that are harmful only if bytes are damaged, for the damage
+    /// explorer.
     fn damage_mutants(&self) -> &'static [Mutant] {
         &[]
     }
 
-    /// Scripts that lead this engine alone through what it has and others do not. Keys and values differ by `round`.
+    /// Returns scripts for behaviour that only this engine has. `round` determines keys and values.
     fn scripts(&self, _seed: u64, _round: u64) -> Vec<Script> {
         Vec::new()
     }
 
-    /// Whether no script runs on it but [`Self::scripts`].
+    /// Whether only [`Self::scripts`] run on it.
     fn has_own_scripts_only(&self) -> bool {
         false
     }
 
-    /// A random operation on `keys`, with a value of at most so many bytes.
+    /// Returns a random operation on `keys`, with a value of at most `most` bytes.
     fn random_op(&self, rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
         with_conditions(random_op(rng, keys, most), &[])
     }
 
-    /// Whether its stores can see that a sync failed. Where they cannot, none fails.
+    /// Whether its stores detect a failed sync. Otherwise no sync fails.
     fn sees_failed_syncs(&self) -> bool {
         true
     }
 
-    /// Whether a write that finds no room may have been done in part, and is taken back: a crash within it may leave it done.
+    /// Whether a write that does not fit may have been applied in part, and is reverted: a crash
+    /// within it may leave it done.
     fn takes_back(&self) -> bool {
         false
     }
 
-    /// Whether a crash may bring back pairs that had expired and were swept, until the next sweep.
-    /// They are never answered, and count.
+    /// Whether a crash may restore pairs that had expired and were swept, until the next sweep.
+    /// They are never returned, but count.
     fn recounts_expired(&self) -> bool {
         false
     }
 
-    /// A new store.
+    /// Creates a store.
     ///
     /// # Errors
-    /// As the engine's.
+    ///
+    /// Those of the engine.
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>>;
 
-    /// The store in an image, recovered or recovering.
+    /// Opens the store of an image; it is recovered or recovering.
     ///
     /// # Errors
-    /// As the engine's.
+    ///
+    /// Those of the engine.
     fn open(&self, image: &SimImage, shape: &Shape) -> Result<Box<dyn Subject>>;
 }
 
 /// A running store on a simulated medium.
 pub trait Subject: Send + Sync {
-    /// What sees its stores.
+    /// Returns the recorder of its stores.
     fn recorder(&self) -> &Recorder;
 
-    /// The store, where it is one of the contract.
+    /// Returns the store, if it is one of the contract.
     fn store(&self) -> Option<Arc<dyn Store>> {
         None
     }
@@ -171,37 +178,43 @@ pub trait Subject: Send + Sync {
     /// Waits until everything is rebuilt.
     ///
     /// # Errors
-    /// As the engine's.
+    ///
+    /// Those of the engine.
     fn wait_recovered(&self) -> Result<()>;
 
-    /// Does one operation; `Error::Full` is an outcome.
+    /// Applies one operation; `Error::Full` is an outcome.
     ///
     /// # Errors
-    /// As the engine's.
+    ///
+    /// Those of the engine.
     fn apply(&self, op: &Op) -> Result<Outcome>;
 
-    /// A value with its expiry in milliseconds.
+    /// Returns a value with its expiry in milliseconds.
     ///
     /// # Errors
-    /// As the engine's.
+    ///
+    /// Those of the engine.
     fn get(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>>;
 
-    /// Every live pair in this order; `None` where the engine has no order.
+    /// Returns every live pair in this order; `None` if the engine has no order.
     ///
     /// # Errors
-    /// As the engine's.
+    ///
+    /// Those of the engine.
     fn scan(&self, direction: Direction) -> Result<Option<Vec<Pair>>>;
 
-    /// Every live pair in any order.
+    /// Returns every live pair in any order.
     ///
     /// # Errors
-    /// As the engine's.
+    ///
+    /// Those of the engine.
     fn pairs(&self) -> Result<Vec<Pair>>;
 
-    /// Visits every live pair and adds each to `into`, where the pairs stay on an error.
-    /// Returns false if the engine has no such walk.
+    /// Visits every live pair and adds it to `into`, which keeps the pairs on an error. Returns
+    /// false if the engine lacks this walk.
     ///
     /// # Errors
+    ///
     /// The first error of the walk.
     fn walk(&self, walk: Walk, into: &mut Vec<Pair>) -> Result<bool> {
         let found = match walk {
@@ -217,7 +230,8 @@ pub trait Subject: Send + Sync {
     /// Returns whether the key has a live value.
     ///
     /// # Errors
-    /// As the engine's.
+    ///
+    /// Those of the engine.
     fn contains(&self, key: &[u8]) -> Result<bool> {
         Ok(self.get(key)?.is_some())
     }
@@ -227,47 +241,52 @@ pub trait Subject: Send + Sync {
         RecoveryDamage::default()
     }
 
-    /// Live keys by the engine's count.
+    /// Returns the number of live keys by the engine's count.
     ///
     /// # Errors
-    /// As the engine's.
+    ///
+    /// Those of the engine.
     fn len(&self) -> Result<u64>;
 
-    /// Whether there are none.
+    /// Returns whether there are no live keys.
     ///
     /// # Errors
-    /// As the engine's.
+    ///
+    /// Those of the engine.
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }
 
-    /// What the engine's own verification finds wrong, the allocator included.
+    /// Returns the findings of the engine's own verification, the allocator included.
     ///
     /// # Errors
-    /// As the engine's.
+    ///
+    /// Those of the engine.
     fn verify(&self) -> Result<Vec<String>>;
 
-    /// Bytes in use on the medium when nothing waits to be freed; `None` where the engine does not know.
+    /// Returns the bytes in use on the medium when no space waits to be freed; `None` if unknown.
     fn live_bytes(&self) -> Option<u64>;
 
-    /// Bytes of a clean stop's checkpoint that count as live although a crash gives them back.
+    /// Returns the bytes of a clean stop's checkpoint that count as live although a crash frees
+    /// them.
     fn checkpoint_bytes(&self) -> u64 {
         0
     }
 
-    /// What one of the engine's own counters says; 0 where it has none of this name.
+    /// Returns one of the engine's own counters; 0 if it has none of this name.
     fn counter(&self, _name: &str) -> u64 {
         0
     }
 
-    /// Whether it was opened without a part of it.
+    /// Returns whether it was opened without a part of it.
     fn losses(&self) -> Losses {
         Losses::None
     }
 
-    /// Clean stop.
+    /// Stops cleanly.
     ///
     /// # Errors
-    /// As the engine's.
+    ///
+    /// Those of the engine.
     fn close(&self) -> Result<()>;
 }

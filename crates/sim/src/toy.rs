@@ -1,10 +1,12 @@
-//! The explorer's own test subject: the smallest engine that can be wrong in every way that matters.
+//! The explorer's own test subject: a minimal engine with every kind of fault.
 //!
-//! One region: a root word at 0, then two halves that hold a log of puts and deletes. The root word names the half
-//! in use (lowest bit) and the bytes of its log. An append stores the entry behind the log, flushes, fences, then
-//! stores the root word, flushes, fences. A full log is rewritten into the other half; so does every open.
+//! The store is one region: a root word at 0, then two halves that hold a log of puts and deletes.
+//! The root word names the half in use (lowest bit) and the bytes of its log. An append stores the
+//! entry after the log, flushes, fences, then stores the root word, flushes, fences. A full log,
+//! and every open, rewrites the live pairs into the other half.
 //!
-//! Persist order: entry bytes before the root word that covers them; the whole other half before the root word that names it.
+//! Persist order: entry bytes before the root word that covers them; the whole other half before
+//! the root word that names it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,7 +28,7 @@ const HALVES: u64 = 512;
 const HALF: u64 = 8192 - 256;
 /// Bytes of the region.
 const REGION: usize = (HALVES + 2 * HALF) as usize;
-/// kind, has expiry, key length, value length, expiry.
+/// Kind, has expiry, key length, value length, expiry.
 const HEAD: usize = 16;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
@@ -53,7 +55,7 @@ impl Engine for Toy {
         &[Mutant::ToyLengthFirst, Mutant::ToyDataNotFlushed, Mutant::ToyLengthNotFenced, Mutant::ToyRecoveryTwice]
     }
 
-    // It writes to its recorder, with no pool between that could be poisoned.
+    // The toy writes to its recorder, without a pool that could be poisoned.
     fn sees_failed_syncs(&self) -> bool {
         false
     }
@@ -98,7 +100,7 @@ fn entry(kind: u8, key: &[u8], held: &Held) -> Vec<u8> {
     bytes
 }
 
-/// The entry at the head of `log`: kind, key, value, and its bytes.
+/// Returns the entry at the head of `log`: kind, key, value, and its bytes.
 fn parse(log: &[u8]) -> Result<(u8, Vec<u8>, Held, usize)> {
     let wrong = || Error::corrupt("toy log", "an entry that cannot be");
     let head = log.get(..HEAD).ok_or_else(wrong)?;
@@ -162,7 +164,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes the live pairs into the other half and makes it the one in use.
+    /// Writes the live pairs into the other half and switches to it.
     fn rewrite(&mut self, recorder: &Recorder) {
         let other = if recorder.mutant(Mutant::ToyRecoveryTwice) { self.half } else { 1 - self.half };
         let log: Vec<u8> = self.pairs.iter().flat_map(|(key, held)| entry(PUT, key, held)).collect();
@@ -215,7 +217,7 @@ impl Subject for ToyStore {
         }
         let mut inner = self.lock();
         let Some(key) = op.key() else { return Ok(Outcome::Done) };
-        // The toy borrows the model for its semantics: what it tests is persistence.
+        // The toy uses the model for its semantics: it tests persistence only.
         let mut state = State::default();
         if let Some(held) = inner.pairs.get(key) {
             state.set(key.to_vec(), held.clone());

@@ -1,4 +1,4 @@
-//! Damage that broke the rule once, as the explorer printed it.
+//! Damage that once broke the rule, as printed by the explorer.
 
 use lodestore_contract::Lifetime;
 use lodestore_sim::damage::base::{End, History};

@@ -22,7 +22,7 @@ fn config(images: u64) -> Config {
     Config { images: given.unwrap_or(images), ..Config::default() }
 }
 
-/// Explores, and prints every violation. Fails on a breach that the engine is not known to have.
+/// Explores, and prints every violation. Fails on a breach that is not known for the engine.
 fn explored(engine: &dyn Engine, images: u64) -> Report {
     let report = explore(engine, &config(images), None);
     let mut worst = None;
@@ -44,11 +44,11 @@ fn explored(engine: &dyn Engine, images: u64) -> Report {
     report
 }
 
-/// Seeds with which a planted fault is looked for.
+/// Maximum seeds of the search for a planted fault.
 const SEEDS_MAX: u64 = 24;
 
-/// Explores with each planted fault, by one seed after the other, and fails if no case of any seed
-/// shows the fault.
+/// Explores with each planted fault, one seed after the other. Fails if no case of any seed shows
+/// the fault.
 fn planted_faults_are_seen(engine: &dyn Engine, images: u64) {
     for mutant in engine.damage_mutants() {
         let seen = (1..=SEEDS_MAX).find_map(|seed| {
@@ -117,7 +117,7 @@ fn a_salvage_of_a_matrix_that_gives_up_keys_is_not_forgotten() {
     }
 }
 
-/// `hikv` counted a key twice that was put over a damaged record.
+/// `hikv` counted a key twice after a put over a damaged record.
 #[test]
 fn a_key_of_hikv_that_is_put_over_a_damaged_record_is_not_counted_twice() {
     for (base, image) in [(415, 60), (854, 18), (1129, 54), (1988, 63)] {
@@ -127,7 +127,7 @@ fn a_key_of_hikv_that_is_put_over_a_damaged_record_is_not_counted_twice() {
     }
 }
 
-/// A power failure takes the log count, the spare header and the end hint of a log of one record.
+/// A power failure loses the log count, the spare header and the end hint of a log of one record.
 /// The next open finds the record and stores all three again.
 #[test]
 fn a_log_that_a_power_failure_left_without_marks_is_missed_when_its_page_is_lost() {

@@ -1,5 +1,5 @@
 //! A failing case is printed as a test: the text compiles, gives the same case again, and the case
-//! fails with the planted fault alone.
+//! fails only with the planted fault.
 
 use lodestore_sim::damage::fault::Kind;
 use lodestore_sim::damage::minimize::minimize;

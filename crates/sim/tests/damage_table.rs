@@ -1,4 +1,4 @@
-//! The table of docs/crash.md is of the explorer's structures and kinds of damage.
+//! The tables of docs/crash.md have the explorer's structures and kinds of damage.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Engines under threads: live histories, and histories cut by a crash. `LODESTORE_SIM_HISTORIES`
-//! sets how many live histories each test runs.
+//! Engines with concurrent threads: live histories, and histories cut by a crash.
+//! `LODESTORE_SIM_HISTORIES` sets the number of live histories of each test.
 
 use lodestore_media::Mutant;
 use lodestore_sim::concurrent::{Load, check_durable, check_live};
@@ -11,7 +11,8 @@ use lodestore_sim::nvht::NvhtEngine;
 use lodestore_sim::subject::{Engine, Shape};
 
 const LOAD: Load = Load { threads: 3, keys: 3, ops: 60, batches: false, ranges: false };
-/// With batches all keys are searched together, so fewer operations; more keys, so that they stand in several lines.
+/// With batches all keys are searched together, so there are fewer operations. More keys, so that
+/// they are in several lines.
 const BATCHES: Load = Load { keys: 6, ops: 40, batches: true, ..LOAD };
 
 /// Some batches have conditions on ranges.
@@ -39,7 +40,7 @@ fn live_histories_are_linearizable(engine: &dyn Engine, load: Load) {
 
 fn what_returned_survives_a_crash(engine: &dyn Engine, load: Load) {
     let mut images = 0;
-    // A search over all keys together takes longer.
+    // A search over all keys together is slower.
     for seed in 0..if load.batches { 20 } else { 40 } {
         let config = Config { seed, images_per_point: 6, ..Config::default() };
         let counts = check_durable(engine, &config, &shape(), load, 120)
@@ -224,7 +225,7 @@ fn what_returned_of_hashkv_survives_a_crash_and_no_batch_by_half() {
     what_returned_survives_a_crash(&HashEngine, SCATTERED);
 }
 
-/// So many writes that values are scattered while others are written.
+/// Enough writes that values are separated concurrently with other writes.
 const SCATTERED: Load = Load { threads: 3, keys: 8, ops: 200, batches: false, ranges: false };
 
 #[test]

@@ -1,4 +1,5 @@
-//! The pool and its allocator explored alone. `LODESTORE_SIM_IMAGES` makes the share larger; the `explore` program does the long runs.
+//! The pool and its allocator explored alone. `LODESTORE_SIM_IMAGES` sets the number of images; the
+//! `explore` program does the long runs.
 
 use lodestore_sim::allocator::AllocatorEngine;
 use lodestore_sim::config::Config;

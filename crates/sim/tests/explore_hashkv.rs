@@ -1,4 +1,5 @@
-//! HashKV explored. `LODESTORE_SIM_IMAGES` makes the share larger; the `explore` program does the long runs.
+//! Exploration of HashKV. `LODESTORE_SIM_IMAGES` sets the number of images; the `explore` program
+//! does the long runs.
 
 mod common;
 
@@ -35,7 +36,7 @@ fn script_named(name: &str) -> Option<u64> {
     index
 }
 
-/// Few images at a point, so that the bound is met behind the splits and not long before.
+/// Few images per point, so that the limit is reached after the splits.
 #[test]
 fn every_image_of_groups_that_are_split_recovers() {
     let only_script = script_named("groups split");
@@ -55,8 +56,9 @@ fn every_image_of_one_log_and_of_stores_whose_opens_have_other_modes_recovers() 
     }
 }
 
-/// A newer version in the log hides a pointer of the tables into a segment that was collected and is in use again: an open took that for the segment's use, and the next collection let
-/// go of values that were live.
+/// A newer version in the log hides a table's pointer into a segment that was collected and reused.
+/// An open considered this pointer's use the current one, and the next collection freed live
+/// values.
 #[test]
 fn a_pointer_that_a_log_hides_does_not_tell_which_use_of_a_segment_is_the_newest() {
     let only_script = script_named("groups split");
@@ -64,7 +66,8 @@ fn a_pointer_that_a_log_hides_does_not_tell_which_use_of_a_segment_is_the_newest
     must_pass(Config { images: 60_000, only_script, grain: 512, seed: 11, ..Config::default() });
 }
 
-/// What the engine did in a script that nothing cuts, its stops being kills and clean ones.
+/// Returns the engine's counters after a script without cuts, whose stops are kills and clean
+/// stops.
 fn counters(script: &Script) -> BTreeMap<&'static str, u64> {
     let spec = SimSpec::default();
     let mut model = LineModel::new(SimImage { spec: spec.clone(), ..SimImage::default() });
@@ -88,7 +91,7 @@ fn counters(script: &Script) -> BTreeMap<&'static str, u64> {
     counted
 }
 
-/// Counters that rise in the first 48 scripts, and in how many at least.
+/// Counters that increase in the first 48 scripts, with the minimum number of scripts.
 const REACHED: [(&str, usize); 8] = [
     ("values_separated", 24),
     ("values_collections", 20),

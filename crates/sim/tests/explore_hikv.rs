@@ -1,4 +1,5 @@
-//! HiKV explored. `LODESTORE_SIM_IMAGES` makes the share larger; the `explore` program does the long runs.
+//! Exploration of HiKV. `LODESTORE_SIM_IMAGES` sets the number of images; the `explore` program
+//! does the long runs.
 
 mod common;
 
@@ -38,7 +39,7 @@ fn every_planted_fault_is_seen() {
     assert!(unseen.is_empty(), "not seen: {unseen:?}");
 }
 
-/// Seed 3 of `keyspaces-hikv` met it first, after 669,051 images.
+/// First found by seed 3 of `keyspaces-hikv`, after 669,051 images.
 #[test]
 fn a_log_that_an_open_has_no_room_for_is_not_in_the_account() {
     let (spec, shape) = (SimSpec::default(), Shape { mode: MODE_WAL, ..Shape::default() });
@@ -47,7 +48,7 @@ fn a_log_that_an_open_has_no_room_for_is_not_in_the_account() {
     let put = |index: u32| Op::Put { key: index.to_le_bytes().to_vec(), value: vec![1; 400], expiry: None };
     let is_full = (0..1000).any(|index| store.apply(&put(index)).expect("put") == Outcome::Full);
     assert!(is_full, "1,000 records fit");
-    // The log of the killed store is in the way of the first open, which frees it.
+    // The log of the killed store blocks space in the first open, which frees it.
     let mut accounts = Vec::new();
     for _ in 0..2 {
         store.recorder().take().events.iter().for_each(|event| model.apply(event));

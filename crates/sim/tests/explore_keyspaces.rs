@@ -1,4 +1,4 @@
-//! Keyspaces explored over each engine. `LODESTORE_SIM_IMAGES` makes the share larger; the
+//! Exploration of keyspaces over each engine. `LODESTORE_SIM_IMAGES` sets the number of images; the
 //! `explore` program does the long runs.
 
 use lodestore_sim::config::Config;
@@ -6,7 +6,7 @@ use lodestore_sim::explore::{explore, script_of};
 use lodestore_sim::keyspaces::{FLUIDKV, HASHKV, HIKV, KeyspaceFault, MKVS, NVHT};
 use lodestore_sim::subject::Engine;
 
-/// The most images until a planted fault is seen.
+/// Maximum images until a planted fault is seen.
 const IMAGES_MAX: u64 = 12_000;
 
 fn must_pass(engine: &dyn Engine, config: Config) {
@@ -43,7 +43,7 @@ fn interval() -> Config {
     Config { images: 2_000, grain: 512, prefix: true, seed: 7, ..Config::default() }
 }
 
-/// The engines refuse a drop at different moments. After it the keyspace is read as before.
+/// The engines refuse a drop at different moments. The keyspace is then read as before.
 #[test]
 fn a_full_store_refuses_keyspaces_and_still_reads_them() {
     for engine in [&HIKV as &dyn Engine, &FLUIDKV, &HASHKV] {

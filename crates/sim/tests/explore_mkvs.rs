@@ -1,4 +1,5 @@
-//! A whole matrix explored: all its pools at one moment. `LODESTORE_SIM_IMAGES` makes the share larger; the `explore` program does the long runs.
+//! Exploration of a whole matrix: all its pools at one moment. `LODESTORE_SIM_IMAGES` sets the
+//! number of images; the `explore` program does the long runs.
 
 mod common;
 
@@ -25,7 +26,7 @@ fn script_named(name: &str) -> Option<u64> {
     index
 }
 
-/// Few images at a point, so that the bound is met late in a script.
+/// Few images per point, so that the limit is reached late in a script.
 fn thin(images: u64, seed: u64, script: &str) -> Config {
     let thin = Config { images, seed, only_script: script_named(script), images_per_point: 3, ..Config::default() };
     let thin = Config { nested_every: 100, nested_points: 2, nested_images: 2, store_point_every: 0, ..thin };
@@ -53,8 +54,9 @@ fn every_geometry_and_rule_of_acknowledging_recovers() {
     must_pass(thin(3_000, 7, "both acknowledge, and one is taken away"));
 }
 
-/// Each step of a replacement, of a copy, of a group's coming, and of the keys' going there. By three seeds, since a change is refused while a device is taken away, and which is, and when, is the
-/// seed's: one seed may have all of a script's changes refused.
+/// Covers each step of a replacement, a state transfer, the creation of a group, and the move of
+/// keys. Three seeds, because a change is refused while a device is missing, and the seed
+/// determines which and when: one seed may have all changes of a script refused.
 #[test]
 fn every_step_of_a_change_of_the_devices_recovers() {
     for (at, script) in [
@@ -81,8 +83,9 @@ fn images_of_changes(seed: u64, script: &str) -> u64 {
     of("replace a device") + of("add a group")
 }
 
-/// A member that was out of use had an operation of the last epoch that the leader lacked, and nobody cut it off: the epoch that tells of it begins when all have caught up. It was active then
-/// with an operation too many in its log, and its store came to have it.
+/// An inactive member had an operation of the last epoch that the leader lacked, and nothing
+/// removed it: the epoch that excludes it begins when all members have caught up. The member was
+/// then active with one operation too many in its log, and later in its store.
 #[test]
 fn what_a_member_has_of_the_last_epoch_and_the_leader_lacks_is_cut_off() {
     for script in
@@ -94,7 +97,8 @@ fn what_a_member_has_of_the_last_epoch_and_the_leader_lacks_is_cut_off() {
     }
 }
 
-/// A refused open was once answered by one with all devices, whatever it said: so nothing was seen of one that is refused wrongly (`OpenAsksForAll`).
+/// The explorer once repeated a refused open with all devices, whatever the error, so a wrong
+/// refusal (`OpenAsksForAll`) was not seen.
 #[test]
 fn an_open_without_a_device_is_refused_where_the_image_says_so_alone() {
     let (mut borne, mut refused) = (0, 0);
@@ -106,7 +110,8 @@ fn an_open_without_a_device_is_refused_where_the_image_says_so_alone() {
     assert!(borne > 1_000 && refused < borne / 4, "{borne} opened without a device, {refused} refused");
 }
 
-/// What the engine did in a script that nothing cuts, its stops being kills and clean ones.
+/// Returns the engine's counters after a script without cuts, whose stops are kills and clean
+/// stops.
 fn counters(script: &Script) -> BTreeMap<&'static str, u64> {
     let spec = SimSpec::default();
     let mut model = LineModel::new(SimImage { spec: spec.clone(), ..SimImage::default() });
@@ -131,7 +136,7 @@ fn counters(script: &Script) -> BTreeMap<&'static str, u64> {
     counted
 }
 
-/// Counters that rise in the first 48 scripts, and in how many at least.
+/// Counters that increase in the first 48 scripts, with the minimum number of scripts.
 const REACHED: [(&str, usize); 7] = [
     ("devices_caught_up", 24),
     ("devices_copied", 8),
@@ -152,7 +157,7 @@ fn scripts_reach_what_the_engine_does_about_its_members() {
     }
 }
 
-/// The script that a fault is looked for in, where it shows in few.
+/// Returns the script in which to search for a fault that shows in few scripts.
 fn place_of(fault: &Fault) -> Option<&'static str> {
     match fault {
         Fault::Planted(Mutant::MovedDeletedFirst) => Some("groups of one device are added"),
@@ -165,7 +170,8 @@ fn place_of(fault: &Fault) -> Option<&'static str> {
     }
 }
 
-/// Where, and how. Two faults show in one script of seven, whatever is cut there: many short runs see them that cut no recovery and stop the process alone.
+/// Returns the configuration of the search. Two faults show in one script of seven, whatever is cut
+/// there: many short runs see them that cut no recovery and only stop the process.
 fn search_for(fault: &Fault) -> Config {
     let Some(script) = place_of(fault) else { return Config { images: 30_000, ..Config::default() } };
     let thin = thin(30_000, 1, script);

@@ -1,4 +1,5 @@
-//! NVHT explored. `LODESTORE_SIM_IMAGES` makes the share larger; the `explore` program does the long runs.
+//! Exploration of NVHT. `LODESTORE_SIM_IMAGES` sets the number of images; the `explore` program
+//! does the long runs.
 
 mod common;
 
@@ -36,7 +37,8 @@ fn every_planted_fault_is_seen() {
     assert!(unseen.is_empty(), "not seen: {unseen:?}");
 }
 
-/// Returns where a fault is looked for: everywhere, or in the one script that it shows in.
+/// Returns the configuration of the search for a fault: everywhere, or in the only script that
+/// shows it.
 fn search_for(fault: &Fault) -> Config {
     let config = Config { images: 80_000, ..Config::default() };
     let Fault::Planted(Mutant::RegionNotInHeader) = fault else { return config };

@@ -1,4 +1,5 @@
-//! The explorer judged by an engine small enough to know: it must pass what is right and see every fault.
+//! The explorer tested with a small, fully understood engine: it must pass correct code and see
+//! every fault.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::Mutant;
@@ -86,7 +87,7 @@ fn a_saved_image_holds_the_values_file_beside_the_regions() {
     assert_eq!((saved.image.regions, saved.image.values), (image.regions, image.values));
 }
 
-/// An engine that opens nothing.
+/// An engine that refuses every open.
 struct Refusing {
     by: fn() -> Error,
 }

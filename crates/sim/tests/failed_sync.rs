@@ -1,4 +1,4 @@
-//! A sync that fails: the write that needed it is refused, and what was acknowledged stays.
+//! A failed sync: the write that needed it is refused, and acknowledged writes remain.
 
 use lodestore_media::sim::{LineModel, SimImage, SimSpec};
 use lodestore_sim::fluidkv::{FluidEngine, MODE_INTERVAL};
@@ -11,7 +11,7 @@ fn put(index: u32, value: u8) -> Op {
     Op::Put { key: format!("key {index}").into_bytes(), value: vec![value; 40], expiry: None }
 }
 
-/// Its value stands in the log, whose group it waits for, and nowhere else.
+/// The value is only in the log, and the write waits for its group.
 fn put_small(index: u32, value: u8) -> Op {
     Op::Put { key: format!("key {index}").into_bytes(), value: vec![value; 8], expiry: None }
 }
@@ -20,7 +20,8 @@ fn get(index: u32) -> Op {
     Op::Get { key: format!("key {index}").into_bytes() }
 }
 
-/// Fails the `nth` fence of an update and looks at all that a crash may leave; what the store answered until the crash.
+/// Fails the `nth` fence of an update and checks all crash images. Returns the store's answers
+/// before the crash.
 fn update_fails(engine: &dyn Engine, nth: u64) -> Vec<Outcome> {
     let (spec, shape) = (SimSpec::default(), Shape::default());
     let store = engine.create(&spec, &shape).expect("create");
@@ -60,7 +61,8 @@ fn an_update_whose_entry_is_not_durable_has_happened_or_not() {
     }
 }
 
-/// Of a group of writers whose sync fails none is answered, nothing of it is in the index, and nobody is left waiting.
+/// If a group's sync fails, none of its writers is acknowledged, the index has none of its entries,
+/// and no writer keeps waiting.
 #[test]
 fn a_group_whose_sync_fails_is_published_by_nobody() {
     for nth in 1..6 {
@@ -90,7 +92,7 @@ fn a_group_whose_sync_fails_is_published_by_nobody() {
         });
         assert!(answered.len() < 80, "a sync has failed");
         assert!(nth == 1 || !answered.is_empty(), "the groups before it were answered");
-        // What the index has is what was durable; of it all that was answered.
+        // The index has only durable entries, and all acknowledged ones.
         let there = (100..500).filter(|key| store.apply(&get(*key)).expect("get") != Outcome::Value(None));
         let there: Vec<u32> = there.collect();
         assert!(answered.iter().all(|key| there.contains(key)), "{answered:?} were answered, and {there:?} are there");
@@ -98,7 +100,7 @@ fn a_group_whose_sync_fails_is_published_by_nobody() {
     }
 }
 
-/// At `interval` what was acknowledged and not synced may be lost when the sync fails, and never what was synced.
+/// At `interval` a failed sync may lose acknowledged, unsynced writes, but never synced ones.
 #[test]
 fn an_interval_whose_sync_fails_keeps_what_was_synced() {
     let spec = SimSpec { grain: 512, ..SimSpec::default() };

@@ -1,4 +1,4 @@
-//! A full FluidKV store whose threads share one log, as on a file: deletes find room, and make some.
+//! A full FluidKV store whose threads share one log, as on a file: deletes fit, and free space.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use lodestore_media::sim::{SECTOR, SimSpec};
 use lodestore_media::{ExtentKind, Pool, PoolOptions};
 use lodestore_sim::subject::simulated_pool;
 
-/// Of extents that the test takes away from the store.
+/// The kind of extents that the test allocates in the store's pool.
 const KIND_TAKEN: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
 /// Operations of a batch.
 const BATCH: u64 = 20;
 /// Bytes of a value.
 const VALUE: usize = 3000;
 
-/// Log segments that all threads share are longer than a piece of the reserve.
+/// Log segments shared by all threads are longer than a piece of the reserve.
 fn options(durability: Durability) -> FluidOptions {
     let pool = PoolOptions { capacity: 64 << 20, durability, ..simulated_pool(16 << 20, 4096) };
     FluidOptions {
@@ -41,7 +41,7 @@ fn put_batch(from: u64) -> Batch {
     Batch { ops: (from..from + BATCH).map(put).collect() }
 }
 
-/// Puts until the store is full; how many keys it has.
+/// Puts until the store is full. Returns its number of keys.
 fn fill_up(store: &FluidKv) -> u64 {
     let mut from = 0;
     loop {
@@ -54,7 +54,7 @@ fn fill_up(store: &FluidKv) -> u64 {
     }
 }
 
-/// Takes all that is free but the reserve.
+/// Allocates all free space except the reserve.
 fn take_all(pool: &Pool) {
     let mut bytes = 1 << 20;
     while bytes >= u64::from(pool.options().chunk_bytes) {

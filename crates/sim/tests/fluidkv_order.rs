@@ -1,4 +1,4 @@
-//! Orders of FluidKV that matter only where something else happens meanwhile: scripts that act in the middle of a sync.
+//! Orders in FluidKV that matter only with concurrency: scripts that act in the middle of a sync.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,15 +12,15 @@ use lodestore_media::sim::{Event, LINE, LineModel, Rng, SECTOR, SimImage, SimSpe
 use lodestore_media::{Pool, PoolOptions};
 use lodestore_sim::subject::simulated_pool;
 
-/// Longest time that another thread is waited for.
+/// Longest wait for another thread.
 const PATIENCE: Duration = HANG_TIMEOUT;
-/// A window that nobody waits for.
+/// A window that never ends within a test.
 const WINDOW: Durability = Durability::Interval(Duration::from_secs(3600));
-/// Images at a crash point, where there are few of those, and where there are many.
+/// Images per crash point: for few crash points, and for many.
 const IMAGES: [usize; 2] = [40, 6];
-/// Fences of which there are many.
+/// From this number of fences on there are many crash points.
 const MANY: usize = 60;
-/// Two value segments full of large values.
+/// Keys whose large values fill two value segments.
 const KEYS: u64 = 62;
 
 struct Simulated {
@@ -28,7 +28,7 @@ struct Simulated {
     store: Arc<FluidKv>,
 }
 
-/// Segments of the value log hold some thirty of [`large`], and a memtable all that a test writes.
+/// Segments of the value log hold about thirty of [`large`], and a memtable all writes of a test.
 fn options(durability: Durability) -> FluidOptions {
     let pool = PoolOptions { durability, ..simulated_pool(1 << 20, 512) };
     FluidOptions {
@@ -54,7 +54,7 @@ fn create_with(grain: u32, options: &FluidOptions) -> Simulated {
 }
 
 impl Simulated {
-    /// Does `work` in the middle of the first sync that a source file of this name makes from now on.
+    /// Runs `work` in the middle of the next sync made by a source file of this name.
     fn in_a_sync_of(&self, file: &'static str, work: impl FnOnce() + Send + 'static) {
         let work = Mutex::new(Some(work));
         let watch = move |site: &'static std::panic::Location<'static>| {
@@ -75,7 +75,8 @@ impl Simulated {
     }
 }
 
-/// Looks at what a crash may leave before each fence of `events`, and behind all of them; `before` came before.
+/// Checks the crash images before each fence of `events`, and after all of them; `before` has the
+/// earlier events.
 fn each_crash(grain: u32, durability: Durability, before: &[Event], events: &[Event], look: impl Fn(&FluidKv)) {
     let spec = SimSpec { grain, ..SimSpec::default() };
     let mut model = LineModel::new(SimImage { spec, ..SimImage::default() });
@@ -108,12 +109,12 @@ fn key(index: u64) -> Vec<u8> {
     format!("key {index:03}").into_bytes()
 }
 
-/// Goes to the value log.
+/// Returns a value for the value log.
 fn large(index: u64) -> Vec<u8> {
     vec![index as u8; 100]
 }
 
-/// Stands in its entry.
+/// Returns a value that is stored in its entry.
 fn small(index: u64) -> Vec<u8> {
     vec![index as u8; 8]
 }
@@ -123,7 +124,7 @@ fn is_overwritten(index: u64) -> bool {
     index.is_multiple_of(2)
 }
 
-/// A store whose value segments are worth a collection at its next settle; what it did so far.
+/// Returns a store whose value segments are due for GC at its next settle, with the earlier events.
 fn with_garbage(grain: u32, durability: Durability) -> (Simulated, Vec<Event>) {
     let simulated = create(grain, durability);
     let store = &simulated.store;
@@ -138,7 +139,8 @@ fn with_garbage(grain: u32, durability: Durability) -> (Simulated, Vec<Event>) {
     (simulated, before)
 }
 
-/// A collection finds its last live values deleted while it copies them, so it moves nothing, and the deletes are not durable yet.
+/// GC finds its last live values deleted while it copies them, so it moves nothing, and the deletes
+/// are not durable yet.
 #[test]
 fn at_an_interval_no_value_goes_before_the_delete_that_killed_it_is_durable() {
     let (simulated, before) = with_garbage(SECTOR, WINDOW);
@@ -185,7 +187,7 @@ fn what_a_collection_moves_is_durable_in_its_new_place_before_the_old_one_goes()
     }
 }
 
-/// One settle flushes deletes of a whole stretch, compacts its ranges, and joins them.
+/// One settle flushes deletes of a whole key range, compacts its ranges, and joins them.
 #[test]
 fn a_crash_while_ranges_are_compacted_and_joined_loses_nothing() {
     for grain in [LINE, SECTOR] {
@@ -211,21 +213,22 @@ fn a_crash_while_ranges_are_compacted_and_joined_loses_nothing() {
     }
 }
 
-/// Holds up the next sync of the log: the receiver hears when it is held, and the sender lets it go.
+/// Blocks the next sync of the log. The receiver reports that it is blocked, and the sender
+/// unblocks it.
 fn hold_a_sync(simulated: &Simulated) -> (Receiver<()>, Sender<()>) {
     let ((tell, held), (let_go, wait)) = (channel(), channel());
     simulated.in_a_sync_of("commit.rs", move || {
         tell.send(()).expect("the test waits for it");
-        // The other end gone will do as well: the test has failed.
+        // A closed channel is fine too: the test has failed.
         let _ = wait.recv();
     });
     (held, let_go)
 }
 
-/// A kind of read by its name, and the pairs that it gave.
+/// A kind of read by its name, with its pairs.
 type Read = (&'static str, Vec<(Vec<u8>, Vec<u8>)>);
 
-/// What every kind of read says of all keys, by name of the read.
+/// Returns the result of every kind of read over all keys.
 fn all_reads(store: &FluidKv) -> Vec<Read> {
     let keys = [b"a".to_vec(), b"b".to_vec()];
     let named: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
@@ -255,7 +258,7 @@ fn all_reads(store: &FluidKv) -> Vec<Read> {
     ]
 }
 
-/// Runs `work` on a thread of its own; what it says, if it does so while others are patient.
+/// Runs `work` on its own thread. Returns its result, if it ends within the time limit.
 fn patiently<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (tell, told) = channel();
     std::thread::spawn(move || tell.send(work()));
@@ -281,7 +284,7 @@ fn reads_wait_for_no_sync_of_a_group_and_no_writer_is_answered_before_it() {
     let store = Arc::clone(&simulated.store);
     let seen = patiently(move || all_reads(&store));
     let early = [0, 1].map(|number| answered[number].load(Ordering::SeqCst));
-    // Whatever was seen, nobody is left waiting.
+    // Unblocks the waiting thread in any case.
     let_go.send(()).expect("it waits");
     first.join().expect("written");
     second.join().expect("written");

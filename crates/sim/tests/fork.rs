@@ -1,8 +1,8 @@
-//! A process that is forked while a store is open: the child changes nothing, and the parent loses
+//! A process that forks while a store is open: the child changes nothing, and the parent loses
 //! nothing.
 //!
 //! The driver runs this test again as the parent (`ROLE`). The parent opens the store, forks, and
-//! writes on. The driver kills it and reads the store.
+//! continues to write. The driver kills it and reads the store.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,11 +20,11 @@ use lodestore_media::sim::{Forked, exit_now, fork};
 const ROLE: &str = "LODESTORE_TEST_FORK_DIR";
 /// Its engine.
 const ENGINE: &str = "LODESTORE_TEST_FORK_ENGINE";
-/// Keys put before the fork, and tried by the child.
+/// Keys put before the fork, and accessed by the child.
 const BEFORE: u32 = 500;
 /// Keys put by the parent after the fork.
 const AFTER: u32 = 1000;
-/// What one step of another process may take before the test gives up.
+/// The time limit of one step of another process.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 struct Scratch(PathBuf);
@@ -64,7 +64,7 @@ fn is_foreign<T>(outcome: lodestore::Result<T>) -> bool {
     matches!(outcome, Err(Error::ForeignProcess))
 }
 
-/// What the child does; the first thing that went wrong.
+/// Runs the child's operations. Returns the first failure.
 fn try_everything(dir: &Path, store: Handle) -> Result<(), String> {
     for number in 0..BEFORE {
         if !is_foreign(store.put(&key("child", number), &value(number))) {
@@ -113,7 +113,7 @@ fn try_everything(dir: &Path, store: Handle) -> Result<(), String> {
     }
 }
 
-/// The process that is killed, and the child that it forks.
+/// Runs the process that is killed, and the child that it forks.
 fn parent(dir: &Path, engine: &str) {
     let store = create(dir, engine);
     for number in 0..BEFORE {
@@ -135,7 +135,7 @@ fn parent(dir: &Path, engine: &str) {
             };
             fs::write(dir.join("child.new"), said).expect("written");
             fs::rename(dir.join("child.new"), dir.join("child")).expect("named");
-            // It lives on without the store while the parent is killed.
+            // The child lives on without the store while the parent is killed.
             while !dir.join("end").exists() && dir.exists() {
                 thread::sleep(Duration::from_millis(5));
             }
@@ -166,7 +166,7 @@ fn wait_for_file(path: &Path) -> String {
     }
 }
 
-/// The parent's process, killed at the latest when the test ends.
+/// The parent's process, killed at the end of the test at the latest.
 struct Killed(Child);
 
 impl Killed {
@@ -194,7 +194,7 @@ fn a_fork_loses_nothing(test: &str, engine: &str) {
     assert_eq!(wait_for_file(&dir.join("child")), "well", "{engine}: the child");
     wait_for_file(&dir.join("parent"));
     process.kill();
-    // The devices of a matrix stay locked by a child that lives; the other engines do not.
+    // A living child keeps the devices of a matrix locked; other engines are free.
     if engine == "mkvs" {
         fs::write(dir.join("end"), "now").expect("written");
     }
@@ -213,7 +213,7 @@ fn a_fork_loses_nothing(test: &str, engine: &str) {
     fs::write(dir.join("end"), "now").expect("written");
 }
 
-/// Opens the store; with `waits` it is tried again while a child that was told to end has its lock.
+/// Opens the store. With `waits` it retries while an ending child still has the lock.
 fn open_patiently(path: &Path, waits: bool) -> Handle {
     let began = Instant::now();
     loop {

@@ -1,5 +1,6 @@
-//! Freed space that is used again while a table of NVHT grows: a slot that was cleared, and comes back, would name another key's record. Scripts
-//! seldom get there, since epochs hold freed space longer than their small growths last.
+//! Freed space that is reused while a table of NVHT grows: a cleared slot that returned would name
+//! another key's record. Scripts rarely reach this, because epochs hold freed space longer than
+//! their small growths last.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use lodestore_media::{Mutant, Pool};
 use lodestore_nvht::{ENGINE, FORMAT, Nvht, NvhtOptions};
 use lodestore_sim::subject::simulated_pool;
 
-/// Where the cursor of partition 0 stands in region 0.
+/// Offset of the cursor of partition 0 in region 0.
 const CURSOR: u64 = 8192 + 256 + 16;
 
 struct Open {
@@ -62,8 +63,8 @@ impl Open {
         self.store.stats().engine_counters[name]
     }
 
-    /// Puts new keys up to the one that does the first step of a growth; how many keys there are, and what that one did. `None` where one
-    /// does two steps, since it found no room.
+    /// Puts new keys until one does the first step of a growth. Returns the number of keys, and the
+    /// events of that put. `None` if one put did two steps, because it did not fit.
     fn fill(&self, model: &mut LineModel) -> Option<(u64, Vec<Event>)> {
         for keys in 1..1000 {
             self.put(keys - 1, 0);
@@ -76,7 +77,8 @@ impl Open {
         panic!("no growth");
     }
 
-    /// Writes `keys` keys over twice, so that each stands where another one stood. Their table does not go on growing for that.
+    /// Overwrites `keys` keys twice, so that each is at the position of another one. The table does
+    /// not grow further by this.
     fn shuffle(&self, keys: u64) {
         let steps = self.counter("growth_steps");
         (0..keys).for_each(|index| self.put(index, 1));
@@ -86,7 +88,7 @@ impl Open {
         assert_eq!((self.counter("growth_steps"), self.counter("tables_growing")), (steps, 1));
     }
 
-    /// Ends the growth, and looks at everything.
+    /// Ends the growth, and checks everything.
     fn judge(&self, keys: u64, value: impl Fn(u64) -> u64) -> Result<(), String> {
         for index in keys..1000 {
             if self.counter("tables_growing") == 0 {
@@ -105,7 +107,8 @@ impl Open {
     }
 }
 
-/// A store behind the first step of its growth; the medium before the put that did the step; the number of keys; what that put did.
+/// Returns a store after the first step of its growth, the medium before the put that did the step,
+/// the number of keys, and the events of that put.
 fn begun(mutant: Option<Mutant>, seed: u64) -> Option<(Open, LineModel, u64, Vec<Event>)> {
     let spec = SimSpec { mutant, ..SimSpec::default() };
     let open = Open::create(&spec, seed);
@@ -115,7 +118,7 @@ fn begun(mutant: Option<Mutant>, seed: u64) -> Option<(Open, LineModel, u64, Vec
     Some((open, model, keys, step))
 }
 
-/// A step, then the space of the keys that it moved is used again.
+/// A step, then reuse of the space of the moved keys.
 fn space_used_again_behind_a_step(mutant: Option<Mutant>, seed: u64) -> Result<(), String> {
     let Some((open, mut model, keys, step)) = begun(mutant, seed) else { return Ok(()) };
     open.shuffle(keys);
@@ -127,7 +130,7 @@ fn space_used_again_behind_a_step(mutant: Option<Mutant>, seed: u64) -> Result<(
 
 #[test]
 fn space_of_moved_keys_is_used_again_within_a_growth() {
-    // Not with every seed stand keys of the first step so far behind their home lines.
+    // Only some seeds place keys of the first step far enough after their home lines.
     let seen = (0..40).filter(|seed| {
         assert_eq!(space_used_again_behind_a_step(None, *seed), Ok(()), "seed {seed}");
         space_used_again_behind_a_step(Some(Mutant::GrowthLeftKept), *seed).is_err()
@@ -135,8 +138,9 @@ fn space_of_moved_keys_is_used_again_within_a_growth() {
     assert!(seen.count() > 2);
 }
 
-/// A kill in a step, before its cursor; the open after it is killed before its fence number `fence`; the next one uses the space of the keys
-/// again; then power fails, and nothing stays of what was not flushed. `None`: the open has not so many fences.
+/// A kill in a step, before its cursor. The following open is killed before its fence number
+/// `fence`, and the next one reuses the space of the keys. Then power fails, and all unflushed
+/// stores are lost. `None` if the open has fewer fences.
 fn killed_in_the_clearing(mutant: Option<Mutant>, fence: usize) -> Option<Result<(), String>> {
     let (_, mut model, keys, step) = begun(mutant, 1).expect("a seed whose first step comes alone");
     let is_cursor = |event: &&Event| matches!(event.what, What::Word { region: 0, offset: CURSOR, .. });
@@ -156,7 +160,7 @@ fn killed_in_the_clearing(mutant: Option<Mutant>, fence: usize) -> Option<Result
     open.events().iter().for_each(|event| model.apply(event));
     let set = model.crash_set();
     let image = model.with_image(&set, &set.all_old(), Clone::clone);
-    // The key of the step was not acknowledged, but its record was published before the step.
+    // The step's key was not acknowledged, but its record was published before the step.
     Some(Open::of_image(&image).judge(keys, |_| 2))
 }
 

@@ -1,5 +1,5 @@
-//! HashKV whose bytes were damaged: one bit of the file of values, or of the pool. What is answered is right or told to be damaged, and what could be read stays readable whatever is written and
-//! collected behind it.
+//! HashKV with one damaged bit in the values file or the pool. Each answer is right or reports
+//! damage, and readable values stay readable through later writes and GC.
 
 use lodestore_contract::{Direction, Error, Result};
 use lodestore_media::sim::{LineModel, Rng, SimImage, SimSpec};
@@ -7,9 +7,9 @@ use lodestore_sim::hashkv::HashEngine;
 use lodestore_sim::op::{Op, Outcome, State};
 use lodestore_sim::subject::{Engine, Shape, Subject};
 
-/// Keys that stay, and keys that are written over.
+/// Keys that stay, and keys that are overwritten.
 const KEYS: [u8; 2] = [40, 6];
-/// Bytes of the superblock that mean something.
+/// Meaningful bytes of the superblock.
 const SUPERBLOCK: usize = 28;
 /// Bytes of a block.
 const BLOCK: usize = 4096;
@@ -27,7 +27,7 @@ struct Base {
     state: State,
 }
 
-/// A store with values of all kinds, some of which were moved, stopped cleanly.
+/// Returns a cleanly stopped store with values of all kinds, some of which were moved.
 fn base() -> Base {
     let spec = SimSpec::default();
     let store = HashEngine.create(&spec, &Shape::default()).expect("create");
@@ -54,7 +54,7 @@ fn base() -> Base {
     Base { image: SimImage { spec, ..model.newest() }, state }
 }
 
-/// Which keys have their values; those that have not are told to be damaged, and no key has a wrong one.
+/// Returns the keys that have their values. All others report damage, and no key has a wrong value.
 fn readable(store: &dyn Subject, state: &State, place: &str) -> Vec<Vec<u8>> {
     let mut right = Vec::new();
     for index in 0..KEYS[0] + KEYS[1] {
@@ -83,7 +83,7 @@ fn readable(store: &dyn Subject, state: &State, place: &str) -> Vec<Vec<u8>> {
     right
 }
 
-/// Writes over some keys, so that segments are collected.
+/// Overwrites some keys, so that segments are collected.
 fn work(store: &dyn Subject, state: &mut State) -> Result<()> {
     for round in 0..6 {
         for index in 0..KEYS[1] {
@@ -92,7 +92,7 @@ fn work(store: &dyn Subject, state: &mut State) -> Result<()> {
                 state.apply(&op);
             }
         }
-        // It tells what a flush or a compaction has met.
+        // A sweep reports damage found by a flush or a compaction.
         match store.apply(&Op::Sweep) {
             Ok(_) | Err(Error::Corrupt { .. }) => {}
             Err(error) => return Err(error),
@@ -101,12 +101,12 @@ fn work(store: &dyn Subject, state: &mut State) -> Result<()> {
     Ok(())
 }
 
-/// What came of a damaged image.
+/// The result of a damaged image.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     Refused,
     Told,
-    /// Nothing that was read depends on it.
+    /// No read depends on the bit.
     Unused,
 }
 
@@ -128,7 +128,7 @@ fn look(base: &Base, image: &SimImage, works: bool, place: &str) -> Seen {
                 !found.is_empty() && matches!(error, Error::Corrupt { .. } | Error::Poisoned { .. }),
                 "{place}: {error}"
             );
-            // The write that was refused may be there.
+            // The refused write may have happened.
             return Seen::Told;
         }
         let after = readable(&*store, &state, place);
@@ -148,7 +148,7 @@ fn any_byte_of_the_file_that_is_damaged_is_told_where_a_value_depends_on_it() {
         image.values[at] ^= 1 << rng.below(8);
         let seen = look(&base, &image, at % 8 == 0, &format!("byte {at} of the file"));
         if at < SUPERBLOCK {
-            // The headers of segments say what it said.
+            // The headers of segments have the same information.
             assert_eq!(seen, Seen::Unused, "byte {at} of the superblock");
         } else {
             assert!(seen != Seen::Refused && (at >= BLOCK || seen == Seen::Unused), "byte {at}: {seen:?}");

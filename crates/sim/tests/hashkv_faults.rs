@@ -1,5 +1,6 @@
-//! HashKV where calls fail: each call of the values file, and each fence of the pool, one run for each. What was acknowledged stays, what was refused was refused for a reason, and a
-//! store that cannot know what it has on the medium takes no writes any more.
+//! HashKV with failing calls: each call of the values file, and each fence of the pool, in a run of
+//! its own. Acknowledged writes remain, refusals have a reason, and a store that cannot know its
+//! medium's contents refuses further writes.
 
 use std::sync::Arc;
 
@@ -14,10 +15,10 @@ use lodestore_sim::oracle;
 use lodestore_sim::script::Script;
 use lodestore_sim::subject::{Engine, Shape, Subject};
 
-/// Crash images that are looked at where a run ends.
+/// Crash images checked at the end of a run.
 const IMAGES: usize = 3;
 
-/// What fails.
+/// The kind of failing call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fails {
     Call(FileCall, FileFault),
@@ -25,7 +26,7 @@ enum Fails {
 }
 
 impl Fails {
-    /// A pool whose `nth` call of this kind fails.
+    /// Returns a pool whose `nth` call of this kind fails.
     fn spec(self, nth: u64) -> SimSpec {
         let spec = SimSpec { grain: 512, ..SimSpec::default() };
         match self {
@@ -34,7 +35,7 @@ impl Fails {
         }
     }
 
-    /// Whether a store may refuse with this error and go on.
+    /// Whether a store may refuse with this error and continue.
     fn excuses(self, error: &Error) -> bool {
         match error {
             Error::Io { .. } => matches!(self, Self::Call(_, FileFault::Io)),
@@ -43,7 +44,7 @@ impl Fails {
         }
     }
 
-    /// Whether nothing has failed, since there were fewer calls.
+    /// Whether nothing has failed, because there were fewer calls.
     fn is_untouched(self, store: &dyn Subject) -> bool {
         match self {
             Self::Call(..) => store.recorder().will_fail(),
@@ -52,17 +53,17 @@ impl Fails {
     }
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Ended {
-    /// Operations that were refused, the store going on.
+    /// Refused operations after which the store continued.
     refused: usize,
     poisoned: bool,
-    /// Nothing has failed: there were not so many calls.
+    /// Nothing has failed, because there were fewer calls.
     untouched: bool,
 }
 
-/// The script without its stops, a read behind each step.
+/// Returns the script without its stops, with a read after each step.
 fn script(name: &str) -> Script {
     let script = (0..48).map(|index| script_of(&HashEngine, 1, index)).find(|script| script.name == name);
     let mut script = script.expect("the script is there");
@@ -74,7 +75,7 @@ fn script(name: &str) -> Script {
 
 struct Run<'a> {
     script: &'a Script,
-    /// What there is when the script begins, and its image; none: no store.
+    /// The contents and image at the start of the script; `None`: no store.
     base: Option<&'a (State, SimImage)>,
     universe: Vec<Vec<u8>>,
     fails: Fails,
@@ -90,7 +91,7 @@ impl Run<'_> {
         outcome.unwrap_or_else(|wrong| panic!("{}: {} oracle: {}", self.place(what), wrong.oracle, wrong.what))
     }
 
-    /// Does the script; none where the store could not be made.
+    /// Runs the script; `None` if the store could not be created.
     fn all(&self) -> Option<Ended> {
         let spec = self.fails.spec(self.nth);
         let begun = match self.base {
@@ -107,7 +108,7 @@ impl Run<'_> {
         };
         let (mut ended, mut allowed) =
             (Ended::default(), vec![self.base.map_or_else(State::default, |base| base.0.clone())]);
-        // A store that is poisoned by the last sweep tells the delete.
+        // A delete reports a store that the last sweep poisoned.
         let ends = [Op::Sweep, Op::Delete { key: b"nobody's".to_vec() }];
         for op in self.script.ops.iter().chain(&ends) {
             self.step(&*store, op, &mut allowed, &mut ended);
@@ -151,7 +152,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whatever is left behind the process's end, by a kill or by a crash, holds what was acknowledged.
+    /// Checks that the image of a kill or crash at the end holds the acknowledged writes.
     fn reopen(&self, store: Box<dyn Subject>, states: &[&State]) {
         let base = self.base.map_or_else(SimImage::default, |base| base.1.clone());
         let mut model = LineModel::new(SimImage { spec: self.fails.spec(0), ..base });
@@ -173,7 +174,7 @@ impl Run<'_> {
     }
 }
 
-/// Runs the script once for each call that may fail; how the runs ended.
+/// Runs the script once for each call that may fail. Returns the ends of the runs.
 fn each_call(script: &Script, base: Option<&(State, SimImage)>, fails: Fails) -> Vec<Ended> {
     let universe = script.universe();
     let mut runs = Vec::new();
@@ -197,10 +198,10 @@ fn each_call(script: &Script, base: Option<&(State, SimImage)>, fails: Fails) ->
 
 const SCRIPTS: [&str; 3] =
     ["values over the threshold and under it", "collections beside what is in the log", "groups split"];
-/// One that gives space back and takes it again.
+/// The script that frees space and reuses it.
 const HOLES: &str = "segments give back their space and take it again";
 
-/// Of all scripts.
+/// Runs each call of all scripts.
 fn each_call_of_all(fails: Fails) -> Vec<Ended> {
     SCRIPTS.into_iter().flat_map(|name| each_call(&script(name), None, fails)).collect()
 }
@@ -233,7 +234,7 @@ fn a_segment_that_gets_no_space_again_loses_nothing() {
     for fault in [FileFault::Io, FileFault::NoSpace] {
         let runs = each_call(&script(HOLES), None, Fails::Call(FileCall::Reserve, fault));
         assert!(runs.len() > 5 && !runs.iter().any(|ended| ended.poisoned));
-        // Where the medium has no room the store has none; what is broken is told.
+        // A full medium makes a full store; a broken one is reported.
         assert!(runs.iter().all(|ended| (ended.refused > 0) == (fault == FileFault::Io)));
     }
 }
@@ -244,7 +245,7 @@ fn space_that_cannot_be_given_back_changes_nothing() {
     assert!(runs.len() >= 2 && runs.iter().all(|ended| *ended == Ended::default()));
 }
 
-/// What an earlier open has left in the tables is separated behind an open, among new writes.
+/// Values that an earlier open left in the tables are separated after an open, among new writes.
 #[test]
 fn values_that_are_separated_late_are_not_lost_where_a_call_fails() {
     let ordinary = script("groups split");
@@ -296,7 +297,8 @@ fn a_fence_of_the_pool_that_fails_poisons_the_store() {
     assert!(runs.len() > 500 && runs.iter().all(|ended| ended.poisoned));
 }
 
-/// An open in which a call fails is refused, or the store is poisoned, or nothing is amiss; the next open has everything.
+/// An open with a failing call is refused, or poisons the store, or succeeds; the next open has
+/// everything.
 #[test]
 fn an_open_in_which_a_call_fails_loses_nothing() {
     let script = script("groups split");
@@ -408,7 +410,8 @@ fn whoever_reads_is_told_of_a_read_that_fails() {
     let recorder = pool.recorder().expect("a simulation");
     let wanted: Vec<_> = large_keys().map(|key| Some(vec![key[1]; 200])).collect();
     for (name, read) in READS {
-        // A walk reads neighbours at once, and where that fails each by itself: then all of them are there.
+        // A walk reads adjacent records in one call, and separately if that fails: then all of them
+        // succeed.
         let walks = ["scan_each", "for_each", "scan"].contains(&name);
         let mut failed = 0;
         for nth in 1.. {

@@ -1,4 +1,5 @@
-//! HashKV where a place of the file of values is broken and stays so: what stands elsewhere is written and collected as before, and what stands there is told.
+//! HashKV with a permanently broken place of the values file: values elsewhere are written and
+//! collected as before, and values at this place are reported.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use lodestore_media::sim::{BrokenPlace, FailingCall, FileCall, FileFault, SimSpe
 use lodestore_sim::hashkv::options;
 use lodestore_sim::subject::Shape;
 
-/// Keys that stay, and keys that are written over.
+/// Keys that stay, and keys that are overwritten.
 const KEYS: [u8; 2] = [12, 4];
 /// Bytes of a value, and of a sector.
 const VALUE: usize = 300;
@@ -19,7 +20,7 @@ fn key(index: u8) -> Vec<u8> {
     vec![b'k', index]
 }
 
-/// A value that is found in the file.
+/// Returns a value that can be found in the file.
 fn value(index: u8, round: u8) -> Vec<u8> {
     [&[index, round][..], &[index ^ 0xa5; VALUE]].concat()
 }
@@ -30,7 +31,7 @@ struct Simulated {
 }
 
 impl Simulated {
-    /// A store in which all keys have values, which stand in the file.
+    /// Returns a store in which all keys have values in the file.
     fn filled() -> Self {
         let options = options(&Shape::default());
         let spec = SimSpec { record: false, ..SimSpec::default() };
@@ -45,7 +46,7 @@ impl Simulated {
         self.store.stats().engine_counters[name]
     }
 
-    /// Breaks the sector in which the value of a key begins.
+    /// Breaks the first sector of a key's value.
     fn break_value_of(&self, index: u8, call: FileCall) {
         let recorder = self.pool.recorder().expect("a simulation");
         let (bytes, wanted) = (recorder.values(), value(index, 0));
@@ -58,7 +59,7 @@ impl Simulated {
         self.pool.recorder().expect("a simulation").break_place(None);
     }
 
-    /// Writes other keys over until there were so many more collections.
+    /// Overwrites other keys until there were `more` collections.
     fn collect(&self, more: u64) {
         let before = self.counter("values_collections");
         for round in 1..=200 {
@@ -74,7 +75,8 @@ impl Simulated {
     }
 }
 
-/// The first collection that met the place failed, and so did every flush behind it: the same segments were chosen again.
+/// The first collection that reached the place failed, and so did every later flush: the same
+/// segments were chosen again.
 #[test]
 fn a_place_that_cannot_be_read_costs_what_stands_there_and_nothing_else() {
     let simulated = Simulated::filled();
@@ -91,7 +93,7 @@ fn a_place_that_cannot_be_read_costs_what_stands_there_and_nothing_else() {
                 assert_eq!(found, Some(value(index, 0)));
                 whole += 1;
             }
-            // Others may have parts of that sector.
+            // Other values may be partly in that sector.
             Err(Error::Io { .. }) => told += 1,
             Err(error) => panic!("key {index}: {error}"),
         }
@@ -99,12 +101,12 @@ fn a_place_that_cannot_be_read_costs_what_stands_there_and_nothing_else() {
     assert!((1..=3).contains(&told) && whole >= KEYS[0] - 3, "{told} told, {whole} whole");
     assert!(matches!(simulated.store.get(&key(broken)), Err(Error::Io { .. })));
     assert!(!simulated.store.verify(&mut |_| ()).expect("verify").is_clean());
-    // What could not be read was not let go of.
+    // Unreadable values were not freed.
     simulated.mend();
     (0..KEYS[0]).for_each(|index| {
         assert_eq!(simulated.store.get(&key(index)).expect("it can be read again"), Some(value(index, 0)));
     });
-    // And when it dies its segment is of use again.
+    // When the value dies, its segment is usable again.
     (0..KEYS[0]).for_each(|index| simulated.store.put(&key(index), &value(index, 1)).expect("put"));
     simulated.collect(20);
     assert_eq!(simulated.counter("values_segments_damaged"), 0);
@@ -123,7 +125,7 @@ fn a_place_that_cannot_be_written_is_gone_round() {
     assert!(simulated.store.verify(&mut |_| ()).expect("verify").is_clean());
 }
 
-/// Each write that was refused left a segment behind that nobody took again before the next open.
+/// Each refused write left a segment behind that was not reused before the next open.
 #[test]
 fn segments_that_could_not_be_written_are_taken_again_when_they_can() {
     let simulated = Simulated::filled();
@@ -152,7 +154,7 @@ fn segments_that_could_not_be_written_are_taken_again_when_they_can() {
     assert!(simulated.store.verify(&mut |_| ()).expect("verify").is_clean());
 }
 
-/// The flush failed, and so did each put behind it when the log was full.
+/// The flush failed, and so did each later put when the log was full.
 #[test]
 fn a_write_for_which_the_medium_has_no_room_leaves_values_in_the_lsm_until_there_is_some() {
     let simulated = Simulated::filled();

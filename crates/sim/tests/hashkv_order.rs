@@ -1,4 +1,5 @@
-//! Orders of HashKV that matter only where something else happens meanwhile: who writes, or holds a snapshot, while a collection goes on; and what a process left that never synced.
+//! Orders in HashKV that matter only with concurrency: writers or snapshot holders during a
+//! collection, and the remains of a process that never synced.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +14,9 @@ use lodestore_media::{Mutant, Pool};
 use lodestore_sim::hashkv::options;
 use lodestore_sim::subject::Shape;
 
-/// Keys that stay, and keys that are written over.
+/// Keys that stay, and keys that are overwritten.
 const KEYS: [u8; 2] = [9, 3];
-/// When a thread goes on that waits for nobody.
+/// The delay of a thread that waits for no other.
 const LATER: Duration = Duration::from_millis(100);
 
 struct Simulated {
@@ -31,7 +32,7 @@ fn create_with(spec: &SimSpec, workers: usize) -> Simulated {
     let mut options = options(&Shape::default());
     options.index.workers = workers;
     if workers > 0 {
-        // The thread behind has nothing to collect there before the flushes have.
+        // The background thread has nothing to collect there before the flushes have.
         options.mode = Mode::Vlog;
     }
     let (pool, report) = Pool::create_sim(spec, ENGINE, FORMAT, options.pool()).expect("a pool");
@@ -65,7 +66,7 @@ impl Simulated {
         }
     }
 
-    /// Writes the other keys over, and flushes.
+    /// Overwrites the other keys, and flushes.
     fn overwrite(&self, mark: u8) {
         for index in KEYS[0]..KEYS[0] + KEYS[1] {
             self.store.put(&key(index), &large(mark)).expect("put");
@@ -73,7 +74,7 @@ impl Simulated {
         self.store.settle().expect("settle");
     }
 
-    /// As [`Self::overwrite`] until `done`.
+    /// Repeats [`Self::overwrite`] until `done`.
     fn work_until(&self, done: impl Fn() -> bool) {
         for mark in 0..100 {
             self.overwrite(mark);
@@ -84,7 +85,8 @@ impl Simulated {
         panic!("it does not come to that: {:?}", self.store.stats().engine_counters);
     }
 
-    /// Lets another thread do `work` once, in the middle of the first sync of copies that a flush makes from now on; whether it was done.
+    /// Lets another thread run `work` once, in the middle of the next sync of a flush's copies.
+    /// Returns whether it ran.
     fn while_copies_are_synced(&self, work: impl Fn(Arc<HashKv>) + Send + Sync + 'static) -> Arc<AtomicBool> {
         let is_done = Arc::new(AtomicBool::new(false));
         let counters = |store: &HashKv| {
@@ -99,7 +101,8 @@ impl Simulated {
                 return;
             }
             let Some(store) = store.upgrade() else { return };
-            // Since the last sync a collection has read its victim, which a flush does not, and none has ended.
+            // Since the last sync a collection has read its victim, which a flush does not, and
+            // none has ended.
             let now = counters(&store);
             let then = std::mem::replace(&mut *before.lock().expect("no panic"), now);
             if now.0 > then.0 && now.1 == then.1 && !done.swap(true, Ordering::Relaxed) {
@@ -111,7 +114,7 @@ impl Simulated {
     }
 }
 
-/// While values are moved a writer makes them small; whether they stay so.
+/// A writer makes values small while they are moved. Returns whether they stay small.
 fn what_is_written_while_its_value_is_moved_stays(mutant: Option<Mutant>) -> bool {
     let simulated = create(&SimSpec { record: false, mutant, ..SimSpec::default() });
     (1..20u8).all(|round| {
@@ -131,7 +134,7 @@ fn a_collection_does_not_undo_what_is_written_meanwhile() {
     assert!(!what_is_written_while_its_value_is_moved_stays(Some(Mutant::ReplacedBlindly)), "the fault is not seen");
 }
 
-/// Whether a snapshot and a scan that began before collections show what there was then, all of it.
+/// Returns whether a snapshot and a scan from before collections return all contents of that time.
 fn what_a_snapshot_showed_stays_readable(mutant: Option<Mutant>) -> bool {
     let simulated = create(&SimSpec { record: false, mutant, ..SimSpec::default() });
     (1..20u8).all(|round| {
@@ -159,7 +162,8 @@ fn no_segment_is_written_again_that_a_snapshot_or_a_scan_may_come_to() {
     assert!(!what_a_snapshot_showed_stays_readable(Some(Mutant::HoldsIgnored)), "the fault is not seen");
 }
 
-/// Whether a snapshot shows what was there when all of it has gone, and segments have given back their space.
+/// Returns whether a snapshot returns its contents after all keys were deleted and segments were
+/// freed.
 fn what_a_snapshot_showed_keeps_its_space(mutant: Option<Mutant>) -> bool {
     let simulated = create(&SimSpec { record: false, mutant, ..SimSpec::default() });
     let put = |index| simulated.store.put(&key(index), &large(index)).expect("put");
@@ -184,8 +188,9 @@ fn no_segment_gives_back_its_space_that_a_snapshot_may_come_to() {
     assert!(!what_a_snapshot_showed_keeps_its_space(Some(Mutant::HoldsIgnored)), "the fault is not seen");
 }
 
-/// A store that needed no syncs, stopped cleanly, is raised to a durability that does: the pool's regions are synced by the raise, and its file of values by its open. Whether all is
-/// there when power is cut behind that.
+/// A store without syncs, stopped cleanly, is raised to a durability that needs them: the raise
+/// syncs the pool's regions, and the open syncs the values file. Returns whether everything is
+/// present after a following power failure.
 fn what_was_written_without_syncs_is_durable_behind_an_open(mutant: Option<Mutant>) -> bool {
     let spec = SimSpec { mutant, ..SimSpec::default() };
     let simulated = create(&SimSpec { stores_persist: true, ..spec.clone() });
@@ -218,7 +223,8 @@ fn an_open_makes_durable_what_was_written_to_the_file_without_syncs() {
     assert!(seen, "the fault is not seen");
 }
 
-/// Where durability needs no syncs a clean stop does all the same: the pool's header vouches for the file of values as well as for the regions. Nothing of the file is left to chance behind it.
+/// A clean stop syncs at every durability: the pool's header vouches for the values file as well as
+/// for the regions.
 #[test]
 fn a_clean_stop_makes_the_file_of_values_durable_whatever_the_durability() {
     let spec = SimSpec { stores_persist: true, ..SimSpec::default() };
@@ -235,7 +241,8 @@ fn a_clean_stop_makes_the_file_of_values_durable_whatever_the_durability() {
     assert!(named > synced, "the header was written at {named:?}, the file synced at {synced:?}");
 }
 
-/// Drops a store in the middle of a flush that collects; whether it is closed when the drop returns.
+/// Drops a store in the middle of a flush that collects. Returns whether it is closed when the drop
+/// returns.
 fn is_closed_behind_its_drop() -> bool {
     let simulated = create_with(&SimSpec { record: false, ..SimSpec::default() }, 1);
     let (collects, is_collecting) = channel();
@@ -251,7 +258,7 @@ fn is_closed_behind_its_drop() -> bool {
         simulated.store.put(&key(index), &large(turn as u8)).expect("put");
         if is_collecting.try_recv().is_ok() {
             let Simulated { pool, store } = simulated;
-            // Another thread that synced may have looked at it.
+            // Another thread that synced may still have a reference.
             while Arc::strong_count(&store) > 1 {
                 std::thread::yield_now();
             }
@@ -263,9 +270,10 @@ fn is_closed_behind_its_drop() -> bool {
     panic!("nothing is collected");
 }
 
-/// Such a flush has a handle of the LSM, which kept the store open, and its directory locked, behind the drop of the store's last handle.
+/// Such a flush has a handle of the LSM, which kept the store open and its directory locked after
+/// the drop of the store's last handle.
 #[test]
 fn a_store_that_is_dropped_while_a_flush_collects_is_closed_when_the_drop_returns() {
-    // Its collector's thread may be first, which every drop waits for.
+    // The collector's thread, which every drop waits for, may be first.
     assert!((0..8).all(|_| is_closed_behind_its_drop()));
 }

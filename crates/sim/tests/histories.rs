@@ -1,4 +1,5 @@
-//! Concurrent histories: the checker must accept what an atomic map does, refuse what a careless one does, with batches too.
+//! Concurrent histories: the checker must accept an atomic map and refuse a faulty one, with
+//! batches too.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use lodestore_sim::op::{Op, Outcome, State};
 
 const LOAD: Load = Load { threads: 3, keys: 3, ops: 60, batches: false, ranges: false };
 
-/// Batches among them: all keys are searched together, so fewer operations.
+/// With batches all keys are searched together, so there are fewer operations.
 const BATCHES: Load = Load { ops: 40, batches: true, ..LOAD };
 
 #[test]
@@ -28,7 +29,7 @@ fn an_atomic_map_is_linearizable() {
     }
 }
 
-/// Reads and writes are atomic each, but a swap is a read and a write.
+/// Reads and writes are atomic, but a swap is a read and a write.
 #[test]
 fn a_swap_in_two_steps_is_seen() {
     let mut seen = false;
@@ -78,7 +79,7 @@ fn a_stale_read_is_seen() {
     assert!(check_live(LOAD, 1, &apply).is_err());
 }
 
-/// Each operation is atomic, but a batch is done one key after the other.
+/// Each operation is atomic, but a batch is applied one key after the other.
 #[test]
 fn a_batch_that_shows_by_half_is_seen() {
     let seen = (0..200).any(|seed| {
@@ -101,12 +102,13 @@ fn failure() -> Error {
     Error::too_few_devices(0, 0, 1)
 }
 
-/// Whether a step may fail in the middle: it changes something.
+/// Whether a step may fail in the middle, because it changes something.
 fn is_write(op: &Op) -> bool {
     !matches!(op, Op::Get { .. })
 }
 
-/// Some operations fail: they have taken effect, or do so when another one comes, or never. Others are refused.
+/// Some operations fail: they have taken effect, take effect with a later one, or never. Others are
+/// refused.
 #[test]
 fn a_write_that_failed_may_have_happened_or_happen_later_or_never() {
     for seed in 0..40 {
@@ -135,7 +137,8 @@ fn a_write_that_failed_may_have_happened_or_happen_later_or_never() {
     }
 }
 
-/// A store whose every eighth write is `spoilt`, which is given the state and the write, and says whether it is told as refused, or as failed.
+/// Runs a store that passes every eighth write to `spoilt`, with the state. `spoilt` returns
+/// whether the write reports a refusal or a failure.
 fn some_history_is_refused(spoilt: impl Fn(&mut State, &Op) -> bool + Sync) -> bool {
     (0..40).any(|seed| {
         let both = Mutex::new((0_u32, State::default()));
@@ -171,7 +174,7 @@ fn a_write_that_was_refused_and_done_is_seen() {
     assert!(some_history_is_refused(does), "no history of refused writes that were done was refused");
 }
 
-/// What a read has shown of a write that failed is gone for the next one.
+/// A read shows the effect of a failed write, and the next read does not.
 #[test]
 fn a_write_that_failed_and_was_shown_and_taken_back_is_seen() {
     let seen = (0..40).any(|seed| {
@@ -204,7 +207,7 @@ fn a_write_that_failed_and_was_shown_and_taken_back_is_seen() {
     assert!(seen, "no history of writes that were taken back was refused");
 }
 
-/// Reads behind all threads count.
+/// Reads after the end of all threads count.
 #[test]
 fn what_is_lost_behind_the_last_operation_is_seen() {
     let state = Mutex::new(State::default());

@@ -1,4 +1,4 @@
-//! A short run of the `kill9` program; the long ones are started by hand.
+//! A short run of the `kill9` program; long runs are started by hand.
 
 use std::path::Path;
 use std::process::Command;
@@ -42,7 +42,7 @@ const ONE_WRITER_FLUSHED: [&str; 13] = [
     "power",
     "--emulate-dax",
 ];
-/// So few slots that tables grow when the child is killed.
+/// Few slots, so that tables grow when the child is killed.
 const NVHT: [&str; 6] = ["--engine", "nvht", "--shape", "initial-capacity=1", "--shape", "partitions=2"];
 
 #[test]
@@ -65,7 +65,8 @@ fn one_writer_of_nvht_loses_nothing_where_every_flush_is_executed() {
     run(&[&ONE_WRITER_FLUSHED[..], &NVHT].concat());
 }
 
-/// On an ordinary file with tiny memtables: four writers share a log, which changes under them.
+/// On an ordinary file with tiny memtables: four writers share a log, which is switched
+/// concurrently.
 #[test]
 fn writers_of_fluidkv_on_a_file_lose_nothing_when_they_are_killed() {
     for level in ["power", "interval:20"] {
@@ -78,7 +79,7 @@ fn writers_of_fluidkv_on_a_file_lose_nothing_when_they_are_killed() {
     }
 }
 
-/// It removed a directory at the end that it was given with other things in it.
+/// The program removed its directory at the end although it had other contents.
 #[test]
 fn a_directory_with_something_in_it_is_refused_and_left_as_it_is() {
     let scratch = Scratch::on_disk();
@@ -95,7 +96,8 @@ fn a_directory_with_something_in_it_is_refused_and_left_as_it_is() {
     assert_eq!(std::fs::read_to_string(dir.join("others")).expect("it is there"), "kept");
 }
 
-/// Tiny memtables and room for some hundred segments, so that the child is killed while it scatters and collects.
+/// Tiny memtables and space for some hundred segments, so that the child is killed during
+/// separation and collection.
 const HASHKV: [&str; 16] = [
     "--engine",
     "hashkv",
@@ -131,7 +133,7 @@ fn writers_of_hashkv_on_a_file_lose_nothing_when_they_are_killed() {
     run_in(Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR"))), &[&rest[..], &HASHKV].concat());
 }
 
-/// Logs that keep little, so that devices are copied.
+/// Logs that keep few operations, so that devices are copied.
 const MKVS: [&str; 12] = [
     "--engine",
     "mkvs",
@@ -152,7 +154,7 @@ fn two_writers_of_mkvs_lose_nothing() {
     run(&[&TWO_WRITERS[..], &MKVS].concat());
 }
 
-/// The devices' own threads work, so that they are not all as far.
+/// The devices' own threads work, so their progress differs.
 #[test]
 fn two_writers_of_mkvs_lose_nothing_where_devices_are_lost_too() {
     for acks in ["acks=majority", "acks=all"] {
@@ -161,7 +163,8 @@ fn two_writers_of_mkvs_lose_nothing_where_devices_are_lost_too() {
     }
 }
 
-/// The child is killed while it replaces devices and adds groups, while they are copied, and while keys move.
+/// The child is killed while it replaces devices and adds groups, while they are copied, and while
+/// keys move.
 #[test]
 fn two_writers_of_mkvs_lose_nothing_where_the_matrix_is_changed_meanwhile() {
     for acks in ["acks=majority", "acks=all"] {

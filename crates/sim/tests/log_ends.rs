@@ -1,4 +1,4 @@
-//! Damage of the last acknowledged record after a power failure that cut the next write.
+//! Damage of the last acknowledged record after a power failure during the next write.
 
 use lodestore_contract::Error;
 use lodestore_media::sim::{LineModel, SimImage, SimSpec, What};
@@ -6,14 +6,14 @@ use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::op::Op;
 use lodestore_sim::subject::{Engine, Shape};
 
-/// Puts, of which several fill a memtable.
+/// Puts that fill several memtables.
 const PUTS: u32 = 300;
 
 fn key(index: u32) -> Vec<u8> {
     format!("key/{index:05}").into_bytes()
 }
 
-/// A value that is in no other record, too short for the value log.
+/// Returns a value that is in no other record, too short for the value log.
 fn value(index: u32) -> Vec<u8> {
     format!("<value {index:05}> of it").into_bytes()
 }
@@ -30,8 +30,8 @@ fn damage(image: &mut SimImage, bytes: &[u8]) -> usize {
     copies
 }
 
-/// Once a fence of the next write has ended, something durable says that the record was
-/// acknowledged: the next record, or the end mark that the freezing of its memtable made durable.
+/// After a fence of the next write, something durable says that the record was acknowledged: the
+/// next record, or the end mark that the freezing of its memtable made durable.
 #[test]
 fn a_damaged_record_is_reported_once_the_next_write_has_fenced() {
     let (engine, shape) = (FluidEngine, Shape::default());

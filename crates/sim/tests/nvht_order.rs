@@ -1,4 +1,4 @@
-//! Orders of NVHT that matter only where another thread does something meanwhile.
+//! Orders in NVHT that matter only with concurrency.
 
 use std::collections::HashMap;
 use std::sync::mpsc::channel;
@@ -13,7 +13,7 @@ use lodestore_sim::subject::simulated_pool;
 
 /// Seed of the hash.
 const SEED: u64 = 7;
-/// How long another thread may wait for a stripe of the batch before it is left waiting.
+/// The time limit of another thread's wait for a stripe of the batch.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Images of the crash.
 const IMAGES: usize = 60;
@@ -38,7 +38,8 @@ fn key(kind: &str, index: u64) -> Vec<u8> {
     format!("{kind} {index:02}").into_bytes()
 }
 
-/// Puts keys of other stripes from other threads, each until it is answered or waits for the batch; the keys that were answered.
+/// Puts keys of other stripes from other threads, each until it is acknowledged or waits for the
+/// batch. Returns the acknowledged keys.
 fn put_beside(store: &Arc<Nvht>) -> Vec<u64> {
     let mut answered = Vec::new();
     for index in 0..6 {
@@ -46,7 +47,7 @@ fn put_beside(store: &Arc<Nvht>) -> Vec<u64> {
         let store = Arc::clone(store);
         std::thread::spawn(move || {
             let done = store.put(&key("beside", index), b"a value beside the batch");
-            // Nobody listens where it waited too long.
+            // The receiver is gone if this thread waited too long.
             let _ = tell.send(done.is_ok());
         });
         if told.recv_timeout(PATIENCE) == Ok(true) {
@@ -56,7 +57,8 @@ fn put_beside(store: &Arc<Nvht>) -> Vec<u64> {
     answered
 }
 
-/// What was stored, and what was answered, when the log of a batch was about to make its `nth` fence, if it makes as many.
+/// Returns the events and acknowledged puts up to the `nth` fence of a batch's log, if it has that
+/// many.
 fn batch_and_puts_beside(nth: usize) -> Option<(Vec<Event>, Vec<u64>)> {
     let (pool, report) = Pool::create_sim(&SimSpec::default(), ENGINE, FORMAT, options().pool).expect("a pool");
     let store = Arc::new(Nvht::start(Arc::clone(&pool), &report, &options()).expect("a store"));
@@ -85,12 +87,13 @@ fn batch_and_puts_beside(nth: usize) -> Option<(Vec<Event>, Vec<u64>)> {
     seen.lock().expect("no panic").1.take()
 }
 
-/// A batch frees slots; a writer of another stripe takes one and is answered; then comes a crash before the log of the batch has ended, and
-/// the next open does the batch again. Its writer lost the key (seen by kill -9 with two threads on a busy machine).
+/// A batch frees slots, a writer of another stripe uses one and is acknowledged, then a crash comes
+/// before the end of the batch's log, and the next open redoes the batch. The writer lost its key
+/// (seen by kill -9 with two threads on a busy machine).
 #[test]
 fn a_batch_done_again_takes_no_slot_that_another_writer_took_meanwhile() {
     let (mut fences, mut beside) = (0, 0);
-    // Two fences for a log that is made, three for the batch.
+    // Two fences for the creation of the log, three for the batch.
     for nth in 1.. {
         let Some((events, answered)) = batch_and_puts_beside(nth) else { break };
         (fences, beside) = (nth, beside + answered.len());
@@ -115,7 +118,7 @@ fn a_batch_done_again_takes_no_slot_that_another_writer_took_meanwhile() {
     assert!(fences == 5 && beside > 0, "{fences} fences, {beside} writers came between");
 }
 
-/// Two keys of one tag and of two stripes.
+/// Returns two keys with the same tag and different stripes.
 fn keys_of_one_tag() -> (Vec<u8>, Vec<u8>) {
     let hash = |key: &[u8]| xxhash_rust::xxh3::xxh3_64_with_seed(key, SEED);
     let mut seen = HashMap::new();
@@ -129,7 +132,7 @@ fn keys_of_one_tag() -> (Vec<u8>, Vec<u8>) {
     panic!("there are 2048 tags")
 }
 
-/// A store of two keys behind a crash, the record of `damaged` unreadable.
+/// Returns a store of two keys after a crash, with an unreadable record of `damaged`.
 fn with_a_damaged_record(whole: &[u8], damaged: &[u8]) -> (Arc<Pool>, Arc<Nvht>) {
     let (pool, report) = Pool::create_sim(&SimSpec::default(), ENGINE, FORMAT, options().pool).expect("a pool");
     let store = Nvht::start(Arc::clone(&pool), &report, &options()).expect("a store");
@@ -149,7 +152,8 @@ fn with_a_damaged_record(whole: &[u8], damaged: &[u8]) -> (Arc<Pool>, Arc<Nvht>)
     (pool, Arc::new(store))
 }
 
-/// A batch comes upon a damaged record that has the tag of its key and is another stripe's. Its writer replaces it meanwhile.
+/// A batch finds a damaged record that has the tag of its key and belongs to another stripe, whose
+/// writer replaces it meanwhile.
 #[test]
 fn a_batch_clears_no_damaged_slot_that_its_own_writer_took_meanwhile() {
     let (ours, theirs) = keys_of_one_tag();

@@ -1,4 +1,5 @@
-//! The fuzz targets of `fuzz/`, run on bytes of seeded generators. `LODESTORE_FUZZ_ROUNDS` makes the runs longer.
+//! The fuzz targets of `fuzz/`, run on bytes of seeded generators. `LODESTORE_FUZZ_ROUNDS` makes
+//! the runs longer.
 
 #[path = "../../../fuzz/src/damage.rs"]
 mod damage;
@@ -19,7 +20,7 @@ mod store;
 
 use lodestore_media::sim::Rng;
 
-/// Runs a target; where it panics, the seed that does it is printed.
+/// Runs a target. If it panics, prints the seed.
 fn run(name: &str, rounds: u64, target: impl Fn(&[u8]) + std::panic::RefUnwindSafe) {
     let rounds = std::env::var("LODESTORE_FUZZ_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(rounds);
     for seed in 0..rounds {
@@ -70,7 +71,7 @@ fn parts_of_a_values_file_are_read_where_their_checksums_are_right() {
 
 #[test]
 fn values_of_a_matrix_are_read_where_they_are_whole() {
-    // As it is, and with the version that it has.
+    // Each value is parsed unchanged, and with the current version.
     let read = |begins: &[u8], len: usize| mkvs::parts(&[begins, &vec![0; len - begins.len()]].concat());
     assert_eq!(read(&[3], 36), 2, "a device's record");
     assert_eq!(read(&[3], 4), 2, "what a clean stop leaves of no group");
@@ -91,17 +92,18 @@ fn any_damaged_store_that_was_stopped_opens_and_works_or_is_refused() {
     run("hashkv_clean", 1000, |data| hashkv::TARGETS.clean(data));
 }
 
-/// A count of keys below what was deleted then: it went below zero, and the clean stop panicked on it.
+/// A forged count of keys, smaller than the number of later deletes: the count went below zero, and
+/// the clean stop panicked.
 #[test]
 fn a_forged_count_of_keys_is_not_kept() {
     nvht::TARGETS.clean(&[0x9d, 0xe8, 0xc4, 0x73, 0xac, 0x89, 0xa9, 0x2d, 0x8d]);
 }
 
-/// Numbers that a damaged header may have are added to others.
+/// Numbers of a damaged header are added to others.
 #[test]
 fn a_forged_capacity_of_a_pool_and_a_forged_length_of_segments_overflow_nothing() {
     for bytes in 0..8 {
-        // As many low bytes of the capacity, in both copies of the header.
+        // The same number of low bytes of the capacity, in both copies of the header.
         let edits = [[8, 0, 96, 0, 0, 0, bytes, 0], [8, 1, 96, 0, 0, 0, bytes, 0]];
         hashkv::TARGETS.clean(&[&[1], edits.as_flattened()].concat());
         hashkv::TARGETS.killed(&[&[1], edits.as_flattened()].concat());
@@ -113,7 +115,8 @@ fn a_forged_capacity_of_a_pool_and_a_forged_length_of_segments_overflow_nothing(
     }
 }
 
-/// A block's description that says keys of 6 bytes instead of 7: items that are whole, in an order that no table has. A merge took that for a fault of its own.
+/// A block's description with keys of 6 bytes instead of 7: the items are whole, in an order that
+/// no table has. A merge considered this its own bug.
 #[test]
 fn a_table_whose_index_is_forged_is_refused_by_a_merge() {
     let edit = [0x22, 0x85, 0x2f, 0x58, 0x3c, 0x80, 0xf8, 0xbb];

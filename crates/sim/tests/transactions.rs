@@ -1,5 +1,5 @@
-//! Transactions over keyspaces from several threads. `LODESTORE_SIM_HISTORIES` sets how many
-//! histories each test of an engine checks.
+//! Concurrent transactions over keyspaces. `LODESTORE_SIM_HISTORIES` sets the number of histories
+//! that each test of an engine checks.
 
 use lodestore_media::Mutant;
 use lodestore_sim::config::Config;
@@ -11,7 +11,7 @@ use lodestore_sim::subject::Engine;
 use lodestore_sim::transactions::{Counts, Load, check};
 
 const LOAD: Load = Load { threads: 3, ops: 20 };
-/// Histories until a planted fault is seen, at most.
+/// Maximum histories until a planted fault is seen.
 const HISTORIES_MAX: u64 = 400;
 
 /// Returns the number of histories of each engine.

@@ -13,7 +13,7 @@ use crate::progress::{ProgressBar, Unit};
 /// Pairs between two moves of the progress bar.
 const STEP: u64 = 1024;
 
-/// Moves a bar, whose length and text follow what is being done.
+/// Moves a bar. Its length and text follow the present phase.
 fn show(bar: &ProgressBar, progress: BackupProgress) {
     if progress.pairs.is_multiple_of(STEP) {
         bar.set_length(progress.total);
@@ -22,7 +22,7 @@ fn show(bar: &ProgressBar, progress: BackupProgress) {
     }
 }
 
-/// Makes a backup of a store, and writes what it holds.
+/// Makes a backup of a store, and writes its contents' size.
 pub fn backup(args: &BackupArgs) -> Outcome {
     with_opened(&args.store, false, |opened, out| {
         wait_recovered(&opened.store)?;
@@ -34,7 +34,7 @@ pub fn backup(args: &BackupArgs) -> Outcome {
     })
 }
 
-/// Makes a store from a backup, and writes what it holds.
+/// Makes a store from a backup, and writes its contents' size.
 pub fn restore(args: &RestoreArgs) -> Outcome {
     let bar = ProgressBar::new("restore", Some(0), Unit::Records);
     let info = lodestore::backup::restore(&args.directory, &args.store, &mut |progress| show(&bar, progress))?;
@@ -44,7 +44,7 @@ pub fn restore(args: &RestoreArgs) -> Outcome {
     out.flush()
 }
 
-/// Writes what was copied from one directory to the other.
+/// Writes the result of a copy from one directory to the other.
 fn report(
     out: &mut Out,
     is_json: bool,

@@ -6,7 +6,7 @@ use super::{object, wait_recovered, with_opened};
 use crate::args::StoreArgs;
 use crate::failure::Outcome;
 
-/// Does the background work of earlier writes, and says what that freed.
+/// Runs the background work of earlier writes, and writes how much it freed.
 pub fn run(args: &StoreArgs) -> Outcome {
     with_opened(args, false, |opened, out| {
         opened.tell_damage(out, |out| {

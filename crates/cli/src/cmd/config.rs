@@ -80,7 +80,7 @@ fn values_of(option: &OptionSpec, resolved: &Resolved) -> Vec<String> {
     if option.is_secret { values.into_iter().map(|_| HIDDEN.to_owned()).collect() } else { values }
 }
 
-/// Returns a value as TOML and JSON have it. Numbers stay numbers.
+/// Returns a value as TOML and JSON literals. Numbers stay numbers.
 fn literal(value: &str) -> Value {
     value.parse::<u64>().map_or_else(|_| value.into(), Value::from)
 }

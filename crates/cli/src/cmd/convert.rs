@@ -14,7 +14,7 @@ use crate::out::{Out, thousands};
 use crate::progress::{ProgressBar, Unit};
 use crate::stop_signal::StopSignal;
 
-/// Records between two looks at the progress bar and at signals.
+/// Records between two updates of the progress bar and checks of signals.
 const STEP: u64 = 256;
 
 /// Copies a store into a new one of any engine, and verifies the copy. The new store gets its name
@@ -80,8 +80,8 @@ fn copy(args: &ConvertArgs, source: &Opened, signal: &StopSignal) -> Outcome<Cop
     Ok(Copied { records: records_of(&read), keyspaces: names.len(), engine })
 }
 
-/// Returns the options of the new store: those given, and else those of the source. The fixed
-/// options of the source are of its engine, so another engine does not get them.
+/// Returns the options of the new store: the given ones, and the source's for the rest. The fixed
+/// options of the source belong to its engine, so another engine does not get them.
 fn creation_options(args: &ConvertArgs, source: &Lodestore) -> Outcome<CreateOptions> {
     let stats = source.stats();
     let engine = args.engine.as_deref().unwrap_or(source.engine());
@@ -108,7 +108,7 @@ fn name_target(mut error: Error, target: &Path) -> Error {
     error
 }
 
-/// Compares the pairs of the new store with those that were read.
+/// Compares the pairs of the new store with the read ones.
 fn verify(content: &Path, names: &[String], read: &[Account], signal: &StopSignal) -> Outcome {
     let target = Db::from(lodestore::store::open(content, &OpenOptions::new())?);
     target.wait_recovered()?;
@@ -181,7 +181,7 @@ impl Walk<'_> {
         Ok(account)
     }
 
-    /// Moves the bar, and looks for a signal, before some of the visits.
+    /// Before some of the visits, moves the bar and checks for a signal.
     fn step(&self, visits: u64) -> Outcome {
         if !visits.is_multiple_of(STEP) {
             return Ok(());

@@ -8,7 +8,7 @@ use crate::args::CreateArgs;
 use crate::failure::Outcome;
 use crate::out::Out;
 
-/// Makes a store and says what it really is.
+/// Creates a store and describes it.
 pub fn run(args: &CreateArgs) -> Outcome {
     let mut options = CreateOptions::new().engine(&args.engine).size(args.size).emulate_dax(args.emulate_dax);
     if let Some(durability) = args.durability {

@@ -10,7 +10,7 @@ use crate::args::DoctorArgs;
 use crate::failure::Outcome;
 use crate::out::Out;
 
-/// Tells what the medium under a path is.
+/// Describes the medium under a path.
 pub fn run(args: &DoctorArgs) -> Outcome {
     let found = doctor(&args.path)?;
     let mut out = Out::new();

@@ -14,7 +14,7 @@ use crate::out::{Out, thousands};
 use crate::progress::{ProgressBar, Unit};
 use crate::stop_signal::StopSignal;
 
-/// Records between two looks at the progress bar.
+/// Records between two updates of the progress bar.
 const STEP: u64 = 1024;
 
 /// The file that each store has, and each device of a matrix.
@@ -22,11 +22,11 @@ const FIRST_REGION: &str = "pool.0000";
 
 /// Writes every record, with its expiry, to standard output or to a file.
 ///
-/// A record whose bytes are wrong is left out, and the export then fails at its end, as it does if
-/// recovery left something out. A file is then written in a salvage only. Other findings of
-/// recovery get a note on standard error.
+/// A record with wrong bytes is left out, and the export then fails at its end. It also fails if
+/// recovery left something out. A file is then written only in a salvage. Other findings of
+/// recovery are printed as a note on standard error.
 pub fn run(args: &ExportArgs) -> Outcome {
-    // The output is JSON already where that is the format, so --json chooses it.
+    // The output is JSON already in this format, so --json selects it.
     let format = if args.store.json { Format::Jsonl } else { args.format };
     if args.all_keyspaces && format != Format::Jsonl {
         let what = "only jsonl has the keyspace in each record: leave out --format, or export with --keyspace";
@@ -60,7 +60,7 @@ fn refuse_store_file(target: &Path, store: &Path) -> Outcome {
     else {
         return Ok(());
     };
-    // A path that does not resolve is refused by what uses it.
+    // The later use of a path reports that it does not resolve.
     let (Ok(parent), Ok(store)) = (parent.canonicalize(), store.canonicalize()) else { return Ok(()) };
     if parent.starts_with(&store) || parent.join(FIRST_REGION).exists() {
         let shown = target.display();
@@ -69,7 +69,7 @@ fn refuse_store_file(target: &Path, store: &Path) -> Outcome {
     Ok(())
 }
 
-/// Says what was written to a file.
+/// Reports what was written to a file.
 fn tell(args: &ExportArgs, out: &mut Out, exported: u64, path: &Path) -> Outcome {
     match args.store.json {
         true => out.json(object([("exported", exported.into()), ("file", path.to_string_lossy().into())])),
@@ -79,7 +79,7 @@ fn tell(args: &ExportArgs, out: &mut Out, exported: u64, path: &Path) -> Outcome
 
 /// A keyspace that is exported.
 struct Source {
-    /// The name in each record; `None` leaves it out.
+    /// The name in each record; `None` omits it.
     name: Option<String>,
     store: Lodestore,
     /// The number of keys; `None` if damage hides it.
@@ -102,7 +102,7 @@ impl<'a> Export<'a> {
 
     /// Returns the keyspaces that the arguments name.
     fn sources(&self, args: &ExportArgs) -> Outcome<Vec<Source>> {
-        // Damage may hide the names of keyspaces. Then the engine's number is the best there is.
+        // Damage may hide the names of keyspaces. Then the engine's number is the best available.
         let is_alone = self.opened.db.keyspaces().map_or(true, |names| names.is_empty());
         let of = |name: Option<String>, store: Lodestore| -> Outcome<Source> {
             Ok(Source { total: count(&store, is_alone)?, name, store })
@@ -152,7 +152,7 @@ impl<'a> Export<'a> {
         }
     }
 
-    /// Says whether everything is out.
+    /// Returns whether everything was exported.
     fn judge(&self, args: &ExportArgs, mut wrong: Wrong, total: Option<u64>) -> Outcome {
         let (recovery, exported) = (self.opened.store.stats().recovery, self.exported);
         if recovery.left_out > 0 {
@@ -168,12 +168,12 @@ impl<'a> Export<'a> {
         if let Some(error) = first {
             let counted =
                 total.map(|total| if left_out == LeftOut::Counted { total } else { total + recovery.left_out });
-            // Records that neither the walk nor recovery met are not in this number.
+            // This number lacks records that neither the walk nor recovery found.
             let total = counted.unwrap_or(exported + damaged);
             let unwritten = args.output.is_some() && !args.salvage;
             return Err(Failure::Export { error, exported, total, damaged, salvage: args.salvage, unwritten });
         }
-        // Recovery may have found damage that hit no record. The walk does not meet it.
+        // Recovery may have found damage without records, which the walk does not find.
         let found = recovery.corrupt;
         if found > 0 {
             note(&format!(
@@ -185,7 +185,7 @@ impl<'a> Export<'a> {
     }
 }
 
-/// The damage met.
+/// The damage found.
 #[derive(Default)]
 struct Wrong {
     first: Option<Error>,
@@ -211,7 +211,7 @@ impl Wrong {
     }
 }
 
-/// Which keys an engine says that a walk lacks by ending the walk with this error.
+/// Returns which keys an engine reports as missing from a walk by this error.
 fn hidden_by(error: &Error) -> HiddenKeys {
     match error {
         Error::Corrupt { hidden, .. } => *hidden,
@@ -219,11 +219,11 @@ fn hidden_by(error: &Error) -> HiddenKeys {
     }
 }
 
-/// What is done with a pair.
+/// The action for a pair.
 type Each<'a> = dyn FnMut(&mut Out, Pair<'_>) -> Outcome + 'a;
 
-/// Returns the number of keys, or `None` if damage hides it. The engine's own number is that of
-/// all keyspaces together, so it helps a store that has one (`is_alone`).
+/// Returns the number of keys, or `None` if damage hides it. The engine's own number is that of all
+/// keyspaces together, so it helps only a store with one keyspace (`is_alone`).
 fn count(store: &Lodestore, is_alone: bool) -> Outcome<Option<u64>> {
     match store.len() {
         Err(Error::Corrupt { .. }) => Ok(is_alone.then(|| store.stats().keys)),
@@ -231,7 +231,7 @@ fn count(store: &Lodestore, is_alone: bool) -> Outcome<Option<u64>> {
     }
 }
 
-/// Walks in the order of keys.
+/// Walks in key order.
 fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong, total: Option<u64>) -> Outcome {
     let (mut last, mut seen, mut damage) = (Vec::<u8>::new(), 0, None);
     for entry in store.scan(&ScanRange::all())? {
@@ -250,7 +250,7 @@ fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut W
         }
     }
     let Some(error) = damage else { return Ok(()) };
-    // The last that it said: the damage may have ended it.
+    // This was the last error; the damage may have ended the walk.
     let before = seen;
     walk(store, out, &mut |out, pair| {
         if *pair.key > *last {
@@ -262,7 +262,7 @@ fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut W
     let unseen = total.map_or(0, |total| total.saturating_sub(seen + wrong.damaged));
     let left_out = if seen > before { unseen } else { 0 };
     let records = match hidden_by(&error) {
-        // The error is of no record.
+        // The error concerns no record.
         HiddenKeys::Unknown => left_out,
         HiddenKeys::LeftOut => {
             wrong.left_out = LeftOut::OneCounted;
@@ -274,8 +274,8 @@ fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut W
     Ok(())
 }
 
-/// The same in no order, for an engine that has none. Such an engine counts the keys of damaged
-/// entries, so the count of the damaged records has what recovery left out.
+/// Walks in any order, for an engine without order. Such an engine counts the keys of damaged
+/// entries, so the number of damaged records includes those that recovery left out.
 fn in_any(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong, total: Option<u64>) -> Outcome {
     let mut seen = 0;
     let damage = walk(store, out, &mut |out, pair| {
@@ -284,7 +284,7 @@ fn in_any(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wro
     })?;
     if let Some(error) = damage {
         wrong.left_out = LeftOut::Counted;
-        // A walk of another keyspace may have met the same record, whose key cannot be read.
+        // A walk of another keyspace may have found the same record, whose key is unreadable.
         let is_new = wrong.first.as_ref().is_none_or(|first| first.to_string() != error.to_string());
         let is_counted = is_new && hidden_by(&error) != HiddenKeys::Unknown;
         wrong.add(error, total.map_or(u64::from(is_counted), |total| total.saturating_sub(seen)));
@@ -292,7 +292,7 @@ fn in_any(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wro
     Ok(())
 }
 
-/// Walks over all that can be read; the damage that it met.
+/// Walks over all readable pairs. Returns the damage found.
 fn walk(store: &Lodestore, out: &mut Out, each: &mut Each<'_>) -> Outcome<Option<Error>> {
     let mut done = Ok(());
     let walked = store.for_each_pair(&mut |pair| {
@@ -307,7 +307,7 @@ fn walk(store: &Lodestore, out: &mut Out, each: &mut Each<'_>) -> Outcome<Option
     }
 }
 
-/// Returns a pair of a store as the formats take it.
+/// Returns a pair of a store in the type of the formats.
 fn pair_of(lodestore::store::Pair { key, value, expiry }: lodestore::store::Pair<'_>) -> Pair<'_> {
     Pair { key, value, expiry }
 }

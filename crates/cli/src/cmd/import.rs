@@ -24,15 +24,15 @@ use crate::out::{Out, thousands};
 use crate::progress::{ProgressBar, Unit};
 use crate::stop_signal::StopSignal;
 
-/// Records between two looks at the progress bar.
+/// Records between two updates of the progress bar.
 const BAR_STEP: u64 = 1024;
 /// Records between two acknowledgements.
 const ACK_STEP: u64 = 10_000;
-/// An input that is silent for this long pauses.
+/// An input without data for this long pauses.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Puts every record of a file. A put that returned is acknowledged, so whatever ends the import,
-/// the records counted are in the store.
+/// Puts every record of a file. A put that returned is acknowledged, so the counted records are in
+/// the store however the import ends.
 pub fn run(args: &ImportArgs) -> Outcome {
     let format = match (args.format, Foreign::detect(&args.file)) {
         (Some(ImportFormat::Rocksdb), _) => return import_rocksdb::run(args),
@@ -41,7 +41,7 @@ pub fn run(args: &ImportArgs) -> Outcome {
         (Some(ImportFormat::Rdb), _) | (None, Ok(Some(Foreign::Rdb))) => return run_foreign(args, Foreign::Rdb),
         (Some(ImportFormat::Jsonl), _) => Format::Jsonl,
         (Some(ImportFormat::Tsv), _) => Format::Tsv,
-        // A file that cannot be opened is an error below.
+        // The code below reports a file that cannot be opened.
         (None, _) => Format::of(None, &args.file),
     };
     if args.strict || args.database.is_some() || args.column_family.is_some() {
@@ -59,7 +59,7 @@ pub fn run(args: &ImportArgs) -> Outcome {
 
 /// Returns whether a path is the directory of a RocksDB database.
 fn is_rocksdb(path: &Path) -> bool {
-    // Other stores have one of the two.
+    // Other stores have only one of the two.
     ["CURRENT", "IDENTITY"].iter().all(|name| path.join(name).is_file())
 }
 
@@ -69,9 +69,10 @@ fn run_foreign(args: &ImportArgs, foreign: Foreign) -> Outcome {
     with_import(args, "record", |import| checked.import(import, &signal))
 }
 
-/// Opens the store, does `work`, and says what came of it.
+/// Opens the store, does `work`, and reports the result.
 ///
 /// # Errors
+///
 /// Those of the open and of `work`.
 pub fn with_import(args: &ImportArgs, unit: &'static str, work: impl FnOnce(&mut Import<'_>) -> Outcome) -> Outcome {
     with_opened(&args.store, false, |opened, out| {
@@ -106,7 +107,7 @@ fn start_failure(error: &io::Error) -> Failure {
     Failure::Other(format!("starting to read: {error}; {advice}"))
 }
 
-/// The file, and its length where it has one.
+/// Opens the file. Returns its length if it has one.
 fn open(file: &Path) -> Outcome<(Box<dyn Read + Send>, Option<u64>)> {
     if file == Path::new("-") {
         return Ok((Box::new(io::stdin()), None));
@@ -123,7 +124,7 @@ fn open(file: &Path) -> Outcome<(Box<dyn Read + Send>, Option<u64>)> {
 /// The keyspaces that records go to.
 struct Stores<'a> {
     opened: &'a Opened,
-    /// That of records without a keyspace.
+    /// The keyspace of records without a keyspace name.
     own: Lodestore,
     named: HashMap<String, Lodestore>,
 }
@@ -145,31 +146,31 @@ impl Stores<'_> {
     }
 }
 
-/// How much a data file holds.
+/// The contents of a data file.
 pub struct Progress {
     /// Records to import.
     pub records: u64,
-    /// The number of things that are left out.
+    /// The number of skipped items.
     pub skipped: u64,
 }
 
 /// An import under way.
 pub struct Import<'a> {
     args: &'a ImportArgs,
-    /// What `number` counts.
+    /// The unit of `number`.
     unit: &'static str,
     stores: Stores<'a>,
     out: &'a mut Out,
     bar: ProgressBar,
-    /// Lines or records seen.
+    /// Lines or records read.
     number: u64,
     /// Records put, each acknowledged by the store.
     imported: u64,
-    /// Records whose acknowledgement is written out.
+    /// Records whose acknowledgement was written.
     acked: u64,
     /// Bytes of keys and values put.
     bytes: u64,
-    /// What a data file holds that is left out.
+    /// Skipped items of a data file.
     skipped: Option<u64>,
 }
 
@@ -244,7 +245,7 @@ impl Import<'_> {
         } else {
             self.out.line(format!("acknowledged {}", self.acked))
         };
-        // A reader of acknowledgements that is gone ends the import, but not as if all were in.
+        // A missing reader of acknowledgements ends the import, but not as a success.
         told.and_then(|()| self.out.flush())
             .map_err(|failure| Failure::Other(format!("{failure}: import stopped, {} records are in", self.imported)))
     }

@@ -1,6 +1,6 @@
 //! `import` from data files of other stores: LMDB and Redis.
 //!
-//! The file is read twice. The first time checks all of it and has no effect, so nothing of a
+//! The file is read twice. The first pass checks all of it and has no effect, so nothing of a
 //! damaged file is imported.
 
 use std::collections::HashSet;
@@ -20,13 +20,13 @@ use crate::stop_signal::StopSignal;
 use crate::text::show;
 use crate::{lmdb, rdb};
 
-/// Bytes that tell the format.
+/// First bytes that identify the format.
 const MAGIC_BYTES: usize = 24;
 const BUFFER_BYTES: usize = 1 << 20;
 /// The name of the data file in the directory of an LMDB environment.
 const LMDB_FILE: &str = "data.mdb";
 
-/// The store that a file is of.
+/// The origin of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Foreign {
     /// LMDB.
@@ -41,16 +41,17 @@ pub struct Checked<'a> {
     foreign: Foreign,
     path: PathBuf,
     file: File,
-    /// The records in it.
+    /// The number of its records.
     records: u64,
-    /// What the import leaves out.
+    /// The number of skipped items.
     skipped: u64,
 }
 
 impl Foreign {
-    /// Returns the store whose data file has this path, by its first bytes.
+    /// Returns the store that wrote the data file at this path, by its first bytes.
     ///
     /// # Errors
+    ///
     /// [`Failure::File`].
     pub fn detect(path: &Path) -> Outcome<Option<Self>> {
         if path == Path::new("-") {
@@ -75,10 +76,11 @@ impl Foreign {
 }
 
 impl<'a> Checked<'a> {
-    /// Reads the whole file once, and says what cannot be imported.
+    /// Reads the whole file once, and reports what cannot be imported.
     ///
     /// # Errors
-    /// [`Failure::Source`] if the file is damaged, or holds what `--strict` refuses;
+    ///
+    /// [`Failure::Source`] if the file is damaged, or has contents that `--strict` refuses;
     /// [`Failure::Usage`]; [`Failure::File`].
     pub fn read(args: &'a ImportArgs, foreign: Foreign, signal: &StopSignal) -> Outcome<Self> {
         if args.file == Path::new("-") {
@@ -194,8 +196,8 @@ impl<'a> Checked<'a> {
     }
 }
 
-/// The keys of records, by two hashes of 64 bits each. Two of 4 billion keys are taken for the same
-/// with a probability below 10^-19.
+/// The keys of records, by two hashes of 64 bits each. With 4 billion keys, two are considered
+/// equal with a probability below 10^-19.
 #[derive(Default)]
 struct KeySet {
     hashers: [RandomState; 2],
@@ -211,7 +213,7 @@ impl KeySet {
     }
 }
 
-/// What a file holds besides records.
+/// The contents of a file besides records.
 struct Found {
     skipped: u64,
     what: Option<String>,

@@ -1,7 +1,7 @@
 //! `import` from a RocksDB directory, by RocksDB's own library.
 //!
-//! The database is read twice. The first time checks all pairs and has no effect, so nothing of a
-//! damaged database is imported. Both times read the same state: that of the open.
+//! The database is read twice. The first pass checks all pairs and has no effect, so nothing of a
+//! damaged database is imported. Both passes read the same state: that of the open.
 
 use std::path::Path;
 
@@ -15,16 +15,17 @@ use crate::failure::{Failure, Outcome, note};
 use crate::format::Record;
 use crate::stop_signal::StopSignal;
 
-/// The column family that is imported unless another one is named.
+/// The default column family.
 const DEFAULT: &str = "default";
-/// Pairs between two looks at the signal.
+/// Pairs between two checks of the signal.
 const SIGNAL_STEP: u64 = 1024;
 
 /// Imports all pairs of a column family.
 ///
 /// # Errors
-/// [`Failure::Usage`]; [`Failure::Source`] if RocksDB refuses the database, or if a pair or what
-/// `--strict` refuses cannot be imported; those of the store.
+///
+/// [`Failure::Usage`]; [`Failure::Source`] if RocksDB refuses the database, if a pair cannot be
+/// imported, or if `--strict` refuses the contents; those of the store.
 pub fn run(args: &ImportArgs) -> Outcome {
     let signal = StopSignal::watch();
     let source = Source::open(args)?;

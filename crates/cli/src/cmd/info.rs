@@ -9,7 +9,7 @@ use crate::args::InfoArgs;
 use crate::failure::{Failure, Outcome};
 use crate::out::{Out, thousands};
 
-/// Says what a store is, without opening it.
+/// Describes a store without opening it.
 pub fn run(args: &InfoArgs) -> Outcome {
     let found = info(&args.store).map_err(|error| Failure::Open { error, salvage: false })?;
     let mut out = Out::new();
@@ -22,7 +22,7 @@ pub fn run(args: &InfoArgs) -> Outcome {
     out.flush()
 }
 
-/// How the store was left, in one word.
+/// Returns the state of the store in one word.
 fn state(found: &Info) -> &'static str {
     match (&found.holder, found.header.clean) {
         (Some(_), _) => "open",
@@ -64,7 +64,7 @@ fn as_table(found: &Info) -> Vec<(String, String)> {
         _ => "no clean stop: the next open recovers (or a process in another container has it open)".to_owned(),
     };
     let emulated = if header.emulate_dax { ", treated as DAX" } else { "" };
-    // The host of a matrix says nothing of its devices.
+    // The host of a matrix has no information about its devices.
     let capacity = if header.engine == "mkvs" { "capacity of its host" } else { "capacity" };
     let rows = [
         ("engine", format!("{} (format {})", header.engine, header.engine_format)),

@@ -1,4 +1,4 @@
-//! `mkvs`: a matrix of devices, seen and changed.
+//! `mkvs`: status and changes of a matrix of devices.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ pub fn run(command: &MkvsCommand) -> Outcome {
     }
 }
 
-/// Reports what a replacement in salvage gives up: a line, or an object with `--json`.
+/// Reports the losses of a replacement in salvage: a line, or an object with `--json`.
 fn report_loss(args: &StoreArgs, group: usize, what: &str) -> Outcome {
     let mut out = Out::new();
     if args.json {
@@ -47,12 +47,12 @@ fn report_loss(args: &StoreArgs, group: usize, what: &str) -> Outcome {
     out.flush()
 }
 
-/// The directory, from the root.
+/// Returns the absolute path of the directory.
 fn full(directory: &Path) -> PathBuf {
     std::path::absolute(directory).unwrap_or_else(|_| directory.into())
 }
 
-/// Waits for keys that are on their way, then for devices that catch up or are copied; not for those that failed.
+/// Waits for moving keys, then for devices that catch up or are copied, but not for failed ones.
 fn rebalance(matrix: &Matrix, patience: Duration) -> Outcome {
     let begun = Instant::now();
     matrix.wait_moved(patience)?;
@@ -62,7 +62,8 @@ fn rebalance(matrix: &Matrix, patience: Duration) -> Outcome {
     Ok(())
 }
 
-/// How the matrix stands; where it cannot be opened, which of its devices are gone, and why it is refused.
+/// Writes the state of the matrix. If it cannot be opened, writes the missing devices and the
+/// reason of the refusal.
 fn status(args: &StoreArgs) -> Outcome {
     let opened = open(args, false);
     if opened.is_err()
@@ -82,7 +83,7 @@ fn open(args: &StoreArgs, salvage: bool) -> Outcome<Matrix> {
     Matrix::open(&args.store, &options).map_err(|error| Failure::Open { error, salvage })
 }
 
-/// Does `work`, writes how the matrix stands then, and closes it.
+/// Runs `work`, writes the resulting state of the matrix, and closes it.
 fn with_opened(args: &StoreArgs, matrix: &Matrix, work: impl FnOnce(&Matrix) -> Outcome) -> Outcome {
     let done = work(matrix);
     let mut out = Out::new();
@@ -93,13 +94,13 @@ fn with_opened(args: &StoreArgs, matrix: &Matrix, work: impl FnOnce(&Matrix) -> 
     Ok(closed?)
 }
 
-/// Returns why a device is not used.
+/// Returns the reason why a device is not used.
 fn why(device: &DeviceStatus) -> Option<String> {
     let path = device.path.display().to_string();
     device.why.as_deref().map(|why| translate(why, &[&path]).into_owned())
 }
 
-/// Numbers are told of a matrix that is open.
+/// Only an open matrix has numbers.
 fn tell(status: &MatrixStatus, is_open: bool, as_json: bool, out: &mut Out) -> Outcome {
     if as_json {
         let devices: Vec<_> = status

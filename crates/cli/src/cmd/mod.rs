@@ -1,4 +1,4 @@
-//! The commands, one file each, or one for several that are alike.
+//! The commands, one file each, or one file for several similar ones.
 
 mod backup;
 mod compact;
@@ -95,11 +95,11 @@ struct Opened {
     store: Lodestore,
     /// The whole store, with the pairs of all keyspaces.
     whole: Lodestore,
-    /// The damage that was found since the open began.
+    /// The damage found since the open began.
     damage: OpenDamage,
 }
 
-/// What a command does if its keyspace does not exist.
+/// The behaviour of a command if its keyspace does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     /// Refuses.
@@ -120,7 +120,7 @@ impl Opened {
         Ok(self.db.keyspace(name)?.as_store())
     }
 
-    /// Does `work`. Reports damage after the answer, if no failure says what is damaged.
+    /// Runs `work`. Reports damage after the answer, unless a failure describes it.
     fn tell_damage(&self, out: &mut Out, work: impl FnOnce(&mut Out) -> Outcome) -> Outcome {
         let done = work(out);
         if let Ok(()) | Err(Failure::No(_)) = done {
@@ -137,12 +137,12 @@ fn no_keyspace(name: &str, path: &Path) -> Failure {
     Failure::No(format!("no keyspace {name} in {path}: see `lodestore keyspaces {path}`, or make it with put"))
 }
 
-/// Opens the store, does `work` on its default keyspace, writes the answer and closes the store.
+/// Opens the store, runs `work` on its default keyspace, writes the answer and closes the store.
 fn with_store(args: &StoreArgs, salvage: bool, work: impl FnOnce(&Lodestore, &mut Out) -> Outcome) -> Outcome {
     with_opened(args, salvage, |opened, out| opened.tell_damage(out, |out| work(&opened.store, out)))
 }
 
-/// As [`with_store`], on the keyspace that the arguments name.
+/// As [`with_store`], on the keyspace in the arguments.
 fn with_keyspace(args: &DataArgs, access: Access, work: impl FnOnce(&Lodestore, &mut Out) -> Outcome) -> Outcome {
     with_opened(args, false, |opened, out| {
         opened.tell_damage(out, |out| match &args.keyspace {
@@ -152,7 +152,7 @@ fn with_keyspace(args: &DataArgs, access: Access, work: impl FnOnce(&Lodestore, 
     })
 }
 
-/// Opens the store, does `work`, writes out the answer and closes the store. The answer is out
+/// Opens the store, runs `work`, writes the answer and closes the store. The answer is written
 /// before the close, which waits for the end of recovery: only then is the stop clean. `work`
 /// reports the damage.
 fn with_opened(args: &StoreArgs, salvage: bool, work: impl FnOnce(&Opened, &mut Out) -> Outcome) -> Outcome {
@@ -178,7 +178,7 @@ fn with_opened(args: &StoreArgs, salvage: bool, work: impl FnOnce(&Opened, &mut 
 
 /// Stops the store cleanly.
 fn close(store: &Lodestore) -> lodestore::Result<()> {
-    // What stops a recovery is no failure of the closing; the next opening meets it again.
+    // An error that stops recovery is not a failure of the close; the next open finds it again.
     let _ = store.wait_recovered();
     store.close()
 }
@@ -205,7 +205,7 @@ fn wait_recovered(store: &Lodestore) -> Outcome {
     Ok(())
 }
 
-/// A JSON object of these names.
+/// Returns a JSON object with these fields.
 fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -13,14 +13,14 @@ use crate::args::{GetArgs, KeyArgs, UpdateArgs, WriteArgs};
 use crate::failure::{Failure, Outcome, file_failure};
 use crate::text::{Coding, set_bytes, show};
 
-/// When a write is done.
+/// The condition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Always.
+    /// None.
     Put,
-    /// Only where the key is absent.
+    /// The key is absent.
     Insert,
-    /// Only where it is present.
+    /// The key is present.
     Update,
 }
 
@@ -45,7 +45,7 @@ pub fn write(args: &WriteArgs, mode: Mode) -> Outcome {
     write_for(args, mode, lifetime_of(args))
 }
 
-/// Returns the lifetime that `--ttl` gives.
+/// Returns the lifetime of `--ttl`.
 fn lifetime_of(args: &WriteArgs) -> Lifetime {
     args.ttl.map(Expiry::after).into()
 }
@@ -74,7 +74,7 @@ fn write_for(args: &WriteArgs, mode: Mode, lifetime: Lifetime) -> Outcome {
     })
 }
 
-/// Writes as `mode` says, in one step. Returns whether the store changed.
+/// Writes by `mode`, in one step. Returns whether the store changed.
 fn apply(store: &Lodestore, mode: Mode, key: &[u8], value: &[u8], lifetime: Lifetime) -> Outcome<bool> {
     Ok(match mode {
         Mode::Put => store.put_expiring(key, value, lifetime.resolve(None)).map(|()| true)?,
@@ -85,7 +85,7 @@ fn apply(store: &Lodestore, mode: Mode, key: &[u8], value: &[u8], lifetime: Life
 
 fn read_value(file: &Path) -> Outcome<Vec<u8>> {
     let failed = file_failure("reading", file);
-    // One byte more than a value may have is enough to see that it is too long.
+    // One byte more than the limit is enough to detect a value that is too long.
     let most = limits::VALUE_MAX as u64 + 1;
     let mut value = Vec::new();
     if file == Path::new("-") {

@@ -38,7 +38,7 @@ pub fn run(args: &ScanArgs) -> Outcome {
     })
 }
 
-/// The keys that satisfy every bound given.
+/// Returns the keys that satisfy every given bound.
 fn range(args: &ScanArgs, coding: Coding) -> Outcome<ScanRange> {
     let mut range = match &args.prefix {
         Some(prefix) => ScanRange::prefix(&coding.decode("--prefix", prefix)?),

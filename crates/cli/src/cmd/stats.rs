@@ -21,7 +21,7 @@ pub fn count(args: &DataArgs) -> Outcome {
     })
 }
 
-/// Writes the store's account of itself.
+/// Writes the store's statistics.
 pub fn run(args: &StatsArgs) -> Outcome {
     with_store(&args.store, false, |store, out| {
         if !args.no_wait {
@@ -45,7 +45,8 @@ pub fn run(args: &StatsArgs) -> Outcome {
 /// The row of the table after engine, medium and durability.
 const CHOICE_ROW: usize = 3;
 
-/// Engine and durability at the creation, and why; null if the store has no record of them.
+/// Returns engine and durability at the creation, with the reason; null if the store has no record
+/// of them.
 fn choice_as_json(choice: Option<&Choice>) -> Value {
     choice.map_or(
         Value::Null,
@@ -122,7 +123,7 @@ fn wear_rows(wear: &Wear, sized: impl Fn(u64) -> String) -> Vec<(String, String)
     rows
 }
 
-/// A number of the engine by its name, with its unit in words where the number is long.
+/// Returns a number of the engine by its name, with its unit in words if the number is long.
 fn counter_row(engine: &str, metric: &Metric, number: u64) -> (String, String) {
     let value = match metric.unit {
         Unit::Bytes => format!("{} ({})", thousands(number), format_size(number)),

@@ -22,8 +22,8 @@ pub fn run(args: &VerifyArgs) -> Outcome {
         })?;
         bar.finish_and_clear();
         let corrupt = store.stats().recovery.corrupt;
-        // The engine names what it still finds. Recovery may have left out damage that no walk
-        // meets.
+        // The engine reports the remaining findings. Recovery may have left out damage that no walk
+        // finds.
         if report.is_clean() && corrupt > 0 {
             report.find(
                 "recovery",

@@ -27,22 +27,22 @@ const MAGIC: &[u8; 5] = b"REDIS";
 const HEAD_BYTES: usize = 9;
 const VERSION_MIN: u32 = 9;
 const VERSION_MAX: u32 = 12;
-/// The least opcode. Lesser bytes are types of values.
+/// The smallest opcode. Smaller bytes are types of values.
 const OPCODE_MIN: u8 = 244;
 /// The prefix of the keyspaces of databases other than 0.
 const KEYSPACE_PREFIX: &str = "db";
 
 /// Returns whether a file with these first bytes is a snapshot of Redis: the magic, four digits and
-/// a byte that no text of a record has there.
+/// a byte that no text of a record has at this offset.
 pub fn is_magic(start: &[u8]) -> bool {
     let digits = start.get(MAGIC.len()..HEAD_BYTES).is_some_and(|digits| digits.iter().all(u8::is_ascii_digit));
     start.starts_with(MAGIC) && digits && start.get(HEAD_BYTES).is_some_and(|next| *next >= OPCODE_MIN || *next < 9)
 }
 
-/// Why a reader stopped.
+/// The reason why a reader stopped.
 #[derive(Debug)]
 pub enum Halt<E> {
-    /// The bytes at this offset are no snapshot.
+    /// The bytes at this offset are not a snapshot.
     Bad {
         /// The offset in bytes.
         at: u64,
@@ -55,10 +55,10 @@ pub enum Halt<E> {
     Caller(E),
 }
 
-/// What a whole snapshot holds.
+/// The contents of a whole snapshot.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Records that were passed on.
+    /// Delivered records.
     pub records: u64,
     /// Keys with values of other types, by the name of the type.
     pub skipped: BTreeMap<&'static str, u64>,
@@ -114,8 +114,9 @@ impl<R: Read> Source<R> {
 /// Reads a whole snapshot, and calls `each` with every record.
 ///
 /// # Errors
-/// [`Halt`]. Records that were passed on before may be of a damaged file: the checksum is at its
-/// end. Read a file twice, the first time without effect.
+///
+/// [`Halt`]. Records delivered before may belong to a damaged file: the checksum is at its end.
+/// Read a file twice, the first time without effect.
 pub fn read<E>(
     input: impl Read,
     separator: &[u8],
@@ -142,9 +143,9 @@ struct Body<'a, R, E> {
     source: Source<R>,
     separator: &'a [u8],
     each: &'a mut dyn FnMut(Record) -> Result<(), E>,
-    /// That of the present database.
+    /// The keyspace of the present database.
     keyspace: Option<String>,
-    /// That of the next key.
+    /// The expiry of the next key.
     expiry: Option<Expiry>,
     summary: Summary,
 }
@@ -267,7 +268,7 @@ impl<R: Read, E> Body<'_, R, E> {
         Ok(())
     }
 
-    /// Passes on a field of a hash. It expires with the hash, or before.
+    /// Delivers a field of a hash. It expires with the hash, or before.
     fn field(&mut self, key: &[u8], field: Field, of_hash: Option<Expiry>) -> Result<(), Halt<E>> {
         let expiry = field.expiry.into_iter().chain(of_hash).min_by_key(|expiry| expiry.millis());
         self.put([key, self.separator, &field.field].concat(), field.value, expiry)

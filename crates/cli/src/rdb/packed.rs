@@ -6,14 +6,14 @@
 /// The items of a collection.
 type Items = Result<Vec<Vec<u8>>, &'static str>;
 
-/// The most items of a collection. Redis packs some hundred, and each item needs memory.
+/// Maximum items of a collection. Redis packs some hundred, and each item needs memory.
 const ITEMS_MAX: usize = 4 << 20;
 const EARLY: &str = "it ends too early";
 const LONGER: &str = "there are bytes after its end";
 /// The last byte of a collection.
 const END: u8 = 0xff;
 
-/// The bytes that were not read yet.
+/// The unread bytes.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -47,7 +47,7 @@ fn digits(number: i64) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
-/// Reads the items after the head until the end. `total` is the length that the head has.
+/// Reads the items after the head until the end. `total` is the length in the head.
 fn items(rest: &mut Rest<'_>, mut item: impl FnMut(&mut Rest<'_>) -> Result<Vec<u8>, &'static str>) -> Items {
     let mut items = Vec::new();
     while *rest.0.first().ok_or(EARLY)? != END {

@@ -1,11 +1,11 @@
-//! Values that are read over.
+//! Skipped values.
 
 use std::io::Read;
 
 use super::{Halt, Source};
 
 impl<R: Read> Source<R> {
-    /// Reads over a value. Returns the name of its type.
+    /// Skips a value. Returns the name of its type.
     pub(super) fn skip_value<E>(&mut self, kind: u8) -> Result<&'static str, Halt<E>> {
         Ok(match kind {
             1 | 14 => {
@@ -66,8 +66,8 @@ impl<R: Read> Source<R> {
         (0..count).try_for_each(|_| self.len().map(drop))
     }
 
-    /// Reads over the score of a member: 8 bytes, or decimal digits after their number. Numbers
-    /// above 252 stand for what has no digits.
+    /// Skips the score of a member: 8 bytes, or decimal digits after their number. Numbers above
+    /// 252 are values without digits.
     fn skip_score<E>(&mut self, is_binary: bool) -> Result<(), Halt<E>> {
         if is_binary {
             return self.array::<8, E>().map(drop);
@@ -78,14 +78,14 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// Reads over the data that a module keeps outside of keys.
+    /// Skips the data that a module keeps outside of keys.
     pub(super) fn skip_module_aux<E>(&mut self) -> Result<(), Halt<E>> {
-        // The module, the opcode of a number, and when the data is loaded.
+        // The module, the opcode of a number, and the time of loading.
         self.skip_lens(3)?;
         self.skip_module()
     }
 
-    /// Reads over data of a module, up to its end.
+    /// Skips data of a module, up to its end.
     fn skip_module<E>(&mut self) -> Result<(), Halt<E>> {
         loop {
             match self.len()? {

@@ -101,7 +101,7 @@ pub(super) fn decompress(packed: &[u8], len: usize) -> Result<Vec<u8>, &'static 
         if count > 0 {
             let distance = (control & 0x1f) << 8 | next(&mut rest)?;
             let from = out.len().checked_sub(distance + 1).ok_or("it copies from before its beginning")?;
-            // The copy may read what it writes.
+            // The copy may read its own output.
             (from..from + count).for_each(|at| out.push(out[at]));
         }
     }

@@ -1,5 +1,5 @@
-//! What the tests of the program share: a directory of their own, and the built program.
-// Each test file takes what it needs.
+//! Shared helpers of the program's tests: a temporary directory, and the built program.
+// Each test file uses a part of it.
 #![expect(dead_code, reason = "a file of tests that does not use all of it is compiled with all of it")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -8,40 +8,40 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use lodestore_contract::testing::Scratch;
 
-/// A directory that goes with its owner, in memory where the machine has such a place.
+/// A directory removed with its owner, in memory if the machine has tmpfs.
 pub struct Place {
     dir: Scratch,
 }
 
 impl Place {
-    /// A new one, empty.
+    /// Returns a new empty place.
     pub fn new() -> Self {
         Self { dir: Scratch::new() }
     }
 
-    /// A new one on a disk, empty.
+    /// Returns a new empty place on a disk.
     pub fn on_disk() -> Self {
         Self { dir: Scratch::on_disk() }
     }
 
-    /// A new one, with an empty store of 64 MiB named `store`.
+    /// Returns a new place with an empty store of 64 MiB named `store`.
     pub fn with_store() -> Self {
         let place = Self::new();
         place.ok(&["create", "store", "--engine", "hikv", "--size", "64M"]);
         place
     }
 
-    /// A path in it.
+    /// Returns a path in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Writes a file there.
+    /// Writes a file in it.
     pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
         std::fs::write(self.path(name), bytes).expect("a file is written");
     }
 
-    /// The program with these arguments, to be started in the directory.
+    /// Returns the program with these arguments, to be started in the directory.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lodestore"));
         command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
@@ -53,21 +53,23 @@ impl Place {
         self.command(args).output().expect("the program starts")
     }
 
-    /// Runs it; it must end with code 0 and say nothing on standard error. What it wrote.
+    /// Runs the program, which must exit with 0 and write nothing to standard error. Returns its
+    /// output.
     pub fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{}", shown(args));
         text(&output.stdout)
     }
 
-    /// Runs it; it must end with this code and exactly one line on standard error, which holds `says`. What it wrote.
+    /// Runs the program, which must exit with this code and write exactly one line with `says` to
+    /// standard error. Returns its output.
     pub fn fails(&self, args: &[&str], code: i32, says: &str) -> String {
         let output = self.run(args);
         failed(&output, code, says, args);
         text(&output.stdout)
     }
 
-    /// Runs it with this on standard input.
+    /// Runs the program with this standard input.
     pub fn feed(&self, args: &[&str], input: &[u8]) -> Output {
         let mut child = self
             .command(args)
@@ -79,7 +81,7 @@ impl Place {
         let mut stdin = child.stdin.take().expect("a pipe");
         let input = input.to_vec();
         let writer = std::thread::spawn(move || {
-            // A program that stops early closes the pipe: its exit code tells.
+            // A program that stops early closes the pipe; its exit code matters.
             let _ = stdin.write_all(&input);
         });
         let output = child.wait_with_output().expect("the program ends");
@@ -96,7 +98,7 @@ impl Place {
         std::fs::write(&path, found).expect("the file is written");
     }
 
-    /// Starts an import of tsv lines into `store` that takes what it is given and stays open.
+    /// Starts an import of tsv lines into `store` that stays open.
     pub fn importer(&self) -> Importer {
         Self::start_importer(self.command(&IMPORT))
     }
@@ -123,10 +125,10 @@ impl Place {
     }
 }
 
-/// The arguments of an import that takes what it is given.
+/// The arguments of an import from standard input.
 const IMPORT: [&str; 6] = ["import", "store", "-", "--format", "tsv", "--acks"];
 
-/// An import that waits for more.
+/// An import that waits for more input.
 pub struct Importer {
     pub child: Child,
     input: ChildStdin,
@@ -134,12 +136,12 @@ pub struct Importer {
 }
 
 impl Importer {
-    /// Hands it these lines.
+    /// Sends these lines.
     pub fn send(&mut self, lines: &str) {
         self.input.write_all(lines.as_bytes()).and_then(|()| self.input.flush()).expect("the import reads");
     }
 
-    /// Waits until it has acknowledged at least `count` records; how many it has.
+    /// Waits until at least `count` records are acknowledged. Returns their number.
     pub fn acknowledged(&mut self, count: u64) -> u64 {
         loop {
             let mut line = String::new();
@@ -152,7 +154,7 @@ impl Importer {
         }
     }
 
-    /// Stops to read what it writes, hands it more, and waits for its end.
+    /// Stops reading its output, sends more lines, and waits for its end.
     pub fn leave(self, lines: &str) -> Output {
         let Self { child, mut input, output } = self;
         drop(output);
@@ -176,7 +178,7 @@ impl Importer {
     /// Sends it a signal by name, and waits for its end.
     pub fn signal(self, name: &str) -> Output {
         self.send_signal(name);
-        // The input stays open: it is the signal that ends the import.
+        // The input stays open: the signal ends the import.
         let Self { child, input, output } = self;
         let mut ended = child.wait_with_output().expect("the import ends");
         drop(input);
@@ -186,7 +188,7 @@ impl Importer {
     }
 }
 
-/// Checks an end with `code` and exactly one line on standard error, which holds `says`.
+/// Checks an exit with `code` and exactly one line with `says` on standard error.
 pub fn failed(output: &Output, code: i32, says: &str, args: &[&str]) {
     let error = text(&output.stderr);
     let args = shown(args);
@@ -196,13 +198,13 @@ pub fn failed(output: &Output, code: i32, says: &str, args: &[&str]) {
     assert!(error.contains(says), "{args}: {error:?} does not say {says:?}");
 }
 
-/// Arguments in a message, the long ones cut.
+/// Returns arguments for a message, long ones truncated.
 fn shown(args: &[&str]) -> String {
     args.iter().map(|arg| format!("{arg:.60}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether the signals of this process, and so of the programs that it starts, are ignored: a shell
-/// ignores INT for background jobs, and `nohup` ignores HUP. The programs ignore them too then.
+/// Whether this process, and so the programs that it starts, ignores a signal: a shell ignores INT
+/// for background jobs, and `nohup` ignores HUP.
 pub fn is_ignored(signal: &str) -> bool {
     let number = match signal {
         "HUP" => 1,
@@ -219,7 +221,7 @@ pub fn is_ignored(signal: &str) -> bool {
     is_ignored
 }
 
-/// Bytes that must be text.
+/// Returns bytes as text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }

@@ -1,7 +1,7 @@
-//! The account of a set of pairs: how many there are, and a sum of their hashes.
+//! The account of a set of pairs: their number, and a sum of their hashes.
 //!
-//! The sum does not depend on the order of the pairs, and a pair can be taken out again. Pairs that
-//! expire are counted in groups by their remaining lifetime, since walks leave expired pairs out: a
+//! The sum does not depend on the order of the pairs, and a pair can be removed again. Pairs that
+//! expire are counted in groups by their remaining lifetime, since walks omit expired pairs: a
 //! group is compared only while none of its pairs can have expired.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub(super) struct Sum {
 /// The account of a set of pairs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// When the account was begun, in milliseconds since the Unix epoch.
+    /// The start of the account, in milliseconds since the Unix epoch.
     pub(super) begun_millis: u64,
     /// Pairs without an expiry.
     pub(super) lasting: Sum,
@@ -79,7 +79,7 @@ impl Account {
         sum.hash = sum.hash.wrapping_add(hash_of(pair));
     }
 
-    /// Takes a pair out that was added.
+    /// Removes a pair that was added.
     pub(super) fn remove(&mut self, pair: Pair<'_>) {
         let sum = self.sum_of(pair);
         sum.pairs = sum.pairs.wrapping_sub(1);
@@ -91,8 +91,8 @@ impl Account {
         self.expiring.values().fold(self.lasting.pairs, |pairs, sum| pairs.wrapping_add(sum.pairs))
     }
 
-    /// Returns whether `found`, an account of the same beginning that was made until now, is of the
-    /// same pairs, apart from pairs that may have expired.
+    /// Returns whether `found`, an account with the same start made until now, is of the same
+    /// pairs, except for pairs that may have expired.
     pub fn agrees_with(&self, found: &Self) -> bool {
         let expired = group_of(now_millis().saturating_sub(self.begun_millis));
         let live = |account: &Self| -> Vec<(u64, Sum)> {
@@ -102,9 +102,10 @@ impl Account {
         self.lasting == found.lasting && live(self) == live(found)
     }
 
-    /// Makes the account of all pairs of a store. `each` is called with each number of pairs read.
+    /// Makes the account of all pairs of a store. Calls `each` with each number of pairs read.
     ///
     /// # Errors
+    ///
     /// As [`Store::for_each_pair`]; those of `each`.
     pub(super) fn of_store(store: &dyn Store, begun_millis: u64, each: &mut dyn FnMut(u64)) -> Result<Self> {
         let (mut account, mut read) = (Self::begin_at(begun_millis), 0);

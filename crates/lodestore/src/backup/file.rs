@@ -14,12 +14,12 @@ use super::account::{Account, Sum};
 pub(crate) const NAME: &str = "BACKUP";
 /// The version of its format.
 const FORMAT: u32 = 1;
-/// What its first line begins with.
+/// The start of its first line.
 const TITLE: &str = "lodestore backup";
-/// No such file is longer, in bytes.
+/// Maximum length of the file, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// What a backup holds, and when and of which store it was made.
+/// The contents of a backup, its time and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackupInfo {
@@ -27,11 +27,11 @@ pub struct BackupInfo {
     pub engine: String,
     /// The number that distinguishes the source from other stores; `None` if its engine has none.
     pub source: Option<u64>,
-    /// When the backup was begun, in milliseconds since the Unix epoch.
+    /// The start of the backup, in milliseconds since the Unix epoch.
     pub time_millis: u64,
     /// The version of the library that made the backup.
     pub version: String,
-    /// Pairs that the backup holds.
+    /// Pairs of the backup.
     pub pairs: u64,
 }
 
@@ -180,7 +180,7 @@ mod tests {
                 let found = load(&bytes);
                 assert!(matches!(found, Err(Error::Backup { .. } | Error::NewerFormat { .. })), "{at}: {found:?}");
             }
-            // Without the end of its last line the text is the same.
+            // Without the end of its last line the text has the same meaning.
             if at + 1 < whole.len() {
                 assert!(load(&whole[..at]).is_err(), "cut at {at}");
             }

@@ -1,4 +1,4 @@
-//! Backups of stores in use, and their restoring. docs/backup.md has the guarantees.
+//! Backups of stores in use, and restores. docs/backup.md has the guarantees.
 
 mod account;
 mod file;
@@ -22,14 +22,14 @@ use target::{Filled, Target};
 use crate::doctor::nearest_directory;
 use crate::options::OpenOptions;
 
-/// The parts of which the program `lodestore` makes its own copies. They may change in any release.
+/// The parts that the program `lodestore` uses for its own copies. They may change in any release.
 #[doc(hidden)]
 pub mod parts {
     pub use super::account::Account;
     pub use super::staging::Staging;
 }
 
-/// What a backup or a restoring is doing.
+/// The phase of a backup or a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackupPhase {
@@ -39,15 +39,15 @@ pub enum BackupPhase {
     Verifying,
 }
 
-/// How far a backup or a restoring has come.
+/// The progress of a backup or a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackupProgress {
-    /// The phase that the work is in.
+    /// The present phase.
     pub phase: BackupPhase,
-    /// Pairs that this phase has done. A restoring copies files, and reports none of them.
+    /// Pairs done in this phase. A restore copies files, and reports no pairs for them.
     pub pairs: u64,
-    /// Pairs that there are, about.
+    /// Approximate number of all pairs.
     pub total: u64,
 }
 
@@ -55,8 +55,8 @@ pub struct BackupProgress {
 ///
 /// The backup is the store as it is at one moment of this call, with its batches whole and its
 /// expiries. A backup is a store of the same engine, durability and capacity, which the ordinary
-/// open accepts. Reads and writes of the source go on. The backup is read back and compared before
-/// it gets its name. After an error or a kill there is no directory `dir`.
+/// open accepts. Reads and writes of the source continue. The backup is read back and compared
+/// before it gets its name. After an error or a kill there is no directory `dir`.
 ///
 /// `progress` is called often.
 ///
@@ -101,10 +101,11 @@ pub fn backup(
     Ok(file.info)
 }
 
-/// Refuses a store whose recovery found damage: what a salvage left out would be missing from the
-/// backup too, and nothing would say so.
+/// Refuses a store whose recovery found damage: the backup would silently lack what a salvage left
+/// out.
 ///
 /// # Errors
+///
 /// [`Error::Corrupt`]; those of the recovery.
 fn check_source(store: &dyn Store) -> Result<()> {
     store.wait_recovered()?;
@@ -142,7 +143,8 @@ pub fn restore(
     if is_below(target, backup) {
         return Err(refusal(backup, "the target is in the directory of the backup: choose another one"));
     }
-    // Held until the end: nobody opens the backup and writes to it while its files are copied.
+    // Held until the end, so that no process opens the backup and writes to it while its files are
+    // copied.
     let _locks = StoreLocks::acquire(backup)?;
     let staging = Staging::begin(target)?;
     let content = staging.content();
@@ -175,7 +177,7 @@ fn verify_copy(
     let found = Account::of_store(&*store, expected.begun_millis, &mut |pairs| {
         progress(BackupProgress { phase: BackupPhase::Verifying, pairs, total });
     });
-    // A close that came before the end of a recovery would leave the store as after a crash.
+    // A close before the end of a recovery would leave the store as after a crash.
     let recovered = store.wait_recovered();
     let closed = store.close();
     let found = found?;
@@ -183,10 +185,10 @@ fn verify_copy(
     Ok(expected.agrees_with(&found).then_some(()))
 }
 
-/// Copies the files of a directory, and of those in it. The file `BACKUP` at its top is left out.
+/// Copies the files of a directory and of its subdirectories, except the file `BACKUP` at the top.
 fn copy_directory(from: &Path, to: &Path, is_top: bool) -> Result<()> {
     let io = |error: io::Error| Error::io("copying", from, error);
-    // As the directories of all stores.
+    // The mode of all store directories.
     DirBuilder::new().mode(0o700).create(to).map_err(|error| Error::io("making", to, error))?;
     for entry in fs::read_dir(from).map_err(io)? {
         let entry = entry.map_err(io)?;

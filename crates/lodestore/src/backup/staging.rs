@@ -1,18 +1,18 @@
 //! A directory that is built next to its target and gets the target's name when it is whole.
 //!
 //! The staging directory `.NAME.unfinished-PID-N` holds a file `LOCK`, locked while its process
-//! works, and the directory `content`. A process that is killed leaves it behind. The next one with
-//! a target in the same directory finds the lock free and removes it.
+//! works, and the directory `content`. A killed process leaves it behind. The next process with a
+//! target in the same directory finds the lock free and removes it.
 //!
-//! Two processes with one target use two staging directories. The first that finishes has the
+//! Two processes with one target use two staging directories. The first that finishes gets the
 //! target, and the other one fails with [`Error::TargetExists`].
 //!
 //! Invariants
-//! 1. A staging directory is removed only while its lock is held: that of the file that the name
-//!    `LOCK` means in it.
-//! 2. A process uses a staging directory only after it has locked the file that the name `LOCK`
-//!    means in it. So a directory that another process removed between its making and its locking
-//!    is not used.
+//! 1. A staging directory is removed only while its lock is held: the lock of the file that is
+//!    named `LOCK` in it.
+//! 2. A process uses a staging directory only after it has locked the file that is named `LOCK` in
+//!    it. A directory that another process removed between its creation and its locking is
+//!    therefore not used.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
@@ -28,28 +28,29 @@ use crate::made;
 const LOCK: &str = "LOCK";
 /// The directory that becomes the target.
 const CONTENT: &str = "content";
-/// What the name of a staging directory has between the target's name and its numbers.
+/// The separator of the target's name and the numbers in the name of a staging directory.
 const MARK: &str = ".unfinished-";
 /// Staging directories that one process may have for one target.
 const NUMBERS_MAX: u32 = 10_000;
-/// Attempts to make the directories that lead to a target, which another process may remove again.
+/// Attempts to make the parent directories of a target, which another process may remove again.
 const PARENT_TRIES: u32 = 100;
 
-/// A directory under construction. Dropping it removes everything that was made.
+/// A directory under construction. Dropping it removes everything that was created.
 #[derive(Debug)]
 pub struct Staging {
     target: PathBuf,
     directory: PathBuf,
-    /// Directories on the way to the target that did not exist.
+    /// Created parent directories of the target.
     made: Vec<PathBuf>,
     is_done: bool,
     _lock: File,
 }
 
 impl Staging {
-    /// Begins to build what becomes the directory `target`, which must not exist or be empty.
+    /// Starts to build the directory `target`, which must not exist or be empty.
     ///
     /// # Errors
+    ///
     /// [`Error::TargetExists`]; [`Error::Io`].
     pub fn begin(target: &Path) -> Result<Self> {
         let target = std::path::absolute(target).map_err(|error| Error::io("reading the path", target, error))?;
@@ -76,11 +77,12 @@ impl Staging {
     /// Makes the content durable and gives it the target's name.
     ///
     /// # Errors
-    /// [`Error::TargetExists`] if the target came into being meanwhile; [`Error::Io`].
+    ///
+    /// [`Error::TargetExists`] if the target was created meanwhile; [`Error::Io`].
     pub fn finish(mut self) -> Result<()> {
         let content = self.content();
         sync_all(&content).map_err(|error| Error::io("syncing", &content, error))?;
-        // An empty directory is replaced. Any other target is left as it is.
+        // An empty directory is replaced. Any other target stays unchanged.
         fs::rename(&content, &self.target).map_err(|error| match error.kind() {
             ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
                 Error::TargetExists { path: self.target.clone() }
@@ -96,7 +98,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // What stays behind is removed by the next process with this target.
+        // The next process with this target removes leftovers.
         let _ = fs::remove_dir_all(&self.directory);
         if !self.is_done {
             made::remove_empty(&self.made);
@@ -119,15 +121,15 @@ fn check_free(target: &Path) -> Result<()> {
     }
 }
 
-/// Whether a directory is the root of a file system. The rename at the end finds the root of a part
-/// of the same file system.
+/// Whether a directory is the root of a file system. The final rename detects the root of a part of
+/// the same file system.
 fn is_mount(directory: &Path, parent: &Path) -> bool {
     let device = |path: &Path| path.metadata().map(|found| found.dev()).ok();
     matches!((device(directory), device(parent)), (Some(own), Some(above)) if own != above)
 }
 
-/// Makes a staging directory, and the directories that lead to it. Returns those that did not
-/// exist. Another process that made the same ones, and failed, may remove them meanwhile.
+/// Makes a staging directory and its missing parent directories. Returns the created parents.
+/// Another process that made the same ones, and failed, may remove them meanwhile.
 fn make_below(parent: &Path, prefix: &OsString) -> io::Result<(Vec<PathBuf>, (PathBuf, File))> {
     let mut tries = 0;
     loop {
@@ -204,23 +206,23 @@ fn is_staging(name: &OsStr) -> bool {
         && numbers.split_once('-').is_some_and(|(process, number)| is_number(process) && is_number(number))
 }
 
-/// Removes staging directories whose processes are gone, of all targets in `parent`. Backups often
-/// have dated names, so no later backup may have the target of a killed one.
+/// Removes staging directories of dead processes, for all targets in `parent`. Backups often have
+/// dated names, so no later backup may have the target of a killed one.
 fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten().filter(|entry| is_staging(&entry.file_name())) {
-        // A directory without the file is one that another process is just making.
+        // Another process is creating a directory without the file.
         let path = entry.path().join(LOCK);
         let Ok(lock) = File::open(&path) else { continue };
-        // Else the directory was removed meanwhile, and its name may be used again.
+        // Otherwise the directory was removed meanwhile, and its name may be used again.
         if lock.try_lock().is_ok() && is_named(&lock, &path).unwrap_or(false) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// The locks of a store, and of the stores that it consists of. No process can open the store while
-/// this value lives. Several processes may hold it at the same time.
+/// The locks of a store, and of its member stores. No process can open the store while this value
+/// lives. Several processes may hold it at the same time.
 #[derive(Debug)]
 pub(super) struct StoreLocks {
     _files: Vec<File>,
@@ -257,7 +259,7 @@ impl StoreLocks {
     }
 }
 
-/// Makes all files of a directory durable, and their names.
+/// Makes all files of a directory and their names durable.
 fn sync_all(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -266,7 +268,7 @@ fn sync_all(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Makes the names in a directory durable, and in those that lead to it and were made.
+/// Makes the names in a directory durable, and those in its created parents.
 fn sync_parents(parent: &Path, made: &[PathBuf]) -> io::Result<()> {
     File::open(parent)?.sync_all()?;
     let above = made.iter().filter_map(|made| made.parent());

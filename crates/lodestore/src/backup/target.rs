@@ -17,13 +17,13 @@ use crate::options::CreateOptions;
 const BATCH_OPS: usize = 512;
 /// Bytes of keys and values at which a batch is full.
 const BATCH_BYTES: usize = 512 << 10;
-/// Longer values are written by themselves.
+/// Longer values are written separately.
 const BATCHED_VALUE_MAX: usize = 16 << 10;
 
-/// What a finished target holds.
+/// The contents of a finished target.
 pub(super) struct Filled {
     pub(super) account: Account,
-    /// The durability that the next open has to give the store.
+    /// The durability to which the next open must raise the store.
     pub(super) raise: Option<Durability>,
 }
 
@@ -71,8 +71,8 @@ impl<'p> Target<'p> {
             fs::remove_dir_all(directory).map_err(|error| Error::io("removing", directory, error))?;
             store = crate::store::create(directory, &options.durability(Durability::Process))?.into_store();
         }
-        // The options by which the source was created are not known as they were given. Without a
-        // record, no later open is compared with them.
+        // The options of the source's creation are not known as they were given. Without a record,
+        // no later open is compared with them.
         choice_file::remove(directory);
         Ok(Self {
             uses_batches: stats.durability == Durability::Power && store.capabilities().batch,
@@ -88,9 +88,10 @@ impl<'p> Target<'p> {
         })
     }
 
-    /// Writes what is left, and closes the store.
+    /// Writes the rest, and closes the store.
     ///
     /// # Errors
+    ///
     /// Those of writes and of [`Store::close`].
     pub(super) fn finish(mut self) -> Result<Filled> {
         self.write_batch()?;
@@ -131,13 +132,13 @@ impl<'p> Target<'p> {
         self.write_batch()
     }
 
-    /// Takes the pair of a key out of the account, if the store has it.
+    /// Removes the pair of a key from the account, if the store has it.
     fn forget(&mut self, key: &[u8]) -> Result<()> {
         if self.batch_keys.contains(key) {
             self.write_batch()?;
         }
-        // Nobody else writes this store. A pair that expires between the two calls is of a group
-        // that is not compared any more.
+        // Only this process writes to this store. A pair that expires between the two calls is in a
+        // group that is not compared any more.
         if let Some(value) = self.store.get(key)?
             && let Some(expiry) = self.store.expiry(key)?
         {
@@ -166,7 +167,7 @@ impl CopySink for Target<'_> {
     }
 }
 
-/// Names the directory of a full backup in place of the store's capacity.
+/// Names the directory of a full backup instead of the store's capacity.
 pub(super) fn name_target(error: Error, directory: &Path) -> Error {
     let no_room = |needed| Error::BackupNoRoom { path: directory.into(), needed };
     match error {

@@ -1,4 +1,4 @@
-//! A keyspace behind the contract of stores, and the handle with keyspaces over an open store.
+//! A keyspace as a `Store`, and the handle with keyspaces over an open store.
 
 use lodestore_contract::copy::CopySink;
 use lodestore_contract::{
@@ -31,7 +31,7 @@ impl Db {
 }
 
 impl Keyspace {
-    /// Returns the keyspace behind the contract of stores: keys and walks are those of the
+    /// Returns the keyspace as a store: keys and walks are those of the
     /// keyspace; statistics, checks, [`Store::sync`] and [`Store::close`] are those of the whole
     /// store.
     ///
@@ -41,8 +41,8 @@ impl Keyspace {
         Lodestore::of(std::sync::Arc::new(KeyspaceStore { keyspace: self.clone() }))
     }
 
-    /// Returns the one range of stored keys that holds those of `range`, and perhaps keys of other
-    /// keyspaces between; `None` if the range excludes all keys.
+    /// Returns the one range of stored keys that holds those of `range`, and possibly keys of other
+    /// keyspaces in between; `None` if the range excludes all keys.
     fn stored_range(&self, range: &ScanRange) -> Option<ScanRange> {
         if self.named.is_none() && self.shared.keyspaces.has_default_only() {
             return Some(range.clone());

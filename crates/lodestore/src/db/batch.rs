@@ -80,7 +80,7 @@ pub struct WriteBatch {
     conditions: Vec<Condition>,
     /// The named keyspaces that the batch writes to or has conditions on.
     named: NamedSet,
-    /// Why the first refused operation was refused.
+    /// The reason of the first refusal.
     refused: Option<Error>,
 }
 

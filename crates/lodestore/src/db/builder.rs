@@ -12,12 +12,12 @@ use crate::choice_file::{self, is_same_value};
 use crate::engines::{self, EngineInfo};
 use crate::options::{CreateOptions, DEFAULT_SIZE, OpenOptions, PoolSettings};
 
-/// How long another process that is just creating the store is waited for.
+/// The longest wait for another process that is creating the store.
 const CREATION_WAIT: Duration = Duration::from_secs(2);
-/// The pause between two looks at it.
+/// The pause between two checks of it.
 const CREATION_PAUSE: Duration = Duration::from_millis(5);
-/// How often a directory is looked at again that is not empty and holds no store: another process
-/// may have created the store between the two looks, or has a file there that probes the medium.
+/// The number of further checks of a directory that is not empty and holds no store: another
+/// process may have created the store between two checks, or may be probing the medium with a file.
 const NOT_EMPTY_LOOKS_MAX: u32 = 20;
 
 /// Fixed options that an administrator may change later, by adding a group or replacing a device.
@@ -122,14 +122,14 @@ impl Builder {
         self
     }
 
-    /// Sets the most bytes that a new store may take on its medium; 8 GiB by default.
+    /// Sets the maximum bytes of a new store on its medium; 8 GiB by default.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self
     }
 
-    /// Sets what an acknowledged write survives. A store that exists keeps its durability, or is
-    /// raised to this one for good. A lower one is refused.
+    /// Sets what an acknowledged write survives. An existing store keeps its durability, or is
+    /// raised to this one permanently. A lower one is refused.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self
@@ -141,7 +141,7 @@ impl Builder {
         self
     }
 
-    /// Sets whether a damaged store is opened with what is whole in it; by default it is refused.
+    /// Sets whether a damaged store is opened with its whole parts; by default it is refused.
     pub fn salvage(mut self, salvages: bool) -> Self {
         self.salvages = salvages;
         self
@@ -151,8 +151,8 @@ impl Builder {
     /// write, [`Db::sync`], [`Db::settle`] and the drop of a keyspace answer [`Error::ReadOnly`].
     /// No store is created, and no keyspace: a missing one is [`Error::KeyspaceMissing`].
     ///
-    /// The store's files still change. The open takes the store's lock, marks the store as in use,
-    /// and does the recovery that is due after a crash. Background work goes on, such as the
+    /// The store's files still change. The open acquires the store's lock, marks the store as in
+    /// use, and runs the recovery that is due after a crash. Background work continues, such as the
     /// compaction of `fluidkv`; expired keys are not swept. The close marks the store as clean.
     pub fn read_only(mut self, reads_only: bool) -> Self {
         self.reads_only = reads_only;
@@ -166,7 +166,7 @@ impl Builder {
         self
     }
 
-    /// Sets what receives the events of the store.
+    /// Sets the receiver of the store's events.
     pub fn events(mut self, sink: EventSink) -> Self {
         self.events = Some(sink);
         self
@@ -189,7 +189,7 @@ impl Builder {
             }
             match self.create_new() {
                 Err(Error::Exists { .. }) if looks < NOT_EMPTY_LOOKS_MAX => looks += 1,
-                // Another process creates it now.
+                // Another process is creating it now.
                 Err(Error::Locked { .. }) if begun.elapsed() < CREATION_WAIT => {}
                 created => return created,
             }
@@ -197,7 +197,7 @@ impl Builder {
         }
     }
 
-    /// Returns all options that are set, as text.
+    /// Returns all set options as text.
     fn options(&self) -> Options {
         let mut all = self.engine.options().cloned().unwrap_or_default();
         all.set_all(&self.typed).set_all(&self.set);
@@ -233,9 +233,10 @@ impl Builder {
         Ok(if self.reads_only { Db::of_read_only(store, choice) } else { Db::of(store, choice) })
     }
 
-    /// Leaves out the options that shape a store: one that exists has its shape.
+    /// Removes the options that shape a store, because an existing store has its shape.
     ///
     /// # Errors
+    ///
     /// [`Error::InvalidOption`] if such an option differs from the value that the store was created
     /// with, which is its default if the creation did not set it.
     fn set_for_open(&self, engine: &EngineInfo, created_with: Option<&Options>) -> Result<Options> {

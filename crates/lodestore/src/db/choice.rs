@@ -1,4 +1,4 @@
-//! Which engine and durability a new store gets.
+//! The choice of engine and durability of a new store.
 
 use std::fmt;
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::options::NvhtSettings;
 use crate::options::{AUTO_ENGINE, CreateOptions};
 use crate::{choice_file, engines};
 
-/// The newest writes that an `interval` store on a file may lose to a power failure.
+/// The maximum age of writes that an `interval` store on a file may lose to a power failure.
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 
 /// The engine of a store, with the options that are set for it. A variant exists if the feature of
@@ -44,7 +44,7 @@ pub enum Engine {
     /// Logs and sorted tables.
     #[cfg(feature = "fluidkv")]
     Fluidkv(FluidkvSettings),
-    /// Logs and sorted tables, with large values in a file of their own.
+    /// Logs and sorted tables, with large values in a separate file.
     #[cfg(feature = "hashkv")]
     Hashkv(HashkvSettings),
     /// A matrix of devices with stores of another engine
@@ -101,7 +101,7 @@ impl Engine {
         }
     }
 
-    /// Returns the options that are set, as text.
+    /// Returns the set options as text.
     pub(super) fn options(&self) -> Option<&Options> {
         match self {
             Self::Auto => None,
@@ -154,7 +154,7 @@ impl From<MkvsSettings> for Engine {
     }
 }
 
-/// The engine and durability of a store, and why.
+/// The engine and durability of a store, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Choice {
@@ -162,7 +162,7 @@ pub struct Choice {
     pub engine: &'static str,
     /// What an acknowledged write survives.
     pub durability: Durability,
-    /// Why, in one line.
+    /// The reason, in one line.
     pub reason: String,
 }
 
@@ -173,7 +173,7 @@ impl fmt::Display for Choice {
 }
 
 impl Choice {
-    /// Returns what the creation of the store at `path` recorded; `None` if the record is missing
+    /// Returns the record of the creation of the store at `path`; `None` if the record is missing
     /// or damaged. The durability of a store may have been raised since.
     pub fn recorded(path: impl AsRef<Path>) -> Option<Self> {
         choice_file::read(path.as_ref()).map(|record| record.choice)
@@ -188,9 +188,10 @@ impl Choice {
         Ok(Self::for_medium(&report, engine, durability))
     }
 
-    /// Returns what a creation with `options` gets.
+    /// Returns the choice for a creation with `options`.
     ///
     /// # Errors
+    ///
     /// As [`CreateOptions::choice`].
     pub(crate) fn of_creation(path: &Path, options: &CreateOptions) -> Result<Self> {
         if options.engine == AUTO_ENGINE {
@@ -283,7 +284,7 @@ mod tests {
             let says_so = choice.reason.contains(&format!("{best} is not compiled into this build"));
             assert_eq!(says_so, choice.engine != best, "{choice}");
             assert!(built::is_built(choice.engine) || engines().is_empty(), "{choice}");
-            // An order of keys is kept if any engine of the build keeps one.
+            // The choice has a key order if any engine of the build has one.
             let has_order = ["hikv", "fluidkv", "hashkv"].into_iter().any(built::is_built);
             assert_eq!(choice.engine == built::NVHT, !has_order && !engines().is_empty(), "{choice}");
             let asked = Choice::for_medium(&report(medium, true), Some("nvht"), None);

@@ -13,7 +13,7 @@ use super::walk::Walk;
 
 /// A lazy walk over the pairs of a range, in the order of their keys, from both ends.
 ///
-/// Pairs of a store are read in groups, each group at a moment of its own. A write that returned
+/// Pairs of a store are read in groups, each group at its own moment. A write that returned
 /// before the walk began is shown. A later write may be shown. Pairs of a [`View`](super::View) are
 /// all of its moment.
 pub struct Pairs {
@@ -36,7 +36,7 @@ fn copy_key(key: &[u8], _: &[u8]) -> Value {
     Value::from(key.to_vec())
 }
 
-/// Returns the bounds of a range as a scan takes them.
+/// Converts the bounds of a range to a scan range.
 pub(super) fn scan_range<K: AsRef<[u8]>>(range: impl RangeBounds<K>) -> ScanRange {
     let bound = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
     let (from, to) = (bound(range.start_bound()), bound(range.end_bound()));
@@ -79,7 +79,7 @@ impl Pairs {
     /// Returns at most `pairs_max` pairs, in the order of their keys, and the cursor of the next
     /// page for [`Self::after`]. At least one pair is read, so that pages come to an end.
     ///
-    /// A cursor stays right while others write. Nothing is kept open between two pages.
+    /// A cursor stays valid during other writes. Nothing is kept open between two pages.
     ///
     /// ```
     /// # fn main() -> lodestore::Result<()> {

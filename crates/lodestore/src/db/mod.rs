@@ -120,7 +120,7 @@ impl Drop for Shared {
         if !self.keyspaces.closes_store() {
             return;
         }
-        // A drop cannot report an error. A store that cannot be closed is left as after a kill.
+        // A drop cannot report an error. A store that cannot be closed stays as after a kill.
         let _ = trace::close(&*self.store, || self.store.close());
     }
 }

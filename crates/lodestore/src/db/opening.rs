@@ -47,7 +47,7 @@ impl Db {
         Self { default: Keyspace::of_default(Arc::new(Shared { store, choice, keyspaces, is_read_only: false })) }
     }
 
-    /// A handle that refuses all writes.
+    /// Returns a handle that refuses all writes.
     pub(super) fn of_read_only(store: Arc<dyn Store>, choice: Choice) -> Self {
         let store: Arc<dyn Store> = Arc::new(ReadOnly(store));
         let keyspaces = Keyspaces::begin(Arc::clone(&store), false);
@@ -63,8 +63,8 @@ impl Db {
     }
 }
 
-/// Returns the engine and durability of an open store. `recorded` is the reason that its creation
-/// recorded.
+/// Returns the engine and durability of an open store. `recorded` is the reason in the record of
+/// its creation.
 pub(super) fn choice_of(store: &dyn Store, recorded: Option<String>) -> Choice {
     Choice {
         engine: store.engine(),

@@ -8,7 +8,7 @@ use lodestore_contract::limits::KEY_MAX;
 
 use super::Value;
 
-/// What the text of each cursor begins with. The number is the version of the form.
+/// The start of the text of each cursor. The number is the version of the form.
 const TEXT_PREFIX: &str = "c1-";
 
 /// A page of a range. See [`Pairs::page`](super::Pairs::page).
@@ -22,7 +22,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Collects a page, and looks whether a pair follows.
+    /// Collects a page, and checks whether a pair follows.
     pub(super) fn collect(pairs_max: usize, mut next: impl FnMut() -> Option<Result<(Value, Value)>>) -> Result<Self> {
         let mut pairs = Vec::new();
         while let Some(pair) = next() {
@@ -39,9 +39,9 @@ impl Page {
 
 /// A position in the order of keys: the last key of a page.
 ///
-/// The text of a cursor has letters, digits and `-` alone, so that it fits into a URL. The text
-/// shows the key to whoever reads it. A cursor from a client may name any key, but it cannot lead
-/// out of the range that it is used with.
+/// The text of a cursor has only letters, digits and `-`, so that it fits into a URL. The text
+/// shows the key to its readers. A cursor from a client may name any key, but it cannot leave the
+/// range that it is used with.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Cursor {
     key: Vec<u8>,
@@ -72,7 +72,7 @@ impl fmt::Debug for Cursor {
     }
 }
 
-/// A text that is no cursor.
+/// A text that is not a cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParseCursorError;
 

@@ -8,7 +8,7 @@ use lodestore_contract::{
     Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
 
-/// Passes reads on to a store, and answers every write with [`Error::ReadOnly`].
+/// Forwards reads to a store, and returns [`Error::ReadOnly`] for every write.
 pub(super) struct ReadOnly(pub(super) Arc<dyn Store>);
 
 impl Store for ReadOnly {

@@ -9,8 +9,8 @@ use super::keyspace::planted::Planted;
 use super::keyspace::reclaim::Keyspaces;
 use super::{Choice, Db, Keyspace, Shared};
 
-/// Returns a handle over an open store. The reclaim runs in [`reclaim`] alone. The last handle that
-/// is dropped does not close the store: a drop is the death of the process.
+/// Returns a handle over an open store. The reclaim runs only in [`reclaim`]. The drop of the last
+/// handle does not close the store: it stands for the death of the process.
 pub fn open_stepped(store: Arc<dyn Store>, fault: Option<Fault>) -> Db {
     let durability = store.stats().durability;
     let choice = Choice { engine: store.engine(), durability, reason: "a test".into() };

@@ -1,18 +1,18 @@
 //! Optimistic transactions over any keyspaces of a store.
 //!
-//! A transaction remembers the values that it reads, and collects its writes. Its commit is one
+//! A transaction records the values that it reads, and collects its writes. Its commit is one
 //! conditional batch ([`Store::write_if`](crate::store::Store::write_if)): the writes take effect
-//! if each key that was read still has the value that was read.
+//! if each read key still has its read value.
 //!
 //! Isolation. Transactions are strictly serializable: at the moment of the commit all reads are
-//! true and all writes happen. The values are compared, not write counts: a key that was changed
+//! true and all writes happen. The commit compares values, not write counts: a key that was changed
 //! and changed back is no conflict. A key that was read as absent must still be absent.
 //!
-//! A range that was read (`range_reads`) must hold the keys that were read and no others. So a key
-//! that another writer adds to the range is a conflict.
+//! A range that was read (`range_reads`) must hold the read keys and no others. A key that another
+//! writer adds to the range is therefore a conflict.
 //!
 //! Before the commit a transaction may see values of different moments. Such a transaction is
-//! refused, and a closure that fails by them runs again
+//! refused, and a closure that fails because of them runs again
 //! ([`Db::transaction`](super::Db::transaction)).
 
 mod range_reads;
@@ -30,7 +30,7 @@ use super::batch::{Map, stored_key};
 use super::keyspace::named::NamedSet;
 use super::{Shared, Value};
 
-/// How often a transaction is run until its conflicts are reported.
+/// Maximum runs of a transaction before its conflict is reported.
 const TRIES_MAX: u32 = 100;
 /// Tries without a pause.
 const TRIES_WITHOUT_PAUSE: u32 = 3;
@@ -45,13 +45,13 @@ const PAUSE_MAX: Duration = Duration::from_millis(5);
 #[must_use = "a transaction writes nothing until it is committed"]
 pub struct Transaction {
     shared: Arc<Shared>,
-    /// The values that were read, by their stored keys.
+    /// The read values, by their stored keys.
     reads: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    /// The ranges that were read, with the keys that the store had in them.
+    /// The read ranges, with the store's keys in them.
     ranges: Vec<RangeCondition>,
     /// The last write of each stored key.
     writes: BTreeMap<Vec<u8>, BatchOp>,
-    /// The named keyspaces that were read or written.
+    /// The named keyspaces of reads and writes.
     named: NamedSet,
 }
 
@@ -194,7 +194,7 @@ impl Transaction {
         self.write_if_unchanged(&Batch::default()).map(Commit::is_done)
     }
 
-    /// Returns whether the transaction read at most one key, and no range. One read alone was true
+    /// Returns whether the transaction read at most one key, and no range. A single read was true
     /// when it was made.
     fn has_one_read(&self) -> bool {
         self.reads.len() < 2 && self.ranges.is_empty()
@@ -222,10 +222,11 @@ fn conditions_of(reads: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Vec<Condition> {
 
 /// Runs `work` in transactions until one of them is committed.
 ///
-/// The error of `work` does not say whether `work` runs again: its reads do. So the error may be of
+/// Not the error of `work` but its reads decide whether `work` runs again, so the error may be of
 /// any type.
 ///
 /// # Errors
+///
 /// See [`Db::transaction`](super::Db::transaction).
 pub(super) fn run<T, E: From<Error>>(
     shared: &Arc<Shared>,
@@ -238,7 +239,8 @@ pub(super) fn run<T, E: From<Error>>(
                 Err(Error::Conflict { .. }) => {}
                 committed => return Ok(committed.map(|()| result)?),
             },
-            // Values of different moments can fail a closure that no state of the store fails.
+            // Values of different moments can make a closure fail that succeeds with every state of
+            // the store.
             Err(error) => {
                 if transaction.check_reads()? {
                     return Err(error);

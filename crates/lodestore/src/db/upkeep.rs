@@ -1,4 +1,4 @@
-//! The store as a whole: durability, background work, checks, facts, and its close.
+//! The whole store: durability, background work, checks, information, and its close.
 
 #[cfg(doc)]
 use lodestore_contract::Store;
@@ -28,9 +28,10 @@ impl Db {
         })
     }
 
-    /// Reads and checks everything. `progress` is called now and then.
+    /// Reads and checks everything. Calls `progress` at intervals.
     ///
     /// # Errors
+    ///
     /// As [`Store::verify`]. Damage is in the report.
     pub fn verify(&self, mut progress: impl FnMut(Progress)) -> Result<VerifyReport> {
         trace::verify(self.store(), || self.store().verify(&mut progress))
@@ -54,7 +55,7 @@ impl Db {
         self.store().engine()
     }
 
-    /// Returns the engine and durability that the store was created with or found with, and why.
+    /// Returns the engine and durability of the store, with the reason.
     pub fn choice(&self) -> &Choice {
         &self.shared().choice
     }

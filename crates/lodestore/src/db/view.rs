@@ -36,7 +36,7 @@ impl View {
     /// Returns the view of another keyspace in the same snapshot: all views of a snapshot show the
     /// store at one moment. A keyspace that was created later is empty.
     ///
-    /// A view that was returned goes on after a drop of its keyspace.
+    /// A returned view stays valid after a drop of its keyspace.
     ///
     /// # Errors
     /// [`Error::OtherStore`](crate::Error::OtherStore) if the keyspace is of another store;
@@ -103,9 +103,10 @@ impl View {
         Pairs::over_snapshot(self.keyspace.clone(), Arc::clone(&self.snapshot), range)
     }
 
-    /// Returns the value of `key` in this view, and when the key expires.
+    /// Returns the value of `key` in this view, with its expiry.
     ///
     /// # Errors
+    ///
     /// Those of every operation ([`Store`](crate::store::Store)).
     pub fn get_with_expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<(Value, Option<Expiry>)>> {
         let key = self.keyspace.map.encode_key(key.as_ref())?;

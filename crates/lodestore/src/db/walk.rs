@@ -9,24 +9,25 @@ use lodestore_contract::{Direction, Error, Result, ScanRange, Snapshot, Visit};
 use super::keyspace::Keyspace;
 use super::keyspace::key::Part;
 
-/// Pairs that are read from the store together.
+/// Pairs per read of the store.
 const PAIRS_PER_READ: usize = 128;
-/// Bytes of keys and values after which no further pair is read together with them.
+/// Bytes of keys and values after which a read ends.
 const BYTES_PER_READ: usize = 1 << 20;
 
-/// A lazy walk over a range. `T` is the copy that it makes of each pair.
+/// A lazy walk over a range. `T` is its copy of each pair.
 pub(super) struct Walk<T> {
     keyspace: Keyspace,
-    /// `None`: the store as it is at each read.
+    /// `None`: the present state at each read.
     snapshot: Option<Arc<dyn Snapshot>>,
     /// Copies the user's key and the value.
     copy: fn(&[u8], &[u8]) -> T,
-    /// The parts of the range that were not read yet, in the order of their keys.
+    /// The unread parts of the range, in key order.
     parts: VecDeque<Part>,
     front: VecDeque<T>,
     /// Pairs that were read from the end, the last key first.
     back: VecDeque<T>,
-    /// Why the pairs between `front` and `back` cannot be read. The walk returns the error once.
+    /// The reason why the pairs between `front` and `back` cannot be read. The walk returns the
+    /// error once.
     failure: Option<Error>,
 }
 
@@ -37,13 +38,13 @@ impl<T> Walk<T> {
     /// [`Error::Unsupported`](crate::Error::Unsupported) if the engine keeps no order;
     /// [`Error::KeyspaceDropped`](crate::Error::KeyspaceDropped).
     pub(super) fn begin(keyspace: Keyspace, range: &ScanRange, copy: fn(&[u8], &[u8]) -> T) -> Result<Self> {
-        // An engine without an order says so at once.
+        // An engine without an order returns its error at once.
         keyspace.store().scan_each(&ScanRange::all().limit(0), &mut |_, _| Visit::Stop)?;
         keyspace.check_alive()?;
         Ok(Self::over(keyspace, None, range, copy))
     }
 
-    /// Begins a walk over a snapshot. The walk goes on after a drop of the keyspace.
+    /// Begins a walk over a snapshot. The walk stays valid after a drop of the keyspace.
     pub(super) fn over_snapshot(
         keyspace: Keyspace,
         snapshot: Arc<dyn Snapshot>,
@@ -91,7 +92,7 @@ impl<T> Walk<T> {
         self.failure.take().map(Err).or_else(|| self.back.pop_back().map(Ok))
     }
 
-    /// Returns the next pair from the end. An error comes after the pairs behind it.
+    /// Returns the next pair from the end. An error comes after the later pairs.
     pub(super) fn next_back(&mut self) -> Option<Result<T>> {
         if self.back.is_empty() {
             self.read(Direction::Backward);
@@ -103,7 +104,7 @@ impl<T> Walk<T> {
     }
 
     /// Reads the next group from one end, if anything is left there. An error ends the reading at
-    /// both ends: nothing says where the unreadable part ends.
+    /// both ends, because the end of the unreadable part is unknown.
     fn read(&mut self, direction: Direction) {
         let (parts, is_forward) = (&mut self.parts, direction == Direction::Forward);
         let pairs = if is_forward { &mut self.front } else { &mut self.back };

@@ -14,7 +14,7 @@ use crate::options::OpenOptions;
 
 /// The files of a matrix in the directory of a device and next to the files of its stores.
 const DEVICE_FILES: [&str; 2] = ["label", "label.new"];
-/// The most bytes of such a file.
+/// Maximum bytes of such a file.
 const DEVICE_FILE_BYTES_MAX: u64 = 64;
 
 /// Returns the directory of the matrix's own store.
@@ -52,7 +52,7 @@ pub(super) fn matrix_files(root: &Path) -> Result<Vec<StoreFile>> {
 /// # Errors
 /// As [`destroy`](super::destroy).
 pub(super) fn destroy_matrix(root: &Path, removes_devices_elsewhere: bool) -> Result<Destroyed> {
-    // Says what is missing where there is no matrix either.
+    // Returns the error of a missing matrix.
     matrix::inspect(root)?;
     let host_dir = host_dir(root);
     let status = Matrix::describe(root, &OpenOptions::new())?;
@@ -79,7 +79,7 @@ pub(super) fn destroy_matrix(root: &Path, removes_devices_elsewhere: bool) -> Re
             }
         }
     }
-    // The host names the devices: it goes last.
+    // The host names the devices, so it is removed last.
     removals.push(host);
     let destroyed = sum(&removals);
     let host = removals.pop();
@@ -94,7 +94,7 @@ pub(super) fn destroy_matrix(root: &Path, removes_devices_elsewhere: bool) -> Re
             _ => {}
         }
     }
-    // A directory above that another program uses stays.
+    // A parent directory used by another program stays.
     let _ = fs::remove_dir(root);
     Ok(destroyed)
 }
@@ -148,7 +148,7 @@ fn remove_device(device: &Path) -> Result<()> {
                 _ => {}
             }
         }
-        // A directory in which another program has put something meanwhile stays.
+        // A directory to which another program has added files stays.
         let _ = fs::remove_dir(dir);
     }
     Ok(())

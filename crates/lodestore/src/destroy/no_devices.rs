@@ -1,4 +1,4 @@
-//! In place of `devices.rs`, in a build without the engine `mkvs`.
+//! Replaces `devices.rs` in a build without the engine `mkvs`.
 
 use std::path::{Path, PathBuf};
 

@@ -79,7 +79,7 @@ fn a_damaged_slot_hides_no_other_name_and_its_own_name_is_not_created_again() {
             assert_corrupt(db.drop_keyspace("new"), what);
             assert_corrupt(db.keyspace("a"), what);
             match what {
-                // Nothing says which of the two slots is damaged.
+                // The damaged one of the two slots is unknown.
                 "slots 0 and 1" => assert_corrupt(db.keyspace("b"), what),
                 _ => assert_eq!(db.keyspace("b").expect("opens").get("k").expect("get").expect("there"), "b"),
             }

@@ -85,7 +85,7 @@ fn a_settle_frees_the_space_of_dropped_keyspaces_and_no_id_is_used_again() {
             let last = db.keyspace("last").expect("creates");
             last.put("k", "v").expect("put");
             drop((kept, last, db));
-            // Each round gives away three ids; the first one gives another to `kept`.
+            // Each round uses three ids; the first one uses another for `kept`.
             assert_eq!(raw_ids(path), [4, 5 + 3 * round], "{}", setup.name());
             let db = setup.open(path);
             assert!(db.drop_keyspace("last").expect("drops"));
@@ -108,7 +108,7 @@ fn a_reclaim_that_a_close_interrupts_goes_on_after_the_next_open() {
         fill(&users, 800);
         db.put("k", "v").expect("put");
         drop((users, db));
-        // As a drop leaves the slot: dead, with all records there.
+        // The slot after a drop: dead, with all records present.
         let live = with_raw(path, |store| store.get(&slot(0)).expect("get").expect("a slot"));
         let dead = [&[1, 2], &live[2..]].concat();
         with_raw(path, |store| store.put(&slot(0), &dead).expect("put"));
@@ -154,7 +154,7 @@ fn writers_that_race_with_a_drop_leave_no_record_behind() {
                 barrier.wait();
                 std::thread::sleep(Duration::from_millis(u64::from(round)));
                 assert!(db.drop_keyspace("users").expect("drops"));
-                // The reclaim is over before a record of a late writer would come.
+                // The reclaim ends before a record of a late writer would arrive.
                 db.settle().expect("a settle");
             });
         }
@@ -174,7 +174,7 @@ fn a_drop_that_waits_for_a_writer_keeps_nobody_else_waiting() {
             scope.spawn(|| {
                 map.update_with("key", |_, _| {
                     is_dropping.wait();
-                    // The drop is most likely waiting by now. Each call returns all the same.
+                    // The drop is most likely waiting by now. Each call still returns.
                     std::thread::sleep(Duration::from_millis(20));
                     assert_eq!(db.keyspaces().expect("names"), ["slow"], "{}", setup.name());
                     Change::Keep

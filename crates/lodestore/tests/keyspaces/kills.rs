@@ -12,7 +12,7 @@ use lodestore_contract::testing::{HANG_TIMEOUT, Scratch};
 
 use crate::setup::{ALL, HEADER, Setup, raw, raw_ids, with_raw};
 
-/// Set in a process that is to be killed: the number of its setup and the directory of its store.
+/// Set in a process to be killed: the number of its setup and the directory of its store.
 const VICTIM: &str = "LODESTORE_TEST_KEYSPACES_VICTIM";
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const RECORDS: u32 = 12;
@@ -31,8 +31,8 @@ fn journal(dir: &Path) -> PathBuf {
     dir.join("journal")
 }
 
-/// Creates, fills and drops keyspaces without an end. Each writes its number into its records, and
-/// each step is in the journal before and after.
+/// Creates, fills and drops keyspaces endlessly. Each keyspace writes its number into its records,
+/// and each step is in the journal before and after.
 fn be_killed(setup: &Setup, dir: &Path) -> ! {
     let db = setup.open(&dir.join("store"));
     let mut journal = OpenOptions::new().append(true).create(true).open(journal(dir)).expect("a journal");
@@ -54,7 +54,7 @@ fn be_killed(setup: &Setup, dir: &Path) -> ! {
     unreachable!("the parent kills this process")
 }
 
-/// A keyspace as the journal of a killed process has it.
+/// A keyspace in the journal of a killed process.
 #[derive(Debug, Clone, Copy)]
 struct Last {
     told: Told,
@@ -75,7 +75,7 @@ fn last_lines(dir: &Path) -> BTreeMap<String, Last> {
         let present = last.get(words[1]).copied().unwrap_or(Last { told, number, is_filled: false });
         let next = match told {
             Told::Creating | Told::Created => Last { told, number, is_filled: told == Told::Created },
-            // A drop concerns the records of the creation before.
+            // A drop concerns the records of the previous creation.
             Told::Dropping | Told::Dropped => Last { told, ..present },
         };
         last.insert(words[1].to_string(), next);
@@ -83,7 +83,7 @@ fn last_lines(dir: &Path) -> BTreeMap<String, Last> {
     last
 }
 
-/// A process that is killed when the test ends, also after a panic.
+/// A process that is killed at the end of the test, also after a panic.
 struct Victim(Child);
 
 impl Drop for Victim {
@@ -99,7 +99,7 @@ impl Victim {
     }
 }
 
-/// Checks what a killed process left, and returns the next id.
+/// Checks the remains of a killed process, and returns the next id.
 fn check(setup: &Setup, dir: &Path, name: &str) -> u32 {
     let path = dir.join("store");
     let db = setup.open(&path);

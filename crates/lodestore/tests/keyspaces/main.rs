@@ -1,4 +1,4 @@
-//! Named keyspaces as their user sees them, in every engine, in memory and on disk.
+//! Named keyspaces from the user's point of view, in every engine, in memory and on disk.
 
 mod batches;
 mod catalogue;

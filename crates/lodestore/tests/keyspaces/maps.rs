@@ -1,4 +1,4 @@
-//! Keyspaces as maps of their own.
+//! Keyspaces as separate maps.
 
 use std::sync::Barrier;
 

@@ -39,7 +39,7 @@ fn open(setup: &Setup, path: &std::path::Path) -> Maps {
     Maps { db, named }
 }
 
-/// Returns a key, often with the bytes that are reserved.
+/// Returns a key, often with the reserved bytes.
 fn key(rng: &mut Rng) -> Vec<u8> {
     let begins: [&[u8]; 6] = [b"", b"", b"\xff", b"\xff\xff", b"\xff\xff\0", b"\xff\xff\x01"];
     let mut key = rng.pick(&begins).to_vec();
@@ -95,7 +95,7 @@ fn change(maps: &Maps, models: &mut [Model; 3], rng: &mut Rng) {
     }
 }
 
-/// Returns whether a range has keys, and no bounds of which `BTreeMap::range` panics.
+/// Returns the pairs of a range, without bounds for which `BTreeMap::range` panics.
 fn expected(model: &Model, range: &ScanRange) -> Vec<(Vec<u8>, Vec<u8>)> {
     let pairs = model.iter().filter(|(key, _)| range.contains(key) && !range.excludes_all());
     pairs.map(|(key, value)| (key.clone(), value.clone())).collect()
@@ -110,7 +110,7 @@ fn random_range(rng: &mut Rng) -> ScanRange {
     ScanRange { from: bound(), to: bound(), ..ScanRange::all() }
 }
 
-/// Compares walks from both ends, in random turns, with the model.
+/// Compares walks from both ends, in random order, with the model.
 fn check_walks(maps: &Maps, models: &[Model; 3], rng: &mut Rng) {
     let prefixes: [&[u8]; 8] =
         [b"", b"\xff", b"\xff\xff", b"\xff\xff\0", b"\xff\xff\x01", b"\xff\xff\xff", b"\xfe", b"\0"];

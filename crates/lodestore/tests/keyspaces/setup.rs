@@ -61,7 +61,7 @@ pub fn each(test: impl Fn(&Setup, &Path)) {
     }
 }
 
-/// The records of a store that is not open, as the engine has them.
+/// Returns the engine's records of a closed store.
 pub fn raw(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     with_raw(path, |store| {
         let mut records = Vec::new();
@@ -76,7 +76,7 @@ pub fn raw(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     })
 }
 
-/// Calls `work` with a store that is not open, without keyspaces.
+/// Calls `work` with a closed store, without keyspaces.
 pub fn with_raw<T>(path: &Path, work: impl FnOnce(&Lodestore) -> T) -> T {
     let store = lodestore::store::open(path, &OpenOptions::new()).expect("opens");
     store.wait_recovered().expect("recovers");
@@ -85,7 +85,7 @@ pub fn with_raw<T>(path: &Path, work: impl FnOnce(&Lodestore) -> T) -> T {
     outcome
 }
 
-/// The ids of all records of named keyspaces. All ids of a test fit one byte.
+/// Returns the ids of all records of named keyspaces. All ids of a test fit into one byte.
 pub fn raw_ids(path: &Path) -> Vec<u8> {
     let mut ids: Vec<u8> = raw(path)
         .iter()

@@ -18,7 +18,7 @@ pub(crate) struct Call {
     pub(crate) id: PermissionId,
 }
 
-/// What a client may not do.
+/// A denied access of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Denial {
     /// The command or subcommand with this name.
@@ -100,7 +100,7 @@ impl Call {
         }
     }
 
-    /// Whether the command may have so many arguments, its name included.
+    /// Whether the command accepts this number of arguments, its name included.
     pub(crate) fn accepts(&self, arguments: usize) -> bool {
         match self.subcommand {
             Some(subcommand) => subcommand.accepts(arguments),
@@ -113,7 +113,7 @@ impl Call {
 ///
 /// # Errors
 ///
-/// [`Denial`] with what is not permitted.
+/// [`Denial`] with the denied part.
 pub(crate) fn check_call(user: &User, call: &Call, arguments: &[&[u8]]) -> Result<(), Denial> {
     if user.is_unrestricted() {
         return Ok(());
@@ -127,7 +127,7 @@ pub(crate) fn permits_subscription(user: &User, kind: Kind, name: &[u8]) -> bool
     user.all_selectors().any(|selector| check_channels(selector, &channels).is_ok())
 }
 
-/// Returns success if one of the selectors permits all, else the most relevant denial.
+/// Returns success if one of the selectors permits everything, else the most relevant denial.
 fn any_selector(user: &User, mut check: impl FnMut(&Selector) -> Result<(), Denial>) -> Result<(), Denial> {
     let mut worst: Option<Denial> = None;
     for selector in user.all_selectors() {

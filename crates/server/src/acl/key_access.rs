@@ -1,8 +1,8 @@
-//! What a command does with its keys: `%R~` and `%W~` permit reading or writing.
+//! The access of a command to its keys: `%R~` and `%W~` permit reading or writing.
 //!
 //! The table follows Redis 7.0: a command reads a key if it returns, copies or computes with the
-//! value. A command that reports no more than the existence, type or length needs no right to
-//! read, but some pattern must match the key.
+//! value. A command that reports only the existence, type or length needs no right to read, but
+//! some pattern must match the key.
 
 use super::check::Call;
 use crate::command::spec::{CommandKind, Keys};

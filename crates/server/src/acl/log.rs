@@ -1,4 +1,4 @@
-//! `ACL LOG`: what clients were denied.
+//! `ACL LOG`: denied accesses of clients.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

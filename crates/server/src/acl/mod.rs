@@ -1,8 +1,8 @@
 //! Users and permissions (access control lists).
 //!
-//! A session holds its user as it was at the session's last command. Each change of users raises
-//! a generation, which a session compares before each command. So a change holds for the next
-//! command of every client, and a session whose user may do everything pays one comparison.
+//! A session holds the version of its user at the session's last command. Each change of users
+//! raises a generation, which a session compares before each command. A change therefore applies to
+//! the next command of every client, and a session whose user has all rights pays one comparison.
 //!
 //! * `user`: passwords and selectors of one user. `selector`: permitted commands, keys, channels.
 //! * `rules`: the rules of `ACL SETUSER`. `file`: the file of users.

@@ -21,7 +21,7 @@ struct CommandRule {
     target: Target,
 }
 
-/// What a rule on commands names.
+/// The target of a rule on commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Target {
     Category(u32),

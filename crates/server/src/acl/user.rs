@@ -38,7 +38,7 @@ impl User {
         }
     }
 
-    /// Returns the default user, who may do everything without a password.
+    /// Returns the default user, with all rights and without a password.
     pub(crate) fn new_default() -> Self {
         Self { is_on: true, is_nopass: true, root: Selector::unrestricted(), ..Self::new(DEFAULT_USER, 0) }
     }

@@ -1,6 +1,6 @@
 //! Commands of Redis that the server does not have yet.
 //!
-//! They are answered as unknown commands, so that clients take the path for older servers. The
+//! They are answered as unknown commands, so that clients use their code for older servers. The
 //! reason follows Redis' text.
 
 /// A group of commands that are absent, and the reason.

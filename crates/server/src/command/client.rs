@@ -1,4 +1,4 @@
-//! `CLIENT`: what the server knows of its clients.
+//! `CLIENT`: information about clients.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;

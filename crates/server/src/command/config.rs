@@ -118,7 +118,7 @@ fn set(context: &mut Context<'_, '_>, pairs: &[&[u8]]) -> CommandResult {
                 }
             }
         }
-        // The change of the user comes last, because it cannot be taken back. The same password
+        // The change of the user comes last, because it cannot be reverted. The same password
         // changes nothing, as in Redis.
         if config.password == password { Ok(()) } else { set_password(context, config.password.as_deref()) }
     })?;

@@ -174,7 +174,7 @@ pub(crate) fn reset(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult
     session.show_transaction();
     session.database = 0;
     session.protocol = Protocol::Resp2;
-    // `CLIENT REPLY SKIP` leaves out the reply to `RESET` too, as in Redis.
+    // `CLIENT REPLY SKIP` also omits the reply to `RESET`, as in Redis.
     if session.reply_mode != ReplyMode::Skip {
         session.reply_mode = ReplyMode::On;
     }

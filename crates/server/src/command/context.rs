@@ -1,4 +1,4 @@
-//! What a command sees: the server, its client, the keys, and its reply.
+//! The context of a command: the server, its client, the keys, and its reply.
 
 use lodestore::Expiry;
 use lodestore_wire::ReplyWriter;
@@ -10,7 +10,7 @@ use crate::messaging::notify::class;
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// What a command sees.
+/// The context of a command.
 #[derive(Debug)]
 pub(crate) struct Context<'a, 'b> {
     pub(crate) shared: &'a Shared,
@@ -53,12 +53,12 @@ impl Context<'_, '_> {
         }
     }
 
-    /// Counts a look-up of a key.
+    /// Counts a lookup of a key.
     pub(crate) fn count_lookup(&mut self, is_hit: bool) {
         self.count_lookups(u64::from(is_hit), u64::from(!is_hit));
     }
 
-    /// Counts look-ups of several keys.
+    /// Counts lookups of several keys.
     pub(crate) fn count_lookups(&mut self, hits: u64, misses: u64) {
         let lookups = &mut self.session.lookups;
         lookups.hits += hits;

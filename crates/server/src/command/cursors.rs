@@ -21,7 +21,7 @@ const CURSOR_BYTES_MAX: usize = 32 << 20;
 /// Bytes that a cursor uses in addition to its position.
 const CURSOR_OVERHEAD_BYTES: usize = 64;
 
-/// Where the walk of a cursor continues.
+/// The position at which the walk of a cursor continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Position {
     /// After a key or field.

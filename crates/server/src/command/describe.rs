@@ -101,13 +101,13 @@ pub struct CommandDescription {
     pub name: &'static str,
     /// Arguments.
     pub syntax: &'static str,
-    /// What the command does, in one sentence.
+    /// A summary of one sentence.
     pub summary: &'static str,
     /// Group of the command.
     pub group: &'static str,
     /// First version of Redis with the command, or the program that has it.
     pub since: &'static str,
-    /// Number of arguments with the name. Negative: at least so many.
+    /// Number of arguments with the name. A negative number is a minimum.
     pub arity: i32,
 }
 
@@ -293,7 +293,7 @@ fn type_of(spec: &CommandSpec, name: &str) -> &'static str {
     }
 }
 
-/// Returns a command that a client asks about, and its keys.
+/// Returns a command that a client describes, and its keys.
 fn keys_of_command<'a>(command: &'a [&'a [u8]]) -> CommandResult<(Call, Vec<KeyUse<'a>>)> {
     let invalid = || CommandError::new("ERR Invalid command specified");
     let entry = find_entry(command[0]).ok_or_else(invalid)?;

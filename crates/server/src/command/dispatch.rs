@@ -41,7 +41,7 @@ fn find_indexed(name: &[u8]) -> Option<Indexed> {
     find_entry(name).map(|entry| (entry.index, entry.spec))
 }
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Progress {
@@ -120,8 +120,8 @@ fn is_full(spec: &CommandSpec, result: &CommandResult) -> bool {
     spec.kind == CommandKind::Write && matches!(result, Err(error) if error.is_of_full_store())
 }
 
-/// Whether a flush or an exchange of databases came between the look at the databases and a read.
-/// The caller then reads again. A command that holds stripes is never stale.
+/// Whether a flush or an exchange of databases happened between the read of the list of databases
+/// and a read of a key. The caller then reads again. A command that holds stripes is never stale.
 fn is_stale(shared: &Shared, generation: u64, spec: &CommandSpec, result: &CommandResult) -> bool {
     match result {
         Err(CommandError::Store(StoreError::KeyspaceDropped { .. })) => true,
@@ -231,7 +231,8 @@ fn run_admitted(
             break;
         }
         result = attempted;
-        // A full store refused the whole command. The elements of deleted collections make room.
+        // A full store refused the whole command. Removing the elements of deleted collections
+        // frees space.
         let has_more_room = is_full(spec, &result) && shared.orphan_sweeps.sweep_full(shared);
         if !has_more_room && !is_stale(shared, generation, spec, &result) {
             break;
@@ -266,8 +267,8 @@ fn try_run(
     let Attempt { entry, is_shown } = attempt;
     let spec = entry.spec;
     if spec.kind == CommandKind::Read && session.messaging.tracks_reads() {
-        // The registration comes before the look at the databases: a flush that the read misses
-        // finds the keys registered.
+        // The registration precedes the read of the list of databases, so a flush that the read
+        // misses finds the keys registered.
         let database = session.database;
         effects::register_reads(shared, session.public.id, database, spec.keys.of(arguments), |key| {
             shared.databases.view().keyspace(database).expiry(key).ok().flatten().flatten()
@@ -304,7 +305,7 @@ fn check_once_locked(shared: &Shared, session: &Session, spec: &CommandSpec) -> 
     if pause::is_held(shared, session, spec) { Err(CommandError::Held) } else { Ok(()) }
 }
 
-/// Runs a command over its access, and commits its changes. The caller publishes what follows.
+/// Runs a command over its access, and commits its changes. The caller publishes the effects.
 fn run_with<'a>(
     shared: &'a Shared,
     session: &mut Session,
@@ -330,8 +331,8 @@ fn run_with<'a>(
     result
 }
 
-/// Bounds the reply of a command that reads keys. The reply of a change is never left out, because
-/// the change is made. All other replies are about as long as the command.
+/// Bounds the reply of a command that reads keys. The reply of a change is never omitted, because
+/// the change is done. All other replies are about as long as the command.
 fn bound_reply(shared: &Shared, spec: &CommandSpec, reply: &mut ReplyWriter<'_>, before: usize) {
     reply.set_output_max(match spec.kind {
         CommandKind::Read => before.saturating_add(shared.runtime.reply_bytes_max()),

@@ -18,7 +18,7 @@ use crate::session::{Lookups, PublicState, ReplyMode, Session};
 use crate::shared::Shared;
 use crate::statistics::commands::LoopCounters;
 
-/// How a command of a group ended.
+/// The end of a command of a group.
 #[derive(Debug)]
 enum Ended {
     Done,
@@ -130,8 +130,8 @@ pub(crate) fn count_calls(shared: &Shared, counters: &LoopCounters, calls: &[Gro
     shared.counters.count_lookups(lookups);
 }
 
-/// Returns the most writes of a command: of keys, or of fields of a large hash and of its record.
-/// The elements of a hash that becomes large are not included.
+/// Returns the maximum writes of a command: of keys, or of fields of a large hash and of its
+/// record. The elements of a hash that becomes large are not included.
 pub(crate) fn writes_max(arguments: &[&[u8]]) -> usize {
     arguments.len()
 }

@@ -1,7 +1,7 @@
 //! `HRANDFIELD`.
 //!
 //! Each field has the same chance. The command draws ranks and walks over the hash up to the
-//! greatest one, so it takes time in proportion to the number of fields.
+//! greatest one, so its time is proportional to the number of fields.
 
 use lodestore_wire::Protocol;
 
@@ -65,12 +65,12 @@ impl Drawn {
     }
 }
 
-/// How many fields a client wants, and how often each may come.
+/// The requested number of fields, and whether a field may repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// At most so many different fields.
+    /// At most this many different fields.
     Distinct(u64),
-    /// Exactly so many, each drawn from all fields.
+    /// Exactly this many, each drawn from all fields.
     Repeated(u64),
 }
 

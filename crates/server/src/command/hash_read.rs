@@ -2,7 +2,7 @@
 //!
 //! The record of a small hash is a whole value, so one read answers it. A large hash is read in
 //! several steps. The sequence of the key's stripe shows whether the hash changed meanwhile; then
-//! it is read again, and at last under its stripe. So each reply is of one moment.
+//! it is read again, and finally under its stripe. Each reply is therefore of one moment.
 
 use lodestore_wire::ReplyWriter;
 

@@ -12,7 +12,7 @@ use crate::data::access::elements::{FieldValue, PageLimit};
 use crate::error::{CommandError, CommandResult, SYNTAX};
 use crate::glob;
 
-/// Most fields of a step, whatever the client asks for.
+/// Maximum fields of a step, whatever `COUNT` the client sends.
 const STEP_FIELDS_MAX: usize = 4096;
 
 /// Bytes of fields and values after which a step ends.

@@ -1,4 +1,4 @@
-//! Key specifications: where the keys of a command are, and what the command does with them.
+//! Key specifications: the positions of a command's keys, and its access to them.
 //!
 //! Clients and proxies read them from `COMMAND INFO`. The flags are those of Redis 7.0.
 
@@ -20,7 +20,7 @@ const UPDATE: KeyFlags = &["RW", "update"];
 const REMOVE_PART: KeyFlags = &["RW", "delete"];
 const READ_AND_REMOVE: KeyFlags = &["RW", "access", "delete"];
 const READ_AND_UPDATE: KeyFlags = &["RW", "access", "update"];
-/// `SET` reads the old value if an option asks for the value.
+/// `SET` reads the old value if an option requests the value.
 const SET: KeyFlags = &["RW", "access", "update", "variable_flags"];
 const CHANNEL: KeyFlags = &["not_key"];
 

@@ -3,8 +3,8 @@
 //! A killed client changes no key after the reply of the command that kills it:
 //!
 //! 1. The command sets the client's flag, and then locks each stripe once.
-//! 2. A command that changes keys reads the flag of its client after it has locked its stripes. So
-//!    either it sees the flag, or it commits before the killing command gets the stripe.
+//! 2. A command that changes keys reads the flag of its client after it has locked its stripes.
+//!    Either it sees the flag, or it commits before the killing command gets the stripe.
 //!
 //! The killed client's event loop is woken, and closes the connection without further replies.
 

@@ -53,7 +53,7 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     Registry { entries, permissions }
 });
 
-/// Returns what the server knows of a command. Names have no case.
+/// Returns the entry of a command. Names are case-insensitive.
 pub(crate) fn find_entry(name: &[u8]) -> Option<Entry> {
     let mut lower = [0; NAME_BYTES_MAX];
     let lower = lower.get_mut(..name.len())?;
@@ -87,8 +87,8 @@ pub(crate) fn permission_name(name: &str) -> Option<&'static str> {
     find(name.as_bytes()).map(|spec| spec.name)
 }
 
-/// Iterates over the numbers that a permission's name stands for: a command stands for itself and
-/// all of its subcommands. The name is one of the table.
+/// Iterates over the numbers of a permission's name: a command includes all of its subcommands. The
+/// name is one of the table.
 pub(crate) fn ids_of(name: &str) -> impl Iterator<Item = PermissionId> {
     let command = name.split_once('|').map_or(name, |(command, _)| command);
     let entry = find_entry(command.as_bytes());

@@ -1,15 +1,15 @@
 //! The commands.
 //!
-//! * `spec`: what the server knows of each command. `table`: the commands.
+//! * `spec`: the specification of each command. `table`: the commands.
 //! * `lookup`: commands by name. `subcommands`: the subcommands of commands that have some.
-//! * `dispatch`: the way of a command from its arguments to its reply. `admission`: the checks
+//! * `dispatch`: the path of a command from its arguments to its reply. `admission`: the checks
 //!   before it runs. `grouped`: writes of several clients that share one commit.
-//! * `context`: what a command sees.
-//! * `kill`: the end of other clients. `pause`: which commands a pause holds.
+//! * `context`: the context of a command.
+//! * `kill`: the end of other clients. `pause`: the commands that a pause holds.
 //! * `transaction`: `MULTI`, `EXEC` and `WATCH`.
 //! * `cursors`: the positions of walks.
 //! * `arguments`, `decimal`: options and numbers among the arguments of commands.
-//! * `key_specs`, `published`: what `COMMAND INFO` tells clients in addition to the table.
+//! * `key_specs`, `published`: the data of `COMMAND INFO` in addition to the table.
 //! * `syntax`: the arguments of commands, from the texts of the table.
 //! * `absent`: commands of Redis that the server does not have.
 //! * All other modules have the commands of one group.

@@ -55,7 +55,7 @@ pub(crate) fn failover(_: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandR
     Err(CommandError::new("ERR FAILOVER requires connected replicas."))
 }
 
-/// `REPLICAOF host port`, and its older name `SLAVEOF`. `NO ONE` is what the server is.
+/// `REPLICAOF host port`, and its older name `SLAVEOF`. Only `NO ONE` is accepted.
 pub(crate) fn replicaof(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     if is_word(arguments[1], "no") && is_word(arguments[2], "one") {
         context.reply.write_ok();

@@ -1,7 +1,7 @@
 //! Flags, tips and positions of channels, which clients read from `COMMAND INFO`.
 //!
 //! The table of commands has the flags that the server itself needs. The flags and tips of this
-//! module are those of Redis 7.0: they tell clients and proxies how to treat a command.
+//! module are those of Redis 7.0, for the use of clients and proxies.
 
 /// Flags as a list of words.
 type Words = &'static [&'static str];

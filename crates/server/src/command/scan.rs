@@ -11,10 +11,10 @@ use crate::data::value::Stored;
 use crate::error::{CommandError, CommandResult, REPLY_TOO_LONG, SYNTAX};
 use crate::glob;
 
-/// Keys that `SCAN` looks at if the client does not say.
+/// Default number of keys per `SCAN`.
 const SCAN_COUNT: usize = 10;
 
-/// Most keys that one `SCAN` looks at. `COUNT` is a hint, and a walk continues by its cursor.
+/// Maximum keys per `SCAN`. `COUNT` is a hint, and a walk continues by its cursor.
 const SCAN_COUNT_MAX: usize = 65_536;
 
 /// Keys that one step of a walk reads from the store.
@@ -233,7 +233,7 @@ pub(crate) fn range(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
 /// A key of a range.
 struct RangeKey {
     key: Vec<u8>,
-    /// The stored value, if the client asked for values.
+    /// The stored value, if the client requested values.
     stored: Option<Vec<u8>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the server knows of a command.
+//! The specification of a command.
 
 use super::context::Context;
 use crate::error::CommandResult;
@@ -6,7 +6,7 @@ use crate::error::CommandResult;
 /// Runs a command. Argument 0 is the command's name.
 pub(crate) type Handler = fn(&mut Context<'_, '_>, &[&[u8]]) -> CommandResult;
 
-/// Where the keys of a command are among its arguments.
+/// The positions of a command's keys among its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keys {
     /// The command has no keys.
@@ -50,7 +50,7 @@ impl Keys {
     }
 }
 
-/// What a command does.
+/// The effect of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandKind {
     /// Reads keys.
@@ -65,7 +65,7 @@ pub(crate) enum CommandKind {
 pub(crate) mod flag {
     /// The command may need more space.
     pub(crate) const DENY_OOM: u16 = 1;
-    /// The command takes constant time.
+    /// The command has constant time.
     pub(crate) const FAST: u16 = 1 << 1;
     /// The command is for administrators.
     pub(crate) const ADMIN: u16 = 1 << 2;
@@ -87,12 +87,12 @@ pub(crate) fn is_arity_met(arity: i32, arguments: usize) -> bool {
     }
 }
 
-/// What the server knows of a command.
+/// The specification of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommandSpec {
     /// Name in lower case.
     pub(crate) name: &'static str,
-    /// Number of arguments with the name. Negative: at least so many.
+    /// Number of arguments with the name. A negative number is a minimum.
     pub(crate) arity: i32,
     pub(crate) kind: CommandKind,
     /// Bits of [`flag`].
@@ -104,13 +104,13 @@ pub(crate) struct CommandSpec {
     pub(crate) since: &'static str,
     /// Arguments, in words.
     pub(crate) syntax: &'static str,
-    /// What the command does, in one sentence.
+    /// A summary of one sentence.
     pub(crate) summary: &'static str,
     pub(crate) handler: Handler,
 }
 
 impl CommandSpec {
-    /// Whether a command may have so many arguments, its name included.
+    /// Whether a command accepts this number of arguments, its name included.
     pub(crate) fn accepts(&self, arguments: usize) -> bool {
         is_arity_met(self.arity, arguments)
     }

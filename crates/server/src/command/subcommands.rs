@@ -4,12 +4,12 @@
 
 use crate::acl::categories::bit::{ADMIN, CONNECTION, DANGEROUS, KEYSPACE, PUBSUB, READ, SLOW};
 
-/// What the server knows of a subcommand.
+/// The specification of a subcommand.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubcommandSpec {
     /// Name of the command and of the subcommand, as in `config|get`.
     pub(crate) full_name: &'static str,
-    /// Number of arguments with both names. Negative: at least so many.
+    /// Number of arguments with both names. A negative number is a minimum.
     pub(crate) arity: i32,
     /// Categories of the subcommand.
     pub(crate) categories: u32,
@@ -23,7 +23,7 @@ impl SubcommandSpec {
         self.full_name.split_once('|').map_or(self.full_name, |(_, name)| name)
     }
 
-    /// Whether the subcommand may have so many arguments, both names included.
+    /// Whether the subcommand accepts this number of arguments, both names included.
     pub(crate) fn accepts(&self, arguments: usize) -> bool {
         super::spec::is_arity_met(self.arity, arguments)
     }

@@ -1,8 +1,8 @@
 //! `MULTI`, `EXEC`, `DISCARD`, `WATCH` and `UNWATCH`.
 //!
 //! `EXEC` holds the stripes of all keys of its commands, runs them over a buffer of writes, and
-//! commits the buffer as one batch. So the commands are one step to all other commands, and a
-//! crash leaves all of their writes or none. The replies are sent after the commit.
+//! commits the buffer as one batch. Therefore the commands are one step to all other commands, and
+//! a crash leaves all of their writes or none. The replies are sent after the commit.
 
 use lodestore_wire::ReplyWriter;
 

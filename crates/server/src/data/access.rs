@@ -1,4 +1,4 @@
-//! What a command does with keys: directly, or within `EXEC`.
+//! The access of a command to keys: directly, or within `EXEC`.
 //!
 //! A command that changes one key reads and writes the store. A command that changes several keys,
 //! and the commands of `EXEC`, read the store through their own earlier writes. All of their writes
@@ -32,11 +32,11 @@ pub(crate) struct Access<'a> {
     pending_elements: BTreeMap<(usize, Vec<u8>), Option<Vec<u8>>>,
     /// Bytes of all keys and values that were added to the pending writes, replaced ones included.
     pending_bytes: usize,
-    /// What follows the commit.
+    /// The effects after the commit.
     pub(crate) effects: Effects,
 }
 
-/// What a change leaves.
+/// The result of a change.
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
     is_new: bool,
@@ -413,7 +413,7 @@ impl<'a> Access<'a> {
         if pending.is_empty() { None } else { pending.get(&(database, key.to_vec())) }
     }
 
-    /// Copies a key of the store to the pending writes. The copy writes what is there already.
+    /// Copies a key of the store to the pending writes. The copy writes the present value.
     fn load(&mut self, database: usize, key: &[u8]) -> Result<()> {
         if self.pending_of(database, key).is_some() {
             return Ok(());
@@ -468,7 +468,7 @@ fn live(pending: &Pending) -> Option<(&[u8], Option<Expiry>)> {
     (!expiry.is_some_and(Expiry::is_past)).then_some((value, *expiry))
 }
 
-/// Returns what a change stores to keep or set an expiry.
+/// Returns the lifetime with which a change keeps or sets an expiry.
 pub(crate) fn lifetime_of(expiry: Option<Expiry>) -> Lifetime {
     expiry.map_or(Lifetime::Forever, Lifetime::Until)
 }

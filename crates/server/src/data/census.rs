@@ -1,9 +1,9 @@
 //! The numbers of keys of all databases, for `INFO`.
 //!
-//! The store counts keys one by one. While a count of all databases takes less than
-//! [`INLINE_MAX`], `INFO` counts, and its numbers are exact. Otherwise the server counts in the
-//! background, and `INFO` answers the last count. A count uses at most about one percent of the
-//! time of one processor.
+//! The store counts keys one by one. While a count of all databases needs less than [`INLINE_MAX`],
+//! `INFO` counts, and its numbers are exact. Otherwise the server counts in the background, and
+//! `INFO` returns the last count. A count uses at most about one percent of the time of one
+//! processor.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,7 +69,7 @@ struct Count {
 #[derive(Debug, Default)]
 pub(crate) struct Census {
     last: Mutex<Option<Count>>,
-    /// Whether a client asked since the last background count.
+    /// Whether a client requested counts since the last background count.
     is_wanted: AtomicBool,
 }
 
@@ -89,13 +89,13 @@ impl Census {
         last.map(|last| last.figures)
     }
 
-    /// Counts in the background, if a client asked and the pause has passed.
+    /// Counts in the background, if a client requested it and the pause has passed.
     pub(crate) fn refresh(&self, shared: &Shared) {
         let pause = |last: &Count| PAUSE_MIN.max(last.took.saturating_mul(PAUSE_FACTOR));
         let is_due =
             self.last().as_ref().is_none_or(|last| last.took >= INLINE_MAX && last.ended.elapsed() >= pause(last));
         if is_due && is_recovered(shared) && self.is_wanted.swap(false, Ordering::Relaxed) {
-            // A failed count is repeated when a client asks again.
+            // The next request repeats a failed count.
             if let Ok(Some(count)) = count(shared, None) {
                 *self.last() = Some(count);
             }
@@ -112,7 +112,7 @@ fn is_recovered(shared: &Shared) -> bool {
     shared.db().stats().recovery.done
 }
 
-/// Counts the keys of all databases. Returns `None` if that takes too long, or if the server stops.
+/// Counts the keys of all databases. Returns `None` after `longest`, or if the server stops.
 fn count(shared: &Shared, longest: Option<Duration>) -> Result<Option<Count>> {
     let begun = Instant::now();
     let view = shared.databases.view();

@@ -2,7 +2,7 @@
 //!
 //! The default keyspace of the store has a record: for each database the number of its
 //! keyspace. `FLUSHDB` creates an empty keyspace, writes the record, and drops the old keyspace.
-//! So the flush is one atomic write, and takes constant time. `SWAPDB` writes the record too.
+//! Thus the flush is one atomic write, and takes constant time. `SWAPDB` writes the record too.
 //!
 //! Persist order of a flush: the new keyspace, the record, the drop. A crash before the record
 //! leaves an empty keyspace that no database has. The next open drops such keyspaces.
@@ -103,12 +103,12 @@ pub(crate) struct Databases {
 
 impl Databases {
     /// Opens the databases of a store. A store without databases gets `count` empty ones. A store
-    /// with fewer gets more, and a store with more keeps all of its own.
+    /// with fewer gets more, and a store with more keeps all of them.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the record is damaged or of another version, if the record is missing and
-    /// a database has keys, or if a database is missing; those of the store.
+    /// [`Error::Corrupt`] if the record is damaged or of another version, if the record is missing
+    /// and a database has keys, or if a database is missing; those of the store.
     pub(crate) fn open(db: Db, count: usize) -> Result<Self> {
         let mut numbers = match db.get(RECORD_KEY)? {
             Some(record) => decode_record(&record)?,
@@ -162,8 +162,8 @@ impl Databases {
     ///
     /// # Errors
     ///
-    /// Those of the store. On an error the databases keep their keys, but for those that were
-    /// deleted to make room in a full store.
+    /// Those of the store. On an error the databases keep their keys, except those that were
+    /// deleted to free space in a full store.
     pub(crate) fn flush(&self, databases: impl Iterator<Item = usize>) -> Result<()> {
         let mut next = self.next_number.lock().unwrap_or_else(PoisonError::into_inner);
         let mut view = View::clone(&self.view());
@@ -210,8 +210,8 @@ impl Databases {
     }
 }
 
-/// Runs a change until a full store has room for it. Keys of databases that will be empty make
-/// room.
+/// Runs a change until it fits into a full store. Deletes keys of databases that will be empty to
+/// free space.
 fn with_room<T>(emptied: &[Keyspace], change: impl Fn() -> Result<T>) -> Result<T> {
     loop {
         match change() {

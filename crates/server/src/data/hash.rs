@@ -52,7 +52,7 @@ pub(crate) struct SmallHash<'a> {
     pairs: &'a [u8],
 }
 
-/// Where the fields of a large hash are.
+/// The location of the fields of a large hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LargeHash {
     /// The collection that has the fields.

@@ -15,7 +15,7 @@ use super::hash::{HashRecord, LargeHash, SMALL_BYTES_MAX, SMALL_FIELDS_MAX, enco
 use super::value::Stored;
 use crate::error::{CommandError, CommandResult, WRONG_TYPE};
 
-/// Fields of a hash at which look-ups use an index.
+/// Number of fields of a hash from which lookups use an index.
 const INDEXED_FIELDS_MIN: usize = 32;
 
 /// Elements of a new large hash that are written in the batch of its record. The elements of a
@@ -70,8 +70,8 @@ enum Fields<'x> {
         stored: LargeHash,
         /// Number of fields after the changes.
         count: u64,
-        /// New values of fields; `None` removes a field. They reach the store by `finish` alone. So
-        /// a command that fails within `EXEC` leaves nothing.
+        /// New values of fields; `None` removes a field. Only `finish` writes them to the store, so
+        /// a command that fails within `EXEC` changes nothing.
         changes: BTreeMap<&'x [u8], Option<Cow<'x, [u8]>>>,
     },
 }

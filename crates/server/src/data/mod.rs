@@ -1,13 +1,13 @@
 //! The data of the server: databases, values with types, and isolation between commands.
 //!
-//! * `value`: a value with its type, as the store holds it.
+//! * `value`: a stored value with its type.
 //! * `hash`: the records of hashes. `hash_editor`: changes of a hash.
 //! * `collections`: the elements of large collections. `transfer`: their copies.
 //! * `orphans`: the removal of elements that no key refers to.
 //! * `census`: the numbers of keys, for `INFO`.
 //! * `databases`: the numbered databases, which are keyspaces of the store.
 //! * `stripes`: locks over keys, and the keys that clients watch.
-//! * `access`: what a command does with keys, directly or within `EXEC`.
+//! * `access`: the access of a command to keys, directly or within `EXEC`.
 
 pub(crate) mod access;
 pub(crate) mod census;

@@ -7,17 +7,17 @@
 //! Argument:
 //!
 //! 1. The header of a collection is written before its elements or with them, and is deleted after
-//!    them. So each collection with elements has a header.
+//!    them. Therefore each collection with elements has a header.
 //! 2. A command that writes a header or the owner's record holds the owner's stripe until the
 //!    commit of the record. A rename changes header and record in one batch under the stripes of
 //!    both keys.
 //! 3. The sweep decides under the stripe of the owner that the header names. If the owner's record
 //!    does not refer to the collection then, no record does.
-//! 4. Numbers of collections are never used again. So an orphan stays an orphan, and its elements
-//!    are removed without a lock.
+//! 4. Numbers of collections are never used again. Therefore an orphan stays an orphan, and its
+//!    elements are removed without a lock.
 //! 5. A reader of a large collection compares the sequence of the owner's stripe before and after
-//!    its reads. The decision of the sweep changes the sequence, also after an expiry. So no reader
-//!    sees a part of a collection.
+//!    its reads. The decision of the sweep changes the sequence, also after an expiry. Therefore no
+//!    reader sees a part of a collection.
 //!
 //! A sweep works on the keyspaces of one moment. A flush drops them, which ends the sweep.
 
@@ -54,7 +54,7 @@ impl OrphanSweeps {
     /// Removes orphans, unless a sweep came just before. Returns whether it removed any. The caller
     /// holds no stripe.
     pub(crate) fn sweep_full(&self, shared: &Shared) -> bool {
-        // Another thread that sweeps makes room too.
+        // Another thread that sweeps frees space too.
         let Ok(mut next) = self.next.try_lock() else { return false };
         let begun = Instant::now();
         if next.is_some_and(|next| begun < next) {

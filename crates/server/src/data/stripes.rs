@@ -6,11 +6,12 @@
 //!    store has acknowledged the change.
 //! 2. `EXEC` and each command that changes several keys hold the stripes of all their keys. They
 //!    lock in ascending order. A group of writes (`net/group.rs`) locks the stripes of its first
-//!    command in this order too, and waits for no stripe of a further command. So a thread that
-//!    waits for a stripe holds lower ones only, and no cycle of waiting threads exists.
+//!    command in this order too, and waits for no stripe of a further command. Therefore a thread
+//!    that waits for a stripe holds lower ones only, and no cycle of waiting threads exists.
 //! 3. A command that changes the set of databases holds all stripes.
-//! 4. Before a stripe is freed, the flags of all watched keys that changed under it are set. So
-//!    `EXEC`, which holds the stripes of its watched keys, sees every acknowledged change.
+//! 4. Before a stripe is freed, the flags of all watched keys that changed under it are set.
+//!    Therefore `EXEC`, which holds the stripes of its watched keys, sees every acknowledged
+//!    change.
 //! 5. A command that reads one record needs no stripe, because the store answers a whole value. A
 //!    large hash has several records. Its readers compare sequences, as invariant 6 says
 //!    (`command/hash_read.rs`), and lock the stripe after some vain attempts.

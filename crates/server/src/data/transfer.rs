@@ -14,7 +14,7 @@ use super::hash_editor::{Place, Record, damaged_hash, hash_of};
 use super::value::Stored;
 use crate::error::CommandResult;
 
-/// What becomes of the source.
+/// The change of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transfer {
     /// The source is deleted.

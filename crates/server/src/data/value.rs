@@ -14,7 +14,7 @@ const STRING: u8 = 0;
 /// Type byte of a hash that is one record.
 pub(crate) const SMALL_HASH: u8 = 1;
 
-/// Type byte of a hash whose fields are records of their own.
+/// Type byte of a hash whose fields are separate records.
 pub(crate) const LARGE_HASH: u8 = 2;
 
 /// A value as the store holds it, by its type.

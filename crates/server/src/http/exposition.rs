@@ -8,7 +8,7 @@ pub(super) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.
 /// Media type of the text format of Prometheus.
 pub(super) const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Whether a client asks for OpenMetrics. Other clients read the text format of Prometheus.
+/// Whether a client accepts OpenMetrics. Other clients read the text format of Prometheus.
 pub(super) fn accepts_openmetrics(accept: &str) -> bool {
     accept.split(',').any(|range| {
         let media_type = range.split(';').next().unwrap_or_default().trim();

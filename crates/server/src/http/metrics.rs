@@ -18,7 +18,7 @@ use crate::store_events::StoreEvents;
 /// Prefix of the names of the server's own metrics.
 const PREFIX: &str = "lodestore_server";
 
-/// One number of the server.
+/// A number of the server.
 struct Number {
     name: &'static str,
     help: &'static str,

@@ -1,4 +1,4 @@
-//! One request and its answer.
+//! A request and its answer.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::IpAddr;
@@ -80,7 +80,7 @@ pub(super) struct Exchange {
     deadline: Instant,
 }
 
-/// Whether an exchange goes on.
+/// Whether an exchange continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// The exchange waits for its socket.
@@ -100,7 +100,8 @@ impl Exchange {
         Instant::now() >= self.deadline
     }
 
-    /// Reads the head as far as it came, and sends what the socket accepts of the answer.
+    /// Reads the available part of the head, and sends the part of the answer that the socket
+    /// accepts.
     pub(super) fn go_on(&mut self, answer_of: AnswerOf<'_>) -> State {
         match self.read_head(answer_of).and_then(|()| self.send()) {
             Ok(state) => state,

@@ -10,10 +10,10 @@ use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::request::{AnswerOf, Exchange, State};
 
-/// Most open requests. A further one replaces the oldest, which has had the most time.
+/// Maximum open requests. A further one replaces the oldest, which has had the most time.
 const REQUESTS_MAX: usize = 64;
 
-/// Most connections that one event accepts, so that requests go on.
+/// Maximum connections that one event accepts, so that requests are served meanwhile.
 const ACCEPTS_MAX: usize = 64;
 
 /// Longest wait for events. Late requests end after it, and a failed accept is tried again.
@@ -44,7 +44,7 @@ impl Service {
         Ok(Self { poll, listener, requests: BTreeMap::new(), next: 0 })
     }
 
-    /// Returns what ends the wait for events.
+    /// Returns the waker of the wait for events.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ use crate::store_events::StoreEvents;
 /// Most entries of the slow log that the page shows.
 const SLOW_ENTRIES_MAX: usize = 20;
 
-/// Shown in place of texts that may contain keys.
+/// Replaces texts that may contain keys.
 const HIDDEN: &str = "details are in the log of the server";
 
 /// Returns the numbers as one JSON object. `shows_keys`: whether the reader may see keys and

@@ -1,6 +1,6 @@
 //! The subscriptions of all clients.
 //!
-//! One lock covers all tables, and a publisher holds it while it fills the mailboxes. So all
+//! One lock covers all tables, and a publisher holds it while it fills the mailboxes. Therefore all
 //! subscribers of a channel receive its messages in one order.
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,7 +13,7 @@ use super::delivery::Payload;
 use crate::glob;
 use crate::session::{ClientId, PublicState};
 
-/// What a subscription names.
+/// The kind of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A channel.

@@ -1,10 +1,10 @@
-//! The subscriptions of one client, and what it caches.
+//! The subscriptions of one client, and its caching.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::channels::Kind;
 
-/// How a client caches: `CLIENT TRACKING`.
+/// The caching mode of a client: `CLIENT TRACKING`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TrackingMode {
     /// Whether the client hears of all keys with its prefixes instead of the keys that it read.
@@ -18,7 +18,7 @@ pub(crate) struct TrackingMode {
 /// Bytes that a subscription uses in addition to its name, here and in the table of all clients.
 const SUBSCRIPTION_OVERHEAD_BYTES: usize = 512;
 
-/// What one client hears. The client's event loop owns it.
+/// The messages that one client receives. The client's event loop owns it.
 #[derive(Debug, Default)]
 pub(crate) struct ClientMessaging {
     channels: BTreeMap<Vec<u8>, u64>,

@@ -13,11 +13,11 @@ pub(crate) const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 /// Bytes that a queued message uses besides its text.
 const MESSAGE_OVERHEAD_BYTES: usize = 64;
 
-/// Most bytes of messages that wait for the event loop of one client. A loop takes its messages in
-/// each tick, so only a loop that a long command stops reaches the bound.
+/// Maximum bytes of messages that wait for the event loop of one client. A loop reads its messages
+/// in each tick, so only a loop that a long command blocks reaches the bound.
 const QUEUED_BYTES_MAX: usize = 32 << 20;
 
-/// Where the messages of a client go, and how many bytes wait there.
+/// The destination of a client's messages, and the bytes that wait there.
 #[derive(Debug, Default)]
 pub(crate) struct Route {
     event_loop: AtomicUsize,
@@ -79,7 +79,7 @@ pub(crate) enum Payload {
     Line(Arc<Vec<u8>>),
     /// Keys that changed. `None` means all keys.
     Invalidation(Arc<Option<Vec<Vec<u8>>>>),
-    /// The client that gets the invalidations of the receiver is gone.
+    /// The client that receives the invalidations of the receiver has disconnected.
     RedirectBroken(ClientId),
     /// No message: the receiver was killed, and its event loop closes it.
     Kill,
@@ -116,7 +116,7 @@ impl Payload {
         bytes + MESSAGE_OVERHEAD_BYTES
     }
 
-    /// Appends the message. `hears_invalidations` tells whether a client of RESP2 subscribes to the
+    /// Appends the message. `hears_invalidations` says whether a client of RESP2 subscribes to the
     /// channel of invalidations.
     pub(crate) fn write(&self, output: &mut Vec<u8>, protocol: Protocol, hears_invalidations: bool) {
         let start = output.len();

@@ -1,7 +1,7 @@
-//! What follows a commit: keyspace events, and invalidations of caches.
+//! The effects of a commit: keyspace events, and invalidations of caches.
 //!
 //! `Access` collects the changes of a command or of an `EXEC`. After the commit, and before the
-//! stripes are freed, [`publish`] sends what others want to hear.
+//! stripes are freed, [`publish`] sends the effects that have listeners.
 
 use lodestore::Expiry;
 
@@ -42,7 +42,7 @@ pub(crate) struct Effects {
 }
 
 impl Wanted {
-    /// Returns what anyone wants to hear of now.
+    /// Returns the effects that have listeners now.
     pub(crate) fn of(shared: &Shared) -> Self {
         let flags = shared.runtime.notify_flags();
         // An expiry is in `hub.expiries` only while one of the two wants to hear of it.
@@ -92,7 +92,7 @@ impl Effects {
     }
 }
 
-/// Returns who wants to hear of expiries now.
+/// Returns the present listeners of expiries.
 fn listeners(shared: &Shared) -> Listeners {
     let has_events = wants(shared.runtime.notify_flags(), class::EXPIRED);
     Listeners { has_events, has_caches: shared.hub.tracking.is_active() }
@@ -104,7 +104,7 @@ pub(crate) fn end_tracking(shared: &Shared, client: ClientId) {
     shared.hub.tracking.disable(client, || remove_unwanted_expiries(shared));
 }
 
-/// Removes the expiries that nobody wants to hear of, after a listener has left.
+/// Removes the expiries without listeners, after a listener has left.
 pub(crate) fn remove_unwanted_expiries(shared: &Shared) {
     shared.hub.expiries.remove_unwanted(|| listeners(shared));
 }

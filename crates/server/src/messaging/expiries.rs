@@ -1,11 +1,11 @@
 //! The keys whose expiry is reported: by the event `expired`, and by invalidations.
 //!
-//! The engines remove expired keys silently. So the server keeps the time of each expiry that a
-//! command sets while somebody wants to hear of it, and of each tracked key. The table is bounded.
+//! The engines remove expired keys silently. The server therefore keeps the time of each expiry
+//! that a command sets while there is a listener, and of each tracked key. The table is bounded.
 //! Expiries that were set before, or that exceed the bound, are not reported.
 //!
-//! The table holds an expiry only while somebody wants to hear of it. So each change of a key in
-//! the table is noted, and no expiry in it is of an earlier value.
+//! The table holds an expiry only while it has a listener. Each change of a key in the table is
+//! therefore recorded, and no expiry in it is of an earlier value.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,7 +52,7 @@ impl PartialOrd for OrderedKey {
     }
 }
 
-/// Who wants to hear of expiries.
+/// The listeners of expiries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listeners {
     /// Whether the event `expired` is published.
@@ -68,7 +68,7 @@ pub(crate) struct Expiries {
     count: AtomicUsize,
 }
 
-/// How a key left the table.
+/// The reason why a key left the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Removed {
     /// The key was absent, or had not expired.
@@ -89,10 +89,10 @@ impl Expiries {
         self.count.load(Ordering::SeqCst) > 0
     }
 
-    /// Replaces the expiry of a changed key, if anyone wants to hear of the new one. The caller
-    /// holds the key's stripe.
+    /// Replaces the expiry of a changed key, if the new one has a listener. The caller holds the
+    /// key's stripe.
     ///
-    /// `listeners` answers under the lock of the table. So [`Self::remove_unwanted`] finds each
+    /// `listeners` is called under the lock of the table, so [`Self::remove_unwanted`] finds each
     /// expiry that is kept for a listener who has left.
     pub(crate) fn replace(
         &self,
@@ -139,8 +139,8 @@ impl Expiries {
         removed
     }
 
-    /// Removes the expiries that nobody wants to hear of, after a listener has left. `listeners`
-    /// answers under the lock of the table.
+    /// Removes the expiries without listeners, after a listener has left. `listeners` is called
+    /// under the lock of the table.
     pub(crate) fn remove_unwanted(&self, listeners: impl FnOnce() -> Listeners) {
         let mut table = self.table();
         let Listeners { has_events, has_caches } = listeners();

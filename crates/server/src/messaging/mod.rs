@@ -12,14 +12,15 @@
 //! Invariants:
 //!
 //! 1. Events and invalidations of a change are sent after its commit, and before the stripe of its
-//!    key is freed. So the events of a key have the order of its changes.
-//! 2. A tracked key is registered before it is read. So each value that a client received is
+//!    key is freed. Therefore the events of a key have the order of its changes.
+//! 2. A tracked key is registered before it is read. Therefore each value that a client received is
 //!    either current, or its invalidation is on its way.
 //! 3. A writer asks whether a client tracks after it has acquired the stripe of its key. A client
 //!    that begins to track first registers itself, and then waits once for all commands that hold
 //!    stripes. The wait comes before the next command outside `EXEC`, and no stripe is held in it.
-//!    So each read sees the change of a writer that does not know of the client. The reads of the
-//!    `EXEC` that begins to track hold the stripes of their keys, which are thus not written.
+//!    Therefore each read sees the change of a writer that does not know of the client. The reads
+//!    of the `EXEC` that begins to track hold the stripes of their keys, which are thus not
+//!    written.
 //! 4. Locks of this module are leaves: a thread that holds one acquires only the lock of a mailbox.
 //!    The exception is the end of the last tracking client, which holds the lock of `tracking` and
 //!    acquires the lock of `expiries`.

@@ -21,7 +21,7 @@ const NAME_BYTES_MAX: usize = 256 << 20;
 /// Most pairs of a tracked key and a client that read it.
 const REGISTRATIONS_MAX: usize = 16 << 20;
 
-/// What a client asks for.
+/// The settings of a tracking client.
 #[derive(Debug, Clone)]
 pub(crate) struct TrackedClient {
     pub(crate) client: Arc<PublicState>,
@@ -30,9 +30,9 @@ pub(crate) struct TrackedClient {
     pub(crate) is_broadcast: bool,
     /// Prefixes of keys of a client with `BCAST`. The empty prefix means all keys.
     pub(crate) prefixes: Vec<Vec<u8>>,
-    /// Whether the client does not hear of its own changes.
+    /// Whether the client does not receive its own changes.
     pub(crate) skips_own: bool,
-    /// Whether the redirection target is gone, and the client has the message of it.
+    /// Whether the redirection target has disconnected, and the client was informed.
     pub(crate) is_broken: bool,
 }
 
@@ -83,7 +83,7 @@ impl Tracking {
         self.client_count.load(Ordering::SeqCst) > 0
     }
 
-    /// Begins to track for a client, or replaces what the client asked for. Prefixes are added.
+    /// Starts tracking for a client, or replaces its settings. Prefixes are added.
     pub(crate) fn enable(&self, mut wanted: TrackedClient) {
         let mut table = self.table();
         if let Some(present) = table.clients.remove(&wanted.client.id) {
@@ -107,7 +107,7 @@ impl Tracking {
         }
     }
 
-    /// Returns what a client asked for.
+    /// Returns the settings of a client.
     pub(crate) fn find(&self, client: ClientId) -> Option<TrackedClient> {
         self.table().clients.get(&client).cloned()
     }
@@ -188,7 +188,7 @@ impl Table {
         self.registrations += 1;
     }
 
-    /// Removes a key, and tells the clients that read it.
+    /// Removes a key, and notifies the clients that read it.
     fn invalidate_key(&mut self, post: &Post, key: Vec<u8>, changer: Option<ClientId>) {
         let Some(tracked) = self.keys.remove(&key) else { return };
         self.order.remove(&tracked.number);

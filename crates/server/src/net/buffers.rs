@@ -21,7 +21,7 @@ const TICK_BYTES_MAX: usize = 256 << 10;
 /// Largest empty buffer that a connection keeps: one in which a value of 64 KiB fits.
 const KEPT_BYTES_MAX: usize = 160 << 10;
 
-/// What a read of a socket found.
+/// The result of a read of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadEnd {
     /// The socket has no more bytes now.
@@ -49,7 +49,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Reads what the socket has. Returns the number of bytes and how the reading ended.
+    /// Reads the available bytes of the socket. Returns their number and how the reading ended.
     pub(crate) fn read_from(&mut self, stream: &mut Stream) -> (usize, ReadEnd) {
         self.compact();
         let before = self.end;
@@ -256,10 +256,10 @@ impl Output {
         Ok(sent)
     }
 
-    /// Appends a bulk string, and sends all that the socket accepts without copying the string.
-    /// The rest waits in the output. Returns the number of bytes that were sent.
+    /// Appends a bulk string, and sends as much as the socket accepts without copying the string.
+    /// The rest waits in the output. Returns the number of sent bytes.
     ///
-    /// A failure of the connection sends nothing. The next write meets it again.
+    /// A failure of the connection sends nothing. The next write reports it again.
     pub(crate) fn send_bulk(&mut self, stream: &mut Stream, string: &[u8]) -> usize {
         self.bytes.extend_from_slice(format!("${}\r\n", string.len()).as_bytes());
         let first = &self.bytes[self.sent..];

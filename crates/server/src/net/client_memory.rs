@@ -1,7 +1,7 @@
 //! The memory of clients: `client-query-buffer-limit` and `maxmemory-clients`.
 //!
-//! Counted are the input and the output of each connection, and what its session keeps: the queue
-//! of a transaction, watched keys and subscriptions. The sum of all event loops is exact after each
+//! The input and the output of each connection count, and the data of its session: the queue of a
+//! transaction, watched keys and subscriptions. The sum of all event loops is exact after each
 //! tick. If the sum exceeds its bound, the loop that has the largest client closes that client.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

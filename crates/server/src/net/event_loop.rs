@@ -50,7 +50,7 @@ const LAST_LISTENER: usize = usize::MAX - 1;
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
     pub(crate) session: Session,
-    /// What the client has not read.
+    /// The unread bytes of the client.
     pub(super) backlog: Backlog,
     /// Bytes that `ClientMemory` counts for the connection.
     pub(super) counted_bytes: usize,
@@ -87,7 +87,7 @@ impl Connection {
     }
 }
 
-/// One event loop.
+/// An event loop.
 #[derive(Debug)]
 pub(crate) struct EventLoop {
     pub(crate) shared: Arc<Shared>,
@@ -114,7 +114,7 @@ pub(crate) struct EventLoop {
     counters: Arc<LoopCounters>,
 }
 
-/// What a new loop needs.
+/// The arguments of a new loop.
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) shared: Arc<Shared>,
@@ -237,7 +237,7 @@ impl EventLoop {
 
     /// Accepts the waiting connections of a listener.
     ///
-    /// The system announces a waiting connection once. So the loop tries again after
+    /// The system announces a waiting connection once. The loop therefore tries again after
     /// [`ACCEPTS_MAX`] connections, and some time after an error that may pass.
     fn accept_all(&mut self, listener: usize) {
         for _ in 0..ACCEPTS_MAX {
@@ -273,7 +273,8 @@ impl EventLoop {
         use std::io::Write as _;
         let addresses = stream.addresses();
         let Some(public) = self.shared.add_client(addresses.peer, addresses.local) else {
-            // The client may be gone already. A client of TLS must shake hands first to be told.
+            // The client may have disconnected. A client of TLS must shake hands before it can
+            // receive the error.
             drop(stream.write_all(b"-ERR max number of clients reached\r\n"));
             return;
         };
@@ -328,7 +329,7 @@ impl EventLoop {
                 self.keep_held(index);
                 continue;
             }
-            // A paused connection goes on when its socket accepts bytes again.
+            // A paused connection continues when its socket accepts bytes again.
             let is_paused = self.outputs[index].pending_bytes() > self.shared.runtime.output_bytes_pause();
             if !is_paused && (connection.is_readable || connection.has_commands) {
                 connection.is_listed = true;
@@ -381,7 +382,7 @@ impl EventLoop {
         self.close_if_too_large(index);
     }
 
-    /// Sends what the socket accepts, and closes a connection that is done.
+    /// Sends as much as the socket accepts, and closes a connection that is done.
     pub(super) fn write(&mut self, index: usize) {
         let Some(connection) = &mut self.connections[index] else { return };
         if connection.session.public.is_killed() {

@@ -1,14 +1,15 @@
 //! The `GET`s of a round.
 //!
-//! One `multi_get` reads the keys of all connections. A large value is sent from where the store
-//! has it, without a copy. What the socket does not accept is copied to the output.
+//! One `multi_get` reads the keys of all connections. A large value is sent from the store's
+//! memory, without a copy. The part that the socket does not accept is copied to the output.
 //!
 //! A flush or an exchange of databases in between makes the replies stale, and the keys are read
 //! again. Before a large value is sent, its read is checked instead: as long as the generation of
-//! the databases is that of the begin, all values up to this one are valid.
+//! the databases is unchanged since the begin, all values up to this one are valid.
 //!
 //! Invariant: after a postponed `GET`, no later `GET` of its connection is answered in the round.
-//! So the connection goes back to its first postponed `GET`, and each `GET` has one reply in order.
+//! The connection therefore returns to its first postponed `GET`, and each `GET` has one reply in
+//! order.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -38,7 +39,7 @@ const BATCHED_KEY_BYTES_MAX: usize = 32 << 10;
 /// into the output, which is sent with the other replies of the tick.
 const DIRECT_VALUE_BYTES_MIN: usize = 32 << 10;
 
-/// What became of a `GET`.
+/// The result of a `GET`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     /// The command has no reply.
@@ -357,7 +358,7 @@ mod tests {
         }
     }
 
-    /// Opens a store, and returns what its server shares.
+    /// Opens a store, and returns the shared state of its server.
     fn open(store: &Path) -> Shared {
         let db = Db::builder(store).engine(Engine::fluidkv()).capacity(64 << 20).open().unwrap();
         let databases = Databases::open(db, 4).unwrap();

@@ -1,19 +1,20 @@
 //! Writes of several clients as one commit.
 //!
-//! At the durability `power` each commit waits for a device. So the writes of all connections in a
-//! round of a tick are one batch of the store, and their replies leave after its commit.
+//! At the durability `power` each commit waits for a device. Therefore the writes of all
+//! connections in a round of a tick are one batch of the store, and their replies leave after its
+//! commit.
 //!
 //! Invariants:
 //!
 //! 1. The group holds the stripe of each key that it changes from the key's first read until the
-//!    commit. So no other command sees or changes these keys in between, except single reads,
-//!    which see the state before the group.
+//!    commit. Therefore no other command sees or changes these keys in between, except single
+//!    reads, which see the state before the group.
 //! 2. A group waits for the stripes of its first command only. It acquires them in ascending order,
 //!    as each other command does. It never waits for a stripe of a further command: if another
-//!    command holds that stripe, the group ends before the command that needs it. So no cycle of
-//!    waiting threads exists.
-//! 3. While the group holds a stripe, no flush and no exchange of databases can end. So the view
-//!    that is taken after the first stripe stays the current one.
+//!    command holds that stripe, the group ends before the command that needs it. Therefore no
+//!    cycle of waiting threads exists.
+//! 3. While the group holds a stripe, no flush and no exchange of databases can end. Therefore the
+//!    view that is taken after the first stripe stays the current one.
 //! 4. The group begins only if no client listens to changes after its first stripe is acquired. A
 //!    client that begins to listen later waits for the group (`messaging`, invariant 3).
 //! 5. A reply is sent only if its group is committed. If the store refuses the commit, all replies
@@ -44,7 +45,7 @@ const GROUP_BYTES_MAX: usize = 8 << 20;
 /// Most commands of a group. Some commands write nothing.
 const GROUP_COMMANDS_MAX: usize = 4096;
 
-/// How many commands the next group of an event loop may have.
+/// The maximum commands of the next group of an event loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GroupSize {
     commands_max: usize,
@@ -68,7 +69,7 @@ impl GroupSize {
     }
 }
 
-/// Where a connection was before its first command of a group.
+/// The position of a connection before its first command of a group.
 #[derive(Debug, Clone, Copy)]
 struct Checkpoint {
     /// Index among the active connections.

@@ -20,12 +20,12 @@ use super::event_loop::{Connection, EventLoop};
 /// Longest wait for events while no command is held.
 const UNBOUNDED: Duration = Duration::MAX;
 
-/// What a loop knows of its held connections.
+/// The held connections of a loop.
 #[derive(Debug, Default)]
 pub(super) struct HeldClients {
     /// Whether a connection may be held.
     exist: bool,
-    /// Number of the last pause at the last look for a release.
+    /// Number of the last pause at the last check for a release.
     pause_number: u64,
 }
 
@@ -35,7 +35,7 @@ impl Connection {
         self.session.public.figures.is_held()
     }
 
-    /// Whether the client waits for its loop, and not the loop for its client. `is_paused` tells
+    /// Whether the client waits for its loop, and not the loop for its client. `is_paused` says
     /// whether the client has too many unsent replies.
     pub(super) fn awaits_loop(&self, is_paused: bool) -> bool {
         self.is_held() || (self.has_commands && !is_paused)
@@ -57,7 +57,8 @@ impl EventLoop {
         }
     }
 
-    /// Keeps a connection with a held command, or closes the connection if the client is gone.
+    /// Keeps a connection with a held command, or closes the connection if the client has
+    /// disconnected.
     pub(super) fn keep_held(&mut self, index: usize) {
         let is_gone = self.connections[index].as_ref().is_some_and(|connection| connection.is_closing);
         if is_gone {

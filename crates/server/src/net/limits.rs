@@ -6,7 +6,7 @@ use crate::config::OutputLimit;
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// What a client has not read.
+/// The unread bytes of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     /// Bytes of messages since the output was empty.
@@ -28,9 +28,9 @@ impl Backlog {
 
     /// Whether a client with `pending` unsent bytes must be closed.
     ///
-    /// Replies are bounded by `output_bytes_pause`, because a client that does not read them sends
-    /// no further commands that run. Messages need a bound of their own, also for clients whose
-    /// class has none.
+    /// Replies are bounded by `output_bytes_pause`, because no further commands run for a client
+    /// that does not read them. Messages need a separate bound, also for clients whose class has
+    /// none.
     pub(crate) fn is_over_limit(&mut self, session: &Session, pending: usize, shared: &Shared) -> bool {
         let limit = limit_of(session, shared);
         self.refuses(session, pending, 0, shared) || self.is_over_soft(pending, limit)

@@ -16,7 +16,7 @@ pub(crate) struct Mailbox {
     streams: Mutex<Vec<Stream>>,
     messages: Mutex<Vec<Delivery>>,
     has_messages: AtomicBool,
-    /// The thread of the loop, which takes its own messages without a wake-up.
+    /// The thread of the loop, which reads its own messages without a wake-up.
     owner: OnceLock<ThreadId>,
     waker: Waker,
 }

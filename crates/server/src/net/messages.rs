@@ -10,8 +10,8 @@ use crate::session::ReplyMode;
 impl EventLoop {
     /// Appends waiting messages to the outputs of their receivers. Returns each receiver once.
     ///
-    /// The replies of the tick are in the outputs already. So a confirmation of `SUBSCRIBE` comes
-    /// before the messages of the channel, and a read before its invalidation.
+    /// The replies of the tick are already in the outputs. A confirmation of `SUBSCRIBE` therefore
+    /// comes before the messages of the channel, and a read before its invalidation.
     pub(super) fn append_messages(&mut self) -> Vec<usize> {
         let mailbox = &self.mailboxes[self.own];
         if !mailbox.has_messages() {
@@ -54,7 +54,7 @@ impl EventLoop {
         }
         let session = &connection.session;
         let is_late = message.subscription.is_some_and(|number| !session.messaging.has_number(number));
-        // `CLIENT REPLY OFF` leaves out the lines of `MONITOR` only, as in Redis.
+        // `CLIENT REPLY OFF` omits only the lines of `MONITOR`, as in Redis.
         let wants_lines = session.messaging.is_monitor && session.reply_mode != ReplyMode::Off;
         let is_unwanted = matches!(message.payload, Payload::Line(_)) && !wants_lines;
         if is_late || is_unwanted || session.closes {

@@ -75,7 +75,7 @@ impl Stream {
         }
     }
 
-    /// Whether a read that returns fewer bytes than asked for has read all that the socket has.
+    /// Whether a read that returns fewer bytes than requested has read all available bytes.
     pub(crate) fn is_drained_by_short_read(&self) -> bool {
         !matches!(self, Self::Tls(_))
     }
@@ -90,7 +90,7 @@ impl Stream {
         matches!(self, Self::Tls(stream) if stream.is_handshaking())
     }
 
-    /// Whether the handshake takes too long.
+    /// Whether the handshake exceeds its time limit.
     pub(crate) fn is_late(&self) -> bool {
         matches!(self, Self::Tls(stream) if stream.is_late())
     }

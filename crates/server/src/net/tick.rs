@@ -2,8 +2,8 @@
 //!
 //! A tick has rounds. In the first half of a round, each connection gives the `GET`s at the begin
 //! of its input. One `multi_get` reads all of their keys, so that the look-ups of all connections
-//! wait for memory together. In the second half, each connection runs the other commands up to
-//! its next `GET`. So the commands of one connection keep their order.
+//! wait for memory together. In the second half, each connection runs the other commands up to its
+//! next `GET`. Therefore the commands of one connection keep their order.
 //!
 //! If each commit waits for a device, the second half leaves out the writes, and a group of writes
 //! ends the round (`group`).
@@ -35,7 +35,7 @@ const TICK_COMMANDS_MAX: usize = 16_384;
 const TICK_TIME_MAX: Duration = Duration::from_millis(20);
 
 /// A tick appends at most `maxmemory-clients` divided by this, and one reply more. Then the largest
-/// clients are closed if necessary, and the next tick goes on.
+/// clients are closed if necessary, and the next tick continues.
 const TICK_MEMORY_DIVISOR: usize = 8;
 
 /// A connection whose commands run in a tick.
@@ -49,10 +49,10 @@ pub(super) struct ActiveConnection {
     pub(super) is_served: bool,
 }
 
-/// How the second half of a round ended for a connection.
+/// The end of the second half of a round for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Others {
-    /// So many commands ran, and more may follow.
+    /// This many commands ran, and more may follow.
     Ran(usize),
     /// Too many bytes of replies are not sent, or the tick has appended too many.
     Paused,
@@ -62,7 +62,7 @@ enum Others {
     Done,
 }
 
-/// What a tick works on. All three lists have the same indexes.
+/// The state that a tick works on. All three lists have the same indexes.
 pub(crate) struct Tick<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) view: &'a mut ViewCache,
@@ -71,7 +71,7 @@ pub(crate) struct Tick<'a> {
     pub(crate) outputs: &'a mut [Output],
     /// Whether each commit waits for a device.
     pub(crate) groups_writes: bool,
-    /// How large the next group may be.
+    /// The maximum size of the next group.
     pub(crate) group_size: &'a mut GroupSize,
     /// When the tick ends.
     pub(crate) deadline: Instant,
@@ -151,7 +151,7 @@ impl Tick<'_> {
         Limits { bulk_bytes_max, is_stranger: !session.is_authenticated, ..Limits::default() }
     }
 
-    /// Returns the most bytes of replies that the tick appends before its end.
+    /// Returns the maximum bytes of replies that the tick appends before its end.
     pub(super) fn appended_max(&self) -> usize {
         self.shared.runtime.clients_memory_max() / TICK_MEMORY_DIVISOR
     }

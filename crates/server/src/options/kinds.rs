@@ -129,8 +129,8 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, ValueError> {
     local.ok_or_else(|| format!("{text:?} is no address: give an IP address and a port, such as 127.0.0.1:6379").into())
 }
 
-/// Reads an IP address. `*` and `::*` are all addresses. A `-` before it, as Redis allows for an
-/// address that may be missing, is left out.
+/// Reads an IP address. `*` and `::*` are all addresses. A preceding `-`, as Redis allows for an
+/// address that may be missing, is ignored.
 pub(super) fn ip(text: &str) -> Result<IpAddr, ValueError> {
     match text.strip_prefix('-').unwrap_or(text) {
         "*" => Ok(Ipv4Addr::UNSPECIFIED.into()),

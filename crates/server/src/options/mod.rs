@@ -44,12 +44,12 @@ pub enum Change {
     Runtime,
 }
 
-/// One option.
+/// An option.
 #[derive(Debug, Clone, Copy)]
 pub struct OptionSpec {
     /// Name of the flag, without its dashes, and key in the file.
     pub name: &'static str,
-    /// Redis' name, which flags, variables, the file and `CONFIG` take too.
+    /// Redis' name, which flags, variables, the file and `CONFIG` accept too.
     pub redis: Option<&'static str>,
     /// Kind of value, in a word.
     pub takes: &'static str,
@@ -65,7 +65,7 @@ pub struct OptionSpec {
     pub part_of: Option<&'static str>,
     /// When the option may change.
     pub change: Change,
-    /// What the option does.
+    /// The help text.
     pub help: &'static str,
     get: fn(&Config) -> Vec<String>,
     set: fn(&mut Config, &[String]) -> Result<(), ValueError>,
@@ -107,7 +107,7 @@ impl OptionSpec {
     }
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
@@ -168,7 +168,7 @@ pub enum OptionError {
     },
     /// A name is unknown, or a value is refused.
     Value {
-        /// Where name and value come from.
+        /// The source of name and value.
         origin: Origin,
         /// The fault.
         what: String,

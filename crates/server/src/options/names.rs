@@ -30,13 +30,14 @@ pub(super) fn advise(near: Option<impl Display>) -> String {
     }
 }
 
-/// Returns the known name with the least distance, unless the distance exceeds half of its length.
+/// Returns the known name with the smallest distance, unless the distance exceeds half of its
+/// length.
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near = known.map(|known| (distance(name, known), known)).min();
     near.filter(|(distance, known)| 2 * distance <= known.len()).map(|(_, known)| known)
 }
 
-/// Returns the least number of inserted, removed and replaced characters between two names.
+/// Returns the minimum number of inserted, removed and replaced characters between two names.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     // Distances from the first characters of `one` to each begin of `other`.

@@ -1,4 +1,4 @@
-//! How options with more than one field or with a text of their own change a configuration.
+//! Setters of options with more than one field or with a special text.
 
 use std::net::SocketAddr;
 

@@ -10,7 +10,7 @@ pub struct ValueError {
 }
 
 impl ValueError {
-    /// Returns an error with a text of its own for `CONFIG SET`.
+    /// Returns an error with a separate text for `CONFIG SET`.
     pub(super) fn with_redis(text: impl Into<String>, redis: impl Into<String>) -> Self {
         Self { text: text.into(), redis: Some(redis.into()) }
     }

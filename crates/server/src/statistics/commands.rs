@@ -1,7 +1,7 @@
 //! Calls and times of each command.
 //!
-//! Each event loop has counters of its own and is their only writer. So a count is a load and a
-//! store without a locked instruction. Readers add the counters of all loops.
+//! Each event loop has separate counters and is their only writer. A count is therefore a load and
+//! a store without a locked instruction. Readers add the counters of all loops.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -84,7 +84,7 @@ impl LoopCounters {
         Self { commands: COMMANDS.iter().map(|_| counters()).collect() }
     }
 
-    /// Counts `calls` calls of a command that took `elapsed` together.
+    /// Counts `calls` calls of a command with the total time `elapsed`.
     pub(crate) fn count_calls(&self, command: usize, calls: u64, elapsed: Duration) {
         if calls == 0 {
             return;
@@ -166,8 +166,8 @@ impl CommandTotals {
         result
     }
 
-    /// Returns powers of 2 in microseconds with the number of calls that took at most as long.
-    /// Powers without calls of their own are left out, as in Redis.
+    /// Returns powers of 2 in microseconds with the number of calls that were not longer. Powers
+    /// without calls are omitted, as in Redis.
     pub(crate) fn cumulative(&self) -> Vec<(u64, u64)> {
         let mut result: Vec<(u64, u64)> = Vec::new();
         let mut sum = 0;

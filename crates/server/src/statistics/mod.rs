@@ -1,8 +1,8 @@
-//! What the server counts and times: commands, errors, slow commands and latency.
+//! Counters and times of the server: commands, errors, slow commands and latency.
 //!
 //! * `commands`: calls and times of each command, by event loop.
 //! * `slow_log`: the slowest commands. `latency`: peaks of latency by event. `rate`: commands and
-//!   bytes a second.
+//!   bytes per second.
 
 pub(crate) mod commands;
 pub(crate) mod latency;
@@ -117,7 +117,7 @@ impl Statistics {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Whether [`Self::note_time`] records a command that took this long.
+    /// Whether [`Self::note_time`] records a command of this duration.
     pub(crate) fn is_slow(&self, runtime: &Runtime, elapsed: Duration) -> bool {
         [runtime.slow_time(), runtime.latency_time()].into_iter().flatten().any(|bound| elapsed >= bound)
     }
@@ -131,7 +131,7 @@ impl Statistics {
         client: &PublicState,
         arguments: &[&[u8]],
     ) {
-        // The commands of a transaction have entries of their own.
+        // The commands of a transaction have separate entries.
         if runtime.slow_time().is_some_and(|slow| elapsed >= slow) && spec.name != "exec" {
             self.slow_log.add(runtime.slow_log_entries(), elapsed, client, arguments);
         }

@@ -1,4 +1,4 @@
-//! The slow log: commands that took long.
+//! The slow log: the slowest commands.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! The number of arguments of every command of the table, and what `COMMAND INFO` says of it.
+//! The number of arguments of every command of the table, and its `COMMAND INFO`.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ fn each_command_refuses_a_wrong_number_of_arguments_as_redis_does() {
 }
 
 /// Returns a reply of RESP3 as a text, with sets and maps in the order of their elements. The notes
-/// of key specifications are for people, and are left out.
+/// of key specifications are for people, and are omitted.
 fn show(reply: &Reply) -> String {
     match reply {
         Reply::Set(elements) => {
@@ -98,7 +98,7 @@ fn add_fields(command: &Reply, found: &mut BTreeMap<String, Vec<String>>) {
     found.insert(String::from_utf8_lossy(name).into_owned(), texts);
 }
 
-/// Returns what `COMMAND INFO` says of commands.
+/// Returns `COMMAND INFO` of commands.
 fn describe(server: &Running, names: &str) -> Vec<Reply> {
     let reply = run_in(server, &format!("COMMAND INFO {names}"), 3) + "\r\n";
     let bytes: Vec<u8> = reply.chars().map(|character| character as u8).collect();

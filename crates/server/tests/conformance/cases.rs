@@ -38,7 +38,7 @@ impl Case {
     }
 }
 
-/// What a comparison leaves out.
+/// The parts that a comparison ignores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Normalisation {
     None,
@@ -53,7 +53,7 @@ pub enum Normalisation {
 impl Normalisation {
     const NAMES: [(&str, Self); 3] = [("digits", Self::Digits), ("kind", Self::Kind), ("sorted", Self::Order)];
 
-    /// Returns replies without what the comparison leaves out.
+    /// Returns replies without the ignored parts.
     pub fn apply(self, replies: &[String]) -> Vec<String> {
         replies.iter().map(|reply| self.apply_to(reply)).collect()
     }

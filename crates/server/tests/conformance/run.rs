@@ -9,10 +9,10 @@ use lodestore_wire::{Limits, decode_reply};
 use super::cases::{Case, CaseFile};
 use super::servers::Running;
 
-/// The reply that stands for the end of the connection.
+/// The recorded reply for the end of the connection.
 const CLOSED: &str = "closed";
 
-/// The reply that stands for none within the timeout.
+/// The recorded reply for none within the timeout.
 const SILENT: &str = "no reply";
 
 /// Databases that cases use.
@@ -74,10 +74,10 @@ impl Connection {
     }
 }
 
-/// Pause between two looks at the clients of a server.
+/// Pause between two checks of a server's clients.
 const CLIENTS_PAUSE: Duration = Duration::from_millis(1);
 
-/// Most looks at the clients of a server.
+/// Maximum checks of a server's clients.
 const CLIENTS_LOOKS_MAX: usize = 60_000;
 
 /// Waits until the server has closed the connections of the case before, which may subscribe.
@@ -98,7 +98,7 @@ fn clean(server: &Running) {
         assert_eq!(control.run_words(&["AUTH", password]), "+OK");
     }
     await_only_client(&mut control);
-    // A flush of all databases is slower than a look at those that cases use.
+    // A flush of all databases is slower than a check of those that cases use.
     for database in DATABASES {
         assert_eq!(control.run_words(&["SELECT", database]), "+OK");
         if control.run_words(&["DBSIZE"]) != ":0" {

@@ -21,7 +21,7 @@ pub struct Running {
     _dir: tempfile::TempDir,
 }
 
-/// What ends a server when it is dropped.
+/// The action that ends a server when it is dropped.
 enum Kind {
     Lodestore { _server: Box<Server>, _db: Db },
     Redis { child: Child },

@@ -1,12 +1,12 @@
-//! What `CLIENT LIST` shows of clients, and when clients are idle.
+//! The clients in `CLIENT LIST`, and idle clients.
 
 use super::common::{Client, TestServer, show};
 use lodestore::db::Engine;
 
-/// Pause between two looks at a client.
+/// Pause between two checks of a client.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
 
-/// Most looks at a client.
+/// Maximum checks of a client.
 const LOOKS_MAX: usize = 6000;
 
 /// Returns a field of a client in `CLIENT LIST`.
@@ -92,14 +92,14 @@ fn a_timeout_closes_silent_clients_but_no_monitors() {
     });
     let (mut monitor, mut silent) = (server.client(), server.client());
     monitor.check(&[("MONITOR", "+OK")]);
-    // The loop looks at the monitor, which has been silent for longer, before it closes the client.
+    // The loop checks the monitor, which has been silent for longer, before it closes the client.
     assert_eq!(silent.try_receive(), None);
     assert_eq!(monitor.run("RESET"), "+RESET");
 }
 
 #[test]
 fn a_client_that_reads_a_long_reply_slowly_is_not_idle() {
-    /// Attempts, because the machine may pause between a read and the look at the client.
+    /// Attempts, because the machine may pause between a read and the check of the client.
     const ROUNDS: usize = 5;
     const VALUE_BYTES: usize = 12 << 20;
     let server = TestServer::start();

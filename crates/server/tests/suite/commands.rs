@@ -1,4 +1,4 @@
-//! The replies of commands, and what they leave.
+//! The replies of commands, and their effects.
 
 use super::common::TestServer;
 use lodestore::db::Engine;

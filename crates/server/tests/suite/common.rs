@@ -15,7 +15,7 @@ const CAPACITY: u64 = 64 << 20;
 /// Longest wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A server over a new store in a directory of its own.
+/// A server over a new store in a separate directory.
 pub struct TestServer {
     server: Option<Server>,
     db: Option<Db>,
@@ -115,7 +115,7 @@ impl TestServer {
         self.server.as_ref().and_then(Server::metrics_address).expect("a server with metrics")
     }
 
-    /// Shows what the store reports.
+    /// Shows the events of the store.
     pub fn report_store_events(&self, events: &lodestore_server::StoreEvents) {
         self.server.as_ref().expect("a running server").report_store_events(events);
     }

@@ -1,4 +1,4 @@
-//! Options: what is refused at a start, and `CONFIG`.
+//! Options: refusals at a start, and `CONFIG`.
 
 use lodestore::Db;
 use lodestore::db::Engine;

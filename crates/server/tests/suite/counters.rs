@@ -1,4 +1,4 @@
-//! The counters of commands and look-ups: each command of a client counts once.
+//! The counters of commands and lookups: each command of a client counts once.
 
 use lodestore::db::Engine;
 
@@ -17,7 +17,7 @@ fn calls(client: &mut Client, command: &str) -> u64 {
     number_in(client, "commandstats", &format!("cmdstat_{command}:calls="))
 }
 
-/// Returns the look-ups of keys.
+/// Returns the lookups of keys.
 fn lookups(client: &mut Client) -> u64 {
     number_in(client, "stats", "keyspace_hits:") + number_in(client, "stats", "keyspace_misses:")
 }

@@ -1,4 +1,4 @@
-//! Damaged records: which commands fail, and what their errors say.
+//! Damaged records: the failing commands, and their errors.
 
 use std::path::Path;
 

@@ -138,7 +138,7 @@ fn a_full_store_can_be_flushed() {
         let mut server = TestServer::start_with(engine, |_| {});
         let mut client = server.client();
         client.check(&[("SELECT 3", "+OK"), ("SET other 1", "+OK"), ("SELECT 0", "+OK")]);
-        // Values that become smaller leave no room for any record.
+        // Values that become smaller fill the store until no record fits.
         for value_bytes in [256 << 10, 16 << 10, 1 << 10, 64] {
             let value = vec![b'v'; value_bytes];
             let is_full = (0..10_000).any(|number| {

@@ -131,7 +131,7 @@ fn kill_and_check(engine: &str, rounds: usize) {
     check_orphans(&server, large);
 }
 
-/// Waits until as many collections are left as keys refer to.
+/// Waits until only the collections are left that keys refer to.
 fn check_orphans(server: &TestServer, large: usize) {
     let elements = server.db().keyspace("lodestore-server/elements-0").unwrap();
     let mut headers = 0;

@@ -56,7 +56,7 @@ enum Step {
     },
 }
 
-/// What a client does: steps alone, steps within `MULTI`, or a restart of the server.
+/// The actions of a client: single steps, steps within `MULTI`, or a restart of the server.
 #[derive(Debug, Clone)]
 enum Action {
     Alone(Step),
@@ -91,7 +91,7 @@ fn action() -> impl Strategy<Value = Action> {
 
 type Fields = BTreeMap<String, String>;
 
-/// What the keys hold. `None` is a string.
+/// The contents of the keys. `None` is a string.
 #[derive(Debug, Default)]
 struct Model {
     keys: BTreeMap<usize, Option<Fields>>,

@@ -15,7 +15,7 @@ pub fn fill(client: &mut Client, key: &str, fields: usize) {
     assert_eq!(client.run_arguments(&arguments), format!(":{fields}"));
 }
 
-/// Returns what `HGETALL` answers for a hash of [`fill`].
+/// Returns the reply of `HGETALL` for a hash of [`fill`].
 pub fn filled(fields: usize) -> String {
     let pairs: Vec<String> = (0..fields).map(|number| format!("f{number:05}, v{number}")).collect();
     format!("[{}]", pairs.join(", "))
@@ -226,7 +226,7 @@ fn random_fields_of_a_large_hash_differ_and_exist() {
     assert_eq!(client.run("HRANDFIELD h 9999").matches(", ").count(), LARGE_FIELDS - 1);
     assert_eq!(client.run("HRANDFIELD h -999").matches(", ").count(), 998);
     assert_eq!(client.run("HRANDFIELD h -9999999"), "-ERR value is out of range");
-    // A short command must not ask for a reply without a bound.
+    // A short command must not cause an unbounded reply.
     client.run_arguments(&["HSET", "long", "f", &"x".repeat(1 << 20)]);
     assert_eq!(client.run("HRANDFIELD long -1000000 WITHVALUES"), "-ERR value is out of range");
     client.run_arguments(&["HSET", "listed", &"f".repeat(8000), "v"]);

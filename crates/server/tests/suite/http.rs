@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::common::TestServer;
 
-/// A header with which Prometheus asks for OpenMetrics.
+/// A header by which Prometheus requests OpenMetrics.
 const OPENMETRICS: &str = "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2\r\n";
 
-/// A key that would run a script if a page took it for markup.
+/// A key that would run a script if a page did not escape it.
 const HOSTILE_KEY: &str = "<img/src=x/onerror=alert(1)></script>";
 
 fn start() -> TestServer {
@@ -107,7 +107,7 @@ fn each_command_has_a_histogram_and_counts_of_failures() {
     assert_eq!(number(&format!("{times}_count{{command=\"get\"}}")), 2.0);
     assert_eq!(number(&format!("{times}_bucket{{le=\"+Inf\",command=\"get\"}}")), 2.0);
     assert!(number(&format!("{times}_sum{{command=\"debug\"}}")) >= 0.02);
-    // The sleep took longer than 2^24 ns, and shorter than the last bound.
+    // The sleep lasted longer than 2^24 ns, and shorter than the last bound.
     assert_eq!(number(&format!("{times}_bucket{{le=\"0.016777216\",command=\"debug\"}}")), 0.0);
     assert_eq!(number("lodestore_server_command_failures_total{command=\"incr\"}"), 1.0);
     assert_eq!(number("lodestore_server_command_rejections_total{command=\"incr\"}"), 1.0);

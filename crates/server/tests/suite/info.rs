@@ -5,10 +5,10 @@ use lodestore::db::Engine;
 
 const MEBIBYTE: usize = 1 << 20;
 
-/// Pause between two looks at the used memory, which the store frees in the background.
+/// Pause between two checks of the used memory, which the store frees in the background.
 const LOOK_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
 
-/// Most looks at the used memory.
+/// Maximum checks of the used memory.
 const LOOKS_MAX: usize = 6000;
 
 /// Returns the value of a field in the text of `INFO`.

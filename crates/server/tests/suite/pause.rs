@@ -1,12 +1,12 @@
-//! `CLIENT PAUSE`: which commands wait, and what ends a pause.
+//! `CLIENT PAUSE`: the waiting commands, and the ends of a pause.
 
 use super::common::{Client, TestServer, encode, show};
 use lodestore::db::Engine;
 
-/// Pause between two looks at the clients.
+/// Pause between two checks of the clients.
 const LOOK_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
 
-/// Most looks at the clients.
+/// Maximum checks of the clients.
 const LOOKS_MAX: usize = 6000;
 
 /// A pause of writes that only `CLIENT UNPAUSE` ends within a test.

@@ -217,7 +217,7 @@ fn a_subscriber_that_does_not_read_is_closed_at_its_bound() {
     let mut count = 0;
     while publisher.run_arguments(&["PUBLISH", "a", &message]) == ":1" {
         count += 1;
-        // The loop of the client may run late. Messages that wait for it have a bound of their own.
+        // The loop of the client may run late. Messages that wait for it have a separate bound.
         let pending = pending_bytes(&mut publisher, "slow").unwrap_or(0);
         assert!(pending <= HARD_BYTES + QUEUED_BYTES_MAX + MESSAGE_BYTES, "{pending} bytes wait, {count} messages");
         assert!(count < 10_000, "the subscriber is never closed");

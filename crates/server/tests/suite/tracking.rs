@@ -39,7 +39,7 @@ fn a_key_that_was_read_is_invalidated_once() {
     reader.check(&[("PING", "+PONG")]);
 }
 
-/// A reader caches a counter and drops it at each invalidation. Its cache never stays behind.
+/// A reader caches a counter and drops it at each invalidation. Its cache never stays stale.
 #[test]
 fn a_cache_ends_with_the_last_value() {
     const ROUNDS: usize = 2000;

@@ -39,7 +39,7 @@ fn a_range_within_exec_has_the_writes_before_it() {
     ]);
 }
 
-/// A flush exchanges the keyspaces behind readers that hold no lock.
+/// A flush exchanges the keyspaces under readers that hold no lock.
 #[test]
 fn reads_next_to_flushes_answer_a_value_or_none() {
     const ROUNDS: usize = 60;

@@ -1,11 +1,11 @@
 //! The damage explorer as a program.
 //!
 //! `damage --engine NAME [--mode NAME|NUMBER] [--images N] [--seed S] [--threads N]` damages the
-//! files of stores and judges every answer. The exit code is 1 if the rule is broken.
-//! `--case B.I` runs image I of base B alone, and prints it as a test.
-//! `--table` prints the table of docs/crash.md, and `--table-into FILE` stores the table there.
-//! `--known` exits with 0 if all breaches are known ones of the engine.
-//! `--mutant NAME` plants a fault; `--mutants` prints which planted faults are seen.
+//! files of stores and judges every answer. The exit code is 1 if the rule is broken. `--case B.I`
+//! runs only image I of base B, and prints it as a test. `--table` prints the table of
+//! docs/crash.md, and `--table-into FILE` stores the table there. `--known` exits with 0 if all
+//! breaches are known ones of the engine. `--mutant NAME` plants a fault; `--mutants` prints which
+//! planted faults are seen.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -221,7 +221,7 @@ fn store_table(file: &str, engine: &str, report: &Report) -> Result<(), String> 
     fs::write(file, page).map_err(|error| format!("{file}: {error}"))
 }
 
-/// Prints which planted faults are seen; whether all are.
+/// Prints which planted faults are seen. Returns whether all are.
 fn mutants(engine: &dyn Engine, args: &Args, progress: &'static Progress) -> bool {
     let mut unseen = 0;
     let without = explore(engine, &args.config, Some(progress));

@@ -8,7 +8,8 @@
 //! The program explores until a bound is reached, and prints the counts. After a failure it saves
 //! the image and exits with 1.
 //! The engines `keyspaces-hikv` and so on have keyspaces, and the faults of these: `--fault NAME`.
-//! `explore --replay FILE` judges a saved image again. `explore --mutants` and `explore --sites` print the tables of faults.
+//! `explore --replay FILE` judges a saved image again.
+//! `explore --mutants` and `explore --sites` print the tables of faults.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -147,7 +148,7 @@ fn run() -> Result<bool, String> {
     Ok(false)
 }
 
-/// Prints what becomes of each fault; whether all were seen.
+/// Prints the result of each fault. Returns whether all were seen.
 fn table(engine: &dyn Engine, args: &Args) -> bool {
     let faults = if args.mutants { planted(engine) } else { lost(&explore(engine, &args.config).sites) };
     println!("{}", heading());

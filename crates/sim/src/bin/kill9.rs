@@ -1,10 +1,17 @@
-//! Kills a writing process again and again, and looks what its store kept.
+//! Kills a writing process repeatedly, and checks what its store kept.
 //!
-//! `kill9 --dir DIR [--rounds N] [--seconds S] [--threads 2] [--keys 2000] [--life-ms 300] [--engine hikv|nvht|fluidkv|hashkv|mkvs]
-//! [--durability process|power|interval:MS] [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]... [--shape name=value]... [--lose | --change]`: `--shape` for options that are fixed when the store is made.
-//! A matrix of devices (`mkvs`) has 2 groups of 3 if it is not told otherwise; with `--lose` it loses a device now and then, between two rounds or while the child has it open, which is replaced before the next one is lost; with `--change` the child itself
-//! replaces devices and adds groups while it writes, up to four. The directory must not hold a store; it is removed at
-//! the end unless something failed.
+//! ```text
+//! kill9 --dir DIR [--rounds N] [--seconds S] [--threads 2] [--keys 2000] [--life-ms 300]
+//!       [--engine hikv|nvht|fluidkv|hashkv|mkvs] [--durability process|power|interval:MS]
+//!       [--emulate-dax] [--size BYTES] [--seed N] [--set name=value]... [--shape name=value]...
+//!       [--lose | --change]
+//! ```
+//!
+//! `--shape` sets options that are fixed at the creation of the store. A matrix of devices (`mkvs`)
+//! has 2 groups of 3 by default. With `--lose` it sometimes loses a device, between two rounds or
+//! while the child has it open; the device is replaced before the next one is lost. With `--change`
+//! the child itself replaces devices and adds groups, up to four, while it writes. The directory
+//! must not hold a store. The program removes it at the end unless something failed.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Undamaged stores: a history of operations, and the image that its end leaves.
+//! Undamaged stores: a history of operations, and its final image.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::op::{Op, Outcome, State};
 use crate::oracle::{Oracle, Wrong, judged};
 use crate::subject::{Engine, Shape, Subject};
 
-/// Earlier images that a history keeps, at most, besides those of clean stops.
+/// Maximum number of earlier images per history, besides those of clean stops.
 const MOMENTS: usize = 6;
 
 /// How a history ends.
@@ -19,14 +19,14 @@ const MOMENTS: usize = 6;
 pub enum End {
     /// A clean stop.
     Clean,
-    /// The process is killed between two operations; every executed store is there.
+    /// The process is killed between two operations; every executed store is present.
     Kill,
     /// A crash within the last operation leaves one of the legal images, chosen by this seed.
     Crash(u64),
 }
 
 impl End {
-    /// Its name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Clean => "clean stop",
@@ -36,7 +36,7 @@ impl End {
     }
 }
 
-/// What a store goes through before it is damaged.
+/// The operations on a store before it is damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct History {
     /// The store's size and mode.
@@ -54,9 +54,9 @@ pub struct Base {
     pub image: SimImage,
     /// Earlier images, the oldest first.
     pub moments: Vec<SimImage>,
-    /// What the store held at each of them, and the session of each.
+    /// The contents at each of them, and the session of each.
     pub held: Vec<(State, usize)>,
-    /// How often the store was opened again: the session of `image`.
+    /// Number of reopens: the session of `image`.
     pub sessions: usize,
     /// Index of the last clean stop in `moments`.
     pub last_clean: Option<usize>,
@@ -66,7 +66,7 @@ pub struct Base {
     pub universe: Vec<Vec<u8>>,
     /// The lines that the interrupted operation of a crash stored, by file and offset.
     pub crash_lines: BTreeSet<(u16, u64)>,
-    /// Keys that held a pair which had expired, at any time.
+    /// Keys that ever held an expired pair.
     pub expired: BTreeSet<Vec<u8>>,
     /// Every value that a key ever had.
     pub past: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
@@ -78,11 +78,11 @@ pub struct Step<'a> {
     pub session: usize,
     /// The operation.
     pub op: &'a Op,
-    /// What the store held before.
+    /// The contents before.
     pub before: &'a State,
     /// The medium before.
     pub medium: &'a LineModel,
-    /// What the operation did to the medium.
+    /// The stores, flushes and fences of the operation.
     pub trace: &'a Trace,
 }
 
@@ -99,7 +99,8 @@ struct Builder<'a> {
 /// Runs a history.
 ///
 /// # Errors
-/// What went wrong before any damage.
+///
+/// A failure before any damage.
 pub fn build(engine: &dyn Engine, spec: &SimSpec, history: &History, seed: u64) -> Result<Base, Wrong> {
     observe(engine, spec, history, seed, &mut |_| {})
 }
@@ -107,7 +108,8 @@ pub fn build(engine: &dyn Engine, spec: &SimSpec, history: &History, seed: u64) 
 /// Runs a history and shows each acknowledged operation to `observer`.
 ///
 /// # Errors
-/// What went wrong before any damage.
+///
+/// A failure before any damage.
 pub fn observe(
     engine: &dyn Engine,
     spec: &SimSpec,
@@ -217,7 +219,7 @@ impl Builder<'_> {
         }
     }
 
-    /// One of the images that a crash may leave now.
+    /// Returns one of the images that a crash may leave now.
     fn crash_image(&mut self, choices: usize) -> SimImage {
         let set = self.model.crash_set();
         let choices = set.select(choices, &mut self.rng);
@@ -227,7 +229,7 @@ impl Builder<'_> {
 
     fn apply(&mut self, store: &dyn Subject, op: &Op) -> Result<Outcome, Wrong> {
         let outcome = judged(Oracle::Live, || match store.apply(op) {
-            // An index that takes no more keys like this one is full, and nothing was changed.
+            // An index without space for a key like this one is full, and nothing changed.
             Err(Error::IndexFull { .. }) => Ok(Outcome::Full),
             outcome => outcome,
         })?;
@@ -248,7 +250,7 @@ impl Builder<'_> {
         Ok(outcome)
     }
 
-    /// The last operation, cut at a random store, flush or fence.
+    /// Runs the last operation, cut at a random store, flush or fence.
     fn crash(&mut self, store: Box<dyn Subject>, op: &Op, seed: u64) -> Result<(), Wrong> {
         let before = self.state.clone();
         let outcome = self.apply(&*store, op)?;

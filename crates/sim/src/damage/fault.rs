@@ -9,7 +9,7 @@ pub const PAGE: u64 = 4096;
 /// Bytes of a cache line.
 pub const LINE: u64 = 64;
 
-/// A range of one file. A file is a region by its index, or [`VALUES`].
+/// A range of one file. The file is the index of a region, or [`VALUES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The file.
@@ -23,7 +23,7 @@ pub struct Place {
 /// One damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The first bit of `at`, counted by `bit` from its first byte, is inverted.
+    /// Inverts one bit of `at`; `bit` counts from its first byte.
     Flip {
         /// The byte.
         at: Place,
@@ -143,7 +143,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The content of a file of an image.
+/// Returns the content of a file of an image.
 pub fn content(image: &SimImage, file: u16) -> &[u8] {
     if file == VALUES { &image.values } else { image.regions.get(usize::from(file)).map_or(&[], Vec::as_slice) }
 }
@@ -171,7 +171,7 @@ fn overwrite(image: &mut SimImage, at: Place, new: &[u8]) {
 }
 
 impl Fault {
-    /// The damaged place.
+    /// Returns the damaged place.
     pub fn place(&self) -> Place {
         match *self {
             Self::Flip { at, .. }
@@ -184,7 +184,7 @@ impl Fault {
         }
     }
 
-    /// Its kind.
+    /// Returns its kind.
     pub fn kind(&self) -> Kind {
         match *self {
             Self::Flip { .. } => Kind::Flip,
@@ -248,7 +248,7 @@ impl Fault {
     }
 }
 
-/// The kind of several damages together.
+/// Returns the kind of several combined damages.
 pub fn kind_of(faults: &[Fault]) -> Kind {
     let mut kinds: Vec<Kind> = faults.iter().map(Fault::kind).collect();
     kinds.dedup();

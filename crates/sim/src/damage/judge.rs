@@ -23,10 +23,10 @@ const KEYS_MAX: usize = 10;
 /// Keys that no history writes.
 const STRANGE_KEYS: [&[u8]; 3] = [b"never written", b"x", b"key/99999"];
 
-/// What a damaged image came to, without a violation.
+/// The result of a damaged image without a violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Everything was right and nothing was reported.
+    /// Every answer was right, and nothing was reported.
     Correct,
     /// Damage was reported, and every other answer was right.
     Reported,
@@ -34,7 +34,7 @@ pub enum Class {
     Refused,
 }
 
-/// How much is done with an image.
+/// The amount of work on an image.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
     /// Whether the store is killed and opened once more.
@@ -54,26 +54,26 @@ fn guarded<R>(phase: &'static str, work: impl FnOnce() -> R) -> Result<R, Violat
     caught(work).map_err(|panic| breach(Breach::Panic, phase, panic))
 }
 
-/// Whether an error tells a user that bytes are damaged or cannot be read.
+/// Whether an error reports damaged or unreadable bytes.
 fn is_report(error: &Error) -> bool {
     matches!(error, Error::Corrupt { .. } | Error::Io { .. } | Error::TooFewDevices { .. } | Error::Poisoned { .. })
 }
 
 /// Whether an error is a fair reason to refuse an open.
 fn is_refusal(error: &Error) -> bool {
-    // A simulated pool without a whole header is missing. An open of a directory calls it damaged.
+    // A simulated pool without a whole header is missing. For a directory the open reports damage.
     let is_of_header = matches!(error, Error::NewerFormat { .. } | Error::OlderFormat { .. } | Error::Missing { .. });
-    // A device of a matrix is foreign in the place of another.
+    // A device of a matrix is foreign at the position of another.
     is_report(error) || is_of_header || matches!(error, Error::WrongEngine { .. } | Error::Foreign { .. })
 }
 
 /// Judges one damaged image.
 pub struct Judge<'a> {
-    /// The engine.
+    /// Whether an error is a valid reason to refuse an open.
     pub engine: &'a dyn Engine,
     /// The store's size and mode.
     pub shape: Shape,
-    /// What each key may answer.
+    /// The allowed answers of each key.
     pub model: Model,
     /// Whether anything was reported so far.
     reported: bool,
@@ -84,7 +84,7 @@ pub struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// For one image.
+    /// Returns the judge of one image.
     pub fn new(engine: &'a dyn Engine, shape: Shape, model: Model) -> Self {
         Self { engine, shape, model, reported: false, poisoned: false, salvaged_old: false }
     }
@@ -123,7 +123,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Takes an error that reports damage as a report; `Ok(None)` then.
+    /// Records an error that reports damage; returns `Ok(None)` then.
     fn note<R>(&mut self, answer: StoreResult<R>, phase: &'static str) -> Result<Option<R>, Violation> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
@@ -135,7 +135,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Reads everything in every way.
+    /// Reads everything by every kind of read.
     fn read_all(&mut self, store: &dyn Subject, phase: &'static str) -> Result<(), Violation> {
         let (mut unreadable, mut first_error) = (0, String::new());
         let keys = self.model.keys();
@@ -289,7 +289,7 @@ impl<'a> Judge<'a> {
             // Nothing was done.
             Error::TooFewDevices { may_stand: false, .. } => {}
             Error::Poisoned { .. } if self.poisoned => {}
-            // The write may be there or not.
+            // The write may have happened or not.
             Error::Poisoned { .. } | Error::Io { .. } | Error::TooFewDevices { .. } => {
                 self.poisoned |= matches!(error, Error::Poisoned { .. });
                 self.model.follow_doubtful(op);
@@ -304,8 +304,8 @@ impl<'a> Judge<'a> {
         Ok(())
     }
 
-    /// Opens a refused store in salvage mode: it must give right values, or reports. A later strict
-    /// open must be refused, or keep the rule: a salvage forgets nothing that it left out.
+    /// Opens a refused store in salvage mode, which must give right values or reports. A later
+    /// strict open must be refused, or keep the rule: a salvage does not hide its losses.
     fn salvage(&mut self, image: &SimImage, effort: Effort) -> Result<(), Violation> {
         let phase = "salvage";
         let shape = Shape { mode: self.shape.mode | MODE_SALVAGE, ..self.shape };
@@ -356,7 +356,7 @@ impl<'a> Judge<'a> {
             return guarded(phase, || drop(store));
         }
         match guarded("close of a salvage", || store.close())? {
-            // What a salvage cannot read may take the space that the stop needs.
+            // Data that a salvage cannot read may use the space that the stop needs.
             Err(Error::Full { .. }) => {}
             closed => drop(self.note(closed, "close of a salvage")?),
         }

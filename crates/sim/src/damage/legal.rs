@@ -1,26 +1,25 @@
-//! Damage that cannot be told from a legal crash state.
+//! Damage that is indistinguishable from a legal crash state.
 //!
-//! Four rules decide, and no list of names:
+//! Four rules decide, without a list of names:
 //!
 //! 1. **Rollback**: all files are as at one earlier moment, or all regions of the pool as at one of
 //!    the last session. The open removes a region that the pool's header does not count yet.
 //! 2. **Older line**: an in-place engine was killed, and a line or page of index entries has its
-//!    content of an earlier moment. Entries do not depend on each other, so the writes of these
-//!    keys in flight leave the same bytes. Each key has its state of the moment, or is absent if
-//!    its entry was elsewhere then. A line of any other structure must give the state of the
-//!    moment exactly, and a whole file too, of the same session.
+//!    content of an earlier moment. Entries are independent, so in-flight writes of these keys
+//!    leave the same bytes. Each key has its state of the moment, or is absent if its entry was
+//!    elsewhere then. A line of any other structure, and a whole file, must give the state of the
+//!    moment exactly, of the same session.
 //! 3. **In flight**: at one cut of an acknowledged operation of the last session, every line that
-//!    the operation stored has a legal content, and every damaged line is not durable yet. A
-//!    damaged line must have a legal content too, except in a log: the bytes of a torn record are
-//!    arbitrary.
+//!    the operation stored has a legal content, and no damaged line is durable yet. A damaged line
+//!    must have a legal content too, except in a log: the bytes of a torn record are arbitrary.
 //! 4. **Prefix**: the image is a legal crash image of an earlier cut of the last session. Bytes
-//!    behind the ends of logs, and what a crash left of the interrupted operation, may differ
+//!    after the ends of logs, and a crash's leftovers of the interrupted operation, may differ
 //!    (`prefix.rs`).
 //!
-//! Each match of a rule is one [`Explanation`]: what each key may answer besides, by its state at
-//! that one moment or before that one operation. The image is judged again with each explanation,
+//! Each match of a rule is one [`Explanation`]: the further answers allowed for each key, by its
+//! state at that moment or before that operation. The image is judged again with each explanation,
 //! and one must explain every answer. Rules 1 and 2 and the last part of rule 4 go beyond crash
-//! states in the strict sense: docs/crash.md says what finding such damage would cost.
+//! states in the strict sense: docs/crash.md estimates the cost of finding such damage.
 
 use std::collections::BTreeSet;
 
@@ -47,21 +46,20 @@ fn is_log(name: &str) -> bool {
     ["log segment", "write-ahead log", "manifest"].iter().any(|log| name.starts_with(log))
 }
 
-/// Most pairs of explanations that are tried for a case of several damages.
+/// Maximum pairs of explanations that are tried for a case of several damages.
 const PAIRS_MAX: usize = 400;
 
-/// States that keys may have besides, if some of the damages cannot be told from one legal crash
-/// state.
+/// Further states of keys, if some of the damages are indistinguishable from one legal crash state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
     /// Bit `i`: damage `i` of the case is explained.
     faults: u32,
-    /// Whether no key may answer by its last state.
+    /// Whether the last state of no key is allowed.
     is_exact: bool,
     states: Vec<(Vec<u8>, State)>,
 }
 
-/// What one rule finds for the damages of the bit set `faults`.
+/// The explanations of one rule for the damages of the bit set `faults`.
 pub(super) struct Found<'a> {
     faults: u32,
     found: &'a mut Vec<Explanation>,
@@ -85,9 +83,9 @@ impl Found<'_> {
     }
 }
 
-/// Returns the models by which the damage cannot be told from a legal crash state. Of several
-/// damages it is enough that some of them together cannot: the others must be found or do nothing.
-/// Disjoint sets of damages can have an explanation each.
+/// Returns the models by which the damage is indistinguishable from a legal crash state. Of several
+/// damages some must together be legal; the others must be found or have no effect. Disjoint sets
+/// of damages can have an explanation each.
 pub fn models_of_crashes(engine: &dyn Engine, case: &Case, known: &Known) -> impl Iterator<Item = Model> {
     let mut found = Vec::new();
     for chosen in 1..1_u32 << case.faults.len() {
@@ -122,12 +120,12 @@ pub fn models_of_crashes(engine: &dyn Engine, case: &Case, known: &Known) -> imp
     })
 }
 
-/// The state of each key of `keys` in `state`.
+/// Returns the state of each key of `keys` in `state`.
 pub(super) fn states_of<'k>(keys: impl IntoIterator<Item = &'k [u8]>, state: &State) -> Vec<(Vec<u8>, State)> {
     keys.into_iter().map(|key| (key.to_vec(), state.only(key))).collect()
 }
 
-/// Explains by the moments of which rule 1 holds.
+/// Explains by the moments that satisfy rule 1.
 fn explain_by_rollback(known: &Known, damaged: &SimImage, found: &mut Found<'_>) {
     let base = known.base;
     for (moment, (state, session)) in base.moments.iter().zip(&base.held) {
@@ -138,8 +136,8 @@ fn explain_by_rollback(known: &Known, damaged: &SimImage, found: &mut Found<'_>)
     }
 }
 
-/// Explains by the moments of which rule 2 holds. Lines of entries do not depend on each other: the
-/// damages have one explanation together.
+/// Explains by the moments that satisfy rule 2. Lines of entries are independent, so the damages
+/// have one common explanation.
 fn explain_by_older_lines(case: &Case, known: &Known, found: &mut Found<'_>) {
     let base = known.base;
     let (mut states, mut is_exact) = (Vec::new(), true);
@@ -188,7 +186,7 @@ fn changed_lines(undamaged: &SimImage, damaged: &SimImage) -> Option<BTreeSet<Li
     Some(changed)
 }
 
-/// Explains by the operations of which rule 3 holds.
+/// Explains by the operations that satisfy rule 3.
 fn explain_by_operations(engine: &dyn Engine, case: &Case, known: &Known, damaged: &SimImage, found: &mut Found<'_>) {
     if case.history.end == End::Clean {
         return;

@@ -1,4 +1,4 @@
-//! Where each structure of a store is, read from its image by the documented pool format.
+//! The location of each structure of a store, read from its image by the documented pool format.
 
 use lodestore_media::RegionLayout;
 use lodestore_media::sim::{SimImage, VALUES};
@@ -6,12 +6,12 @@ use lodestore_media::{u32_at, u64_at};
 
 use super::fault::{LINE, PAGE, Place, content};
 
-/// The bits of an extent's length in its word, shifted down.
+/// Mask of an extent's length in its word, shifted down.
 const EXTENT_CHUNKS_MASK: u32 = (1 << 30) - 1;
-/// Where the fields of the pool header are.
+/// Offsets of the fields of the pool header.
 const REGION_BYTES_AT: usize = 104;
 const CHUNK_BYTES_AT: usize = 112;
-/// Where a region header has the length of a chunk.
+/// Offset of the chunk length in a region header.
 const REGION_CHUNK_BYTES_AT: usize = 36;
 const POOL_MAGIC: &[u8] = b"LODEPOOL";
 /// Bytes of the values file before its segments.
@@ -50,7 +50,7 @@ fn extent_name(engine: &str, kind: u8) -> &'static str {
     }
 }
 
-/// Structures that are no extent, and rows that are more than one structure.
+/// Structures that are no extent, and rows of more than one structure.
 const OTHERS: [&str; 11] = [
     "pool header",
     "engine root",
@@ -65,13 +65,12 @@ const OTHERS: [&str; 11] = [
     "another extent",
 ];
 
-/// Returns every name of a structure, without the mark of a head, that a table of `engine` may
-/// have.
+/// Returns every structure name, without the mark of a head, that a table of `engine` may have.
 pub fn structure_names(engine: &str) -> Vec<&'static str> {
     (0..=u8::MAX).map(|kind| extent_name(engine, kind)).chain(OTHERS).collect()
 }
 
-/// The engines that give their extents a head of their own, which is named apart.
+/// Whether extents of this structure have their own head, with a separate name.
 fn has_head(name: &str) -> bool {
     !matches!(name, "records" | "large records" | "occupancy" | "space reserve")
 }
@@ -141,7 +140,7 @@ pub fn map_of(image: &SimImage, engine: &str) -> Vec<Part> {
     for file in 0..image.regions.len() as u16 {
         let bytes = &image.regions[usize::from(file)];
         if bytes.starts_with(POOL_MAGIC) && u64_at(bytes, REGION_BYTES_AT) > 0 {
-            // A matrix has a pool for each device, log and the host.
+            // A matrix has one pool per device, per log and for the host.
             first = file;
             chunk_bytes = u32_at(bytes, CHUNK_BYTES_AT);
         } else if bytes.len() > REGION_CHUNK_BYTES_AT + 4 {

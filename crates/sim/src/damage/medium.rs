@@ -1,4 +1,4 @@
-//! The medium under a damaged store whose process is killed: every executed store is kept.
+//! The medium of a damaged store whose process is killed: every executed store persists.
 
 use lodestore_media::sim::{Event, SimImage, VALUES, What};
 
@@ -13,14 +13,15 @@ impl Medium {
         Self { image: image.clone() }
     }
 
-    /// What a kill leaves.
+    /// Returns the image after a kill.
     pub fn image(&self) -> &SimImage {
         &self.image
     }
 
-    /// Takes the next step of a trace.
+    /// Applies the next step of a trace.
     ///
     /// # Panics
+    ///
     /// On a store outside a file: the pool that made the trace is wrong.
     pub fn apply(&mut self, event: &Event) {
         match event.what {

@@ -8,9 +8,9 @@ use super::plan::Planner;
 use super::{Case, Failure, base, map, run_case, scripts, spec, structures};
 use crate::subject::Engine;
 
-/// Runs that a minimization may use.
+/// Maximum runs of a minimization.
 const RUNS_MAX: usize = 400;
-/// Damages that are tried on a shorter history.
+/// Damages tried on a shorter history.
 const DAMAGES: u64 = 24;
 
 struct Minimizer<'a> {
@@ -31,7 +31,7 @@ pub fn minimize(engine: &dyn Engine, failure: &Failure, mutant: Option<Mutant>) 
 }
 
 impl Minimizer<'_> {
-    /// Takes `case` if it breaks the rule in the same way.
+    /// Keeps `case` if it breaks the rule in the same way.
     fn try_case(&mut self, case: &Case) -> bool {
         self.runs += 1;
         match run_case(self.engine, case, self.mutant) {
@@ -72,7 +72,7 @@ impl Minimizer<'_> {
         }
     }
 
-    /// Removes operations, the largest stretches first.
+    /// Removes operations, the largest ranges first.
     fn drop_ops(&mut self) {
         let mut len = self.failure.case.history.ops.len() / 2;
         while len > 0 && self.runs < RUNS_MAX {
@@ -88,8 +88,8 @@ impl Minimizer<'_> {
         }
     }
 
-    /// Tries damage of the same kind to the same structure at other places: a shorter history moves
-    /// every record.
+    /// Tries damage of the same kind to the same structure at other offsets, because a shorter
+    /// history moves every record.
     fn try_similar(&mut self, case: &Case) -> bool {
         let Ok(base) = base::build(self.engine, &spec(self.mutant), &case.history, case.history_seed) else {
             return false;

@@ -40,21 +40,22 @@ use plan::Planner;
 
 /// Damaged images of one base.
 pub const IMAGES_PER_BASE: u64 = 64;
-/// Address space that the process may use before an image counts as the cause of endless memory.
+/// Address space of the process, in KiB, above which an image counts as the cause of unbounded
+/// memory.
 const MEMORY_MAX_KIB: u64 = 8 << 20;
 
 /// Bounds of an exploration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Governs everything random.
+    /// Seed of everything random.
     pub seed: u64,
     /// Damaged images.
     pub images: u64,
     /// Mode of every store; `None` lets each history choose.
     pub mode: Option<u32>,
-    /// Run only this image of this base.
+    /// Runs only this image of this base.
     pub case: Option<CaseId>,
-    /// Histories run side by side.
+    /// Histories that run in parallel.
     pub threads: usize,
     /// Random operations after an open, for one in `ops_every` images.
     pub ops: usize,
@@ -66,7 +67,7 @@ pub struct Config {
     pub mutant: Option<Mutant>,
     /// Only damage of this kind.
     pub only: Option<Kind>,
-    /// Stop at the first violation.
+    /// Stops at the first violation.
     pub stops: bool,
 }
 
@@ -97,16 +98,16 @@ pub struct CaseId {
     pub image: u64,
 }
 
-/// A damaged image and all that is needed to see it again.
+/// A damaged image with everything needed to reproduce it.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// What the store went through.
+    /// The history of the store.
     pub history: History,
     /// Seed of the history's crashes.
     pub history_seed: u64,
     /// The damage.
     pub faults: Vec<Fault>,
-    /// How much is done with the image.
+    /// The amount of work on the image.
     pub effort: Effort,
 }
 
@@ -123,12 +124,12 @@ pub struct Failure {
     pub violation: Violation,
 }
 
-/// What came of the images of one row of the table.
+/// Counts of the images of one row of the table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Everything was right.
+    /// Every answer was right.
     pub correct: u64,
-    /// Damage was reported, and nothing was wrong.
+    /// Damage was reported, and no answer was wrong.
     pub reported: u64,
     /// The strict open was refused.
     pub refused: u64,
@@ -138,12 +139,12 @@ pub struct Row {
     pub violations: u64,
 }
 
-/// A row's key: structure, damage, end of the history.
+/// The key of a row: structure, damage, end of the history.
 pub type RowKey = (String, Kind, &'static str);
-/// A kind of violation: how, the structure, the damage, the end of the history.
+/// A kind of violation: breach, structure, damage, end of the history.
 pub type Signature = (Breach, String, Kind, &'static str);
 
-/// What came of an exploration.
+/// The result of an exploration.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Damaged images.
@@ -158,7 +159,7 @@ pub struct Report {
     pub failures: BTreeMap<Signature, (Failure, u64)>,
     /// The violation of every case that breaks the rule.
     pub broken: BTreeMap<CaseId, Violation>,
-    /// Time used.
+    /// Elapsed time.
     pub took: Duration,
 }
 
@@ -197,11 +198,11 @@ enum Verdict {
     Indistinguishable,
 }
 
-/// An undamaged store and what is known of it.
+/// An undamaged store with its model and structures.
 pub struct Known<'a> {
     /// The store.
     pub base: &'a Base,
-    /// What its keys may answer.
+    /// The allowed answers of its keys.
     pub model: Model,
     /// Its structures.
     pub parts: &'a [map::Part],
@@ -209,7 +210,7 @@ pub struct Known<'a> {
     pub mutant: Option<Mutant>,
 }
 
-/// What a worker does now, for a watchdog.
+/// The current case of each worker, for a watchdog.
 pub type Progress = Mutex<Vec<Option<(CaseId, Instant)>>>;
 
 /// Explores `engine`.
@@ -250,7 +251,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The specification of every simulated store here.
+/// Returns the specification of every simulated store here.
 pub fn spec(mutant: Option<Mutant>) -> SimSpec {
     SimSpec { mutant, ..SimSpec::default() }
 }
@@ -316,7 +317,7 @@ fn explore_base(
     note(None);
 }
 
-/// The names of the damaged structures; of a whole file, its name.
+/// Returns the names of the damaged structures; for a whole file its name.
 fn structures(parts: &[map::Part], faults: &[Fault]) -> String {
     let name = |fault: &Fault| match fault.kind() {
         Kind::StaleFile | Kind::Truncated | Kind::Swapped => "a whole file".to_owned(),
@@ -365,16 +366,17 @@ fn judge_with(engine: &dyn Engine, case: &Case, model: Model, damaged: &SimImage
     Ok(Verdict::Class { class, salvaged_old: judge.salvaged_old })
 }
 
-/// The greatest address space that the process has used, in KiB; 0 where the system does not tell.
+/// Returns the greatest address space that the process has used, in KiB; 0 if unknown.
 fn memory_used() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmPeak:"));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Builds and judges one case. The class of its image, or `None` for a legal crash state.
+/// Builds and judges one case. Returns the class of its image, or `None` for a legal crash state.
 ///
 /// # Errors
+///
 /// The violation.
 pub fn run_case(engine: &dyn Engine, case: &Case, mutant: Option<Mutant>) -> Result<Option<Class>, Violation> {
     let base = base::build(engine, &spec(mutant), &case.history, case.history_seed).map_err(|wrong| Violation {

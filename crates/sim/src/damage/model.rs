@@ -1,4 +1,4 @@
-//! What each key of a damaged store may answer.
+//! The allowed answers of each key of a damaged store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,9 +18,9 @@ pub enum Breach {
     OldValue,
     /// Plain absence of a key that exists.
     Absent,
-    /// A walk without an error leaves a key out.
+    /// A walk without an error omits a key.
     WalkShort,
-    /// A walk shows a key twice.
+    /// A walk returns a key twice.
     WalkTwice,
     /// A scan is out of order.
     WalkOrder,
@@ -28,30 +28,30 @@ pub enum Breach {
     Count,
     /// A read reports damage, and `verify` finds nothing.
     VerifyBlind,
-    /// An operation answered what no allowed state explains.
+    /// No allowed state explains the answer of an operation.
     Operation,
     /// An error that does not say what is damaged.
     Error,
     /// The engine panicked.
     Panic,
-    /// Memory without bound.
+    /// Unbounded memory.
     Memory,
     /// A salvage open answers an older value.
     SalvageOld,
-    /// A salvage open leaves a key out and reports nothing.
+    /// A salvage open omits a key and reports nothing.
     SalvageSilent,
     /// A strict open after a salvage breaks the rule.
     SalvageForgotten,
-    /// The undamaged history itself went wrong.
+    /// The undamaged history itself failed.
     Undamaged,
 }
 
 /// A broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// How.
+    /// The kind.
     pub breach: Breach,
-    /// At which step after the damage.
+    /// The step after the damage.
     pub phase: &'static str,
     /// Text for a person.
     pub what: String,
@@ -65,7 +65,7 @@ pub type Seen = Option<(Vec<u8>, Option<u64>)>;
 pub struct Model {
     keys: Arc<BTreeMap<Vec<u8>, Vec<State>>>,
     past: Arc<BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>>,
-    /// Keys that held a pair which had expired, if the engine may count these pairs again.
+    /// Keys that held an expired pair, if the engine may count these pairs again.
     expired: Option<Arc<BTreeSet<Vec<u8>>>>,
 }
 
@@ -77,7 +77,7 @@ fn show_value(seen: Option<&[u8]>) -> String {
 }
 
 impl Model {
-    /// Of an undamaged store. `recounts_expired` as [`Engine::recounts_expired`].
+    /// Returns the model of an undamaged store. `recounts_expired` is [`Engine::recounts_expired`].
     ///
     /// [`Engine::recounts_expired`]: crate::subject::Engine::recounts_expired
     pub fn new(base: &Base, recounts_expired: bool) -> Self {
@@ -91,13 +91,13 @@ impl Model {
         Self { keys: Arc::new(keys), past: Arc::new(base.past.clone()), expired }
     }
 
-    /// Forgets the allowed states of every key: [`Self::allow`] gives new ones.
+    /// Removes the allowed states of every key; [`Self::allow`] adds new ones.
     pub fn forget_states(&mut self) {
         let keys = self.keys.keys().map(|key| (key.clone(), Vec::new())).collect();
         self.keys = Arc::new(keys);
     }
 
-    /// Also allows that `key` is as in `state`.
+    /// Also allows the state that `key` has in `state`.
     pub fn allow(&mut self, key: &[u8], state: &State) {
         let own = state.only(key);
         let states = Arc::make_mut(&mut self.keys).entry(key.to_vec()).or_insert_with(|| vec![State::EMPTY]);
@@ -106,7 +106,7 @@ impl Model {
         }
     }
 
-    /// Every key, with its allowed states.
+    /// Returns every key with its allowed states.
     pub fn keys(&self) -> Arc<BTreeMap<Vec<u8>, Vec<State>>> {
         Arc::clone(&self.keys)
     }
@@ -129,7 +129,7 @@ impl Model {
         self.live_values(key).any(|value| value.is_some())
     }
 
-    /// The bounds of the number of keys.
+    /// Returns the bounds of the number of keys.
     pub fn count(&self) -> std::ops::RangeInclusive<u64> {
         let least = self.keys.keys().filter(|key| self.must_exist(key)).count() as u64;
         // Expired pairs count until they are swept.
@@ -140,7 +140,7 @@ impl Model {
         least..=self.keys.iter().filter(may_count).count() as u64
     }
 
-    /// Judges the value that a read shows; `None` is absence.
+    /// Judges the value that a read returns; `None` is absence.
     pub fn judge_value(&self, key: &[u8], seen: Option<&[u8]>) -> Result<(), (Breach, String)> {
         if self.live_values(key).any(|value| value == seen) {
             return Ok(());
@@ -176,8 +176,8 @@ impl Model {
         Arc::make_mut(&mut self.keys).insert(key.to_vec(), states);
     }
 
-    /// Follows an operation that answered `outcome`. Once damage was reported, a delete may find a
-    /// pair that has expired: the engine cannot tell whether an unreadable record has expired.
+    /// Applies an operation that answered `outcome`. After a report of damage, a delete may find an
+    /// expired pair: the engine cannot know whether an unreadable record has expired.
     pub fn follow(&mut self, op: &Op, outcome: &Outcome, is_reported: bool) -> Result<(), (Breach, String)> {
         if *outcome == Outcome::Full {
             return Ok(());
@@ -214,7 +214,7 @@ impl Model {
         self.note(key, states);
     }
 
-    /// Follows an operation that failed in a way that leaves it done or not.
+    /// Applies an operation whose failure leaves it done or not.
     pub fn follow_doubtful(&mut self, op: &Op) {
         for key in op.keys() {
             let mut states = self.states(key).to_vec();

@@ -1,11 +1,11 @@
-//! Breaches of the rule that engines are known to have: docs/crash.md, "Known gaps". They are
-//! printed, and fail nothing while there are few of them.
+//! Known breaches of the rule by engine: docs/crash.md, "Known gaps". They are printed, and do not
+//! fail a run while they are few.
 
 use super::fault::Kind;
 use super::model::Breach;
 use super::{Report, Signature};
 
-/// After which ends of a history a breach is known.
+/// The ends of a history after which a breach is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ends {
     /// A power failure.
@@ -26,11 +26,11 @@ impl Ends {
     }
 }
 
-/// A breach that an engine is known to have after some kinds of damage to some structures.
+/// A known breach of an engine after some kinds of damage to some structures.
 #[derive(Debug, Clone, Copy)]
 struct KnownBreach {
     breach: Breach,
-    /// Names of the damaged structures, as in the tables of docs/crash.md: without the mark of a
+    /// Names of the damaged structures, as in the tables of docs/crash.md, without the mark of a
     /// head.
     structures: &'static [&'static str],
     kinds: &'static [Kind],
@@ -41,7 +41,7 @@ const fn known(breach: Breach, structures: &'static [&'static str], kinds: &'sta
     KnownBreach { breach, structures, kinds, ends }
 }
 
-/// Damage of a line with bytes that were stored before.
+/// Damage that gives a line earlier stored bytes.
 const OLDER: &[Kind] = &[Kind::StaleLine, Kind::StalePage, Kind::Misplaced, Kind::Mixed];
 /// Damage of several places.
 const SEVERAL: &[Kind] = &[Kind::Flips, Kind::Mixed];
@@ -57,8 +57,8 @@ const WHOLE: &[&str] = &["a whole file"];
 
 /// The index of `hikv`, the words of its extents, and several structures with one of these.
 const HIKV_INDEX: &[&str] = &["engine root", "directory", "index segment", "extent table", "several structures"];
-/// Open: an older root or directory in the operation that replaces it; an entry or an extent word
-/// of an earlier moment. One region file of the same session.
+/// Open: an older root or directory in the operation that replaces it; an entry or extent word of
+/// an earlier moment; one region file of the same session.
 const HIKV: &[KnownBreach] = &[
     known(Breach::Absent, HIKV_INDEX, OLDER, Ends::Unclean),
     known(Breach::OldValue, HIKV_INDEX, OLDER, Ends::Unclean),
@@ -68,7 +68,7 @@ const HIKV: &[KnownBreach] = &[
 ];
 /// The tables of `nvht`, the words of its extents, and several structures with one of these.
 const NVHT_INDEX: &[&str] = &["engine root", "hash table", "extent table", "several structures"];
-/// Open: a line of a table that a growth left, at the place of a line in use. One region file of
+/// Open: a line of a table that a growth left, at the position of a line in use; one region file of
 /// the same session.
 const NVHT: &[KnownBreach] = &[
     known(Breach::Absent, NVHT_INDEX, OLDER, Ends::Unclean),
@@ -81,9 +81,9 @@ const NVHT: &[KnownBreach] = &[
 const LOG: &[&str] = &["log segment"];
 /// A log together with another structure.
 const LOG_AND_OTHERS: &[&str] = &["log segment", "several structures"];
-/// Open: the last page of a log, of which a power failure took the end mark and the end hint.
-/// Damage of the last record, its mark and its hint at once. One region file of the same session.
-/// The same of hashkv.
+/// Open: the last page of a log whose end mark and end hint a power failure lost; damage of the
+/// last record, its mark and its hint at once; one region file of the same session. hashkv has the
+/// same.
 const FLUIDKV: &[KnownBreach] = &[
     known(Breach::OldValue, LOG, PAGES, Ends::Crash),
     known(Breach::Absent, LOG, PAGES, Ends::Crash),
@@ -95,11 +95,11 @@ const FLUIDKV: &[KnownBreach] = &[
 /// The indexes of a matrix's stores, the words of their extents, and several structures with one of
 /// these.
 const MKVS_INDEX: &[&str] = &["extent table", "index segment or hash table", "several structures"];
-/// What a salvage of a matrix reads.
+/// The structures that a salvage of a matrix reads.
 const MKVS_SALVAGED: &[&str] =
     &["a whole file", "extent table", "index segment or hash table", "records", "several structures"];
-/// Open: a stale pool of the host or of a log, or of a device of the same session; a group whose
-/// coming a crash cut short.
+/// Open: a stale pool of the host, of a log or of a device of the same session; a group whose
+/// creation a crash interrupted.
 const MKVS: &[KnownBreach] = &[
     known(Breach::OldValue, MKVS_INDEX, LARGE, Ends::Unclean),
     known(Breach::Absent, MKVS_INDEX, LARGE, Ends::Unclean),
@@ -123,7 +123,7 @@ fn known_breaches(engine: &str) -> &'static [KnownBreach] {
     }
 }
 
-/// Most violations of 10,000 images that may be known breaches.
+/// Returns the maximum violations per 10,000 images that may be known breaches.
 fn violations_per_10_000_max(engine: &str) -> u64 {
     match engine {
         "hikv" | "nvht" => 5,
@@ -144,8 +144,7 @@ pub fn is_known(engine: &str, (breach, structure, kind, end): &Signature) -> boo
     known_breaches(engine).iter().any(matches)
 }
 
-/// Whether there are no more violations than the known breaches explain. Few images may show some
-/// by chance.
+/// Whether the known breaches explain the number of violations. Few images may have some by chance.
 pub fn are_few(engine: &str, report: &Report) -> bool {
     report.violations() <= 3 + report.images * violations_per_10_000_max(engine) / 10_000
 }

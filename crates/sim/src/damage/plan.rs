@@ -1,4 +1,4 @@
-//! Which damage an image gets.
+//! The choice of damage for an image.
 
 use lodestore_media::sim::{Rng, SimImage, VALUES};
 
@@ -31,7 +31,8 @@ fn lines_of(image: &SimImage, at: Place) -> impl Iterator<Item = Place> + '_ {
 }
 
 impl<'a> Planner<'a> {
-    /// For the images of `base`, whose structures are `parts` and whose pages have `page` bytes.
+    /// Returns the planner for images of `base` with the structures `parts` and pages of `page`
+    /// bytes.
     pub fn new(base: &'a Base, parts: &'a [Part], page: u64) -> Self {
         let mut by_name: Vec<(&str, Vec<Place>)> = Vec::new();
         for part in parts {
@@ -48,7 +49,7 @@ impl<'a> Planner<'a> {
         Self { base, parts: by_name, lines, page }
     }
 
-    /// A line: of a random structure, or any that is not empty.
+    /// Returns a line: of a random structure, or any that is not empty.
     fn line(&self, rng: &mut Rng) -> Place {
         if self.parts.is_empty() || rng.one_in(4) {
             return self.lines[rng.index(self.lines.len())];
@@ -61,7 +62,7 @@ impl<'a> Planner<'a> {
         content(&self.base.image, file).len() as u64
     }
 
-    /// Damage that changes the image, with the damaged image; of the kind `only` if one is given.
+    /// Returns damage that changes the image, with the damaged image; of the kind `only` if given.
     pub fn damage(&self, rng: &mut Rng, only: Option<Kind>) -> Option<(Vec<Fault>, SimImage)> {
         let attempts = if only.is_some() { ATTEMPTS * Kind::ALL.len() } else { ATTEMPTS };
         for _ in 0..attempts {
@@ -115,7 +116,7 @@ impl<'a> Planner<'a> {
         Fault::Flip { at: Place { offset, len: 1, ..line }, bit: rng.below(8) as u8 }
     }
 
-    /// Flips in one line, in several lines of one structure, or anywhere.
+    /// Returns flips in one line, in several lines of one structure, or anywhere.
     fn flips(&self, rng: &mut Rng) -> Vec<Fault> {
         let count = 2 + rng.below(3);
         let line = self.line(rng);

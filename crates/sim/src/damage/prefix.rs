@@ -1,14 +1,13 @@
 //! Damaged images that are legal crash images of an earlier cut of the last session.
 //!
-//! Bytes behind the end of a log are arbitrary: the space of a log is not cleared, and the bytes of
-//! a record that was cut off may be anything. The same holds for a log whose header is not durable
-//! yet. So a power failure in an earlier operation can leave an image whose logs end earlier and
-//! which is otherwise the same. It leaves no record of a later operation: an image with a whole one
-//! is not such an image.
+//! Bytes after the end of a log are arbitrary: the space of a log is not cleared, and a torn record
+//! may have any bytes. The same holds for a log whose header is not durable yet. A power failure in
+//! an earlier operation can therefore leave an image that is the same except for shorter logs. Such
+//! a failure leaves no record of a later operation, so an image with a whole one is excluded.
 //!
-//! After a crash the lines that the interrupted operation stored may be as the crash left them. An
-//! earlier crash does not leave them. But they do not tell that the last record of a log was
-//! durable: its end mark and hint would, and the crash took them.
+//! After a crash the lines that the interrupted operation stored may be as the crash left them,
+//! which no earlier crash does. However, they do not prove that the last record of a log was
+//! durable: its end mark and hint would, and the crash lost these.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,12 +38,12 @@ type Words = Vec<(u16, u64, u64, u8)>;
 /// operations.
 type FirstStores = Vec<BTreeMap<usize, u64>>;
 
-/// Collects what each operation of the last session stores behind the heads of logs.
+/// Collects the stores of each operation of the last session after the heads of logs.
 struct Ends<'a> {
     parts: &'a [Part],
     sessions: usize,
     first_stores: FirstStores,
-    /// What each operation stores in log segments.
+    /// The stores of each operation in log segments.
     records: Vec<Words>,
 }
 
@@ -89,7 +88,7 @@ impl Ends<'_> {
         0
     }
 
-    /// The logs that a store to this byte creates or goes on with.
+    /// Returns the logs that a store to this byte creates or extends.
     fn logs_from(&self, file: u16, offset: u64) -> impl Iterator<Item = usize> + '_ {
         let is_from = move |(index, part): &(usize, &Part)| {
             // The last line of a log segment is the spare copy of its header.
@@ -104,7 +103,7 @@ impl Ends<'_> {
         self.parts.iter().enumerate().filter(is_from).map(|(index, _)| index)
     }
 
-    /// Where each log ended before each operation, as far as later operations tell.
+    /// Returns the end of each log before each operation, as far as later operations show it.
     fn before_each(mut self) -> FirstStores {
         let mut behind: BTreeMap<usize, u64> = BTreeMap::new();
         for first in self.first_stores.iter_mut().rev() {
@@ -157,7 +156,7 @@ pub(super) fn explain_by_prefix(
     });
 }
 
-/// Whether the damage is in the regions alone, and they have their lengths.
+/// Whether only regions are damaged, and their lengths are unchanged.
 fn is_of_regions(base: &Base, damaged: &SimImage) -> bool {
     let lengths = |image: &SimImage| image.regions.iter().map(Vec::len).collect::<Vec<_>>();
     lengths(&base.image) == lengths(damaged) && base.image.values == damaged.values
@@ -166,7 +165,7 @@ fn is_of_regions(base: &Base, damaged: &SimImage) -> bool {
 /// A crash in one operation.
 struct Cut<'a> {
     parts: &'a [Part],
-    /// Where the logs end.
+    /// The ends of the logs.
     ends: &'a BTreeMap<usize, u64>,
     damaged: &'a SimImage,
     base: &'a Base,
@@ -206,7 +205,7 @@ impl Cut<'_> {
         })
     }
 
-    /// How many bytes of a line are not behind the end of a log.
+    /// Returns how many bytes of a line are before the end of a log.
     fn legal_bytes(&self, file: u16, offset: u64) -> usize {
         let end_of = |(index, end): (&usize, &u64)| {
             let at = self.parts[*index].at;
@@ -218,7 +217,7 @@ impl Cut<'_> {
     }
 }
 
-/// Whether `holds` is true of each line that differs, with its offset.
+/// Whether `holds` is true for each differing line, with its offset.
 fn each_difference(one: &[u8], other: &[u8], holds: impl Fn(u64, &[u8], &[u8]) -> bool) -> bool {
     let pages = one.chunks(PAGE as usize).zip(other.chunks(PAGE as usize)).enumerate();
     pages.filter(|(_, (one, other))| one != other).all(|(page, (one, other))| {

@@ -84,7 +84,7 @@ fn op(op: &Op) -> String {
             let ops: Vec<String> = batch.ops.iter().map(batch_op).collect();
             format!("Op::Batch {{ batch: Batch {{ ops: vec![{}] }} }}", ops.join(", "))
         }
-        // The damage explorer makes none with conditions.
+        // The damage explorer makes no batches with conditions.
         op => format!("Op::{op:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! Histories of stores that are to be damaged.
+//! Histories of stores to be damaged.
 
 use lodestore_contract::Lifetime;
 use lodestore_media::sim::Rng;
@@ -12,7 +12,7 @@ use crate::op::Op;
 use crate::script::{future, key, put};
 use crate::subject::{Engine, Shape};
 
-/// Operations of a history of the crash explorer, at most.
+/// Maximum operations of a history of the crash explorer.
 const OPS_MAX: usize = 160;
 
 /// Returns the history of base `index`. Half of the histories are scripts of the crash explorer,
@@ -34,7 +34,7 @@ pub fn history(engine: &dyn Engine, seed: u64, index: u64, mode: Option<u32>) ->
         shape.mode = [0, MODE_VLOG, MODE_CHANGING, MODE_NOSEP][shape.mode as usize % 4];
     }
     if engine.name() == lodestore_mkvs::ENGINE {
-        // The damaged bytes must not choose which device is taken away.
+        // The damaged bytes must not choose the missing device.
         shape.mode &= !MODE_LOSSES;
         shape.region_bytes = shape.capacity;
     }
@@ -47,7 +47,7 @@ pub fn history(engine: &dyn Engine, seed: u64, index: u64, mode: Option<u32>) ->
         ops.push(Op::Sync);
     }
     if has_pages_of_logs(engine) && rng.one_in(2) {
-        // As real stores have it: a page holds no two structures, and no whole log.
+        // As in real stores: a page holds no two structures, and no whole log.
         let scale = PAGE / u64::from(shape.chunk_bytes);
         shape.chunk_bytes = PAGE as u32;
         shape.capacity *= scale;
@@ -56,18 +56,19 @@ pub fn history(engine: &dyn Engine, seed: u64, index: u64, mode: Option<u32>) ->
     History { shape, ops, end }
 }
 
-/// Whether the engine protects each page of its logs by words in other pages. In stores with chunks
-/// of 512 bytes a page holds several structures, so such a store is damaged by chunks instead.
+/// Whether the engine protects each page of its logs by words in other pages. With chunks of 512
+/// bytes a page holds several structures, so such a store is damaged by chunks instead.
 fn has_pages_of_logs(engine: &dyn Engine) -> bool {
     [lodestore_fluidkv::ENGINE, lodestore_hashkv::ENGINE].contains(&engine.name())
 }
 
-/// Returns how many bytes are damaged as a page in a store of this shape.
+/// Returns the number of bytes that are damaged as a page in a store of this shape.
 pub fn page_bytes(engine: &dyn Engine, shape: Shape) -> u64 {
     if has_pages_of_logs(engine) { u64::from(shape.chunk_bytes).min(PAGE) } else { PAGE }
 }
 
-/// Keys of which some are written again and some deleted, with a clean stop at a random moment.
+/// Returns operations that write keys, rewrite some and delete some, with a clean stop at a random
+/// moment.
 fn own(rng: &mut Rng) -> (Shape, Vec<Op>) {
     let count = 8 + rng.below(60);
     let first = rng.below(3) * 100;
@@ -91,7 +92,7 @@ fn own(rng: &mut Rng) -> (Shape, Vec<Op>) {
     }
     let partitions = 1 + rng.below(2) as u32;
     let mode = if rng.one_in(2) { 0 } else { rng.below(16) as u32 };
-    // One region, or several that the store grows by.
+    // One region, or several by growth.
     let regions = Shape { capacity: 256 << 10, region_bytes: 64 << 10, ..Shape::default() };
     let base = if rng.one_in(3) { regions } else { Shape::default() };
     (Shape { partitions, mode, ..base }, ops)

@@ -1,4 +1,4 @@
-//! The table of docs/crash.md: what becomes of each damage to each structure.
+//! The table of docs/crash.md: the results of each damage to each structure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -40,7 +40,7 @@ fn cell(row: Option<&Row>) -> String {
         .iter()
         .filter(|(_, count)| *count > 0)
         .map(|(name, count)| match share(*count) {
-            // A small share says how many.
+            // A small share is printed as a count.
             share if share < 1.0 => format!("{name} {count} of {all}"),
             share => format!("{name} {share:.1} %"),
         })
@@ -94,7 +94,7 @@ pub fn structures_of(table: &str) -> BTreeSet<&str> {
     rows.filter_map(|row| row.split('|').nth(1)).map(str::trim).collect()
 }
 
-/// Prints the sums of each damage by the history's end.
+/// Prints the totals of each damage by the history's end.
 pub fn summary(report: &Report) -> String {
     let mut rows: BTreeMap<(Kind, &str), Row> = BTreeMap::new();
     for ((_, kind, end), row) in &report.rows {

@@ -1,4 +1,4 @@
-//! One image: opened, judged, crashed again, worked on.
+//! Checks of one image: open, judge, crash again, continue with operations.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const VALUE_AFTER: u64 = 120;
 /// Recoveries of one length that are always crashed.
 const RARE: u32 = 4;
 
-/// A failing check: the image that failed, which may lie some crashes below the one given.
+/// A failed check, with the image that failed, which may be some crashes deeper than the given one.
 #[derive(Debug)]
 pub struct Failed {
     /// The judgement.
@@ -39,13 +39,13 @@ pub struct Checker<'a> {
     universe: &'a [Vec<u8>],
     /// Recoveries by their number of steps.
     recoveries: BTreeMap<usize, u32>,
-    /// What was done so far.
+    /// The counts so far.
     pub counts: Counts,
-    /// Call sites met in recoveries and after them.
+    /// Call sites executed in and after recoveries.
     pub sites: Sites,
 }
 
-/// What is to be done with an image, by its hash.
+/// The work on an image, chosen by its hash.
 struct Plan {
     crash_rng: Rng,
     ops_rng: Rng,
@@ -55,7 +55,7 @@ struct Plan {
 }
 
 impl<'a> Checker<'a> {
-    /// For images of stores of this shape, in which `universe` are all keys.
+    /// Returns the checker for images of stores of this shape with the keys `universe`.
     pub fn new(
         engine: &'a dyn Engine,
         config: &'a Config,
@@ -85,10 +85,11 @@ impl<'a> Checker<'a> {
         Plan { crash_rng, ops_rng, nested, account, ops_after }
     }
 
-    /// Opens `image`, whose hash is `hash`, and judges it; it may hold one of `allowed`, or, with
-    /// `may_be_missing`, be no store yet.
+    /// Opens `image`, whose hash is `hash`, and judges it. The image must hold one of `allowed`,
+    /// or, with `may_be_missing`, may be no store yet.
     ///
     /// # Errors
+    ///
     /// The first judgement that fails.
     pub fn check(
         &mut self,
@@ -107,7 +108,8 @@ impl<'a> Checker<'a> {
         let mut plan = self.plan(hash, depth);
         let opened = judged(Oracle::Open, || self.engine.open(image, &self.shape));
         let store = match opened {
-            // Any other refusal, of damage above all, is wrong: a creation cut short is no store, or a new one.
+            // Any other refusal, above all for damage, is wrong: an interrupted creation is no
+            // store, or a new one.
             Err(wrong) if may_be_missing && wrong.missing => return Ok(()),
             other => other.map_err(failed)?,
         };
@@ -129,14 +131,15 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// Whether a recovery of this many steps was met seldom: it does something of its own, and is crashed as well.
+    /// Whether a recovery with this number of steps is rare: it does unusual work, and is crashed
+    /// as well.
     fn is_rare(&mut self, recovery: &Trace, depth: usize) -> bool {
         let times = self.recoveries.entry(recovery.events.len()).or_default();
         *times += 1;
         self.config.nested_every > 0 && depth < self.config.depth && *times <= RARE
     }
 
-    /// Crashes the recovery that `recovery` recorded, at some of its points.
+    /// Crashes the recovery recorded in `recovery` at some of its points.
     fn crash_recovery(
         &mut self,
         image: &SimImage,
@@ -162,7 +165,7 @@ impl<'a> Checker<'a> {
         let mut model = LineModel::new(image.clone());
         for at in 0..=end {
             if points.binary_search(&at).is_ok() {
-                // What the finished recovery showed to its readers must stay.
+                // State that the finished recovery showed to its readers must remain.
                 let shown = [allowed[found]];
                 let allowed = if at == end { &shown[..] } else { allowed };
                 let set = model.crash_set();
@@ -178,7 +181,7 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// Random operations against the model, then everything compared once more.
+    /// Applies random operations to store and model, then compares everything once more.
     fn work_on(&mut self, store: &dyn Subject, state: &mut State, plan: &mut Plan) -> Result<(), Wrong> {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for _ in 0..8.min(self.universe.len()) {
@@ -196,8 +199,8 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// Kills the process and recovers: the allocator's account, kept by hand until now and rebuilt from
-    /// what is reachable, must be the same.
+    /// Kills the process and recovers: the running allocator's account and the one rebuilt from
+    /// reachable data must be equal.
     fn account(
         &mut self,
         image: &SimImage,
@@ -223,7 +226,7 @@ impl<'a> Checker<'a> {
         same_account(kept, checkpoint, &*again)
     }
 
-    /// Adds the call sites that a store's recorder met.
+    /// Adds the call sites that a store's recorder has.
     pub fn add_sites(&mut self, store: &dyn Subject) {
         for (site, count) in store.recorder().sites() {
             *self.sites.entry(site).or_default() += count;
@@ -231,10 +234,11 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Compares what a store counted as live, of which a recovery may give `checkpoint` bytes back, with what is
-/// reachable in `again`, which was recovered from its bytes.
+/// Compares the live bytes counted by a store with the reachable bytes in `again`, which was
+/// recovered from its bytes. A recovery may free `checkpoint` bytes.
 ///
 /// # Errors
+///
 /// [`Oracle::Account`].
 pub fn same_account(kept: u64, checkpoint: u64, again: &dyn Subject) -> Result<(), Wrong> {
     let Some(rebuilt) = again.live_bytes() else { return Ok(()) };

@@ -15,44 +15,47 @@ use crate::oracle::{self, Oracle, Wrong, judged};
 use crate::script::Script;
 use crate::subject::{Engine, Subject};
 
-/// A step with more events than this is always explored: it changes the structure.
+/// A step with more events than this changes the structure, and is always explored.
 const LONG_STEP: usize = 90;
 
-/// One in this many long steps is cut at a random moment, and the script goes on from what is left.
+/// One in this many long steps is cut at a random moment, and the script continues from the
+/// remains.
 const CUT_LONG: u64 = 3;
-/// The same of batches.
+/// The same for batches.
 const CUT_STEPS: u64 = 2;
-/// The same of the other steps.
+/// The same for other steps.
 const CUT_SHORT: u64 = 60;
-/// The last fences of a batch, next to which it is mostly cut: those of its log.
+/// The last fences of a batch, those of its log. Most cuts of batches are next to them.
 const LAST_FENCES: usize = 3;
 
-/// After one in this many operations the running store's account is compared with what is reachable.
+/// After one in this many operations the running store's account is compared with the reachable
+/// data.
 const LIVE_ACCOUNT: u64 = 4;
 
-/// A sync that is to fail is one of the next so many fences: those of an operation, or of one that changes the structure.
+/// The distance, in fences, up to which a sync fails: those of an ordinary operation, or of one
+/// that changes the structure.
 const FENCES: [u64; 2] = [4, 24];
-/// Operations that a store whose sync has failed is asked for.
+/// Operations attempted on a store whose sync has failed.
 const OPS_REFUSED: u64 = 4;
 
-/// Largest value of these.
+/// Largest value of these operations.
 const VALUE_REFUSED: u64 = 60;
 
-/// Writes behind the last sync, at most.
+/// Maximum writes after the last sync.
 const RECENT_MAX: usize = 12;
 
-/// Events of a trace that a failure shows.
+/// Events of a trace that a failure prints.
 const TRACE_SHOWN: usize = 400;
 
-/// What may be found at the crash points of one step.
+/// The states allowed at the crash points of one step.
 struct Step<'a> {
     name: &'static str,
     place: String,
     /// States that a crash within it may leave, the likeliest first.
     during: Vec<&'a State>,
-    /// States that a crash behind it may leave.
+    /// States that a crash after it may leave.
     behind: Vec<&'a State>,
-    /// The store is being created.
+    /// Whether the store is being created.
     creating: bool,
 }
 
@@ -64,17 +67,18 @@ struct Run<'a> {
     universe: &'a [Vec<u8>],
     checker: Checker<'a>,
     rng: Rng,
-    /// For the syncs that fail.
+    /// For failing syncs.
     fault_rng: Rng,
     model: LineModel,
     state: State,
-    /// States since the last sync that a crash may go back to, the newest last; only with [`Config::prefix`].
+    /// States since the last sync to which a crash may revert, the newest last; only with
+    /// [`Config::prefix`].
     recent: Vec<State>,
-    /// Images judged where only the present state was allowed, and after that.
+    /// Images already judged with only the present state allowed.
     seen: HashSet<u64>,
 }
 
-/// Runs `script` and explores it; what was done, the call sites met, and whether all was well.
+/// Runs `script` and explores it. Returns the counts, the executed call sites, and the result.
 pub fn run_script(
     engine: &dyn Engine,
     config: &Config,
@@ -146,7 +150,7 @@ impl Run<'_> {
         }
     }
 
-    /// Contents and verification of the running store.
+    /// Judges contents and verification of the running store.
     fn judge_live(&mut self, store: &dyn Subject, place: &str) -> Result<(), Box<Failure>> {
         let judged = oracle::contents(store, &[&self.state], self.universe).and_then(|_| oracle::verified(store));
         let stores = store.recorder().take();
@@ -154,7 +158,7 @@ impl Run<'_> {
         judged.map_err(|wrong| self.fail_live(wrong.by(Oracle::Live), place, &stores))
     }
 
-    /// What the running store counts as live must be what a recovery of its bytes finds reachable.
+    /// Compares the live bytes of the running store with the reachable bytes of a recovery.
     fn judge_account(&mut self, store: &dyn Subject, place: &str) -> Result<(), Box<Failure>> {
         let Some(kept) = store.live_bytes() else { return Ok(()) };
         let stores = store.recorder().take();
@@ -226,7 +230,8 @@ impl Run<'_> {
         }
     }
 
-    /// A moment of a batch, mostly next to one of its last fences, or of what else has steps, next to any: there it tells most.
+    /// Returns a moment of a step. For a batch it is usually next to one of its last fences, for
+    /// other steps next to any fence, where cuts find most.
     fn moment(&mut self, op: &Op, events: &[Event]) -> usize {
         let is_fence = |at: &usize| matches!(events[*at].what, What::Fence { .. } | What::Sync { .. });
         let fences: Vec<usize> = (0..events.len()).filter(is_fence).collect();
@@ -238,13 +243,14 @@ impl Run<'_> {
         (last[self.rng.index(last.len())] + 1).saturating_sub(self.rng.index(3))
     }
 
-    /// The medium when `events` of a step are done and power is cut (one of the images that this may leave, nothing pending) or the
-    /// process is killed (every store is seen by the next one, those pending stay so).
+    /// Returns the medium after `events` of a step. After a power failure it is one of the possible
+    /// images, with nothing pending. After a kill the next process sees every store, and pending
+    /// ones stay pending.
     fn cut(&mut self, events: &[Event]) -> LineModel {
         let mut model = self.model.clone();
         events.iter().for_each(|event| model.apply(event));
         if self.rng.one_in(2) {
-            // What the dead process flushed, it can no longer fence.
+            // A dead process can no longer fence its flushed stores.
             model.forget_flushes();
             return model;
         }
@@ -254,7 +260,7 @@ impl Run<'_> {
         LineModel::new(model.with_image(&set, choice, Clone::clone))
     }
 
-    /// Opens `image`, which may hold one of `allowed`, and goes on from it.
+    /// Opens `image`, which may hold one of `allowed`, and continues from it.
     fn open(
         &mut self,
         image: SimImage,
@@ -277,7 +283,8 @@ impl Run<'_> {
         let found = oracle::contents(&*store, &states, self.universe).map_err(|wrong| fail(self, wrong))?;
         self.state = allowed[found].clone();
         let place_of = format!("{place}, {name}");
-        // What it found is durable at its end, and what a killed process did not sync may still be lost before.
+        // The found state is durable at the end of the open. Before, a power failure may still lose
+        // stores that a killed process did not sync.
         let during = self.or_recent(&[&allowed[found..=found], allowed].concat());
         self.recent.clear();
         let during = during.iter().collect();
@@ -287,7 +294,7 @@ impl Run<'_> {
         Ok(store)
     }
 
-    /// Does one operation, explores it, and now and then goes on from one of its crashes.
+    /// Applies one operation, explores it, and sometimes continues from one of its crashes.
     fn apply(&mut self, store: Box<dyn Subject>, op: &Op, place: String) -> Result<Box<dyn Subject>, Box<Failure>> {
         self.plan_failure(&*store);
         let outcome = judged(Oracle::Live, || store.apply(op));
@@ -345,7 +352,7 @@ impl Run<'_> {
         self.open(self.model.newest(), "open after a cut", &place, &allowed)
     }
 
-    /// These states, and those that a crash may go back to, each once.
+    /// Returns these states, and those to which a crash may revert, each once.
     fn or_recent(&self, states: &[State]) -> Vec<State> {
         let mut all: Vec<State> = Vec::new();
         for state in states.iter().chain(self.recent.iter().rev()) {
@@ -356,7 +363,7 @@ impl Run<'_> {
         all
     }
 
-    /// Takes note of what a crash may go back to behind an operation.
+    /// Records the state to which a crash may revert after an operation.
     fn note_recent(&mut self, is_synced: bool, before: &State) {
         if is_synced {
             self.recent.clear();
@@ -365,7 +372,7 @@ impl Run<'_> {
         }
     }
 
-    /// Now and then lets one of the next fences fail, in this operation or in one after it.
+    /// Sometimes lets one of the next fences fail, in this operation or in a later one.
     fn plan_failure(&mut self, store: &dyn Subject) {
         if !self.config.stores_persist
             && self.engine.sees_failed_syncs()
@@ -383,8 +390,9 @@ impl Run<'_> {
         failed
     }
 
-    /// What follows an operation in which a sync has failed: it may have happened where nobody was told that it did, the store takes no write
-    /// any more, and whatever a crash leaves holds what was acknowledged.
+    /// Checks a store after an operation in which a sync failed. An unacknowledged operation may
+    /// have happened, the store refuses writes, and every crash image holds the acknowledged
+    /// operations.
     fn after_failure(
         &mut self,
         store: Box<dyn Subject>,
@@ -421,7 +429,7 @@ impl Run<'_> {
             let answer = judged(Oracle::Live, || store.apply(&op));
             let is_right = match &answer {
                 Err(wrong) => wrong.poisoned,
-                // It read, or found nothing to change.
+                // A read, or an operation that found nothing to change.
                 Ok(outcome) => allowed.iter().any(|state| {
                     let mut changed = state.clone();
                     *outcome == changed.apply(&op) && changed == *state
@@ -448,7 +456,7 @@ impl Run<'_> {
         self.open(self.model.newest(), "open after a failed sync", &place, &allowed)
     }
 
-    /// Walks through the events of a step and judges the images of its crash points.
+    /// Applies the events of a step and judges the images of its crash points.
     fn explore(&mut self, step: &Step<'_>, trace: &Trace) -> Result<(), Box<Failure>> {
         let op = self.checker.counts.ops.entry(step.name).or_default();
         op.runs += 1;

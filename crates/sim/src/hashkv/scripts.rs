@@ -1,4 +1,5 @@
-//! Scripts for values kept apart: what scatters, collects and splits, and what crosses the threshold meanwhile.
+//! Scripts for separated values: flushes to groups, GC, splits, and values that cross the
+//! threshold.
 
 use lodestore_contract::Lifetime;
 use lodestore_media::sim::Rng;
@@ -9,10 +10,10 @@ use crate::script::{Script, batch_of, future, key, put};
 use crate::subject::Shape;
 
 const PAST: u64 = 1;
-/// Values that the space of as many segments takes as are given back.
+/// Values whose segments are about as many as those that are freed.
 const HOLED: u64 = 240;
 
-/// The scripts of a round: keys and values differ by it.
+/// Returns the scripts of a round, which determines keys and values.
 pub(super) fn all(seed: u64, round: u64) -> Vec<Script> {
     let mut rng = Rng::part(seed, !round ^ 0xa54);
     let script = |name: &str, mode: u32, explore_every: u64, ops: Vec<Op>| Script {
@@ -45,7 +46,8 @@ fn stop(number: u64) -> Op {
     [Op::PowerCut, Op::Kill, Op::Reopen][number as usize % 3].clone()
 }
 
-/// Few keys, whose values are separated, then small, then gone, and separated again, with a flush behind every few.
+/// Few keys, whose values are separated, then small, then deleted, and separated again, with a
+/// flush after every few.
 fn crossings(rng: &mut Rng, round: u64) -> Vec<Op> {
     let first = round * 1000;
     let mut ops = Vec::new();
@@ -71,7 +73,8 @@ fn crossings(rng: &mut Rng, round: u64) -> Vec<Op> {
     ops
 }
 
-/// Some keys are written over and over, so that segments hold little that is live, and others stay and are moved.
+/// Some keys are rewritten repeatedly, so that segments hold few live values; others stay and are
+/// moved.
 fn collected(rng: &mut Rng, round: u64) -> Vec<Op> {
     let first = round * 1000;
     let mut ops: Vec<Op> = (0..8).map(|index| put(first + index, large(rng, index, 700))).collect();
@@ -92,7 +95,8 @@ fn collected(rng: &mut Rng, round: u64) -> Vec<Op> {
     ops
 }
 
-/// What a flush collects has newer versions in the log that is written meanwhile: small ones, large ones, deletes.
+/// Values that a flush collects have newer versions in the log that is written meanwhile: small
+/// ones, large ones, deletes.
 fn beside_the_log(rng: &mut Rng, round: u64) -> Vec<Op> {
     let first = round * 1000;
     let mut ops = Vec::new();
@@ -111,7 +115,7 @@ fn beside_the_log(rng: &mut Rng, round: u64) -> Vec<Op> {
     ops
 }
 
-/// More keys than a group is to have, updated in an order of their own, with stops.
+/// More keys than a group may have, updated in their own order, with stops.
 fn splits(rng: &mut Rng, round: u64) -> Vec<Op> {
     let first = round * 1000;
     let mut ops: Vec<Op> = (0..60).map(|index| put(first + index, large(rng, index, 700))).collect();
@@ -127,7 +131,8 @@ fn splits(rng: &mut Rng, round: u64) -> Vec<Op> {
     ops
 }
 
-/// Values of all lengths, with a stop behind every few: an open separates what an earlier one did not, and collects what was separated otherwise.
+/// Values of all lengths, with a stop after every few: an open separates what an earlier one did
+/// not, and collects what was separated otherwise.
 fn reopened(rng: &mut Rng, round: u64) -> Vec<Op> {
     let first = round * 1000;
     let mut ops: Vec<Op> = (0..12).map(|index| put(first + index, large(rng, index, 700))).collect();
@@ -147,7 +152,8 @@ fn reopened(rng: &mut Rng, round: u64) -> Vec<Op> {
     ops
 }
 
-/// Most of what there is room for, which goes but for some, and comes again: more segments are free then than keep their space.
+/// Fills most of the capacity, deletes almost all, and fills again: then more segments are free
+/// than keep their space.
 fn holes(rng: &mut Rng, round: u64) -> Vec<Op> {
     let first = round * 1000;
     let mut ops = Vec::new();

@@ -1,5 +1,5 @@
-//! How the explorer names the keys of all keyspaces, and the keyspaces themselves, in one ordered
-//! map, the model.
+//! The names of the keys of all keyspaces, and of the keyspaces themselves, in one ordered map, the
+//! model.
 //!
 //! ```text
 //! 01 "keyspace " name 00 key    a key of a named keyspace
@@ -17,7 +17,7 @@ pub const NEXT_ID: &[u8] = EXISTS;
 /// The id of the first named keyspace.
 pub const FIRST_ID: u32 = 2;
 
-/// What a key of the model is.
+/// The meaning of a key of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place<'a> {
     /// A key of the default keyspace.
@@ -40,7 +40,7 @@ pub fn key_in(name: &str, key: &[u8]) -> Vec<u8> {
     [NAMED, name.as_bytes(), b"\0", key].concat()
 }
 
-/// Returns what a key of the model is.
+/// Returns the meaning of a key of the model.
 pub fn place(key: &[u8]) -> Place<'_> {
     if key == NEXT_ID {
         return Place::NextId;

@@ -25,10 +25,10 @@ use crate::script::{Script, random_op, with_conditions};
 use crate::subject::{Engine, Shape, Subject};
 use subject::KeyspacesSubject;
 
-/// One in so many random operations creates or drops a keyspace, or reclaims one.
+/// One in this many random operations creates or drops a keyspace, or reclaims one.
 const KEYSPACE_OP_EVERY: u64 = 5;
 
-/// An engine with keyspaces, and perhaps a planted fault of these.
+/// An engine with keyspaces, and an optional planted fault of keyspaces.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyspacesEngine<E> {
     name: &'static str,

@@ -1,5 +1,5 @@
-//! The records of keyspaces in a store, read as docs/format/keyspaces.md says and without the code
-//! of the product.
+//! The records of keyspaces in a store, read by docs/format/keyspaces.md and without the product's
+//! code.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,8 @@ impl Records {
     /// Reads the catalogue.
     ///
     /// # Errors
-    /// Those of a read; [`Error::Corrupt`] if a record is not as the format says.
+    ///
+    /// Those of a read; [`Error::Corrupt`] if a record does not match the format.
     pub(super) fn read(store: &dyn Store) -> Result<Self> {
         let mut records = Self::default();
         let header = read_header(store)?;
@@ -92,7 +93,7 @@ impl Records {
         Ok(())
     }
 
-    /// Adds to `wrong` each stored record that no keyspace has.
+    /// Adds to `wrong` each stored record that belongs to no keyspace.
     pub(super) fn check_owners(&self, store: &dyn Store, wrong: &mut Vec<String>) -> Result<()> {
         let is_owned = |key: &[u8]| match id_of(key) {
             Id::None => true,

@@ -1,4 +1,4 @@
-//! Scripts over keyspaces: names that come, go and come again, and the reclaim between.
+//! Scripts over keyspaces: names that are created, dropped and recreated, with reclaims in between.
 
 use lodestore_contract::{Batch, BatchOp, Condition, Expiry};
 use lodestore_media::sim::Rng;
@@ -14,10 +14,10 @@ const NAMES: [&str; 4] = ["a", "b", "users", "a/long name of a keyspace, over mo
 const RANDOM_SCRIPTS: u64 = 12;
 /// Modes that random scripts choose from.
 const MODES: u64 = 16;
-/// Keys of the default keyspace that begin as the stored keys of other keyspaces do.
+/// Keys of the default keyspace with the prefixes of other keyspaces' stored keys.
 const EDGES: [&[u8]; 4] = [b"\xff", b"\xff\xff", b"\xff\xff\x00\x01", b"\xff\xff\x02k"];
 
-/// The scripts of a round, the short ones first. Keys and values differ by it.
+/// Returns the scripts of a round, the short ones first. The round determines keys and values.
 pub(super) fn all(seed: u64, round: u64) -> Vec<Script> {
     let mut rng = Rng::part(seed, !round ^ 0x6b65_7973);
     let small = Shape::default();
@@ -87,7 +87,7 @@ pub(super) fn keyspace_op(rng: &mut Rng) -> Op {
     }
 }
 
-/// Each operation on one keyspace, next to the same key elsewhere.
+/// Each operation on one keyspace, with the same key in other keyspaces.
 fn life() -> Vec<Op> {
     let mut ops = vec![put_default(0, vec![1; 9]), get("a", 0), put("a", 0, vec![2; 9]), create("a"), create("a")];
     ops.extend([put("a", 0, vec![3; 9]), put("a", 1, vec![4; 40]), create("b"), put("b", 0, vec![5; 9])]);
@@ -99,8 +99,8 @@ fn life() -> Vec<Op> {
     ops
 }
 
-/// Drops whose records are removed piece by piece, while the neighbours and the next keyspace of
-/// the name are written to.
+/// Drops whose records are removed piece by piece, during writes to the neighbours and to the next
+/// keyspace of the name.
 fn reclaim_in_steps(round: u64) -> Vec<Op> {
     let first = round * 100;
     let mut ops: Vec<Op> = ["a", "b", "users"].map(create).into();
@@ -116,7 +116,7 @@ fn reclaim_in_steps(round: u64) -> Vec<Op> {
     ops
 }
 
-/// Batches and conditional batches over three keyspaces, of which one goes and comes.
+/// Batches and conditional batches over three keyspaces, one of which is dropped and recreated.
 fn batches(rng: &mut Rng) -> Vec<Op> {
     let all = |value: &[u8]| {
         let put = |key: Vec<u8>| BatchOp::Put { key, value: value.to_vec(), expiry: None };
@@ -135,14 +135,14 @@ fn batches(rng: &mut Rng) -> Vec<Op> {
         ops.push(put("a", 2, vec![rng.below(9) as u8; 20]));
         ops.push(stop(step));
         if step % 2 == 0 {
-            // Refused as long as a keyspace of it is dropped.
+            // Refused while one of its keyspaces is dropped.
             ops.extend([remove("b"), Op::Batch { batch: all(&[7; 9]) }, reclaim(1), create("b"), put("b", 1, vec![1])]);
         }
     }
     ops
 }
 
-/// Two names that are dropped and created by turns, also without a reclaim between.
+/// Two names that are dropped and created alternately, also without a reclaim in between.
 fn names_come_again(round: u64) -> Vec<Op> {
     let mut ops = Vec::new();
     for step in 0..14u64 {
@@ -165,7 +165,7 @@ fn names_come_again(round: u64) -> Vec<Op> {
     ops
 }
 
-/// Pairs with an expiry, of which some are dropped before they are swept.
+/// Pairs with an expiry, some of which are dropped before they are swept.
 fn expiries() -> Vec<Op> {
     let at = |name: &str, index: u64, expiry: u64| Op::Put {
         key: key_in(name, &key(index)),
@@ -193,7 +193,7 @@ fn expiries() -> Vec<Op> {
     ops
 }
 
-/// Keys of the default keyspace next to the stored keys of the other ones.
+/// Keys of the default keyspace adjacent to the stored keys of the other ones.
 fn edges() -> Vec<Op> {
     let mut ops: Vec<Op> =
         EDGES.map(|key| Op::Put { key: key.to_vec(), value: b"before".to_vec(), expiry: None }).into();
@@ -208,7 +208,7 @@ fn edges() -> Vec<Op> {
     ops
 }
 
-/// A store that refuses writes: also creations, drops and the reclaim.
+/// A store that refuses writes, including creations, drops and the reclaim.
 fn full(rng: &mut Rng) -> Vec<Op> {
     let mut ops = vec![create("a"), put("a", 0, vec![1; 60]), put("a", 1, vec![2; 60])];
     for step in 0..3u64 {
@@ -225,7 +225,7 @@ fn full(rng: &mut Rng) -> Vec<Op> {
     ops
 }
 
-/// More names than slots of one piece, dropped in another order.
+/// More names than slots per piece, dropped in another order.
 fn many(round: u64) -> Vec<Op> {
     let name = |index: u64| format!("keyspace {index} of round {round}");
     let mut ops = Vec::new();
@@ -244,7 +244,7 @@ fn many(round: u64) -> Vec<Op> {
     ops
 }
 
-/// Enough creations of one name that its ids get longer, with a neighbour on both sides.
+/// Creations of one name until its ids get longer, with neighbours on both sides.
 fn long_ids() -> Vec<Op> {
     let mut ops = vec![create("b"), put("b", 0, vec![9; 9])];
     for step in 0..252u64 {
@@ -261,7 +261,7 @@ fn long_ids() -> Vec<Op> {
     ops
 }
 
-/// A random script: operations on few keys of some keyspaces, which come and go.
+/// A random script: operations on few keys of some keyspaces, which are created and dropped.
 fn random(seed: u64, index: u64) -> Script {
     let mut rng = Rng::part(seed ^ 0x6e61_6d65, index);
     let most = [24, 120, 700][rng.index(3)];

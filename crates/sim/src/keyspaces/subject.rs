@@ -1,4 +1,4 @@
-//! A store with keyspaces, as the explorer sees it.
+//! A store with keyspaces, for the explorer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ pub(super) struct KeyspacesSubject {
 #[derive(Default)]
 struct Handles {
     live: BTreeMap<String, Keyspace>,
-    /// The last handle of each name that was dropped.
+    /// The last handle of each dropped name.
     dropped: BTreeMap<String, Keyspace>,
 }
 
@@ -36,7 +36,7 @@ struct Handles {
 enum Target {
     Default,
     Live(Keyspace),
-    /// No keyspace has the name; perhaps the handle of a dropped one.
+    /// No keyspace has the name. Holds the handle of a dropped one, if there is one.
     Absent(Option<Keyspace>),
 }
 
@@ -101,7 +101,7 @@ impl KeyspacesSubject {
     }
 
     fn drop_keyspace(&self, name: &str) -> Result<Outcome> {
-        // After an error the handle may be refused for good, and the next use opens another one.
+        // After an error the handle may be refused permanently, and the next use opens another one.
         let handle = self.handles().live.remove(name);
         let was_there = self.db.drop_keyspace(name)?;
         if let Some(handle) = handle {
@@ -116,7 +116,7 @@ impl KeyspacesSubject {
         if dead.is_empty() { Ok(Outcome::Done) } else { Err(wrong(format!("the reclaim left the ids {dead:?}"))) }
     }
 
-    /// Does an operation on one key.
+    /// Applies an operation on one key.
     fn apply_one(&self, op: &Op, key: &[u8]) -> Result<Outcome> {
         match keys::place(key) {
             Place::Default(_) => apply_to(&*self.db.as_store(), op),
@@ -184,8 +184,8 @@ impl KeyspacesSubject {
         }
     }
 
-    /// Returns every keyspace with its name, the default one last, with the pairs of the model that
-    /// are before it.
+    /// Returns every keyspace with its name, the default one last, and the pairs of the model
+    /// before it.
     fn each_part(&self) -> Result<Vec<Part>> {
         let records = Records::read(&*self.store)?;
         let mut parts = Vec::new();
@@ -212,7 +212,7 @@ enum Part {
     Default,
 }
 
-/// What a batch does with a key.
+/// The change of a key by a batch.
 enum Change<'a> {
     Require(&'a Expected),
     Put(&'a [u8], Option<Expiry>),

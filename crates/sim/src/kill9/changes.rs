@@ -1,4 +1,5 @@
-//! Changes of a matrix that the child makes while its threads write: devices are replaced, groups are added. It is killed in the midst of them.
+//! Changes of a matrix that the child makes while its threads write: devices are replaced, groups
+//! are added. The child is killed during them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,15 +13,17 @@ use lodestore_media::sim::Rng;
 
 use super::{Plan, Totals};
 
-/// Groups that a matrix grows to.
+/// Maximum groups of a matrix.
 const GROUPS_MAX: usize = 4;
-/// What the directories of devices are called that come.
+/// The name of the directories of new devices.
 const NAME: &str = "device of round";
 
-/// Changes the matrix again and again, until the process is killed.
+/// Changes the matrix repeatedly, until the process is killed.
 ///
 /// # Errors
-/// Those of the changes, but for what is refused because the others are not back, or keys are on their way.
+///
+/// Those of the changes, except refusals because other devices have not caught up, or keys are
+/// moving.
 pub(super) fn change(plan: &Plan, matrix: &Matrix, round: u64) -> Result<(), String> {
     let mut rng = Rng::part(plan.seed ^ round.rotate_left(40), 0xc4a9);
     for number in 0_u64.. {
@@ -41,14 +44,15 @@ pub(super) fn change(plan: &Plan, matrix: &Matrix, round: u64) -> Result<(), Str
     Ok(())
 }
 
-/// The directories of a matrix's devices, as they were when they were last looked at.
+/// The directories of a matrix's devices at the last check.
 #[derive(Debug, Default)]
 pub(super) struct Seen(BTreeSet<PathBuf>, usize);
 
 impl Seen {
-    /// Counts what has changed, and removes directories of devices that are none of the matrix any more, or never were.
+    /// Counts changes, and removes directories of devices that do not belong to the matrix.
     ///
     /// # Errors
+    ///
     /// Those of the removal.
     pub(super) fn look(
         &mut self,

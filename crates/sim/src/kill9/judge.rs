@@ -1,4 +1,4 @@
-//! What the parent asks of a store whose process was killed.
+//! The parent's checks of a store whose process was killed.
 
 use lodestore::store::{Direction, Handle, ScanRange, Visit};
 use lodestore::{Error, Expiry};
@@ -8,7 +8,8 @@ use super::{COUNTER, Known, Plan, Totals};
 use crate::op::{Held, Op, State};
 use crate::oracle::show;
 
-/// Compares the keys of one thread; how many increments of the counter were acknowledged, and were at most done.
+/// Compares the keys of one thread. Returns the acknowledged increments of the counter, and the
+/// maximum.
 pub(super) fn judge_thread(
     plan: &Plan,
     store: &Handle,
@@ -50,7 +51,8 @@ pub(super) fn judge_thread(
     Ok((counted, most))
 }
 
-/// Looks whether an operation that was in flight has happened: all of it, or nothing. If it has, `state` follows.
+/// Checks whether an operation in flight has happened: all of it, or nothing. If it has, `state`
+/// follows.
 fn settle_in_flight(store: &Handle, state: &mut State, op: &Op, totals: &mut Totals) -> Result<(), String> {
     let mut after = state.clone();
     after.apply(op);
@@ -58,7 +60,7 @@ fn settle_in_flight(store: &Handle, state: &mut State, op: &Op, totals: &mut Tot
     for key in op.keys() {
         let (old, new) = (expected(state, key), expected(&after, key));
         if old != new {
-            // What is neither is told by the caller, as a difference to the state.
+            // The caller reports any other value, as a difference to the state.
             let seen = read(store, key)?;
             done += u64::from(seen == new);
             not += u64::from(seen == old);
@@ -95,7 +97,7 @@ fn read(store: &Handle, key: &[u8]) -> Result<Seen, String> {
     Ok(Some((value, expiry.map(Expiry::millis))))
 }
 
-/// Scan, count and verification, once the recovery has ended.
+/// Checks scan, count and verification after the end of the recovery.
 pub(super) fn judge_whole(store: &Handle, known: &Known) -> Result<(), String> {
     store.wait_recovered().map_err(|error| format!("recovery: {error}"))?;
     let counter = (known.counter > 0).then(|| (COUNTER.to_vec(), known.counter.to_le_bytes().to_vec()));

@@ -1,7 +1,9 @@
-//! Devices of a matrix that are lost between two rounds, or while the child has them open, and replaced.
+//! Devices of a matrix that are lost between two rounds, or while the child has them open, and
+//! replaced.
 //!
-//! One device is lost at a time, of a matrix that is whole, and no other one before it was replaced and its successor has everything. So nothing acknowledged may be lost,
-//! unless one device alone acknowledges it: such a matrix is refused.
+//! Only one device of a whole matrix is lost at a time. The next is lost only after its successor
+//! has caught up. Nothing acknowledged may therefore be lost, unless a single device acknowledges:
+//! such a matrix is refused.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,11 +20,11 @@ use super::{Plan, Totals, open_options, open_store, store_path};
 
 /// The engine that has devices.
 pub(super) const ENGINE: &str = lodestore_mkvs::ENGINE;
-/// What shapes a matrix whose plan does not say.
+/// The default shape of a matrix.
 pub(super) const SHAPE: [&str; 2] = ["groups=2", "devices=3"];
-/// What devices may take to come to have everything.
+/// The time limit for devices to catch up.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Tries at a directory in which the child makes files.
+/// Attempts to remove a directory in which the child creates files.
 const TRIES: u32 = 100;
 
 /// A store that is open.
@@ -41,7 +43,7 @@ impl Opened {
     }
 }
 
-/// A device: its group, its place there, its directory.
+/// A device: its group, its index there, its directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Lost {
     group: usize,
@@ -49,16 +51,16 @@ struct Lost {
     directory: PathBuf,
 }
 
-/// What is lost now, and what is to be.
+/// The lost device, and the next one to lose.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     missing: Option<Lost>,
-    /// To be lost while the next child runs.
+    /// The device to lose while the next child runs.
     next: Option<Lost>,
     replacements: u64,
 }
 
-/// Devices of a group that may be lost without a loss of what was acknowledged.
+/// Returns the number of devices of a group that may be lost without losing acknowledged writes.
 fn survives(status: &MatrixStatus) -> usize {
     let members = status.devices.iter().filter(|device| device.group == 0).count();
     match status.acks {
@@ -69,10 +71,11 @@ fn survives(status: &MatrixStatus) -> usize {
 }
 
 impl Losses {
-    /// Refuses losses that are more than writes survive.
+    /// Refuses losses that writes do not survive.
     ///
     /// # Errors
-    /// Why; those of an open.
+    ///
+    /// The reason; those of an open.
     pub(super) fn check(plan: &Plan) -> Result<(), String> {
         if !plan.lose {
             return Ok(());
@@ -86,10 +89,12 @@ impl Losses {
         Ok(())
     }
 
-    /// Replaces what is missing, or leaves it for another round; then waits until the other devices have everything.
+    /// Replaces the missing device, or leaves it for another round. Then waits until the other
+    /// devices have caught up.
     ///
     /// # Errors
-    /// Those of the replacement; devices that do not come to have everything.
+    ///
+    /// Those of the replacement; devices that do not catch up.
     pub(super) fn mend(
         &mut self,
         plan: &Plan,
@@ -100,7 +105,7 @@ impl Losses {
         let Some(matrix) = &opened.matrix else { return Ok(()) };
         if let Some(lost) = self.missing.take_if(|_| !rng.one_in(3)) {
             self.replacements += 1;
-            // A new medium at the old place, or at another one.
+            // A new medium in the old directory, or in another one.
             let other = plan.dir.join(format!("replacement {}", self.replacements));
             let directory = if rng.one_in(2) { lost.directory } else { other };
             let replaced = matrix.replace(lost.group, lost.device, directory);
@@ -130,7 +135,7 @@ impl Losses {
         }
     }
 
-    /// Whether verification may find this: a device that is missing.
+    /// Whether a missing device explains this finding of the verification.
     pub(super) fn explains(&self, finding: &Finding) -> bool {
         self.missing.as_ref().is_some_and(|lost| {
             let place = format!("group {} device {}", lost.group, lost.device);
@@ -138,9 +143,11 @@ impl Losses {
         })
     }
 
-    /// Chooses what is lost next, and when: now that the parent has closed the store, or while the child runs. The matrix was whole when `status` was taken.
+    /// Chooses the next device to lose, and when: now that the parent has closed the store, or
+    /// while the child runs. The matrix was whole when `status` was read.
     ///
     /// # Errors
+    ///
     /// Those of the removal.
     pub(super) fn choose(
         &mut self,
@@ -165,14 +172,15 @@ impl Losses {
         Ok(())
     }
 
-    /// Whether something is to be lost while the child runs.
+    /// Whether a device is to be lost while the child runs.
     pub(super) fn is_due(&self) -> bool {
         self.next.is_some()
     }
 
-    /// Loses it.
+    /// Removes the chosen device.
     ///
     /// # Errors
+    ///
     /// Those of the removal.
     pub(super) fn strike(&mut self, totals: &mut Totals) -> Result<(), String> {
         let Some(lost) = self.next.take() else { return Ok(()) };
@@ -183,12 +191,12 @@ impl Losses {
     }
 }
 
-/// Removes a device's directory with all that is in it.
+/// Removes a device's directory with its contents.
 fn remove(lost: &Lost) -> Result<(), String> {
     for _ in 0..TRIES {
         match fs::remove_dir_all(&lost.directory) {
             Ok(()) => return Ok(()),
-            // The child has made a file in it meanwhile.
+            // The child has created a file in it meanwhile.
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
             Err(error) => return Err(format!("removing {}: {error}", lost.directory.display())),
         }
@@ -196,7 +204,7 @@ fn remove(lost: &Lost) -> Result<(), String> {
     Err(format!("removing {}: something is made in it all the time", lost.directory.display()))
 }
 
-/// The devices as they stand, of a matrix.
+/// Returns the devices of a matrix.
 pub(super) fn status(opened: &Opened) -> Option<MatrixStatus> {
     opened.matrix.as_ref().map(Matrix::status)
 }

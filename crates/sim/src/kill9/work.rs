@@ -1,4 +1,5 @@
-//! What the threads of a child do: endless streams of operations, each acknowledged beside the store.
+//! The work of a child's threads: endless streams of operations, each acknowledged in a file next
+//! to the store.
 
 use std::fs::{File, OpenOptions as FileOptions};
 use std::os::unix::fs::FileExt;
@@ -13,13 +14,13 @@ use super::losses::Opened;
 use super::{COUNTER, OPEN_SLOT, Plan, SLOT, acks_path, number};
 use crate::op::{Op, Outcome, append_lifetime};
 
-/// One in this many operations increments it.
+/// One in this many operations increments the counter.
 const COUNT_EVERY: u64 = 16;
-/// One in this many is a batch, where the engine has them.
+/// One in this many operations is a batch, if the engine has batches.
 const BATCH_EVERY: u64 = 8;
-/// Most operations of a batch.
+/// Maximum operations of a batch.
 const BATCH_OPS: u64 = 20;
-/// A moment that no test sees.
+/// An expiry that no test reaches.
 const FAR: u64 = 1 << 52;
 
 /// A step of a thread's stream.
@@ -47,7 +48,7 @@ impl Stream {
         thread_key(self.thread, self.rng.below(self.keys))
     }
 
-    /// A batch over keys of the thread, some of them perhaps twice.
+    /// Returns a batch over keys of the thread, which may repeat.
     fn batch(&mut self) -> Batch {
         let ops = 1 + self.rng.below(BATCH_OPS);
         let op = |_| match self.rng.below(4) {
@@ -104,7 +105,8 @@ pub(super) fn thread_key(thread: u64, index: u64) -> Vec<u8> {
 /// Runs the child: opens the store and works until it is killed.
 ///
 /// # Errors
-/// Whatever ends the work before the kill.
+///
+/// Any error that ends the work before the kill.
 pub fn child(plan: &Plan, round: u64) -> Result<(), String> {
     let acks = FileOptions::new().write(true).open(acks_path(plan)).map_err(|error| format!("acks: {error}"))?;
     let opened = Opened::of(plan).map_err(|error| format!("open in the child: {error}"))?;

@@ -1,4 +1,5 @@
-//! What an image says of a matrix, read by the documented formats and not by the engine: whether it may refuse to be opened without a device.
+//! Reads a matrix from an image by the documented formats, without the engine: whether the matrix
+//! may refuse an open without a device.
 
 use lodestore_contract::{Error, Result, Store};
 use lodestore_media::sim::Recorder;
@@ -10,13 +11,13 @@ use crate::nvht;
 
 /// Key of the description in the host's store.
 const DESCRIPTION: &[u8] = b"matrix";
-/// Key of what a device says of itself in its log's store, and where it says there that it is partial.
+/// Key of a device's record in its log's store, and the offset of its flag *partial*.
 const DEVICE: &[u8] = b"device";
 const PARTIAL_AT: usize = 2;
-/// State of a member that is active.
+/// State of an active member.
 const ACTIVE: u8 = 0;
 
-/// Bytes of a record, from the first that was not read yet.
+/// Bytes of a record from the first unread one on.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -39,17 +40,17 @@ impl Fields<'_> {
     }
 }
 
-/// A group as the description has it.
+/// A group in the description.
 #[derive(Debug)]
 struct Described {
     members: usize,
-    /// Directories of those that are active.
+    /// Directories of the active members.
     active: Vec<String>,
-    /// How many of them an open takes, by the table of `docs/mkvs.md`.
+    /// Active members that an open needs, by the table of `docs/mkvs.md`.
     asked: usize,
 }
 
-/// The group of this index in a description.
+/// Returns the group with this index in a description.
 fn described(bytes: &[u8], index: usize) -> Option<Described> {
     let mut fields = Fields(bytes);
     fields.skip(2)?;
@@ -83,7 +84,7 @@ fn described(bytes: &[u8], index: usize) -> Option<Described> {
 }
 
 impl SimPlaces {
-    /// A record in a store of the image that is a hash table.
+    /// Returns a record of a store of the image whose engine is a hash table.
     fn record_of(&self, region: u16, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let Some(image) = &self.image else { return Ok(None) };
         let options = nvht::options(&self.beside(OpenMode::Strict));
@@ -93,10 +94,11 @@ impl SimPlaces {
         Nvht::start(pool, &report, &options)?.get(key)
     }
 
-    /// Whether those of a group that are there, and whole, are fewer than an open takes.
+    /// Whether a group has fewer present and whole members than an open needs.
     ///
     /// # Errors
-    /// Those of the image's stores; a description that is not as it is documented.
+    ///
+    /// Those of the image's stores; a description that does not match its format.
     pub(super) fn may_refuse(&self, group: usize) -> Result<bool> {
         let bytes = self.record_of(self.host_region(), DESCRIPTION)?.unwrap_or_default();
         let described = described(&bytes, group);

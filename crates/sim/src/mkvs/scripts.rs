@@ -1,4 +1,5 @@
-//! Scripts for a matrix: logs that turn, devices that trail and come back, devices that are taken away, filters that a clean stop leaves.
+//! Scripts for a matrix: logs that wrap around, devices that trail and catch up, missing devices,
+//! filters of clean stops.
 
 use lodestore_contract::Lifetime;
 use lodestore_media::sim::Rng;
@@ -8,10 +9,10 @@ use crate::op::Op;
 use crate::script::{Script, key, put};
 use crate::subject::Shape;
 
-/// Bytes of a device's store: small, since an image has several.
+/// Bytes of a device's store: small, because an image has several.
 const DEVICE: u64 = 64 << 10;
 
-/// The scripts of a round: keys and values differ by it.
+/// Returns the scripts of a round, which determines keys and values.
 pub(super) fn all(seed: u64, round: u64) -> Vec<Script> {
     let mut rng = Rng::part(seed, !round ^ 0x3a7);
     let shape = Shape { capacity: DEVICE, region_bytes: DEVICE, ..Shape::default() };
@@ -56,7 +57,8 @@ fn stop(number: u64) -> Op {
     [Op::PowerCut, Op::Kill, Op::Reopen][number as usize % 3].clone()
 }
 
-/// Few keys that are written and removed, now and then what the keeper does, and a stop behind every few. Long values make long steps, which are often cut.
+/// Writes and removes of few keys, occasional keeper runs, and a stop after every few. Long values
+/// make long steps, which are often cut.
 fn trailing(rng: &mut Rng, round: u64, steps: u64, stop_every: u64, most: u64) -> Vec<Op> {
     let first = round * 1000;
     let mut ops = Vec::new();
@@ -95,14 +97,14 @@ fn turning(rng: &mut Rng, round: u64) -> Vec<Op> {
     ops
 }
 
-/// Behind every few steps a change of the devices; then what the keeper does, or a stop, or both, or neither.
+/// A change of the devices after every few steps; then a keeper run, a stop, both, or neither.
 fn changed(rng: &mut Rng, round: u64, steps: u64, mut change: impl FnMut(&mut Rng) -> Op) -> Vec<Op> {
     let mut ops = Vec::new();
     for (step, op) in trailing(rng, round, steps, 13, 40).into_iter().enumerate() {
         ops.push(op);
         if step % 14 == 9 {
             if !rng.one_in(3) {
-                // All devices have everything.
+                // All devices have caught up.
                 ops.push(Op::Sweep);
             }
             ops.push(change(rng));
@@ -133,7 +135,7 @@ fn reshaped(rng: &mut Rng, round: u64) -> Vec<Op> {
     changed(rng, round, 56, |rng| if rng.one_in(2) { Op::AddGroup } else { replace(rng) })
 }
 
-/// Clean stops, and new keys behind them that the filters left there do not know.
+/// Clean stops, followed by new keys that are not in the stored filters.
 fn left(rng: &mut Rng, round: u64) -> Vec<Op> {
     let first = round * 1000;
     let mut ops = Vec::new();
@@ -145,7 +147,7 @@ fn left(rng: &mut Rng, round: u64) -> Vec<Op> {
     ops
 }
 
-/// More than there is room for: what some devices refuse is taken back, or the device is behind.
+/// More data than fits: a write that some devices refuse is reverted, or the device is behind.
 fn full(rng: &mut Rng, round: u64) -> Vec<Op> {
     let first = round * 1000;
     let mut ops = Vec::new();

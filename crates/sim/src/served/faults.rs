@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{Plan, run};
 
-/// A fault.
+/// A planted fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// A kill loses the acknowledged writes of its round.
@@ -67,7 +67,7 @@ pub(super) fn copy_store(plan: &Plan) -> Result<(), String> {
     copy().map_err(|error| format!("{}: {error}", older.display()))
 }
 
-/// Puts the copy in the place of the store.
+/// Replaces the store by the copy.
 pub(super) fn put_back_store(plan: &Plan) -> Result<(), String> {
     let [store, older] = directories(plan);
     let put_back = || fs::remove_dir_all(&store).and_then(|()| fs::rename(&older, &store));

@@ -11,11 +11,11 @@ use lodestore_wire::Reply;
 use super::client::Client;
 use crate::history::{self, Action, Answer, Call, KeyOp, Value};
 
-/// Keys on which calls stand alone.
+/// Keys with independent calls.
 const SINGLE_KEYS: u64 = 12;
 
-/// Keys that `MULTI` writes together, behind the single ones. Their calls are one object of the
-/// search, which is bounded by [`history::OPS_MAX`].
+/// Keys that `MULTI` writes together, after the single ones. Their calls are one object of the
+/// search, which is limited by [`history::OPS_MAX`].
 const TIED_KEYS: u64 = 2;
 
 /// Calls of one client in a round.
@@ -52,7 +52,7 @@ pub(super) fn read_calls(socket: &Path, clock: Instant) -> Result<Vec<Call>, Str
     Ok(calls.collect())
 }
 
-/// Searches a linearization.
+/// Searches for a linearization.
 pub(super) fn judge(calls: &[Call], initial: &BTreeMap<u64, Value>) -> Result<(), String> {
     history::check(calls, initial)
 }
@@ -77,7 +77,7 @@ pub(super) fn work(
         if ends.load(Ordering::SeqCst) {
             break;
         }
-        // A value is written once in all rounds: the seed is of this round.
+        // A value is written once in all rounds: the seed is that of this round.
         let value = (seed << 16) | (number << 12) | step;
         let action = choose(&mut random, value, &mut tied_calls);
         let called = now(clock);

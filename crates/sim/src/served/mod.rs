@@ -1,12 +1,11 @@
-//! Kills a server again and again, and checks what its clients saw.
+//! Kills a server repeatedly, and checks what its clients saw.
 //!
 //! Each round starts the program `lodestore serve` on a unix socket, lets clients write, and kills
-//! the server by SIGKILL. Two kinds of clients run side by side:
+//! the server by SIGKILL. Two kinds of clients run concurrently:
 //!
 //! * `histories`: clients that record each call on few keys. The calls of a round, with the reads
 //!   before and after it, must have a linearization. A call without a reply may have taken effect
-//!   or not. The search finds acknowledged writes that are lost, halves of a `MULTI`, and old
-//!   values.
+//!   or not. The search finds lost acknowledged writes, halves of a `MULTI`, and old values.
 //! * `streams`: clients that send long pipelines of rising numbers. After the kill each key has a
 //!   number that was sent and that is not older than the last acknowledged one.
 
@@ -24,7 +23,7 @@ use client::Client;
 pub use faults::{Fault, is_seen};
 use lodestore_media::sim::Rng;
 
-/// Longest wait for a server that starts.
+/// Longest wait for a starting server.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Arguments of the server: a small store, no TCP, and a log of errors only.
@@ -51,11 +50,11 @@ pub struct Plan {
     pub seed: u64,
     /// Further arguments of `lodestore serve`.
     pub arguments: Vec<String>,
-    /// A fault that the checks must find, planted in each round but the first.
+    /// A fault that the checks must find, planted in each round except the first.
     pub fault: Option<Fault>,
 }
 
-/// The sums of a run.
+/// The totals of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     /// Rounds, each with one kill.
@@ -68,7 +67,7 @@ pub struct Totals {
     pub first_answers: Vec<Duration>,
 }
 
-/// A server that runs, and is killed when it is dropped.
+/// A running server, killed when it is dropped.
 #[derive(Debug)]
 struct Served {
     child: Child,
@@ -114,7 +113,7 @@ impl Drop for Served {
 ///
 /// # Errors
 ///
-/// The first violation, with its round. The store stays for a look.
+/// The first violation, with its round. The store stays for inspection.
 pub fn run(plan: &Plan) -> Result<Totals, String> {
     std::fs::create_dir(&plan.dir).map_err(|error| format!("{}: {error}", plan.dir.display()))?;
     let socket = plan.dir.join("socket");
@@ -127,7 +126,7 @@ pub fn run(plan: &Plan) -> Result<Totals, String> {
         run_round(plan, fault, &mut random, &mut streams, &mut totals).map_err(wrong)?;
         totals.rounds += 1;
     }
-    // What the last kill left.
+    // The remains of the last kill.
     let served = Served::start(plan, &socket)?;
     streams.iter_mut().try_for_each(|stream| stream.check(&socket))?;
     drop(served);

@@ -9,10 +9,10 @@ use lodestore_wire::Reply;
 use super::client::{Client, push_command};
 use super::faults::Fault;
 
-/// Keys of a stream, and fields of its hash. A hash of so many fields has an entry for each.
+/// Keys of a stream, and fields of its hash. A hash with this many fields has an entry for each.
 const KEYS: u64 = 200;
 
-/// Numbers of a pipeline. Each takes two commands, and the last four commands are a `MULTI` of two
+/// Numbers of a pipeline. Each needs two commands, and the last four commands are a `MULTI` of two
 /// keys.
 const PIPELINE_NUMBERS: u64 = 28;
 
@@ -24,11 +24,11 @@ const REPLIES: u64 = 2 * PIPELINE_NUMBERS + 4;
 #[derive(Debug)]
 pub(super) struct Stream {
     number: u64,
-    /// The last number that was sent.
+    /// The last sent number.
     sent: u64,
-    /// The last number of a pipeline that was answered.
+    /// The last number of an answered pipeline.
     acknowledged: u64,
-    /// The number that the pair was last sent, and was last acknowledged with.
+    /// The last sent, and the last acknowledged number of the pair.
     pair_sent: u64,
     pair_acknowledged: u64,
 }
@@ -60,7 +60,7 @@ impl Stream {
         let Ok(mut client) = Client::connect(socket) else { return };
         while !ends.load(Ordering::SeqCst) {
             let mut bytes = Vec::new();
-            // Numbers that a kill left without a reply are sent again. So all numbers up to the
+            // Numbers without a reply because of a kill are sent again, so all numbers up to the
             // last acknowledged one are acknowledged.
             let first = self.acknowledged;
             for number in first + 1..=first + PIPELINE_NUMBERS {
@@ -99,7 +99,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Plants a fault that concerns one key.
+    /// Plants a fault of one key.
     pub(super) fn plant(&self, socket: &Path, fault: Fault) -> Result<(), String> {
         let field = (self.acknowledged % KEYS).to_string();
         let [left, _] = self.pair();
@@ -112,7 +112,7 @@ impl Stream {
         reply.map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// Checks what is there after a kill.
+    /// Checks the contents after a kill.
     pub(super) fn check(&mut self, socket: &Path) -> Result<(), String> {
         let mut client = Client::connect(socket).map_err(|error| error.to_string())?;
         let fields = read_hash(&mut client, &self.hash())?;

@@ -1,4 +1,4 @@
-//! One attempt of a transaction, with all that it read and wrote.
+//! One attempt of a transaction, with its reads and writes.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -25,12 +25,11 @@ struct Write {
 /// One attempt of a transaction.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    /// When the attempt began, by the clock of the history.
+    /// The start of the attempt, by the history's clock.
     pub called: u64,
     /// Range reads.
     pub ranges: u64,
-    /// Why the attempt must not be committed: two of its reads contradict each other, or its own
-    /// writes.
+    /// The reason against a commit: two of its reads contradict each other, or its own writes.
     pub fault: Option<String>,
     reads: BTreeMap<u64, Option<Value>>,
     writes: BTreeMap<u64, Write>,
@@ -56,9 +55,10 @@ impl Attempt {
         self.writes.iter().filter_map(|(key, write)| Some((*key, write.value?, write.soon?)))
     }
 
-    /// Does one step of a plan in a transaction; `value` is written.
+    /// Runs one step of a plan in a transaction; `value` is the value to write.
     ///
     /// # Errors
+    ///
     /// Those of the transaction.
     pub fn run_step(&mut self, tx: &mut Transaction, maps: &Maps, step: &Step, value: Value) -> Result<()> {
         let Some(key) = step.key() else {
@@ -171,7 +171,7 @@ impl Attempt {
         Ok(())
     }
 
-    /// Notes a value that the transaction returned for a key.
+    /// Records a value that the transaction returned for a key.
     fn note_read(&mut self, key: u64, value: Option<Value>) {
         if let Some(write) = self.writes.get(&key) {
             let has_expired = value.is_none() && write.soon.is_some_and(Expiry::is_past);

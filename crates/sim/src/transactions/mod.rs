@@ -34,7 +34,7 @@ use plan::{Plan, random_plan};
 
 /// The named keyspaces. The default keyspace is used as well.
 const NAMES: [&str; 2] = ["accounts", "bookings"];
-/// Keys of each keyspace. They are called the same in all of them.
+/// Keys of each keyspace, with the same names in all of them.
 const KEYS_PER_MAP: u64 = 2;
 /// Keys of all keyspaces.
 pub const KEYS: u64 = (NAMES.len() as u64 + 1) * KEYS_PER_MAP;
@@ -60,7 +60,7 @@ pub struct Counts {
     pub aborted: u64,
     /// Attempts that were repeated after a conflict.
     pub repeated: u64,
-    /// Transactions that were given up after conflicts, or refused by a full store.
+    /// Transactions given up after conflicts, or refused by a full store.
     pub given_up: u64,
     /// Range reads of committed transactions.
     pub ranges: u64,
@@ -118,7 +118,7 @@ impl Maps {
         Ok(value.map(|bytes| value_number(&bytes)))
     }
 
-    /// Does an operation outside of transactions.
+    /// Applies an operation outside of transactions.
     fn apply(&self, key: u64, op: KeyOp) -> Result<Answer> {
         let (map, name) = self.find(key);
         let keyspace = match map {
@@ -134,7 +134,7 @@ impl Maps {
     }
 }
 
-/// What one thread did.
+/// The steps of one thread.
 #[derive(Default)]
 struct Record {
     history: Vec<Call>,
@@ -167,7 +167,7 @@ impl Record {
     }
 }
 
-/// A store under the threads of a history.
+/// The store of a history.
 struct Run<'a> {
     maps: &'a Maps,
     clock: AtomicU64,
@@ -290,7 +290,7 @@ pub fn check(engine: &dyn Engine, config: &Config, load: Load) -> std::result::R
     if wrong.is_empty() { Ok(record.counts) } else { Err(Wrong::new(Oracle::Live, wrong.join("; "))) }
 }
 
-/// Runs all threads, and returns what they did.
+/// Runs all threads, and returns their records.
 fn run_threads(run: &Run<'_>, load: Load, seed: u64) -> std::result::Result<Record, Wrong> {
     let start = Barrier::new(load.threads as usize);
     let records = Mutex::new(Vec::new());

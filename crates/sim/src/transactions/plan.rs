@@ -5,9 +5,9 @@ use lodestore_media::sim::Rng;
 use super::{KEYS, KEYS_PER_MAP};
 use crate::history::{KeyOp, Value};
 
-/// Most reads and writes of a transaction.
+/// Maximum reads and writes of a transaction.
 const STEPS_MAX: u64 = 5;
-/// Most milliseconds until an expiry that is to pass during the history.
+/// Maximum milliseconds until an expiry that passes during the history.
 const SOON_MAX_MILLIS: u64 = 2;
 
 /// One operation of a thread.
@@ -19,7 +19,7 @@ pub(super) enum Plan {
     Transaction(Vec<Step>),
 }
 
-/// When a value that a transaction writes expires.
+/// The expiry of a value that a transaction writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lasts {
     /// The value has no expiry.
@@ -37,8 +37,8 @@ pub(super) enum Lasts {
 pub(super) enum Step {
     /// Reads a key.
     Get(u64),
-    /// Reads the range of all keys of the keyspace that has this key; the first of them alone, in
-    /// this direction, if `is_limited`.
+    /// Reads the range of all keys of the keyspace of this key; with `is_limited` only the first
+    /// key in this direction.
     Range { key: u64, is_backward: bool, is_limited: bool },
     /// Writes a key.
     Put(u64, Lasts),
@@ -64,7 +64,7 @@ pub(super) fn random_plan(rng: &mut Rng, value: Value, has_ranges: bool) -> Plan
         return Plan::Single(rng.below(KEYS), op);
     }
     let mut steps: Vec<Step> = (0..2 + rng.below(STEPS_MAX - 1)).map(|_| random_step(rng, has_ranges)).collect();
-    // Another thread gets a chance between the reads and the commit.
+    // Lets another thread run between the reads and the commit.
     steps.insert(rng.index(steps.len() + 1), Step::Yield);
     if rng.one_in(10) {
         steps.push(Step::Abort);

@@ -1,4 +1,4 @@
-//! What explorations of one engine share.
+//! Helpers shared by the explorations of all engines.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use lodestore_sim::explore::explore;
 use lodestore_sim::mutation::{Fault, try_fault};
 use lodestore_sim::subject::Engine;
 
-/// Explores, and prints how much. `LODESTORE_SIM_IMAGES` makes the share larger.
+/// Explores, and prints the counts. `LODESTORE_SIM_IMAGES` sets the number of images.
 pub fn must_pass(engine: &dyn Engine, config: Config) -> Counts {
     let share = std::env::var("LODESTORE_SIM_IMAGES").ok().and_then(|text| text.parse().ok());
     let config = Config { images: share.unwrap_or(config.images), ..config };
@@ -21,22 +21,22 @@ pub fn must_pass(engine: &dyn Engine, config: Config) -> Counts {
     report.counts
 }
 
-/// Scripts of a seed that each fault is looked for in, one by one.
+/// Scripts of a seed that are searched for each fault, one by one.
 const SCRIPT_COUNT: u64 = 48;
-/// The most images of one of them.
+/// Maximum images of one of them.
 const SCRIPT_IMAGES: u64 = 3_000;
-/// Threads that look for one fault each.
+/// Threads that search for one fault each.
 const SEARCHERS: usize = 2;
-/// Seeds of the long runs behind them.
+/// Seeds of the long runs that follow.
 const LONG_SEEDS: u64 = 48;
 
-/// Returns a short run of one script, with few images at each point so that it comes to its end.
+/// Returns a short run of one script, with few images at each point so that it reaches its end.
 fn short_run_of(config: &Config, script: u64) -> Config {
     let thin = Config { images: SCRIPT_IMAGES, images_per_point: 4, only_script: Some(script), ..config.clone() };
     Config { nested_every: 50, nested_points: 2, nested_images: 2, ops_after_few: 2, ops_after_every: 50, ..thin }
 }
 
-/// Looks for `fault` in each script for a short time, and then in long runs of several seeds.
+/// Searches for `fault` in each script for a short time, then in long runs of several seeds.
 ///
 /// Rare faults show in some scripts only. A long run spends its images on the first scripts.
 fn find(engine: &dyn Engine, config: &Config, fault: &Fault) -> bool {
@@ -63,7 +63,7 @@ fn find(engine: &dyn Engine, config: &Config, fault: &Fault) -> bool {
     false
 }
 
-/// Returns the faults that no exploration sees. `config_of` tells how each is looked for.
+/// Returns the faults that no exploration sees. `config_of` gives the configuration of each search.
 pub fn find_unseen(engine: &dyn Engine, faults: &[Fault], config_of: impl Fn(&Fault) -> Config + Sync) -> Vec<Fault> {
     let next = AtomicUsize::new(0);
     let unseen = Mutex::new(Vec::new());

@@ -1,4 +1,4 @@
-//! What threads ask of a matrix, each operation in one of the ways that come to the same, or to a part of it.
+//! The threads' operations on a matrix, each by one of several equivalent or partial calls.
 
 use std::collections::BTreeSet;
 
@@ -8,25 +8,26 @@ use lodestore_sim::concurrent::{key_bytes, value_bytes, value_number};
 use lodestore_sim::op::{Op, Outcome};
 use lodestore_sim::subject::Pair;
 
-/// A moment that no test sees; what is put with an expiry has this and its value's number.
+/// A far expiry. Expiring values have this expiry plus their value's number.
 const FAR: u64 = 1 << 52;
-/// A moment that has come.
+/// An expiry in the past.
 const PAST: u64 = 1;
 /// One in this many values has an expiry.
 const EXPIRING: u64 = 4;
 
-/// The expiry that a value is written with.
+/// Returns the expiry that a value is written with.
 fn expiry_of(value: &[u8]) -> Option<Expiry> {
     let number = value_number(value);
     number.is_multiple_of(EXPIRING).then(|| Expiry::at_millis(FAR + number))
 }
 
-/// The same as a lifetime.
+/// Returns it as a lifetime.
 fn lifetime_of(value: &[u8]) -> Lifetime {
     expiry_of(value).into()
 }
 
-/// Does `op`. A key that is to be read may be asked whether it is there, and one that is to be removed given an expiry that has come.
+/// Applies `op`. A read may only ask whether the key is present, and a remove may set a past expiry
+/// instead.
 pub fn apply(store: &Mkvs, op: &Op, way: u64) -> Result<Outcome> {
     Ok(match op {
         Op::Put { key, value, .. } => {
@@ -77,7 +78,7 @@ fn read(store: &Mkvs, key: &[u8], way: u64) -> Result<Outcome> {
             Outcome::Value(seen)
         }
         2 => Outcome::Changed(store.contains(key)?),
-        // What has an expiry is told by it.
+        // The expiry determines the value.
         3 => match store.expiry(key)? {
             Some(Some(expiry)) => Outcome::Value(Some(value_bytes(expiry.millis() - FAR))),
             found => Outcome::Changed(found.is_some()),
@@ -86,10 +87,11 @@ fn read(store: &Mkvs, key: &[u8], way: u64) -> Result<Outcome> {
     })
 }
 
-/// All pairs, in the order of the keys or against it. None where the scan failed.
+/// Scans all pairs in ascending or descending order. `None` if the scan failed.
 ///
 /// # Panics
-/// Where they are in no order.
+///
+/// If the pairs are out of order.
 pub fn scan(store: &Mkvs, way: u64) -> Option<Vec<Pair>> {
     let direction = if way.is_multiple_of(2) { Direction::Forward } else { Direction::Backward };
     let mut pairs: Vec<Pair> = Vec::new();
@@ -103,7 +105,7 @@ pub fn scan(store: &Mkvs, way: u64) -> Option<Vec<Pair>> {
     Some(pairs)
 }
 
-/// Whether an operation writes a value with an expiry, and which.
+/// Returns the number of the value with an expiry that an operation writes, if any.
 pub fn expiring(op: &Op) -> Option<u64> {
     let value = match op {
         Op::Put { value, .. } | Op::Insert { value, .. } | Op::Update { value, .. } => value,

@@ -1,67 +1,70 @@
-//! What happens to a matrix while threads are at work.
+//! Events of a matrix while threads run.
 
 use lodestore_mkvs::Acks;
 
 use crate::torn::Tear;
 
-/// Groups of a matrix, at most.
+/// Maximum groups of a matrix.
 const GROUPS_MAX: usize = 16;
 
-/// What happens to a matrix.
+/// An event of a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A device takes its time.
+    /// A device is slow.
     Slow,
-    /// A device stands still.
+    /// A device stalls.
     Still,
-    /// So many devices of a group have no room for half of the keys.
+    /// This many devices of a group have no space for half of the keys.
     Full(usize),
     /// A device cannot read half of the keys.
     Damage,
     /// The medium of a device fails, and it is replaced.
     FailOne,
-    /// The media of so many devices of a group fail, and the matrix is opened again.
+    /// The media of this many devices of a group fail, and the matrix is reopened.
     Fail(usize),
     /// A group is added, and keys move to it.
     AddGroup,
-    /// The matrix is closed, and opened again.
+    /// The matrix is closed and reopened.
     Reopen,
-    /// It is cut off, and opened again.
+    /// The matrix is cut off and reopened.
     Cut,
-    /// A device's directory is lost under it, and it is replaced.
+    /// A device's directory is removed while it runs, and it is replaced.
     LoseRunning,
-    /// A device's directory is lost under it; the matrix is cut off and opened without it, and it is replaced.
+    /// A device's directory is removed while it runs. The matrix is cut off and opened without it,
+    /// and it is replaced.
     LoseAndCut,
-    /// A device's directory is lost while the matrix is stopped; it is opened without it, and it is replaced.
+    /// A device's directory is removed while the matrix is stopped. The matrix is opened without
+    /// it, and it is replaced.
     LoseStopped,
-    /// The same of a device that is ahead of the others.
+    /// The same for a device that is ahead of the others.
     LoseAhead,
-    /// The same of a device that has what the others failed to write.
+    /// The same for a device with an operation that the others failed to write.
     LoseAlone,
-    /// Such a device is away for an open, and comes back at another one.
+    /// Such a device is missing in one open, and returns in a later one.
     Fork,
     /// A device's operation log is damaged while the matrix is stopped.
     Tear(Tear),
 }
 
 impl Event {
-    /// Whether a device is away behind it.
+    /// Whether a device is missing afterwards.
     pub fn is_loss(self) -> bool {
         matches!(self, Self::LoseRunning | Self::LoseAndCut | Self::LoseStopped | Self::LoseAhead | Self::Tear(_))
             || self.is_of_one()
     }
 
-    /// Whether the device that is lost has what no other one has.
+    /// Whether the lost device has an operation that no other device has.
     fn is_of_one(self) -> bool {
         matches!(self, Self::LoseAlone | Self::Fork)
     }
 
-    /// Whether it can happen to a matrix of so many groups of so many devices, and what is acknowledged must survive it.
+    /// Whether the event can happen to a matrix with this number of groups and devices per group,
+    /// without losing acknowledged writes.
     pub fn is_borne(self, acks: Acks, groups: usize, devices: usize) -> bool {
         let is_loss_borne = match acks {
             Acks::One => false,
             Acks::Majority => devices > devices / 2 + 1,
-            // The one that is left acknowledges.
+            // The remaining device acknowledges.
             Acks::All => devices > 1 && !self.is_of_one(),
         };
         match self {
@@ -73,7 +76,7 @@ impl Event {
     }
 }
 
-/// All of it.
+/// All events.
 pub const EVENTS: [Event; 21] = [
     Event::Slow,
     Event::Still,

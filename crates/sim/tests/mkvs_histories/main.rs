@@ -1,10 +1,13 @@
-//! Matrices under threads while devices slow down, stand still, have no room, cannot read, fail, are lost, replaced or come back, a group is added and the matrix is closed, or cut off in
-//! the middle, and opened: what the threads saw must be a linearizable history, whoever is asked for a read, however many devices acknowledge a write, and whoever does the work.
+//! Matrices with concurrent threads while devices slow down, stall, are full, cannot read, fail,
+//! are lost, replaced or return. Meanwhile a group is added, and the matrix is closed, or cut off
+//! in the middle, and reopened. The threads' calls must be a linearizable history, for each rule of
+//! reading, of acknowledging, and of sharing the work.
 //!
-//! A seed says how the matrix reads and writes, what the threads do and what happens to them. `LODESTORE_SEED` begins at one, and `LODESTORE_TIMES` sets how many follow;
-//! `LODESTORE_SHAPE` (as `2x3`) has them see a matrix of so many groups, and devices of each.
+//! A seed determines how the matrix reads and writes, the threads' operations, and the events.
+//! `LODESTORE_SEED` sets the first seed, and `LODESTORE_TIMES` their number. `LODESTORE_SHAPE` (as
+//! `2x3`) sets the numbers of groups and of devices per group.
 //!
-//! A thread more scans. A scan is no read of the history (`lodestore_sim::scans`).
+//! One further thread scans. A scan is no read of the history (`lodestore_sim::scans`).
 
 mod asked;
 #[path = "../../../mkvs/tests/common/mod.rs"]
@@ -34,17 +37,17 @@ use torn::Tear;
 
 /// Groups, and devices of each.
 type Size = (usize, usize);
-/// The size that is seen in all modes, and others.
+/// The size tested in all modes, and other sizes.
 const SIZE: Size = (2, 3);
 const SIZES: [Size; 4] = [(1, 1), (2, 2), (3, 3), (16, 5)];
 const CAPACITY: u64 = 32 << 20;
 const LOAD: Load = Load { threads: 3, keys: 36, ops: 840, batches: false, ranges: false };
-/// Ways to read, to write, and to do the work.
+/// Combinations of rules of reading, acknowledging, and sharing the work.
 const MODES: u64 = 18;
-/// What something may take that is to happen.
+/// The time limit of an expected event.
 const PATIENCE: Duration = HANG_TIMEOUT;
 
-/// The switches of all stores, by their directories, and one for all of them.
+/// The switches of all stores by directory, and one for all of them.
 #[derive(Clone)]
 struct Switches {
     each: Arc<Mutex<BTreeMap<PathBuf, Switch>>>,
@@ -67,17 +70,17 @@ impl Switches {
     }
 }
 
-/// A matrix, what is done to it, and how far the threads are.
+/// A matrix, the events applied to it, and the progress of the threads.
 struct Stage {
     matrix: Matrix,
     /// Devices of a group.
     devices: usize,
     switches: Switches,
-    /// Gone while it is opened anew.
+    /// `None` while it is reopened.
     store: RwLock<Option<Mkvs>>,
-    /// Operations begun.
+    /// Started operations.
     ops: AtomicU64,
-    /// Operations that may be begun: so that threads are at work whatever happens.
+    /// Operations that may start, so that threads run during every event.
     allowed: AtomicU64,
     /// The threads have ended.
     is_over: AtomicBool,
@@ -102,7 +105,7 @@ impl Stage {
             options.acks = [Acks::One, Acks::Majority, Acks::All][(seed / 3 % 3) as usize];
             options.inline = [Inline::Off, Inline::On][(seed / 9 % 2) as usize];
             options.filter = [Filtering::On, Filtering::Off][(seed / MODES % 2) as usize];
-            // Whoever stands still is soon behind, and logs reach back to little.
+            // A stalled device is soon behind, and logs keep little.
             (options.soft_lag, options.hard_lag) = (Some(4), Some(16));
             (options.log_ops, options.log_bytes) = (64, 8192);
         });
@@ -127,7 +130,7 @@ impl Stage {
         work(store.as_ref().expect("it is there but while it is opened"))
     }
 
-    /// An operation of a thread.
+    /// Applies an operation of a thread.
     fn apply(&self, op: &Op) -> Result<Outcome> {
         let number = self.ops.fetch_add(1, Ordering::AcqRel);
         while self.allowed.load(Ordering::Acquire) <= number && !self.is_over.load(Ordering::Acquire) {
@@ -142,7 +145,7 @@ impl Stage {
                 thread::sleep(Duration::from_millis(2));
                 Ok(Outcome::Full)
             }
-            // What fails in a row is looked at for all that may have come of it.
+            // Successive failures multiply the possible outcomes that the search must consider.
             Err(Error::TooFewDevices { .. } | Error::Io { .. } | Error::Unfinished { .. } | Error::Corrupt { .. }) => {
                 thread::sleep(Duration::from_millis(2));
                 outcome
@@ -152,13 +155,13 @@ impl Stage {
         }
     }
 
-    /// A scan of another thread.
+    /// Runs a scan of another thread.
     fn scan(&self) -> Option<Vec<Pair>> {
         let number = self.scans.fetch_add(1, Ordering::AcqRel);
         self.with(|store| asked::scan(store, number))
     }
 
-    /// Waits until threads have done so many operations more, for some milliseconds.
+    /// Waits until threads have done `ops` more operations, for at least `millis` milliseconds.
     fn pass(&self, ops: u64, millis: u64) {
         let (begun, first) = (Instant::now(), self.ops.load(Ordering::Acquire));
         while self.ops.load(Ordering::Acquire) < first + ops && begun.elapsed() < Duration::from_millis(millis) {
@@ -166,7 +169,7 @@ impl Stage {
         }
     }
 
-    /// The directory of a device.
+    /// Returns the directory of a device.
     fn directory(&self, group: usize, device: usize) -> PathBuf {
         let status = self.with(Mkvs::status);
         let found = status.devices.iter().find(|found| (found.group, found.device) == (group, device));
@@ -181,7 +184,7 @@ impl Stage {
         self.with(Mkvs::status).groups
     }
 
-    /// The devices of one group, in any order.
+    /// Returns the devices of one group, in any order.
     fn some(&self, rng: &mut Rng) -> (usize, Vec<usize>) {
         let group = rng.index(self.groups());
         let mut left: Vec<usize> = (0..self.devices).collect();
@@ -192,7 +195,8 @@ impl Stage {
         self.matrix.options.acks
     }
 
-    /// Stops the matrix and opens it again, with switches off. Where it is not closed it is cut off under the threads: from one moment on nothing reaches any store.
+    /// Stops the matrix and reopens it, with all switches off. If it is not closed, it is cut off
+    /// under the threads: from one moment on nothing reaches any store.
     fn open_again(&self, closes: bool, between: impl FnOnce()) {
         if !closes {
             self.switches.all.set(|touch, _| fails_to_write(touch));
@@ -209,7 +213,7 @@ impl Stage {
         *store = Some(self.matrix.open().expect("open"));
     }
 
-    /// Waits until this is so.
+    /// Waits until the condition is true.
     fn wait(&self, what: &str, is_so: impl Fn(&Mkvs) -> bool) {
         let begun = Instant::now();
         while !self.with(&is_so) {
@@ -224,7 +228,8 @@ impl Stage {
         }
     }
 
-    /// Opens the matrix again where all devices of a group are out and some failed, so that too few can lead. Where none failed, the group comes back by itself.
+    /// Reopens the matrix if all devices of a group are out and some failed, so that too few can
+    /// lead. If none failed, the group recovers by itself.
     fn revive(&self) {
         let devices = self.with(Mkvs::status).devices;
         let has = |group, state| devices.iter().any(|device| device.group == group && device.state == state);
@@ -240,7 +245,7 @@ impl Stage {
         });
     }
 
-    /// Puts a new device in the place of one, in the same directory if that is gone.
+    /// Replaces a device by a new one, in the same directory if it was removed.
     fn replace(&self, group: usize, device: usize) {
         let old = self.directory(group, device);
         let number = self.replacements.fetch_add(1, Ordering::AcqRel);
@@ -249,7 +254,8 @@ impl Stage {
         self.wait("a device is replaced", |store| {
             match store.replace(group, device, &new, &self.matrix.path(), &self.matrix.places) {
                 Ok(_) => true,
-                // The others are not back yet; or nobody has written to the one that is to fail, and it is needed.
+                // The others have not caught up yet; or the device that should fail was not written
+                // to, and it is needed.
                 Err(Error::TooFewDevices { .. }) => {
                     self.allowed.fetch_add(1, Ordering::AcqRel);
                     false
@@ -295,7 +301,7 @@ impl Stage {
         }
     }
 
-    /// A device's log is damaged while the matrix is stopped.
+    /// Damages a device's log while the matrix is stopped.
     fn tears(&self, tear: Tear, group: usize, device: usize, rng: &mut Rng) {
         let directory = self.directory(group, device);
         let mut is_torn = false;
@@ -307,7 +313,7 @@ impl Stage {
         }
     }
 
-    /// What devices do that go on.
+    /// Applies an event after which the devices continue.
     fn falters(&self, event: Event, group: usize, devices: &[usize], part: Part) {
         let first = self.switch(group, devices[0], part);
         match event {
@@ -332,7 +338,7 @@ impl Stage {
         self.pass(60, 30);
     }
 
-    /// A device is lost, the first one of these.
+    /// Loses the first of these devices.
     fn loses(&self, event: Event, group: usize, devices: &[usize], closes: bool) {
         let lost = self.directory(group, devices[0]);
         let away = self.matrix.path().join("away");
@@ -370,7 +376,7 @@ impl Stage {
         self.replace(group, devices[0]);
     }
 
-    /// What happens while the threads are at work: each event once, in an order of the seed's.
+    /// Applies each event once while the threads run, in an order of the seed.
     fn all_happens(&self, rng: &mut Rng) {
         let _release = Release(&self.allowed);
         let mut left: Vec<Event> =
@@ -390,7 +396,7 @@ impl Stage {
         }
     }
 
-    /// Brings all devices back, and looks whether they are sound.
+    /// Waits until all devices are back, and verifies them.
     fn end(&self) {
         self.open_again(false, || {});
         self.wait_whole();
@@ -401,7 +407,7 @@ impl Stage {
     }
 }
 
-/// Lets the threads do what is left, also where what happened was not borne.
+/// Lets the threads finish, also after an event that the matrix did not survive.
 struct Release<'a>(&'a AtomicU64);
 
 impl Drop for Release<'_> {
@@ -446,18 +452,18 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: give a number")))
 }
 
-/// The seeds that are told, or these.
+/// Returns the given seeds, or these.
 fn seeds(default: impl Iterator<Item = u64>) -> Vec<u64> {
     let (first, times) = (number("LODESTORE_SEED"), number("LODESTORE_TIMES"));
     if first.is_none() && times.is_none() {
         return default.collect();
     }
     let first = first.unwrap_or(0);
-    // Told otherwise: one seed.
+    // By default one seed.
     (first..first + times.unwrap_or(1)).collect()
 }
 
-/// The size that is told.
+/// Returns the given size.
 fn size_told() -> Option<Size> {
     let text = std::env::var("LODESTORE_SHAPE").ok()?;
     let size = text.split_once('x').and_then(|(groups, devices)| Some((groups.parse().ok()?, devices.parse().ok()?)));
@@ -483,7 +489,8 @@ fn what_threads_see_of_a_matrix_is_linearizable_whatever_happens_to_its_devices(
     assert!(is_met || !is_in_all_modes, "{all:?}");
 }
 
-/// Each way to read with each rule of acknowledging, and the largest with each once.
+/// Tests each rule of reading with each rule of acknowledging, and the largest size with each rule
+/// once.
 #[test]
 fn what_threads_see_of_matrices_of_other_sizes_is_linearizable_too() {
     if size_told().is_some() {
@@ -492,7 +499,7 @@ fn what_threads_see_of_matrices_of_other_sizes_is_linearizable_too() {
     for size in SIZES {
         let times = MODES / 2;
         let step = if size.0 * size.1 > 9 { 4 } else { 1 };
-        // The work is done in both ways by turns.
+        // The two ways of sharing the work alternate.
         seeds((0..times).step_by(step).map(|mode| mode + mode % 2 * times)).into_iter().for_each(|seed| {
             history(size, seed);
         });

@@ -1,4 +1,5 @@
-//! Operation logs that are damaged at their end while nobody has them open, and devices whose directories are lost.
+//! Operation logs that are damaged at their end while they are closed, and devices whose
+//! directories are removed.
 
 use std::fs;
 use std::io;
@@ -10,18 +11,19 @@ use lodestore_mkvs::{OpenMode, Part, Places};
 
 use crate::common::Hikvs;
 
-/// What is done to a log.
+/// The damage to a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tear {
-    /// A bit of one of its newest entries is another one.
+    /// One bit of one of its newest entries is inverted.
     Flipped,
-    /// The newest entries are not there, though the device says that it has done them: it must have been closed.
+    /// The newest entries are missing, although the device says that it has applied them. The
+    /// device must have been closed.
     Gone,
-    /// Its file ends early: the device cannot be opened.
+    /// Its file is truncated, so the device cannot be opened.
     Cut,
 }
 
-/// Removes the directory of a device, which may make files in it meanwhile.
+/// Removes the directory of a device, which may create files in it meanwhile.
 pub fn lose(directory: &Path) {
     let is_filled = |error: &io::Error| error.kind() == io::ErrorKind::DirectoryNotEmpty;
     while let Err(error) = fs::remove_dir_all(directory) {
@@ -29,12 +31,12 @@ pub fn lose(directory: &Path) {
     }
 }
 
-/// Where an entry has its sequence.
+/// Offset of an entry's sequence.
 const SEQUENCE_AT: usize = 16;
-/// Entries that are the newest.
+/// Number of newest entries.
 const NEWEST: usize = 4;
 
-/// Keys and values of a log's newest entries, the newest first.
+/// Returns keys and values of a log's newest entries, the newest first.
 fn newest(log: &dyn Store) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut entries = Vec::new();
     let walk = log.for_each(&mut |key, value| {
@@ -50,14 +52,14 @@ fn newest(log: &dyn Store) -> Vec<(Vec<u8>, Vec<u8>)> {
     entries
 }
 
-/// The files of a log's pool.
+/// Returns the files of a log's pool.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let listed = fs::read_dir(directory.join(Part::Log.directory())).expect("the log's directory");
     let paths = listed.map(|entry| entry.expect("an entry of it").path());
     paths.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pool."))).collect()
 }
 
-/// Damages the log of the device in this directory. False where it has no entry.
+/// Damages the log of the device in this directory. Returns false if it has no entry.
 pub fn tear(places: &Hikvs, directory: &Path, tear: Tear, rng: &mut Rng) -> bool {
     let log = places.open(directory, Part::Log, "nvht", OpenMode::Strict).expect("the log").store;
     let newest = newest(&*log);
@@ -88,7 +90,7 @@ pub fn tear(places: &Hikvs, directory: &Path, tear: Tear, rng: &mut Rng) -> bool
     true
 }
 
-/// Flips a bit of these bytes wherever they are in a file; in how many places.
+/// Flips a bit of these bytes in each copy in a file. Returns the number of copies.
 fn flip(path: &Path, entry: &[u8], rng: &mut Rng) -> usize {
     let mut bytes = fs::read(path).expect("a file of the log");
     let places: Vec<usize> = (0..bytes.len() - entry.len()).filter(|at| bytes[*at..].starts_with(entry)).collect();

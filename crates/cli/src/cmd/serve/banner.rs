@@ -1,4 +1,4 @@
-//! What `serve` prints when it serves.
+//! The output of `serve` at its start.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::place::Place;
 use crate::failure::Outcome;
 use crate::out::Out;
 
-/// The store, and where it is served.
+/// The store, and the addresses of the server.
 pub struct Banner {
     rows: Vec<(&'static str, String)>,
 }

@@ -49,7 +49,7 @@ impl Subscriber for Log {
         let time = rfc3339(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros());
         let level = event.metadata().level();
         let line = if self.is_json { fields.json(&time, level) } else { fields.text(&time, level) };
-        // Where standard error is closed there is no log.
+        // Without standard error there is no log.
         drop(io::stderr().lock().write_all(line.as_bytes()));
     }
 
@@ -113,7 +113,7 @@ impl Visit for Fields {
     }
 }
 
-/// Returns a time as RFC 3339 has it, in UTC.
+/// Returns a time in UTC by RFC 3339.
 fn rfc3339(micros: u128) -> String {
     let (seconds, micros) = (u64::try_from(micros / 1_000_000).unwrap_or(u64::MAX), micros % 1_000_000);
     let (year, month, day) = date(seconds / SECONDS_PER_DAY);

@@ -23,10 +23,10 @@ use crate::failure::{Failure, Outcome};
 /// close loses nothing: the next open recovers, as after a kill.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
-/// Part of [`STOP_MAX`] that the system has to end the process and to free its memory.
+/// Part of [`STOP_MAX`] in which the system ends the process and frees its memory.
 const EXIT_TIME: Duration = Duration::from_millis(200);
 
-/// Time after which the main thread looks whether a stop has begun.
+/// Time between two checks of the main thread for a stop.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
 
 /// Serves a store until a signal or a client stops the server.
@@ -43,7 +43,7 @@ pub fn run(args: &ServeArgs) -> Outcome {
     let server = match bound.start(db.clone()) {
         Ok(server) => server,
         Err(error) => {
-            // The failure of the start is the one to tell.
+            // The failure of the start is reported instead.
             drop(db.close());
             return Err(start_failure(error));
         }
@@ -53,7 +53,7 @@ pub fn run(args: &ServeArgs) -> Outcome {
     let ready_after = BEGUN.get().map(Instant::elapsed).unwrap_or_default();
     server.report_served_after(ready_after);
     let banner = banner::Banner::new(&place, &db, &server, config, ready_after);
-    // A reader of the banner that is gone does not end the server.
+    // A missing reader of the banner does not end the server.
     drop(banner.print(config.log.is_json));
     notify::send(&format!("READY=1\nSTATUS=Serving {}", place.path.display()));
     wait(server, db)
@@ -86,7 +86,7 @@ fn wait(server: Server, db: Db) -> Outcome {
     }
 }
 
-/// Returns what `end` receives, or `None` if a stop leaves no more than [`EXIT_TIME`].
+/// Returns the message of `end`, or `None` if only [`EXIT_TIME`] is left of a stop.
 fn wait_for_end<T>(end: &mpsc::Receiver<T>, stopper: &Stopper) -> Option<T> {
     loop {
         let left = stopper.stopping_since().map(|since| (STOP_MAX - EXIT_TIME).saturating_sub(since.elapsed()));

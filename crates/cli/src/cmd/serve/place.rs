@@ -1,4 +1,4 @@
-//! Where the served store is, and its open.
+//! The location of the served store, and its open.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -15,7 +15,7 @@ use crate::failure::{Failure, Outcome, file_failure};
 /// Directory in memory for the stores of all users.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Permissions of a chosen directory: nobody but its owner may read or change it.
+/// Permissions of a chosen directory: only its owner may read or change it.
 const PRIVATE: u32 = 0o700;
 
 /// Permissions that a chosen directory must not have.
@@ -32,8 +32,8 @@ pub struct Place {
     is_chosen: bool,
 }
 
-/// Returns where the store is. An argument may be mistyped, so a store that an argument names must
-/// exist, unless the configuration creates stores.
+/// Returns the location of the store. An argument may be mistyped, so the named store must exist,
+/// unless the configuration creates stores.
 pub fn of(resolved: &Resolved) -> Outcome<Place> {
     let store = &resolved.config.store;
     if let Some(path) = &store.path {
@@ -68,7 +68,7 @@ fn is_tmpfs(directory: &str) -> bool {
     })
 }
 
-/// Opens the store, or creates it. `events` observes what the store reports.
+/// Opens the store, or creates it. `events` receives the store's events.
 pub fn open(place: &Place, config: &StoreConfig, events: &StoreEvents) -> Outcome<Db> {
     if place.is_chosen {
         make_private(&place.path)?;
@@ -80,8 +80,8 @@ pub fn open(place: &Place, config: &StoreConfig, events: &StoreEvents) -> Outcom
     }
 }
 
-/// Makes a directory that only this user may change. Other users may write to the directory above
-/// it, so a directory of another user is refused.
+/// Creates a directory that only this user may change. Other users may write to the parent
+/// directory, so a directory of another user is refused.
 fn make_private(path: &Path) -> Outcome {
     let made = fs::DirBuilder::new().recursive(true).mode(PRIVATE).create(path);
     made.map_err(file_failure("making the directory", path))?;
@@ -122,7 +122,7 @@ fn create(path: &Path, config: &StoreConfig, events: &StoreEvents) -> lodestore:
     Ok(Db::from(lodestore::store::create(path, &options)?))
 }
 
-/// Returns what counts the events of the store and writes them to the log.
+/// Returns the sink that counts the events of the store and writes them to the log.
 fn sink_of(events: &StoreEvents) -> EventSink {
     let events = events.clone();
     std::sync::Arc::new(move |event: &Event| {

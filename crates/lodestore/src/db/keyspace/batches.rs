@@ -1,4 +1,4 @@
-//! Batches and conditions of one keyspace, with the stored keys in place of the user's keys.
+//! Batches and conditions of one keyspace, with the stored keys instead of the user's keys.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -35,13 +35,13 @@ impl Keyspace {
         let (ranges, owners) = self.encode_ranges(ranges)?;
         let count = conditions.len();
         Ok(match self.store().write_if_ranges(&conditions, &ranges, &batch)? {
-            // Several ranges of stored keys may be of one condition.
+            // One condition may have several ranges of stored keys.
             Commit::Unmet(index) if index >= count => Commit::Unmet(count + owners[index - count]),
             commit => commit,
         })
     }
 
-    /// Returns conditions on ranges of stored keys, and for each the index of its condition in
+    /// Returns conditions on ranges of stored keys, each with the index of its condition in
     /// `ranges`: a range of the default keyspace may be two ranges of the store.
     fn encode_ranges(&self, ranges: &[RangeCondition]) -> Result<(Vec<RangeCondition>, Vec<usize>)> {
         let (mut encoded, mut owners) = (Vec::new(), Vec::new());

@@ -1,29 +1,29 @@
-//! The catalogue: which keyspaces a store has, and which ids were used.
+//! The catalogue: the keyspaces of a store, and the used ids.
 //!
 //! The catalogue is a header and numbered slots, which are ordinary records of the store. They are
-//! read by their keys, and therefore also in an engine without an order. A process reads them once;
-//! it is the only one that changes them.
+//! read by their keys, and therefore also in an engine without an order. A process reads them once,
+//! and is the only one that changes them.
 //!
-//! Persist order. Each step is one put. Each is durable before the next step begins: after it the
-//! catalogue syncs the store if its durability is `interval`.
+//! Persist order. Each step is one put, durable before the next step begins: the catalogue syncs
+//! the store after it if its durability is `interval`.
 //!
-//! * Create: 1. the header, with the next id raised; 2. the slot, live.
-//!   A crash after 1 loses an id, and no keyspace exists. No crash gives an id to two names.
-//!   The header counts the slots before step 2, so the slot after those is read too.
+//! * Create: 1. the header, with the next id raised; 2. the slot, live. A crash after 1 loses an
+//!   id, and no keyspace exists. No crash gives an id to two names. The header counts the slots
+//!   before step 2, so the slot after those is read too.
 //! * Drop: 1. the slot, dead. A crash before leaves the keyspace with all of its records.
 //! * Reclaim: 1. the records of the keyspace are deleted; 2. the slot, free. A crash before 2
-//!   leaves the slot dead, and the next open goes on.
+//!   leaves the slot dead, and the next open continues.
 //!
-//! Slots are never deleted. Therefore a slot below the header's count that is absent is damage,
-//! and so is an absent header if slot 0 exists.
+//! Slots are never deleted. An absent slot below the header's count is therefore damage, and so is
+//! an absent header if slot 0 exists.
 //!
-//! A put that failed may stand all the same, unless it was refused for lack of space and the slot
-//! reads as before. Its slot is in doubt: the slot's record of before is
-//! put again before any other change of the catalogue. So no name is in two slots, and no slot
-//! that may say *dropped* belongs to a keyspace that is written to.
+//! A failed put may still have taken effect, unless it was refused for lack of space and the slot
+//! reads as before. Its slot is in doubt: the slot's previous record is put again before any other
+//! change of the catalogue. Therefore no name is in two slots, and no slot that may say *dropped*
+//! belongs to a keyspace with writers.
 //!
-//! Damage of one slot hides the name in it. The other names are opened and dropped as ever. A name
-//! that is not found is an error then, and so is the list of all names.
+//! Damage of one slot hides the name in it. The other names are opened and dropped as usual. A name
+//! that is not found is then an error, and so is the list of all names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use super::named::{Blocked, Named};
 use super::planted::{Fault, Planted};
 use super::record::{Header, PLACE, SlotRecord, header_key, slot_key};
 
-/// The most bytes of a name.
+/// Maximum bytes of a name.
 pub(in crate::db) const NAME_BYTES_MAX: usize = 255;
 
 /// A slot, with its number as its index.
@@ -63,7 +63,7 @@ pub(in crate::db) struct Catalogue {
     store: Arc<dyn Store>,
     /// Whether a put is durable only after a sync.
     needs_sync: bool,
-    /// Whether the header was written, or a write of it was begun.
+    /// Whether the header was written, or its write was started.
     has_header: bool,
     next_id: u32,
     slots: Vec<Slot>,
@@ -73,7 +73,7 @@ pub(in crate::db) struct Catalogue {
     by_name: BTreeMap<String, usize>,
     /// The first damage that was found.
     damage: Option<Damage>,
-    /// A slot whose last put failed, and what it is to hold.
+    /// A slot whose last put failed, and its intended record.
     in_doubt: Option<(usize, SlotRecord)>,
     planted: Planted,
 }
@@ -128,7 +128,7 @@ impl Catalogue {
         self.damage.get_or_insert(Damage { place, what });
     }
 
-    /// Reads a slot. `ids` has the slots before by their ids.
+    /// Reads a slot. `ids` has the previous slots by their ids.
     fn load_slot(&mut self, number: u32, ids: &mut BTreeMap<u32, usize>) -> Result<Option<Slot>> {
         let Some(value) = self.store.get(&slot_key(number))? else { return Ok(None) };
         let index = number as usize;
@@ -195,9 +195,10 @@ impl Catalogue {
         }
     }
 
-    /// Puts a slot that is in doubt again.
+    /// Puts a slot in doubt again.
     ///
     /// # Errors
+    ///
     /// Those of a write. The slot stays in doubt.
     fn restore_slot(&mut self) -> Result<()> {
         let Some((slot, record)) = self.in_doubt.clone() else { return Ok(()) };
@@ -235,7 +236,7 @@ impl Catalogue {
             self.has_header = true;
             self.put(&header_key(), &header.encode())?;
         }
-        // From here on the id is used, even if the next put fails.
+        // From now on the id is used, even if the next put fails.
         self.next_id = next_id;
         self.in_doubt = Some((slot, SlotRecord::Free));
         if let Err(error) = self.put_slot(slot, &SlotRecord::Live { id, name: name.into() }) {
@@ -260,12 +261,13 @@ impl Catalogue {
         Ok(self.find(name)?.map(|(_, named)| named))
     }
 
-    /// Drops a keyspace whose writers are blocked. Returns whether it was still there.
+    /// Drops a keyspace whose writers are blocked. Returns whether it still existed.
     ///
     /// # Errors
+    ///
     /// As [`Self::open_or_create`]. After an error the keyspace still exists. If its slot cannot be
-    /// restored, its handles answer [`Error::KeyspaceDropped`] for good, and the next handle of the
-    /// name restores the slot.
+    /// restored, its handles return [`Error::KeyspaceDropped`] permanently, and the next handle of
+    /// the name restores the slot.
     pub(in crate::db) fn drop_named(&mut self, named: &Arc<Named>, blocked: &Blocked<'_>) -> Result<bool> {
         let (name, id) = (named.name(), named.id());
         let slot = match self.find(name)? {
@@ -282,7 +284,7 @@ impl Catalogue {
             }
             self.in_doubt = Some((slot, before));
             if self.restore_slot().is_err() {
-                // A write that is acknowledged now would be lost by an open that finds the drop.
+                // An open that finds the drop would lose a write that is acknowledged now.
                 named.mark_dropped(blocked);
                 self.set(slot, Slot::Live(Arc::new(Named::new(id, name.into()))));
             }
@@ -323,8 +325,8 @@ impl Catalogue {
         if slot == self.slots.len() { self.slots.push(state) } else { self.slots[slot] = state }
     }
 
-    /// Returns whether `error` refused a put of a slot for lack of space, and the slot holds the
-    /// record of before. A sync after the put may be refused as well, so the slot is read.
+    /// Returns whether `error` refused a put of a slot for lack of space, and the slot has its
+    /// previous record. A sync after the put may be refused as well, so the slot is read.
     fn is_refused(&self, error: &Error, slot: usize, before: &SlotRecord) -> bool {
         let is_before = |found: Option<Vec<u8>>| match found {
             Some(found) => found == before.encode(),

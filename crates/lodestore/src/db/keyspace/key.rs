@@ -1,4 +1,4 @@
-//! How the keys of all keyspaces share the keys of one store.
+//! The mapping of the keys of all keyspaces to the keys of one store.
 //!
 //! ```text
 //! default keyspace, key does not begin with FF FF     key
@@ -29,16 +29,16 @@ pub(in crate::db) const RESERVED: [u8; 2] = [0xFF, 0xFF];
 pub(in crate::db) const CATALOGUE_ID: u32 = 0;
 /// The id of the default keyspace.
 const DEFAULT_ID: u32 = 1;
-/// The least id of a named keyspace.
+/// The smallest id of a named keyspace.
 pub(in crate::db) const NAMED_ID_MIN: u32 = 2;
 
 /// The largest id that is encoded in one byte.
 const ONE_BYTE_MAX: u8 = 0xF7;
-/// The most bytes of an encoded id.
+/// Maximum bytes of an encoded id.
 const ID_BYTES_MAX: usize = 1 + size_of::<u32>();
-/// The most bytes before the user's key.
+/// Maximum bytes before the user's key.
 const PREFIX_BYTES_MAX: usize = RESERVED.len() + ID_BYTES_MAX;
-/// The most bytes of a key that is stored with a prefix.
+/// Maximum bytes of a key that is stored with a prefix.
 const PREFIXED_KEY_MAX: usize = KEY_MAX - PREFIX_BYTES_MAX;
 /// Stored keys of at most this many bytes are built without an allocation.
 const SHORT_BYTES_MAX: usize = 120;
@@ -79,7 +79,7 @@ impl Deref for Prefix {
     }
 }
 
-/// Returns the prefix of all stored keys of a keyspace with this id, plain keys left out.
+/// Returns the prefix of all stored keys of a keyspace with this id, except plain keys.
 pub(in crate::db) fn prefix_of(id: u32) -> Vec<u8> {
     Prefix::of(id).to_vec()
 }
@@ -97,7 +97,7 @@ pub(in crate::db) fn id_of(stored: &[u8]) -> Option<u32> {
     stored.starts_with(&Prefix::of(id)).then_some(id)
 }
 
-/// A key as the store has it.
+/// A stored key.
 pub(in crate::db) enum StoredKey<'a> {
     /// The user's key itself.
     Plain(&'a [u8]),
@@ -161,7 +161,7 @@ impl KeyMap {
         Self { prefix: Prefix::of(id), has_plain_keys: false }
     }
 
-    /// Returns whether `key` is stored as it is.
+    /// Returns whether `key` is stored unchanged.
     #[inline]
     pub(in crate::db) fn is_plain(&self, key: &[u8]) -> bool {
         self.has_plain_keys && !key.starts_with(&RESERVED)

@@ -1,10 +1,10 @@
-//! Named keyspaces: maps of their own in one store.
+//! Named keyspaces: separate maps in one store.
 //!
 //! * `key`: the mapping of all keys to the keys of the store.
 //! * `catalogue`: the names, and `record`: their bytes.
-//! * `named`: a keyspace as its handles share it.
+//! * `named`: the shared state of a keyspace's handles.
 //! * `reclaim`: the removal of the records of dropped keyspaces.
-//! * `planted`: what the crash explorer changes.
+//! * `planted`: changes for the crash explorer.
 //! * `single_keys`, `ranges`, `batches`: the operations on keys.
 //!
 //! This file has the handle. The handle of a store, [`Db`](super::Db), passes its operations on to
@@ -39,7 +39,7 @@ use named::{Named, Writing};
 /// The name of the default keyspace, for errors. No named keyspace can have the name.
 const DEFAULT_NAME: &str = "";
 
-/// A named map in a store, with keys of its own. See [`Db::keyspace`](super::Db::keyspace).
+/// A named map in a store, with its own keys. See [`Db::keyspace`](super::Db::keyspace).
 ///
 /// Clones share the keyspace, keep the store open, and may be used from any number of threads.
 /// After [`Db::drop_keyspace`](super::Db::drop_keyspace) each operation answers

@@ -1,4 +1,4 @@
-//! A named keyspace, as all of its handles share it.
+//! The shared state of a named keyspace's handles.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,25 +6,24 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Try
 
 use lodestore_contract::{Error, Result};
 
-/// A named keyspace. Each id has at most one `Named` in a process that is
-/// not dropped.
+/// A named keyspace. A process has at most one `Named` per id that is not dropped.
 ///
 /// Invariants:
 /// 1. `is_dropped` changes from false to true once, under the write lock of `gate`.
 /// 2. A writer holds the read lock of `gate` from its check of `is_dropped` until its records are
 ///    in the store. Therefore no record of a dropped keyspace is written after the drop.
-/// 3. A reader checks `is_dropped` after it has read. If the keyspace was alive then, the reclaim
-///    had removed nothing before.
+/// 3. A reader checks `is_dropped` after it has read. If the keyspace is still alive then, the
+///    reclaim had removed nothing before.
 pub(in crate::db) struct Named {
     id: u32,
     name: String,
     is_dropped: AtomicBool,
     gate: RwLock<()>,
-    /// The process that opened the store. A fork may copy a gate that nobody opens again.
+    /// The process that opened the store. A fork may copy a gate that no thread unlocks.
     process: u32,
 }
 
-/// The right of a drop: no writer is under way.
+/// The right of a drop: no writer is in progress.
 pub(in crate::db) type Blocked<'a> = RwLockWriteGuard<'a, ()>;
 
 /// The right to write to a keyspace: a drop waits until the guard is dropped.
@@ -72,7 +71,7 @@ impl Named {
         Ok(writing)
     }
 
-    /// Waits for the writers of the keyspace, and keeps others waiting until the guard is dropped.
+    /// Waits for the writers of the keyspace, and blocks others until the guard is dropped.
     pub(in crate::db) fn block_writers(&self) -> Blocked<'_> {
         self.gate.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,10 +94,11 @@ impl NamedSet {
         self.by_id.entry(named.id()).or_insert_with(|| Arc::clone(named));
     }
 
-    /// Begins a write to all of the keyspaces. Each has one guard: a thread must not hold two of
-    /// one keyspace. The guards are taken in the order of the ids.
+    /// Begins a write to all of the keyspaces. Each has one guard, because a thread must not hold
+    /// two of one keyspace. The guards are acquired in the order of the ids.
     ///
     /// # Errors
+    ///
     /// As [`Named::begin_write`].
     pub(in crate::db) fn begin_write(&self) -> Result<Vec<Writing<'_>>> {
         self.by_id.values().map(|named| named.begin_write()).collect()

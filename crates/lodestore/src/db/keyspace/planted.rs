@@ -1,4 +1,4 @@
-//! What the crash explorer changes in the keyspaces of one store: a planted fault, and a reclaim in
+//! Changes of one store's keyspaces for the crash explorer: a planted fault, and a reclaim in
 //! steps. Without the feature `testing` every answer is a constant.
 
 #[cfg(feature = "testing")]
@@ -17,7 +17,7 @@ pub enum Fault {
     IdReused,
     /// A creation uses the id of a dropped keyspace whose records are not removed.
     DeadIdReused,
-    /// A drop changes the memory only. The slot is put when the records are removed.
+    /// A drop changes memory only. The slot is put when the records are removed.
     DropNotWritten,
     /// A drop removes the records before it puts the slot.
     RemovedBeforeDrop,
@@ -25,7 +25,7 @@ pub enum Fault {
     FreedBeforeRemoval,
     /// The reclaim removes the records of the next id too.
     RangeTooWide,
-    /// An open takes a dead slot for a free one.
+    /// An open considers a dead slot free.
     DeadFreedByOpen,
     /// An open does not read the slot after the header's count.
     LastSlotNotRead,
@@ -35,7 +35,7 @@ pub enum Fault {
 
 #[cfg(feature = "testing")]
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 11] = [
         Self::SlotBeforeHeader,
         Self::HeaderNotRaised,
@@ -51,7 +51,7 @@ impl Fault {
     ];
 }
 
-/// Records that are removed together in a reclaim in steps.
+/// Records removed together in a reclaim in steps.
 #[cfg(feature = "testing")]
 const STEP_RECORDS: usize = 3;
 
@@ -66,13 +66,13 @@ pub(in crate::db) struct Planted {
 #[cfg(feature = "testing")]
 struct Steps {
     fault: Option<Fault>,
-    /// The reclaim pauses when so many further pieces are removed.
+    /// The reclaim pauses after this many further pieces.
     pieces_left: AtomicUsize,
 }
 
 #[cfg(feature = "testing")]
 impl Planted {
-    /// Returns a reclaim in steps, and the fault.
+    /// Returns a reclaim in steps with the fault.
     pub(in crate::db) fn stepped(fault: Option<Fault>) -> Self {
         Self { steps: Some(Arc::new(Steps { fault, pieces_left: AtomicUsize::new(usize::MAX) })) }
     }
@@ -94,12 +94,13 @@ impl Planted {
         self.steps.is_some()
     }
 
-    /// Returns the most records that are removed together: `usual`, or fewer in a stepped reclaim.
+    /// Returns the maximum records that are removed together: `usual`, or fewer in a stepped
+    /// reclaim.
     pub(in crate::db) fn piece_records(&self, usual: usize) -> usize {
         if self.is_stepped() { STEP_RECORDS } else { usual }
     }
 
-    /// Counts a piece that was removed.
+    /// Counts a removed piece.
     pub(in crate::db) fn count_piece(&self) {
         if let Some(Steps { pieces_left, .. }) = self.steps.as_deref() {
             let left = pieces_left.load(Ordering::Relaxed);
@@ -107,7 +108,7 @@ impl Planted {
         }
     }
 
-    /// Returns whether the reclaim is to pause.
+    /// Returns whether the reclaim must pause.
     pub(in crate::db) fn is_paused(&self) -> bool {
         self.steps.as_ref().is_some_and(|steps| steps.pieces_left.load(Ordering::Relaxed) == 0)
     }

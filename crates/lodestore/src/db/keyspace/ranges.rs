@@ -107,7 +107,7 @@ impl Keyspace {
     /// As [`Self::for_each`].
     pub fn count(&self) -> Result<u64> {
         // Records of other keyspaces exist only after the header of the catalogue, which is never
-        // removed: if there is none after the count, the engine counted keys of this keyspace.
+        // removed. Without a header after the count, the engine counted keys of this keyspace.
         if self.named.is_none() && self.shared.keyspaces.has_default_only() {
             let count = self.store().len()?;
             if self.shared.keyspaces.has_default_only() {
@@ -132,7 +132,7 @@ impl Keyspace {
             match scanned {
                 _ if is_stopped => break,
                 Ok(_) => {}
-                // A scan stops at damage. The walk leaves damage out, and goes on.
+                // A scan stops at damage. The walk skips damage, and continues.
                 Err(damage @ Error::Corrupt { .. }) => {
                     let rest = self.walk_store(Some(&last), visit);
                     return rest.and(Err(damage));

@@ -20,18 +20,18 @@ use super::key::{id_of, prefix_of};
 use super::planted::{Fault, Planted};
 use super::record::header_key;
 
-/// Records that are removed together in an engine with an order.
+/// Records removed together in an engine with an order.
 const PIECE_RECORDS: usize = 256;
-/// The most bytes of keys that a walk over an engine without an order collects.
+/// Maximum bytes of keys that a walk over an engine without an order collects.
 const WALK_BYTES_MAX: usize = 16 << 20;
-/// The bytes of memory of a collected key besides its own bytes.
+/// Memory of a collected key in addition to its own bytes.
 const KEY_OVERHEAD_BYTES: usize = 40;
 
 /// The keyspaces of an open store.
 pub(in crate::db) struct Keyspaces {
     store: Arc<dyn Store>,
     needs_sync: bool,
-    /// The process that opened the store. A forked process has no thread of it.
+    /// The process that opened the store. A forked process has no such thread.
     process: u32,
     /// `None` until it was read.
     catalogue: Mutex<Option<Catalogue>>,
@@ -50,7 +50,7 @@ struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Lets a later drop start the thread again after a panic of it.
+/// Lets a later drop restart the thread after a panic.
 struct EndsOnPanic<'a>(&'a Keyspaces);
 
 impl Drop for EndsOnPanic<'_> {
@@ -90,13 +90,14 @@ impl Keyspaces {
         keyspaces
     }
 
-    /// Calls `work` with the catalogue, and keeps others waiting.
+    /// Calls `work` with the catalogue, under its lock.
     ///
     /// # Errors
+    ///
     /// Those of `work`, and of [`Catalogue::load`].
     pub(in crate::db) fn with_catalogue<T>(&self, work: impl FnOnce(&mut Catalogue) -> Result<T>) -> Result<T> {
-        // The engine knows whether the store is closed, or of another process. Damage of this
-        // record is an error of `load`.
+        // The engine knows whether the store is closed, or belongs to another process. Damage of
+        // this record is an error of `load`.
         match self.store.contains(&header_key()) {
             Ok(_) | Err(Error::Corrupt { .. }) => {}
             Err(error) => return Err(error),
@@ -109,7 +110,7 @@ impl Keyspaces {
         work(catalogue)
     }
 
-    /// Returns whether the store surely has no records of other keyspaces than the default one.
+    /// Returns whether the store certainly has no records of other keyspaces than the default one.
     pub(in crate::db) fn has_default_only(&self) -> bool {
         self.with_catalogue(|catalogue| Ok(!catalogue.has_records())).unwrap_or(false)
     }
@@ -124,7 +125,7 @@ impl Keyspaces {
     /// As [`Catalogue::drop_named`].
     pub(in crate::db) fn drop_named(self: &Arc<Self>, name: &str) -> Result<bool> {
         let Some(named) = self.with_catalogue(|catalogue| catalogue.find_named(name))? else { return Ok(false) };
-        // Slow writers keep only this call waiting.
+        // Slow writers delay only this call.
         let blocked = named.block_writers();
         if self.planted.is(Fault::RemovedBeforeDrop) {
             self.remove_all(&[Dead { slot: 0, id: named.id() }])?;
@@ -145,7 +146,7 @@ impl Keyspaces {
             return;
         }
         if let Some(ended) = worker.thread.take() {
-            // A panic of the ended thread says nothing about the next one.
+            // A panic of the ended thread does not matter for the next one.
             let _ = ended.join();
         }
         let keyspaces = Arc::clone(self);
@@ -159,7 +160,7 @@ impl Keyspaces {
         loop {
             let reclaimed = self.reclaim();
             let mut worker = lock(&self.worker);
-            // A drop marks its slot before it looks at `is_running`.
+            // A drop marks its slot before it reads `is_running`.
             if reclaimed.is_err() || self.is_stopping() || !self.has_dead() {
                 worker.is_running = false;
                 return;
@@ -175,7 +176,7 @@ impl Keyspaces {
         self.is_stopping.store(true, Ordering::Release);
         let thread = lock(&self.worker).thread.take();
         if let Some(thread) = thread {
-            // The reclaim of a thread that panicked goes on after the next open.
+            // The next open continues the reclaim of a thread that panicked.
             let _ = thread.join();
         }
     }
@@ -201,7 +202,8 @@ impl Keyspaces {
     /// Removes the records of all dropped keyspaces, and then frees their slots.
     ///
     /// # Errors
-    /// Those of a read and a write. The reclaim goes on at its next start.
+    ///
+    /// Those of a read and a write. The next start continues the reclaim.
     pub(in crate::db) fn reclaim(&self) -> Result<()> {
         let _one_at_a_time = lock(&self.reclaiming);
         loop {
@@ -254,7 +256,7 @@ impl Keyspaces {
             let is_last = keys.len() < piece_records;
             self.remove(keys)?;
             match scanned {
-                // The walk passes over damage, and a scan does not.
+                // The walk skips damage, and a scan does not.
                 Err(Error::Corrupt { .. }) => return self.remove_by_walks(std::slice::from_ref(dead)),
                 scanned => scanned?,
             };
@@ -296,7 +298,7 @@ impl Keyspaces {
         Ok(())
     }
 
-    /// Removes records, together if the engine has batches.
+    /// Removes records, in one batch if the engine has batches.
     fn remove(&self, keys: Vec<Vec<u8>>) -> Result<()> {
         let removed = self.remove_together(&keys);
         if !keys.is_empty() {
@@ -309,7 +311,7 @@ impl Keyspaces {
         if self.store.capabilities().batch {
             let delete = |key: &Vec<u8>| BatchOp::Delete { key: key.clone() };
             match self.store.write(&Batch { ops: keys.iter().map(delete).collect() }) {
-                // A full store takes deletes one by one.
+                // A full store accepts single deletes.
                 Err(Error::Full { .. } | Error::DramBudget { .. }) => {}
                 written => return written,
             }

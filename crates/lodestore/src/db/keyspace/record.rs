@@ -6,9 +6,9 @@ use super::key::{CATALOGUE_ID, NAMED_ID_MIN, prefix_of};
 
 /// The version of all records of the catalogue.
 const VERSION: u8 = 1;
-/// What carries [`VERSION`], for errors.
+/// The name of the part with [`VERSION`], for errors.
 const PART: &str = "keyspaces";
-/// The place of damage, for errors.
+/// The location of damage, for errors.
 pub(in crate::db) const PLACE: &str = "the catalogue of keyspaces";
 
 /// Kinds of catalogue keys: the byte after the prefix.
@@ -63,7 +63,7 @@ impl Header {
         let (next_id, rest) = rest.split_first_chunk().ok_or_else(damaged)?;
         let slots = rest.try_into().map_err(|_| damaged())?;
         let header = Self { next_id: u32::from_le_bytes(*next_id), slots: u32::from_le_bytes(slots) };
-        // Each slot was made for an id of its own.
+        // Each slot was created for a different id.
         let ids = header.next_id.checked_sub(NAMED_ID_MIN).ok_or_else(damaged)?;
         if header.slots <= ids { Ok(header) } else { Err(damaged()) }
     }

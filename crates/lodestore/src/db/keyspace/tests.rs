@@ -1,4 +1,4 @@
-//! The order of writes, and a stop after each of them.
+//! The order of writes, with a stop after each of them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -29,7 +29,7 @@ const ENGINES: &[&str] = &[
     "mkvs",
 ];
 
-/// A write or a sync that a store was asked for.
+/// A write or a sync requested from a store.
 #[derive(Debug, PartialEq)]
 enum Step {
     Put(Vec<u8>),
@@ -42,9 +42,9 @@ struct Stopping {
     store: Arc<dyn Store>,
     writes_left: Mutex<u32>,
     steps: Mutex<Vec<Step>>,
-    /// The visits after which a scan meets damage; 0: it meets none.
+    /// The visits after which a scan finds damage; 0: none.
     visits_to_damage: AtomicUsize,
-    /// The next puts of slots that fail and stand all the same.
+    /// The next puts of slots that fail but take effect.
     doubtful_puts: AtomicUsize,
     /// The next puts of slots that are refused as by a full store.
     refused_puts: AtomicUsize,
@@ -127,7 +127,7 @@ impl Store for Stopping {
         self.store.for_each_pair(visit)
     }
     fn write(&self, batch: &Batch) -> Result<()> {
-        // The reclaim alone writes batches here.
+        // Only the reclaim writes batches here.
         self.note(Step::Delete)?;
         self.store.write(batch)
     }
@@ -187,18 +187,18 @@ fn each_step_is_durable_before_the_next_one() {
     }
 }
 
-/// The keyspaces `a` and `b` by the answers that a script got.
+/// The keyspaces `a` and `b` by the answers of a script.
 #[derive(Debug, Default)]
 struct Told {
     /// Whether each was created, and its record put.
     has: [bool; 2],
-    /// The keyspace whose creation, put or drop was begun last, and may be done or not.
+    /// The keyspace whose creation, put or drop was started last, and may be done or not.
     in_doubt: Option<usize>,
 }
 
 const NAMES: [&str; 2] = ["a", "b"];
 
-/// Creates and drops keyspaces until the store stops. Returns whether the script came to its end.
+/// Creates and drops keyspaces until the store stops. Returns whether the script reached its end.
 fn run_script(db: &Db, told: &mut Told) -> Result<()> {
     let create = |told: &mut Told, at: usize| {
         told.in_doubt = Some(at);

@@ -1,9 +1,9 @@
 //! Range reads of transactions.
 //!
-//! A range read shows the pairs of the store with the transaction's own writes in their places. The
-//! transaction remembers the range that was covered: all of it, or the part up to the last pair if
-//! the read was limited. The commit requires that the covered range still holds the keys that the
-//! store had ([`RangeCondition`]), and that these keys still have their values.
+//! A range read returns the pairs of the store merged with the transaction's own writes. The
+//! transaction records the covered range: all of it, or the part up to the last pair if the read
+//! was limited. The commit requires that the covered range still holds the store's keys
+//! ([`RangeCondition`]), and that these keys still have their values.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
@@ -97,8 +97,8 @@ impl Transaction {
         Ok(pairs)
     }
 
-    /// Reads one range of stored keys, and remembers what was covered of it. Returns the pairs in
-    /// the direction of the range.
+    /// Reads one range of stored keys, and records its covered part. Returns the pairs in the
+    /// direction of the range.
     fn read_part(&mut self, mut range: ScanRange) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let limit = range.limit;
         let own = self.own_writes(&range);
@@ -133,7 +133,7 @@ impl Transaction {
         in_range.map(|(key, op)| (key.clone(), of(op))).collect()
     }
 
-    /// Reads the pairs that the store has in a range.
+    /// Reads the store's pairs in a range.
     fn read_stored(&self, range: &ScanRange) -> Result<StoredPairs> {
         let remembered: usize = self.ranges.iter().map(|range| 1 + range.keys.len()).sum();
         let too_many = Error::BatchLength { ops: BATCH_OPS_MAX + 1 };
@@ -154,7 +154,7 @@ impl Transaction {
         Ok(stored)
     }
 
-    /// Returns the pairs to show in a range. A key that was read before has the value of that read:
+    /// Returns the merged pairs of a range. A key that was read before has the value of that read:
     /// if the store has another one now, the commit fails.
     fn merge(&self, range: &ScanRange, stored: &StoredPairs, own: BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> StoredPairs {
         let mut shown = StoredPairs::new();
@@ -173,7 +173,7 @@ impl Transaction {
         shown
     }
 
-    /// Remembers what the store had in a range that was covered.
+    /// Records the store's keys in a covered range.
     fn remember(&mut self, range: &ScanRange, mut stored: StoredPairs) {
         stored.retain(|key, _| range.contains(key));
         let keys = stored.keys().cloned().collect();

@@ -1,4 +1,4 @@
-//! What a command does with the elements of large collections.
+//! The access of a command to the elements of large collections.
 //!
 //! Reads see the command's own earlier writes. All writes wait for the commit, which writes the
 //! owner's record in the same batch. The exception is [`Access::write_staged`], for a collection
@@ -18,7 +18,7 @@ use crate::data::collections::{
 /// A field and its value.
 pub(crate) type FieldValue = (Vec<u8>, Vec<u8>);
 
-/// How much a step of a walk over elements returns.
+/// The size of a step of a walk over elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PageLimit {
     /// Most elements, at least 1.

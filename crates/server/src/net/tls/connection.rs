@@ -1,4 +1,4 @@
-//! One connection of TLS.
+//! A connection of TLS.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl TlsStream {
         self.session.is_handshaking()
     }
 
-    /// Whether the handshake takes too long.
+    /// Whether the handshake exceeds its time limit.
     pub(crate) fn is_late(&self) -> bool {
         self.session.is_handshaking() && Instant::now() > self.handshake_end
     }
@@ -71,7 +71,7 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Receives and decrypts what the socket has. Returns false at the end of the socket.
+    /// Receives and decrypts the available bytes. Returns false at the end of the socket.
     fn receive(&mut self) -> io::Result<bool> {
         let bytes = self.session.read_tls(&mut self.tcp)?;
         if self.session.is_handshaking() {
@@ -81,7 +81,7 @@ impl TlsStream {
             }
         }
         if let Err(error) = self.session.process_new_packets() {
-            // The alert says to the client what is wrong.
+            // The alert informs the client about the error.
             drop(self.send());
             return Err(io::Error::new(ErrorKind::InvalidData, error));
         }
