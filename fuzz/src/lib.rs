@@ -1,4 +1,4 @@
-//! Fuzz targets on whole pools and stores, as functions of bytes. `crates/sim/tests/parsers.rs` runs the same ones in ordinary tests.
+//! Fuzz targets on whole pools and stores, as functions of bytes. `crates/sim/tests/suite/parsers.rs` runs the same ones in ordinary tests.
 #![forbid(unsafe_code)]
 
 pub mod damage;

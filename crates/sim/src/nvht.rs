@@ -57,7 +57,7 @@ impl Engine for NvhtEngine {
 
     // Not `HeaderChecksumIgnored`, for the reason that hikv has; not those of a 16-byte entry or of splits: there are none. Not `GrowthLeftKept`
     // and `GrowthNotSettled` either: they do harm only if freed space is used again within a growth, and epochs hold it longer than these small
-    // ones last. Tests of their own see them (`tests/growth_nvht.rs`).
+    // ones last. Tests of their own see them (`tests/suite/growth_nvht.rs`).
     fn mutants(&self) -> &'static [Mutant] {
         &[
             Mutant::RecordNotFlushed,

@@ -1,6 +1,4 @@
 //! What the tests of the program share: a directory of their own, and the built program.
-// Each test file takes what it needs.
-#![expect(dead_code, reason = "a file of tests that does not use all of it is compiled with all of it")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
