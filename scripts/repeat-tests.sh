@@ -2,7 +2,7 @@
 # Runs the whole test suite several times: repeat-tests.sh [RUNS] [BUSY-RUNS] [CARGO-TEST-ARGS...]
 # Runs it RUNS times (10 by default). In the first BUSY-RUNS of them (5 by default) busy loops keep
 # every core busy. Stops at the first run that fails, prints its log, and exits with 1.
-# Further arguments go to cargo test, for example: repeat-tests.sh 20 10 --test killed_log
+# Further arguments go to cargo test, for example: repeat-tests.sh 20 10 --test suite killed_log
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -6,7 +6,7 @@ use lodestore_contract::{Result, Store};
 use lodestore_fluidkv::{Compression, ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_media::{OpenReport, Pool};
 
-use crate::store::{Engine, Targets, pool_options};
+use super::store::{Engine, Targets, pool_options};
 
 impl Engine for FluidKv {
     const NAME: &'static str = ENGINE;

@@ -7,7 +7,7 @@ use lodestore_contract::{Result, Store};
 use lodestore_hashkv::{ENGINE, FORMAT, HashKv, HashKvOptions, fuzz};
 use lodestore_media::{OpenReport, Pool};
 
-use crate::store::{Engine, Targets, pool_options};
+use super::store::{Engine, Targets, pool_options};
 
 impl Engine for HashKv {
     const NAME: &'static str = ENGINE;

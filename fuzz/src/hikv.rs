@@ -7,7 +7,7 @@ use lodestore_contract::Result;
 use lodestore_hikv::{Backends, ENGINE, FORMAT, HiKv, HiKvOptions};
 use lodestore_media::{OpenReport, Pool};
 
-use crate::store::{Engine, Targets, pool_options};
+use super::store::{Engine, Targets, pool_options};
 
 impl Engine for HiKv {
     const NAME: &'static str = ENGINE;

@@ -1,4 +1,4 @@
-//! Fuzz targets on whole pools and stores, as functions of bytes. `crates/sim/tests/parsers.rs`
+//! Fuzz targets on whole pools and stores, as functions of bytes. `crates/sim/tests/suite/parsers.rs`
 //! runs the same functions in ordinary tests.
 #![forbid(unsafe_code)]
 

@@ -6,7 +6,7 @@ use lodestore_contract::VerifyReport;
 use lodestore_media::sim::{LineModel, SimImage, SimSpec};
 use lodestore_media::{ExtentKind, Pool, PoolOptions, fuzz};
 
-use crate::damage::Base;
+use super::damage::Base;
 
 /// Bytes of a chunk of the pools here.
 pub const CHUNK: u32 = 512;

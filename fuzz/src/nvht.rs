@@ -7,7 +7,7 @@ use lodestore_contract::Result;
 use lodestore_media::{OpenReport, Pool};
 use lodestore_nvht::{ENGINE, FORMAT, HashKind, Nvht, NvhtOptions};
 
-use crate::store::{Engine, Targets, pool_options};
+use super::store::{Engine, Targets, pool_options};
 
 impl Engine for Nvht {
     const NAME: &'static str = ENGINE;

@@ -7,8 +7,8 @@ use lodestore_contract::{Batch, BatchOp, Error, Expiry, Lifetime, Result, ScanRa
 use lodestore_media::sim::SimImage;
 use lodestore_media::{OpenReport, Pool, PoolOptions, Prefault};
 
-use crate::damage::Base;
-use crate::media::{CHUNK, image, regions, spec};
+use super::damage::Base;
+use super::media::{CHUNK, image, regions, spec};
 
 /// Keys of the store to be damaged.
 const KEYS: u32 = 120;

@@ -1,6 +1,7 @@
 //! `serve` and `config`: a server that is killed, stopped and refused, and its options.
 #![cfg(feature = "serve")]
 
+#[expect(dead_code, reason = "the tests of the server use a part of it")]
 mod common;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

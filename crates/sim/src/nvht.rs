@@ -59,7 +59,7 @@ impl Engine for NvhtEngine {
     // Without `HeaderChecksumIgnored`, for hikv's reason, and without faults of 16-byte entries and
     // splits, which do not exist here. `GrowthLeftKept` and `GrowthNotSettled` are harmful only if
     // freed space is reused within a growth, and epochs hold it longer than these short growths
-    // last. They have their own tests (`tests/growth_nvht.rs`).
+    // last. They have their own tests (`tests/suite/growth_nvht.rs`).
     fn mutants(&self) -> &'static [Mutant] {
         &[
             Mutant::RecordNotFlushed,

@@ -1,6 +1,4 @@
 //! Shared helpers of the program's tests: a temporary directory, and the built program.
-// Each test file uses a part of it.
-#![expect(dead_code, reason = "a file of tests that does not use all of it is compiled with all of it")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;

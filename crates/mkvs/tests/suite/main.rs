@@ -1,0 +1,28 @@
+//! Tests of mkvs, as one binary: one link, and the tests of all files share the cores.
+//! Tests that change or measure the whole process are binaries of their own.
+
+mod apart;
+#[path = "../common/mod.rs"]
+mod common;
+mod competition;
+mod conformance;
+mod copies;
+mod created;
+mod damaged;
+mod devices;
+mod faults;
+mod filter;
+mod host;
+mod interrupted;
+mod keepers;
+mod labels;
+mod losses;
+mod opened;
+mod pressure;
+mod protocol;
+mod replaced;
+mod revived;
+mod salvaged;
+mod several;
+mod stuck;
+mod waits;

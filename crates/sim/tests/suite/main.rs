@@ -1,0 +1,32 @@
+//! Tests of the explorers and checkers, as one binary: one link, and the tests of all files share the cores.
+//! Tests that change or measure the whole process are binaries of their own.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod damage_cases;
+mod damage_engines;
+mod damage_explorer;
+mod damage_printed;
+mod damage_table;
+mod durable;
+mod explore_allocator;
+mod explore_fluidkv;
+mod explore_hashkv;
+mod explore_hikv;
+mod explore_keyspaces;
+mod explore_mkvs;
+mod explore_nvht;
+mod explore_toy;
+mod failed_sync;
+mod fluidkv_full;
+mod fluidkv_order;
+mod growth_nvht;
+mod hashkv_damage;
+mod hashkv_faults;
+mod hashkv_faults_lasting;
+mod hashkv_order;
+mod histories;
+mod log_ends;
+mod nvht_order;
+mod parsers;
+mod transactions;
