@@ -1,0 +1,103 @@
+//! Each rule finds a violation that is planted for it, and nothing in the same text without it.
+
+use lodestore_tidy::allowances::Allowances;
+use lodestore_tidy::tree::File;
+use lodestore_tidy::{Rule, check_files};
+
+/// A violation: the rule, the path of the file, its text, and the same text without the violation.
+struct Planted {
+    rule: Rule,
+    path: &'static str,
+    bad: String,
+    good: String,
+}
+
+const HEAD: &str = "//! A crate.\n//!\n//! # Guarantees\n//! None.\n//!\n//! # Modules\n//! None.\n";
+
+fn planted(rule: Rule, path: &'static str, bad: impl Into<String>, good: impl Into<String>) -> Planted {
+    Planted { rule, path, bad: bad.into(), good: good.into() }
+}
+
+fn violations() -> Vec<Planted> {
+    let words = |count: usize| format!("// The log has\n{}// more.\n", "// has words\n".repeat(count / 2));
+    let function = |lines: usize| format!("fn long() {{\n{}}}\n", "    work();\n".repeat(lines - 2));
+    let source = "crates/a/src/b.rs";
+    vec![
+        planted(Rule::CommentWidth, source, format!("// {}\n", "a".repeat(98)), format!("// {}\n", "a".repeat(97))),
+        planted(Rule::CommentWidth, "run.sh", format!("# {}\n", "a".repeat(99)), format!("# {}\n", "a".repeat(98))),
+        planted(Rule::BannedPhrase, source, "// A thread frees work\n// behind it.\n", "// A thread frees it.\n"),
+        planted(Rule::BannedPhrase, "docs/a.md", "The table is made anew.\n", "The table is made again: `anew`.\n"),
+        planted(
+            Rule::SentenceStart,
+            source,
+            "/// Frees it. It is\n/// called once.\n",
+            "/// Frees it. Callers call it once.\n",
+        ),
+        planted(Rule::SentenceStart, "docs/a.md", "* What is free is used.\n", "* Free space is used.\n"),
+        planted(Rule::SentenceLength, source, words(32), words(26)),
+        planted(Rule::SentenceLength, "docs/a.md", words(32).replace("// ", ""), words(26).replace("// ", "")),
+        planted(Rule::ConstantName, source, "pub(crate) const LOOK: u64 = 4;\n", "const LOOK_MILLIS: u64 = 4;\n"),
+        planted(Rule::FileLength, source, "\n".repeat(501), "\n".repeat(500)),
+        planted(Rule::FunctionLength, source, function(71), function(70)),
+        planted(Rule::UnsafeCode, source, "fn a() { unsafe { b() } }\n", "fn a() { b(\"unsafe\") } // unsafe\n"),
+        planted(Rule::CrateHead, "crates/a/src/lib.rs", HEAD.replace("# Modules", "# Files"), HEAD),
+    ]
+}
+
+fn file(path: &str, text: &str) -> File {
+    File { path: path.into(), text: text.into() }
+}
+
+#[test]
+fn each_rule_finds_its_planted_violation_once_and_nothing_without_it() {
+    for Planted { rule, path, bad, good } in violations() {
+        let found: Vec<Rule> = check_files(&[file(path, &bad)]).into_iter().map(|finding| finding.rule).collect();
+        assert_eq!(found, [rule], "{path}: {bad}");
+        assert_eq!(check_files(&[file(path, &good)]), [], "{path}: {good}");
+    }
+}
+
+#[test]
+fn an_import_cycle_is_found_through_groups_super_and_re_exports() {
+    let root = format!("{HEAD}mod a;\nmod b;\nmod c;\nmod d;\npub use b::Thing;\n");
+    let files = |last: &str| {
+        [
+            file("crates/x/src/lib.rs", &root),
+            file("crates/x/src/a.rs", "use crate::{d::Other, Thing};\n"),
+            file("crates/x/src/b/mod.rs", "use super::c::{self, Lower};\n"),
+            file("crates/x/src/c/inner.rs", last),
+            file("crates/x/src/d.rs", "#[cfg(test)]\nmod tests {\n    use crate::a::Upper;\n}\n"),
+        ]
+    };
+    let cycle = check_files(&files("use super::super::a::Upper;\n"));
+    let modules: Vec<&str> = cycle.iter().map(|finding| &finding.message[..3]).collect();
+    assert_eq!(modules, ["`a`", "`b`", "`c`"], "{cycle:?}");
+    assert!(cycle.iter().all(|finding| finding.rule == Rule::ImportCycle && finding.path == "crates/x"));
+    assert_eq!(check_files(&files("use super::super::d::Other;\n")), []);
+}
+
+#[test]
+fn every_rule_has_a_planted_violation() {
+    let mut rules: Vec<Rule> = violations().iter().map(|violation| violation.rule).collect();
+    // The cycle needs several files.
+    rules.push(Rule::ImportCycle);
+    assert!(Rule::ALL.iter().all(|rule| rules.contains(rule)), "{rules:?}");
+}
+
+#[test]
+fn permitted_numbers_fail_if_there_are_more_findings_or_fewer() {
+    let findings = check_files(&[file("crates/a/src/b.rs", "// Made anew.\n// Made anew.\n")]);
+    let allowances = |text| Allowances::parse(text).expect("understood");
+    assert_eq!(allowances("# a comment\nbanned-phrase crates/a 2\n").compare(&findings), None);
+    assert!(
+        allowances("banned-phrase crates/a 1\n")
+            .compare(&findings)
+            .is_some_and(|report| report.contains("1 permitted"))
+    );
+    assert!(allowances("banned-phrase crates/a 3\n").compare(&findings).is_some_and(|report| report.contains("lower")));
+    for wrong in
+        ["banned-phrase crates/a", "banned crates/a 1", "banned-phrase crates/a 0", "crate-head a 1\ncrate-head a 1"]
+    {
+        assert!(Allowances::parse(wrong).is_err(), "{wrong}");
+    }
+}
