@@ -2,7 +2,7 @@
 //!
 //! The staging directory `.NAME.unfinished-PID-N` holds a file `LOCK`, locked while its process
 //! works, and the directory `content`. A killed process leaves its staging directory. The next
-//! process with a target in the same directory finds the lock free and removes the staging directory.
+//! process with a target in the same directory finds the lock free and removes the leftover.
 //!
 //! Two processes with one target use two staging directories. The first that finishes gets the
 //! target, and the other one fails with [`Error::TargetExists`].
