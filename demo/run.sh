@@ -4,7 +4,7 @@
 # rates are below a release's. The demo writes the names of all Unicode characters to a file,
 # imports them, kills the program with kill -9 while the store is open, and then reads everything
 # back. The demo ends with an error if anything differs from the input. Needs cargo and the usual
-# small tools (coreutils, sed, grep). Leaves nothing behind.
+# small tools (coreutils, sed, grep). Leaves no files.
 set -eu
 export LC_ALL=C
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # A server that is killed: `lodestore serve`, writes by redis-cli, kill -9, and the store again.
-# The demo ends with an error if an acknowledged write is missing. It needs redis-cli
+# The demo ends with an error if an acknowledged write is missing. The demo needs redis-cli
 # (Debian: redis-tools), and takes a program that is built as its argument, or builds one.
 set -eu
 export LC_ALL=C

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds a Debian package of the program, with the unit of its server.
-# Usage: sh scripts/deb.sh [DIR]. The package is written to DIR (target/debian). It needs dpkg-deb.
+# Usage: sh scripts/deb.sh [DIR]. The package is written to DIR (target/debian); needs dpkg-deb.
 # LODESTORE_PROGRAM names a program that is built already.
 set -eu
 cd "$(dirname "$0")/.."

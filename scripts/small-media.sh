@@ -1,7 +1,7 @@
 #!/bin/sh
 # Prints how many records of 1,011 bytes fit into a default store of each engine on a small tmpfs.
-# Usage: sh scripts/small-media.sh [MIB...]. It builds the program, and needs `unshare` (util-linux)
-# and a kernel that gives a user a mount namespace. The script leaves nothing behind.
+# Usage: sh scripts/small-media.sh [MIB...]. The script builds the program, and leaves no files.
+# Needs `unshare` (util-linux) and a kernel that gives a user a mount namespace.
 set -eu
 cd "$(dirname "$0")/.."
 cargo build --locked --release --quiet -p lodestore-cli

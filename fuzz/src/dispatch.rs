@@ -134,7 +134,7 @@ const FORBIDDEN_PAIRS: [(&str, &str); 6] =
 const UNCOUNTED: [&str; 8] =
     ["subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe", "monitor", "client"];
 
-/// What the target expects of a client.
+/// The answers that the target expects of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expected {
     /// A reply, and this text if it is the reply of `ECHO`.

@@ -60,7 +60,8 @@ pub fn region_header(data: &[u8]) {
     fuzz::region_header(pool, data, 1, data.len() as u64);
 }
 
-/// Opens a whole pool: extent tables, occupancy, wear. It opens and works, or returns the reason.
+/// Opens a whole pool: extent tables, occupancy, wear. The pool works, or the open fails with a
+/// reason.
 pub fn pool(data: &[u8]) {
     let (mut image, _) = POOL.damaged(data);
     for _again in 0..2 {

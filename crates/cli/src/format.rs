@@ -80,7 +80,7 @@ impl Format {
     /// Writes one record as a line, with the name of its keyspace.
     ///
     /// # Errors
-    /// Those of the output; `InvalidInput` if the format has no field for the name.
+    /// Errors of the output; `InvalidInput` if the format has no field for the name.
     pub fn write_in(self, out: &mut dyn Write, keyspace: Option<&str>, record: Pair<'_>) -> io::Result<()> {
         let Pair { key, value, expiry } = record;
         match (self, keyspace) {

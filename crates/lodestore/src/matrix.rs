@@ -283,7 +283,7 @@ impl Matrix {
     ///
     /// # Errors
     ///
-    /// Those of the open of the matrix's own store: [`Error::Locked`] if a program has the matrix
+    /// Errors of the open of the matrix's own store: [`Error::Locked`] if a program has the matrix
     /// open.
     pub fn describe(path: impl AsRef<Path>, options: &OpenOptions) -> Result<MatrixStatus> {
         let path = path.as_ref();

@@ -202,7 +202,7 @@ pub struct StoreConfig {
     pub engine: Option<String>,
     /// Maximum bytes of a new store.
     pub size: u64,
-    /// What an acknowledged write survives.
+    /// The failure that an acknowledged write survives.
     pub durability: Option<Durability>,
     /// Options of the engine, as `name=value`.
     pub set: Vec<String>,

@@ -84,7 +84,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// Those of `change`.
+    /// Errors of `change`.
     pub(crate) fn change<E>(&self, change: impl FnOnce(&mut Config) -> Result<(), E>) -> Result<(), E> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changed = current.clone();

@@ -3,7 +3,7 @@
 //! Without a crash the history must be linearizable, whether or not some operations fail. With a
 //! crash, on a simulated medium, the recorder's log gives the order of stores, flushes, fences,
 //! calls and returns of all threads. The log is cut at a crash point, an image of that moment is
-//! recovered, and one read of every key is added to the history. That history must be linearizable,
+//! recovered, and one read of every key is added to the history. The history must be linearizable,
 //! which is durable linearizability (Izraelevitz et al., DISC 2016): the effects of all returned
 //! operations, reads included, remain.
 

@@ -4,7 +4,7 @@
 //! determined by seed, round and thread. After an operation returns, the thread writes its count
 //! into an acknowledgement file next to the store (page cache: it survives the child). Nothing is
 //! written before an operation. The parent kills the child at a random moment, usually during its
-//! work, otherwise during its open. It then opens the store and compares:
+//! work, otherwise during its open. The run then opens the store and compares:
 //!
 //! * The keys of each thread must be as after its acknowledged operations, or as after one more. A
 //!   batch in flight is therefore whole or absent.

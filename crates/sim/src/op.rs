@@ -248,7 +248,7 @@ pub enum Outcome {
     Changed(bool),
     /// The value found: of a `get`, or of a swap that differs.
     Value(Option<Vec<u8>>),
-    /// It does not fit, or the engine lacks the operation: nothing changed.
+    /// The data does not fit, or the engine lacks the operation: nothing changed.
     Full,
     /// A keyspace of the operation does not exist: nothing changed.
     NoKeyspace,

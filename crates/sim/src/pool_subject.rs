@@ -58,7 +58,7 @@ impl PoolSubject {
 ///
 /// # Errors
 ///
-/// Those of the engine.
+/// Errors of the engine.
 pub fn apply_to(store: &dyn Store, op: &Op) -> Result<Outcome> {
     Ok(match op {
         Op::Put { key, value, expiry } => {
@@ -109,7 +109,7 @@ pub fn apply_to(store: &dyn Store, op: &Op) -> Result<Outcome> {
 ///
 /// # Errors
 ///
-/// Those of the engine.
+/// Errors of the engine.
 pub fn get_from(store: &dyn Store, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
     let Some(value) = store.get(key)? else { return Ok(None) };
     let expiry = store.expiry(key)?;

@@ -154,14 +154,14 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the engine.
+    /// Errors of the engine.
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>>;
 
     /// Opens the store of an image; it is recovered or recovering.
     ///
     /// # Errors
     ///
-    /// Those of the engine.
+    /// Errors of the engine.
     fn open(&self, image: &SimImage, shape: &Shape) -> Result<Box<dyn Subject>>;
 }
 
@@ -179,35 +179,35 @@ pub trait Subject: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the engine.
+    /// Errors of the engine.
     fn wait_recovered(&self) -> Result<()>;
 
     /// Applies one operation; `Error::Full` is an outcome.
     ///
     /// # Errors
     ///
-    /// Those of the engine.
+    /// Errors of the engine.
     fn apply(&self, op: &Op) -> Result<Outcome>;
 
     /// Returns a value with its expiry in milliseconds.
     ///
     /// # Errors
     ///
-    /// Those of the engine.
+    /// Errors of the engine.
     fn get(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>>;
 
     /// Returns every live pair in this order; `None` if the engine has no order.
     ///
     /// # Errors
     ///
-    /// Those of the engine.
+    /// Errors of the engine.
     fn scan(&self, direction: Direction) -> Result<Option<Vec<Pair>>>;
 
     /// Returns every live pair in any order.
     ///
     /// # Errors
     ///
-    /// Those of the engine.
+    /// Errors of the engine.
     fn pairs(&self) -> Result<Vec<Pair>>;
 
     /// Visits every live pair and adds it to `into`, which keeps the pairs on an error. Returns
@@ -231,7 +231,7 @@ pub trait Subject: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the engine.
+    /// Errors of the engine.
     fn contains(&self, key: &[u8]) -> Result<bool> {
         Ok(self.get(key)?.is_some())
     }
@@ -245,14 +245,14 @@ pub trait Subject: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the engine.
+    /// Errors of the engine.
     fn len(&self) -> Result<u64>;
 
     /// Returns whether there are no live keys.
     ///
     /// # Errors
     ///
-    /// Those of the engine.
+    /// Errors of the engine.
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }
@@ -261,7 +261,7 @@ pub trait Subject: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the engine.
+    /// Errors of the engine.
     fn verify(&self) -> Result<Vec<String>>;
 
     /// Returns the bytes in use on the medium when no space waits to be freed; `None` if unknown.
@@ -287,6 +287,6 @@ pub trait Subject: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the engine.
+    /// Errors of the engine.
     fn close(&self) -> Result<()>;
 }

@@ -22,9 +22,9 @@ const FIRST_REGION: &str = "pool.0000";
 
 /// Writes every record, with its expiry, to standard output or to a file.
 ///
-/// A record with wrong bytes is left out, and the export then fails at its end. It also fails if
-/// recovery left something out. A file is then written only in a salvage. Other findings of
-/// recovery are printed as a note on standard error.
+/// A record with wrong bytes is left out, and the export then fails at its end. The export also
+/// fails if recovery left something out. A file is then written only in a salvage. Other findings
+/// of recovery are printed as a note on standard error.
 pub fn run(args: &ExportArgs) -> Outcome {
     // The output is JSON already in this format, so --json selects it.
     let format = if args.store.json { Format::Jsonl } else { args.format };

@@ -73,7 +73,7 @@ fn run_foreign(args: &ImportArgs, foreign: Foreign) -> Outcome {
 ///
 /// # Errors
 ///
-/// Those of the open and of `work`.
+/// Errors of the open and of `work`.
 pub fn with_import(args: &ImportArgs, unit: &'static str, work: impl FnOnce(&mut Import<'_>) -> Outcome) -> Outcome {
     with_opened(&args.store, false, |opened, out| {
         opened.tell_damage(out, |out| {

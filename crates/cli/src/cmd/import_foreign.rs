@@ -124,7 +124,7 @@ impl<'a> Checked<'a> {
     /// Imports the records.
     ///
     /// # Errors
-    /// Those of the store; [`Failure::Signal`].
+    /// Errors of the store; [`Failure::Signal`].
     pub fn import(&self, import: &mut Import<'_>, signal: &StopSignal) -> Outcome {
         import.begin(Progress { records: self.records, skipped: self.skipped });
         self.records(&mut |record| match signal.number() {

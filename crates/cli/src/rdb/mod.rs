@@ -268,7 +268,7 @@ impl<R: Read, E> Body<'_, R, E> {
         Ok(())
     }
 
-    /// Delivers a field of a hash. It expires with the hash, or before.
+    /// Delivers a field of a hash. The field expires with the hash, or before.
     fn field(&mut self, key: &[u8], field: Field, of_hash: Option<Expiry>) -> Result<(), Halt<E>> {
         let expiry = field.expiry.into_iter().chain(of_hash).min_by_key(|expiry| expiry.millis());
         self.put([key, self.separator, &field.field].concat(), field.value, expiry)

@@ -1,8 +1,8 @@
 //! A directory that is built next to its target and gets the target's name when it is whole.
 //!
 //! The staging directory `.NAME.unfinished-PID-N` holds a file `LOCK`, locked while its process
-//! works, and the directory `content`. A killed process leaves it behind. The next process with a
-//! target in the same directory finds the lock free and removes it.
+//! works, and the directory `content`. A killed process leaves its staging directory. The next
+//! process with a target in the same directory finds the lock free and removes the leftover.
 //!
 //! Two processes with one target use two staging directories. The first that finishes gets the
 //! target, and the other one fails with [`Error::TargetExists`].
@@ -69,7 +69,7 @@ impl Staging {
         Ok(Self { target, directory, made, is_done: false, _lock: lock })
     }
 
-    /// Returns the directory that becomes the target. It does not exist at first.
+    /// Returns the directory that becomes the target. The directory does not exist at first.
     pub fn content(&self) -> PathBuf {
         self.directory.join(CONTENT)
     }

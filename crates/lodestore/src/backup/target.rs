@@ -92,7 +92,7 @@ impl<'p> Target<'p> {
     ///
     /// # Errors
     ///
-    /// Those of writes and of [`Store::close`].
+    /// Errors of writes and of [`Store::close`].
     pub(super) fn finish(mut self) -> Result<Filled> {
         self.write_batch()?;
         self.store.wait_recovered()?;

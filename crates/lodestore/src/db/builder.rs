@@ -176,7 +176,7 @@ impl Builder {
     /// one creates it; the other one finds it in use.
     ///
     /// # Errors
-    /// Those of [`open`](crate::store::open) and [`create`](crate::store::create);
+    /// Errors of [`open`](crate::store::open) and [`create`](crate::store::create);
     /// [`Error::Missing`] if there is no store and none may be created; [`Error::InvalidOption`]
     /// if a fixed option differs from the store's; [`Error::ReadOnly`] if a read-only handle would
     /// raise the durability.

@@ -160,7 +160,7 @@ impl From<MkvsSettings> for Engine {
 pub struct Choice {
     /// The engine's name.
     pub engine: &'static str,
-    /// What an acknowledged write survives.
+    /// The failure that an acknowledged write survives.
     pub durability: Durability,
     /// The reason, in one line.
     pub reason: String,

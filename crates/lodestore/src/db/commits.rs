@@ -48,7 +48,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Those of `work`; [`Error::Conflict`] after 100 tries; [`Error::KeyspaceDropped`];
+    /// Errors of `work`; [`Error::Conflict`] after 100 tries; [`Error::KeyspaceDropped`];
     /// [`Error::Unsupported`] if the engine has no atomic batches; those of [`Store::write`].
     /// [`Error::BatchLength`] means that more than 65,536 keys were read, or were written.
     pub fn transaction<T>(&self, work: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
@@ -82,7 +82,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Those of `work`; those of [`Db::transaction`], as `E`.
+    /// Errors of `work`; errors of [`Db::transaction`], as `E`.
     pub fn try_transaction<T, E: From<Error>>(
         &self,
         work: impl FnMut(&mut Transaction) -> Result<T, E>,

@@ -129,7 +129,7 @@ impl Db {
     /// out then. This stays so when all named keyspaces are dropped.
     ///
     /// # Errors
-    /// Those of every operation ([`Store`]).
+    /// Errors of every operation ([`Store`]).
     pub fn count(&self) -> Result<u64> {
         self.default.count()
     }

@@ -26,7 +26,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Those of every operation ([`Store`]).
+    /// Errors of every operation ([`Store`]).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.default.get(key)
     }
@@ -45,7 +45,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Those of every write ([`Store`]).
+    /// Errors of every write ([`Store`]).
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.default.put(key, value)
     }
@@ -53,7 +53,7 @@ impl Db {
     /// Removes `key`. Returns whether it was there.
     ///
     /// # Errors
-    /// Those of every write ([`Store`]).
+    /// Errors of every write ([`Store`]).
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.default.delete(key)
     }
@@ -61,7 +61,7 @@ impl Db {
     /// Returns whether there is a value of `key`.
     ///
     /// # Errors
-    /// Those of every operation ([`Store`]).
+    /// Errors of every operation ([`Store`]).
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.default.contains(key)
     }
@@ -88,7 +88,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Those of every write ([`Store`]).
+    /// Errors of every write ([`Store`]).
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, lifetime: Lifetime) -> Result<bool> {
         self.default.insert(key, value, lifetime)
     }
@@ -118,7 +118,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Those of every write ([`Store`]).
+    /// Errors of every write ([`Store`]).
     pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, lifetime: Lifetime) -> Result<bool> {
         self.default.update(key, value, lifetime)
     }
@@ -126,7 +126,7 @@ impl Db {
     /// Stores `value` under `key`, with an expiry.
     ///
     /// # Errors
-    /// Those of every write ([`Store`]).
+    /// Errors of every write ([`Store`]).
     pub fn put_expiring(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expiry: Expiry) -> Result<()> {
         self.default.put_expiring(key, value, expiry)
     }
@@ -135,7 +135,7 @@ impl Db {
     /// expire.
     ///
     /// # Errors
-    /// Those of every operation ([`Store`]).
+    /// Errors of every operation ([`Store`]).
     pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<Option<Expiry>>> {
         self.default.expiry(key)
     }
@@ -167,7 +167,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Those of every write ([`Store`]).
+    /// Errors of every write ([`Store`]).
     pub fn compare_and_swap(
         &self,
         key: impl AsRef<[u8]>,
@@ -215,7 +215,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Those of every write ([`Store`]).
+    /// Errors of every write ([`Store`]).
     pub fn update_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -243,7 +243,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Those of every operation ([`Store`]).
+    /// Errors of every operation ([`Store`]).
     pub fn get_with<T>(&self, key: impl AsRef<[u8]>, with: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
         self.default.get_with(key, with)
     }
@@ -251,7 +251,7 @@ impl Db {
     /// Replaces the contents of `value` by the value of `key`. Returns whether there is one.
     ///
     /// # Errors
-    /// Those of every operation ([`Store`]).
+    /// Errors of every operation ([`Store`]).
     pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
         self.default.get_into(key, value)
     }
@@ -259,7 +259,7 @@ impl Db {
     /// Returns the values of `keys`, in their order. Each key is read at a moment of its own.
     ///
     /// # Errors
-    /// Those of every operation ([`Store`]).
+    /// Errors of every operation ([`Store`]).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
         self.default.multi_get(keys)
     }
@@ -269,7 +269,7 @@ impl Db {
     /// valid during the call only, and `each` must not call the store.
     ///
     /// # Errors
-    /// Those of every operation ([`Store`]). `each` was called for the keys before the one that
+    /// Errors of every operation ([`Store`]). `each` was called for the keys before the one that
     /// failed.
     pub fn multi_get_with(&self, keys: &[&[u8]], each: impl FnMut(usize, Option<&[u8]>)) -> Result<()> {
         self.default.multi_get_with(keys, each)

@@ -10,7 +10,7 @@ use super::keyspace::reclaim::Keyspaces;
 use super::{Choice, Db, Keyspace, Shared};
 
 /// Returns a handle over an open store. The reclaim runs only in [`reclaim`]. The drop of the last
-/// handle does not close the store: it stands for the death of the process.
+/// handle does not close the store: a dropped handle simulates the death of the process.
 pub fn open_stepped(store: Arc<dyn Store>, fault: Option<Fault>) -> Db {
     let durability = store.stats().durability;
     let choice = Choice { engine: store.engine(), durability, reason: "a test".into() };
@@ -23,7 +23,7 @@ pub fn open_stepped(store: Arc<dyn Store>, fault: Option<Fault>) -> Db {
 /// `usize::MAX`.
 ///
 /// # Errors
-/// Those of a read and a write.
+/// Errors of a read and a write.
 pub fn reclaim(db: &Db, pieces: usize) -> Result<()> {
     db.shared().keyspaces.reclaim_pieces(pieces)
 }

@@ -84,7 +84,7 @@ impl Transaction {
     /// the store has. A second read of the store returns the same value.
     ///
     /// # Errors
-    /// Those of every read ([`Store`](crate::store::Store)); [`Error::KeyspaceDropped`];
+    /// Errors of every read ([`Store`](crate::store::Store)); [`Error::KeyspaceDropped`];
     /// [`Error::OtherStore`] if `map` is of another store.
     pub fn get(&mut self, map: &impl Map, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let stored = self.stored_key(map, key.as_ref())?;
@@ -212,7 +212,7 @@ impl Transaction {
     }
 }
 
-/// Returns the conditions on keys. Those of absent keys come first. A key may expire between two
+/// Returns the conditions on keys, absent keys first. A key may expire between two
 /// checks: an absent key stays absent, so all reads are true when the first present key is checked.
 fn conditions_of(reads: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Vec<Condition> {
     let of_absent = reads.iter().filter(|(_, value)| value.is_none());

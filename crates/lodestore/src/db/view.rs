@@ -51,7 +51,7 @@ impl View {
     /// Returns the value of `key` in this view, if there is one.
     ///
     /// # Errors
-    /// Those of every operation ([`Store`](crate::store::Store)).
+    /// Errors of every operation ([`Store`](crate::store::Store)).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = self.keyspace.map.encode_key(key.as_ref())?;
         Ok(self.snapshot.get(&key)?.map(Value::from))
@@ -107,7 +107,7 @@ impl View {
     ///
     /// # Errors
     ///
-    /// Those of every operation ([`Store`](crate::store::Store)).
+    /// Errors of every operation ([`Store`](crate::store::Store)).
     pub fn get_with_expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<(Value, Option<Expiry>)>> {
         let key = self.keyspace.map.encode_key(key.as_ref())?;
         Ok(self.snapshot.get_with_expiry(&key)?.map(|(value, expiry)| (Value::from(value), expiry)))

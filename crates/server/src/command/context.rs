@@ -90,7 +90,7 @@ impl Context<'_, '_> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn expiry_of(&self, key: &[u8]) -> CommandResult<Option<Option<Expiry>>> {
         Ok(self.access.expiry(self.session.database, key)?)
     }

@@ -116,7 +116,7 @@ impl<'a> Access<'a> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn read<T>(&self, database: usize, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         if let Some(pending) = self.pending_of(database, key) {
             return Ok(read(live(pending).map(|(value, _)| value)));
@@ -136,7 +136,7 @@ impl<'a> Access<'a> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn read_several(
         &self,
         database: usize,
@@ -153,7 +153,7 @@ impl<'a> Access<'a> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn contains(&self, database: usize, key: &[u8]) -> Result<bool> {
         match self.pending_of(database, key) {
             Some(pending) => Ok(live(pending).is_some()),
@@ -165,7 +165,7 @@ impl<'a> Access<'a> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn expiry(&self, database: usize, key: &[u8]) -> Result<Option<Option<Expiry>>> {
         match self.pending_of(database, key) {
             Some(pending) => Ok(live(pending).map(|(_, expiry)| expiry)),
@@ -177,7 +177,7 @@ impl<'a> Access<'a> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn put(&mut self, database: usize, key: &[u8], value: Vec<u8>, expiry: Option<Expiry>) -> Result<()> {
         let is_new = self.effects.wanted.has_event(class::NEW) && !self.contains(database, key)?;
         match (&mut self.pending, expiry) {
@@ -196,7 +196,7 @@ impl<'a> Access<'a> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn delete(&mut self, database: usize, key: &[u8]) -> Result<bool> {
         let is_deleted = match self.pending {
             None => self.view.keyspace(database).delete(key)?,
@@ -220,7 +220,7 @@ impl<'a> Access<'a> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn update(
         &mut self,
         database: usize,
@@ -252,7 +252,7 @@ impl<'a> Access<'a> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn count(&self, database: usize) -> Result<u64> {
         let mut count = self.view.keyspace(database).count()?;
         for ((_, key), pending) in self.pending_from(database, &Bound::Unbounded) {
@@ -351,7 +351,7 @@ impl<'a> Access<'a> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn read_record(&self, database: usize, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
         if let Some(pending) = self.pending_of(database, key) {
             return Ok(live(pending).map(|(value, expiry)| (value.to_vec(), expiry)));
@@ -373,7 +373,7 @@ impl<'a> Access<'a> {
     ///
     /// # Errors
     ///
-    /// Those of the store. Nothing is written then.
+    /// Errors of the store. Nothing is written then.
     pub(crate) fn commit(&mut self, db: &Db) -> Result<()> {
         let Some(pending) = self.pending.take() else { return Ok(()) };
         if self.pending_elements.is_empty() && pending.len() <= 1 {

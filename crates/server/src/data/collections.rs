@@ -134,7 +134,7 @@ impl Elements {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn open(&self, db: &Db) -> Result<&Keyspace> {
         let _creation = self.creation.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(keyspace) = self.keyspace.get() {
@@ -189,7 +189,7 @@ impl CollectionIds {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn next(&self, db: &Db) -> Result<CollectionId> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.next >= state.reserved_end {

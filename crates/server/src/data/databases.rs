@@ -74,7 +74,7 @@ impl View {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn new_collection(&self) -> Result<super::collections::CollectionId> {
         self.ids.next(&self.db)
     }
@@ -162,7 +162,7 @@ impl Databases {
     ///
     /// # Errors
     ///
-    /// Those of the store. On an error the databases keep their keys, except those that were
+    /// Errors of the store. On an error the databases keep their keys, except those that were
     /// deleted to free space in a full store.
     pub(crate) fn flush(&self, databases: impl Iterator<Item = usize>) -> Result<()> {
         let mut next = self.next_number.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,7 +191,7 @@ impl Databases {
     ///
     /// # Errors
     ///
-    /// Those of the store. On an error nothing is changed.
+    /// Errors of the store. On an error nothing is changed.
     pub(crate) fn swap(&self, first: usize, second: usize) -> Result<()> {
         let _next = self.next_number.lock().unwrap_or_else(PoisonError::into_inner);
         let mut view = View::clone(&self.view());

@@ -162,7 +162,7 @@ impl<'x> HashEditor<'x> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn read<T>(
         &mut self,
         access: &Access<'_>,
@@ -211,7 +211,7 @@ impl<'x> HashEditor<'x> {
     ///
     /// # Errors
     ///
-    /// Those of the store; an error that names the key if the hash has more fields than its record
+    /// Errors of the store; an error that names the key if the hash has more fields than its record
     /// says.
     pub(crate) fn remove(&mut self, access: &Access<'_>, field: &'x [u8]) -> CommandResult<bool> {
         let exists = self.read(access, field, |value| value.is_some())?;
@@ -242,7 +242,7 @@ impl<'x> HashEditor<'x> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn finish(self, access: &mut Access<'_>) -> CommandResult {
         if !self.is_changed {
             return Ok(());

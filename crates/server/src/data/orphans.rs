@@ -72,7 +72,7 @@ impl OrphanSweeps {
 ///
 /// # Errors
 ///
-/// Those of the store. The next sweep continues.
+/// Errors of the store. The next sweep continues.
 pub(crate) fn sweep(shared: &Shared) -> Result<u64> {
     let view = shared.databases.view();
     let mut removed = 0;

@@ -181,7 +181,7 @@ impl Input {
         }
     }
 
-    /// Returns the offset of the next command. It stays valid until the next read.
+    /// Returns the offset of the next command. The offset stays valid until the next read.
     pub(crate) fn position(&self) -> usize {
         self.start
     }

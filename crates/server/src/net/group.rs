@@ -9,10 +9,10 @@
 //! 1. The group holds the stripe of each key that it changes from the key's first read until the
 //!    commit. Therefore no other command sees or changes these keys in between, except single
 //!    reads, which see the state before the group.
-//! 2. A group waits for the stripes of its first command only. It acquires them in ascending order,
-//!    as each other command does. It never waits for a stripe of a further command: if another
-//!    command holds that stripe, the group ends before the command that needs it. Therefore no
-//!    cycle of waiting threads exists.
+//! 2. A group waits for the stripes of its first command only. The group acquires them in
+//!    ascending order, as each other command does. A group never waits for a stripe of a further
+//!    command: if another command holds that stripe, the group ends before the command that needs
+//!    the stripe. Therefore no cycle of waiting threads exists.
 //! 3. While the group holds a stripe, no flush and no exchange of databases can end. Therefore the
 //!    view that is taken after the first stripe stays the current one.
 //! 4. The group begins only if no client listens to changes after its first stripe is acquired. A

@@ -87,7 +87,7 @@ pub(crate) fn tick_deadline() -> Instant {
 impl Tick<'_> {
     /// Runs the complete commands of the connections. Returns the connections whose input may have
     /// further complete commands, because their turn ended, their replies are not sent, or a pause
-    /// holds the next command. Those that were not served are first.
+    /// holds the next command. Connections that were not served are first.
     pub(crate) fn run(mut self, ready: &[usize]) -> Vec<usize> {
         let start = |index: &usize| ActiveConnection { index: *index, count: 0, is_served: false };
         let mut active: SmallVec<[ActiveConnection; 64]> = ready.iter().map(start).collect();

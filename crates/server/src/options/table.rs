@@ -27,7 +27,7 @@ const BASE: OptionSpec = OptionSpec {
     set: |_, _| Ok(()),
 };
 
-/// All options. Those of one source are applied in this order. `bind` and `port` therefore change
+/// All options. Options of one source are applied in this order. `bind` and `port` therefore change
 /// the addresses that `listen` has set, and `tls-port` uses them before `port` 0 removes them.
 pub static OPTIONS: &[OptionSpec] = &[
     OptionSpec {

@@ -54,7 +54,7 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// Those of a read; [`Error::Corrupt`] if a record does not match the format.
+    /// Errors of a read; [`Error::Corrupt`] if a record does not match the format.
     pub(super) fn read(store: &dyn Store) -> Result<Self> {
         let mut records = Self::default();
         let header = read_header(store)?;

@@ -22,7 +22,7 @@ const NAME: &str = "device of round";
 ///
 /// # Errors
 ///
-/// Those of the changes, except refusals because other devices have not caught up, or keys are
+/// Errors of the changes, except refusals because other devices have not caught up, or keys are
 /// moving.
 pub(super) fn change(plan: &Plan, matrix: &Matrix, round: u64) -> Result<(), String> {
     let mut rng = Rng::part(plan.seed ^ round.rotate_left(40), 0xc4a9);
@@ -53,7 +53,7 @@ impl Seen {
     ///
     /// # Errors
     ///
-    /// Those of the removal.
+    /// Errors of the removal.
     pub(super) fn look(
         &mut self,
         plan: &Plan,

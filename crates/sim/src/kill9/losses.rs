@@ -94,7 +94,7 @@ impl Losses {
     ///
     /// # Errors
     ///
-    /// Those of the replacement; devices that do not catch up.
+    /// Errors of the replacement; devices that do not catch up.
     pub(super) fn mend(
         &mut self,
         plan: &Plan,
@@ -148,7 +148,7 @@ impl Losses {
     ///
     /// # Errors
     ///
-    /// Those of the removal.
+    /// Errors of the removal.
     pub(super) fn choose(
         &mut self,
         plan: &Plan,
@@ -181,7 +181,7 @@ impl Losses {
     ///
     /// # Errors
     ///
-    /// Those of the removal.
+    /// Errors of the removal.
     pub(super) fn strike(&mut self, totals: &mut Totals) -> Result<(), String> {
         let Some(lost) = self.next.take() else { return Ok(()) };
         remove(&lost)?;

@@ -98,7 +98,7 @@ impl SimPlaces {
     ///
     /// # Errors
     ///
-    /// Those of the image's stores; a description that does not match its format.
+    /// Errors of the image's stores; a description that does not match its format.
     pub(super) fn may_refuse(&self, group: usize) -> Result<bool> {
         let bytes = self.record_of(self.host_region(), DESCRIPTION)?.unwrap_or_default();
         let described = described(&bytes, group);

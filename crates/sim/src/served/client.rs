@@ -25,7 +25,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// Errors of the system.
     pub(super) fn connect(socket: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
@@ -48,7 +48,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// Errors of the system.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }

@@ -59,7 +59,7 @@ impl Attempt {
     ///
     /// # Errors
     ///
-    /// Those of the transaction.
+    /// Errors of the transaction.
     pub fn run_step(&mut self, tx: &mut Transaction, maps: &Maps, step: &Step, value: Value) -> Result<()> {
         let Some(key) = step.key() else {
             if matches!(step, Step::Abort) {

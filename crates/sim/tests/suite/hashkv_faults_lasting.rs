@@ -125,7 +125,7 @@ fn a_place_that_cannot_be_written_is_gone_round() {
     assert!(simulated.store.verify(&mut |_| ()).expect("verify").is_clean());
 }
 
-/// Each refused write left a segment behind that was not reused before the next open.
+/// Each refused write left a segment that was not reused before the next open.
 #[test]
 fn segments_that_could_not_be_written_are_taken_again_when_they_can() {
     let simulated = Simulated::filled();

@@ -82,7 +82,7 @@ impl Catalogue {
     /// Reads the catalogue.
     ///
     /// # Errors
-    /// Those of a read; [`Error::Corrupt`] if the header is damaged; [`Error::NewerFormat`].
+    /// Errors of a read; [`Error::Corrupt`] if the header is damaged; [`Error::NewerFormat`].
     pub(in crate::db) fn load(store: Arc<dyn Store>, needs_sync: bool, planted: Planted) -> Result<Self> {
         let header = store.get(&header_key())?.map(|value| Header::decode(&value)).transpose()?;
         let mut catalogue = Self {
@@ -199,7 +199,7 @@ impl Catalogue {
     ///
     /// # Errors
     ///
-    /// Those of a write. The slot stays in doubt.
+    /// Errors of a write. The slot stays in doubt.
     fn restore_slot(&mut self) -> Result<()> {
         let Some((slot, record)) = self.in_doubt.clone() else { return Ok(()) };
         self.put_slot(slot, &record)?;
@@ -308,7 +308,7 @@ impl Catalogue {
     /// Frees the slot of a dropped keyspace. Its records are removed.
     ///
     /// # Errors
-    /// Those of a write.
+    /// Errors of a write.
     pub(in crate::db) fn free(&mut self, dead: &Dead) -> Result<()> {
         self.sync()?;
         self.restore_slot()?;

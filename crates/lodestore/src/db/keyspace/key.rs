@@ -12,8 +12,8 @@
 //!
 //! 1. Encoded ids are prefix-free, and sort as the ids do. No stored key begins with FF FF FC or
 //!    more.
-//! 2. The stored keys of one keyspace sort as the user's keys do. Those of a named keyspace are one
-//!    range of the store. Those of the default keyspace are two: below FF FF, and FF FF 01.
+//! 2. The stored keys of one keyspace sort as the user's keys do. A named keyspace is one
+//!    range of the store. The default keyspace is two ranges: below FF FF, and FF FF 01.
 //! 3. A user's key has one stored key, and a stored key belongs to one keyspace.
 //!
 //! See docs/format/keyspaces.md.

@@ -94,7 +94,7 @@ impl Keyspaces {
     ///
     /// # Errors
     ///
-    /// Those of `work`, and of [`Catalogue::load`].
+    /// Errors of `work`, and of [`Catalogue::load`].
     pub(in crate::db) fn with_catalogue<T>(&self, work: impl FnOnce(&mut Catalogue) -> Result<T>) -> Result<T> {
         // The engine knows whether the store is closed, or belongs to another process. Damage of
         // this record is an error of `load`.
@@ -203,7 +203,7 @@ impl Keyspaces {
     ///
     /// # Errors
     ///
-    /// Those of a read and a write. The next start continues the reclaim.
+    /// Errors of a read and a write. The next start continues the reclaim.
     pub(in crate::db) fn reclaim(&self) -> Result<()> {
         let _one_at_a_time = lock(&self.reclaiming);
         loop {
@@ -271,7 +271,7 @@ impl Keyspaces {
     /// keys need at most [`WALK_BYTES_MAX`].
     ///
     /// # Errors
-    /// Those of a read and a write. After [`Error::Corrupt`] the records without damage are
+    /// Errors of a read and a write. After [`Error::Corrupt`] the records without damage are
     /// removed.
     fn remove_by_walks(&self, dead: &[Dead]) -> Result<()> {
         let piece_records = self.planted.piece_records(PIECE_RECORDS);

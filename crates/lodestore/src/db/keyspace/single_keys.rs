@@ -12,7 +12,7 @@ impl Keyspace {
     /// Returns the value of `key`, if there is one.
     ///
     /// # Errors
-    /// Those of every operation ([`Store`]); [`Error::KeyspaceDropped`].
+    /// Errors of every operation ([`Store`]); [`Error::KeyspaceDropped`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         Ok(self.read(key.as_ref(), |store, key| store.get(key))?.map(Value::from))
     }
@@ -20,7 +20,7 @@ impl Keyspace {
     /// Stores `value` under `key`, without an expiry.
     ///
     /// # Errors
-    /// Those of every write ([`Store`]); [`Error::KeyspaceDropped`].
+    /// Errors of every write ([`Store`]); [`Error::KeyspaceDropped`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.write(key.as_ref(), |store, key| store.put(key, value.as_ref()))
     }

@@ -48,7 +48,7 @@ impl Access<'_> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn new_collection(&self) -> Result<CollectionId> {
         self.view.new_collection()
     }
@@ -57,7 +57,7 @@ impl Access<'_> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn read_element<T>(
         &self,
         database: usize,
@@ -122,7 +122,7 @@ impl Access<'_> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn write_staged<'p>(
         &self,
         database: usize,
@@ -151,7 +151,7 @@ impl Access<'_> {
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) fn elements_page(
         &self,
         database: usize,
