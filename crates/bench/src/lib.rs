@@ -1,19 +1,30 @@
-//! The bench: workloads, the driver that runs them, and stores of other projects.
+//! Benchmarks of key-value stores: workloads, the driver that runs them, and the reports.
 //!
 //! * `lodestore-bench run` measures and compares stores.
-//! * `lodestore-bench evaluate` runs a list of benches and writes a page for each.
+//! * `lodestore-bench evaluate` runs a list of experiments and writes a page for each.
 //!
 //! A run has several rounds. In each round every store is created, loaded, run through the
-//! workloads and destroyed in a separate process, with the stores interleaved. Keys and operations
-//! are generated before the clock starts, from one seed for every store. If a workload has a
-//! minimum duration, a faster store receives more of them. Every returned value is checked to
-//! belong to its key.
+//! workloads and destroyed in a separate process, with the stores interleaved. If a workload has a
+//! minimum duration, a faster store receives more operations.
 //!
 //! On request each store is then recreated, stopped cleanly or killed, and opened by another
-//! process. This applies to engines and peers, as far as the durability of their writes allows. A
-//! store that failed is left out of later rounds.
+//! process. This applies to engines and peers, as far as the durability of their writes allows.
 //!
-//! Floor 4: the bench drives stores through the contract, and writes to no medium itself.
+//! # Guarantees
+//! * Keys and operations are generated before the clock starts, from one seed for every store.
+//! * Every returned value is checked to belong to its key.
+//! * A store that failed is left out of later rounds.
+//! * The bench drives stores through the contract, and writes to no medium itself (layer 4).
+//!
+//! # Modules
+//! * `advice`: error texts, with library calls translated into the program's flags.
+//! * `workload`: workloads by name, their keys and sizes, and operation streams.
+//! * `run`: rounds of cells, the driver in each cell, and observation.
+//! * `peers`: maps of the standard library, and stores of other projects.
+//! * `report`, `plot`: JSON lines and tables; SVG pictures.
+//! * `preset`: named sets of arguments, one file per paper.
+//! * `args`: the command line of `run`.
+//! * `suite`: the experiments of `evaluate` and their pages.
 #![forbid(unsafe_code)]
 
 mod advice;

@@ -1,7 +1,28 @@
-//! The `lodestore` program: stores, from a shell.
+//! The `lodestore` program: creates, reads, changes, converts and serves stores from a shell.
 //!
-//! Every failure is one line on standard error with advice, and an exit code (`lodestore --help`,
-//! docs/cli.md). Layer 5: the program uses the library `lodestore`.
+//! Layer 5: the program uses the library `lodestore`. `docs/cli.md` describes all commands.
+//!
+//! # Guarantees
+//! * A failed command writes one line with advice to standard error, and returns a documented exit
+//!   code.
+//! * Names, positions and meanings of arguments never change, because scripts depend on them.
+//! * An output file appears under its name only after it is complete.
+//! * A signal ends a long command in an orderly way: the command removes its unfinished files.
+//!
+//! # Modules
+//! * `advice`, `failure`: advice with the program's flags; failures and exit codes.
+//! * `base64`, `hex`, `text`: encodings of bytes as text.
+//! * `stop_signal`, `new_file`: signals that end a command; files renamed when complete.
+//! * `out`, `progress`: standard output or a file; the progress bar.
+//! * `format`, `jsonl`, `tsv`: record formats: JSON lines and tab-separated fields.
+//! * `long_line`, `long_json`: piecewise decoding of long lines.
+//! * `input`: read-ahead of an import, split into lines.
+//! * `lmdb`, `rdb`: readers of LMDB data files and Redis snapshots.
+//! * `sample`: the sample data set.
+//! * `open_damage`: notes about damage that an open found.
+//! * `args`: the grammar of the command line.
+//! * `cmd`: the commands.
+//! * `fuzzed` (tests): fuzz targets of the import formats.
 #![forbid(unsafe_code)]
 
 mod advice;

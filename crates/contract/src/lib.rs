@@ -1,9 +1,38 @@
-//! The contract of every Lodestore engine: the [`Store`] trait, its errors, limits, durability
-//! levels, options, statistics and events, and (feature `conformance`) the suite that every engine
-//! passes.
+//! The contract of every Lodestore engine: the [`Store`] trait and its types.
 //!
-//! Floor 0 of the crate graph: no I/O, no threads of its own, no `unsafe`. Every other crate may
-//! import it.
+//! The contract includes errors, limits, durability levels, options, statistics and events. The
+//! feature `conformance` adds the test suite that every engine passes.
+//!
+//! Layer 0: every other crate may import this one.
+//!
+//! # Guarantees
+//! Every engine promises:
+//! * All methods of [`Store`] may be called from any thread.
+//! * Operations on one key are linearizable.
+//! * An acknowledged write survives the failures that the store's [`Durability`] names.
+//! * A batch is applied completely or not at all, also across a crash.
+//! * A refused write changes nothing. After [`Error::Poisoned`] or [`Error::Io`], the next open may
+//!   find a write applied or not. [`Error::TooFewDevices`] states whether its write is in doubt.
+//! * An engine without a capability ([`Capabilities`]) refuses its operations with
+//!   [`Error::Unsupported`].
+//! * The text of each error is one line and states the remedy.
+//!
+//! The crate itself performs no I/O except in test support, has no threads of its own, and contains
+//! no `unsafe` code.
+//!
+//! # Modules
+//! * `event`, `metric`, `size`: events, named statistics, sizes as text.
+//! * [`limits`]: limits of keys, values and batches.
+//! * `expiry`, `range`, `entry`: expiry of keys, scan ranges, found pairs.
+//! * `error`, `durability`: error type; durability levels by survived failures.
+//! * [`options`](mod@options): engine options as text, and the macro that declares them.
+//! * `verify`, `scrub`: verification reports; background scrub.
+//! * `stats`, `openmetrics`: statistics of a store, also as OpenMetrics text.
+//! * `condition`, `capability`: conditions of batches; optional capabilities of engines.
+//! * [`copy`]: copies of a whole store during writes.
+//! * `store`: the traits of stores and snapshots, batches and scans.
+//! * `threads`: thread starts that the system may refuse.
+//! * `testing`, `conformance` (features): test support; test suite of all engines.
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 

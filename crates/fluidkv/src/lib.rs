@@ -1,5 +1,7 @@
-//! The FluidKV engine (FluidKV, VLDB 2024): data larger than DRAM, ordered scans, and writes at the
-//! speed of a per-thread log.
+//! FluidKV engine (VLDB 2024): an LSM tree with a write-ahead log per thread.
+//!
+//! The engine is for data larger than DRAM, many writes, ordered scans and snapshots. Its three
+//! stages are the paper's:
 //!
 //! * **FastStore** (the memtable stage): each thread appends to its own log. One ordered index
 //!   covers all logs of a memtable (`memtable.rs`).
@@ -10,9 +12,43 @@
 //!
 //! A write is one durable append with one fence. On ordinary files, one sync covers all waiting
 //! writers (`commit.rs`). The manifest records which tables, ranges and value segments exist
-//! (`publisher.rs`). Recovery finds the logs by their extent kind (`recover.rs`). Readers acquire
-//! no lock (`view.rs`). An engine built on this one may keep values outside the tables
-//! (`separate.rs`). The formats are described in `docs/format/fluidkv.md`.
+//! (`publisher.rs`). Recovery finds the logs by their extent kind (`recover.rs`). An engine on top
+//! of this one may keep values outside the tables (`separate.rs`). The formats are described in
+//! `docs/format/fluidkv.md`.
+//!
+//! # Guarantees
+//! * Single-key operations are durably linearizable. At durability `interval`, a crash leaves a
+//!   prefix of the writes.
+//! * A batch is one log record: it is applied completely or not at all, also across a crash.
+//! * A scan or snapshot shows all keys as of one moment.
+//! * Readers acquire no lock (`view.rs`). A lookup waits only while a batch that may hold its key
+//!   enters the index.
+//! * Puts leave the space reserve free, for deletes, flushes and compactions in a full store
+//!   (`reserve.rs`).
+//! * With `VerifyReads::On`, each read verifies all checksums that its result depends on.
+//! * A store with a damaged manifest or extent table is refused. Salvage reads such a store and
+//!   never writes to it.
+//!
+//! # Modules
+//! * `layout`, `entry`, `segment`: root area, log entries, log segments.
+//! * `table`: format of sorted tables: builder, reader, filter.
+//! * `options`, `pace`, `failures`: options, backpressure, failed background tasks.
+//! * `key_filter`, `memtable`: DRAM filter of a memtable; memtables with their logs.
+//! * `manifest`, `tables`: log of tables, ranges, value segments; handles of tables.
+//! * `value_log`: value segments and their garbage collection.
+//! * `dram`, `reserve`: DRAM budget; space reserve.
+//! * `locks`, `view`, `publisher`: writer order and stripes, versions, publication of versions.
+//! * `inner`: shared state of an open store.
+//! * `cursor`, `output`: merged ordered walks; writing of tables.
+//! * `commit`: group commit on ordinary files.
+//! * `read`, `write`, `batch`, `scan`: the operations.
+//! * `separate`, `replace`: value separation at a flush, for engines on top.
+//! * `flush`, `compact`, `expired`: memtable flush, compaction, merges of expired pairs.
+//! * `migrate`, `adapt`: scheduling of flushes and compactions; adaptation to the workload.
+//! * `recover`: recovery and salvage.
+//! * `verify`, `scrub`: verification of the whole store, at once or piecewise.
+//! * `store`: opening, closing, and the operations of the contract.
+//! * `testing` (feature): counters for tests.
 #![forbid(unsafe_code)]
 
 mod adapt;

@@ -1,12 +1,43 @@
-//! The HashKV engine (HashKV, ATC 2018). Keys and small values are in an LSM; large values are in
-//! segments of a file, grouped by the hash of their keys.
+//! HashKV engine (USENIX ATC 2018): an LSM tree with large values separated into hash groups.
 //!
-//! A write goes to the LSM ([`lodestore_fluidkv`]) with its value: the thread's log is both
-//! write-ahead log and cache. A memtable flush writes large values to their groups' segments, in
-//! whole blocks, and the tables hold pointers (`separator.rs`). GC of a group that is mostly
-//! garbage reads only that group (`collect.rs`). The LSM alone determines which bytes are live and
-//! which segments are free (`begin.rs`). The formats are in `docs/format/hashkv.md`.
+//! Keys and small values are in an LSM tree ([`lodestore_fluidkv`]). Large values are in segments
+//! of a values file, grouped by the hash of their keys.
 //!
+//! A write goes to the LSM with its value: the thread's log is both write-ahead log and cache. A
+//! memtable flush writes large values to their groups' segments, in whole blocks, and the tables
+//! hold pointers (`separator.rs`). GC of a group that is mostly garbage reads only that group
+//! (`collect.rs`). The LSM alone determines which bytes are live and which segments are free
+//! (`begin.rs`). The formats are in `docs/format/hashkv.md`.
+//!
+//! # Guarantees
+//! * Single-key operations, batches, scans and snapshots have the guarantees of
+//!   [`lodestore_fluidkv`]. Durability `interval` is not supported.
+//! * A pointer is stored only after its value; at `power` a sync of the values file comes between.
+//!   A durable pointer therefore names a durable value.
+//! * A segment is reused only if no durable pointer names it and no reader of an older state is
+//!   left.
+//! * Readers of the values file acquire no lock. Each read verifies the checksum of its record,
+//!   which covers the position.
+//! * GC replaces a pointer only if it is still the copied one. A collection never resurrects a
+//!   deleted or overwritten value.
+//!
+//! # Modules
+//! * `layout`, `options`: bytes of the values file and pointers; options.
+//! * `pace`, `stats`: rate limit of collections; statistics.
+//! * `space`: segments and groups, with their live bytes.
+//! * `opening`: the number that ties the values file to the pool.
+//! * `values`, `read`: the values file; reads from LSM entry to value.
+//! * `append`: writes of values to groups and to cold storage.
+//! * `collect`, `room`: group-based GC; space shared with the LSM.
+//! * `admit`, `late`: admission of values; separation of values after their flush.
+//! * `separator`: the interface for FluidKV's flushes.
+//! * `window`, `scan`: batched reads of values; walks and snapshots.
+//! * `begin`: opening: values file, LSM, account of live bytes.
+//! * `verify`: verification of the LSM and all values.
+//! * `store`: opening, closing, and the operations of the contract.
+//! * `fuzz` (feature): parsers for the fuzz targets.
+//!
+//! # Signals
 //! Unless the option `mapped` is off, the first store of a process sets a SIGBUS handler. The
 //! file's cached pages are read through a mapping, and the handler turns a failing medium into an
 //! error instead of ending the process. Signals outside a mapping are passed to the handler that

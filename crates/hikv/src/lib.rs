@@ -1,28 +1,35 @@
-//! HiKV (USENIX ATC 2017): a hash index on the medium for single keys, and a B+-tree in DRAM for
-//! scans, which is updated after the write.
+//! HiKV engine (USENIX ATC 2017): a persistent hash index for single keys, and a B+-tree in DRAM
+//! for scans.
 //!
-//! The hash index and the records are authoritative; the tree is rebuilt from them. Modules:
-//!
-//! | file | contents |
-//! |---|---|
-//! | `store` | opening, closing, the contract's operations |
-//! | `inner`, `options` | shared state, and its setup |
-//! | `layout`, `entry`, `record` | bytes on the medium |
-//! | `hash`, `table`, `probe`, `split`, `stripe` | hash index: placing, finding, growing, locking |
-//! | `read`, `write`, `batch`, `scan`, `sweep` | the operations |
-//! | `copy` | copies of the whole store while it is written |
-//! | `damage` | known damage to the index, and the check of misses |
-//! | `backend`, `trees`, `tree_op`, `rebuild`, `worker`, `adapt`, `sampler` | updates of the tree |
-//! | `recover`, `extents`, `collect`, `run`, `verify` | recovery of a store, and its verification |
-//! | `wal` | the paper's HiKV_wal, for comparison |
+//! The hash index and the records on the medium are the source of truth. Background threads update
+//! the tree after each write, and recovery rebuilds it.
 //!
 //! The persist order of each operation is in the module docs of `write`, `batch`, `split`, `run`
 //! and `recover`. `docs/crash.md` proves each order by case.
 //!
 //! # Guarantees
-//! Single-key operations and batches are durably linearizable. A scan sees every write that
-//! returned before it began, and is not a snapshot (see `scan`). `close` makes the next open fast.
-//! Without it no acknowledged write is lost.
+//! * Single-key operations and batches are durably linearizable.
+//! * A scan sees every write that returned before it began, and is not a snapshot (see `scan`).
+//! * Readers acquire no lock, except the key's stripe during a batch.
+//! * `close` makes the next open fast. Without it no acknowledged write is lost.
+//! * A miss that damage may have caused is an error, not an absent key (see `damage`).
+//!
+//! # Modules
+//! * `hash`, `entry`, `record`: hashes of keys, index entries, records.
+//! * `layout`, `options`: bytes on the medium; options.
+//! * `table`, `probe`, `stripe`: hash index, lookups of writers, writer locks.
+//! * `split`, `split_tests`: growth by segment splits, and its tests.
+//! * `extents`, `damage`: check of the extent table; known damage to the index.
+//! * `tree_op`, `trees`: changes of the tree; the B+-trees in DRAM.
+//! * `sampler`, `adapt`: operation counts and latencies; the number of backend threads.
+//! * `backend`, `backend_tests`: updating queues (the tree's work queues), and their tests.
+//! * `worker`, `rebuild`: backend threads; rebuild of the tree in the background.
+//! * `run`, `wal`: the tree's sorted run at close; the paper's HiKV_wal.
+//! * `inner`, `stats`: shared state of an open store; statistics.
+//! * `read`, `write`, `batch`: operations on single keys; batches.
+//! * `scan`, `sweep`, `copy`: walks, removal of expired keys, whole-store copies.
+//! * `collect`, `recover`, `verify`: recovery walk, recovery while serving, verification.
+//! * `store`: opening, closing, and the operations of the contract.
 #![forbid(unsafe_code)]
 
 mod adapt;

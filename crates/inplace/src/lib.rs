@@ -1,18 +1,29 @@
-//! Shared parts of the engines that change their medium in place. An engine is an index that names
-//! records. This crate has everything that does not depend on the structure of the index.
+//! Common base of the engines that update their medium in place.
 //!
-//! | file | contents |
-//! |---|---|
-//! | `base` | shared state of a store; begin of an operation; storing and persisting a record |
-//! | `begin` | creating a store, or detecting an existing one |
-//! | `copy` | the stripes that a copy of the whole store holds |
-//! | `engine` | the interface of an engine, and the operations built on it |
-//! | `options` | options that all engines have |
-//! | `record` | a key with its value on the medium |
-//! | `recovery` | progress of the background recovery, and its threads |
-//! | `seal` | the checksums that a clean stop stores and the next open compares |
-//! | `running` | background threads from open to close |
-//! | `testing` | (feature) shared test utilities of the engines |
+//! Layer 2a. An engine is an index that names records. This crate has everything that does not
+//! depend on the structure of the index: records, begin and end of operations, recovery threads,
+//! seals.
+//!
+//! # Guarantees
+//! * A record is written whole, out of place, and never changes after the index names it.
+//!   [`Base::fence_before_publish`] refuses publication if a sync has failed.
+//! * While an [`Operation`] exists, no data that it accesses is reused, `close` waits, and events
+//!   are queued.
+//! * A write into a full store is retried once, after waiting space was freed.
+//! * A store after a clean stop is compared with its seal. After any other end it is recovered.
+//! * A closed store, a store inherited by a fork, and writes to a poisoned store return typed
+//!   errors.
+//!
+//! # Modules
+//! * [`options`]: checks of options that all engines have.
+//! * `record`: a key with its value on the medium.
+//! * `base`, `begin`: shared state and operations; creation or detection of a store.
+//! * `recovery`: progress of the background recovery, and its threads.
+//! * `engine`: the interface of an engine, and the operations built on it.
+//! * `seal`: checksums of the index from a clean stop.
+//! * `copy`: stripes that a copy of the whole store holds.
+//! * `running`: background threads, from open to close.
+//! * `testing_sink`, `testing` (feature): test utilities of the engines.
 #![forbid(unsafe_code)]
 
 mod base;

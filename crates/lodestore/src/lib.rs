@@ -59,16 +59,34 @@
 //! # }
 //! ```
 //!
-//! # Where to find what
-//! * [`Db`] and its types: this page. [`db`] has the builder and the choice of the engine.
+//! # Guarantees
+//! * An acknowledged write survives the failures that the store's [`Durability`] names. A store is
+//!   refused if its medium cannot provide the durability.
+//! * [`Db`] and its clones may be used from any thread. Operations on one key are linearizable.
+//! * A batch is applied completely or not at all, also across a crash. Transactions are strictly
+//!   serializable.
+//! * At most one open at a time holds a store; another one is refused with [`Error::Locked`].
+//! * A refused write changes nothing. After [`Error::Poisoned`] or [`Error::Io`], the next open may
+//!   find a write applied or not. [`Error::TooFewDevices`] states whether its write is in doubt.
+//! * A backup contains the store as it was at one moment, and appears under its name only when
+//!   complete.
+//!
+//! # Modules
+//! * `handle`: shared handle of an open store of any engine.
+//! * `made`: new directories, removed again after a failed creation.
+//! * [`stats`]: statistics of a store and its engine, and OpenMetrics.
+//! * [`options`], `pool`: options of a store, its engine and its pool.
+//! * `built`, [`engines`](mod@engines): all engines; the engines of this build.
+//! * `choice_file`: the record of a creation, and its reason.
+//! * `matrix`, `no_matrix`: matrices of devices, with and without engine `mkvs`.
+//! * `destroy`, `doctor`: inspection without an open, removal; media and their durabilities.
+//! * `trace`, `no_trace`: `tracing` events and spans, or nothing.
+//! * [`store`]: the contract below [`Db`]; creation, open and removal by path.
 //! * [`backup`](mod@backup): backups of a store in use, and restores.
-//! * [`options`]: the options of a store, of its engine and of its pool.
-//! * [`stats`]: the statistics of a store and its engine, and OpenMetrics. [`events`]: the events
-//!   of a store.
-//! * [`store`]: the contract of every engine below [`Db`], and the functions that create, open and
-//!   remove a store by its path.
-//! * [`engines`](mod@engines): the engines of this build. [`medium`]: the medium of a path.
-//!   `devices`: a matrix of devices (engine `mkvs`).
+//! * [`db`]: [`Db`], its builder, the choice of engine, keyspaces, transactions.
+//! * [`events`], [`medium`]: events of a store; the medium of a path.
+//! * `devices` (engine `mkvs`): administration of a matrix of devices.
+//! * `guide` (doc tests): the examples of the guide.
 //!
 //! # Features
 //! Each engine has a feature of its own name: `hikv`, `nvht`, `fluidkv`, `hashkv` and `mkvs`. All

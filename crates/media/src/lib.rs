@@ -1,13 +1,44 @@
-//! The substrate: persistent bytes. No other crate of the workspace writes to a medium.
+//! Persistent bytes: pools of mapped regions, flushes and fences, allocation, and epochs.
 //!
-//! Floor 1 (with `contract`). A [`Pool`] is the mapped regions of one store, its two-copy header
-//! and its lock. Its verbs are the only access to a medium, except for its [`BlockFile`]. This
-//! values file is read and written by calls, and mapped for reading at most. [`NvPtr`] is a
-//! position in a pool. The [`Allocator`] allocates extents and records; [`Epochs`] guards their
-//! reuse. [`probe`] reports the real type of a medium. With the feature `sim`, `sim` holds the
-//! crash simulator.
+//! Layer 1. A [`Pool`] is the mapped regions of one store, its two-copy header and its lock. Its
+//! verbs are the only access to a medium, except for its [`BlockFile`]. This values file is read
+//! and written by calls, and mapped for reading at most. [`NvPtr`] is a position in a pool. The
+//! [`Allocator`] allocates extents and records; [`Epochs`] guards their reuse. [`probe`](probe())
+//! reports the real type of a medium.
+//!
+//! # Guarantees
+//! * No other crate of the workspace writes a store's pairs to a medium.
+//! * Flushed bytes are durable after the next fence of the same thread, at the pool's durability.
+//! * A failed sync poisons the pool, which refuses writes until it is reopened.
+//! * A crash leaves at least one intact copy of a pool's header.
+//! * At most one open at a time holds a store, within a process and between processes.
+//! * Retired space is reused only when no guard of its time is left. After a crash, recovery frees
+//!   all space that the engine does not mark as reachable.
+//! * Verbs acquire no lock, and may be called from any thread.
+//! * The owner's event sink is called under no lock.
 //!
 //! `unsafe` is allowed here; each use cites an invariant of SAFETY.md.
+//!
+//! # Modules
+//! * `x86`: flushes, fences, non-temporal copies and 16-byte atomics.
+//! * `nvptr`, `little_endian`, `crc`: pool positions, stored numbers, CRC32C.
+//! * `slot`, `counters`, `mutex`: thread slots, operation counts, locks after a panic.
+//! * `boot`, `mutant`, `open_state`: boot identity, planted faults, state of an open.
+//! * `gather`, `latency`: record writes from parts; emulated latency.
+//! * `region`, [`region_layout`]: mappings and address translation; offsets within a region.
+//! * `options`, `header`, `region_header`: pool options; headers on the medium.
+//! * `store_dir`, `files`, `lock`: store directory, its files, one process per store.
+//! * `probe`, `pace`: real type of a medium; fill rate of a pool.
+//! * `memory`: reads, writes, flushes and fences, by persist policy.
+//! * `pool`, `verbs`, `words`: the pool, and access to it.
+//! * `events`: reports to the owner, outside all locks.
+//! * [`epoch`]: reuse of space after its last reader.
+//! * [`alloc`]: extents from buddy trees; records from slabs.
+//! * `batch_log`: redo logs for atomic writes of several words.
+//! * [`blocks`]: the values file.
+//! * `create`, `open`, `destroy`: creation, opening and removal.
+//! * `ahead`: background growth, prefaulting and file removal.
+//! * `sim`, `fuzz` (feature): crash simulator; entry points for fuzz targets.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("lodestore runs on Linux on x86-64; what depends on the processor stands in x86.rs");

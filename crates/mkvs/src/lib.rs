@@ -1,16 +1,50 @@
-//! MKVS (Micromachines 2019): a matrix of devices. Groups partition the keys. The devices of a
-//! group hold the same pairs and compete to answer.
+//! MKVS engine (Micromachines 2019): a matrix of devices, with sharding over groups and replication
+//! within each group.
 //!
-//! A device is a directory on a medium of its own, with a store of any engine, an operation log,
-//! a queue and a processor. The host assigns a sequence number to each operation of a group. Every
-//! device applies the operations in that order, therefore the first answer is always correct. The
-//! option `acks` selects which losses an acknowledged write survives. Reads return the same results
-//! with every setting.
+//! Groups partition the keys. The devices of a group hold the same pairs and compete to answer
+//! reads. A device is a directory on a medium of its own, with a store of any engine, an operation
+//! log, a queue and a processor. The host assigns a sequence number to each operation of a group,
+//! and every device applies the operations in that order. `docs/mkvs.md` describes the differences
+//! from the paper.
 //!
-//! # Floor
-//! Floor 2b: the crate depends on the contract, and on stores of any engine that its owner passes
-//! in ([`Places`]). The only files that the crate opens itself are labels and the record of an
-//! unfinished creation.
+//! Layer 2b: the crate depends on the contract, and on stores of any engine that its owner passes
+//! in ([`Places`]).
+//!
+//! # Guarantees
+//! * The option `acks` selects how many devices have a write before it is acknowledged, and thus
+//!   which losses the write survives.
+//! * On each device, a write survives the failures of the store's durability.
+//! * A read returns the last acknowledged value of its key, with every setting of `reads`.
+//! * A write that only some devices have is in doubt, and its error says so. Its key is not
+//!   readable until the write is decided.
+//! * With too few active devices, writes are refused and reads continue. An open with too few
+//!   devices is refused, except in salvage.
+//! * There are no batches, conditions on ranges or snapshots.
+//! * The crate itself opens only labels and the record of an unfinished creation.
+//!
+//! # Modules
+//! * `planted`, `events`, `latency`: planted faults, queued events, read latency estimate.
+//! * `route`: routing of keys to groups.
+//! * `layout`, `codec`, `operation`, `options`: encodings of records and operations; options.
+//! * `filter`, `stripes`: counting Bloom filter; key locks.
+//! * `walk`, `apply`: paged walks over a store; application of operations.
+//! * `label`, `places`, `oplog`: device labels, source of stores, operation log.
+//! * `command`, `device`: device commands; the processor that executes them.
+//! * `advice`, `host`, `salvage`: lost host stores; the host's store; writes given up.
+//! * `group`: members, sequence of operations, and key states of a group.
+//! * `commit`, `sole`: commit path of a group; writes to a single device.
+//! * `compete`: single, hedged and raced reads.
+//! * `catchup`, `fill`, `lead`: catch-up from a log, state transfer, leader choice.
+//! * `decide`, `revive`: in-doubt writes; groups without active members.
+//! * `shape`: the groups, and the move of keys to added ones.
+//! * `scan`, `copy`, `refill`: merged walks, whole-store copies, filter rebuild.
+//! * `creation`, `recover`: record of an unfinished creation; creation and opening.
+//! * `keeper`, `wait`: background maintenance; waits for it.
+//! * `stats`, `account`: statistics; clean stop.
+//! * `verify`: verification of each store, and of members against each other.
+//! * `admin`: replacement of devices, addition of groups, status.
+//! * `store`: the operations of the contract.
+//! * `fuzz` (feature): parsers for the fuzz targets.
 #![forbid(unsafe_code)]
 
 mod account;

@@ -1,34 +1,39 @@
-//! NVHT (Journal of Parallel and Distributed Computing, 2018): a hash table stored entirely on the
-//! medium, for point access with little DRAM and an open that reads no records. An open reads eight
+//! NVHT engine (Journal of Parallel and Distributed Computing, 2018): one persistent hash table for
+//! point access with little DRAM.
+//!
+//! The table is stored entirely on the medium, and an open reads no records. An open reads eight
 //! bytes for each chunk of the medium. After a clean stop it also reads the allocator's occupancy
 //! and, once and in order, the tables, to compare them with the stop's seal.
-//!
-//! Modules:
-//!
-//! | file | contents |
-//! |---|---|
-//! | `store` | opening, closing, the contract's operations |
-//! | `inner`, `options` | shared state, and its setup |
-//! | `layout`, `slot`, `line`, `record` | bytes on the medium |
-//! | `hash`, `murmur3`, `table`, `search`, `partition`, `stripe` | tables: lookups, locking |
-//! | `resize` | growing without stopping |
-//! | `read`, `write`, `batch`, `walk`, `sweep` | the operations |
-//! | `copy` | copies of the whole store while it is written |
-//! | `recover`, `settle`, `verify` | recovery of a store, and its verification |
 //!
 //! The persist order of each operation is in the module docs of `write`, `resize` and `batch`.
 //! `docs/crash.md` proves each order by case.
 //!
 //! # Guarantees
-//! Single-key operations are durably linearizable. A batch is one step, to readers and across a
-//! crash. There is no order, and thus no scan; `for_each` shows every key once. DRAM usage is
-//! fixed, except for the allocator's bitmaps.
+//! * Single-key operations are durably linearizable. A batch is one step, to readers and across a
+//!   crash.
+//! * There is no order, and thus no scan; `for_each` shows every key once.
+//! * Readers acquire no lock, except the key's stripe while a batch is published.
+//! * DRAM usage is fixed, except for the allocator's bitmaps.
 //!
 //! After damage to tables or records a read returns the right value or an error. A key that damage
 //! may have hit is an error until it is put again. Two cases cannot be detected. A line or page of
 //! a killed store may hold its content from earlier in the same run. A slot may name an older
 //! record with a checksum that agrees in 11 bits. Bits of a tag that change on the medium while the
 //! store is open are found by `verify` and by the next open.
+//!
+//! # Modules
+//! * `murmur3`, `hash`: MurmurHash3; the values derived from a key's hash.
+//! * `slot`, `line`, `record`, `layout`: bytes on the medium.
+//! * `options`, `stripe`: options; writer locks.
+//! * `table`, `partition`: linear-probing tables; mapping of keys to growing tables.
+//! * `settle`: reconciliation of a line's check after a crash.
+//! * `inner`, `stats`: shared state of an open store; statistics.
+//! * `search`: lookups in possibly damaged tables.
+//! * `read`, `write`, `batch`: operations on single keys; batches.
+//! * `walk`, `sweep`, `copy`: walks, removal of expired keys, whole-store copies.
+//! * `resize`: growth without stopping.
+//! * `recover`, `verify`: recovery while serving; verification.
+//! * `store`: opening, closing, and the operations of the contract.
 #![forbid(unsafe_code)]
 
 mod batch;

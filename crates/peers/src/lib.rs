@@ -1,18 +1,31 @@
-//! Stores of other projects. The bench measures them, and the program imports from them.
+//! Bindings to stores of other projects, for the bench and for imports.
 //!
-//! Floor 3 (with `contract`). `bench` and the program `lodestore` use this crate, each with its
-//! feature `peers`; no default build does. The program uses only [`RocksDbReader`], for `import`.
+//! Layer 3. `bench` and the program `lodestore` use this crate, each with its feature `peers`; no
+//! default build does. The program uses only [`RocksDbReader`], for `import`.
 //!
 //! A peer written in C or C++ is loaded at run time from the system's library. A server is started
 //! by its own program. Only Rust is compiled here: `redb`, `fjall` and `sled`, each with a feature
-//! of its name. If a library is missing, the error names the Debian package. A new peer is a module
-//! here and rows of [`kinds`].
+//! of its name. A new peer is a module here and rows of [`kinds`].
 //!
-//! Every peer has several settings, each with its own name. The plain name is a sane setting, and
-//! `-sync` is the same with every write synced. `-paper` is the setting of the NVHT paper's authors
-//! (their public bench drivers), who sync every put and use small caches.
+//! # Guarantees
+//! * If a library is missing or unusable, the error names the Debian package.
+//! * Every peer has several settings, each with its own name. The plain name is a sane setting, and
+//!   `-sync` is the same with every write synced.
+//! * `-paper` is the setting of the NVHT paper's authors (their public bench drivers), who sync
+//!   every put and use small caches.
+//! * [`Survives`] states the failures that an acknowledged write of a setting survives.
 //!
 //! `unsafe` is allowed here for bindings; each use cites an invariant of SAFETY.md.
+//!
+//! # Modules
+//! * `library`: shared libraries, loaded at first use.
+//! * `common`: common parts of the C interfaces of LevelDB and RocksDB.
+//! * `server`: processes of servers, reached by a unix socket.
+//! * `bdb`, `leveldb`, `lmdb`, `rocksdb`: embedded stores in C or C++.
+//! * `fjall`, `redb`, `sled` (features): embedded stores in Rust.
+//! * `memcached`, `redis`: servers.
+//! * `peer`: the bench's interface to a peer, and the list.
+//! * `testing`: RocksDB databases for tests.
 
 mod bdb;
 mod common;

@@ -1,22 +1,40 @@
 //! A Redis-protocol server over a Lodestore store.
 //!
-//! A write is acknowledged when the store has acknowledged it. An `OK` therefore survives the same
-//! failures as a write of the store: `kill -9` at every level, and a power failure at `power`.
+//! Layer 4. Each event loop thread reads sockets, runs commands and writes replies. Databases are
+//! keyspaces of the store. `docs/server-design.md` describes data, lock order and tests.
 //!
-//! * `config`: listeners and limits. `tls_config`: TLS.
-//! * `options`: the table of all options, and the sources of their values. `runtime`: the options
-//!   that change while the server runs.
-//! * `net`: sockets and event loops.
-//! * `command`: the commands, and the table that describes them.
-//! * `upkeep`: background work.
+//! # Guarantees
+//! * A write is acknowledged when the store has acknowledged it. An `OK` therefore survives the
+//!   same failures as a write of the store: `kill -9` at every level, and a power failure at
+//!   `power`.
+//! * A command that changes a key holds the key's stripe until the store acknowledges the change.
+//! * `EXEC` commits one batch, applied completely or not at all. On an engine without batches, an
+//!   `EXEC` that changes several records is refused.
+//! * A command that reads several keys acquires no lock, and reads again if one of them changed
+//!   meanwhile.
+//! * The replies to a client are in the order of its commands.
+//! * A stop runs the complete commands that were received, for at most one second.
+//!
+//! # Modules
+//! * `clock`, `glob`, `words`: clock, key patterns, words of the protocol.
+//! * `process`, `pause`: memory and processor time; the pause of clients.
+//! * `error`, `store_events`: errors as Redis sends them; events of the store.
+//! * `tls_config`, `config`: configuration of TLS; listeners and limits.
+//! * [`options`]: the table of all options, and their sources.
+//! * `runtime`: options that change while the server runs.
 //! * `acl`: users and permissions.
-//! * `http`: metrics, health and the status page.
-//! * `memory`: the bound on used bytes. `pause`: the pause of clients.
-//! * `data`: databases, values with types, and isolation between commands.
+//! * `data`: databases, typed values, and isolation between commands.
 //! * `messaging`: published messages, keyspace events, and invalidations of caches.
 //! * `statistics`: counters and times.
-//! * `clock`, `glob`, `words`: leaf modules that depend on no other one.
-//! * `store_events`: the events of the store. `saves`: backups.
+//! * `memory`, `saves`: the bound on used bytes; backups.
+//! * `shared`, `session`: state of all event loops; state of one client.
+//! * `command`: the commands, and the table that describes them.
+//! * `net`: sockets and event loops.
+//! * `upkeep`: background work.
+//! * `http`: metrics, health and the status page.
+//! * `server`: the threads, from start to stop.
+//! * `loop_server`, `fuzzed` (tests, fuzzing): a server without threads; its fuzz target.
+//! * `guide` (doc tests): the examples of the guide.
 #![forbid(unsafe_code)]
 
 mod acl;

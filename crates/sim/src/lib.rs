@@ -1,10 +1,36 @@
-//! Whole-store tests: crash exploration, linearizability, kill -9.
+//! Whole-store tests: crash exploration, damage, linearizability, kill -9.
 //!
-//! * [`explore`] runs scripts of operations on a simulated medium, takes the images that a crash
-//!   may leave at each crash point, opens each, and judges its contents ([`oracle`]).
-//! * [`mutation`] plants faults and reports which oracle sees each.
+//! [`explore`] runs scripts of operations on a simulated medium. For each crash point it takes the
+//! images that the crash may leave, opens each, and judges its contents ([`oracle`]). [`mutation`]
+//! plants faults and reports which oracle detects each.
 //!
-//! A seed reproduces every run. A failing image is a file that `explore --replay` opens again.
+//! Layer 5. The programs in `src/bin` run longer explorations than the tests.
+//!
+//! # Guarantees
+//! * A seed reproduces every exploration of scripts or of damage.
+//! * A failing image is a file that `explore --replay` opens again.
+//! * A panic inside an engine is a finding, not the end of an exploration.
+//! * Explorations cover power failures on simulated media. [`kill9`] and [`served`] cover the death
+//!   of a real process.
+//!
+//! # Modules
+//! * [`config`], [`counts`]: bounds and counts of an exploration.
+//! * [`panics`]: panics inside an engine as findings.
+//! * [`history`], [`scans`]: linearization of concurrent operations; scans during them.
+//! * [`op`], [`script`]: operations with a model; scripts that cover an engine.
+//! * [`subject`], [`pool_subject`]: interface to an engine; stores on a simulated pool.
+//! * [`hikv`], [`nvht`], [`fluidkv`], [`hashkv`], [`mkvs`]: the engines on simulated media.
+//! * [`keyspaces`]: keyspaces over an engine on simulated media.
+//! * [`allocator`], [`toy`]: the allocator alone; a minimal engine with faults.
+//! * [`oracle`]: requirements for a recovered store.
+//! * [`failure`]: failing images as files.
+//! * [`explore`]: scripts on worker threads, with crashes.
+//! * [`concurrent`], [`transactions`]: histories of threads; strict serializability of
+//!   transactions.
+//! * [`damage`]: stores whose files are damaged.
+//! * [`mutation`]: planted faults that the explorer must detect.
+//! * [`kill9`]: a process under load, killed by SIGKILL.
+//! * [`served`]: a server under load, killed by SIGKILL.
 #![forbid(unsafe_code)]
 
 pub mod allocator;
