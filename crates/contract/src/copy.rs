@@ -52,7 +52,7 @@ const ROUNDS_MAX: u32 = 64;
 /// Maximum time that one write waits for the copier.
 const WRITE_WAIT_MAX: Duration = Duration::from_millis(40);
 /// Step of that wait.
-const WRITE_WAIT_STEP: Duration = Duration::from_millis(1);
+const WRITE_WAIT_PAUSE: Duration = Duration::from_millis(1);
 
 /// Receives a copy of a store.
 pub trait CopySink {
@@ -116,7 +116,7 @@ impl Changes {
     pub fn wait_for_copier(&self) {
         let begun = Instant::now();
         while self.is_crowded() && begun.elapsed() < WRITE_WAIT_MAX {
-            thread::sleep(WRITE_WAIT_STEP);
+            thread::sleep(WRITE_WAIT_PAUSE);
         }
     }
 

@@ -31,29 +31,29 @@ pub struct Entry {
 }
 
 /// Position of a pair in its buffer: the key, then the value. The 8 bytes before the key are the
-/// expiry, in milliseconds, little-endian, if [`EXPIRES`] is set.
+/// expiry, in milliseconds, little-endian, if [`EXPIRES_FLAG`] is set.
 #[derive(Clone, Copy)]
 struct Place {
     at: u32,
-    /// The length of the key, and the bit [`EXPIRES`].
+    /// The length of the key, and the bit [`EXPIRES_FLAG`].
     key_word: u32,
     value_len: u32,
 }
 
 /// Set in [`Place::key_word`] if the pair has an expiry. Keys are much shorter than this.
-const EXPIRES: u32 = 1 << 31;
+const EXPIRES_FLAG: u32 = 1 << 31;
 /// Bytes of a stored expiry.
 const EXPIRY_BYTES: usize = 8;
 
 impl Place {
     fn new(at: usize, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Self {
-        let mark = if expiry.is_some() { EXPIRES } else { 0 };
+        let mark = if expiry.is_some() { EXPIRES_FLAG } else { 0 };
         Self { at: at as u32, key_word: key.len() as u32 | mark, value_len: value.len() as u32 }
     }
 
     #[inline]
     fn key_len(self) -> usize {
-        (self.key_word & !EXPIRES) as usize
+        (self.key_word & !EXPIRES_FLAG) as usize
     }
 }
 
@@ -94,7 +94,7 @@ impl Entry {
     /// Returns when the key expires; `None` if it does not.
     #[must_use]
     pub fn expiry(&self) -> Option<Expiry> {
-        if self.place.key_word & EXPIRES == 0 {
+        if self.place.key_word & EXPIRES_FLAG == 0 {
             return None;
         }
         let bytes = self.buffer[..self.place.at as usize].last_chunk::<EXPIRY_BYTES>();

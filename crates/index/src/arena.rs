@@ -13,9 +13,9 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes of the largest chunk: one huge page.
-const HUGE: usize = 2 << 20;
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Leaves in the first chunk.
-const FIRST: usize = 4;
+const FIRST_CHUNK_SLOTS: usize = 4;
 
 /// A leaf's position in the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,14 +76,14 @@ impl Arena {
     /// Creates an arena for nodes of this layout, padded to cache lines.
     #[cfg(test)]
     pub(crate) fn new(node: Layout) -> Self {
-        Self::bounded(node, HUGE)
+        Self::bounded(node, HUGE_PAGE_BYTES)
     }
 
     /// Creates an arena for nodes of this layout, padded to cache lines, with chunks of about
     /// `chunk_bytes` at most.
     pub(crate) fn bounded(node: Layout, chunk_bytes: usize) -> Self {
         let node = node.align_to(64).expect("a node is small").pad_to_align();
-        let most = (chunk_bytes.min(HUGE) / node.size()).max(FIRST);
+        let most = (chunk_bytes.min(HUGE_PAGE_BYTES) / node.size()).max(FIRST_CHUNK_SLOTS);
         Self { node, most, books: Mutex::default() }
     }
 
@@ -150,9 +150,9 @@ impl Arena {
 
     /// Adds a chunk with half as many slots as the arena has, at most `most`.
     fn add_chunk(&self, books: &mut Books) {
-        let slots = (books.slots / 2).clamp(FIRST, self.most);
-        let layout = if slots == HUGE / self.node.size() {
-            Layout::from_size_align(HUGE, HUGE)
+        let slots = (books.slots / 2).clamp(FIRST_CHUNK_SLOTS, self.most);
+        let layout = if slots == HUGE_PAGE_BYTES / self.node.size() {
+            Layout::from_size_align(HUGE_PAGE_BYTES, HUGE_PAGE_BYTES)
         } else {
             Layout::from_size_align(slots * self.node.size(), self.node.align())
         }
@@ -192,10 +192,10 @@ impl Drop for Arena {
 /// Memory blocks from the allocator. A block of a huge page's size comes from the system, on a huge
 /// page if one is available.
 mod pages {
-    use super::{HUGE, Layout, NonNull, alloc, dealloc, handle_alloc_error};
+    use super::{HUGE_PAGE_BYTES, Layout, NonNull, alloc, dealloc, handle_alloc_error};
 
     pub(super) fn take(layout: Layout) -> NonNull<u8> {
-        if layout.size() == HUGE
+        if layout.size() == HUGE_PAGE_BYTES
             && let Some(block) = take_huge()
         {
             return block;
@@ -207,7 +207,7 @@ mod pages {
     /// # Safety
     /// `base` came from [`take`] with this layout, and nothing refers to it.
     pub(super) unsafe fn give(base: NonNull<u8>, layout: Layout) {
-        if layout.size() == HUGE && SYSTEM {
+        if layout.size() == HUGE_PAGE_BYTES && SYSTEM {
             // SAFETY: Inv 12: guaranteed by the caller.
             unsafe { give_huge(base) };
         } else {
@@ -227,19 +227,19 @@ mod pages {
         // mapping has twice the size, so it contains an aligned block. The parts before and after
         // the block are unmapped before the block is published.
         unsafe {
-            let Ok(raw) = mmap_anonymous(std::ptr::null_mut(), 2 * HUGE, access, flags) else {
-                handle_alloc_error(Layout::from_size_align_unchecked(HUGE, HUGE))
+            let Ok(raw) = mmap_anonymous(std::ptr::null_mut(), 2 * HUGE_PAGE_BYTES, access, flags) else {
+                handle_alloc_error(Layout::from_size_align_unchecked(HUGE_PAGE_BYTES, HUGE_PAGE_BYTES))
             };
-            let before = raw.cast::<u8>().align_offset(HUGE);
+            let before = raw.cast::<u8>().align_offset(HUGE_PAGE_BYTES);
             let base = raw.cast::<u8>().add(before);
             if before > 0 {
                 let _ = munmap(raw, before);
             }
-            if before < HUGE {
-                let _ = munmap(base.add(HUGE).cast(), HUGE - before);
+            if before < HUGE_PAGE_BYTES {
+                let _ = munmap(base.add(HUGE_PAGE_BYTES).cast(), HUGE_PAGE_BYTES - before);
             }
             // Without huge pages the block works the same, only slower.
-            let _ = madvise(base.cast(), HUGE, Advice::LinuxHugepage);
+            let _ = madvise(base.cast(), HUGE_PAGE_BYTES, Advice::LinuxHugepage);
             NonNull::new(base)
         }
     }
@@ -247,7 +247,7 @@ mod pages {
     #[cfg(all(target_os = "linux", not(miri)))]
     unsafe fn give_huge(base: NonNull<u8>) {
         // SAFETY: Inv 13: the block is a mapping of this size, and nothing refers to it.
-        let result = unsafe { rustix::mm::munmap(base.as_ptr().cast(), HUGE) };
+        let result = unsafe { rustix::mm::munmap(base.as_ptr().cast(), HUGE_PAGE_BYTES) };
         assert!(result.is_ok(), "a block that was mapped can be unmapped");
     }
 

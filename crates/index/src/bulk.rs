@@ -15,15 +15,15 @@ use crate::bytes::{common, head_at, key_head, separator, word_bytes};
 use crate::inner::{Node, Plan};
 use crate::leaf::Leaf;
 use crate::reclaim::Space;
-use crate::shape::{INNER_CAP, LEAF_CAP};
+use crate::shape::{INNER_SEPARATORS_MAX, LEAF_ENTRIES_MAX};
 use crate::split::leaf_node;
 use crate::sync::{AtomicPtr, Ordering};
 use crate::tree::{BPlusTree, KeyResolver};
 
 /// Entries in a loaded leaf.
-const LEAF_FILL: usize = (LEAF_CAP * 9).div_ceil(10);
+const LOADED_LEAF_ENTRIES: usize = (LEAF_ENTRIES_MAX * 9).div_ceil(10);
 /// Children of a loaded inner node.
-const INNER_FILL: usize = (INNER_CAP * 9).div_ceil(10);
+const LOADED_CHILD_COUNT: usize = (INNER_SEPARATORS_MAX * 9).div_ceil(10);
 
 /// Why a bulk load was refused. The tree is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ impl BPlusTree {
         if sorted.is_empty() {
             return Ok(());
         }
-        let leaves = sorted.len().div_ceil(LEAF_FILL);
+        let leaves = sorted.len().div_ceil(LOADED_LEAF_ENTRIES);
         let threads = threads.clamp(1, leaves.div_ceil(64).max(1));
         let parts = if threads == 1 {
             vec![self.load_leaves(r, sorted, 0..sorted.len())]
@@ -166,7 +166,7 @@ impl BPlusTree {
     ) -> Vec<Result<Vec<Built>, BulkError>> {
         let most = thread::available_parallelism().map_or(1, NonZeroUsize::get).max(1) * 2;
         let threads = threads.min(most);
-        let share = leaves.div_ceil(threads) * LEAF_FILL;
+        let share = leaves.div_ceil(threads) * LOADED_LEAF_ENTRIES;
         thread::scope(|scope| {
             let begin = |range: Range<usize>| {
                 let own = range.clone();
@@ -195,11 +195,11 @@ impl BPlusTree {
     ) -> Result<Vec<Built>, BulkError> {
         let guard = pin();
         let space = self.space(&guard);
-        let mut built: Vec<Built> = Vec::with_capacity(range.len().div_ceil(LEAF_FILL));
-        for start in range.clone().step_by(LEAF_FILL) {
-            let entries = &sorted[start..(start + LEAF_FILL).min(range.end)];
+        let mut built: Vec<Built> = Vec::with_capacity(range.len().div_ceil(LOADED_LEAF_ENTRIES));
+        for start in range.clone().step_by(LOADED_LEAF_ENTRIES) {
+            let entries = &sorted[start..(start + LOADED_LEAF_ENTRIES).min(range.end)];
             if E::head(entries[0]).is_none() {
-                for later in sorted[start..].iter().skip(LEAF_FILL).take(LEAF_FILL) {
+                for later in sorted[start..].iter().skip(LOADED_LEAF_ENTRIES).take(LOADED_LEAF_ENTRIES) {
                     r.prefetch(later.payload());
                 }
             }
@@ -264,7 +264,7 @@ impl BPlusTree {
 
 /// Groups nodes under new inner nodes of `level`.
 fn level_above(level: u32, nodes: Vec<Built>, space: &Space<'_>) -> Vec<Built> {
-    let groups = nodes.len().div_ceil(INNER_FILL);
+    let groups = nodes.len().div_ceil(LOADED_CHILD_COUNT);
     let size = nodes.len().div_ceil(groups);
     let node_of = |built: &Built| built.node.load(Ordering::Relaxed);
     nodes
@@ -293,7 +293,7 @@ fn separator_between<R: KeyResolver, E: Entry>(r: &R, left: Option<E>, right: E)
 /// Builds a leaf of these entries. `Err` is the index of an entry that is not greater than the
 /// entry before it.
 fn fill_leaf<'g, R: KeyResolver, E: Entry>(r: &R, entries: &[E], space: &Space<'g>) -> Result<&'g Leaf, usize> {
-    let mut heads = [0u32; LEAF_CAP];
+    let mut heads = [0u32; LEAF_ENTRIES_MAX];
     let heads = &mut heads[..entries.len()];
     let prefix = match heads_from_words(entries, heads) {
         Some(prefix) => prefix,

@@ -28,7 +28,7 @@ use crate::bytes::{common, head_at, key_head};
 use crate::latch::{Held, Latch};
 use crate::leaf::Leaf;
 use crate::reclaim::{Space, prefetch_line};
-use crate::shape::{INNER_BYTES, INNER_CAP};
+use crate::shape::{INNER_SEPARATORS_MAX, INNER_TAIL_BYTES_MAX};
 use crate::sync::{AtomicPtr, Mutant, Ordering, mutant};
 
 /// The front of an inner node.
@@ -47,7 +47,7 @@ pub(crate) struct Header {
 pub(crate) type Node = u8;
 
 const HEADS_AT: usize = size_of::<Header>();
-const SLOT: usize = size_of::<AtomicPtr<Node>>();
+const CHILD_SLOT_BYTES: usize = size_of::<AtomicPtr<Node>>();
 
 /// Returns the offset of the children.
 #[inline]
@@ -58,7 +58,7 @@ const fn slots_at(count: usize) -> usize {
 /// Returns the offset of the ends.
 #[inline]
 const fn ends_at(count: usize) -> usize {
-    slots_at(count) + (count + 1) * SLOT
+    slots_at(count) + (count + 1) * CHILD_SLOT_BYTES
 }
 
 /// A node that is alive at least as long as the guard.
@@ -251,7 +251,7 @@ impl<'g> Inner<'g> {
     /// two thirds full.
     #[inline]
     pub(crate) fn prefetch_front(self) {
-        for line in 0..(HEADS_AT + INNER_CAP * 4 * 2 / 3).div_ceil(64) {
+        for line in 0..(HEADS_AT + INNER_SEPARATORS_MAX * 4 * 2 / 3).div_ceil(64) {
             prefetch_line(self.as_raw().wrapping_add(line * 64));
         }
     }
@@ -305,14 +305,14 @@ impl<'g> Inner<'g> {
         let tail = separator.strip_prefix(prefix)?;
         let tails = self.tails();
         let tail_len = tails.len() + tail.len();
-        if count == 0 || count >= INNER_CAP || tail_len > INNER_BYTES {
+        if count == 0 || count >= INNER_SEPARATORS_MAX || tail_len > INNER_TAIL_BYTES_MAX {
             return None;
         }
-        let mut heads = [0u32; INNER_CAP];
+        let mut heads = [0u32; INNER_SEPARATORS_MAX];
         heads[..slot].copy_from_slice(&self.heads()[..slot]);
         heads[slot] = head_at(tail, 0);
         heads[slot + 1..=count].copy_from_slice(&self.heads()[slot..]);
-        let mut ends = [0u32; INNER_CAP];
+        let mut ends = [0u32; INNER_SEPARATORS_MAX];
         ends[..slot].copy_from_slice(&self.ends()[..slot]);
         let start = slot.checked_sub(1).map_or(0, |before| ends[before]);
         ends[slot] = start + tail.len() as u32;
@@ -467,7 +467,8 @@ impl Plan {
 
     fn too_big(&self) -> bool {
         let count = self.count();
-        count > INNER_CAP || (count >= 4 && self.bytes.len() - count * self.prefix_len() > INNER_BYTES)
+        count > INNER_SEPARATORS_MAX
+            || (count >= 4 && self.bytes.len() - count * self.prefix_len() > INNER_TAIL_BYTES_MAX)
     }
 
     /// Makes a locked node, or two if one would be too big. If `appended`, the newest separator is
@@ -558,7 +559,7 @@ impl Parts<'_> {
             let mut to = at.add(slots_at(count));
             for child in children.take(count + 1) {
                 to.cast::<AtomicPtr<Node>>().write(AtomicPtr::new(child));
-                to = to.add(SLOT);
+                to = to.add(CHILD_SLOT_BYTES);
                 written += 1;
             }
             assert_eq!(written, count + 1, "a node has one child more than separators");

@@ -1,4 +1,4 @@
-//! A leaf: up to `LEAF_CAP` entries in key order, each with a 4-byte head and an 8-byte payload.
+//! A leaf: up to `LEAF_ENTRIES_MAX` entries in key order, each with a 4-byte head and an 8-byte payload.
 //!
 //! The keys are not stored in the leaf. All keys of a leaf share a prefix that is stored once. An
 //! entry's head is the four key bytes after the prefix. A search compares the prefix, then the
@@ -22,14 +22,14 @@ use crate::arena::Place;
 use crate::bytes::{common, head_after_cut, head_at, head_bytes, key_head, word_bytes};
 use crate::latch::{Latch, Version};
 use crate::reclaim::Space;
-use crate::shape::LEAF_CAP;
+use crate::shape::LEAF_ENTRIES_MAX;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::tree::KeyResolver;
 
 /// Prefix bytes stored in the leaf itself.
-const INLINE: usize = 32;
+const INLINE_PREFIX_BYTES: usize = 32;
 /// Set in `meta` while entries are appended at the end in ascending order.
-const APPENDING: u64 = 1 << 48;
+const APPENDING_FLAG: u64 = 1 << 48;
 
 /// How the caller accesses the leaf.
 #[derive(Clone, Copy)]
@@ -53,14 +53,14 @@ pub(crate) struct Spot {
 #[repr(C)]
 pub(crate) struct Leaf {
     pub(crate) latch: Latch,
-    /// Bits 0-15: number of entries. Bits 16-47: prefix length. Bit 48: `APPENDING`.
+    /// Bits 0-15: number of entries. Bits 16-47: prefix length. Bit 48: `APPENDING_FLAG`.
     meta: AtomicU64,
     blob: AtomicPtr<Box<[u8]>>,
     /// The leaf's position in the arena; constant.
     place: Place,
-    inline: [AtomicU64; INLINE / 8],
-    heads: [AtomicU32; LEAF_CAP],
-    payloads: [AtomicU64; LEAF_CAP],
+    inline: [AtomicU64; INLINE_PREFIX_BYTES / 8],
+    heads: [AtomicU32; LEAF_ENTRIES_MAX],
+    payloads: [AtomicU64; LEAF_ENTRIES_MAX],
 }
 
 impl Leaf {
@@ -86,10 +86,10 @@ impl Leaf {
         }
     }
 
-    /// Returns the number of entries: at most `LEAF_CAP`, even if the read is torn.
+    /// Returns the number of entries: at most `LEAF_ENTRIES_MAX`, even if the read is torn.
     #[inline]
     pub(crate) fn count(&self) -> usize {
-        ((self.meta.load(Ordering::Relaxed) & 0xffff) as usize).min(LEAF_CAP)
+        ((self.meta.load(Ordering::Relaxed) & 0xffff) as usize).min(LEAF_ENTRIES_MAX)
     }
 
     /// Returns the length of the prefix.
@@ -100,12 +100,12 @@ impl Leaf {
 
     /// Returns whether the last entries were appended at the end in ascending order.
     pub(crate) fn appending(&self) -> bool {
-        self.meta.load(Ordering::Relaxed) & APPENDING != 0
+        self.meta.load(Ordering::Relaxed) & APPENDING_FLAG != 0
     }
 
     fn set_meta(&self, count: usize, prefix_len: usize, appending: bool) {
-        debug_assert!(count <= LEAF_CAP && u32::try_from(prefix_len).is_ok());
-        let word = count as u64 | (prefix_len as u64) << 16 | if appending { APPENDING } else { 0 };
+        debug_assert!(count <= LEAF_ENTRIES_MAX && u32::try_from(prefix_len).is_ok());
+        let word = count as u64 | (prefix_len as u64) << 16 | if appending { APPENDING_FLAG } else { 0 };
         self.meta.store(word, Ordering::Relaxed);
     }
 
@@ -140,8 +140,8 @@ impl Leaf {
     /// Calls `f` with the prefix. Returns `None` if the read is torn.
     pub(crate) fn with_prefix<T>(&self, access: Access, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let len = self.prefix_len();
-        if len <= INLINE {
-            let mut bytes = [0u8; INLINE];
+        if len <= INLINE_PREFIX_BYTES {
+            let mut bytes = [0u8; INLINE_PREFIX_BYTES];
             for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self.inline) {
                 chunk.copy_from_slice(&word_bytes(word.load(Ordering::Relaxed)));
             }
@@ -245,7 +245,7 @@ impl Leaf {
     /// leaf that is not full.
     pub(crate) fn insert(&self, key: &[u8], index: usize, payload: u64, space: &Space<'_>) {
         let count = self.count();
-        debug_assert!(count < LEAF_CAP && index <= count);
+        debug_assert!(count < LEAF_ENTRIES_MAX && index <= count);
         if self.against_prefix(key, Access::Exclusive) != Some(Order::Equal) {
             let shared = self.with_prefix(Access::Exclusive, |prefix| common(prefix, key)).unwrap_or(0);
             self.cut_prefix(shared, space);
@@ -278,10 +278,10 @@ impl Leaf {
     pub(crate) fn set_prefix(&self, prefix: &[u8], space: &Space<'_>) {
         let old = self.blob.load(Ordering::Relaxed);
         let mut new = std::ptr::null_mut();
-        if prefix.len() > INLINE {
+        if prefix.len() > INLINE_PREFIX_BYTES {
             new = space.new_blob(prefix);
         } else {
-            let mut bytes = [0u8; INLINE];
+            let mut bytes = [0u8; INLINE_PREFIX_BYTES];
             bytes[..prefix.len()].copy_from_slice(prefix);
             for (chunk, word) in bytes.chunks_exact(8).zip(&self.inline) {
                 word.store(key_head(chunk), Ordering::Relaxed);
@@ -353,7 +353,7 @@ impl Leaf {
         for i in 1..count - 1 {
             r.prefetch(self.payload(i));
         }
-        let mut heads = [0; LEAF_CAP];
+        let mut heads = [0; LEAF_ENTRIES_MAX];
         for i in 0..count {
             let head = r.with_key(self.payload(i), |key| {
                 (self.knows(i, key) && key.starts_with(&prefix)).then(|| head_at(key, prefix.len()))
@@ -385,7 +385,7 @@ impl Leaf {
     /// both.
     pub(crate) fn absorb(&self, right: &Leaf, space: &Space<'_>) {
         let (left_count, right_count) = (self.count(), right.count());
-        debug_assert!(left_count + right_count <= LEAF_CAP);
+        debug_assert!(left_count + right_count <= LEAF_ENTRIES_MAX);
         if right_count == 0 {
             return;
         }

@@ -11,21 +11,21 @@ use crate::bytes::key_head;
 use crate::inner::{Inner, Plan, Replacement};
 use crate::latch::Held;
 use crate::leaf::Leaf;
-use crate::shape::{INNER_CAP, LEAF_CAP, LEAF_MERGE_STEP};
+use crate::shape::{INNER_SEPARATORS_MAX, LEAF_ENTRIES_MAX, LEAF_MERGE_STEP_ENTRIES};
 use crate::split::leaf_node;
 use crate::sync::{Mutant, Ordering, mutant};
 use crate::tree::BPlusTree;
 
 /// Maximum number of entries of a merged leaf, so that it does not split at once.
-const LEAF_MERGED: usize = LEAF_CAP * 3 / 4;
+const MERGED_LEAF_ENTRIES_MAX: usize = LEAF_ENTRIES_MAX * 3 / 4;
 /// Maximum number of separators of a merged inner node.
-const INNER_MERGED: usize = INNER_CAP * 3 / 4;
+const MERGED_INNER_SEPARATORS_MAX: usize = INNER_SEPARATORS_MAX * 3 / 4;
 
 impl BPlusTree {
     /// Returns whether a leaf that has just shrunk to `count` entries should look for a neighbour
     /// to merge with. Not every count qualifies, because the neighbours may be full.
     pub(crate) fn worth_merging(count: usize) -> bool {
-        count < LEAF_CAP / 4 && count.is_multiple_of(LEAF_MERGE_STEP)
+        count < LEAF_ENTRIES_MAX / 4 && count.is_multiple_of(LEAF_MERGE_STEP_ENTRIES)
     }
 
     /// Merges around `key` as long as merging makes progress.
@@ -45,7 +45,7 @@ impl BPlusTree {
         let slot = parent.upper(key, key_head(key));
         let fits = |at: &usize| {
             let (a, b) = (parent.leaf(*at).count(), parent.leaf(at + 1).count());
-            a.min(b) < LEAF_CAP / 4 && fit(a, b)
+            a.min(b) < LEAF_ENTRIES_MAX / 4 && fit(a, b)
         };
         let pairs = slot.saturating_sub(1)..(slot + 1).min(parent.count());
         let Some(at) = pairs.rev().find(fits) else { return false };
@@ -113,7 +113,7 @@ impl BPlusTree {
             if node.level() != level {
                 return progress;
             }
-            if node.count() < INNER_CAP / 4 && self.merge_inner(key, level, guard) {
+            if node.count() < INNER_SEPARATORS_MAX / 4 && self.merge_inner(key, level, guard) {
                 progress = true;
             } else {
                 level += 1;
@@ -143,7 +143,7 @@ impl BPlusTree {
             return false;
         }
         let slot = above.upper(key, key_head(key));
-        let fits = |at: &usize| above.inner(*at).count() + above.inner(at + 1).count() < INNER_MERGED;
+        let fits = |at: &usize| above.inner(*at).count() + above.inner(at + 1).count() < MERGED_INNER_SEPARATORS_MAX;
         let pairs = slot.saturating_sub(1)..(slot + 1).min(above.count());
         let Some(at) = pairs.rev().find(fits) else { return false };
         let (left, right) = (above.inner(at), above.inner(at + 1));
@@ -185,5 +185,5 @@ impl BPlusTree {
 
 /// Returns whether two leaves may be merged.
 fn fit(a: usize, b: usize) -> bool {
-    a + b <= if a == 0 || b == 0 { LEAF_CAP } else { LEAF_MERGED }
+    a + b <= if a == 0 || b == 0 { LEAF_ENTRIES_MAX } else { MERGED_LEAF_ENTRIES_MAX }
 }

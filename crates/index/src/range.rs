@@ -30,7 +30,7 @@ struct Stand<'g> {
 }
 
 /// Number of records to prefetch while the scan still searches for its first record.
-const SEEK_AHEAD: usize = 8;
+const SEEK_PREFETCH_RECORDS: usize = 8;
 
 fn fence_key(fence: (Inner<'_>, usize)) -> Vec<u8> {
     fence.0.separator(fence.1).concat()
@@ -244,7 +244,7 @@ fn prefetch_records<R: KeyResolver>(
     if !leaf.latch.validate(version) {
         return;
     }
-    let (near, some) = (near.min(leaf.count()), max.min(SEEK_AHEAD));
+    let (near, some) = (near.min(leaf.count()), max.min(SEEK_PREFETCH_RECORDS));
     if backward {
         (near.saturating_sub(some)..leaf.count().min(near + 1))
             .rev()

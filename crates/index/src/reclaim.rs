@@ -15,9 +15,9 @@ use crate::arena::Arena;
 use crate::leaf::Leaf;
 
 /// Bytes that an allocation costs beyond its size (the usual allocator's header).
-const OVERHEAD: usize = 8;
+const ALLOCATION_OVERHEAD_BYTES: usize = 8;
 /// Shards of the entry counter.
-const SHARDS: usize = 16;
+const SHARD_COUNT: usize = 16;
 
 /// Memory of one tree.
 pub(crate) struct Memory {
@@ -35,11 +35,11 @@ impl Memory {
     }
 
     fn grow(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes + OVERHEAD, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes + ALLOCATION_OVERHEAD_BYTES, Ordering::Relaxed);
     }
 
     fn shrink(&self, bytes: usize) {
-        self.bytes.fetch_sub(bytes + OVERHEAD, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes + ALLOCATION_OVERHEAD_BYTES, Ordering::Relaxed);
     }
 
     /// Returns whether the arena has become sparse. Retired leaves should then be freed soon.
@@ -119,7 +119,7 @@ impl<'g> Space<'g> {
 
     /// Allocates a long prefix on the heap.
     pub(crate) fn new_blob(&self, bytes: &[u8]) -> *mut Box<[u8]> {
-        self.memory.grow(bytes.len() + size_of::<Box<[u8]>>() + OVERHEAD);
+        self.memory.grow(bytes.len() + size_of::<Box<[u8]>>() + ALLOCATION_OVERHEAD_BYTES);
         Box::into_raw(Box::new(Box::from(bytes)))
     }
 
@@ -131,7 +131,7 @@ impl<'g> Space<'g> {
     pub(crate) unsafe fn retire_blob(&self, blob: *mut Box<[u8]>) {
         // SAFETY: Inv 5: still allocated, because this call retires it.
         let len = unsafe { (&*blob).len() };
-        self.memory.shrink(len + size_of::<Box<[u8]>>() + OVERHEAD);
+        self.memory.shrink(len + size_of::<Box<[u8]>>() + ALLOCATION_OVERHEAD_BYTES);
         // SAFETY: Inv 5: unreachable for guards created from now on.
         unsafe { self.guard.defer_unchecked(move || drop(Box::from_raw(blob))) };
     }
@@ -151,7 +151,7 @@ pub(crate) fn prefetch_line(at: *const u8) {
 
 /// Number of entries, counted in shards so that writers do not share a cache line.
 #[derive(Default)]
-pub(crate) struct Count([Shard; SHARDS]);
+pub(crate) struct Count([Shard; SHARD_COUNT]);
 
 #[repr(align(128))]
 #[derive(Default)]
@@ -160,7 +160,7 @@ struct Shard(AtomicIsize);
 static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    static SHARD: usize = NEXT_SHARD.fetch_add(1, Ordering::Relaxed) % SHARDS;
+    static SHARD: usize = NEXT_SHARD.fetch_add(1, Ordering::Relaxed) % SHARD_COUNT;
 }
 
 impl Count {

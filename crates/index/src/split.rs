@@ -25,7 +25,7 @@ use crate::bytes::{common, separator};
 use crate::inner::{Inner, Node, Plan, Replacement};
 use crate::latch::Held;
 use crate::leaf::Leaf;
-use crate::shape::LEAF_CAP;
+use crate::shape::LEAF_ENTRIES_MAX;
 use crate::sync::{Mutant, Ordering, mutant};
 use crate::tree::{BPlusTree, KeyResolver};
 
@@ -48,7 +48,7 @@ impl BPlusTree {
     ) {
         let space = self.space(guard);
         let count = leaf.count();
-        debug_assert_eq!(count, LEAF_CAP);
+        debug_assert_eq!(count, LEAF_ENTRIES_MAX);
         let held = Held::new(&leaf.latch);
         let right = space.new_leaf();
         let appended = if index == count && leaf.appending() { separator_before(r, leaf, count, key) } else { None };
@@ -180,13 +180,13 @@ fn split_point<R: KeyResolver>(r: &R, leaf: &Leaf) -> (usize, Vec<u8>) {
     }
     // Of two records with equal heads, one changed since its insert.
     let mut places: Vec<usize> = (1..count).collect();
-    places.sort_by_key(|at| (parting(leaf, *at) == TIE, at.abs_diff(middle)));
+    places.sort_by_key(|at| (parting(leaf, *at) == HEAD_BYTES, at.abs_diff(middle)));
     let found = places.into_iter().find_map(|at| Some((at, separator_at(r, leaf, at)?)));
     found.expect("two neighbours of a full leaf part, or their records are what they were")
 }
 
-/// Result of [`parting`] for equal heads.
-const TIE: u32 = 4;
+/// Bytes of a head: also the result of [`parting`] for equal heads.
+const HEAD_BYTES: u32 = 4;
 
 /// Returns the index of the first byte in which the heads before and at `at` differ.
 fn parting(leaf: &Leaf, at: usize) -> u32 {
@@ -196,7 +196,7 @@ fn parting(leaf: &Leaf, at: usize) -> u32 {
 /// Returns a separator between the entries before and at `at`. Returns `None` if only their records
 /// could distinguish them, and the records have changed.
 fn separator_at<R: KeyResolver>(r: &R, leaf: &Leaf, at: usize) -> Option<Vec<u8>> {
-    if parting(leaf, at) == TIE {
+    if parting(leaf, at) == HEAD_BYTES {
         return r.with_key(leaf.payload(at), |key| {
             if leaf.knows(at, key) { separator_before(r, leaf, at, key) } else { None }
         });

@@ -29,7 +29,7 @@ use crate::inner::{Inner, Node, Plan};
 use crate::latch::Version;
 use crate::leaf::{Access, Leaf};
 use crate::reclaim::{Count, Memory, Space};
-use crate::shape::LEAF_CAP;
+use crate::shape::LEAF_ENTRIES_MAX;
 use crate::sync::{AtomicPtr, Mutant, Ordering, mutant};
 
 /// Finds the key of a payload. The tree stores only 8-byte payloads and short key heads.
@@ -72,7 +72,7 @@ pub struct BPlusTree {
 }
 
 /// Number of keys whose descents are interleaved.
-const BATCH: usize = 16;
+const PREFETCH_BATCH_KEYS: usize = 16;
 
 /// A leaf found by a descent.
 pub(crate) struct Found<'g> {
@@ -199,7 +199,7 @@ impl BPlusTree {
                 leaf.latch.unlock();
                 return Some(old);
             }
-            if leaf.count() < LEAF_CAP {
+            if leaf.count() < LEAF_ENTRIES_MAX {
                 leaf.insert(key, spot.index, payload, &self.space(guard));
                 leaf.latch.unlock();
             } else {
@@ -291,7 +291,7 @@ impl BPlusTree {
         let guard = pin();
         let mut keys = keys.into_iter().map(|key| (key, key_head(key)));
         loop {
-            let mut batch = [(&[][..], 0); BATCH];
+            let mut batch = [(&[][..], 0); PREFETCH_BATCH_KEYS];
             let filled = batch.iter_mut().zip(&mut keys).map(|(place, key)| *place = key).count();
             if filled == 0 {
                 return;
@@ -302,8 +302,8 @@ impl BPlusTree {
 
     fn prefetch_some(&self, batch: &[(&[u8], u64)], guard: &Guard) {
         let root = self.root(guard);
-        let mut nodes = [root; BATCH];
-        let mut slots = [0; BATCH];
+        let mut nodes = [root; PREFETCH_BATCH_KEYS];
+        let mut slots = [0; PREFETCH_BATCH_KEYS];
         for level in (1..=root.level()).rev() {
             for ((slot, node), (key, word)) in slots.iter_mut().zip(&nodes).zip(batch) {
                 *slot = node.upper(key, *word);

@@ -31,10 +31,10 @@ mod tree;
 
 /// Tiny nodes.
 mod shape {
-    pub(crate) const LEAF_CAP: usize = 4;
-    pub(crate) const LEAF_MERGE_STEP: usize = 1;
-    pub(crate) const INNER_CAP: usize = 4;
-    pub(crate) const INNER_BYTES: usize = 64;
+    pub(crate) const LEAF_ENTRIES_MAX: usize = 4;
+    pub(crate) const LEAF_MERGE_STEP_ENTRIES: usize = 1;
+    pub(crate) const INNER_SEPARATORS_MAX: usize = 4;
+    pub(crate) const INNER_TAIL_BYTES_MAX: usize = 64;
 }
 
 /// The tree's dependencies in the model: shuttle's atomics, and mutants that can be switched on.

@@ -46,9 +46,9 @@ const HEAD_AT: u64 = Pool::ROOT_BYTES - 64;
 const HEAD_BYTES: usize = 56;
 const HEAD_CRC_AT: usize = 48;
 const HEAD_MAGIC: [u8; 8] = *b"LODESEAL";
-const STATE_NONE: u64 = 1;
-const STATE_SEALED: u64 = 2;
-const STATE_IN_USE: u64 = 3;
+const NO_SEAL_STATE_ID: u64 = 1;
+const SEALED_STATE_ID: u64 = 2;
+const IN_USE_STATE_ID: u64 = 3;
 /// Kind of the root area in the body.
 const KIND_ROOT: ExtentKind = ExtentKind::FREE;
 
@@ -166,7 +166,7 @@ impl Seal {
             Err(error) => return Err(error),
         };
         pool.fence_checked()?;
-        let mut head = new_head(if stored.is_some() { STATE_SEALED } else { STATE_NONE });
+        let mut head = new_head(if stored.is_some() { SEALED_STATE_ID } else { NO_SEAL_STATE_ID });
         if let Some(first) = stored {
             head[16..24].copy_from_slice(&first.raw().to_le_bytes());
             head[24..32].copy_from_slice(&(body.len() as u64).to_le_bytes());
@@ -222,9 +222,9 @@ impl HeadState {
             return Self::Invalid;
         }
         match u64_at(head, 8) {
-            STATE_NONE => Self::NoSeal,
-            STATE_SEALED => Self::Sealed,
-            STATE_IN_USE => Self::InUse,
+            NO_SEAL_STATE_ID => Self::NoSeal,
+            SEALED_STATE_ID => Self::Sealed,
+            IN_USE_STATE_ID => Self::InUse,
             _ => Self::Invalid,
         }
     }
@@ -254,7 +254,7 @@ fn set_in_use(pool: &Pool, report: &OpenReport) -> Result<()> {
         return Ok(());
     }
     if HeadState::load(pool) != HeadState::InUse {
-        return store_head(pool, new_head(STATE_IN_USE));
+        return store_head(pool, new_head(IN_USE_STATE_ID));
     }
     if report.settled {
         return Ok(());

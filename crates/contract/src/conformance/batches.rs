@@ -221,7 +221,7 @@ fn version<S: Store>(store: &S, name: &[u8], many: bool) -> Option<u64> {
 }
 
 /// Keys of a group, written by one batch.
-const GROUP: usize = 6;
+const GROUP_KEYS: usize = 6;
 
 /// For each group, a thread writes batches of rising version to its keys, sometimes with deletes.
 /// After a reader has seen one key, it sees no older version of another key. Single writes to other
@@ -244,8 +244,8 @@ pub fn batches_are_seen_in_one_step<H: Harness>(case: &Case<H>) {
                             let there = i == 0 || rng.below(4) > 0;
                             if there { put(&name, &versioned(&name, round, rng.below(300))) } else { delete(&name) }
                         };
-                        let mut ops: Vec<BatchOp> = (0..GROUP).map(|i| op(i, &mut rng)).collect();
-                        let turn = rng.below(GROUP);
+                        let mut ops: Vec<BatchOp> = (0..GROUP_KEYS).map(|i| op(i, &mut rng)).collect();
+                        let turn = rng.below(GROUP_KEYS);
                         ops.rotate_left(turn);
                         store.write(&Batch { ops }).expect("write");
                         let single = key(&format!("single{group}"), rng.below(50));
@@ -260,8 +260,8 @@ pub fn batches_are_seen_in_one_step<H: Harness>(case: &Case<H>) {
                 while !stop.load(Ordering::Acquire) {
                     let (group, many) = (rng.below(groups), rng.below(3) == 0);
                     let mut newest = 0;
-                    for _ in 0..2 * GROUP {
-                        let name = name(group, rng.below(GROUP));
+                    for _ in 0..2 * GROUP_KEYS {
+                        let name = name(group, rng.below(GROUP_KEYS));
                         if let Some(seen) = version(store, &name, many) {
                             assert!(seen >= newest, "version {seen} of a key after version {newest} of another");
                             newest = seen;
@@ -276,7 +276,7 @@ pub fn batches_are_seen_in_one_step<H: Harness>(case: &Case<H>) {
     });
     for group in 0..groups {
         assert_eq!(version(&store, &name(group, 0), false), Some(rounds));
-        let left: Vec<_> = (0..GROUP).filter_map(|i| version(&store, &name(group, i), false)).collect();
+        let left: Vec<_> = (0..GROUP_KEYS).filter_map(|i| version(&store, &name(group, i), false)).collect();
         assert!(left.iter().all(|version| *version == rounds), "versions {left:?} at the end");
     }
     assert_sound(&store);
@@ -298,8 +298,8 @@ pub fn batches_over_the_same_keys_are_never_mixed<H: Harness>(case: &Case<H>) {
                     start.wait();
                     for round in 0..rounds {
                         let token = round * threads + thread + 1;
-                        let turn = rng.below(GROUP);
-                        let names = (0..GROUP).map(|i| name((i + turn) % GROUP));
+                        let turn = rng.below(GROUP_KEYS);
+                        let names = (0..GROUP_KEYS).map(|i| name((i + turn) % GROUP_KEYS));
                         let ops = names.map(|name| put(&name, &versioned(&name, token, 40))).collect();
                         store.write(&Batch { ops }).expect("write");
                     }
@@ -310,7 +310,7 @@ pub fn batches_over_the_same_keys_are_never_mixed<H: Harness>(case: &Case<H>) {
         scope.spawn(move || {
             let (store, stop) = reader;
             while !stop.load(Ordering::Acquire) {
-                let (one, other) = (name(rng.below(GROUP)), name(rng.below(GROUP)));
+                let (one, other) = (name(rng.below(GROUP_KEYS)), name(rng.below(GROUP_KEYS)));
                 let seen = [&one, &other, &one].map(|name| version(store, name, false));
                 let [first, between, again] = seen;
                 assert!(first != again || between == first, "{between:?} of a key between {first:?} of another, twice");
@@ -320,10 +320,10 @@ pub fn batches_over_the_same_keys_are_never_mixed<H: Harness>(case: &Case<H>) {
         drop(ends);
         ended.into_iter().for_each(|ended| ended.unwrap_or_else(|payload| std::panic::resume_unwind(payload)));
     });
-    let left: Vec<_> = (0..GROUP).map(|i| version(&store, &name(i), false)).collect();
+    let left: Vec<_> = (0..GROUP_KEYS).map(|i| version(&store, &name(i), false)).collect();
     assert!(left[0].is_some() && left.iter().all(|version| *version == left[0]), "{left:?} at the end");
     assert_sound(&store);
     let store = case.reopen(store, Stop::Crash);
-    let kept: Vec<_> = (0..GROUP).map(|i| version(&store, &name(i), false)).collect();
+    let kept: Vec<_> = (0..GROUP_KEYS).map(|i| version(&store, &name(i), false)).collect();
     assert_eq!(kept, left, "after a crash");
 }

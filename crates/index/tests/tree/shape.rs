@@ -31,13 +31,13 @@ fn ascending_keys_fill_their_leaves() {
 }
 
 /// Maximum bytes of a tree with one leaf: the leaf's chunk, at most a huge page, and an inner node.
-const ONE_LEAF: usize = (2 << 20) + (16 << 10);
+const ONE_LEAF_BYTES_MAX: usize = (2 << 20) + (16 << 10);
 
 /// Returns the bytes of the tree after the epoch collector, which frees later, is done. Each read
 /// lets the collector progress.
 fn settled(tree: &BPlusTree) -> usize {
     for _ in 0..if cfg!(miri) { 2_000 } else { 20_000_000 } {
-        if tree.dram_bytes() < ONE_LEAF {
+        if tree.dram_bytes() < ONE_LEAF_BYTES_MAX {
             break;
         }
         tree.get(&Hex, b"-");
@@ -59,7 +59,7 @@ fn memory_falls_when_everything_is_deleted() {
     tree.check(&Hex).unwrap();
     let left = settled(&tree);
     println!("{empty} bytes empty, {full} full, {left} after deleting everything");
-    assert!(left < ONE_LEAF, "{left}");
+    assert!(left < ONE_LEAF_BYTES_MAX, "{left}");
     let mut out = Vec::new();
     assert!(tree.collect(&Hex, Bound::Unbounded, Direction::Forward, 10, &mut out));
     assert!(out.is_empty());
@@ -78,7 +78,7 @@ fn memory_falls_with_ascending_and_descending_deletes() {
         }
         tree.check(&Hex).unwrap();
         let left = settled(&tree);
-        assert!(left < ONE_LEAF, "{left}");
+        assert!(left < ONE_LEAF_BYTES_MAX, "{left}");
     }
 }
 

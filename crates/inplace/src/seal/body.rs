@@ -6,14 +6,14 @@ use lodestore_media::{ExtentKind, NvPtr, Pool, u32_at, u64_at};
 use super::{HEAD_AT, HEAD_BYTES, KIND_ROOT, Seal, SealedExtent, refused, sum};
 
 const EXTENT_MAGIC: [u8; 8] = *b"LODESEA1";
-const EXTENT_HEADER: usize = 24;
+const EXTENT_HEADER_BYTES: usize = 24;
 /// Maximum bytes of one extent of the seal.
 const EXTENT_BYTES_MAX: usize = 1 << 20;
 /// Bytes per checksum.
 const BLOCK_BYTES: u64 = 4096;
 /// Number of blocks that one thread checks together.
 const JOB_BLOCKS: u64 = 256;
-const ITEM_HEADER: usize = 24;
+const ITEM_HEADER_BYTES: usize = 24;
 
 /// A sequence of blocks that one thread checks.
 pub(super) struct Job {
@@ -44,10 +44,11 @@ pub(super) fn append_item(pool: &Pool, extent: SealedExtent, body: &mut Vec<u8>)
 
 /// Stores the body in extents of this kind and returns the position of the first.
 pub(super) fn store_body(pool: &Pool, body: &[u8], kind: ExtentKind) -> Result<NvPtr> {
-    let room = EXTENT_BYTES_MAX.min(pool.options().region_bytes as usize / 8).max(BLOCK_BYTES as usize) - EXTENT_HEADER;
+    let room =
+        EXTENT_BYTES_MAX.min(pool.options().region_bytes as usize / 8).max(BLOCK_BYTES as usize) - EXTENT_HEADER_BYTES;
     let mut next = NvPtr::NULL;
     for part in body.chunks(room).rev() {
-        let bytes = (EXTENT_HEADER + part.len()) as u64;
+        let bytes = (EXTENT_HEADER_BYTES + part.len()) as u64;
         let at = match pool.allocator().alloc_extent(pool, bytes, kind) {
             Ok(at) => at,
             Err(error) => {
@@ -88,11 +89,11 @@ struct SealPart<'a> {
 }
 
 fn read_extent(pool: &Pool, at: NvPtr) -> Option<SealPart<'_>> {
-    let header = pool.bytes(at, EXTENT_HEADER)?;
+    let header = pool.bytes(at, EXTENT_HEADER_BYTES)?;
     let len = usize::try_from(u64_at(header, 16)).ok()?;
     let is_valid = header[..8] == EXTENT_MAGIC && (1..=EXTENT_BYTES_MAX).contains(&len);
-    let bytes = pool.bytes(at, EXTENT_HEADER + len).filter(|_| is_valid)?;
-    Some(SealPart { next: NvPtr::from_raw(u64_at(header, 8)), bytes: &bytes[EXTENT_HEADER..] })
+    let bytes = pool.bytes(at, EXTENT_HEADER_BYTES + len).filter(|_| is_valid)?;
+    Some(SealPart { next: NvPtr::from_raw(u64_at(header, 8)), bytes: &bytes[EXTENT_HEADER_BYTES..] })
 }
 
 /// Splits the body into jobs. `None` if `save` cannot have written the body.
@@ -100,14 +101,14 @@ pub(super) fn jobs_of(body: &[u8]) -> Option<Vec<Job>> {
     let mut jobs = Vec::new();
     let mut at = 0;
     while at < body.len() {
-        let header = body.get(at..at + ITEM_HEADER)?;
+        let header = body.get(at..at + ITEM_HEADER_BYTES)?;
         let extent = SealedExtent {
             at: NvPtr::from_raw(u64_at(header, 0)),
             bytes: u64_at(header, 8),
             kind: ExtentKind(u8::try_from(u64_at(header, 16)).ok()?),
         };
         let blocks = extent.bytes.div_ceil(BLOCK_BYTES);
-        let sums_at = at + ITEM_HEADER;
+        let sums_at = at + ITEM_HEADER_BYTES;
         at = sums_at + usize::try_from(blocks).ok()?.checked_mul(4)?.next_multiple_of(8);
         body.get(sums_at..at)?;
         for first in (0..blocks).step_by(JOB_BLOCKS as usize) {
