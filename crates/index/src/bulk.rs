@@ -12,7 +12,7 @@ use std::thread::{self, ScopedJoinHandle};
 use crossbeam_epoch::pin;
 
 use crate::bytes::{common, head_at, key_head, separator, word_bytes};
-use crate::inner::{Node, Plan};
+use crate::inner::{Node, NodeBuilder};
 use crate::leaf::Leaf;
 use crate::reclaim::Space;
 use crate::shape::{INNER_SEPARATORS_MAX, LEAF_ENTRIES_MAX};
@@ -136,21 +136,21 @@ impl BPlusTree {
         }
         let leaves = sorted.len().div_ceil(LOADED_LEAF_ENTRIES);
         let threads = threads.clamp(1, leaves.div_ceil(64).max(1));
-        let parts = if threads == 1 {
+        let results = if threads == 1 {
             vec![self.load_leaves(r, sorted, 0..sorted.len())]
         } else {
             self.load_shares(r, sorted, leaves, threads)
         };
         let mut error = None;
         let mut built = Vec::with_capacity(leaves);
-        for part in parts {
-            match part {
-                Ok(part) => built.extend(part),
+        for result in results {
+            match result {
+                Ok(leaves) => built.extend(leaves),
                 Err(reason) => error = error.or(Some(reason)),
             }
         }
         if let Some(reason) = error {
-            self.give_back(&built);
+            self.retire_leaves(&built);
             return Err(reason);
         }
         self.publish(built, sorted.len())
@@ -164,25 +164,26 @@ impl BPlusTree {
         leaves: usize,
         threads: usize,
     ) -> Vec<Result<Vec<Built>, BulkError>> {
-        let most = thread::available_parallelism().map_or(1, NonZeroUsize::get).max(1) * 2;
-        let threads = threads.min(most);
+        let threads_max = thread::available_parallelism().map_or(1, NonZeroUsize::get).max(1) * 2;
+        let threads = threads.min(threads_max);
         let share = leaves.div_ceil(threads) * LOADED_LEAF_ENTRIES;
         thread::scope(|scope| {
-            let begin = |range: Range<usize>| {
+            let start = |range: Range<usize>| {
                 let own = range.clone();
                 let load = move || self.load_leaves(r, sorted, own);
                 thread::Builder::new().name("lodestore-load".into()).spawn_scoped(scope, load).map_err(|_| range)
             };
             let workers: Vec<_> = (0..threads)
                 .map(|t| (t * share).min(sorted.len())..((t + 1) * share).min(sorted.len()))
-                .map(begin)
+                .map(start)
                 .collect();
-            let end = |worker: Result<ScopedJoinHandle<'_, Result<Vec<Built>, BulkError>>, Range<usize>>| match worker {
+            let join = |worker: Result<ScopedJoinHandle<'_, Result<Vec<Built>, BulkError>>, Range<usize>>| match worker
+            {
                 Ok(worker) => worker.join().expect("a loading thread does not panic"),
                 // The system refused to start a thread for this share.
                 Err(range) => self.load_leaves(r, sorted, range),
             };
-            workers.into_iter().map(end).collect()
+            workers.into_iter().map(join).collect()
         })
     }
 
@@ -203,13 +204,13 @@ impl BPlusTree {
                     r.prefetch(later.payload());
                 }
             }
-            let made = separator_between(r, start.checked_sub(1).map(|before| sorted[before]), entries[0])
+            let result = separator_between(r, start.checked_sub(1).map(|before| sorted[before]), entries[0])
                 .ok_or(0)
                 .and_then(|separator| fill_leaf(r, entries, &space).map(|leaf| (separator, leaf)));
-            match made {
+            match result {
                 Ok((separator, leaf)) => built.push(Built { separator, node: AtomicPtr::new(leaf_node(leaf)) }),
                 Err(index) => {
-                    self.give_back(&built);
+                    self.retire_leaves(&built);
                     return Err(BulkError::Unsorted(start + index));
                 }
             }
@@ -218,7 +219,7 @@ impl BPlusTree {
     }
 
     /// Retires leaves that were never published.
-    fn give_back(&self, built: &[Built]) {
+    fn retire_leaves(&self, built: &[Built]) {
         let guard = pin();
         for leaf in built {
             // SAFETY: Inv 4: made by `fill_leaf`, never published, and each leaf is in one list
@@ -234,13 +235,13 @@ impl BPlusTree {
         let root = self.root(&guard);
         let empty = root.leaf_of_single();
         if !empty.is_some_and(|leaf| leaf.latch.lock()) {
-            self.give_back(&leaves);
+            self.retire_leaves(&leaves);
             return Err(BulkError::NotEmpty);
         }
         let empty = empty.expect("just locked");
         if empty.count() > 0 || !root.latch().lock() {
             empty.latch.unlock_unchanged();
-            self.give_back(&leaves);
+            self.retire_leaves(&leaves);
             return Err(BulkError::NotEmpty);
         }
         let mut level = 1;
@@ -270,11 +271,11 @@ fn level_above(level: u32, nodes: Vec<Built>, space: &Space<'_>) -> Vec<Built> {
     nodes
         .chunks(size)
         .map(|group| {
-            let mut plan = Plan::single(level, node_of(&group[0]));
+            let mut builder = NodeBuilder::single(level, node_of(&group[0]));
             for built in &group[1..] {
-                plan.push([&built.separator, &[]], node_of(built));
+                builder.push([&built.separator, &[]], node_of(built));
             }
-            Built { separator: group[0].separator.clone(), node: AtomicPtr::new(plan.build(space)) }
+            Built { separator: group[0].separator.clone(), node: AtomicPtr::new(builder.build(space)) }
         })
         .collect()
 }

@@ -43,8 +43,8 @@ impl Memory {
     }
 
     /// Returns whether the arena has become sparse. Retired leaves should then be freed soon.
-    pub(crate) fn sparse(&self) -> bool {
-        self.leaves.sparse()
+    pub(crate) fn is_sparse(&self) -> bool {
+        self.leaves.is_sparse()
     }
 
     /// Returns the bytes in use.
@@ -61,7 +61,7 @@ pub(crate) struct Space<'g> {
 }
 
 /// Allocates memory of this layout.
-fn take(layout: Layout) -> NonNull<u8> {
+fn allocate(layout: Layout) -> NonNull<u8> {
     assert!(layout.size() > 0);
     // SAFETY: Inv 6: the layout is not empty.
     let raw = unsafe { alloc(layout) };
@@ -72,7 +72,7 @@ impl<'g> Space<'g> {
     /// Allocates a node of raw bytes.
     pub(crate) fn new_bytes(&self, layout: Layout) -> NonNull<u8> {
         self.memory.grow(layout.size());
-        take(layout)
+        allocate(layout)
     }
 
     /// Retires raw bytes: they are freed when no current guard is left.
@@ -89,12 +89,12 @@ impl<'g> Space<'g> {
 
     /// Allocates a leaf that is not yet in the tree.
     pub(crate) fn new_leaf(&self) -> &'g Leaf {
-        let (at, place) = self.memory.leaves.take();
+        let (at, slot_id) = self.memory.leaves.allocate();
         let at = at.cast::<Leaf>();
         // SAFETY: Inv 12: `at` has no other owner, and has the leaf's size and alignment. Inv 4: no
         // leaf is freed while a guard of its time is held.
         unsafe {
-            at.write(Leaf::new(place));
+            at.write(Leaf::new(slot_id));
             at.as_ref()
         }
     }
@@ -106,7 +106,7 @@ impl<'g> Space<'g> {
     /// such call.
     pub(crate) unsafe fn retire_leaf(&self, leaf: *const Leaf) {
         // SAFETY: Inv 4: the leaf is still allocated, by the caller's guard or latch.
-        let (blob, place) = unsafe { ((*leaf).take_blob(), (*leaf).place()) };
+        let (blob, slot_id) = unsafe { ((*leaf).blob_pointer(), (*leaf).slot_id()) };
         if !blob.is_null() {
             // SAFETY: Inv 5: the leaf's blob leaves the tree with the leaf.
             unsafe { self.retire_blob(blob) };
@@ -114,7 +114,7 @@ impl<'g> Space<'g> {
         let arena = Arc::clone(&self.memory.leaves);
         // SAFETY: Inv 4: unreachable for guards created from now on, so the last use ends with the
         // last current guard. Inv 12: freed once.
-        unsafe { self.guard.defer_unchecked(move || arena.give(place)) };
+        unsafe { self.guard.defer_unchecked(move || arena.free(slot_id)) };
     }
 
     /// Allocates a long prefix on the heap.
