@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_covers_itself_and_those_that_promise_less() {
+    fn a_level_covers_itself_and_weaker_levels() {
         let interval = |ms| Durability::Interval(Duration::from_millis(ms));
         let ascending = [Durability::Process, interval(20), interval(10), Durability::Power];
         for (at, level) in ascending.into_iter().enumerate() {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_are_refused() {
+    fn other_texts_are_refused() {
         for text in ["", "none", "interval", "interval:", "interval:0", "interval:x", "Process"] {
             assert!(text.parse::<Durability>().is_err(), "{text:?} must be refused");
         }

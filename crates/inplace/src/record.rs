@@ -137,14 +137,14 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
         const { Self::FITS };
         let at = at.untagged();
         let Some(head) = pool.bytes_first_read(at, Self::HEADER) else {
-            return Err(wrong(at, "position outside the pool"));
+            return Err(corrupt_record(at, "position outside the pool"));
         };
         let Some(Lengths { key_at, key_len, all }) = Lengths::of::<OWN>(head) else {
-            return Err(wrong(at, "record header is not one"));
+            return Err(corrupt_record(at, "record header is not one"));
         };
         match pool.bytes(at, all) {
             Some(bytes) => Ok(Self { pool, bytes, key_at: key_at as u32, key_len: key_len as u32 }),
-            None => Err(wrong(at, "record reaches beyond its region")),
+            None => Err(corrupt_record(at, "record reaches beyond its region")),
         }
     }
 
@@ -158,7 +158,7 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
         if sum == self.binding() || self.pool.mutant(Mutant::RecordChecksumIgnored) {
             Ok(())
         } else {
-            Err(wrong(at, "record checksum differs"))
+            Err(corrupt_record(at, "record checksum differs"))
         }
     }
 
@@ -220,7 +220,7 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
 }
 
 #[cold]
-fn wrong(at: NvPtr, what: &str) -> Error {
+fn corrupt_record(at: NvPtr, what: &str) -> Error {
     Error::corrupt(format!("record {at:?}"), what)
 }
 

@@ -64,7 +64,7 @@ impl<E: Engine> Running<E> {
         if inner.scrub.is_on() {
             let shared = Arc::clone(inner);
             // Each read checks the data that it returns: a store works without its scrub.
-            let _ = running.spawn("lodestore-scrub", move || own_work(|| scrub::run(&Target(&*shared))));
+            let _ = running.spawn("lodestore-scrub", move || own_work(|| scrub::run(&ScrubTarget(&*shared))));
         }
         Ok(running)
     }
@@ -123,7 +123,7 @@ impl<E: Engine> Running<E> {
         inner.open.check_process()?;
         // A stop during recovery would leave the store unclean without need: recovery ends soon.
         let _ = inner.recovery.wait_done();
-        let _turn = lock(&self.closing);
+        let _closing = lock(&self.closing);
         if !self.stop() {
             return Ok(());
         }
@@ -153,9 +153,9 @@ impl<E: Engine> Drop for Running<E> {
 }
 
 /// The store as a target of its scrub.
-struct Target<'a, E>(&'a E);
+struct ScrubTarget<'a, E>(&'a E);
 
-impl<E: Engine> Scrubbed for Target<'_, E> {
+impl<E: Engine> Scrubbed for ScrubTarget<'_, E> {
     fn scrub(&self) -> &Scrub {
         &self.0.scrub
     }

@@ -101,13 +101,13 @@ impl Seal {
             return Ok(SealCheck::Whole);
         }
         let outcome = if report.is_marked_damaged {
-            Err(refused("the store's index", "an earlier salvage open found damage"))
+            Err(damaged_index("the store's index", "an earlier salvage open found damage"))
         } else {
             self.compare_in_force(pool, report, threads)
         };
         match outcome {
             Err(error) if pool.options().salvage => {
-                tell_corrupt(pool, &error);
+                report_corrupt(pool, &error);
                 pool.mark_damaged()?;
                 self.free_extents(pool);
                 Ok(SealCheck::Damaged)
@@ -137,8 +137,8 @@ impl Seal {
             HeadState::Sealed => self.compare(pool, threads),
             HeadState::NoSeal => Ok(SealCheck::Absent),
             HeadState::InUse | HeadState::Invalid if !report.clean => Ok(SealCheck::Absent),
-            HeadState::InUse => Err(refused(place, "its head is older than the stop")),
-            HeadState::Invalid => Err(refused(place, "its head is not valid")),
+            HeadState::InUse => Err(damaged_index(place, "its head is older than the stop")),
+            HeadState::Invalid => Err(damaged_index(place, "its head is not valid")),
         }
     }
 
@@ -179,7 +179,8 @@ impl Seal {
     /// Reads the seal and compares each block with its checksum.
     fn compare(&self, pool: &Pool, threads: usize) -> Result<SealCheck> {
         let body = read_body(pool)?;
-        let jobs = jobs_of(&body).ok_or_else(|| refused("the seal of the last clean stop", "its body is not valid"))?;
+        let jobs =
+            jobs_of(&body).ok_or_else(|| damaged_index("the seal of the last clean stop", "its body is not valid"))?;
         let (body, found) = (&body, AtomicU64::new(0));
         let work = |index: usize, damage: &mut Vec<Error>| {
             if let Err(error) = check_job(self, pool, &jobs[index], body)
@@ -194,7 +195,7 @@ impl Seal {
         match damage.next() {
             None => Ok(SealCheck::Whole),
             Some(first) => {
-                damage.for_each(|error| tell_corrupt(pool, &error));
+                damage.for_each(|error| report_corrupt(pool, &error));
                 Err(first)
             }
         }
@@ -277,7 +278,7 @@ fn sum(pool: &Pool, at: NvPtr, bytes: &[u8]) -> u32 {
 
 /// Reports damage to the owner's event sink.
 #[cold]
-fn tell_corrupt(pool: &Pool, error: &Error) {
+fn report_corrupt(pool: &Pool, error: &Error) {
     if let Error::Corrupt { place, what, .. } = error {
         pool.tell(&Event::Corruption { found_by: FoundBy::Open, place: place.clone(), what: what.clone() });
     }
@@ -285,7 +286,7 @@ fn tell_corrupt(pool: &Pool, error: &Error) {
 
 /// Returns the error for a store whose index is damaged.
 #[cold]
-fn refused(place: &str, what: &str) -> Error {
+fn damaged_index(place: &str, what: &str) -> Error {
     Error::corrupt(
         place,
         format!(

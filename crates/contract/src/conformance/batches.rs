@@ -158,14 +158,14 @@ pub fn a_batch_refused_as_full_changes_nothing<H: Harness>(case: &Case<H>) {
         pairs.insert(name, value);
     }
     let mut refused = 0;
-    let part = case.plan.capacity_small as usize / 10;
+    let batch_bytes = case.plan.capacity_small as usize / 10;
     for round in 0..40u64 {
         let mut after = pairs.clone();
         let mut ops = vec![delete(&key("small", round as usize))];
         after.remove(&key("small", round as usize));
         for i in 0..3 {
             let name = key(&format!("large{round}"), i);
-            let value = versioned(&name, round, part / 3);
+            let value = versioned(&name, round, batch_bytes / 3);
             ops.extend([put(&name, &value), put(&key("small", 39), &value[..50])]);
             after.insert(key("small", 39), value[..50].to_vec());
             after.insert(name, value);
@@ -191,8 +191,8 @@ pub fn a_batch_refused_as_full_changes_nothing<H: Harness>(case: &Case<H>) {
         store = case.reopen(store, how);
         assert_holds(&store, &pairs);
     }
-    let gone: Vec<_> = pairs.keys().filter(|name| name.starts_with(b"large")).cloned().collect();
-    for name in &gone {
+    let deleted: Vec<_> = pairs.keys().filter(|name| name.starts_with(b"large")).cloned().collect();
+    for name in &deleted {
         assert!(store.delete(name).expect("delete in a full store"), "present");
         pairs.remove(name);
     }
@@ -241,12 +241,16 @@ pub fn batches_are_seen_in_one_step<H: Harness>(case: &Case<H>) {
                         // Key 0 is in every version; each other key may be deleted in a version.
                         let op = |i: usize, rng: &mut Rng| {
                             let name = name(group, i);
-                            let there = i == 0 || rng.below(4) > 0;
-                            if there { put(&name, &versioned(&name, round, rng.below(300))) } else { delete(&name) }
+                            let is_present = i == 0 || rng.below(4) > 0;
+                            if is_present {
+                                put(&name, &versioned(&name, round, rng.below(300)))
+                            } else {
+                                delete(&name)
+                            }
                         };
                         let mut ops: Vec<BatchOp> = (0..GROUP_KEYS).map(|i| op(i, &mut rng)).collect();
-                        let turn = rng.below(GROUP_KEYS);
-                        ops.rotate_left(turn);
+                        let shift = rng.below(GROUP_KEYS);
+                        ops.rotate_left(shift);
                         store.write(&Batch { ops }).expect("write");
                         let single = key(&format!("single{group}"), rng.below(50));
                         store.put(&single, &versioned(&single, round, 20)).expect("put");
@@ -298,8 +302,8 @@ pub fn batches_over_the_same_keys_are_never_mixed<H: Harness>(case: &Case<H>) {
                     start.wait();
                     for round in 0..rounds {
                         let token = round * threads + thread + 1;
-                        let turn = rng.below(GROUP_KEYS);
-                        let names = (0..GROUP_KEYS).map(|i| name((i + turn) % GROUP_KEYS));
+                        let shift = rng.below(GROUP_KEYS);
+                        let names = (0..GROUP_KEYS).map(|i| name((i + shift) % GROUP_KEYS));
                         let ops = names.map(|name| put(&name, &versioned(&name, token, 40))).collect();
                         store.write(&Batch { ops }).expect("write");
                     }

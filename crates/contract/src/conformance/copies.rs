@@ -21,18 +21,18 @@ const YIELD_INTERVAL: usize = 64;
 const ACCOUNT_COUNT: usize = 12;
 
 /// A value with its expiry.
-type Held = (Vec<u8>, Option<Expiry>);
+type StoredValue = (Vec<u8>, Option<Expiry>);
 
 /// A copy in memory.
 #[derive(Default)]
-struct Copied {
-    pairs: BTreeMap<Vec<u8>, Held>,
+struct CopyInMemory {
+    pairs: BTreeMap<Vec<u8>, StoredValue>,
     /// Calls after which the sink fails; `None`: never.
     fails_after: Option<usize>,
     calls: usize,
 }
 
-impl Copied {
+impl CopyInMemory {
     fn count_call(&mut self) -> Result<()> {
         self.calls += 1;
         if self.calls.is_multiple_of(YIELD_INTERVAL) {
@@ -50,7 +50,7 @@ impl Copied {
     }
 }
 
-impl CopySink for Copied {
+impl CopySink for CopyInMemory {
     fn add(&mut self, pair: Pair<'_>) -> Result<()> {
         self.count_call()?;
         let old = self.pairs.insert(pair.key.to_vec(), (pair.value.to_vec(), pair.expiry));
@@ -72,8 +72,8 @@ impl CopySink for Copied {
 }
 
 /// Copies a store. Returns `None` if the engine reports that it makes no copies.
-fn copy<S: Store>(store: &S) -> Option<Copied> {
-    let mut copied = Copied::default();
+fn copy<S: Store>(store: &S) -> Option<CopyInMemory> {
+    let mut copied = CopyInMemory::default();
     match store.copy_all(&mut copied) {
         Ok(()) => Some(copied),
         Err(Error::Unsupported { engine, .. }) => {
@@ -121,7 +121,7 @@ fn step_of(writer: usize, step: u64) -> (Vec<u8>, Option<Vec<u8>>) {
 
 /// Asserts that a copy shows a writer's keys as of the end of one of its steps from `first` to
 /// `last`. Steps count from 1.
-fn assert_is_prefix(copied: &Copied, writer: usize, first: u64, last: u64) {
+fn assert_is_prefix(copied: &CopyInMemory, writer: usize, first: u64, last: u64) {
     let matches = |step: u64| {
         let (name, value) = step_of(writer, step);
         copied.value(&name) == value.as_deref()
@@ -246,7 +246,7 @@ pub fn a_failing_sink_ends_the_copy<H: Harness>(case: &Case<H>) {
         pairs.insert(key("kept", i), b"value".to_vec());
     }
     for fails_after in [0, 1, 50] {
-        let mut failing = Copied { fails_after: Some(fails_after), ..Copied::default() };
+        let mut failing = CopyInMemory { fails_after: Some(fails_after), ..CopyInMemory::default() };
         let refused = store.copy_all(&mut failing);
         assert!(matches!(&refused, Err(Error::Corrupt { place, .. }) if place == "the sink"), "{refused:?}");
         assert_eq!(failing.calls, fails_after + 1, "nothing is shown after the error");
