@@ -15,10 +15,11 @@ use crate::bytes::{common, head_at, key_head, separator, word_bytes};
 use crate::inner::{Node, NodeBuilder};
 use crate::leaf::Leaf;
 use crate::reclaim::Space;
+use crate::resolver::KeyResolver;
 use crate::shape::{INNER_SEPARATORS_MAX, LEAF_ENTRIES_MAX};
 use crate::split::leaf_node;
 use crate::sync::{AtomicPtr, Ordering};
-use crate::tree::{BPlusTree, KeyResolver};
+use crate::tree::BPlusTree;
 
 /// Entries in a loaded leaf.
 const LOADED_LEAF_ENTRIES: usize = (LEAF_ENTRIES_MAX * 9).div_ceil(10);

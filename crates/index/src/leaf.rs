@@ -23,9 +23,9 @@ use crate::arena::SlotId;
 use crate::bytes::{common, head_after_cut, head_at, head_bytes, key_head, word_bytes};
 use crate::latch::{Latch, Version};
 use crate::reclaim::Space;
+use crate::resolver::KeyResolver;
 use crate::shape::LEAF_ENTRIES_MAX;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use crate::tree::KeyResolver;
 
 /// Prefix bytes stored in the leaf itself.
 const INLINE_PREFIX_BYTES: usize = 32;
@@ -424,14 +424,34 @@ impl Leaf {
             crate::reclaim::prefetch_line(payloads.wrapping_add(line * 64));
         }
     }
+}
 
-    /// Returns the leaf's position in the arena.
-    pub(crate) fn slot_id(&self) -> SlotId {
-        self.slot_id
+impl<'g> Space<'g> {
+    /// Allocates a leaf that is not yet in the tree.
+    pub(crate) fn new_leaf(&self) -> &'g Leaf {
+        let (at, slot_id) = self.allocate_leaf();
+        let at = at.cast::<Leaf>();
+        // SAFETY: Inv 12: `at` has no other owner, and has the leaf's size and alignment. Inv 4: no
+        // leaf is freed while a guard of its time is held.
+        unsafe {
+            at.write(Leaf::new(slot_id));
+            at.as_ref()
+        }
     }
 
-    /// Returns the blob, for the caller that frees the leaf.
-    pub(crate) fn blob_pointer(&self) -> *mut Box<[u8]> {
-        self.blob.load(Ordering::Relaxed)
+    /// Retires a leaf and its prefix: they are freed when no current guard is left.
+    ///
+    /// # Safety
+    /// `leaf` came from [`Space::new_leaf`], the tree no longer leads to it, and this is the only
+    /// such call.
+    pub(crate) unsafe fn retire_leaf(&self, leaf: *const Leaf) {
+        // SAFETY: Inv 4: the leaf is still allocated, by the caller's guard or latch.
+        let (blob, slot_id) = unsafe { ((*leaf).blob.load(Ordering::Relaxed), (*leaf).slot_id) };
+        if !blob.is_null() {
+            // SAFETY: Inv 5: the leaf's blob leaves the tree with the leaf.
+            unsafe { self.retire_blob(blob) };
+        }
+        // SAFETY: Inv 4 and 12: guaranteed by the caller.
+        unsafe { self.retire_leaf_memory(slot_id) };
     }
 }

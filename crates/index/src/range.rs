@@ -15,8 +15,9 @@ use crossbeam_epoch::Guard;
 use crate::bytes::key_head;
 use crate::inner::Inner;
 use crate::leaf::{Access, Leaf};
+use crate::resolver::KeyResolver;
 use crate::sync::{Mutant, mutant};
-use crate::tree::{BPlusTree, KeyResolver};
+use crate::tree::BPlusTree;
 
 /// A separator on the path of a descent: the node and the separator's index.
 type SeparatorRef<'g> = Option<(Inner<'g>, usize)>;

@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use crossbeam_epoch::Guard;
 
-use crate::arena::Arena;
-use crate::leaf::Leaf;
+use crate::arena::{Arena, SlotId};
 
 /// Bytes that an allocation costs beyond its size (the usual allocator's header).
 const ALLOCATION_OVERHEAD_BYTES: usize = 8;
@@ -29,9 +28,10 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Creates the memory of a new tree, with leaves in chunks of about `chunk_bytes` at most.
-    pub(crate) fn new(chunk_bytes: usize) -> Self {
-        Self { leaves: Arc::new(Arena::bounded(Layout::new::<Leaf>(), chunk_bytes)), bytes: AtomicUsize::new(0) }
+    /// Creates the memory of a new tree, whose leaves have the layout `leaf` and are in chunks of
+    /// about `chunk_bytes` at most.
+    pub(crate) fn new(leaf: Layout, chunk_bytes: usize) -> Self {
+        Self { leaves: Arc::new(Arena::bounded(leaf, chunk_bytes)), bytes: AtomicUsize::new(0) }
     }
 
     fn grow(&self, bytes: usize) {
@@ -68,7 +68,7 @@ fn allocate(layout: Layout) -> NonNull<u8> {
     NonNull::new(raw).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
-impl<'g> Space<'g> {
+impl Space<'_> {
     /// Allocates a node of raw bytes.
     pub(crate) fn new_bytes(&self, layout: Layout) -> NonNull<u8> {
         self.memory.grow(layout.size());
@@ -87,30 +87,17 @@ impl<'g> Space<'g> {
         unsafe { self.guard.defer_unchecked(move || dealloc(at.as_ptr(), layout)) };
     }
 
-    /// Allocates a leaf that is not yet in the tree.
-    pub(crate) fn new_leaf(&self) -> &'g Leaf {
-        let (at, slot_id) = self.memory.leaves.allocate();
-        let at = at.cast::<Leaf>();
-        // SAFETY: Inv 12: `at` has no other owner, and has the leaf's size and alignment. Inv 4: no
-        // leaf is freed while a guard of its time is held.
-        unsafe {
-            at.write(Leaf::new(slot_id));
-            at.as_ref()
-        }
+    /// Allocates uninitialized memory for one leaf.
+    pub(crate) fn allocate_leaf(&self) -> (NonNull<u8>, SlotId) {
+        self.memory.leaves.allocate()
     }
 
-    /// Retires a leaf and its prefix: they are freed when no current guard is left.
+    /// Retires the memory of a leaf: it is freed when no current guard is left.
     ///
     /// # Safety
-    /// `leaf` came from [`Space::new_leaf`], the tree no longer leads to it, and this is the only
-    /// such call.
-    pub(crate) unsafe fn retire_leaf(&self, leaf: *const Leaf) {
-        // SAFETY: Inv 4: the leaf is still allocated, by the caller's guard or latch.
-        let (blob, slot_id) = unsafe { ((*leaf).blob_pointer(), (*leaf).slot_id()) };
-        if !blob.is_null() {
-            // SAFETY: Inv 5: the leaf's blob leaves the tree with the leaf.
-            unsafe { self.retire_blob(blob) };
-        }
+    /// `slot_id` came from [`Space::allocate_leaf`], the tree no longer leads to the leaf, and this
+    /// is the only such call.
+    pub(crate) unsafe fn retire_leaf_memory(&self, slot_id: SlotId) {
         let arena = Arc::clone(&self.memory.leaves);
         // SAFETY: Inv 4: unreachable for guards created from now on, so the last use ends with the
         // last current guard. Inv 12: freed once.

@@ -25,9 +25,10 @@ use crate::bytes::{common, separator};
 use crate::inner::{Inner, Node, NodeBuilder, Replacement};
 use crate::latch::Held;
 use crate::leaf::Leaf;
+use crate::resolver::KeyResolver;
 use crate::shape::LEAF_ENTRIES_MAX;
 use crate::sync::{Mutant, Ordering, mutant};
-use crate::tree::{BPlusTree, KeyResolver};
+use crate::tree::BPlusTree;
 
 /// Returns the tree pointer of a leaf.
 pub(crate) fn leaf_node(leaf: &Leaf) -> *mut Node {

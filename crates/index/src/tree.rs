@@ -20,31 +20,19 @@
 //! stay readable until the call returns. A record is therefore retired only after the tree has
 //! dropped its payload, through an epoch that all callers of the tree hold.
 
+use std::alloc::Layout;
 use std::ops::Bound;
 
 use crossbeam_epoch::{Guard, pin};
 
-pub use crate::bytes::key_head;
+use crate::bytes::key_head;
 use crate::inner::{Inner, Node, NodeBuilder};
 use crate::latch::Version;
 use crate::leaf::{Access, Leaf};
 use crate::reclaim::{Count, Memory, Space};
+use crate::resolver::KeyResolver;
 use crate::shape::LEAF_ENTRIES_MAX;
 use crate::sync::{AtomicPtr, Mutant, Ordering, mutant};
-
-/// Finds the key of a payload. The tree stores only 8-byte payloads and short key heads.
-pub trait KeyResolver {
-    /// Calls `f` with the key of the record that `payload` names. Must not call the tree.
-    fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T;
-    /// Prefetches the first cache line of the record.
-    fn prefetch(&self, payload: u64);
-    /// Prefetches all parts of the record that a scan reads. The payload may have just left the
-    /// tree.
-    #[inline]
-    fn prefetch_whole(&self, payload: u64) {
-        self.prefetch(payload);
-    }
-}
 
 /// Runs `work` with the epoch of the trees pinned, which makes the pins of calls inside `work`
 /// almost free. Nodes that leave a tree meanwhile are freed afterwards, so `work` should be one
@@ -97,7 +85,7 @@ impl BPlusTree {
     /// `chunk_bytes` at most.
     #[must_use]
     pub fn with_chunks(chunk_bytes: usize) -> Self {
-        let memory = Memory::new(chunk_bytes);
+        let memory = Memory::new(Layout::new::<Leaf>(), chunk_bytes);
         let root = {
             let guard = pin();
             let space = Space { guard: &guard, memory: &memory };

@@ -24,6 +24,8 @@ mod mutant;
 mod range;
 #[path = "../src/reclaim.rs"]
 mod reclaim;
+#[path = "../src/resolver.rs"]
+mod resolver;
 #[path = "../src/split.rs"]
 mod split;
 #[path = "../src/tree.rs"]
@@ -60,11 +62,12 @@ mod sync {
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use resolver::KeyResolver;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Arc;
 use shuttle::{Config, Runner, thread};
 use sync::{Mutant, PLANTED};
-use tree::{BPlusTree, Direction, KeyResolver};
+use tree::{BPlusTree, Direction};
 
 /// Payloads that are their own two-byte keys.
 struct Small;
