@@ -8,7 +8,7 @@ use lodestore_contract::conformance::Harness;
 use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Change, Error, Event, EventSink, Expiry, Lifetime, Result, Store};
 
-use crate::base::lock;
+use crate::lock::lock;
 use crate::testing::{Kind, Place};
 
 /// State of a sink.
