@@ -94,7 +94,11 @@ impl CommandParser {
             (_, None) => return Ok(Progress::Incomplete { bytes_needed: 1 }),
             (Some(position), _) => self.parse_array(buffer, position, limits)?,
             (None, Some(b'*')) => self.parse_count(buffer, limits)?,
-            (None, Some(_)) => parse_inline(buffer, &mut self.searched_bytes, limits, &mut self.arguments)?,
+            (None, Some(_)) => match parse_inline(buffer, &mut self.searched_bytes, limits, &mut self.arguments)? {
+                None => Progress::Incomplete { bytes_needed: buffer.len() + 1 },
+                Some(bytes) if self.arguments.is_empty() => Progress::Empty { bytes },
+                Some(bytes) => Progress::Complete { bytes },
+            },
         };
         if !matches!(progress, Progress::Incomplete { .. }) {
             self.position = None;
