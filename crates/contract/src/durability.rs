@@ -1,10 +1,7 @@
 //! Durability levels, named by the failures they survive.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
-
-use crate::error::{Error, Result};
 
 /// The failures that an acknowledged write survives. The caller requests a level. An open that
 /// cannot provide it on the given medium is refused, never downgraded.
@@ -37,28 +34,6 @@ impl fmt::Display for Durability {
             Self::Process => f.write_str("process"),
             Self::Power => f.write_str("power"),
             Self::Interval(window) => write!(f, "interval:{}", window.as_millis()),
-        }
-    }
-}
-
-impl FromStr for Durability {
-    type Err = Error;
-
-    /// Reads `process`, `power` or `interval:MS`.
-    fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "process" => Ok(Self::Process),
-            "power" => Ok(Self::Power),
-            _ => text
-                .strip_prefix("interval:")
-                .and_then(|ms| ms.parse::<u64>().ok())
-                .filter(|ms| *ms > 0)
-                .map(|ms| Self::Interval(Duration::from_millis(ms)))
-                .ok_or_else(|| Error::InvalidOption {
-                    name: "durability".into(),
-                    value: text.into(),
-                    why: "give process, power or interval:MS with MS of at least 1".into(),
-                }),
         }
     }
 }

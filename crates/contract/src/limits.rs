@@ -1,17 +1,9 @@
 //! The limits of every store. Each has a test, and a typed error for values beyond it.
 
+pub use crate::bounds::{BATCH_OPS_MAX, KEY_MAX, KEY_MIN, VALUE_MAX};
 use crate::condition::{Condition, RangeCondition};
 use crate::error::{Error, Result};
 use crate::store::{Batch, BatchOp};
-
-/// Minimum key length, in bytes.
-pub const KEY_MIN: usize = 1;
-/// Maximum key length, in bytes: 64 KiB.
-pub const KEY_MAX: usize = 64 << 10;
-/// Maximum value length, in bytes: 1 GiB.
-pub const VALUE_MAX: usize = 1 << 30;
-/// Maximum number of operations in a batch.
-pub const BATCH_OPS_MAX: usize = 65_536;
 
 /// Refuses a key outside its limits.
 ///
