@@ -132,8 +132,8 @@ impl Arena {
     /// Frees a slot.
     ///
     /// # Safety
-    /// `slot_id` came from [`Arena::allocate`], nothing refers to the slot any more, and the slot is
-    /// freed once.
+    /// `slot_id` came from [`Arena::allocate`], nothing refers to the slot any more, and the slot
+    /// is freed once.
     pub(crate) unsafe fn free(&self, slot_id: SlotId) {
         let mut state = self.lock_state();
         let chunk = state.chunks[slot_id.chunk as usize].as_mut().expect("a chunk stays while a place is out");

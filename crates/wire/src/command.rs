@@ -79,7 +79,7 @@ impl CommandParser {
     /// Reads the command at the begin of `buffer`.
     ///
     /// After [`Progress::Incomplete`], the next call must have the same bytes with more after
-    /// them. After any other result, `buffer` must begin behind the command.
+    /// them. After any other result, `buffer` must begin after the command.
     ///
     /// # Errors
     ///
