@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_condition_is_met_by_what_it_names_and_nothing_else() {
+    fn each_condition_is_met_only_by_the_states_that_it_names() {
         let (soon, late) = (Expiry::at_millis(1), Expiry::at_millis(2));
         let states = [(None, None), (Some(&b"1"[..]), None), (Some(b"1"), Some(soon)), (Some(b"2"), None)];
         let met = |expected: Expected| {

@@ -52,7 +52,7 @@ const ROUNDS_MAX: u32 = 64;
 /// Maximum time that one write waits for the copier.
 const WRITE_WAIT_MAX: Duration = Duration::from_millis(40);
 /// Step of that wait.
-const WRITE_WAIT_STEP: Duration = Duration::from_millis(1);
+const WRITE_WAIT_PAUSE: Duration = Duration::from_millis(1);
 
 /// Receives a copy of a store.
 pub trait CopySink {
@@ -91,7 +91,7 @@ pub struct Changes {
     limit: AtomicU64,
     keys: Mutex<HashSet<Box<[u8]>>>,
     /// Held by the running copy.
-    turn: Mutex<()>,
+    copy_lock: Mutex<()>,
 }
 
 /// Acquires a lock, even after a panic under it.
@@ -116,7 +116,7 @@ impl Changes {
     pub fn wait_for_copier(&self) {
         let begun = Instant::now();
         while self.is_crowded() && begun.elapsed() < WRITE_WAIT_MAX {
-            thread::sleep(WRITE_WAIT_STEP);
+            thread::sleep(WRITE_WAIT_PAUSE);
         }
     }
 
@@ -139,11 +139,11 @@ impl Changes {
 
     /// Begins recording. Waits for another copy to end.
     fn begin(&self) -> Recording<'_> {
-        let turn = lock(&self.turn);
+        let copy_lock = lock(&self.copy_lock);
         self.limit.store(CHANGES_BYTES_MAX, Ordering::Relaxed);
         self.has_overflowed.store(false, Ordering::Relaxed);
         self.is_active.store(true, Ordering::SeqCst);
-        Recording { changes: self, begun: Instant::now(), _turn: turn }
+        Recording { changes: self, begun: Instant::now(), _copy_lock: copy_lock }
     }
 }
 
@@ -151,7 +151,7 @@ impl Changes {
 struct Recording<'a> {
     changes: &'a Changes,
     begun: Instant,
-    _turn: MutexGuard<'a, ()>,
+    _copy_lock: MutexGuard<'a, ()>,
 }
 
 impl Recording<'_> {
@@ -268,16 +268,16 @@ pub trait FuzzySource {
 pub fn copy_fuzzy<S: FuzzySource>(source: &S, sink: &mut dyn CopySink) -> Result<()> {
     let recording = source.changes().begin();
     source.pass_stripes()?;
-    let (mut position, mut is_revised) = (Some(S::Position::default()), false);
+    let (mut position, mut has_copied_changes) = (Some(S::Position::default()), false);
     while let Some(at) = position {
-        let mut part = Part::default();
+        let mut part = PartPairs::default();
         position = source.walk_part(at, &mut |pair| {
             part.collect(pair);
             Ok(())
         })?;
-        part.each(source, &mut |pair| if is_revised { sink.put(pair) } else { sink.add(pair) })?;
+        part.each(source, &mut |pair| if has_copied_changes { sink.put(pair) } else { sink.add(pair) })?;
         if recording.is_half_full() {
-            is_revised = true;
+            has_copied_changes = true;
             copy_changed(source, &recording, sink)?;
         }
     }
@@ -288,7 +288,7 @@ pub fn copy_fuzzy<S: FuzzySource>(source: &S, sink: &mut dyn CopySink) -> Result
             && let Some(last) = read_last(source, &recording, is_forced)?
         {
             drop(recording);
-            return last.iter().try_for_each(|(key, found)| revise(sink, key, found.as_ref()));
+            return last.iter().try_for_each(|(key, found)| copy_key(sink, key, found.as_ref()));
         }
         copy_changed(source, &recording, sink)?;
         recording.lower_limit();
@@ -299,14 +299,14 @@ pub fn copy_fuzzy<S: FuzzySource>(source: &S, sink: &mut dyn CopySink) -> Result
 /// The pairs of a part of a walk. The sink receives them after the walk has released everything,
 /// because a sink may write to a slow medium, or wait.
 #[derive(Default)]
-struct Part {
+struct PartPairs {
     pairs: Vec<Entry>,
     bytes: usize,
     /// Keys whose pairs did not fit. Each is read separately.
     rest: Vec<Box<[u8]>>,
 }
 
-impl Part {
+impl PartPairs {
     fn collect(&mut self, pair: Pair<'_>) {
         let bytes = pair.key.len() + pair.value.len();
         if self.pairs.is_empty() || self.bytes + bytes <= PART_BYTES_MAX {
@@ -340,12 +340,12 @@ fn copy_changed<S: FuzzySource>(source: &S, recording: &Recording<'_>, sink: &mu
         let held = source.hold_key(&key)?;
         let found = source.read_held(&held, &key)?;
         drop(held);
-        revise(sink, &key, found.as_ref())?;
+        copy_key(sink, &key, found.as_ref())?;
     }
     Ok(())
 }
 
-fn revise(sink: &mut dyn CopySink, key: &[u8], found: Option<&Entry>) -> Result<()> {
+fn copy_key(sink: &mut dyn CopySink, key: &[u8], found: Option<&Entry>) -> Result<()> {
     match found {
         Some(entry) => sink.put(entry.pair()),
         None => sink.delete(key),
@@ -353,18 +353,18 @@ fn revise(sink: &mut dyn CopySink, key: &[u8], found: Option<&Entry>) -> Result<
 }
 
 /// Keys, each with its pair if the key is present.
-type Last = Vec<(Box<[u8]>, Option<Entry>)>;
+type LastKeys = Vec<(Box<[u8]>, Option<Entry>)>;
 
 /// Pauses all writers, and reads the last recorded keys. Returns `None` if there are too many for a
 /// short pause, unless `is_forced`. The keys stay recorded then.
-fn read_last<S: FuzzySource>(source: &S, recording: &Recording<'_>, is_forced: bool) -> Result<Option<Last>> {
+fn read_last<S: FuzzySource>(source: &S, recording: &Recording<'_>, is_forced: bool) -> Result<Option<LastKeys>> {
     let held = source.hold_all()?;
     let keys_max = if is_forced { usize::MAX } else { PAUSED_KEYS_MAX * 4 };
     if recording.len() > keys_max {
         return Ok(None);
     }
     let keys = recording.take()?;
-    let (mut last, mut bytes) = (Last::with_capacity(keys.len()), 0);
+    let (mut last, mut bytes) = (LastKeys::with_capacity(keys.len()), 0);
     for key in &keys {
         let found = source.read_held(&held, key)?;
         bytes += found.as_ref().map_or(0, |entry| entry.value().len());
@@ -490,9 +490,9 @@ mod tests {
     }
 
     /// Fails if the source holds anything.
-    struct Free<'a>(&'a Cell<u32>, Keys);
+    struct SinkWithoutLocks<'a>(&'a Cell<u32>, Keys);
 
-    impl CopySink for Free<'_> {
+    impl CopySink for SinkWithoutLocks<'_> {
         fn add(&mut self, pair: Pair<'_>) -> Result<()> {
             assert_eq!(self.0.get(), 0, "the copier holds something while the sink works");
             assert_eq!(pair.value, vec![pair.key[1]; LARGE_BYTES]);
@@ -512,7 +512,7 @@ mod tests {
     #[test]
     fn the_copier_holds_nothing_while_the_sink_works_and_copies_pairs_that_exceed_a_part() {
         let source = Large::default();
-        let mut sink = Free(&source.held, Keys::default());
+        let mut sink = SinkWithoutLocks(&source.held, Keys::default());
         copy_fuzzy(&source, &mut sink).expect("a copy");
         let keys = |part| (0..LARGE_KEYS - 1).map(move |key| vec![part, key]);
         assert_eq!(sink.1.0, keys(0).chain(keys(1)).collect());
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_ends_though_many_keys_are_written_again_in_each_round() {
+    fn a_copy_ends_although_many_keys_are_rewritten_in_each_round() {
         let (source, mut keys) = (Busy::default(), Keys::default());
         copy_fuzzy(&source, &mut keys).expect("a copy");
         assert_eq!(keys.0.len(), BUSY_KEYS as usize);

@@ -1,10 +1,7 @@
 //! Durability levels, named by the failures they survive.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
-
-use crate::error::{Error, Result};
 
 /// The failures that an acknowledged write survives. The caller requests a level. An open that
 /// cannot provide it on the given medium is refused, never downgraded.
@@ -41,28 +38,6 @@ impl fmt::Display for Durability {
     }
 }
 
-impl FromStr for Durability {
-    type Err = Error;
-
-    /// Reads `process`, `power` or `interval:MS`.
-    fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "process" => Ok(Self::Process),
-            "power" => Ok(Self::Power),
-            _ => text
-                .strip_prefix("interval:")
-                .and_then(|ms| ms.parse::<u64>().ok())
-                .filter(|ms| *ms > 0)
-                .map(|ms| Self::Interval(Duration::from_millis(ms)))
-                .ok_or_else(|| Error::InvalidOption {
-                    name: "durability".into(),
-                    value: text.into(),
-                    why: "give process, power or interval:MS with MS of at least 1".into(),
-                }),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_covers_itself_and_those_that_promise_less() {
+    fn a_level_covers_itself_and_weaker_levels() {
         let interval = |ms| Durability::Interval(Duration::from_millis(ms));
         let ascending = [Durability::Process, interval(20), interval(10), Durability::Power];
         for (at, level) in ascending.into_iter().enumerate() {
@@ -86,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_are_refused() {
+    fn other_texts_are_refused() {
         for text in ["", "none", "interval", "interval:", "interval:0", "interval:x", "Process"] {
             assert!(text.parse::<Durability>().is_err(), "{text:?} must be refused");
         }

@@ -27,33 +27,33 @@ pub struct Pair<'a> {
 #[derive(Clone)]
 pub struct Entry {
     buffer: Arc<[u8]>,
-    place: Place,
+    position: PairPosition,
 }
 
 /// Position of a pair in its buffer: the key, then the value. The 8 bytes before the key are the
-/// expiry, in milliseconds, little-endian, if [`EXPIRES`] is set.
+/// expiry, in milliseconds, little-endian, if [`EXPIRES_FLAG`] is set.
 #[derive(Clone, Copy)]
-struct Place {
+struct PairPosition {
     at: u32,
-    /// The length of the key, and the bit [`EXPIRES`].
+    /// The length of the key, and the bit [`EXPIRES_FLAG`].
     key_word: u32,
     value_len: u32,
 }
 
-/// Set in [`Place::key_word`] if the pair has an expiry. Keys are much shorter than this.
-const EXPIRES: u32 = 1 << 31;
+/// Set in [`PairPosition::key_word`] if the pair has an expiry. Keys are much shorter than this.
+const EXPIRES_FLAG: u32 = 1 << 31;
 /// Bytes of a stored expiry.
 const EXPIRY_BYTES: usize = 8;
 
-impl Place {
+impl PairPosition {
     fn new(at: usize, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Self {
-        let mark = if expiry.is_some() { EXPIRES } else { 0 };
-        Self { at: at as u32, key_word: key.len() as u32 | mark, value_len: value.len() as u32 }
+        let flag = if expiry.is_some() { EXPIRES_FLAG } else { 0 };
+        Self { at: at as u32, key_word: key.len() as u32 | flag, value_len: value.len() as u32 }
     }
 
     #[inline]
     fn key_len(self) -> usize {
-        (self.key_word & !EXPIRES) as usize
+        (self.key_word & !EXPIRES_FLAG) as usize
     }
 }
 
@@ -69,10 +69,10 @@ impl Entry {
     pub fn of_pair(pair: Pair<'_>) -> Self {
         let Pair { key, value, expiry } = pair;
         match expiry {
-            None => Self { buffer: Arc::from([key, value].concat()), place: Place::new(0, key, value, None) },
+            None => Self { buffer: Arc::from([key, value].concat()), position: PairPosition::new(0, key, value, None) },
             Some(at) => {
                 let buffer = Arc::from([&at.millis().to_le_bytes()[..], key, value].concat());
-                Self { buffer, place: Place::new(EXPIRY_BYTES, key, value, expiry) }
+                Self { buffer, position: PairPosition::new(EXPIRY_BYTES, key, value, expiry) }
             }
         }
     }
@@ -81,23 +81,23 @@ impl Entry {
     #[inline]
     #[must_use]
     pub fn key(&self) -> &[u8] {
-        &self.bytes()[..self.place.key_len()]
+        &self.bytes()[..self.position.key_len()]
     }
 
     /// Returns the value.
     #[inline]
     #[must_use]
     pub fn value(&self) -> &[u8] {
-        &self.bytes()[self.place.key_len()..]
+        &self.bytes()[self.position.key_len()..]
     }
 
     /// Returns when the key expires; `None` if it does not.
     #[must_use]
     pub fn expiry(&self) -> Option<Expiry> {
-        if self.place.key_word & EXPIRES == 0 {
+        if self.position.key_word & EXPIRES_FLAG == 0 {
             return None;
         }
-        let bytes = self.buffer[..self.place.at as usize].last_chunk::<EXPIRY_BYTES>();
+        let bytes = self.buffer[..self.position.at as usize].last_chunk::<EXPIRY_BYTES>();
         bytes.map(|bytes| Expiry::at_millis(u64::from_le_bytes(*bytes)))
     }
 
@@ -116,19 +116,22 @@ impl Entry {
     /// Shortens the value to at most `len` bytes.
     #[inline]
     pub fn truncate_value(&mut self, len: usize) {
-        self.place.value_len = u32::try_from(len).map_or(self.place.value_len, |len| len.min(self.place.value_len));
+        self.position.value_len =
+            u32::try_from(len).map_or(self.position.value_len, |len| len.min(self.position.value_len));
     }
 
     /// Returns the key followed by the value.
     #[inline]
     fn bytes(&self) -> &[u8] {
-        &self.buffer[self.place.at as usize..][..self.place.key_len() + self.place.value_len as usize]
+        &self.buffer[self.position.at as usize..][..self.position.key_len() + self.position.value_len as usize]
     }
 }
 
 impl PartialEq for Entry {
     fn eq(&self, other: &Self) -> bool {
-        self.place.key_word == other.place.key_word && self.bytes() == other.bytes() && self.expiry() == other.expiry()
+        self.position.key_word == other.position.key_word
+            && self.bytes() == other.bytes()
+            && self.expiry() == other.expiry()
     }
 }
 
@@ -150,11 +153,11 @@ pub struct EntryChunk {
     filling: Vec<u8>,
     /// The short pairs after the first pop.
     sealed: Arc<[u8]>,
-    /// A long pair has the place [`LONG`].
-    places: Vec<Place>,
+    /// A long pair has the position [`LONG_PAIR`].
+    positions: Vec<PairPosition>,
     long: VecDeque<Entry>,
     /// Number of popped pairs.
-    taken: usize,
+    popped: usize,
 }
 
 impl fmt::Debug for EntryChunk {
@@ -163,16 +166,16 @@ impl fmt::Debug for EntryChunk {
     }
 }
 
-/// The place of a pair that is in [`EntryChunk::long`].
-const LONG: Place = Place { at: u32::MAX, key_word: 0, value_len: 0 };
+/// The position of a pair that is in [`EntryChunk::long`].
+const LONG_PAIR: PairPosition = PairPosition { at: u32::MAX, key_word: 0, value_len: 0 };
 
 impl EntryChunk {
     /// Adds a copy of a pair to a chunk that is empty or being filled.
     #[inline]
     pub fn push(&mut self, pair: Pair<'_>) {
         let Pair { key, value, expiry } = pair;
-        if key.len() + value.len() > SHARED_PAIR_BYTES_MAX || self.filling.len() > (LONG.at / 2) as usize {
-            self.places.push(LONG);
+        if key.len() + value.len() > SHARED_PAIR_BYTES_MAX || self.filling.len() > (LONG_PAIR.at / 2) as usize {
+            self.positions.push(LONG_PAIR);
             self.long.push_back(Entry::of_pair(pair));
             return;
         }
@@ -182,7 +185,7 @@ impl EntryChunk {
         let at = self.filling.len();
         self.filling.extend_from_slice(key);
         self.filling.extend_from_slice(value);
-        self.places.push(Place::new(at, key, value, expiry));
+        self.positions.push(PairPosition::new(at, key, value, expiry));
     }
 
     /// Ends the filling.
@@ -195,12 +198,12 @@ impl EntryChunk {
     /// Returns the key of the last pair, until that pair is popped.
     #[must_use]
     pub fn last_key(&self) -> Option<&[u8]> {
-        let place = *self.places.last()?;
-        if place.at == LONG.at {
+        let position = *self.positions.last()?;
+        if position.at == LONG_PAIR.at {
             return self.long.back().map(Entry::key);
         }
         let bytes = if self.filling.is_empty() { &*self.sealed } else { &*self.filling };
-        Some(&bytes[place.at as usize..][..place.key_len()])
+        Some(&bytes[position.at as usize..][..position.key_len()])
     }
 
     /// Pops the next pair.
@@ -209,33 +212,33 @@ impl EntryChunk {
         if !self.filling.is_empty() {
             self.seal();
         }
-        let place = *self.places.get(self.taken)?;
-        self.taken += 1;
-        if place.at == LONG.at {
+        let position = *self.positions.get(self.popped)?;
+        self.popped += 1;
+        if position.at == LONG_PAIR.at {
             return self.long.pop_front();
         }
-        Some(Entry { buffer: Arc::clone(&self.sealed), place })
+        Some(Entry { buffer: Arc::clone(&self.sealed), position })
     }
 
     /// Removes all pairs, and keeps the memory for the next pairs.
     pub fn clear(&mut self) {
         self.filling.clear();
-        self.places.clear();
+        self.positions.clear();
         self.long.clear();
-        self.taken = 0;
+        self.popped = 0;
         self.sealed = Arc::default();
     }
 
     /// Returns whether all pairs were popped.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.taken == self.places.len()
+        self.popped == self.positions.len()
     }
 
     /// Returns the number of pairs that were not popped yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.places.len() - self.taken
+        self.positions.len() - self.popped
     }
 }
 
@@ -243,18 +246,18 @@ impl EntryChunk {
 mod tests {
     use super::*;
 
-    fn lasting<'a>(key: &'a [u8], value: &'a [u8]) -> Pair<'a> {
+    fn without_expiry<'a>(key: &'a [u8], value: &'a [u8]) -> Pair<'a> {
         Pair { key, value, expiry: None }
     }
 
     fn filled(pairs: &[(&[u8], &[u8])]) -> EntryChunk {
         let mut chunk = EntryChunk::default();
-        pairs.iter().for_each(|(key, value)| chunk.push(lasting(key, value)));
+        pairs.iter().for_each(|(key, value)| chunk.push(without_expiry(key, value)));
         chunk
     }
 
     #[test]
-    fn a_chunk_hands_out_its_short_and_long_pairs_in_order() {
+    fn a_chunk_returns_its_short_and_long_pairs_in_order() {
         let long = [7; SHARED_PAIR_BYTES_MAX];
         let pairs: [(&[u8], &[u8]); 4] = [(b"a", b""), (b"b", &long), (b"cc", b"3"), (b"d", &long)];
         let mut chunk = filled(&pairs);
@@ -265,7 +268,7 @@ mod tests {
             assert!(found.iter().map(|entry| (entry.key(), entry.value())).eq(pairs), "{found:?}");
             assert!(chunk.is_empty() && chunk.pop().is_none());
             chunk.clear();
-            pairs.iter().for_each(|(key, value)| chunk.push(lasting(key, value)));
+            pairs.iter().for_each(|(key, value)| chunk.push(without_expiry(key, value)));
         }
     }
 
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_key_of_a_chunk_is_known_before_and_after_a_pair_was_taken() {
+    fn the_last_key_of_a_chunk_is_the_same_after_a_pop() {
         let mut chunk = filled(&[(b"a", b"1"), (b"bb", b"2")]);
         assert_eq!(chunk.last_key(), Some(&b"bb"[..]));
         assert_eq!(chunk.pop(), Some(Entry::new(b"a", b"1")));
@@ -298,11 +301,11 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_outlives_its_chunk_and_is_equal_to_one_of_its_own() {
+    fn an_entry_outlives_its_chunk_and_equals_a_separate_entry() {
         let mut chunk = filled(&[(b"a", b"12"), (b"b", b"3")]);
         let mut first = chunk.pop().expect("the first pair");
         chunk.clear();
-        chunk.push(lasting(b"z", b"zz"));
+        chunk.push(without_expiry(b"z", b"zz"));
         assert_eq!(first, Entry::new(b"a", b"12"));
         assert_ne!(first, Entry::new(b"a1", b"2"), "the same bytes, divided otherwise");
         first.truncate_value(7);

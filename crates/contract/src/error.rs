@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::bounds::{BATCH_OPS_MAX, VALUE_MAX};
 use crate::durability::Durability;
 
 /// Shorthand for results of this workspace.
@@ -458,7 +459,6 @@ impl Error {
 impl fmt::Display for Error {
     #[expect(clippy::too_many_lines, reason = "one arm for each variant")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use crate::limits::{BATCH_OPS_MAX, VALUE_MAX};
         match self {
             Self::KeyLength { len, max } => write!(f, "a key of {len} bytes: use 1 to {max} bytes"),
             Self::ValueLength { len } => {

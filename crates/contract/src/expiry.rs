@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn long_past_has_come_and_far_ahead_has_not() {
+    fn a_past_expiry_has_expired_and_a_future_one_has_not() {
         assert!(Expiry::at_millis(0).is_past() && Expiry::at_millis(1).is_past());
         assert!(Expiry::at_millis(now_millis()).is_past(), "the moment itself counts as come");
         assert!(!Expiry::at_millis(u64::MAX).is_past());

@@ -36,6 +36,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
+mod bounds;
 mod capability;
 mod condition;
 #[cfg(feature = "conformance")]

@@ -1,17 +1,9 @@
 //! The limits of every store. Each has a test, and a typed error for values beyond it.
 
+pub use crate::bounds::{BATCH_OPS_MAX, KEY_MAX, KEY_MIN, VALUE_MAX};
 use crate::condition::{Condition, RangeCondition};
 use crate::error::{Error, Result};
 use crate::store::{Batch, BatchOp};
-
-/// Minimum key length, in bytes.
-pub const KEY_MIN: usize = 1;
-/// Maximum key length, in bytes: 64 KiB.
-pub const KEY_MAX: usize = 64 << 10;
-/// Maximum value length, in bytes: 1 GiB.
-pub const VALUE_MAX: usize = 1 << 30;
-/// Maximum number of operations in a batch.
-pub const BATCH_OPS_MAX: usize = 65_536;
 
 /// Refuses a key outside its limits.
 ///
@@ -84,7 +76,7 @@ mod tests {
         for len in [0, KEY_MAX + 1, 2 * KEY_MAX] {
             let refused = check_key(&vec![0; len]);
             assert!(
-                matches!(refused, Err(Error::KeyLength { len: told, max: KEY_MAX }) if told == len),
+                matches!(refused, Err(Error::KeyLength { len: reported, max: KEY_MAX }) if reported == len),
                 "{len}: {refused:?}"
             );
         }
@@ -102,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_of_up_to_65536_sound_operations_pass_and_no_others() {
+    fn batches_of_up_to_65536_valid_operations_pass_and_no_others() {
         let delete = |key: &[u8]| BatchOp::Delete { key: key.to_vec() };
         for len in [0, 1, BATCH_OPS_MAX] {
             check_batch(&Batch { ops: vec![delete(b"k"); len] }).expect("within the limits");
@@ -117,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_are_what_the_documents_say() {
+    fn the_limits_have_their_documented_values() {
         assert_eq!((KEY_MIN, KEY_MAX, VALUE_MAX), (1, 65_536, 1_073_741_824));
         assert_eq!(BATCH_OPS_MAX, 65_536);
         // Formats store the key length minus 1 in 16 bits and the value length in 32.

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_samples_of_several_stores_are_next_to_each_other() {
+    fn the_samples_of_several_stores_are_grouped_by_metric() {
         let (first, second) = (stats("hikv"), stats("hikv"));
         let text = openmetrics([("a", &first), ("b", &second)]);
         let lines: Vec<_> = text.lines().collect();

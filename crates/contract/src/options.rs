@@ -4,7 +4,10 @@ mod kind;
 mod table;
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::time::Duration;
 
+use crate::durability::Durability;
 use crate::error::{Error, Result};
 
 pub use kind::{
@@ -119,6 +122,28 @@ impl Options {
             }
         }
         Ok(())
+    }
+}
+
+impl FromStr for Durability {
+    type Err = Error;
+
+    /// Reads `process`, `power` or `interval:MS`.
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "process" => Ok(Self::Process),
+            "power" => Ok(Self::Power),
+            _ => text
+                .strip_prefix("interval:")
+                .and_then(|ms| ms.parse::<u64>().ok())
+                .filter(|ms| *ms > 0)
+                .map(|ms| Self::Interval(Duration::from_millis(ms)))
+                .ok_or_else(|| Error::InvalidOption {
+                    name: "durability".into(),
+                    value: text.into(),
+                    why: "give process, power or interval:MS with MS of at least 1".into(),
+                }),
+        }
     }
 }
 

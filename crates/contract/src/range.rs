@@ -119,14 +119,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_holds_what_begins_with_it_and_nothing_else() {
+    fn a_prefix_range_contains_exactly_the_keys_with_the_prefix() {
         let range = ScanRange::prefix(b"ab");
         assert!(range.contains(b"ab") && range.contains(b"ab\xff\xff"));
         assert!(!range.contains(b"aa\xff") && !range.contains(b"ac"));
     }
 
     #[test]
-    fn a_prefix_of_high_bytes_is_open_above() {
+    fn a_prefix_of_high_bytes_has_no_upper_bound() {
         let range = ScanRange::prefix(b"\xff\xff");
         assert!(range.contains(b"\xff\xff\xff") && !range.contains(b"\xff\xfe"));
         assert!(ScanRange::prefix(b"a\xff").contains(b"a\xff\x01"));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_edges_are_in_or_out_as_their_bounds_say() {
+    fn bounds_include_or_exclude_their_keys() {
         let range = |from, to| ScanRange { from, to, ..ScanRange::all() };
         let (a, c) = (|| b"a".to_vec(), || b"c".to_vec());
         let inside = |range: &ScanRange| [&b"a"[..], b"b", b"c"].map(|key| range.contains(key));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_exclude_everything_are_known() {
+    fn bounds_that_exclude_every_key_are_detected() {
         let bounds = |byte: u8| [Bound::Unbounded, Bound::Included(vec![byte]), Bound::Excluded(vec![byte])];
         for (from, to) in [(1, 1), (1, 3), (3, 1)] {
             for from in bounds(from) {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn builders_change_only_what_they_name() {
+    fn each_builder_method_changes_one_field() {
         let range = ScanRange::prefix(b"p").reverse().limit(7);
         assert_eq!((range.direction, range.limit), (Direction::Backward, 7));
         assert_eq!((range.from, range.to), (Bound::Included(b"p".to_vec()), Bound::Excluded(b"q".to_vec())));

@@ -149,7 +149,7 @@ mod tests {
         }
 
         fn verify_pieces(&self, piece: &mut dyn FnMut(VerifyReport) -> bool) -> bool {
-            let goes_on = (0..3).all(|number| {
+            let continues = (0..3).all(|number| {
                 let mut report = VerifyReport { bytes: 10, ..VerifyReport::default() };
                 if number == 1 {
                     report.find("piece 1", "its checksum fails");
@@ -158,7 +158,7 @@ mod tests {
             });
             self.scrub.set_due();
             self.passes.fetch_add(1, Ordering::SeqCst);
-            goes_on && !self.is_cut_short
+            continues && !self.is_cut_short
         }
 
         fn report_finding(&self, finding: &Finding) {
@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn each_pass_reports_what_it_finds_until_the_store_is_closed() {
+    fn each_pass_reports_its_findings_until_the_store_is_closed() {
         let store = scrubbed(false);
         assert_eq!(store.scrub.stats(), ScrubStats { scrub_passes: 3, scrub_findings: 3 });
         assert_eq!(*store.reported.lock().expect("no panic"), ["piece 1"; 3]);
     }
 
     #[test]
-    fn a_rate_of_0_is_no_scrub() {
+    fn a_rate_of_0_disables_the_scrub() {
         assert!(!Scrub::new(0).is_on() && Scrub::new(1).is_on());
         assert_eq!(Scrub::new(2).pause_of(MIB), Duration::from_millis(500));
     }

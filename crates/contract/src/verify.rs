@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_clean_until_something_is_found() {
+    fn a_report_with_a_finding_is_not_clean() {
         let mut report = VerifyReport::default();
         assert!(report.is_clean());
         report.find("record 7", "its checksum fails");

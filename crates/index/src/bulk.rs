@@ -12,18 +12,19 @@ use std::thread::{self, ScopedJoinHandle};
 use crossbeam_epoch::pin;
 
 use crate::bytes::{common, head_at, key_head, separator, word_bytes};
-use crate::inner::{Node, Plan};
+use crate::inner::{Node, NodeBuilder};
 use crate::leaf::Leaf;
 use crate::reclaim::Space;
-use crate::shape::{INNER_CAP, LEAF_CAP};
+use crate::resolver::KeyResolver;
+use crate::shape::{INNER_SEPARATORS_MAX, LEAF_ENTRIES_MAX};
 use crate::split::leaf_node;
 use crate::sync::{AtomicPtr, Ordering};
-use crate::tree::{BPlusTree, KeyResolver};
+use crate::tree::BPlusTree;
 
 /// Entries in a loaded leaf.
-const LEAF_FILL: usize = (LEAF_CAP * 9).div_ceil(10);
+const LOADED_LEAF_ENTRIES: usize = (LEAF_ENTRIES_MAX * 9).div_ceil(10);
 /// Children of a loaded inner node.
-const INNER_FILL: usize = (INNER_CAP * 9).div_ceil(10);
+const LOADED_CHILD_COUNT: usize = (INNER_SEPARATORS_MAX * 9).div_ceil(10);
 
 /// Why a bulk load was refused. The tree is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,23 +135,23 @@ impl BPlusTree {
         if sorted.is_empty() {
             return Ok(());
         }
-        let leaves = sorted.len().div_ceil(LEAF_FILL);
+        let leaves = sorted.len().div_ceil(LOADED_LEAF_ENTRIES);
         let threads = threads.clamp(1, leaves.div_ceil(64).max(1));
-        let parts = if threads == 1 {
+        let results = if threads == 1 {
             vec![self.load_leaves(r, sorted, 0..sorted.len())]
         } else {
             self.load_shares(r, sorted, leaves, threads)
         };
         let mut error = None;
         let mut built = Vec::with_capacity(leaves);
-        for part in parts {
-            match part {
-                Ok(part) => built.extend(part),
+        for result in results {
+            match result {
+                Ok(leaves) => built.extend(leaves),
                 Err(reason) => error = error.or(Some(reason)),
             }
         }
         if let Some(reason) = error {
-            self.give_back(&built);
+            self.retire_leaves(&built);
             return Err(reason);
         }
         self.publish(built, sorted.len())
@@ -164,25 +165,26 @@ impl BPlusTree {
         leaves: usize,
         threads: usize,
     ) -> Vec<Result<Vec<Built>, BulkError>> {
-        let most = thread::available_parallelism().map_or(1, NonZeroUsize::get).max(1) * 2;
-        let threads = threads.min(most);
-        let share = leaves.div_ceil(threads) * LEAF_FILL;
+        let threads_max = thread::available_parallelism().map_or(1, NonZeroUsize::get).max(1) * 2;
+        let threads = threads.min(threads_max);
+        let share = leaves.div_ceil(threads) * LOADED_LEAF_ENTRIES;
         thread::scope(|scope| {
-            let begin = |range: Range<usize>| {
+            let start = |range: Range<usize>| {
                 let own = range.clone();
                 let load = move || self.load_leaves(r, sorted, own);
                 thread::Builder::new().name("lodestore-load".into()).spawn_scoped(scope, load).map_err(|_| range)
             };
             let workers: Vec<_> = (0..threads)
                 .map(|t| (t * share).min(sorted.len())..((t + 1) * share).min(sorted.len()))
-                .map(begin)
+                .map(start)
                 .collect();
-            let end = |worker: Result<ScopedJoinHandle<'_, Result<Vec<Built>, BulkError>>, Range<usize>>| match worker {
+            let join = |worker: Result<ScopedJoinHandle<'_, Result<Vec<Built>, BulkError>>, Range<usize>>| match worker
+            {
                 Ok(worker) => worker.join().expect("a loading thread does not panic"),
                 // The system refused to start a thread for this share.
                 Err(range) => self.load_leaves(r, sorted, range),
             };
-            workers.into_iter().map(end).collect()
+            workers.into_iter().map(join).collect()
         })
     }
 
@@ -195,21 +197,21 @@ impl BPlusTree {
     ) -> Result<Vec<Built>, BulkError> {
         let guard = pin();
         let space = self.space(&guard);
-        let mut built: Vec<Built> = Vec::with_capacity(range.len().div_ceil(LEAF_FILL));
-        for start in range.clone().step_by(LEAF_FILL) {
-            let entries = &sorted[start..(start + LEAF_FILL).min(range.end)];
+        let mut built: Vec<Built> = Vec::with_capacity(range.len().div_ceil(LOADED_LEAF_ENTRIES));
+        for start in range.clone().step_by(LOADED_LEAF_ENTRIES) {
+            let entries = &sorted[start..(start + LOADED_LEAF_ENTRIES).min(range.end)];
             if E::head(entries[0]).is_none() {
-                for later in sorted[start..].iter().skip(LEAF_FILL).take(LEAF_FILL) {
+                for later in sorted[start..].iter().skip(LOADED_LEAF_ENTRIES).take(LOADED_LEAF_ENTRIES) {
                     r.prefetch(later.payload());
                 }
             }
-            let made = separator_between(r, start.checked_sub(1).map(|before| sorted[before]), entries[0])
+            let result = separator_between(r, start.checked_sub(1).map(|before| sorted[before]), entries[0])
                 .ok_or(0)
                 .and_then(|separator| fill_leaf(r, entries, &space).map(|leaf| (separator, leaf)));
-            match made {
+            match result {
                 Ok((separator, leaf)) => built.push(Built { separator, node: AtomicPtr::new(leaf_node(leaf)) }),
                 Err(index) => {
-                    self.give_back(&built);
+                    self.retire_leaves(&built);
                     return Err(BulkError::Unsorted(start + index));
                 }
             }
@@ -218,7 +220,7 @@ impl BPlusTree {
     }
 
     /// Retires leaves that were never published.
-    fn give_back(&self, built: &[Built]) {
+    fn retire_leaves(&self, built: &[Built]) {
         let guard = pin();
         for leaf in built {
             // SAFETY: Inv 4: made by `fill_leaf`, never published, and each leaf is in one list
@@ -234,13 +236,13 @@ impl BPlusTree {
         let root = self.root(&guard);
         let empty = root.leaf_of_single();
         if !empty.is_some_and(|leaf| leaf.latch.lock()) {
-            self.give_back(&leaves);
+            self.retire_leaves(&leaves);
             return Err(BulkError::NotEmpty);
         }
         let empty = empty.expect("just locked");
         if empty.count() > 0 || !root.latch().lock() {
             empty.latch.unlock_unchanged();
-            self.give_back(&leaves);
+            self.retire_leaves(&leaves);
             return Err(BulkError::NotEmpty);
         }
         let mut level = 1;
@@ -264,17 +266,17 @@ impl BPlusTree {
 
 /// Groups nodes under new inner nodes of `level`.
 fn level_above(level: u32, nodes: Vec<Built>, space: &Space<'_>) -> Vec<Built> {
-    let groups = nodes.len().div_ceil(INNER_FILL);
+    let groups = nodes.len().div_ceil(LOADED_CHILD_COUNT);
     let size = nodes.len().div_ceil(groups);
     let node_of = |built: &Built| built.node.load(Ordering::Relaxed);
     nodes
         .chunks(size)
         .map(|group| {
-            let mut plan = Plan::single(level, node_of(&group[0]));
+            let mut builder = NodeBuilder::single(level, node_of(&group[0]));
             for built in &group[1..] {
-                plan.push([&built.separator, &[]], node_of(built));
+                builder.push([&built.separator, &[]], node_of(built));
             }
-            Built { separator: group[0].separator.clone(), node: AtomicPtr::new(plan.build(space)) }
+            Built { separator: group[0].separator.clone(), node: AtomicPtr::new(builder.build(space)) }
         })
         .collect()
 }
@@ -293,7 +295,7 @@ fn separator_between<R: KeyResolver, E: Entry>(r: &R, left: Option<E>, right: E)
 /// Builds a leaf of these entries. `Err` is the index of an entry that is not greater than the
 /// entry before it.
 fn fill_leaf<'g, R: KeyResolver, E: Entry>(r: &R, entries: &[E], space: &Space<'g>) -> Result<&'g Leaf, usize> {
-    let mut heads = [0u32; LEAF_CAP];
+    let mut heads = [0u32; LEAF_ENTRIES_MAX];
     let heads = &mut heads[..entries.len()];
     let prefix = match heads_from_words(entries, heads) {
         Some(prefix) => prefix,

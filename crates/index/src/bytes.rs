@@ -62,11 +62,11 @@ pub(crate) fn separator(left: &[u8], right: &[u8]) -> Vec<u8> {
 pub(crate) fn head_after_cut(prefix: &[u8], new: usize, head: u32) -> u32 {
     let old = prefix.len();
     debug_assert!(new <= old);
-    let gone = &prefix[new..];
-    match gone.len() {
+    let removed = &prefix[new..];
+    match removed.len() {
         0 => head,
-        1..=3 => (head_at(gone, 0)) | (head >> (8 * gone.len())),
-        _ => head_at(gone, 0),
+        1..=3 => (head_at(removed, 0)) | (head >> (8 * removed.len())),
+        _ => head_at(removed, 0),
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_order_as_keys_do_and_pad_with_zeros() {
+    fn heads_sort_as_keys_and_are_padded_with_zeros() {
         assert_eq!(key_head(b"a"), 0x6100_0000_0000_0000);
         assert_eq!(key_head(b"abcdefghi"), 0x6162_6364_6566_6768);
         assert_eq!(head_at(b"abcdef", 2), 0x6364_6566);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_prefix_gives_the_heads_that_the_keys_would_give() {
+    fn heads_after_a_prefix_cut_equal_the_heads_of_the_keys() {
         let key = b"0123456789abcdef";
         for old in 0..key.len() {
             for new in 0..=old {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn separators_are_short_and_lie_between() {
+    fn separators_are_short_and_between_their_keys() {
         for (left, right, want) in [
             (&b"abc"[..], &b"abd"[..], &b"abd"[..]),
             (b"", b"xyz", b"x"),

@@ -5,7 +5,8 @@ use crossbeam_epoch::pin;
 use crate::bytes::head_at;
 use crate::inner::Inner;
 use crate::leaf::{Access, Leaf};
-use crate::tree::{BPlusTree, KeyResolver};
+use crate::resolver::KeyResolver;
+use crate::tree::BPlusTree;
 
 /// State of the walk.
 struct Walk<'r, R> {

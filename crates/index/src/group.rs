@@ -16,7 +16,7 @@
 //! numbers. A leader holds no lock while it works.
 
 use super::group_sync::{
-    AtomicU64, Condvar, DONE_BEHIND_WORK, Mutex, MutexGuard, ONE_LEADER, Ordering, PoisonError, WAKES_ALL,
+    AtomicU64, Condvar, DONE_AFTER_WORK, Mutex, MutexGuard, ONE_LEADER, Ordering, PoisonError, WAKES_ALL,
 };
 
 /// A group has failed: this number will never be done.
@@ -39,13 +39,13 @@ pub struct Group<T> {
 }
 
 /// The leadership of one group. If the leader's work panics, the leadership ends as a failure.
-struct Turn<'a, T> {
+struct Leadership<'a, T> {
     group: &'a Group<T>,
     /// The last number of the group, if the work succeeded.
     done: Option<u64>,
 }
 
-impl<T> Drop for Turn<'_, T> {
+impl<T> Drop for Leadership<'_, T> {
     fn drop(&mut self) {
         let mut state = self.group.lock();
         match self.done {
@@ -120,12 +120,12 @@ impl<T: Default> Group<T> {
             state.leading = true;
             let (gathered, last) = (std::mem::take(&mut state.gathered), state.last);
             drop(state);
-            if !DONE_BEHIND_WORK {
+            if !DONE_AFTER_WORK {
                 self.done.store(last, Ordering::SeqCst);
             }
-            let mut turn = Turn { group: self, done: None };
-            turn.done = lead(gathered, last).then_some(last);
-            drop(turn);
+            let mut leadership = Leadership { group: self, done: None };
+            leadership.done = lead(gathered, last).then_some(last);
+            drop(leadership);
             state = self.lock();
         }
     }

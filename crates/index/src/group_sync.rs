@@ -10,4 +10,4 @@ pub const WAKES_ALL: bool = true;
 /// At most one thread leads at a time.
 pub const ONE_LEADER: bool = true;
 /// A number becomes done when its work ends, not when the work begins.
-pub const DONE_BEHIND_WORK: bool = true;
+pub const DONE_AFTER_WORK: bool = true;

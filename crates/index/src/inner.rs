@@ -28,7 +28,7 @@ use crate::bytes::{common, head_at, key_head};
 use crate::latch::{Held, Latch};
 use crate::leaf::Leaf;
 use crate::reclaim::{Space, prefetch_line};
-use crate::shape::{INNER_BYTES, INNER_CAP};
+use crate::shape::{INNER_SEPARATORS_MAX, INNER_TAIL_BYTES_MAX};
 use crate::sync::{AtomicPtr, Mutant, Ordering, mutant};
 
 /// The front of an inner node.
@@ -47,7 +47,7 @@ pub(crate) struct Header {
 pub(crate) type Node = u8;
 
 const HEADS_AT: usize = size_of::<Header>();
-const SLOT: usize = size_of::<AtomicPtr<Node>>();
+const CHILD_SLOT_BYTES: usize = size_of::<AtomicPtr<Node>>();
 
 /// Returns the offset of the children.
 #[inline]
@@ -58,7 +58,7 @@ const fn slots_at(count: usize) -> usize {
 /// Returns the offset of the ends.
 #[inline]
 const fn ends_at(count: usize) -> usize {
-    slots_at(count) + (count + 1) * SLOT
+    slots_at(count) + (count + 1) * CHILD_SLOT_BYTES
 }
 
 /// A node that is alive at least as long as the guard.
@@ -78,7 +78,7 @@ impl<'g> Inner<'g> {
     /// Returns the node at a pointer.
     ///
     /// # Safety
-    /// * [`Plan::build`], [`Plan::build_locked`] or [`Inner::with_child`] made `at`.
+    /// * [`NodeBuilder::build`], [`NodeBuilder::build_locked`] or [`Inner::with_child`] made `at`.
     /// * `at` was loaded with acquire from the tree under a guard that is held for `'g`.
     ///   Alternatively, this thread made `at` under that guard and no thread has retired it.
     #[inline]
@@ -135,41 +135,41 @@ impl<'g> Inner<'g> {
     /// # Safety
     /// The values are inside the allocation, are of type `T`, and are constant or atomic.
     #[inline]
-    unsafe fn part<T>(self, offset: usize, len: usize) -> &'g [T] {
-        // SAFETY: Inv 8: the caller names a part of the layout that `Plan::build` wrote.
+    unsafe fn slice_at<T>(self, offset: usize, len: usize) -> &'g [T] {
+        // SAFETY: Inv 8: the caller names a part of the layout that `NodeBuilder::build` wrote.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast::<u8>().add(offset).cast::<T>(), len) }
     }
 
     #[inline]
     fn slots(self) -> &'g [AtomicPtr<Node>] {
         // SAFETY: Inv 8: `count + 1` slots follow the heads.
-        unsafe { self.part(slots_at(self.count()), self.count() + 1) }
+        unsafe { self.slice_at(slots_at(self.count()), self.count() + 1) }
     }
 
     #[inline]
     fn heads(self) -> &'g [u32] {
         // SAFETY: Inv 8: `count` heads follow the header.
-        unsafe { self.part(HEADS_AT, self.count()) }
+        unsafe { self.slice_at(HEADS_AT, self.count()) }
     }
 
     fn ends(self) -> &'g [u32] {
         let count = self.count();
         // SAFETY: Inv 8: `count` ends follow the slots.
-        unsafe { self.part(ends_at(count), count) }
+        unsafe { self.slice_at(ends_at(count), count) }
     }
 
     /// Returns the prefix of all separators.
     pub(crate) fn prefix(self) -> &'g [u8] {
         let count = self.count();
         // SAFETY: Inv 8: the prefix follows the ends.
-        unsafe { self.part(ends_at(count) + count * 4, self.header().prefix_len as usize) }
+        unsafe { self.slice_at(ends_at(count) + count * 4, self.header().prefix_len as usize) }
     }
 
     fn tails(self) -> &'g [u8] {
         let (count, header) = (self.count(), self.header());
         let at = ends_at(count) + count * 4 + header.prefix_len as usize;
         // SAFETY: Inv 8: the tails follow the prefix.
-        unsafe { self.part(at, header.tail_len as usize) }
+        unsafe { self.slice_at(at, header.tail_len as usize) }
     }
 
     /// Returns separator `index` without the prefix.
@@ -186,12 +186,12 @@ impl<'g> Inner<'g> {
 
     /// Returns the child for `key`: the number of separators that are at most `key`.
     #[inline]
-    pub(crate) fn upper(self, key: &[u8], word: u64) -> usize {
+    pub(crate) fn upper_bound(self, key: &[u8], word: u64) -> usize {
         self.search(key, word, true)
     }
 
     /// Returns the child for the keys below `key`: the number of separators below `key`.
-    pub(crate) fn lower(self, key: &[u8]) -> usize {
+    pub(crate) fn lower_bound(self, key: &[u8]) -> usize {
         self.search(key, key_head(key), false)
     }
 
@@ -251,7 +251,7 @@ impl<'g> Inner<'g> {
     /// two thirds full.
     #[inline]
     pub(crate) fn prefetch_front(self) {
-        for line in 0..(HEADS_AT + INNER_CAP * 4 * 2 / 3).div_ceil(64) {
+        for line in 0..(HEADS_AT + INNER_SEPARATORS_MAX * 4 * 2 / 3).div_ceil(64) {
             prefetch_line(self.as_raw().wrapping_add(line * 64));
         }
     }
@@ -293,7 +293,7 @@ impl<'g> Inner<'g> {
 
     /// Returns a locked copy of the node with `separator` and `right` inserted after child `slot`,
     /// as a split below needs. Returns `None` if the separator lacks the common prefix or the copy
-    /// would be too big; then a [`Plan`] builds the node. The caller holds the latch.
+    /// would be too big; then a [`NodeBuilder`] builds the node. The caller holds the latch.
     pub(crate) fn with_child(
         self,
         slot: usize,
@@ -305,32 +305,32 @@ impl<'g> Inner<'g> {
         let tail = separator.strip_prefix(prefix)?;
         let tails = self.tails();
         let tail_len = tails.len() + tail.len();
-        if count == 0 || count >= INNER_CAP || tail_len > INNER_BYTES {
+        if count == 0 || count >= INNER_SEPARATORS_MAX || tail_len > INNER_TAIL_BYTES_MAX {
             return None;
         }
-        let mut heads = [0u32; INNER_CAP];
+        let mut heads = [0u32; INNER_SEPARATORS_MAX];
         heads[..slot].copy_from_slice(&self.heads()[..slot]);
         heads[slot] = head_at(tail, 0);
         heads[slot + 1..=count].copy_from_slice(&self.heads()[slot..]);
-        let mut ends = [0u32; INNER_CAP];
+        let mut ends = [0u32; INNER_SEPARATORS_MAX];
         ends[..slot].copy_from_slice(&self.ends()[..slot]);
         let start = slot.checked_sub(1).map_or(0, |before| ends[before]);
         ends[slot] = start + tail.len() as u32;
         for (to, from) in ends[slot + 1..=count].iter_mut().zip(&self.ends()[slot..]) {
             *to = from + tail.len() as u32;
         }
-        let (before, behind) = tails.split_at(start as usize);
+        let (before, after) = tails.split_at(start as usize);
         let children = (0..=slot).map(|at| self.child(at)).chain([right]);
         let children = children.chain((slot + 1..=count).map(|at| self.child(at)));
-        let parts = Parts {
+        let contents = NodeContents {
             level: self.level(),
             heads: &heads[..=count],
             ends: &ends[..=count],
             prefix,
-            tails: [before, tail, behind],
+            tails: [before, tail, after],
             is_locked: true,
         };
-        Some(parts.write(children, space))
+        Some(contents.write(children, space))
     }
 
     fn layout(self) -> Layout {
@@ -354,7 +354,7 @@ fn layout(count: usize, prefix: usize, tails: usize) -> Layout {
 }
 
 /// A new node under construction: full separators, concatenated, and children.
-pub(crate) struct Plan {
+pub(crate) struct NodeBuilder {
     level: u32,
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -380,7 +380,7 @@ impl Replacement {
     }
 }
 
-impl Plan {
+impl NodeBuilder {
     /// Creates a plan with one child.
     pub(crate) fn single(level: u32, child: *mut Node) -> Self {
         Self { level, bytes: Vec::new(), ends: Vec::new(), children: vec![child] }
@@ -391,17 +391,17 @@ impl Plan {
         let count = node.count();
         // Includes space for one more separator.
         let bytes = (count + 1) * (node.prefix().len() + 16) + node.tails().len();
-        let mut plan = Self {
+        let mut builder = Self {
             level: node.level(),
             bytes: Vec::with_capacity(bytes),
             ends: Vec::with_capacity(count + 1),
             children: Vec::with_capacity(count + 2),
         };
-        plan.children.push(node.child(0));
+        builder.children.push(node.child(0));
         for index in 0..count {
-            plan.push(node.separator(index), node.child(index + 1));
+            builder.push(node.separator(index), node.child(index + 1));
         }
-        plan
+        builder
     }
 
     /// Appends a separator and the child after it.
@@ -465,15 +465,16 @@ impl Plan {
         self.ends.len()
     }
 
-    fn too_big(&self) -> bool {
+    fn is_too_big(&self) -> bool {
         let count = self.count();
-        count > INNER_CAP || (count >= 4 && self.bytes.len() - count * self.prefix_len() > INNER_BYTES)
+        count > INNER_SEPARATORS_MAX
+            || (count >= 4 && self.bytes.len() - count * self.prefix_len() > INNER_TAIL_BYTES_MAX)
     }
 
     /// Makes a locked node, or two if one would be too big. If `appended`, the newest separator is
     /// the last, so the left node stays full.
     pub(crate) fn finish(mut self, appended: bool, space: &Space<'_>) -> Replacement {
-        if !self.too_big() {
+        if !self.is_too_big() {
             return Replacement::One(self.build_locked(space));
         }
         let count = self.count();
@@ -498,7 +499,7 @@ impl Plan {
         self.write(false, space)
     }
 
-    /// Does the same as [`Plan::build`], but the new node is locked.
+    /// Does the same as [`NodeBuilder::build`], but the new node is locked.
     pub(crate) fn build_locked(&self, space: &Space<'_>) -> *mut Node {
         self.write(true, space)
     }
@@ -514,14 +515,20 @@ impl Plan {
         assert!(u32::try_from(self.bytes.len()).is_ok(), "an inner node's separators are below 4 GiB");
         let mut tails = Vec::with_capacity(tail_len);
         (0..count).for_each(|index| tails.extend_from_slice(&self.separator(index)[prefix_len..]));
-        let parts =
-            Parts { level: self.level, heads: &heads, ends: &ends, prefix, tails: [&tails, &[], &[]], is_locked };
-        parts.write(self.children.iter().copied(), space)
+        let contents = NodeContents {
+            level: self.level,
+            heads: &heads,
+            ends: &ends,
+            prefix,
+            tails: [&tails, &[], &[]],
+            is_locked,
+        };
+        contents.write(self.children.iter().copied(), space)
     }
 }
 
 /// Contents of a node except its children.
-struct Parts<'a> {
+struct NodeContents<'a> {
     level: u32,
     /// Each separator has one head, and one end among the tails.
     heads: &'a [u32],
@@ -532,7 +539,7 @@ struct Parts<'a> {
     is_locked: bool,
 }
 
-impl Parts<'_> {
+impl NodeContents<'_> {
     /// Writes the node to newly allocated memory. The number of children is one higher than the
     /// number of heads.
     fn write(&self, children: impl Iterator<Item = *mut Node>, space: &Space<'_>) -> *mut Node {
@@ -558,14 +565,14 @@ impl Parts<'_> {
             let mut to = at.add(slots_at(count));
             for child in children.take(count + 1) {
                 to.cast::<AtomicPtr<Node>>().write(AtomicPtr::new(child));
-                to = to.add(SLOT);
+                to = to.add(CHILD_SLOT_BYTES);
                 written += 1;
             }
             assert_eq!(written, count + 1, "a node has one child more than separators");
             to.cast::<u32>().copy_from_nonoverlapping(NonNull::from(self.ends).cast(), count);
             to = to.add(count * 4);
-            let [before, middle, behind] = self.tails;
-            for bytes in [self.prefix, before, middle, behind] {
+            let [before, middle, after] = self.tails;
+            for bytes in [self.prefix, before, middle, after] {
                 to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
                 to = to.add(bytes.len());
             }

@@ -18,9 +18,10 @@
 
 use crate::sync::{AtomicU64, Mutant, Ordering, fence, mutant, relax};
 
-const LOCKED: u64 = 1;
-const OBSOLETE: u64 = 2;
-const STEP: u64 = 4;
+const LOCKED_FLAG: u64 = 1;
+const OBSOLETE_FLAG: u64 = 2;
+/// Bits below the count of changes.
+const VERSION_SHIFT: u32 = 2;
 
 /// A version that a reader saw: unlocked and not obsolete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl Latch {
 
     /// Creates a latch that its creator holds.
     pub(crate) fn locked() -> Self {
-        Self(AtomicU64::new(LOCKED))
+        Self(AtomicU64::new(LOCKED_FLAG))
     }
 
     /// Returns the version to read under, and waits while a writer holds the latch. Returns `None`
@@ -48,10 +49,10 @@ impl Latch {
         let mut round = 0;
         loop {
             let word = self.0.load(Ordering::Acquire);
-            if word & OBSOLETE != 0 {
+            if word & OBSOLETE_FLAG != 0 {
                 return None;
             }
-            if word & LOCKED == 0 {
+            if word & LOCKED_FLAG == 0 {
                 return Some(Version(word));
             }
             relax(round);
@@ -73,7 +74,7 @@ impl Latch {
     /// Locks the latch if the node is still at `version`.
     #[inline]
     pub(crate) fn try_upgrade(&self, version: Version) -> bool {
-        let locked = version.0 | LOCKED;
+        let locked = version.0 | LOCKED_FLAG;
         let won = self.0.compare_exchange(version.0, locked, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if won && !mutant(Mutant::LockUnfenced) {
             fence(Ordering::Release);
@@ -101,34 +102,34 @@ impl Latch {
     #[inline]
     pub(crate) fn unlock(&self) {
         let word = self.0.load(Ordering::Relaxed);
-        debug_assert_eq!(word & (LOCKED | OBSOLETE), LOCKED, "unlock of a latch that is not held");
-        let step = if mutant(Mutant::VersionKept) { 0 } else { STEP };
-        self.0.store((word & !LOCKED).wrapping_add(step), Ordering::Release);
+        debug_assert_eq!(word & (LOCKED_FLAG | OBSOLETE_FLAG), LOCKED_FLAG, "unlock of a latch that is not held");
+        let step = if mutant(Mutant::VersionKept) { 0 } else { 1 << VERSION_SHIFT };
+        self.0.store((word & !LOCKED_FLAG).wrapping_add(step), Ordering::Release);
     }
 
     /// Unlocks with the old version, for a holder that changed no data.
     pub(crate) fn unlock_unchanged(&self) {
         let word = self.0.load(Ordering::Relaxed);
-        debug_assert_eq!(word & (LOCKED | OBSOLETE), LOCKED, "unlock of a latch that is not held");
-        self.0.store(word & !LOCKED, Ordering::Release);
+        debug_assert_eq!(word & (LOCKED_FLAG | OBSOLETE_FLAG), LOCKED_FLAG, "unlock of a latch that is not held");
+        self.0.store(word & !LOCKED_FLAG, Ordering::Release);
     }
 
     /// Unlocks a node that has left the tree, and marks it obsolete. The caller holds the lock.
     pub(crate) fn unlock_obsolete(&self) {
         let word = self.0.load(Ordering::Relaxed);
-        debug_assert_eq!(word & (LOCKED | OBSOLETE), LOCKED, "unlock of a latch that is not held");
-        self.0.store(((word & !LOCKED) | OBSOLETE).wrapping_add(STEP), Ordering::Release);
+        debug_assert_eq!(word & (LOCKED_FLAG | OBSOLETE_FLAG), LOCKED_FLAG, "unlock of a latch that is not held");
+        self.0.store(((word & !LOCKED_FLAG) | OBSOLETE_FLAG).wrapping_add(1 << VERSION_SHIFT), Ordering::Release);
     }
 
     /// Returns whether the node has left the tree.
     #[inline]
     pub(crate) fn is_obsolete(&self) -> bool {
-        self.0.load(Ordering::Acquire) & OBSOLETE != 0
+        self.0.load(Ordering::Acquire) & OBSOLETE_FLAG != 0
     }
 
     /// Returns whether a writer holds the latch; for checks of an idle tree.
     pub(crate) fn is_locked(&self) -> bool {
-        self.0.load(Ordering::Acquire) & LOCKED != 0
+        self.0.load(Ordering::Acquire) & LOCKED_FLAG != 0
     }
 }
 

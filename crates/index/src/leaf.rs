@@ -1,4 +1,5 @@
-//! A leaf: up to `LEAF_CAP` entries in key order, each with a 4-byte head and an 8-byte payload.
+//! A leaf: up to `LEAF_ENTRIES_MAX` entries in key order, each with a 4-byte head and an 8-byte
+//! payload.
 //!
 //! The keys are not stored in the leaf. All keys of a leaf share a prefix that is stored once. An
 //! entry's head is the four key bytes after the prefix. A search compares the prefix, then the
@@ -13,23 +14,23 @@
 //!   after validation. A replaced blob is retired through the epoch (Inv 5).
 //!
 //! The prefix may be shorter than the longest common prefix. The prefix is cut when a key without
-//! it arrives; the new heads are computed without reading a record. Only [`Leaf::refine`] extends
-//! the prefix, when too many heads are equal.
+//! it arrives; the new heads are computed without reading a record. Only [`Leaf::extend_prefix`]
+//! extends the prefix, when too many heads are equal.
 
 use std::cmp::Ordering as Order;
 
-use crate::arena::Place;
+use crate::arena::SlotId;
 use crate::bytes::{common, head_after_cut, head_at, head_bytes, key_head, word_bytes};
 use crate::latch::{Latch, Version};
 use crate::reclaim::Space;
-use crate::shape::LEAF_CAP;
+use crate::resolver::KeyResolver;
+use crate::shape::LEAF_ENTRIES_MAX;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use crate::tree::KeyResolver;
 
 /// Prefix bytes stored in the leaf itself.
-const INLINE: usize = 32;
+const INLINE_PREFIX_BYTES: usize = 32;
 /// Set in `meta` while entries are appended at the end in ascending order.
-const APPENDING: u64 = 1 << 48;
+const APPENDING_FLAG: u64 = 1 << 48;
 
 /// How the caller accesses the leaf.
 #[derive(Clone, Copy)]
@@ -42,7 +43,7 @@ pub(crate) enum Access {
 
 /// Position of a key, or its insert position.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct KeyPosition {
     /// Index of the first entry whose key is not below the sought key.
     pub(crate) index: usize,
     /// Payload of that entry, if its key is the sought key.
@@ -53,21 +54,21 @@ pub(crate) struct Spot {
 #[repr(C)]
 pub(crate) struct Leaf {
     pub(crate) latch: Latch,
-    /// Bits 0-15: number of entries. Bits 16-47: prefix length. Bit 48: `APPENDING`.
+    /// Bits 0-15: number of entries. Bits 16-47: prefix length. Bit 48: `APPENDING_FLAG`.
     meta: AtomicU64,
     blob: AtomicPtr<Box<[u8]>>,
     /// The leaf's position in the arena; constant.
-    place: Place,
-    inline: [AtomicU64; INLINE / 8],
-    heads: [AtomicU32; LEAF_CAP],
-    payloads: [AtomicU64; LEAF_CAP],
+    slot_id: SlotId,
+    inline: [AtomicU64; INLINE_PREFIX_BYTES / 8],
+    heads: [AtomicU32; LEAF_ENTRIES_MAX],
+    payloads: [AtomicU64; LEAF_ENTRIES_MAX],
 }
 
 impl Leaf {
     /// Creates an empty leaf.
-    pub(crate) fn new(place: Place) -> Self {
+    pub(crate) fn new(slot_id: SlotId) -> Self {
         Self {
-            place,
+            slot_id,
             latch: Latch::new(),
             meta: AtomicU64::new(0),
             blob: AtomicPtr::new(std::ptr::null_mut()),
@@ -77,19 +78,19 @@ impl Leaf {
         }
     }
 
-    /// Returns whether all data read so far is one state.
+    /// Returns whether all data read so far is of one state.
     #[inline]
-    fn sure(&self, access: Access) -> bool {
+    fn is_valid(&self, access: Access) -> bool {
         match access {
             Access::Optimistic(version) => self.latch.validate(version),
             Access::Exclusive => true,
         }
     }
 
-    /// Returns the number of entries: at most `LEAF_CAP`, even if the read is torn.
+    /// Returns the number of entries: at most `LEAF_ENTRIES_MAX`, even if the read is torn.
     #[inline]
     pub(crate) fn count(&self) -> usize {
-        ((self.meta.load(Ordering::Relaxed) & 0xffff) as usize).min(LEAF_CAP)
+        ((self.meta.load(Ordering::Relaxed) & 0xffff) as usize).min(LEAF_ENTRIES_MAX)
     }
 
     /// Returns the length of the prefix.
@@ -99,19 +100,19 @@ impl Leaf {
     }
 
     /// Returns whether the last entries were appended at the end in ascending order.
-    pub(crate) fn appending(&self) -> bool {
-        self.meta.load(Ordering::Relaxed) & APPENDING != 0
+    pub(crate) fn is_appending(&self) -> bool {
+        self.meta.load(Ordering::Relaxed) & APPENDING_FLAG != 0
     }
 
-    fn set_meta(&self, count: usize, prefix_len: usize, appending: bool) {
-        debug_assert!(count <= LEAF_CAP && u32::try_from(prefix_len).is_ok());
-        let word = count as u64 | (prefix_len as u64) << 16 | if appending { APPENDING } else { 0 };
+    fn set_meta(&self, count: usize, prefix_len: usize, is_appending: bool) {
+        debug_assert!(count <= LEAF_ENTRIES_MAX && u32::try_from(prefix_len).is_ok());
+        let word = count as u64 | (prefix_len as u64) << 16 | if is_appending { APPENDING_FLAG } else { 0 };
         self.meta.store(word, Ordering::Relaxed);
     }
 
     /// Sets the number of entries. Requires exclusive access.
     pub(crate) fn set_count(&self, count: usize) {
-        self.set_meta(count, self.prefix_len(), self.appending());
+        self.set_meta(count, self.prefix_len(), self.is_appending());
     }
 
     #[inline]
@@ -140,15 +141,15 @@ impl Leaf {
     /// Calls `f` with the prefix. Returns `None` if the read is torn.
     pub(crate) fn with_prefix<T>(&self, access: Access, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let len = self.prefix_len();
-        if len <= INLINE {
-            let mut bytes = [0u8; INLINE];
+        if len <= INLINE_PREFIX_BYTES {
+            let mut bytes = [0u8; INLINE_PREFIX_BYTES];
             for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self.inline) {
                 chunk.copy_from_slice(&word_bytes(word.load(Ordering::Relaxed)));
             }
             return Some(f(&bytes[..len]));
         }
         let blob = self.blob.load(Ordering::Acquire);
-        if !self.sure(access) {
+        if !self.is_valid(access) {
             return None;
         }
         // SAFETY: Inv 5: `len` and `blob` are of one state, so `blob` points to a prefix of at
@@ -160,7 +161,7 @@ impl Leaf {
     /// Compares `key` with the prefix: `Equal` if the key begins with it. Returns `None` if the
     /// read is torn.
     #[inline]
-    fn against_prefix(&self, key: &[u8], access: Access) -> Option<Order> {
+    fn compare_with_prefix(&self, key: &[u8], access: Access) -> Option<Order> {
         let len = self.prefix_len();
         if len == 0 {
             return Some(Order::Equal);
@@ -189,9 +190,9 @@ impl Leaf {
     /// `None` if the read is torn, and `Err(index)` if the prefix differs and the key belongs at
     /// `index`.
     #[inline]
-    fn run(&self, key: &[u8], access: Access) -> Option<Result<(usize, usize), usize>> {
+    fn equal_heads(&self, key: &[u8], access: Access) -> Option<Result<(usize, usize), usize>> {
         let count = self.count();
-        match self.against_prefix(key, access)? {
+        match self.compare_with_prefix(key, access)? {
             Order::Less => return Some(Err(0)),
             Order::Greater => return Some(Err(count)),
             Order::Equal => {}
@@ -207,37 +208,37 @@ impl Leaf {
 
     /// Estimates the index of [`Leaf::locate`] without reading a record. Returns `None` if the read
     /// is torn.
-    pub(crate) fn near(&self, key: &[u8], access: Access) -> Option<usize> {
-        Some(self.run(key, access)?.map_or_else(|index| index, |(first, _)| first))
+    pub(crate) fn estimate_index(&self, key: &[u8], access: Access) -> Option<usize> {
+        Some(self.equal_heads(key, access)?.map_or_else(|index| index, |(first, _)| first))
     }
 
     /// Finds a key, or its insert position. Returns `None` if the read is torn. An optimistic
     /// caller validates before it uses the result.
-    pub(crate) fn locate<R: KeyResolver>(&self, r: &R, key: &[u8], access: Access) -> Option<Spot> {
-        let (first, end) = match self.run(key, access)? {
-            Err(index) => return Some(Spot { index, payload: None }),
-            Ok(run) => run,
+    pub(crate) fn locate<R: KeyResolver>(&self, r: &R, key: &[u8], access: Access) -> Option<KeyPosition> {
+        let (first, end) = match self.equal_heads(key, access)? {
+            Err(index) => return Some(KeyPosition { index, payload: None }),
+            Ok(range) => range,
         };
         let (mut low, mut high) = (first, end);
         while low < high {
             let middle = low + (high - low) / 2;
             let payload = self.payload(middle);
-            if !self.sure(access) {
+            if !self.is_valid(access) {
                 return None;
             }
             match r.with_key(payload, |found| found.cmp(key)) {
                 Order::Less => low = middle + 1,
                 Order::Greater => high = middle,
-                Order::Equal => return Some(Spot { index: middle, payload: Some(payload) }),
+                Order::Equal => return Some(KeyPosition { index: middle, payload: Some(payload) }),
             }
         }
-        Some(Spot { index: low, payload: None })
+        Some(KeyPosition { index: low, payload: None })
     }
 
     /// Finds a key by its payload, without reading a record. Returns `None` if the read is torn. An
     /// optimistic caller validates before it uses the result.
     pub(crate) fn locate_payload(&self, key: &[u8], payload: u64, access: Access) -> Option<Option<usize>> {
-        let Ok((first, end)) = self.run(key, access)? else { return Some(None) };
+        let Ok((first, end)) = self.equal_heads(key, access)? else { return Some(None) };
         Some((first..end).find(|index| self.payload(*index) == payload))
     }
 
@@ -245,8 +246,8 @@ impl Leaf {
     /// leaf that is not full.
     pub(crate) fn insert(&self, key: &[u8], index: usize, payload: u64, space: &Space<'_>) {
         let count = self.count();
-        debug_assert!(count < LEAF_CAP && index <= count);
-        if self.against_prefix(key, Access::Exclusive) != Some(Order::Equal) {
+        debug_assert!(count < LEAF_ENTRIES_MAX && index <= count);
+        if self.compare_with_prefix(key, Access::Exclusive) != Some(Order::Equal) {
             let shared = self.with_prefix(Access::Exclusive, |prefix| common(prefix, key)).unwrap_or(0);
             self.cut_prefix(shared, space);
         }
@@ -278,17 +279,17 @@ impl Leaf {
     pub(crate) fn set_prefix(&self, prefix: &[u8], space: &Space<'_>) {
         let old = self.blob.load(Ordering::Relaxed);
         let mut new = std::ptr::null_mut();
-        if prefix.len() > INLINE {
+        if prefix.len() > INLINE_PREFIX_BYTES {
             new = space.new_blob(prefix);
         } else {
-            let mut bytes = [0u8; INLINE];
+            let mut bytes = [0u8; INLINE_PREFIX_BYTES];
             bytes[..prefix.len()].copy_from_slice(prefix);
             for (chunk, word) in bytes.chunks_exact(8).zip(&self.inline) {
                 word.store(key_head(chunk), Ordering::Relaxed);
             }
         }
         self.blob.store(new, Ordering::Release);
-        self.set_meta(self.count(), prefix.len(), self.appending());
+        self.set_meta(self.count(), prefix.len(), self.is_appending());
         if !old.is_null() {
             // SAFETY: Inv 5: `old` came from `new_blob` and belonged to this leaf, which no longer
             // names it.
@@ -317,7 +318,7 @@ impl Leaf {
 
     /// Returns the key bytes that the leaf stores for an entry: prefix and head. Requires exclusive
     /// access.
-    pub(crate) fn known_bytes(&self, index: usize) -> Vec<u8> {
+    pub(crate) fn stored_key_bytes(&self, index: usize) -> Vec<u8> {
         let mut bytes = self.prefix_copy();
         bytes.extend_from_slice(&head_bytes(self.head(index)));
         bytes
@@ -325,22 +326,22 @@ impl Leaf {
 
     /// Returns whether `key`, read from the entry's record, agrees with the entry's prefix and
     /// head. The record may have changed since the insert. Requires exclusive access.
-    pub(crate) fn knows(&self, index: usize, key: &[u8]) -> bool {
-        self.against_prefix(key, Access::Exclusive) == Some(Order::Equal)
+    pub(crate) fn matches_entry(&self, index: usize, key: &[u8]) -> bool {
+        self.compare_with_prefix(key, Access::Exclusive) == Some(Order::Equal)
             && head_at(key, self.prefix_len()) == self.head(index)
     }
 
     /// Returns the number of neighbours with equal heads. Requires exclusive access.
-    fn ties(&self) -> usize {
+    fn count_equal_neighbours(&self) -> usize {
         (1..self.count()).filter(|i| self.head(*i) == self.head(i - 1)).count()
     }
 
     /// Reads all keys and extends the prefix, if many heads are equal and the keys share more than
     /// the prefix. Leaves everything unchanged if a record changed since its insert. Requires
     /// exclusive access.
-    pub(crate) fn refine<R: KeyResolver>(&self, r: &R, space: &Space<'_>) {
+    pub(crate) fn extend_prefix<R: KeyResolver>(&self, r: &R, space: &Space<'_>) {
         let count = self.count();
-        if count < 2 || self.ties() <= count / 16 {
+        if count < 2 || self.count_equal_neighbours() <= count / 16 {
             return;
         }
         let longer = r.with_key(self.payload(0), |first| {
@@ -353,18 +354,18 @@ impl Leaf {
         for i in 1..count - 1 {
             r.prefetch(self.payload(i));
         }
-        let mut heads = [0; LEAF_CAP];
+        let mut heads = [0; LEAF_ENTRIES_MAX];
         for i in 0..count {
             let head = r.with_key(self.payload(i), |key| {
-                (self.knows(i, key) && key.starts_with(&prefix)).then(|| head_at(key, prefix.len()))
+                (self.matches_entry(i, key) && key.starts_with(&prefix)).then(|| head_at(key, prefix.len()))
             });
             match head {
                 Some(head) if i == 0 || heads[i - 1] <= head => heads[i] = head,
                 _ => return,
             }
         }
-        for (place, head) in self.heads.iter().zip(&heads[..count]) {
-            place.store(*head, Ordering::Relaxed);
+        for (slot, head) in self.heads.iter().zip(&heads[..count]) {
+            slot.store(*head, Ordering::Relaxed);
         }
         self.set_prefix(&prefix, space);
     }
@@ -385,7 +386,7 @@ impl Leaf {
     /// both.
     pub(crate) fn absorb(&self, right: &Leaf, space: &Space<'_>) {
         let (left_count, right_count) = (self.count(), right.count());
-        debug_assert!(left_count + right_count <= LEAF_CAP);
+        debug_assert!(left_count + right_count <= LEAF_ENTRIES_MAX);
         if right_count == 0 {
             return;
         }
@@ -423,14 +424,34 @@ impl Leaf {
             crate::reclaim::prefetch_line(payloads.wrapping_add(line * 64));
         }
     }
+}
 
-    /// Returns the leaf's position in the arena.
-    pub(crate) fn place(&self) -> Place {
-        self.place
+impl<'g> Space<'g> {
+    /// Allocates a leaf that is not yet in the tree.
+    pub(crate) fn new_leaf(&self) -> &'g Leaf {
+        let (at, slot_id) = self.allocate_leaf();
+        let at = at.cast::<Leaf>();
+        // SAFETY: Inv 12: `at` has no other owner, and has the leaf's size and alignment. Inv 4: no
+        // leaf is freed while a guard of its time is held.
+        unsafe {
+            at.write(Leaf::new(slot_id));
+            at.as_ref()
+        }
     }
 
-    /// Returns the blob, for the caller that frees the leaf.
-    pub(crate) fn take_blob(&self) -> *mut Box<[u8]> {
-        self.blob.load(Ordering::Relaxed)
+    /// Retires a leaf and its prefix: they are freed when no current guard is left.
+    ///
+    /// # Safety
+    /// `leaf` came from [`Space::new_leaf`], the tree no longer leads to it, and this is the only
+    /// such call.
+    pub(crate) unsafe fn retire_leaf(&self, leaf: *const Leaf) {
+        // SAFETY: Inv 4: the leaf is still allocated, by the caller's guard or latch.
+        let (blob, slot_id) = unsafe { ((*leaf).blob.load(Ordering::Relaxed), (*leaf).slot_id) };
+        if !blob.is_null() {
+            // SAFETY: Inv 5: the leaf's blob leaves the tree with the leaf.
+            unsafe { self.retire_blob(blob) };
+        }
+        // SAFETY: Inv 4 and 12: guaranteed by the caller.
+        unsafe { self.retire_leaf_memory(slot_id) };
     }
 }

@@ -43,10 +43,13 @@ pub mod queue;
 mod queue_sync;
 mod range;
 mod reclaim;
+mod resolver;
 mod shape;
 mod split;
 mod sync;
 mod tree;
 
 pub use bulk::{BulkError, Headed, sort_headed};
-pub use tree::{BPlusTree, Direction, KeyResolver, key_head, pinned};
+pub use bytes::key_head;
+pub use resolver::KeyResolver;
+pub use tree::{BPlusTree, Direction, pinned};

@@ -8,24 +8,24 @@
 use crossbeam_epoch::Guard;
 
 use crate::bytes::key_head;
-use crate::inner::{Inner, Plan, Replacement};
+use crate::inner::{Inner, NodeBuilder, Replacement};
 use crate::latch::Held;
 use crate::leaf::Leaf;
-use crate::shape::{INNER_CAP, LEAF_CAP, LEAF_MERGE_STEP};
+use crate::shape::{INNER_SEPARATORS_MAX, LEAF_ENTRIES_MAX, LEAF_MERGE_STEP_ENTRIES};
 use crate::split::leaf_node;
 use crate::sync::{Mutant, Ordering, mutant};
 use crate::tree::BPlusTree;
 
 /// Maximum number of entries of a merged leaf, so that it does not split at once.
-const LEAF_MERGED: usize = LEAF_CAP * 3 / 4;
+const MERGED_LEAF_ENTRIES_MAX: usize = LEAF_ENTRIES_MAX * 3 / 4;
 /// Maximum number of separators of a merged inner node.
-const INNER_MERGED: usize = INNER_CAP * 3 / 4;
+const MERGED_INNER_SEPARATORS_MAX: usize = INNER_SEPARATORS_MAX * 3 / 4;
 
 impl BPlusTree {
     /// Returns whether a leaf that has just shrunk to `count` entries should look for a neighbour
     /// to merge with. Not every count qualifies, because the neighbours may be full.
-    pub(crate) fn worth_merging(count: usize) -> bool {
-        count < LEAF_CAP / 4 && count.is_multiple_of(LEAF_MERGE_STEP)
+    pub(crate) fn should_merge(count: usize) -> bool {
+        count < LEAF_ENTRIES_MAX / 4 && count.is_multiple_of(LEAF_MERGE_STEP_ENTRIES)
     }
 
     /// Merges around `key` as long as merging makes progress.
@@ -42,10 +42,10 @@ impl BPlusTree {
     /// nothing to do.
     fn merge_leaves(&self, key: &[u8], guard: &Guard) -> bool {
         let parent = self.inner_for(key, 1, guard);
-        let slot = parent.upper(key, key_head(key));
+        let slot = parent.upper_bound(key, key_head(key));
         let fits = |at: &usize| {
             let (a, b) = (parent.leaf(*at).count(), parent.leaf(at + 1).count());
-            a.min(b) < LEAF_CAP / 4 && fit(a, b)
+            a.min(b) < LEAF_ENTRIES_MAX / 4 && can_merge(a, b)
         };
         let pairs = slot.saturating_sub(1)..(slot + 1).min(parent.count());
         let Some(at) = pairs.rev().find(fits) else { return false };
@@ -62,7 +62,7 @@ impl BPlusTree {
             left.latch.unlock_unchanged();
             return true;
         }
-        if !fit(left.count(), right.count()) {
+        if !can_merge(left.count(), right.count()) {
             parent.latch().unlock_unchanged();
             right.latch.unlock_unchanged();
             left.latch.unlock_unchanged();
@@ -79,11 +79,11 @@ impl BPlusTree {
         let (left, right): (&Leaf, &Leaf) = (parent.leaf(at), parent.leaf(at + 1));
         let held = [&right.latch, &left.latch, parent.latch()].map(Held::new);
         left.absorb(right, &space);
-        let mut plan = Plan::of(parent);
-        plan.merge_children(at, leaf_node(left));
+        let mut builder = NodeBuilder::of(parent);
+        builder.merge_children(at, leaf_node(left));
         let [right_held, left_held, parent_held] = held;
-        let new = Replacement::One(plan.build_locked(&space));
-        if mutant(Mutant::MergedParentStands) {
+        let new = Replacement::One(builder.build_locked(&space));
+        if mutant(Mutant::MergedParentKept) {
             right_held.unlock();
             left_held.unlock();
             self.install(key, parent, parent_held, new, guard);
@@ -95,7 +95,7 @@ impl BPlusTree {
         // SAFETY: Inv 4: the new parent does not lead to `right`, which was locked and live until
         // now.
         unsafe { space.retire_leaf(right) };
-        if self.memory.sparse() {
+        if self.memory.is_sparse() {
             guard.flush();
         }
     }
@@ -113,7 +113,7 @@ impl BPlusTree {
             if node.level() != level {
                 return progress;
             }
-            if node.count() < INNER_CAP / 4 && self.merge_inner(key, level, guard) {
+            if node.count() < INNER_SEPARATORS_MAX / 4 && self.merge_inner(key, level, guard) {
                 progress = true;
             } else {
                 level += 1;
@@ -142,8 +142,8 @@ impl BPlusTree {
         if above.level() != level + 1 {
             return false;
         }
-        let slot = above.upper(key, key_head(key));
-        let fits = |at: &usize| above.inner(*at).count() + above.inner(at + 1).count() < INNER_MERGED;
+        let slot = above.upper_bound(key, key_head(key));
+        let fits = |at: &usize| above.inner(*at).count() + above.inner(at + 1).count() < MERGED_INNER_SEPARATORS_MAX;
         let pairs = slot.saturating_sub(1)..(slot + 1).min(above.count());
         let Some(at) = pairs.rev().find(fits) else { return false };
         let (left, right) = (above.inner(at), above.inner(at + 1));
@@ -165,18 +165,18 @@ impl BPlusTree {
         // `at + 1`.
         assert!(above.inner(at) == left && above.inner(at + 1) == right, "live children of a live parent");
         let space = self.space(guard);
-        let mut joined = Plan::of(left);
+        let mut joined = NodeBuilder::of(left);
         joined.append(above.separator(at), right);
-        let mut plan = Plan::of(above);
+        let mut builder = NodeBuilder::of(above);
         let joined = joined.build_locked(&space);
         let joined_held = Inner::hold_new(joined, Mutant::JoinedNodeUnlockedEarly, guard);
-        plan.merge_children(at, joined);
-        self.install(key, above, above_held, Replacement::One(plan.build_locked(&space)), guard);
-        for (gone, held) in [left, right].into_iter().zip(held) {
+        builder.merge_children(at, joined);
+        self.install(key, above, above_held, Replacement::One(builder.build_locked(&space)), guard);
+        for (old, held) in [left, right].into_iter().zip(held) {
             held.unlock_obsolete();
-            // SAFETY: Inv 4: the new parent leads to the joined node; `gone` was locked and live
+            // SAFETY: Inv 4: the new parent leads to the joined node; `old` was locked and live
             // until now.
-            unsafe { gone.retire(&space) };
+            unsafe { old.retire(&space) };
         }
         drop(joined_held);
         true
@@ -184,6 +184,6 @@ impl BPlusTree {
 }
 
 /// Returns whether two leaves may be merged.
-fn fit(a: usize, b: usize) -> bool {
-    a + b <= if a == 0 || b == 0 { LEAF_CAP } else { LEAF_MERGED }
+fn can_merge(a: usize, b: usize) -> bool {
+    a + b <= if a == 0 || b == 0 { LEAF_ENTRIES_MAX } else { MERGED_LEAF_ENTRIES_MAX }
 }

@@ -12,9 +12,9 @@ pub(crate) enum Mutant {
     /// A descent does not check that the parent is still live after it read the leaf's version.
     ParentUnchecked,
     /// A split unlocks the leaf before the old parent is marked.
-    LeafFreedEarly,
+    LeafUnlockedEarly,
     /// A merge unlocks the emptied leaf without marking it, and leaves its parent live.
-    MergedParentStands,
+    MergedParentKept,
     /// A new inner node can be locked before the node that it replaces is marked.
     NewNodeUnlockedEarly,
     /// The node that a merge creates can be locked before the two that it replaces are marked.

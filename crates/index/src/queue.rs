@@ -126,10 +126,10 @@ impl<T> Ring<T> {
                 // `Ring::tail`).
                 match self.tail.0.compare_exchange_weak(position, position + 1, Ordering::SeqCst, Ordering::Relaxed) {
                     Ok(_) => {
-                        slot.value.with_mut(|place| {
+                        slot.value.with_mut(|cell| {
                             // SAFETY: the claim of `position` made this thread the slot's owner
                             // (Inv 41).
-                            unsafe { (*place).write(value) };
+                            unsafe { (*cell).write(value) };
                         });
                         slot.sequence.store(position + 1, order::FILLED);
                         prefetch_write(self.slot(position + PREFETCH_SLOTS));
@@ -226,18 +226,18 @@ impl<T> Consumer<'_, T> {
         let side = &self.ring.consumer.0;
         let first = side.head.load(Ordering::Relaxed);
         let waiting = self.ring.tail.0.load(Ordering::Relaxed).saturating_sub(first);
-        let most = waiting.min(max as u64);
+        let pop_count = waiting.min(max as u64);
         // All memory is allocated before the first value is moved, so a panic loses nothing.
-        out.reserve(most as usize);
+        out.reserve(pop_count as usize);
         let mut position = first;
-        while position < first + most {
+        while position < first + pop_count {
             let slot = self.ring.slot(position);
             if slot.sequence.load(Ordering::Acquire) != position + 1 {
                 break;
             }
             // SAFETY: sequence `position + 1` means full. This thread holds the lock and so owns
             // the slot (Inv 41, Inv 42).
-            out.push(slot.value.with_mut(|place| unsafe { (*place).assume_init_read() }));
+            out.push(slot.value.with_mut(|cell| unsafe { (*cell).assume_init_read() }));
             slot.sequence.store(position + self.ring.mask + 1, order::EMPTIED);
             position += 1;
         }

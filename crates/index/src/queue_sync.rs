@@ -34,15 +34,15 @@ impl<T> Cell<T> {
     }
 }
 
-/// Prefetches the cache line at `place` for a write.
+/// Prefetches the cache line at `target` for a write.
 #[inline]
-pub fn prefetch_write<T>(place: &T) {
+pub fn prefetch_write<T>(target: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch is a hint that reads and changes nothing (Inv 7).
     unsafe {
         use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(std::ptr::from_ref(place).cast());
+        _mm_prefetch::<_MM_HINT_ET0>(std::ptr::from_ref(target).cast());
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = place;
+    let _ = target;
 }

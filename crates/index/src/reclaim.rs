@@ -11,13 +11,12 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use crossbeam_epoch::Guard;
 
-use crate::arena::Arena;
-use crate::leaf::Leaf;
+use crate::arena::{Arena, SlotId};
 
 /// Bytes that an allocation costs beyond its size (the usual allocator's header).
-const OVERHEAD: usize = 8;
+const ALLOCATION_OVERHEAD_BYTES: usize = 8;
 /// Shards of the entry counter.
-const SHARDS: usize = 16;
+const SHARD_COUNT: usize = 16;
 
 /// Memory of one tree.
 pub(crate) struct Memory {
@@ -29,22 +28,23 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Creates the memory of a new tree, with leaves in chunks of about `chunk_bytes` at most.
-    pub(crate) fn new(chunk_bytes: usize) -> Self {
-        Self { leaves: Arc::new(Arena::bounded(Layout::new::<Leaf>(), chunk_bytes)), bytes: AtomicUsize::new(0) }
+    /// Creates the memory of a new tree, whose leaves have the layout `leaf` and are in chunks of
+    /// about `chunk_bytes` at most.
+    pub(crate) fn new(leaf: Layout, chunk_bytes: usize) -> Self {
+        Self { leaves: Arc::new(Arena::bounded(leaf, chunk_bytes)), bytes: AtomicUsize::new(0) }
     }
 
     fn grow(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes + OVERHEAD, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes + ALLOCATION_OVERHEAD_BYTES, Ordering::Relaxed);
     }
 
     fn shrink(&self, bytes: usize) {
-        self.bytes.fetch_sub(bytes + OVERHEAD, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes + ALLOCATION_OVERHEAD_BYTES, Ordering::Relaxed);
     }
 
     /// Returns whether the arena has become sparse. Retired leaves should then be freed soon.
-    pub(crate) fn sparse(&self) -> bool {
-        self.leaves.sparse()
+    pub(crate) fn is_sparse(&self) -> bool {
+        self.leaves.is_sparse()
     }
 
     /// Returns the bytes in use.
@@ -61,18 +61,18 @@ pub(crate) struct Space<'g> {
 }
 
 /// Allocates memory of this layout.
-fn take(layout: Layout) -> NonNull<u8> {
+fn allocate(layout: Layout) -> NonNull<u8> {
     assert!(layout.size() > 0);
     // SAFETY: Inv 6: the layout is not empty.
     let raw = unsafe { alloc(layout) };
     NonNull::new(raw).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
-impl<'g> Space<'g> {
+impl Space<'_> {
     /// Allocates a node of raw bytes.
     pub(crate) fn new_bytes(&self, layout: Layout) -> NonNull<u8> {
         self.memory.grow(layout.size());
-        take(layout)
+        allocate(layout)
     }
 
     /// Retires raw bytes: they are freed when no current guard is left.
@@ -87,39 +87,26 @@ impl<'g> Space<'g> {
         unsafe { self.guard.defer_unchecked(move || dealloc(at.as_ptr(), layout)) };
     }
 
-    /// Allocates a leaf that is not yet in the tree.
-    pub(crate) fn new_leaf(&self) -> &'g Leaf {
-        let (at, place) = self.memory.leaves.take();
-        let at = at.cast::<Leaf>();
-        // SAFETY: Inv 12: `at` has no other owner, and has the leaf's size and alignment. Inv 4: no
-        // leaf is freed while a guard of its time is held.
-        unsafe {
-            at.write(Leaf::new(place));
-            at.as_ref()
-        }
+    /// Allocates uninitialized memory for one leaf.
+    pub(crate) fn allocate_leaf(&self) -> (NonNull<u8>, SlotId) {
+        self.memory.leaves.allocate()
     }
 
-    /// Retires a leaf and its prefix: they are freed when no current guard is left.
+    /// Retires the memory of a leaf: it is freed when no current guard is left.
     ///
     /// # Safety
-    /// `leaf` came from [`Space::new_leaf`], the tree no longer leads to it, and this is the only
-    /// such call.
-    pub(crate) unsafe fn retire_leaf(&self, leaf: *const Leaf) {
-        // SAFETY: Inv 4: the leaf is still allocated, by the caller's guard or latch.
-        let (blob, place) = unsafe { ((*leaf).take_blob(), (*leaf).place()) };
-        if !blob.is_null() {
-            // SAFETY: Inv 5: the leaf's blob leaves the tree with the leaf.
-            unsafe { self.retire_blob(blob) };
-        }
+    /// `slot_id` came from [`Space::allocate_leaf`], the tree no longer leads to the leaf, and this
+    /// is the only such call.
+    pub(crate) unsafe fn retire_leaf_memory(&self, slot_id: SlotId) {
         let arena = Arc::clone(&self.memory.leaves);
         // SAFETY: Inv 4: unreachable for guards created from now on, so the last use ends with the
         // last current guard. Inv 12: freed once.
-        unsafe { self.guard.defer_unchecked(move || arena.give(place)) };
+        unsafe { self.guard.defer_unchecked(move || arena.free(slot_id)) };
     }
 
     /// Allocates a long prefix on the heap.
     pub(crate) fn new_blob(&self, bytes: &[u8]) -> *mut Box<[u8]> {
-        self.memory.grow(bytes.len() + size_of::<Box<[u8]>>() + OVERHEAD);
+        self.memory.grow(bytes.len() + size_of::<Box<[u8]>>() + ALLOCATION_OVERHEAD_BYTES);
         Box::into_raw(Box::new(Box::from(bytes)))
     }
 
@@ -131,7 +118,7 @@ impl<'g> Space<'g> {
     pub(crate) unsafe fn retire_blob(&self, blob: *mut Box<[u8]>) {
         // SAFETY: Inv 5: still allocated, because this call retires it.
         let len = unsafe { (&*blob).len() };
-        self.memory.shrink(len + size_of::<Box<[u8]>>() + OVERHEAD);
+        self.memory.shrink(len + size_of::<Box<[u8]>>() + ALLOCATION_OVERHEAD_BYTES);
         // SAFETY: Inv 5: unreachable for guards created from now on.
         unsafe { self.guard.defer_unchecked(move || drop(Box::from_raw(blob))) };
     }
@@ -151,7 +138,7 @@ pub(crate) fn prefetch_line(at: *const u8) {
 
 /// Number of entries, counted in shards so that writers do not share a cache line.
 #[derive(Default)]
-pub(crate) struct Count([Shard; SHARDS]);
+pub(crate) struct Count([Shard; SHARD_COUNT]);
 
 #[repr(align(128))]
 #[derive(Default)]
@@ -160,7 +147,7 @@ struct Shard(AtomicIsize);
 static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    static SHARD: usize = NEXT_SHARD.fetch_add(1, Ordering::Relaxed) % SHARDS;
+    static SHARD: usize = NEXT_SHARD.fetch_add(1, Ordering::Relaxed) % SHARD_COUNT;
 }
 
 impl Count {

@@ -22,12 +22,13 @@
 use crossbeam_epoch::Guard;
 
 use crate::bytes::{common, separator};
-use crate::inner::{Inner, Node, Plan, Replacement};
+use crate::inner::{Inner, Node, NodeBuilder, Replacement};
 use crate::latch::Held;
 use crate::leaf::Leaf;
-use crate::shape::LEAF_CAP;
+use crate::resolver::KeyResolver;
+use crate::shape::LEAF_ENTRIES_MAX;
 use crate::sync::{Mutant, Ordering, mutant};
-use crate::tree::{BPlusTree, KeyResolver};
+use crate::tree::BPlusTree;
 
 /// Returns the tree pointer of a leaf.
 pub(crate) fn leaf_node(leaf: &Leaf) -> *mut Node {
@@ -48,10 +49,10 @@ impl BPlusTree {
     ) {
         let space = self.space(guard);
         let count = leaf.count();
-        debug_assert_eq!(count, LEAF_CAP);
+        debug_assert_eq!(count, LEAF_ENTRIES_MAX);
         let held = Held::new(&leaf.latch);
         let right = space.new_leaf();
-        let appended = if index == count && leaf.appending() { separator_before(r, leaf, count, key) } else { None };
+        let appended = if index == count && leaf.is_appending() { separator_before(r, leaf, count, key) } else { None };
         let is_appended = appended.is_some();
         let separator = if let Some(separator) = appended {
             right.set_prefix(&key[..separator.len() - 1], &space);
@@ -69,11 +70,11 @@ impl BPlusTree {
             } else {
                 right.insert(key, index.saturating_sub(middle), payload, &space);
             }
-            leaf.refine(r, &space);
-            right.refine(r, &space);
+            leaf.extend_prefix(r, &space);
+            right.extend_prefix(r, &space);
             separator
         };
-        let held = if mutant(Mutant::LeafFreedEarly) {
+        let held = if mutant(Mutant::LeafUnlockedEarly) {
             held.unlock();
             None
         } else {
@@ -81,15 +82,15 @@ impl BPlusTree {
         };
         let parent = self.lock_inner(key, 1, guard).expect("there is always a level 1");
         let parent_held = Held::new(parent.latch());
-        let slot = parent.upper(key, crate::bytes::key_head(key));
+        let slot = parent.upper_bound(key, crate::bytes::key_head(key));
         assert!(parent.child(slot) == leaf_node(leaf), "the locked leaf is a child of the live parent");
         let new = match parent.with_child(slot, &separator, leaf_node(right), &space) {
             Some(node) => Replacement::One(node),
             None => {
                 let at_end = is_appended && slot == parent.count();
-                let mut plan = Plan::of(parent);
-                plan.split_child(slot, leaf_node(leaf), &separator, leaf_node(right));
-                plan.finish(at_end, &space)
+                let mut builder = NodeBuilder::of(parent);
+                builder.split_child(slot, leaf_node(leaf), &separator, leaf_node(right));
+                builder.finish(at_end, &space)
             }
         };
         self.install(key, parent, parent_held, new, guard);
@@ -126,9 +127,9 @@ impl BPlusTree {
                 let root = match new {
                     Replacement::One(node) => node,
                     Replacement::Two(left, separator, right) => {
-                        let mut plan = Plan::single(level + 1, left);
-                        plan.push([&separator, &[]], right);
-                        plan.build(&space)
+                        let mut builder = NodeBuilder::single(level + 1, left);
+                        builder.push([&separator, &[]], right);
+                        builder.build(&space)
                     }
                 };
                 self.root.store(root, Ordering::Release);
@@ -138,7 +139,7 @@ impl BPlusTree {
             // removed. Check again then.
             let Some(above) = self.lock_inner(key, level + 1, guard) else { continue };
             let above_held = Held::new(above.latch());
-            let slot = above.upper(key, word);
+            let slot = above.upper_bound(key, word);
             assert!(above.child(slot) == old.as_raw(), "the locked node is a child of the live parent");
             match new {
                 Replacement::One(node) => {
@@ -147,9 +148,9 @@ impl BPlusTree {
                 }
                 Replacement::Two(left, separator, right) => {
                     let at_end = slot == above.count();
-                    let mut plan = Plan::of(above);
-                    plan.split_child(slot, left, &separator, right);
-                    self.install(key, above, above_held, plan.finish(at_end, &space), guard);
+                    let mut builder = NodeBuilder::of(above);
+                    builder.split_child(slot, left, &separator, right);
+                    self.install(key, above, above_held, builder.finish(at_end, &space), guard);
                 }
             }
             break;
@@ -171,37 +172,37 @@ impl BPlusTree {
 fn split_point<R: KeyResolver>(r: &R, leaf: &Leaf) -> (usize, Vec<u8>) {
     let count = leaf.count();
     let middle = count / 2;
-    let reach = count / 16;
-    let best = (middle - reach..=middle + reach)
-        .min_by_key(|at| (parting(leaf, *at), at.abs_diff(middle)))
+    let window = count / 16;
+    let best = (middle - window..=middle + window)
+        .min_by_key(|at| (first_difference(leaf, *at), at.abs_diff(middle)))
         .expect("the window is not empty");
-    if let Some(made) = separator_at(r, leaf, best) {
-        return (best, made);
+    if let Some(separator) = separator_at(r, leaf, best) {
+        return (best, separator);
     }
     // Of two records with equal heads, one changed since its insert.
-    let mut places: Vec<usize> = (1..count).collect();
-    places.sort_by_key(|at| (parting(leaf, *at) == TIE, at.abs_diff(middle)));
-    let found = places.into_iter().find_map(|at| Some((at, separator_at(r, leaf, at)?)));
+    let mut indexes: Vec<usize> = (1..count).collect();
+    indexes.sort_by_key(|at| (first_difference(leaf, *at) == HEAD_BYTES, at.abs_diff(middle)));
+    let found = indexes.into_iter().find_map(|at| Some((at, separator_at(r, leaf, at)?)));
     found.expect("two neighbours of a full leaf part, or their records are what they were")
 }
 
-/// Result of [`parting`] for equal heads.
-const TIE: u32 = 4;
+/// Bytes of a head: also the result of [`first_difference`] for equal heads.
+const HEAD_BYTES: u32 = 4;
 
 /// Returns the index of the first byte in which the heads before and at `at` differ.
-fn parting(leaf: &Leaf, at: usize) -> u32 {
+fn first_difference(leaf: &Leaf, at: usize) -> u32 {
     (leaf.head(at - 1) ^ leaf.head(at)).leading_zeros() / 8
 }
 
 /// Returns a separator between the entries before and at `at`. Returns `None` if only their records
 /// could distinguish them, and the records have changed.
 fn separator_at<R: KeyResolver>(r: &R, leaf: &Leaf, at: usize) -> Option<Vec<u8>> {
-    if parting(leaf, at) == TIE {
+    if first_difference(leaf, at) == HEAD_BYTES {
         return r.with_key(leaf.payload(at), |key| {
-            if leaf.knows(at, key) { separator_before(r, leaf, at, key) } else { None }
+            if leaf.matches_entry(at, key) { separator_before(r, leaf, at, key) } else { None }
         });
     }
-    let (left, right) = (leaf.known_bytes(at - 1), leaf.known_bytes(at));
+    let (left, right) = (leaf.stored_key_bytes(at - 1), leaf.stored_key_bytes(at));
     let shared = common(&left, &right);
     Some(right[..=shared].to_vec())
 }
@@ -210,5 +211,7 @@ fn separator_at<R: KeyResolver>(r: &R, leaf: &Leaf, at: usize) -> Option<Vec<u8>
 /// record has changed.
 fn separator_before<R: KeyResolver>(r: &R, leaf: &Leaf, at: usize, key: &[u8]) -> Option<Vec<u8>> {
     let before = at - 1;
-    r.with_key(leaf.payload(before), |last| (leaf.knows(before, last) && last < key).then(|| separator(last, key)))
+    r.with_key(leaf.payload(before), |last| {
+        (leaf.matches_entry(before, last) && last < key).then(|| separator(last, key))
+    })
 }

@@ -20,31 +20,19 @@
 //! stay readable until the call returns. A record is therefore retired only after the tree has
 //! dropped its payload, through an epoch that all callers of the tree hold.
 
+use std::alloc::Layout;
 use std::ops::Bound;
 
 use crossbeam_epoch::{Guard, pin};
 
-pub use crate::bytes::key_head;
-use crate::inner::{Inner, Node, Plan};
+use crate::bytes::key_head;
+use crate::inner::{Inner, Node, NodeBuilder};
 use crate::latch::Version;
 use crate::leaf::{Access, Leaf};
 use crate::reclaim::{Count, Memory, Space};
-use crate::shape::LEAF_CAP;
+use crate::resolver::KeyResolver;
+use crate::shape::LEAF_ENTRIES_MAX;
 use crate::sync::{AtomicPtr, Mutant, Ordering, mutant};
-
-/// Finds the key of a payload. The tree stores only 8-byte payloads and short key heads.
-pub trait KeyResolver {
-    /// Calls `f` with the key of the record that `payload` names. Must not call the tree.
-    fn with_key<T>(&self, payload: u64, f: impl FnOnce(&[u8]) -> T) -> T;
-    /// Prefetches the first cache line of the record.
-    fn prefetch(&self, payload: u64);
-    /// Prefetches all parts of the record that a scan reads. The payload may have just left the
-    /// tree.
-    #[inline]
-    fn prefetch_whole(&self, payload: u64) {
-        self.prefetch(payload);
-    }
-}
 
 /// Runs `work` with the epoch of the trees pinned, which makes the pins of calls inside `work`
 /// almost free. Nodes that leave a tree meanwhile are freed afterwards, so `work` should be one
@@ -72,10 +60,10 @@ pub struct BPlusTree {
 }
 
 /// Number of keys whose descents are interleaved.
-const BATCH: usize = 16;
+const PREFETCH_BATCH_KEYS: usize = 16;
 
 /// A leaf found by a descent.
-pub(crate) struct Found<'g> {
+pub(crate) struct FoundLeaf<'g> {
     pub(crate) leaf: &'g Leaf,
     pub(crate) version: Version,
 }
@@ -97,12 +85,12 @@ impl BPlusTree {
     /// `chunk_bytes` at most.
     #[must_use]
     pub fn with_chunks(chunk_bytes: usize) -> Self {
-        let memory = Memory::new(chunk_bytes);
+        let memory = Memory::new(Layout::new::<Leaf>(), chunk_bytes);
         let root = {
             let guard = pin();
             let space = Space { guard: &guard, memory: &memory };
             let leaf = std::ptr::from_ref(space.new_leaf()).cast_mut().cast::<Node>();
-            Plan::single(1, leaf).build(&space)
+            NodeBuilder::single(1, leaf).build(&space)
         };
         Self { root: AtomicPtr::new(root), memory, entries: Count::default() }
     }
@@ -125,18 +113,18 @@ impl BPlusTree {
         let word = key_head(key);
         let mut node = self.root(guard);
         while node.level() > level {
-            node = node.inner(node.upper(key, word));
+            node = node.inner(node.upper_bound(key, word));
         }
         node
     }
 
     /// Returns the leaf for `key`, and a version at which it was that leaf.
     #[inline]
-    pub(crate) fn leaf_for<'g>(&self, key: &[u8], guard: &'g Guard) -> Found<'g> {
+    pub(crate) fn leaf_for<'g>(&self, key: &[u8], guard: &'g Guard) -> FoundLeaf<'g> {
         let word = key_head(key);
         loop {
             let parent = self.inner_for(key, 1, guard);
-            if let Some(found) = Self::arrive(parent, parent.upper(key, word)) {
+            if let Some(found) = Self::leaf_at(parent, parent.upper_bound(key, word)) {
                 return found;
             }
         }
@@ -146,11 +134,11 @@ impl BPlusTree {
     /// is one at which the leaf was responsible for the key. Returns `None` if it was not, or if it
     /// is being changed.
     #[inline]
-    fn arrive(parent: Inner<'_>, slot: usize) -> Option<Found<'_>> {
+    fn leaf_at(parent: Inner<'_>, slot: usize) -> Option<FoundLeaf<'_>> {
         let leaf = parent.leaf(slot);
         let version = leaf.latch.read()?;
         let stale = parent.latch().is_obsolete() && !mutant(Mutant::ParentUnchecked);
-        (!stale).then_some(Found { leaf, version })
+        (!stale).then_some(FoundLeaf { leaf, version })
     }
 
     /// Inserts an entry, or replaces the key's payload. Returns the old payload.
@@ -173,10 +161,10 @@ impl BPlusTree {
     ) -> Result<Option<u64>, E> {
         let guard = pin();
         let parent = self.inner_for(key, 1, &guard);
-        let child = parent.upper(key, key_head(key));
+        let child = parent.upper_bound(key, key_head(key));
         Leaf::prefetch(parent.leaf_address(child));
         meanwhile()?;
-        let found = Self::arrive(parent, child).unwrap_or_else(|| self.leaf_for(key, &guard));
+        let found = Self::leaf_at(parent, child).unwrap_or_else(|| self.leaf_for(key, &guard));
         Ok(self.insert_from(r, (key, payload), found, &guard))
     }
 
@@ -184,26 +172,26 @@ impl BPlusTree {
         &self,
         r: &R,
         (key, payload): (&[u8], u64),
-        found: Found<'_>,
+        found: FoundLeaf<'_>,
         guard: &Guard,
     ) -> Option<u64> {
         let mut found = Some(found);
         loop {
-            let Found { leaf, version } = found.take().unwrap_or_else(|| self.leaf_for(key, guard));
-            let Some(spot) = leaf.locate(r, key, Access::Optimistic(version)) else { continue };
+            let FoundLeaf { leaf, version } = found.take().unwrap_or_else(|| self.leaf_for(key, guard));
+            let Some(position) = leaf.locate(r, key, Access::Optimistic(version)) else { continue };
             if !leaf.latch.try_upgrade(version) {
                 continue;
             }
-            if let Some(old) = spot.payload {
-                leaf.set_payload(spot.index, payload);
+            if let Some(old) = position.payload {
+                leaf.set_payload(position.index, payload);
                 leaf.latch.unlock();
                 return Some(old);
             }
-            if leaf.count() < LEAF_CAP {
-                leaf.insert(key, spot.index, payload, &self.space(guard));
+            if leaf.count() < LEAF_ENTRIES_MAX {
+                leaf.insert(key, position.index, payload, &self.space(guard));
                 leaf.latch.unlock();
             } else {
-                self.split_leaf(r, leaf, key, spot.index, payload, guard);
+                self.split_leaf(r, leaf, key, position.index, payload, guard);
             }
             self.entries.add(1);
             return None;
@@ -215,7 +203,7 @@ impl BPlusTree {
     pub fn replace<R: KeyResolver>(&self, _r: &R, key: &[u8], old: u64, new: u64) -> bool {
         let guard = pin();
         loop {
-            let Found { leaf, version } = self.leaf_for(key, &guard);
+            let FoundLeaf { leaf, version } = self.leaf_for(key, &guard);
             let Some(index) = leaf.locate_payload(key, old, Access::Optimistic(version)) else { continue };
             let Some(index) = index else {
                 if leaf.latch.validate(version) {
@@ -236,11 +224,13 @@ impl BPlusTree {
     pub fn remove<R: KeyResolver>(&self, r: &R, key: &[u8], payload: Option<u64>) -> Option<u64> {
         let guard = pin();
         loop {
-            let Found { leaf, version } = self.leaf_for(key, &guard);
+            let FoundLeaf { leaf, version } = self.leaf_for(key, &guard);
             let access = Access::Optimistic(version);
             let found = match payload {
                 Some(payload) => leaf.locate_payload(key, payload, access).map(|at| at.map(|index| (index, payload))),
-                None => leaf.locate(r, key, access).map(|spot| spot.payload.map(|payload| (spot.index, payload))),
+                None => leaf
+                    .locate(r, key, access)
+                    .map(|position| position.payload.map(|payload| (position.index, payload))),
             };
             let Some(found) = found else { continue };
             let Some((index, payload)) = found else {
@@ -256,7 +246,7 @@ impl BPlusTree {
             let left = leaf.count();
             leaf.latch.unlock();
             self.entries.add(-1);
-            if Self::worth_merging(left) {
+            if Self::should_merge(left) {
                 self.rebalance(key, &guard);
             }
             return Some(payload);
@@ -267,10 +257,10 @@ impl BPlusTree {
     pub fn get<R: KeyResolver>(&self, r: &R, key: &[u8]) -> Option<u64> {
         let guard = pin();
         loop {
-            let Found { leaf, version } = self.leaf_for(key, &guard);
-            let Some(spot) = leaf.locate(r, key, Access::Optimistic(version)) else { continue };
+            let FoundLeaf { leaf, version } = self.leaf_for(key, &guard);
+            let Some(position) = leaf.locate(r, key, Access::Optimistic(version)) else { continue };
             if leaf.latch.validate(version) {
-                return spot.payload;
+                return position.payload;
             }
         }
     }
@@ -281,7 +271,7 @@ impl BPlusTree {
     pub fn prefetch(&self, key: &[u8]) {
         let guard = pin();
         let parent = self.inner_for(key, 1, &guard);
-        Leaf::prefetch(parent.leaf_address(parent.upper(key, key_head(key))));
+        Leaf::prefetch(parent.leaf_address(parent.upper_bound(key, key_head(key))));
     }
 
     /// Prefetches the leaves that the keys belong to. A caller with a batch calls this first, then
@@ -291,22 +281,22 @@ impl BPlusTree {
         let guard = pin();
         let mut keys = keys.into_iter().map(|key| (key, key_head(key)));
         loop {
-            let mut batch = [(&[][..], 0); BATCH];
-            let filled = batch.iter_mut().zip(&mut keys).map(|(place, key)| *place = key).count();
+            let mut batch = [(&[][..], 0); PREFETCH_BATCH_KEYS];
+            let filled = batch.iter_mut().zip(&mut keys).map(|(slot, key)| *slot = key).count();
             if filled == 0 {
                 return;
             }
-            self.prefetch_some(&batch[..filled], &guard);
+            self.prefetch_together(&batch[..filled], &guard);
         }
     }
 
-    fn prefetch_some(&self, batch: &[(&[u8], u64)], guard: &Guard) {
+    fn prefetch_together(&self, batch: &[(&[u8], u64)], guard: &Guard) {
         let root = self.root(guard);
-        let mut nodes = [root; BATCH];
-        let mut slots = [0; BATCH];
+        let mut nodes = [root; PREFETCH_BATCH_KEYS];
+        let mut slots = [0; PREFETCH_BATCH_KEYS];
         for level in (1..=root.level()).rev() {
             for ((slot, node), (key, word)) in slots.iter_mut().zip(&nodes).zip(batch) {
-                *slot = node.upper(key, *word);
+                *slot = node.upper_bound(key, *word);
                 node.prefetch_slot(*slot);
             }
             for (node, slot) in nodes.iter_mut().zip(&slots).take(batch.len()) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lodestore_index::group::{Broken, Group};
 
 #[test]
-fn writers_who_wait_together_are_done_together_and_in_order() {
+fn waiting_writers_are_grouped_and_complete_in_order() {
     const THREADS: u64 = 8;
     let group = Arc::new(Group::<Vec<u64>>::new(0));
     let (order, numbers) = (Arc::new(std::sync::Mutex::new(Vec::new())), Arc::new(std::sync::Mutex::new(0u64)));
@@ -41,18 +41,18 @@ fn writers_who_wait_together_are_done_together_and_in_order() {
 }
 
 #[test]
-fn a_group_that_fails_or_panics_ends_it_for_all_who_wait() {
+fn a_leader_that_fails_or_panics_fails_all_waiting_threads() {
     for panics in [false, true] {
         let group = Arc::new(Group::<()>::new(7));
-        let together = Arc::new(Barrier::new(4));
+        let barrier = Arc::new(Barrier::new(4));
         (8..12).for_each(|number| group.join(number, |()| ()));
-        let told = AtomicBool::new(false);
+        let has_panicked = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let waiters: Vec<_> = (8..12)
                 .map(|number| {
-                    let (group, together) = (Arc::clone(&group), Arc::clone(&together));
+                    let (group, barrier) = (Arc::clone(&group), Arc::clone(&barrier));
                     scope.spawn(move || {
-                        together.wait();
+                        barrier.wait();
                         group.wait(number, |(), _| if panics { panic!("planned") } else { false })
                     })
                 })
@@ -60,7 +60,7 @@ fn a_group_that_fails_or_panics_ends_it_for_all_who_wait() {
             for waiter in waiters {
                 match waiter.join() {
                     Ok(answer) => assert_eq!(answer, Err(Broken)),
-                    Err(_) => assert!(panics && !told.swap(true, Ordering::Relaxed), "one leader panics"),
+                    Err(_) => assert!(panics && !has_panicked.swap(true, Ordering::Relaxed), "one leader panics"),
                 }
             }
         });

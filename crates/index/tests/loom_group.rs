@@ -4,7 +4,7 @@
 #![expect(clippy::duplicate_mod, reason = "the source of the library, compiled over the model checker's locks")]
 
 macro_rules! group_over {
-    ($name:ident, $wakes_all:literal, $one_leader:literal, $done_behind_work:literal) => {
+    ($name:ident, $wakes_all:literal, $one_leader:literal, $done_after_work:literal) => {
         #[path = "../src"]
         #[expect(dead_code, reason = "each mutant needs a part of the library and one model")]
         mod $name {
@@ -14,7 +14,7 @@ macro_rules! group_over {
                 pub use std::sync::PoisonError;
                 pub const WAKES_ALL: bool = $wakes_all;
                 pub const ONE_LEADER: bool = $one_leader;
-                pub const DONE_BEHIND_WORK: bool = $done_behind_work;
+                pub const DONE_AFTER_WORK: bool = $done_after_work;
             }
             #[path = "group.rs"]
             pub mod group;
@@ -25,19 +25,19 @@ macro_rules! group_over {
 
             struct Log {
                 group: Group<Vec<u64>>,
-                turn: Mutex<u64>,
+                last_number: Mutex<u64>,
                 /// The work of the leaders, in their order.
                 work: Mutex<Vec<u64>>,
             }
 
             impl Log {
                 fn new() -> Arc<Self> {
-                    Arc::new(Self { group: Group::new(0), turn: Mutex::new(0), work: Mutex::new(Vec::new()) })
+                    Arc::new(Self { group: Group::new(0), last_number: Mutex::new(0), work: Mutex::new(Vec::new()) })
                 }
 
                 fn write(&self, fails_from: u64) -> (u64, Result<(), Broken>) {
                     let number = {
-                        let mut last = self.turn.lock().unwrap();
+                        let mut last = self.last_number.lock().unwrap();
                         *last += 1;
                         self.group.join(*last, |gathered| gathered.push(*last));
                         *last
@@ -91,7 +91,7 @@ macro_rules! group_over {
     };
 }
 
-group_over!(as_it_is, true, true, true);
+group_over!(unmodified, true, true, true);
 group_over!(wakes_one, false, true, true);
 group_over!(two_leaders, true, false, true);
 group_over!(done_early, true, true, false);
@@ -103,13 +103,13 @@ fn model(run: fn()) {
 }
 
 #[test]
-fn writers_are_gathered_and_all_are_answered() {
-    model(as_it_is::writers);
+fn writers_are_grouped_and_all_are_answered() {
+    model(unmodified::writers);
 }
 
 #[test]
-fn a_failure_is_told_to_all_it_concerns() {
-    model(as_it_is::a_failure);
+fn a_failure_is_returned_to_every_writer_of_the_group() {
+    model(unmodified::a_failure);
 }
 
 #[test]
@@ -135,6 +135,6 @@ fn a_leader_that_wakes_one_alone_is_a_deadlock() {
         .args(["--ignored", "--exact", "--nocapture", "wakes_one_alone"])
         .output()
         .expect("ran");
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(!ran.status.success() && said.contains("deadlock"), "{}: {said}", ran.status);
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert!(!ran.status.success() && stderr.contains("deadlock"), "{}: {stderr}", ran.status);
 }

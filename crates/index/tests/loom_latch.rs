@@ -72,7 +72,7 @@ fn with_mutant(mutant: Option<Mutant>, model: fn()) {
     }
 }
 
-fn a_reader_beside_a_writer() {
+fn a_reader_and_a_writer() {
     let pair = Pair::new();
     let writer = loom::thread::spawn({
         let pair = pair.clone();
@@ -95,7 +95,7 @@ fn two_writers() {
     assert_eq!(pair.read(), Some((2, 2)), "no change is lost");
 }
 
-fn an_upgrade_beside_a_writer() {
+fn an_upgrade_and_a_writer() {
     let pair = Pair::new();
     let writer = loom::thread::spawn({
         let pair = pair.clone();
@@ -117,7 +117,7 @@ fn an_upgrade_beside_a_writer() {
 
 /// A minimal split: words move from one node to another, then the parent is marked, then the node
 /// is unlocked.
-fn a_reader_beside_a_split() {
+fn a_reader_and_a_split() {
     let (parent, pair) = (Arc::new(Latch::new()), Pair::new());
     let reader = loom::thread::spawn({
         let (parent, pair) = (parent.clone(), pair.clone());
@@ -135,7 +135,7 @@ fn a_reader_beside_a_split() {
     assert!(pair.latch.lock());
     pair.a.store(1, Ordering::Relaxed);
     assert!(parent.lock());
-    if sync::mutant(Mutant::LeafFreedEarly) {
+    if sync::mutant(Mutant::LeafUnlockedEarly) {
         pair.latch.unlock();
         parent.unlock_obsolete();
     } else {
@@ -147,31 +147,31 @@ fn a_reader_beside_a_split() {
 
 #[test]
 fn validated_reads_are_of_one_state() {
-    with_mutant(None, a_reader_beside_a_writer);
+    with_mutant(None, a_reader_and_a_writer);
 }
 
 #[test]
 fn writers_exclude_each_other() {
     with_mutant(None, two_writers);
-    with_mutant(None, an_upgrade_beside_a_writer);
+    with_mutant(None, an_upgrade_and_a_writer);
 }
 
 #[test]
-fn a_standing_parent_vouches_for_the_leaf() {
-    with_mutant(None, a_reader_beside_a_split);
+fn a_live_parent_proves_that_nothing_left_the_leaf() {
+    with_mutant(None, a_reader_and_a_split);
 }
 
 #[test]
 fn mutants_of_the_latch_are_caught() {
     for mutant in [Mutant::ReadUnvalidated, Mutant::VersionKept, Mutant::LockUnfenced] {
-        with_mutant(Some(mutant), a_reader_beside_a_writer);
+        with_mutant(Some(mutant), a_reader_and_a_writer);
     }
-    with_mutant(Some(Mutant::VersionKept), an_upgrade_beside_a_writer);
+    with_mutant(Some(Mutant::VersionKept), an_upgrade_and_a_writer);
 }
 
 #[test]
 fn mutants_of_the_split_are_caught() {
-    for mutant in [Mutant::ParentUnchecked, Mutant::LeafFreedEarly] {
-        with_mutant(Some(mutant), a_reader_beside_a_split);
+    for mutant in [Mutant::ParentUnchecked, Mutant::LeafUnlockedEarly] {
+        with_mutant(Some(mutant), a_reader_and_a_split);
     }
 }

@@ -14,7 +14,7 @@ fn slots_of_56_byte_values_are_one_line() {
 }
 
 #[test]
-fn a_full_queue_gives_the_value_back_and_takes_it_after_a_pop() {
+fn a_full_queue_returns_the_value_and_accepts_it_after_a_pop() {
     let ring = Ring::with_capacity(4);
     for value in 0..4 {
         assert_eq!(ring.try_push(value), Ok(value + 1));
@@ -57,7 +57,7 @@ fn values_left_in_the_queue_are_dropped_once() {
 }
 
 #[test]
-fn order_of_each_producer_holds_while_consumers_take_turns() {
+fn each_producers_order_is_kept_when_consumers_alternate() {
     const PRODUCERS: u64 = 3;
     let each: u64 = if cfg!(miri) { 50 } else { 20_000 };
     let ring = Ring::with_capacity(64);

@@ -113,7 +113,7 @@ macro_rules! queue_over {
                         let count = consumer.pop_batch(&mut out, 1);
                         // SAFETY: the checker rejects a run in which this races with the read below
                         // (Inv 43).
-                        work.0.with_mut(|place| unsafe { *place = out[0] });
+                        work.0.with_mut(|cell| unsafe { *cell = out[0] });
                         consumer.complete(count);
                     })
                 };
@@ -122,7 +122,7 @@ macro_rules! queue_over {
                 }
                 // SAFETY: read after the ticket was seen completed (Inv 43); the checker detects a
                 // race.
-                assert_eq!(work.0.with(|place| unsafe { *place }), 7);
+                assert_eq!(work.0.with(|cell| unsafe { *cell }), 7);
                 consumer.join().unwrap();
             }
 
@@ -149,21 +149,21 @@ fn the_queue_passes_every_interleaving() {
 }
 
 #[test]
-fn a_slot_filled_without_release_is_caught() {
+fn a_slot_filled_without_release_order_is_caught() {
     assert!(!filled_relaxed::check(filled_relaxed::pushes_and_pops));
 }
 
 #[test]
-fn a_slot_emptied_without_release_is_caught() {
+fn a_slot_emptied_without_release_order_is_caught() {
     assert!(!emptied_relaxed::check(emptied_relaxed::laps));
 }
 
 #[test]
-fn a_consumers_lock_given_back_without_release_is_caught() {
+fn a_consumer_lock_released_without_release_order_is_caught() {
     assert!(!unlock_relaxed::check(unlock_relaxed::pushes_and_pops));
 }
 
 #[test]
-fn completion_told_without_release_is_caught() {
+fn completion_stored_without_release_order_is_caught() {
     assert!(!completed_relaxed::check(completed_relaxed::tickets));
 }

@@ -24,6 +24,8 @@ mod mutant;
 mod range;
 #[path = "../src/reclaim.rs"]
 mod reclaim;
+#[path = "../src/resolver.rs"]
+mod resolver;
 #[path = "../src/split.rs"]
 mod split;
 #[path = "../src/tree.rs"]
@@ -31,10 +33,10 @@ mod tree;
 
 /// Tiny nodes.
 mod shape {
-    pub(crate) const LEAF_CAP: usize = 4;
-    pub(crate) const LEAF_MERGE_STEP: usize = 1;
-    pub(crate) const INNER_CAP: usize = 4;
-    pub(crate) const INNER_BYTES: usize = 64;
+    pub(crate) const LEAF_ENTRIES_MAX: usize = 4;
+    pub(crate) const LEAF_MERGE_STEP_ENTRIES: usize = 1;
+    pub(crate) const INNER_SEPARATORS_MAX: usize = 4;
+    pub(crate) const INNER_TAIL_BYTES_MAX: usize = 64;
 }
 
 /// The tree's dependencies in the model: shuttle's atomics, and mutants that can be switched on.
@@ -60,11 +62,12 @@ mod sync {
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use resolver::KeyResolver;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Arc;
 use shuttle::{Config, Runner, thread};
 use sync::{Mutant, PLANTED};
-use tree::{BPlusTree, Direction, KeyResolver};
+use tree::{BPlusTree, Direction};
 
 /// Payloads that are their own two-byte keys.
 struct Small;
@@ -128,7 +131,7 @@ fn scan(tree: &BPlusTree, direction: Direction) {
 
 /// Runs the parts concurrently on a prepared tree, then checks it against the keys that must be
 /// left.
-fn side_by_side(before: &[u64], parts: &[fn(&BPlusTree)], after: &[u64]) {
+fn run_concurrently(before: &[u64], parts: &[fn(&BPlusTree)], after: &[u64]) {
     let tree = prepared();
     insert_all(&tree, before);
     let threads: Vec<_> = parts
@@ -148,7 +151,7 @@ fn side_by_side(before: &[u64], parts: &[fn(&BPlusTree)], after: &[u64]) {
 }
 
 fn splits_under_scans() {
-    side_by_side(
+    run_concurrently(
         &[],
         &[
             |tree| insert_all(tree, &[11, 12, 13, 14, 31, 32, 33, 34]),
@@ -160,7 +163,7 @@ fn splits_under_scans() {
 }
 
 fn merges_under_scans() {
-    side_by_side(
+    run_concurrently(
         &[1, 2, 3, 4, 5, 6, 7, 8, 9, 21, 22, 23, 24, 25, 26, 27, 28],
         &[
             |tree| remove_all(tree, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 21, 22, 23, 24, 25, 26, 27, 28]),
@@ -172,7 +175,7 @@ fn merges_under_scans() {
 }
 
 fn splits_and_merges_together() {
-    side_by_side(
+    run_concurrently(
         &[21, 22, 23, 24, 25, 26, 27, 28],
         &[
             |tree| remove_all(tree, &[21, 22, 23, 24, 25, 26, 27, 28]),
@@ -188,8 +191,8 @@ fn splits_and_merges_together() {
 }
 
 /// Two full leaves of one parent split at the same time.
-fn two_splits_beside_a_get() {
-    side_by_side(
+fn two_splits_and_a_get() {
+    run_concurrently(
         &[11, 12, 31, 32],
         &[
             |tree| insert_all(tree, &[13]),
@@ -201,7 +204,7 @@ fn two_splits_beside_a_get() {
 }
 
 /// Two inner nodes merge while a full leaf below them splits.
-fn an_inner_merge_beside_a_split() {
+fn an_inner_merge_and_a_split() {
     let tree = Arc::new(BPlusTree::new());
     let even = |numbers: std::ops::RangeInclusive<u64>| numbers.map(|n| 2 * n).collect::<Vec<_>>();
     // Two inner nodes: one for the leaves of 18 to 40, and one for [42, 44, 46, 48] and [50].
@@ -224,7 +227,7 @@ fn an_inner_merge_beside_a_split() {
 }
 
 fn two_writers_in_one_leaf() {
-    side_by_side(
+    run_concurrently(
         &[],
         &[
             |tree| insert_all(tree, &[11, 13, 15, 17, 19]),
@@ -240,8 +243,8 @@ const MODELS: [(fn(), usize); 6] = [
     (splits_under_scans, 4),
     (merges_under_scans, 4),
     (splits_and_merges_together, 4),
-    (two_splits_beside_a_get, 40),
-    (an_inner_merge_beside_a_split, 150),
+    (two_splits_and_a_get, 40),
+    (an_inner_merge_and_a_split, 150),
     (two_writers_in_one_leaf, 4),
 ];
 
@@ -283,13 +286,13 @@ fn splits_and_merges_together_hold() {
 }
 
 #[test]
-fn two_splits_beside_a_get_hold() {
-    explore(two_splits_beside_a_get, 10 * ROUNDS);
+fn two_splits_and_a_get_hold() {
+    explore(two_splits_and_a_get, 10 * ROUNDS);
 }
 
 #[test]
-fn an_inner_merge_beside_a_split_holds() {
-    explore(an_inner_merge_beside_a_split, 10 * ROUNDS);
+fn an_inner_merge_and_a_split_hold() {
+    explore(an_inner_merge_and_a_split, 10 * ROUNDS);
 }
 
 #[test]
@@ -303,8 +306,8 @@ fn every_mutant_is_caught() {
         Mutant::ReadUnvalidated,
         Mutant::VersionKept,
         Mutant::ParentUnchecked,
-        Mutant::LeafFreedEarly,
-        Mutant::MergedParentStands,
+        Mutant::LeafUnlockedEarly,
+        Mutant::MergedParentKept,
         Mutant::NewNodeUnlockedEarly,
         Mutant::JoinedNodeUnlockedEarly,
         Mutant::ScanSkipsLeaf,

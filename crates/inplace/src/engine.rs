@@ -8,12 +8,7 @@ use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::{Change, ChangeFn, Error, Event, Expiry, Lifetime, Result, Swap, VerifyReport};
 use lodestore_media::Quiet;
 
-use crate::base::Base;
-
-/// Results of the hot paths, which fit two registers. A large result is copied in memory on return.
-/// Such a copy cannot begin before the stores after the last fence are done: measured, some 150 ns
-/// of each put.
-pub type Quick<T> = std::result::Result<T, Box<Error>>;
+use crate::base::{Base, Quick};
 
 /// Bytes of records that a verification reads under one guard, and the scrub between two pauses.
 pub const PIECE_BYTES: u64 = 1 << 20;

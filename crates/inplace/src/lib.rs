@@ -18,11 +18,12 @@
 //! * [`options`]: checks of options that all engines have.
 //! * `record`: a key with its value on the medium.
 //! * `base`, `begin`: shared state and operations; creation or detection of a store.
-//! * `recovery`: progress of the background recovery, and its threads.
+//! * `lock`: locks that stay usable after a panic.
+//! * `recovery`: progress of the background recovery, and helper threads of a rebuild.
 //! * `engine`: the interface of an engine, and the operations built on it.
 //! * `seal`: checksums of the index from a clean stop.
 //! * `copy`: stripes that a copy of the whole store holds.
-//! * `running`: background threads, from open to close.
+//! * `running`: background threads from open to close; the run of the recovery.
 //! * `testing_sink`, `testing` (feature): test utilities of the engines.
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ mod base;
 mod begin;
 mod copy;
 mod engine;
+mod lock;
 pub mod options;
 mod record;
 mod recovery;
@@ -40,10 +42,11 @@ pub mod testing;
 #[cfg(any(test, feature = "testing"))]
 mod testing_sink;
 
-pub use base::{Base, Counted, Operation, Stored, lock, random_seed};
+pub use base::{Base, Counted, Operation, Quick, Stored, random_seed};
 pub use begin::{Begun, Shape};
 pub use copy::HeldStripes;
-pub use engine::{Decide, Engine, PIECE_BYTES, Quick, Step, When, note_finding};
+pub use engine::{Decide, Engine, PIECE_BYTES, Step, When, note_finding};
+pub use lock::lock;
 pub use record::{Head, Record, copied_key, record_len};
 pub use recovery::{Recovery, share_out};
 pub use running::{Behind, Running};

@@ -15,25 +15,25 @@ use lodestore_contract::{Error, Expiry, Pair, Result};
 use lodestore_media::{Mutant, NvPtr, Pool, crc32c_seeded, u32_at, u64_at};
 
 const OWN_AT: usize = 8;
-const EXPIRY: usize = 8;
+const EXPIRY_BYTES: usize = 8;
 /// Maximum header with an expiry.
-const HEAD_MAX: usize = 32;
+const HEAD_BYTES_MAX: usize = 32;
 /// Flag: an expiry precedes the key.
-const FLAG_EXPIRY: u8 = 1;
+const EXPIRY_FLAG: u8 = 1;
 /// Version of this record format, shared by the engines. Raised if any part except `own` changes.
-const VERSION: u8 = 2;
+const RECORD_VERSION: u8 = 2;
 
 const _: () = assert!(KEY_MAX - 1 <= u16::MAX as usize && VALUE_MAX <= u32::MAX as usize);
 
 /// Returns the bytes of a record of these lengths, with `OWN` bytes of the engine's.
 #[inline]
 pub const fn record_len<const OWN: usize>(key: usize, value: usize, expires: bool) -> usize {
-    Record::<OWN>::HEADER + if expires { EXPIRY } else { 0 } + key + value
+    Record::<OWN>::HEADER + if expires { EXPIRY_BYTES } else { 0 } + key + value
 }
 
 /// The part before the key: header and expiry.
 pub struct Head<const OWN: usize> {
-    bytes: [u8; HEAD_MAX],
+    bytes: [u8; HEAD_BYTES_MAX],
     len: usize,
 }
 
@@ -43,15 +43,15 @@ impl<const OWN: usize> Head<OWN> {
     pub fn new(pool: &Pool, at: NvPtr, own: [u8; OWN], key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Self {
         debug_assert!((1..=KEY_MAX).contains(&key.len()) && value.len() <= VALUE_MAX);
         let (tail, mut len) = (OWN_AT + OWN, Record::<OWN>::HEADER);
-        let mut bytes = [0; HEAD_MAX];
+        let mut bytes = [0; HEAD_BYTES_MAX];
         bytes[4..8].copy_from_slice(&(value.len() as u32).to_le_bytes());
         bytes[OWN_AT..tail].copy_from_slice(&own);
         bytes[tail..tail + 2].copy_from_slice(&((key.len() - 1) as u16).to_le_bytes());
-        bytes[tail + 3] = VERSION;
+        bytes[tail + 3] = RECORD_VERSION;
         if let Some(expiry) = expiry {
-            bytes[tail + 2] = FLAG_EXPIRY;
-            bytes[len..len + EXPIRY].copy_from_slice(&expiry.millis().to_le_bytes());
-            len += EXPIRY;
+            bytes[tail + 2] = EXPIRY_FLAG;
+            bytes[len..len + EXPIRY_BYTES].copy_from_slice(&expiry.millis().to_le_bytes());
+            len += EXPIRY_BYTES;
         }
         let crc = crc32c_seeded(pool.position_seed(at), &[&bytes[4..len], key, value]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
@@ -86,10 +86,10 @@ impl Lengths {
         let value_len = u32_at(head, 4) as usize;
         let key_len = usize::from(u16::from_le_bytes([head[tail], head[tail + 1]])) + 1;
         let flags = head[tail + 2];
-        if head[tail + 3] != VERSION || flags & !FLAG_EXPIRY != 0 || value_len > VALUE_MAX {
+        if head[tail + 3] != RECORD_VERSION || flags & !EXPIRY_FLAG != 0 || value_len > VALUE_MAX {
             return None;
         }
-        let key_at = record_len::<OWN>(0, 0, flags & FLAG_EXPIRY != 0);
+        let key_at = record_len::<OWN>(0, 0, flags & EXPIRY_FLAG != 0);
         Some(Self { key_at, key_len, all: key_at + key_len + value_len })
     }
 }
@@ -123,7 +123,7 @@ pub struct Record<'a, const OWN: usize> {
 impl<const OWN: usize> Record<'_, OWN> {
     /// Bytes of the fixed header.
     pub const HEADER: usize = (OWN_AT + OWN + 4).next_multiple_of(8);
-    const FITS: () = assert!(Self::HEADER + EXPIRY <= HEAD_MAX);
+    const FITS: () = assert!(Self::HEADER + EXPIRY_BYTES <= HEAD_BYTES_MAX);
 }
 
 impl<'a, const OWN: usize> Record<'a, OWN> {
@@ -137,14 +137,14 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
         const { Self::FITS };
         let at = at.untagged();
         let Some(head) = pool.bytes_first_read(at, Self::HEADER) else {
-            return Err(wrong(at, "position outside the pool"));
+            return Err(corrupt_record(at, "position outside the pool"));
         };
         let Some(Lengths { key_at, key_len, all }) = Lengths::of::<OWN>(head) else {
-            return Err(wrong(at, "record header is not one"));
+            return Err(corrupt_record(at, "record header is not one"));
         };
         match pool.bytes(at, all) {
             Some(bytes) => Ok(Self { pool, bytes, key_at: key_at as u32, key_len: key_len as u32 }),
-            None => Err(wrong(at, "record reaches beyond its region")),
+            None => Err(corrupt_record(at, "record reaches beyond its region")),
         }
     }
 
@@ -158,7 +158,7 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
         if sum == self.binding() || self.pool.mutant(Mutant::RecordChecksumIgnored) {
             Ok(())
         } else {
-            Err(wrong(at, "record checksum differs"))
+            Err(corrupt_record(at, "record checksum differs"))
         }
     }
 
@@ -220,7 +220,7 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
 }
 
 #[cold]
-fn wrong(at: NvPtr, what: &str) -> Error {
+fn corrupt_record(at: NvPtr, what: &str) -> Error {
     Error::corrupt(format!("record {at:?}"), what)
 }
 
@@ -231,14 +231,14 @@ mod tests {
     use super::*;
     use crate::testing::Scratch;
 
-    const OWN: usize = 8;
+    const OWN_BYTES: usize = 8;
 
     fn pool(scratch: &Scratch) -> std::sync::Arc<Pool> {
         let options = PoolOptions { capacity: 8 << 20, region_bytes: 8 << 20, ..PoolOptions::default() };
         Pool::create(&scratch.store(), "test", 1, options).expect("create").0
     }
 
-    fn store(pool: &Pool, at: NvPtr, head: &Head<OWN>) {
+    fn store(pool: &Pool, at: NvPtr, head: &Head<OWN_BYTES>) {
         pool.store(at, &[head.as_bytes(), b"key", b"value"].concat());
     }
 
@@ -247,21 +247,21 @@ mod tests {
         let (scratch, other_scratch) = (Scratch::new(), Scratch::new());
         let (pool, other_pool) = (pool(&scratch), pool(&other_scratch));
         let at = pool.allocator().alloc(&pool, 256).expect("space");
-        let head = Head::<OWN>::new(&pool, at, [7; OWN], b"key", b"value", None);
+        let head = Head::<OWN_BYTES>::new(&pool, at, [7; OWN_BYTES], b"key", b"value", None);
         store(&pool, at, &head);
-        let record = Record::<OWN>::read(&pool, at).expect("record");
+        let record = Record::<OWN_BYTES>::read(&pool, at).expect("record");
         record.check(at).expect("at its own position");
         assert_eq!(record.binding(), head.binding());
-        assert_eq!(copied_key::<OWN>(&pool, at).as_deref(), Some(&b"key"[..]));
+        assert_eq!(copied_key::<OWN_BYTES>(&pool, at).as_deref(), Some(&b"key"[..]));
         for shift in [16, 32, 64, 128] {
             let elsewhere = at.add(shift);
             store(&pool, elsewhere, &head);
-            let record = Record::<OWN>::read(&pool, elsewhere).expect("a header");
+            let record = Record::<OWN_BYTES>::read(&pool, elsewhere).expect("a header");
             assert!(matches!(record.check(elsewhere), Err(Error::Corrupt { .. })));
-            assert_eq!(copied_key::<OWN>(&pool, elsewhere), None);
+            assert_eq!(copied_key::<OWN_BYTES>(&pool, elsewhere), None);
         }
         store(&other_pool, at, &head);
-        let record = Record::<OWN>::read(&other_pool, at).expect("a header");
+        let record = Record::<OWN_BYTES>::read(&other_pool, at).expect("a header");
         assert!(matches!(record.check(at), Err(Error::Corrupt { .. })));
     }
 

@@ -1,17 +1,16 @@
 //! Progress of the background recovery, shared with waiting threads.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use lodestore_contract::threads::start_helpers;
-use lodestore_contract::{Error, Event, PoisonReason, RecoveryState, Result};
+use lodestore_contract::{Error, RecoveryState, Result};
 use lodestore_media::own_work;
 
-use crate::base::lock;
-use crate::engine::Engine;
+use crate::lock::lock;
 
 /// Progress of recovery.
 pub struct Recovery {
@@ -130,6 +129,18 @@ impl Recovery {
         self.changed.notify_all();
     }
 
+    /// Notes that everything is rebuilt. Returns the time since the open began.
+    pub(crate) fn set_done(&self) -> Duration {
+        let took = self.opened.elapsed();
+        self.enter(Phase::Done(took));
+        took
+    }
+
+    /// Notes that recovery has failed, or will not begin: no thread must wait for it.
+    pub(crate) fn set_failed(&self, cause: &str) {
+        self.enter(Phase::Failed(cause.into()));
+    }
+
     /// Notes that the order of the keys is known, while recovery continues.
     pub fn set_ordered(&self) {
         self.enter(Phase::Ordered);
@@ -181,37 +192,6 @@ impl Recovery {
             ready_after: *lock(&self.ready_after),
             took: if let Phase::Done(took) = phase { took } else { Duration::ZERO },
         }
-    }
-}
-
-/// Runs an engine's recovery to its end and reports its outcome. Never panics.
-pub(crate) fn run<E: Engine>(engine: &E, trusted: bool) {
-    let recovery = &engine.recovery;
-    match catch_unwind(AssertUnwindSafe(|| engine.rebuild(trusted))) {
-        Ok(Ok(())) => {
-            let took = recovery.opened.elapsed();
-            recovery.enter(Phase::Done(took));
-            let state = recovery.state();
-            engine.tell(&Event::Recovered { keys: state.keys, corrupt: state.corrupt, took });
-        }
-        Ok(Err(error)) => fail(engine, error.to_string()),
-        Err(_) => fail(engine, "recovery panicked".into()),
-    }
-}
-
-/// Ends a recovery that will not begin: no thread must wait for it.
-pub(crate) fn abandon<E: Engine>(engine: &E, cause: &Error) {
-    engine.recovery.cancel();
-    fail(engine, cause.to_string());
-}
-
-fn fail<E: Engine>(engine: &E, cause: String) {
-    let wanted = engine.recovery.check_wanted().is_ok();
-    engine.abandon(&cause);
-    // Before the owner's sink is called: if the sink panics, no thread must be left waiting.
-    engine.recovery.enter(Phase::Failed(cause.clone()));
-    if wanted {
-        engine.pool.poison(PoisonReason::Recovery, &cause);
     }
 }
 

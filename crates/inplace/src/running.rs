@@ -1,17 +1,17 @@
 //! The background threads of a store, from open to close.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lodestore_contract::scrub::{self, Scrub, Scrubbed};
 use lodestore_contract::threads::start_thread;
-use lodestore_contract::{Event, Finding, FoundBy, Result, VerifyReport};
+use lodestore_contract::{Error, Event, Finding, FoundBy, PoisonReason, Result, VerifyReport};
 use lodestore_media::own_work;
 
-use crate::base::lock;
 use crate::engine::Engine;
-use crate::recovery;
+use crate::lock::lock;
 
 /// An open store with its background threads. Dropped without [`Running::close`], it leaves the
 /// medium as after a crash.
@@ -42,8 +42,8 @@ impl<E: Engine> Running<E> {
     /// If the recovery thread cannot be started, recovery runs before this returns.
     ///
     /// # Errors
-    /// [`Error::ThreadRefused`](lodestore_contract::Error::ThreadRefused) if the sweep's thread
-    /// cannot be started; the error of recovery, if it runs here.
+    /// [`Error::ThreadRefused`] if the sweep's thread cannot be started; the error of recovery, if
+    /// it runs here.
     pub fn start(inner: E, behind: Behind) -> Result<Self> {
         let running = Self { inner: Arc::new(inner), threads: Mutex::new(Vec::new()), closing: Mutex::new(()) };
         let inner = &running.inner;
@@ -51,20 +51,20 @@ impl<E: Engine> Running<E> {
             let shared = Arc::clone(inner);
             let sweep = move || own_work(|| sweep_until_closed(&*shared, behind.sweep_ms));
             // The drop of `running` waits for a rebuild, which can no longer begin.
-            running.spawn("lodestore-sweep", sweep).inspect_err(|error| recovery::abandon(&**inner, error))?;
+            running.spawn("lodestore-sweep", sweep).inspect_err(|error| abandon_recovery(&**inner, error))?;
         }
         let ready_after = inner.recovery.ready();
         inner.tell(&Event::Opened { clean: behind.clean, ready_after });
         let shared = Arc::clone(inner);
-        let recover = move || own_work(|| recovery::run(&*shared, behind.trusted));
+        let recover = move || own_work(|| run_recovery(&*shared, behind.trusted));
         if !behind.recovers || running.spawn("lodestore-recovery", recover).is_err() {
-            own_work(|| recovery::run(&**inner, behind.trusted));
+            own_work(|| run_recovery(&**inner, behind.trusted));
             inner.recovery.wait_done()?;
         }
         if inner.scrub.is_on() {
             let shared = Arc::clone(inner);
             // Each read checks the data that it returns: a store works without its scrub.
-            let _ = running.spawn("lodestore-scrub", move || own_work(|| scrub::run(&Target(&*shared))));
+            let _ = running.spawn("lodestore-scrub", move || own_work(|| scrub::run(&ScrubTarget(&*shared))));
         }
         Ok(running)
     }
@@ -117,13 +117,13 @@ impl<E: Engine> Running<E> {
     ///
     /// # Errors
     /// If something could not be saved, the store is left as after a crash, and nothing is lost.
-    /// [`Error::ForeignProcess`](lodestore_contract::Error::ForeignProcess): nothing is changed.
+    /// [`Error::ForeignProcess`]: nothing is changed.
     pub fn close(&self) -> Result<()> {
         let inner = &self.inner;
         inner.open.check_process()?;
         // A stop during recovery would leave the store unclean without need: recovery ends soon.
         let _ = inner.recovery.wait_done();
-        let _turn = lock(&self.closing);
+        let _closing = lock(&self.closing);
         if !self.stop() {
             return Ok(());
         }
@@ -152,10 +152,42 @@ impl<E: Engine> Drop for Running<E> {
     }
 }
 
-/// The store as a target of its scrub.
-struct Target<'a, E>(&'a E);
+/// Runs an engine's recovery to its end and reports its outcome. Never panics.
+fn run_recovery<E: Engine>(engine: &E, trusted: bool) {
+    let recovery = &engine.recovery;
+    match catch_unwind(AssertUnwindSafe(|| engine.rebuild(trusted))) {
+        Ok(Ok(())) => {
+            let took = recovery.set_done();
+            let state = recovery.state();
+            engine.tell(&Event::Recovered { keys: state.keys, corrupt: state.corrupt, took });
+        }
+        Ok(Err(error)) => fail_recovery(engine, &error.to_string()),
+        Err(_) => fail_recovery(engine, "recovery panicked"),
+    }
+}
 
-impl<E: Engine> Scrubbed for Target<'_, E> {
+/// Ends a recovery that will not begin: no thread must wait for it.
+fn abandon_recovery<E: Engine>(engine: &E, cause: &Error) {
+    engine.recovery.cancel();
+    fail_recovery(engine, &cause.to_string());
+}
+
+/// Releases the threads that wait for a failed recovery, and poisons the store unless it is being
+/// closed.
+fn fail_recovery<E: Engine>(engine: &E, cause: &str) {
+    let wanted = engine.recovery.check_wanted().is_ok();
+    engine.abandon(cause);
+    // Before the owner's sink is called: if the sink panics, no thread must be left waiting.
+    engine.recovery.set_failed(cause);
+    if wanted {
+        engine.pool.poison(PoisonReason::Recovery, cause);
+    }
+}
+
+/// The store as a target of its scrub.
+struct ScrubTarget<'a, E>(&'a E);
+
+impl<E: Engine> Scrubbed for ScrubTarget<'_, E> {
     fn scrub(&self) -> &Scrub {
         &self.0.scrub
     }

@@ -46,9 +46,9 @@ const HEAD_AT: u64 = Pool::ROOT_BYTES - 64;
 const HEAD_BYTES: usize = 56;
 const HEAD_CRC_AT: usize = 48;
 const HEAD_MAGIC: [u8; 8] = *b"LODESEAL";
-const STATE_NONE: u64 = 1;
-const STATE_SEALED: u64 = 2;
-const STATE_IN_USE: u64 = 3;
+const NO_SEAL_STATE_ID: u64 = 1;
+const SEALED_STATE_ID: u64 = 2;
+const IN_USE_STATE_ID: u64 = 3;
 /// Kind of the root area in the body.
 const KIND_ROOT: ExtentKind = ExtentKind::FREE;
 
@@ -101,13 +101,13 @@ impl Seal {
             return Ok(SealCheck::Whole);
         }
         let outcome = if report.is_marked_damaged {
-            Err(refused("the store's index", "an earlier salvage open found damage"))
+            Err(damaged_index("the store's index", "an earlier salvage open found damage"))
         } else {
             self.compare_in_force(pool, report, threads)
         };
         match outcome {
             Err(error) if pool.options().salvage => {
-                tell_corrupt(pool, &error);
+                report_corrupt(pool, &error);
                 pool.mark_damaged()?;
                 self.free_extents(pool);
                 Ok(SealCheck::Damaged)
@@ -137,8 +137,8 @@ impl Seal {
             HeadState::Sealed => self.compare(pool, threads),
             HeadState::NoSeal => Ok(SealCheck::Absent),
             HeadState::InUse | HeadState::Invalid if !report.clean => Ok(SealCheck::Absent),
-            HeadState::InUse => Err(refused(place, "its head is older than the stop")),
-            HeadState::Invalid => Err(refused(place, "its head is not valid")),
+            HeadState::InUse => Err(damaged_index(place, "its head is older than the stop")),
+            HeadState::Invalid => Err(damaged_index(place, "its head is not valid")),
         }
     }
 
@@ -166,7 +166,7 @@ impl Seal {
             Err(error) => return Err(error),
         };
         pool.fence_checked()?;
-        let mut head = new_head(if stored.is_some() { STATE_SEALED } else { STATE_NONE });
+        let mut head = new_head(if stored.is_some() { SEALED_STATE_ID } else { NO_SEAL_STATE_ID });
         if let Some(first) = stored {
             head[16..24].copy_from_slice(&first.raw().to_le_bytes());
             head[24..32].copy_from_slice(&(body.len() as u64).to_le_bytes());
@@ -179,7 +179,8 @@ impl Seal {
     /// Reads the seal and compares each block with its checksum.
     fn compare(&self, pool: &Pool, threads: usize) -> Result<SealCheck> {
         let body = read_body(pool)?;
-        let jobs = jobs_of(&body).ok_or_else(|| refused("the seal of the last clean stop", "its body is not valid"))?;
+        let jobs =
+            jobs_of(&body).ok_or_else(|| damaged_index("the seal of the last clean stop", "its body is not valid"))?;
         let (body, found) = (&body, AtomicU64::new(0));
         let work = |index: usize, damage: &mut Vec<Error>| {
             if let Err(error) = check_job(self, pool, &jobs[index], body)
@@ -194,7 +195,7 @@ impl Seal {
         match damage.next() {
             None => Ok(SealCheck::Whole),
             Some(first) => {
-                damage.for_each(|error| tell_corrupt(pool, &error));
+                damage.for_each(|error| report_corrupt(pool, &error));
                 Err(first)
             }
         }
@@ -222,9 +223,9 @@ impl HeadState {
             return Self::Invalid;
         }
         match u64_at(head, 8) {
-            STATE_NONE => Self::NoSeal,
-            STATE_SEALED => Self::Sealed,
-            STATE_IN_USE => Self::InUse,
+            NO_SEAL_STATE_ID => Self::NoSeal,
+            SEALED_STATE_ID => Self::Sealed,
+            IN_USE_STATE_ID => Self::InUse,
             _ => Self::Invalid,
         }
     }
@@ -254,7 +255,7 @@ fn set_in_use(pool: &Pool, report: &OpenReport) -> Result<()> {
         return Ok(());
     }
     if HeadState::load(pool) != HeadState::InUse {
-        return store_head(pool, new_head(STATE_IN_USE));
+        return store_head(pool, new_head(IN_USE_STATE_ID));
     }
     if report.settled {
         return Ok(());
@@ -277,7 +278,7 @@ fn sum(pool: &Pool, at: NvPtr, bytes: &[u8]) -> u32 {
 
 /// Reports damage to the owner's event sink.
 #[cold]
-fn tell_corrupt(pool: &Pool, error: &Error) {
+fn report_corrupt(pool: &Pool, error: &Error) {
     if let Error::Corrupt { place, what, .. } = error {
         pool.tell(&Event::Corruption { found_by: FoundBy::Open, place: place.clone(), what: what.clone() });
     }
@@ -285,7 +286,7 @@ fn tell_corrupt(pool: &Pool, error: &Error) {
 
 /// Returns the error for a store whose index is damaged.
 #[cold]
-fn refused(place: &str, what: &str) -> Error {
+fn damaged_index(place: &str, what: &str) -> Error {
     Error::corrupt(
         place,
         format!(

@@ -258,7 +258,7 @@ pub fn wait_for_scrub(store: &dyn Store, begin: impl Fn()) -> u64 {
 pub fn flip_bit_of_each(path: &Path, sought: &[u8]) {
     let bytes = std::fs::read(path).expect("the file's bytes");
     let file = OpenOptions::new().write(true).open(path).expect("the file");
-    let places = bytes.windows(sought.len()).enumerate().filter(|(_, window)| *window == sought);
-    let flipped = places.map(|(at, _)| file.write_all_at(&[bytes[at] ^ 1], at as u64).expect("written"));
+    let copies = bytes.windows(sought.len()).enumerate().filter(|(_, window)| *window == sought);
+    let flipped = copies.map(|(at, _)| file.write_all_at(&[bytes[at] ^ 1], at as u64).expect("written"));
     assert!(flipped.count() > 0, "the bytes are not there");
 }

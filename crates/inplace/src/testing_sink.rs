@@ -8,19 +8,19 @@ use lodestore_contract::conformance::Harness;
 use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Change, Error, Event, EventSink, Expiry, Lifetime, Result, Store};
 
-use crate::base::lock;
+use crate::lock::lock;
 use crate::testing::{Kind, Place};
 
 /// State of a sink.
-struct Desk<S> {
+struct SinkState<S> {
     store: Mutex<Weak<S>>,
     /// The key of the running operation.
     key: Mutex<&'static [u8]>,
     seen: Mutex<BTreeSet<&'static str>>,
 }
 
-impl<S: Store> Desk<S> {
-    fn told(&self, event: &Event) {
+impl<S: Store> SinkState<S> {
+    fn receive(&self, event: &Event) {
         let kind = match event {
             Event::Grown { .. } => "grown",
             Event::Corruption { .. } => "corruption",
@@ -32,19 +32,19 @@ impl<S: Store> Desk<S> {
         lock(&self.seen).insert(kind);
         let (store, key) = (lock(&self.store).upgrade(), *lock(&self.key));
         let Some(store) = store else { return };
-        expect_known(store.get(key));
-        expect_known(store.insert(key, b"by the sink", Lifetime::Forever));
-        expect_known(store.put(b"of the sink", &[7; 100]));
+        expect_ok_full_or_corrupt(store.get(key));
+        expect_ok_full_or_corrupt(store.insert(key, b"by the sink", Lifetime::Forever));
+        expect_ok_full_or_corrupt(store.put(b"of the sink", &[7; 100]));
     }
 
     /// Sets the key of the next operation.
-    fn about(&self, key: &'static [u8]) -> &'static [u8] {
+    fn set_key(&self, key: &'static [u8]) -> &'static [u8] {
         *lock(&self.key) = key;
         key
     }
 }
 
-fn expect_known<T>(done: Result<T>) {
+fn expect_ok_full_or_corrupt<T>(done: Result<T>) {
     match done {
         Ok(_) | Err(Error::Full { .. } | Error::Corrupt { .. }) => {}
         Err(error) => panic!("a sink's call: {error}"),
@@ -98,64 +98,66 @@ where
 {
     const VALUE: &[u8] = b"a value that will be damaged on the medium";
     const KEY: &[u8] = b"a key that will be damaged on the medium";
-    let desk = Arc::new(Desk { store: Mutex::new(Weak::<S>::new()), key: Mutex::new(b"key"), seen: Mutex::default() });
+    let state =
+        Arc::new(SinkState { store: Mutex::new(Weak::<S>::new()), key: Mutex::new(b"key"), seen: Mutex::default() });
     let sink: EventSink = {
-        let desk = Arc::clone(&desk);
-        Arc::new(move |event| desk.told(event))
+        let state = Arc::clone(&state);
+        Arc::new(move |event| state.receive(event))
     };
     let mut place = Place::new(kind, "a sink that uses the store", options);
     place.pool().region_bytes = 4 << 20;
     place.pool().events = Some(sink);
 
     let store = Arc::new(place.create(16 << 20).expect("create"));
-    *lock(&desk.store) = Arc::downgrade(&store);
-    store.put(desk.about(b"value damaged"), VALUE).expect("put");
-    store.put(desk.about(KEY), b"v").expect("put");
-    store.put_expiring(desk.about(b"gone"), b"v", Some(Expiry::at_millis(1))).expect("put");
+    *lock(&state.store) = Arc::downgrade(&store);
+    store.put(state.set_key(b"value damaged"), VALUE).expect("put");
+    store.put(state.set_key(KEY), b"v").expect("put");
+    store.put_expiring(state.set_key(b"gone"), b"v", Some(Expiry::at_millis(1))).expect("put");
     if let Some(sweep) = sweep {
         assert_eq!(sweep(&store).expect("sweep"), 1);
     }
-    desk.about(b"filler");
+    state.set_key(b"filler");
     let full = (0..1000u32).find_map(|number| store.put(&number.to_le_bytes(), &[1; 60_000]).err());
     assert!(matches!(full, Some(Error::Full { .. })), "{full:?}");
     (0..100u32).for_each(|number| {
         store.delete(&number.to_le_bytes()).expect("delete");
     });
     for kind in ["grown", "full"].into_iter().chain(sweep.map(|_| "swept")) {
-        assert!(lock(&desk.seen).contains(kind), "{kind}: {:?}", lock(&desk.seen));
+        assert!(lock(&state.seen).contains(kind), "{kind}: {:?}", lock(&state.seen));
     }
 
     store.close().expect("close");
     drop(store);
     for file in place.files() {
         place.alter(&file, &mut |bytes| {
-            for (what, at) in [(VALUE, 0), (KEY, 30)] {
+            for (bytes_sought, at) in [(VALUE, 0), (KEY, 30)] {
                 // The space of a freed log may hold a copy too.
-                let windows = bytes.windows(what.len()).enumerate().filter(|(_, window)| *window == what);
+                let windows =
+                    bytes.windows(bytes_sought.len()).enumerate().filter(|(_, window)| *window == bytes_sought);
                 let found: Vec<_> = windows.map(|(found, _)| found).collect();
                 found.iter().for_each(|found| bytes[found + at] ^= 1);
             }
         });
     }
-    lock(&desk.seen).clear();
+    lock(&state.seen).clear();
     let store = Arc::new(place.open().expect("open"));
-    *lock(&desk.store) = Arc::downgrade(&store);
+    *lock(&state.store) = Arc::downgrade(&store);
     store.wait_recovered().expect("recovery");
     type Operation<S> = fn(&S, &[u8]);
     let operations: [(&str, Operation<S>); 5] = [
-        ("get", |store, key| expect_known(store.get(key))),
-        ("insert", |store, key| expect_known(store.insert(key, b"v", Lifetime::Forever))),
-        ("update_with", |store, key| expect_known(store.update_with(key, &mut |_, _| Change::Keep))),
-        ("update", |store, key| expect_known(store.update(key, b"v", Lifetime::Forever))),
+        ("get", |store, key| expect_ok_full_or_corrupt(store.get(key))),
+        ("insert", |store, key| expect_ok_full_or_corrupt(store.insert(key, b"v", Lifetime::Forever))),
+        ("update_with", |store, key| expect_ok_full_or_corrupt(store.update_with(key, &mut |_, _| Change::Keep))),
+        ("update", |store, key| expect_ok_full_or_corrupt(store.update(key, b"v", Lifetime::Forever))),
         ("put", |store, key| store.put(key, b"v").expect("put")),
     ];
     for key in [b"value damaged", KEY] {
-        desk.about(key);
+        state.set_key(key);
         for (name, operation) in operations {
-            lock(&desk.seen).clear();
+            lock(&state.seen).clear();
             operation(&store, key);
-            let told = lock(&desk.seen).contains("corruption");
-            assert!(told || !["get", "update_with"].contains(&name), "{name} of {}", key.escape_ascii());
+            let is_reported = lock(&state.seen).contains("corruption");
+            assert!(is_reported || !["get", "update_with"].contains(&name), "{name} of {}", key.escape_ascii());
         }
     }
     store.close().expect("close");

@@ -79,7 +79,7 @@ impl CommandParser {
     /// Reads the command at the begin of `buffer`.
     ///
     /// After [`Progress::Incomplete`], the next call must have the same bytes with more after
-    /// them. After any other result, `buffer` must begin behind the command.
+    /// them. After any other result, `buffer` must begin after the command.
     ///
     /// # Errors
     ///
@@ -94,7 +94,11 @@ impl CommandParser {
             (_, None) => return Ok(Progress::Incomplete { bytes_needed: 1 }),
             (Some(position), _) => self.parse_array(buffer, position, limits)?,
             (None, Some(b'*')) => self.parse_count(buffer, limits)?,
-            (None, Some(_)) => parse_inline(buffer, &mut self.searched_bytes, limits, &mut self.arguments)?,
+            (None, Some(_)) => match parse_inline(buffer, &mut self.searched_bytes, limits, &mut self.arguments)? {
+                None => Progress::Incomplete { bytes_needed: buffer.len() + 1 },
+                Some(bytes) if self.arguments.is_empty() => Progress::Empty { bytes },
+                Some(bytes) => Progress::Complete { bytes },
+            },
         };
         if !matches!(progress, Progress::Incomplete { .. }) {
             self.position = None;

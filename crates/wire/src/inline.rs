@@ -5,18 +5,18 @@
 //! quote is followed by white space or by the end of the line.
 
 use crate::arguments::{Arguments, Span};
-use crate::command::Progress;
 use crate::error::ProtocolError;
 use crate::limits::Limits;
 
-/// Reads the inline command at the begin of `buffer`. `searched_bytes` counts bytes of earlier
-/// calls that have no line end.
+/// Reads the inline command at the begin of `buffer`. Returns the length of the command in bytes,
+/// or `None` if its line has no end yet. `searched_bytes` counts bytes of earlier calls that have
+/// no line end.
 pub(crate) fn parse_inline(
     buffer: &[u8],
     searched_bytes: &mut usize,
     limits: &Limits,
     arguments: &mut Arguments,
-) -> Result<Progress, ProtocolError> {
+) -> Result<Option<usize>, ProtocolError> {
     let bound = buffer.len().min(limits.inline_bytes_max);
     let from = (*searched_bytes).min(bound);
     let Some(found) = buffer[from..bound].iter().position(|byte| *byte == b'\n') else {
@@ -24,14 +24,13 @@ pub(crate) fn parse_inline(
             return Err(ProtocolError::InlineTooLong);
         }
         *searched_bytes = bound;
-        return Ok(Progress::Incomplete { bytes_needed: buffer.len() + 1 });
+        return Ok(None);
     };
     let end = from + found;
     let line = &buffer[..end];
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     split_line(line, arguments)?;
-    let bytes = end + 1;
-    Ok(if arguments.is_empty() { Progress::Empty { bytes } } else { Progress::Complete { bytes } })
+    Ok(Some(end + 1))
 }
 
 /// Splits a line into arguments.

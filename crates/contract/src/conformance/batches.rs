@@ -158,14 +158,14 @@ pub fn a_batch_refused_as_full_changes_nothing<H: Harness>(case: &Case<H>) {
         pairs.insert(name, value);
     }
     let mut refused = 0;
-    let part = case.plan.capacity_small as usize / 10;
+    let batch_bytes = case.plan.capacity_small as usize / 10;
     for round in 0..40u64 {
         let mut after = pairs.clone();
         let mut ops = vec![delete(&key("small", round as usize))];
         after.remove(&key("small", round as usize));
         for i in 0..3 {
             let name = key(&format!("large{round}"), i);
-            let value = versioned(&name, round, part / 3);
+            let value = versioned(&name, round, batch_bytes / 3);
             ops.extend([put(&name, &value), put(&key("small", 39), &value[..50])]);
             after.insert(key("small", 39), value[..50].to_vec());
             after.insert(name, value);
@@ -191,8 +191,8 @@ pub fn a_batch_refused_as_full_changes_nothing<H: Harness>(case: &Case<H>) {
         store = case.reopen(store, how);
         assert_holds(&store, &pairs);
     }
-    let gone: Vec<_> = pairs.keys().filter(|name| name.starts_with(b"large")).cloned().collect();
-    for name in &gone {
+    let deleted: Vec<_> = pairs.keys().filter(|name| name.starts_with(b"large")).cloned().collect();
+    for name in &deleted {
         assert!(store.delete(name).expect("delete in a full store"), "present");
         pairs.remove(name);
     }
@@ -221,7 +221,7 @@ fn version<S: Store>(store: &S, name: &[u8], many: bool) -> Option<u64> {
 }
 
 /// Keys of a group, written by one batch.
-const GROUP: usize = 6;
+const GROUP_KEYS: usize = 6;
 
 /// For each group, a thread writes batches of rising version to its keys, sometimes with deletes.
 /// After a reader has seen one key, it sees no older version of another key. Single writes to other
@@ -241,12 +241,16 @@ pub fn batches_are_seen_in_one_step<H: Harness>(case: &Case<H>) {
                         // Key 0 is in every version; each other key may be deleted in a version.
                         let op = |i: usize, rng: &mut Rng| {
                             let name = name(group, i);
-                            let there = i == 0 || rng.below(4) > 0;
-                            if there { put(&name, &versioned(&name, round, rng.below(300))) } else { delete(&name) }
+                            let is_present = i == 0 || rng.below(4) > 0;
+                            if is_present {
+                                put(&name, &versioned(&name, round, rng.below(300)))
+                            } else {
+                                delete(&name)
+                            }
                         };
-                        let mut ops: Vec<BatchOp> = (0..GROUP).map(|i| op(i, &mut rng)).collect();
-                        let turn = rng.below(GROUP);
-                        ops.rotate_left(turn);
+                        let mut ops: Vec<BatchOp> = (0..GROUP_KEYS).map(|i| op(i, &mut rng)).collect();
+                        let shift = rng.below(GROUP_KEYS);
+                        ops.rotate_left(shift);
                         store.write(&Batch { ops }).expect("write");
                         let single = key(&format!("single{group}"), rng.below(50));
                         store.put(&single, &versioned(&single, round, 20)).expect("put");
@@ -260,8 +264,8 @@ pub fn batches_are_seen_in_one_step<H: Harness>(case: &Case<H>) {
                 while !stop.load(Ordering::Acquire) {
                     let (group, many) = (rng.below(groups), rng.below(3) == 0);
                     let mut newest = 0;
-                    for _ in 0..2 * GROUP {
-                        let name = name(group, rng.below(GROUP));
+                    for _ in 0..2 * GROUP_KEYS {
+                        let name = name(group, rng.below(GROUP_KEYS));
                         if let Some(seen) = version(store, &name, many) {
                             assert!(seen >= newest, "version {seen} of a key after version {newest} of another");
                             newest = seen;
@@ -276,7 +280,7 @@ pub fn batches_are_seen_in_one_step<H: Harness>(case: &Case<H>) {
     });
     for group in 0..groups {
         assert_eq!(version(&store, &name(group, 0), false), Some(rounds));
-        let left: Vec<_> = (0..GROUP).filter_map(|i| version(&store, &name(group, i), false)).collect();
+        let left: Vec<_> = (0..GROUP_KEYS).filter_map(|i| version(&store, &name(group, i), false)).collect();
         assert!(left.iter().all(|version| *version == rounds), "versions {left:?} at the end");
     }
     assert_sound(&store);
@@ -298,8 +302,8 @@ pub fn batches_over_the_same_keys_are_never_mixed<H: Harness>(case: &Case<H>) {
                     start.wait();
                     for round in 0..rounds {
                         let token = round * threads + thread + 1;
-                        let turn = rng.below(GROUP);
-                        let names = (0..GROUP).map(|i| name((i + turn) % GROUP));
+                        let shift = rng.below(GROUP_KEYS);
+                        let names = (0..GROUP_KEYS).map(|i| name((i + shift) % GROUP_KEYS));
                         let ops = names.map(|name| put(&name, &versioned(&name, token, 40))).collect();
                         store.write(&Batch { ops }).expect("write");
                     }
@@ -310,7 +314,7 @@ pub fn batches_over_the_same_keys_are_never_mixed<H: Harness>(case: &Case<H>) {
         scope.spawn(move || {
             let (store, stop) = reader;
             while !stop.load(Ordering::Acquire) {
-                let (one, other) = (name(rng.below(GROUP)), name(rng.below(GROUP)));
+                let (one, other) = (name(rng.below(GROUP_KEYS)), name(rng.below(GROUP_KEYS)));
                 let seen = [&one, &other, &one].map(|name| version(store, name, false));
                 let [first, between, again] = seen;
                 assert!(first != again || between == first, "{between:?} of a key between {first:?} of another, twice");
@@ -320,10 +324,10 @@ pub fn batches_over_the_same_keys_are_never_mixed<H: Harness>(case: &Case<H>) {
         drop(ends);
         ended.into_iter().for_each(|ended| ended.unwrap_or_else(|payload| std::panic::resume_unwind(payload)));
     });
-    let left: Vec<_> = (0..GROUP).map(|i| version(&store, &name(i), false)).collect();
+    let left: Vec<_> = (0..GROUP_KEYS).map(|i| version(&store, &name(i), false)).collect();
     assert!(left[0].is_some() && left.iter().all(|version| *version == left[0]), "{left:?} at the end");
     assert_sound(&store);
     let store = case.reopen(store, Stop::Crash);
-    let kept: Vec<_> = (0..GROUP).map(|i| version(&store, &name(i), false)).collect();
+    let kept: Vec<_> = (0..GROUP_KEYS).map(|i| version(&store, &name(i), false)).collect();
     assert_eq!(kept, left, "after a crash");
 }

@@ -10,9 +10,9 @@ use crate::limits::{BATCH_OPS_MAX, KEY_MAX};
 use crate::{Batch, BatchOp, Commit, Condition, Error, Expected, Expiry, Store};
 
 /// Accounts of the transfers.
-const ACCOUNTS: usize = 6;
+const ACCOUNT_COUNT: usize = 6;
 /// Initial balance of each account.
-const BALANCE: u64 = 1000;
+const BALANCE_DEFAULT: u64 = 1000;
 
 fn put(key: &[u8], value: &[u8]) -> BatchOp {
     BatchOp::Put { key: key.to_vec(), value: value.to_vec(), expiry: None }
@@ -183,8 +183,8 @@ fn balance(store: &impl Store, account: &[u8]) -> (Vec<u8>, u64) {
 fn transfer(store: &impl Store, accounts: &[Vec<u8>], rng: &mut Rng, moves: usize) -> u64 {
     let (mut moved, mut refused) = (0, 0);
     while moved < moves {
-        let from = rng.below(ACCOUNTS);
-        let to = (from + 1 + rng.below(ACCOUNTS - 1)) % ACCOUNTS;
+        let from = rng.below(ACCOUNT_COUNT);
+        let to = (from + 1 + rng.below(ACCOUNT_COUNT - 1)) % ACCOUNT_COUNT;
         let (old_from, has_from) = balance(store, &accounts[from]);
         let (old_to, has_to) = balance(store, &accounts[to]);
         let amount = has_from.min(rng.below(20) as u64);
@@ -202,7 +202,7 @@ fn transfer(store: &impl Store, accounts: &[Vec<u8>], rng: &mut Rng, moves: usiz
         let conditions: Vec<_> = accounts.iter().zip(&seen).map(|(account, (value, _))| has(account, value)).collect();
         if store.write_if(&conditions, &Batch::default()).expect("check").is_done() {
             let sum: u64 = seen.iter().map(|(_, number)| number).sum();
-            assert_eq!(sum, ACCOUNTS as u64 * BALANCE, "the sum at one moment");
+            assert_eq!(sum, ACCOUNT_COUNT as u64 * BALANCE_DEFAULT, "the sum at one moment");
         }
     }
     refused
@@ -212,8 +212,8 @@ fn transfer(store: &impl Store, accounts: &[Vec<u8>], rng: &mut Rng, moves: usiz
 /// they were read. The sum never changes: neither in a check of all accounts, nor after a crash.
 pub fn conditional_transfers_keep_the_sum<H: Harness>(case: &Case<H>) {
     let Some(store) = create(case) else { return };
-    let accounts: Vec<Vec<u8>> = (0..ACCOUNTS).map(|i| key("account", i)).collect();
-    accounts.iter().for_each(|account| store.put(account, &BALANCE.to_le_bytes()).expect("put"));
+    let accounts: Vec<Vec<u8>> = (0..ACCOUNT_COUNT).map(|i| key("account", i)).collect();
+    accounts.iter().for_each(|account| store.put(account, &BALANCE_DEFAULT.to_le_bytes()).expect("put"));
     let begin = Barrier::new(case.plan.threads);
     let refused: u64 = thread::scope(|scope| {
         let start = |thread: usize| {
@@ -230,7 +230,7 @@ pub fn conditional_transfers_keep_the_sum<H: Harness>(case: &Case<H>) {
     eprintln!("{refused} transfers were refused and tried again");
     let store = case.reopen(store, Stop::Crash);
     let sum: u64 = accounts.iter().map(|account| balance(&store, account).1).sum();
-    assert_eq!(sum, ACCOUNTS as u64 * BALANCE, "the sum after a crash");
+    assert_eq!(sum, ACCOUNT_COUNT as u64 * BALANCE_DEFAULT, "the sum after a crash");
     assert_sound(&store);
 }
 

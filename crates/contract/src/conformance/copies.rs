@@ -12,30 +12,30 @@ use crate::copy::CopySink;
 use crate::{Batch, BatchOp, Error, Expiry, Pair, Result, Store};
 
 /// Keys that each writer writes in rotation.
-const KEYS_PER_WRITER: u64 = 24;
+const WRITER_KEYS: u64 = 24;
 /// Copies made during concurrent writes.
-const COPIES: usize = 6;
+const COPY_COUNT: usize = 6;
 /// Calls of a sink between two pauses.
-const CALLS_PER_YIELD: usize = 64;
+const YIELD_INTERVAL: usize = 64;
 /// Keys written together, by batches.
-const ACCOUNTS: usize = 12;
+const ACCOUNT_COUNT: usize = 12;
 
 /// A value with its expiry.
-type Held = (Vec<u8>, Option<Expiry>);
+type StoredValue = (Vec<u8>, Option<Expiry>);
 
 /// A copy in memory.
 #[derive(Default)]
-struct Copied {
-    pairs: BTreeMap<Vec<u8>, Held>,
+struct CopyInMemory {
+    pairs: BTreeMap<Vec<u8>, StoredValue>,
     /// Calls after which the sink fails; `None`: never.
     fails_after: Option<usize>,
     calls: usize,
 }
 
-impl Copied {
+impl CopyInMemory {
     fn count_call(&mut self) -> Result<()> {
         self.calls += 1;
-        if self.calls.is_multiple_of(CALLS_PER_YIELD) {
+        if self.calls.is_multiple_of(YIELD_INTERVAL) {
             // Lets writers get ahead of the copy.
             thread::yield_now();
         }
@@ -50,7 +50,7 @@ impl Copied {
     }
 }
 
-impl CopySink for Copied {
+impl CopySink for CopyInMemory {
     fn add(&mut self, pair: Pair<'_>) -> Result<()> {
         self.count_call()?;
         let old = self.pairs.insert(pair.key.to_vec(), (pair.value.to_vec(), pair.expiry));
@@ -72,8 +72,8 @@ impl CopySink for Copied {
 }
 
 /// Copies a store. Returns `None` if the engine reports that it makes no copies.
-fn copy<S: Store>(store: &S) -> Option<Copied> {
-    let mut copied = Copied::default();
+fn copy<S: Store>(store: &S) -> Option<CopyInMemory> {
+    let mut copied = CopyInMemory::default();
     match store.copy_all(&mut copied) {
         Ok(()) => Some(copied),
         Err(Error::Unsupported { engine, .. }) => {
@@ -112,7 +112,7 @@ pub fn a_copy_holds_every_live_pair<H: Harness>(case: &Case<H>) {
 
 /// Returns the key and the value of a writer's step; no value for a delete.
 fn step_of(writer: usize, step: u64) -> (Vec<u8>, Option<Vec<u8>>) {
-    let name = key(&format!("writer-{writer}-"), (step % KEYS_PER_WRITER) as usize);
+    let name = key(&format!("writer-{writer}-"), (step % WRITER_KEYS) as usize);
     let len = 8 + (step % 90) as usize;
     let mut value = step.to_le_bytes().to_vec();
     value.resize(len, 1);
@@ -121,18 +121,18 @@ fn step_of(writer: usize, step: u64) -> (Vec<u8>, Option<Vec<u8>>) {
 
 /// Asserts that a copy shows a writer's keys as of the end of one of its steps from `first` to
 /// `last`. Steps count from 1.
-fn assert_is_prefix(copied: &Copied, writer: usize, first: u64, last: u64) {
+fn assert_is_prefix(copied: &CopyInMemory, writer: usize, first: u64, last: u64) {
     let matches = |step: u64| {
         let (name, value) = step_of(writer, step);
         copied.value(&name) == value.as_deref()
     };
     let is_absent = |at: u64| copied.value(&key(&format!("writer-{writer}-"), at as usize)).is_none();
     // For each key: whether the copy has the state that the key's last step left.
-    let mut right: Vec<bool> = (0..KEYS_PER_WRITER).map(is_absent).collect();
+    let mut right: Vec<bool> = (0..WRITER_KEYS).map(is_absent).collect();
     let mut wrong = right.iter().filter(|right| !**right).count();
     // Earlier steps were overwritten.
-    for step in first.saturating_sub(KEYS_PER_WRITER).max(1)..=last {
-        let at = (step % KEYS_PER_WRITER) as usize;
+    for step in first.saturating_sub(WRITER_KEYS).max(1)..=last {
+        let at = (step % WRITER_KEYS) as usize;
         let is_right = matches(step);
         wrong = wrong + usize::from(!is_right) - usize::from(!right[at]);
         right[at] = is_right;
@@ -179,7 +179,7 @@ pub fn a_copy_under_writers_is_of_one_moment<H: Harness>(case: &Case<H>) {
         while done.iter().any(|done| done.load(Ordering::SeqCst) == 0) {
             thread::yield_now();
         }
-        for _ in 0..COPIES {
+        for _ in 0..COPY_COUNT {
             let before: Vec<u64> = done.iter().map(|done| done.load(Ordering::SeqCst)).collect();
             let copied = copy(&store).expect("a copy");
             for (writer, before) in before.into_iter().enumerate() {
@@ -204,7 +204,7 @@ pub fn a_copy_has_batches_whole<H: Harness>(case: &Case<H>) {
         let delete = |i| BatchOp::Delete { key: key("account", i) };
         // An even round writes the even accounts, an odd round the odd accounts.
         let op = |i: usize| if i as u64 % 2 == round % 2 { put(i) } else { delete(i) };
-        Batch { ops: (0..ACCOUNTS).map(op).collect() }
+        Batch { ops: (0..ACCOUNT_COUNT).map(op).collect() }
     };
     store.write(&batch(0)).expect("write");
     for i in 0..case.plan.keys {
@@ -221,13 +221,13 @@ pub fn a_copy_has_batches_whole<H: Harness>(case: &Case<H>) {
                 }
             }
         });
-        for _ in 0..COPIES {
+        for _ in 0..COPY_COUNT {
             let copied = copy(&store).expect("a copy");
-            let seen: Vec<_> = (0..ACCOUNTS).map(|i| copied.value(&key("account", i))).collect();
+            let seen: Vec<_> = (0..ACCOUNT_COUNT).map(|i| copied.value(&key("account", i))).collect();
             let value = seen.iter().flatten().next().expect("every round leaves accounts");
             let round = u64::from_le_bytes((*value).try_into().expect("8 bytes"));
             let expected = |i: usize| (i as u64 % 2 == round % 2).then_some(*value);
-            assert_eq!(seen, (0..ACCOUNTS).map(expected).collect::<Vec<_>>(), "of round {round}");
+            assert_eq!(seen, (0..ACCOUNT_COUNT).map(expected).collect::<Vec<_>>(), "of round {round}");
         }
         drop(ends);
     });
@@ -246,7 +246,7 @@ pub fn a_failing_sink_ends_the_copy<H: Harness>(case: &Case<H>) {
         pairs.insert(key("kept", i), b"value".to_vec());
     }
     for fails_after in [0, 1, 50] {
-        let mut failing = Copied { fails_after: Some(fails_after), ..Copied::default() };
+        let mut failing = CopyInMemory { fails_after: Some(fails_after), ..CopyInMemory::default() };
         let refused = store.copy_all(&mut failing);
         assert!(matches!(&refused, Err(Error::Corrupt { place, .. }) if place == "the sink"), "{refused:?}");
         assert_eq!(failing.calls, fails_after + 1, "nothing is shown after the error");

@@ -28,7 +28,7 @@ fn prepare<H: Harness>(case: &Case<H>, rng: &mut Rng, how: Stop) -> Pairs {
 
 /// A kind of damage.
 #[derive(Debug, Clone, Copy)]
-enum Harm {
+enum Damage {
     /// Flips this many bits of bytes that are not zero.
     UsedBits(usize),
     /// Flips this many bits anywhere.
@@ -43,55 +43,55 @@ enum Harm {
     MisplacedPage,
 }
 
-const HARMS: [Harm; 11] = [
-    Harm::UsedBits(1),
-    Harm::UsedBits(1),
-    Harm::UsedBits(4),
-    Harm::UsedBits(64),
-    Harm::UsedBits(1000),
-    Harm::Bits(1),
-    Harm::Bits(10_000),
-    Harm::HeadBits,
-    Harm::Noise,
-    Harm::ZeroPage,
-    Harm::MisplacedPage,
+const DAMAGES: [Damage; 11] = [
+    Damage::UsedBits(1),
+    Damage::UsedBits(1),
+    Damage::UsedBits(4),
+    Damage::UsedBits(64),
+    Damage::UsedBits(1000),
+    Damage::Bits(1),
+    Damage::Bits(10_000),
+    Damage::HeadBits,
+    Damage::Noise,
+    Damage::ZeroPage,
+    Damage::MisplacedPage,
 ];
 
 /// Returns a random position whose byte is not zero.
-fn used(bytes: &[u8], rng: &mut Rng) -> usize {
+fn used_offset(bytes: &[u8], rng: &mut Rng) -> usize {
     let from = rng.below(bytes.len());
     let after = bytes[from..].iter().position(|byte| *byte != 0).map(|at| from + at);
     after.or_else(|| bytes.iter().position(|byte| *byte != 0)).unwrap_or(from)
 }
 
 /// Returns the range of the 4 KiB page of `at`, clipped to the end of `bytes`.
-fn page(bytes: &[u8], at: usize) -> std::ops::Range<usize> {
+fn page_range(bytes: &[u8], at: usize) -> std::ops::Range<usize> {
     let from = at & !4095;
     from..(from + 4096).min(bytes.len())
 }
 
-fn harm(bytes: &mut [u8], harm: Harm, rng: &mut Rng) {
+fn damage_bytes(bytes: &mut [u8], damage: Damage, rng: &mut Rng) {
     if bytes.is_empty() {
         return;
     }
-    match harm {
-        Harm::Bits(count) => (0..count).for_each(|_| bytes[rng.below(bytes.len())] ^= 1 << rng.below(8)),
-        Harm::HeadBits => (0..3).for_each(|_| bytes[rng.below(bytes.len().min(16 << 10))] ^= 1 << rng.below(8)),
-        Harm::UsedBits(count) => (0..count).for_each(|_| {
-            let at = used(bytes, rng);
+    match damage {
+        Damage::Bits(count) => (0..count).for_each(|_| bytes[rng.below(bytes.len())] ^= 1 << rng.below(8)),
+        Damage::HeadBits => (0..3).for_each(|_| bytes[rng.below(bytes.len().min(16 << 10))] ^= 1 << rng.below(8)),
+        Damage::UsedBits(count) => (0..count).for_each(|_| {
+            let at = used_offset(bytes, rng);
             bytes[at] ^= 1 << rng.below(8);
         }),
-        Harm::Noise => {
-            let at = used(bytes, rng);
+        Damage::Noise => {
+            let at = used_offset(bytes, rng);
             let end = (at + 64).min(bytes.len());
             bytes[at..end].copy_from_slice(&rng.bytes(end - at));
         }
-        Harm::ZeroPage => {
-            let at = page(bytes, used(bytes, rng));
+        Damage::ZeroPage => {
+            let at = page_range(bytes, used_offset(bytes, rng));
             bytes[at].fill(0);
         }
-        Harm::MisplacedPage => {
-            let (from, to) = (page(bytes, used(bytes, rng)), page(bytes, used(bytes, rng)));
+        Damage::MisplacedPage => {
+            let (from, to) = (page_range(bytes, used_offset(bytes, rng)), page_range(bytes, used_offset(bytes, rng)));
             let len = from.len().min(to.len());
             bytes.copy_within(from.start..from.start + len, to.start);
         }
@@ -107,12 +107,12 @@ fn inspect<H: Harness>(case: &Case<H>, pairs: &Pairs, what: &str) -> bool {
         Err(_) => return true,
     };
     let recovered = store.wait_recovered().is_ok();
-    let mut lost = Vec::new();
+    let mut missing = Vec::new();
     let mut buffer = Vec::new();
     for (name, value) in pairs {
         match store.get_into(name, &mut buffer) {
             Ok(true) => assert!(buffer == *value, "{what}: get {} gives {} for right", show(name), show(&buffer)),
-            Ok(false) | Err(_) => lost.push(name),
+            Ok(false) | Err(_) => missing.push(name),
         }
     }
     let right = |reader: &str, name: &[u8], value: &[u8]| match pairs.get(name) {
@@ -135,21 +135,21 @@ fn inspect<H: Harness>(case: &Case<H>, pairs: &Pairs, what: &str) -> bool {
             Err(_) => scan_failed = true,
         }
     }
-    let whole = lost.is_empty() && seen.len() == pairs.len();
+    let whole = missing.is_empty() && seen.len() == pairs.len();
     let report = store.verify(&mut |_| {});
-    let told =
+    let is_reported =
         !recovered || report.as_ref().map_or(true, |report| !report.is_clean()) || store.stats().recovery.corrupt > 0;
     assert!(
-        told || (whole && walked.is_ok() && !scan_failed),
+        is_reported || (whole && walked.is_ok() && !scan_failed),
         "{what}: {} of {} keys are gone (first {:?}), for_each shows {}, scan failed {scan_failed}, and verify finds nothing wrong",
-        lost.len(),
+        missing.len(),
         pairs.len(),
-        lost.first().map(|name| show(name)),
+        missing.first().map(|name| show(name)),
         seen.len(),
     );
     write_into_damage(&store, what);
     case.harness.abandon(store);
-    told
+    is_reported
 }
 
 /// Writes to a damaged store. Each write must be readable afterwards, or fail with an error.
@@ -176,8 +176,8 @@ pub fn damaged_bytes_are_never_taken_for_right<H: Harness>(case: &Case<H>) {
         let pairs = prepare(case, &mut rng, how);
         let files = case.harness.files();
         assert!(!files.is_empty(), "a store has files");
-        let (file, kind) = (rng.pick(&files).clone(), HARMS[round % HARMS.len()]);
-        case.harness.alter(&file, &mut |bytes| harm(bytes, kind, &mut rng));
+        let (file, kind) = (rng.pick(&files).clone(), DAMAGES[round % DAMAGES.len()]);
+        case.harness.alter(&file, &mut |bytes| damage_bytes(bytes, kind, &mut rng));
         inspect(case, &pairs, &format!("round {round}, {kind:?} in {file} after a stop ({how:?})"));
         case.harness.clear();
     }
@@ -193,7 +193,7 @@ pub fn damaged_values_are_found<H: Harness>(case: &Case<H>) {
         let victims: Vec<_> = pairs.iter().filter(|(_, value)| value.len() >= 64).collect();
         let (name, value) = *rng.pick(&victims);
         let flip = rng.below(value.len());
-        let mut places = 0;
+        let mut copies = 0;
         for file in case.harness.files() {
             case.harness.alter(&file, &mut |bytes| {
                 // Also finds a value stored in pieces, if the first 32 bytes after the version are
@@ -204,13 +204,13 @@ pub fn damaged_values_are_found<H: Harness>(case: &Case<H>) {
                 {
                     let at_flip = (at - 8 + flip).min(bytes.len() - 1);
                     bytes[at_flip] ^= 1 << rng.below(8);
-                    places += 1;
+                    copies += 1;
                     from = at + 32;
                 }
             });
         }
         let what = format!("round {round}, bit of value {} (byte {flip} of {}, {how:?})", show(name), value.len());
-        assert!(places > 0, "{what}: the value is in no file");
+        assert!(copies > 0, "{what}: the value is in no file");
         assert!(inspect(case, &pairs, &what), "{what}: nobody noticed");
         case.harness.clear();
     }

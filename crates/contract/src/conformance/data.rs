@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_versioned_value_tells_its_version_and_only_of_its_key() {
+    fn a_versioned_value_has_a_version_for_its_own_key_only() {
         let mut value = versioned(b"k", 7, 100);
         assert_eq!(version_of(b"k", &value), Some(7));
         assert_eq!(version_of(b"l", &value), None);

@@ -232,8 +232,8 @@ impl<H: Harness> Case<H> {
 /// # Panics
 /// If the variable is set but not a number.
 pub fn seed() -> u64 {
-    const FIXED: u64 = 0x10de_5702_e2b5_91c3;
-    let Ok(text) = std::env::var("LODESTORE_SEED") else { return FIXED };
+    const FIXED_SEED: u64 = 0x10de_5702_e2b5_91c3;
+    let Ok(text) = std::env::var("LODESTORE_SEED") else { return FIXED_SEED };
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),

@@ -10,7 +10,7 @@ use crate::limits::BATCH_OPS_MAX;
 use crate::{Batch, BatchOp, Commit, Condition, Error, RangeCondition, ScanRange, Store, Visit};
 
 /// Maximum number of seats that the threads of one test may take.
-const SEATS: usize = 5;
+const SEATS_MAX: usize = 5;
 /// Maximum number of tries of a thread. A try fails only if another thread took a seat meanwhile.
 const TRIES_MAX: usize = 1000;
 
@@ -164,7 +164,7 @@ pub fn no_key_comes_into_a_range_between_check_and_write<H: Harness>(case: &Case
             threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
         });
         let seats = taken_seats(&store);
-        assert_eq!((seats.len(), taken), (SEATS, SEATS), "in round {round}: {seats:?}");
+        assert_eq!((seats.len(), taken), (SEATS_MAX, SEATS_MAX), "in round {round}: {seats:?}");
         // Blind writes of other keys, and deletes in the range, for the next round.
         seats.iter().for_each(|seat| assert!(store.delete(seat).expect("delete")));
     }
@@ -176,7 +176,7 @@ fn take_seats(store: &impl Store, thread: usize) -> usize {
     let mut taken = 0;
     for _ in 0..TRIES_MAX {
         let seats = taken_seats(store);
-        if seats.len() >= SEATS {
+        if seats.len() >= SEATS_MAX {
             return taken;
         }
         let condition = RangeCondition {

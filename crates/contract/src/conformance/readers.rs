@@ -15,7 +15,7 @@ pub fn get_into_reuses_and_empties_its_buffer<H: Harness>(case: &Case<H>) {
     store.put(b"none", b"").expect("put");
     let mut buffer = Vec::with_capacity(4096);
     buffer.extend_from_slice(b"left from before");
-    let (place, capacity) = (buffer.as_ptr(), buffer.capacity());
+    let (address, capacity) = (buffer.as_ptr(), buffer.capacity());
     for (name, expected) in [(&b"long"[..], &[7; 3000][..]), (b"short", b"abc"), (b"none", b""), (b"short", b"abc")] {
         assert!(store.get_into(name, &mut buffer).expect("get_into"));
         assert_eq!(buffer, expected, "the buffer holds the value and nothing else");
@@ -25,7 +25,7 @@ pub fn get_into_reuses_and_empties_its_buffer<H: Harness>(case: &Case<H>) {
     assert!(store.get_into(b"long", &mut buffer).expect("get_into"));
     assert_eq!(
         (buffer.as_ptr(), buffer.capacity()),
-        (place, capacity),
+        (address, capacity),
         "a buffer that is large enough is not allocated anew"
     );
     let mut grown = Vec::new();
@@ -103,7 +103,7 @@ pub fn multi_get_refuses_before_it_answers<H: Harness>(case: &Case<H>) {
             let mut keys = filler[..before].to_vec();
             keys.extend([refused, b"a"]);
             let answer = store.multi_get(&keys, &mut |_, _| panic!("answered before the refusal"));
-            assert!(matches!(answer, Err(Error::KeyLength { len: told, .. }) if told == len), "{answer:?}");
+            assert!(matches!(answer, Err(Error::KeyLength { len: reported, .. }) if reported == len), "{answer:?}");
         }
     }
 }
@@ -142,12 +142,12 @@ pub fn for_each_stops_when_told<H: Harness>(case: &Case<H>) {
     for i in 0..100 {
         store.put(&key("stop", i), b"v").expect("put");
     }
-    for most in [1_u64, 2, 50, 99, 100] {
+    for visits_max in [1_u64, 2, 50, 99, 100] {
         let mut seen = 0;
         let count = store.for_each(&mut |_, _| {
             seen += 1;
-            if seen == most { Visit::Stop } else { Visit::More }
+            if seen == visits_max { Visit::Stop } else { Visit::More }
         });
-        assert_eq!((count.expect("for_each"), seen), (most, most));
+        assert_eq!((count.expect("for_each"), seen), (visits_max, visits_max));
     }
 }

@@ -165,7 +165,7 @@ pub fn update_with_keeps_puts_and_deletes<H: Harness>(case: &Case<H>) {
 pub fn update_with_counts_under_race<H: Harness>(case: &Case<H>) {
     const KEYS: usize = 4;
     // A key that reaches this count is removed; the carry is counted separately.
-    const CARRY: u64 = 50;
+    const CARRY_AT: u64 = 50;
     let store = case.create();
     let (threads, each) = (case.plan.threads, case.plan.thread_ops / 2);
     let carried = AtomicU64::new(0);
@@ -182,8 +182,8 @@ pub fn update_with_counts_under_race<H: Harness>(case: &Case<H>) {
                     let mut carry = 0;
                     let done = store.update_with(&name, &mut |now, _| {
                         let next = number(now) + 1;
-                        carry = if next == CARRY { CARRY } else { 0 };
-                        if next == CARRY {
+                        carry = if next == CARRY_AT { CARRY_AT } else { 0 };
+                        if next == CARRY_AT {
                             Change::Delete
                         } else {
                             Change::Put(next.to_string().into_bytes(), Lifetime::Forever)

@@ -24,7 +24,7 @@ impl Drop for EndsOnDrop<'_> {
 fn step<S: Store>(store: &S, rng: &mut Rng, family: &str, round: u64, model: &mut Pairs) {
     let name = key(family, rng.below(300));
     let value = versioned(&name, round, mixed_len(rng) / 4);
-    let there = model.get(&name).cloned();
+    let present = model.get(&name).cloned();
     let what = || format!("{} in round {round}", show(&name));
     match rng.below(9) {
         0 | 1 => {
@@ -34,7 +34,7 @@ fn step<S: Store>(store: &S, rng: &mut Rng, family: &str, round: u64, model: &mu
         2 => {
             assert_eq!(
                 store.insert(&name, &value, Lifetime::Forever).expect("insert"),
-                there.is_none(),
+                present.is_none(),
                 "insert {}",
                 what()
             );
@@ -43,19 +43,19 @@ fn step<S: Store>(store: &S, rng: &mut Rng, family: &str, round: u64, model: &mu
         3 => {
             assert_eq!(
                 store.update(&name, &value, Lifetime::Forever).expect("update"),
-                there.is_some(),
+                present.is_some(),
                 "update {}",
                 what()
             );
             model.entry(name).and_modify(|old| *old = value);
         }
         4 => {
-            assert_eq!(store.delete(&name).expect("delete"), there.is_some(), "delete {}", what());
+            assert_eq!(store.delete(&name).expect("delete"), present.is_some(), "delete {}", what());
             model.remove(&name);
         }
         5 => {
             let swap = store
-                .compare_and_swap(&name, there.as_deref(), Some(&value), Lifetime::Forever)
+                .compare_and_swap(&name, present.as_deref(), Some(&value), Lifetime::Forever)
                 .expect("compare_and_swap");
             assert_eq!(swap, Swap::Done, "compare_and_swap {}", what());
             model.insert(name, value);
@@ -64,7 +64,7 @@ fn step<S: Store>(store: &S, rng: &mut Rng, family: &str, round: u64, model: &mu
             let change =
                 if round.is_multiple_of(2) { Change::Delete } else { Change::Put(value.clone(), Lifetime::Forever) };
             let done = store.update_with(&name, &mut |now, _| {
-                assert!(now == there.as_deref(), "update_with {}", what());
+                assert!(now == present.as_deref(), "update_with {}", what());
                 change.clone()
             });
             done.expect("update_with");
@@ -83,7 +83,7 @@ fn step<S: Store>(store: &S, rng: &mut Rng, family: &str, round: u64, model: &mu
         }
         _ => {
             let found = store.get(&name).expect("get");
-            assert!(found == there, "get {}: {found:?}", what());
+            assert!(found == present, "get {}: {found:?}", what());
         }
     }
 }
@@ -146,13 +146,13 @@ impl Way {
 /// Reads `name` in this way and returns its version.
 fn read<S: Store>(store: &S, name: &[u8], way: Way, buffer: &mut Vec<u8>) -> Option<u64> {
     buffer.clear();
-    let mut there = false;
+    let mut present = false;
     match way {
-        Way::GetInto => there = store.get_into(name, buffer).expect("get_into"),
+        Way::GetInto => present = store.get_into(name, buffer).expect("get_into"),
         Way::MultiGet => {
             let mut each = |index: usize, value: Option<&[u8]>| {
                 if let (1, Some(value)) = (index, value) {
-                    there = true;
+                    present = true;
                     buffer.extend_from_slice(value);
                 }
             };
@@ -160,7 +160,7 @@ fn read<S: Store>(store: &S, name: &[u8], way: Way, buffer: &mut Vec<u8>) -> Opt
         }
         Way::Scan | Way::ScanBack => {
             let mut visit = |found: &[u8], value: &[u8]| {
-                there = found == name;
+                present = found == name;
                 buffer.extend_from_slice(value);
                 Visit::Stop
             };
@@ -172,7 +172,7 @@ fn read<S: Store>(store: &S, name: &[u8], way: Way, buffer: &mut Vec<u8>) -> Opt
             store.scan_each(&range, &mut visit).expect("scan_each");
         }
     }
-    there.then(|| {
+    present.then(|| {
         version_of(name, buffer).unwrap_or_else(|| panic!("{way:?}: {} has a torn value, {}", show(name), show(buffer)))
     })
 }

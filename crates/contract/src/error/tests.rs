@@ -57,7 +57,7 @@ fn one_of_each() -> Vec<Error> {
 }
 
 #[test]
-fn every_refusal_of_the_system_comes_with_what_to_do() {
+fn every_system_error_has_a_remedy() {
     for (refusal, says) in [
         (io::Error::from_raw_os_error(13), "chmod"),
         (io::Error::from_raw_os_error(28), "free room"),
@@ -93,7 +93,7 @@ fn no_text_names_a_command_or_a_flag_of_the_program() {
 }
 
 #[test]
-fn an_open_and_a_creation_say_the_same_of_a_directory_that_serves_neither() {
+fn open_and_create_have_the_same_text_for_an_unusable_directory() {
     let (path, obstacle) = (PathBuf::from("a/store"), Some("it is not empty: a letter is in it".to_string()));
     let missing = Error::Missing { path: path.clone(), obstacle: obstacle.clone() }.to_string();
     assert_eq!(missing, Error::Exists { path, obstacle }.to_string());
@@ -101,7 +101,7 @@ fn an_open_and_a_creation_say_the_same_of_a_directory_that_serves_neither() {
 }
 
 #[test]
-fn the_texts_carry_the_numbers_and_names_given() {
+fn texts_contain_the_given_numbers_and_names() {
     let texts: Vec<String> = one_of_each().iter().map(ToString::to_string).collect();
     for part in [
         "0 bytes",
@@ -120,7 +120,7 @@ fn the_texts_carry_the_numbers_and_names_given() {
 }
 
 #[test]
-fn the_text_of_a_key_names_the_bound_of_its_keyspace() {
+fn the_text_of_a_key_length_names_the_limit_of_the_keyspace() {
     let text = |len, max| Error::KeyLength { len, max }.to_string();
     assert_eq!(text(65_530, 65_529), "a key of 65530 bytes: use 1 to 65529 bytes");
     assert_eq!(text(0, 65_536), "a key of 0 bytes: use 1 to 65536 bytes");

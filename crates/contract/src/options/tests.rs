@@ -58,7 +58,7 @@ fn read(sets: &[&str]) -> crate::Result<EveryOptions> {
 }
 
 #[test]
-fn every_kind_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+fn every_kind_accepts_its_default_and_bounds_and_refuses_values_just_outside() {
     assert_eq!(check_declaration::<EveryOptions>(), Ok(()));
 }
 
@@ -78,13 +78,13 @@ impl<const TAKES_ALL: bool> OptionTable for Odd<TAKES_ALL> {
 }
 
 #[test]
-fn the_check_of_a_declaration_finds_a_default_and_an_edge_that_are_wrong() {
+fn a_declaration_check_finds_a_wrong_default_and_a_wrong_bound() {
     assert!(check_declaration::<Odd<false>>().is_err_and(|why| why.contains("the default 2")));
     assert!(check_declaration::<Odd<true>>().is_err_and(|why| why.contains("odd=0 is outside the bounds and taken")));
 }
 
 #[test]
-fn text_is_read_into_fields_and_units_count() {
+fn text_with_units_is_read_into_fields() {
     let options =
         read(&["number=64", "pages=1G", "some=0", "first=64K", "seed=7", "pause-ms=10", "paths=a,/b", "word=c"]);
     let options = options.expect("valid");
@@ -94,7 +94,7 @@ fn text_is_read_into_fields_and_units_count() {
 }
 
 #[test]
-fn a_refusal_names_the_option_the_value_and_what_it_takes() {
+fn a_refusal_names_the_option_the_value_and_the_accepted_values() {
     for (text, takes) in [
         ("number=65", "a number from 1 to 64"),
         ("multiple=8", "a multiple of 7 from 7 to 448"),
@@ -136,7 +136,7 @@ fn a_field_out_of_bounds_is_refused_with_its_value() {
 }
 
 #[test]
-fn settings_hold_what_was_set_and_nothing_else() {
+fn settings_contain_only_the_options_that_were_set() {
     let settings = EverySettings::new().pages(1 << 20).switch(false).seed(None).paths(vec!["a".into()]);
     let set: Options = settings.into();
     let texts: Vec<_> = set.iter().collect();
@@ -147,7 +147,7 @@ fn settings_hold_what_was_set_and_nothing_else() {
 }
 
 #[test]
-fn the_table_of_options_has_a_line_for_each() {
+fn the_table_of_options_has_a_line_for_each_option() {
     let table = options_table(EveryOptions::SPECS);
     assert_eq!(table.lines().count(), 2 + EveryOptions::SPECS.len());
     assert!(table.contains("| `number` | `8` | a number from 1 to 64 | A number of two lines. |"), "{table}");

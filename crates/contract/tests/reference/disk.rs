@@ -10,9 +10,9 @@ use super::{Flaw, Record};
 
 const MAGIC: &[u8; 8] = b"refstore";
 /// Magic, capacity, count of records, checksum.
-const HEAD: usize = 32;
+const HEADER_BYTES: usize = 32;
 /// Checksum, lengths, expiry.
-const RECORD_HEAD: usize = 32;
+const RECORD_HEADER_BYTES: usize = 32;
 
 #[derive(Default)]
 struct Image {
@@ -96,25 +96,25 @@ fn parse(bytes: &[u8], flaw: Option<Flaw>) -> Result<Loaded> {
         Some(u64::from_le_bytes(eight.try_into().expect("eight bytes")))
     };
     let corrupt = |what: &str| Error::corrupt("the head of the image", what);
-    if bytes.len() < HEAD || bytes[..8] != *MAGIC || word(24) != Some(checksum(&bytes[..24])) {
+    if bytes.len() < HEADER_BYTES || bytes[..8] != *MAGIC || word(24) != Some(checksum(&bytes[..24])) {
         return Err(corrupt("no such head was written"));
     }
     let (capacity, count) = (word(8).expect("in the head"), word(16).expect("in the head"));
-    let (mut map, mut findings, mut at) = (BTreeMap::new(), Vec::new(), HEAD);
+    let (mut map, mut findings, mut at) = (BTreeMap::new(), Vec::new(), HEADER_BYTES);
     for number in 0..count {
         let sizes = (word(at), word(at + 8), word(at + 16), word(at + 24));
         let (Some(sum), Some(key_len), Some(value_len), Some(expiry)) = sizes else {
             findings.push(Finding { place: format!("record {number}"), what: "beyond the end".into() });
             break;
         };
-        let rest = &bytes[at + RECORD_HEAD..];
+        let rest = &bytes[at + RECORD_HEADER_BYTES..];
         let total = usize::try_from(key_len.saturating_add(value_len)).unwrap_or(usize::MAX);
         if total > rest.len() {
             findings.push(Finding { place: format!("record {number}"), what: "its lengths leave the image".into() });
             break;
         }
         let (key, value) = rest[..total].split_at(usize::try_from(key_len).expect("within the image"));
-        if flaw == Some(Flaw::ChecksumUnchecked) || sum == checksum(&bytes[at + 8..at + RECORD_HEAD + total]) {
+        if flaw == Some(Flaw::ChecksumUnchecked) || sum == checksum(&bytes[at + 8..at + RECORD_HEADER_BYTES + total]) {
             let expiry = (expiry != 0).then(|| Expiry::at_millis(expiry));
             map.insert(key.to_vec(), Record { value: value.to_vec(), expiry });
         } else if flaw == Some(Flaw::CorruptionPanics) {
@@ -122,7 +122,7 @@ fn parse(bytes: &[u8], flaw: Option<Flaw>) -> Result<Loaded> {
         } else if flaw != Some(Flaw::CorruptionUnreported) {
             findings.push(Finding { place: format!("record {number}"), what: "its checksum fails".into() });
         }
-        at += RECORD_HEAD + total;
+        at += RECORD_HEADER_BYTES + total;
     }
     Ok((map, findings, capacity))
 }

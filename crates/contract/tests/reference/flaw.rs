@@ -23,7 +23,7 @@ flaws! {
     /// Delete of an expired key reports that the key was present.
     DeleteSeesExpired,
     /// Delete removes every key that begins with its own.
-    DeleteTakesPrefix,
+    DeleteRemovesPrefix,
     /// Insert overwrites a present key.
     InsertOverwrites,
     /// Insert treats an expired key as present.
@@ -41,9 +41,9 @@ flaws! {
     /// Keys of 64 KiB are refused.
     LongestKeyRefused,
     /// An empty key is accepted.
-    EmptyKeyTaken,
+    EmptyKeyAccepted,
     /// A key of 64 KiB + 1 is accepted.
-    TooLongKeyTaken,
+    TooLongKeyAccepted,
     /// A refused value has already removed the old one.
     RefusedValueDeletes,
     /// Values longer than 1 MiB lose their end.

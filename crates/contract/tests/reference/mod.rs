@@ -119,7 +119,7 @@ impl Place {
         Self { disk: Arc::default(), flaw, ordered: true, plan: Plan::default() }
     }
 
-    fn over(&self, map: BTreeMap<Vec<u8>, Record>, findings: Vec<Finding>, capacity: u64) -> Reference {
+    fn reference(&self, map: BTreeMap<Vec<u8>, Record>, findings: Vec<Finding>, capacity: u64) -> Reference {
         let state = Arc::new(Mutex::new(State { map, findings, capacity, ..State::default() }));
         Reference { state, disk: Arc::clone(&self.disk), flaw: self.flaw, ordered: self.ordered }
     }
@@ -148,7 +148,7 @@ impl Harness for Place {
             self.disk.claim_empty()?;
         }
         self.disk.store_open(capacity);
-        Ok(self.over(BTreeMap::new(), Vec::new(), capacity))
+        Ok(self.reference(BTreeMap::new(), Vec::new(), capacity))
     }
 
     fn open(&self) -> Result<Reference> {
@@ -156,7 +156,7 @@ impl Harness for Place {
             return self.create(1 << 20);
         }
         let (map, findings, capacity) = self.disk.load(self.flaw)?;
-        Ok(self.over(map, findings, capacity))
+        Ok(self.reference(map, findings, capacity))
     }
 
     fn clear(&self) {

@@ -18,17 +18,17 @@ use lodestore_contract::{
 use super::{Flaw, Record, Reference, State, capabilities};
 
 /// Bytes of a pair in addition to its own.
-const OVERHEAD: u64 = 64;
+const PAIR_OVERHEAD_BYTES: u64 = 64;
 const ENGINE: &str = "reference";
 
-fn taken(state: &State) -> u64 {
-    state.map.iter().map(|(key, record)| (key.len() + record.value.len()) as u64 + OVERHEAD).sum()
+fn pair_bytes(state: &State) -> u64 {
+    state.map.iter().map(|(key, record)| (key.len() + record.value.len()) as u64 + PAIR_OVERHEAD_BYTES).sum()
 }
 
 impl Reference {
     fn check_key(&self, key: &[u8]) -> Result<()> {
-        let excused = (self.has(Flaw::EmptyKeyTaken) && key.is_empty())
-            || (self.has(Flaw::TooLongKeyTaken) && key.len() == KEY_MAX + 1);
+        let excused = (self.has(Flaw::EmptyKeyAccepted) && key.is_empty())
+            || (self.has(Flaw::TooLongKeyAccepted) && key.len() == KEY_MAX + 1);
         if self.has(Flaw::LongestKeyRefused) && key.len() == KEY_MAX {
             return Err(Error::KeyLength { len: key.len(), max: KEY_MAX });
         }
@@ -36,7 +36,7 @@ impl Reference {
     }
 
     /// Returns the name under which a key is stored.
-    fn name(&self, key: &[u8]) -> Vec<u8> {
+    fn stored_name(&self, key: &[u8]) -> Vec<u8> {
         let len = match self.flaw {
             Some(Flaw::KeysEndAtZero) => key.iter().position(|byte| *byte == 0).unwrap_or(key.len()).max(1),
             Some(Flaw::KeysAreCutAt255) => key.len().min(255),
@@ -47,18 +47,18 @@ impl Reference {
 
     fn is_live(&self, record: &Record) -> bool {
         let overflows = |expiry: Expiry| self.has(Flaw::FarExpiryOverflows) && expiry.millis() == u64::MAX;
-        let gone = record.expiry.is_some_and(|expiry| expiry.is_past() || overflows(expiry));
+        let has_expired = record.expiry.is_some_and(|expiry| expiry.is_past() || overflows(expiry));
         let ignored = self.has(Flaw::EmptyValueIsAbsent) && record.value.is_empty();
-        !gone && !ignored
+        !has_expired && !ignored
     }
 
     /// Returns the record of a key. Expired records are visible only with the flaw `but`.
-    fn seen<'a>(&self, state: &'a State, key: &[u8], but: Flaw) -> Option<&'a Record> {
-        state.map.get(&self.name(key)).filter(|record| self.has(but) || self.is_live(record))
+    fn visible_record<'a>(&self, state: &'a State, key: &[u8], but: Flaw) -> Option<&'a Record> {
+        state.map.get(&self.stored_name(key)).filter(|record| self.has(but) || self.is_live(record))
     }
 
     fn write(&self, state: &mut State, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
-        let name = self.name(key);
+        let name = self.stored_name(key);
         let mut value = value.to_vec();
         if self.has(Flaw::LargeValuesCut) {
             value.truncate(1 << 20);
@@ -66,9 +66,9 @@ impl Reference {
         if let (true, Some(old)) = (self.has(Flaw::ShorterPutLeavesTail), state.map.get(&name)) {
             value.extend_from_slice(old.value.get(value.len()..).unwrap_or_default());
         }
-        let needed = (key.len() + value.len()) as u64 + OVERHEAD;
+        let needed = (key.len() + value.len()) as u64 + PAIR_OVERHEAD_BYTES;
         let used = if self.has(Flaw::SpaceLeaks) { state.bytes_written } else { self.used(state) };
-        let old = state.map.get(&name).map_or(0, |old| (key.len() + old.value.len()) as u64 + OVERHEAD);
+        let old = state.map.get(&name).map_or(0, |old| (key.len() + old.value.len()) as u64 + PAIR_OVERHEAD_BYTES);
         if used + needed > state.capacity + old {
             match self.flaw {
                 Some(Flaw::FullEvicts) => drop(state.map.pop_first()),
@@ -89,13 +89,13 @@ impl Reference {
     }
 
     fn used(&self, state: &State) -> u64 {
-        if state.used == 0 { taken(state) } else { state.used }
+        if state.used == 0 { pair_bytes(state) } else { state.used }
     }
 
     fn remove(&self, state: &mut State, key: &[u8]) {
-        let name = self.name(key);
+        let name = self.stored_name(key);
         if let Some(old) = state.map.remove(&name) {
-            state.used = self.used(state).saturating_sub((key.len() + old.value.len()) as u64 + OVERHEAD);
+            state.used = self.used(state).saturating_sub((key.len() + old.value.len()) as u64 + PAIR_OVERHEAD_BYTES);
             state.last_deleted = Some((name, old));
         }
     }
@@ -236,8 +236,8 @@ impl Reference {
                 // Behaves as if the space were reserved before the conditions are checked.
                 Some(Flaw::UnmetBatchNeedsSpace) => {
                     let state = self.state();
-                    let needed = batch.ops.len() as u64 * OVERHEAD;
-                    if taken(&state) + needed > state.capacity {
+                    let needed = batch.ops.len() as u64 * PAIR_OVERHEAD_BYTES;
+                    if pair_bytes(&state) + needed > state.capacity {
                         return Err(Error::Full { needed, capacity: state.capacity });
                     }
                 }
@@ -280,7 +280,7 @@ impl Reference {
                 };
                 if !keeps {
                     state.map = before;
-                    state.used = taken(&state);
+                    state.used = pair_bytes(&state);
                 }
                 return Err(refused);
             }
@@ -316,7 +316,7 @@ impl Reference {
             self.remove(state, &key);
         }
         state.batch_end = batch.ops.iter().rev().find_map(|op| match op {
-            BatchOp::Put { key, .. } => Some(self.name(key)),
+            BatchOp::Put { key, .. } => Some(self.stored_name(key)),
             BatchOp::Delete { .. } => None,
         });
     }
@@ -360,7 +360,7 @@ impl Store for Reference {
     fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.check_key(key)?;
         let state = self.open_state()?;
-        let found = self.seen(&state, key, Flaw::GetShowsExpired);
+        let found = self.visible_record(&state, key, Flaw::GetShowsExpired);
         if self.has(Flaw::GetIntoAllocates) {
             *value = Vec::new();
         }
@@ -390,7 +390,7 @@ impl Store for Reference {
         if self.has(Flaw::ContainsGuesses) {
             return Ok(state.map.keys().any(|name| name.first() == key.first()));
         }
-        Ok(self.seen(&state, key, Flaw::ContainsShowsExpired).is_some())
+        Ok(self.visible_record(&state, key, Flaw::ContainsShowsExpired).is_some())
     }
 
     fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
@@ -409,7 +409,8 @@ impl Store for Reference {
                 checked => checked?,
             }
             let state = self.open_state()?;
-            let found = self.seen(&state, keys[at], Flaw::MultiGetShowsExpired).map(|record| record.value.as_slice());
+            let found =
+                self.visible_record(&state, keys[at], Flaw::MultiGetShowsExpired).map(|record| record.value.as_slice());
             if found.is_some() || !self.has(Flaw::MultiGetSkipsMisses) {
                 each(at, found);
             }
@@ -420,7 +421,7 @@ impl Store for Reference {
     fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
         self.check_key(key)?;
         let state = self.open_state()?;
-        Ok(self.seen(&state, key, Flaw::ExpiryShowsExpired).map(|record| record.expiry))
+        Ok(self.visible_record(&state, key, Flaw::ExpiryShowsExpired).map(|record| record.expiry))
     }
 
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
@@ -442,24 +443,25 @@ impl Store for Reference {
         self.check_key(key)?;
         check_value(value)?;
         let state = self.open_state()?;
-        let there = self.seen(&state, key, Flaw::InsertSeesExpired).is_some() && !self.has(Flaw::InsertOverwrites);
+        let is_present =
+            self.visible_record(&state, key, Flaw::InsertSeesExpired).is_some() && !self.has(Flaw::InsertOverwrites);
         let mut state = self.pause(state, Flaw::InsertNotAtomic);
-        if !there {
-            let expired = state.map.get(&self.name(key)).and_then(|old| old.expiry);
+        if !is_present {
+            let expired = state.map.get(&self.stored_name(key)).and_then(|old| old.expiry);
             let present = expired.filter(|_| self.has(Flaw::InsertKeepsExpired));
             let given = lifetime.resolve(present).filter(|_| !self.has(Flaw::InsertDropsExpiry));
             self.write(&mut state, key, value, given)?;
         }
-        Ok(!there)
+        Ok(!is_present)
     }
 
     fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
         self.check_key(key)?;
         check_value(value)?;
         let state = self.open_state()?;
-        let found = self.seen(&state, key, Flaw::UpdateSeesExpired);
+        let found = self.visible_record(&state, key, Flaw::UpdateSeesExpired);
         let present = found.and_then(|record| record.expiry);
-        let there = found.is_some();
+        let is_present = found.is_some();
         let lifetime = match lifetime {
             Lifetime::Forever if self.has(Flaw::UpdateKeepsExpiry) => Lifetime::Keep,
             Lifetime::Keep if self.has(Flaw::UpdateForgetsKept) => Lifetime::Forever,
@@ -468,29 +470,29 @@ impl Store for Reference {
         };
         let expiry = lifetime.resolve(present);
         let mut state = self.pause(state, Flaw::UpdateKeepNotAtomic);
-        if there || self.has(Flaw::UpdateInserts) {
+        if is_present || self.has(Flaw::UpdateInserts) {
             self.write(&mut state, key, value, expiry)?;
         }
-        Ok(there)
+        Ok(is_present)
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool> {
         self.check_key(key)?;
         let state = self.open_state()?;
         if self.has(Flaw::FullRefusesDeletes) && self.used(&state) + 200 > state.capacity {
-            return Err(Error::Full { needed: OVERHEAD, capacity: state.capacity });
+            return Err(Error::Full { needed: PAIR_OVERHEAD_BYTES, capacity: state.capacity });
         }
-        let there = self.seen(&state, key, Flaw::DeleteSeesExpired).is_some();
+        let is_present = self.visible_record(&state, key, Flaw::DeleteSeesExpired).is_some();
         let mut state = self.pause(state, Flaw::DeleteNotAtomic);
         match self.flaw {
             Some(Flaw::DeleteKeeps) => {}
-            Some(Flaw::DeleteTakesPrefix) => {
+            Some(Flaw::DeleteRemovesPrefix) => {
                 let doomed: Vec<_> = state.map.keys().filter(|name| name.starts_with(key)).cloned().collect();
                 doomed.iter().for_each(|name| self.remove(&mut state, name));
             }
             _ => self.remove(&mut state, key),
         }
-        Ok(there || self.has(Flaw::DeleteAlwaysTrue))
+        Ok(is_present || self.has(Flaw::DeleteAlwaysTrue))
     }
 
     fn compare_and_swap(
@@ -503,7 +505,7 @@ impl Store for Reference {
         self.check_key(key)?;
         check_value(new.unwrap_or_default())?;
         let state = self.open_state()?;
-        let found = self.seen(&state, key, Flaw::SwapSeesExpired).cloned();
+        let found = self.visible_record(&state, key, Flaw::SwapSeesExpired).cloned();
         let now = found.as_ref().map(|record| record.value.as_slice());
         let same = if self.has(Flaw::SwapComparesLengths) {
             now.map(<[u8]>::len) == expected.map(<[u8]>::len)
@@ -533,7 +535,7 @@ impl Store for Reference {
     fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
         self.check_key(key)?;
         let state = self.open_state()?;
-        let found = self.seen(&state, key, Flaw::UpdateWithSeesExpired).cloned();
+        let found = self.visible_record(&state, key, Flaw::UpdateWithSeesExpired).cloned();
         let (value, expiry) = found.map_or((None, None), |record| (Some(record.value), record.expiry));
         let shown = expiry.filter(|_| !self.has(Flaw::UpdateWithHidesExpiry));
         if self.has(Flaw::UpdateWithRunsTwice) {
@@ -697,7 +699,7 @@ impl Store for Reference {
 
     fn stats(&self) -> Stats {
         let state = self.state();
-        let live = taken(&state).min(state.capacity);
+        let live = pair_bytes(&state).min(state.capacity);
         let free = if self.has(Flaw::StatsSpace) { state.capacity } else { state.capacity - live };
         let done = !self.has(Flaw::StatsNeverRecovered);
         Stats {
@@ -735,7 +737,7 @@ impl Store for Reference {
         if !self.has(Flaw::VerifySilent) {
             progress(Progress { done: records, total: records });
         }
-        Ok(VerifyReport { records, bytes: taken(&state), findings: state.findings.clone() })
+        Ok(VerifyReport { records, bytes: pair_bytes(&state), findings: state.findings.clone() })
     }
 
     fn close(&self) -> Result<()> {

@@ -62,7 +62,7 @@ fn run(seed: u64, one_in: u64) {
 }
 
 #[test]
-fn records_that_change_under_the_tree_make_it_wrong_and_nothing_else() {
+fn changed_records_cause_wrong_results_but_no_panic_and_no_hang() {
     for seed in 0..400 {
         for one_in in [4, 40, 400] {
             println!("seed {seed}, one record in {one_in} operations is harmed");
@@ -74,12 +74,12 @@ fn records_that_change_under_the_tree_make_it_wrong_and_nothing_else() {
 /// A split reads the records of a leaf to move its heads further into the keys. No head is computed
 /// from a record that is out of order at that time.
 #[test]
-fn a_record_that_is_out_of_order_while_its_leaf_splits_gives_its_entry_no_head() {
-    let place = |n: u64| n * 37 % 64;
-    let key = |n: u64| format!("ties/{:08}", place(n)).into_bytes();
+fn a_split_takes_no_head_from_a_record_that_is_out_of_order() {
+    let rank = |n: u64| n * 37 % 64;
+    let key = |n: u64| format!("ties/{:08}", rank(n)).into_bytes();
     // The middle contains the records between which the leaf may be split.
-    for victim in (0..64).filter(|n| !(24..40).contains(&place(*n))) {
-        let far = if place(victim) < 24 { b"ties/00000063" } else { b"ties/00000000" };
+    for victim in (0..64).filter(|n| !(24..40).contains(&rank(*n))) {
+        let far = if rank(victim) < 24 { b"ties/00000063" } else { b"ties/00000000" };
         for harmed in [&far[..], b""] {
             let (tree, records) = (BPlusTree::new(), Records::default());
             for n in 0..64 {
@@ -128,7 +128,7 @@ fn panic_after(reads: u64, step: u64) -> bool {
 }
 
 #[test]
-fn nobody_waits_for_a_latch_whose_holder_panicked() {
+fn no_thread_waits_for_a_latch_whose_holder_panicked() {
     let (done, ended) = channel();
     std::thread::spawn(move || {
         let panics =

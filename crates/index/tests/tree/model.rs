@@ -12,10 +12,10 @@ type Model = BTreeMap<Vec<u8>, u64>;
 
 /// Returns a difficult key: zeros and 0xff, prefixes of one another, long shared prefixes, equal
 /// heads.
-fn nasty_key(random: &mut Random) -> Vec<u8> {
+fn difficult_key(random: &mut Random) -> Vec<u8> {
     let alphabet = [0x00, b'a', 0xff];
     let mut word =
-        |most: u64| -> Vec<u8> { (0..=random.below(most)).map(|_| alphabet[random.below(3) as usize]).collect() };
+        |len_max: u64| -> Vec<u8> { (0..=random.below(len_max)).map(|_| alphabet[random.below(3) as usize]).collect() };
     match random_kind(&word(4)) {
         0 => word(8),
         1 => vec![0; word(40).len()],
@@ -59,7 +59,7 @@ fn check_range(
 fn step(tree: &BPlusTree, records: &Records, model: &mut Model, random: &mut Random, growing: bool) {
     let key = match model.len() as u64 {
         n if n > 0 && random.below(3) == 0 => model.keys().nth(random.below(n) as usize).unwrap().clone(),
-        _ => nasty_key(random),
+        _ => difficult_key(random),
     };
     let had = model.get(&key).copied();
     match random.below(20) {

@@ -5,15 +5,15 @@ use std::ops::Bound;
 use crate::common::{Hex, Random, Records, hex, mix};
 use lodestore_index::{BPlusTree, BulkError, Direction, Headed, KeyResolver};
 
-const MANY: u64 = if cfg!(miri) { 200 } else { 300_000 };
+const KEYS: u64 = if cfg!(miri) { 200 } else { 300_000 };
 
 #[test]
-fn random_keys_take_at_most_22_bytes_each() {
+fn random_keys_use_at_most_22_bytes_each() {
     let tree = BPlusTree::new();
-    for n in 0..MANY {
+    for n in 0..KEYS {
         tree.insert(&Hex, &hex(mix(n)), mix(n));
     }
-    let per_key = tree.dram_bytes() as f64 / MANY as f64;
+    let per_key = tree.dram_bytes() as f64 / KEYS as f64;
     println!("{per_key:.2} bytes a key");
     assert!(cfg!(miri) || per_key <= 22.0, "{per_key}");
 }
@@ -21,23 +21,23 @@ fn random_keys_take_at_most_22_bytes_each() {
 #[test]
 fn ascending_keys_fill_their_leaves() {
     let tree = BPlusTree::new();
-    for n in 0..MANY {
+    for n in 0..KEYS {
         tree.insert(&Hex, &hex(n), n);
     }
     tree.check(&Hex).unwrap();
-    let per_key = tree.dram_bytes() as f64 / MANY as f64;
+    let per_key = tree.dram_bytes() as f64 / KEYS as f64;
     println!("{per_key:.2} bytes a key");
     assert!(cfg!(miri) || per_key <= 15.0, "{per_key}");
 }
 
 /// Maximum bytes of a tree with one leaf: the leaf's chunk, at most a huge page, and an inner node.
-const ONE_LEAF: usize = (2 << 20) + (16 << 10);
+const ONE_LEAF_BYTES_MAX: usize = (2 << 20) + (16 << 10);
 
 /// Returns the bytes of the tree after the epoch collector, which frees later, is done. Each read
 /// lets the collector progress.
-fn settled(tree: &BPlusTree) -> usize {
+fn bytes_after_reclaim(tree: &BPlusTree) -> usize {
     for _ in 0..if cfg!(miri) { 2_000 } else { 20_000_000 } {
-        if tree.dram_bytes() < ONE_LEAF {
+        if tree.dram_bytes() < ONE_LEAF_BYTES_MAX {
             break;
         }
         tree.get(&Hex, b"-");
@@ -46,39 +46,39 @@ fn settled(tree: &BPlusTree) -> usize {
 }
 
 #[test]
-fn memory_falls_when_everything_is_deleted() {
+fn memory_is_freed_after_all_keys_are_deleted() {
     let tree = BPlusTree::new();
     let empty = tree.dram_bytes();
-    for n in 0..MANY {
+    for n in 0..KEYS {
         tree.insert(&Hex, &hex(mix(n)), mix(n));
     }
     let full = tree.dram_bytes();
-    for n in 0..MANY {
+    for n in 0..KEYS {
         assert_eq!(tree.remove(&Hex, &hex(mix(n)), Some(mix(n))), Some(mix(n)));
     }
     tree.check(&Hex).unwrap();
-    let left = settled(&tree);
+    let left = bytes_after_reclaim(&tree);
     println!("{empty} bytes empty, {full} full, {left} after deleting everything");
-    assert!(left < ONE_LEAF, "{left}");
+    assert!(left < ONE_LEAF_BYTES_MAX, "{left}");
     let mut out = Vec::new();
     assert!(tree.collect(&Hex, Bound::Unbounded, Direction::Forward, 10, &mut out));
     assert!(out.is_empty());
 }
 
 #[test]
-fn memory_falls_with_ascending_and_descending_deletes() {
+fn memory_is_freed_by_ascending_and_descending_deletes() {
     for descending in [false, true] {
         let tree = BPlusTree::new();
-        for n in 0..MANY / 4 {
+        for n in 0..KEYS / 4 {
             tree.insert(&Hex, &hex(n), n);
         }
-        for n in 0..MANY / 4 {
-            let n = if descending { MANY / 4 - 1 - n } else { n };
+        for n in 0..KEYS / 4 {
+            let n = if descending { KEYS / 4 - 1 - n } else { n };
             assert_eq!(tree.remove(&Hex, &hex(n), None), Some(n));
         }
         tree.check(&Hex).unwrap();
-        let left = settled(&tree);
-        assert!(left < ONE_LEAF, "{left}");
+        let left = bytes_after_reclaim(&tree);
+        assert!(left < ONE_LEAF_BYTES_MAX, "{left}");
     }
 }
 
@@ -104,8 +104,8 @@ fn reads_per_insert(key: impl Fn(u64) -> Vec<u8>, count: u64) -> f64 {
 type Case = (&'static str, f64, Box<dyn Fn(u64) -> Vec<u8>>);
 
 #[test]
-fn records_are_read_rarely_whatever_the_keys_share() {
-    let count = MANY / 10;
+fn records_are_read_rarely_for_every_key_pattern() {
+    let count = KEYS / 10;
     let spread = |n: u64| hex(mix(n)).to_vec();
     let cases: [Case; 5] = [
         ("random", 2.0, Box::new(spread)),
@@ -114,10 +114,10 @@ fn records_are_read_rarely_whatever_the_keys_share() {
         ("two long prefixes", 4.0, Box::new(|n| [vec![b'p' + (n % 2) as u8; 100], hex(n).to_vec()].concat())),
         ("long middle", 9.0, Box::new(|n| [hex(n % 999)[13..].to_vec(), vec![b'm'; 50], hex(n).to_vec()].concat())),
     ];
-    for (name, most, key) in cases {
+    for (name, reads_max, key) in cases {
         let reads = reads_per_insert(key, count);
         println!("{name}: {reads:.2} records read for each insert");
-        assert!(cfg!(miri) || reads <= most, "{name}: {reads}");
+        assert!(cfg!(miri) || reads <= reads_max, "{name}: {reads}");
     }
 }
 

@@ -80,10 +80,10 @@ fn scans_see_every_key_that_stays_once_and_in_order() {
         for (direction, piece) in [(Direction::Forward, 70), (Direction::Backward, 70), (Direction::Forward, 100_000)] {
             let (tree, staying, done) = (&tree, &staying, &done);
             scope.spawn(move || {
-                let mut turns = 0;
-                while turns == 0 || (!cfg!(miri) && !done.load(Ordering::Relaxed)) {
+                let mut runs = 0;
+                while runs == 0 || (!cfg!(miri) && !done.load(Ordering::Relaxed)) {
                     check_scan(&scan(tree, direction, piece), staying, direction);
-                    turns += 1;
+                    runs += 1;
                 }
             });
         }
@@ -107,12 +107,12 @@ fn readers_find_every_key_that_stays_while_leaves_come_and_go() {
     thread::scope(|scope| {
         let writer = scope.spawn(|| churn(&tree, 0, seed));
         scope.spawn(|| {
-            let mut turns = 0;
-            while turns == 0 || (!cfg!(miri) && !done.load(Ordering::Relaxed)) {
+            let mut runs = 0;
+            while runs == 0 || (!cfg!(miri) && !done.load(Ordering::Relaxed)) {
                 for n in &staying {
                     assert_eq!(tree.get(&Hex, &hex(*n)), Some(*n));
                 }
-                turns += 1;
+                runs += 1;
             }
         });
         let result = writer.join();
@@ -150,7 +150,7 @@ fn writers_of_the_same_keys_leave_one_entry_each() {
 /// Another thread changes the leaf between the descent and the insert: the leaf splits, then its
 /// upper half, and finally all of it, leaves.
 #[test]
-fn an_insert_finds_its_place_though_the_leaf_changed_while_it_waited() {
+fn an_insert_finds_its_leaf_after_a_change_during_its_wait() {
     let count = if cfg!(miri) { 150 } else { 5_000 };
     let tree = BPlusTree::new();
     for (round, late) in (0..20).map(|round| (round, round * count / 20)) {

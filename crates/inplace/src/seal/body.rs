@@ -3,17 +3,17 @@
 use lodestore_contract::{Error, Result};
 use lodestore_media::{ExtentKind, NvPtr, Pool, u32_at, u64_at};
 
-use super::{HEAD_AT, HEAD_BYTES, KIND_ROOT, Seal, SealedExtent, refused, sum};
+use super::{HEAD_AT, HEAD_BYTES, KIND_ROOT, Seal, SealedExtent, damaged_index, sum};
 
 const EXTENT_MAGIC: [u8; 8] = *b"LODESEA1";
-const EXTENT_HEADER: usize = 24;
+const EXTENT_HEADER_BYTES: usize = 24;
 /// Maximum bytes of one extent of the seal.
 const EXTENT_BYTES_MAX: usize = 1 << 20;
 /// Bytes per checksum.
 const BLOCK_BYTES: u64 = 4096;
 /// Number of blocks that one thread checks together.
 const JOB_BLOCKS: u64 = 256;
-const ITEM_HEADER: usize = 24;
+const ITEM_HEADER_BYTES: usize = 24;
 
 /// A sequence of blocks that one thread checks.
 pub(super) struct Job {
@@ -44,10 +44,11 @@ pub(super) fn append_item(pool: &Pool, extent: SealedExtent, body: &mut Vec<u8>)
 
 /// Stores the body in extents of this kind and returns the position of the first.
 pub(super) fn store_body(pool: &Pool, body: &[u8], kind: ExtentKind) -> Result<NvPtr> {
-    let room = EXTENT_BYTES_MAX.min(pool.options().region_bytes as usize / 8).max(BLOCK_BYTES as usize) - EXTENT_HEADER;
+    let part_bytes_max =
+        EXTENT_BYTES_MAX.min(pool.options().region_bytes as usize / 8).max(BLOCK_BYTES as usize) - EXTENT_HEADER_BYTES;
     let mut next = NvPtr::NULL;
-    for part in body.chunks(room).rev() {
-        let bytes = (EXTENT_HEADER + part.len()) as u64;
+    for part in body.chunks(part_bytes_max).rev() {
+        let bytes = (EXTENT_HEADER_BYTES + part.len()) as u64;
         let at = match pool.allocator().alloc_extent(pool, bytes, kind) {
             Ok(at) => at,
             Err(error) => {
@@ -66,33 +67,34 @@ pub(super) fn store_body(pool: &Pool, body: &[u8], kind: ExtentKind) -> Result<N
 pub(super) fn read_body(pool: &Pool) -> Result<Vec<u8>> {
     let place = "the seal of the last clean stop";
     let at = pool.root().add(HEAD_AT);
-    let Some(head) = pool.bytes(at, HEAD_BYTES) else { return Err(refused(place, "no root area")) };
+    let Some(head) = pool.bytes(at, HEAD_BYTES) else { return Err(damaged_index(place, "no root area")) };
     let (first, len) = (NvPtr::from_raw(u64_at(head, 16)), u64_at(head, 24));
     let mut body = Vec::new();
     let mut next = first;
     while (body.len() as u64) < len {
-        let part = read_extent(pool, next).ok_or_else(|| refused(place, "an extent of the seal is not valid"))?;
-        next = part.next;
-        body.extend_from_slice(part.bytes);
+        let extent =
+            read_extent(pool, next).ok_or_else(|| damaged_index(place, "an extent of the seal is not valid"))?;
+        next = extent.next;
+        body.extend_from_slice(extent.bytes);
     }
     if body.len() as u64 != len || u64::from(sum(pool, first, &body)) != u64_at(head, 32) {
-        return Err(refused(place, "its checksum differs"));
+        return Err(damaged_index(place, "its checksum differs"));
     }
     Ok(body)
 }
 
 /// An extent of a seal.
-struct SealPart<'a> {
+struct BodyExtent<'a> {
     next: NvPtr,
     bytes: &'a [u8],
 }
 
-fn read_extent(pool: &Pool, at: NvPtr) -> Option<SealPart<'_>> {
-    let header = pool.bytes(at, EXTENT_HEADER)?;
+fn read_extent(pool: &Pool, at: NvPtr) -> Option<BodyExtent<'_>> {
+    let header = pool.bytes(at, EXTENT_HEADER_BYTES)?;
     let len = usize::try_from(u64_at(header, 16)).ok()?;
     let is_valid = header[..8] == EXTENT_MAGIC && (1..=EXTENT_BYTES_MAX).contains(&len);
-    let bytes = pool.bytes(at, EXTENT_HEADER + len).filter(|_| is_valid)?;
-    Some(SealPart { next: NvPtr::from_raw(u64_at(header, 8)), bytes: &bytes[EXTENT_HEADER..] })
+    let bytes = pool.bytes(at, EXTENT_HEADER_BYTES + len).filter(|_| is_valid)?;
+    Some(BodyExtent { next: NvPtr::from_raw(u64_at(header, 8)), bytes: &bytes[EXTENT_HEADER_BYTES..] })
 }
 
 /// Splits the body into jobs. `None` if `save` cannot have written the body.
@@ -100,14 +102,14 @@ pub(super) fn jobs_of(body: &[u8]) -> Option<Vec<Job>> {
     let mut jobs = Vec::new();
     let mut at = 0;
     while at < body.len() {
-        let header = body.get(at..at + ITEM_HEADER)?;
+        let header = body.get(at..at + ITEM_HEADER_BYTES)?;
         let extent = SealedExtent {
             at: NvPtr::from_raw(u64_at(header, 0)),
             bytes: u64_at(header, 8),
             kind: ExtentKind(u8::try_from(u64_at(header, 16)).ok()?),
         };
         let blocks = extent.bytes.div_ceil(BLOCK_BYTES);
-        let sums_at = at + ITEM_HEADER;
+        let sums_at = at + ITEM_HEADER_BYTES;
         at = sums_at + usize::try_from(blocks).ok()?.checked_mul(4)?.next_multiple_of(8);
         body.get(sums_at..at)?;
         for first in (0..blocks).step_by(JOB_BLOCKS as usize) {
@@ -126,10 +128,10 @@ pub(super) fn check_job(seal: &Seal, pool: &Pool, job: &Job, body: &[u8]) -> Res
         let offset = (job.first + index) * BLOCK_BYTES;
         let block = at.add(offset);
         let Some(found) = pool.bytes(block, (bytes - offset).min(BLOCK_BYTES) as usize) else {
-            return Err(refused(&name(), "it is not inside the pool"));
+            return Err(damaged_index(&name(), "it is not inside the pool"));
         };
         if sum(pool, block, found) != u32_at(body, job.sums_at + index as usize * 4) {
-            return Err(refused(
+            return Err(damaged_index(
                 &name(),
                 &format!("the block at offset {offset} is not as the last clean stop left it"),
             ));

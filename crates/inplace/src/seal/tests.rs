@@ -58,7 +58,7 @@ fn an_unchanged_store_is_whole_and_an_unclean_one_has_no_seal() {
 }
 
 #[test]
-fn each_changed_block_of_root_area_and_table_refuses_each_strict_open() {
+fn a_changed_block_of_root_area_or_table_refuses_each_strict_open() {
     let root = 8192;
     for offset in [0, 40, 4000, 4096 * 2] {
         let scratch = Scratch::new();
@@ -66,7 +66,7 @@ fn each_changed_block_of_root_area_and_table_refuses_each_strict_open() {
         let table = sealed(&dir);
         for at in [root + offset % 4032, table + offset, table + TABLE_BYTES as usize - 1] {
             edit(&dir, |bytes| bytes[at] ^= 0x10);
-            for _again in 0..2 {
+            for _attempt in 0..2 {
                 let error = check(&dir, false).expect_err("a changed block");
                 assert!(error.to_string().contains("backup"), "{error}");
             }
@@ -78,7 +78,7 @@ fn each_changed_block_of_root_area_and_table_refuses_each_strict_open() {
 }
 
 #[test]
-fn a_lost_or_older_head_is_damage_and_no_missing_seal() {
+fn a_missing_or_older_head_is_damage_not_an_absent_seal() {
     let scratch = Scratch::new();
     let dir = scratch.store();
     sealed(&dir);
@@ -101,7 +101,7 @@ fn a_lost_or_older_head_is_damage_and_no_missing_seal() {
 }
 
 #[test]
-fn a_salvage_goes_on_and_its_damage_is_not_forgotten() {
+fn a_salvage_open_succeeds_and_later_opens_refuse_the_damage() {
     let scratch = Scratch::new();
     let dir = scratch.store();
     let table = sealed(&dir);
@@ -132,15 +132,15 @@ fn head_line(dir: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn a_seal_stays_in_force_when_an_open_is_killed_before_it_has_compared_all() {
+fn a_seal_stays_in_force_after_a_kill_during_the_comparison() {
     let scratch = Scratch::new();
     let dir = scratch.store();
     let table = sealed(&dir);
-    for _again in 0..3 {
+    for _attempt in 0..3 {
         drop(open(&dir, false));
     }
     edit(&dir, |bytes| bytes[table + 5000] = 0);
-    for _again in 0..2 {
+    for _attempt in 0..2 {
         assert!(matches!(check(&dir, false), Err(Error::Corrupt { .. })), "a changed block");
     }
     edit(&dir, |bytes| bytes[table + 5000] = 7);
@@ -165,7 +165,7 @@ fn a_kill_between_seal_and_clean_flag_leaves_the_seal_in_force() {
 /// A torn head is not the head of any seal: neither of the new one, whose first words it has, nor
 /// of an older one.
 #[test]
-fn no_torn_head_refuses_a_store() {
+fn a_torn_head_does_not_refuse_a_store() {
     let scratch = Scratch::new();
     let dir = scratch.store();
     let table = sealed(&dir);
@@ -193,7 +193,7 @@ fn no_torn_head_refuses_a_store() {
 }
 
 #[test]
-fn no_zeroed_line_hides_a_salvage() {
+fn a_zeroed_line_does_not_hide_the_damage_mark() {
     let scratch = Scratch::new();
     let dir = scratch.store();
     let table = sealed(&dir);
