@@ -12,8 +12,8 @@
 //! with N_g gets and N_s scans per write. L is the mean latency of a get, a scan, a write on the
 //! serving side (sw) and on the backend's side (bw). The paper applies the result each window. Here
 //! it is the feed-forward term. Loads are smoothed, and a change needs two windows that agree and a
-//! difference above rounding ([`DEADBAND`]). At most one thread is added or removed per window. The
-//! queues' depth, which must stay low, overrides the term.
+//! difference above rounding ([`DEADBAND_THREADS`]). At most one thread is added or removed per
+//! window. The queues' depth, which must stay low, overrides the term.
 //!
 //! Pure functions and one state machine without a clock; [`worker`](super::worker) drives the
 //! windows.
@@ -21,14 +21,14 @@
 use super::sampler::Totals;
 
 /// Weight of the newest window in the smoothed load.
-pub const SMOOTHING: f64 = 0.3;
+pub const SMOOTHING_FACTOR: f64 = 0.3;
 /// Minimum difference between target and current number of threads: half a thread for rounding, a
 /// tenth for hysteresis.
-pub const DEADBAND: f64 = 0.6;
+pub const DEADBAND_THREADS: f64 = 0.6;
 /// Share of the queues' capacity above which a thread is added, regardless of the formula.
-pub const DEPTH_HIGH: f64 = 0.75;
+pub const HIGH_DEPTH_RATIO: f64 = 0.75;
 /// Share of the queues' capacity above which no thread is removed.
-pub const DEPTH_LOW: f64 = 0.10;
+pub const LOW_DEPTH_RATIO: f64 = 0.10;
 
 /// The load of a window, per write.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,7 +77,7 @@ impl Load {
     }
 
     fn smoothed(self, before: Self) -> Self {
-        let mix = |now: f64, then: f64| if then == 0.0 { now } else { then + SMOOTHING * (now - then) };
+        let mix = |now: f64, then: f64| if then == 0.0 { now } else { then + SMOOTHING_FACTOR * (now - then) };
         Self {
             gets_per_write: then_mix(self.gets_per_write, before.gets_per_write),
             scans_per_write: then_mix(self.scans_per_write, before.scans_per_write),
@@ -91,7 +91,7 @@ impl Load {
 
 /// Exponential smoothing in which 0 is an ordinary value.
 fn then_mix(now: f64, then: f64) -> f64 {
-    then + SMOOTHING * (now - then)
+    then + SMOOTHING_FACTOR * (now - then)
 }
 
 /// Returns the paper's split: backend threads of `total`, rounded, at least 1 and at most `total -
@@ -160,10 +160,10 @@ impl Controller {
             }
         };
         let current = self.current as f64;
-        let crowded = self.depth > DEPTH_HIGH;
-        let leaning = if crowded || wish >= current + DEADBAND {
+        let crowded = self.depth > HIGH_DEPTH_RATIO;
+        let leaning = if crowded || wish >= current + DEADBAND_THREADS {
             1
-        } else if wish <= current - DEADBAND && self.depth < DEPTH_LOW {
+        } else if wish <= current - DEADBAND_THREADS && self.depth < LOW_DEPTH_RATIO {
             -1
         } else {
             0

@@ -43,15 +43,15 @@ use crate::trees::{TREES_MAX, Trees, share_of};
 use crate::worker::{Crew, Wait, Workers};
 
 /// Maximum operations popped from a queue at once.
-pub const BATCH: usize = 256;
+pub const BATCH_OPS_MAX: usize = 256;
 /// Operations whose paths down the tree are prefetched together, before the first is applied.
-const GROUP: usize = 16;
+const GROUP_OPS: usize = 16;
 /// Pushes to a queue between two checks of its depth.
-const LOOK_EVERY: u64 = 64;
+const DEPTH_CHECK_PERIOD_OPS: u64 = 64;
 /// Maximum queues.
 pub const QUEUES_MAX: usize = 64;
 /// Batches of at least this many operations are timed, for the adaption.
-const TIMED_BATCH: usize = 8;
+const TIMED_BATCH_OPS_MIN: usize = 8;
 
 /// The backend's operations on positions, besides finding their keys.
 pub trait Retire {
@@ -201,12 +201,12 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         }
         match self.queues[number].ring.try_push(op) {
             Ok(ticket) => {
-                if ticket % LOOK_EVERY == 0 {
+                if ticket % DEPTH_CHECK_PERIOD_OPS == 0 {
                     self.look(number);
                 }
                 self.crew.wake_if_asleep();
                 if self.caller_batch != 0 && ticket % self.caller_batch == 0 {
-                    self.work_off(number, BATCH);
+                    self.work_off(number, BATCH_OPS_MAX);
                 }
             }
             Err(op) => self.push_to_full(number, op),
@@ -238,7 +238,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
                 // The tree is lost, and every scan reports so; the hash index has the write.
                 return;
             }
-            match self.work_off(number, BATCH) {
+            match self.work_off(number, BATCH_OPS_MAX) {
                 Worked::Done(0) | Worked::Busy => wait.pause(),
                 Worked::Done(count) => {
                     self.helped.fetch_add(count as u64, Ordering::Relaxed);
@@ -268,13 +268,13 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
             if room == 0 {
                 return Worked::Held;
             }
-            let count = consumer.pop_batch(&mut side.overflow, max.min(BATCH).min(room));
+            let count = consumer.pop_batch(&mut side.overflow, max.min(BATCH_OPS_MAX).min(room));
             self.gate.waiting.fetch_add(count as u64, Ordering::Relaxed);
             consumer.complete(count);
             return Worked::Done(count);
         }
         side.batch.clear();
-        let count = consumer.pop_batch(&mut side.batch, max.min(BATCH));
+        let count = consumer.pop_batch(&mut side.batch, max.min(BATCH_OPS_MAX));
         if count == 0 || !self.apply_timed(&side.batch) {
             return Worked::Done(0);
         }
@@ -284,7 +284,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
 
     /// Applies a batch. Returns false if that panicked, and poisons everything.
     fn apply_timed(&self, ops: &[TreeOp]) -> bool {
-        let start = (self.sampler.enabled() && ops.len() >= TIMED_BATCH).then(Instant::now);
+        let start = (self.sampler.enabled() && ops.len() >= TIMED_BATCH_OPS_MIN).then(Instant::now);
         let applied = catch_unwind(AssertUnwindSafe(|| self.records.pinned(|| self.apply_all(ops, false))));
         if applied.is_err() {
             self.gate.poison("a change of the ordered index panicked");
@@ -299,7 +299,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
     /// Applies operations in their order, pinned. With `upsert`, the tree may be newer than the
     /// operations.
     pub(crate) fn apply_all(&self, ops: &[TreeOp], upsert: bool) {
-        for group in ops.chunks(GROUP) {
+        for group in ops.chunks(GROUP_OPS) {
             lodestore_index::pinned(|| self.apply_group(group, upsert));
         }
     }
@@ -399,7 +399,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
                     continue;
                 }
                 left = true;
-                if missing as usize > BATCH {
+                if missing as usize > BATCH_OPS_MAX {
                     self.crew.wake_owner(number);
                 }
                 if let Worked::Done(count @ 1..) = self.work_off(number, missing as usize) {

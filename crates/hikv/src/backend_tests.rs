@@ -13,7 +13,7 @@ use super::*;
 
 const KEYS: u64 = 300;
 /// Timeout for the completion of work.
-const PATIENCE: Duration = HANG_TIMEOUT;
+const WAIT_TIMEOUT: Duration = HANG_TIMEOUT;
 
 /// Records that exist only as numbers: a position encodes key and version.
 #[derive(Clone, Default)]
@@ -167,7 +167,7 @@ fn every_way() -> Vec<Config> {
 fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < PATIENCE, "{what} never came");
+        assert!(start.elapsed() < WAIT_TIMEOUT, "{what} never came");
         thread::sleep(Duration::from_millis(1));
     }
 }

@@ -18,7 +18,8 @@
 //! repairs the slot before any reader can access it. The paper's `wal` mode logs nothing more: a
 //! batch is logged already.
 //!
-//! ## Readers `Base::batches` is above 0 from before the stripes are acquired until after the last
+//! ## Readers
+//! `Base::batches` is above 0 from before the stripes are acquired until after the last
 //! one is freed. A reader loads it after it has read an entry, or found none. If the count is not 0
 //! and the key's stripe is held, the reader reads again under the stripe (`read.rs`). A reader
 //! therefore returns a new entry of the batch only after all entries are stored, and a later reader
@@ -39,7 +40,7 @@ use crate::damage::Reuse;
 use crate::entry::Entry;
 use crate::hash::Signature;
 use crate::inner::Inner;
-use crate::layout::{BUCKET_ENTRIES, ENTRY};
+use crate::layout::{BUCKET_ENTRIES, ENTRY_BYTES};
 use crate::probe::Probe;
 use crate::record::Record;
 use crate::split::split;
@@ -50,9 +51,9 @@ use crate::write::{Target, is_live, is_of_another_key, position_of};
 
 /// Extra log entries to request when damaged entries are cleared: a batch then has more entries
 /// than keys.
-const DAMAGED_MORE: usize = 64;
+const EXTRA_LOG_ENTRIES: usize = 64;
 /// Number of keys whose buckets are prefetched ahead of the lookup.
-const KEYS_AHEAD: usize = 6;
+const PREFETCH_KEYS: usize = 6;
 
 /// A key of a batch with its operation.
 struct Item<'b> {
@@ -216,7 +217,7 @@ impl Inner {
                 return Ok(Applied::Published(done));
             }
             // Never wait for a log with a stripe held.
-            room = effects.len() + DAMAGED_MORE;
+            room = effects.len() + EXTRA_LOG_ENTRIES;
             drop(held);
             drop(turn);
             turn = self.logs.begin(&self.pool, room)?;
@@ -256,7 +257,7 @@ impl Inner {
             let (planned, mut crowded) = (effects.len(), None);
             claimed.fill(0);
             for index in first..end {
-                if let Some(next) = items[..end].get(index + KEYS_AHEAD) {
+                if let Some(next) = items[..end].get(index + PREFETCH_KEYS) {
                     self.table.prefetch(&self.pool, segment, next.target.sig);
                 }
                 if !self.plan_one(&items[index], index, segment, &mut claimed, &mut effects)? {
@@ -366,7 +367,7 @@ impl Inner {
             (_, free) => (other, free),
         };
         let entry = free.trailing_zeros();
-        let slot = Table::bucket(segment, bucket).add(u64::from(entry) * ENTRY);
+        let slot = Table::bucket(segment, bucket).add(u64::from(entry) * ENTRY_BYTES);
         let found = Entry::load(&self.pool, slot);
         if !careful
             && found != Entry::free(&self.pool, slot)

@@ -17,9 +17,9 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::entry::Entry;
 use crate::inner::Inner;
-use crate::layout::{ENTRY, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
-use crate::record::{OWN, Record, TAG_EXPIRY};
-use crate::table::{AHEAD, Form, Home, READ_AHEAD, Slot, Verdict, walk};
+use crate::layout::{ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
+use crate::record::{EXPIRY_TAG_FLAG, OWN_BYTES, Record};
+use crate::table::{Form, Home, PREFETCH_BYTES, PREFETCH_RECORDS, Slot, Verdict, walk};
 
 /// A key's first 16 bytes, as a number with the same order, and its record.
 type Sortable = (u128, u64);
@@ -71,7 +71,7 @@ pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
     inner.end_careful();
     inner.recovery.count_left_out(shares.iter().map(|share| share.damaged.len()).sum());
     for position in shares.iter().flat_map(|share| &share.damaged) {
-        inner.keep_damaged::<OWN>(*position);
+        inner.keep_damaged::<OWN_BYTES>(*position);
     }
     Ok(merge(&inner.pool, shares.into_iter().map(|share| share.found).collect()))
 }
@@ -141,8 +141,8 @@ fn walk_segment(inner: &Inner, home: Home, slots: &[Slot], marks: bool, share: &
     let (pool, table) = (&inner.pool, &inner.table);
     let mut freed = false;
     for (index, slot) in slots.iter().enumerate() {
-        if let Some(next) = slots.get(index + AHEAD) {
-            pool.prefetch(next.entry.position().untagged(), READ_AHEAD);
+        if let Some(next) = slots.get(index + PREFETCH_RECORDS) {
+            pool.prefetch(next.entry.position().untagged(), PREFETCH_BYTES);
         }
         let position = slot.entry.position();
         match table.judge(pool, home, *slot) {
@@ -185,7 +185,7 @@ fn free_left_behind(pool: &Pool, slot: Slot) -> bool {
     if slot.entry == free || pool.cas_u128(slot.at, slot.entry.pair(), free.pair()).is_err() {
         return false;
     }
-    pool.flush(slot.at, ENTRY as usize);
+    pool.flush(slot.at, ENTRY_BYTES as usize);
     true
 }
 
@@ -209,7 +209,7 @@ fn take(inner: &Inner, position: NvPtr, record: &Record<'_>, marks: bool, share:
         share.damaged.push(position);
         return;
     }
-    if position.tag() & TAG_EXPIRY != 0 {
+    if position.tag() & EXPIRY_TAG_FLAG != 0 {
         inner.expiring.store(true, Ordering::Relaxed);
     }
     share.found.push((first_bytes(record.key()), position.raw()));

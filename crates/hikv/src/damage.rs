@@ -27,7 +27,7 @@ use lodestore_media::Mutant;
 
 use crate::hash::Signature;
 use crate::inner::Inner;
-use crate::layout::BUCKET;
+use crate::layout::BUCKET_BYTES;
 use crate::probe::Probe;
 use crate::table::{FreeSlot, Home, Segment, Slot, Verdict};
 
@@ -173,7 +173,7 @@ impl Inner {
     pub(crate) fn judge_reuse(&self, segment: Segment, sig: Signature, (at, entry): FreeSlot) -> Reuse {
         let prefix = self.table.place.index(sig, segment.depth);
         let home = Home { segment, partition: self.table.place.partition(sig), prefix };
-        let bucket = ((at.raw() - segment.at.raw()) / BUCKET - 1) as usize;
+        let bucket = ((at.raw() - segment.at.raw()) / BUCKET_BYTES - 1) as usize;
         match self.table.judge(&self.pool, home, Slot { at, bucket, entry }) {
             Verdict::Free => Reuse::Free,
             Verdict::Whole(_) | Verdict::BadRecord(..) => Reuse::Taken,

@@ -15,7 +15,7 @@ use crate::options::HiKvOptions;
 use crate::record::Record;
 use crate::sampler::Sampler;
 use crate::stripe::Stripes;
-use crate::table::{READ_AHEAD, Table};
+use crate::table::{PREFETCH_BYTES, Table};
 use crate::tree_op::TreeOp;
 use crate::wal::Wal;
 
@@ -79,7 +79,7 @@ impl KeyResolver for Records {
 
     #[inline]
     fn prefetch_whole(&self, payload: u64) {
-        self.pool.prefetch(NvPtr::from_raw(payload).untagged(), READ_AHEAD);
+        self.pool.prefetch(NvPtr::from_raw(payload).untagged(), PREFETCH_BYTES);
     }
 }
 

@@ -7,7 +7,7 @@ use lodestore_media::PoolOptions;
 
 use crate::backend::QUEUES_MAX;
 use crate::hash::PARTITIONS_MAX;
-use crate::layout::{BUCKET, SEGMENT_MAX, SEGMENT_MIN};
+use crate::layout::{BUCKET_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::worker::{THREADS_MAX, Workers};
 
 /// How many threads update the tree after the writers.
@@ -41,7 +41,7 @@ impl OptionKind<Backends> for WordOr<Whole> {
 
 // The declared bounds are those that the code relies on.
 const _: () = assert!(PARTITIONS_MAX == 256 && QUEUES_MAX == 64 && THREADS_MAX == 128);
-const _: () = assert!(SEGMENT_MIN == 512 && SEGMENT_MAX == 1 << 20 && BUCKET == 128);
+const _: () = assert!(SEGMENT_BYTES_MIN == 512 && SEGMENT_BYTES_MAX == 1 << 20 && BUCKET_BYTES == 128);
 
 lodestore_contract::options! {
     /// Options of a HiKV store. Fixed options are kept in the store; the others count for one open.
@@ -95,11 +95,11 @@ lodestore_contract::options! {
 }
 
 /// Modes that are kept in the store, as bits.
-const MODE_SYNC: u32 = 1;
-const MODE_PARTITIONED: u32 = 2;
-const MODE_WAL: u32 = 4;
+const SYNC_MODE_FLAG: u32 = 1;
+const PARTITIONED_MODE_FLAG: u32 = 2;
+const WAL_MODE_FLAG: u32 = 4;
 /// All modes known.
-pub(crate) const MODES: u32 = MODE_SYNC | MODE_PARTITIONED | MODE_WAL;
+pub(crate) const MODES_MASK: u32 = SYNC_MODE_FLAG | PARTITIONED_MODE_FLAG | WAL_MODE_FLAG;
 
 /// Advice if a segment cannot be split any more.
 pub(crate) const INDEX_FULL: &str = "create a store with a larger `Builder::set(\"segment\", ..)`, more `Builder::set(\"partitions\", ..)` or another `Builder::set(\"hash-seed\", ..)`, and import into it";
@@ -145,14 +145,16 @@ impl HiKvOptions {
     /// Returns the modes to keep in the store.
     pub(crate) fn modes(&self) -> u32 {
         let bit = |on: bool, bit: u32| if on { bit } else { 0 };
-        bit(self.sync_update, MODE_SYNC) | bit(self.partitioned_tree, MODE_PARTITIONED) | bit(self.wal, MODE_WAL)
+        bit(self.sync_update, SYNC_MODE_FLAG)
+            | bit(self.partitioned_tree, PARTITIONED_MODE_FLAG)
+            | bit(self.wal, WAL_MODE_FLAG)
     }
 
     /// Sets the modes with which the store was created.
     pub(crate) fn set_modes(&mut self, modes: u32) {
-        self.sync_update = modes & MODE_SYNC != 0;
-        self.partitioned_tree = modes & MODE_PARTITIONED != 0;
-        self.wal = modes & MODE_WAL != 0;
+        self.sync_update = modes & SYNC_MODE_FLAG != 0;
+        self.partitioned_tree = modes & PARTITIONED_MODE_FLAG != 0;
+        self.wal = modes & WAL_MODE_FLAG != 0;
     }
 }
 
@@ -176,7 +178,7 @@ mod tests {
     fn options_are_read_by_name() {
         let options =
             read(&["partitions=8", "backends=0", "wal=on", "tree=partitioned", "update=sync"]).expect("valid");
-        assert_eq!((options.partitions, options.backends, options.modes()), (8, Backends::Fixed(0), MODES));
+        assert_eq!((options.partitions, options.backends, options.modes()), (8, Backends::Fixed(0), MODES_MASK));
         let options = read(&["backends=auto", "threads=16"]).expect("valid");
         assert_eq!((options.backends, options.threads), (Backends::Auto, 16));
     }

@@ -5,7 +5,7 @@ use lodestore_media::{NvPtr, Pool};
 
 use crate::entry::{Entry, names_record};
 use crate::hash::Signature;
-use crate::layout::{BUCKET_ENTRIES, ENTRY};
+use crate::layout::{BUCKET_ENTRIES, ENTRY_BYTES};
 use crate::record::Record;
 use crate::table::{FreeSlot, Hit, Segment, Table, is_another, is_bound};
 
@@ -49,7 +49,7 @@ impl Table {
         for index in 0..BUCKET_ENTRIES {
             let entry = Entry { sig: words[index * 2], word: words[index * 2 + 1] };
             if self.is_free(sig, entry.pair(), segment.depth) {
-                probed.free = probed.free.or(Some((at.add(index as u64 * ENTRY), entry)));
+                probed.free = probed.free.or(Some((at.add(index as u64 * ENTRY_BYTES), entry)));
             } else {
                 probed.used += 1;
                 probed.same |= u16::from(entry.sig == sig.0) << index;
@@ -75,7 +75,7 @@ impl Probe {
             let number = same.trailing_zeros() as usize;
             let bucket = *self.buckets.get(number / BUCKET_ENTRIES)?;
             same &= same - 1;
-            let slot = bucket.add((number % BUCKET_ENTRIES) as u64 * ENTRY);
+            let slot = bucket.add((number % BUCKET_ENTRIES) as u64 * ENTRY_BYTES);
             Some((slot, Entry::load(pool, slot)))
         })
         .filter(|(_, entry)| entry.sig == self.sig && names_record(entry.word))

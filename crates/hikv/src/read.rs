@@ -24,21 +24,21 @@ use lodestore_media::{Mutant, NvPtr};
 use crate::entry::Entry;
 use crate::hash::Signature;
 use crate::inner::Inner;
-use crate::layout::BUCKET;
+use crate::layout::BUCKET_BYTES;
 use crate::record::Record;
-use crate::table::{Hit, READ_AHEAD, Segment, Table};
+use crate::table::{Hit, PREFETCH_BYTES, Segment, Table};
 
-/// Number of keys of a batched read whose buckets are being loaded before the first is examined.
-const BUCKETS_AHEAD: usize = 8;
-/// Number of keys, before these, whose records are being loaded before the first is read.
-const RECORDS_AHEAD: usize = 4;
-/// Number of keys per step. Measured: consecutive prefetches seem to overlap better; the cause is
+/// Keys of a batched read whose buckets are being loaded before the first is examined.
+const BUCKET_PREFETCH_KEYS: usize = 8;
+/// Keys, before these, whose records are being loaded before the first is read.
+const RECORD_PREFETCH_KEYS: usize = 4;
+/// Keys per step. Measured: consecutive prefetches seem to overlap better; the cause is
 /// unknown.
-const GROUP: usize = 4;
+const STEP_KEYS: usize = 4;
 /// Keys in progress at once, rounded up.
-const RING: usize = (BUCKETS_AHEAD + RECORDS_AHEAD + GROUP).next_power_of_two();
+const RING_SLOTS: usize = (BUCKET_PREFETCH_KEYS + RECORD_PREFETCH_KEYS + STEP_KEYS).next_power_of_two();
 /// Keys read under one guard.
-const ROUND: usize = 256;
+const ROUND_KEYS: usize = 256;
 
 /// A key of a batched read in progress.
 #[derive(Clone, Copy)]
@@ -134,8 +134,8 @@ impl Inner {
 
     /// Makes two buckets durable.
     pub(crate) fn persist_buckets(&self, segment: Segment, home: usize, other: usize) {
-        self.pool.flush(Table::bucket(segment, home), BUCKET as usize);
-        self.pool.flush(Table::bucket(segment, other), BUCKET as usize);
+        self.pool.flush(Table::bucket(segment, home), BUCKET_BYTES as usize);
+        self.pool.flush(Table::bucket(segment, other), BUCKET_BYTES as usize);
         self.pool.fence();
     }
 
@@ -183,30 +183,32 @@ impl Inner {
         for key in keys {
             check_key(key)?;
         }
-        for (round, keys) in keys.chunks(ROUND).enumerate() {
+        for (round, keys) in keys.chunks(ROUND_KEYS).enumerate() {
             self.sampler.gets(keys.len() as u64);
             let _guard = self.enter()?;
             let nothing = Underway { sig: Signature(1), segment: Segment { at: NvPtr::NULL, depth: 0 }, entry: None };
-            let mut ring = [nothing; RING];
+            let mut ring = [nothing; RING_SLOTS];
             let from = |step: usize, behind: usize| step.saturating_sub(behind);
-            for start in (0..keys.len() + BUCKETS_AHEAD + RECORDS_AHEAD).step_by(GROUP) {
-                for index in from(start, 0)..from(start + GROUP, 0).min(keys.len()) {
+            for start in (0..keys.len() + BUCKET_PREFETCH_KEYS + RECORD_PREFETCH_KEYS).step_by(STEP_KEYS) {
+                for index in from(start, 0)..from(start + STEP_KEYS, 0).min(keys.len()) {
                     let sig = self.table.place.sign(keys[index]);
                     let segment = self.table.segment(&self.pool, sig);
                     self.table.prefetch(&self.pool, segment, sig);
-                    ring[index % RING] = Underway { sig, segment, entry: None };
+                    ring[index % RING_SLOTS] = Underway { sig, segment, entry: None };
                 }
-                for index in from(start, BUCKETS_AHEAD)..from(start + GROUP, BUCKETS_AHEAD).min(keys.len()) {
-                    let way = &mut ring[index % RING];
+                for index in
+                    from(start, BUCKET_PREFETCH_KEYS)..from(start + STEP_KEYS, BUCKET_PREFETCH_KEYS).min(keys.len())
+                {
+                    let way = &mut ring[index % RING_SLOTS];
                     way.entry = self.table.candidate(&self.pool, way.segment, way.sig);
                     if let Some((_, entry)) = way.entry {
-                        self.pool.prefetch(entry.position().untagged(), READ_AHEAD);
+                        self.pool.prefetch(entry.position().untagged(), PREFETCH_BYTES);
                     }
                 }
-                let behind = BUCKETS_AHEAD + RECORDS_AHEAD;
-                for index in from(start, behind)..from(start + GROUP, behind).min(keys.len()) {
-                    let record = self.arrive(ring[index % RING], keys[index])?;
-                    each(round * ROUND + index, record.as_ref().map(Record::value));
+                let behind = BUCKET_PREFETCH_KEYS + RECORD_PREFETCH_KEYS;
+                for index in from(start, behind)..from(start + STEP_KEYS, behind).min(keys.len()) {
+                    let record = self.arrive(ring[index % RING_SLOTS], keys[index])?;
+                    each(round * ROUND_KEYS + index, record.as_ref().map(Record::value));
                 }
             }
         }

@@ -26,7 +26,7 @@ use lodestore_contract::{Error, Result};
 use lodestore_index::KeyResolver;
 use lodestore_inplace::lock;
 
-use super::backend::{BATCH, Core, Retire};
+use super::backend::{BATCH_OPS_MAX, Core, Retire};
 use super::trees::Trees;
 use super::worker::Wait;
 
@@ -151,7 +151,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
             if consumer.popped() >= pushed {
                 break;
             }
-            let count = consumer.pop_batch(&mut side.overflow, BATCH);
+            let count = consumer.pop_batch(&mut side.overflow, BATCH_OPS_MAX);
             consumer.complete(count);
             self.gate.waiting.fetch_add(count as u64, Ordering::Relaxed);
             if count == 0 {

@@ -24,7 +24,7 @@ use lodestore_media::{Mutant, NvPtr};
 use crate::collect::walk_all;
 use crate::inner::Inner;
 use crate::layout::{KIND_DIRECTORY, KIND_RUN, KIND_SEGMENT, SEAL, SegmentHeader, run_word};
-use crate::record::TAG_EXPIRY;
+use crate::record::EXPIRY_TAG_FLAG;
 use crate::run;
 use crate::split::directory_bytes;
 use crate::table::{Form, Home, Slot, walk};
@@ -47,7 +47,7 @@ pub(crate) fn rebuild(inner: &Inner, clean: bool) -> Result<()> {
         _ => (walk_all(inner)?, Vec::new(), true),
     };
     inner.recovery.set_keys(sorted.len() as u64);
-    if sorted.iter().any(|position| NvPtr::from_raw(*position).tag() & TAG_EXPIRY != 0) {
+    if sorted.iter().any(|position| NvPtr::from_raw(*position).tag() & EXPIRY_TAG_FLAG != 0) {
         inner.expiring.store(true, Ordering::Relaxed);
     }
     let records = &inner.records;

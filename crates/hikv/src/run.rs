@@ -21,27 +21,27 @@ use lodestore_media::{NvPtr, Pool, crc32c, u32_at, u64_at};
 
 use crate::layout::{KIND_RUN, run_word};
 use crate::record::Record;
-use crate::table::{AHEAD, READ_AHEAD};
+use crate::table::{PREFETCH_BYTES, PREFETCH_RECORDS};
 
 const MAGIC: [u8; 4] = *b"LRUN";
-const HEADER: usize = 24;
+const HEADER_BYTES: usize = 24;
 /// Maximum positions of one extent: 1 MiB.
-const PART: usize = 128 << 10;
-/// Positions whose records one thread reads at a time.
-const RECORDS_PART: usize = 4096;
+const EXTENT_POSITIONS_MAX: usize = 128 << 10;
+/// Records that one task of a thread reads.
+const TASK_RECORDS: usize = 4096;
 /// Spreads the bits of a position and a checksum.
-const MIX: u64 = 0xd6e8_feb8_6659_fd93;
+const RUN_HASH_MULTIPLIER: u64 = 0xd6e8_feb8_6659_fd93;
 
 /// Stores a run and names it in the root area.
 ///
 /// # Errors
 /// [`Error::Full`]; then no run is named, and the next open walks the index instead.
 pub(crate) fn store(pool: &Pool, positions: &[u64]) -> Result<()> {
-    let part = PART.min(pool.options().region_bytes as usize / 64).max(8);
+    let part = EXTENT_POSITIONS_MAX.min(pool.options().region_bytes as usize / 64).max(8);
     let mut next = NvPtr::NULL;
     let (mut stored, mut sums) = (Vec::new(), Vec::new());
     for chunk in positions.chunks(part).rev() {
-        let mut bytes = Vec::with_capacity(HEADER + chunk.len() * 8);
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + chunk.len() * 8);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&[0; 4]);
         bytes.extend_from_slice(&next.raw().to_le_bytes());
@@ -74,15 +74,15 @@ pub(crate) fn store(pool: &Pool, positions: &[u64]) -> Result<()> {
 /// # Errors
 /// [`Error::Corrupt`] if a position has no record.
 fn records_sum(pool: &Pool, positions: &[u64], threads: usize) -> Result<u32> {
-    let parts = positions.chunks(RECORDS_PART).collect::<Vec<_>>();
+    let parts = positions.chunks(TASK_RECORDS).collect::<Vec<_>>();
     let sum_part = |part: usize, sum: &mut u64| {
         for (index, position) in parts[part].iter().enumerate() {
-            if let Some(next) = parts[part].get(index + AHEAD) {
-                pool.prefetch(NvPtr::from_raw(*next).untagged(), READ_AHEAD);
+            if let Some(next) = parts[part].get(index + PREFETCH_RECORDS) {
+                pool.prefetch(NvPtr::from_raw(*next).untagged(), PREFETCH_BYTES);
             }
             let binding = u64::from(Record::read(pool, NvPtr::from_raw(*position))?.binding());
-            let mixed = (position ^ binding << 32 ^ binding).wrapping_mul(MIX);
-            *sum = sum.wrapping_add((mixed ^ mixed >> 32).wrapping_mul(MIX));
+            let mixed = (position ^ binding << 32 ^ binding).wrapping_mul(RUN_HASH_MULTIPLIER);
+            *sum = sum.wrapping_add((mixed ^ mixed >> 32).wrapping_mul(RUN_HASH_MULTIPLIER));
         }
         Ok(())
     };
@@ -129,15 +129,15 @@ pub(crate) fn load(pool: &Pool, threads: usize) -> Result<Option<(Vec<u64>, Vec<
     let (mut positions, mut sums) = (Vec::new(), Vec::new());
     let mut extents = Vec::new();
     while !at.is_null() {
-        let Some(header) = pool.bytes(at, HEADER) else { return Err(wrong(at, "outside the pool")) };
+        let Some(header) = pool.bytes(at, HEADER_BYTES) else { return Err(wrong(at, "outside the pool")) };
         let count = u64_at(header, 16);
-        let len = usize::try_from(count).ok().and_then(|count| count.checked_mul(8)?.checked_add(HEADER));
+        let len = usize::try_from(count).ok().and_then(|count| count.checked_mul(8)?.checked_add(HEADER_BYTES));
         let Some(bytes) = len.and_then(|len| pool.bytes(at, len)) else { return Err(wrong(at, "length out of range")) };
         if bytes[..4] != MAGIC || crc32c(&[&bytes[8..]]) != u32_at(bytes, 4) {
             return Err(wrong(at, "magic or checksum differs"));
         }
         sums.extend_from_slice(&bytes[4..8]);
-        positions.extend(bytes[HEADER..].chunks_exact(8).map(|bytes| u64_at(bytes, 0)));
+        positions.extend(bytes[HEADER_BYTES..].chunks_exact(8).map(|bytes| u64_at(bytes, 0)));
         extents.push(at);
         if extents.len() as u64 > pool.options().capacity / 64 {
             return Err(wrong(at, "its extents form a ring"));

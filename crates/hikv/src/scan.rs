@@ -19,14 +19,14 @@ use lodestore_media::NvPtr;
 use crate::inner::{Inner, Records};
 use crate::record::Record;
 
-use crate::table::{AHEAD, Home, READ_AHEAD, Slot, Verdict, walk};
+use crate::table::{Home, PREFETCH_BYTES, PREFETCH_RECORDS, Slot, Verdict, walk};
 
 /// Positions read from the tree at once.
-const CHUNK: usize = 256;
+const CHUNK_KEYS: usize = 256;
 /// Records that are prefetched together, as in `read.rs`. Here the effect is within noise.
-const GROUP: usize = 4;
+const GROUP_RECORDS: usize = 4;
 /// Entries that an owned scan copies at once.
-const OWNED_CHUNK: usize = 64;
+const OWNED_CHUNK_ENTRIES: usize = 64;
 
 impl Inner {
     /// Waits until every write that returned before the call is in the tree.
@@ -75,7 +75,7 @@ impl Inner {
         let mut walk = TreeWalk::new(self, range.clone());
         let mut stopped = false;
         while visited < range.limit && !stopped {
-            let want = (range.limit - visited).min(CHUNK);
+            let want = (range.limit - visited).min(CHUNK_KEYS);
             let more = walk.chunk(self, want, &mut |pair| {
                 let record = pair?;
                 visited += 1;
@@ -127,8 +127,8 @@ impl Inner {
         slots.sort_unstable_by_key(|slot| slot.entry.sig);
         let mut shown: Vec<Record<'_>> = Vec::new();
         for (index, slot) in slots.iter().enumerate() {
-            if let Some(next) = slots.get(index + AHEAD) {
-                self.pool.prefetch(next.entry.position().untagged(), READ_AHEAD);
+            if let Some(next) = slots.get(index + PREFETCH_RECORDS) {
+                self.pool.prefetch(next.entry.position().untagged(), PREFETCH_BYTES);
             }
             if index > 0 && slots[index - 1].entry.sig != slot.entry.sig {
                 shown.clear();
@@ -204,13 +204,13 @@ impl TreeWalk {
         if !self.passed.is_empty() {
             self.positions.retain(|position| !self.passed.contains(position));
         }
-        for position in self.positions.iter().take(AHEAD) {
-            inner.pool.prefetch(NvPtr::from_raw(*position).untagged(), READ_AHEAD);
+        for position in self.positions.iter().take(PREFETCH_RECORDS) {
+            inner.pool.prefetch(NvPtr::from_raw(*position).untagged(), PREFETCH_BYTES);
         }
         for (index, position) in self.positions.iter().enumerate() {
-            if index % GROUP == 0 {
-                for next in self.positions.iter().skip(index + AHEAD).take(GROUP) {
-                    inner.pool.prefetch(NvPtr::from_raw(*next).untagged(), READ_AHEAD);
+            if index % GROUP_RECORDS == 0 {
+                for next in self.positions.iter().skip(index + PREFETCH_RECORDS).take(GROUP_RECORDS) {
+                    inner.pool.prefetch(NvPtr::from_raw(*next).untagged(), PREFETCH_BYTES);
                 }
             }
             let position = NvPtr::from_raw(*position);
@@ -298,7 +298,7 @@ impl OwnedScan {
         let (chunk, errors) = (&mut self.chunk, &mut self.errors);
         chunk.clear();
         self.shown = 0;
-        let want = self.left.min(OWNED_CHUNK);
+        let want = self.left.min(OWNED_CHUNK_ENTRIES);
         let more = self.walk.chunk(&self.running.inner, want, &mut |pair| {
             match pair {
                 Ok(record) => {

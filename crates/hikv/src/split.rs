@@ -27,9 +27,11 @@ use lodestore_media::{BatchLogs, Mutant, NvPtr, Pool};
 
 use crate::entry::Entry;
 use crate::hash::{DEPTH_MAX, Signature};
-use crate::layout::{BUCKET, Deep, ENTRY, KIND_DIRECTORY, KIND_SEGMENT, Owner, SegmentHeader, batch_roots, root_word};
+use crate::layout::{
+    BUCKET_BYTES, Deep, ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, Owner, SegmentHeader, batch_roots, root_word,
+};
 use crate::options::INDEX_FULL;
-use crate::table::{AHEAD, Form, Home, Segment, Table, Verdict, used_slots};
+use crate::table::{Form, Home, PREFETCH_RECORDS, Segment, Table, Verdict, used_slots};
 
 /// Advice for a directory that cannot be followed.
 const ADVICE: &str = ": restore the store from a backup or an export";
@@ -64,8 +66,8 @@ pub(crate) fn format(table: &Table, pool: &Pool) -> Result<()> {
 /// Returns the bytes of a segment at `at` whose slots are all free.
 fn free_segment(table: &Table, pool: &Pool, at: NvPtr, header: SegmentHeader) -> Vec<u8> {
     let mut image = vec![0u8; table.shape.segment_bytes as usize];
-    image[..BUCKET as usize].copy_from_slice(&header.to_bytes(pool, at));
-    for offset in (BUCKET as usize..image.len()).step_by(ENTRY as usize) {
+    image[..BUCKET_BYTES as usize].copy_from_slice(&header.to_bytes(pool, at));
+    for offset in (BUCKET_BYTES as usize..image.len()).step_by(ENTRY_BYTES as usize) {
         put_entry(&mut image, offset, Entry::free(pool, at.add(offset as u64)));
     }
     image
@@ -146,7 +148,7 @@ fn replace_entries(pool: &Pool, replaced: &[Replaced]) {
         let swapped = pool.cas_u128(*slot, old.pair(), new.pair());
         // The walk after a crash, which holds no stripe, may have freed an entry left by a split.
         assert!(swapped.is_ok() || Entry::load(pool, *slot) == *new, "an entry changes only under its stripe");
-        pool.flush(*slot, ENTRY as usize);
+        pool.flush(*slot, ENTRY_BYTES as usize);
     }
 }
 
@@ -179,7 +181,7 @@ fn fill_sibling(table: &Table, pool: &Pool, home: Home, careful: bool) -> Result
             }
         } else if form == Form::Live && is_upper {
             moved.push(Replaced { slot: slot.at, old: slot.entry, new: free });
-            if pool.mutant(Mutant::SplitDropsEntry) && offset.is_multiple_of(BUCKET) {
+            if pool.mutant(Mutant::SplitDropsEntry) && offset.is_multiple_of(BUCKET_BYTES) {
                 continue;
             }
             slot.entry.moved(slot.at, to)
@@ -261,8 +263,8 @@ fn named_directory(pool: &Pool, partition: usize) -> Result<Deep> {
 /// [`Error::Corrupt`] if a segment was split and the directory does not have the split.
 pub(crate) fn check_splits(pool: &Pool, partition: usize, segments: &[(Segment, u64)]) -> Result<()> {
     for (index, (segment, _)) in segments.iter().enumerate() {
-        if let Some((ahead, _)) = segments.get(index + AHEAD) {
-            pool.prefetch(ahead.at, ENTRY as usize);
+        if let Some((ahead, _)) = segments.get(index + PREFETCH_RECORDS) {
+            pool.prefetch(ahead.at, ENTRY_BYTES as usize);
         }
         // A damaged word is reported by the walk.
         if SegmentHeader::split_depth(pool, segment.at).is_some_and(|depth| depth > segment.depth) {

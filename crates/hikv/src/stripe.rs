@@ -17,9 +17,9 @@ use std::thread;
 
 use crate::store::GENERATION_SHIFT;
 
-const LOCKED: u64 = 1;
+const LOCKED_FLAG: u64 = 1;
 /// Attempts before the thread yields the processor.
-const SPINS: u32 = 128;
+const SPIN_ATTEMPTS: u32 = 128;
 
 /// The stripes of all partitions.
 pub(crate) struct Stripes {
@@ -55,13 +55,13 @@ impl Stripes {
         let mut spins = 0;
         loop {
             let now = word.load(Ordering::Relaxed);
-            if now & LOCKED == 0
-                && word.compare_exchange_weak(now, now | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            if now & LOCKED_FLAG == 0
+                && word.compare_exchange_weak(now, now | LOCKED_FLAG, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
                 return Held { word, sequence: now >> 1 };
             }
             spins += 1;
-            if spins < SPINS { hint::spin_loop() } else { thread::yield_now() }
+            if spins < SPIN_ATTEMPTS { hint::spin_loop() } else { thread::yield_now() }
         }
     }
 
@@ -80,7 +80,7 @@ impl Stripes {
     /// Returns whether a writer holds the stripe: data that was read may not be durable yet.
     #[inline]
     pub(crate) fn is_locked(&self, partition: usize, home: usize) -> bool {
-        self.word(partition, home).load(Ordering::Acquire) & LOCKED != 0
+        self.word(partition, home).load(Ordering::Acquire) & LOCKED_FLAG != 0
     }
 
     /// Returns the bytes of DRAM.
@@ -94,8 +94,8 @@ impl Held<'_> {
     /// the last one again, to stay below the next open's sequences.
     #[inline]
     pub(crate) fn next_sequence(&mut self) -> u64 {
-        const LAST: u64 = (1 << GENERATION_SHIFT) - 1;
-        if self.sequence & LAST != LAST {
+        const SEQUENCE_MASK: u64 = (1 << GENERATION_SHIFT) - 1;
+        if self.sequence & SEQUENCE_MASK != SEQUENCE_MASK {
             self.sequence += 1;
         }
         self.sequence

@@ -24,8 +24,8 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::entry::{Entry, names_record};
 use crate::hash::{Placement, Signature};
-use crate::layout::{BUCKET, BUCKET_ENTRIES, Deep, ENTRY, Superblock, root_word};
-use crate::record::{OWN, Record};
+use crate::layout::{BUCKET_BYTES, BUCKET_ENTRIES, Deep, ENTRY_BYTES, Superblock, root_word};
+use crate::record::{OWN_BYTES, Record};
 
 /// The index: its shape and access. All state is on the medium.
 #[derive(Clone, Copy)]
@@ -49,8 +49,8 @@ pub(crate) struct Home {
     pub(crate) prefix: u64,
 }
 
-/// End of the prefixes of a partition's segments, each aligned to 32 bits.
-pub(crate) const PREFIX_END: u64 = 1 << 32;
+/// Number of prefixes of 32 bits. The prefixes of a partition's segments are aligned to 32 bits.
+pub(crate) const PREFIX_COUNT: u64 = 1 << 32;
 
 impl Home {
     /// The end of the segment's prefix, aligned to 32 bits.
@@ -109,11 +109,11 @@ pub(crate) struct Hit<'a> {
 }
 
 /// Number of records to prefetch ahead in walks.
-pub(crate) const AHEAD: usize = 12;
+pub(crate) const PREFETCH_RECORDS: usize = 12;
 /// Bytes of a record that are prefetched together: header, key and the start of the value.
-pub(crate) const READ_AHEAD: usize = 320;
-/// Used entries of the home bucket below which the other bucket is not considered.
-const HOME_FILL: usize = BUCKET_ENTRIES / 2;
+pub(crate) const PREFETCH_BYTES: usize = 320;
+/// Minimum used entries of the home bucket with which the other bucket is considered.
+const HOME_FILL_MIN: usize = BUCKET_ENTRIES / 2;
 
 impl Table {
     pub(crate) fn new(shape: Superblock) -> Self {
@@ -138,15 +138,15 @@ impl Table {
     /// Returns the address of a bucket.
     #[inline]
     pub(crate) fn bucket(segment: Segment, index: usize) -> NvPtr {
-        segment.at.add(BUCKET + index as u64 * BUCKET)
+        segment.at.add(BUCKET_BYTES + index as u64 * BUCKET_BYTES)
     }
 
     /// Starts to load both buckets of a key.
     #[inline]
     pub(crate) fn prefetch(&self, pool: &Pool, segment: Segment, sig: Signature) {
         let (home, other) = self.place.buckets(sig);
-        pool.prefetch(Self::bucket(segment, home), BUCKET as usize);
-        pool.prefetch(Self::bucket(segment, other), BUCKET as usize);
+        pool.prefetch(Self::bucket(segment, home), BUCKET_BYTES as usize);
+        pool.prefetch(Self::bucket(segment, other), BUCKET_BYTES as usize);
     }
 
     /// Returns the first entry with this signature and its slot, for the prefetch of a batched
@@ -158,7 +158,7 @@ impl Table {
             let at = Self::bucket(segment, bucket);
             let named = pool.pairs_with::<BUCKET_ENTRIES>(at, sig.0);
             if named != 0 {
-                let slot = at.add(u64::from(named.trailing_zeros()) * ENTRY);
+                let slot = at.add(u64::from(named.trailing_zeros()) * ENTRY_BYTES);
                 let entry = Entry::load(pool, slot);
                 return (entry.sig == sig.0 && names_record(entry.word)).then_some((slot, entry));
             }
@@ -184,7 +184,7 @@ impl Table {
             let at = Self::bucket(segment, bucket);
             let mut named = pool.pairs_with::<BUCKET_ENTRIES>(at, sig.0);
             while named != 0 {
-                let slot = at.add(u64::from(named.trailing_zeros()) * ENTRY);
+                let slot = at.add(u64::from(named.trailing_zeros()) * ENTRY_BYTES);
                 named &= named - 1;
                 // The words were read one by one; reload them as an atomic pair.
                 let entry = Entry::load(pool, slot);
@@ -192,7 +192,7 @@ impl Table {
                     continue;
                 }
                 let position = entry.position();
-                pool.prefetch(position.untagged(), READ_AHEAD);
+                pool.prefetch(position.untagged(), PREFETCH_BYTES);
                 let record = Record::read(pool, position)?;
                 if record.key() == key && is_bound(pool, entry, slot, record.binding()) {
                     return Ok(Some(Hit { slot, entry, position, record }));
@@ -206,7 +206,7 @@ impl Table {
     /// Returns whether a new key goes to its home bucket, by the used entries of both buckets.
     #[inline]
     pub(crate) fn prefers_home(home_used: usize, other_used: usize) -> bool {
-        home_used < HOME_FILL || home_used <= other_used
+        home_used < HOME_FILL_MIN || home_used <= other_used
     }
 
     /// Returns whether an entry is free in the segment of this depth to which `sig` belongs.
@@ -243,7 +243,7 @@ pub(crate) fn used_slots(table: &Table, pool: &Pool, segment: Segment) -> Vec<Sl
         let words = pool.load_words::<16>(first);
         for index in 0..BUCKET_ENTRIES {
             let entry = Entry { sig: words[index * 2], word: words[index * 2 + 1] };
-            let at = first.add(index as u64 * ENTRY);
+            let at = first.add(index as u64 * ENTRY_BYTES);
             if entry.sig != 0 || entry != Entry::free(pool, at) {
                 found.push(Slot { at, bucket, entry });
             }
@@ -257,7 +257,7 @@ impl Table {
     pub(crate) fn bucket_slots(pool: &Pool, segment: Segment, bucket: usize) -> impl Iterator<Item = Slot> {
         let first = Self::bucket(segment, bucket);
         (0..BUCKET_ENTRIES as u64).map(move |index| {
-            let at = first.add(index * ENTRY);
+            let at = first.add(index * ENTRY_BYTES);
             Slot { at, bucket, entry: Entry::load(pool, at) }
         })
     }
@@ -335,7 +335,7 @@ impl Table {
         }
         let position = slot.entry.position();
         let Some(binding) = binding_at(pool, position) else { return false };
-        let sig = match copied_key::<OWN>(pool, position) {
+        let sig = match copied_key::<OWN_BYTES>(pool, position) {
             Some(key) if sig == 0 || sig == self.place.sign(&key).0 => self.place.sign(&key).0,
             Some(_) => return false,
             None => sig,
@@ -415,7 +415,7 @@ pub(crate) fn walk_from(
     (partition, mut covered): (usize, u64),
     mut each: impl FnMut(Home, Vec<Slot>) -> Result<bool>,
 ) -> Result<bool> {
-    while covered < PREFIX_END {
+    while covered < PREFIX_COUNT {
         let directory = table.directory(pool, partition);
         let word = pool.load_u64(directory.at.add((covered >> (32 - directory.depth)) * 8));
         let Deep { at, depth } = Deep::unpack(word);

@@ -9,10 +9,10 @@ use lodestore_media::NvPtr;
 use crate::inner::Inner;
 use crate::layout::{SegmentHeader, Superblock};
 use crate::record::Record;
-use crate::table::{AHEAD, Home, PREFIX_END, READ_AHEAD, Slot, Verdict, walk_from};
+use crate::table::{Home, PREFETCH_BYTES, PREFETCH_RECORDS, PREFIX_COUNT, Slot, Verdict, walk_from};
 
 /// Positions of the tree that are compared with the index at once.
-const CHUNK: usize = 1024;
+const CHUNK_KEYS: usize = 1024;
 
 impl Inner {
     /// Checks superblock, directories, segments, records, tree and allocator. The store may be in
@@ -59,7 +59,7 @@ impl Inner {
         piece: &mut dyn FnMut(VerifyReport) -> bool,
     ) -> Result<bool> {
         let mut from = 0;
-        while from < PREFIX_END {
+        while from < PREFIX_COUNT {
             let mut report = VerifyReport::default();
             from = self.verify_piece(partition, from, &mut report)?;
             if !piece(report) {
@@ -73,7 +73,7 @@ impl Inner {
     /// Returns the prefix of the next segment.
     fn verify_piece(&self, partition: usize, from: u64, report: &mut VerifyReport) -> Result<u64> {
         let _guard = self.enter()?;
-        let (mut next, mut index_bytes) = (PREFIX_END, 0);
+        let (mut next, mut index_bytes) = (PREFIX_COUNT, 0);
         let walked = walk_from(&self.table, &self.pool, (partition, from), |home, slots| {
             let Home { segment, prefix, .. } = home;
             if let Err(error) = SegmentHeader::check(&self.pool, segment.at, partition, segment.depth, prefix) {
@@ -86,7 +86,7 @@ impl Inner {
         });
         if let Err(error) = walked {
             note_finding(report, &error);
-            next = PREFIX_END;
+            next = PREFIX_COUNT;
         }
         Ok(next)
     }
@@ -94,8 +94,8 @@ impl Inner {
     fn verify_segment(&self, home: Home, slots: &[Slot], report: &mut VerifyReport) {
         let mut keys = HashSet::with_capacity(slots.len());
         for (index, slot) in slots.iter().enumerate() {
-            if let Some(next) = slots.get(index + AHEAD) {
-                self.pool.prefetch(next.entry.position().untagged(), READ_AHEAD);
+            if let Some(next) = slots.get(index + PREFETCH_RECORDS) {
+                self.pool.prefetch(next.entry.position().untagged(), PREFETCH_BYTES);
             }
             let place = format!("segment {:?}", home.segment.at);
             let position = slot.entry.position();
@@ -129,13 +129,14 @@ impl Inner {
         let before = self.backend.trees().len();
         let records = &self.records;
         let mut last: Option<Vec<u8>> = None;
-        let mut positions = Vec::with_capacity(CHUNK);
+        let mut positions = Vec::with_capacity(CHUNK_KEYS);
         let mut count = 0u64;
         loop {
             let _guard = self.enter()?;
             positions.clear();
             let from = last.as_deref().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-            let end = self.backend.collect(records, from, lodestore_index::Direction::Forward, CHUNK, &mut positions);
+            let end =
+                self.backend.collect(records, from, lodestore_index::Direction::Forward, CHUNK_KEYS, &mut positions);
             for position in &positions {
                 count += 1;
                 let position = NvPtr::from_raw(*position);
@@ -149,7 +150,7 @@ impl Inner {
                     }
                 }
             }
-            if end || positions.is_empty() || count > before as u64 * 2 + CHUNK as u64 {
+            if end || positions.is_empty() || count > before as u64 * 2 + CHUNK_KEYS as u64 {
                 break;
             }
         }

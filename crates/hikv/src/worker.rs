@@ -5,12 +5,13 @@
 //! operations of other queues. The thread that consumes a queue does not affect the order of its
 //! operations: a queue has one consumer at a time. Threads may therefore start and stop freely.
 //!
-//! # Sleep The paper's threads poll. Here a thread that found few operations naps for [`NAP`], to
-//! save the core. The next time it finds a batch, and the writers' cache lines move once instead of
-//! once per operation. A thread is woken early if a queue is a quarter full, which writers check at
+//! # Sleep
+//! The paper's threads poll. Here a thread that found few operations naps for [`NAP_TIME`], to save
+//! the core. The next time it finds a batch, and the writers' cache lines move once instead of once
+//! per operation. A thread is woken early if a queue is a quarter full, which writers check at
 //! every 64th push. A drain with many operations left also wakes it. The first thread, after
-//! [`NAPS_EMPTY`] empty naps, sleeps until a push. Other threads sleep until one of their queues is
-//! a quarter full or they become active.
+//! [`EMPTY_NAPS_MAX`] empty naps, sleeps until a push. Other threads sleep until one of their
+//! queues is a quarter full or they become active.
 //!
 //! # Invariants
 //! * **No push is missed during sleep.** The first thread stores `asleep`, then reads all tails. A
@@ -32,7 +33,7 @@ use lodestore_inplace::lock;
 use lodestore_media::own_work;
 
 use crate::adapt::Controller;
-use crate::backend::{BATCH, Core, Retire, Worked};
+use crate::backend::{BATCH_OPS_MAX, Core, Retire, Worked};
 use crate::sampler::Totals;
 
 /// Maximum backend threads.
@@ -49,17 +50,18 @@ pub enum Workers {
     Fixed(usize),
 }
 /// Length of a nap: the maximum delay of a push while its queue is less than a quarter full.
-const NAP: Duration = Duration::from_millis(1);
+const NAP_TIME: Duration = Duration::from_millis(1);
 /// Consecutive empty naps after which the first thread sleeps until a push.
-const NAPS_EMPTY: u32 = 32;
-/// A thread pauses after a round with fewer operations than this.
-const FEW: usize = 64;
+const EMPTY_NAPS_MAX: u32 = 32;
+/// Minimum operations of a round, or of a queue, that keep a thread busy. After fewer it pauses.
+const BUSY_OPS_MIN: usize = 64;
 /// Maximum spin before a nap, in steps of 32 pauses (about half a microsecond each).
 const SPINS_MAX: u32 = 8;
 
-const RUNNING: u8 = 0;
-const NAPPING: u8 = 1;
-const ASLEEP: u8 = 2;
+/// States of a thread ([`Seat::state`]).
+const RUNNING_ID: u8 = 0;
+const NAPPING_ID: u8 = 1;
+const ASLEEP_ID: u8 = 2;
 
 /// Escalating wait of a thread that cannot help: spins, yields, then sleeps.
 #[derive(Default)]
@@ -68,16 +70,18 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    const SPINS: u32 = 6;
-    const YIELDS: u32 = 24;
+    /// Rounds that spin.
+    const SPIN_ROUNDS_MAX: u32 = 6;
+    /// Rounds after which the thread sleeps instead of yielding.
+    const YIELD_ROUNDS_MAX: u32 = 24;
 
     pub(crate) fn pause(&mut self) {
-        if self.rounds < Self::SPINS {
+        if self.rounds < Self::SPIN_ROUNDS_MAX {
             (0..1 << self.rounds).for_each(|_| std::hint::spin_loop());
-        } else if self.rounds < Self::YIELDS {
+        } else if self.rounds < Self::YIELD_ROUNDS_MAX {
             thread::yield_now();
         } else {
-            let doublings = (self.rounds - Self::YIELDS).min(4);
+            let doublings = (self.rounds - Self::YIELD_ROUNDS_MAX).min(4);
             thread::sleep(Duration::from_micros(20 << doublings));
         }
         self.rounds = self.rounds.saturating_add(1);
@@ -208,11 +212,11 @@ impl Crew {
 
     fn wake(&self, number: usize) {
         let Some(seat) = self.seats.get(number) else { return };
-        if seat.state.load(Ordering::SeqCst) == RUNNING {
+        if seat.state.load(Ordering::SeqCst) == RUNNING_ID {
             return;
         }
         // A single waker is enough.
-        if seat.state.swap(RUNNING, Ordering::SeqCst) != RUNNING
+        if seat.state.swap(RUNNING_ID, Ordering::SeqCst) != RUNNING_ID
             && let Some(thread) = seat.thread.get()
         {
             self.counts.0.wakes.fetch_add(1, Ordering::Relaxed);
@@ -246,7 +250,7 @@ impl Crew {
                 None => thread::park(),
             }
         }
-        seat.state.store(RUNNING, Ordering::SeqCst);
+        seat.state.store(RUNNING_ID, Ordering::SeqCst);
         sleeps
     }
 }
@@ -282,7 +286,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
     fn round(&self, number: usize, active: usize) -> usize {
         let mut sum = 0;
         for queue in (number..self.queues.len()).step_by(active) {
-            if let Worked::Done(count) = self.work_off(queue, BATCH) {
+            if let Worked::Done(count) = self.work_off(queue, BATCH_OPS_MAX) {
                 sum += count;
             }
         }
@@ -293,8 +297,8 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
             let owner = &self.crew.seats[queue % active];
             if queue % active != number
                 && !lying.ring.is_empty()
-                && (owner.state.load(Ordering::Relaxed) != RUNNING || lying.ring.len() >= FEW)
-                && let Worked::Done(count) = self.work_off(queue, BATCH)
+                && (owner.state.load(Ordering::Relaxed) != RUNNING_ID || lying.ring.len() >= BUSY_OPS_MIN)
+                && let Worked::Done(count) = self.work_off(queue, BATCH_OPS_MAX)
             {
                 sum += count;
             }
@@ -346,14 +350,14 @@ fn run<R: KeyResolver + Retire + Send + Sync + 'static>(core: &Arc<Core<R>>, num
     while !crew.is_stopping() {
         let active = crew.active();
         if number >= active {
-            crew.sleep(number, ASLEEP, None, || number < crew.active.load(Ordering::SeqCst));
+            crew.sleep(number, ASLEEP_ID, None, || number < crew.active.load(Ordering::SeqCst));
             continue;
         }
         let count = core.round(number, active);
         if number == 0 {
             Core::adapt(core);
         }
-        if count >= FEW {
+        if count >= BUSY_OPS_MIN {
             // Spin longer while spinning ends in large batches.
             spins = if spun { (spins + 1).min(spins_max) } else { spins };
             (empty, spun) = (0, false);
@@ -375,13 +379,13 @@ fn run<R: KeyResolver + Retire + Send + Sync + 'static>(core: &Arc<Core<R>>, num
 /// Naps, or sleeps if the last naps were empty. Returns false if it could not sleep.
 fn rest<R: KeyResolver + Retire + Send + Sync + 'static>(core: &Core<R>, number: usize, empty: u32) -> bool {
     let crew = &core.crew;
-    if empty < NAPS_EMPTY {
-        return crew.sleep(number, NAPPING, Some(NAP), || false);
+    if empty < EMPTY_NAPS_MAX {
+        return crew.sleep(number, NAPPING_ID, Some(NAP_TIME), || false);
     }
     if number > 0 {
-        return crew.sleep(number, ASLEEP, None, || false);
+        return crew.sleep(number, ASLEEP_ID, None, || false);
     }
-    let slept = crew.sleep(0, ASLEEP, None, || {
+    let slept = crew.sleep(0, ASLEEP_ID, None, || {
         crew.asleep.0.store(true, Ordering::SeqCst);
         !core.is_idle()
     });

@@ -24,9 +24,9 @@ use crate::damage::Reuse;
 use crate::entry::Entry;
 use crate::hash::Signature;
 use crate::inner::Inner;
-use crate::layout::ENTRY;
+use crate::layout::ENTRY_BYTES;
 use crate::probe::Probe;
-use crate::record::{Record, TAG_EXPIRY};
+use crate::record::{EXPIRY_TAG_FLAG, Record};
 use crate::split::split;
 use crate::stripe::Held;
 use crate::table::{Hit, Segment};
@@ -50,7 +50,7 @@ struct Spot<'a> {
 /// Returns the position of a stored record, with its expiry bit as the tag.
 #[inline]
 pub(crate) fn position_of(stored: &Stored) -> NvPtr {
-    stored.at.with_tag(if stored.expires { TAG_EXPIRY } else { 0 })
+    stored.at.with_tag(if stored.expires { EXPIRY_TAG_FLAG } else { 0 })
 }
 
 /// The reason why a stored record was not published. The record belongs to the caller again.
@@ -260,7 +260,7 @@ impl Inner {
             }
             let swapped = self.pool.cas_u128(slot, entry.pair(), Entry::free(&self.pool, slot).pair());
             assert!(swapped.is_ok(), "a live entry changes only under its stripe");
-            self.persist(slot, ENTRY as usize, Mutant::DeleteNotFlushed);
+            self.persist(slot, ENTRY_BYTES as usize, Mutant::DeleteNotFlushed);
             self.records.lost.note(slot, target.key);
             self.follow(target.sig.0, TreeOp::new(target.key, slot, NvPtr::NULL));
         }
@@ -292,7 +292,7 @@ impl Inner {
         self.pool.allocator().keep(hit.position.untagged(), hit.record.len());
         let swapped = self.pool.cas_u128(hit.slot, hit.entry.pair(), Entry::free(&self.pool, hit.slot).pair());
         assert!(swapped.is_ok(), "a live entry changes only under its stripe");
-        self.persist(hit.slot, ENTRY as usize, not_flushed);
+        self.persist(hit.slot, ENTRY_BYTES as usize, not_flushed);
         self.follow(target.sig.0, TreeOp::new(target.key, hit.position, NvPtr::NULL));
     }
 
@@ -361,7 +361,7 @@ impl Inner {
             self.pool.allocator().free(&self.pool, hit.position.untagged(), hit.record.len());
             replaced = NvPtr::NULL;
         }
-        self.persist_published(slot, ENTRY as usize, &new);
+        self.persist_published(slot, ENTRY_BYTES as usize, &new);
         if new.expires {
             self.expiring.store(true, Ordering::Relaxed);
         }
@@ -379,7 +379,7 @@ impl Inner {
             let new = naming(hit.slot);
             if self.pool.mutant(Mutant::EntryInHalves) {
                 self.pool.publish_u64(hit.slot, 0);
-                self.persist(hit.slot, ENTRY as usize, Mutant::EntryNotFlushed);
+                self.persist(hit.slot, ENTRY_BYTES as usize, Mutant::EntryNotFlushed);
                 self.pool.publish_u64(hit.slot.add(8), new.1);
                 self.pool.publish_u64(hit.slot, new.0);
                 return Some(hit.slot);

@@ -36,13 +36,10 @@ use crate::hash::Hashed;
 use crate::inner::Inner;
 use crate::layout::LINE_SLOTS;
 use crate::line::{count_slot, free_slot};
-use crate::slot::Slot;
+use crate::slot::{SLOT_BYTES, Slot};
 use crate::stripe::{Held, stripe_of};
 use crate::table::{Hit, Table};
 use crate::write::is_live;
-
-/// Bytes of a slot.
-const SLOT: usize = 8;
 
 /// A value with its expiry, if the key is put; else it is deleted.
 type Put<'b> = Option<(&'b [u8], Option<Expiry>)>;
@@ -173,7 +170,7 @@ impl Inner {
             turn.commit(&self.pool, &plan.stores)?;
             for taken in &plan.emptied {
                 self.free_held_slot(taken.salt, taken.at, taken.slot);
-                self.pool.flush(taken.at, SLOT);
+                self.pool.flush(taken.at, SLOT_BYTES);
             }
             if records.iter().flatten().any(|new| new.expires) {
                 // A sweep may have run since the record was stored.
@@ -318,12 +315,12 @@ impl Inner {
         loop {
             let Some(free) = table.free(&self.pool, hashed.fraction) else { return Err(NoPlan::Room(hashed)) };
             let slot = self.form.reserved(hashed.tag);
-            if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_ok() {
+            if self.pool.cas_u64(free.at, Slot::FREE.0, slot.0).is_ok() {
                 count_slot(&self.pool, table.salt, free.at, slot);
                 // Fence 1 makes the line durable, and thereby the free of this slot by another
                 // writer. Otherwise a redo of the log would store over a slot that the line's check
                 // still counts.
-                self.pool.flush(free.at, SLOT);
+                self.pool.flush(free.at, SLOT_BYTES);
                 plan.reserved.push(Taken { at: free.at, slot, salt: table.salt });
                 self.raise_reach(table, hashed.fraction, free);
                 return Ok(free.at);

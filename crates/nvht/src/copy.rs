@@ -10,7 +10,7 @@ use lodestore_contract::{Entry, Pair, Result, Visit};
 use lodestore_inplace::HeldStripes;
 
 use crate::inner::Inner;
-use crate::layout::CURSOR_END;
+use crate::layout::CURSOR_MAX;
 use crate::search::broken_seal;
 use crate::stripe::{Held, STRIPES, stripe_of};
 
@@ -49,7 +49,7 @@ impl FuzzySource for Inner {
         if let Some(error) = wrong {
             return Err(error);
         }
-        let fraction = next.filter(|next| *next < CURSOR_END);
+        let fraction = next.filter(|next| *next < CURSOR_MAX);
         let first_of_next = Position { partition: partition + 1, fraction: 0 };
         Ok(Some(fraction.map_or(first_of_next, |fraction| Position { partition, fraction })))
     }

@@ -158,7 +158,7 @@ impl Inner {
         let all = self.stripes.writes(partition);
         let before = part.lines_accounted.swap(all, Ordering::Relaxed);
         let (current, ..) = part.words();
-        let bytes = all.saturating_sub(before) * crate::layout::LINE;
+        let bytes = all.saturating_sub(before) * crate::layout::LINE_BYTES;
         if bytes > 0 {
             let extent = crate::partition::extent_of(current);
             self.pool.allocator().note_written(&self.pool, extent, bytes);

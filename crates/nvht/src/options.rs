@@ -5,10 +5,11 @@ use lodestore_inplace::options::check_durability;
 use lodestore_media::PoolOptions;
 
 use crate::hash::{HashKind, PARTITIONS_MAX};
-use crate::layout::{FIRST_SLOTS_MAX, LINE_SLOTS, LOAD_MAX, LOAD_MIN, PROBE_LINES_MAX};
+use crate::layout::{FIRST_SLOTS_MAX, LINE_SLOTS, LOAD_PERCENT_MAX, LOAD_PERCENT_MIN, PROBE_LINES_MAX};
 
 // The declared bounds are those that the code relies on.
-const _: () = assert!(PARTITIONS_MAX == 64 && FIRST_SLOTS_MAX == 1073741824 && LOAD_MIN == 10 && LOAD_MAX == 95);
+const _: () =
+    assert!(PARTITIONS_MAX == 64 && FIRST_SLOTS_MAX == 1073741824 && LOAD_PERCENT_MIN == 10 && LOAD_PERCENT_MAX == 95);
 const _: () = assert!(LINE_SLOTS == 7 && LINE_SLOTS as u32 * PROBE_LINES_MAX == 448);
 
 lodestore_contract::options! {

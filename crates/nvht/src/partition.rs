@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use lodestore_contract::{Error, Result};
 use lodestore_media::{NvPtr, Pool};
 
-use crate::layout::{CURSOR_END, LINE, LINE_SLOTS, LINES_MAX, Root, Superblock, TableHeader, TableStage};
+use crate::layout::{CURSOR_MAX, LINE_BYTES, LINE_SLOTS, LINES_MAX, Root, Superblock, TableHeader, TableStage};
 use crate::stripe::STRIPES;
 use crate::table::Table;
 
@@ -31,7 +31,7 @@ use crate::table::Table;
 /// in the rest of the region.
 const TABLE_SHARE_DIVISOR: u64 = 2;
 /// Bits of a table's word that count its doublings.
-const DOUBLINGS: u64 = 63;
+const DOUBLINGS_MASK: u64 = 63;
 
 /// A partition, on cache lines of its own.
 #[repr(align(128))]
@@ -74,18 +74,18 @@ fn salt_of(partition_salt: u64, lines: u64) -> u64 {
 
 /// Returns a table's word: its position and its doublings.
 pub(crate) fn table_word(at: NvPtr, doublings: u32) -> u64 {
-    debug_assert!(at.raw() & DOUBLINGS == 0 && u64::from(doublings) <= DOUBLINGS);
+    debug_assert!(at.raw() & DOUBLINGS_MASK == 0 && u64::from(doublings) <= DOUBLINGS_MASK);
     at.raw() | u64::from(doublings)
 }
 
 /// Returns the extent of the table that a word names.
 pub(crate) fn extent_of(word: u64) -> NvPtr {
-    NvPtr::from_raw(word & !DOUBLINGS)
+    NvPtr::from_raw(word & !DOUBLINGS_MASK)
 }
 
 /// Returns the number of doublings of the table that a word names.
 pub(crate) fn doublings_of(word: u64) -> u32 {
-    (word & DOUBLINGS) as u32
+    (word & DOUBLINGS_MASK) as u32
 }
 
 impl Partition {
@@ -98,7 +98,7 @@ impl Partition {
             first_lines: shape.first_lines(partition),
             probe: shape.probe_lines,
             salt: salt ^ partition as u64,
-            lines_max: (shape.region_bytes_max() / TABLE_SHARE_DIVISOR / LINE).min(LINES_MAX),
+            lines_max: (shape.region_bytes_max() / TABLE_SHARE_DIVISOR / LINE_BYTES).min(LINES_MAX),
             due_keys: AtomicU64::new(0),
             load: shape.load.into(),
             keys_before: AtomicI64::new(-1),
@@ -128,8 +128,8 @@ impl Partition {
 
     #[inline]
     fn table(&self, word: u64) -> Table {
-        let lines = self.first_lines << (word & DOUBLINGS);
-        Table { lines_at: extent_of(word).add(LINE), lines, probe: self.probe, salt: salt_of(self.salt, lines) }
+        let lines = self.first_lines << (word & DOUBLINGS_MASK);
+        Table { lines_at: extent_of(word).add(LINE_BYTES), lines, probe: self.probe, salt: salt_of(self.salt, lines) }
     }
 
     /// Returns the table to which keys of this fraction belong.
@@ -182,7 +182,7 @@ impl Partition {
     }
 
     pub(crate) fn set_cursor(&self, cursor: u64) {
-        debug_assert!(cursor >= self.cursor.load(Ordering::Relaxed) && cursor <= CURSOR_END);
+        debug_assert!(cursor >= self.cursor.load(Ordering::Relaxed) && cursor <= CURSOR_MAX);
         self.cursor.store(cursor, Ordering::Release);
     }
 
@@ -196,7 +196,7 @@ impl Partition {
     /// maximum.
     pub(crate) fn lines_of(&self, doublings: u32) -> Option<u64> {
         let lines = self.first_lines.checked_shl(doublings)?;
-        (lines <= self.lines_max && u64::from(doublings) <= DOUBLINGS).then_some(lines)
+        (lines <= self.lines_max && u64::from(doublings) <= DOUBLINGS_MASK).then_some(lines)
     }
 
     /// Returns the first table of a partition that is being created, at this extent.
@@ -233,7 +233,7 @@ pub(crate) fn load_root(pool: &Pool, shape: &Superblock, partition: usize) -> Re
         whole.then_some(doublings)
     };
     let current = is_table(found.current).ok_or_else(|| wrong("it names no table of this partition"))?;
-    if found.cursor > CURSOR_END {
+    if found.cursor > CURSOR_MAX {
         return Err(wrong("its cursor is beyond the end"));
     }
     if found.next == found.current {
@@ -241,7 +241,7 @@ pub(crate) fn load_root(pool: &Pool, shape: &Superblock, partition: usize) -> Re
         found.next = 0;
     }
     if found.next == 0 {
-        if found.cursor != 0 && found.cursor != CURSOR_END {
+        if found.cursor != 0 && found.cursor != CURSOR_MAX {
             return Err(wrong("it names no table to which its cursor belongs"));
         }
         found.cursor = 0;
@@ -260,7 +260,7 @@ pub(crate) fn check_stages(pool: &Pool, partition: usize, found: &Found) -> Resu
     let stage_of =
         |word| TableStage::load(pool, extent_of(word)).ok_or_else(|| wrong("the stage of its table was changed"));
     let is_growing = found.next != 0;
-    let stage_max = if is_growing { TableStage::GROWS } else { TableStage::of_cursor(CURSOR_END) };
+    let stage_max = if is_growing { TableStage::GROWS } else { TableStage::of_cursor(CURSOR_MAX) };
     let is_older = stage_of(found.current)? > stage_max
         || is_growing && stage_of(found.next)? > TableStage::of_cursor(found.cursor);
     if is_older { Err(wrong("it is older than its table, so values may be older and keys missing")) } else { Ok(()) }
@@ -292,7 +292,7 @@ mod tests {
         let grown = part.place(99);
         assert_eq!((grown.lines_at, grown.lines), (NvPtr::new(0, 8192 + 64), 2 * first.lines));
         assert_eq!(part.place(100), first);
-        part.set_cursor(CURSOR_END);
+        part.set_cursor(CURSOR_MAX);
         part.set_current(new);
         assert_eq!((part.place(0), part.place(u32::MAX), part.is_growing()), (grown, grown, false));
     }

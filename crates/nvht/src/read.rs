@@ -24,16 +24,16 @@ use crate::slot::Slot;
 use crate::stripe::stripe_of;
 use crate::table::{Hit, Table};
 
-/// Number of keys of a batched read whose lines are being loaded before the first is examined.
-const LINES_AHEAD: usize = 8;
-/// Number of keys, before these, whose records are being loaded.
-const RECORDS_AHEAD: usize = 8;
-/// Number of keys per step.
-const GROUP: usize = 4;
+/// Keys of a batched read whose lines are being loaded before the first is examined.
+const LINE_PREFETCH_KEYS: usize = 8;
+/// Keys, before these, whose records are being loaded.
+const RECORD_PREFETCH_KEYS: usize = 8;
+/// Keys per step.
+const STEP_KEYS: usize = 4;
 /// Keys in progress at once, rounded up.
-const RING: usize = (LINES_AHEAD + RECORDS_AHEAD + GROUP).next_power_of_two();
+const RING_SLOTS: usize = (LINE_PREFETCH_KEYS + RECORD_PREFETCH_KEYS + STEP_KEYS).next_power_of_two();
 /// Keys read under one guard.
-const ROUND: usize = 256;
+const ROUND_KEYS: usize = 256;
 
 /// A key of a batched read in progress.
 #[derive(Clone, Copy)]
@@ -161,29 +161,31 @@ impl Inner {
     /// the record, read. The cache misses of several keys overlap.
     pub(crate) fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         keys.iter().try_for_each(|key| check_key(key))?;
-        for (round, keys) in keys.chunks(ROUND).enumerate() {
+        for (round, keys) in keys.chunks(ROUND_KEYS).enumerate() {
             let _guard = self.enter()?;
             let nothing = Hashed { partition: 0, fraction: 0, tag: 0 };
-            let mut ring = [Underway { hashed: nothing, table: self.partitions[0].place(0), seen: None }; RING];
+            let mut ring = [Underway { hashed: nothing, table: self.partitions[0].place(0), seen: None }; RING_SLOTS];
             let from = |step: usize, behind: usize| step.saturating_sub(behind);
-            for start in (0..keys.len() + LINES_AHEAD + RECORDS_AHEAD).step_by(GROUP) {
-                for index in start..(start + GROUP).min(keys.len()) {
+            for start in (0..keys.len() + LINE_PREFETCH_KEYS + RECORD_PREFETCH_KEYS).step_by(STEP_KEYS) {
+                for index in start..(start + STEP_KEYS).min(keys.len()) {
                     let hashed = self.hasher.hash(keys[index]);
                     let table = self.partition(hashed).place(hashed.fraction);
                     table.prefetch(&self.pool, hashed.fraction);
-                    ring[index % RING] = Underway { hashed, table, seen: None };
+                    ring[index % RING_SLOTS] = Underway { hashed, table, seen: None };
                 }
-                for index in from(start, LINES_AHEAD)..from(start + GROUP, LINES_AHEAD).min(keys.len()) {
-                    let way = &mut ring[index % RING];
+                for index in
+                    from(start, LINE_PREFETCH_KEYS)..from(start + STEP_KEYS, LINE_PREFETCH_KEYS).min(keys.len())
+                {
+                    let way = &mut ring[index % RING_SLOTS];
                     way.seen = way.table.candidate(&self.pool, self.form, way.hashed);
                     if let Some((_, slot)) = way.seen {
                         self.pool.prefetch(self.form.record(slot), self.reading.ahead());
                     }
                 }
-                let behind = LINES_AHEAD + RECORDS_AHEAD;
-                for index in from(start, behind)..from(start + GROUP, behind).min(keys.len()) {
-                    let record = self.arrive(ring[index % RING], keys[index])?;
-                    each(round * ROUND + index, record.as_ref().map(Record::value));
+                let behind = LINE_PREFETCH_KEYS + RECORD_PREFETCH_KEYS;
+                for index in from(start, behind)..from(start + STEP_KEYS, behind).min(keys.len()) {
+                    let record = self.arrive(ring[index % RING_SLOTS], keys[index])?;
+                    each(round * ROUND_KEYS + index, record.as_ref().map(Record::value));
                 }
             }
         }

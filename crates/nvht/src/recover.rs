@@ -25,13 +25,13 @@ use lodestore_inplace::{PIECE_BYTES, SealedExtent, lock, share_out};
 use lodestore_media::{Mutant, NvPtr, Quiet};
 
 use crate::inner::Inner;
-use crate::layout::{CURSOR_END, KIND_TABLE, LINE, Root, SEAL};
+use crate::layout::{CURSOR_MAX, KIND_TABLE, LINE_BYTES, Root, SEAL};
 use crate::partition::{Partition, extent_of};
-use crate::record::{OWN, Placed, Record};
+use crate::record::{OWN_BYTES, Placed, Record};
 use crate::search::{damaged_line, unvouched};
 use crate::settle::Settling;
 use crate::stripe::{STRIPES, fractions_of};
-use crate::table::{AHEAD, READ_AHEAD, Table};
+use crate::table::{PREFETCH_BYTES_MAX, PREFETCH_RECORDS, Table};
 use crate::walk::{Found, another_slot};
 
 /// Lines that are checked under the same stripes.
@@ -81,7 +81,7 @@ fn walk_all(inner: &Inner) -> Result<()> {
     inner.end_careful_mode();
     for record in shares.iter().flatten() {
         inner.recovery.count_left_out(1);
-        inner.keep_damaged::<OWN>(*record);
+        inner.keep_damaged::<OWN_BYTES>(*record);
     }
     Ok(())
 }
@@ -128,10 +128,10 @@ fn lines_in_use(part: &Partition) -> Vec<(Table, Range<u64>)> {
     let cursor = if part.is_growing() { part.cursor() } else { 0 };
     let mut in_use = Vec::new();
     if let Some(next) = part.next() {
-        let home = if cursor == CURSOR_END { next.lines } else { next.home(cursor as u32) };
+        let home = if cursor == CURSOR_MAX { next.lines } else { next.home(cursor as u32) };
         in_use.push((next, 0..(home + u64::from(next.probe)).min(next.all_lines())));
     }
-    if cursor < CURSOR_END {
+    if cursor < CURSOR_MAX {
         let table = part.current();
         in_use.push((table, table.home(cursor as u32)..table.all_lines()));
     }
@@ -158,7 +158,7 @@ fn check_table(inner: &Inner, partition: usize, table: Table, lines: Range<u64>)
                 inner.corrupt(&damaged_line(table.line(line)));
             }
             if settled.changed {
-                pool.flush(table.line(line), LINE as usize);
+                pool.flush(table.line(line), LINE_BYTES as usize);
                 flushed = true;
             }
         }
@@ -217,8 +217,8 @@ fn report_doubled(inner: &Inner, mut found: Vec<Found>) {
 /// Checks and marks the records of a part.
 fn take_all(inner: &Inner, partition: usize, found: &[Found], damaged: &mut Vec<NvPtr>) {
     for (index, slot) in found.iter().enumerate() {
-        if let Some(next) = found.get(index + AHEAD) {
-            inner.pool.prefetch(next.record_at, READ_AHEAD);
+        if let Some(next) = found.get(index + PREFETCH_RECORDS) {
+            inner.pool.prefetch(next.record_at, PREFETCH_BYTES_MAX);
         }
         if let Err(error) = take(inner, partition, slot) {
             inner.recovery.count_corrupt();

@@ -38,7 +38,7 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
-use crate::layout::{CURSOR_END, KIND_TABLE, LINE, LINE_SLOTS, Root, TableHeader, TableStage};
+use crate::layout::{CURSOR_MAX, KIND_TABLE, LINE_BYTES, LINE_SLOTS, Root, TableHeader, TableStage};
 use crate::line::{count_slot, free_slot, mark_damaged};
 use crate::options::INDEX_FULL;
 use crate::partition::{Partition, doublings_of, extent_of, table_word};
@@ -51,14 +51,14 @@ use crate::walk::Found;
 
 /// Home lines that a step moves.
 const STEP_LINES: u64 = 16;
-/// Minimum probe lines for which half a probe is enough as a warning.
-const WARNING_PROBE: u32 = 8;
-/// Slots per key above which a table is not doubled for a key without a free slot: its hash is at
-/// fault, not the table.
-const SPARSE: u64 = 64;
+/// Minimum probe lines for which a slot half a probe from its home is a warning.
+const CROWDED_PROBE_LINES_MIN: u32 = 8;
+/// Maximum slots per key with which a table is doubled for a key without a free slot. Above it the
+/// hash is at fault, not the table.
+const SLOTS_PER_KEY_MAX: u64 = 64;
 
-/// Number of lines that are stored together.
-const LINES_TOGETHER: u64 = 64;
+/// Lines that are stored together.
+const STORE_LINES: u64 = 64;
 
 /// Creates a table's extent: header, and the first `lines` lines without slots; durable after the
 /// caller's fence. `table_at` returns the table with its extent at a position.
@@ -74,22 +74,22 @@ pub(crate) fn make_table(
 ) -> Result<NvPtr> {
     let at = pool.allocator().alloc_extent(pool, Table::extent_bytes(header.lines, probe), KIND_TABLE)?;
     pool.store(at, &header.bytes_at(pool, at));
-    pool.flush(at, LINE as usize);
+    pool.flush(at, LINE_BYTES as usize);
     let table = table_at(at);
     store_empty_lines(pool, table, 0, lines);
-    pool.flush(table.line(0), (lines * LINE) as usize);
+    pool.flush(table.line(0), (lines * LINE_BYTES) as usize);
     Ok(at)
 }
 
 /// Stores the lines `from..to` without slots. They are not in use.
 fn store_empty_lines(pool: &Pool, table: Table, from: u64, to: u64) {
-    let mut bytes = [0; (LINES_TOGETHER * LINE) as usize];
-    for first in (from..to).step_by(LINES_TOGETHER as usize) {
-        let end = (first + LINES_TOGETHER).min(to);
-        for (line, bytes) in (first..end).zip(bytes.chunks_exact_mut(LINE as usize)) {
+    let mut bytes = [0; (STORE_LINES * LINE_BYTES) as usize];
+    for first in (from..to).step_by(STORE_LINES as usize) {
+        let end = (first + STORE_LINES).min(to);
+        for (line, bytes) in (first..end).zip(bytes.chunks_exact_mut(LINE_BYTES as usize)) {
             bytes[..8].copy_from_slice(&table.hash_of(line).empty().to_le_bytes());
         }
-        pool.store(table.line(first), &bytes[..((end - first) * LINE) as usize]);
+        pool.store(table.line(first), &bytes[..((end - first) * LINE_BYTES) as usize]);
     }
 }
 
@@ -111,7 +111,7 @@ impl Inner {
     #[inline]
     pub(crate) fn is_crowded(&self, distance: u32) -> bool {
         let probe = self.shape.probe_lines;
-        probe >= WARNING_PROBE && distance >= probe / 2
+        probe >= CROWDED_PROBE_LINES_MIN && distance >= probe / 2
     }
 
     #[cold]
@@ -220,7 +220,7 @@ impl Inner {
     fn refuse_sparse(&self, partition: usize, more: u64) -> Result<()> {
         let part = &self.partitions[partition];
         let slots = part.current().lines * LINE_SLOTS as u64;
-        let is_sparse = |keys| slots > SPARSE * (keys + more + u64::from(self.shape.probe_lines));
+        let is_sparse = |keys| slots > SLOTS_PER_KEY_MAX * (keys + more + u64::from(self.shape.probe_lines));
         if self.keys_of(partition).is_some_and(is_sparse) { Err(self.index_full(part)) } else { Ok(()) }
     }
 
@@ -265,13 +265,13 @@ impl Inner {
         let part = &self.partitions[partition];
         let (Some(next), from) = (part.next(), part.cursor()) else { return Ok(()) };
         self.check_growth()?;
-        if from == CURSOR_END {
+        if from == CURSOR_MAX {
             return self.end(partition);
         }
         let old = part.current();
         let to = old.first_fraction(old.home(from as u32) + STEP_LINES);
         self.move_part(partition, old, next, from, to)?;
-        if to == CURSOR_END {
+        if to == CURSOR_MAX {
             self.end(partition)?;
         }
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -290,7 +290,7 @@ impl Inner {
             self.publish_cursor(partition, to);
         }
         let probe = u64::from(old.probe);
-        let home_of = |fraction: u64| if fraction == CURSOR_END { next.lines } else { next.home(fraction as u32) };
+        let home_of = |fraction: u64| if fraction == CURSOR_MAX { next.lines } else { next.home(fraction as u32) };
         let first = home_of(from);
         let (zero_from, zero_to) = (first + probe, (home_of(to) + probe).min(next.all_lines()));
         if zero_from < zero_to && !pool.mutant(Mutant::GrowthNotZeroed) {
@@ -304,7 +304,7 @@ impl Inner {
             }
         }
         self.carry_damage(old, next, (from, to), &damaged);
-        pool.flush(next.line(first), ((copied.end - first) * LINE) as usize);
+        pool.flush(next.line(first), ((copied.end - first) * LINE_BYTES) as usize);
         if !pool.mutant(Mutant::GrowthNotFenced) {
             pool.fence();
         }
@@ -375,7 +375,7 @@ impl Inner {
         loop {
             // Any fraction of this home is valid.
             let Some(free) = next.free(&self.pool, next.first_fraction(home) as u32) else { return false };
-            if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_err() {
+            if self.pool.cas_u64(free.at, Slot::FREE.0, slot.0).is_err() {
                 continue;
             }
             count_slot(&self.pool, next.salt, free.at, slot);
@@ -404,7 +404,7 @@ impl Inner {
     /// Clears the slots of moved keys in lines of keys not yet moved, after the last home line of
     /// the part.
     fn clear_left(&self, old: Table, to: u64, moved: &[(Found, u32)]) {
-        if to == CURSOR_END || self.pool.mutant(Mutant::GrowthLeftKept) {
+        if to == CURSOR_MAX || self.pool.mutant(Mutant::GrowthLeftKept) {
             return;
         }
         let first = old.home(to as u32);
@@ -423,7 +423,7 @@ impl Inner {
     fn end(&self, partition: usize) -> Result<()> {
         let (part, pool) = (&self.partitions[partition], &self.pool);
         let (current, next, cursor) = part.words();
-        assert!(next != 0 && cursor == CURSOR_END, "all keys have moved");
+        assert!(next != 0 && cursor == CURSOR_MAX, "all keys have moved");
         self.account_wear_of(partition);
         pool.allocator().keep_extent(extent_of(current));
         set_grown(pool, partition, next);
@@ -472,11 +472,11 @@ pub(crate) fn mend_growth(settling: &Settling<'_>, part: &Partition, partition: 
         return;
     }
     let (old, Some(next)) = (part.current(), part.next()) else { return };
-    let home = |table: Table| if cursor == CURSOR_END { table.lines } else { table.home(cursor as u32) };
+    let home = |table: Table| if cursor == CURSOR_MAX { table.lines } else { table.home(cursor as u32) };
     if !pool.mutant(Mutant::GrowthCopiesKept) {
         clear(settling, next, home(next), |fraction| fraction >= cursor);
     }
-    if cursor < CURSOR_END {
+    if cursor < CURSOR_MAX {
         clear(settling, old, home(old), |fraction| fraction < cursor);
     }
     pool.fence();
@@ -503,7 +503,7 @@ fn clear(settling: &Settling<'_>, table: Table, line: u64, gone: impl Fn(u64) ->
             }
         }
         if changed || !pool.mutant(Mutant::GrowthNotSettled) {
-            pool.flush(table.line(line), LINE as usize);
+            pool.flush(table.line(line), LINE_BYTES as usize);
         }
     }
 }

@@ -124,7 +124,7 @@ impl Inner {
     #[inline]
     pub(crate) fn free_held_slot(&self, salt: u64, at: NvPtr, slot: Slot) {
         if self.is_careful() && self.is_uncounted(salt, at) {
-            self.pool.publish_u64(at, Slot::FREE);
+            self.pool.publish_u64(at, Slot::FREE.0);
         } else {
             free_slot(&self.pool, salt, at, slot);
         }

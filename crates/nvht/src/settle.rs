@@ -73,7 +73,7 @@ impl Settling<'_> {
         words[1..]
             .iter()
             .map(|word| Slot(*word))
-            .all(|slot| slot.0 == Slot::FREE || self.form.is_record(slot) || self.form.is_reserved(slot))
+            .all(|slot| slot == Slot::FREE || self.form.is_record(slot) || self.form.is_reserved(slot))
     }
 
     /// Returns whether a write in progress may have stored this slot in this line.

@@ -250,7 +250,7 @@ fn open_partitions(pool: &Pool, shape: &Superblock, counted: bool) -> Result<Ope
 /// Makes the store refuse writes if the extent table lacks a table: its space would be used twice.
 /// Existing data stays readable. Must be called before any allocation.
 fn check_extent(pool: &Pool, shape: &Superblock, partition: usize, table: Table) {
-    let at = lodestore_media::NvPtr::from_raw(table.lines_at.raw() - crate::layout::LINE);
+    let at = lodestore_media::NvPtr::from_raw(table.lines_at.raw() - crate::layout::LINE_BYTES);
     let bytes = Table::extent_bytes(table.lines, shape.probe_lines);
     if !pool.allocator().holds_extent(pool, at, bytes, KIND_TABLE) {
         pool.poison(PoisonReason::Damage, &format!(

@@ -23,10 +23,10 @@ use std::thread;
 pub(crate) const STRIPES: usize = 256;
 const FRACTION_SHIFT: u32 = 24;
 
-const LOCKED: u64 = 1;
+const LOCKED_FLAG: u64 = 1;
 const WRITES_MAX: u32 = (1 << 31) - 1;
 /// Attempts before the thread yields the processor.
-const SPINS: u32 = 128;
+const SPIN_ATTEMPTS: u32 = 128;
 
 /// Returns the stripe of a fraction.
 #[inline]
@@ -69,13 +69,13 @@ impl Stripes {
         let mut spins = 0;
         loop {
             let now = word.load(Ordering::Relaxed);
-            if now & LOCKED == 0
-                && word.compare_exchange_weak(now, now | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            if now & LOCKED_FLAG == 0
+                && word.compare_exchange_weak(now, now | LOCKED_FLAG, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
                 return Held { word, keys: (now >> 32) as u32 as i32, writes: (now as u32) >> 1 };
             }
             spins += 1;
-            if spins < SPINS { hint::spin_loop() } else { thread::yield_now() }
+            if spins < SPIN_ATTEMPTS { hint::spin_loop() } else { thread::yield_now() }
         }
     }
 
@@ -89,7 +89,7 @@ impl Stripes {
     /// Returns whether a writer holds the stripe: data that was read may not be durable yet.
     #[inline]
     pub(crate) fn is_locked(&self, partition: usize, stripe: usize) -> bool {
-        self.word(partition, stripe).load(Ordering::Acquire) & LOCKED != 0
+        self.word(partition, stripe).load(Ordering::Acquire) & LOCKED_FLAG != 0
     }
 
     /// Returns the keys added minus the keys removed since the counts were last set.

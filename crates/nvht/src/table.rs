@@ -19,17 +19,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::hash::{Hashed, Hasher};
-use crate::layout::LINE;
+use crate::layout::LINE_BYTES;
 use crate::line::{LineHash, Words, reach_of};
 use crate::record::{Placed, Record};
 use crate::slot::{Slot, SlotForm};
 
 /// Maximum bytes of a record that are prefetched together once its position is known.
-pub(crate) const READ_AHEAD: usize = 320;
+pub(crate) const PREFETCH_BYTES_MAX: usize = 320;
 
 /// Number of record bytes to prefetch together: the length of the longest record seen, at most
-/// [`READ_AHEAD`]. Measured: lines prefetched in vain cost a small record a tenth of its time.
-/// Lines not prefetched cost a large record a fifth.
+/// [`PREFETCH_BYTES_MAX`]. Measured: lines prefetched in vain cost a small record a tenth of its
+/// time. Lines not prefetched cost a large record a fifth.
 pub(crate) struct Reading(AtomicUsize);
 
 impl Reading {
@@ -41,7 +41,7 @@ impl Reading {
     #[inline]
     pub(crate) fn met(&self, len: usize) {
         if len > self.0.load(Ordering::Relaxed) {
-            self.0.store(len.min(READ_AHEAD), Ordering::Relaxed);
+            self.0.store(len.min(PREFETCH_BYTES_MAX), Ordering::Relaxed);
         }
     }
 
@@ -51,7 +51,7 @@ impl Reading {
     }
 }
 /// Number of records to prefetch ahead in walks.
-pub(crate) const AHEAD: usize = 12;
+pub(crate) const PREFETCH_RECORDS: usize = 12;
 
 /// A table of a partition: only its location and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl Table {
     /// Returns the extent bytes of a table with this number of home lines: header line, home lines,
     /// following lines.
     pub(crate) fn extent_bytes(lines: u64, probe: u32) -> u64 {
-        (lines + u64::from(probe)) * LINE
+        (lines + u64::from(probe)) * LINE_BYTES
     }
 
     /// Returns the number of all lines, including the lines after the last home line.
@@ -125,13 +125,13 @@ impl Table {
     /// Returns the position of a line.
     #[inline]
     pub(crate) fn line(&self, line: u64) -> NvPtr {
-        self.lines_at.add(line * LINE)
+        self.lines_at.add(line * LINE_BYTES)
     }
 
     /// Returns the position of a slot of a line.
     #[inline]
     pub(crate) fn slot(&self, line: u64, slot: usize) -> NvPtr {
-        self.lines_at.add(line * LINE + 8 + slot as u64 * 8)
+        self.lines_at.add(line * LINE_BYTES + 8 + slot as u64 * 8)
     }
 
     /// Returns the hash of a line's place.
@@ -154,14 +154,14 @@ impl Table {
     /// Starts to load the home line of a key.
     #[inline]
     pub(crate) fn prefetch(&self, pool: &Pool, fraction: u32) {
-        pool.prefetch(self.line(self.home(fraction)), LINE as usize);
+        pool.prefetch(self.line(self.home(fraction)), LINE_BYTES as usize);
     }
 
     /// Starts to make durable all lines where a key of this fraction can be.
     pub(crate) fn flush_window(&self, pool: &Pool, fraction: u32) {
         let home = self.home(fraction);
         let lines = 1 + u64::from(self.reach(pool, home));
-        pool.flush(self.line(home), (lines * LINE) as usize);
+        pool.flush(self.line(home), (lines * LINE_BYTES) as usize);
     }
 
     /// Returns the first slot with the tag of a key, for the prefetch of a batched read. Does not
@@ -254,7 +254,7 @@ impl Table {
         for distance in 0..self.probe {
             let line = home + u64::from(distance);
             let words = self.load(pool, line);
-            if let Some(index) = words[1..].iter().position(|word| *word == Slot::FREE) {
+            if let Some(index) = words[1..].iter().position(|word| *word == Slot::FREE.0) {
                 return Some(Free { at: self.slot(line, index), distance });
             }
         }

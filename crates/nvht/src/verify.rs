@@ -6,11 +6,11 @@ use lodestore_contract::{Progress, Result, VerifyReport};
 use lodestore_inplace::{PIECE_BYTES, lock, note_finding};
 
 use crate::inner::Inner;
-use crate::layout::{CURSOR_END, Superblock};
+use crate::layout::{CURSOR_MAX, Superblock};
 use crate::partition::{check_stages, load_root};
 use crate::record::Record;
 use crate::search::{broken_seal, damaged_line};
-use crate::table::AHEAD;
+use crate::table::PREFETCH_RECORDS;
 use crate::walk::{Found, Piece, another_slot};
 
 impl Inner {
@@ -65,7 +65,7 @@ impl Inner {
         let (mut from, mut is_clean) = (0, true);
         let begun = (self.stripes.writes(partition), self.stripes.keys(partition));
         let mut keys = 0;
-        while from < CURSOR_END {
+        while from < CURSOR_MAX {
             if report.bytes >= PIECE_BYTES {
                 is_clean &= report.is_clean();
                 if !piece(std::mem::take(&mut report)) {
@@ -106,8 +106,8 @@ impl Inner {
     fn verify_part(&self, partition: usize, found: &[Found], report: &mut VerifyReport) {
         let mut keys = HashSet::with_capacity(found.len());
         for (index, found_slot) in found.iter().enumerate() {
-            if let Some(next) = found.get(index + AHEAD) {
-                self.pool.prefetch(next.record_at, crate::table::READ_AHEAD);
+            if let Some(next) = found.get(index + PREFETCH_RECORDS) {
+                self.pool.prefetch(next.record_at, crate::table::PREFETCH_BYTES_MAX);
             }
             let at = found_slot.record_at;
             let place = format!("slot of record {at:?}");

@@ -14,13 +14,13 @@ use lodestore_contract::{Error, Expiry, Pair, Result, Visit};
 use lodestore_media::NvPtr;
 
 use crate::inner::Inner;
-use crate::layout::{CURSOR_END, LINE};
+use crate::layout::{CURSOR_MAX, LINE_BYTES};
 use crate::partition::Partition;
 use crate::record::{Placed, Record};
 use crate::search::{broken_seal, damaged_line, unvouched};
 use crate::slot::Slot;
 use crate::stripe::{Held, stripe_of};
-use crate::table::{AHEAD, READ_AHEAD, Table};
+use crate::table::{PREFETCH_BYTES_MAX, PREFETCH_RECORDS, Table};
 
 /// Home lines of a part in a walk.
 const PART_LINES: u64 = 32;
@@ -52,7 +52,7 @@ pub(crate) struct Found {
 impl Inner {
     /// Acquires the stripes of the fractions `from..to`, in order. The caller holds none.
     pub(crate) fn hold_part(&self, partition: usize, from: u64, to: u64) -> Vec<Held<'_>> {
-        debug_assert!(from < to && to <= CURSOR_END);
+        debug_assert!(from < to && to <= CURSOR_MAX);
         let (first, last) = (stripe_of(from as u32), stripe_of((to - 1) as u32));
         (first..=last).map(|stripe| self.stripes.lock(partition, stripe)).collect()
     }
@@ -62,7 +62,7 @@ impl Inner {
     pub(crate) fn tables_of(part: &Partition, from: u64, to: u64) -> impl Iterator<Item = Piece> {
         let cursor = if part.is_growing() { part.cursor() } else { 0 };
         let cut = cursor.clamp(from, to);
-        [(from, cut, 0..cursor), (cut, to, cursor..CURSOR_END)].into_iter().filter(|(from, to, _)| from < to).map(
+        [(from, cut, 0..cursor), (cut, to, cursor..CURSOR_MAX)].into_iter().filter(|(from, to, _)| from < to).map(
             |(from, to, share)| {
                 let (share_from, share_to) = (share.start, share.end);
                 Piece { table: part.place(from as u32), from, to, share_from, share_to }
@@ -157,7 +157,7 @@ impl Inner {
         };
         for partition in 0..self.partitions.len() {
             let mut from = 0;
-            while from < CURSOR_END {
+            while from < CURSOR_MAX {
                 match self.show_part(partition, from, &mut wrong, &mut show)? {
                     Some(to) => from = to,
                     None => return Ok(visited),
@@ -222,8 +222,8 @@ impl Inner {
             all.append(&mut self.collect(partition, piece, &wanted));
         }
         for (index, found) in all.iter().enumerate() {
-            if index < AHEAD {
-                self.pool.prefetch(found.record_at, READ_AHEAD);
+            if index < PREFETCH_RECORDS {
+                self.pool.prefetch(found.record_at, PREFETCH_BYTES_MAX);
             }
         }
         all
@@ -233,7 +233,7 @@ impl Inner {
     pub(crate) fn settle_part(&self, table: Table, from: u64, to: u64) {
         let first = table.home(from as u32);
         let lines = self.last_line(table, from, to) - first + 1;
-        self.pool.flush(table.line(first), (lines * LINE) as usize);
+        self.pool.flush(table.line(first), (lines * LINE_BYTES) as usize);
         self.pool.fence();
     }
 

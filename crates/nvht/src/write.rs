@@ -29,12 +29,9 @@ use crate::inner::Inner;
 use crate::line::{count_slot, raise_reach};
 use crate::record::Record;
 use crate::search::unvouched;
-use crate::slot::{Named, Slot};
+use crate::slot::{Named, SLOT_BYTES, Slot};
 use crate::stripe::{Held, stripe_of};
 use crate::table::{Free, Hit, Table};
-
-/// Bytes of a slot.
-const SLOT: usize = 8;
 
 /// Result of a publication.
 enum Published {
@@ -249,7 +246,7 @@ impl Inner {
         if self.pool.mutant(Mutant::ReuseBeforeDurable) {
             self.pool.allocator().free(&self.pool, record, len);
         }
-        self.persist(hit.at, SLOT, not_flushed);
+        self.persist(hit.at, SLOT_BYTES, not_flushed);
         held.count(-1);
         if hit.is_bound && !self.pool.mutant(Mutant::ReuseBeforeDurable) {
             self.pool.epochs().retire(&self.pool, record, len);
@@ -304,7 +301,7 @@ impl Inner {
         if early {
             self.pool.allocator().free(&self.pool, record, len);
         }
-        self.persist_published(hit.at, SLOT, &new);
+        self.persist_published(hit.at, SLOT_BYTES, &new);
         held.count(0);
         if !early {
             self.pool.epochs().retire(&self.pool, record, len);
@@ -327,7 +324,7 @@ impl Inner {
             return Published::Refused(new, error);
         }
         self.pool.publish_u64(hit.at, slot.0);
-        self.persist_published(hit.at, SLOT, &new);
+        self.persist_published(hit.at, SLOT_BYTES, &new);
         held.count(0);
         Published::Replaced
     }
@@ -344,9 +341,9 @@ impl Inner {
                 return Published::Refused(new, error);
             }
             // A writer of another stripe may have claimed the slot.
-            if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_ok() {
+            if self.pool.cas_u64(free.at, Slot::FREE.0, slot.0).is_ok() {
                 count_slot(&self.pool, table.salt, free.at, slot);
-                self.persist_published(free.at, SLOT, &new);
+                self.persist_published(free.at, SLOT_BYTES, &new);
                 held.count(1);
                 return Published::New(held.keys(), self.is_crowded(free.distance));
             }
