@@ -77,20 +77,21 @@ impl Load {
     }
 
     fn smoothed(self, before: Self) -> Self {
-        let mix = |now: f64, then: f64| if then == 0.0 { now } else { then + SMOOTHING_FACTOR * (now - then) };
+        let smooth_latency =
+            |now: f64, then: f64| if then == 0.0 { now } else { then + SMOOTHING_FACTOR * (now - then) };
         Self {
-            gets_per_write: then_mix(self.gets_per_write, before.gets_per_write),
-            scans_per_write: then_mix(self.scans_per_write, before.scans_per_write),
-            get_ns: mix(self.get_ns, before.get_ns),
-            scan_ns: mix(self.scan_ns, before.scan_ns),
-            write_ns: mix(self.write_ns, before.write_ns),
-            backend_ns: mix(self.backend_ns, before.backend_ns),
+            gets_per_write: smooth(self.gets_per_write, before.gets_per_write),
+            scans_per_write: smooth(self.scans_per_write, before.scans_per_write),
+            get_ns: smooth_latency(self.get_ns, before.get_ns),
+            scan_ns: smooth_latency(self.scan_ns, before.scan_ns),
+            write_ns: smooth_latency(self.write_ns, before.write_ns),
+            backend_ns: smooth_latency(self.backend_ns, before.backend_ns),
         }
     }
 }
 
 /// Exponential smoothing in which 0 is an ordinary value.
-fn then_mix(now: f64, then: f64) -> f64 {
+fn smooth(now: f64, then: f64) -> f64 {
     then + SMOOTHING_FACTOR * (now - then)
 }
 
@@ -110,7 +111,7 @@ pub struct Controller {
     current: usize,
     load: Option<Load>,
     depth: f64,
-    leaning: i8,
+    trend: i8,
     windows: u64,
 }
 
@@ -118,7 +119,7 @@ impl Controller {
     /// Creates a controller for `total` threads, serving and backend together. Starts with one
     /// backend thread (none if `total < 2`).
     pub fn new(total: usize) -> Self {
-        Self { total, current: usize::from(total >= 2), load: None, depth: 0.0, leaning: 0, windows: 0 }
+        Self { total, current: usize::from(total >= 2), load: None, depth: 0.0, trend: 0, windows: 0 }
     }
 
     /// Returns the number of backend threads that must run now.
@@ -150,7 +151,7 @@ impl Controller {
             return self.current;
         }
         self.depth += (depth.clamp(0.0, 1.0) - self.depth) / 2.0;
-        let wish = match Load::of(window, self.load) {
+        let target = match Load::of(window, self.load) {
             // Without writes one sleeping thread is kept.
             None => 1.0,
             Some(now) => {
@@ -160,18 +161,18 @@ impl Controller {
             }
         };
         let current = self.current as f64;
-        let crowded = self.depth > HIGH_DEPTH_RATIO;
-        let leaning = if crowded || wish >= current + DEADBAND_THREADS {
+        let is_overfull = self.depth > HIGH_DEPTH_RATIO;
+        let trend = if is_overfull || target >= current + DEADBAND_THREADS {
             1
-        } else if wish <= current - DEADBAND_THREADS && self.depth < LOW_DEPTH_RATIO {
+        } else if target <= current - DEADBAND_THREADS && self.depth < LOW_DEPTH_RATIO {
             -1
         } else {
             0
         };
-        if leaning != 0 && (crowded || leaning == self.leaning) {
-            self.current = (self.current as isize + isize::from(leaning)).clamp(1, self.total as isize - 1) as usize;
+        if trend != 0 && (is_overfull || trend == self.trend) {
+            self.current = (self.current as isize + isize::from(trend)).clamp(1, self.total as isize - 1) as usize;
         }
-        self.leaning = leaning;
+        self.trend = trend;
         self.current
     }
 }
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_swings_does_not_swing_the_threads() {
+    fn an_oscillating_load_does_not_change_the_number_of_threads() {
         let mut control = Controller::new(16);
         for _ in 0..40 {
             control.step(&window(&paper(1.0), 10_000), 0.0);
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn full_queues_add_threads_whatever_the_formula_says_and_keep_them() {
+    fn full_queues_add_and_keep_threads_regardless_of_the_formula() {
         let mut control = Controller::new(16);
         for _ in 0..30 {
             control.step(&window(&paper(19.0), 10_000), 1.0);

@@ -14,7 +14,7 @@
 //! * **Readable positions.** Only the thread that applied the replacing operation retires a
 //!   position in the tree or in a pending operation. Appliers are pinned ([`Retire::pinned`]):
 //!   another thread may retire a position that the tree just returned.
-//! * **Tickets.** [`Backend::drain`] notes each queue's tail and waits until as many operations are
+//! * **Tickets.** [`Backend::drain`] reads each queue's tail and waits until as many operations are
 //!   completed: applied, not only popped. Writers never stop for it, and it waits only for
 //!   operations pushed before it began.
 //! * **Bounded waits.** Every waiting thread helps, or sleeps. A panic in an application poisons,
@@ -40,7 +40,7 @@ use crate::rebuild::{Gate, OVERFLOW_MAX};
 use crate::sampler::Sampler;
 use crate::tree_op::{Change, TreeOp};
 use crate::trees::{TREES_MAX, Trees, share_of};
-use crate::worker::{Crew, Wait, Workers};
+use crate::worker::{Backoff, WorkerCount, WorkerPool};
 
 /// Maximum operations popped from a queue at once.
 pub const BATCH_OPS_MAX: usize = 256;
@@ -60,7 +60,7 @@ pub trait Retire {
     fn retire(&self, position: NvPtr);
     /// Returns whether the position represents a record whose position was damaged. The tree may
     /// then have another position.
-    fn is_lost(&self, _position: NvPtr) -> bool {
+    fn is_cleared(&self, _position: NvPtr) -> bool {
         false
     }
     /// Returns whether the record at this position is damaged: its key may then differ.
@@ -83,7 +83,7 @@ pub struct Config {
     /// Capacity of a queue in operations; the paper's 4096.
     pub queue_len: usize,
     /// Threads.
-    pub backends: Workers,
+    pub backends: WorkerCount,
     /// Without threads: operations that accumulate in a queue before a writer applies them
     /// together. 1: none.
     pub caller_batch: usize,
@@ -100,7 +100,7 @@ impl Default for Config {
             trees: 1,
             queues: 8,
             queue_len: 4096,
-            backends: Workers::Fixed(1),
+            backends: WorkerCount::Fixed(1),
             caller_batch: 1,
             overflow_max: OVERFLOW_MAX,
             window: Duration::from_millis(100),
@@ -111,15 +111,15 @@ impl Default for Config {
 /// A queue and its consumer's state.
 pub(crate) struct Queue {
     pub(crate) ring: Ring<TreeOp>,
-    /// As `Side::rebuilding`, readable without the lock.
+    /// As `QueueState::rebuilding`, readable without the lock.
     pub(crate) rebuilding: AtomicBool,
-    pub(crate) side: Mutex<Side>,
+    pub(crate) state: Mutex<QueueState>,
     depth_max: AtomicU64,
 }
 
 /// Held by the consumer, and by a writer that applies directly during a rebuild.
 #[derive(Default)]
-pub(crate) struct Side {
+pub(crate) struct QueueState {
     batch: Vec<TreeOp>,
     pub(crate) overflow: Vec<TreeOp>,
     pub(crate) rebuilding: bool,
@@ -127,13 +127,13 @@ pub(crate) struct Side {
 
 /// Result of an attempt to process a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Worked {
+pub(crate) enum WorkOutcome {
     /// This many operations, possibly none.
     Done(usize),
     /// Another thread is the consumer.
     Busy,
     /// The overflow is full until the rebuild ends.
-    Held,
+    OverflowFull,
 }
 
 /// State shared by all threads.
@@ -141,11 +141,11 @@ pub(crate) struct Core<R> {
     pub(crate) records: R,
     pub(crate) trees: Trees,
     pub(crate) queues: Box<[Queue]>,
-    pub(crate) crew: Crew,
+    pub(crate) workers: WorkerPool,
     pub(crate) gate: Gate,
     pub(crate) sampler: Arc<Sampler>,
     pub(crate) config: Config,
-    direct: bool,
+    applies_directly: bool,
     /// Batch size of a writer without threads, if above 1; otherwise 0.
     caller_batch: u64,
     pub(crate) helped: AtomicU64,
@@ -166,24 +166,28 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         let queue = || Queue {
             ring: Ring::with_capacity(config.queue_len),
             rebuilding: AtomicBool::new(false),
-            side: Mutex::default(),
+            state: Mutex::default(),
             depth_max: AtomicU64::new(0),
         };
         let threads = match config.backends {
-            _ if config.sync_update => Workers::Fixed(0),
+            _ if config.sync_update => WorkerCount::Fixed(0),
             backends => backends,
         };
-        let alone = matches!(threads, Workers::Fixed(0) | Workers::Auto { threads: 0..2 });
-        let direct = config.sync_update || alone && config.caller_batch <= 1;
+        let has_no_threads = matches!(threads, WorkerCount::Fixed(0) | WorkerCount::Auto { threads: 0..2 });
+        let applies_directly = config.sync_update || has_no_threads && config.caller_batch <= 1;
         Self {
             records,
             trees: Trees::new(config.trees.min(TREES_MAX)),
             queues: (0..config.queues.clamp(1, QUEUES_MAX)).map(|_| queue()).collect(),
-            crew: Crew::new(threads),
+            workers: WorkerPool::new(threads),
             gate: Gate::default(),
             sampler,
-            direct,
-            caller_batch: if alone && !direct { config.caller_batch.min(config.queue_len) as u64 } else { 0 },
+            applies_directly,
+            caller_batch: if has_no_threads && !applies_directly {
+                config.caller_batch.min(config.queue_len) as u64
+            } else {
+                0
+            },
             config,
             helped: AtomicU64::new(0),
             full: AtomicU64::new(0),
@@ -196,17 +200,17 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
     fn enqueue(&self, hash: u64, op: TreeOp) {
         let op = op.for_tree(self.trees.number_of(hash) as u8);
         let number = share_of(hash, self.queues.len());
-        if self.direct {
+        if self.applies_directly {
             return self.apply_directly(number, &op);
         }
         match self.queues[number].ring.try_push(op) {
             Ok(ticket) => {
                 if ticket % DEPTH_CHECK_PERIOD_OPS == 0 {
-                    self.look(number);
+                    self.check_depth(number);
                 }
-                self.crew.wake_if_asleep();
+                self.workers.wake_if_asleep();
                 if self.caller_batch != 0 && ticket % self.caller_batch == 0 {
-                    self.work_off(number, BATCH_OPS_MAX);
+                    self.process_queue(number, BATCH_OPS_MAX);
                 }
             }
             Err(op) => self.push_to_full(number, op),
@@ -214,14 +218,14 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
     }
 
     /// Records the depth of a queue, and wakes its thread if the queue is a quarter full.
-    fn look(&self, number: usize) {
+    fn check_depth(&self, number: usize) {
         let queue = &self.queues[number];
         let depth = queue.ring.len();
         if depth as u64 > queue.depth_max.load(Ordering::Relaxed) {
             queue.depth_max.store(depth as u64, Ordering::Relaxed);
         }
         if depth >= queue.ring.capacity() / 4 {
-            self.crew.wake_owner(number);
+            self.workers.wake_owner(number);
         }
     }
 
@@ -231,19 +235,19 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         let queue = &self.queues[number];
         self.full.fetch_add(1, Ordering::Relaxed);
         queue.depth_max.store(queue.ring.capacity() as u64, Ordering::Relaxed);
-        self.crew.wake_owner(number);
-        let mut wait = Wait::default();
+        self.workers.wake_owner(number);
+        let mut wait = Backoff::default();
         loop {
             if self.gate.is_poisoned() {
                 // The tree is lost, and every scan reports so; the hash index has the write.
                 return;
             }
-            match self.work_off(number, BATCH_OPS_MAX) {
-                Worked::Done(0) | Worked::Busy => wait.pause(),
-                Worked::Done(count) => {
+            match self.process_queue(number, BATCH_OPS_MAX) {
+                WorkOutcome::Done(0) | WorkOutcome::Busy => wait.pause(),
+                WorkOutcome::Done(count) => {
                     self.helped.fetch_add(count as u64, Ordering::Relaxed);
                 }
-                Worked::Held => self.gate.wait_a_while(),
+                WorkOutcome::OverflowFull => self.gate.wait_briefly(),
             }
             match queue.ring.try_push(op) {
                 Ok(_) => return,
@@ -254,32 +258,32 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
 
     /// Pops up to `max` operations, at most a batch, from a queue and applies them. During a
     /// rebuild moves them to the overflow instead.
-    pub(crate) fn work_off(&self, number: usize, max: usize) -> Worked {
+    pub(crate) fn process_queue(&self, number: usize, max: usize) -> WorkOutcome {
         let queue = &self.queues[number];
         if self.gate.is_poisoned() {
-            return Worked::Done(0);
+            return WorkOutcome::Done(0);
         }
-        let Some(mut consumer) = queue.ring.try_consume() else { return Worked::Busy };
-        let mut side = lock(&queue.side);
-        let side = &mut *side;
-        if side.rebuilding {
+        let Some(mut consumer) = queue.ring.try_consume() else { return WorkOutcome::Busy };
+        let mut state = lock(&queue.state);
+        let state = &mut *state;
+        if state.rebuilding {
             let waiting = self.gate.waiting.load(Ordering::Relaxed);
-            let room = self.config.overflow_max.saturating_sub(waiting) as usize;
-            if room == 0 {
-                return Worked::Held;
+            let free = self.config.overflow_max.saturating_sub(waiting) as usize;
+            if free == 0 {
+                return WorkOutcome::OverflowFull;
             }
-            let count = consumer.pop_batch(&mut side.overflow, max.min(BATCH_OPS_MAX).min(room));
+            let count = consumer.pop_batch(&mut state.overflow, max.min(BATCH_OPS_MAX).min(free));
             self.gate.waiting.fetch_add(count as u64, Ordering::Relaxed);
             consumer.complete(count);
-            return Worked::Done(count);
+            return WorkOutcome::Done(count);
         }
-        side.batch.clear();
-        let count = consumer.pop_batch(&mut side.batch, max.min(BATCH_OPS_MAX));
-        if count == 0 || !self.apply_timed(&side.batch) {
-            return Worked::Done(0);
+        state.batch.clear();
+        let count = consumer.pop_batch(&mut state.batch, max.min(BATCH_OPS_MAX));
+        if count == 0 || !self.apply_timed(&state.batch) {
+            return WorkOutcome::Done(0);
         }
         consumer.complete(count);
-        Worked::Done(count)
+        WorkOutcome::Done(count)
     }
 
     /// Applies a batch. Returns false if that panicked, and poisons everything.
@@ -340,7 +344,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
                 found
             }
             Change::Delete(_) if upsert => tree.remove(records, key, None).is_some(),
-            Change::Delete(old) if records.is_lost(old) => {
+            Change::Delete(old) if records.is_cleared(old) => {
                 // Either a walk that found the damage left the key out, or the tree has the record
                 // under the key that the record reads as.
                 if tree.remove(records, key, None).is_none() {
@@ -362,20 +366,20 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
     fn apply_directly(&self, number: usize, op: &TreeOp) {
         let queue = &self.queues[number];
         while queue.rebuilding.load(Ordering::Acquire) {
-            let mut side = lock(&queue.side);
-            if !side.rebuilding {
+            let mut state = lock(&queue.state);
+            if !state.rebuilding {
                 break;
             }
             if self.gate.is_poisoned() {
                 return;
             }
             if self.gate.waiting.load(Ordering::Relaxed) < self.config.overflow_max {
-                side.overflow.push(*op);
+                state.overflow.push(*op);
                 self.gate.waiting.fetch_add(1, Ordering::Relaxed);
                 return;
             }
-            drop(side);
-            self.gate.wait_a_while();
+            drop(state);
+            self.gate.wait_briefly();
         }
         if !self.gate.is_poisoned() {
             self.apply_timed(std::slice::from_ref(op));
@@ -384,30 +388,30 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
 
     /// Waits until every operation pushed before the call is applied, and helps.
     fn drain(&self) -> Result<()> {
-        let mut notes = [0; QUEUES_MAX];
-        for (note, queue) in notes.iter_mut().zip(&self.queues) {
-            *note = queue.ring.tail();
+        let mut tails = [0; QUEUES_MAX];
+        for (tail, queue) in tails.iter_mut().zip(&self.queues) {
+            *tail = queue.ring.tail();
         }
         self.gate.wait()?;
-        let mut wait = Wait::default();
+        let mut wait = Backoff::default();
         loop {
-            let mut left = false;
+            let mut is_pending = false;
             let mut worked = false;
             for (number, queue) in self.queues.iter().enumerate() {
-                let missing = notes[number].saturating_sub(queue.ring.completed());
+                let missing = tails[number].saturating_sub(queue.ring.completed());
                 if missing == 0 {
                     continue;
                 }
-                left = true;
+                is_pending = true;
                 if missing as usize > BATCH_OPS_MAX {
-                    self.crew.wake_owner(number);
+                    self.workers.wake_owner(number);
                 }
-                if let Worked::Done(count @ 1..) = self.work_off(number, missing as usize) {
+                if let WorkOutcome::Done(count @ 1..) = self.process_queue(number, missing as usize) {
                     self.helped.fetch_add(count as u64, Ordering::Relaxed);
                     worked = true;
                 }
             }
-            if !left {
+            if !is_pending {
                 return self.gate.check();
             }
             self.gate.check()?;
@@ -428,7 +432,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Backend<R> {
     /// Creates an empty index, its queues, and as many of its threads as the system allows.
     pub fn start(config: Config, records: R, sampler: Arc<Sampler>) -> Self {
         let backend = Self { core: Arc::new(Core::new(config, records, sampler)) };
-        Core::man_or_fewer(&backend.core, backend.core.crew.active());
+        Core::start_threads_or_fewer(&backend.core, backend.core.workers.active());
         backend
     }
 
@@ -502,7 +506,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Backend<R> {
     /// As [`Backend::drain`]; the threads end in any case.
     pub fn stop(&self) -> Result<()> {
         let drained = self.core.drain();
-        self.core.crew.stop();
+        self.core.workers.stop();
         drained.and_then(|()| self.core.drain())
     }
 
@@ -533,7 +537,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Backend<R> {
     pub fn stats(&self) -> BackendStats {
         let core = &*self.core;
         let depth = |queue: &Queue| queue.ring.len() as u64;
-        let crew = core.crew.stats();
+        let workers = core.workers.stats();
         BackendStats {
             depth: core.queues.iter().map(depth).max().unwrap_or(0),
             depth_max: core.queues.iter().map(|queue| queue.depth_max.load(Ordering::Relaxed)).max().unwrap_or(0),
@@ -543,20 +547,20 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Backend<R> {
             full: core.full.load(Ordering::Relaxed),
             surprises: core.surprises.load(Ordering::Relaxed),
             rebuild_waiting: core.gate.waiting.load(Ordering::Relaxed),
-            backends: crew.backends,
-            serving: crew.serving,
-            formula: crew.formula,
-            wakes: crew.wakes,
-            naps: crew.naps,
-            windows: crew.windows,
-            changes: crew.changes,
+            backends: workers.backends,
+            serving: workers.serving,
+            formula: workers.formula,
+            wakes: workers.wakes,
+            naps: workers.naps,
+            windows: workers.windows,
+            changes: workers.changes,
         }
     }
 }
 
 impl<R: KeyResolver + Retire + Send + Sync + 'static> Drop for Backend<R> {
     fn drop(&mut self) {
-        self.core.crew.stop();
+        self.core.workers.stop();
     }
 }
 

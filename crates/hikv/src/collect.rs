@@ -19,15 +19,15 @@ use crate::entry::Entry;
 use crate::inner::Inner;
 use crate::layout::{ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
 use crate::record::{EXPIRY_TAG_FLAG, OWN_BYTES, Record};
-use crate::table::{Form, Home, PREFETCH_BYTES, PREFETCH_RECORDS, Slot, Verdict, walk};
+use crate::table::{Form, PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict, walk};
 
 /// A key's first 16 bytes, as a number with the same order, and its record.
-type Sortable = (u128, u64);
+type SortKey = (u128, u64);
 
 /// Results of one thread.
 #[derive(Default)]
-struct Share {
-    found: Vec<Sortable>,
+struct ThreadResult {
+    found: Vec<SortKey>,
     /// Positions of records that cannot be read completely, to be marked after all others.
     damaged: Vec<NvPtr>,
 }
@@ -60,7 +60,7 @@ pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
     let shares = share_out(
         partitions,
         inner.options.recovery_threads,
-        |partition, share: &mut Share| walk_partition(inner, partition, share),
+        |partition, share: &mut ThreadResult| walk_partition(inner, partition, share),
         |share| share.found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| compare_keys(pool, a.1, b.1))),
     )?;
     // The thread that walked a segment flushed and fenced it. If a sync failed, readers continue to
@@ -68,7 +68,7 @@ pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
     if inner.pool.check().is_ok() {
         inner.unsettled.store(false, Ordering::Release);
     }
-    inner.end_careful();
+    inner.end_careful_mode();
     inner.recovery.count_left_out(shares.iter().map(|share| share.damaged.len()).sum());
     for position in shares.iter().flat_map(|share| &share.damaged) {
         inner.keep_damaged::<OWN_BYTES>(*position);
@@ -82,7 +82,7 @@ fn compare_keys(pool: &Pool, a: u64, b: u64) -> KeyOrder {
 }
 
 /// Merges sorted shares.
-fn merge(pool: &Pool, mut shares: Vec<Vec<Sortable>>) -> Vec<u64> {
+fn merge(pool: &Pool, mut shares: Vec<Vec<SortKey>>) -> Vec<u64> {
     while shares.len() > 1 {
         let (a, b) = (shares.swap_remove(0), shares.pop().unwrap_or_default());
         let mut merged = Vec::with_capacity(a.len() + b.len());
@@ -105,7 +105,7 @@ fn merge(pool: &Pool, mut shares: Vec<Vec<Sortable>>) -> Vec<u64> {
     sorted.into_iter().map(|(_, position)| position).collect()
 }
 
-fn walk_partition(inner: &Inner, partition: usize, share: &mut Share) -> Result<()> {
+fn walk_partition(inner: &Inner, partition: usize, share: &mut ThreadResult) -> Result<()> {
     let pool = &inner.pool;
     let marks = pool.allocator().is_recovering();
     let mark_extent = |at: NvPtr, kind| {
@@ -117,9 +117,9 @@ fn walk_partition(inner: &Inner, partition: usize, share: &mut Share) -> Result<
     };
     let _guard = pool.epochs().pin();
     mark_extent(inner.table.directory(pool, partition).at, KIND_DIRECTORY);
-    walk(&inner.table, pool, partition, |home, slots| {
+    walk(&inner.table, pool, partition, |location, slots| {
         inner.recovery.check_wanted()?;
-        let Home { segment, prefix, .. } = home;
+        let SegmentLocation { segment, prefix, .. } = location;
         if let Err(error) = SegmentHeader::check(pool, segment.at, partition, segment.depth, prefix) {
             // Its entries are valid without it: each is checked against its record.
             inner.count_damage(&error);
@@ -130,14 +130,14 @@ fn walk_partition(inner: &Inner, partition: usize, share: &mut Share) -> Result<
             pool.flush(segment.at, inner.table.shape.segment_bytes as usize);
             pool.fence();
         }
-        walk_segment(inner, home, &slots, marks, share);
+        walk_segment(inner, location, &slots, marks, share);
         inner.recovery.count_part();
         Ok(true)
     })?;
     Ok(())
 }
 
-fn walk_segment(inner: &Inner, home: Home, slots: &[Slot], marks: bool, share: &mut Share) {
+fn walk_segment(inner: &Inner, location: SegmentLocation, slots: &[Slot], marks: bool, share: &mut ThreadResult) {
     let (pool, table) = (&inner.pool, &inner.table);
     let mut freed = false;
     for (index, slot) in slots.iter().enumerate() {
@@ -145,27 +145,27 @@ fn walk_segment(inner: &Inner, home: Home, slots: &[Slot], marks: bool, share: &
             pool.prefetch(next.entry.position().untagged(), PREFETCH_BYTES);
         }
         let position = slot.entry.position();
-        match table.judge(pool, home, *slot) {
+        match table.judge(pool, location, *slot) {
             Verdict::Free if pool.mutant(Mutant::TornEntryAccepted) && slot.entry.sig != 0 => {
                 accept_torn(inner, *slot, marks, share);
             }
-            Verdict::Free => freed |= free_left_behind(pool, *slot),
-            Verdict::Whole(record) => take(inner, position, &record, marks, share),
+            Verdict::Free => freed |= free_leftover(pool, *slot),
+            Verdict::Whole(record) => collect_record(inner, position, &record, marks, share),
             Verdict::BadRecord(record, error) => {
                 inner.recovery.count_corrupt();
                 inner.corrupt(&error);
                 match record {
                     // A record with an intact key stays in the tree, for scans to report its damage
                     // in place.
-                    Some(record) if table.place.sign(record.key()).0 == slot.entry.sig => {
-                        take(inner, position, &record, marks, share);
+                    Some(record) if table.placement.sign(record.key()).0 == slot.entry.sig => {
+                        collect_record(inner, position, &record, marks, share);
                     }
                     _ => share.damaged.push(position),
                 }
             }
             Verdict::Damaged(error) => {
                 inner.count_damage(&error);
-                if table.form(pool, home, *slot) != Form::Damaged {
+                if table.form(pool, location, *slot) != Form::Damaged {
                     share.damaged.push(position);
                 }
             }
@@ -180,7 +180,7 @@ fn walk_segment(inner: &Inner, home: Home, slots: &[Slot], marks: bool, share: &
 /// Frees a slot in a state left by a crash: an entry that a split moved, or half of a torn swap. A
 /// writer may claim the slot concurrently, and has then cleared it. Returns whether the caller must
 /// fence.
-fn free_left_behind(pool: &Pool, slot: Slot) -> bool {
+fn free_leftover(pool: &Pool, slot: Slot) -> bool {
     let free = Entry::free(pool, slot.at);
     if slot.entry == free || pool.cas_u128(slot.at, slot.entry.pair(), free.pair()).is_err() {
         return false;
@@ -190,15 +190,15 @@ fn free_left_behind(pool: &Pool, slot: Slot) -> bool {
 }
 
 /// Planted fault: accepts a torn entry if its position names a record.
-fn accept_torn(inner: &Inner, slot: Slot, marks: bool, share: &mut Share) {
+fn accept_torn(inner: &Inner, slot: Slot, marks: bool, share: &mut ThreadResult) {
     let position = slot.entry.position();
     if let Ok(record) = Record::read(&inner.pool, position) {
-        take(inner, position, &record, marks, share);
+        collect_record(inner, position, &record, marks, share);
     }
 }
 
 /// Marks a record and collects its key.
-fn take(inner: &Inner, position: NvPtr, record: &Record<'_>, marks: bool, share: &mut Share) {
+fn collect_record(inner: &Inner, position: NvPtr, record: &Record<'_>, marks: bool, share: &mut ThreadResult) {
     let pool = &inner.pool;
     if marks
         && !pool.mutant(Mutant::RecordNotMarked)

@@ -29,16 +29,16 @@ use crate::hash::Signature;
 use crate::inner::Inner;
 use crate::layout::BUCKET_BYTES;
 use crate::probe::Probe;
-use crate::table::{FreeSlot, Home, Segment, Slot, Verdict};
+use crate::table::{FreeSlot, Segment, SegmentLocation, Slot, Verdict};
 
 /// The state of careful mode, and the first damage found.
 pub(crate) struct Damage {
     careful: AtomicBool,
-    first: Mutex<Option<Found>>,
+    first: Mutex<Option<FirstDamage>>,
 }
 
 #[derive(Clone)]
-struct Found {
+struct FirstDamage {
     place: String,
     what: String,
 }
@@ -73,7 +73,7 @@ impl Inner {
     pub(crate) fn note_damage(&self, error: &Error) {
         let Error::Corrupt { place, what, .. } = error else { return };
         let mut first = lock(&self.damage.first);
-        first.get_or_insert_with(|| Found { place: place.clone(), what: what.clone() });
+        first.get_or_insert_with(|| FirstDamage { place: place.clone(), what: what.clone() });
         self.damage.careful.store(true, Ordering::Release);
     }
 
@@ -88,13 +88,13 @@ impl Inner {
 
     /// Adds the first damage of this open to a report, if there is any.
     pub(crate) fn report_first_damage(&self, report: &mut VerifyReport) {
-        if let Some(Found { place, what }) = lock(&self.damage.first).clone() {
+        if let Some(FirstDamage { place, what }) = lock(&self.damage.first).clone() {
             report.find(place, what);
         }
     }
 
     /// Ends careful mode, if the walk that just ended found no damage.
-    pub(crate) fn end_careful(&self) {
+    pub(crate) fn end_careful_mode(&self) {
         let first = lock(&self.damage.first);
         if first.is_none() {
             self.damage.careful.store(false, Ordering::Release);
@@ -117,7 +117,7 @@ impl Inner {
         self.recovery.wait_ordered()?;
         match &*lock(&self.damage.first) {
             None => Ok(()),
-            Some(Found { place, what }) => {
+            Some(FirstDamage { place, what }) => {
                 let what = format!("{what}: keys may be missing from this answer");
                 Err(Error::hiding(place.clone(), what, HiddenKeys::Unknown))
             }
@@ -162,7 +162,7 @@ impl Inner {
     pub(crate) fn probe(&self, segment: Segment, sig: Signature) -> Probe {
         let mut probe = self.table.probe(&self.pool, segment, sig);
         if self.is_careful() {
-            probe.free = self.table.sound_free(&self.pool, segment, sig);
+            probe.free = self.table.find_sound_free(&self.pool, segment, sig);
         }
         probe
     }
@@ -171,10 +171,10 @@ impl Inner {
     /// and notes damage. The caller holds a guard and the key's stripe.
     #[cold]
     pub(crate) fn judge_reuse(&self, segment: Segment, sig: Signature, (at, entry): FreeSlot) -> Reuse {
-        let prefix = self.table.place.index(sig, segment.depth);
-        let home = Home { segment, partition: self.table.place.partition(sig), prefix };
+        let prefix = self.table.placement.index(sig, segment.depth);
+        let location = SegmentLocation { segment, partition: self.table.placement.partition(sig), prefix };
         let bucket = ((at.raw() - segment.at.raw()) / BUCKET_BYTES - 1) as usize;
-        match self.table.judge(&self.pool, home, Slot { at, bucket, entry }) {
+        match self.table.judge(&self.pool, location, Slot { at, bucket, entry }) {
             Verdict::Free => Reuse::Free,
             Verdict::Whole(_) | Verdict::BadRecord(..) => Reuse::Taken,
             Verdict::Damaged(error) => {

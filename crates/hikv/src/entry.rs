@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_an_entry_come_back() {
+    fn an_entry_returns_its_position_and_is_bound_to_its_record() {
         for tag in [0, 1] {
             for at in [NvPtr::new(0, 16), NvPtr::new(4095, (1 << 40) - 16), NvPtr::new(7, 0x1234_5670)] {
                 let entry = Entry::naming(slot(), 99, at.with_tag(tag), 0xdead_beef);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn one_or_two_changed_bits_of_the_second_word_are_seen_but_for_the_stated_share() {
+    fn one_or_two_changed_bits_of_the_second_word_are_detected_with_the_stated_probability() {
         let (mut state, mut tried, mut missed) = (7, 0u64, 0u64);
         for _entry in 0..200 {
             let position = NvPtr::new(3, noise(&mut state) & 0xf_ffff_fff0 | 16);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_record_at_the_same_position_is_seen_but_for_the_stated_share() {
+    fn an_older_record_at_the_same_position_is_detected_with_the_stated_probability() {
         let (mut state, mut missed) = (11, 0);
         for _record in 0..1_000_000 {
             let entry = Entry::naming(slot(), noise(&mut state), NvPtr::new(1, 4096), noise(&mut state) as u32);

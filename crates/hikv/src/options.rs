@@ -8,7 +8,7 @@ use lodestore_media::PoolOptions;
 use crate::backend::QUEUES_MAX;
 use crate::hash::PARTITIONS_MAX;
 use crate::layout::{BUCKET_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
-use crate::worker::{THREADS_MAX, Workers};
+use crate::worker::{THREADS_MAX, WorkerCount};
 
 /// How many threads update the tree after the writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,10 +135,10 @@ impl HiKvOptions {
     }
 
     /// Returns the setup of the threads that update the tree.
-    pub(crate) fn workers(&self) -> Workers {
+    pub(crate) fn worker_count(&self) -> WorkerCount {
         match self.backends {
-            Backends::Auto => Workers::Auto { threads: self.threads },
-            Backends::Fixed(number) => Workers::Fixed(number),
+            Backends::Auto => WorkerCount::Auto { threads: self.threads },
+            Backends::Fixed(number) => WorkerCount::Fixed(number),
         }
     }
 
@@ -184,12 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn what_to_do_about_a_full_index_names_options_that_there_are() {
+    fn the_advice_for_a_full_index_names_existing_options() {
         assert_eq!(unknown_names(INDEX_FULL, HiKvOptions::SPECS), [""; 0]);
     }
 
     #[test]
-    fn what_is_no_option_or_no_value_is_refused() {
+    fn unknown_options_and_invalid_values_are_refused() {
         for set in [
             "nonsense=1",
             "partitions=3",
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+    fn each_option_accepts_its_default_and_bounds_and_refuses_values_just_outside() {
         assert_eq!(check_declaration::<HiKvOptions>(), Ok(()));
     }
 

@@ -28,7 +28,7 @@ use lodestore_inplace::lock;
 
 use super::backend::{BATCH_OPS_MAX, Core, Retire};
 use super::trees::Trees;
-use super::worker::Wait;
+use super::worker::Backoff;
 
 /// Maximum operations that may wait for a rebuild, over all queues (64 MiB). Above it writers wait
 /// too.
@@ -39,8 +39,8 @@ pub const OVERFLOW_MAX: u64 = 1 << 20;
 pub(crate) struct Gate {
     closed: AtomicBool,
     poison: OnceLock<String>,
-    turn: Mutex<()>,
-    moved: Condvar,
+    mutex: Mutex<()>,
+    changed: Condvar,
     /// Operations in the overflow lists.
     pub(crate) waiting: AtomicU64,
 }
@@ -64,39 +64,39 @@ impl Gate {
     }
 
     pub(crate) fn poison(&self, cause: &str) {
-        let _turn = lock(&self.turn);
+        let _guard = lock(&self.mutex);
         // The first cause is kept.
         let _ = self.poison.set(cause.to_owned());
-        self.moved.notify_all();
+        self.changed.notify_all();
     }
 
     fn close(&self) {
-        let _turn = lock(&self.turn);
+        let _guard = lock(&self.mutex);
         self.closed.store(true, Ordering::Release);
     }
 
     fn open(&self) {
-        let _turn = lock(&self.turn);
+        let _guard = lock(&self.mutex);
         self.closed.store(false, Ordering::Release);
-        self.moved.notify_all();
+        self.changed.notify_all();
     }
 
     /// Waits for an open gate.
     pub(crate) fn wait(&self) -> Result<()> {
         if self.is_closed() {
-            let mut turn = lock(&self.turn);
+            let mut guard = lock(&self.mutex);
             while self.is_closed() && !self.is_poisoned() {
-                turn = self.moved.wait(turn).unwrap_or_else(std::sync::PoisonError::into_inner);
+                guard = self.changed.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner);
             }
         }
         self.check()
     }
 
     /// Waits a short time for a change, for threads that wait for space in the lists.
-    pub(crate) fn wait_a_while(&self) {
-        let turn = lock(&self.turn);
+    pub(crate) fn wait_briefly(&self) {
+        let guard = lock(&self.mutex);
         if self.is_closed() && !self.is_poisoned() {
-            drop(self.moved.wait_timeout(turn, Duration::from_millis(5)));
+            drop(self.changed.wait_timeout(guard, Duration::from_millis(5)));
         }
     }
 }
@@ -106,8 +106,8 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
     pub(crate) fn begin_rebuild(&self) {
         self.gate.close();
         for queue in &self.queues {
-            let mut side = lock(&queue.side);
-            side.rebuilding = true;
+            let mut state = lock(&queue.state);
+            state.rebuilding = true;
             queue.rebuilding.store(true, Ordering::Release);
         }
     }
@@ -135,7 +135,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
     fn apply_overflow(&self, number: usize) -> Result<()> {
         let queue = &self.queues[number];
         let pushed = queue.ring.tail();
-        let mut wait = Wait::default();
+        let mut wait = Backoff::default();
         let mut consumer = loop {
             if let Some(consumer) = queue.ring.try_consume() {
                 break consumer;
@@ -143,15 +143,15 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
             self.gate.check()?;
             wait.pause();
         };
-        let mut side = lock(&queue.side);
+        let mut state = lock(&queue.state);
         loop {
-            let ops = std::mem::take(&mut side.overflow);
+            let ops = std::mem::take(&mut state.overflow);
             self.records.pinned(|| self.apply_all(&ops, true));
             self.gate.waiting.fetch_sub(ops.len() as u64, Ordering::Relaxed);
             if consumer.popped() >= pushed {
                 break;
             }
-            let count = consumer.pop_batch(&mut side.overflow, BATCH_OPS_MAX);
+            let count = consumer.pop_batch(&mut state.overflow, BATCH_OPS_MAX);
             consumer.complete(count);
             self.gate.waiting.fetch_add(count as u64, Ordering::Relaxed);
             if count == 0 {
@@ -159,7 +159,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
                 wait.pause();
             }
         }
-        side.rebuilding = false;
+        state.rebuilding = false;
         queue.rebuilding.store(false, Ordering::Release);
         Ok(())
     }

@@ -64,7 +64,7 @@ pub(crate) fn store(pool: &Pool, positions: &[u64]) -> Result<()> {
         next = at;
     }
     pool.fence();
-    name(pool, next, run_sum(&sums) | u64::from(records_sum(pool, positions, 1)?) << 32);
+    set_root(pool, next, run_sum(&sums) | u64::from(records_sum(pool, positions, 1)?) << 32);
     Ok(())
 }
 
@@ -96,12 +96,12 @@ fn records_sum(pool: &Pool, positions: &[u64], threads: usize) -> Result<u32> {
 }
 
 /// Makes the root area name no run; durable when this returns.
-pub(crate) fn forget(pool: &Pool) {
-    name(pool, NvPtr::NULL, 0);
+pub(crate) fn clear_root(pool: &Pool) {
+    set_root(pool, NvPtr::NULL, 0);
 }
 
 /// Makes the root area name this extent as the run's first; durable when this returns.
-fn name(pool: &Pool, first: NvPtr, sum: u64) {
+fn set_root(pool: &Pool, first: NvPtr, sum: u64) {
     let word = run_word(pool);
     pool.publish_u64(word.add(8), sum);
     pool.publish_u64(word, first.raw());

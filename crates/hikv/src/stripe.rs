@@ -71,7 +71,7 @@ impl Stripes {
     }
 
     /// Acquires and frees every stripe, one after the other. The caller holds none.
-    pub(crate) fn pass_all(&self) {
+    pub(crate) fn wait_for_holders(&self) {
         for partition in 0..self.words.len() / self.per_partition {
             (0..self.per_partition).for_each(|home| drop(self.lock(partition, home)));
         }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_held_stripe_is_seen_and_freed_by_a_panic() {
+    fn a_held_stripe_is_visible_and_a_panic_frees_it() {
         let stripes = Stripes::new(2, 3, 10);
         let held = stripes.lock(1, 2);
         assert!(stripes.is_locked(1, 2) && !stripes.is_locked(1, 1) && !stripes.is_locked(0, 2));

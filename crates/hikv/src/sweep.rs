@@ -15,9 +15,9 @@ impl Inner {
         for partition in 0..self.table.shape.partitions as usize {
             let mut expired = Vec::new();
             let guard = self.enter_write()?;
-            walk(&self.table, &self.pool, partition, |home, slots| {
+            walk(&self.table, &self.pool, partition, |location, slots| {
                 for slot in slots.iter().filter(|slot| slot.entry.position().tag() & EXPIRY_TAG_FLAG != 0) {
-                    if self.table.form(&self.pool, home, *slot) != Form::Live {
+                    if self.table.form(&self.pool, location, *slot) != Form::Live {
                         continue;
                     }
                     let position = &slot.entry.position();

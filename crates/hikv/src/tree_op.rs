@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nulls_tell_what_it_does() {
+    fn null_positions_determine_the_change() {
         let (a, b) = (NvPtr::new(0, 64), NvPtr::new(1, 128));
         assert_eq!(TreeOp::new(b"k", NvPtr::NULL, a).change(), Change::Insert(a));
         assert_eq!(TreeOp::new(b"k", a, b).change(), Change::Replace(a, b));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn only_short_keys_travel_inside() {
+    fn only_short_keys_are_inline() {
         let at = NvPtr::new(0, 64);
         let longest = [7; INLINE_KEY_BYTES_MAX];
         assert_eq!(TreeOp::new(&longest, NvPtr::NULL, at).inline_key(), Some(&longest[..]));

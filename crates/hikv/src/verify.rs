@@ -9,7 +9,7 @@ use lodestore_media::NvPtr;
 use crate::inner::Inner;
 use crate::layout::{SegmentHeader, Superblock};
 use crate::record::Record;
-use crate::table::{Home, PREFETCH_BYTES, PREFETCH_RECORDS, PREFIX_COUNT, Slot, Verdict, walk_from};
+use crate::table::{PREFETCH_BYTES, PREFETCH_RECORDS, PREFIX_COUNT, SegmentLocation, Slot, Verdict, walk_from};
 
 /// Positions of the tree that are compared with the index at once.
 const CHUNK_KEYS: usize = 1024;
@@ -74,14 +74,14 @@ impl Inner {
     fn verify_piece(&self, partition: usize, from: u64, report: &mut VerifyReport) -> Result<u64> {
         let _guard = self.enter()?;
         let (mut next, mut index_bytes) = (PREFIX_COUNT, 0);
-        let walked = walk_from(&self.table, &self.pool, (partition, from), |home, slots| {
-            let Home { segment, prefix, .. } = home;
+        let walked = walk_from(&self.table, &self.pool, (partition, from), |location, slots| {
+            let SegmentLocation { segment, prefix, .. } = location;
             if let Err(error) = SegmentHeader::check(&self.pool, segment.at, partition, segment.depth, prefix) {
                 note_finding(report, &error);
             }
-            self.verify_segment(home, &slots, report);
+            self.verify_segment(location, &slots, report);
             index_bytes += u64::from(self.table.shape.segment_bytes);
-            next = home.end();
+            next = location.end();
             Ok(report.bytes + index_bytes < PIECE_BYTES)
         });
         if let Err(error) = walked {
@@ -91,15 +91,15 @@ impl Inner {
         Ok(next)
     }
 
-    fn verify_segment(&self, home: Home, slots: &[Slot], report: &mut VerifyReport) {
+    fn verify_segment(&self, location: SegmentLocation, slots: &[Slot], report: &mut VerifyReport) {
         let mut keys = HashSet::with_capacity(slots.len());
         for (index, slot) in slots.iter().enumerate() {
             if let Some(next) = slots.get(index + PREFETCH_RECORDS) {
                 self.pool.prefetch(next.entry.position().untagged(), PREFETCH_BYTES);
             }
-            let place = format!("segment {:?}", home.segment.at);
+            let place = format!("segment {:?}", location.segment.at);
             let position = slot.entry.position();
-            match self.table.judge(&self.pool, home, *slot) {
+            match self.table.judge(&self.pool, location, *slot) {
                 Verdict::Free => {}
                 Verdict::Damaged(error) => {
                     self.note_damage(&error);
@@ -125,7 +125,7 @@ impl Inner {
     /// Compares the counts only if nothing was written since `begun`: the operations enqueued then
     /// and the tree's length.
     fn verify_tree(&self, begun: (u64, usize), report: &mut VerifyReport) -> Result<()> {
-        self.settle()?;
+        self.wait_for_tree()?;
         let before = self.backend.trees().len();
         let records = &self.records;
         let mut last: Option<Vec<u8>> = None;
@@ -158,8 +158,8 @@ impl Inner {
         // A damaged record may or may not have been damaged when the tree was built.
         let (least, most) = (report.records, report.records + report.findings.len() as u64);
         let now = (self.backend.enqueued(), self.backend.trees().len());
-        let quiet = self.backend.stats().pending == 0 && now == begun;
-        if quiet && !(least..=most).contains(&count) {
+        let is_idle = self.backend.stats().pending == 0 && now == begun;
+        if is_idle && !(least..=most).contains(&count) {
             report.find("tree", format!("it has {count} keys, the index {least}"));
         }
         Ok(())

@@ -34,7 +34,7 @@ impl Wal {
     /// Logs a write and makes the log durable.
     pub(crate) fn log(&self, pool: &Pool, sig: Signature, position: NvPtr) {
         let slot = thread_slot();
-        let _turn = (slot == MAX_SLOTS).then(|| lock(&self.shared));
+        let _guard = (slot == MAX_SLOTS).then(|| lock(&self.shared));
         let line = self.at.add(slot as u64 * RECORD_BYTES);
         let mut record = [0; RECORD_BYTES as usize];
         record[..8].copy_from_slice(&sig.0.to_le_bytes());

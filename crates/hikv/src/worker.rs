@@ -33,14 +33,14 @@ use lodestore_inplace::lock;
 use lodestore_media::own_work;
 
 use crate::adapt::Controller;
-use crate::backend::{BATCH_OPS_MAX, Core, Retire, Worked};
+use crate::backend::{BATCH_OPS_MAX, Core, Retire, WorkOutcome};
 use crate::sampler::Totals;
 
 /// Maximum backend threads.
 pub const THREADS_MAX: usize = 128;
 /// The number of backend threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Workers {
+pub enum WorkerCount {
     /// The number given by the paper's equations.
     Auto {
         /// Serving and backend threads together.
@@ -58,18 +58,18 @@ const BUSY_OPS_MIN: usize = 64;
 /// Maximum spin before a nap, in steps of 32 pauses (about half a microsecond each).
 const SPINS_MAX: u32 = 8;
 
-/// States of a thread ([`Seat::state`]).
+/// States of a thread ([`WorkerState::state`]).
 const RUNNING_ID: u8 = 0;
 const NAPPING_ID: u8 = 1;
 const ASLEEP_ID: u8 = 2;
 
 /// Escalating wait of a thread that cannot help: spins, yields, then sleeps.
 #[derive(Default)]
-pub(crate) struct Wait {
+pub(crate) struct Backoff {
     rounds: u32,
 }
 
-impl Wait {
+impl Backoff {
     /// Rounds that spin.
     const SPIN_ROUNDS_MAX: u32 = 6;
     /// Rounds after which the thread sleeps instead of yielding.
@@ -91,7 +91,7 @@ impl Wait {
 /// State of one thread.
 #[repr(align(128))]
 #[derive(Default)]
-struct Seat {
+struct WorkerState {
     state: AtomicU8,
     thread: OnceLock<Thread>,
 }
@@ -101,8 +101,8 @@ struct Seat {
 struct Padded<T>(T);
 
 /// All backend threads.
-pub(crate) struct Crew {
-    seats: Box<[Seat]>,
+pub(crate) struct WorkerPool {
+    states: Box<[WorkerState]>,
     handles: Mutex<Vec<JoinHandle<()>>>,
     active: AtomicUsize,
     stopping: AtomicBool,
@@ -128,7 +128,7 @@ struct Control {
 
 /// Statistics of the backend threads.
 #[derive(Default)]
-pub(crate) struct CrewStats {
+pub(crate) struct WorkerStats {
     pub(crate) backends: u64,
     pub(crate) serving: u64,
     pub(crate) formula: u64,
@@ -138,20 +138,20 @@ pub(crate) struct CrewStats {
     pub(crate) changes: u64,
 }
 
-impl Crew {
-    pub(crate) fn new(backends: Workers) -> Self {
-        let (seats, active, control) = match backends {
-            Workers::Fixed(count) => (count.min(THREADS_MAX), count.min(THREADS_MAX), None),
-            Workers::Auto { threads } => {
+impl WorkerPool {
+    pub(crate) fn new(backends: WorkerCount) -> Self {
+        let (states, active, control) = match backends {
+            WorkerCount::Fixed(count) => (count.min(THREADS_MAX), count.min(THREADS_MAX), None),
+            WorkerCount::Auto { threads } => {
                 let controller = Controller::new(threads.min(THREADS_MAX));
-                let (most, active) = (threads.saturating_sub(1).min(THREADS_MAX), controller.current());
+                let (max, active) = (threads.saturating_sub(1).min(THREADS_MAX), controller.current());
                 let control =
                     Control { controller, since: Instant::now(), totals: Totals::default(), full: 0, changes: 0 };
-                (most, active, Some(Mutex::new(control)))
+                (max, active, Some(Mutex::new(control)))
             }
         };
         Self {
-            seats: (0..seats).map(|_| Seat::default()).collect(),
+            states: (0..states).map(|_| WorkerState::default()).collect(),
             handles: Mutex::default(),
             active: AtomicUsize::new(active),
             stopping: AtomicBool::new(false),
@@ -166,12 +166,12 @@ impl Crew {
         self.active.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn stats(&self) -> CrewStats {
-        let mut stats = CrewStats {
+    pub(crate) fn stats(&self) -> WorkerStats {
+        let mut stats = WorkerStats {
             backends: self.active() as u64,
             wakes: self.counts.0.wakes.load(Ordering::Relaxed),
             naps: self.counts.0.naps.load(Ordering::Relaxed),
-            ..CrewStats::default()
+            ..WorkerStats::default()
         };
         if let Some(control) = &self.control {
             let control = lock(control);
@@ -211,13 +211,13 @@ impl Crew {
     }
 
     fn wake(&self, number: usize) {
-        let Some(seat) = self.seats.get(number) else { return };
-        if seat.state.load(Ordering::SeqCst) == RUNNING_ID {
+        let Some(worker) = self.states.get(number) else { return };
+        if worker.state.load(Ordering::SeqCst) == RUNNING_ID {
             return;
         }
         // A single waker is enough.
-        if seat.state.swap(RUNNING_ID, Ordering::SeqCst) != RUNNING_ID
-            && let Some(thread) = seat.thread.get()
+        if worker.state.swap(RUNNING_ID, Ordering::SeqCst) != RUNNING_ID
+            && let Some(thread) = worker.thread.get()
         {
             self.counts.0.wakes.fetch_add(1, Ordering::Relaxed);
             thread.unpark();
@@ -237,20 +237,20 @@ impl Crew {
         }
     }
 
-    /// Sleeps in `state` for at most `longest`, unless `ready` returns true. Returns whether it
+    /// Sleeps in `state` for at most `timeout`, unless `ready` returns true. Returns whether it
     /// slept.
-    fn sleep(&self, number: usize, state: u8, longest: Option<Duration>, ready: impl FnOnce() -> bool) -> bool {
-        let seat = &self.seats[number];
-        seat.state.store(state, Ordering::SeqCst);
+    fn sleep(&self, number: usize, state: u8, timeout: Option<Duration>, ready: impl FnOnce() -> bool) -> bool {
+        let worker = &self.states[number];
+        worker.state.store(state, Ordering::SeqCst);
         let sleeps = !self.stopping.load(Ordering::SeqCst) && !ready();
         if sleeps {
             self.counts.0.naps.fetch_add(1, Ordering::Relaxed);
-            match longest {
-                Some(longest) => thread::park_timeout(longest),
+            match timeout {
+                Some(timeout) => thread::park_timeout(timeout),
                 None => thread::park(),
             }
         }
-        seat.state.store(RUNNING_ID, Ordering::SeqCst);
+        worker.state.store(RUNNING_ID, Ordering::SeqCst);
         sleeps
     }
 }
@@ -258,47 +258,47 @@ impl Crew {
 impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
     /// Starts threads until the system refuses one, and continues with fewer. Without any, writers
     /// with a full queue and readers of the tree do the work.
-    pub(crate) fn man_or_fewer(core: &Arc<Self>, count: usize) {
-        if Self::man(core, count).is_err() {
-            core.crew.active.store(lock(&core.crew.handles).len(), Ordering::SeqCst);
+    pub(crate) fn start_threads_or_fewer(core: &Arc<Self>, count: usize) {
+        if Self::start_threads(core, count).is_err() {
+            core.workers.active.store(lock(&core.workers.handles).len(), Ordering::SeqCst);
         }
     }
 
     /// Starts threads until `count` have been started.
-    pub(crate) fn man(core: &Arc<Self>, count: usize) -> Result<()> {
-        let crew = &core.crew;
-        let mut handles = lock(&crew.handles);
-        if crew.is_stopping() {
+    pub(crate) fn start_threads(core: &Arc<Self>, count: usize) -> Result<()> {
+        let workers = &core.workers;
+        let mut handles = lock(&workers.handles);
+        if workers.is_stopping() {
             return Ok(());
         }
-        while handles.len() < count.min(crew.seats.len()) {
+        while handles.len() < count.min(workers.states.len()) {
             let number = handles.len();
             let shared = Arc::clone(core);
             let handle = start_thread(format!("hikv-backend-{number}"), move || own_work(|| run(&shared, number)))?;
             // Set by the new thread or here, whichever is first.
-            let _ = crew.seats[number].thread.set(handle.thread().clone());
+            let _ = workers.states[number].thread.set(handle.thread().clone());
             handles.push(handle);
         }
         Ok(())
     }
 
     /// Processes each queue once. Returns the number of operations.
-    fn round(&self, number: usize, active: usize) -> usize {
+    fn process_queues(&self, number: usize, active: usize) -> usize {
         let mut sum = 0;
         for queue in (number..self.queues.len()).step_by(active) {
-            if let Worked::Done(count) = self.work_off(queue, BATCH_OPS_MAX) {
+            if let WorkOutcome::Done(count) = self.process_queue(queue, BATCH_OPS_MAX) {
                 sum += count;
             }
         }
         if sum > 0 || active == 1 {
             return sum;
         }
-        for (queue, lying) in self.queues.iter().enumerate() {
-            let owner = &self.crew.seats[queue % active];
+        for (queue, other) in self.queues.iter().enumerate() {
+            let owner = &self.workers.states[queue % active];
             if queue % active != number
-                && !lying.ring.is_empty()
-                && (owner.state.load(Ordering::Relaxed) != RUNNING_ID || lying.ring.len() >= BUSY_OPS_MIN)
-                && let Worked::Done(count) = self.work_off(queue, BATCH_OPS_MAX)
+                && !other.ring.is_empty()
+                && (owner.state.load(Ordering::Relaxed) != RUNNING_ID || other.ring.len() >= BUSY_OPS_MIN)
+                && let WorkOutcome::Done(count) = self.process_queue(queue, BATCH_OPS_MAX)
             {
                 sum += count;
             }
@@ -313,7 +313,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
     /// At the end of a window, reads its counts and follows the controller. Called by the first
     /// thread.
     fn adapt(core: &Arc<Self>) {
-        let Some(control) = &core.crew.control else { return };
+        let Some(control) = &core.workers.control else { return };
         let mut control = lock(control);
         if control.since.elapsed() < core.config.window {
             return;
@@ -321,39 +321,39 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
         let (totals, full) = (core.sampler.totals(), core.full.load(Ordering::Relaxed));
         let depth = if full == control.full { core.depth() } else { 1.0 };
         let window = totals.since(control.totals);
-        let before = core.crew.active();
-        let wish = control.controller.step(&window, depth);
+        let before = core.workers.active();
+        let target = control.controller.step(&window, depth);
         (control.since, control.totals, control.full) = (Instant::now(), totals, full);
-        if wish == before {
+        if target == before {
             return;
         }
         control.changes += 1;
         drop(control);
         // If no thread can be started, the running threads process all queues; the next window
         // tries again.
-        if Self::man(core, wish).is_ok() {
-            core.crew.active.store(wish, Ordering::SeqCst);
-            core.crew.wake(wish - 1);
+        if Self::start_threads(core, target).is_ok() {
+            core.workers.active.store(target, Ordering::SeqCst);
+            core.workers.wake(target - 1);
         }
     }
 }
 
 /// The main loop of a backend thread.
 fn run<R: KeyResolver + Retire + Send + Sync + 'static>(core: &Arc<Core<R>>, number: usize) {
-    let crew = &core.crew;
-    let _ = crew.seats[number].thread.set(thread::current());
+    let workers = &core.workers;
+    let _ = workers.states[number].thread.set(thread::current());
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let spins_max = if cores > 1 { SPINS_MAX } else { 0 };
     let mut spins = spins_max;
     let mut empty = 0;
     let mut spun = false;
-    while !crew.is_stopping() {
-        let active = crew.active();
+    while !workers.is_stopping() {
+        let active = workers.active();
         if number >= active {
-            crew.sleep(number, ASLEEP_ID, None, || number < crew.active.load(Ordering::SeqCst));
+            workers.sleep(number, ASLEEP_ID, None, || number < workers.active.load(Ordering::SeqCst));
             continue;
         }
-        let count = core.round(number, active);
+        let count = core.process_queues(number, active);
         if number == 0 {
             Core::adapt(core);
         }
@@ -368,7 +368,7 @@ fn run<R: KeyResolver + Retire + Send + Sync + 'static>(core: &Arc<Core<R>>, num
             spins = if spun { spins - 1 } else { u32::from(empty == 0 && spins_max > 0) };
             spun = false;
             empty = if count == 0 { empty + 1 } else { 0 };
-            if !rest(core, number, empty) {
+            if !nap_or_sleep(core, number, empty) {
                 // The queues hold operations that cannot be applied now: continue with naps.
                 empty = 0;
             }
@@ -377,18 +377,18 @@ fn run<R: KeyResolver + Retire + Send + Sync + 'static>(core: &Arc<Core<R>>, num
 }
 
 /// Naps, or sleeps if the last naps were empty. Returns false if it could not sleep.
-fn rest<R: KeyResolver + Retire + Send + Sync + 'static>(core: &Core<R>, number: usize, empty: u32) -> bool {
-    let crew = &core.crew;
+fn nap_or_sleep<R: KeyResolver + Retire + Send + Sync + 'static>(core: &Core<R>, number: usize, empty: u32) -> bool {
+    let workers = &core.workers;
     if empty < EMPTY_NAPS_MAX {
-        return crew.sleep(number, NAPPING_ID, Some(NAP_TIME), || false);
+        return workers.sleep(number, NAPPING_ID, Some(NAP_TIME), || false);
     }
     if number > 0 {
-        return crew.sleep(number, ASLEEP_ID, None, || false);
+        return workers.sleep(number, ASLEEP_ID, None, || false);
     }
-    let slept = crew.sleep(0, ASLEEP_ID, None, || {
-        crew.asleep.0.store(true, Ordering::SeqCst);
+    let slept = workers.sleep(0, ASLEEP_ID, None, || {
+        workers.asleep.0.store(true, Ordering::SeqCst);
         !core.is_idle()
     });
-    crew.asleep.0.store(false, Ordering::SeqCst);
+    workers.asleep.0.store(false, Ordering::SeqCst);
     slept
 }

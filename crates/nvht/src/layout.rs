@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_tables_differ_from_one_to_two_and_hold_about_what_was_asked() {
+    fn first_tables_differ_by_at_most_a_factor_of_two_and_hold_the_requested_slots() {
         let shape = |partitions, first_slots| Superblock {
             partitions,
             first_slots,
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_number_comes_back_and_a_flipped_bit_is_told() {
+    fn a_sealed_number_is_returned_and_a_flipped_bit_is_detected() {
         let root = Root { at: NvPtr::new(0, 4096), partition: 5, identity: 77 };
         assert_eq!(root.unsealed(0), None);
         for number in [0, 1, 77, CURSOR_MAX, (1 << 40) - 1] {

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_a_crash_left_uncounted_are_named() {
+    fn uncounted_slots_of_a_crash_are_identified() {
         let hash = LineHash::of(AT, SALT);
         for set in 1..1u8 << LINE_SLOTS {
             let mut words = line([5, 6, 7, 7, 0x7ff, 2, 1]);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_keeps_the_slots_counted_and_is_told_from_other_damage() {
+    fn a_mark_keeps_the_slots_counted_and_differs_from_other_damage() {
         let hash = LineHash::of(AT, SALT);
         let mut words = line([5, 0, 7, 7, 0x7ff, 0, 1]);
         words[0] = hash.marking(&words, 15);

@@ -118,12 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn what_to_do_about_a_full_index_names_options_that_there_are() {
+    fn the_advice_for_a_full_index_names_existing_options() {
         assert_eq!(unknown_names(INDEX_FULL, NvhtOptions::SPECS), [""; 0]);
     }
 
     #[test]
-    fn what_is_no_option_or_no_value_is_refused() {
+    fn unknown_options_and_invalid_values_are_refused() {
         for set in [
             "nonsense=1",
             "partitions=3",
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+    fn each_option_accepts_its_default_and_bounds_and_refuses_values_just_outside() {
         assert_eq!(check_declaration::<NvhtOptions>(), Ok(()));
     }
 

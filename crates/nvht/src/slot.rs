@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_vouches_for_an_older_record_as_seldom_as_its_binding_bits_say() {
+    fn a_slot_vouches_for_an_older_record_with_the_probability_of_its_binding_bits() {
         let form = SlotForm::of_offset_bits(OFFSET_BITS_MIN);
         let slot = form.slot(1, named(NvPtr::new(0, 4096), false, 0x1234_5678));
         let step = 0x9e37_79b9_u32;

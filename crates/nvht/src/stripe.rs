@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_held_stripe_is_seen_and_freed_by_a_panic() {
+    fn a_held_stripe_is_visible_and_a_panic_frees_it() {
         let stripes = Stripes::new(2);
         let held = stripes.lock(1, 2);
         assert!(stripes.is_locked(1, 2) && !stripes.is_locked(1, 1) && !stripes.is_locked(0, 2));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn stripes_cut_the_fractions_into_equal_parts() {
+    fn stripes_divide_the_fractions_equally() {
         for stripe in 0..STRIPES {
             let (first, end) = fractions_of(stripe);
             assert_eq!((stripe_of(first as u32), stripe_of((end - 1) as u32)), (stripe, stripe));

@@ -58,7 +58,7 @@ fn a_flipped_bit_of_a_table_returns_no_older_value_and_loses_no_key_silently() {
 }
 
 #[test]
-fn a_flipped_bit_brings_no_deleted_value_back() {
+fn a_flipped_bit_restores_no_deleted_value() {
     for how in [Stop::Kill, Stop::Clean] {
         let scratch = Scratch::new();
         let path = scratch.store();
@@ -194,7 +194,7 @@ fn slots_behind(medium: &Medium) -> usize {
 }
 
 #[test]
-fn a_zeroed_record_is_an_error_of_a_walk_also_behind_the_last_home_line() {
+fn a_zeroed_record_is_an_error_of_a_walk_also_after_the_last_home_line() {
     let mut tried = 0;
     for first in (0..400).step_by(20) {
         let scratch = Scratch::new();

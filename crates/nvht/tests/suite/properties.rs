@@ -227,7 +227,7 @@ impl Sequence {
 }
 
 #[test]
-fn random_operations_on_small_tables_give_what_a_btreemap_gives() {
+fn random_operations_on_small_tables_match_a_btreemap() {
     const SEQUENCES: u64 = 40;
     println!("LODESTORE_SEED={:#x}", seed());
     let mut grown = 0;
