@@ -31,7 +31,7 @@ impl FuzzySource for Inner {
 
     fn pass_stripes(&self) -> Result<()> {
         let _operation = self.enter()?;
-        self.stripes.pass_all();
+        self.stripes.wait_for_holders();
         Ok(())
     }
 
@@ -41,7 +41,7 @@ impl FuzzySource for Inner {
             return if self.is_seal_broken() { Err(broken_seal()) } else { Ok(None) };
         }
         let (mut wrong, mut visited) = (None, Ok(()));
-        let next = self.show_part(partition, fraction, &mut wrong, &mut |pair| {
+        let next = self.visit_part(partition, fraction, &mut wrong, &mut |pair| {
             visited = visit(pair);
             if visited.is_ok() { Visit::More } else { Visit::Stop }
         })?;

@@ -247,9 +247,9 @@ impl TableStage {
     /// No stage was stored.
     pub(crate) const NONE: Self = Self(0);
     /// The table grows: the root has named the next table.
-    pub(crate) const GROWS: Self = Self(CURSOR_MAX + 1);
+    pub(crate) const GROWING: Self = Self(CURSOR_MAX + 1);
     /// The growth has left the table: the root does not name it any more.
-    pub(crate) const LEFT: Self = Self(CURSOR_MAX + 2);
+    pub(crate) const REPLACED: Self = Self(CURSOR_MAX + 2);
 
     /// Returns the stage of the table that a growth fills, when the root has had this cursor.
     pub(crate) fn of_cursor(cursor: u64) -> Self {
@@ -295,11 +295,11 @@ impl TableHeader {
     }
 
     /// Returns whether this header is at `at`, with any stage.
-    pub(crate) fn stands_at(self, pool: &Pool, at: NvPtr) -> bool {
-        let (before, behind) = (STAGE_AT as usize, STAGE_AT as usize + 8);
+    pub(crate) fn is_stored_at(self, pool: &Pool, at: NvPtr) -> bool {
+        let (before, after) = (STAGE_AT as usize, STAGE_AT as usize + 8);
         pool.bytes(at, LINE_BYTES as usize).is_some_and(|bytes| {
             let expected = self.bytes_at(pool, at);
-            bytes[..before] == expected[..before] && bytes[behind..] == expected[behind..]
+            bytes[..before] == expected[..before] && bytes[after..] == expected[after..]
         })
     }
 }

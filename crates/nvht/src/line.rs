@@ -138,7 +138,7 @@ pub(crate) fn reach_of(word: u64, most: u32) -> u32 {
 }
 
 /// The location of a slot in its table.
-pub(crate) struct SlotPlace {
+pub(crate) struct SlotLocation {
     pub(crate) line: NvPtr,
     /// The slot's number in its line.
     pub(crate) index: usize,
@@ -146,16 +146,16 @@ pub(crate) struct SlotPlace {
 
 /// Returns the location of the slot at this position.
 #[inline]
-pub(crate) fn place_of(slot_at: NvPtr) -> SlotPlace {
+pub(crate) fn locate_slot(slot_at: NvPtr) -> SlotLocation {
     let offset = slot_at.offset();
     let line = NvPtr::new(slot_at.region(), offset & !(LINE_BYTES - 1));
-    SlotPlace { line, index: ((offset & (LINE_BYTES - 1)) / 8) as usize - 1 }
+    SlotLocation { line, index: ((offset & (LINE_BYTES - 1)) / 8) as usize - 1 }
 }
 
 /// Adds an occupied slot to its line's check, or removes the slot from the check. Not flushed.
 #[inline]
 fn toggle_slot(pool: &Pool, salt: u64, slot_at: NvPtr, slot: Slot) {
-    let SlotPlace { line, index } = place_of(slot_at);
+    let SlotLocation { line, index } = locate_slot(slot_at);
     let item = LineHash::of(line, salt).of_slot(index, slot);
     let mut word = pool.load_u64(line);
     while let Err(found) = pool.cas_u64(line, word, word ^ item) {
@@ -178,7 +178,7 @@ pub(crate) fn free_slot(pool: &Pool, salt: u64, slot_at: NvPtr, slot: Slot) {
 }
 
 /// Changes the low bits of a line's first word and the check with them. Not flushed.
-fn change_low(pool: &Pool, salt: u64, line: NvPtr, change: impl Fn(u64) -> u64) {
+fn change_low_bits(pool: &Pool, salt: u64, line: NvPtr, change: impl Fn(u64) -> u64) {
     let hash = LineHash::of(line, salt);
     let mut word = pool.load_u64(line);
     loop {
@@ -196,23 +196,28 @@ fn change_low(pool: &Pool, salt: u64, line: NvPtr, change: impl Fn(u64) -> u64) 
 /// Raises the reach of a line to `distance`, if the reach is shorter. Not flushed.
 pub(crate) fn raise_reach(pool: &Pool, salt: u64, line: NvPtr, distance: u32) {
     let distance = u64::from(distance);
-    change_low(pool, salt, line, |low| if low & REACH_MASK >= distance { low } else { low & DAMAGED_FLAG | distance });
+    change_low_bits(
+        pool,
+        salt,
+        line,
+        |low| if low & REACH_MASK >= distance { low } else { low & DAMAGED_FLAG | distance },
+    );
 }
 
 /// Marks a whole line as damaged: keys may be missing from it. Not flushed.
 pub(crate) fn mark_damaged(pool: &Pool, salt: u64, line: NvPtr) {
-    change_low(pool, salt, line, |low| low | DAMAGED_FLAG);
+    change_low_bits(pool, salt, line, |low| low | DAMAGED_FLAG);
 }
 
 /// Reads a line that writers may change concurrently, all words at one moment. Returns the words
 /// and the verdict.
-pub(crate) fn observe(pool: &Pool, salt: u64, line: NvPtr) -> (Words, Verdict) {
+pub(crate) fn read_line(pool: &Pool, salt: u64, line: NvPtr) -> (Words, Verdict) {
     let hash = LineHash::of(line, salt);
     let mut damaged_reads = 0;
     let mut words: Words = pool.load_words(line);
     loop {
-        let again = pool.load_words(line);
-        if again == words {
+        let reread = pool.load_words(line);
+        if reread == words {
             let verdict = hash.judge(&words);
             damaged_reads += 1;
             if pool.mutant(Mutant::EntryCheckIgnored) {
@@ -222,7 +227,7 @@ pub(crate) fn observe(pool: &Pool, salt: u64, line: NvPtr) -> (Words, Verdict) {
                 return (words, verdict);
             }
         }
-        words = again;
+        words = reread;
         std::hint::spin_loop();
     }
 }

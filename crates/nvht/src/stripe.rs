@@ -80,7 +80,7 @@ impl Stripes {
     }
 
     /// Acquires and frees every stripe, one after the other. The caller holds none.
-    pub(crate) fn pass_all(&self) {
+    pub(crate) fn wait_for_holders(&self) {
         for partition in 0..self.words.len() / STRIPES {
             (0..STRIPES).for_each(|stripe| drop(self.lock(partition, stripe)));
         }

@@ -11,7 +11,7 @@ use crate::partition::{check_stages, load_root};
 use crate::record::Record;
 use crate::search::{broken_seal, damaged_line};
 use crate::table::PREFETCH_RECORDS;
-use crate::walk::{Found, Piece, another_slot};
+use crate::walk::{FoundSlot, Piece, duplicate_slot};
 
 impl Inner {
     /// Checks superblock, roots, tables, records, batch logs and allocator. The store may be in
@@ -52,7 +52,7 @@ impl Inner {
         {
             // No growth begins or ends meanwhile.
             let _guard = self.enter()?;
-            let _turn = lock(&part.growing);
+            let _growing = lock(&part.growing);
             let root = load_root(&self.pool, &self.shape, partition);
             match root.and_then(|found| check_stages(&self.pool, partition, &found).map(|()| found)) {
                 Ok(found) if (found.current, found.next, found.cursor) == part.words() => {}
@@ -81,8 +81,8 @@ impl Inner {
             from = to;
         }
         let counted = self.keys_of(partition);
-        let quiet = begun == (self.stripes.writes(partition), self.stripes.keys(partition));
-        if quiet && is_clean && report.is_clean() && counted.is_some_and(|counted| counted != keys) {
+        let is_idle = begun == (self.stripes.writes(partition), self.stripes.keys(partition));
+        if is_idle && is_clean && report.is_clean() && counted.is_some_and(|counted| counted != keys) {
             report.find(format!("partition {partition}"), format!("it counts {counted:?} keys and has {keys}"));
         }
         Ok(piece(report))
@@ -103,7 +103,7 @@ impl Inner {
         }
     }
 
-    fn verify_part(&self, partition: usize, found: &[Found], report: &mut VerifyReport) {
+    fn verify_part(&self, partition: usize, found: &[FoundSlot], report: &mut VerifyReport) {
         let mut keys = HashSet::with_capacity(found.len());
         for (index, found_slot) in found.iter().enumerate() {
             if let Some(next) = found.get(index + PREFETCH_RECORDS) {
@@ -126,7 +126,7 @@ impl Inner {
                     } else if !self.form.is_bound(found_slot.slot, record.binding()) {
                         report.find(place, "it does not vouch for this record");
                     } else if !keys.insert(record.key()) {
-                        note_finding(report, &another_slot(at));
+                        note_finding(report, &duplicate_slot(at));
                     }
                 }
             }

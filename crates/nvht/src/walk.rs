@@ -38,7 +38,7 @@ pub(crate) struct Piece {
 }
 
 /// A slot of a part.
-pub(crate) struct Found {
+pub(crate) struct FoundSlot {
     pub(crate) at: NvPtr,
     pub(crate) line: u64,
     pub(crate) slot: Slot,
@@ -51,7 +51,7 @@ pub(crate) struct Found {
 
 impl Inner {
     /// Acquires the stripes of the fractions `from..to`, in order. The caller holds none.
-    pub(crate) fn hold_part(&self, partition: usize, from: u64, to: u64) -> Vec<Held<'_>> {
+    pub(crate) fn lock_part(&self, partition: usize, from: u64, to: u64) -> Vec<Held<'_>> {
         debug_assert!(from < to && to <= CURSOR_MAX);
         let (first, last) = (stripe_of(from as u32), stripe_of((to - 1) as u32));
         (first..=last).map(|stripe| self.stripes.lock(partition, stripe)).collect()
@@ -65,7 +65,7 @@ impl Inner {
         [(from, cut, 0..cursor), (cut, to, cursor..CURSOR_MAX)].into_iter().filter(|(from, to, _)| from < to).map(
             |(from, to, share)| {
                 let (share_from, share_to) = (share.start, share.end);
-                Piece { table: part.place(from as u32), from, to, share_from, share_to }
+                Piece { table: part.table_for(from as u32), from, to, share_from, share_to }
             },
         )
     }
@@ -92,7 +92,7 @@ impl Inner {
     /// Returns the `wanted` slots of a piece: slots with records of the piece's fractions, and
     /// slots in its lines with records of unknown fraction. The lines after the home lines of a
     /// table's share belong to the last piece. The caller holds the stripes and a guard.
-    pub(crate) fn collect(&self, partition: usize, piece: Piece, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
+    pub(crate) fn collect(&self, partition: usize, piece: Piece, wanted: impl Fn(Slot) -> bool) -> Vec<FoundSlot> {
         let Piece { table, from, to, share_from, share_to } = piece;
         let last_home = if to == share_to { u64::MAX } else { table.home((to - 1) as u32) };
         let mut found = self.collect_lines(table, from, to, wanted);
@@ -111,14 +111,20 @@ impl Inner {
     }
 
     /// Returns whether key, header and slot of a record agree.
-    fn is_vouched(&self, partition: usize, found: &Found) -> bool {
+    fn is_vouched(&self, partition: usize, found: &FoundSlot) -> bool {
         let record = Record::read(&self.pool, found.record_at).ok();
         record.is_some_and(|record| record.vouched_fraction(self.hasher, self.form, found.slot, partition).is_some())
     }
 
     /// Returns all `wanted` slots in the lines that may hold keys of a part. The caller holds the
     /// stripes and a guard.
-    pub(crate) fn collect_lines(&self, table: Table, from: u64, to: u64, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
+    pub(crate) fn collect_lines(
+        &self,
+        table: Table,
+        from: u64,
+        to: u64,
+        wanted: impl Fn(Slot) -> bool,
+    ) -> Vec<FoundSlot> {
         let (first, last_home) = (table.home(from as u32), table.home((to - 1) as u32));
         let mut found = Vec::with_capacity(((last_home - first + 1) * 6) as usize);
         for line in first..=self.last_line(table, from, to) {
@@ -128,7 +134,7 @@ impl Inner {
                 if self.form.is_record(slot) && wanted(slot) {
                     let record_at = self.form.record(slot);
                     self.pool.prefetch(record_at, Record::HEADER);
-                    found.push(Found { at: table.slot(line, index), line, slot, record_at, fraction: None });
+                    found.push(FoundSlot { at: table.slot(line, index), line, slot, record_at, fraction: None });
                 }
             }
         }
@@ -151,14 +157,14 @@ impl Inner {
     pub(crate) fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
         let mut visited = 0;
         let mut wrong = self.is_seal_broken().then(broken_seal);
-        let mut show = |pair: Pair<'_>| {
+        let mut visit_pair = |pair: Pair<'_>| {
             visited += 1;
             visit(pair)
         };
         for partition in 0..self.partitions.len() {
             let mut from = 0;
             while from < CURSOR_MAX {
-                match self.show_part(partition, from, &mut wrong, &mut show)? {
+                match self.visit_part(partition, from, &mut wrong, &mut visit_pair)? {
                     Some(to) => from = to,
                     None => return Ok(visited),
                 }
@@ -169,7 +175,7 @@ impl Inner {
 
     /// Calls `visit` for every live pair in the part that begins at `from`. Stores the first damage
     /// in `wrong`. Returns the start of the next part; `None` if the visitor wants no more.
-    pub(crate) fn show_part(
+    pub(crate) fn visit_part(
         &self,
         partition: usize,
         from: u64,
@@ -187,7 +193,7 @@ impl Inner {
             wrong.get_or_insert(error);
         }
         for found in found {
-            let record = match self.live(partition, &found) {
+            let record = match self.read_live(partition, &found) {
                 Ok(Some(record)) => record,
                 Ok(None) => continue,
                 Err(error) => {
@@ -196,7 +202,7 @@ impl Inner {
                 }
             };
             if self.is_careful() && !seen.insert(record.key()) {
-                let error = another_slot(found.record_at);
+                let error = duplicate_slot(found.record_at);
                 self.corrupt(&error);
                 wrong.get_or_insert(error);
                 continue;
@@ -211,13 +217,19 @@ impl Inner {
 
     /// Copies the `wanted` slots of a part. On return they are durable, and no stripe is held. The
     /// caller holds a guard.
-    pub(crate) fn copy_part(&self, partition: usize, from: u64, to: u64, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
+    pub(crate) fn copy_part(
+        &self,
+        partition: usize,
+        from: u64,
+        to: u64,
+        wanted: impl Fn(Slot) -> bool,
+    ) -> Vec<FoundSlot> {
         let part = &self.partitions[partition];
-        let _held = self.hold_part(partition, from, to);
+        let _held = self.lock_part(partition, from, to);
         let mut all = Vec::new();
         for piece in Self::tables_of(part, from, to) {
             if self.is_unsettled() {
-                self.settle_part(piece.table, piece.from, piece.to);
+                self.persist_part(piece.table, piece.from, piece.to);
             }
             all.append(&mut self.collect(partition, piece, &wanted));
         }
@@ -230,7 +242,7 @@ impl Inner {
     }
 
     /// Makes the lines of a part durable.
-    pub(crate) fn settle_part(&self, table: Table, from: u64, to: u64) {
+    pub(crate) fn persist_part(&self, table: Table, from: u64, to: u64) {
         let first = table.home(from as u32);
         let lines = self.last_line(table, from, to) - first + 1;
         self.pool.flush(table.line(first), (lines * LINE_BYTES) as usize);
@@ -251,7 +263,7 @@ impl Inner {
 
     /// Returns the record of a copied slot, if the slot vouches for it, and it is whole and has not
     /// expired.
-    fn live(&self, partition: usize, found: &Found) -> Result<Option<Record<'_>>> {
+    fn read_live(&self, partition: usize, found: &FoundSlot) -> Result<Option<Record<'_>>> {
         let at = found.record_at;
         let record = Record::read(&self.pool, at).inspect_err(|error| self.corrupt(error))?;
         record.check(at).inspect_err(|error| self.corrupt(error))?;
@@ -265,6 +277,6 @@ impl Inner {
 
 /// Returns the error of a slot whose key has another slot too.
 #[cold]
-pub(crate) fn another_slot(record: NvPtr) -> Error {
+pub(crate) fn duplicate_slot(record: NvPtr) -> Error {
     Error::corrupt(format!("slot of record {record:?}"), "another slot names a record of its key")
 }
