@@ -10,7 +10,7 @@ use lodestore_inplace::{Base, lock};
 use lodestore_media::{NvPtr, Pool};
 
 use crate::backend::{Backend, Retire};
-use crate::damage::Damage;
+use crate::careful::CarefulMode;
 use crate::options::HiKvOptions;
 use crate::record::Record;
 use crate::sampler::Sampler;
@@ -118,7 +118,7 @@ pub(crate) struct Inner {
     pub(crate) sampler: Arc<Sampler>,
     pub(crate) wal: Option<Wal>,
     pub(crate) options: HiKvOptions,
-    pub(crate) damage: Damage,
+    pub(crate) careful_mode: CarefulMode,
     /// An entry was changed since the open: the sorted run of the last stop is stale.
     pub(crate) written: AtomicBool,
     /// Extents of the run that was loaded. The run is kept until the next clean stop.

@@ -21,7 +21,6 @@ use lodestore_inplace::Seal;
 use lodestore_media::{BatchLogs, ExtentKind, NvPtr, Pool, crc32c, crc32c_seeded, u32_at, u64_at};
 
 use crate::hash::{DEPTH_MAX, PARTITIONS_MAX};
-use crate::options::MODES_MASK;
 
 /// Version of the engine's format.
 pub const FORMAT: u32 = 3;
@@ -61,6 +60,17 @@ pub(crate) const SEGMENT_BYTES_MIN: u32 = 512;
 /// Largest segment.
 pub(crate) const SEGMENT_BYTES_MAX: u32 = 1 << 20;
 
+/// Modes of the superblock: the writer updates the tree.
+pub(crate) const SYNC_MODE_FLAG: u32 = 1;
+/// One tree for each partition.
+pub(crate) const PARTITIONED_MODE_FLAG: u32 = 2;
+/// A log record before each write (`wal`).
+pub(crate) const WAL_MODE_FLAG: u32 = 4;
+/// All modes known.
+pub(crate) const MODES_MASK: u32 = SYNC_MODE_FLAG | PARTITIONED_MODE_FLAG | WAL_MODE_FLAG;
+/// Bits of a sequence below the generation: each stripe has 2^36 sequences per open.
+pub(crate) const GENERATION_SHIFT: u32 = 36;
+
 const MAGIC: [u8; 8] = *b"LSHIKV\0\x01";
 const CRC_AT: usize = 32;
 const GENERATION_AT: u64 = 64;
@@ -81,7 +91,7 @@ pub(crate) struct Superblock {
     pub(crate) partitions: u32,
     pub(crate) segment_bytes: u32,
     pub(crate) seed: u64,
-    /// Modes, as bits (see `options.rs`).
+    /// Modes, as bits of [`MODES_MASK`].
     pub(crate) modes: u32,
 }
 

@@ -11,7 +11,7 @@
 //! | `hash`, `table`, `probe`, `split`, `stripe` | hash index: placing, finding, growing, locking |
 //! | `read`, `write`, `batch`, `scan`, `sweep` | the operations |
 //! | `copy` | copies of the whole store while it is written |
-//! | `damage` | known damage to the index, and the check of misses |
+//! | `careful`, `damage` | known damage to the index, and the check of misses |
 //! | `backend`, `trees`, `tree_op`, `rebuild`, `worker`, `adapt`, `sampler` | updates of the tree |
 //! | `recover`, `extents`, `collect`, `run`, `verify` | recovery of a store, and its verification |
 //! | `wal` | the paper's HiKV_wal, for comparison |
@@ -28,6 +28,7 @@
 mod adapt;
 mod backend;
 mod batch;
+mod careful;
 mod collect;
 mod copy;
 mod damage;

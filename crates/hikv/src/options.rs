@@ -7,7 +7,9 @@ use lodestore_media::PoolOptions;
 
 use crate::backend::QUEUES_MAX;
 use crate::hash::PARTITIONS_MAX;
-use crate::layout::{BUCKET_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::layout::{
+    BUCKET_BYTES, PARTITIONED_MODE_FLAG, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SYNC_MODE_FLAG, WAL_MODE_FLAG,
+};
 use crate::worker::{THREADS_MAX, WorkerCount};
 
 /// How many threads update the tree after the writers.
@@ -94,13 +96,6 @@ lodestore_contract::options! {
     }
 }
 
-/// Modes that are kept in the store, as bits.
-const SYNC_MODE_FLAG: u32 = 1;
-const PARTITIONED_MODE_FLAG: u32 = 2;
-const WAL_MODE_FLAG: u32 = 4;
-/// All modes known.
-pub(crate) const MODES_MASK: u32 = SYNC_MODE_FLAG | PARTITIONED_MODE_FLAG | WAL_MODE_FLAG;
-
 /// Advice if a segment cannot be split any more.
 pub(crate) const INDEX_FULL: &str = "create a store with a larger `Builder::set(\"segment\", ..)`, more `Builder::set(\"partitions\", ..)` or another `Builder::set(\"hash-seed\", ..)`, and import into it";
 
@@ -165,6 +160,7 @@ mod tests {
     use lodestore_inplace::testing::unknown_names;
 
     use super::*;
+    use crate::layout::MODES_MASK;
 
     fn read(sets: &[&str]) -> Result<HiKvOptions> {
         let mut options = Options::new();

@@ -15,10 +15,12 @@ use lodestore_inplace::{Base, Begun, Behind, Decide, Engine, Quick, Running, Sea
 use lodestore_media::{BatchLogs, OpenReport, Pool};
 
 use crate::backend::{Backend, Config};
-use crate::damage::Damage;
+use crate::careful::CarefulMode;
 use crate::extents;
 use crate::inner::{Inner, Records};
-use crate::layout::{ENGINE, FORMAT, KIND_BATCH, SEAL, Superblock, batch_roots, generation_word, superblock_lost};
+use crate::layout::{
+    ENGINE, FORMAT, GENERATION_SHIFT, KIND_BATCH, SEAL, Superblock, batch_roots, generation_word, superblock_lost,
+};
 use crate::options::{Backends, HiKvOptions};
 use crate::recover;
 use crate::sampler::Sampler;
@@ -29,8 +31,6 @@ use crate::stripe::Stripes;
 use crate::table::Table;
 use crate::wal::Wal;
 
-/// Each stripe has 2^36 sequences per open.
-pub(crate) const GENERATION_SHIFT: u32 = 36;
 /// Maximum opens of a store.
 const GENERATION_MAX: u64 = (1 << 27) - 1;
 
@@ -117,7 +117,7 @@ impl HiKv {
             table,
             sampler,
             options: options.clone(),
-            damage: Damage::new(sealed == SealCheck::Whole),
+            careful_mode: CarefulMode::new(sealed == SealCheck::Whole),
         };
         if sealed == SealCheck::Damaged {
             inner.count_damage(&Error::corrupt("hikv index", "it is not as the last clean stop left it"));

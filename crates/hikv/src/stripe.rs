@@ -15,7 +15,7 @@ use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use crate::store::GENERATION_SHIFT;
+use crate::layout::GENERATION_SHIFT;
 
 const LOCKED_FLAG: u64 = 1;
 /// Attempts before the thread yields the processor.

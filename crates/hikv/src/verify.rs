@@ -7,7 +7,7 @@ use lodestore_inplace::{PIECE_BYTES, note_finding};
 use lodestore_media::NvPtr;
 
 use crate::inner::Inner;
-use crate::layout::{SegmentHeader, Superblock};
+use crate::layout::{GENERATION_SHIFT, SegmentHeader, Superblock, generation_word};
 use crate::record::Record;
 use crate::table::{PREFETCH_BYTES, PREFETCH_RECORDS, PREFIX_COUNT, SegmentLocation, Slot, Verdict, walk_from};
 
@@ -109,7 +109,7 @@ impl Inner {
                 Verdict::Whole(record) => {
                     report.records += 1;
                     report.bytes += record.len() as u64;
-                    if u64::from_le_bytes(record.own()) >> crate::store::GENERATION_SHIFT > self.generation() {
+                    if u64::from_le_bytes(record.own()) >> GENERATION_SHIFT > self.generation() {
                         report.find(place, format!("record {position:?} is of an open that never was"));
                     } else if !keys.insert(record.key()) {
                         report.find(place, format!("two entries of one key, one names {position:?}"));
@@ -166,7 +166,7 @@ impl Inner {
     }
 
     fn generation(&self) -> u64 {
-        self.pool.load_u64(crate::layout::generation_word(&self.pool))
+        self.pool.load_u64(generation_word(&self.pool))
     }
 }
 
