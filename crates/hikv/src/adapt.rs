@@ -15,7 +15,7 @@
 //! difference above rounding ([`DEADBAND_THREADS`]). At most one thread is added or removed per
 //! window. The queues' depth, which must stay low, overrides the term.
 //!
-//! Pure functions and one state machine without a clock; [`worker`](super::worker) drives the
+//! Pure functions and one state machine without a clock; [`backend`](super::backend) drives the
 //! windows.
 
 use super::sampler::Totals;

@@ -12,7 +12,7 @@
 //! | `read`, `write`, `batch`, `scan`, `sweep` | the operations |
 //! | `copy` | copies of the whole store while it is written |
 //! | `careful`, `damage` | known damage to the index, and the check of misses |
-//! | `backend`, `trees`, `tree_op`, `rebuild`, `worker`, `adapt`, `sampler` | updates of the tree |
+//! | `backend`, `trees`, `tree_op`, `adapt`, `sampler` | updates of the tree |
 //! | `recover`, `extents`, `collect`, `run`, `verify` | recovery of a store, and its verification |
 //! | `wal` | the paper's HiKV_wal, for comparison |
 //!
@@ -40,7 +40,6 @@ mod layout;
 mod options;
 mod probe;
 mod read;
-mod rebuild;
 mod record;
 mod recover;
 mod run;
@@ -58,7 +57,6 @@ mod tree_op;
 mod trees;
 mod verify;
 mod wal;
-mod worker;
 mod write;
 
 pub use layout::{ENGINE, FORMAT};

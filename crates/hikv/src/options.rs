@@ -5,12 +5,11 @@ use lodestore_contract::{OptionKind, OptionSpec, OptionTable, Options, Result};
 use lodestore_inplace::options::check_durability;
 use lodestore_media::PoolOptions;
 
-use crate::backend::QUEUES_MAX;
+use crate::backend::{QUEUES_MAX, THREADS_MAX, WorkerCount};
 use crate::hash::PARTITIONS_MAX;
 use crate::layout::{
     BUCKET_BYTES, PARTITIONED_MODE_FLAG, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SYNC_MODE_FLAG, WAL_MODE_FLAG,
 };
-use crate::worker::{THREADS_MAX, WorkerCount};
 
 /// How many threads update the tree after the writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

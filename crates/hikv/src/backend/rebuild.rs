@@ -1,5 +1,5 @@
-//! Rebuild of the tree in the background of a store that already serves: the gate before scans, and
-//! the waiting operations.
+//! Rebuild of the tree in the background of a store that already serves: the gate before scans
+//! (`gate.rs`), and the waiting operations.
 //!
 //! # Invariants
 //! * While a queue is *rebuilding*, its consumer moves its operations, in order, to its overflow
@@ -14,92 +14,19 @@
 //!
 //! # Threads and locks
 //! One thread begins and finishes or abandons a rebuild. In between it acquires no stripe lock of
-//! the hash index: a writer that holds one may wait for the rebuild, once [`OVERFLOW_MAX`]
-//! operations are in the lists.
+//! the hash index: a writer that holds one may wait for the rebuild, once
+//! [`OVERFLOW_MAX`](super::queues::OVERFLOW_MAX) operations are in the lists.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Result};
 use lodestore_index::KeyResolver;
 use lodestore_inplace::lock;
 
-use super::backend::{BATCH_OPS_MAX, Core, Retire};
-use super::trees::Trees;
-use super::worker::Backoff;
-
-/// Maximum operations that may wait for a rebuild, over all queues (64 MiB). Above it writers wait
-/// too.
-pub const OVERFLOW_MAX: u64 = 1 << 20;
-
-/// The gate at which scans wait.
-#[derive(Default)]
-pub(crate) struct Gate {
-    closed: AtomicBool,
-    poison: OnceLock<String>,
-    mutex: Mutex<()>,
-    changed: Condvar,
-    /// Operations in the overflow lists.
-    pub(crate) waiting: AtomicU64,
-}
-
-impl Gate {
-    pub(crate) fn check(&self) -> Result<()> {
-        match self.poison.get() {
-            None => Ok(()),
-            Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn is_poisoned(&self) -> bool {
-        self.poison.get().is_some()
-    }
-
-    #[inline]
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn poison(&self, cause: &str) {
-        let _guard = lock(&self.mutex);
-        // The first cause is kept.
-        let _ = self.poison.set(cause.to_owned());
-        self.changed.notify_all();
-    }
-
-    fn close(&self) {
-        let _guard = lock(&self.mutex);
-        self.closed.store(true, Ordering::Release);
-    }
-
-    fn open(&self) {
-        let _guard = lock(&self.mutex);
-        self.closed.store(false, Ordering::Release);
-        self.changed.notify_all();
-    }
-
-    /// Waits for an open gate.
-    pub(crate) fn wait(&self) -> Result<()> {
-        if self.is_closed() {
-            let mut guard = lock(&self.mutex);
-            while self.is_closed() && !self.is_poisoned() {
-                guard = self.changed.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner);
-            }
-        }
-        self.check()
-    }
-
-    /// Waits a short time for a change, for threads that wait for space in the lists.
-    pub(crate) fn wait_briefly(&self) {
-        let guard = lock(&self.mutex);
-        if self.is_closed() && !self.is_poisoned() {
-            drop(self.changed.wait_timeout(guard, Duration::from_millis(5)));
-        }
-    }
-}
+use super::pool::Backoff;
+use super::queues::{BATCH_OPS_MAX, Core, Retire};
+use crate::trees::Trees;
 
 impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
     /// Makes operations and scans wait until the finish.
@@ -135,13 +62,13 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
     fn apply_overflow(&self, number: usize) -> Result<()> {
         let queue = &self.queues[number];
         let pushed = queue.ring.tail();
-        let mut wait = Backoff::default();
+        let mut backoff = Backoff::default();
         let mut consumer = loop {
             if let Some(consumer) = queue.ring.try_consume() {
                 break consumer;
             }
             self.gate.check()?;
-            wait.pause();
+            backoff.pause();
         };
         let mut state = lock(&queue.state);
         loop {
@@ -156,7 +83,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
             self.gate.waiting.fetch_add(count as u64, Ordering::Relaxed);
             if count == 0 {
                 // A producer has claimed its slot and not filled it yet.
-                wait.pause();
+                backoff.pause();
             }
         }
         state.rebuilding = false;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::Error;
 use lodestore_contract::testing::HANG_TIMEOUT;
+use lodestore_media::NvPtr;
 
 use super::*;
 
