@@ -57,11 +57,11 @@ pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
         inner.corrupt(&error);
     }
     let pool = &inner.pool;
-    let shares = share_out(
+    let results = share_out(
         partitions,
         inner.options.recovery_threads,
-        |partition, share: &mut ThreadResult| walk_partition(inner, partition, share),
-        |share| share.found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| compare_keys(pool, a.1, b.1))),
+        |partition, result: &mut ThreadResult| walk_partition(inner, partition, result),
+        |result| result.found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| compare_keys(pool, a.1, b.1))),
     )?;
     // The thread that walked a segment flushed and fenced it. If a sync failed, readers continue to
     // make the data that they return durable.
@@ -69,11 +69,11 @@ pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
         inner.unsettled.store(false, Ordering::Release);
     }
     inner.end_careful_mode();
-    inner.recovery.count_left_out(shares.iter().map(|share| share.damaged.len()).sum());
-    for position in shares.iter().flat_map(|share| &share.damaged) {
+    inner.recovery.count_left_out(results.iter().map(|result| result.damaged.len()).sum());
+    for position in results.iter().flat_map(|result| &result.damaged) {
         inner.keep_damaged::<OWN_BYTES>(*position);
     }
-    Ok(merge(&inner.pool, shares.into_iter().map(|share| share.found).collect()))
+    Ok(merge(&inner.pool, results.into_iter().map(|result| result.found).collect()))
 }
 
 fn compare_keys(pool: &Pool, a: u64, b: u64) -> KeyOrder {
@@ -81,10 +81,10 @@ fn compare_keys(pool: &Pool, a: u64, b: u64) -> KeyOrder {
     key(a).cmp(key(b))
 }
 
-/// Merges sorted shares.
-fn merge(pool: &Pool, mut shares: Vec<Vec<SortKey>>) -> Vec<u64> {
-    while shares.len() > 1 {
-        let (a, b) = (shares.swap_remove(0), shares.pop().unwrap_or_default());
+/// Merges sorted lists.
+fn merge(pool: &Pool, mut lists: Vec<Vec<SortKey>>) -> Vec<u64> {
+    while lists.len() > 1 {
+        let (a, b) = (lists.swap_remove(0), lists.pop().unwrap_or_default());
         let mut merged = Vec::with_capacity(a.len() + b.len());
         let (mut left, mut right) = (a.into_iter().peekable(), b.into_iter().peekable());
         loop {
@@ -96,16 +96,16 @@ fn merge(pool: &Pool, mut shares: Vec<Vec<SortKey>>) -> Vec<u64> {
             };
             merged.extend(if take_left { left.next() } else { right.next() });
         }
-        shares.push(merged);
+        lists.push(merged);
     }
-    let mut sorted = shares.pop().unwrap_or_default();
+    let mut sorted = lists.pop().unwrap_or_default();
     // A key that was deleted and put again while its segment was copied may occur twice. Either one
     // may stay: its changes wait in the backend and are applied afterwards.
     sorted.dedup_by(|b, a| a.0 == b.0 && compare_keys(pool, a.1, b.1).is_eq());
     sorted.into_iter().map(|(_, position)| position).collect()
 }
 
-fn walk_partition(inner: &Inner, partition: usize, share: &mut ThreadResult) -> Result<()> {
+fn walk_partition(inner: &Inner, partition: usize, result: &mut ThreadResult) -> Result<()> {
     let pool = &inner.pool;
     let marks = pool.allocator().is_recovering();
     let mark_extent = |at: NvPtr, kind| {
@@ -130,14 +130,14 @@ fn walk_partition(inner: &Inner, partition: usize, share: &mut ThreadResult) -> 
             pool.flush(segment.at, inner.table.shape.segment_bytes as usize);
             pool.fence();
         }
-        walk_segment(inner, location, &slots, marks, share);
+        walk_segment(inner, location, &slots, marks, result);
         inner.recovery.count_part();
         Ok(true)
     })?;
     Ok(())
 }
 
-fn walk_segment(inner: &Inner, location: SegmentLocation, slots: &[Slot], marks: bool, share: &mut ThreadResult) {
+fn walk_segment(inner: &Inner, location: SegmentLocation, slots: &[Slot], marks: bool, result: &mut ThreadResult) {
     let (pool, table) = (&inner.pool, &inner.table);
     let mut freed = false;
     for (index, slot) in slots.iter().enumerate() {
@@ -147,10 +147,10 @@ fn walk_segment(inner: &Inner, location: SegmentLocation, slots: &[Slot], marks:
         let position = slot.entry.position();
         match table.judge(pool, location, *slot) {
             Verdict::Free if pool.mutant(Mutant::TornEntryAccepted) && slot.entry.sig != 0 => {
-                accept_torn(inner, *slot, marks, share);
+                accept_torn(inner, *slot, marks, result);
             }
             Verdict::Free => freed |= free_leftover(pool, *slot),
-            Verdict::Whole(record) => collect_record(inner, position, &record, marks, share),
+            Verdict::Whole(record) => collect_record(inner, position, &record, marks, result),
             Verdict::BadRecord(record, error) => {
                 inner.recovery.count_corrupt();
                 inner.corrupt(&error);
@@ -158,15 +158,15 @@ fn walk_segment(inner: &Inner, location: SegmentLocation, slots: &[Slot], marks:
                     // A record with an intact key stays in the tree, for scans to report its damage
                     // in place.
                     Some(record) if table.placement.sign(record.key()).0 == slot.entry.sig => {
-                        collect_record(inner, position, &record, marks, share);
+                        collect_record(inner, position, &record, marks, result);
                     }
-                    _ => share.damaged.push(position),
+                    _ => result.damaged.push(position),
                 }
             }
             Verdict::Damaged(error) => {
                 inner.count_damage(&error);
                 if table.form(pool, location, *slot) != Form::Damaged {
-                    share.damaged.push(position);
+                    result.damaged.push(position);
                 }
             }
         }
@@ -190,15 +190,15 @@ fn free_leftover(pool: &Pool, slot: Slot) -> bool {
 }
 
 /// Planted fault: accepts a torn entry if its position names a record.
-fn accept_torn(inner: &Inner, slot: Slot, marks: bool, share: &mut ThreadResult) {
+fn accept_torn(inner: &Inner, slot: Slot, marks: bool, result: &mut ThreadResult) {
     let position = slot.entry.position();
     if let Ok(record) = Record::read(&inner.pool, position) {
-        collect_record(inner, position, &record, marks, share);
+        collect_record(inner, position, &record, marks, result);
     }
 }
 
 /// Marks a record and collects its key.
-fn collect_record(inner: &Inner, position: NvPtr, record: &Record<'_>, marks: bool, share: &mut ThreadResult) {
+fn collect_record(inner: &Inner, position: NvPtr, record: &Record<'_>, marks: bool, result: &mut ThreadResult) {
     let pool = &inner.pool;
     if marks
         && !pool.mutant(Mutant::RecordNotMarked)
@@ -206,12 +206,12 @@ fn collect_record(inner: &Inner, position: NvPtr, record: &Record<'_>, marks: bo
     {
         inner.recovery.count_corrupt();
         inner.corrupt(&error);
-        share.damaged.push(position);
+        result.damaged.push(position);
         return;
     }
     if position.tag() & EXPIRY_TAG_FLAG != 0 {
         inner.expiring.store(true, Ordering::Relaxed);
     }
-    share.found.push((first_bytes(record.key()), position.raw()));
+    result.found.push((first_bytes(record.key()), position.raw()));
     inner.recovery.count_key();
 }

@@ -37,10 +37,10 @@ const RUN_HASH_MULTIPLIER: u64 = 0xd6e8_feb8_6659_fd93;
 /// # Errors
 /// [`Error::Full`]; then no run is named, and the next open walks the index instead.
 pub(crate) fn store(pool: &Pool, positions: &[u64]) -> Result<()> {
-    let part = EXTENT_POSITIONS_MAX.min(pool.options().region_bytes as usize / 64).max(8);
+    let extent_positions = EXTENT_POSITIONS_MAX.min(pool.options().region_bytes as usize / 64).max(8);
     let mut next = NvPtr::NULL;
     let (mut stored, mut sums) = (Vec::new(), Vec::new());
-    for chunk in positions.chunks(part).rev() {
+    for chunk in positions.chunks(extent_positions).rev() {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + chunk.len() * 8);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&[0; 4]);
@@ -74,10 +74,10 @@ pub(crate) fn store(pool: &Pool, positions: &[u64]) -> Result<()> {
 /// # Errors
 /// [`Error::Corrupt`] if a position has no record.
 fn records_sum(pool: &Pool, positions: &[u64], threads: usize) -> Result<u32> {
-    let parts = positions.chunks(TASK_RECORDS).collect::<Vec<_>>();
-    let sum_part = |part: usize, sum: &mut u64| {
-        for (index, position) in parts[part].iter().enumerate() {
-            if let Some(next) = parts[part].get(index + PREFETCH_RECORDS) {
+    let tasks = positions.chunks(TASK_RECORDS).collect::<Vec<_>>();
+    let sum_task = |task: usize, sum: &mut u64| {
+        for (index, position) in tasks[task].iter().enumerate() {
+            if let Some(next) = tasks[task].get(index + PREFETCH_RECORDS) {
                 pool.prefetch(NvPtr::from_raw(*next).untagged(), PREFETCH_BYTES);
             }
             let binding = u64::from(Record::read(pool, NvPtr::from_raw(*position))?.binding());
@@ -87,9 +87,9 @@ fn records_sum(pool: &Pool, positions: &[u64], threads: usize) -> Result<u32> {
         Ok(())
     };
     let sums = share_out(
-        parts.len().max(1),
+        tasks.len().max(1),
         threads,
-        |part, sum| if part < parts.len() { sum_part(part, sum) } else { Ok(()) },
+        |task, sum| if task < tasks.len() { sum_task(task, sum) } else { Ok(()) },
         |_| {},
     )?;
     Ok((sums.into_iter().fold(0, u64::wrapping_add) >> 32) as u32)

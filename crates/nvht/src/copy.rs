@@ -1,9 +1,9 @@
 //! Copies of the whole store during writes ([`lodestore_contract::copy`]).
 //!
 //! A write records its key under its stripe (`write.rs`, `batch.rs`). Growth moves keys under their
-//! stripes and changes none, thus records nothing. The walk copies each part of the fractions under
-//! the part's stripes: no key moves or changes while its part is copied (`walk.rs`). The removal of
-//! an expired key records it, which is harmless.
+//! stripes and changes none, thus records nothing. The walk copies each range of fractions under
+//! the range's stripes: no key moves or changes while its range is copied (`walk.rs`). The removal
+//! of an expired key records it, which is harmless.
 
 use lodestore_contract::copy::{Changes, FuzzySource};
 use lodestore_contract::{Entry, Pair, Result, Visit};
@@ -14,7 +14,7 @@ use crate::layout::CURSOR_MAX;
 use crate::search::broken_seal;
 use crate::stripe::{Held, STRIPES, stripe_of};
 
-/// Start of a part of the walk: a partition, and the first fraction in it.
+/// Start of a range of the walk: a partition, and the first fraction in it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Position {
     partition: usize,
@@ -41,7 +41,7 @@ impl FuzzySource for Inner {
             return if self.is_seal_broken() { Err(broken_seal()) } else { Ok(None) };
         }
         let (mut wrong, mut visited) = (None, Ok(()));
-        let next = self.visit_part(partition, fraction, &mut wrong, &mut |pair| {
+        let next = self.visit_range(partition, fraction, &mut wrong, &mut |pair| {
             visited = visit(pair);
             if visited.is_ok() { Visit::More } else { Visit::Stop }
         })?;

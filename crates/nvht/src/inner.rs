@@ -73,7 +73,7 @@ pub(crate) struct GrowthCounts {
     pub(crate) moved: AtomicU64,
     /// The longest step in nanoseconds of wall time: a writer's wait, including other work of the
     /// processor.
-    pub(crate) longest_ns: AtomicU64,
+    pub(crate) longest_step_ns: AtomicU64,
     /// Total time of all steps, in nanoseconds.
     pub(crate) all_ns: AtomicU64,
     /// Steps of more than a millisecond.

@@ -6,7 +6,7 @@
 //! rebuilt.
 //!
 //! The background work has two phases. First the check of each line is compared with its slots, and
-//! a line that no crash leaves is marked as damaged (`settle.rs`). Then each stripe's part is
+//! a line that no crash leaves is marked as damaged (`settle.rs`). Then each stripe's range is
 //! walked with the stripe held. Its lines are made durable if a killed process may have left them
 //! unflushed. Each record is checked and marked. Damage is reported, and stays in place. Nothing is
 //! repaired by guessing: a changed slot may have been written since, and its key stays damaged
@@ -148,7 +148,7 @@ fn check_table(inner: &Inner, partition: usize, table: Table, lines: Range<u64>)
         let _guard = pool.epochs().pin();
         // A line changes only under the stripe of a key that may be in it.
         let first_home = first.saturating_sub(u64::from(table.probe) - 1);
-        let _held = inner.lock_part(partition, table.first_fraction(first_home), table.first_fraction(end));
+        let _held = inner.lock_range(partition, table.first_fraction(first_home), table.first_fraction(end));
         let mut flushed = false;
         for line in first..end {
             let reconciled = reconciler.reconcile_line(table, line);
@@ -180,7 +180,7 @@ fn walk_partition(inner: &Inner, partition: usize, damaged: &mut Vec<NvPtr>) -> 
         let mut keys = 0;
         for piece in Inner::tables_of(part, from, to) {
             if inner.is_unsettled() {
-                inner.persist_part(piece.table, piece.from, piece.to);
+                inner.persist_range(piece.table, piece.from, piece.to);
             }
             let mut found = inner.collect(partition, piece, |_| true);
             // A damaged slot may belong to several stripes. The stripe where its line begins counts
@@ -214,7 +214,7 @@ fn report_duplicates(inner: &Inner, mut found: Vec<FoundSlot>) {
     }
 }
 
-/// Checks and marks the records of a part.
+/// Checks and marks the records of a range.
 fn mark_records(inner: &Inner, partition: usize, found: &[FoundSlot], damaged: &mut Vec<NvPtr>) {
     for (index, slot) in found.iter().enumerate() {
         if let Some(next) = found.get(index + PREFETCH_RECORDS) {

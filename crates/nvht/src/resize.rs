@@ -1,10 +1,10 @@
-//! Growth of a table without stopping: keys move in parts to a table twice as long, while reads and
-//! writes continue.
+//! Growth of a table without stopping: keys move range by range to a table twice as long, while
+//! reads and writes continue.
 //!
 //! Adjacent keys of a table stay in order in a longer one (`hash.rs`). A single number, the cursor,
 //! therefore describes the keys that have moved: keys with fractions below it are in the next
 //! table. Records do not move. The writers of new keys do the work, a step of 16 lines each. A key
-//! without a free slot waits until its part has moved, which is many steps. A table therefore
+//! without a free slot waits until its range has moved, which is many steps. A table therefore
 //! begins to grow at its load factor, or when a key's slot is half a probe from its home. Short
 //! probes (under 56 slots) have no such warning, and batches grow their tables completely
 //! beforehand.
@@ -106,7 +106,7 @@ impl Inner {
     }
 
     /// Returns whether a key's slot is so far from its home that the next key may find none. Then
-    /// the table must grow first, since a key without a slot waits until its part has moved. Short
+    /// the table must grow first, since a key without a slot waits until its range has moved. Short
     /// probes have no such warning.
     #[inline]
     pub(crate) fn is_far_from_home(&self, distance: u32) -> bool {
@@ -258,7 +258,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Moves the next part of a growing table, or ends the growth if all has moved. The caller
+    /// Moves the next range of a growing table, or ends the growth if all has moved. The caller
     /// holds `growing` and a guard.
     fn run_step(&self, partition: usize) -> Result<()> {
         let begun = Instant::now();
@@ -270,12 +270,12 @@ impl Inner {
         }
         let old = part.current();
         let to = old.first_fraction(old.home(from as u32) + STEP_LINES);
-        self.move_part(partition, old, next, from, to)?;
+        self.move_range(partition, old, next, from, to)?;
         if to == CURSOR_MAX {
             self.end_growth(partition)?;
         }
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.growth.longest_ns.fetch_max(took, Ordering::Relaxed);
+        self.growth.longest_step_ns.fetch_max(took, Ordering::Relaxed);
         self.growth.steps.fetch_add(1, Ordering::Relaxed);
         self.growth.all_ns.fetch_add(took, Ordering::Relaxed);
         self.growth.over_1_ms.fetch_add(u64::from(took > 1_000_000), Ordering::Relaxed);
@@ -283,9 +283,9 @@ impl Inner {
     }
 
     /// Runs one step; see the module docs.
-    fn move_part(&self, partition: usize, old: Table, next: Table, from: u64, to: u64) -> Result<()> {
+    fn move_range(&self, partition: usize, old: Table, next: Table, from: u64, to: u64) -> Result<()> {
         let (part, pool) = (&self.partitions[partition], &self.pool);
-        let held = self.lock_part(partition, from, to);
+        let held = self.lock_range(partition, from, to);
         if pool.mutant(Mutant::GrowthCursorEarly) {
             self.publish_cursor(partition, to);
         }
@@ -337,8 +337,8 @@ impl Inner {
         self.pool.fence();
     }
 
-    /// Sorts the slots in the lines that may hold keys of a part: slots to move, with their
-    /// fractions, and lines in which slots of the part's keys may be damaged.
+    /// Sorts the slots in the lines that may hold keys of a range: slots to move, with their
+    /// fractions, and lines in which slots of the range's keys may be damaged.
     fn classify_slots(&self, partition: usize, old: Table, from: u64, to: u64) -> ClassifiedSlots {
         let mut classified = ClassifiedSlots { moving: Vec::new(), damaged: Vec::new() };
         for found in self.collect_lines(old, from, to, |_| true) {
@@ -402,7 +402,7 @@ impl Inner {
     }
 
     /// Clears the slots of moved keys in lines of keys not yet moved, after the last home line of
-    /// the part.
+    /// the range.
     fn clear_moved_slots(&self, old: Table, to: u64, moved: &[(FoundSlot, u32)]) {
         if to == CURSOR_MAX || self.pool.mutant(Mutant::GrowthLeftKept) {
             return;
@@ -443,7 +443,7 @@ struct Copied {
     slots: Vec<(NvPtr, Slot)>,
 }
 
-/// The slots and the damaged lines of a part that moves.
+/// The slots and the damaged lines of a range that moves.
 struct ClassifiedSlots {
     moving: Vec<(FoundSlot, u32)>,
     damaged: Vec<u64>,
@@ -485,7 +485,7 @@ pub(crate) fn repair_growth(reconciler: &Reconciler<'_>, part: &Partition, parti
 /// Reconciles the lines from `line` on that keys of the line before can reach. Frees their slots
 /// whose fractions are `is_stale_fraction`. The fraction of a damaged record is not trusted: its
 /// slot stays. All these lines are flushed, and the caller fences. A killed process may have
-/// cleared a slot without flushing it, and the parts of the recovery walk need not reach that far.
+/// cleared a slot without flushing it, and the ranges of the recovery walk need not reach that far.
 fn clear_stale_slots(reconciler: &Reconciler<'_>, table: Table, line: u64, is_stale_fraction: impl Fn(u64) -> bool) {
     let &Reconciler { pool, hasher, form, partition } = reconciler;
     let is_stale = |slot: Slot| {

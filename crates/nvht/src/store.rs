@@ -310,7 +310,7 @@ impl Engine for Inner {
     }
 
     fn verify_partition(&self, partition: usize, piece: &mut dyn FnMut(VerifyReport) -> bool) -> Result<bool> {
-        self.verify_parts(partition, piece)
+        self.verify_ranges(partition, piece)
     }
 
     fn rebuild(&self, trusted: bool) -> Result<()> {

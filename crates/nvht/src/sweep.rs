@@ -16,8 +16,8 @@ impl Inner {
             let mut from = 0;
             while from < CURSOR_MAX {
                 let _guard = self.enter_write()?;
-                let to = Self::part_end(&self.partitions[partition], from);
-                for found in self.copy_part(partition, from, to, Slot::expires) {
+                let to = Self::range_end(&self.partitions[partition], from);
+                for found in self.copy_range(partition, from, to, Slot::expires) {
                     self.expiring.store(true, Ordering::Relaxed);
                     match self.remove_expired(found.slot) {
                         Ok(removed) => swept += u64::from(removed),

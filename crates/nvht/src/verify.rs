@@ -33,7 +33,7 @@ impl Inner {
         let total = self.partitions.len() as u64 + 1;
         for (done, partition) in (0..total).zip(0..self.partitions.len()) {
             progress(Progress { done, total });
-            self.verify_parts(partition, &mut |piece| {
+            self.verify_ranges(partition, &mut |piece| {
                 report.add(piece);
                 true
             })?;
@@ -45,8 +45,8 @@ impl Inner {
     }
 
     /// See [`Engine::verify_partition`](lodestore_inplace::Engine::verify_partition): a piece is
-    /// some parts of a walk, each under its own guard.
-    pub(crate) fn verify_parts(&self, partition: usize, piece: &mut dyn FnMut(VerifyReport) -> bool) -> Result<bool> {
+    /// some ranges of a walk, each under its own guard.
+    pub(crate) fn verify_ranges(&self, partition: usize, piece: &mut dyn FnMut(VerifyReport) -> bool) -> Result<bool> {
         let part = &self.partitions[partition];
         let mut report = VerifyReport::default();
         {
@@ -73,11 +73,11 @@ impl Inner {
                 }
             }
             let _guard = self.enter()?;
-            let to = Self::part_end(part, from);
-            let found = self.copy_part(partition, from, to, |_| true);
+            let to = Self::range_end(part, from);
+            let found = self.copy_range(partition, from, to, |_| true);
             self.verify_lines(partition, from, to, &mut report);
             keys += found.len() as u64;
-            self.verify_part(partition, &found, &mut report);
+            self.verify_range(partition, &found, &mut report);
             from = to;
         }
         let counted = self.keys_of(partition);
@@ -91,7 +91,7 @@ impl Inner {
     fn verify_lines(&self, partition: usize, from: u64, to: u64, report: &mut VerifyReport) {
         let part = &self.partitions[partition];
         for Piece { table, from, to, .. } in Self::tables_of(part, from, to) {
-            // The lines after the last home line are checked with the last part.
+            // The lines after the last home line are checked with the last range.
             let home = table.home((to - 1) as u32);
             let last = if home == table.lines - 1 { table.all_lines() - 1 } else { home };
             for line in table.home(from as u32)..=last {
@@ -103,7 +103,7 @@ impl Inner {
         }
     }
 
-    fn verify_part(&self, partition: usize, found: &[FoundSlot], report: &mut VerifyReport) {
+    fn verify_range(&self, partition: usize, found: &[FoundSlot], report: &mut VerifyReport) {
         let mut keys = HashSet::with_capacity(found.len());
         for (index, found_slot) in found.iter().enumerate() {
             if let Some(next) = found.get(index + PREFETCH_RECORDS) {

@@ -1,11 +1,11 @@
-//! Walks over all keys in parts of their fractions: for the unordered iteration, growth, recovery
+//! Walks over all keys by ranges of their fractions: for the unordered iteration, growth, recovery
 //! and verification.
 //!
-//! A part is a range of fractions. Its stripes are held while its slots are copied: no key of the
-//! part is added, removed or moved meanwhile. Each key is therefore in exactly one part, regardless
-//! of writes between parts, and consecutive parts show every key once.
+//! A range means a range of fractions. Its stripes are held while its slots are copied: no key of
+//! the range is added, removed or moved meanwhile. Each key is therefore in exactly one range,
+//! regardless of writes between ranges, and consecutive ranges show every key once.
 //!
-//! Every slot in a line that may hold keys of the part names a record that is not freed while the
+//! Every slot in a line that may hold keys of the range names a record that is not freed while the
 //! caller's guard exists. Such lines contain no slots of keys that have moved away (`resize.rs`).
 
 use std::collections::HashSet;
@@ -22,10 +22,10 @@ use crate::slot::Slot;
 use crate::stripe::{Held, stripe_of};
 use crate::table::{PREFETCH_BYTES_MAX, PREFETCH_RECORDS, Table};
 
-/// Home lines of a part in a walk.
-const PART_LINES: u64 = 32;
+/// Home lines of a range in a walk.
+const RANGE_LINES: u64 = 32;
 
-/// A part of a table: the fractions in `from..to`.
+/// A range within one table: the fractions in `from..to`.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece {
     pub(crate) table: Table,
@@ -37,7 +37,7 @@ pub(crate) struct Piece {
     pub(crate) share_to: u64,
 }
 
-/// A slot of a part.
+/// A slot of a range.
 pub(crate) struct FoundSlot {
     pub(crate) at: NvPtr,
     pub(crate) line: u64,
@@ -51,13 +51,13 @@ pub(crate) struct FoundSlot {
 
 impl Inner {
     /// Acquires the stripes of the fractions `from..to`, in order. The caller holds none.
-    pub(crate) fn lock_part(&self, partition: usize, from: u64, to: u64) -> Vec<Held<'_>> {
+    pub(crate) fn lock_range(&self, partition: usize, from: u64, to: u64) -> Vec<Held<'_>> {
         debug_assert!(from < to && to <= CURSOR_MAX);
         let (first, last) = (stripe_of(from as u32), stripe_of((to - 1) as u32));
         (first..=last).map(|stripe| self.stripes.lock(partition, stripe)).collect()
     }
 
-    /// Returns the tables that hold a part, each with its share of the fractions. The caller holds
+    /// Returns the tables that hold a range, each with its share of the fractions. The caller holds
     /// the stripes.
     pub(crate) fn tables_of(part: &Partition, from: u64, to: u64) -> impl Iterator<Item = Piece> {
         let cursor = if part.is_growing() { part.cursor() } else { 0 };
@@ -116,7 +116,7 @@ impl Inner {
         record.is_some_and(|record| record.vouched_fraction(self.hasher, self.form, found.slot, partition).is_some())
     }
 
-    /// Returns all `wanted` slots in the lines that may hold keys of a part. The caller holds the
+    /// Returns all `wanted` slots in the lines that may hold keys of a range. The caller holds the
     /// stripes and a guard.
     pub(crate) fn collect_lines(
         &self,
@@ -146,10 +146,10 @@ impl Inner {
         found
     }
 
-    /// Returns the first fraction of the part after the part that begins at `from`, in walks.
-    pub(crate) fn part_end(part: &Partition, from: u64) -> u64 {
+    /// Returns the first fraction of the range after the range that begins at `from`, in walks.
+    pub(crate) fn range_end(part: &Partition, from: u64) -> u64 {
         let table = part.current();
-        table.first_fraction(table.home(from as u32) + PART_LINES)
+        table.first_fraction(table.home(from as u32) + RANGE_LINES)
     }
 
     /// Calls `visit` for every live pair, as
@@ -164,7 +164,7 @@ impl Inner {
         for partition in 0..self.partitions.len() {
             let mut from = 0;
             while from < CURSOR_MAX {
-                match self.visit_part(partition, from, &mut wrong, &mut visit_pair)? {
+                match self.visit_range(partition, from, &mut wrong, &mut visit_pair)? {
                     Some(to) => from = to,
                     None => return Ok(visited),
                 }
@@ -173,9 +173,9 @@ impl Inner {
         wrong.map_or(Ok(visited), Err)
     }
 
-    /// Calls `visit` for every live pair in the part that begins at `from`. Stores the first damage
-    /// in `wrong`. Returns the start of the next part; `None` if the visitor wants no more.
-    pub(crate) fn visit_part(
+    /// Calls `visit` for every live pair in the range that begins at `from`. Stores the first
+    /// damage in `wrong`. Returns the start of the next range; `None` if the visitor wants no more.
+    pub(crate) fn visit_range(
         &self,
         partition: usize,
         from: u64,
@@ -184,9 +184,9 @@ impl Inner {
     ) -> Result<Option<u64>> {
         let _guard = self.enter()?;
         let part = &self.partitions[partition];
-        let to = Self::part_end(part, from);
+        let to = Self::range_end(part, from);
         let mut seen = HashSet::new();
-        let found = self.copy_part(partition, from, to, |_| true);
+        let found = self.copy_range(partition, from, to, |_| true);
         if let Some(line) = self.damaged_line_of(part, from, to) {
             let error = damaged_line(line);
             self.corrupt(&error);
@@ -215,9 +215,9 @@ impl Inner {
         Ok(Some(to))
     }
 
-    /// Copies the `wanted` slots of a part. On return they are durable, and no stripe is held. The
+    /// Copies the `wanted` slots of a range. On return they are durable, and no stripe is held. The
     /// caller holds a guard.
-    pub(crate) fn copy_part(
+    pub(crate) fn copy_range(
         &self,
         partition: usize,
         from: u64,
@@ -225,11 +225,11 @@ impl Inner {
         wanted: impl Fn(Slot) -> bool,
     ) -> Vec<FoundSlot> {
         let part = &self.partitions[partition];
-        let _held = self.lock_part(partition, from, to);
+        let _held = self.lock_range(partition, from, to);
         let mut all = Vec::new();
         for piece in Self::tables_of(part, from, to) {
             if self.is_unsettled() {
-                self.persist_part(piece.table, piece.from, piece.to);
+                self.persist_range(piece.table, piece.from, piece.to);
             }
             all.append(&mut self.collect(partition, piece, &wanted));
         }
@@ -241,8 +241,8 @@ impl Inner {
         all
     }
 
-    /// Makes the lines of a part durable.
-    pub(crate) fn persist_part(&self, table: Table, from: u64, to: u64) {
+    /// Makes the lines of a range durable.
+    pub(crate) fn persist_range(&self, table: Table, from: u64, to: u64) {
         let first = table.home(from as u32);
         let lines = self.last_line(table, from, to) - first + 1;
         self.pool.flush(table.line(first), (lines * LINE_BYTES) as usize);
