@@ -14,7 +14,7 @@
 //! | `resize` | growing without stopping |
 //! | `read`, `write`, `batch`, `walk`, `sweep` | the operations |
 //! | `copy` | copies of the whole store while it is written |
-//! | `recover`, `settle`, `verify` | recovery of a store, and its verification |
+//! | `recover`, `repair`, `settle`, `verify` | recovery of a store, and its verification |
 //!
 //! The persist order of each operation is in the module docs of `write`, `resize` and `batch`.
 //! `docs/crash.md` proves each order by case.
@@ -43,6 +43,7 @@ mod partition;
 mod read;
 mod record;
 mod recover;
+mod repair;
 mod resize;
 mod search;
 mod settle;

@@ -2,7 +2,7 @@
 //!
 //! Before `open` returns, in a store of any size, armed batch logs are redone (`media`) and roots
 //! are checked against the headers of their tables. Slots left by an interrupted step of growth are
-//! cleared (`resize.rs`). After a crash the allocator's occupancy and the count of keys are
+//! cleared (`repair.rs`). After a crash the allocator's occupancy and the count of keys are
 //! rebuilt.
 //!
 //! The background work has two phases. First the check of each line is compared with its slots, and

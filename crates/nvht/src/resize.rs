@@ -24,7 +24,7 @@
 //!
 //! A crash in a step, before the cursor is durable, leaves copies in the next table with fractions
 //! not below the cursor. The old table names the same records, since the stripes prevented changes.
-//! The next open clears these copies (`repair_growth`), and old slots left by a crash after the
+//! The next open clears these copies (`repair.rs`), and old slots left by a crash after the
 //! cursor. Both happen before it serves any request. Its earlier stores (its header, redone
 //! batches) neither free nor allocate a record. Every slot in a line in use therefore names a live
 //! record. Each step is published by one store, and none needs a log.
@@ -44,7 +44,6 @@ use crate::options::INDEX_FULL;
 use crate::partition::{Partition, doublings_of, extent_of, table_word};
 use crate::record::{Placed, Record};
 use crate::search::damaged_line;
-use crate::settle::Reconciler;
 use crate::slot::Slot;
 use crate::table::Table;
 use crate::walk::FoundSlot;
@@ -450,60 +449,11 @@ struct ClassifiedSlots {
 }
 
 /// Makes the next table the only one, in the root.
-fn publish_grown_table(pool: &Pool, partition: usize, word: u64) {
+pub(crate) fn publish_grown_table(pool: &Pool, partition: usize, word: u64) {
     let root = Root::of(pool, partition);
     pool.publish_u64(root.current(), word);
     pool.publish_u64(root.next(), 0);
     pool.publish_u64(root.cursor(), root.sealed(0));
     pool.flush(root.at, Root::BYTES);
     pool.fence();
-}
-
-/// Clears slots left by a crash in a step, or in the end of a growth. Called before any record is
-/// stored or freed, and after the redo of batches. Idempotent.
-pub(crate) fn repair_growth(reconciler: &Reconciler<'_>, part: &Partition, partition: usize) {
-    let pool = reconciler.pool;
-    let root = Root::of(pool, partition);
-    let (current, next_word, cursor) = part.words();
-    if next_word == 0 {
-        if pool.load_u64(root.next()) != 0 || pool.load_u64(root.cursor()) != root.sealed(0) {
-            publish_grown_table(pool, partition, current);
-        }
-        return;
-    }
-    let (old, Some(next)) = (part.current(), part.next()) else { return };
-    let home = |table: Table| if cursor == CURSOR_MAX { table.lines } else { table.home(cursor as u32) };
-    if !pool.mutant(Mutant::GrowthCopiesKept) {
-        clear_stale_slots(reconciler, next, home(next), |fraction| fraction >= cursor);
-    }
-    if cursor < CURSOR_MAX {
-        clear_stale_slots(reconciler, old, home(old), |fraction| fraction < cursor);
-    }
-    pool.fence();
-}
-
-/// Reconciles the lines from `line` on that keys of the line before can reach. Frees their slots
-/// whose fractions are `is_stale_fraction`. The fraction of a damaged record is not trusted: its
-/// slot stays. All these lines are flushed, and the caller fences. A killed process may have
-/// cleared a slot without flushing it, and the ranges of the recovery walk need not reach that far.
-fn clear_stale_slots(reconciler: &Reconciler<'_>, table: Table, line: u64, is_stale_fraction: impl Fn(u64) -> bool) {
-    let &Reconciler { pool, hasher, form, partition } = reconciler;
-    let is_stale = |slot: Slot| {
-        let record = Record::read(pool, form.record(slot)).ok().filter(|_| form.is_record(slot));
-        let fraction = record.and_then(|record| record.vouched_fraction(hasher, form, slot, partition));
-        fraction.is_some_and(|fraction| is_stale_fraction(fraction.into()))
-    };
-    for line in line..(line + u64::from(table.probe)).min(table.all_lines()) {
-        let mut changed = reconciler.reconcile_line(table, line).changed;
-        for (index, word) in table.load(pool, line)[1..].iter().enumerate() {
-            let slot = Slot(*word);
-            if is_stale(slot) {
-                free_slot(pool, table.salt, table.slot(line, index), slot);
-                changed = true;
-            }
-        }
-        if changed || !pool.mutant(Mutant::GrowthNotSettled) {
-            pool.flush(table.line(line), LINE_BYTES as usize);
-        }
-    }
 }

@@ -25,17 +25,17 @@
 //! acquires no stripe lock; [`Retire`] and the resolver must not acquire one either.
 //!
 //! # Modules
-//! `gate` is the lowest: scans wait there for a rebuild. `pool` has the state of the threads.
-//! `queues` has the queues and applies their operations. `worker` runs the threads on the queues,
-//! and `rebuild` the rebuild. [`Backend`] is their interface to the store.
+//! `gate` is the lowest: scans wait there for a rebuild. `worker_pool` has the state of the
+//! threads. `queues` has the queues and applies their operations. `worker` runs the threads on the
+//! queues, and `rebuild` the rebuild. [`Backend`] is their interface to the store.
 
 mod gate;
-mod pool;
 mod queues;
 mod rebuild;
 #[cfg(test)]
 mod tests;
 mod worker;
+mod worker_pool;
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -49,8 +49,8 @@ use crate::sampler::Sampler;
 use crate::tree_op::TreeOp;
 use crate::trees::Trees;
 
-pub use self::pool::{THREADS_MAX, WorkerCount};
 pub use self::queues::{Config, QUEUES_MAX, Retire};
+pub use self::worker_pool::{THREADS_MAX, WorkerCount};
 
 /// The ordered index and its updates; see the module. Dropping it ends its threads without
 /// draining; [`Backend::stop`] drains.

@@ -13,7 +13,7 @@ use lodestore_inplace::lock;
 use lodestore_media::NvPtr;
 
 use super::gate::Gate;
-use super::pool::{Backoff, WorkerCount, WorkerPool};
+use super::worker_pool::{Backoff, WorkerCount, WorkerPool};
 use crate::sampler::Sampler;
 use crate::tree_op::{Change, TreeOp};
 use crate::trees::{TREES_MAX, Trees, share_of};

@@ -24,8 +24,8 @@ use lodestore_contract::{Error, Result};
 use lodestore_index::KeyResolver;
 use lodestore_inplace::lock;
 
-use super::pool::Backoff;
 use super::queues::{BATCH_OPS_MAX, Core, Retire};
+use super::worker_pool::Backoff;
 use crate::trees::Trees;
 
 impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {

@@ -32,8 +32,8 @@ use lodestore_index::KeyResolver;
 use lodestore_inplace::lock;
 use lodestore_media::own_work;
 
-use super::pool::{ASLEEP_ID, NAPPING_ID, RUNNING_ID};
 use super::queues::{BATCH_OPS_MAX, Core, Retire, WorkOutcome};
+use super::worker_pool::{ASLEEP_ID, NAPPING_ID, RUNNING_ID};
 
 /// Length of a nap: the maximum delay of a push while its queue is less than a quarter full.
 const NAP_TIME: Duration = Duration::from_millis(1);
