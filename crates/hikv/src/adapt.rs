@@ -12,23 +12,23 @@
 //! with N_g gets and N_s scans per write. L is the mean latency of a get, a scan, a write on the
 //! serving side (sw) and on the backend's side (bw). The paper applies the result each window. Here
 //! it is the feed-forward term. Loads are smoothed, and a change needs two windows that agree and a
-//! difference above rounding ([`DEADBAND`]). At most one thread is added or removed per window. The
-//! queues' depth, which must stay low, overrides the term.
+//! difference above rounding ([`DEADBAND_THREADS`]). At most one thread is added or removed per
+//! window. The queues' depth, which must stay low, overrides the term.
 //!
-//! Pure functions and one state machine without a clock; [`worker`](super::worker) drives the
+//! Pure functions and one state machine without a clock; [`backend`](super::backend) drives the
 //! windows.
 
 use super::sampler::Totals;
 
 /// Weight of the newest window in the smoothed load.
-pub const SMOOTHING: f64 = 0.3;
+pub const SMOOTHING_FACTOR: f64 = 0.3;
 /// Minimum difference between target and current number of threads: half a thread for rounding, a
 /// tenth for hysteresis.
-pub const DEADBAND: f64 = 0.6;
+pub const DEADBAND_THREADS: f64 = 0.6;
 /// Share of the queues' capacity above which a thread is added, regardless of the formula.
-pub const DEPTH_HIGH: f64 = 0.75;
+pub const HIGH_DEPTH_RATIO: f64 = 0.75;
 /// Share of the queues' capacity above which no thread is removed.
-pub const DEPTH_LOW: f64 = 0.10;
+pub const LOW_DEPTH_RATIO: f64 = 0.10;
 
 /// The load of a window, per write.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,21 +77,22 @@ impl Load {
     }
 
     fn smoothed(self, before: Self) -> Self {
-        let mix = |now: f64, then: f64| if then == 0.0 { now } else { then + SMOOTHING * (now - then) };
+        let smooth_latency =
+            |now: f64, then: f64| if then == 0.0 { now } else { then + SMOOTHING_FACTOR * (now - then) };
         Self {
-            gets_per_write: then_mix(self.gets_per_write, before.gets_per_write),
-            scans_per_write: then_mix(self.scans_per_write, before.scans_per_write),
-            get_ns: mix(self.get_ns, before.get_ns),
-            scan_ns: mix(self.scan_ns, before.scan_ns),
-            write_ns: mix(self.write_ns, before.write_ns),
-            backend_ns: mix(self.backend_ns, before.backend_ns),
+            gets_per_write: smooth(self.gets_per_write, before.gets_per_write),
+            scans_per_write: smooth(self.scans_per_write, before.scans_per_write),
+            get_ns: smooth_latency(self.get_ns, before.get_ns),
+            scan_ns: smooth_latency(self.scan_ns, before.scan_ns),
+            write_ns: smooth_latency(self.write_ns, before.write_ns),
+            backend_ns: smooth_latency(self.backend_ns, before.backend_ns),
         }
     }
 }
 
 /// Exponential smoothing in which 0 is an ordinary value.
-fn then_mix(now: f64, then: f64) -> f64 {
-    then + SMOOTHING * (now - then)
+fn smooth(now: f64, then: f64) -> f64 {
+    then + SMOOTHING_FACTOR * (now - then)
 }
 
 /// Returns the paper's split: backend threads of `total`, rounded, at least 1 and at most `total -
@@ -110,7 +111,7 @@ pub struct Controller {
     current: usize,
     load: Option<Load>,
     depth: f64,
-    leaning: i8,
+    trend: i8,
     windows: u64,
 }
 
@@ -118,7 +119,7 @@ impl Controller {
     /// Creates a controller for `total` threads, serving and backend together. Starts with one
     /// backend thread (none if `total < 2`).
     pub fn new(total: usize) -> Self {
-        Self { total, current: usize::from(total >= 2), load: None, depth: 0.0, leaning: 0, windows: 0 }
+        Self { total, current: usize::from(total >= 2), load: None, depth: 0.0, trend: 0, windows: 0 }
     }
 
     /// Returns the number of backend threads that must run now.
@@ -150,7 +151,7 @@ impl Controller {
             return self.current;
         }
         self.depth += (depth.clamp(0.0, 1.0) - self.depth) / 2.0;
-        let wish = match Load::of(window, self.load) {
+        let target = match Load::of(window, self.load) {
             // Without writes one sleeping thread is kept.
             None => 1.0,
             Some(now) => {
@@ -160,18 +161,18 @@ impl Controller {
             }
         };
         let current = self.current as f64;
-        let crowded = self.depth > DEPTH_HIGH;
-        let leaning = if crowded || wish >= current + DEADBAND {
+        let is_overfull = self.depth > HIGH_DEPTH_RATIO;
+        let trend = if is_overfull || target >= current + DEADBAND_THREADS {
             1
-        } else if wish <= current - DEADBAND && self.depth < DEPTH_LOW {
+        } else if target <= current - DEADBAND_THREADS && self.depth < LOW_DEPTH_RATIO {
             -1
         } else {
             0
         };
-        if leaning != 0 && (crowded || leaning == self.leaning) {
-            self.current = (self.current as isize + isize::from(leaning)).clamp(1, self.total as isize - 1) as usize;
+        if trend != 0 && (is_overfull || trend == self.trend) {
+            self.current = (self.current as isize + isize::from(trend)).clamp(1, self.total as isize - 1) as usize;
         }
-        self.leaning = leaning;
+        self.trend = trend;
         self.current
     }
 }
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_swings_does_not_swing_the_threads() {
+    fn an_oscillating_load_does_not_change_the_number_of_threads() {
         let mut control = Controller::new(16);
         for _ in 0..40 {
             control.step(&window(&paper(1.0), 10_000), 0.0);
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn full_queues_add_threads_whatever_the_formula_says_and_keep_them() {
+    fn full_queues_add_and_keep_threads_regardless_of_the_formula() {
         let mut control = Controller::new(16);
         for _ in 0..30 {
             control.step(&window(&paper(19.0), 10_000), 1.0);

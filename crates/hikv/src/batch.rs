@@ -18,7 +18,8 @@
 //! repairs the slot before any reader can access it. The paper's `wal` mode logs nothing more: a
 //! batch is logged already.
 //!
-//! ## Readers `Base::batches` is above 0 from before the stripes are acquired until after the last
+//! ## Readers
+//! `Base::batches` is above 0 from before the stripes are acquired until after the last
 //! one is freed. A reader loads it after it has read an entry, or found none. If the count is not 0
 //! and the key's stripe is held, the reader reads again under the stripe (`read.rs`). A reader
 //! therefore returns a new entry of the batch only after all entries are stored, and a later reader
@@ -39,26 +40,26 @@ use crate::damage::Reuse;
 use crate::entry::Entry;
 use crate::hash::Signature;
 use crate::inner::Inner;
-use crate::layout::{BUCKET_ENTRIES, ENTRY};
+use crate::layout::{BUCKET_ENTRIES, ENTRY_BYTES};
 use crate::probe::Probe;
 use crate::record::Record;
 use crate::split::split;
 use crate::stripe::Held;
-use crate::table::{Hit, Home, Segment, Table, Verdict, unbound};
+use crate::table::{Hit, Segment, SegmentLocation, Table, Verdict, unbound_entry};
 use crate::tree_op::TreeOp;
 use crate::write::{Target, is_live, is_of_another_key, position_of};
 
 /// Extra log entries to request when damaged entries are cleared: a batch then has more entries
 /// than keys.
-const DAMAGED_MORE: usize = 64;
+const EXTRA_LOG_ENTRIES: usize = 64;
 /// Number of keys whose buckets are prefetched ahead of the lookup.
-const KEYS_AHEAD: usize = 6;
+const PREFETCH_KEYS: usize = 6;
 
 /// A key of a batch with its operation.
 struct Item<'b> {
     target: Target<'b>,
     /// Index of its operation in the batch.
-    turn: usize,
+    index: usize,
     put: Option<(&'b [u8], Option<Expiry>)>,
     stored: Option<Stored>,
 }
@@ -88,7 +89,7 @@ struct Effect {
 }
 
 /// The entries of a key of the batch, whose stripes are held.
-struct Found<'a> {
+struct KeyEntries<'a> {
     hit: Option<Hit<'a>>,
     damaged: Vec<NvPtr>,
 }
@@ -114,7 +115,7 @@ impl Inner {
         let required: Vec<Required<'_>> =
             conditions.iter().map(|condition| (self.target(&condition.key), condition)).collect();
         if batch.ops.is_empty() {
-            let _held = self.hold_partitions(&[], &required);
+            let _held = self.lock_partitions(&[], &required);
             return Ok(self.check_conditions(&required)?);
         }
         let mut items = self.items(batch);
@@ -154,7 +155,7 @@ impl Inner {
     pub(crate) fn find_live(&self, target: &Target<'_>, verifies: bool) -> Result<Option<Hit<'_>>> {
         let segment = self.table.segment(&self.pool, target.sig);
         if self.is_unsettled() {
-            let (home, other) = self.table.place.buckets(target.sig);
+            let (home, other) = self.table.placement.buckets(target.sig);
             self.persist_buckets(segment, home, other);
         }
         let probe = self.probe(segment, target.sig);
@@ -172,16 +173,16 @@ impl Inner {
     /// Returns the last operation of each key, in the order of signatures, and thus of partitions
     /// and segments.
     fn items<'b>(&self, batch: &'b Batch) -> Vec<Item<'b>> {
-        let item = |(turn, op): (usize, &'b BatchOp)| {
+        let item = |(index, op): (usize, &'b BatchOp)| {
             let (key, put) = match op {
                 BatchOp::Put { key, value, expiry } => (key, Some((value.as_slice(), *expiry))),
                 BatchOp::Delete { key } => (key, None),
             };
-            Item { target: self.target(key), turn, put, stored: None }
+            Item { target: self.target(key), index, put, stored: None }
         };
         let mut items: Vec<Item<'b>> = batch.ops.iter().enumerate().map(item).collect();
         let order = |item: &Item<'b>| (item.target.sig.0, item.target.key);
-        items.sort_unstable_by(|a, b| order(a).cmp(&order(b)).then(b.turn.cmp(&a.turn)));
+        items.sort_unstable_by(|a, b| order(a).cmp(&order(b)).then(b.index.cmp(&a.index)));
         items.dedup_by(|later, kept| later.target.key == kept.target.key);
         items
     }
@@ -199,16 +200,16 @@ impl Inner {
     /// Acquires the stripes, checks the conditions and writes the entries. After an error, or an
     /// unmet condition, nothing is changed and the caller owns the records.
     fn apply_batch(&self, turn: BatchTurn<'_>, items: &[Item<'_>], required: &[Required<'_>]) -> Result<Applied> {
-        let (mut turn, mut room) = (turn, items.len());
+        let (mut turn, mut log_entries) = (turn, items.len());
         loop {
             // Dropped in reverse order: the count last.
             let _counted = Counted::new(&self.batches);
-            let held = self.hold_partitions(items, required);
+            let held = self.lock_partitions(items, required);
             if let Commit::Unmet(index) = self.check_conditions(required)? {
                 return Ok(Applied::Unmet(index));
             }
             let effects = self.plan(items)?;
-            if effects.len() <= room {
+            if effects.len() <= log_entries {
                 // After this fence the records stay, regardless of the outcome.
                 self.fence_before_publish().map_err(|error| *error)?;
                 let done = self.commit_batch(turn, items, &effects);
@@ -216,16 +217,16 @@ impl Inner {
                 return Ok(Applied::Published(done));
             }
             // Never wait for a log with a stripe held.
-            room = effects.len() + DAMAGED_MORE;
+            log_entries = effects.len() + EXTRA_LOG_ENTRIES;
             drop(held);
             drop(turn);
-            turn = self.logs.begin(&self.pool, room)?;
+            turn = self.logs.begin(&self.pool, log_entries)?;
         }
     }
 
     /// Acquires all stripes of the partitions of a batch and its conditions, in ascending order of
     /// partitions.
-    fn hold_partitions(&self, items: &[Item<'_>], required: &[Required<'_>]) -> Vec<Vec<Held<'_>>> {
+    fn lock_partitions(&self, items: &[Item<'_>], required: &[Required<'_>]) -> Vec<Vec<Held<'_>>> {
         let of_items = items.iter().map(|item| item.target.partition);
         let mut partitions: Vec<usize> = of_items.chain(required.iter().map(|(target, _)| target.partition)).collect();
         partitions.sort_unstable();
@@ -251,20 +252,21 @@ impl Inner {
         let mut first = 0;
         while let Some(Item { target, .. }) = items.get(first) {
             let segment = self.table.segment(&self.pool, target.sig);
-            let same = |item: &Item<'_>| self.table.place.same_segment(target.sig, item.target.sig.0, segment.depth);
+            let same =
+                |item: &Item<'_>| self.table.placement.same_segment(target.sig, item.target.sig.0, segment.depth);
             let end = first + items[first..].iter().take_while(|item| same(item)).count();
-            let (planned, mut crowded) = (effects.len(), None);
+            let (planned, mut unplaced) = (effects.len(), None);
             claimed.fill(0);
             for index in first..end {
-                if let Some(next) = items[..end].get(index + KEYS_AHEAD) {
+                if let Some(next) = items[..end].get(index + PREFETCH_KEYS) {
                     self.table.prefetch(&self.pool, segment, next.target.sig);
                 }
-                if !self.plan_one(&items[index], index, segment, &mut claimed, &mut effects)? {
-                    crowded = Some(items[index].target.sig);
+                if !self.plan_item(&items[index], index, segment, &mut claimed, &mut effects)? {
+                    unplaced = Some(items[index].target.sig);
                     break;
                 }
             }
-            match crowded {
+            match unplaced {
                 None => first = end,
                 Some(sig) => {
                     effects.truncate(planned);
@@ -279,7 +281,7 @@ impl Inner {
     }
 
     /// Plans one key. Returns false if there is no free slot for it.
-    fn plan_one(
+    fn plan_item(
         &self,
         item: &Item<'_>,
         index: usize,
@@ -290,11 +292,11 @@ impl Inner {
         let Item { target, stored, .. } = item;
         let mut new = stored.as_ref().map_or(NvPtr::NULL, position_of);
         if self.is_unsettled() {
-            let (home, other) = self.table.place.buckets(target.sig);
+            let (home, other) = self.table.placement.buckets(target.sig);
             self.persist_buckets(segment, home, other);
         }
         let probe = self.table.probe(&self.pool, segment, target.sig);
-        let Found { hit, damaged } = self.find_all(&probe, target);
+        let KeyEntries { hit, damaged } = self.find_all(&probe, target);
         if let Some(hit) = hit {
             // Even if the record has expired or is damaged.
             if hit.position.untagged() == new.untagged() {
@@ -313,7 +315,7 @@ impl Inner {
             new = NvPtr::NULL;
         }
         if !new.is_null() {
-            let Some(slot) = self.claim(segment, target.sig, claimed) else { return Ok(false) };
+            let Some(slot) = self.claim_slot(segment, target.sig, claimed) else { return Ok(false) };
             effects.push(Effect { item: index, slot, new, old: NvPtr::NULL, old_len: None });
         }
         Ok(true)
@@ -321,8 +323,8 @@ impl Inner {
 
     /// Finds the key's entry, and entries with its signature that name no readable record, or a
     /// record with a damaged key.
-    fn find_all(&self, probe: &Probe, target: &Target<'_>) -> Found<'_> {
-        let mut found = Found { hit: None, damaged: Vec::new() };
+    fn find_all(&self, probe: &Probe, target: &Target<'_>) -> KeyEntries<'_> {
+        let mut found = KeyEntries { hit: None, damaged: Vec::new() };
         for (slot, entry) in probe.candidates(&self.pool) {
             let position = entry.position();
             match Record::read(&self.pool, position) {
@@ -332,7 +334,7 @@ impl Inner {
                 _ if is_of_another_key(&self.pool, slot, entry) => {}
                 read => {
                     let error = read.and_then(|record| record.check(position)).err();
-                    self.corrupt(&error.unwrap_or_else(|| unbound(slot)));
+                    self.corrupt(&error.unwrap_or_else(|| unbound_entry(slot)));
                     found.damaged.push(slot);
                 }
             }
@@ -342,10 +344,10 @@ impl Inner {
 
     /// Returns a free slot that no other key of the batch has, by the rule of a single put
     /// (`table.rs`).
-    fn claim(&self, segment: Segment, sig: Signature, claimed: &mut [u8]) -> Option<NvPtr> {
-        let (home, other) = self.table.place.buckets(sig);
+    fn claim_slot(&self, segment: Segment, sig: Signature, claimed: &mut [u8]) -> Option<NvPtr> {
+        let (home, other) = self.table.placement.buckets(sig);
         let careful = self.is_careful();
-        let look = |bucket: usize| {
+        let free_slots = |bucket: usize| {
             if careful {
                 return self.sound_free_slots(segment, sig, bucket) & !claimed[bucket];
             }
@@ -355,10 +357,10 @@ impl Inner {
             let free = (0..BUCKET_ENTRIES).filter(is_free).fold(0u8, |free, entry| free | 1 << entry);
             free & !claimed[bucket]
         };
-        let (at_home, beside) = (look(home), look(other));
+        let (at_home, at_other) = (free_slots(home), free_slots(other));
         let fill = |free: u8| BUCKET_ENTRIES - free.count_ones() as usize;
-        let prefers_home = Table::prefers_home(fill(at_home), fill(beside));
-        let (bucket, free) = match (at_home, beside) {
+        let prefers_home = Table::prefers_home(fill(at_home), fill(at_other));
+        let (bucket, free) = match (at_home, at_other) {
             (0, 0) => return None,
             (free, 0) => (home, free),
             (0, free) => (other, free),
@@ -366,14 +368,14 @@ impl Inner {
             (_, free) => (other, free),
         };
         let entry = free.trailing_zeros();
-        let slot = Table::bucket(segment, bucket).add(u64::from(entry) * ENTRY);
+        let slot = Table::bucket(segment, bucket).add(u64::from(entry) * ENTRY_BYTES);
         let found = Entry::load(&self.pool, slot);
         if !careful
             && found != Entry::free(&self.pool, slot)
             && self.judge_reuse(segment, sig, (slot, found)) == Reuse::Damaged
         {
             // The damage has turned careful mode on.
-            return self.claim(segment, sig, claimed);
+            return self.claim_slot(segment, sig, claimed);
         }
         claimed[bucket] |= 1 << entry;
         Some(slot)
@@ -382,10 +384,10 @@ impl Inner {
     /// Returns a bit set of the slots of a bucket that are free without doubt.
     #[cold]
     fn sound_free_slots(&self, segment: Segment, sig: Signature, bucket: usize) -> u8 {
-        let prefix = self.table.place.index(sig, segment.depth);
-        let home = Home { segment, partition: self.table.place.partition(sig), prefix };
+        let prefix = self.table.placement.index(sig, segment.depth);
+        let location = SegmentLocation { segment, partition: self.table.placement.partition(sig), prefix };
         let slots = Table::bucket_slots(&self.pool, segment, bucket).enumerate();
-        let is_free = |slot| matches!(self.table.judge(&self.pool, home, slot), Verdict::Free);
+        let is_free = |slot| matches!(self.table.judge(&self.pool, location, slot), Verdict::Free);
         slots.fold(0, |free, (index, slot)| free | u8::from(is_free(slot)) << index)
     }
 
@@ -408,20 +410,20 @@ impl Inner {
             }
         }
         let done = turn.commit(&self.pool, &stores);
-        let is_there = |(slot, word): &(NvPtr, Word)| {
+        let is_stored = |(slot, word): &(NvPtr, Word)| {
             let Entry { sig, word: second } = Entry::load(&self.pool, *slot);
             *word == Word::U128(sig, second)
         };
-        if done.is_err() && !stores.iter().all(is_there) {
+        if done.is_err() && !stores.iter().all(is_stored) {
             return done;
         }
         for effect in effects {
-            self.follow_effect(&items[effect.item], effect);
+            self.enqueue_tree_changes(&items[effect.item], effect);
         }
         done
     }
 
-    fn follow_effect(&self, item: &Item<'_>, effect: &Effect) {
+    fn enqueue_tree_changes(&self, item: &Item<'_>, effect: &Effect) {
         let (key, hash) = (item.target.key, item.target.sig.0);
         if item.stored.as_ref().is_some_and(|stored| stored.expires) {
             self.expiring.store(true, Ordering::Relaxed);
@@ -429,12 +431,12 @@ impl Inner {
         let mut old = effect.old;
         if !old.is_null() && effect.old_len.is_none() {
             // The tree finds the key's record by the key of this batch.
-            self.records.lost.note(old, key);
-            self.follow(hash, TreeOp::new(key, old, NvPtr::NULL));
+            self.records.cleared.insert(old, key);
+            self.enqueue_tree_change(hash, TreeOp::new(key, old, NvPtr::NULL));
             old = NvPtr::NULL;
         }
         if !(old.is_null() && effect.new.is_null()) {
-            self.follow(hash, TreeOp::new(key, old, effect.new));
+            self.enqueue_tree_change(hash, TreeOp::new(key, old, effect.new));
         }
     }
 }

@@ -17,17 +17,17 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::entry::Entry;
 use crate::inner::Inner;
-use crate::layout::{ENTRY, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
-use crate::record::{OWN, Record, TAG_EXPIRY};
-use crate::table::{AHEAD, Form, Home, READ_AHEAD, Slot, Verdict, walk};
+use crate::layout::{ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
+use crate::record::{EXPIRY_TAG_FLAG, OWN_BYTES, Record};
+use crate::table::{Form, PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict, walk};
 
 /// A key's first 16 bytes, as a number with the same order, and its record.
-type Sortable = (u128, u64);
+type SortKey = (u128, u64);
 
 /// Results of one thread.
 #[derive(Default)]
-struct Share {
-    found: Vec<Sortable>,
+struct ThreadResult {
+    found: Vec<SortKey>,
     /// Positions of records that cannot be read completely, to be marked after all others.
     damaged: Vec<NvPtr>,
 }
@@ -57,23 +57,23 @@ pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
         inner.corrupt(&error);
     }
     let pool = &inner.pool;
-    let shares = share_out(
+    let results = share_out(
         partitions,
         inner.options.recovery_threads,
-        |partition, share: &mut Share| walk_partition(inner, partition, share),
-        |share| share.found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| compare_keys(pool, a.1, b.1))),
+        |partition, result: &mut ThreadResult| walk_partition(inner, partition, result),
+        |result| result.found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| compare_keys(pool, a.1, b.1))),
     )?;
     // The thread that walked a segment flushed and fenced it. If a sync failed, readers continue to
     // make the data that they return durable.
     if inner.pool.check().is_ok() {
         inner.unsettled.store(false, Ordering::Release);
     }
-    inner.end_careful();
-    inner.recovery.count_left_out(shares.iter().map(|share| share.damaged.len()).sum());
-    for position in shares.iter().flat_map(|share| &share.damaged) {
-        inner.keep_damaged::<OWN>(*position);
+    inner.end_careful_mode();
+    inner.recovery.count_left_out(results.iter().map(|result| result.damaged.len()).sum());
+    for position in results.iter().flat_map(|result| &result.damaged) {
+        inner.keep_damaged::<OWN_BYTES>(*position);
     }
-    Ok(merge(&inner.pool, shares.into_iter().map(|share| share.found).collect()))
+    Ok(merge(&inner.pool, results.into_iter().map(|result| result.found).collect()))
 }
 
 fn compare_keys(pool: &Pool, a: u64, b: u64) -> KeyOrder {
@@ -81,10 +81,10 @@ fn compare_keys(pool: &Pool, a: u64, b: u64) -> KeyOrder {
     key(a).cmp(key(b))
 }
 
-/// Merges sorted shares.
-fn merge(pool: &Pool, mut shares: Vec<Vec<Sortable>>) -> Vec<u64> {
-    while shares.len() > 1 {
-        let (a, b) = (shares.swap_remove(0), shares.pop().unwrap_or_default());
+/// Merges sorted lists.
+fn merge(pool: &Pool, mut lists: Vec<Vec<SortKey>>) -> Vec<u64> {
+    while lists.len() > 1 {
+        let (a, b) = (lists.swap_remove(0), lists.pop().unwrap_or_default());
         let mut merged = Vec::with_capacity(a.len() + b.len());
         let (mut left, mut right) = (a.into_iter().peekable(), b.into_iter().peekable());
         loop {
@@ -96,16 +96,16 @@ fn merge(pool: &Pool, mut shares: Vec<Vec<Sortable>>) -> Vec<u64> {
             };
             merged.extend(if take_left { left.next() } else { right.next() });
         }
-        shares.push(merged);
+        lists.push(merged);
     }
-    let mut sorted = shares.pop().unwrap_or_default();
+    let mut sorted = lists.pop().unwrap_or_default();
     // A key that was deleted and put again while its segment was copied may occur twice. Either one
     // may stay: its changes wait in the backend and are applied afterwards.
     sorted.dedup_by(|b, a| a.0 == b.0 && compare_keys(pool, a.1, b.1).is_eq());
     sorted.into_iter().map(|(_, position)| position).collect()
 }
 
-fn walk_partition(inner: &Inner, partition: usize, share: &mut Share) -> Result<()> {
+fn walk_partition(inner: &Inner, partition: usize, result: &mut ThreadResult) -> Result<()> {
     let pool = &inner.pool;
     let marks = pool.allocator().is_recovering();
     let mark_extent = |at: NvPtr, kind| {
@@ -117,9 +117,9 @@ fn walk_partition(inner: &Inner, partition: usize, share: &mut Share) -> Result<
     };
     let _guard = pool.epochs().pin();
     mark_extent(inner.table.directory(pool, partition).at, KIND_DIRECTORY);
-    walk(&inner.table, pool, partition, |home, slots| {
+    walk(&inner.table, pool, partition, |location, slots| {
         inner.recovery.check_wanted()?;
-        let Home { segment, prefix, .. } = home;
+        let SegmentLocation { segment, prefix, .. } = location;
         if let Err(error) = SegmentHeader::check(pool, segment.at, partition, segment.depth, prefix) {
             // Its entries are valid without it: each is checked against its record.
             inner.count_damage(&error);
@@ -130,43 +130,43 @@ fn walk_partition(inner: &Inner, partition: usize, share: &mut Share) -> Result<
             pool.flush(segment.at, inner.table.shape.segment_bytes as usize);
             pool.fence();
         }
-        walk_segment(inner, home, &slots, marks, share);
+        walk_segment(inner, location, &slots, marks, result);
         inner.recovery.count_part();
         Ok(true)
     })?;
     Ok(())
 }
 
-fn walk_segment(inner: &Inner, home: Home, slots: &[Slot], marks: bool, share: &mut Share) {
+fn walk_segment(inner: &Inner, location: SegmentLocation, slots: &[Slot], marks: bool, result: &mut ThreadResult) {
     let (pool, table) = (&inner.pool, &inner.table);
     let mut freed = false;
     for (index, slot) in slots.iter().enumerate() {
-        if let Some(next) = slots.get(index + AHEAD) {
-            pool.prefetch(next.entry.position().untagged(), READ_AHEAD);
+        if let Some(next) = slots.get(index + PREFETCH_RECORDS) {
+            pool.prefetch(next.entry.position().untagged(), PREFETCH_BYTES);
         }
         let position = slot.entry.position();
-        match table.judge(pool, home, *slot) {
+        match table.judge(pool, location, *slot) {
             Verdict::Free if pool.mutant(Mutant::TornEntryAccepted) && slot.entry.sig != 0 => {
-                accept_torn(inner, *slot, marks, share);
+                accept_torn(inner, *slot, marks, result);
             }
-            Verdict::Free => freed |= free_left_behind(pool, *slot),
-            Verdict::Whole(record) => take(inner, position, &record, marks, share),
+            Verdict::Free => freed |= free_leftover(pool, *slot),
+            Verdict::Whole(record) => collect_record(inner, position, &record, marks, result),
             Verdict::BadRecord(record, error) => {
                 inner.recovery.count_corrupt();
                 inner.corrupt(&error);
                 match record {
                     // A record with an intact key stays in the tree, for scans to report its damage
                     // in place.
-                    Some(record) if table.place.sign(record.key()).0 == slot.entry.sig => {
-                        take(inner, position, &record, marks, share);
+                    Some(record) if table.placement.sign(record.key()).0 == slot.entry.sig => {
+                        collect_record(inner, position, &record, marks, result);
                     }
-                    _ => share.damaged.push(position),
+                    _ => result.damaged.push(position),
                 }
             }
             Verdict::Damaged(error) => {
                 inner.count_damage(&error);
-                if table.form(pool, home, *slot) != Form::Damaged {
-                    share.damaged.push(position);
+                if table.form(pool, location, *slot) != Form::Damaged {
+                    result.damaged.push(position);
                 }
             }
         }
@@ -180,25 +180,25 @@ fn walk_segment(inner: &Inner, home: Home, slots: &[Slot], marks: bool, share: &
 /// Frees a slot in a state left by a crash: an entry that a split moved, or half of a torn swap. A
 /// writer may claim the slot concurrently, and has then cleared it. Returns whether the caller must
 /// fence.
-fn free_left_behind(pool: &Pool, slot: Slot) -> bool {
+fn free_leftover(pool: &Pool, slot: Slot) -> bool {
     let free = Entry::free(pool, slot.at);
     if slot.entry == free || pool.cas_u128(slot.at, slot.entry.pair(), free.pair()).is_err() {
         return false;
     }
-    pool.flush(slot.at, ENTRY as usize);
+    pool.flush(slot.at, ENTRY_BYTES as usize);
     true
 }
 
 /// Planted fault: accepts a torn entry if its position names a record.
-fn accept_torn(inner: &Inner, slot: Slot, marks: bool, share: &mut Share) {
+fn accept_torn(inner: &Inner, slot: Slot, marks: bool, result: &mut ThreadResult) {
     let position = slot.entry.position();
     if let Ok(record) = Record::read(&inner.pool, position) {
-        take(inner, position, &record, marks, share);
+        collect_record(inner, position, &record, marks, result);
     }
 }
 
 /// Marks a record and collects its key.
-fn take(inner: &Inner, position: NvPtr, record: &Record<'_>, marks: bool, share: &mut Share) {
+fn collect_record(inner: &Inner, position: NvPtr, record: &Record<'_>, marks: bool, result: &mut ThreadResult) {
     let pool = &inner.pool;
     if marks
         && !pool.mutant(Mutant::RecordNotMarked)
@@ -206,12 +206,12 @@ fn take(inner: &Inner, position: NvPtr, record: &Record<'_>, marks: bool, share:
     {
         inner.recovery.count_corrupt();
         inner.corrupt(&error);
-        share.damaged.push(position);
+        result.damaged.push(position);
         return;
     }
-    if position.tag() & TAG_EXPIRY != 0 {
+    if position.tag() & EXPIRY_TAG_FLAG != 0 {
         inner.expiring.store(true, Ordering::Relaxed);
     }
-    share.found.push((first_bytes(record.key()), position.raw()));
+    result.found.push((first_bytes(record.key()), position.raw()));
     inner.recovery.count_key();
 }

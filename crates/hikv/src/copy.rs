@@ -31,7 +31,7 @@ impl FuzzySource for Inner {
 
     fn pass_stripes(&self) -> Result<()> {
         let _operation = self.enter()?;
-        self.stripes.pass_all();
+        self.stripes.wait_for_holders();
         Ok(())
     }
 
@@ -42,9 +42,9 @@ impl FuzzySource for Inner {
         }
         let _operation = self.enter()?;
         let (mut next, mut wrong, mut visited) = (Position { partition: partition + 1, covered: 0 }, None, Ok(()));
-        walk_from(&self.table, &self.pool, (partition, covered), |home, slots| {
-            next = Position { partition, covered: (home.prefix + 1) << (32 - home.segment.depth) };
-            self.show_slots(home, slots, true, &mut wrong, &mut |pair| {
+        walk_from(&self.table, &self.pool, (partition, covered), |location, slots| {
+            next = Position { partition, covered: (location.prefix + 1) << (32 - location.segment.depth) };
+            self.visit_slots(location, slots, true, &mut wrong, &mut |pair| {
                 visited = visit(pair);
                 if visited.is_ok() { Visit::More } else { Visit::Stop }
             });

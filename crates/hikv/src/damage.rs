@@ -18,30 +18,15 @@
 //! * Damage stays on the medium, and a store with damage is never stopped cleanly: the next open
 //!   finds it again.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use lodestore_contract::{Error, HiddenKeys, Result, VerifyReport};
-use lodestore_inplace::lock;
 use lodestore_media::Mutant;
 
+use crate::careful::FirstDamage;
 use crate::hash::Signature;
 use crate::inner::Inner;
-use crate::layout::BUCKET;
+use crate::layout::BUCKET_BYTES;
 use crate::probe::Probe;
-use crate::table::{FreeSlot, Home, Segment, Slot, Verdict};
-
-/// The state of careful mode, and the first damage found.
-pub(crate) struct Damage {
-    careful: AtomicBool,
-    first: Mutex<Option<Found>>,
-}
-
-#[derive(Clone)]
-struct Found {
-    place: String,
-    what: String,
-}
+use crate::table::{FreeSlot, Segment, SegmentLocation, Slot, Verdict};
 
 /// Whether a write can reuse a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,27 +39,17 @@ pub(crate) enum Reuse {
     Damaged,
 }
 
-impl Damage {
-    /// Creates the state for a store. `is_whole`: the index is known to be whole.
-    pub(crate) fn new(is_whole: bool) -> Self {
-        Self { careful: AtomicBool::new(!is_whole), first: Mutex::new(None) }
-    }
-}
-
 impl Inner {
     /// Returns whether a miss has to be checked.
     #[inline]
     pub(crate) fn is_careful(&self) -> bool {
-        self.damage.careful.load(Ordering::Acquire)
+        self.careful_mode.is_on()
     }
 
     /// Records damage to the index, permanently for this open. The caller reports it.
     #[cold]
     pub(crate) fn note_damage(&self, error: &Error) {
-        let Error::Corrupt { place, what, .. } = error else { return };
-        let mut first = lock(&self.damage.first);
-        first.get_or_insert_with(|| Found { place: place.clone(), what: what.clone() });
-        self.damage.careful.store(true, Ordering::Release);
+        self.careful_mode.note_damage(error);
     }
 
     /// Records damage that the open or the walk found, and reports it: as an event, and in the
@@ -88,22 +63,19 @@ impl Inner {
 
     /// Adds the first damage of this open to a report, if there is any.
     pub(crate) fn report_first_damage(&self, report: &mut VerifyReport) {
-        if let Some(Found { place, what }) = lock(&self.damage.first).clone() {
+        if let Some(FirstDamage { place, what }) = self.careful_mode.first_damage() {
             report.find(place, what);
         }
     }
 
     /// Ends careful mode, if the walk that just ended found no damage.
-    pub(crate) fn end_careful(&self) {
-        let first = lock(&self.damage.first);
-        if first.is_none() {
-            self.damage.careful.store(false, Ordering::Release);
-        }
+    pub(crate) fn end_careful_mode(&self) {
+        self.careful_mode.end();
     }
 
     /// Returns whether damage to the index was found in this open.
     pub(crate) fn has_damage(&self) -> bool {
-        self.is_careful() && lock(&self.damage.first).is_some()
+        self.is_careful() && self.careful_mode.first_damage().is_some()
     }
 
     /// Refuses an answer about all keys if some may be missing. Waits for the walk after a crash.
@@ -115,11 +87,11 @@ impl Inner {
             return Ok(());
         }
         self.recovery.wait_ordered()?;
-        match &*lock(&self.damage.first) {
+        match self.careful_mode.first_damage() {
             None => Ok(()),
-            Some(Found { place, what }) => {
+            Some(FirstDamage { place, what }) => {
                 let what = format!("{what}: keys may be missing from this answer");
-                Err(Error::hiding(place.clone(), what, HiddenKeys::Unknown))
+                Err(Error::hiding(place, what, HiddenKeys::Unknown))
             }
         }
     }
@@ -162,7 +134,7 @@ impl Inner {
     pub(crate) fn probe(&self, segment: Segment, sig: Signature) -> Probe {
         let mut probe = self.table.probe(&self.pool, segment, sig);
         if self.is_careful() {
-            probe.free = self.table.sound_free(&self.pool, segment, sig);
+            probe.free = self.table.find_sound_free(&self.pool, segment, sig);
         }
         probe
     }
@@ -171,10 +143,10 @@ impl Inner {
     /// and notes damage. The caller holds a guard and the key's stripe.
     #[cold]
     pub(crate) fn judge_reuse(&self, segment: Segment, sig: Signature, (at, entry): FreeSlot) -> Reuse {
-        let prefix = self.table.place.index(sig, segment.depth);
-        let home = Home { segment, partition: self.table.place.partition(sig), prefix };
-        let bucket = ((at.raw() - segment.at.raw()) / BUCKET - 1) as usize;
-        match self.table.judge(&self.pool, home, Slot { at, bucket, entry }) {
+        let prefix = self.table.placement.index(sig, segment.depth);
+        let location = SegmentLocation { segment, partition: self.table.placement.partition(sig), prefix };
+        let bucket = ((at.raw() - segment.at.raw()) / BUCKET_BYTES - 1) as usize;
+        match self.table.judge(&self.pool, location, Slot { at, bucket, entry }) {
             Verdict::Free => Reuse::Free,
             Verdict::Whole(_) | Verdict::BadRecord(..) => Reuse::Taken,
             Verdict::Damaged(error) => {

@@ -20,21 +20,21 @@
 
 use lodestore_media::{NvPtr, Pool};
 
-const EXPIRY: u64 = 1;
+const EXPIRY_FLAG: u64 = 1;
 const OFFSET_MASK: u64 = 0x0000_00ff_ffff_fff0;
 const REGION_MASK: u64 = 0x0fff << 48;
-const POSITION_MASK: u64 = REGION_MASK | OFFSET_MASK | EXPIRY;
+const POSITION_MASK: u64 = REGION_MASK | OFFSET_MASK | EXPIRY_FLAG;
 const CHECK_MASK: u64 = !POSITION_MASK;
 const MARK_HASH_MASK: u64 = !0 << 40;
 /// Low bits of the mark of a free slot.
-const MARK_FREE: u64 = 1;
+const FREE_MARK_ID: u64 = 1;
 /// Low bits of the mark of a slot whose entry was damaged before a split. Never free.
-const MARK_DAMAGED: u64 = 2;
+const DAMAGED_MARK_ID: u64 = 2;
 /// Odd multipliers of the hashes (Steele and Vigna, "Computationally easy, spectrally good
 /// multipliers", 2021).
-const MIX_ENTRY: u64 = 0xd134_2543_de82_ef95;
-const MIX_BINDING: u64 = 0xaf25_1af3_b0f0_25b5;
-const MIX_SLOT: u64 = 0x9e37_79b9_7f4a_7c15;
+const ENTRY_MULTIPLIER: u64 = 0xd134_2543_de82_ef95;
+const BINDING_MULTIPLIER: u64 = 0xaf25_1af3_b0f0_25b5;
+const SLOT_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Both words of an entry, read or to be stored as one pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,12 +65,12 @@ impl Entry {
     /// Returns the entry of a free slot.
     #[inline]
     pub(crate) fn free(pool: &Pool, slot: NvPtr) -> Self {
-        Self { sig: 0, word: mark_hash(pool, slot) | MARK_FREE }
+        Self { sig: 0, word: mark_hash(pool, slot) | FREE_MARK_ID }
     }
 
     /// Returns the entry of a slot that a split found damaged.
     pub(crate) fn damaged(pool: &Pool, slot: NvPtr) -> Self {
-        Self { sig: 0, word: mark_hash(pool, slot) | MARK_DAMAGED }
+        Self { sig: 0, word: mark_hash(pool, slot) | DAMAGED_MARK_ID }
     }
 
     /// Returns the same entry for the slot `to` of another segment.
@@ -112,18 +112,19 @@ pub(crate) fn names_record(word: u64) -> bool {
 
 #[inline]
 fn check_bits(slot: NvPtr, sig: u64, position: u64, binding: u32) -> u64 {
-    let mixed = (sig.rotate_left(32) ^ position ^ u64::from(binding).wrapping_mul(MIX_BINDING)).wrapping_mul(MIX_ENTRY);
+    let mixed = (sig.rotate_left(32) ^ position ^ u64::from(binding).wrapping_mul(BINDING_MULTIPLIER))
+        .wrapping_mul(ENTRY_MULTIPLIER);
     (mixed ^ mixed >> 32 ^ slot_bits(slot)) & CHECK_MASK
 }
 
 #[inline]
 fn slot_bits(slot: NvPtr) -> u64 {
-    slot.raw().wrapping_mul(MIX_SLOT)
+    slot.raw().wrapping_mul(SLOT_MULTIPLIER)
 }
 
 #[inline]
 fn mark_hash(pool: &Pool, slot: NvPtr) -> u64 {
-    (slot.raw() ^ pool.identity()).wrapping_mul(MIX_ENTRY) & MARK_HASH_MASK
+    (slot.raw() ^ pool.identity()).wrapping_mul(ENTRY_MULTIPLIER) & MARK_HASH_MASK
 }
 
 #[cfg(test)]
@@ -135,12 +136,12 @@ mod tests {
     }
 
     fn noise(state: &mut u64) -> u64 {
-        *state = state.wrapping_mul(MIX_ENTRY).wrapping_add(1);
+        *state = state.wrapping_mul(ENTRY_MULTIPLIER).wrapping_add(1);
         *state ^ *state >> 29
     }
 
     #[test]
-    fn parts_of_an_entry_come_back() {
+    fn an_entry_returns_its_position_and_is_bound_to_its_record() {
         for tag in [0, 1] {
             for at in [NvPtr::new(0, 16), NvPtr::new(4095, (1 << 40) - 16), NvPtr::new(7, 0x1234_5670)] {
                 let entry = Entry::naming(slot(), 99, at.with_tag(tag), 0xdead_beef);
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn one_or_two_changed_bits_of_the_second_word_are_seen_but_for_the_stated_share() {
+    fn one_or_two_changed_bits_of_the_second_word_are_detected_with_the_stated_probability() {
         let (mut state, mut tried, mut missed) = (7, 0u64, 0u64);
         for _entry in 0..200 {
             let position = NvPtr::new(3, noise(&mut state) & 0xf_ffff_fff0 | 16);
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_record_at_the_same_position_is_seen_but_for_the_stated_share() {
+    fn an_older_record_at_the_same_position_is_detected_with_the_stated_probability() {
         let (mut state, mut missed) = (11, 0);
         for _record in 0..1_000_000 {
             let entry = Entry::naming(slot(), noise(&mut state), NvPtr::new(1, 4096), noise(&mut state) as u32);

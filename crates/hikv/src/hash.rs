@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_two_buckets_differ_and_lie_in_the_segment() {
+    fn the_two_buckets_differ_and_are_in_the_segment() {
         for buckets in [2, 3, 7, 127] {
             let place = Placement::new(7, 64, buckets);
             for i in 0..10_000u64 {

@@ -10,12 +10,12 @@ use lodestore_inplace::{Base, lock};
 use lodestore_media::{NvPtr, Pool};
 
 use crate::backend::{Backend, Retire};
-use crate::damage::Damage;
+use crate::careful::CarefulMode;
 use crate::options::HiKvOptions;
 use crate::record::Record;
 use crate::sampler::Sampler;
 use crate::stripe::Stripes;
-use crate::table::{READ_AHEAD, Table};
+use crate::table::{PREFETCH_BYTES, Table};
 use crate::tree_op::TreeOp;
 use crate::wal::Wal;
 
@@ -23,21 +23,21 @@ use crate::wal::Wal;
 /// the tree therefore names the entry's slot in place of a record, and finds the key here. At most
 /// one key per slot; they stay until the store is closed.
 #[derive(Default)]
-pub(crate) struct LostKeys {
-    some: AtomicBool,
+pub(crate) struct ClearedKeys {
+    has_any: AtomicBool,
     keys: Mutex<HashMap<u64, Box<[u8]>>>,
 }
 
-impl LostKeys {
+impl ClearedKeys {
     /// Notes the key whose entry was in `slot`.
-    pub(crate) fn note(&self, slot: NvPtr, key: &[u8]) {
+    pub(crate) fn insert(&self, slot: NvPtr, key: &[u8]) {
         lock(&self.keys).insert(slot.raw(), key.into());
-        self.some.store(true, Ordering::Release);
+        self.has_any.store(true, Ordering::Release);
     }
 
     #[inline]
     fn is_empty(&self) -> bool {
-        !self.some.load(Ordering::Acquire)
+        !self.has_any.load(Ordering::Acquire)
     }
 
     #[inline]
@@ -57,7 +57,7 @@ impl LostKeys {
 #[derive(Clone)]
 pub(crate) struct Records {
     pub(crate) pool: Arc<Pool>,
-    pub(crate) lost: Arc<LostKeys>,
+    pub(crate) cleared: Arc<ClearedKeys>,
 }
 
 impl KeyResolver for Records {
@@ -67,8 +67,8 @@ impl KeyResolver for Records {
         // medium since, it compares as the key that a write noted, or as the empty key. The order
         // is then wrong, which `verify` finds, but nothing panics.
         match Record::read(&self.pool, NvPtr::from_raw(payload)) {
-            Ok(record) if self.lost.is_empty() => f(record.key()),
-            record => self.lost.with(payload, record.map_or(&[], |record| record.key()), f),
+            Ok(record) if self.cleared.is_empty() => f(record.key()),
+            record => self.cleared.with(payload, record.map_or(&[], |record| record.key()), f),
         }
     }
 
@@ -79,13 +79,13 @@ impl KeyResolver for Records {
 
     #[inline]
     fn prefetch_whole(&self, payload: u64) {
-        self.pool.prefetch(NvPtr::from_raw(payload).untagged(), READ_AHEAD);
+        self.pool.prefetch(NvPtr::from_raw(payload).untagged(), PREFETCH_BYTES);
     }
 }
 
 impl Retire for Records {
     fn retire(&self, position: NvPtr) {
-        if self.lost.has(position) {
+        if self.cleared.has(position) {
             // A damaged entry may have named another key's record.
             return;
         }
@@ -94,8 +94,8 @@ impl Retire for Records {
         }
     }
 
-    fn is_lost(&self, position: NvPtr) -> bool {
-        self.lost.has(position)
+    fn is_cleared(&self, position: NvPtr) -> bool {
+        self.cleared.has(position)
     }
 
     fn is_damaged(&self, position: NvPtr) -> bool {
@@ -118,7 +118,7 @@ pub(crate) struct Inner {
     pub(crate) sampler: Arc<Sampler>,
     pub(crate) wal: Option<Wal>,
     pub(crate) options: HiKvOptions,
-    pub(crate) damage: Damage,
+    pub(crate) careful_mode: CarefulMode,
     /// An entry was changed since the open: the sorted run of the last stop is stale.
     pub(crate) written: AtomicBool,
     /// Extents of the run that was loaded. The run is kept until the next clean stop.
@@ -137,7 +137,7 @@ impl Deref for Inner {
 impl Inner {
     /// Queues a change of the tree after a change of the index.
     #[inline]
-    pub(crate) fn follow(&self, hash: u64, op: TreeOp) {
+    pub(crate) fn enqueue_tree_change(&self, hash: u64, op: TreeOp) {
         if !self.written.load(Ordering::Relaxed) {
             self.written.store(true, Ordering::Relaxed);
         }

@@ -21,7 +21,6 @@ use lodestore_inplace::Seal;
 use lodestore_media::{BatchLogs, ExtentKind, NvPtr, Pool, crc32c, crc32c_seeded, u32_at, u64_at};
 
 use crate::hash::{DEPTH_MAX, PARTITIONS_MAX};
-use crate::options::MODES;
 
 /// Version of the engine's format.
 pub const FORMAT: u32 = 3;
@@ -51,15 +50,26 @@ pub(crate) const SEAL: Seal = Seal {
 };
 
 /// Bytes of an index entry: signature, position (HiKV, section 3.4).
-pub(crate) const ENTRY: u64 = 16;
+pub(crate) const ENTRY_BYTES: u64 = 16;
 /// Entries of a bucket: two cache lines.
 pub(crate) const BUCKET_ENTRIES: usize = 8;
 /// Bytes of a bucket, and of a segment's header.
-pub(crate) const BUCKET: u64 = ENTRY * BUCKET_ENTRIES as u64;
+pub(crate) const BUCKET_BYTES: u64 = ENTRY_BYTES * BUCKET_ENTRIES as u64;
 /// Smallest segment: a header and three buckets.
-pub(crate) const SEGMENT_MIN: u32 = 512;
+pub(crate) const SEGMENT_BYTES_MIN: u32 = 512;
 /// Largest segment.
-pub(crate) const SEGMENT_MAX: u32 = 1 << 20;
+pub(crate) const SEGMENT_BYTES_MAX: u32 = 1 << 20;
+
+/// Modes of the superblock: the writer updates the tree.
+pub(crate) const SYNC_MODE_FLAG: u32 = 1;
+/// One tree for each partition.
+pub(crate) const PARTITIONED_MODE_FLAG: u32 = 2;
+/// A log record before each write (`wal`).
+pub(crate) const WAL_MODE_FLAG: u32 = 4;
+/// All modes known.
+pub(crate) const MODES_MASK: u32 = SYNC_MODE_FLAG | PARTITIONED_MODE_FLAG | WAL_MODE_FLAG;
+/// Bits of a sequence below the generation: each stripe has 2^36 sequences per open.
+pub(crate) const GENERATION_SHIFT: u32 = 36;
 
 const MAGIC: [u8; 8] = *b"LSHIKV\0\x01";
 const CRC_AT: usize = 32;
@@ -81,14 +91,14 @@ pub(crate) struct Superblock {
     pub(crate) partitions: u32,
     pub(crate) segment_bytes: u32,
     pub(crate) seed: u64,
-    /// Modes, as bits (see `options.rs`).
+    /// Modes, as bits of [`MODES_MASK`].
     pub(crate) modes: u32,
 }
 
 impl Superblock {
     /// Returns the number of buckets of a segment.
     pub(crate) fn buckets(&self) -> u32 {
-        self.segment_bytes / BUCKET as u32 - 1
+        self.segment_bytes / BUCKET_BYTES as u32 - 1
     }
 
     /// Writes the superblock; durable after the caller's fence.
@@ -132,9 +142,9 @@ impl Superblock {
         };
         let sane = found.partitions.is_power_of_two()
             && found.partitions <= PARTITIONS_MAX
-            && (SEGMENT_MIN..=SEGMENT_MAX).contains(&found.segment_bytes)
-            && found.segment_bytes.is_multiple_of(BUCKET as u32)
-            && found.modes & !MODES == 0;
+            && (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&found.segment_bytes)
+            && found.segment_bytes.is_multiple_of(BUCKET_BYTES as u32)
+            && found.modes & !MODES_MASK == 0;
         if sane { Ok(Some(found)) } else { Err(wrong("partitions or segment size out of range")) }
     }
 }
@@ -196,7 +206,7 @@ impl Deep {
     const AT_MASK: u64 = 0x0fff_00ff_ffff_ffc0;
     const CHECK_MASK: u64 = !(Self::AT_MASK | DEPTH_MASK);
     /// The check bit that makes the word's parity even: every single changed bit is detected.
-    const PARITY: u64 = 1 << 5;
+    const PARITY_FLAG: u64 = 1 << 5;
 
     pub(crate) fn pack(self, pool: &Pool, owner: Owner) -> u64 {
         debug_assert!(self.at.raw() & !Self::AT_MASK == 0 && self.depth <= DEPTH_MAX);
@@ -217,8 +227,8 @@ impl Deep {
     fn check_bits(word: u64, pool: &Pool, owner: Owner) -> u64 {
         let seed = pool.identity() ^ owner.number().wrapping_mul(0xaf25_1af3_b0f0_25b5);
         let mixed = (word ^ seed).wrapping_mul(0xd134_2543_de82_ef95);
-        let hash = (mixed ^ mixed >> 32) & Self::CHECK_MASK & !Self::PARITY;
-        if (word ^ hash).count_ones().is_multiple_of(2) { hash } else { hash | Self::PARITY }
+        let hash = (mixed ^ mixed >> 32) & Self::CHECK_MASK & !Self::PARITY_FLAG;
+        if (word ^ hash).count_ones().is_multiple_of(2) { hash } else { hash | Self::PARITY_FLAG }
     }
 }
 
@@ -246,8 +256,8 @@ impl SegmentHeader {
     const MAGIC: [u8; 4] = *b"LSEG";
 
     /// Returns the header's bytes for a segment at `at`.
-    pub(crate) fn to_bytes(self, pool: &Pool, at: NvPtr) -> [u8; BUCKET as usize] {
-        let mut bytes = [0; BUCKET as usize];
+    pub(crate) fn to_bytes(self, pool: &Pool, at: NvPtr) -> [u8; BUCKET_BYTES as usize] {
+        let mut bytes = [0; BUCKET_BYTES as usize];
         bytes[..4].copy_from_slice(&Self::MAGIC);
         bytes[4..8].copy_from_slice(&self.partition.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.depth.to_le_bytes());
@@ -260,7 +270,7 @@ impl SegmentHeader {
     fn sum(pool: &Pool, at: NvPtr, bytes: &[u8]) -> u32 {
         crc32c_seeded(
             pool.position_seed(at),
-            &[&bytes[..12], &bytes[16..SPLIT_AT as usize], &bytes[SPLIT_AT as usize + 8..BUCKET as usize]],
+            &[&bytes[..12], &bytes[16..SPLIT_AT as usize], &bytes[SPLIT_AT as usize + 8..BUCKET_BYTES as usize]],
         )
     }
 
@@ -285,7 +295,7 @@ impl SegmentHeader {
 
     /// Returns the header at `at`, if it is whole.
     fn read(pool: &Pool, at: NvPtr) -> Option<Self> {
-        let bytes = pool.bytes(at, BUCKET as usize)?;
+        let bytes = pool.bytes(at, BUCKET_BYTES as usize)?;
         let whole = bytes[..4] == Self::MAGIC && Self::sum(pool, at, bytes) == u32_at(bytes, 12);
         whole.then(|| Self { partition: u32_at(bytes, 4), depth: u32_at(bytes, 8), prefix: u64_at(bytes, 16) })
     }

@@ -19,11 +19,11 @@
 //! * `layout`, `options`: bytes on the medium; options.
 //! * `table`, `probe`, `stripe`: hash index, lookups of writers, writer locks.
 //! * `split`, `split_tests`: growth by segment splits, and its tests.
-//! * `extents`, `damage`: check of the extent table; known damage to the index.
+//! * `extents`: check of the extent table.
+//! * `damage`, `careful`: known damage to the index; the check of misses.
 //! * `tree_op`, `trees`: changes of the tree; the B+-trees in DRAM.
 //! * `sampler`, `adapt`: operation counts and latencies; the number of backend threads.
-//! * `backend`, `backend_tests`: updating queues (the tree's work queues), and their tests.
-//! * `worker`, `rebuild`: backend threads; rebuild of the tree in the background.
+//! * `backend`: updating queues (the tree's work queues), their threads, and the tree's rebuild.
 //! * `run`, `wal`: the tree's sorted run at close; the paper's HiKV_wal.
 //! * `inner`, `stats`: shared state of an open store; statistics.
 //! * `read`, `write`, `batch`: operations on single keys; batches.
@@ -35,6 +35,7 @@
 mod adapt;
 mod backend;
 mod batch;
+mod careful;
 mod collect;
 mod copy;
 mod damage;
@@ -46,7 +47,6 @@ mod layout;
 mod options;
 mod probe;
 mod read;
-mod rebuild;
 mod record;
 mod recover;
 mod run;
@@ -64,7 +64,6 @@ mod tree_op;
 mod trees;
 mod verify;
 mod wal;
-mod worker;
 mod write;
 
 pub use layout::{ENGINE, FORMAT};

@@ -5,10 +5,11 @@ use lodestore_contract::{OptionKind, OptionSpec, OptionTable, Options, Result};
 use lodestore_inplace::options::check_durability;
 use lodestore_media::PoolOptions;
 
-use crate::backend::QUEUES_MAX;
+use crate::backend::{QUEUES_MAX, THREADS_MAX, WorkerCount};
 use crate::hash::PARTITIONS_MAX;
-use crate::layout::{BUCKET, SEGMENT_MAX, SEGMENT_MIN};
-use crate::worker::{THREADS_MAX, Workers};
+use crate::layout::{
+    BUCKET_BYTES, PARTITIONED_MODE_FLAG, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SYNC_MODE_FLAG, WAL_MODE_FLAG,
+};
 
 /// How many threads update the tree after the writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +42,7 @@ impl OptionKind<Backends> for WordOr<Whole> {
 
 // The declared bounds are those that the code relies on.
 const _: () = assert!(PARTITIONS_MAX == 256 && QUEUES_MAX == 64 && THREADS_MAX == 128);
-const _: () = assert!(SEGMENT_MIN == 512 && SEGMENT_MAX == 1 << 20 && BUCKET == 128);
+const _: () = assert!(SEGMENT_BYTES_MIN == 512 && SEGMENT_BYTES_MAX == 1 << 20 && BUCKET_BYTES == 128);
 
 lodestore_contract::options! {
     /// Options of a HiKV store. Fixed options are kept in the store; the others count for one open.
@@ -94,13 +95,6 @@ lodestore_contract::options! {
     }
 }
 
-/// Modes that are kept in the store, as bits.
-const MODE_SYNC: u32 = 1;
-const MODE_PARTITIONED: u32 = 2;
-const MODE_WAL: u32 = 4;
-/// All modes known.
-pub(crate) const MODES: u32 = MODE_SYNC | MODE_PARTITIONED | MODE_WAL;
-
 /// Advice if a segment cannot be split any more.
 pub(crate) const INDEX_FULL: &str = "create a store with a larger `Builder::set(\"segment\", ..)`, more `Builder::set(\"partitions\", ..)` or another `Builder::set(\"hash-seed\", ..)`, and import into it";
 
@@ -135,24 +129,26 @@ impl HiKvOptions {
     }
 
     /// Returns the setup of the threads that update the tree.
-    pub(crate) fn workers(&self) -> Workers {
+    pub(crate) fn worker_count(&self) -> WorkerCount {
         match self.backends {
-            Backends::Auto => Workers::Auto { threads: self.threads },
-            Backends::Fixed(number) => Workers::Fixed(number),
+            Backends::Auto => WorkerCount::Auto { threads: self.threads },
+            Backends::Fixed(number) => WorkerCount::Fixed(number),
         }
     }
 
     /// Returns the modes to keep in the store.
     pub(crate) fn modes(&self) -> u32 {
         let bit = |on: bool, bit: u32| if on { bit } else { 0 };
-        bit(self.sync_update, MODE_SYNC) | bit(self.partitioned_tree, MODE_PARTITIONED) | bit(self.wal, MODE_WAL)
+        bit(self.sync_update, SYNC_MODE_FLAG)
+            | bit(self.partitioned_tree, PARTITIONED_MODE_FLAG)
+            | bit(self.wal, WAL_MODE_FLAG)
     }
 
     /// Sets the modes with which the store was created.
     pub(crate) fn set_modes(&mut self, modes: u32) {
-        self.sync_update = modes & MODE_SYNC != 0;
-        self.partitioned_tree = modes & MODE_PARTITIONED != 0;
-        self.wal = modes & MODE_WAL != 0;
+        self.sync_update = modes & SYNC_MODE_FLAG != 0;
+        self.partitioned_tree = modes & PARTITIONED_MODE_FLAG != 0;
+        self.wal = modes & WAL_MODE_FLAG != 0;
     }
 }
 
@@ -163,6 +159,7 @@ mod tests {
     use lodestore_inplace::testing::unknown_names;
 
     use super::*;
+    use crate::layout::MODES_MASK;
 
     fn read(sets: &[&str]) -> Result<HiKvOptions> {
         let mut options = Options::new();
@@ -176,18 +173,18 @@ mod tests {
     fn options_are_read_by_name() {
         let options =
             read(&["partitions=8", "backends=0", "wal=on", "tree=partitioned", "update=sync"]).expect("valid");
-        assert_eq!((options.partitions, options.backends, options.modes()), (8, Backends::Fixed(0), MODES));
+        assert_eq!((options.partitions, options.backends, options.modes()), (8, Backends::Fixed(0), MODES_MASK));
         let options = read(&["backends=auto", "threads=16"]).expect("valid");
         assert_eq!((options.backends, options.threads), (Backends::Auto, 16));
     }
 
     #[test]
-    fn what_to_do_about_a_full_index_names_options_that_there_are() {
+    fn the_advice_for_a_full_index_names_existing_options() {
         assert_eq!(unknown_names(INDEX_FULL, HiKvOptions::SPECS), [""; 0]);
     }
 
     #[test]
-    fn what_is_no_option_or_no_value_is_refused() {
+    fn unknown_options_and_invalid_values_are_refused() {
         for set in [
             "nonsense=1",
             "partitions=3",
@@ -225,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+    fn each_option_accepts_its_default_and_bounds_and_refuses_values_just_outside() {
         assert_eq!(check_declaration::<HiKvOptions>(), Ok(()));
     }
 

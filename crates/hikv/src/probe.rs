@@ -5,9 +5,9 @@ use lodestore_media::{NvPtr, Pool};
 
 use crate::entry::{Entry, names_record};
 use crate::hash::Signature;
-use crate::layout::{BUCKET_ENTRIES, ENTRY};
+use crate::layout::{BUCKET_ENTRIES, ENTRY_BYTES};
 use crate::record::Record;
-use crate::table::{FreeSlot, Hit, Segment, Table, is_another, is_bound};
+use crate::table::{FreeSlot, Hit, Segment, Table, check_other_record, is_bound};
 
 /// A writer's view of a key's two buckets.
 pub(crate) struct Probe {
@@ -34,7 +34,7 @@ impl Table {
     /// Reads both buckets for a writer that holds the key's stripe.
     #[inline]
     pub(crate) fn probe(&self, pool: &Pool, segment: Segment, sig: Signature) -> Probe {
-        let (home, other) = self.place.buckets(sig);
+        let (home, other) = self.placement.buckets(sig);
         let buckets = [Self::bucket(segment, home), Self::bucket(segment, other)];
         let [home, other] = buckets.map(|at| self.probe_bucket(pool, segment, sig, at));
         let prefers_home = Self::prefers_home(home.used, other.used);
@@ -49,7 +49,7 @@ impl Table {
         for index in 0..BUCKET_ENTRIES {
             let entry = Entry { sig: words[index * 2], word: words[index * 2 + 1] };
             if self.is_free(sig, entry.pair(), segment.depth) {
-                probed.free = probed.free.or(Some((at.add(index as u64 * ENTRY), entry)));
+                probed.free = probed.free.or(Some((at.add(index as u64 * ENTRY_BYTES), entry)));
             } else {
                 probed.used += 1;
                 probed.same |= u16::from(entry.sig == sig.0) << index;
@@ -75,7 +75,7 @@ impl Probe {
             let number = same.trailing_zeros() as usize;
             let bucket = *self.buckets.get(number / BUCKET_ENTRIES)?;
             same &= same - 1;
-            let slot = bucket.add((number % BUCKET_ENTRIES) as u64 * ENTRY);
+            let slot = bucket.add((number % BUCKET_ENTRIES) as u64 * ENTRY_BYTES);
             Some((slot, Entry::load(pool, slot)))
         })
         .filter(|(_, entry)| entry.sig == self.sig && names_record(entry.word))
@@ -101,7 +101,7 @@ impl Probe {
             if record.key() == key && is_bound(pool, entry, slot, record.binding()) {
                 return Ok(Some(Hit { slot, entry, position, record }));
             }
-            is_another(&record, slot, entry)?;
+            check_other_record(&record, slot, entry)?;
         }
         Ok(None)
     }

@@ -24,25 +24,25 @@ use lodestore_media::{Mutant, NvPtr};
 use crate::entry::Entry;
 use crate::hash::Signature;
 use crate::inner::Inner;
-use crate::layout::BUCKET;
+use crate::layout::BUCKET_BYTES;
 use crate::record::Record;
-use crate::table::{Hit, READ_AHEAD, Segment, Table};
+use crate::table::{Hit, PREFETCH_BYTES, Segment, Table};
 
-/// Number of keys of a batched read whose buckets are being loaded before the first is examined.
-const BUCKETS_AHEAD: usize = 8;
-/// Number of keys, before these, whose records are being loaded before the first is read.
-const RECORDS_AHEAD: usize = 4;
-/// Number of keys per step. Measured: consecutive prefetches seem to overlap better; the cause is
+/// Keys of a batched read whose buckets are being loaded before the first is examined.
+const BUCKET_PREFETCH_KEYS: usize = 8;
+/// Keys, before these, whose records are being loaded before the first is read.
+const RECORD_PREFETCH_KEYS: usize = 4;
+/// Keys per step. Measured: consecutive prefetches seem to overlap better; the cause is
 /// unknown.
-const GROUP: usize = 4;
+const STEP_KEYS: usize = 4;
 /// Keys in progress at once, rounded up.
-const RING: usize = (BUCKETS_AHEAD + RECORDS_AHEAD + GROUP).next_power_of_two();
+const RING_SLOTS: usize = (BUCKET_PREFETCH_KEYS + RECORD_PREFETCH_KEYS + STEP_KEYS).next_power_of_two();
 /// Keys read under one guard.
-const ROUND: usize = 256;
+const ROUND_KEYS: usize = 256;
 
 /// A key of a batched read in progress.
 #[derive(Clone, Copy)]
-struct Underway {
+struct PendingRead {
     sig: Signature,
     segment: Segment,
     /// The entry that was seen, and its slot.
@@ -53,39 +53,39 @@ impl Inner {
     /// Returns the live record of `key`. The caller holds a guard and no stripe.
     #[inline]
     pub(crate) fn lookup(&self, sig: Signature, key: &[u8]) -> Result<Option<Record<'_>>> {
-        let found = self.look(sig, key);
-        if self.is_in_batch(sig) { self.look_under_stripe(sig, key) } else { found }
+        let found = self.lookup_unlocked(sig, key);
+        if self.is_in_batch(sig) { self.lookup_locked(sig, key) } else { found }
     }
 
     /// Returns whether the entry of this key may belong to a batch that has not stored all of its
     /// entries yet.
     #[inline]
     fn is_in_batch(&self, sig: Signature) -> bool {
-        self.batches.load(Ordering::Acquire) != 0 && self.is_held(sig)
+        self.batches.load(Ordering::Acquire) != 0 && self.is_stripe_held(sig)
     }
 
     #[cold]
-    fn is_held(&self, sig: Signature) -> bool {
-        let (home, _) = self.table.place.buckets(sig);
-        self.stripes.is_locked(self.table.place.partition(sig), home)
+    fn is_stripe_held(&self, sig: Signature) -> bool {
+        let (home, _) = self.table.placement.buckets(sig);
+        self.stripes.is_locked(self.table.placement.partition(sig), home)
     }
 
     #[cold]
-    fn look_under_stripe(&self, sig: Signature, key: &[u8]) -> Result<Option<Record<'_>>> {
-        let (home, _) = self.table.place.buckets(sig);
-        let _held = self.stripes.lock(self.table.place.partition(sig), home);
-        self.look(sig, key)
+    fn lookup_locked(&self, sig: Signature, key: &[u8]) -> Result<Option<Record<'_>>> {
+        let (home, _) = self.table.placement.buckets(sig);
+        let _held = self.stripes.lock(self.table.placement.partition(sig), home);
+        self.lookup_unlocked(sig, key)
     }
 
     #[inline]
-    fn look(&self, sig: Signature, key: &[u8]) -> Result<Option<Record<'_>>> {
+    fn lookup_unlocked(&self, sig: Signature, key: &[u8]) -> Result<Option<Record<'_>>> {
         loop {
             let segment = self.table.segment(&self.pool, sig);
             self.table.prefetch(&self.pool, segment, sig);
             match self.table.find(&self.pool, segment, sig, key).inspect_err(|error| self.corrupt(error))? {
                 Some(hit) => {
                     self.persist_read(sig, segment, Some(hit.slot));
-                    return self.vet(hit);
+                    return self.check_hit(hit);
                 }
                 None if self.table.segment(&self.pool, sig).at == segment.at => {
                     self.persist_read(sig, segment, None);
@@ -99,7 +99,7 @@ impl Inner {
 
     /// Returns the record of a hit, if it has not expired and its checksum is right.
     #[inline]
-    fn vet<'a>(&'a self, hit: Hit<'a>) -> Result<Option<Record<'a>>> {
+    fn check_hit<'a>(&'a self, hit: Hit<'a>) -> Result<Option<Record<'a>>> {
         if self.options.verify_reads
             && let Err(error) = hit.record.check(hit.position)
         {
@@ -118,8 +118,8 @@ impl Inner {
         if !self.pool.persists() {
             return;
         }
-        let (home, other) = self.table.place.buckets(sig);
-        let is_locked = self.stripes.is_locked(self.table.place.partition(sig), home);
+        let (home, other) = self.table.placement.buckets(sig);
+        let is_locked = self.stripes.is_locked(self.table.placement.partition(sig), home);
         if !is_locked && !self.is_unsettled() || is_locked && self.pool.mutant(Mutant::ReadUnpersisted) {
             return;
         }
@@ -134,8 +134,8 @@ impl Inner {
 
     /// Makes two buckets durable.
     pub(crate) fn persist_buckets(&self, segment: Segment, home: usize, other: usize) {
-        self.pool.flush(Table::bucket(segment, home), BUCKET as usize);
-        self.pool.flush(Table::bucket(segment, other), BUCKET as usize);
+        self.pool.flush(Table::bucket(segment, home), BUCKET_BYTES as usize);
+        self.pool.flush(Table::bucket(segment, other), BUCKET_BYTES as usize);
         self.pool.fence();
     }
 
@@ -144,7 +144,7 @@ impl Inner {
         check_key(key)?;
         let _timer = self.sampler.get();
         let _guard = self.enter()?;
-        match self.lookup(self.table.place.sign(key), key)? {
+        match self.lookup(self.table.placement.sign(key), key)? {
             Some(record) => {
                 value.extend_from_slice(record.value());
                 Ok(true)
@@ -157,7 +157,7 @@ impl Inner {
         check_key(key)?;
         let _timer = self.sampler.get();
         let _guard = self.enter()?;
-        let found = self.lookup(self.table.place.sign(key), key)?;
+        let found = self.lookup(self.table.placement.sign(key), key)?;
         Ok(found.is_some_and(|record| {
             with(record.value());
             true
@@ -167,13 +167,13 @@ impl Inner {
     pub(crate) fn contains(&self, key: &[u8]) -> Result<bool> {
         check_key(key)?;
         let _guard = self.enter()?;
-        Ok(self.lookup(self.table.place.sign(key), key)?.is_some())
+        Ok(self.lookup(self.table.placement.sign(key), key)?.is_some())
     }
 
     pub(crate) fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
         check_key(key)?;
         let _guard = self.enter()?;
-        Ok(self.lookup(self.table.place.sign(key), key)?.map(|record| record.expiry()))
+        Ok(self.lookup(self.table.placement.sign(key), key)?.map(|record| record.expiry()))
     }
 
     /// Reads keys in a pipeline of three steps, some keys apart: prefetch of the buckets, prefetch
@@ -183,30 +183,33 @@ impl Inner {
         for key in keys {
             check_key(key)?;
         }
-        for (round, keys) in keys.chunks(ROUND).enumerate() {
+        for (round, keys) in keys.chunks(ROUND_KEYS).enumerate() {
             self.sampler.gets(keys.len() as u64);
             let _guard = self.enter()?;
-            let nothing = Underway { sig: Signature(1), segment: Segment { at: NvPtr::NULL, depth: 0 }, entry: None };
-            let mut ring = [nothing; RING];
-            let from = |step: usize, behind: usize| step.saturating_sub(behind);
-            for start in (0..keys.len() + BUCKETS_AHEAD + RECORDS_AHEAD).step_by(GROUP) {
-                for index in from(start, 0)..from(start + GROUP, 0).min(keys.len()) {
-                    let sig = self.table.place.sign(keys[index]);
+            let nothing =
+                PendingRead { sig: Signature(1), segment: Segment { at: NvPtr::NULL, depth: 0 }, entry: None };
+            let mut ring = [nothing; RING_SLOTS];
+            let from = |step: usize, distance: usize| step.saturating_sub(distance);
+            for start in (0..keys.len() + BUCKET_PREFETCH_KEYS + RECORD_PREFETCH_KEYS).step_by(STEP_KEYS) {
+                for index in from(start, 0)..from(start + STEP_KEYS, 0).min(keys.len()) {
+                    let sig = self.table.placement.sign(keys[index]);
                     let segment = self.table.segment(&self.pool, sig);
                     self.table.prefetch(&self.pool, segment, sig);
-                    ring[index % RING] = Underway { sig, segment, entry: None };
+                    ring[index % RING_SLOTS] = PendingRead { sig, segment, entry: None };
                 }
-                for index in from(start, BUCKETS_AHEAD)..from(start + GROUP, BUCKETS_AHEAD).min(keys.len()) {
-                    let way = &mut ring[index % RING];
-                    way.entry = self.table.candidate(&self.pool, way.segment, way.sig);
-                    if let Some((_, entry)) = way.entry {
-                        self.pool.prefetch(entry.position().untagged(), READ_AHEAD);
+                for index in
+                    from(start, BUCKET_PREFETCH_KEYS)..from(start + STEP_KEYS, BUCKET_PREFETCH_KEYS).min(keys.len())
+                {
+                    let pending = &mut ring[index % RING_SLOTS];
+                    pending.entry = self.table.candidate(&self.pool, pending.segment, pending.sig);
+                    if let Some((_, entry)) = pending.entry {
+                        self.pool.prefetch(entry.position().untagged(), PREFETCH_BYTES);
                     }
                 }
-                let behind = BUCKETS_AHEAD + RECORDS_AHEAD;
-                for index in from(start, behind)..from(start + GROUP, behind).min(keys.len()) {
-                    let record = self.arrive(ring[index % RING], keys[index])?;
-                    each(round * ROUND + index, record.as_ref().map(Record::value));
+                let distance = BUCKET_PREFETCH_KEYS + RECORD_PREFETCH_KEYS;
+                for index in from(start, distance)..from(start + STEP_KEYS, distance).min(keys.len()) {
+                    let record = self.finish_read(ring[index % RING_SLOTS], keys[index])?;
+                    each(round * ROUND_KEYS + index, record.as_ref().map(Record::value));
                 }
             }
         }
@@ -217,8 +220,8 @@ impl Inner {
     /// the directory when the read began. The record was therefore the key's at some moment since.
     /// Otherwise looks the key up again. The caller has held a guard since.
     #[inline]
-    fn arrive(&self, way: Underway, key: &[u8]) -> Result<Option<Record<'_>>> {
-        let Underway { sig, segment, entry } = way;
+    fn finish_read(&self, pending: PendingRead, key: &[u8]) -> Result<Option<Record<'_>>> {
+        let PendingRead { sig, segment, entry } = pending;
         if let Some((slot, entry)) = entry
             && Entry::load(&self.pool, slot) == entry
         {
@@ -226,7 +229,7 @@ impl Inner {
             let record = Record::read(&self.pool, position)?;
             if record.key() == key && entry.is_bound(slot, record.binding()) && !self.is_in_batch(sig) {
                 self.persist_read(sig, segment, Some(slot));
-                return self.vet(Hit { slot, entry, position, record });
+                return self.check_hit(Hit { slot, entry, position, record });
             }
         }
         self.lookup(sig, key)

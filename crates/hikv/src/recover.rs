@@ -24,10 +24,10 @@ use lodestore_media::{Mutant, NvPtr};
 use crate::collect::walk_all;
 use crate::inner::Inner;
 use crate::layout::{KIND_DIRECTORY, KIND_RUN, KIND_SEGMENT, SEAL, SegmentHeader, run_word};
-use crate::record::TAG_EXPIRY;
+use crate::record::EXPIRY_TAG_FLAG;
 use crate::run;
 use crate::split::directory_bytes;
-use crate::table::{Form, Home, Slot, walk};
+use crate::table::{Form, SegmentLocation, Slot, walk};
 
 /// Rebuilds tree and occupancy.
 ///
@@ -47,12 +47,12 @@ pub(crate) fn rebuild(inner: &Inner, clean: bool) -> Result<()> {
         _ => (walk_all(inner)?, Vec::new(), true),
     };
     inner.recovery.set_keys(sorted.len() as u64);
-    if sorted.iter().any(|position| NvPtr::from_raw(*position).tag() & TAG_EXPIRY != 0) {
+    if sorted.iter().any(|position| NvPtr::from_raw(*position).tag() & EXPIRY_TAG_FLAG != 0) {
         inner.expiring.store(true, Ordering::Relaxed);
     }
     let records = &inner.records;
     let threads = inner.options.recovery_threads.max(1);
-    let hash = |key: &[u8]| inner.table.place.sign(key).0;
+    let hash = |key: &[u8]| inner.table.placement.sign(key).0;
     inner.backend.finish_rebuild(|trees| {
         // A run out of order names a record that was changed on the medium since: fall back to the
         // walk.
@@ -70,7 +70,7 @@ pub(crate) fn rebuild(inner: &Inner, clean: bool) -> Result<()> {
         pool.allocator().finish_recovery(pool);
     }
     if extents.is_empty() && pool.load_u64(run_word(pool)) != 0 {
-        run::forget(pool);
+        run::clear_root(pool);
         if !pool.allocator().is_recovering() {
             // The run could not be read after a clean stop: its extents are known by their kind
             // only.
@@ -92,7 +92,7 @@ impl Inner {
         if !kept.is_empty() && !self.written.load(Ordering::Acquire) {
             return Ok(());
         }
-        run::forget(&self.pool);
+        run::clear_root(&self.pool);
         run::free(&self.pool, &kept);
         if self.recovery.left_out() > 0 {
             // A run would hide the missing keys from the next open.
@@ -121,10 +121,10 @@ impl Inner {
             let directory = self.table.directory(&self.pool, partition);
             let bytes = directory_bytes(directory.depth);
             sealed.push(SealedExtent { at: directory.at, bytes, kind: KIND_DIRECTORY });
-            walk(&self.table, &self.pool, partition, |home, slots| {
-                self.check_before_seal(home, &slots)?;
+            walk(&self.table, &self.pool, partition, |location, slots| {
+                self.check_before_seal(location, &slots)?;
                 let bytes = u64::from(self.table.shape.segment_bytes);
-                sealed.push(SealedExtent { at: home.segment.at, bytes, kind: KIND_SEGMENT });
+                sealed.push(SealedExtent { at: location.segment.at, bytes, kind: KIND_SEGMENT });
                 Ok(true)
             })?;
         }
@@ -136,10 +136,10 @@ impl Inner {
     ///
     /// # Errors
     /// [`Error::Corrupt`].
-    fn check_before_seal(&self, home: Home, slots: &[Slot]) -> Result<()> {
-        let Home { segment, partition, prefix } = home;
+    fn check_before_seal(&self, location: SegmentLocation, slots: &[Slot]) -> Result<()> {
+        let SegmentLocation { segment, partition, prefix } = location;
         SegmentHeader::check(&self.pool, segment.at, partition, segment.depth, prefix)?;
-        let damaged = slots.iter().find(|slot| self.table.form(&self.pool, home, **slot) == Form::Damaged);
+        let damaged = slots.iter().find(|slot| self.table.form(&self.pool, location, **slot) == Form::Damaged);
         match damaged {
             Some(Slot { at, .. }) => {
                 let what = "it is neither free nor an entry of this place";

@@ -21,27 +21,27 @@ use lodestore_media::{NvPtr, Pool, crc32c, u32_at, u64_at};
 
 use crate::layout::{KIND_RUN, run_word};
 use crate::record::Record;
-use crate::table::{AHEAD, READ_AHEAD};
+use crate::table::{PREFETCH_BYTES, PREFETCH_RECORDS};
 
 const MAGIC: [u8; 4] = *b"LRUN";
-const HEADER: usize = 24;
+const HEADER_BYTES: usize = 24;
 /// Maximum positions of one extent: 1 MiB.
-const PART: usize = 128 << 10;
-/// Positions whose records one thread reads at a time.
-const RECORDS_PART: usize = 4096;
+const EXTENT_POSITIONS_MAX: usize = 128 << 10;
+/// Records that one task of a thread reads.
+const TASK_RECORDS: usize = 4096;
 /// Spreads the bits of a position and a checksum.
-const MIX: u64 = 0xd6e8_feb8_6659_fd93;
+const RUN_HASH_MULTIPLIER: u64 = 0xd6e8_feb8_6659_fd93;
 
 /// Stores a run and names it in the root area.
 ///
 /// # Errors
 /// [`Error::Full`]; then no run is named, and the next open walks the index instead.
 pub(crate) fn store(pool: &Pool, positions: &[u64]) -> Result<()> {
-    let part = PART.min(pool.options().region_bytes as usize / 64).max(8);
+    let extent_positions = EXTENT_POSITIONS_MAX.min(pool.options().region_bytes as usize / 64).max(8);
     let mut next = NvPtr::NULL;
     let (mut stored, mut sums) = (Vec::new(), Vec::new());
-    for chunk in positions.chunks(part).rev() {
-        let mut bytes = Vec::with_capacity(HEADER + chunk.len() * 8);
+    for chunk in positions.chunks(extent_positions).rev() {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + chunk.len() * 8);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&[0; 4]);
         bytes.extend_from_slice(&next.raw().to_le_bytes());
@@ -64,7 +64,7 @@ pub(crate) fn store(pool: &Pool, positions: &[u64]) -> Result<()> {
         next = at;
     }
     pool.fence();
-    name(pool, next, run_sum(&sums) | u64::from(records_sum(pool, positions, 1)?) << 32);
+    set_root(pool, next, run_sum(&sums) | u64::from(records_sum(pool, positions, 1)?) << 32);
     Ok(())
 }
 
@@ -74,34 +74,34 @@ pub(crate) fn store(pool: &Pool, positions: &[u64]) -> Result<()> {
 /// # Errors
 /// [`Error::Corrupt`] if a position has no record.
 fn records_sum(pool: &Pool, positions: &[u64], threads: usize) -> Result<u32> {
-    let parts = positions.chunks(RECORDS_PART).collect::<Vec<_>>();
-    let sum_part = |part: usize, sum: &mut u64| {
-        for (index, position) in parts[part].iter().enumerate() {
-            if let Some(next) = parts[part].get(index + AHEAD) {
-                pool.prefetch(NvPtr::from_raw(*next).untagged(), READ_AHEAD);
+    let tasks = positions.chunks(TASK_RECORDS).collect::<Vec<_>>();
+    let sum_task = |task: usize, sum: &mut u64| {
+        for (index, position) in tasks[task].iter().enumerate() {
+            if let Some(next) = tasks[task].get(index + PREFETCH_RECORDS) {
+                pool.prefetch(NvPtr::from_raw(*next).untagged(), PREFETCH_BYTES);
             }
             let binding = u64::from(Record::read(pool, NvPtr::from_raw(*position))?.binding());
-            let mixed = (position ^ binding << 32 ^ binding).wrapping_mul(MIX);
-            *sum = sum.wrapping_add((mixed ^ mixed >> 32).wrapping_mul(MIX));
+            let mixed = (position ^ binding << 32 ^ binding).wrapping_mul(RUN_HASH_MULTIPLIER);
+            *sum = sum.wrapping_add((mixed ^ mixed >> 32).wrapping_mul(RUN_HASH_MULTIPLIER));
         }
         Ok(())
     };
     let sums = share_out(
-        parts.len().max(1),
+        tasks.len().max(1),
         threads,
-        |part, sum| if part < parts.len() { sum_part(part, sum) } else { Ok(()) },
+        |task, sum| if task < tasks.len() { sum_task(task, sum) } else { Ok(()) },
         |_| {},
     )?;
     Ok((sums.into_iter().fold(0, u64::wrapping_add) >> 32) as u32)
 }
 
 /// Makes the root area name no run; durable when this returns.
-pub(crate) fn forget(pool: &Pool) {
-    name(pool, NvPtr::NULL, 0);
+pub(crate) fn clear_root(pool: &Pool) {
+    set_root(pool, NvPtr::NULL, 0);
 }
 
 /// Makes the root area name this extent as the run's first; durable when this returns.
-fn name(pool: &Pool, first: NvPtr, sum: u64) {
+fn set_root(pool: &Pool, first: NvPtr, sum: u64) {
     let word = run_word(pool);
     pool.publish_u64(word.add(8), sum);
     pool.publish_u64(word, first.raw());
@@ -129,15 +129,15 @@ pub(crate) fn load(pool: &Pool, threads: usize) -> Result<Option<(Vec<u64>, Vec<
     let (mut positions, mut sums) = (Vec::new(), Vec::new());
     let mut extents = Vec::new();
     while !at.is_null() {
-        let Some(header) = pool.bytes(at, HEADER) else { return Err(wrong(at, "outside the pool")) };
+        let Some(header) = pool.bytes(at, HEADER_BYTES) else { return Err(wrong(at, "outside the pool")) };
         let count = u64_at(header, 16);
-        let len = usize::try_from(count).ok().and_then(|count| count.checked_mul(8)?.checked_add(HEADER));
+        let len = usize::try_from(count).ok().and_then(|count| count.checked_mul(8)?.checked_add(HEADER_BYTES));
         let Some(bytes) = len.and_then(|len| pool.bytes(at, len)) else { return Err(wrong(at, "length out of range")) };
         if bytes[..4] != MAGIC || crc32c(&[&bytes[8..]]) != u32_at(bytes, 4) {
             return Err(wrong(at, "magic or checksum differs"));
         }
         sums.extend_from_slice(&bytes[4..8]);
-        positions.extend(bytes[HEADER..].chunks_exact(8).map(|bytes| u64_at(bytes, 0)));
+        positions.extend(bytes[HEADER_BYTES..].chunks_exact(8).map(|bytes| u64_at(bytes, 0)));
         extents.push(at);
         if extents.len() as u64 > pool.options().capacity / 64 {
             return Err(wrong(at, "its extents form a ring"));

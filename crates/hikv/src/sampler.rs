@@ -1,23 +1,24 @@
 //! Counts and latencies of operations, the input of the dynamic adaption. Cheap enough for every
 //! operation.
 //!
-//! Every [`EVERY`]-th operation is timed. Each thread counts in its own shard by plain loads and
-//! stores, at about two nanoseconds per operation. Threads share a shard only if there are more
-//! than [`SHARDS`]. Shared shards may lose counts, which does not matter for the averages of the
-//! adaption. Exact counts must not use this module.
+//! Every [`SAMPLE_PERIOD_OPS`]-th operation is timed. Each thread counts in its own shard by plain
+//! loads and stores, at about two nanoseconds per operation. Threads share a shard only if there
+//! are more than [`SHARD_COUNT`]. Shared shards may lose counts, which does not matter for the
+//! averages of the adaption. Exact counts must not use this module.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use lodestore_media::thread_slot;
 
-/// Every N-th operation of a kind is timed; a power of two.
-pub const EVERY: u64 = 64;
+/// Operations of a kind of which one is timed; a power of two.
+pub const SAMPLE_PERIOD_OPS: u64 = 64;
 
-/// Threads that count without sharing.
-pub const SHARDS: usize = 64;
+/// Shards: threads that count without sharing.
+pub const SHARD_COUNT: usize = 64;
 
-const KINDS: usize = 4;
+/// Kinds of operations.
+const KIND_COUNT: usize = 4;
 
 /// The kinds of operations that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ impl Tally {
 
 #[derive(Default)]
 #[repr(align(128))]
-struct Shard([Tally; KINDS]);
+struct Shard([Tally; KIND_COUNT]);
 
 /// Count of one kind of operation since the start, and the total time of the timed ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,7 +108,7 @@ pub struct Sampler {
 impl Sampler {
     /// Creates a sampler. Unless `enabled`, it counts nothing at nearly no cost.
     pub fn new(enabled: bool) -> Self {
-        let shards = if enabled { SHARDS } else { 0 };
+        let shards = if enabled { SHARD_COUNT } else { 0 };
         Self { shards: (0..shards).map(|_| Shard::default()).collect() }
     }
 
@@ -169,7 +170,7 @@ impl Sampler {
         if self.shards.is_empty() {
             return None;
         }
-        Some(&self.shards[thread_slot() % SHARDS].0[kind as usize])
+        Some(&self.shards[thread_slot() % SHARD_COUNT].0[kind as usize])
     }
 
     #[inline]
@@ -177,7 +178,7 @@ impl Sampler {
         let tally = self.tally(kind)?;
         let count = tally.count.load(Relaxed) + 1;
         tally.count.store(count, Relaxed);
-        (count % EVERY == 0).then(|| Timer { tally, start: Instant::now() })
+        (count % SAMPLE_PERIOD_OPS == 0).then(|| Timer { tally, start: Instant::now() })
     }
 }
 
@@ -202,13 +203,13 @@ mod tests {
     fn every_operation_is_counted_and_one_in_64_is_timed() {
         let sampler = Sampler::new(true);
         let before = sampler.totals();
-        let timers = (0..EVERY * 4).filter(|_| sampler.get().is_some()).count();
+        let timers = (0..SAMPLE_PERIOD_OPS * 4).filter(|_| sampler.get().is_some()).count();
         drop(sampler.write());
         sampler.gets(10);
         sampler.backend(100, 5_000);
         let seen = sampler.totals().since(before);
         assert_eq!(timers, 4);
-        assert_eq!((seen.gets.count, seen.gets.timed), (EVERY * 4 + 10, 4));
+        assert_eq!((seen.gets.count, seen.gets.timed), (SAMPLE_PERIOD_OPS * 4 + 10, 4));
         assert_eq!((seen.writes.count, seen.writes.timed, seen.writes.mean_ns()), (1, 0, None));
         assert_eq!(seen.backend.mean_ns(), Some(50.0));
         assert_eq!(seen.scans, Count::default());

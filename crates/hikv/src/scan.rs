@@ -19,18 +19,18 @@ use lodestore_media::NvPtr;
 use crate::inner::{Inner, Records};
 use crate::record::Record;
 
-use crate::table::{AHEAD, Home, READ_AHEAD, Slot, Verdict, walk};
+use crate::table::{PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict, walk};
 
 /// Positions read from the tree at once.
-const CHUNK: usize = 256;
+const CHUNK_KEYS: usize = 256;
 /// Records that are prefetched together, as in `read.rs`. Here the effect is within noise.
-const GROUP: usize = 4;
+const GROUP_RECORDS: usize = 4;
 /// Entries that an owned scan copies at once.
-const OWNED_CHUNK: usize = 64;
+const OWNED_CHUNK_ENTRIES: usize = 64;
 
 impl Inner {
     /// Waits until every write that returned before the call is in the tree.
-    pub(crate) fn settle(&self) -> Result<()> {
+    pub(crate) fn wait_for_tree(&self) -> Result<()> {
         self.recovery.wait_ordered()?;
         self.backend.drain()
     }
@@ -58,7 +58,7 @@ impl Inner {
     }
 
     /// Returns the live record at a position of the tree or the index; `None` if it has expired.
-    fn live(&self, position: NvPtr) -> Result<Option<Record<'_>>> {
+    fn read_live(&self, position: NvPtr) -> Result<Option<Record<'_>>> {
         let record = Record::read(&self.pool, position)?;
         if self.options.verify_reads {
             record.check(position).inspect_err(|error| self.corrupt(error))?;
@@ -70,13 +70,13 @@ impl Inner {
     pub(crate) fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
         let _timer = self.sampler.scan();
         drop(self.enter()?);
-        self.settle()?;
+        self.wait_for_tree()?;
         let mut visited = 0;
         let mut walk = TreeWalk::new(self, range.clone());
         let mut stopped = false;
         while visited < range.limit && !stopped {
-            let want = (range.limit - visited).min(CHUNK);
-            let more = walk.chunk(self, want, &mut |pair| {
+            let want = (range.limit - visited).min(CHUNK_KEYS);
+            let more = walk.visit_chunk(self, want, &mut |pair| {
                 let record = pair?;
                 visited += 1;
                 stopped = visit(record.key(), record.value()) == Visit::Stop;
@@ -102,10 +102,10 @@ impl Inner {
         };
         for partition in 0..self.table.shape.partitions as usize {
             let _guard = self.enter()?;
-            let went_on = walk(&self.table, &self.pool, partition, |home, slots| {
-                Ok(self.show_slots(home, slots, self.options.verify_reads, &mut wrong, &mut show))
+            let continued = walk(&self.table, &self.pool, partition, |location, slots| {
+                Ok(self.visit_slots(location, slots, self.options.verify_reads, &mut wrong, &mut show))
             })?;
-            if !went_on {
+            if !continued {
                 return Ok(visited);
             }
         }
@@ -115,9 +115,9 @@ impl Inner {
 
     /// Calls `visit` for every live pair in the copied slots of a segment. Stores the first damage
     /// in `wrong`. Returns whether the visitor wants more.
-    pub(crate) fn show_slots(
+    pub(crate) fn visit_slots(
         &self,
-        home: Home,
+        location: SegmentLocation,
         mut slots: Vec<Slot>,
         verifies: bool,
         wrong: &mut Option<Error>,
@@ -127,18 +127,18 @@ impl Inner {
         slots.sort_unstable_by_key(|slot| slot.entry.sig);
         let mut shown: Vec<Record<'_>> = Vec::new();
         for (index, slot) in slots.iter().enumerate() {
-            if let Some(next) = slots.get(index + AHEAD) {
-                self.pool.prefetch(next.entry.position().untagged(), READ_AHEAD);
+            if let Some(next) = slots.get(index + PREFETCH_RECORDS) {
+                self.pool.prefetch(next.entry.position().untagged(), PREFETCH_BYTES);
             }
             if index > 0 && slots[index - 1].entry.sig != slot.entry.sig {
                 shown.clear();
             }
-            let record = match self.table.judge(&self.pool, home, *slot) {
+            let record = match self.table.judge(&self.pool, location, *slot) {
                 Verdict::Free => continue,
                 Verdict::Whole(record) => record,
                 // As a get does without a check of checksums.
                 Verdict::BadRecord(Some(record), _)
-                    if !verifies && self.table.place.sign(record.key()).0 == slot.entry.sig =>
+                    if !verifies && self.table.placement.sign(record.key()).0 == slot.entry.sig =>
                 {
                     record
                 }
@@ -185,7 +185,7 @@ impl TreeWalk {
 
     /// Visits up to `want` positions. Returns whether there may be more. `visit` gets each pair, or
     /// the error of its record, and returns whether to continue.
-    fn chunk(&mut self, inner: &Inner, want: usize, visit: Visitor<'_>) -> Result<bool> {
+    fn visit_chunk(&mut self, inner: &Inner, want: usize, visit: Visitor<'_>) -> Result<bool> {
         let _guard = inner.enter()?;
         self.positions.clear();
         // Twice the passed positions: a long row of damaged records must not be read over and over.
@@ -204,19 +204,19 @@ impl TreeWalk {
         if !self.passed.is_empty() {
             self.positions.retain(|position| !self.passed.contains(position));
         }
-        for position in self.positions.iter().take(AHEAD) {
-            inner.pool.prefetch(NvPtr::from_raw(*position).untagged(), READ_AHEAD);
+        for position in self.positions.iter().take(PREFETCH_RECORDS) {
+            inner.pool.prefetch(NvPtr::from_raw(*position).untagged(), PREFETCH_BYTES);
         }
         for (index, position) in self.positions.iter().enumerate() {
-            if index % GROUP == 0 {
-                for next in self.positions.iter().skip(index + AHEAD).take(GROUP) {
-                    inner.pool.prefetch(NvPtr::from_raw(*next).untagged(), READ_AHEAD);
+            if index % GROUP_RECORDS == 0 {
+                for next in self.positions.iter().skip(index + PREFETCH_RECORDS).take(GROUP_RECORDS) {
+                    inner.pool.prefetch(NvPtr::from_raw(*next).untagged(), PREFETCH_BYTES);
                 }
             }
             let position = NvPtr::from_raw(*position);
-            let pair = match inner.live(position) {
+            let pair = match inner.read_live(position) {
                 Ok(None) => continue,
-                Ok(Some(record)) if !self.inside(record.key()) => return Ok(false),
+                Ok(Some(record)) if !self.is_in_range(record.key()) => return Ok(false),
                 Ok(Some(record)) => Ok(record),
                 Err(error) => Err(error),
             };
@@ -225,11 +225,11 @@ impl TreeWalk {
             }
         }
         // The next chunk begins at the last valid key; positions after it were visited.
-        let right = |at: &u64| {
+        let valid_record = |at: &u64| {
             let at = NvPtr::from_raw(*at);
             Record::read(&inner.pool, at).ok().filter(|record| record.check(at).is_ok())
         };
-        let last = self.positions.iter().enumerate().rev().find_map(|(index, at)| Some((index, right(at)?)));
+        let last = self.positions.iter().enumerate().rev().find_map(|(index, at)| Some((index, valid_record(at)?)));
         let Some((index, last)) = last else {
             self.passed.extend(&self.positions);
             return Ok(!at_end);
@@ -257,7 +257,7 @@ impl TreeWalk {
 
 impl TreeWalk {
     /// Returns whether `key` is within the far bound.
-    fn inside(&self, key: &[u8]) -> bool {
+    fn is_in_range(&self, key: &[u8]) -> bool {
         match self.range.direction {
             Direction::Forward => self.range.below_to(key),
             Direction::Backward => self.range.above_from(key),
@@ -286,7 +286,7 @@ impl OwnedScan {
         let inner = &running.inner;
         let _timer = inner.sampler.scan();
         drop(inner.enter()?);
-        inner.settle()?;
+        inner.wait_for_tree()?;
         let walk = TreeWalk::new(inner, range.clone());
         let (running, chunk) = (Arc::clone(running), EntryChunk::default());
         let scan = Self { running, walk, chunk, shown: 0, errors: VecDeque::new(), left: range.limit, more: true };
@@ -298,8 +298,8 @@ impl OwnedScan {
         let (chunk, errors) = (&mut self.chunk, &mut self.errors);
         chunk.clear();
         self.shown = 0;
-        let want = self.left.min(OWNED_CHUNK);
-        let more = self.walk.chunk(&self.running.inner, want, &mut |pair| {
+        let want = self.left.min(OWNED_CHUNK_ENTRIES);
+        let more = self.walk.visit_chunk(&self.running.inner, want, &mut |pair| {
             match pair {
                 Ok(record) => {
                     chunk.push(Pair { key: record.key(), value: record.value(), expiry: record.expiry() });

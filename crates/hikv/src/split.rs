@@ -27,9 +27,11 @@ use lodestore_media::{BatchLogs, Mutant, NvPtr, Pool};
 
 use crate::entry::Entry;
 use crate::hash::{DEPTH_MAX, Signature};
-use crate::layout::{BUCKET, Deep, ENTRY, KIND_DIRECTORY, KIND_SEGMENT, Owner, SegmentHeader, batch_roots, root_word};
+use crate::layout::{
+    BUCKET_BYTES, Deep, ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, Owner, SegmentHeader, batch_roots, root_word,
+};
 use crate::options::INDEX_FULL;
-use crate::table::{AHEAD, Form, Home, Segment, Table, Verdict, used_slots};
+use crate::table::{Form, PREFETCH_RECORDS, Segment, SegmentLocation, Table, Verdict, used_slots};
 
 /// Advice for a directory that cannot be followed.
 const ADVICE: &str = ": restore the store from a backup or an export";
@@ -64,8 +66,8 @@ pub(crate) fn format(table: &Table, pool: &Pool) -> Result<()> {
 /// Returns the bytes of a segment at `at` whose slots are all free.
 fn free_segment(table: &Table, pool: &Pool, at: NvPtr, header: SegmentHeader) -> Vec<u8> {
     let mut image = vec![0u8; table.shape.segment_bytes as usize];
-    image[..BUCKET as usize].copy_from_slice(&header.to_bytes(pool, at));
-    for offset in (BUCKET as usize..image.len()).step_by(ENTRY as usize) {
+    image[..BUCKET_BYTES as usize].copy_from_slice(&header.to_bytes(pool, at));
+    for offset in (BUCKET_BYTES as usize..image.len()).step_by(ENTRY_BYTES as usize) {
         put_entry(&mut image, offset, Entry::free(pool, at.add(offset as u64)));
     }
     image
@@ -84,21 +86,21 @@ fn put_entry(image: &mut [u8], offset: usize, entry: Entry) {
 /// [`Error::Full`], [`Error::IndexFull`]; nothing is changed then. [`Error::Poisoned`]: an open
 /// completes the split.
 pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature, careful: bool) -> Result<()> {
-    let partition = table.place.partition(sig);
+    let partition = table.placement.partition(sig);
     let old = table.segment(pool, sig);
     if old.depth == DEPTH_MAX {
         return Err(Error::IndexFull { depth: old.depth, instead: INDEX_FULL });
     }
     if table.directory(pool, partition).depth == old.depth {
-        double(table, pool, partition)?;
+        double_directory(table, pool, partition)?;
     }
     let depth = old.depth + 1;
-    let home = Home { segment: old, partition, prefix: table.place.index(sig, old.depth) };
-    let (at, moved) = fill_sibling(table, pool, home, careful)?;
+    let location = SegmentLocation { segment: old, partition, prefix: table.placement.index(sig, old.depth) };
+    let (at, moved) = fill_sibling(table, pool, location, careful)?;
     let sibling = Segment { at, depth };
     let directory = table.directory(pool, partition);
     let range = 1u64 << (directory.depth - old.depth);
-    let first = table.place.index(sig, old.depth) << (directory.depth - old.depth);
+    let first = table.placement.index(sig, old.depth) << (directory.depth - old.depth);
     assert!(range >= 2, "a directory as deep as its segment was doubled above");
     let upper = first + range / 2;
     let owner = Owner::Directory(partition);
@@ -146,29 +148,34 @@ fn replace_entries(pool: &Pool, replaced: &[Replaced]) {
         let swapped = pool.cas_u128(*slot, old.pair(), new.pair());
         // The walk after a crash, which holds no stripe, may have freed an entry left by a split.
         assert!(swapped.is_ok() || Entry::load(pool, *slot) == *new, "an entry changes only under its stripe");
-        pool.flush(*slot, ENTRY as usize);
+        pool.flush(*slot, ENTRY_BYTES as usize);
     }
 }
 
-/// Creates a new segment with the entries of the upper half of `home`. Frees entries that an
+/// Creates a new segment with the entries of the upper half of `location`. Frees entries that an
 /// earlier split left. Both are durable on return. Returns the segment, and the entries of the old
 /// segment to replace once the directory names the new one.
-fn fill_sibling(table: &Table, pool: &Pool, home: Home, careful: bool) -> Result<(NvPtr, Vec<Replaced>)> {
+fn fill_sibling(
+    table: &Table,
+    pool: &Pool,
+    location: SegmentLocation,
+    careful: bool,
+) -> Result<(NvPtr, Vec<Replaced>)> {
     let bytes = table.shape.segment_bytes as usize;
     let at = pool.allocator().alloc_extent(pool, bytes as u64, KIND_SEGMENT)?;
-    let Home { segment: old, partition, prefix } = home;
+    let SegmentLocation { segment: old, partition, prefix } = location;
     let (depth, prefix) = (old.depth + 1, prefix << 1 | 1);
     let mut image = free_segment(table, pool, at, SegmentHeader { partition: partition as u32, depth, prefix });
-    let (mut moved, mut left_behind) = (Vec::new(), Vec::new());
+    let (mut moved, mut leftovers) = (Vec::new(), Vec::new());
     for slot in used_slots(table, pool, old) {
         let offset = slot.at.raw() - old.at.raw();
         let to = at.add(offset);
         let free = Entry::free(pool, slot.at);
-        let is_upper = table.place.belongs(slot.entry.sig, partition, depth, prefix);
-        let form = table.form(pool, home, slot);
+        let is_upper = table.placement.belongs(slot.entry.sig, partition, depth, prefix);
+        let form = table.form(pool, location, slot);
         let is_judged = careful || form != Form::Live;
         let is_damaged =
-            form == Form::Damaged || is_judged && matches!(table.judge(pool, home, slot), Verdict::Damaged(_));
+            form == Form::Damaged || is_judged && matches!(table.judge(pool, location, slot), Verdict::Damaged(_));
         let entry = if is_damaged {
             if form == Form::Live && is_upper {
                 // The damaged entry moves with its signature.
@@ -179,19 +186,19 @@ fn fill_sibling(table: &Table, pool: &Pool, home: Home, careful: bool) -> Result
             }
         } else if form == Form::Live && is_upper {
             moved.push(Replaced { slot: slot.at, old: slot.entry, new: free });
-            if pool.mutant(Mutant::SplitDropsEntry) && offset.is_multiple_of(BUCKET) {
+            if pool.mutant(Mutant::SplitDropsEntry) && offset.is_multiple_of(BUCKET_BYTES) {
                 continue;
             }
             slot.entry.moved(slot.at, to)
         } else {
             if form == Form::Stray {
-                left_behind.push(Replaced { slot: slot.at, old: slot.entry, new: free });
+                leftovers.push(Replaced { slot: slot.at, old: slot.entry, new: free });
             }
             continue;
         };
         put_entry(&mut image, offset as usize, entry);
     }
-    replace_entries(pool, &left_behind);
+    replace_entries(pool, &leftovers);
     if pool.mutant(Mutant::SplitFlipsEarly) {
         pool.store(at, &image);
         return Ok((at, moved));
@@ -202,7 +209,7 @@ fn fill_sibling(table: &Table, pool: &Pool, home: Home, careful: bool) -> Result
 }
 
 /// Doubles a partition's directory.
-fn double(table: &Table, pool: &Pool, partition: usize) -> Result<()> {
+fn double_directory(table: &Table, pool: &Pool, partition: usize) -> Result<()> {
     let old = table.directory(pool, partition);
     let depth = old.depth + 1;
     let mut image = Vec::with_capacity(directory_bytes(depth) as usize);
@@ -230,7 +237,7 @@ fn double(table: &Table, pool: &Pool, partition: usize) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Corrupt`] if a root word names no directory.
-pub(crate) fn settle(table: &Table, pool: &Pool) -> Result<()> {
+pub(crate) fn persist_directories(table: &Table, pool: &Pool) -> Result<()> {
     pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
     for partition in 0..table.shape.partitions as usize {
         let Deep { at, depth } = named_directory(pool, partition)?;
@@ -246,10 +253,10 @@ pub(crate) fn settle(table: &Table, pool: &Pool) -> Result<()> {
 fn named_directory(pool: &Pool, partition: usize) -> Result<Deep> {
     let word = pool.load_u64(root_word(pool, partition));
     let directory = Deep::unpack(word);
-    let is_there = Deep::is_valid(word, pool, Owner::Root(partition))
+    let is_valid = Deep::is_valid(word, pool, Owner::Root(partition))
         && directory.depth <= DEPTH_MAX
         && pool.bytes(directory.at, directory_bytes(directory.depth) as usize).is_some();
-    if is_there {
+    if is_valid {
         return Ok(directory);
     }
     Err(Error::corrupt(format!("directory of partition {partition}"), format!("its root word is damaged{ADVICE}")))
@@ -261,8 +268,8 @@ fn named_directory(pool: &Pool, partition: usize) -> Result<Deep> {
 /// [`Error::Corrupt`] if a segment was split and the directory does not have the split.
 pub(crate) fn check_splits(pool: &Pool, partition: usize, segments: &[(Segment, u64)]) -> Result<()> {
     for (index, (segment, _)) in segments.iter().enumerate() {
-        if let Some((ahead, _)) = segments.get(index + AHEAD) {
-            pool.prefetch(ahead.at, ENTRY as usize);
+        if let Some((ahead, _)) = segments.get(index + PREFETCH_RECORDS) {
+            pool.prefetch(ahead.at, ENTRY_BYTES as usize);
         }
         // A damaged word is reported by the walk.
         if SegmentHeader::split_depth(pool, segment.at).is_some_and(|depth| depth > segment.depth) {
@@ -290,7 +297,7 @@ pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec
         return Err(wrong("a word is damaged"));
     }
     let mut segments = Vec::new();
-    let mut mended = false;
+    let mut repaired = false;
     let mut index = 0;
     while index < words {
         let mut named = word_at(index);
@@ -322,7 +329,7 @@ pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec
             }
             pool.publish_u64(word, named.pack(pool, owner));
             pool.flush(word, 8);
-            mended = true;
+            repaired = true;
         }
         let segment = Segment { at: named.at, depth: named.depth };
         let prefix = index >> (directory.depth - named.depth);
@@ -332,7 +339,7 @@ pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec
         segments.push((segment, prefix));
         index += range;
     }
-    if mended {
+    if repaired {
         // Every write checks whether this fence succeeded.
         pool.fence();
     }

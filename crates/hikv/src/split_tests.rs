@@ -11,7 +11,7 @@ use crate::split::{format, split};
 use crate::table::Table;
 
 #[test]
-fn a_segment_as_deep_as_can_be_is_no_full_store() {
+fn a_split_of_a_segment_of_maximum_depth_is_index_full() {
     let scratch = Scratch::new();
     let options =
         PoolOptions { capacity: 1 << 20, region_bytes: 1 << 20, prefault: Prefault::None, ..PoolOptions::default() };
@@ -40,7 +40,7 @@ fn a_segment_as_deep_as_can_be_is_no_full_store() {
 /// A flipped bit of a signature can make an entry one of the sibling. The slot then looks like one
 /// left by an earlier split, but its check bits do not match.
 #[test]
-fn a_split_frees_no_entry_of_the_sibling_whose_check_bits_do_not_fit() {
+fn a_split_keeps_an_entry_of_the_sibling_whose_check_bits_differ() {
     let scratch = Scratch::new();
     let options =
         PoolOptions { capacity: 1 << 20, region_bytes: 1 << 20, prefault: Prefault::None, ..PoolOptions::default() };
@@ -51,7 +51,7 @@ fn a_split_frees_no_entry_of_the_sibling_whose_check_bits_do_not_fit() {
     split(&table, &pool, sig, false).expect("a split");
     let segment = table.segment(&pool, sig);
     let stray = Signature(sig.0 | 1 << 63);
-    let slot = Table::bucket(segment, table.place.buckets(stray).0);
+    let slot = Table::bucket(segment, table.placement.buckets(stray).0);
     let entry = Entry::naming(slot, stray.0, segment.at, 12345);
     pool.cas_u128(slot, Entry::free(&pool, slot).pair(), entry.pair()).expect("a free slot");
     split(&table, &pool, sig, false).expect("a split");

@@ -15,22 +15,22 @@ use lodestore_inplace::{Base, Begun, Behind, Decide, Engine, Quick, Running, Sea
 use lodestore_media::{BatchLogs, OpenReport, Pool};
 
 use crate::backend::{Backend, Config};
-use crate::damage::Damage;
+use crate::careful::CarefulMode;
 use crate::extents;
 use crate::inner::{Inner, Records};
-use crate::layout::{ENGINE, FORMAT, KIND_BATCH, SEAL, Superblock, batch_roots, generation_word, superblock_lost};
+use crate::layout::{
+    ENGINE, FORMAT, GENERATION_SHIFT, KIND_BATCH, SEAL, Superblock, batch_roots, generation_word, superblock_lost,
+};
 use crate::options::{Backends, HiKvOptions};
 use crate::recover;
 use crate::sampler::Sampler;
 use crate::scan::OwnedScan;
-use crate::split::{check_splits, format, repair, settle};
+use crate::split::{check_splits, format, persist_directories, repair};
 use crate::stats::HikvStats;
 use crate::stripe::Stripes;
 use crate::table::Table;
 use crate::wal::Wal;
 
-/// Each stripe has 2^36 sequences per open.
-pub(crate) const GENERATION_SHIFT: u32 = 36;
 /// Maximum opens of a store.
 const GENERATION_MAX: u64 = (1 << 27) - 1;
 
@@ -83,7 +83,7 @@ impl HiKv {
         let table = Table::new(shape);
         let sealed = SEAL.check(&pool, report, options.recovery_threads)?;
         if !begun.settled {
-            settle(&table, &pool)?;
+            persist_directories(&table, &pool)?;
         }
         let logs = BatchLogs::open(&pool, batch_roots(&pool), KIND_BATCH, report.settled)?;
         pool.mark_created()?;
@@ -103,7 +103,7 @@ impl HiKv {
         let generation = raise_generation(&pool)?;
         let partitions = shape.partitions as usize;
         let sampler = Arc::new(Sampler::new(options.backends == Backends::Auto));
-        let records = Records { pool: Arc::clone(&pool), lost: Arc::default() };
+        let records = Records { pool: Arc::clone(&pool), cleared: Arc::default() };
         let scrub = Scrub::new(options.scrub_rate);
         let base = Base::new(pool, logs, opened, begun.is_unsettled(), options.dram_budget, scrub);
         let inner = Inner {
@@ -117,7 +117,7 @@ impl HiKv {
             table,
             sampler,
             options: options.clone(),
-            damage: Damage::new(sealed == SealCheck::Whole),
+            careful_mode: CarefulMode::new(sealed == SealCheck::Whole),
         };
         if sealed == SealCheck::Damaged {
             inner.count_damage(&Error::corrupt("hikv index", "it is not as the last clean stop left it"));
@@ -179,7 +179,7 @@ fn backend_config(options: &HiKvOptions, partitions: usize) -> Config {
         trees: if options.partitioned_tree { partitions } else { 1 },
         queues: options.queues,
         queue_len: options.queue_len,
-        backends: options.workers(),
+        backends: options.worker_count(),
         ..Config::default()
     }
 }
@@ -363,7 +363,7 @@ impl Store for HiKv {
 
     fn len(&self) -> Result<u64> {
         drop(self.inner().enter()?);
-        self.inner().settle()?;
+        self.inner().wait_for_tree()?;
         self.inner().check_tree_complete()?;
         Ok(self.inner().backend.trees().len() as u64)
     }

@@ -15,11 +15,11 @@ use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use crate::store::GENERATION_SHIFT;
+use crate::layout::GENERATION_SHIFT;
 
-const LOCKED: u64 = 1;
+const LOCKED_FLAG: u64 = 1;
 /// Attempts before the thread yields the processor.
-const SPINS: u32 = 128;
+const SPIN_ATTEMPTS: u32 = 128;
 
 /// The stripes of all partitions.
 pub(crate) struct Stripes {
@@ -55,13 +55,13 @@ impl Stripes {
         let mut spins = 0;
         loop {
             let now = word.load(Ordering::Relaxed);
-            if now & LOCKED == 0
-                && word.compare_exchange_weak(now, now | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            if now & LOCKED_FLAG == 0
+                && word.compare_exchange_weak(now, now | LOCKED_FLAG, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
                 return Held { word, sequence: now >> 1 };
             }
             spins += 1;
-            if spins < SPINS { hint::spin_loop() } else { thread::yield_now() }
+            if spins < SPIN_ATTEMPTS { hint::spin_loop() } else { thread::yield_now() }
         }
     }
 
@@ -71,7 +71,7 @@ impl Stripes {
     }
 
     /// Acquires and frees every stripe, one after the other. The caller holds none.
-    pub(crate) fn pass_all(&self) {
+    pub(crate) fn wait_for_holders(&self) {
         for partition in 0..self.words.len() / self.per_partition {
             (0..self.per_partition).for_each(|home| drop(self.lock(partition, home)));
         }
@@ -80,7 +80,7 @@ impl Stripes {
     /// Returns whether a writer holds the stripe: data that was read may not be durable yet.
     #[inline]
     pub(crate) fn is_locked(&self, partition: usize, home: usize) -> bool {
-        self.word(partition, home).load(Ordering::Acquire) & LOCKED != 0
+        self.word(partition, home).load(Ordering::Acquire) & LOCKED_FLAG != 0
     }
 
     /// Returns the bytes of DRAM.
@@ -94,8 +94,8 @@ impl Held<'_> {
     /// the last one again, to stay below the next open's sequences.
     #[inline]
     pub(crate) fn next_sequence(&mut self) -> u64 {
-        const LAST: u64 = (1 << GENERATION_SHIFT) - 1;
-        if self.sequence & LAST != LAST {
+        const SEQUENCE_MASK: u64 = (1 << GENERATION_SHIFT) - 1;
+        if self.sequence & SEQUENCE_MASK != SEQUENCE_MASK {
             self.sequence += 1;
         }
         self.sequence
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_held_stripe_is_seen_and_freed_by_a_panic() {
+    fn a_held_stripe_is_visible_and_a_panic_frees_it() {
         let stripes = Stripes::new(2, 3, 10);
         let held = stripes.lock(1, 2);
         assert!(stripes.is_locked(1, 2) && !stripes.is_locked(1, 1) && !stripes.is_locked(0, 2));

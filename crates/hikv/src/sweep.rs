@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Result};
 
 use crate::inner::Inner;
-use crate::record::{Record, TAG_EXPIRY};
+use crate::record::{EXPIRY_TAG_FLAG, Record};
 use crate::table::{Form, walk};
 
 impl Inner {
@@ -15,9 +15,9 @@ impl Inner {
         for partition in 0..self.table.shape.partitions as usize {
             let mut expired = Vec::new();
             let guard = self.enter_write()?;
-            walk(&self.table, &self.pool, partition, |home, slots| {
-                for slot in slots.iter().filter(|slot| slot.entry.position().tag() & TAG_EXPIRY != 0) {
-                    if self.table.form(&self.pool, home, *slot) != Form::Live {
+            walk(&self.table, &self.pool, partition, |location, slots| {
+                for slot in slots.iter().filter(|slot| slot.entry.position().tag() & EXPIRY_TAG_FLAG != 0) {
+                    if self.table.form(&self.pool, location, *slot) != Form::Live {
                         continue;
                     }
                     let position = &slot.entry.position();

@@ -24,13 +24,13 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::entry::{Entry, names_record};
 use crate::hash::{Placement, Signature};
-use crate::layout::{BUCKET, BUCKET_ENTRIES, Deep, ENTRY, Superblock, root_word};
-use crate::record::{OWN, Record};
+use crate::layout::{BUCKET_BYTES, BUCKET_ENTRIES, Deep, ENTRY_BYTES, Superblock, root_word};
+use crate::record::{OWN_BYTES, Record};
 
 /// The index: its shape and access. All state is on the medium.
 #[derive(Clone, Copy)]
 pub(crate) struct Table {
-    pub(crate) place: Placement,
+    pub(crate) placement: Placement,
     pub(crate) shape: Superblock,
 }
 
@@ -43,16 +43,16 @@ pub(crate) struct Segment {
 
 /// A segment and its location in the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Home {
+pub(crate) struct SegmentLocation {
     pub(crate) segment: Segment,
     pub(crate) partition: usize,
     pub(crate) prefix: u64,
 }
 
-/// End of the prefixes of a partition's segments, each aligned to 32 bits.
-pub(crate) const PREFIX_END: u64 = 1 << 32;
+/// Number of prefixes of 32 bits. The prefixes of a partition's segments are aligned to 32 bits.
+pub(crate) const PREFIX_COUNT: u64 = 1 << 32;
 
-impl Home {
+impl SegmentLocation {
     /// The end of the segment's prefix, aligned to 32 bits.
     pub(crate) fn end(&self) -> u64 {
         (self.prefix + 1) << (32 - self.segment.depth)
@@ -109,15 +109,15 @@ pub(crate) struct Hit<'a> {
 }
 
 /// Number of records to prefetch ahead in walks.
-pub(crate) const AHEAD: usize = 12;
+pub(crate) const PREFETCH_RECORDS: usize = 12;
 /// Bytes of a record that are prefetched together: header, key and the start of the value.
-pub(crate) const READ_AHEAD: usize = 320;
-/// Used entries of the home bucket below which the other bucket is not considered.
-const HOME_FILL: usize = BUCKET_ENTRIES / 2;
+pub(crate) const PREFETCH_BYTES: usize = 320;
+/// Minimum used entries of the home bucket with which the other bucket is considered.
+const HOME_FILL_MIN: usize = BUCKET_ENTRIES / 2;
 
 impl Table {
     pub(crate) fn new(shape: Superblock) -> Self {
-        Self { place: Placement::new(shape.seed, shape.partitions, shape.buckets()), shape }
+        Self { placement: Placement::new(shape.seed, shape.partitions, shape.buckets()), shape }
     }
 
     /// Returns the directory of a partition.
@@ -129,8 +129,8 @@ impl Table {
     /// Returns the segment that the directory names for this signature now.
     #[inline]
     pub(crate) fn segment(&self, pool: &Pool, sig: Signature) -> Segment {
-        let directory = self.directory(pool, self.place.partition(sig));
-        let index = self.place.index(sig, directory.depth);
+        let directory = self.directory(pool, self.placement.partition(sig));
+        let index = self.placement.index(sig, directory.depth);
         let Deep { at, depth } = Deep::unpack(pool.load_u64(directory.at.add(index * 8)));
         Segment { at, depth }
     }
@@ -138,27 +138,27 @@ impl Table {
     /// Returns the address of a bucket.
     #[inline]
     pub(crate) fn bucket(segment: Segment, index: usize) -> NvPtr {
-        segment.at.add(BUCKET + index as u64 * BUCKET)
+        segment.at.add(BUCKET_BYTES + index as u64 * BUCKET_BYTES)
     }
 
     /// Starts to load both buckets of a key.
     #[inline]
     pub(crate) fn prefetch(&self, pool: &Pool, segment: Segment, sig: Signature) {
-        let (home, other) = self.place.buckets(sig);
-        pool.prefetch(Self::bucket(segment, home), BUCKET as usize);
-        pool.prefetch(Self::bucket(segment, other), BUCKET as usize);
+        let (home, other) = self.placement.buckets(sig);
+        pool.prefetch(Self::bucket(segment, home), BUCKET_BYTES as usize);
+        pool.prefetch(Self::bucket(segment, other), BUCKET_BYTES as usize);
     }
 
     /// Returns the first entry with this signature and its slot, for the prefetch of a batched
     /// read. Does not read the record.
     #[inline]
     pub(crate) fn candidate(&self, pool: &Pool, segment: Segment, sig: Signature) -> Option<(NvPtr, Entry)> {
-        let (home, other) = self.place.buckets(sig);
+        let (home, other) = self.placement.buckets(sig);
         for bucket in [home, other] {
             let at = Self::bucket(segment, bucket);
             let named = pool.pairs_with::<BUCKET_ENTRIES>(at, sig.0);
             if named != 0 {
-                let slot = at.add(u64::from(named.trailing_zeros()) * ENTRY);
+                let slot = at.add(u64::from(named.trailing_zeros()) * ENTRY_BYTES);
                 let entry = Entry::load(pool, slot);
                 return (entry.sig == sig.0 && names_record(entry.word)).then_some((slot, entry));
             }
@@ -179,12 +179,12 @@ impl Table {
         sig: Signature,
         key: &[u8],
     ) -> Result<Option<Hit<'a>>> {
-        let (home, other) = self.place.buckets(sig);
+        let (home, other) = self.placement.buckets(sig);
         for bucket in [home, other] {
             let at = Self::bucket(segment, bucket);
             let mut named = pool.pairs_with::<BUCKET_ENTRIES>(at, sig.0);
             while named != 0 {
-                let slot = at.add(u64::from(named.trailing_zeros()) * ENTRY);
+                let slot = at.add(u64::from(named.trailing_zeros()) * ENTRY_BYTES);
                 named &= named - 1;
                 // The words were read one by one; reload them as an atomic pair.
                 let entry = Entry::load(pool, slot);
@@ -192,12 +192,12 @@ impl Table {
                     continue;
                 }
                 let position = entry.position();
-                pool.prefetch(position.untagged(), READ_AHEAD);
+                pool.prefetch(position.untagged(), PREFETCH_BYTES);
                 let record = Record::read(pool, position)?;
                 if record.key() == key && is_bound(pool, entry, slot, record.binding()) {
                     return Ok(Some(Hit { slot, entry, position, record }));
                 }
-                is_another(&record, slot, entry)?;
+                check_other_record(&record, slot, entry)?;
             }
         }
         Ok(None)
@@ -206,13 +206,13 @@ impl Table {
     /// Returns whether a new key goes to its home bucket, by the used entries of both buckets.
     #[inline]
     pub(crate) fn prefers_home(home_used: usize, other_used: usize) -> bool {
-        home_used < HOME_FILL || home_used <= other_used
+        home_used < HOME_FILL_MIN || home_used <= other_used
     }
 
     /// Returns whether an entry is free in the segment of this depth to which `sig` belongs.
     #[inline]
     pub(crate) fn is_free(&self, sig: Signature, entry: (u64, u64), depth: u32) -> bool {
-        entry.0 == 0 || !names_record(entry.1) || !self.place.same_segment(sig, entry.0, depth)
+        entry.0 == 0 || !names_record(entry.1) || !self.placement.same_segment(sig, entry.0, depth)
     }
 }
 
@@ -222,14 +222,14 @@ impl Table {
 /// # Errors
 /// [`Error::Corrupt`].
 #[cold]
-pub(crate) fn is_another(record: &Record<'_>, slot: NvPtr, entry: Entry) -> Result<()> {
+pub(crate) fn check_other_record(record: &Record<'_>, slot: NvPtr, entry: Entry) -> Result<()> {
     record.check(entry.position())?;
-    if entry.is_bound(slot, record.binding()) { Ok(()) } else { Err(unbound(slot)) }
+    if entry.is_bound(slot, record.binding()) { Ok(()) } else { Err(unbound_entry(slot)) }
 }
 
 /// Returns the error for an entry whose check bits do not match its record.
 #[cold]
-pub(crate) fn unbound(slot: NvPtr) -> Error {
+pub(crate) fn unbound_entry(slot: NvPtr) -> Error {
     Error::corrupt(format!("index entry {slot:?}"), "its check bits do not fit the record that it names")
 }
 
@@ -243,7 +243,7 @@ pub(crate) fn used_slots(table: &Table, pool: &Pool, segment: Segment) -> Vec<Sl
         let words = pool.load_words::<16>(first);
         for index in 0..BUCKET_ENTRIES {
             let entry = Entry { sig: words[index * 2], word: words[index * 2 + 1] };
-            let at = first.add(index as u64 * ENTRY);
+            let at = first.add(index as u64 * ENTRY_BYTES);
             if entry.sig != 0 || entry != Entry::free(pool, at) {
                 found.push(Slot { at, bucket, entry });
             }
@@ -257,13 +257,13 @@ impl Table {
     pub(crate) fn bucket_slots(pool: &Pool, segment: Segment, bucket: usize) -> impl Iterator<Item = Slot> {
         let first = Self::bucket(segment, bucket);
         (0..BUCKET_ENTRIES as u64).map(move |index| {
-            let at = first.add(index * ENTRY);
+            let at = first.add(index * ENTRY_BYTES);
             Slot { at, bucket, entry: Entry::load(pool, at) }
         })
     }
 
     /// Returns the form of a slot of this segment.
-    pub(crate) fn form(&self, pool: &Pool, home: Home, slot: Slot) -> Form {
+    pub(crate) fn form(&self, pool: &Pool, location: SegmentLocation, slot: Slot) -> Form {
         let Entry { sig, word } = slot.entry;
         let is_own_mark = word == Entry::free(pool, slot.at).word;
         match (sig, names_record(word)) {
@@ -271,13 +271,13 @@ impl Table {
             (_, false) if is_own_mark => Form::Free,
             (_, false) => Form::Damaged,
             (sig, true) => {
-                let Home { segment, partition, prefix } = home;
-                let (first, second) = self.place.buckets(Signature(sig));
+                let SegmentLocation { segment, partition, prefix } = location;
+                let (first, second) = self.placement.buckets(Signature(sig));
                 if slot.bucket != first && slot.bucket != second {
                     Form::Damaged
-                } else if self.place.belongs(sig, partition, segment.depth, prefix) {
+                } else if self.placement.belongs(sig, partition, segment.depth, prefix) {
                     Form::Live
-                } else if segment.depth > 0 && self.place.belongs(sig, partition, segment.depth - 1, prefix >> 1) {
+                } else if segment.depth > 0 && self.placement.belongs(sig, partition, segment.depth - 1, prefix >> 1) {
                     Form::Stray
                 } else {
                     Form::Damaged
@@ -288,20 +288,20 @@ impl Table {
 
     /// Judges a slot by its form and the record that it names. The caller holds an epoch guard
     /// from before the slot was read.
-    pub(crate) fn judge<'a>(&self, pool: &'a Pool, home: Home, slot: Slot) -> Verdict<'a> {
-        let verdict = self.judge_as_read(pool, home, slot);
+    pub(crate) fn judge<'a>(&self, pool: &'a Pool, location: SegmentLocation, slot: Slot) -> Verdict<'a> {
+        let verdict = self.judge_as_read(pool, location, slot);
         let now = Entry::load(pool, slot.at);
         if now == slot.entry || !matches!(verdict, Verdict::Damaged(_) | Verdict::BadRecord(..)) {
             return verdict;
         }
         // A writer changed the slot, or its words were read at different times.
-        self.judge_as_read(pool, home, Slot { entry: now, ..slot })
+        self.judge_as_read(pool, location, Slot { entry: now, ..slot })
     }
 
-    fn judge_as_read<'a>(&self, pool: &'a Pool, home: Home, slot: Slot) -> Verdict<'a> {
-        let place = || format!("index entry {:?} of segment {:?}", slot.at, home.segment.at);
+    fn judge_as_read<'a>(&self, pool: &'a Pool, location: SegmentLocation, slot: Slot) -> Verdict<'a> {
+        let place = || format!("index entry {:?} of segment {:?}", slot.at, location.segment.at);
         let damaged = |what: &str| Verdict::Damaged(Error::corrupt(place(), what));
-        match self.form(pool, home, slot) {
+        match self.form(pool, location, slot) {
             Form::Free | Form::Stray if !self.is_left_by_crash(pool, slot) => {
                 damaged("it is not free, and no crash leaves it")
             }
@@ -310,13 +310,13 @@ impl Table {
             Form::Live => {
                 let position = slot.entry.position();
                 if !binding_at(pool, position).is_some_and(|binding| slot.entry.is_bound(slot.at, binding)) {
-                    return Verdict::Damaged(unbound(slot.at));
+                    return Verdict::Damaged(unbound_entry(slot.at));
                 }
                 match Record::read(pool, position) {
                     Err(error) => Verdict::BadRecord(None, error),
                     Ok(record) => match record.check(position) {
                         Err(error) => Verdict::BadRecord(Some(record), error),
-                        Ok(()) if self.place.sign(record.key()).0 == slot.entry.sig => Verdict::Whole(record),
+                        Ok(()) if self.placement.sign(record.key()).0 == slot.entry.sig => Verdict::Whole(record),
                         Ok(()) => damaged("its signature is not that of its record's key"),
                     },
                 }
@@ -335,8 +335,8 @@ impl Table {
         }
         let position = slot.entry.position();
         let Some(binding) = binding_at(pool, position) else { return false };
-        let sig = match copied_key::<OWN>(pool, position) {
-            Some(key) if sig == 0 || sig == self.place.sign(&key).0 => self.place.sign(&key).0,
+        let sig = match copied_key::<OWN_BYTES>(pool, position) {
+            Some(key) if sig == 0 || sig == self.placement.sign(&key).0 => self.placement.sign(&key).0,
             Some(_) => return false,
             None => sig,
         };
@@ -350,12 +350,12 @@ impl Table {
     /// [`Error::Corrupt`] if the key may have been in a damaged slot.
     #[cold]
     pub(crate) fn check_buckets(&self, pool: &Pool, segment: Segment, sig: Signature) -> Result<()> {
-        let prefix = self.place.index(sig, segment.depth);
-        let home = Home { segment, partition: self.place.partition(sig), prefix };
-        let (first, second) = self.place.buckets(sig);
+        let prefix = self.placement.index(sig, segment.depth);
+        let location = SegmentLocation { segment, partition: self.placement.partition(sig), prefix };
+        let (first, second) = self.placement.buckets(sig);
         for bucket in [first, second] {
             for slot in Self::bucket_slots(pool, segment, bucket) {
-                if let Verdict::Damaged(error) = self.judge(pool, home, slot) {
+                if let Verdict::Damaged(error) = self.judge(pool, location, slot) {
                     return Err(Error::corrupt(
                         format!("index bucket {:?}", Self::bucket(segment, bucket)),
                         format!("a key that is not found may have been in it: {error}"),
@@ -368,13 +368,13 @@ impl Table {
 
     /// Returns the first slot of a signature's buckets that is free without doubt.
     #[cold]
-    pub(crate) fn sound_free(&self, pool: &Pool, segment: Segment, sig: Signature) -> Option<FreeSlot> {
-        let prefix = self.place.index(sig, segment.depth);
-        let home = Home { segment, partition: self.place.partition(sig), prefix };
-        let (first, second) = self.place.buckets(sig);
+    pub(crate) fn find_sound_free(&self, pool: &Pool, segment: Segment, sig: Signature) -> Option<FreeSlot> {
+        let prefix = self.placement.index(sig, segment.depth);
+        let location = SegmentLocation { segment, partition: self.placement.partition(sig), prefix };
+        let (first, second) = self.placement.buckets(sig);
         let mut slots = [first, second].into_iter().flat_map(|bucket| Self::bucket_slots(pool, segment, bucket));
         slots
-            .find(|slot| matches!(self.judge_as_read(pool, home, *slot), Verdict::Free))
+            .find(|slot| matches!(self.judge_as_read(pool, location, *slot), Verdict::Free))
             .map(|slot| (slot.at, slot.entry))
     }
 }
@@ -400,7 +400,7 @@ pub(crate) fn walk(
     table: &Table,
     pool: &Pool,
     partition: usize,
-    each: impl FnMut(Home, Vec<Slot>) -> Result<bool>,
+    each: impl FnMut(SegmentLocation, Vec<Slot>) -> Result<bool>,
 ) -> Result<bool> {
     walk_from(table, pool, (partition, 0), each)
 }
@@ -413,9 +413,9 @@ pub(crate) fn walk_from(
     table: &Table,
     pool: &Pool,
     (partition, mut covered): (usize, u64),
-    mut each: impl FnMut(Home, Vec<Slot>) -> Result<bool>,
+    mut each: impl FnMut(SegmentLocation, Vec<Slot>) -> Result<bool>,
 ) -> Result<bool> {
-    while covered < PREFIX_END {
+    while covered < PREFIX_COUNT {
         let directory = table.directory(pool, partition);
         let word = pool.load_u64(directory.at.add((covered >> (32 - directory.depth)) * 8));
         let Deep { at, depth } = Deep::unpack(word);
@@ -432,7 +432,7 @@ pub(crate) fn walk_from(
         if pool.load_u64(now.at.add((covered >> (32 - now.depth)) * 8)) != word {
             continue;
         }
-        if !each(Home { segment, partition, prefix }, found)? {
+        if !each(SegmentLocation { segment, partition, prefix }, found)? {
             return Ok(false);
         }
         covered += 1 << (32 - depth);

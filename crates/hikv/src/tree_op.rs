@@ -5,7 +5,7 @@ use lodestore_media::NvPtr;
 
 /// Maximum bytes of an inline key. A longer key is read from the record, which exists until the
 /// operation is applied: only the applying thread retires the old record.
-pub const KEY_INLINE: usize = 38;
+pub const INLINE_KEY_BYTES_MAX: usize = 38;
 
 /// A change of one key in the tree. With 56 bytes, a slot of the queue with its sequence number is
 /// one cache line.
@@ -17,7 +17,7 @@ pub struct TreeOp {
     tree: u8,
     /// 0: the key is not inline.
     key_len: u8,
-    key: [u8; KEY_INLINE],
+    key: [u8; INLINE_KEY_BYTES_MAX],
 }
 
 const _: () = assert!(size_of::<TreeOp>() == 56);
@@ -41,8 +41,8 @@ impl TreeOp {
     #[inline]
     pub fn new(key: &[u8], old: NvPtr, new: NvPtr) -> Self {
         assert!(!(old.is_null() && new.is_null()), "a tree operation that changes nothing");
-        let mut op = Self { old, new, tree: 0, key_len: 0, key: [0; KEY_INLINE] };
-        if key.len() <= KEY_INLINE {
+        let mut op = Self { old, new, tree: 0, key_len: 0, key: [0; INLINE_KEY_BYTES_MAX] };
+        if key.len() <= INLINE_KEY_BYTES_MAX {
             op.key[..key.len()].copy_from_slice(key);
             op.key_len = key.len() as u8;
         }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nulls_tell_what_it_does() {
+    fn null_positions_determine_the_change() {
         let (a, b) = (NvPtr::new(0, 64), NvPtr::new(1, 128));
         assert_eq!(TreeOp::new(b"k", NvPtr::NULL, a).change(), Change::Insert(a));
         assert_eq!(TreeOp::new(b"k", a, b).change(), Change::Replace(a, b));
@@ -115,10 +115,10 @@ mod tests {
     }
 
     #[test]
-    fn only_short_keys_travel_inside() {
+    fn only_short_keys_are_inline() {
         let at = NvPtr::new(0, 64);
-        let longest = [7; KEY_INLINE];
+        let longest = [7; INLINE_KEY_BYTES_MAX];
         assert_eq!(TreeOp::new(&longest, NvPtr::NULL, at).inline_key(), Some(&longest[..]));
-        assert_eq!(TreeOp::new(&[7; KEY_INLINE + 1], NvPtr::NULL, at).inline_key(), None);
+        assert_eq!(TreeOp::new(&[7; INLINE_KEY_BYTES_MAX + 1], NvPtr::NULL, at).inline_key(), None);
     }
 }

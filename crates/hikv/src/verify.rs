@@ -7,12 +7,12 @@ use lodestore_inplace::{PIECE_BYTES, note_finding};
 use lodestore_media::NvPtr;
 
 use crate::inner::Inner;
-use crate::layout::{SegmentHeader, Superblock};
+use crate::layout::{GENERATION_SHIFT, SegmentHeader, Superblock, generation_word};
 use crate::record::Record;
-use crate::table::{AHEAD, Home, PREFIX_END, READ_AHEAD, Slot, Verdict, walk_from};
+use crate::table::{PREFETCH_BYTES, PREFETCH_RECORDS, PREFIX_COUNT, SegmentLocation, Slot, Verdict, walk_from};
 
 /// Positions of the tree that are compared with the index at once.
-const CHUNK: usize = 1024;
+const CHUNK_KEYS: usize = 1024;
 
 impl Inner {
     /// Checks superblock, directories, segments, records, tree and allocator. The store may be in
@@ -59,7 +59,7 @@ impl Inner {
         piece: &mut dyn FnMut(VerifyReport) -> bool,
     ) -> Result<bool> {
         let mut from = 0;
-        while from < PREFIX_END {
+        while from < PREFIX_COUNT {
             let mut report = VerifyReport::default();
             from = self.verify_piece(partition, from, &mut report)?;
             if !piece(report) {
@@ -73,33 +73,33 @@ impl Inner {
     /// Returns the prefix of the next segment.
     fn verify_piece(&self, partition: usize, from: u64, report: &mut VerifyReport) -> Result<u64> {
         let _guard = self.enter()?;
-        let (mut next, mut index_bytes) = (PREFIX_END, 0);
-        let walked = walk_from(&self.table, &self.pool, (partition, from), |home, slots| {
-            let Home { segment, prefix, .. } = home;
+        let (mut next, mut index_bytes) = (PREFIX_COUNT, 0);
+        let walked = walk_from(&self.table, &self.pool, (partition, from), |location, slots| {
+            let SegmentLocation { segment, prefix, .. } = location;
             if let Err(error) = SegmentHeader::check(&self.pool, segment.at, partition, segment.depth, prefix) {
                 note_finding(report, &error);
             }
-            self.verify_segment(home, &slots, report);
+            self.verify_segment(location, &slots, report);
             index_bytes += u64::from(self.table.shape.segment_bytes);
-            next = home.end();
+            next = location.end();
             Ok(report.bytes + index_bytes < PIECE_BYTES)
         });
         if let Err(error) = walked {
             note_finding(report, &error);
-            next = PREFIX_END;
+            next = PREFIX_COUNT;
         }
         Ok(next)
     }
 
-    fn verify_segment(&self, home: Home, slots: &[Slot], report: &mut VerifyReport) {
+    fn verify_segment(&self, location: SegmentLocation, slots: &[Slot], report: &mut VerifyReport) {
         let mut keys = HashSet::with_capacity(slots.len());
         for (index, slot) in slots.iter().enumerate() {
-            if let Some(next) = slots.get(index + AHEAD) {
-                self.pool.prefetch(next.entry.position().untagged(), READ_AHEAD);
+            if let Some(next) = slots.get(index + PREFETCH_RECORDS) {
+                self.pool.prefetch(next.entry.position().untagged(), PREFETCH_BYTES);
             }
-            let place = format!("segment {:?}", home.segment.at);
+            let place = format!("segment {:?}", location.segment.at);
             let position = slot.entry.position();
-            match self.table.judge(&self.pool, home, *slot) {
+            match self.table.judge(&self.pool, location, *slot) {
                 Verdict::Free => {}
                 Verdict::Damaged(error) => {
                     self.note_damage(&error);
@@ -109,7 +109,7 @@ impl Inner {
                 Verdict::Whole(record) => {
                     report.records += 1;
                     report.bytes += record.len() as u64;
-                    if u64::from_le_bytes(record.own()) >> crate::store::GENERATION_SHIFT > self.generation() {
+                    if u64::from_le_bytes(record.own()) >> GENERATION_SHIFT > self.generation() {
                         report.find(place, format!("record {position:?} is of an open that never was"));
                     } else if !keys.insert(record.key()) {
                         report.find(place, format!("two entries of one key, one names {position:?}"));
@@ -125,17 +125,18 @@ impl Inner {
     /// Compares the counts only if nothing was written since `begun`: the operations enqueued then
     /// and the tree's length.
     fn verify_tree(&self, begun: (u64, usize), report: &mut VerifyReport) -> Result<()> {
-        self.settle()?;
+        self.wait_for_tree()?;
         let before = self.backend.trees().len();
         let records = &self.records;
         let mut last: Option<Vec<u8>> = None;
-        let mut positions = Vec::with_capacity(CHUNK);
+        let mut positions = Vec::with_capacity(CHUNK_KEYS);
         let mut count = 0u64;
         loop {
             let _guard = self.enter()?;
             positions.clear();
             let from = last.as_deref().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-            let end = self.backend.collect(records, from, lodestore_index::Direction::Forward, CHUNK, &mut positions);
+            let end =
+                self.backend.collect(records, from, lodestore_index::Direction::Forward, CHUNK_KEYS, &mut positions);
             for position in &positions {
                 count += 1;
                 let position = NvPtr::from_raw(*position);
@@ -149,7 +150,7 @@ impl Inner {
                     }
                 }
             }
-            if end || positions.is_empty() || count > before as u64 * 2 + CHUNK as u64 {
+            if end || positions.is_empty() || count > before as u64 * 2 + CHUNK_KEYS as u64 {
                 break;
             }
         }
@@ -157,15 +158,15 @@ impl Inner {
         // A damaged record may or may not have been damaged when the tree was built.
         let (least, most) = (report.records, report.records + report.findings.len() as u64);
         let now = (self.backend.enqueued(), self.backend.trees().len());
-        let quiet = self.backend.stats().pending == 0 && now == begun;
-        if quiet && !(least..=most).contains(&count) {
+        let is_idle = self.backend.stats().pending == 0 && now == begun;
+        if is_idle && !(least..=most).contains(&count) {
             report.find("tree", format!("it has {count} keys, the index {least}"));
         }
         Ok(())
     }
 
     fn generation(&self) -> u64 {
-        self.pool.load_u64(crate::layout::generation_word(&self.pool))
+        self.pool.load_u64(generation_word(&self.pool))
     }
 }
 

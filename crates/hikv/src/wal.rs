@@ -12,9 +12,9 @@ use crate::hash::Signature;
 /// Extents of the log.
 pub(crate) const KIND_LOG: ExtentKind = ExtentKind(19);
 /// Bytes of a log record: a cache line.
-const RECORD: u64 = 64;
-/// Lines: one for each possible thread slot, and one for the threads that share a slot.
-const LINES: u64 = MAX_SLOTS as u64 + 1;
+const RECORD_BYTES: u64 = 64;
+/// Lines of the log: one for each possible thread slot, and one for the threads that share a slot.
+const LOG_LINES: u64 = MAX_SLOTS as u64 + 1;
 
 /// A log with a line for each thread.
 pub(crate) struct Wal {
@@ -25,7 +25,7 @@ pub(crate) struct Wal {
 
 impl Wal {
     /// Bytes of the log.
-    pub(crate) const BYTES: u64 = RECORD * LINES;
+    pub(crate) const BYTES: u64 = RECORD_BYTES * LOG_LINES;
 
     pub(crate) fn new(pool: &Pool) -> Result<Self> {
         Ok(Self { at: pool.allocator().alloc_extent(pool, Self::BYTES, KIND_LOG)?, shared: Mutex::new(()) })
@@ -34,9 +34,9 @@ impl Wal {
     /// Logs a write and makes the log durable.
     pub(crate) fn log(&self, pool: &Pool, sig: Signature, position: NvPtr) {
         let slot = thread_slot();
-        let _turn = (slot == MAX_SLOTS).then(|| lock(&self.shared));
-        let line = self.at.add(slot as u64 * RECORD);
-        let mut record = [0; RECORD as usize];
+        let _guard = (slot == MAX_SLOTS).then(|| lock(&self.shared));
+        let line = self.at.add(slot as u64 * RECORD_BYTES);
+        let mut record = [0; RECORD_BYTES as usize];
         record[..8].copy_from_slice(&sig.0.to_le_bytes());
         record[8..16].copy_from_slice(&position.raw().to_le_bytes());
         pool.store_durable(line, &[&record]);

@@ -24,9 +24,9 @@ use crate::damage::Reuse;
 use crate::entry::Entry;
 use crate::hash::Signature;
 use crate::inner::Inner;
-use crate::layout::ENTRY;
+use crate::layout::ENTRY_BYTES;
 use crate::probe::Probe;
-use crate::record::{Record, TAG_EXPIRY};
+use crate::record::{EXPIRY_TAG_FLAG, Record};
 use crate::split::split;
 use crate::stripe::Held;
 use crate::table::{Hit, Segment};
@@ -41,7 +41,7 @@ pub(crate) struct Target<'k> {
 }
 
 /// A key's stripe and the content of its buckets.
-struct Spot<'a> {
+struct LockedKey<'a> {
     held: Held<'a>,
     segment: Segment,
     probe: Probe,
@@ -50,13 +50,13 @@ struct Spot<'a> {
 /// Returns the position of a stored record, with its expiry bit as the tag.
 #[inline]
 pub(crate) fn position_of(stored: &Stored) -> NvPtr {
-    stored.at.with_tag(if stored.expires { TAG_EXPIRY } else { 0 })
+    stored.at.with_tag(if stored.expires { EXPIRY_TAG_FLAG } else { 0 })
 }
 
 /// The reason why a stored record was not published. The record belongs to the caller again.
-enum Lost {
+enum NotPublished {
     /// Both buckets are full.
-    Room(Stored),
+    NoFreeSlot(Stored),
     /// The store accepts no new key.
     Refused(Stored, Box<Error>),
 }
@@ -72,14 +72,14 @@ pub(crate) fn is_live(old: Option<&Hit<'_>>) -> Result<bool> {
 
 impl Inner {
     pub(crate) fn target<'k>(&self, key: &'k [u8]) -> Target<'k> {
-        let sig = self.table.place.sign(key);
-        let (home, _) = self.table.place.buckets(sig);
-        Target { key, sig, partition: self.table.place.partition(sig), home }
+        let sig = self.table.placement.sign(key);
+        let (home, _) = self.table.placement.buckets(sig);
+        Target { key, sig, partition: self.table.placement.partition(sig), home }
     }
 
     /// Acquires the key's stripe. The caller holds a guard and no stripe.
     #[inline]
-    fn hold(&self, target: &Target<'_>) -> Quick<(Held<'_>, Segment)> {
+    fn lock_key(&self, target: &Target<'_>) -> Quick<(Held<'_>, Segment)> {
         let segment = self.table.segment(&self.pool, target.sig);
         self.table.prefetch(&self.pool, segment, target.sig);
         let mut held = self.stripes.lock(target.partition, target.home);
@@ -88,7 +88,7 @@ impl Inner {
         }
         let segment = self.table.segment(&self.pool, target.sig);
         if self.is_unsettled() {
-            let (home, other) = self.table.place.buckets(target.sig);
+            let (home, other) = self.table.placement.buckets(target.sig);
             self.persist_buckets(segment, home, other);
             self.pool.check()?;
         }
@@ -113,23 +113,23 @@ impl Inner {
         let _guard = self.enter_write()?;
         let target = self.target(key);
         loop {
-            let (mut held, segment) = self.hold(&target)?;
+            let (mut held, segment) = self.lock_key(&target)?;
             // A record that is certainly needed is stored while the buckets are loaded. A record
             // that is probably needed is stored while the old record is loaded.
             let mut stored = None;
             if when == When::Always {
-                stored = Some(self.store_under(&mut held, key, value, expiry)?);
+                stored = Some(self.store_with_next_sequence(&mut held, key, value, expiry)?);
             }
             let probe = self.probe(segment, target.sig);
-            let mut spot = Spot { held, segment, probe };
-            if when == When::Present && spot.probe.has_candidates() {
-                spot.probe.prefetch(&self.pool);
-                stored = Some(self.store_under(&mut spot.held, key, value, expiry)?);
+            let mut locked = LockedKey { held, segment, probe };
+            if when == When::Present && locked.probe.has_candidates() {
+                locked.probe.prefetch(&self.pool);
+                stored = Some(self.store_with_next_sequence(&mut locked.held, key, value, expiry)?);
             }
-            let old = match self.find_old(&spot, key) {
+            let old = match self.find_old(&locked, key) {
                 Ok(old) => old,
                 Err(_) if when == When::Always => {
-                    self.discard_unreadable(&target, &spot);
+                    self.clear_unreadable(&target, &locked);
                     self.free_stored(stored);
                     continue;
                 }
@@ -145,7 +145,7 @@ impl Inner {
             };
             if old.is_none()
                 && when != When::Always
-                && let Err(error) = self.check_miss(spot.segment, target.sig)
+                && let Err(error) = self.check_miss(locked.segment, target.sig)
             {
                 return Err(self.give_back(stored, error));
             }
@@ -155,16 +155,16 @@ impl Inner {
             }
             let record = match stored {
                 Some(record) => record,
-                None => self.store_under(&mut spot.held, key, value, expiry)?,
+                None => self.store_with_next_sequence(&mut locked.held, key, value, expiry)?,
             };
-            match self.publish(&target, &spot, old, record) {
+            match self.publish(&target, &locked, old, record) {
                 Ok(()) => break,
-                Err(Lost::Room(record)) => {
+                Err(NotPublished::NoFreeSlot(record)) => {
                     self.free_stored(Some(record));
-                    drop(spot);
-                    self.make_room(&target)?;
+                    drop(locked);
+                    self.split_if_full(&target)?;
                 }
-                Err(Lost::Refused(record, error)) => return Err(self.give_back(Some(record), *error)),
+                Err(NotPublished::Refused(record, error)) => return Err(self.give_back(Some(record), *error)),
             }
         }
         self.pool.check()?;
@@ -176,16 +176,16 @@ impl Inner {
         let _guard = self.enter_write()?;
         let target = self.target(key);
         loop {
-            let (held, segment) = self.hold(&target)?;
+            let (held, segment) = self.lock_key(&target)?;
             let probe = self.probe(segment, target.sig);
-            let mut spot = Spot { held, segment, probe };
-            let old = self.find_old(&spot, key)?;
+            let mut locked = LockedKey { held, segment, probe };
+            let old = self.find_old(&locked, key)?;
             if old.is_none() {
-                self.check_miss(spot.segment, target.sig)?;
+                self.check_miss(locked.segment, target.sig)?;
             }
-            if old.is_none() && spot.probe.free.is_none() {
-                drop(spot);
-                self.make_room(&target)?;
+            if old.is_none() && locked.probe.free.is_none() {
+                drop(locked);
+                self.split_if_full(&target)?;
                 continue;
             }
             let live = if is_live(old.as_ref())? { old.as_ref() } else { None };
@@ -206,15 +206,15 @@ impl Inner {
                     Step::Put(value, expiry) => (value, expiry),
                 };
             check_value(&value)?;
-            let record = self.store_under(&mut spot.held, key, &value, expiry)?;
-            match self.publish(&target, &spot, old, record) {
+            let record = self.store_with_next_sequence(&mut locked.held, key, &value, expiry)?;
+            match self.publish(&target, &locked, old, record) {
                 Ok(()) => break,
-                Err(Lost::Room(record)) => {
+                Err(NotPublished::NoFreeSlot(record)) => {
                     self.free_stored(Some(record));
-                    drop(spot);
-                    self.make_room(&target)?;
+                    drop(locked);
+                    self.split_if_full(&target)?;
                 }
-                Err(Lost::Refused(record, error)) => return Err(self.give_back(Some(record), *error)),
+                Err(NotPublished::Refused(record, error)) => return Err(self.give_back(Some(record), *error)),
             }
         }
         self.pool.check()?;
@@ -226,10 +226,10 @@ impl Inner {
         let _timer = self.sampler.write();
         let _guard = self.enter_write()?;
         let target = self.target(key);
-        let (held, segment) = self.hold(&target)?;
+        let (held, segment) = self.lock_key(&target)?;
         let probe = self.probe(segment, target.sig);
-        let spot = Spot { held, segment, probe };
-        let deleted = match self.find_old(&spot, key) {
+        let locked = LockedKey { held, segment, probe };
+        let deleted = match self.find_old(&locked, key) {
             // A damaged record is removed as well.
             Ok(Some(hit)) if !hit.record.is_expired(hit.position).unwrap_or(false) => {
                 self.unlink(&target, &hit, Mutant::DeleteNotFlushed);
@@ -237,11 +237,11 @@ impl Inner {
             }
             Ok(Some(_)) => false,
             Ok(None) => {
-                self.check_miss(spot.segment, target.sig)?;
+                self.check_miss(locked.segment, target.sig)?;
                 false
             }
             Err(_) => {
-                self.discard_unreadable(&target, &spot);
+                self.clear_unreadable(&target, &locked);
                 true
             }
         };
@@ -253,16 +253,16 @@ impl Inner {
     /// record, or one with a damaged key. Called by a put or a delete of a key whose old record is
     /// corrupt. The record's space is free after the next recovery.
     #[cold]
-    fn discard_unreadable(&self, target: &Target<'_>, spot: &Spot<'_>) {
-        for (slot, entry) in spot.probe.candidates(&self.pool) {
+    fn clear_unreadable(&self, target: &Target<'_>, locked: &LockedKey<'_>) {
+        for (slot, entry) in locked.probe.candidates(&self.pool) {
             if is_of_another_key(&self.pool, slot, entry) {
                 continue;
             }
             let swapped = self.pool.cas_u128(slot, entry.pair(), Entry::free(&self.pool, slot).pair());
             assert!(swapped.is_ok(), "a live entry changes only under its stripe");
-            self.persist(slot, ENTRY as usize, Mutant::DeleteNotFlushed);
-            self.records.lost.note(slot, target.key);
-            self.follow(target.sig.0, TreeOp::new(target.key, slot, NvPtr::NULL));
+            self.persist(slot, ENTRY_BYTES as usize, Mutant::DeleteNotFlushed);
+            self.records.cleared.insert(slot, target.key);
+            self.enqueue_tree_change(target.sig.0, TreeOp::new(target.key, slot, NvPtr::NULL));
         }
     }
 
@@ -272,10 +272,10 @@ impl Inner {
         let _guard = self.enter_write()?;
         let record = Record::read(&self.pool, position)?;
         let target = self.target(record.key());
-        let (held, segment) = self.hold(&target).map_err(|error| *error)?;
+        let (held, segment) = self.lock_key(&target).map_err(|error| *error)?;
         let probe = self.probe(segment, target.sig);
-        let spot = Spot { held, segment, probe };
-        match self.find_old(&spot, target.key)? {
+        let locked = LockedKey { held, segment, probe };
+        match self.find_old(&locked, target.key)? {
             Some(hit) if hit.position == position && hit.record.is_expired(hit.position)? => {
                 self.unlink(&target, &hit, Mutant::SweepBeforeDurable);
                 Ok(true)
@@ -292,14 +292,14 @@ impl Inner {
         self.pool.allocator().keep(hit.position.untagged(), hit.record.len());
         let swapped = self.pool.cas_u128(hit.slot, hit.entry.pair(), Entry::free(&self.pool, hit.slot).pair());
         assert!(swapped.is_ok(), "a live entry changes only under its stripe");
-        self.persist(hit.slot, ENTRY as usize, not_flushed);
-        self.follow(target.sig.0, TreeOp::new(target.key, hit.position, NvPtr::NULL));
+        self.persist(hit.slot, ENTRY_BYTES as usize, not_flushed);
+        self.enqueue_tree_change(target.sig.0, TreeOp::new(target.key, hit.position, NvPtr::NULL));
     }
 
     /// Splits the key's segment until one of its buckets has a free entry. The caller holds a guard
     /// and no stripe.
     #[cold]
-    fn make_room(&self, target: &Target<'_>) -> Result<()> {
+    fn split_if_full(&self, target: &Target<'_>) -> Result<()> {
         let _held = self.stripes.lock_partition(target.partition);
         let segment = self.table.segment(&self.pool, target.sig);
         if self.probe(segment, target.sig).free.is_none() {
@@ -311,48 +311,60 @@ impl Inner {
     /// Returns the old record of the key, expired or not. The path without candidates is short:
     /// errors and candidates are rare.
     #[inline]
-    fn find_old<'a>(&'a self, spot: &Spot<'_>, key: &[u8]) -> Result<Option<Hit<'a>>> {
-        if !spot.probe.has_candidates() {
+    fn find_old<'a>(&'a self, locked: &LockedKey<'_>, key: &[u8]) -> Result<Option<Hit<'a>>> {
+        if !locked.probe.has_candidates() {
             return Ok(None);
         }
-        spot.probe.prefetch(&self.pool);
-        spot.probe.find(&self.pool, key).inspect_err(|error| self.corrupt(error))
+        locked.probe.prefetch(&self.pool);
+        locked.probe.find(&self.pool, key).inspect_err(|error| self.corrupt(error))
     }
 
     /// Stores a record out of place. The record is durable after the next fence.
     #[inline(always)]
-    fn store_under(&self, held: &mut Held<'_>, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<Stored> {
+    fn store_with_next_sequence(
+        &self,
+        held: &mut Held<'_>,
+        key: &[u8],
+        value: &[u8],
+        expiry: Option<Expiry>,
+    ) -> Result<Stored> {
         self.store_record(held.next_sequence().to_le_bytes(), key, value, expiry)
     }
 
     /// Makes a stored record the value of its key, and queues the change of the tree. The caller
     /// holds the stripe.
     #[inline]
-    fn publish(&self, target: &Target<'_>, spot: &Spot<'_>, old: Option<Hit<'_>>, new: Stored) -> Result<(), Lost> {
+    fn publish(
+        &self,
+        target: &Target<'_>,
+        locked: &LockedKey<'_>,
+        old: Option<Hit<'_>>,
+        new: Stored,
+    ) -> Result<(), NotPublished> {
         if let Some(hit) = &old {
             if hit.position.untagged() == new.at {
                 // A damaged entry names the space of the record that was just stored: its old space
                 // was not kept.
                 let error = Error::corrupt(format!("entry of record {:?}", new.at), "it names a place that was free");
-                return Err(Lost::Refused(new, error.into()));
+                return Err(NotPublished::Refused(new, error.into()));
             }
         } else {
-            if spot.probe.free.is_none() {
-                return Err(Lost::Room(new));
+            if locked.probe.free.is_none() {
+                return Err(NotPublished::NoFreeSlot(new));
             }
             if let Err(error) = self.check_budget() {
-                return Err(Lost::Refused(new, error.into()));
+                return Err(NotPublished::Refused(new, error.into()));
             }
         }
         if let Err(error) = self.fence_before_publish() {
-            return Err(Lost::Refused(new, error));
+            return Err(NotPublished::Refused(new, error));
         }
         let position = position_of(&new);
         if let Some(wal) = &self.wal {
             wal.log(&self.pool, target.sig, position);
         }
-        let Some(slot) = self.swap_entry(target, spot, old.as_ref(), &new) else {
-            return Err(Lost::Room(new));
+        let Some(slot) = self.swap_entry(target, locked, old.as_ref(), &new) else {
+            return Err(NotPublished::NoFreeSlot(new));
         };
         let mut replaced = old.as_ref().map_or(NvPtr::NULL, |hit| hit.position);
         if self.pool.mutant(Mutant::ReuseBeforeDurable)
@@ -361,11 +373,11 @@ impl Inner {
             self.pool.allocator().free(&self.pool, hit.position.untagged(), hit.record.len());
             replaced = NvPtr::NULL;
         }
-        self.persist_published(slot, ENTRY as usize, &new);
+        self.persist_published(slot, ENTRY_BYTES as usize, &new);
         if new.expires {
             self.expiring.store(true, Ordering::Relaxed);
         }
-        self.follow(target.sig.0, TreeOp::new(target.key, replaced, position));
+        self.enqueue_tree_change(target.sig.0, TreeOp::new(target.key, replaced, position));
         Ok(())
     }
 
@@ -373,13 +385,19 @@ impl Inner {
     /// that shares the bucket may claim the free slot; then another is tried. Returns `None` if
     /// there is none, or if a damaged slot turned careful mode on: the write then restarts.
     #[inline]
-    fn swap_entry(&self, target: &Target<'_>, spot: &Spot<'_>, old: Option<&Hit<'_>>, new: &Stored) -> Option<NvPtr> {
+    fn swap_entry(
+        &self,
+        target: &Target<'_>,
+        locked: &LockedKey<'_>,
+        old: Option<&Hit<'_>>,
+        new: &Stored,
+    ) -> Option<NvPtr> {
         let naming = |slot| Entry::naming(slot, target.sig.0, position_of(new), new.binding).pair();
         if let Some(hit) = old {
             let new = naming(hit.slot);
             if self.pool.mutant(Mutant::EntryInHalves) {
                 self.pool.publish_u64(hit.slot, 0);
-                self.persist(hit.slot, ENTRY as usize, Mutant::EntryNotFlushed);
+                self.persist(hit.slot, ENTRY_BYTES as usize, Mutant::EntryNotFlushed);
                 self.pool.publish_u64(hit.slot.add(8), new.1);
                 self.pool.publish_u64(hit.slot, new.0);
                 return Some(hit.slot);
@@ -389,12 +407,12 @@ impl Inner {
             assert!(swapped.is_ok(), "a live entry changes only under its stripe");
             return Some(hit.slot);
         }
-        let mut free = spot.probe.free;
+        let mut free = locked.probe.free;
         loop {
             let (slot, mut found) = free?;
             let cleared = Entry::free(&self.pool, slot);
             if found != cleared && !self.pool.mutant(Mutant::TornEntryAccepted) {
-                match self.judge_reuse(spot.segment, target.sig, (slot, found)) {
+                match self.judge_reuse(locked.segment, target.sig, (slot, found)) {
                     Reuse::Damaged => return None,
                     // First clear entries left by a crashed split or a torn swap: a torn swap over
                     // them would join this key to that record. Both stores are in one line, so no
@@ -402,7 +420,7 @@ impl Inner {
                     Reuse::Free if self.pool.cas_u128(slot, found.pair(), cleared.pair()).is_ok() => found = cleared,
                     // Another writer changed the slot.
                     Reuse::Free | Reuse::Taken => {
-                        free = self.probe(spot.segment, target.sig).free;
+                        free = self.probe(locked.segment, target.sig).free;
                         continue;
                     }
                 }
@@ -410,7 +428,7 @@ impl Inner {
             if self.pool.cas_u128(slot, found.pair(), naming(slot)).is_ok() {
                 return Some(slot);
             }
-            free = self.probe(spot.segment, target.sig).free;
+            free = self.probe(locked.segment, target.sig).free;
         }
     }
 }

@@ -36,13 +36,10 @@ use crate::hash::Hashed;
 use crate::inner::Inner;
 use crate::layout::LINE_SLOTS;
 use crate::line::{count_slot, free_slot};
-use crate::slot::Slot;
+use crate::slot::{SLOT_BYTES, Slot};
 use crate::stripe::{Held, stripe_of};
 use crate::table::{Hit, Table};
 use crate::write::is_live;
-
-/// Bytes of a slot.
-const SLOT: usize = 8;
 
 /// A value with its expiry, if the key is put; else it is deleted.
 type Put<'b> = Option<(&'b [u8], Option<Expiry>)>;
@@ -62,9 +59,9 @@ struct Final<'b> {
 struct Plan {
     stores: Vec<(NvPtr, Word)>,
     /// Slots reserved for new keys.
-    reserved: Vec<Taken>,
+    reserved: Vec<ReservedSlot>,
     /// Slots of deleted keys, reserved until the batch is over.
-    emptied: Vec<Taken>,
+    emptied: Vec<ReservedSlot>,
     /// Replaced and deleted records.
     old: Vec<(NvPtr, usize)>,
     /// For each change of a slot: the index of its stripe, and the number of keys that it adds.
@@ -73,7 +70,7 @@ struct Plan {
 
 /// A slot that a batch reserves.
 #[derive(Clone, Copy)]
-struct Taken {
+struct ReservedSlot {
     at: NvPtr,
     slot: Slot,
     /// The salt of its table.
@@ -81,11 +78,11 @@ struct Taken {
 }
 
 /// The reason why a batch could not be planned.
-enum NoPlan {
+enum PlanError {
     /// No free slot for this key.
-    Room(Hashed),
+    NoFreeSlot(Hashed),
     /// The log was requested for fewer stores than needed.
-    Log(usize),
+    LogTooSmall(usize),
     Refused(Error),
 }
 
@@ -129,10 +126,10 @@ impl Inner {
             return Ok(self.check_conditions(required)?);
         }
         for of_partition in finals.chunk_by(|a, b| a.hashed.partition == b.hashed.partition) {
-            let is_new = |last: &&Final<'_>| last.put.is_some() && self.seems_absent(last.hashed);
+            let is_new = |last: &&Final<'_>| last.put.is_some() && self.is_probably_absent(last.hashed);
             let new = of_partition.iter().filter(is_new).count();
             if new > LINE_SLOTS {
-                match self.grow_for(of_partition[0].hashed.partition, new as u64) {
+                match self.grow_for_batch(of_partition[0].hashed.partition, new as u64) {
                     // The existing space may suffice; a key without a slot is handled below.
                     Ok(()) | Err(Error::Full { .. } | Error::IndexFull { .. }) => {}
                     Err(error) => return Err(error.into()),
@@ -154,26 +151,28 @@ impl Inner {
             let mut plan = Plan::default();
             let planned = self.plan(finals, &records, &index, &mut plan);
             let fits = plan.stores.len() <= stores;
-            let planned = planned.and(if fits { Ok(()) } else { Err(NoPlan::Log(plan.stores.len())) });
-            match planned.and_then(|()| self.fence_before_publish().map_err(|error| NoPlan::Refused(*error))) {
+            let planned = planned.and(if fits { Ok(()) } else { Err(PlanError::LogTooSmall(plan.stores.len())) });
+            match planned.and_then(|()| self.fence_before_publish().map_err(|error| PlanError::Refused(*error))) {
                 Ok(()) => {}
                 Err(refused) => {
-                    plan.reserved.iter().for_each(|taken| free_slot(&self.pool, taken.salt, taken.at, taken.slot));
+                    plan.reserved
+                        .iter()
+                        .for_each(|reserved| free_slot(&self.pool, reserved.salt, reserved.at, reserved.slot));
                     drop((held, counted, turn));
                     records.into_iter().for_each(|stored| self.free_stored(stored));
                     match refused {
-                        NoPlan::Room(hashed) => self.double_for(hashed, finals.len() as u64)?,
-                        NoPlan::Log(needed) => stores = needed,
-                        NoPlan::Refused(error) => return Err(error.into()),
+                        PlanError::NoFreeSlot(hashed) => self.double_for_batch(hashed, finals.len() as u64)?,
+                        PlanError::LogTooSmall(needed) => stores = needed,
+                        PlanError::Refused(error) => return Err(error.into()),
                     }
                     continue;
                 }
             }
             plan.old.iter().for_each(|(at, len)| self.pool.allocator().keep(*at, *len));
             turn.commit(&self.pool, &plan.stores)?;
-            for taken in &plan.emptied {
-                self.free_held_slot(taken.salt, taken.at, taken.slot);
-                self.pool.flush(taken.at, SLOT);
+            for reserved in &plan.emptied {
+                self.free_held_slot(reserved.salt, reserved.at, reserved.slot);
+                self.pool.flush(reserved.at, SLOT_BYTES);
             }
             if records.iter().flatten().any(|new| new.expires) {
                 // A sweep may have run since the record was stored.
@@ -192,15 +191,15 @@ impl Inner {
     }
 
     /// Returns whether no slot with the key's tag exists within its reach.
-    fn seems_absent(&self, hashed: Hashed) -> bool {
-        self.partition(hashed).place(hashed.fraction).candidate(&self.pool, self.form, hashed).is_none()
+    fn is_probably_absent(&self, hashed: Hashed) -> bool {
+        self.partition(hashed).table_for(hashed.fraction).candidate(&self.pool, self.form, hashed).is_none()
     }
 
     /// Stores the records of all puts, or none.
     fn store_records(&self, finals: &[Final<'_>]) -> Result<Vec<Option<Stored>>> {
         let mut records = Vec::with_capacity(finals.len());
         for last in finals {
-            let stored = last.put.map(|(value, expiry)| self.store_placed(last.hashed, last.key, value, expiry));
+            let stored = last.put.map(|(value, expiry)| self.store_with_fraction(last.hashed, last.key, value, expiry));
             match stored.transpose() {
                 Ok(stored) => records.push(stored),
                 Err(error) => {
@@ -229,7 +228,7 @@ impl Inner {
     /// # Errors
     /// [`Error::Corrupt`].
     pub(crate) fn find_live(&self, hashed: Hashed, key: &[u8], verifies: bool) -> Result<Option<Hit<'_>>> {
-        let table = self.partition(hashed).place(hashed.fraction);
+        let table = self.partition(hashed).table_for(hashed.fraction);
         let found = self.find(table, hashed, key).inspect_err(|error| self.corrupt(error))?;
         let live = if is_live(found.as_ref())? { found } else { None };
         if let Some(hit) = live.as_ref().filter(|_| verifies) {
@@ -253,10 +252,10 @@ impl Inner {
         if self.changes.is_active() {
             finals.iter().for_each(|last| self.changes.record(last.key));
         }
-        let index = finals.iter().map(|last| stripes.partition_point(|taken| *taken < stripe(last.hashed))).collect();
+        let index = finals.iter().map(|last| stripes.partition_point(|other| *other < stripe(last.hashed))).collect();
         if self.is_unsettled() {
             for hashed in keys() {
-                self.partition(hashed).place(hashed.fraction).flush_window(&self.pool, hashed.fraction);
+                self.partition(hashed).table_for(hashed.fraction).flush_window(&self.pool, hashed.fraction);
             }
             self.pool.fence();
         }
@@ -270,19 +269,19 @@ impl Inner {
         records: &[Option<Stored>],
         index: &[usize],
         plan: &mut Plan,
-    ) -> Result<(), NoPlan> {
+    ) -> Result<(), PlanError> {
         for ((last, stored), stripe) in finals.iter().zip(records).zip(index) {
-            let table = self.partition(last.hashed).place(last.hashed.fraction);
+            let table = self.partition(last.hashed).table_for(last.hashed.fraction);
             let old = match self.find(table, last.hashed, last.key) {
                 Ok(old) => old,
                 // As a put of one key: the damage stays in place.
                 Err(_) if stored.is_some() => {
-                    self.note_stray();
+                    self.note_possible_duplicate();
                     None
                 }
                 Err(error) => {
                     self.corrupt(&error);
-                    return Err(NoPlan::Refused(error));
+                    return Err(PlanError::Refused(error));
                 }
             };
             let slot = stored.as_ref().map(|new| self.slot_of(last.hashed, new));
@@ -290,12 +289,12 @@ impl Inner {
                 (Some(hit), slot) => {
                     if hit.is_bound && stored.as_ref().is_some_and(|new| new.at == hit.record_at) {
                         let place = format!("slot of record {:?}", hit.record_at);
-                        return Err(NoPlan::Refused(Error::corrupt(place, "it names a place that was free")));
+                        return Err(PlanError::Refused(Error::corrupt(place, "it names a place that was free")));
                     }
                     let reserved = self.form.reserved(last.hashed.tag);
                     plan.stores.push((hit.at, Word::U64(slot.unwrap_or(reserved).0)));
                     if slot.is_none() {
-                        plan.emptied.push(Taken { at: hit.at, slot: reserved, salt: table.salt });
+                        plan.emptied.push(ReservedSlot { at: hit.at, slot: reserved, salt: table.salt });
                     }
                     if hit.is_bound {
                         plan.old.push((hit.record_at, hit.record.len()));
@@ -313,18 +312,20 @@ impl Inner {
         Ok(())
     }
 
-    fn reserve(&self, table: Table, hashed: Hashed, plan: &mut Plan) -> Result<NvPtr, NoPlan> {
-        self.check_budget().map_err(NoPlan::Refused)?;
+    fn reserve(&self, table: Table, hashed: Hashed, plan: &mut Plan) -> Result<NvPtr, PlanError> {
+        self.check_budget().map_err(PlanError::Refused)?;
         loop {
-            let Some(free) = table.free(&self.pool, hashed.fraction) else { return Err(NoPlan::Room(hashed)) };
+            let Some(free) = table.find_free(&self.pool, hashed.fraction) else {
+                return Err(PlanError::NoFreeSlot(hashed));
+            };
             let slot = self.form.reserved(hashed.tag);
-            if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_ok() {
+            if self.pool.cas_u64(free.at, Slot::FREE.0, slot.0).is_ok() {
                 count_slot(&self.pool, table.salt, free.at, slot);
                 // Fence 1 makes the line durable, and thereby the free of this slot by another
                 // writer. Otherwise a redo of the log would store over a slot that the line's check
                 // still counts.
-                self.pool.flush(free.at, SLOT);
-                plan.reserved.push(Taken { at: free.at, slot, salt: table.salt });
+                self.pool.flush(free.at, SLOT_BYTES);
+                plan.reserved.push(ReservedSlot { at: free.at, slot, salt: table.salt });
                 self.raise_reach(table, hashed.fraction, free);
                 return Ok(free.at);
             }

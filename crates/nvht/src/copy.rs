@@ -1,20 +1,20 @@
 //! Copies of the whole store during writes ([`lodestore_contract::copy`]).
 //!
 //! A write records its key under its stripe (`write.rs`, `batch.rs`). Growth moves keys under their
-//! stripes and changes none, thus records nothing. The walk copies each part of the fractions under
-//! the part's stripes: no key moves or changes while its part is copied (`walk.rs`). The removal of
-//! an expired key records it, which is harmless.
+//! stripes and changes none, thus records nothing. The walk copies each range of fractions under
+//! the range's stripes: no key moves or changes while its range is copied (`walk.rs`). The removal
+//! of an expired key records it, which is harmless.
 
 use lodestore_contract::copy::{Changes, FuzzySource};
 use lodestore_contract::{Entry, Pair, Result, Visit};
 use lodestore_inplace::HeldStripes;
 
 use crate::inner::Inner;
-use crate::layout::CURSOR_END;
+use crate::layout::CURSOR_MAX;
 use crate::search::broken_seal;
 use crate::stripe::{Held, STRIPES, stripe_of};
 
-/// Start of a part of the walk: a partition, and the first fraction in it.
+/// Start of a range of the walk: a partition, and the first fraction in it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Position {
     partition: usize,
@@ -31,7 +31,7 @@ impl FuzzySource for Inner {
 
     fn pass_stripes(&self) -> Result<()> {
         let _operation = self.enter()?;
-        self.stripes.pass_all();
+        self.stripes.wait_for_holders();
         Ok(())
     }
 
@@ -41,7 +41,7 @@ impl FuzzySource for Inner {
             return if self.is_seal_broken() { Err(broken_seal()) } else { Ok(None) };
         }
         let (mut wrong, mut visited) = (None, Ok(()));
-        let next = self.show_part(partition, fraction, &mut wrong, &mut |pair| {
+        let next = self.visit_range(partition, fraction, &mut wrong, &mut |pair| {
             visited = visit(pair);
             if visited.is_ok() { Visit::More } else { Visit::Stop }
         })?;
@@ -49,7 +49,7 @@ impl FuzzySource for Inner {
         if let Some(error) = wrong {
             return Err(error);
         }
-        let fraction = next.filter(|next| *next < CURSOR_END);
+        let fraction = next.filter(|next| *next < CURSOR_MAX);
         let first_of_next = Position { partition: partition + 1, fraction: 0 };
         Ok(Some(fraction.map_or(first_of_next, |fraction| Position { partition, fraction })))
     }

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_in_range_and_used_evenly() {
+    fn hash_values_are_in_range_and_evenly_distributed() {
         for kind in [HashKind::Murmur3, HashKind::Xxh3] {
             for bits in 0..=6 {
                 let hasher = Hasher { kind, seed: 7, partition_bits: bits };

@@ -11,32 +11,32 @@ use crate::options::NvhtOptions;
 use crate::partition::Partition;
 use crate::slot::SlotForm;
 use crate::stripe::Stripes;
-use crate::table::{Finding, Reading};
+use crate::table::{LookupParams, PrefetchLength};
 
 /// State of careful mode: keys may be missing from the lines of an open store.
-pub(crate) struct Care {
+pub(crate) struct CarefulMode {
     /// Lines may be damaged: set after a crash until recovery has checked them all, and for the
     /// rest of this open if one is damaged. While set, a lookup that finds nothing checks the lines
     /// before it returns.
-    careful: AtomicBool,
+    is_on: AtomicBool,
     /// Keys may be missing from a line. Then the stop stores no counts, and the next open checks
     /// again.
     has_damaged_lines: AtomicBool,
     /// A key may have a second slot: a damaged slot does not name its key, and a put of the key
     /// adds a slot. Then `Store::len` is refused, and the stop stores no counts.
-    has_strays: AtomicBool,
+    may_have_duplicates: AtomicBool,
     /// The seal of the last clean stop did not match. Lines may hold older content, which their own
     /// checks do not detect. No key counts as absent then.
     is_seal_broken: bool,
 }
 
-impl Care {
+impl CarefulMode {
     /// Creates the state for an open that recovers: careful until recovery has checked the lines.
     pub(crate) fn new(is_seal_broken: bool) -> Self {
         Self {
-            careful: AtomicBool::new(true),
+            is_on: AtomicBool::new(true),
             has_damaged_lines: AtomicBool::new(is_seal_broken),
-            has_strays: AtomicBool::new(false),
+            may_have_duplicates: AtomicBool::new(false),
             is_seal_broken,
         }
     }
@@ -51,9 +51,9 @@ pub(crate) struct Inner {
     pub(crate) stripes: Stripes,
     pub(crate) options: NvhtOptions,
     pub(crate) growth: GrowthCounts,
-    pub(crate) reading: Reading,
+    pub(crate) prefetch_length: PrefetchLength,
     pub(crate) form: SlotForm,
-    pub(crate) care: Care,
+    pub(crate) careful_mode: CarefulMode,
 }
 
 impl Deref for Inner {
@@ -73,7 +73,7 @@ pub(crate) struct GrowthCounts {
     pub(crate) moved: AtomicU64,
     /// The longest step in nanoseconds of wall time: a writer's wait, including other work of the
     /// processor.
-    pub(crate) longest_ns: AtomicU64,
+    pub(crate) longest_step_ns: AtomicU64,
     /// Total time of all steps, in nanoseconds.
     pub(crate) all_ns: AtomicU64,
     /// Steps of more than a millisecond.
@@ -83,14 +83,14 @@ pub(crate) struct GrowthCounts {
 impl Inner {
     /// Returns the parameters of a lookup.
     #[inline]
-    pub(crate) fn finding(&self) -> Finding<'_> {
-        Finding { hasher: self.hasher, form: self.form, reading: &self.reading }
+    pub(crate) fn lookup_params(&self) -> LookupParams<'_> {
+        LookupParams { hasher: self.hasher, form: self.form, prefetch_length: &self.prefetch_length }
     }
 
     /// Returns whether lines may be damaged: a key that is not found may have been in one.
     #[inline]
     pub(crate) fn is_careful(&self) -> bool {
-        self.care.careful.load(Ordering::Acquire)
+        self.careful_mode.is_on.load(Ordering::Acquire)
     }
 
     #[inline]
@@ -98,40 +98,40 @@ impl Inner {
         &self.partitions[hashed.partition]
     }
 
-    /// Returns whether any key may be missing ([`Care::is_seal_broken`]).
+    /// Returns whether any key may be missing ([`CarefulMode::is_seal_broken`]).
     pub(crate) fn is_seal_broken(&self) -> bool {
-        self.care.is_seal_broken
+        self.careful_mode.is_seal_broken
     }
 
     /// Returns whether damage to the index was found in this open.
     pub(crate) fn has_damaged_lines(&self) -> bool {
-        self.care.has_damaged_lines.load(Ordering::Acquire)
+        self.careful_mode.has_damaged_lines.load(Ordering::Acquire)
     }
 
-    /// Returns whether a key may have a second slot ([`Care::has_strays`]).
-    pub(crate) fn has_strays(&self) -> bool {
-        self.care.has_strays.load(Ordering::Acquire)
+    /// Returns whether a key may have a second slot ([`CarefulMode::may_have_duplicates`]).
+    pub(crate) fn may_have_duplicates(&self) -> bool {
+        self.careful_mode.may_have_duplicates.load(Ordering::Acquire)
     }
 
     /// Notes that a key may have a second slot.
     #[cold]
-    pub(crate) fn note_stray(&self) {
-        self.care.has_strays.store(true, Ordering::Release);
+    pub(crate) fn note_possible_duplicate(&self) {
+        self.careful_mode.may_have_duplicates.store(true, Ordering::Release);
     }
 
     /// Notes that keys may be missing from a line.
     #[cold]
     pub(crate) fn note_damaged_line(&self) {
-        self.care.has_damaged_lines.store(true, Ordering::Release);
-        self.care.careful.store(true, Ordering::Release);
+        self.careful_mode.has_damaged_lines.store(true, Ordering::Release);
+        self.careful_mode.is_on.store(true, Ordering::Release);
     }
 
     /// Ends careful mode, unless keys may be missing: recovery has checked every line.
     pub(crate) fn end_careful_mode(&self) {
-        self.care.careful.store(false, Ordering::Release);
+        self.careful_mode.is_on.store(false, Ordering::Release);
         // A damaged line found meanwhile sets both flags, in this order.
-        if self.care.has_damaged_lines.load(Ordering::Acquire) {
-            self.care.careful.store(true, Ordering::Release);
+        if self.careful_mode.has_damaged_lines.load(Ordering::Acquire) {
+            self.careful_mode.is_on.store(true, Ordering::Release);
         }
     }
 
@@ -158,7 +158,7 @@ impl Inner {
         let all = self.stripes.writes(partition);
         let before = part.lines_accounted.swap(all, Ordering::Relaxed);
         let (current, ..) = part.words();
-        let bytes = all.saturating_sub(before) * crate::layout::LINE;
+        let bytes = all.saturating_sub(before) * crate::layout::LINE_BYTES;
         if bytes > 0 {
             let extent = crate::partition::extent_of(current);
             self.pool.allocator().note_written(&self.pool, extent, bytes);

@@ -33,7 +33,7 @@ pub(crate) const SEAL: Seal =
     Seal { kind: KIND_SEAL, name: |kind| if kind == KIND_TABLE { "table" } else { "extent" } };
 
 /// Bytes of a line of slots: a cache line.
-pub(crate) const LINE: u64 = 64;
+pub(crate) const LINE_BYTES: u64 = 64;
 /// Slots of a line. Its first word is the probe limit (reach) of the line, with a check
 /// (`line.rs`).
 pub(crate) const LINE_SLOTS: usize = 7;
@@ -42,26 +42,26 @@ pub(crate) const PROBE_LINES_MAX: u32 = 64;
 /// Maximum slots of a new store.
 pub(crate) const FIRST_SLOTS_MAX: u32 = 1 << 30;
 /// Maximum load factor, in percent.
-pub(crate) const LOAD_MAX: u32 = 95;
+pub(crate) const LOAD_PERCENT_MAX: u32 = 95;
 /// Minimum load factor, in percent.
-pub(crate) const LOAD_MIN: u32 = 10;
+pub(crate) const LOAD_PERCENT_MIN: u32 = 10;
 /// Maximum lines of a table: a fraction has 32 bits.
 pub(crate) const LINES_MAX: u64 = 1 << 32;
 /// Cursor of a table that has moved completely: one more than the last fraction.
-pub(crate) const CURSOR_END: u64 = 1 << 32;
+pub(crate) const CURSOR_MAX: u64 = 1 << 32;
 
 const MAGIC: [u8; 8] = *b"LSNVHT\0\x02";
 const OFFSET_BITS_AT: usize = 40;
 const CRC_AT: usize = 44;
 const LOGS_AT: u64 = 128;
 const ROOTS_AT: u64 = 256;
-const ROOT: u64 = 32;
+const PARTITION_ROOT_BYTES: u64 = 32;
 /// Offset of the stage in a table's header.
 const STAGE_AT: u64 = 24;
 /// The largest number that is stored with a check.
 const SEALED_NUMBER_MAX: u64 = (1 << 40) - 1;
 
-const _: () = assert!(ROOTS_AT + PARTITIONS_MAX as u64 * ROOT <= Seal::ROOT_BYTES);
+const _: () = assert!(ROOTS_AT + PARTITIONS_MAX as u64 * PARTITION_ROOT_BYTES <= Seal::ROOT_BYTES);
 
 /// Parameters that are fixed when a store is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +131,7 @@ impl Superblock {
             && partitions <= PARTITIONS_MAX
             && (1..=FIRST_SLOTS_MAX).contains(&first_slots)
             && (1..=PROBE_LINES_MAX).contains(&probe_lines)
-            && (LOAD_MIN..=LOAD_MAX).contains(&load)
+            && (LOAD_PERCENT_MIN..=LOAD_PERCENT_MAX).contains(&load)
             && (OFFSET_BITS_MIN..=OFFSET_BITS_MAX).contains(&offset_bits);
         let seed = u64_at(bytes, 32);
         match HashKind::of_number(u32_at(bytes, 28)).filter(|_| sane) {
@@ -172,13 +172,13 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    pub(crate) const BYTES: usize = ROOT as usize;
+    pub(crate) const BYTES: usize = PARTITION_ROOT_BYTES as usize;
     /// The largest number that is sealed.
     pub(crate) const NUMBER_MAX: u64 = SEALED_NUMBER_MAX;
 
     #[inline]
     pub(crate) fn of(pool: &Pool, partition: usize) -> Self {
-        let at = pool.root().add(ROOTS_AT + partition as u64 * ROOT);
+        let at = pool.root().add(ROOTS_AT + partition as u64 * PARTITION_ROOT_BYTES);
         Self { at, partition, identity: pool.identity() }
     }
 
@@ -247,13 +247,13 @@ impl TableStage {
     /// No stage was stored.
     pub(crate) const NONE: Self = Self(0);
     /// The table grows: the root has named the next table.
-    pub(crate) const GROWS: Self = Self(CURSOR_END + 1);
+    pub(crate) const GROWING: Self = Self(CURSOR_MAX + 1);
     /// The growth has left the table: the root does not name it any more.
-    pub(crate) const LEFT: Self = Self(CURSOR_END + 2);
+    pub(crate) const REPLACED: Self = Self(CURSOR_MAX + 2);
 
     /// Returns the stage of the table that a growth fills, when the root has had this cursor.
     pub(crate) fn of_cursor(cursor: u64) -> Self {
-        debug_assert!(cursor <= CURSOR_END);
+        debug_assert!(cursor <= CURSOR_MAX);
         Self(cursor)
     }
 
@@ -282,8 +282,8 @@ impl TableHeader {
     const MAGIC: [u8; 4] = *b"LTAB";
 
     /// Returns the bytes of this header at `at`, without a stage.
-    pub(crate) fn bytes_at(self, pool: &Pool, at: NvPtr) -> [u8; LINE as usize] {
-        let mut bytes = [0; LINE as usize];
+    pub(crate) fn bytes_at(self, pool: &Pool, at: NvPtr) -> [u8; LINE_BYTES as usize] {
+        let mut bytes = [0; LINE_BYTES as usize];
         bytes[..4].copy_from_slice(&Self::MAGIC);
         bytes[4..8].copy_from_slice(&self.partition.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.doublings.to_le_bytes());
@@ -295,11 +295,11 @@ impl TableHeader {
     }
 
     /// Returns whether this header is at `at`, with any stage.
-    pub(crate) fn stands_at(self, pool: &Pool, at: NvPtr) -> bool {
-        let (before, behind) = (STAGE_AT as usize, STAGE_AT as usize + 8);
-        pool.bytes(at, LINE as usize).is_some_and(|bytes| {
+    pub(crate) fn is_stored_at(self, pool: &Pool, at: NvPtr) -> bool {
+        let (before, after) = (STAGE_AT as usize, STAGE_AT as usize + 8);
+        pool.bytes(at, LINE_BYTES as usize).is_some_and(|bytes| {
             let expected = self.bytes_at(pool, at);
-            bytes[..before] == expected[..before] && bytes[behind..] == expected[behind..]
+            bytes[..before] == expected[..before] && bytes[after..] == expected[after..]
         })
     }
 }
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_tables_differ_from_one_to_two_and_hold_about_what_was_asked() {
+    fn first_tables_differ_by_at_most_a_factor_of_two_and_hold_the_requested_slots() {
         let shape = |partitions, first_slots| Superblock {
             partitions,
             first_slots,
@@ -346,10 +346,10 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_number_comes_back_and_a_flipped_bit_is_told() {
+    fn a_sealed_number_is_returned_and_a_flipped_bit_is_detected() {
         let root = Root { at: NvPtr::new(0, 4096), partition: 5, identity: 77 };
         assert_eq!(root.unsealed(0), None);
-        for number in [0, 1, 77, CURSOR_END, (1 << 40) - 1] {
+        for number in [0, 1, 77, CURSOR_MAX, (1 << 40) - 1] {
             let word = root.sealed(number);
             assert_eq!(root.unsealed(word), Some(number));
             for bit in 0..64 {

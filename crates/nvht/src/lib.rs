@@ -32,7 +32,7 @@
 //! * `read`, `write`, `batch`: operations on single keys; batches.
 //! * `walk`, `sweep`, `copy`: walks, removal of expired keys, whole-store copies.
 //! * `resize`: growth without stopping.
-//! * `recover`, `verify`: recovery while serving; verification.
+//! * `recover`, `repair`, `verify`: recovery while serving; repairs of an open; verification.
 //! * `store`: opening, closing, and the operations of the contract.
 #![forbid(unsafe_code)]
 
@@ -48,6 +48,7 @@ mod partition;
 mod read;
 mod record;
 mod recover;
+mod repair;
 mod resize;
 mod search;
 mod settle;

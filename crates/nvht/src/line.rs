@@ -21,22 +21,23 @@
 
 use lodestore_media::{Mutant, NvPtr, Pool};
 
-use crate::layout::{LINE, LINE_SLOTS};
+use crate::layout::{LINE_BYTES, LINE_SLOTS};
 use crate::slot::Slot;
 
 /// The eight words of a line.
 pub(crate) type Words = [u64; 1 + LINE_SLOTS];
 
 const REACH_MASK: u64 = 63;
-const DAMAGED: u64 = 64;
+/// Set in a line from which keys may be missing.
+const DAMAGED_FLAG: u64 = 64;
 /// The bits of the word below the check.
-const HEAD_MASK: u64 = REACH_MASK | DAMAGED;
-const PLACE_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-const ITEM_FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
+const HEAD_MASK: u64 = REACH_MASK | DAMAGED_FLAG;
+const POSITION_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+const ITEM_MULTIPLIER: u64 = 0xd6e8_feb8_6659_fd93;
 /// Separates the hashes of the low bits from those of slots.
-const HEAD_ITEM: u64 = 1 << 32;
+const HEAD_ITEM_FLAG: u64 = 1 << 32;
 /// Number of identical pairs of reads that must show damage before a line counts as damaged.
-const DAMAGED_READS: u32 = 3;
+const DAMAGED_READS_MIN: u32 = 3;
 
 /// The hash of a line's place.
 #[derive(Debug, Clone, Copy)]
@@ -56,18 +57,18 @@ pub(crate) enum Verdict {
 impl LineHash {
     #[inline]
     pub(crate) fn of(line: NvPtr, salt: u64) -> Self {
-        let mixed = (line.raw() ^ salt).wrapping_mul(PLACE_FACTOR);
+        let mixed = (line.raw() ^ salt).wrapping_mul(POSITION_MULTIPLIER);
         Self(mixed ^ mixed >> 29)
     }
 
     #[inline]
     fn item(self, number: u64) -> u64 {
-        self.0.wrapping_add(number).wrapping_mul(ITEM_FACTOR) & !HEAD_MASK
+        self.0.wrapping_add(number).wrapping_mul(ITEM_MULTIPLIER) & !HEAD_MASK
     }
 
     #[inline]
     fn head(self, low: u64) -> u64 {
-        self.item(HEAD_ITEM | low) | low
+        self.item(HEAD_ITEM_FLAG | low) | low
     }
 
     /// Returns the first word of a line without slots.
@@ -91,7 +92,7 @@ impl LineHash {
     /// Compares the check with the slots.
     pub(crate) fn judge(self, words: &Words) -> Verdict {
         let gap = self.gap(words);
-        if words[0] & DAMAGED != 0 {
+        if words[0] & DAMAGED_FLAG != 0 {
             return Verdict::Damaged;
         }
         if gap == 0 {
@@ -110,7 +111,7 @@ impl LineHash {
 
     /// Returns whether a line is marked as damaged and otherwise whole.
     pub(crate) fn is_marked(self, words: &Words) -> bool {
-        words[0] & DAMAGED != 0 && self.gap(words) == 0
+        words[0] & DAMAGED_FLAG != 0 && self.gap(words) == 0
     }
 
     /// Returns the first word that counts every occupied slot and keeps the low bits.
@@ -120,14 +121,14 @@ impl LineHash {
 
     /// Returns the first word that counts every occupied slot and marks the line as damaged.
     pub(crate) fn marking(self, words: &Words, reach: u32) -> u64 {
-        let low = DAMAGED | u64::from(reach);
+        let low = DAMAGED_FLAG | u64::from(reach);
         occupied(words).fold(self.head(low), |word, (index, slot)| word ^ self.of_slot(index, slot))
     }
 }
 
 /// Returns the occupied slots of a line with their numbers.
 fn occupied(words: &Words) -> impl Iterator<Item = (usize, Slot)> {
-    words[1..].iter().enumerate().filter(|(_, word)| **word != Slot::FREE).map(|(index, word)| (index, Slot(*word)))
+    words[1..].iter().enumerate().filter(|(_, word)| **word != Slot::FREE.0).map(|(index, word)| (index, Slot(*word)))
 }
 
 /// Returns the reach of a line's first word, at most `most`.
@@ -137,7 +138,7 @@ pub(crate) fn reach_of(word: u64, most: u32) -> u32 {
 }
 
 /// The location of a slot in its table.
-pub(crate) struct SlotPlace {
+pub(crate) struct SlotLocation {
     pub(crate) line: NvPtr,
     /// The slot's number in its line.
     pub(crate) index: usize,
@@ -145,16 +146,16 @@ pub(crate) struct SlotPlace {
 
 /// Returns the location of the slot at this position.
 #[inline]
-pub(crate) fn place_of(slot_at: NvPtr) -> SlotPlace {
+pub(crate) fn locate_slot(slot_at: NvPtr) -> SlotLocation {
     let offset = slot_at.offset();
-    let line = NvPtr::new(slot_at.region(), offset & !(LINE - 1));
-    SlotPlace { line, index: ((offset & (LINE - 1)) / 8) as usize - 1 }
+    let line = NvPtr::new(slot_at.region(), offset & !(LINE_BYTES - 1));
+    SlotLocation { line, index: ((offset & (LINE_BYTES - 1)) / 8) as usize - 1 }
 }
 
 /// Adds an occupied slot to its line's check, or removes the slot from the check. Not flushed.
 #[inline]
 fn toggle_slot(pool: &Pool, salt: u64, slot_at: NvPtr, slot: Slot) {
-    let SlotPlace { line, index } = place_of(slot_at);
+    let SlotLocation { line, index } = locate_slot(slot_at);
     let item = LineHash::of(line, salt).of_slot(index, slot);
     let mut word = pool.load_u64(line);
     while let Err(found) = pool.cas_u64(line, word, word ^ item) {
@@ -173,11 +174,11 @@ pub(crate) fn count_slot(pool: &Pool, salt: u64, slot_at: NvPtr, slot: Slot) {
 #[inline]
 pub(crate) fn free_slot(pool: &Pool, salt: u64, slot_at: NvPtr, slot: Slot) {
     toggle_slot(pool, salt, slot_at, slot);
-    pool.publish_u64(slot_at, Slot::FREE);
+    pool.publish_u64(slot_at, Slot::FREE.0);
 }
 
 /// Changes the low bits of a line's first word and the check with them. Not flushed.
-fn change_low(pool: &Pool, salt: u64, line: NvPtr, change: impl Fn(u64) -> u64) {
+fn change_low_bits(pool: &Pool, salt: u64, line: NvPtr, change: impl Fn(u64) -> u64) {
     let hash = LineHash::of(line, salt);
     let mut word = pool.load_u64(line);
     loop {
@@ -195,33 +196,38 @@ fn change_low(pool: &Pool, salt: u64, line: NvPtr, change: impl Fn(u64) -> u64) 
 /// Raises the reach of a line to `distance`, if the reach is shorter. Not flushed.
 pub(crate) fn raise_reach(pool: &Pool, salt: u64, line: NvPtr, distance: u32) {
     let distance = u64::from(distance);
-    change_low(pool, salt, line, |low| if low & REACH_MASK >= distance { low } else { low & DAMAGED | distance });
+    change_low_bits(
+        pool,
+        salt,
+        line,
+        |low| if low & REACH_MASK >= distance { low } else { low & DAMAGED_FLAG | distance },
+    );
 }
 
 /// Marks a whole line as damaged: keys may be missing from it. Not flushed.
 pub(crate) fn mark_damaged(pool: &Pool, salt: u64, line: NvPtr) {
-    change_low(pool, salt, line, |low| low | DAMAGED);
+    change_low_bits(pool, salt, line, |low| low | DAMAGED_FLAG);
 }
 
 /// Reads a line that writers may change concurrently, all words at one moment. Returns the words
 /// and the verdict.
-pub(crate) fn observe(pool: &Pool, salt: u64, line: NvPtr) -> (Words, Verdict) {
+pub(crate) fn read_line(pool: &Pool, salt: u64, line: NvPtr) -> (Words, Verdict) {
     let hash = LineHash::of(line, salt);
     let mut damaged_reads = 0;
     let mut words: Words = pool.load_words(line);
     loop {
-        let again = pool.load_words(line);
-        if again == words {
+        let reread = pool.load_words(line);
+        if reread == words {
             let verdict = hash.judge(&words);
             damaged_reads += 1;
             if pool.mutant(Mutant::EntryCheckIgnored) {
                 return (words, Verdict::Whole);
             }
-            if verdict != Verdict::Damaged || damaged_reads == DAMAGED_READS {
+            if verdict != Verdict::Damaged || damaged_reads == DAMAGED_READS_MIN {
                 return (words, verdict);
             }
         }
-        words = again;
+        words = reread;
         std::hint::spin_loop();
     }
 }
@@ -275,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_a_crash_left_uncounted_are_named() {
+    fn uncounted_slots_of_a_crash_are_identified() {
         let hash = LineHash::of(AT, SALT);
         for set in 1..1u8 << LINE_SLOTS {
             let mut words = line([5, 6, 7, 7, 0x7ff, 2, 1]);
@@ -289,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_keeps_the_slots_counted_and_is_told_from_other_damage() {
+    fn a_mark_keeps_the_slots_counted_and_differs_from_other_damage() {
         let hash = LineHash::of(AT, SALT);
         let mut words = line([5, 0, 7, 7, 0x7ff, 0, 1]);
         words[0] = hash.marking(&words, 15);

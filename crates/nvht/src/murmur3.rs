@@ -2,8 +2,8 @@
 //! The table uses the first 64 bits. The constants and steps are the published algorithm's; the
 //! test vectors are the public ones.
 
-const C1: u64 = 0x87c3_7b91_1142_53d5;
-const C2: u64 = 0x4cf5_ad43_2745_937f;
+const C1_MULTIPLIER: u64 = 0x87c3_7b91_1142_53d5;
+const C2_MULTIPLIER: u64 = 0x4cf5_ad43_2745_937f;
 
 /// Returns eight bytes of `bytes` from `at` on, little-endian.
 #[inline]
@@ -21,12 +21,12 @@ fn partial(bytes: &[u8]) -> u64 {
 
 #[inline]
 fn mix_first(k: u64) -> u64 {
-    k.wrapping_mul(C1).rotate_left(31).wrapping_mul(C2)
+    k.wrapping_mul(C1_MULTIPLIER).rotate_left(31).wrapping_mul(C2_MULTIPLIER)
 }
 
 #[inline]
 fn mix_second(k: u64) -> u64 {
-    k.wrapping_mul(C2).rotate_left(33).wrapping_mul(C1)
+    k.wrapping_mul(C2_MULTIPLIER).rotate_left(33).wrapping_mul(C1_MULTIPLIER)
 }
 
 /// Spreads every bit over the whole word.

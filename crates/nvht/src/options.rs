@@ -5,10 +5,11 @@ use lodestore_inplace::options::check_durability;
 use lodestore_media::PoolOptions;
 
 use crate::hash::{HashKind, PARTITIONS_MAX};
-use crate::layout::{FIRST_SLOTS_MAX, LINE_SLOTS, LOAD_MAX, LOAD_MIN, PROBE_LINES_MAX};
+use crate::layout::{FIRST_SLOTS_MAX, LINE_SLOTS, LOAD_PERCENT_MAX, LOAD_PERCENT_MIN, PROBE_LINES_MAX};
 
 // The declared bounds are those that the code relies on.
-const _: () = assert!(PARTITIONS_MAX == 64 && FIRST_SLOTS_MAX == 1073741824 && LOAD_MIN == 10 && LOAD_MAX == 95);
+const _: () =
+    assert!(PARTITIONS_MAX == 64 && FIRST_SLOTS_MAX == 1073741824 && LOAD_PERCENT_MIN == 10 && LOAD_PERCENT_MAX == 95);
 const _: () = assert!(LINE_SLOTS == 7 && LINE_SLOTS as u32 * PROBE_LINES_MAX == 448);
 
 lodestore_contract::options! {
@@ -117,12 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn what_to_do_about_a_full_index_names_options_that_there_are() {
+    fn the_advice_for_a_full_index_names_existing_options() {
         assert_eq!(unknown_names(INDEX_FULL, NvhtOptions::SPECS), [""; 0]);
     }
 
     #[test]
-    fn what_is_no_option_or_no_value_is_refused() {
+    fn unknown_options_and_invalid_values_are_refused() {
         for set in [
             "nonsense=1",
             "partitions=3",
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+    fn each_option_accepts_its_default_and_bounds_and_refuses_values_just_outside() {
         assert_eq!(check_declaration::<NvhtOptions>(), Ok(()));
     }
 

@@ -10,7 +10,7 @@
 //!    end: `current`, then `next` to 0. In between the cursor only grows.
 //! 3. A table is freed after no word names it, durably, and after its readers have ended (epochs).
 //!
-//! A reader loads `next`, the cursor, `next` again, and then `current` if needed (`place`). If
+//! A reader loads `next`, the cursor, `next` again, and then `current` if needed (`table_for`). If
 //! `next` was 0, a `current` loaded later is of the same moment or newer. If `next` was nonzero and
 //! equal before and after the load of the cursor, the cursor is that table's. A table cannot become
 //! `next` twice while the reader's guard keeps its extent. The reader therefore finds the table to
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use lodestore_contract::{Error, Result};
 use lodestore_media::{NvPtr, Pool};
 
-use crate::layout::{CURSOR_END, LINE, LINE_SLOTS, LINES_MAX, Root, Superblock, TableHeader, TableStage};
+use crate::layout::{CURSOR_MAX, LINE_BYTES, LINE_SLOTS, LINES_MAX, Root, Superblock, TableHeader, TableStage};
 use crate::stripe::STRIPES;
 use crate::table::Table;
 
@@ -31,7 +31,7 @@ use crate::table::Table;
 /// in the rest of the region.
 const TABLE_SHARE_DIVISOR: u64 = 2;
 /// Bits of a table's word that count its doublings.
-const DOUBLINGS: u64 = 63;
+const DOUBLINGS_MASK: u64 = 63;
 
 /// A partition, on cache lines of its own.
 #[repr(align(128))]
@@ -52,14 +52,14 @@ pub(crate) struct Partition {
     /// Held by the thread that grows the table.
     pub(crate) growing: Mutex<()>,
     /// Number of keys at which the next attempt to grow is due, after an attempt without space.
-    pub(crate) grow_again_at: AtomicU64,
+    pub(crate) retry_at_keys: AtomicU64,
     /// Lines stored that are accounted to the medium's segments.
     pub(crate) lines_accounted: AtomicU64,
 }
 
 /// The checked content of a partition's root.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct LoadedRoot {
     pub(crate) current: u64,
     pub(crate) next: u64,
     pub(crate) cursor: u64,
@@ -74,43 +74,43 @@ fn salt_of(partition_salt: u64, lines: u64) -> u64 {
 
 /// Returns a table's word: its position and its doublings.
 pub(crate) fn table_word(at: NvPtr, doublings: u32) -> u64 {
-    debug_assert!(at.raw() & DOUBLINGS == 0 && u64::from(doublings) <= DOUBLINGS);
+    debug_assert!(at.raw() & DOUBLINGS_MASK == 0 && u64::from(doublings) <= DOUBLINGS_MASK);
     at.raw() | u64::from(doublings)
 }
 
 /// Returns the extent of the table that a word names.
 pub(crate) fn extent_of(word: u64) -> NvPtr {
-    NvPtr::from_raw(word & !DOUBLINGS)
+    NvPtr::from_raw(word & !DOUBLINGS_MASK)
 }
 
 /// Returns the number of doublings of the table that a word names.
 pub(crate) fn doublings_of(word: u64) -> u32 {
-    (word & DOUBLINGS) as u32
+    (word & DOUBLINGS_MASK) as u32
 }
 
 impl Partition {
     /// `salt` is the store's ([`Superblock::salt`]).
-    pub(crate) fn new(shape: &Superblock, salt: u64, partition: usize, found: Found) -> Self {
-        let made = Self {
+    pub(crate) fn new(shape: &Superblock, salt: u64, partition: usize, found: LoadedRoot) -> Self {
+        let part = Self {
             current: AtomicU64::new(found.current),
             next: AtomicU64::new(found.next),
             cursor: AtomicU64::new(found.cursor),
             first_lines: shape.first_lines(partition),
             probe: shape.probe_lines,
             salt: salt ^ partition as u64,
-            lines_max: (shape.region_bytes_max() / TABLE_SHARE_DIVISOR / LINE).min(LINES_MAX),
+            lines_max: (shape.region_bytes_max() / TABLE_SHARE_DIVISOR / LINE_BYTES).min(LINES_MAX),
             due_keys: AtomicU64::new(0),
             load: shape.load.into(),
             keys_before: AtomicI64::new(-1),
             growing: Mutex::new(()),
-            grow_again_at: AtomicU64::new(0),
+            retry_at_keys: AtomicU64::new(0),
             lines_accounted: AtomicU64::new(0),
         };
-        made.set_due();
-        made
+        part.update_due_keys();
+        part
     }
 
-    fn set_due(&self) {
+    fn update_due_keys(&self) {
         let keys = self.current().lines * LINE_SLOTS as u64 * self.load / 100;
         self.due_keys.store(keys / STRIPES as u64, Ordering::Relaxed);
     }
@@ -128,13 +128,13 @@ impl Partition {
 
     #[inline]
     fn table(&self, word: u64) -> Table {
-        let lines = self.first_lines << (word & DOUBLINGS);
-        Table { lines_at: extent_of(word).add(LINE), lines, probe: self.probe, salt: salt_of(self.salt, lines) }
+        let lines = self.first_lines << (word & DOUBLINGS_MASK);
+        Table { lines_at: extent_of(word).add(LINE_BYTES), lines, probe: self.probe, salt: salt_of(self.salt, lines) }
     }
 
     /// Returns the table to which keys of this fraction belong.
     #[inline]
-    pub(crate) fn place(&self, fraction: u32) -> Table {
+    pub(crate) fn table_for(&self, fraction: u32) -> Table {
         loop {
             let next = self.next.load(Ordering::Acquire);
             if next == 0 {
@@ -182,26 +182,26 @@ impl Partition {
     }
 
     pub(crate) fn set_cursor(&self, cursor: u64) {
-        debug_assert!(cursor >= self.cursor.load(Ordering::Relaxed) && cursor <= CURSOR_END);
+        debug_assert!(cursor >= self.cursor.load(Ordering::Relaxed) && cursor <= CURSOR_MAX);
         self.cursor.store(cursor, Ordering::Release);
     }
 
     pub(crate) fn set_current(&self, word: u64) {
         self.current.store(word, Ordering::Release);
         self.next.store(0, Ordering::Release);
-        self.set_due();
+        self.update_due_keys();
     }
 
     /// Returns the lines of the table after this number of doublings; `None` if they exceed the
     /// maximum.
     pub(crate) fn lines_of(&self, doublings: u32) -> Option<u64> {
         let lines = self.first_lines.checked_shl(doublings)?;
-        (lines <= self.lines_max && u64::from(doublings) <= DOUBLINGS).then_some(lines)
+        (lines <= self.lines_max && u64::from(doublings) <= DOUBLINGS_MASK).then_some(lines)
     }
 
     /// Returns the first table of a partition that is being created, at this extent.
     pub(crate) fn first_table(shape: &Superblock, salt: u64, partition: usize, extent: NvPtr) -> Table {
-        let found = Found { current: table_word(extent, 0), next: 0, cursor: 0, keys: None };
+        let found = LoadedRoot { current: table_word(extent, 0), next: 0, cursor: 0, keys: None };
         Self::new(shape, salt, partition, found).current()
     }
 
@@ -215,10 +215,10 @@ impl Partition {
 ///
 /// # Errors
 /// [`Error::Corrupt`].
-pub(crate) fn load_root(pool: &Pool, shape: &Superblock, partition: usize) -> Result<Found> {
+pub(crate) fn load_root(pool: &Pool, shape: &Superblock, partition: usize) -> Result<LoadedRoot> {
     let root = Root::of(pool, partition);
     let wrong = |what: &str| Error::corrupt(format!("root of partition {partition}"), what);
-    let mut found = Found {
+    let mut found = LoadedRoot {
         current: pool.load_u64(root.current()),
         next: pool.load_u64(root.next()),
         cursor: root.unsealed(pool.load_u64(root.cursor())).ok_or_else(|| wrong("its cursor was changed"))?,
@@ -228,12 +228,12 @@ pub(crate) fn load_root(pool: &Pool, shape: &Superblock, partition: usize) -> Re
         let (at, doublings) = (extent_of(word), doublings_of(word));
         let lines = shape.first_lines(partition).checked_shl(doublings).filter(|lines| *lines <= LINES_MAX)?;
         let header = TableHeader { partition: partition as u32, doublings, lines };
-        let whole = header.stands_at(pool, at)
+        let whole = header.is_stored_at(pool, at)
             && usize::try_from(Table::extent_bytes(lines, shape.probe_lines)).is_ok_and(|len| pool.contains(at, len));
         whole.then_some(doublings)
     };
     let current = is_table(found.current).ok_or_else(|| wrong("it names no table of this partition"))?;
-    if found.cursor > CURSOR_END {
+    if found.cursor > CURSOR_MAX {
         return Err(wrong("its cursor is beyond the end"));
     }
     if found.next == found.current {
@@ -241,7 +241,7 @@ pub(crate) fn load_root(pool: &Pool, shape: &Superblock, partition: usize) -> Re
         found.next = 0;
     }
     if found.next == 0 {
-        if found.cursor != 0 && found.cursor != CURSOR_END {
+        if found.cursor != 0 && found.cursor != CURSOR_MAX {
             return Err(wrong("it names no table to which its cursor belongs"));
         }
         found.cursor = 0;
@@ -255,12 +255,12 @@ pub(crate) fn load_root(pool: &Pool, shape: &Superblock, partition: usize) -> Re
 ///
 /// # Errors
 /// [`Error::Corrupt`] if a stage shows that the root is older, or was changed.
-pub(crate) fn check_stages(pool: &Pool, partition: usize, found: &Found) -> Result<()> {
+pub(crate) fn check_stages(pool: &Pool, partition: usize, found: &LoadedRoot) -> Result<()> {
     let wrong = |what: &str| Error::corrupt(format!("root of partition {partition}"), what);
     let stage_of =
         |word| TableStage::load(pool, extent_of(word)).ok_or_else(|| wrong("the stage of its table was changed"));
     let is_growing = found.next != 0;
-    let stage_max = if is_growing { TableStage::GROWS } else { TableStage::of_cursor(CURSOR_END) };
+    let stage_max = if is_growing { TableStage::GROWING } else { TableStage::of_cursor(CURSOR_MAX) };
     let is_older = stage_of(found.current)? > stage_max
         || is_growing && stage_of(found.next)? > TableStage::of_cursor(found.cursor);
     if is_older { Err(wrong("it is older than its table, so values may be older and keys missing")) } else { Ok(()) }
@@ -283,17 +283,17 @@ mod tests {
             offset_bits: crate::slot::OFFSET_BITS_MIN,
         };
         let (old, new) = (table_word(NvPtr::new(0, 4096), 0), table_word(NvPtr::new(0, 8192), 1));
-        let part = Partition::new(&shape, 7, 0, Found { current: old, next: 0, cursor: 0, keys: None });
-        let first = part.place(5);
+        let part = Partition::new(&shape, 7, 0, LoadedRoot { current: old, next: 0, cursor: 0, keys: None });
+        let first = part.table_for(5);
         assert_eq!((first.lines_at, first.lines), (NvPtr::new(0, 4096 + 64), shape.first_lines(0)));
         part.set_next(new);
-        assert_eq!(part.place(0), first);
+        assert_eq!(part.table_for(0), first);
         part.set_cursor(100);
-        let grown = part.place(99);
+        let grown = part.table_for(99);
         assert_eq!((grown.lines_at, grown.lines), (NvPtr::new(0, 8192 + 64), 2 * first.lines));
-        assert_eq!(part.place(100), first);
-        part.set_cursor(CURSOR_END);
+        assert_eq!(part.table_for(100), first);
+        part.set_cursor(CURSOR_MAX);
         part.set_current(new);
-        assert_eq!((part.place(0), part.place(u32::MAX), part.is_growing()), (grown, grown, false));
+        assert_eq!((part.table_for(0), part.table_for(u32::MAX), part.is_growing()), (grown, grown, false));
     }
 }

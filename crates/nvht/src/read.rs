@@ -24,20 +24,20 @@ use crate::slot::Slot;
 use crate::stripe::stripe_of;
 use crate::table::{Hit, Table};
 
-/// Number of keys of a batched read whose lines are being loaded before the first is examined.
-const LINES_AHEAD: usize = 8;
-/// Number of keys, before these, whose records are being loaded.
-const RECORDS_AHEAD: usize = 8;
-/// Number of keys per step.
-const GROUP: usize = 4;
+/// Keys of a batched read whose lines are being loaded before the first is examined.
+const LINE_PREFETCH_KEYS: usize = 8;
+/// Keys, before these, whose records are being loaded.
+const RECORD_PREFETCH_KEYS: usize = 8;
+/// Keys per step.
+const STEP_KEYS: usize = 4;
 /// Keys in progress at once, rounded up.
-const RING: usize = (LINES_AHEAD + RECORDS_AHEAD + GROUP).next_power_of_two();
+const RING_SLOTS: usize = (LINE_PREFETCH_KEYS + RECORD_PREFETCH_KEYS + STEP_KEYS).next_power_of_two();
 /// Keys read under one guard.
-const ROUND: usize = 256;
+const ROUND_KEYS: usize = 256;
 
 /// A key of a batched read in progress.
 #[derive(Clone, Copy)]
-struct Underway {
+struct PendingRead {
     hashed: Hashed,
     table: Table,
     /// The slot that was seen, and its position.
@@ -50,17 +50,17 @@ impl Inner {
     pub(crate) fn lookup(&self, hashed: Hashed, key: &[u8]) -> Result<Option<Record<'_>>> {
         let part = self.partition(hashed);
         loop {
-            let table = part.place(hashed.fraction);
+            let table = part.table_for(hashed.fraction);
             let hit = self.find(table, hashed, key);
-            if !matches!(hit, Ok(Some(_))) && part.place(hashed.fraction) != table {
+            if !matches!(hit, Ok(Some(_))) && part.table_for(hashed.fraction) != table {
                 continue;
             }
-            if self.is_under_batch(hashed) {
+            if self.may_be_in_batch(hashed) {
                 return self.lookup_locked(hashed, key);
             }
             let hit = hit.inspect_err(|error| self.corrupt(error))?;
             self.persist_read(table, hashed, hit.as_ref().map(|hit| hit.at));
-            return hit.map_or(Ok(None), |hit| self.vet(&hit));
+            return hit.map_or(Ok(None), |hit| self.check_hit(&hit));
         }
     }
 
@@ -69,7 +69,7 @@ impl Inner {
     #[cold]
     fn lookup_locked(&self, hashed: Hashed, key: &[u8]) -> Result<Option<Record<'_>>> {
         let held = self.stripes.lock(hashed.partition, stripe_of(hashed.fraction));
-        let table = self.partition(hashed).place(hashed.fraction);
+        let table = self.partition(hashed).table_for(hashed.fraction);
         let hit = self.find(table, hashed, key);
         if self.is_unsettled() {
             table.flush_window(&self.pool, hashed.fraction);
@@ -77,13 +77,13 @@ impl Inner {
         }
         drop(held);
         let hit = hit.inspect_err(|error| self.corrupt(error))?;
-        hit.map_or(Ok(None), |hit| self.vet(&hit))
+        hit.map_or(Ok(None), |hit| self.check_hit(&hit))
     }
 
     /// Returns whether a batch may hold the key's stripe. Must be called after the read of the
     /// slot: a batch counts itself before it publishes.
     #[inline]
-    fn is_under_batch(&self, hashed: Hashed) -> bool {
+    fn may_be_in_batch(&self, hashed: Hashed) -> bool {
         self.batches.load(Ordering::Acquire) != 0
             && self.stripes.is_locked(hashed.partition, stripe_of(hashed.fraction))
     }
@@ -91,7 +91,7 @@ impl Inner {
     /// Returns the record of a hit, if it has not expired, its slot vouches for it and its checksum
     /// is right.
     #[inline]
-    fn vet<'a>(&'a self, hit: &Hit<'a>) -> Result<Option<Record<'a>>> {
+    fn check_hit<'a>(&'a self, hit: &Hit<'a>) -> Result<Option<Record<'a>>> {
         if !hit.is_bound {
             return Err(unvouched(hit.record_at)).inspect_err(|error| self.corrupt(error));
         }
@@ -161,29 +161,32 @@ impl Inner {
     /// the record, read. The cache misses of several keys overlap.
     pub(crate) fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         keys.iter().try_for_each(|key| check_key(key))?;
-        for (round, keys) in keys.chunks(ROUND).enumerate() {
+        for (round, keys) in keys.chunks(ROUND_KEYS).enumerate() {
             let _guard = self.enter()?;
             let nothing = Hashed { partition: 0, fraction: 0, tag: 0 };
-            let mut ring = [Underway { hashed: nothing, table: self.partitions[0].place(0), seen: None }; RING];
-            let from = |step: usize, behind: usize| step.saturating_sub(behind);
-            for start in (0..keys.len() + LINES_AHEAD + RECORDS_AHEAD).step_by(GROUP) {
-                for index in start..(start + GROUP).min(keys.len()) {
+            let mut ring =
+                [PendingRead { hashed: nothing, table: self.partitions[0].table_for(0), seen: None }; RING_SLOTS];
+            let from = |step: usize, distance: usize| step.saturating_sub(distance);
+            for start in (0..keys.len() + LINE_PREFETCH_KEYS + RECORD_PREFETCH_KEYS).step_by(STEP_KEYS) {
+                for index in start..(start + STEP_KEYS).min(keys.len()) {
                     let hashed = self.hasher.hash(keys[index]);
-                    let table = self.partition(hashed).place(hashed.fraction);
+                    let table = self.partition(hashed).table_for(hashed.fraction);
                     table.prefetch(&self.pool, hashed.fraction);
-                    ring[index % RING] = Underway { hashed, table, seen: None };
+                    ring[index % RING_SLOTS] = PendingRead { hashed, table, seen: None };
                 }
-                for index in from(start, LINES_AHEAD)..from(start + GROUP, LINES_AHEAD).min(keys.len()) {
-                    let way = &mut ring[index % RING];
-                    way.seen = way.table.candidate(&self.pool, self.form, way.hashed);
-                    if let Some((_, slot)) = way.seen {
-                        self.pool.prefetch(self.form.record(slot), self.reading.ahead());
+                for index in
+                    from(start, LINE_PREFETCH_KEYS)..from(start + STEP_KEYS, LINE_PREFETCH_KEYS).min(keys.len())
+                {
+                    let pending = &mut ring[index % RING_SLOTS];
+                    pending.seen = pending.table.candidate(&self.pool, self.form, pending.hashed);
+                    if let Some((_, slot)) = pending.seen {
+                        self.pool.prefetch(self.form.record(slot), self.prefetch_length.bytes());
                     }
                 }
-                let behind = LINES_AHEAD + RECORDS_AHEAD;
-                for index in from(start, behind)..from(start + GROUP, behind).min(keys.len()) {
-                    let record = self.arrive(ring[index % RING], keys[index])?;
-                    each(round * ROUND + index, record.as_ref().map(Record::value));
+                let distance = LINE_PREFETCH_KEYS + RECORD_PREFETCH_KEYS;
+                for index in from(start, distance)..from(start + STEP_KEYS, distance).min(keys.len()) {
+                    let record = self.finish_read(ring[index % RING_SLOTS], keys[index])?;
+                    each(round * ROUND_KEYS + index, record.as_ref().map(Record::value));
                 }
             }
         }
@@ -194,8 +197,8 @@ impl Inner {
     /// key's when the read began. The record was therefore the key's at some moment since.
     /// Otherwise looks the key up again. The caller has held a guard since.
     #[inline]
-    fn arrive(&self, way: Underway, key: &[u8]) -> Result<Option<Record<'_>>> {
-        let Underway { hashed, table, seen } = way;
+    fn finish_read(&self, pending: PendingRead, key: &[u8]) -> Result<Option<Record<'_>>> {
+        let PendingRead { hashed, table, seen } = pending;
         if let Some((at, slot)) = seen
             && self.pool.load_u64(at) == slot.0
         {
@@ -203,10 +206,10 @@ impl Inner {
             if let Ok(record) = Record::read(&self.pool, record_at)
                 && record.key() == key
                 && self.form.is_bound(slot, record.binding())
-                && !self.is_under_batch(hashed)
+                && !self.may_be_in_batch(hashed)
             {
                 self.persist_read(table, hashed, Some(at));
-                return self.vet(&Hit { at, slot, record_at, record, is_bound: true });
+                return self.check_hit(&Hit { at, slot, record_at, record, is_bound: true });
             }
         }
         self.lookup(hashed, key)

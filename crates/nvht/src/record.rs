@@ -12,10 +12,10 @@ use crate::hash::Hasher;
 use crate::slot::{Slot, SlotForm};
 
 /// Bytes of the header that are the engine's: the fraction.
-pub(crate) const OWN: usize = 4;
+pub(crate) const OWN_BYTES: usize = 4;
 
 /// A record on the medium.
-pub(crate) type Record<'a> = lodestore_inplace::Record<'a, OWN>;
+pub(crate) type Record<'a> = lodestore_inplace::Record<'a, OWN_BYTES>;
 
 const _: () = assert!(Record::HEADER == 16);
 

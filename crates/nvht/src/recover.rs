@@ -2,11 +2,11 @@
 //!
 //! Before `open` returns, in a store of any size, armed batch logs are redone (`media`) and roots
 //! are checked against the headers of their tables. Slots left by an interrupted step of growth are
-//! cleared (`resize.rs`). After a crash the allocator's occupancy and the count of keys are
+//! cleared (`repair.rs`). After a crash the allocator's occupancy and the count of keys are
 //! rebuilt.
 //!
 //! The background work has two phases. First the check of each line is compared with its slots, and
-//! a line that no crash leaves is marked as damaged (`settle.rs`). Then each stripe's part is
+//! a line that no crash leaves is marked as damaged (`settle.rs`). Then each stripe's range is
 //! walked with the stripe held. Its lines are made durable if a killed process may have left them
 //! unflushed. Each record is checked and marked. Damage is reported, and stays in place. Nothing is
 //! repaired by guessing: a changed slot may have been written since, and its key stays damaged
@@ -25,14 +25,14 @@ use lodestore_inplace::{PIECE_BYTES, SealedExtent, lock, share_out};
 use lodestore_media::{Mutant, NvPtr, Quiet};
 
 use crate::inner::Inner;
-use crate::layout::{CURSOR_END, KIND_TABLE, LINE, Root, SEAL};
+use crate::layout::{CURSOR_MAX, KIND_TABLE, LINE_BYTES, Root, SEAL};
 use crate::partition::{Partition, extent_of};
-use crate::record::{OWN, Placed, Record};
+use crate::record::{OWN_BYTES, Placed, Record};
 use crate::search::{damaged_line, unvouched};
-use crate::settle::Settling;
+use crate::settle::Reconciler;
 use crate::stripe::{STRIPES, fractions_of};
-use crate::table::{AHEAD, READ_AHEAD, Table};
-use crate::walk::{Found, another_slot};
+use crate::table::{PREFETCH_BYTES_MAX, PREFETCH_RECORDS, Table};
+use crate::walk::{FoundSlot, duplicate_slot};
 
 /// Lines that are checked under the same stripes.
 const CHECK_LINES: u64 = 128;
@@ -81,7 +81,7 @@ fn walk_all(inner: &Inner) -> Result<()> {
     inner.end_careful_mode();
     for record in shares.iter().flatten() {
         inner.recovery.count_left_out(1);
-        inner.keep_damaged::<OWN>(*record);
+        inner.keep_damaged::<OWN_BYTES>(*record);
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ fn walk_all(inner: &Inner) -> Result<()> {
 /// Reconciles all lines of a partition that are in use. Its tables do not grow meanwhile.
 fn check_lines(inner: &Inner, partition: usize) -> Result<()> {
     let part = &inner.partitions[partition];
-    let _turn = lock(&part.growing);
+    let _growing = lock(&part.growing);
     if inner.is_unsettled() && !inner.pool.mutant(Mutant::GrowthNotSettled) {
         flush_tables(inner, part)?;
     }
@@ -128,10 +128,10 @@ fn lines_in_use(part: &Partition) -> Vec<(Table, Range<u64>)> {
     let cursor = if part.is_growing() { part.cursor() } else { 0 };
     let mut in_use = Vec::new();
     if let Some(next) = part.next() {
-        let home = if cursor == CURSOR_END { next.lines } else { next.home(cursor as u32) };
+        let home = if cursor == CURSOR_MAX { next.lines } else { next.home(cursor as u32) };
         in_use.push((next, 0..(home + u64::from(next.probe)).min(next.all_lines())));
     }
-    if cursor < CURSOR_END {
+    if cursor < CURSOR_MAX {
         let table = part.current();
         in_use.push((table, table.home(cursor as u32)..table.all_lines()));
     }
@@ -140,7 +140,7 @@ fn lines_in_use(part: &Partition) -> Vec<(Table, Range<u64>)> {
 
 fn check_table(inner: &Inner, partition: usize, table: Table, lines: Range<u64>) -> Result<()> {
     let (pool, form) = (&*inner.pool, inner.form);
-    let settling = Settling { pool, hasher: inner.hasher, form, partition };
+    let reconciler = Reconciler { pool, hasher: inner.hasher, form, partition };
     for first in lines.clone().step_by(CHECK_LINES as usize) {
         inner.recovery.check_wanted()?;
         let end = (first + CHECK_LINES).min(lines.end);
@@ -148,17 +148,17 @@ fn check_table(inner: &Inner, partition: usize, table: Table, lines: Range<u64>)
         let _guard = pool.epochs().pin();
         // A line changes only under the stripe of a key that may be in it.
         let first_home = first.saturating_sub(u64::from(table.probe) - 1);
-        let _held = inner.hold_part(partition, table.first_fraction(first_home), table.first_fraction(end));
+        let _held = inner.lock_range(partition, table.first_fraction(first_home), table.first_fraction(end));
         let mut flushed = false;
         for line in first..end {
-            let settled = settling.settle_line(table, line);
-            if settled.damaged {
+            let reconciled = reconciler.reconcile_line(table, line);
+            if reconciled.damaged {
                 inner.note_damaged_line();
                 inner.recovery.count_corrupt();
                 inner.corrupt(&damaged_line(table.line(line)));
             }
-            if settled.changed {
-                pool.flush(table.line(line), LINE as usize);
+            if reconciled.changed {
+                pool.flush(table.line(line), LINE_BYTES as usize);
                 flushed = true;
             }
         }
@@ -180,16 +180,16 @@ fn walk_partition(inner: &Inner, partition: usize, damaged: &mut Vec<NvPtr>) -> 
         let mut keys = 0;
         for piece in Inner::tables_of(part, from, to) {
             if inner.is_unsettled() {
-                inner.settle_part(piece.table, piece.from, piece.to);
+                inner.persist_range(piece.table, piece.from, piece.to);
             }
             let mut found = inner.collect(partition, piece, |_| true);
             // A damaged slot may belong to several stripes. The stripe where its line begins counts
             // it, and the last stripe counts the lines after the last home line.
-            let first = |found: &Found| piece.table.first_fraction(found.line).min(piece.share_to - 1);
+            let first = |found: &FoundSlot| piece.table.first_fraction(found.line).min(piece.share_to - 1);
             found.retain(|found| found.fraction.is_some() || (piece.from..piece.to).contains(&first(found)));
             keys += found.len() as u64;
-            take_all(inner, partition, &found, damaged);
-            report_doubled(inner, found);
+            mark_records(inner, partition, &found, damaged);
+            report_duplicates(inner, found);
         }
         held.set_keys(keys);
         drop(held);
@@ -200,27 +200,27 @@ fn walk_partition(inner: &Inner, partition: usize, damaged: &mut Vec<NvPtr>) -> 
 }
 
 /// Reports keys with two slots: one slot is older than the other.
-fn report_doubled(inner: &Inner, mut found: Vec<Found>) {
-    let key = |found: &Found| Record::read(&inner.pool, found.record_at).ok().map(|record| record.key());
+fn report_duplicates(inner: &Inner, mut found: Vec<FoundSlot>) {
+    let key = |found: &FoundSlot| Record::read(&inner.pool, found.record_at).ok().map(|record| record.key());
     found.sort_unstable_by_key(|found| found.fraction);
     for same in found.chunk_by(|a, b| a.fraction == b.fraction).filter(|same| same[0].fraction.is_some()) {
         for (index, found) in same.iter().enumerate() {
             if same[..index].iter().any(|other| key(other).is_some() && key(other) == key(found)) {
                 inner.note_damaged_line();
                 inner.recovery.count_corrupt();
-                inner.corrupt(&another_slot(found.record_at));
+                inner.corrupt(&duplicate_slot(found.record_at));
             }
         }
     }
 }
 
-/// Checks and marks the records of a part.
-fn take_all(inner: &Inner, partition: usize, found: &[Found], damaged: &mut Vec<NvPtr>) {
+/// Checks and marks the records of a range.
+fn mark_records(inner: &Inner, partition: usize, found: &[FoundSlot], damaged: &mut Vec<NvPtr>) {
     for (index, slot) in found.iter().enumerate() {
-        if let Some(next) = found.get(index + AHEAD) {
-            inner.pool.prefetch(next.record_at, READ_AHEAD);
+        if let Some(next) = found.get(index + PREFETCH_RECORDS) {
+            inner.pool.prefetch(next.record_at, PREFETCH_BYTES_MAX);
         }
-        if let Err(error) = take(inner, partition, slot) {
+        if let Err(error) = mark_record(inner, partition, slot) {
             inner.recovery.count_corrupt();
             inner.corrupt(&error);
             damaged.push(slot.record_at);
@@ -230,13 +230,13 @@ fn take_all(inner: &Inner, partition: usize, found: &[Found], damaged: &mut Vec<
 }
 
 /// Checks the record that a slot names, and marks it. Notes a slot that does not name its key.
-fn take(inner: &Inner, partition: usize, found: &Found) -> Result<()> {
+fn mark_record(inner: &Inner, partition: usize, found: &FoundSlot) -> Result<()> {
     let (pool, at) = (&inner.pool, found.record_at);
-    let record = Record::read(pool, at).inspect_err(|_| inner.note_stray())?;
+    let record = Record::read(pool, at).inspect_err(|_| inner.note_possible_duplicate())?;
     let vouched = record.vouched_fraction(inner.hasher, inner.form, found.slot, partition);
     let names_key = found.fraction.is_some() && vouched == found.fraction;
     if !names_key {
-        inner.note_stray();
+        inner.note_possible_duplicate();
     }
     record.check(at)?;
     let expires = record.expiry().is_some();
@@ -275,7 +275,7 @@ impl Inner {
 
     /// Stores the counts of keys for the next open. All threads have stopped.
     pub(crate) fn save_counts(&self) {
-        let is_unsure = self.is_careful() || self.has_strays();
+        let is_unsure = self.is_careful() || self.may_have_duplicates();
         for partition in 0..self.partitions.len() {
             let root = Root::of(&self.pool, partition);
             // After damage the next open counts and checks again.

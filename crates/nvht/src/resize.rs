@@ -1,10 +1,10 @@
-//! Growth of a table without stopping: keys move in parts to a table twice as long, while reads and
-//! writes continue.
+//! Growth of a table without stopping: keys move range by range to a table twice as long, while
+//! reads and writes continue.
 //!
 //! Adjacent keys of a table stay in order in a longer one (`hash.rs`). A single number, the cursor,
 //! therefore describes the keys that have moved: keys with fractions below it are in the next
 //! table. Records do not move. The writers of new keys do the work, a step of 16 lines each. A key
-//! without a free slot waits until its part has moved, which is many steps. A table therefore
+//! without a free slot waits until its range has moved, which is many steps. A table therefore
 //! begins to grow at its load factor, or when a key's slot is half a probe from its home. Short
 //! probes (under 56 slots) have no such warning, and batches grow their tables completely
 //! beforehand.
@@ -24,7 +24,7 @@
 //!
 //! A crash in a step, before the cursor is durable, leaves copies in the next table with fractions
 //! not below the cursor. The old table names the same records, since the stripes prevented changes.
-//! The next open clears these copies (`mend_growth`), and old slots left by a crash after the
+//! The next open clears these copies (`repair.rs`), and old slots left by a crash after the
 //! cursor. Both happen before it serves any request. Its earlier stores (its header, redone
 //! batches) neither free nor allocate a record. Every slot in a line in use therefore names a live
 //! record. Each step is published by one store, and none needs a log.
@@ -38,34 +38,33 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
-use crate::layout::{CURSOR_END, KIND_TABLE, LINE, LINE_SLOTS, Root, TableHeader, TableStage};
+use crate::layout::{CURSOR_MAX, KIND_TABLE, LINE_BYTES, LINE_SLOTS, Root, TableHeader, TableStage};
 use crate::line::{count_slot, free_slot, mark_damaged};
 use crate::options::INDEX_FULL;
 use crate::partition::{Partition, doublings_of, extent_of, table_word};
 use crate::record::{Placed, Record};
 use crate::search::damaged_line;
-use crate::settle::Settling;
 use crate::slot::Slot;
 use crate::table::Table;
-use crate::walk::Found;
+use crate::walk::FoundSlot;
 
 /// Home lines that a step moves.
 const STEP_LINES: u64 = 16;
-/// Minimum probe lines for which half a probe is enough as a warning.
-const WARNING_PROBE: u32 = 8;
-/// Slots per key above which a table is not doubled for a key without a free slot: its hash is at
-/// fault, not the table.
-const SPARSE: u64 = 64;
+/// Minimum probe lines for which a slot half a probe from its home is a warning.
+const CROWDED_PROBE_LINES_MIN: u32 = 8;
+/// Maximum slots per key with which a table is doubled for a key without a free slot. Above it the
+/// hash is at fault, not the table.
+const SLOTS_PER_KEY_MAX: u64 = 64;
 
-/// Number of lines that are stored together.
-const LINES_TOGETHER: u64 = 64;
+/// Lines that are stored together.
+const STORE_LINES: u64 = 64;
 
 /// Creates a table's extent: header, and the first `lines` lines without slots; durable after the
 /// caller's fence. `table_at` returns the table with its extent at a position.
 ///
 /// # Errors
 /// [`Error::Full`], [`Error::Io`].
-pub(crate) fn make_table(
+pub(crate) fn create_table(
     pool: &Pool,
     header: TableHeader,
     probe: u32,
@@ -74,22 +73,22 @@ pub(crate) fn make_table(
 ) -> Result<NvPtr> {
     let at = pool.allocator().alloc_extent(pool, Table::extent_bytes(header.lines, probe), KIND_TABLE)?;
     pool.store(at, &header.bytes_at(pool, at));
-    pool.flush(at, LINE as usize);
+    pool.flush(at, LINE_BYTES as usize);
     let table = table_at(at);
     store_empty_lines(pool, table, 0, lines);
-    pool.flush(table.line(0), (lines * LINE) as usize);
+    pool.flush(table.line(0), (lines * LINE_BYTES) as usize);
     Ok(at)
 }
 
 /// Stores the lines `from..to` without slots. They are not in use.
 fn store_empty_lines(pool: &Pool, table: Table, from: u64, to: u64) {
-    let mut bytes = [0; (LINES_TOGETHER * LINE) as usize];
-    for first in (from..to).step_by(LINES_TOGETHER as usize) {
-        let end = (first + LINES_TOGETHER).min(to);
-        for (line, bytes) in (first..end).zip(bytes.chunks_exact_mut(LINE as usize)) {
+    let mut bytes = [0; (STORE_LINES * LINE_BYTES) as usize];
+    for first in (from..to).step_by(STORE_LINES as usize) {
+        let end = (first + STORE_LINES).min(to);
+        for (line, bytes) in (first..end).zip(bytes.chunks_exact_mut(LINE_BYTES as usize)) {
             bytes[..8].copy_from_slice(&table.hash_of(line).empty().to_le_bytes());
         }
-        pool.store(table.line(first), &bytes[..((end - first) * LINE) as usize]);
+        pool.store(table.line(first), &bytes[..((end - first) * LINE_BYTES) as usize]);
     }
 }
 
@@ -98,35 +97,35 @@ impl Inner {
     /// high enough. The caller holds a guard and no stripe. Errors are only reported here; the
     /// write that needs the space returns them.
     #[inline]
-    pub(crate) fn grow_if_due(&self, partition: usize, keys_of_stripe: i32, crowded: bool) {
+    pub(crate) fn grow_if_due(&self, partition: usize, keys_of_stripe: i32, is_far: bool) {
         let part = &self.partitions[partition];
-        if part.is_growing() || crowded || part.may_be_due(keys_of_stripe) {
-            self.look_after(partition, crowded);
+        if part.is_growing() || is_far || part.may_be_due(keys_of_stripe) {
+            self.run_due_growth(partition, is_far);
         }
     }
 
     /// Returns whether a key's slot is so far from its home that the next key may find none. Then
-    /// the table must grow first, since a key without a slot waits until its part has moved. Short
+    /// the table must grow first, since a key without a slot waits until its range has moved. Short
     /// probes have no such warning.
     #[inline]
-    pub(crate) fn is_crowded(&self, distance: u32) -> bool {
+    pub(crate) fn is_far_from_home(&self, distance: u32) -> bool {
         let probe = self.shape.probe_lines;
-        probe >= WARNING_PROBE && distance >= probe / 2
+        probe >= CROWDED_PROBE_LINES_MIN && distance >= probe / 2
     }
 
     #[cold]
-    fn look_after(&self, partition: usize, crowded: bool) {
+    fn run_due_growth(&self, partition: usize, is_far: bool) {
         let part = &self.partitions[partition];
-        let Ok(_turn) = part.growing.try_lock() else { return };
+        let Ok(_growing) = part.growing.try_lock() else { return };
         let outcome = if part.is_growing() {
-            if !self.may_try(partition) {
+            if !self.is_retry_due(partition) {
                 return;
             }
-            self.step(partition)
-        } else if crowded && self.may_try(partition) && self.refuse_sparse(partition, 0).is_ok()
+            self.run_step(partition)
+        } else if is_far && self.is_retry_due(partition) && self.check_not_sparse(partition, 0).is_ok()
             || self.is_due(partition)
         {
-            self.begin(partition)
+            self.begin_growth(partition)
         } else {
             return;
         };
@@ -139,36 +138,36 @@ impl Inner {
         let part = &self.partitions[partition];
         let Some(keys) = self.keys_of(partition) else { return false };
         let slots = part.current().lines * LINE_SLOTS as u64;
-        keys * 100 >= slots * u64::from(self.shape.load) && self.may_try(partition)
+        keys * 100 >= slots * u64::from(self.shape.load) && self.is_retry_due(partition)
     }
 
     /// Returns whether a new attempt is useful after the last one found no space.
-    fn may_try(&self, partition: usize) -> bool {
-        let again_at = self.partitions[partition].grow_again_at.load(Ordering::Relaxed);
-        again_at == 0 || self.keys_of(partition).unwrap_or(0) >= again_at
+    fn is_retry_due(&self, partition: usize) -> bool {
+        let retry_at = self.partitions[partition].retry_at_keys.load(Ordering::Relaxed);
+        retry_at == 0 || self.keys_of(partition).unwrap_or(0) >= retry_at
     }
 
     /// Delays the next attempt to grow: while space is short, not every new key starts one.
     #[cold]
-    fn try_later(&self, partition: usize) {
+    fn delay_retry(&self, partition: usize) {
         let keys = self.keys_of(partition).unwrap_or(0);
-        self.partitions[partition].grow_again_at.store(keys + keys / 16 + 1, Ordering::Relaxed);
+        self.partitions[partition].retry_at_keys.store(keys + keys / 16 + 1, Ordering::Relaxed);
     }
 
     /// Grows the key's table until there is a free slot for it. The caller holds a guard and no
     /// stripe.
     #[cold]
-    pub(crate) fn make_room(&self, hashed: Hashed) -> Result<()> {
+    pub(crate) fn grow_until_free(&self, hashed: Hashed) -> Result<()> {
         let part = self.partition(hashed);
-        let _turn = lock(&part.growing);
-        while part.place(hashed.fraction).free(&self.pool, hashed.fraction).is_none() {
+        let _growing = lock(&part.growing);
+        while part.table_for(hashed.fraction).find_free(&self.pool, hashed.fraction).is_none() {
             self.pool.check()?;
             if part.is_growing() {
-                self.step(hashed.partition)?;
+                self.run_step(hashed.partition)?;
                 continue;
             }
-            self.refuse_sparse(hashed.partition, 0)?;
-            self.begin(hashed.partition)?;
+            self.check_not_sparse(hashed.partition, 0)?;
+            self.begin_growth(hashed.partition)?;
         }
         Ok(())
     }
@@ -176,15 +175,15 @@ impl Inner {
     /// Grows a table until it holds `more` additional keys at its load. Called before a batch,
     /// whose keys would otherwise trigger growth one by one. The caller holds a guard and no
     /// stripe.
-    pub(crate) fn grow_for(&self, partition: usize, more: u64) -> Result<()> {
+    pub(crate) fn grow_for_batch(&self, partition: usize, more: u64) -> Result<()> {
         let part = &self.partitions[partition];
         let holds = || {
             let slots = part.current().lines * LINE_SLOTS as u64;
             self.keys_of(partition).is_none_or(|keys| (keys + more) * 100 <= slots * u64::from(self.shape.load))
         };
-        let _turn = lock(&part.growing);
+        let _growing = lock(&part.growing);
         while !holds() {
-            self.double(partition)?;
+            self.double_table(partition)?;
         }
         Ok(())
     }
@@ -192,35 +191,35 @@ impl Inner {
     /// Doubles the key's table completely, for a batch of `keys` keys in its partition without a
     /// free slot for this key.
     #[cold]
-    pub(crate) fn double_for(&self, hashed: Hashed, keys: u64) -> Result<()> {
+    pub(crate) fn double_for_batch(&self, hashed: Hashed, keys: u64) -> Result<()> {
         let part = self.partition(hashed);
-        let _turn = lock(&part.growing);
+        let _growing = lock(&part.growing);
         if !part.is_growing() {
-            self.refuse_sparse(hashed.partition, keys)?;
+            self.check_not_sparse(hashed.partition, keys)?;
         }
-        self.double(hashed.partition)
+        self.double_table(hashed.partition)
     }
 
     /// Completes the current growth, or begins one and completes it. The caller holds `growing` and
     /// a guard.
-    fn double(&self, partition: usize) -> Result<()> {
+    fn double_table(&self, partition: usize) -> Result<()> {
         let part = &self.partitions[partition];
         if !part.is_growing() {
-            self.begin(partition)?;
+            self.begin_growth(partition)?;
         }
         while part.is_growing() {
             self.pool.check()?;
-            self.step(partition)?;
+            self.run_step(partition)?;
         }
         Ok(())
     }
 
     /// Refuses to double a table that is nearly empty: the keys' hashes are at fault, not the
     /// table.
-    fn refuse_sparse(&self, partition: usize, more: u64) -> Result<()> {
+    fn check_not_sparse(&self, partition: usize, more: u64) -> Result<()> {
         let part = &self.partitions[partition];
         let slots = part.current().lines * LINE_SLOTS as u64;
-        let is_sparse = |keys| slots > SPARSE * (keys + more + u64::from(self.shape.probe_lines));
+        let is_sparse = |keys| slots > SLOTS_PER_KEY_MAX * (keys + more + u64::from(self.shape.probe_lines));
         if self.keys_of(partition).is_some_and(is_sparse) { Err(self.index_full(part)) } else { Ok(()) }
     }
 
@@ -230,7 +229,7 @@ impl Inner {
     }
 
     /// Begins to grow a table that is not growing. The caller holds `growing`.
-    fn begin(&self, partition: usize) -> Result<()> {
+    fn begin_growth(&self, partition: usize) -> Result<()> {
         let (part, pool) = (&self.partitions[partition], &self.pool);
         let (current, next, _) = part.words();
         assert!(next == 0, "the table does not grow yet");
@@ -239,8 +238,8 @@ impl Inner {
         let header = TableHeader { partition: partition as u32, doublings, lines };
         let probe = self.shape.probe_lines;
         let table_at = |at| part.table_of(table_word(at, doublings));
-        let at = make_table(pool, header, probe, table_at, u64::from(probe)).inspect_err(|_| {
-            self.try_later(partition);
+        let at = create_table(pool, header, probe, table_at, u64::from(probe)).inspect_err(|_| {
+            self.delay_retry(partition);
         })?;
         if !pool.mutant(Mutant::GrowthRootEarly) {
             pool.fence();
@@ -252,30 +251,30 @@ impl Inner {
         pool.flush(root.at, Root::BYTES);
         pool.fence();
         self.check_growth()?;
-        TableStage::GROWS.store(pool, extent_of(current));
-        part.grow_again_at.store(0, Ordering::Relaxed);
+        TableStage::GROWING.store(pool, extent_of(current));
+        part.retry_at_keys.store(0, Ordering::Relaxed);
         part.set_next(word);
         Ok(())
     }
 
-    /// Moves the next part of a growing table, or ends the growth if all has moved. The caller
+    /// Moves the next range of a growing table, or ends the growth if all has moved. The caller
     /// holds `growing` and a guard.
-    fn step(&self, partition: usize) -> Result<()> {
+    fn run_step(&self, partition: usize) -> Result<()> {
         let begun = Instant::now();
         let part = &self.partitions[partition];
         let (Some(next), from) = (part.next(), part.cursor()) else { return Ok(()) };
         self.check_growth()?;
-        if from == CURSOR_END {
-            return self.end(partition);
+        if from == CURSOR_MAX {
+            return self.end_growth(partition);
         }
         let old = part.current();
         let to = old.first_fraction(old.home(from as u32) + STEP_LINES);
-        self.move_part(partition, old, next, from, to)?;
-        if to == CURSOR_END {
-            self.end(partition)?;
+        self.move_range(partition, old, next, from, to)?;
+        if to == CURSOR_MAX {
+            self.end_growth(partition)?;
         }
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.growth.longest_ns.fetch_max(took, Ordering::Relaxed);
+        self.growth.longest_step_ns.fetch_max(took, Ordering::Relaxed);
         self.growth.steps.fetch_add(1, Ordering::Relaxed);
         self.growth.all_ns.fetch_add(took, Ordering::Relaxed);
         self.growth.over_1_ms.fetch_add(u64::from(took > 1_000_000), Ordering::Relaxed);
@@ -283,28 +282,28 @@ impl Inner {
     }
 
     /// Runs one step; see the module docs.
-    fn move_part(&self, partition: usize, old: Table, next: Table, from: u64, to: u64) -> Result<()> {
+    fn move_range(&self, partition: usize, old: Table, next: Table, from: u64, to: u64) -> Result<()> {
         let (part, pool) = (&self.partitions[partition], &self.pool);
-        let held = self.hold_part(partition, from, to);
+        let held = self.lock_range(partition, from, to);
         if pool.mutant(Mutant::GrowthCursorEarly) {
             self.publish_cursor(partition, to);
         }
         let probe = u64::from(old.probe);
-        let home_of = |fraction: u64| if fraction == CURSOR_END { next.lines } else { next.home(fraction as u32) };
+        let home_of = |fraction: u64| if fraction == CURSOR_MAX { next.lines } else { next.home(fraction as u32) };
         let first = home_of(from);
         let (zero_from, zero_to) = (first + probe, (home_of(to) + probe).min(next.all_lines()));
         if zero_from < zero_to && !pool.mutant(Mutant::GrowthNotZeroed) {
             store_empty_lines(pool, next, zero_from, zero_to);
         }
-        let Sorted { moving, damaged } = self.sort_lines(partition, old, from, to);
+        let ClassifiedSlots { moving, damaged } = self.classify_slots(partition, old, from, to);
         let mut copied = Copied { end: zero_to.max(first + 1), slots: Vec::with_capacity(moving.len()) };
         for (found, fraction) in &moving {
             if !self.copy_to(next, next.home(*fraction), found.slot, &mut copied) {
-                return Err(self.take_back(partition, next, &copied));
+                return Err(self.remove_copies(partition, next, &copied));
             }
         }
-        self.carry_damage(old, next, (from, to), &damaged);
-        pool.flush(next.line(first), ((copied.end - first) * LINE) as usize);
+        self.mark_homes_of_damage(old, next, (from, to), &damaged);
+        pool.flush(next.line(first), ((copied.end - first) * LINE_BYTES) as usize);
         if !pool.mutant(Mutant::GrowthNotFenced) {
             pool.fence();
         }
@@ -315,9 +314,9 @@ impl Inner {
         self.check_growth()?;
         TableStage::of_cursor(to).store(pool, extent_of(part.words().1));
         part.set_cursor(to);
-        self.clear_left(old, to, &moving);
+        self.clear_moved_slots(old, to, &moving);
         drop(held);
-        part.grow_again_at.store(0, Ordering::Relaxed);
+        part.retry_at_keys.store(0, Ordering::Relaxed);
         self.growth.moved.fetch_add(moving.len() as u64, Ordering::Relaxed);
         Ok(())
     }
@@ -337,28 +336,28 @@ impl Inner {
         self.pool.fence();
     }
 
-    /// Sorts the slots in the lines that may hold keys of a part: slots to move, with their
-    /// fractions, and lines in which slots of the part's keys may be damaged.
-    fn sort_lines(&self, partition: usize, old: Table, from: u64, to: u64) -> Sorted {
-        let mut sorted = Sorted { moving: Vec::new(), damaged: Vec::new() };
+    /// Sorts the slots in the lines that may hold keys of a range: slots to move, with their
+    /// fractions, and lines in which slots of the range's keys may be damaged.
+    fn classify_slots(&self, partition: usize, old: Table, from: u64, to: u64) -> ClassifiedSlots {
+        let mut classified = ClassifiedSlots { moving: Vec::new(), damaged: Vec::new() };
         for found in self.collect_lines(old, from, to, |_| true) {
             let record = Record::read(&self.pool, found.record_at).ok().filter(|_| found.fraction.is_some());
             match record.and_then(|record| record.vouched_fraction(self.hasher, self.form, found.slot, partition)) {
-                Some(fraction) if (from..to).contains(&fraction.into()) => sorted.moving.push((found, fraction)),
+                Some(fraction) if (from..to).contains(&fraction.into()) => classified.moving.push((found, fraction)),
                 Some(_) => {}
-                None => sorted.damaged.push(found.line),
+                None => classified.damaged.push(found.line),
             }
         }
         if self.is_careful() {
             let lines = old.home(from as u32)..=self.last_line(old, from, to);
-            sorted.damaged.extend(lines.into_iter().filter(|line| self.is_damaged(old, *line)));
+            classified.damaged.extend(lines.into_iter().filter(|line| self.is_damaged(old, *line)));
         }
-        sorted
+        classified
     }
 
     /// Marks the lines of the next table to which keys of damaged old lines belong. Damaged slots
     /// are not copied.
-    fn carry_damage(&self, old: Table, next: Table, (from, to): (u64, u64), damaged: &[u64]) {
+    fn mark_homes_of_damage(&self, old: Table, next: Table, (from, to): (u64, u64), damaged: &[u64]) {
         let (first, last) = (old.home(from as u32), old.home((to - 1) as u32));
         for line in damaged {
             for home in self.homes_of(old, *line).filter(|home| (first..=last).contains(home)) {
@@ -374,8 +373,8 @@ impl Inner {
     fn copy_to(&self, next: Table, home: u64, slot: Slot, copied: &mut Copied) -> bool {
         loop {
             // Any fraction of this home is valid.
-            let Some(free) = next.free(&self.pool, next.first_fraction(home) as u32) else { return false };
-            if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_err() {
+            let Some(free) = next.find_free(&self.pool, next.first_fraction(home) as u32) else { return false };
+            if self.pool.cas_u64(free.at, Slot::FREE.0, slot.0).is_err() {
                 continue;
             }
             count_slot(&self.pool, next.salt, free.at, slot);
@@ -391,20 +390,20 @@ impl Inner {
     /// Removes the copies of a step that did not all fit: the hashes of too many keys are alike for
     /// a table of twice the length.
     #[cold]
-    fn take_back(&self, partition: usize, next: Table, copied: &Copied) -> Error {
+    fn remove_copies(&self, partition: usize, next: Table, copied: &Copied) -> Error {
         for (at, slot) in &copied.slots {
             free_slot(&self.pool, next.salt, *at, *slot);
             self.pool.flush(*at, 8);
         }
         self.pool.fence();
-        self.try_later(partition);
+        self.delay_retry(partition);
         self.index_full(&self.partitions[partition])
     }
 
     /// Clears the slots of moved keys in lines of keys not yet moved, after the last home line of
-    /// the part.
-    fn clear_left(&self, old: Table, to: u64, moved: &[(Found, u32)]) {
-        if to == CURSOR_END || self.pool.mutant(Mutant::GrowthLeftKept) {
+    /// the range.
+    fn clear_moved_slots(&self, old: Table, to: u64, moved: &[(FoundSlot, u32)]) {
+        if to == CURSOR_MAX || self.pool.mutant(Mutant::GrowthLeftKept) {
             return;
         }
         let first = old.home(to as u32);
@@ -420,15 +419,15 @@ impl Inner {
     }
 
     /// Ends a growth. `growing` is held, and all keys have moved.
-    fn end(&self, partition: usize) -> Result<()> {
+    fn end_growth(&self, partition: usize) -> Result<()> {
         let (part, pool) = (&self.partitions[partition], &self.pool);
         let (current, next, cursor) = part.words();
-        assert!(next != 0 && cursor == CURSOR_END, "all keys have moved");
+        assert!(next != 0 && cursor == CURSOR_MAX, "all keys have moved");
         self.account_wear_of(partition);
         pool.allocator().keep_extent(extent_of(current));
-        set_grown(pool, partition, next);
+        publish_grown_table(pool, partition, next);
         self.check_growth()?;
-        TableStage::LEFT.store(pool, extent_of(current));
+        TableStage::REPLACED.store(pool, extent_of(current));
         part.set_current(next);
         pool.epochs().retire_extent(pool, extent_of(current));
         self.growth.tables.fetch_add(1, Ordering::Relaxed);
@@ -443,67 +442,18 @@ struct Copied {
     slots: Vec<(NvPtr, Slot)>,
 }
 
-/// The slots and the damaged lines of a part that moves.
-struct Sorted {
-    moving: Vec<(Found, u32)>,
+/// The slots and the damaged lines of a range that moves.
+struct ClassifiedSlots {
+    moving: Vec<(FoundSlot, u32)>,
     damaged: Vec<u64>,
 }
 
 /// Makes the next table the only one, in the root.
-fn set_grown(pool: &Pool, partition: usize, word: u64) {
+pub(crate) fn publish_grown_table(pool: &Pool, partition: usize, word: u64) {
     let root = Root::of(pool, partition);
     pool.publish_u64(root.current(), word);
     pool.publish_u64(root.next(), 0);
     pool.publish_u64(root.cursor(), root.sealed(0));
     pool.flush(root.at, Root::BYTES);
     pool.fence();
-}
-
-/// Clears slots left by a crash in a step, or in the end of a growth. Called before any record is
-/// stored or freed, and after the redo of batches. Idempotent.
-pub(crate) fn mend_growth(settling: &Settling<'_>, part: &Partition, partition: usize) {
-    let pool = settling.pool;
-    let root = Root::of(pool, partition);
-    let (current, next_word, cursor) = part.words();
-    if next_word == 0 {
-        if pool.load_u64(root.next()) != 0 || pool.load_u64(root.cursor()) != root.sealed(0) {
-            set_grown(pool, partition, current);
-        }
-        return;
-    }
-    let (old, Some(next)) = (part.current(), part.next()) else { return };
-    let home = |table: Table| if cursor == CURSOR_END { table.lines } else { table.home(cursor as u32) };
-    if !pool.mutant(Mutant::GrowthCopiesKept) {
-        clear(settling, next, home(next), |fraction| fraction >= cursor);
-    }
-    if cursor < CURSOR_END {
-        clear(settling, old, home(old), |fraction| fraction < cursor);
-    }
-    pool.fence();
-}
-
-/// Reconciles the lines from `line` on that keys of the line before can reach. Frees their slots
-/// whose fractions are `gone`. The fraction of a damaged record is not trusted: its slot stays. All
-/// these lines are flushed, and the caller fences. A killed process may have cleared a slot without
-/// flushing it, and the parts of the recovery walk need not reach that far.
-fn clear(settling: &Settling<'_>, table: Table, line: u64, gone: impl Fn(u64) -> bool) {
-    let &Settling { pool, hasher, form, partition } = settling;
-    let is_gone = |slot: Slot| {
-        let record = Record::read(pool, form.record(slot)).ok().filter(|_| form.is_record(slot));
-        let fraction = record.and_then(|record| record.vouched_fraction(hasher, form, slot, partition));
-        fraction.is_some_and(|fraction| gone(fraction.into()))
-    };
-    for line in line..(line + u64::from(table.probe)).min(table.all_lines()) {
-        let mut changed = settling.settle_line(table, line).changed;
-        for (index, word) in table.load(pool, line)[1..].iter().enumerate() {
-            let slot = Slot(*word);
-            if is_gone(slot) {
-                free_slot(pool, table.salt, table.slot(line, index), slot);
-                changed = true;
-            }
-        }
-        if changed || !pool.mutant(Mutant::GrowthNotSettled) {
-            pool.flush(table.line(line), LINE as usize);
-        }
-    }
 }

@@ -10,7 +10,7 @@ use lodestore_media::{Mutant, NvPtr};
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
-use crate::line::{SlotPlace, Verdict, Words, free_slot, observe, place_of, reach_of};
+use crate::line::{SlotLocation, Verdict, Words, free_slot, locate_slot, reach_of, read_line};
 use crate::record::{Placed, Record};
 use crate::slot::Slot;
 use crate::table::{Hit, Table};
@@ -31,7 +31,7 @@ impl Inner {
     /// [`Error::Corrupt`] if damage may have destroyed the key's slot.
     #[inline]
     pub(crate) fn find<'a>(&'a self, table: Table, hashed: Hashed, key: &[u8]) -> Result<Option<Hit<'a>>> {
-        match table.find(&self.pool, self.finding(), hashed, key) {
+        match table.find(&self.pool, self.lookup_params(), hashed, key) {
             Ok(Some(hit)) => Ok(Some(hit)),
             Ok(None) if !self.is_careful() => Ok(None),
             _ => self.find_among_damage(table, hashed, key),
@@ -47,9 +47,9 @@ impl Inner {
         let mut last = home;
         let mut line = home;
         while line <= last {
-            let (words, verdict) = observe(&self.pool, table.salt, table.line(line));
+            let (words, verdict) = read_line(&self.pool, table.salt, table.line(line));
             if line == home {
-                last += u64::from(observed_reach(table, home, &words, verdict));
+                last += u64::from(reach_of_line(table, home, &words, verdict));
             }
             if verdict == Verdict::Damaged {
                 doubts.line.get_or_insert(table.line(line));
@@ -70,7 +70,7 @@ impl Inner {
         if unbound.is_some() {
             return Ok(unbound);
         }
-        self.refuse_doubts(&doubts).map(|()| None)
+        self.check_doubts(&doubts).map(|()| None)
     }
 
     /// Returns the hit of a slot with the key's tag, if its record has the key.
@@ -96,7 +96,7 @@ impl Inner {
         }
     }
 
-    fn refuse_doubts(&self, doubts: &Doubts) -> Result<()> {
+    fn check_doubts(&self, doubts: &Doubts) -> Result<()> {
         if self.is_seal_broken() {
             return Err(broken_seal());
         }
@@ -112,8 +112,8 @@ impl Inner {
         if !self.is_careful() {
             return table.reach(&self.pool, home);
         }
-        let (words, verdict) = observe(&self.pool, table.salt, table.line(home));
-        observed_reach(table, home, &words, verdict)
+        let (words, verdict) = read_line(&self.pool, table.salt, table.line(home));
+        reach_of_line(table, home, &words, verdict)
     }
 
     /// Frees a slot. The caller holds the stripe of its key. Not flushed.
@@ -124,7 +124,7 @@ impl Inner {
     #[inline]
     pub(crate) fn free_held_slot(&self, salt: u64, at: NvPtr, slot: Slot) {
         if self.is_careful() && self.is_uncounted(salt, at) {
-            self.pool.publish_u64(at, Slot::FREE);
+            self.pool.publish_u64(at, Slot::FREE.0);
         } else {
             free_slot(&self.pool, salt, at, slot);
         }
@@ -133,8 +133,8 @@ impl Inner {
     #[cold]
     #[inline(never)]
     fn is_uncounted(&self, salt: u64, slot_at: NvPtr) -> bool {
-        let SlotPlace { line, index } = place_of(slot_at);
-        matches!(observe(&self.pool, salt, line).1, Verdict::Uncounted(slots) if slots >> index & 1 == 1)
+        let SlotLocation { line, index } = locate_slot(slot_at);
+        matches!(read_line(&self.pool, salt, line).1, Verdict::Uncounted(slots) if slots >> index & 1 == 1)
     }
 
     /// Checks that the number of slots is the number of keys: no damage to a line or to the key of
@@ -146,7 +146,7 @@ impl Inner {
         if self.is_seal_broken() {
             return Err(broken_seal());
         }
-        let what = match (self.has_damaged_lines(), self.has_strays()) {
+        let what = match (self.has_damaged_lines(), self.may_have_duplicates()) {
             (false, false) => return Ok(()),
             (true, _) => "lines are damaged, so the number of keys is not known",
             (false, true) => "slots are damaged that do not name their keys, so the number of keys is not known",
@@ -157,13 +157,13 @@ impl Inner {
     /// Returns whether a line is damaged or marked as damaged. Writers may change the line
     /// concurrently.
     pub(crate) fn is_damaged(&self, table: Table, line: u64) -> bool {
-        observe(&self.pool, table.salt, table.line(line)).1 == Verdict::Damaged
+        read_line(&self.pool, table.salt, table.line(line)).1 == Verdict::Damaged
     }
 }
 
 /// Returns the reach of an observed home line: the maximum if the line's first word cannot be
 /// trusted.
-fn observed_reach(table: Table, home: u64, words: &Words, verdict: Verdict) -> u32 {
+fn reach_of_line(table: Table, home: u64, words: &Words, verdict: Verdict) -> u32 {
     let is_right = verdict != Verdict::Damaged || table.hash_of(home).is_marked(words);
     let most = table.probe - 1;
     if is_right { reach_of(words[0], most) } else { most }

@@ -13,8 +13,8 @@ use crate::record::{Placed, Record};
 use crate::slot::{Slot, SlotForm};
 use crate::table::Table;
 
-/// Parameters of reconciling ("settling") a line.
-pub(crate) struct Settling<'a> {
+/// Reconciles the lines of a partition.
+pub(crate) struct Reconciler<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) hasher: Hasher,
     pub(crate) form: SlotForm,
@@ -23,21 +23,21 @@ pub(crate) struct Settling<'a> {
 
 /// Result of reconciling a line.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Settled {
+pub(crate) struct Reconciled {
     /// The line was stored to. Not flushed.
     pub(crate) changed: bool,
     /// Keys may be missing from the line.
     pub(crate) damaged: bool,
 }
 
-impl Settling<'_> {
+impl Reconciler<'_> {
     /// Counts the slots that a crash left uncounted, frees reserved slots, and marks a damaged
     /// line. No other thread may change the line meanwhile. Not flushed.
-    pub(crate) fn settle_line(&self, table: Table, line: u64) -> Settled {
+    pub(crate) fn reconcile_line(&self, table: Table, line: u64) -> Reconciled {
         let (pool, at) = (self.pool, table.line(line));
         let words = table.load(pool, line);
         let hash = table.hash_of(line);
-        let mut settled = Settled::default();
+        let mut reconciled = Reconciled::default();
         let is_crash = match hash.judge(&words) {
             Verdict::Whole => true,
             Verdict::Uncounted(slots) => {
@@ -48,24 +48,24 @@ impl Settling<'_> {
         };
         if is_crash && self.all_are_slots(&words) {
             let counting = hash.counting_all(&words);
-            settled.changed = counting != words[0];
-            if settled.changed {
+            reconciled.changed = counting != words[0];
+            if reconciled.changed {
                 pool.publish_u64(at, counting);
             }
         } else {
-            settled.damaged = true;
-            settled.changed = !hash.is_marked(&words);
-            if settled.changed {
+            reconciled.damaged = true;
+            reconciled.changed = !hash.is_marked(&words);
+            if reconciled.changed {
                 pool.publish_u64(at, hash.marking(&words, table.probe - 1));
             }
         }
         for (index, word) in words[1..].iter().enumerate() {
             if self.form.is_reserved(Slot(*word)) {
                 free_slot(pool, table.salt, table.slot(line, index), Slot(*word));
-                settled.changed = true;
+                reconciled.changed = true;
             }
         }
-        settled
+        reconciled
     }
 
     /// Returns whether each slot of a line is free, reserved or names a record.
@@ -73,7 +73,7 @@ impl Settling<'_> {
         words[1..]
             .iter()
             .map(|word| Slot(*word))
-            .all(|slot| slot.0 == Slot::FREE || self.form.is_record(slot) || self.form.is_reserved(slot))
+            .all(|slot| slot == Slot::FREE || self.form.is_record(slot) || self.form.is_reserved(slot))
     }
 
     /// Returns whether a write in progress may have stored this slot in this line.

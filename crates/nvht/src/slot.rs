@@ -13,6 +13,8 @@ use lodestore_media::NvPtr;
 
 use crate::hash::TAG_BITS;
 
+/// Bytes of a slot.
+pub(crate) const SLOT_BYTES: usize = 8;
 /// Minimum offset bits of a slot: regions of up to 2 GiB.
 pub(crate) const OFFSET_BITS_MIN: u32 = 27;
 /// Maximum offset bits of a slot: regions of up to 1 TiB.
@@ -27,13 +29,13 @@ const REGION_BITS: u32 = 12;
 const TAG_SHIFT: u32 = REGION_SHIFT + REGION_BITS;
 /// Shift of a 32-bit checksum that aligns its high bits with the binding's.
 const BINDING_SHIFT: u32 = RESIDUE_SHIFT - 32;
-/// The residue bits that make a word of remainder 0, 1 and 2 a multiple of 3; two bits each, the
-/// lowest first. Bit 38 has the value 1 modulo 3.
-const RESIDUES: u64 = 0b01_10_00;
+/// A table of the residue bits that make a word of remainder 0, 1 and 2 a multiple of 3; two bits
+/// each, the lowest first. Bit 38 has the value 1 modulo 3.
+const RESIDUE_TABLE_BITS: u64 = 0b01_10_00;
 /// The binding bits of a reserved slot.
-const RESERVED_BINDING: u64 = 0xaaaa_aaaa_aaaa_aaaa;
-/// The inverse of 3 modulo 2^64.
-const THIRD: u64 = 0xaaaa_aaaa_aaaa_aaab;
+const RESERVED_BINDING_BITS: u64 = 0xaaaa_aaaa_aaaa_aaaa;
+/// Divides a multiple of 3 by 3: the inverse of 3 modulo 2^64.
+const THIRD_MULTIPLIER: u64 = 0xaaaa_aaaa_aaaa_aaab;
 
 const _: () = assert!(TAG_SHIFT + TAG_BITS == 64 && RESIDUE_SHIFT.is_multiple_of(2));
 const _: () = assert!(lodestore_media::MAX_REGIONS <= 1 << REGION_BITS && OFFSET_BITS_MAX < RESIDUE_SHIFT);
@@ -59,8 +61,8 @@ pub(crate) struct SlotForm {
 }
 
 impl Slot {
-    /// The word of a free slot.
-    pub(crate) const FREE: u64 = 0;
+    /// A free slot.
+    pub(crate) const FREE: Self = Self(0);
 
     #[inline]
     pub(crate) fn tag(self) -> u64 {
@@ -76,13 +78,13 @@ impl Slot {
 /// Adds the residue bits to a word that has none.
 #[inline]
 fn with_residue(word: u64) -> u64 {
-    word | (RESIDUES >> (word % 3 * 2) & 3) << RESIDUE_SHIFT
+    word | (RESIDUE_TABLE_BITS >> (word % 3 * 2) & 3) << RESIDUE_SHIFT
 }
 
 /// Returns whether a word has the residue bits that it was made with.
 #[inline]
 fn is_residue_right(word: u64) -> bool {
-    word.wrapping_mul(THIRD) <= u64::MAX / 3
+    word.wrapping_mul(THIRD_MULTIPLIER) <= u64::MAX / 3
 }
 
 impl SlotForm {
@@ -120,7 +122,7 @@ impl SlotForm {
 
     /// Returns the slot that a batch reserves for a key with this tag. It names no record.
     pub(crate) fn reserved(self, tag: u64) -> Slot {
-        Slot(with_residue(tag << TAG_SHIFT | RESERVED_BINDING & self.binding_mask))
+        Slot(with_residue(tag << TAG_SHIFT | RESERVED_BINDING_BITS & self.binding_mask))
     }
 
     /// Returns whether a slot names a record.
@@ -131,7 +133,7 @@ impl SlotForm {
 
     /// Returns whether a slot is one that a batch reserved.
     pub(crate) fn is_reserved(self, slot: Slot) -> bool {
-        slot.0 != Slot::FREE && self.reserved(slot.tag()) == slot
+        slot != Slot::FREE && self.reserved(slot.tag()) == slot
     }
 
     /// Returns the position of the record that a slot names.
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_vouches_for_an_older_record_as_seldom_as_its_binding_bits_say() {
+    fn a_slot_vouches_for_an_older_record_with_the_probability_of_its_binding_bits() {
         let form = SlotForm::of_offset_bits(OFFSET_BITS_MIN);
         let slot = form.slot(1, named(NvPtr::new(0, 4096), false, 0x1234_5678));
         let step = 0x9e37_79b9_u32;
@@ -203,10 +205,10 @@ mod tests {
         let form = SlotForm::of_offset_bits(OFFSET_BITS_MIN);
         for tag in [0, 1, 0x7ff] {
             let slot = form.reserved(tag);
-            assert!(slot.0 != Slot::FREE && !form.is_record(slot) && form.is_reserved(slot) && slot.tag() == tag);
+            assert!(slot != Slot::FREE && !form.is_record(slot) && form.is_reserved(slot) && slot.tag() == tag);
             assert!((0..64).all(|bit| !form.is_reserved(Slot(slot.0 ^ 1 << bit))));
         }
-        assert!(!form.is_reserved(Slot(Slot::FREE)));
+        assert!(!form.is_reserved(Slot::FREE));
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl NvhtStats {
             tables_grown: load(&inner.growth.tables),
             growth_steps: load(&inner.growth.steps),
             growth_moved_keys: load(&inner.growth.moved),
-            growth_longest_step_ns: load(&inner.growth.longest_ns),
+            growth_longest_step_ns: load(&inner.growth.longest_step_ns),
             growth_steps_ns: load(&inner.growth.all_ns),
             growth_long_steps: load(&inner.growth.over_1_ms),
             batch_log_bytes: inner.logs.medium_bytes(&inner.pool),

@@ -15,19 +15,20 @@ use lodestore_inplace::{Base, Begun, Behind, Decide, Engine, Quick, Running, Sea
 use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool};
 
 use crate::hash::{HashKind, Hasher};
-use crate::inner::{Care, GrowthCounts, Inner};
+use crate::inner::{CarefulMode, GrowthCounts, Inner};
 use crate::layout::{
     ENGINE, FORMAT, KIND_LOG, KIND_TABLE, LINE_SLOTS, Root, SEAL, Superblock, TableHeader, log_roots, superblock_lost,
 };
 use crate::options::NvhtOptions;
 use crate::partition::{Partition, check_stages, extent_of, load_root, table_word};
 use crate::recover;
-use crate::resize::{make_table, mend_growth};
-use crate::settle::Settling;
+use crate::repair::repair_growth;
+use crate::resize::create_table;
+use crate::settle::Reconciler;
 use crate::slot::SlotForm;
 use crate::stats::NvhtStats;
 use crate::stripe::{STRIPES, Stripes};
-use crate::table::{Reading, Table};
+use crate::table::{PrefetchLength, Table};
 
 /// An NVHT store, open in this process. The crate's documentation states its guarantees.
 ///
@@ -100,10 +101,10 @@ impl Nvht {
             partitions,
             shape,
             growth: GrowthCounts::default(),
-            reading: Reading::new(),
+            prefetch_length: PrefetchLength::new(),
             form: shape.form(),
             // Recovery ends careful mode, at once if it need not check the lines.
-            care: Care::new(seal == SealCheck::Damaged || older_root.is_some()),
+            careful_mode: CarefulMode::new(seal == SealCheck::Damaged || older_root.is_some()),
             options: options.clone(),
         };
         if let Some(error) = &older_root {
@@ -160,12 +161,12 @@ fn new_shape(pool: &Pool, options: &NvhtOptions) -> Superblock {
 
 /// Refuses regions that are too long: slots could not name all records in them.
 fn check_region_bytes(pool: &Pool, shape: &Superblock) -> Result<()> {
-    let (asked, most) = (pool.options().region_bytes, shape.region_bytes_max());
-    if asked <= most {
+    let (requested, max) = (pool.options().region_bytes, shape.region_bytes_max());
+    if requested <= max {
         return Ok(());
     }
-    let why = format!("this store was created for regions of at most {most} bytes: give at most that");
-    Err(Error::InvalidOption { name: "region_bytes".into(), value: asked.to_string(), why })
+    let why = format!("this store was created for regions of at most {max} bytes: give at most that");
+    Err(Error::InvalidOption { name: "region_bytes".into(), value: requested.to_string(), why })
 }
 
 fn hasher_of(shape: &Superblock) -> Hasher {
@@ -189,7 +190,7 @@ impl Shape for Superblock {
             let header = TableHeader { partition: partition as u32, doublings: 0, lines };
             let all_lines = lines + u64::from(self.probe_lines) - 1;
             let table_at = |at| Partition::first_table(self, self.salt(pool), partition, at);
-            let at = make_table(pool, header, self.probe_lines, table_at, all_lines)?;
+            let at = create_table(pool, header, self.probe_lines, table_at, all_lines)?;
             let root = Root::of(pool, partition);
             let zero = root.sealed(0);
             let words =
@@ -230,8 +231,8 @@ fn open_partitions(pool: &Pool, shape: &Superblock, counted: bool) -> Result<Ope
             checked => checked?,
         }
         let part = Partition::new(shape, shape.salt(pool), number, found);
-        let settling = Settling { pool, hasher: hasher_of(shape), form: shape.form(), partition: number };
-        mend_growth(&settling, &part, number);
+        let reconciler = Reconciler { pool, hasher: hasher_of(shape), form: shape.form(), partition: number };
+        repair_growth(&reconciler, &part, number);
         match found.keys.filter(|_| counted).and_then(|keys| i64::try_from(keys).ok()) {
             Some(keys) => part.keys_before.store(keys, Ordering::Relaxed),
             None => all_counted = false,
@@ -250,7 +251,7 @@ fn open_partitions(pool: &Pool, shape: &Superblock, counted: bool) -> Result<Ope
 /// Makes the store refuse writes if the extent table lacks a table: its space would be used twice.
 /// Existing data stays readable. Must be called before any allocation.
 fn check_extent(pool: &Pool, shape: &Superblock, partition: usize, table: Table) {
-    let at = lodestore_media::NvPtr::from_raw(table.lines_at.raw() - crate::layout::LINE);
+    let at = lodestore_media::NvPtr::from_raw(table.lines_at.raw() - crate::layout::LINE_BYTES);
     let bytes = Table::extent_bytes(table.lines, shape.probe_lines);
     if !pool.allocator().holds_extent(pool, at, bytes, KIND_TABLE) {
         pool.poison(PoisonReason::Damage, &format!(
@@ -310,7 +311,7 @@ impl Engine for Inner {
     }
 
     fn verify_partition(&self, partition: usize, piece: &mut dyn FnMut(VerifyReport) -> bool) -> Result<bool> {
-        self.verify_parts(partition, piece)
+        self.verify_ranges(partition, piece)
     }
 
     fn rebuild(&self, trusted: bool) -> Result<()> {

@@ -23,10 +23,10 @@ use std::thread;
 pub(crate) const STRIPES: usize = 256;
 const FRACTION_SHIFT: u32 = 24;
 
-const LOCKED: u64 = 1;
+const LOCKED_FLAG: u64 = 1;
 const WRITES_MAX: u32 = (1 << 31) - 1;
 /// Attempts before the thread yields the processor.
-const SPINS: u32 = 128;
+const SPIN_ATTEMPTS: u32 = 128;
 
 /// Returns the stripe of a fraction.
 #[inline]
@@ -69,18 +69,18 @@ impl Stripes {
         let mut spins = 0;
         loop {
             let now = word.load(Ordering::Relaxed);
-            if now & LOCKED == 0
-                && word.compare_exchange_weak(now, now | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            if now & LOCKED_FLAG == 0
+                && word.compare_exchange_weak(now, now | LOCKED_FLAG, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
                 return Held { word, keys: (now >> 32) as u32 as i32, writes: (now as u32) >> 1 };
             }
             spins += 1;
-            if spins < SPINS { hint::spin_loop() } else { thread::yield_now() }
+            if spins < SPIN_ATTEMPTS { hint::spin_loop() } else { thread::yield_now() }
         }
     }
 
     /// Acquires and frees every stripe, one after the other. The caller holds none.
-    pub(crate) fn pass_all(&self) {
+    pub(crate) fn wait_for_holders(&self) {
         for partition in 0..self.words.len() / STRIPES {
             (0..STRIPES).for_each(|stripe| drop(self.lock(partition, stripe)));
         }
@@ -89,7 +89,7 @@ impl Stripes {
     /// Returns whether a writer holds the stripe: data that was read may not be durable yet.
     #[inline]
     pub(crate) fn is_locked(&self, partition: usize, stripe: usize) -> bool {
-        self.word(partition, stripe).load(Ordering::Acquire) & LOCKED != 0
+        self.word(partition, stripe).load(Ordering::Acquire) & LOCKED_FLAG != 0
     }
 
     /// Returns the keys added minus the keys removed since the counts were last set.
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_held_stripe_is_seen_and_freed_by_a_panic() {
+    fn a_held_stripe_is_visible_and_a_panic_frees_it() {
         let stripes = Stripes::new(2);
         let held = stripes.lock(1, 2);
         assert!(stripes.is_locked(1, 2) && !stripes.is_locked(1, 1) && !stripes.is_locked(0, 2));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn stripes_cut_the_fractions_into_equal_parts() {
+    fn stripes_divide_the_fractions_equally() {
         for stripe in 0..STRIPES {
             let (first, end) = fractions_of(stripe);
             assert_eq!((stripe_of(first as u32), stripe_of((end - 1) as u32)), (stripe, stripe));

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Result};
 
 use crate::inner::Inner;
-use crate::layout::CURSOR_END;
+use crate::layout::CURSOR_MAX;
 use crate::slot::Slot;
 
 impl Inner {
@@ -14,10 +14,10 @@ impl Inner {
         let mut swept = 0;
         for partition in 0..self.partitions.len() {
             let mut from = 0;
-            while from < CURSOR_END {
+            while from < CURSOR_MAX {
                 let _guard = self.enter_write()?;
-                let to = Self::part_end(&self.partitions[partition], from);
-                for found in self.copy_part(partition, from, to, Slot::expires) {
+                let to = Self::range_end(&self.partitions[partition], from);
+                for found in self.copy_range(partition, from, to, Slot::expires) {
                     self.expiring.store(true, Ordering::Relaxed);
                     match self.remove_expired(found.slot) {
                         Ok(removed) => swept += u64::from(removed),

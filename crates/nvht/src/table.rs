@@ -19,39 +19,39 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::hash::{Hashed, Hasher};
-use crate::layout::LINE;
+use crate::layout::LINE_BYTES;
 use crate::line::{LineHash, Words, reach_of};
 use crate::record::{Placed, Record};
 use crate::slot::{Slot, SlotForm};
 
 /// Maximum bytes of a record that are prefetched together once its position is known.
-pub(crate) const READ_AHEAD: usize = 320;
+pub(crate) const PREFETCH_BYTES_MAX: usize = 320;
 
 /// Number of record bytes to prefetch together: the length of the longest record seen, at most
-/// [`READ_AHEAD`]. Measured: lines prefetched in vain cost a small record a tenth of its time.
-/// Lines not prefetched cost a large record a fifth.
-pub(crate) struct Reading(AtomicUsize);
+/// [`PREFETCH_BYTES_MAX`]. Measured: lines prefetched in vain cost a small record a tenth of its
+/// time. Lines not prefetched cost a large record a fifth.
+pub(crate) struct PrefetchLength(AtomicUsize);
 
-impl Reading {
+impl PrefetchLength {
     pub(crate) fn new() -> Self {
         Self(AtomicUsize::new(0))
     }
 
     /// Notes that a record of `len` bytes was seen.
     #[inline]
-    pub(crate) fn met(&self, len: usize) {
+    pub(crate) fn note(&self, len: usize) {
         if len > self.0.load(Ordering::Relaxed) {
-            self.0.store(len.min(READ_AHEAD), Ordering::Relaxed);
+            self.0.store(len.min(PREFETCH_BYTES_MAX), Ordering::Relaxed);
         }
     }
 
     #[inline]
-    pub(crate) fn ahead(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 /// Number of records to prefetch ahead in walks.
-pub(crate) const AHEAD: usize = 12;
+pub(crate) const PREFETCH_RECORDS: usize = 12;
 
 /// A table of a partition: only its location and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,15 +68,15 @@ pub(crate) struct Table {
 
 /// Parameters of a lookup, besides the pool.
 #[derive(Clone, Copy)]
-pub(crate) struct Finding<'a> {
+pub(crate) struct LookupParams<'a> {
     pub(crate) hasher: Hasher,
     pub(crate) form: SlotForm,
-    pub(crate) reading: &'a Reading,
+    pub(crate) prefetch_length: &'a PrefetchLength,
 }
 
 /// A lookup found a slot with the key's tag that does not vouch for its record: `search.rs`
 /// decides.
-pub(crate) struct Unsure;
+pub(crate) struct Unvouched;
 
 /// A slot that names a record of the requested key.
 #[derive(Clone, Copy)]
@@ -93,7 +93,7 @@ pub(crate) struct Hit<'a> {
 
 /// A free slot, with its distance in lines from the key's home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Free {
+pub(crate) struct FreeSlot {
     pub(crate) at: NvPtr,
     pub(crate) distance: u32,
 }
@@ -102,7 +102,7 @@ impl Table {
     /// Returns the extent bytes of a table with this number of home lines: header line, home lines,
     /// following lines.
     pub(crate) fn extent_bytes(lines: u64, probe: u32) -> u64 {
-        (lines + u64::from(probe)) * LINE
+        (lines + u64::from(probe)) * LINE_BYTES
     }
 
     /// Returns the number of all lines, including the lines after the last home line.
@@ -125,13 +125,13 @@ impl Table {
     /// Returns the position of a line.
     #[inline]
     pub(crate) fn line(&self, line: u64) -> NvPtr {
-        self.lines_at.add(line * LINE)
+        self.lines_at.add(line * LINE_BYTES)
     }
 
     /// Returns the position of a slot of a line.
     #[inline]
     pub(crate) fn slot(&self, line: u64, slot: usize) -> NvPtr {
-        self.lines_at.add(line * LINE + 8 + slot as u64 * 8)
+        self.lines_at.add(line * LINE_BYTES + 8 + slot as u64 * 8)
     }
 
     /// Returns the hash of a line's place.
@@ -154,14 +154,14 @@ impl Table {
     /// Starts to load the home line of a key.
     #[inline]
     pub(crate) fn prefetch(&self, pool: &Pool, fraction: u32) {
-        pool.prefetch(self.line(self.home(fraction)), LINE as usize);
+        pool.prefetch(self.line(self.home(fraction)), LINE_BYTES as usize);
     }
 
     /// Starts to make durable all lines where a key of this fraction can be.
     pub(crate) fn flush_window(&self, pool: &Pool, fraction: u32) {
         let home = self.home(fraction);
         let lines = 1 + u64::from(self.reach(pool, home));
-        pool.flush(self.line(home), (lines * LINE) as usize);
+        pool.flush(self.line(home), (lines * LINE_BYTES) as usize);
     }
 
     /// Returns the first slot with the tag of a key, for the prefetch of a batched read. Does not
@@ -186,23 +186,23 @@ impl Table {
     /// guard.
     ///
     /// # Errors
-    /// [`Unsure`] if a slot with the key's tag does not vouch for its record.
+    /// [`Unvouched`] if a slot with the key's tag does not vouch for its record.
     #[inline]
     pub(crate) fn find<'a>(
         &self,
         pool: &'a Pool,
-        finding: Finding<'_>,
+        lookup_params: LookupParams<'_>,
         hashed: Hashed,
         key: &[u8],
-    ) -> Result<Option<Hit<'a>>, Unsure> {
+    ) -> Result<Option<Hit<'a>>, Unvouched> {
         let home = self.home(hashed.fraction);
         let words = self.load(pool, home);
-        if let Some(hit) = self.find_in(pool, finding, hashed, key, (home, &words))? {
+        if let Some(hit) = self.find_in(pool, lookup_params, hashed, key, (home, &words))? {
             return Ok(Some(hit));
         }
         for distance in 1..=u64::from(reach_of(words[0], self.probe - 1)) {
             let words = self.load(pool, home + distance);
-            if let Some(hit) = self.find_in(pool, finding, hashed, key, (home + distance, &words))? {
+            if let Some(hit) = self.find_in(pool, lookup_params, hashed, key, (home + distance, &words))? {
                 return Ok(Some(hit));
             }
         }
@@ -213,11 +213,11 @@ impl Table {
     fn find_in<'a>(
         &self,
         pool: &'a Pool,
-        Finding { hasher, form, reading }: Finding<'_>,
+        LookupParams { hasher, form, prefetch_length }: LookupParams<'_>,
         hashed: Hashed,
         key: &[u8],
         (line, words): (u64, &Words),
-    ) -> Result<Option<Hit<'a>>, Unsure> {
+    ) -> Result<Option<Hit<'a>>, Unvouched> {
         // No branch before all seven are compared. A free or reserved slot can have the tag too.
         let mut same = words[1..]
             .iter()
@@ -231,17 +231,17 @@ impl Table {
                 continue;
             }
             let record_at = form.record(slot);
-            pool.prefetch(record_at, reading.ahead());
-            let Ok(record) = Record::read(pool, record_at) else { return Err(Unsure) };
+            pool.prefetch(record_at, prefetch_length.bytes());
+            let Ok(record) = Record::read(pool, record_at) else { return Err(Unvouched) };
             if record.key() == key {
                 if !form.is_bound(slot, record.binding()) && !pool.mutant(Mutant::EntryCheckIgnored) {
-                    return Err(Unsure);
+                    return Err(Unvouched);
                 }
-                reading.met(record.len());
+                prefetch_length.note(record.len());
                 return Ok(Some(Hit { at: self.slot(line, index), slot, record_at, record, is_bound: true }));
             }
             if is_stray(&record, hasher, form, slot, hashed.partition) {
-                return Err(Unsure);
+                return Err(Unvouched);
             }
         }
         Ok(None)
@@ -249,13 +249,13 @@ impl Table {
 
     /// Returns the free slot nearest to the key's home. A writer of another stripe may claim it.
     #[inline]
-    pub(crate) fn free(&self, pool: &Pool, fraction: u32) -> Option<Free> {
+    pub(crate) fn find_free(&self, pool: &Pool, fraction: u32) -> Option<FreeSlot> {
         let home = self.home(fraction);
         for distance in 0..self.probe {
             let line = home + u64::from(distance);
             let words = self.load(pool, line);
-            if let Some(index) = words[1..].iter().position(|word| *word == Slot::FREE) {
-                return Some(Free { at: self.slot(line, index), distance });
+            if let Some(index) = words[1..].iter().position(|word| *word == Slot::FREE.0) {
+                return Some(FreeSlot { at: self.slot(line, index), distance });
             }
         }
         None

@@ -6,12 +6,12 @@ use lodestore_contract::{Progress, Result, VerifyReport};
 use lodestore_inplace::{PIECE_BYTES, lock, note_finding};
 
 use crate::inner::Inner;
-use crate::layout::{CURSOR_END, Superblock};
+use crate::layout::{CURSOR_MAX, Superblock};
 use crate::partition::{check_stages, load_root};
 use crate::record::Record;
 use crate::search::{broken_seal, damaged_line};
-use crate::table::AHEAD;
-use crate::walk::{Found, Piece, another_slot};
+use crate::table::PREFETCH_RECORDS;
+use crate::walk::{FoundSlot, Piece, duplicate_slot};
 
 impl Inner {
     /// Checks superblock, roots, tables, records, batch logs and allocator. The store may be in
@@ -33,7 +33,7 @@ impl Inner {
         let total = self.partitions.len() as u64 + 1;
         for (done, partition) in (0..total).zip(0..self.partitions.len()) {
             progress(Progress { done, total });
-            self.verify_parts(partition, &mut |piece| {
+            self.verify_ranges(partition, &mut |piece| {
                 report.add(piece);
                 true
             })?;
@@ -45,14 +45,14 @@ impl Inner {
     }
 
     /// See [`Engine::verify_partition`](lodestore_inplace::Engine::verify_partition): a piece is
-    /// some parts of a walk, each under its own guard.
-    pub(crate) fn verify_parts(&self, partition: usize, piece: &mut dyn FnMut(VerifyReport) -> bool) -> Result<bool> {
+    /// some ranges of a walk, each under its own guard.
+    pub(crate) fn verify_ranges(&self, partition: usize, piece: &mut dyn FnMut(VerifyReport) -> bool) -> Result<bool> {
         let part = &self.partitions[partition];
         let mut report = VerifyReport::default();
         {
             // No growth begins or ends meanwhile.
             let _guard = self.enter()?;
-            let _turn = lock(&part.growing);
+            let _growing = lock(&part.growing);
             let root = load_root(&self.pool, &self.shape, partition);
             match root.and_then(|found| check_stages(&self.pool, partition, &found).map(|()| found)) {
                 Ok(found) if (found.current, found.next, found.cursor) == part.words() => {}
@@ -65,7 +65,7 @@ impl Inner {
         let (mut from, mut is_clean) = (0, true);
         let begun = (self.stripes.writes(partition), self.stripes.keys(partition));
         let mut keys = 0;
-        while from < CURSOR_END {
+        while from < CURSOR_MAX {
             if report.bytes >= PIECE_BYTES {
                 is_clean &= report.is_clean();
                 if !piece(std::mem::take(&mut report)) {
@@ -73,16 +73,16 @@ impl Inner {
                 }
             }
             let _guard = self.enter()?;
-            let to = Self::part_end(part, from);
-            let found = self.copy_part(partition, from, to, |_| true);
+            let to = Self::range_end(part, from);
+            let found = self.copy_range(partition, from, to, |_| true);
             self.verify_lines(partition, from, to, &mut report);
             keys += found.len() as u64;
-            self.verify_part(partition, &found, &mut report);
+            self.verify_range(partition, &found, &mut report);
             from = to;
         }
         let counted = self.keys_of(partition);
-        let quiet = begun == (self.stripes.writes(partition), self.stripes.keys(partition));
-        if quiet && is_clean && report.is_clean() && counted.is_some_and(|counted| counted != keys) {
+        let is_idle = begun == (self.stripes.writes(partition), self.stripes.keys(partition));
+        if is_idle && is_clean && report.is_clean() && counted.is_some_and(|counted| counted != keys) {
             report.find(format!("partition {partition}"), format!("it counts {counted:?} keys and has {keys}"));
         }
         Ok(piece(report))
@@ -91,7 +91,7 @@ impl Inner {
     fn verify_lines(&self, partition: usize, from: u64, to: u64, report: &mut VerifyReport) {
         let part = &self.partitions[partition];
         for Piece { table, from, to, .. } in Self::tables_of(part, from, to) {
-            // The lines after the last home line are checked with the last part.
+            // The lines after the last home line are checked with the last range.
             let home = table.home((to - 1) as u32);
             let last = if home == table.lines - 1 { table.all_lines() - 1 } else { home };
             for line in table.home(from as u32)..=last {
@@ -103,11 +103,11 @@ impl Inner {
         }
     }
 
-    fn verify_part(&self, partition: usize, found: &[Found], report: &mut VerifyReport) {
+    fn verify_range(&self, partition: usize, found: &[FoundSlot], report: &mut VerifyReport) {
         let mut keys = HashSet::with_capacity(found.len());
         for (index, found_slot) in found.iter().enumerate() {
-            if let Some(next) = found.get(index + AHEAD) {
-                self.pool.prefetch(next.record_at, crate::table::READ_AHEAD);
+            if let Some(next) = found.get(index + PREFETCH_RECORDS) {
+                self.pool.prefetch(next.record_at, crate::table::PREFETCH_BYTES_MAX);
             }
             let at = found_slot.record_at;
             let place = format!("slot of record {at:?}");
@@ -126,7 +126,7 @@ impl Inner {
                     } else if !self.form.is_bound(found_slot.slot, record.binding()) {
                         report.find(place, "it does not vouch for this record");
                     } else if !keys.insert(record.key()) {
-                        note_finding(report, &another_slot(at));
+                        note_finding(report, &duplicate_slot(at));
                     }
                 }
             }

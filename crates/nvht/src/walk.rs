@@ -1,11 +1,11 @@
-//! Walks over all keys in parts of their fractions: for the unordered iteration, growth, recovery
+//! Walks over all keys by ranges of their fractions: for the unordered iteration, growth, recovery
 //! and verification.
 //!
-//! A part is a range of fractions. Its stripes are held while its slots are copied: no key of the
-//! part is added, removed or moved meanwhile. Each key is therefore in exactly one part, regardless
-//! of writes between parts, and consecutive parts show every key once.
+//! A range means a range of fractions. Its stripes are held while its slots are copied: no key of
+//! the range is added, removed or moved meanwhile. Each key is therefore in exactly one range,
+//! regardless of writes between ranges, and consecutive ranges show every key once.
 //!
-//! Every slot in a line that may hold keys of the part names a record that is not freed while the
+//! Every slot in a line that may hold keys of the range names a record that is not freed while the
 //! caller's guard exists. Such lines contain no slots of keys that have moved away (`resize.rs`).
 
 use std::collections::HashSet;
@@ -14,18 +14,18 @@ use lodestore_contract::{Error, Expiry, Pair, Result, Visit};
 use lodestore_media::NvPtr;
 
 use crate::inner::Inner;
-use crate::layout::{CURSOR_END, LINE};
+use crate::layout::{CURSOR_MAX, LINE_BYTES};
 use crate::partition::Partition;
 use crate::record::{Placed, Record};
 use crate::search::{broken_seal, damaged_line, unvouched};
 use crate::slot::Slot;
 use crate::stripe::{Held, stripe_of};
-use crate::table::{AHEAD, READ_AHEAD, Table};
+use crate::table::{PREFETCH_BYTES_MAX, PREFETCH_RECORDS, Table};
 
-/// Home lines of a part in a walk.
-const PART_LINES: u64 = 32;
+/// Home lines of a range in a walk.
+const RANGE_LINES: u64 = 32;
 
-/// A part of a table: the fractions in `from..to`.
+/// A range within one table: the fractions in `from..to`.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece {
     pub(crate) table: Table,
@@ -37,8 +37,8 @@ pub(crate) struct Piece {
     pub(crate) share_to: u64,
 }
 
-/// A slot of a part.
-pub(crate) struct Found {
+/// A slot of a range.
+pub(crate) struct FoundSlot {
     pub(crate) at: NvPtr,
     pub(crate) line: u64,
     pub(crate) slot: Slot,
@@ -51,21 +51,21 @@ pub(crate) struct Found {
 
 impl Inner {
     /// Acquires the stripes of the fractions `from..to`, in order. The caller holds none.
-    pub(crate) fn hold_part(&self, partition: usize, from: u64, to: u64) -> Vec<Held<'_>> {
-        debug_assert!(from < to && to <= CURSOR_END);
+    pub(crate) fn lock_range(&self, partition: usize, from: u64, to: u64) -> Vec<Held<'_>> {
+        debug_assert!(from < to && to <= CURSOR_MAX);
         let (first, last) = (stripe_of(from as u32), stripe_of((to - 1) as u32));
         (first..=last).map(|stripe| self.stripes.lock(partition, stripe)).collect()
     }
 
-    /// Returns the tables that hold a part, each with its share of the fractions. The caller holds
+    /// Returns the tables that hold a range, each with its share of the fractions. The caller holds
     /// the stripes.
     pub(crate) fn tables_of(part: &Partition, from: u64, to: u64) -> impl Iterator<Item = Piece> {
         let cursor = if part.is_growing() { part.cursor() } else { 0 };
         let cut = cursor.clamp(from, to);
-        [(from, cut, 0..cursor), (cut, to, cursor..CURSOR_END)].into_iter().filter(|(from, to, _)| from < to).map(
+        [(from, cut, 0..cursor), (cut, to, cursor..CURSOR_MAX)].into_iter().filter(|(from, to, _)| from < to).map(
             |(from, to, share)| {
                 let (share_from, share_to) = (share.start, share.end);
-                Piece { table: part.place(from as u32), from, to, share_from, share_to }
+                Piece { table: part.table_for(from as u32), from, to, share_from, share_to }
             },
         )
     }
@@ -92,7 +92,7 @@ impl Inner {
     /// Returns the `wanted` slots of a piece: slots with records of the piece's fractions, and
     /// slots in its lines with records of unknown fraction. The lines after the home lines of a
     /// table's share belong to the last piece. The caller holds the stripes and a guard.
-    pub(crate) fn collect(&self, partition: usize, piece: Piece, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
+    pub(crate) fn collect(&self, partition: usize, piece: Piece, wanted: impl Fn(Slot) -> bool) -> Vec<FoundSlot> {
         let Piece { table, from, to, share_from, share_to } = piece;
         let last_home = if to == share_to { u64::MAX } else { table.home((to - 1) as u32) };
         let mut found = self.collect_lines(table, from, to, wanted);
@@ -111,14 +111,20 @@ impl Inner {
     }
 
     /// Returns whether key, header and slot of a record agree.
-    fn is_vouched(&self, partition: usize, found: &Found) -> bool {
+    fn is_vouched(&self, partition: usize, found: &FoundSlot) -> bool {
         let record = Record::read(&self.pool, found.record_at).ok();
         record.is_some_and(|record| record.vouched_fraction(self.hasher, self.form, found.slot, partition).is_some())
     }
 
-    /// Returns all `wanted` slots in the lines that may hold keys of a part. The caller holds the
+    /// Returns all `wanted` slots in the lines that may hold keys of a range. The caller holds the
     /// stripes and a guard.
-    pub(crate) fn collect_lines(&self, table: Table, from: u64, to: u64, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
+    pub(crate) fn collect_lines(
+        &self,
+        table: Table,
+        from: u64,
+        to: u64,
+        wanted: impl Fn(Slot) -> bool,
+    ) -> Vec<FoundSlot> {
         let (first, last_home) = (table.home(from as u32), table.home((to - 1) as u32));
         let mut found = Vec::with_capacity(((last_home - first + 1) * 6) as usize);
         for line in first..=self.last_line(table, from, to) {
@@ -128,7 +134,7 @@ impl Inner {
                 if self.form.is_record(slot) && wanted(slot) {
                     let record_at = self.form.record(slot);
                     self.pool.prefetch(record_at, Record::HEADER);
-                    found.push(Found { at: table.slot(line, index), line, slot, record_at, fraction: None });
+                    found.push(FoundSlot { at: table.slot(line, index), line, slot, record_at, fraction: None });
                 }
             }
         }
@@ -140,10 +146,10 @@ impl Inner {
         found
     }
 
-    /// Returns the first fraction of the part after the part that begins at `from`, in walks.
-    pub(crate) fn part_end(part: &Partition, from: u64) -> u64 {
+    /// Returns the first fraction of the range after the range that begins at `from`, in walks.
+    pub(crate) fn range_end(part: &Partition, from: u64) -> u64 {
         let table = part.current();
-        table.first_fraction(table.home(from as u32) + PART_LINES)
+        table.first_fraction(table.home(from as u32) + RANGE_LINES)
     }
 
     /// Calls `visit` for every live pair, as
@@ -151,14 +157,14 @@ impl Inner {
     pub(crate) fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
         let mut visited = 0;
         let mut wrong = self.is_seal_broken().then(broken_seal);
-        let mut show = |pair: Pair<'_>| {
+        let mut visit_pair = |pair: Pair<'_>| {
             visited += 1;
             visit(pair)
         };
         for partition in 0..self.partitions.len() {
             let mut from = 0;
-            while from < CURSOR_END {
-                match self.show_part(partition, from, &mut wrong, &mut show)? {
+            while from < CURSOR_MAX {
+                match self.visit_range(partition, from, &mut wrong, &mut visit_pair)? {
                     Some(to) => from = to,
                     None => return Ok(visited),
                 }
@@ -167,9 +173,9 @@ impl Inner {
         wrong.map_or(Ok(visited), Err)
     }
 
-    /// Calls `visit` for every live pair in the part that begins at `from`. Stores the first damage
-    /// in `wrong`. Returns the start of the next part; `None` if the visitor wants no more.
-    pub(crate) fn show_part(
+    /// Calls `visit` for every live pair in the range that begins at `from`. Stores the first
+    /// damage in `wrong`. Returns the start of the next range; `None` if the visitor wants no more.
+    pub(crate) fn visit_range(
         &self,
         partition: usize,
         from: u64,
@@ -178,16 +184,16 @@ impl Inner {
     ) -> Result<Option<u64>> {
         let _guard = self.enter()?;
         let part = &self.partitions[partition];
-        let to = Self::part_end(part, from);
+        let to = Self::range_end(part, from);
         let mut seen = HashSet::new();
-        let found = self.copy_part(partition, from, to, |_| true);
+        let found = self.copy_range(partition, from, to, |_| true);
         if let Some(line) = self.damaged_line_of(part, from, to) {
             let error = damaged_line(line);
             self.corrupt(&error);
             wrong.get_or_insert(error);
         }
         for found in found {
-            let record = match self.live(partition, &found) {
+            let record = match self.read_live(partition, &found) {
                 Ok(Some(record)) => record,
                 Ok(None) => continue,
                 Err(error) => {
@@ -196,7 +202,7 @@ impl Inner {
                 }
             };
             if self.is_careful() && !seen.insert(record.key()) {
-                let error = another_slot(found.record_at);
+                let error = duplicate_slot(found.record_at);
                 self.corrupt(&error);
                 wrong.get_or_insert(error);
                 continue;
@@ -209,31 +215,37 @@ impl Inner {
         Ok(Some(to))
     }
 
-    /// Copies the `wanted` slots of a part. On return they are durable, and no stripe is held. The
+    /// Copies the `wanted` slots of a range. On return they are durable, and no stripe is held. The
     /// caller holds a guard.
-    pub(crate) fn copy_part(&self, partition: usize, from: u64, to: u64, wanted: impl Fn(Slot) -> bool) -> Vec<Found> {
+    pub(crate) fn copy_range(
+        &self,
+        partition: usize,
+        from: u64,
+        to: u64,
+        wanted: impl Fn(Slot) -> bool,
+    ) -> Vec<FoundSlot> {
         let part = &self.partitions[partition];
-        let _held = self.hold_part(partition, from, to);
+        let _held = self.lock_range(partition, from, to);
         let mut all = Vec::new();
         for piece in Self::tables_of(part, from, to) {
             if self.is_unsettled() {
-                self.settle_part(piece.table, piece.from, piece.to);
+                self.persist_range(piece.table, piece.from, piece.to);
             }
             all.append(&mut self.collect(partition, piece, &wanted));
         }
         for (index, found) in all.iter().enumerate() {
-            if index < AHEAD {
-                self.pool.prefetch(found.record_at, READ_AHEAD);
+            if index < PREFETCH_RECORDS {
+                self.pool.prefetch(found.record_at, PREFETCH_BYTES_MAX);
             }
         }
         all
     }
 
-    /// Makes the lines of a part durable.
-    pub(crate) fn settle_part(&self, table: Table, from: u64, to: u64) {
+    /// Makes the lines of a range durable.
+    pub(crate) fn persist_range(&self, table: Table, from: u64, to: u64) {
         let first = table.home(from as u32);
         let lines = self.last_line(table, from, to) - first + 1;
-        self.pool.flush(table.line(first), (lines * LINE) as usize);
+        self.pool.flush(table.line(first), (lines * LINE_BYTES) as usize);
         self.pool.fence();
     }
 
@@ -251,7 +263,7 @@ impl Inner {
 
     /// Returns the record of a copied slot, if the slot vouches for it, and it is whole and has not
     /// expired.
-    fn live(&self, partition: usize, found: &Found) -> Result<Option<Record<'_>>> {
+    fn read_live(&self, partition: usize, found: &FoundSlot) -> Result<Option<Record<'_>>> {
         let at = found.record_at;
         let record = Record::read(&self.pool, at).inspect_err(|error| self.corrupt(error))?;
         record.check(at).inspect_err(|error| self.corrupt(error))?;
@@ -265,6 +277,6 @@ impl Inner {
 
 /// Returns the error of a slot whose key has another slot too.
 #[cold]
-pub(crate) fn another_slot(record: NvPtr) -> Error {
+pub(crate) fn duplicate_slot(record: NvPtr) -> Error {
     Error::corrupt(format!("slot of record {record:?}"), "another slot names a record of its key")
 }

@@ -29,12 +29,9 @@ use crate::inner::Inner;
 use crate::line::{count_slot, raise_reach};
 use crate::record::Record;
 use crate::search::unvouched;
-use crate::slot::{Named, Slot};
+use crate::slot::{Named, SLOT_BYTES, Slot};
 use crate::stripe::{Held, stripe_of};
-use crate::table::{Free, Hit, Table};
-
-/// Bytes of a slot.
-const SLOT: usize = 8;
+use crate::table::{FreeSlot, Hit, Table};
 
 /// Result of a publication.
 enum Published {
@@ -42,7 +39,7 @@ enum Published {
     New(i32, bool),
     Replaced,
     /// There is no free slot. The record belongs to the caller again.
-    NoRoom(Stored),
+    NoFreeSlot(Stored),
     /// Refused. The record belongs to the caller again.
     Refused(Stored, Box<Error>),
 }
@@ -64,14 +61,14 @@ impl Inner {
     /// Acquires the key's stripe. Returns it with the key's table. The caller holds a guard and no
     /// stripe.
     #[inline]
-    fn hold(&self, hashed: Hashed, key: &[u8]) -> Quick<(Held<'_>, Table)> {
+    fn lock_key(&self, hashed: Hashed, key: &[u8]) -> Quick<(Held<'_>, Table)> {
         let part = self.partition(hashed);
-        part.place(hashed.fraction).prefetch(&self.pool, hashed.fraction);
+        part.table_for(hashed.fraction).prefetch(&self.pool, hashed.fraction);
         let mut held = self.stripes.lock(hashed.partition, stripe_of(hashed.fraction));
         if self.changes.is_active() {
             held = self.record_change(hashed, key, held);
         }
-        let table = part.place(hashed.fraction);
+        let table = part.table_for(hashed.fraction);
         if self.is_unsettled() {
             table.flush_window(&self.pool, hashed.fraction);
             self.pool.fence_checked()?;
@@ -96,24 +93,24 @@ impl Inner {
         let _guard = self.enter_write()?;
         let hashed = self.hasher.hash(key);
         loop {
-            let (held, table) = self.hold(hashed, key)?;
+            let (held, table) = self.lock_key(hashed, key)?;
             // A record that is certainly needed is stored while the line is loaded. A record that
             // is probably needed is stored while the old record is loaded.
             let mut stored = None;
             if when == When::Always {
-                stored = Some(self.store_placed(hashed, key, value, expiry)?);
+                stored = Some(self.store_with_fraction(hashed, key, value, expiry)?);
             } else if when == When::Present
                 && let Some((_, slot)) = table.candidate(&self.pool, self.form, hashed)
             {
                 self.pool.prefetch(self.form.record(slot), 64);
-                stored = Some(self.store_placed(hashed, key, value, expiry)?);
+                stored = Some(self.store_with_fraction(hashed, key, value, expiry)?);
             }
             let old = match self.find(table, hashed, key) {
                 Ok(old) => old,
                 // The put adds a slot. The damage stays in place, to be reported for other keys
                 // that it may have hit.
                 Err(_) if when == When::Always => {
-                    self.note_stray();
+                    self.note_possible_duplicate();
                     None
                 }
                 Err(error) => return Err(self.give_back(stored, error)),
@@ -132,9 +129,9 @@ impl Inner {
             }
             let record = match stored {
                 Some(record) => record,
-                None => self.store_placed(hashed, key, value, expiry)?,
+                None => self.store_with_fraction(hashed, key, value, expiry)?,
             };
-            if self.publish_or_make_room(hashed, held, table, old, record)? {
+            if self.publish_or_grow(hashed, held, table, old, record)? {
                 break;
             }
         }
@@ -145,7 +142,7 @@ impl Inner {
     /// Publishes a record and frees the stripe. If no slot is free, makes space and returns false:
     /// the write restarts.
     #[inline]
-    fn publish_or_make_room(
+    fn publish_or_grow(
         &self,
         hashed: Hashed,
         mut held: Held<'_>,
@@ -155,15 +152,15 @@ impl Inner {
     ) -> Quick<bool> {
         match self.publish(hashed, &mut held, table, old, record) {
             Published::Replaced => Ok(true),
-            Published::New(keys, crowded) => {
+            Published::New(keys, is_far) => {
                 drop(held);
-                self.grow_if_due(hashed.partition, keys, crowded);
+                self.grow_if_due(hashed.partition, keys, is_far);
                 Ok(true)
             }
-            Published::NoRoom(record) => {
+            Published::NoFreeSlot(record) => {
                 self.free_stored(Some(record));
                 drop(held);
-                self.make_room(hashed)?;
+                self.grow_until_free(hashed)?;
                 Ok(false)
             }
             Published::Refused(record, error) => Err(self.give_back(Some(record), *error)),
@@ -174,7 +171,7 @@ impl Inner {
         let _guard = self.enter_write()?;
         let hashed = self.hasher.hash(key);
         loop {
-            let (mut held, table) = self.hold(hashed, key)?;
+            let (mut held, table) = self.lock_key(hashed, key)?;
             let old = self.find(table, hashed, key).inspect_err(|error| self.corrupt(error))?;
             let live = if is_live(old.as_ref())? { old.as_ref() } else { None };
             if let Some(hit) = live
@@ -194,8 +191,8 @@ impl Inner {
                     Step::Put(value, expiry) => (value, expiry),
                 };
             check_value(&value)?;
-            let record = self.store_placed(hashed, key, &value, expiry)?;
-            if self.publish_or_make_room(hashed, held, table, old, record)? {
+            let record = self.store_with_fraction(hashed, key, &value, expiry)?;
+            if self.publish_or_grow(hashed, held, table, old, record)? {
                 break;
             }
         }
@@ -207,7 +204,7 @@ impl Inner {
         check_key(key)?;
         let _guard = self.enter_write()?;
         let hashed = self.hasher.hash(key);
-        let (mut held, table) = self.hold(hashed, key)?;
+        let (mut held, table) = self.lock_key(hashed, key)?;
         let deleted = match self.find(table, hashed, key) {
             // A damaged record is removed as well.
             Ok(Some(hit)) if !hit.is_bound || !hit.record.is_expired(hit.record_at).unwrap_or(false) => {
@@ -228,7 +225,7 @@ impl Inner {
         let _guard = self.enter_write()?;
         let record = Record::read(&self.pool, self.form.record(slot))?;
         let hashed = self.hasher.hash(record.key());
-        let (mut held, table) = self.hold(hashed, record.key()).map_err(|error| *error)?;
+        let (mut held, table) = self.lock_key(hashed, record.key()).map_err(|error| *error)?;
         match self.find(table, hashed, record.key())? {
             Some(hit) if hit.slot == slot && hit.is_bound && hit.record.is_expired(hit.record_at)? => {
                 self.unlink(table, &hit, &mut held, Mutant::SweepBeforeDurable);
@@ -249,7 +246,7 @@ impl Inner {
         if self.pool.mutant(Mutant::ReuseBeforeDurable) {
             self.pool.allocator().free(&self.pool, record, len);
         }
-        self.persist(hit.at, SLOT, not_flushed);
+        self.persist(hit.at, SLOT_BYTES, not_flushed);
         held.count(-1);
         if hit.is_bound && !self.pool.mutant(Mutant::ReuseBeforeDurable) {
             self.pool.epochs().retire(&self.pool, record, len);
@@ -258,7 +255,7 @@ impl Inner {
 
     /// Stores a record out of place. The record is durable after the next fence.
     #[inline]
-    pub(crate) fn store_placed(
+    pub(crate) fn store_with_fraction(
         &self,
         hashed: Hashed,
         key: &[u8],
@@ -266,7 +263,7 @@ impl Inner {
         expiry: Option<Expiry>,
     ) -> Result<Stored> {
         let stored = self.store_record(hashed.fraction.to_le_bytes(), key, value, expiry)?;
-        self.reading.met(stored.len);
+        self.prefetch_length.note(stored.len);
         if stored.expires {
             self.expiring.store(true, Ordering::Relaxed);
         }
@@ -304,7 +301,7 @@ impl Inner {
         if early {
             self.pool.allocator().free(&self.pool, record, len);
         }
-        self.persist_published(hit.at, SLOT, &new);
+        self.persist_published(hit.at, SLOT_BYTES, &new);
         held.count(0);
         if !early {
             self.pool.epochs().retire(&self.pool, record, len);
@@ -327,7 +324,7 @@ impl Inner {
             return Published::Refused(new, error);
         }
         self.pool.publish_u64(hit.at, slot.0);
-        self.persist_published(hit.at, SLOT, &new);
+        self.persist_published(hit.at, SLOT_BYTES, &new);
         held.count(0);
         Published::Replaced
     }
@@ -338,17 +335,17 @@ impl Inner {
             return Published::Refused(new, error.into());
         }
         loop {
-            let Some(free) = table.free(&self.pool, hashed.fraction) else { return Published::NoRoom(new) };
+            let Some(free) = table.find_free(&self.pool, hashed.fraction) else { return Published::NoFreeSlot(new) };
             self.raise_reach(table, hashed.fraction, free);
             if let Err(error) = self.fence_before_publish() {
                 return Published::Refused(new, error);
             }
             // A writer of another stripe may have claimed the slot.
-            if self.pool.cas_u64(free.at, Slot::FREE, slot.0).is_ok() {
+            if self.pool.cas_u64(free.at, Slot::FREE.0, slot.0).is_ok() {
                 count_slot(&self.pool, table.salt, free.at, slot);
-                self.persist_published(free.at, SLOT, &new);
+                self.persist_published(free.at, SLOT_BYTES, &new);
                 held.count(1);
-                return Published::New(held.keys(), self.is_crowded(free.distance));
+                return Published::New(held.keys(), self.is_far_from_home(free.distance));
             }
         }
     }
@@ -357,7 +354,7 @@ impl Inner {
     /// Flushes in any case: another writer may have raised the reach without making it durable yet.
     /// The caller fences.
     #[inline]
-    pub(crate) fn raise_reach(&self, table: Table, fraction: u32, free: Free) {
+    pub(crate) fn raise_reach(&self, table: Table, fraction: u32, free: FreeSlot) {
         if free.distance > 0 {
             self.raise_reach_of(table, table.home(fraction), free.distance);
         }

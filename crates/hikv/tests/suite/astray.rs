@@ -107,7 +107,7 @@ fn a_deleted_value_does_not_come_back_through_a_damaged_signature() {
 }
 
 #[test]
-fn no_flipped_bit_of_a_hot_keys_entry_gives_an_older_value() {
+fn no_flipped_bit_of_a_hot_keys_entry_returns_an_older_value() {
     let scratch = Scratch::new();
     let path = scratch.store();
     let store = HiKv::create(&path, &options()).expect("create");
@@ -139,7 +139,7 @@ fn no_flipped_bit_of_a_hot_keys_entry_gives_an_older_value() {
 }
 
 #[test]
-fn damage_after_a_clean_stop_refuses_the_open_and_a_salvage_gives_the_rest() {
+fn damage_after_a_clean_stop_refuses_the_open_and_a_salvage_returns_the_rest() {
     for bit in [63, 60, 33, 0] {
         let scratch = Scratch::new();
         let path = scratch.store();
@@ -238,7 +238,7 @@ fn a_long_key_whose_old_record_was_damaged_is_written_again_and_scanned_once() {
 }
 
 #[test]
-fn a_sorted_run_that_cannot_be_read_is_given_back() {
+fn an_unreadable_sorted_run_is_freed() {
     let scratch = Scratch::new();
     let path = scratch.store();
     filled(&path).close().expect("close");

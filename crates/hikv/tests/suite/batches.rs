@@ -33,7 +33,7 @@ fn findings(store: &HiKv) -> Vec<String> {
 }
 
 #[test]
-fn a_batch_has_four_ordering_points_however_many_keys_it_has() {
+fn a_batch_has_four_ordering_points_for_any_number_of_keys() {
     let scratch = Scratch::new();
     let store = HiKv::create(&scratch.store(), &small_dax()).expect("the store can be made");
     let batch = |round: u8| {
@@ -54,7 +54,7 @@ fn a_batch_has_four_ordering_points_however_many_keys_it_has() {
 }
 
 #[test]
-fn a_batch_of_more_keys_than_the_index_has_room_for_splits_its_way_in() {
+fn a_batch_with_more_keys_than_free_slots_splits_segments() {
     let scratch = Scratch::new();
     let options = HiKvOptions { segment_bytes: 512, partitions: 2, ..small_dax() };
     let store = HiKv::create(&scratch.store(), &options).expect("the store can be made");
@@ -86,7 +86,7 @@ fn a_new_key_over_the_dram_budget_refuses_the_whole_batch() {
 }
 
 #[test]
-fn a_batch_writes_over_and_removes_records_that_cannot_be_read() {
+fn a_batch_replaces_and_deletes_unreadable_records() {
     let scratch = Scratch::new();
     let store = HiKv::create(&scratch.store(), &small_dax()).expect("the store can be made");
     for key in 0..8 {
@@ -116,7 +116,7 @@ fn a_batch_writes_over_and_removes_records_that_cannot_be_read() {
 }
 
 #[test]
-fn a_store_whose_batch_log_is_lost_can_be_read_and_takes_no_writes() {
+fn a_store_with_a_missing_batch_log_is_readable_and_refuses_writes() {
     for (word, what) in
         [(u64::MAX, "a word that cannot be"), (0x2000 | 12, "the place of something else"), (0, "a zeroed word")]
     {
@@ -138,7 +138,7 @@ fn a_store_whose_batch_log_is_lost_can_be_read_and_takes_no_writes() {
 }
 
 #[test]
-fn a_log_that_was_made_is_kept_and_used_again() {
+fn a_batch_log_is_kept_and_reused() {
     let scratch = Scratch::new();
     let mut store = HiKv::create(&scratch.store(), &small_dax()).expect("the store can be made");
     let batch = Batch { ops: (0..1000).map(|key| put(&name(key), b"v")).collect() };

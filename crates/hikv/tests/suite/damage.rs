@@ -29,7 +29,7 @@ fn edit<T>(path: &Path, change: impl FnOnce(&mut [u8]) -> T) -> T {
 }
 
 #[test]
-fn a_root_area_found_empty_is_damage_and_no_new_store() {
+fn an_empty_root_area_is_damage_and_not_a_new_store() {
     for clean in [false, true] {
         let (_scratch, path) = with_a_key(clean);
         let kept = edit(&path, |bytes| {
@@ -53,7 +53,7 @@ fn a_root_area_found_empty_is_damage_and_no_new_store() {
 }
 
 #[test]
-fn a_creation_cut_short_before_its_end_is_made_anew() {
+fn an_interrupted_creation_is_repeated() {
     let scratch = Scratch::new();
     let path = scratch.store();
     drop(Pool::create(&path, ENGINE, FORMAT, small_dax().pool).expect("a pool and no engine in it"));
@@ -65,7 +65,7 @@ fn a_creation_cut_short_before_its_end_is_made_anew() {
 }
 
 #[test]
-fn a_walk_goes_on_behind_damaged_records_and_tells() {
+fn a_walk_continues_after_damaged_records_and_reports_them() {
     let scratch = Scratch::new();
     let path = scratch.store();
     let store = HiKv::create(&path, &small_dax()).expect("create");
@@ -93,7 +93,7 @@ fn a_walk_goes_on_behind_damaged_records_and_tells() {
 }
 
 #[test]
-fn an_index_whose_space_the_extent_table_forgot_is_read_and_never_written() {
+fn an_index_missing_from_the_extent_table_is_readable_and_refuses_writes() {
     for clean in [false, true] {
         let (_scratch, path) = with_a_key(clean);
         // Both copies of a word of region 0's table; kind 16 is a segment.
@@ -135,7 +135,7 @@ fn an_index_whose_space_the_extent_table_forgot_is_read_and_never_written() {
 }
 
 #[test]
-fn a_scan_goes_on_behind_many_damaged_records_in_a_row_and_tells_of_each_once() {
+fn a_scan_continues_after_consecutive_damaged_records_and_reports_each_once() {
     let scratch = Scratch::new();
     let path = scratch.store();
     let store = HiKv::create(&path, &small_dax()).expect("create");

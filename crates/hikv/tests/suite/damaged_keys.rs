@@ -20,7 +20,7 @@ fn is_corrupt<T: std::fmt::Debug>(done: Result<T, Error>) {
 }
 
 #[test]
-fn a_flipped_bit_in_a_key_is_corruption_and_no_absent_key() {
+fn a_flipped_bit_in_a_key_is_reported_as_corruption() {
     for clean in [true, false] {
         let scratch = Scratch::new();
         let path = scratch.store();
@@ -90,7 +90,7 @@ fn keys_that_expire_while_the_store_is_closed_are_swept_after_it_is_opened() {
 }
 
 #[test]
-fn verify_beside_a_writer_finds_nothing_wrong() {
+fn verify_during_writes_finds_no_damage() {
     let scratch = Scratch::new();
     let options = HiKvOptions { backends: lodestore_hikv::Backends::Fixed(1), ..small_dax() };
     let store = HiKv::create(&scratch.store(), &options).expect("create");

@@ -264,7 +264,7 @@ fn an_older_line_after_a_clean_stop_is_reported_or_harmless() {
 /// therefore possible there. Each record is still one that was put: neither a get nor a walk
 /// returns a value that the key never had.
 #[test]
-fn an_older_line_of_a_killed_store_gives_values_that_were_put() {
+fn an_older_line_of_a_killed_store_returns_values_that_were_put() {
     let state = state(false);
     let found = older(&state, Rule::AnyEver);
     assert!(found.is_empty(), "{found:#x?}");

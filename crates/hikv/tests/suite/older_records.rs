@@ -23,7 +23,7 @@ fn file_of(store: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_scan_after_a_clean_stop_shows_no_older_record_at_a_position_used_again() {
+fn a_scan_after_a_clean_stop_returns_no_older_record_at_a_reused_position() {
     let scratch = Scratch::new();
     let path = scratch.store();
     let store = HiKv::create(&path, &small_dax()).expect("create");

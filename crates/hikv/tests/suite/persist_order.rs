@@ -21,12 +21,12 @@ fn a_put_has_two_ordering_points_and_a_delete_one() {
 }
 
 #[test]
-fn what_changes_nothing_persists_nothing() {
+fn operations_that_change_nothing_persist_nothing() {
     check_nothing_persisted(&warmed().1);
 }
 
 #[test]
-fn the_log_ablation_has_a_third_ordering_point() {
+fn the_wal_mode_has_a_third_ordering_point() {
     let scratch = Scratch::new();
     let mut options = small_dax();
     options.wal = true;

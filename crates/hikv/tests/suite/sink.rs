@@ -11,7 +11,7 @@ static KIND: Kind<HiKv, HiKvOptions> =
     Kind { engine: "hikv", create: HiKv::create, open: HiKv::open, pool: |options| &mut options.pool };
 
 #[test]
-fn a_sink_may_use_the_store_whatever_the_event() {
+fn a_sink_can_use_the_store_in_every_event() {
     let options = HiKvOptions { pool: small_dax_pool(), partitions: 4, sweep_ms: 0, ..HiKvOptions::default() };
     check_sink_may_use_the_store(&KIND, options, HiKv::sweep_expired);
 }
@@ -31,7 +31,7 @@ fn a_sink_on_the_sweeping_thread_may_drop_the_last_handle() {
 }
 
 #[test]
-fn a_store_that_waits_to_free_takes_writes_from_inside_another_stores_walk() {
+fn a_store_that_waits_to_free_accepts_writes_from_another_stores_walk() {
     let (scratch, other) = (Scratch::new(), Scratch::new());
     let mut options = HiKvOptions { pool: small_dax_pool(), partitions: 4, sweep_ms: 0, ..HiKvOptions::default() };
     let walked = HiKv::create(&other.store(), &options).expect("create");

@@ -5,7 +5,7 @@ use lodestore_hikv::HiKv;
 use lodestore_media::Pool;
 
 #[test]
-fn puts_gets_scans_deletes_and_comes_back() {
+fn puts_gets_scans_deletes_and_reopens() {
     let scratch = Scratch::new();
     let options = small_dax();
     let path = scratch.store();
@@ -47,7 +47,7 @@ fn check(store: &HiKv) {
 }
 
 #[test]
-fn a_close_beside_another_returns_when_the_store_is_closed() {
+fn concurrent_closes_return_when_the_store_is_closed() {
     let scratch = Scratch::new();
     let mut store = HiKv::create(&scratch.store(), &small_dax()).expect("a new store");
     for round in 0..20u32 {

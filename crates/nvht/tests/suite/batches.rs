@@ -10,7 +10,7 @@ fn batch(keys: std::ops::Range<u32>) -> Batch {
 }
 
 #[test]
-fn a_batch_that_finds_no_room_grows_its_tables_and_ends() {
+fn a_batch_without_free_slots_grows_its_tables_and_completes() {
     for (partitions, probe_length, load_percent) in [(1, 7, 95), (1, 14, 95), (4, 112, 80), (2, 448, 10)] {
         let scratch = Scratch::new();
         let options = NvhtOptions { partitions, initial_capacity: 7, probe_length, load_percent, ..small_dax() };
@@ -27,7 +27,7 @@ fn a_batch_that_finds_no_room_grows_its_tables_and_ends() {
 }
 
 #[test]
-fn a_large_batch_beside_a_recovery_ends() {
+fn a_large_batch_during_recovery_completes() {
     let scratch = Scratch::new();
     let options = NvhtOptions { recovery_threads: 1, initial_capacity: 7, ..small_dax() };
     drop({
@@ -57,7 +57,7 @@ fn a_batch_that_only_deletes_and_updates_grows_nothing() {
 }
 
 #[test]
-fn what_a_crash_left_reserved_is_free_after_recovery() {
+fn slots_left_reserved_by_a_crash_are_free_after_recovery() {
     let scratch = Scratch::new();
     let options = NvhtOptions { partitions: 1, initial_capacity: 1, probe_length: 28, ..small_dax() };
     let store = Nvht::create(&scratch.store(), &options).expect("create");
@@ -103,7 +103,7 @@ fn an_expiring_record_of_a_batch_is_swept() {
 }
 
 #[test]
-fn a_key_that_cannot_be_leaves_the_store_as_it_was() {
+fn an_invalid_key_leaves_the_store_unchanged() {
     let scratch = Scratch::new();
     let store = Nvht::create(&scratch.store(), &small_dax()).expect("create");
     let mut bad = batch(0..3);

@@ -202,7 +202,7 @@ fn a_changed_root_is_refused_by_name() {
 }
 
 #[test]
-fn a_damaged_record_is_told_before_and_after_its_table_grew() {
+fn a_damaged_record_is_reported_before_and_after_its_table_grew() {
     let scratch = Scratch::new();
     let path = scratch.store();
     drop(filled(&path));

@@ -58,7 +58,7 @@ fn a_flipped_bit_of_a_table_returns_no_older_value_and_loses_no_key_silently() {
 }
 
 #[test]
-fn a_flipped_bit_brings_no_deleted_value_back() {
+fn a_flipped_bit_restores_no_deleted_value() {
     for how in [Stop::Kill, Stop::Clean] {
         let scratch = Scratch::new();
         let path = scratch.store();
@@ -187,14 +187,14 @@ fn records_of(medium: &Medium, model: &Model) -> Vec<usize> {
 }
 
 /// Returns the number of slots in the lines after the last home line of the only partition's table.
-fn slots_behind(medium: &Medium) -> usize {
+fn slots_after_home_lines(medium: &Medium) -> usize {
     let root = medium.word(ROOTS);
-    let behind = (root & !63) as usize + LINE + (2 << (root & 63)) * LINE;
-    (behind..behind + 3 * LINE).step_by(8).filter(|at| at % LINE != 0 && medium.word(*at) != 0).count()
+    let first = (root & !63) as usize + LINE + (2 << (root & 63)) * LINE;
+    (first..first + 3 * LINE).step_by(8).filter(|at| at % LINE != 0 && medium.word(*at) != 0).count()
 }
 
 #[test]
-fn a_zeroed_record_is_an_error_of_a_walk_also_behind_the_last_home_line() {
+fn a_zeroed_record_is_an_error_of_a_walk_also_after_the_last_home_line() {
     let mut tried = 0;
     for first in (0..400).step_by(20) {
         let scratch = Scratch::new();
@@ -207,7 +207,7 @@ fn a_zeroed_record_is_an_error_of_a_walk_also_behind_the_last_home_line() {
         }
         drop(store);
         let medium = Medium::of(&path);
-        if slots_behind(&medium) == 0 {
+        if slots_after_home_lines(&medium) == 0 {
             continue;
         }
         tried += 1;

@@ -17,7 +17,7 @@ fn options() -> NvhtOptions {
 }
 
 #[test]
-fn every_key_is_there_at_every_size_and_tables_were_doubled() {
+fn every_key_is_found_at_every_size_and_tables_double() {
     for (hash, probe_length, load_percent) in
         [(HashKind::Murmur3, 112, 80), (HashKind::Xxh3, 14, 95), (HashKind::Murmur3, 7, 50), (HashKind::Xxh3, 448, 95)]
     {
@@ -40,7 +40,7 @@ fn every_key_is_there_at_every_size_and_tables_were_doubled() {
 }
 
 #[test]
-fn a_growth_goes_on_where_a_kill_stopped_it() {
+fn a_growth_continues_after_a_kill() {
     let scratch = Scratch::new();
     let mut kept = 0;
     let mut store = Nvht::create(&scratch.store(), &options()).expect("create");
@@ -113,7 +113,7 @@ fn readers_and_walks_miss_no_key_and_see_none_twice_while_tables_grow() {
 }
 
 #[test]
-fn deleted_keys_do_not_come_back_when_tables_grow() {
+fn deleted_keys_stay_deleted_when_tables_grow() {
     let scratch = Scratch::new();
     let store = Nvht::create(&scratch.store(), &options()).expect("create");
     for index in 0..3000u32 {
@@ -130,7 +130,7 @@ fn deleted_keys_do_not_come_back_when_tables_grow() {
 }
 
 #[test]
-fn a_key_that_is_put_where_others_were_deleted_is_there_once() {
+fn a_key_put_where_others_were_deleted_is_found_once() {
     let scratch = Scratch::new();
     let options = NvhtOptions { probe_length: 112, load_percent: 95, ..options() };
     let store = Nvht::create(&scratch.store(), &options).expect("create");
@@ -151,7 +151,7 @@ fn a_key_that_is_put_where_others_were_deleted_is_there_once() {
 }
 
 #[test]
-fn the_shortest_probes_take_thousands_of_keys_in_tables_of_bounded_length() {
+fn the_shortest_probes_hold_thousands_of_keys_in_tables_of_bounded_length() {
     let scratch = Scratch::new();
     let options = NvhtOptions { probe_length: 7, load_percent: 95, partitions: 1, initial_capacity: 1, ..options() };
     let store = Nvht::create(&scratch.store(), &options).expect("create");

@@ -53,7 +53,7 @@ fn a_zeroed_page_of_a_killed_store_loses_no_key_silently() {
 /// A crash can leave a line with its older content. Each key existed at the clean stop, thus no key
 /// is absent: each read returns one of the two values, or an error.
 #[test]
-fn an_older_line_of_a_killed_store_gives_one_of_two_values_or_a_report() {
+fn an_older_line_of_a_killed_store_returns_one_of_two_values_or_is_reported() {
     let scratch = Scratch::new();
     let path = scratch.store();
     let (model, older) = with_keys_put_again(&path, Stop::Kill);

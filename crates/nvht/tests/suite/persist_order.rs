@@ -23,12 +23,12 @@ fn a_put_has_two_ordering_points_and_a_delete_one() {
 }
 
 #[test]
-fn what_changes_nothing_persists_nothing() {
+fn operations_that_change_nothing_persist_nothing() {
     check_nothing_persisted(&warmed().1);
 }
 
 #[test]
-fn a_batch_has_four_ordering_points_however_long() {
+fn a_batch_has_four_ordering_points_for_any_length() {
     let (_scratch, store) = warmed();
     let batch = |keys: u8| Batch {
         ops: (0..keys).map(|key| BatchOp::Put { key: vec![b'b', key], value: vec![key; 100], expiry: None }).collect(),

@@ -78,7 +78,7 @@ impl Sequence {
         self.store.as_ref().expect("open but for a moment")
     }
 
-    fn there(&self, key: &[u8]) -> Option<Vec<u8>> {
+    fn current_value(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.model.get(key).map(|(value, _)| value.clone())
     }
 
@@ -96,7 +96,7 @@ impl Sequence {
 
     fn step(&mut self, rng: &mut Rng) {
         let (key, value) = (key(rng, self.keys), value(rng));
-        let there = self.there(&key);
+        let current_value = self.current_value(&key);
         match rng.below(40) {
             0..=11 => {
                 self.store().put(&key, &value).expect("put");
@@ -107,24 +107,30 @@ impl Sequence {
                 self.store().put_expiring(&key, &value, expiry).expect("put_expiring");
             }
             15..=18 => {
-                assert_eq!(self.store().insert(&key, &value, Lifetime::Forever).expect("insert"), there.is_none());
+                assert_eq!(
+                    self.store().insert(&key, &value, Lifetime::Forever).expect("insert"),
+                    current_value.is_none()
+                );
                 self.model.entry(key).or_insert((value, false));
             }
             19..=21 => {
-                assert_eq!(self.store().update(&key, &value, Lifetime::Forever).expect("update"), there.is_some());
-                if there.is_some() {
+                assert_eq!(
+                    self.store().update(&key, &value, Lifetime::Forever).expect("update"),
+                    current_value.is_some()
+                );
+                if current_value.is_some() {
                     self.model.insert(key, (value, false));
                 }
             }
             22..=27 => {
-                assert_eq!(self.store().delete(&key).expect("delete"), there.is_some());
+                assert_eq!(self.store().delete(&key).expect("delete"), current_value.is_some());
                 self.model.remove(&key);
             }
-            28..=29 => self.swap(rng, key, value, there),
-            30 => self.update_with(rng, key, value, there),
+            28..=29 => self.swap(rng, key, value, current_value),
+            30 => self.update_with(rng, key, value, current_value),
             31..=33 => self.batch(rng),
             34..=36 => {
-                assert_eq!(self.store().get(&key).expect("get"), there);
+                assert_eq!(self.store().get(&key).expect("get"), current_value);
                 let expiry = self.model.get(&key).map(|(_, expires)| expires.then(|| Expiry::at_millis(FAR)));
                 assert_eq!(self.store().expiry(&key).expect("expiry"), expiry);
             }
@@ -134,17 +140,17 @@ impl Sequence {
             }
             38 if rng.below(4) == 0 => self.reopen(rng.below(2) == 0),
             _ if rng.below(20) == 0 => self.check(),
-            _ => assert_eq!(self.store().contains(&key).expect("contains"), there.is_some()),
+            _ => assert_eq!(self.store().contains(&key).expect("contains"), current_value.is_some()),
         }
     }
 
-    fn swap(&mut self, rng: &mut Rng, key: Vec<u8>, value: Vec<u8>, there: Option<Vec<u8>>) {
+    fn swap(&mut self, rng: &mut Rng, key: Vec<u8>, value: Vec<u8>, current_value: Option<Vec<u8>>) {
         let (meets, new) = (rng.below(3) > 0, (rng.below(3) > 0).then_some(value));
-        let other = there.is_none().then(|| b"not this".to_vec());
-        let expected = if meets { &there } else { &other };
+        let other = current_value.is_none().then(|| b"not this".to_vec());
+        let expected = if meets { &current_value } else { &other };
         let answer =
             self.store().compare_and_swap(&key, expected.as_deref(), new.as_deref(), Lifetime::Forever).expect("swap");
-        assert_eq!(answer, if meets { Swap::Done } else { Swap::Differs(there.clone()) });
+        assert_eq!(answer, if meets { Swap::Done } else { Swap::Differs(current_value.clone()) });
         match new {
             _ if !meets => {}
             Some(value) => drop(self.model.insert(key, (value, false))),
@@ -152,14 +158,14 @@ impl Sequence {
         }
     }
 
-    fn update_with(&mut self, rng: &mut Rng, key: Vec<u8>, value: Vec<u8>, there: Option<Vec<u8>>) {
+    fn update_with(&mut self, rng: &mut Rng, key: Vec<u8>, value: Vec<u8>, current_value: Option<Vec<u8>>) {
         let change = match rng.below(3) {
             0 => Change::Keep,
             1 => Change::Delete,
             _ => Change::Put(value.clone(), Lifetime::Forever),
         };
         let update = self.store().update_with(&key, &mut |now, _| {
-            assert_eq!(now, there.as_deref());
+            assert_eq!(now, current_value.as_deref());
             change.clone()
         });
         update.expect("update_with");
@@ -227,7 +233,7 @@ impl Sequence {
 }
 
 #[test]
-fn random_operations_on_small_tables_give_what_a_btreemap_gives() {
+fn random_operations_on_small_tables_match_a_btreemap() {
     const SEQUENCES: u64 = 40;
     println!("LODESTORE_SEED={:#x}", seed());
     let mut grown = 0;
@@ -265,7 +271,7 @@ fn a_reader_finds_every_key_with_a_version_not_older_than_it_saw_while_two_threa
         let store = Nvht::create(&scratch.store(), &options).expect("create");
         // The newest version that is certainly present, and the newest that was begun; 0: none.
         let words = || (0..WRITERS * KEYS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
-        let (there, begun, done) = (words(), words(), AtomicBool::new(false));
+        let (acknowledged, begun, done) = (words(), words(), AtomicBool::new(false));
         let write = |writer: usize| {
             let mut rng = Rng::new(seed() ^ round << 16 ^ writer as u64);
             let mut newest = 0;
@@ -289,14 +295,14 @@ fn a_reader_finds_every_key_with_a_version_not_older_than_it_saw_while_two_threa
                     _ => store.write(&Batch { ops }).expect("write"),
                 }
                 for slot in slots {
-                    there[slot].store(begun[slot].load(Ordering::SeqCst), Ordering::SeqCst);
+                    acknowledged[slot].store(begun[slot].load(Ordering::SeqCst), Ordering::SeqCst);
                 }
             }
         };
         let read = |rng: &mut Rng| {
             let (writer, index) = (rng.below(WRITERS), rng.below(KEYS));
             let (key, slot) = (name(writer, index), writer * KEYS + index);
-            let least = there[slot].load(Ordering::SeqCst);
+            let least = acknowledged[slot].load(Ordering::SeqCst);
             let found = store.get(&key).expect("get").map(|value| version_of(&key, &value).expect("a value written"));
             let most = begun[slot].load(Ordering::SeqCst);
             let seen = found.unwrap_or(0);
@@ -305,7 +311,7 @@ fn a_reader_finds_every_key_with_a_version_not_older_than_it_saw_while_two_threa
                 "{key:?}: version {seen}, of {least} to {most}; seed {:#x}",
                 seed()
             );
-            there[slot].fetch_max(seen, Ordering::SeqCst);
+            acknowledged[slot].fetch_max(seen, Ordering::SeqCst);
         };
         thread::scope(|scope| {
             let writers: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();

@@ -25,7 +25,7 @@ fn options(scrub_rate: u64) -> NvhtOptions {
 }
 
 #[test]
-fn damage_that_nobody_reads_is_found_and_reported_and_its_key_is_an_error() {
+fn a_scrub_finds_and_reports_damage_of_an_unread_record() {
     let scratch = Scratch::new();
     let told = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&told);

@@ -9,7 +9,7 @@ static KIND: Kind<Nvht, NvhtOptions> =
     Kind { engine: "nvht", create: Nvht::create, open: Nvht::open, pool: |options| &mut options.pool };
 
 #[test]
-fn a_sink_may_use_the_store_whatever_the_event() {
+fn a_sink_can_use_the_store_in_every_event() {
     let options = NvhtOptions { pool: small_dax_pool(), partitions: 4, sweep_ms: 0, ..NvhtOptions::default() };
     check_sink_may_use_the_store(&KIND, options, Nvht::sweep_expired);
 }

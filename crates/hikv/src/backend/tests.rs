@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::Error;
 use lodestore_contract::testing::HANG_TIMEOUT;
+use lodestore_media::NvPtr;
 
 use super::*;
 
 const KEYS: u64 = 300;
 /// Timeout for the completion of work.
-const PATIENCE: Duration = HANG_TIMEOUT;
+const WAIT_TIMEOUT: Duration = HANG_TIMEOUT;
 
 /// Records that exist only as numbers: a position encodes key and version.
 #[derive(Clone, Default)]
@@ -150,15 +151,15 @@ fn next(random: u64) -> u64 {
 }
 
 /// Returns all setups of a backend, with queues small enough to fill.
-fn every_way() -> Vec<Config> {
+fn all_configs() -> Vec<Config> {
     let base = Config { queues: 3, queue_len: 32, window: Duration::from_millis(2), ..Config::default() };
     vec![
-        Config { backends: Workers::Fixed(1), ..base.clone() },
-        Config { backends: Workers::Fixed(3), ..base.clone() },
-        Config { backends: Workers::Auto { threads: 4 }, ..base.clone() },
-        Config { backends: Workers::Auto { threads: 1 }, ..base.clone() },
-        Config { backends: Workers::Fixed(0), ..base.clone() },
-        Config { backends: Workers::Fixed(0), caller_batch: 16, ..base.clone() },
+        Config { backends: WorkerCount::Fixed(1), ..base.clone() },
+        Config { backends: WorkerCount::Fixed(3), ..base.clone() },
+        Config { backends: WorkerCount::Auto { threads: 4 }, ..base.clone() },
+        Config { backends: WorkerCount::Auto { threads: 1 }, ..base.clone() },
+        Config { backends: WorkerCount::Fixed(0), ..base.clone() },
+        Config { backends: WorkerCount::Fixed(0), caller_batch: 16, ..base.clone() },
         Config { sync_update: true, ..base.clone() },
         Config { trees: 16, queues: 8, ..base },
     ]
@@ -167,14 +168,14 @@ fn every_way() -> Vec<Config> {
 fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < PATIENCE, "{what} never came");
+        assert!(start.elapsed() < WAIT_TIMEOUT, "{what} never came");
         thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
-fn the_tree_ends_where_the_writers_do() {
-    for config in every_way() {
+fn the_tree_equals_the_index_after_concurrent_writes() {
+    for config in all_configs() {
         let model = Model::new(config.clone());
         thread::scope(|scope| {
             for seed in 0..3 {
@@ -190,8 +191,8 @@ fn the_tree_ends_where_the_writers_do() {
 }
 
 #[test]
-fn a_drain_misses_nothing_that_returned_before_it() {
-    for config in every_way() {
+fn a_drain_applies_every_change_enqueued_before_it() {
+    for config in all_configs() {
         let model = Model::new(config.clone());
         let returned: Vec<_> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
         let writing = AtomicUsize::new(2);
@@ -230,7 +231,7 @@ fn a_drain_misses_nothing_that_returned_before_it() {
 }
 
 #[test]
-fn a_writer_that_finds_its_queue_full_helps() {
+fn a_writer_with_a_full_queue_applies_operations() {
     let model = Model::new(Config { queues: 1, queue_len: 16, ..Config::default() });
     model.backend.stop().expect("sound");
     model.writer(7, 1000);
@@ -241,9 +242,9 @@ fn a_writer_that_finds_its_queue_full_helps() {
 }
 
 #[test]
-fn a_rebuild_among_writers_ends_where_they_do() {
+fn a_rebuild_during_writes_equals_the_index() {
     let tight = |config: Config| Config { overflow_max: 40, ..config };
-    for config in every_way().into_iter().flat_map(|config| [tight(config.clone()), config]) {
+    for config in all_configs().into_iter().flat_map(|config| [tight(config.clone()), config]) {
         let model = Model::new(config.clone());
         model.backend.begin_rebuild();
         for (number, published) in model.published.iter().enumerate().filter(|(number, _)| number % 2 == 0) {
@@ -279,8 +280,8 @@ fn a_rebuild_among_writers_ends_where_they_do() {
 }
 
 #[test]
-fn an_abandoned_rebuild_lets_nobody_wait() {
-    for backends in [Workers::Fixed(0), Workers::Fixed(1)] {
+fn an_abandoned_rebuild_blocks_no_thread() {
+    for backends in [WorkerCount::Fixed(0), WorkerCount::Fixed(1)] {
         let config = Config { backends, queues: 1, queue_len: 16, overflow_max: 8, ..Config::default() };
         let model = Model::new(config);
         model.backend.begin_rebuild();
@@ -312,8 +313,8 @@ fn a_failed_or_panicking_load_poisons() {
 }
 
 #[test]
-fn a_panic_in_an_application_poisons_and_hangs_nobody() {
-    for config in every_way() {
+fn a_panic_while_applying_poisons_and_blocks_no_thread() {
+    for config in all_configs() {
         let model = Model::new(config);
         model.writer(1, 500);
         model.records.0.broken.store(true, Ordering::SeqCst);
@@ -329,8 +330,8 @@ fn a_panic_in_an_application_poisons_and_hangs_nobody() {
 }
 
 #[test]
-fn a_stop_under_load_leaves_nothing_behind() {
-    for config in every_way() {
+fn a_stop_under_load_applies_every_change() {
+    for config in all_configs() {
         let model = Model::new(config);
         thread::scope(|scope| {
             for seed in 0..2 {
@@ -347,7 +348,7 @@ fn a_stop_under_load_leaves_nothing_behind() {
 #[test]
 fn a_drop_without_a_stop_ends_the_threads() {
     let records = Records::default();
-    let config = Config { backends: Workers::Fixed(2), ..Config::default() };
+    let config = Config { backends: WorkerCount::Fixed(2), ..Config::default() };
     let backend = Backend::start(config, records.clone(), Arc::new(Sampler::new(false)));
     backend.enqueue(hash(1), TreeOp::new(&key_of(1), NvPtr::NULL, position(1, 1)));
     drop(backend);
@@ -356,9 +357,9 @@ fn a_drop_without_a_stop_ends_the_threads() {
 
 #[test]
 fn a_sleeping_backend_wakes_for_a_single_push() {
-    let model = Model::new(Config { backends: Workers::Fixed(2), ..Config::default() });
+    let model = Model::new(Config { backends: WorkerCount::Fixed(2), ..Config::default() });
     for number in 0..5 {
-        wait_for("sleep", || model.backend.core.crew.is_asleep());
+        wait_for("sleep", || model.backend.core.workers.is_asleep());
         model.write(number);
         // No thread helps here: only the backend's own threads can complete it.
         wait_for("the change", || model.backend.stats().pending == 0);
@@ -368,9 +369,9 @@ fn a_sleeping_backend_wakes_for_a_single_push() {
 }
 
 #[test]
-fn slow_changes_bring_threads_and_quiet_sends_them_away() {
+fn slow_changes_add_threads_and_idle_time_removes_them() {
     let config = Config {
-        backends: Workers::Auto { threads: 4 },
+        backends: WorkerCount::Auto { threads: 4 },
         queues: 4,
         queue_len: 16,
         window: Duration::from_millis(1),

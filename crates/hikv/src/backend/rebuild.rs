@@ -1,5 +1,5 @@
-//! Rebuild of the tree in the background of a store that already serves: the gate before scans, and
-//! the waiting operations.
+//! Rebuild of the tree in the background of a store that already serves: the gate before scans
+//! (`gate.rs`), and the waiting operations.
 //!
 //! # Invariants
 //! * While a queue is *rebuilding*, its consumer moves its operations, in order, to its overflow
@@ -14,100 +14,27 @@
 //!
 //! # Threads and locks
 //! One thread begins and finishes or abandons a rebuild. In between it acquires no stripe lock of
-//! the hash index: a writer that holds one may wait for the rebuild, once [`OVERFLOW_MAX`]
-//! operations are in the lists.
+//! the hash index: a writer that holds one may wait for the rebuild, once
+//! [`OVERFLOW_MAX`](super::queues::OVERFLOW_MAX) operations are in the lists.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Result};
 use lodestore_index::KeyResolver;
 use lodestore_inplace::lock;
 
-use super::backend::{BATCH, Core, Retire};
-use super::trees::Trees;
-use super::worker::Wait;
-
-/// Maximum operations that may wait for a rebuild, over all queues (64 MiB). Above it writers wait
-/// too.
-pub const OVERFLOW_MAX: u64 = 1 << 20;
-
-/// The gate at which scans wait.
-#[derive(Default)]
-pub(crate) struct Gate {
-    closed: AtomicBool,
-    poison: OnceLock<String>,
-    turn: Mutex<()>,
-    moved: Condvar,
-    /// Operations in the overflow lists.
-    pub(crate) waiting: AtomicU64,
-}
-
-impl Gate {
-    pub(crate) fn check(&self) -> Result<()> {
-        match self.poison.get() {
-            None => Ok(()),
-            Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn is_poisoned(&self) -> bool {
-        self.poison.get().is_some()
-    }
-
-    #[inline]
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn poison(&self, cause: &str) {
-        let _turn = lock(&self.turn);
-        // The first cause is kept.
-        let _ = self.poison.set(cause.to_owned());
-        self.moved.notify_all();
-    }
-
-    fn close(&self) {
-        let _turn = lock(&self.turn);
-        self.closed.store(true, Ordering::Release);
-    }
-
-    fn open(&self) {
-        let _turn = lock(&self.turn);
-        self.closed.store(false, Ordering::Release);
-        self.moved.notify_all();
-    }
-
-    /// Waits for an open gate.
-    pub(crate) fn wait(&self) -> Result<()> {
-        if self.is_closed() {
-            let mut turn = lock(&self.turn);
-            while self.is_closed() && !self.is_poisoned() {
-                turn = self.moved.wait(turn).unwrap_or_else(std::sync::PoisonError::into_inner);
-            }
-        }
-        self.check()
-    }
-
-    /// Waits a short time for a change, for threads that wait for space in the lists.
-    pub(crate) fn wait_a_while(&self) {
-        let turn = lock(&self.turn);
-        if self.is_closed() && !self.is_poisoned() {
-            drop(self.moved.wait_timeout(turn, Duration::from_millis(5)));
-        }
-    }
-}
+use super::queues::{BATCH_OPS_MAX, Core, Retire};
+use super::worker_pool::Backoff;
+use crate::trees::Trees;
 
 impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
     /// Makes operations and scans wait until the finish.
     pub(crate) fn begin_rebuild(&self) {
         self.gate.close();
         for queue in &self.queues {
-            let mut side = lock(&queue.side);
-            side.rebuilding = true;
+            let mut state = lock(&queue.state);
+            state.rebuilding = true;
             queue.rebuilding.store(true, Ordering::Release);
         }
     }
@@ -135,31 +62,31 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Core<R> {
     fn apply_overflow(&self, number: usize) -> Result<()> {
         let queue = &self.queues[number];
         let pushed = queue.ring.tail();
-        let mut wait = Wait::default();
+        let mut backoff = Backoff::default();
         let mut consumer = loop {
             if let Some(consumer) = queue.ring.try_consume() {
                 break consumer;
             }
             self.gate.check()?;
-            wait.pause();
+            backoff.pause();
         };
-        let mut side = lock(&queue.side);
+        let mut state = lock(&queue.state);
         loop {
-            let ops = std::mem::take(&mut side.overflow);
+            let ops = std::mem::take(&mut state.overflow);
             self.records.pinned(|| self.apply_all(&ops, true));
             self.gate.waiting.fetch_sub(ops.len() as u64, Ordering::Relaxed);
             if consumer.popped() >= pushed {
                 break;
             }
-            let count = consumer.pop_batch(&mut side.overflow, BATCH);
+            let count = consumer.pop_batch(&mut state.overflow, BATCH_OPS_MAX);
             consumer.complete(count);
             self.gate.waiting.fetch_add(count as u64, Ordering::Relaxed);
             if count == 0 {
                 // A producer has claimed its slot and not filled it yet.
-                wait.pause();
+                backoff.pause();
             }
         }
-        side.rebuilding = false;
+        state.rebuilding = false;
         queue.rebuilding.store(false, Ordering::Release);
         Ok(())
     }
