@@ -14,7 +14,7 @@ use crate::layout::{CleanRecord, MemberState};
 use crate::lock;
 use crate::recover;
 use crate::stats::MkvsStats;
-use crate::store::{HANGS_AFTER, Inner};
+use crate::store::{HANG_TIMEOUT, Inner};
 
 /// Adds the statistics of a device that sum up over all devices.
 fn add(total: &mut Stats, device: &Stats) {
@@ -109,7 +109,7 @@ impl Inner {
         }
         for device in self.shape.groups().iter().flat_map(|group| group.devices()) {
             let has_failed = device.state() == MemberState::Failed;
-            if device.hangs(HANGS_AFTER) {
+            if device.hangs(HANG_TIMEOUT) {
                 continue;
             }
             let log = device.log().map(|log| Arc::clone(log.store()));

@@ -20,7 +20,7 @@ use crate::options::Acks;
 use crate::places::{Made, OpenMode, Part, Places};
 use crate::planted::Fault;
 use crate::recover::{self, why_lost};
-use crate::store::{HANGS_AFTER, Mkvs};
+use crate::store::{HANG_TIMEOUT, Mkvs};
 use crate::{lock, write};
 
 /// The status of a device.
@@ -233,7 +233,7 @@ impl Mkvs {
     /// call of its medium finishes there first, if ever.
     fn close_replaced(&self, old: Arc<Device>) {
         let options = &self.inner.options;
-        let patience = if old.hangs(HANGS_AFTER) { Duration::ZERO } else { options.timeout };
+        let patience = if old.hangs(HANG_TIMEOUT) { Duration::ZERO } else { options.timeout };
         let (tell, told) = mpsc::channel();
         let close = move || {
             // The device failed or will fail: an error of its close helps no caller.

@@ -17,8 +17,8 @@
 //! 1. While a member is behind, its queue is empty and its processor rests. The description says
 //!    that it is out, or the other members have everything. Only the group's keeper catches it up
 //!    (`keeper.rs`), also during the copy of another member.
-//! 2. Writers wait only while the sequencer is held: for `HELD_MOST`, and while a copy starts its
-//!    log. A copy walks over the keys once, therefore it ends under any write load.
+//! 2. Writers wait only while the sequencer is held: for `SEQUENCER_HOLD_MAX`, and while a copy
+//!    starts its log. A copy walks over the keys once, therefore it ends under any write load.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -37,13 +37,13 @@ use crate::planted::Fault;
 
 /// Catch-up starts the last step when at most this many operations are left. Meanwhile the member's
 /// queue holds the new ones.
-const LAST_STEP: u64 = 64;
+const LAST_STEP_OPS: u64 = 64;
 /// After this many rounds the last step starts with any number of operations left.
-const ROUNDS: u32 = 16;
+const ROUNDS_MAX: u32 = 16;
 /// Maximum time to hold the sequencer while a member empties its queue.
-const HELD_MOST: Duration = Duration::from_millis(100);
+const SEQUENCER_HOLD_MAX: Duration = Duration::from_millis(100);
 /// Maximum wait for a member's processor. After that, catch-up is tried again later.
-const PROCESSOR_PATIENCE: Duration = Duration::from_millis(100);
+const PROCESSOR_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The outcome of a member's catch-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Group {
         // The description excludes the device and its processor is idle before anything of it is
         // changed.
         self.note_gone()?;
-        let Some(held) = device.try_hold(PROCESSOR_PATIENCE) else { return Ok(CaughtUp::Later) };
+        let Some(held) = device.try_hold(PROCESSOR_TIMEOUT) else { return Ok(CaughtUp::Later) };
         log_of(device)?.forget_lacking();
         let reaches = |donor: &Arc<Device>| self.needs_copy(device, donor).is_ok_and(|needs_copy| !needs_copy);
         let donors = self.donors(device).into_iter();
@@ -100,9 +100,9 @@ impl Group {
         if self.needs_copy(device, &donor)? || !self.forget_forked(device, &donor)? {
             return Ok(CaughtUp::LacksMore);
         }
-        for _ in 0..ROUNDS {
+        for _ in 0..ROUNDS_MAX {
             let to = donor.applied();
-            if to.saturating_sub(device.applied()) <= LAST_STEP {
+            if to.saturating_sub(device.applied()) <= LAST_STEP_OPS {
                 break;
             }
             if !self.replay(device, &mut device.hold(), &donor, to)? {
@@ -247,13 +247,13 @@ impl Group {
         let (mut seen, mut since) = (device.progress(), Instant::now());
         while device.is_filling() && !self.stops.load(Ordering::Acquire) {
             device.urge();
-            if device.depth() as u64 <= LAST_STEP {
+            if device.depth() as u64 <= LAST_STEP_OPS {
                 let mut sequencer = self.sequence();
                 let last = sequencer.next - 1;
                 let held = Instant::now();
                 // Also waits for copies queued after the last operation: a walk over the store
                 // checks only `applied`.
-                while device.depth() != 0 && device.is_filling() && held.elapsed() < HELD_MOST {
+                while device.depth() != 0 && device.is_filling() && held.elapsed() < SEQUENCER_HOLD_MAX {
                     device.urge();
                     std::thread::sleep(Duration::from_micros(20));
                 }

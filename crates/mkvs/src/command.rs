@@ -11,10 +11,10 @@ use crate::latency::Allowance;
 use crate::lock;
 use crate::operation::{Mutation, Operation};
 
-/// Checks of a write's votes before the caller sleeps (`SPINS`), and spin-loop hints between two
-/// checks (`SPIN`). Together they last some microseconds.
-const SPINS: u32 = 20;
-const SPIN: u32 = 8;
+/// Checks of a write's votes before the caller sleeps (`SPIN_CHECKS_COUNT`), and spin-loop hints
+/// between two checks (`SPIN_HINTS_COUNT`). Together they last some microseconds.
+const SPIN_CHECKS_COUNT: u32 = 20;
+const SPIN_HINTS_COUNT: u32 = 8;
 
 /// A command for a device.
 #[derive(Clone)]
@@ -143,11 +143,11 @@ impl WriteOp {
     /// the members that have not voted by then.
     pub(crate) fn wait(&self, needed: usize, timeout: Duration, spins: bool) -> u32 {
         // A caller that is executing the write now finishes before a thread could fall asleep.
-        for _ in 0..if spins { SPINS } else { 1 } {
+        for _ in 0..if spins { SPIN_CHECKS_COUNT } else { 1 } {
             if lock(&self.votes).are_decided(needed) {
                 return 0;
             }
-            (0..SPIN).for_each(|_| std::hint::spin_loop());
+            (0..SPIN_HINTS_COUNT).for_each(|_| std::hint::spin_loop());
         }
         let mut votes = lock(&self.votes);
         votes.is_awaited = true;

@@ -13,7 +13,7 @@ use lodestore_contract::{Event, EventSink};
 use crate::lock;
 
 /// Maximum number of queued events; further ones are dropped.
-const WAITING_MAX: usize = 4096;
+const QUEUED_EVENTS_MAX: usize = 4096;
 
 /// Queues events for the owner.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ impl Relay {
         let waiting = Arc::clone(&self.waiting);
         Arc::new(move |event| {
             let mut waiting = lock(&waiting);
-            if waiting.len() < WAITING_MAX {
+            if waiting.len() < QUEUED_EVENTS_MAX {
                 waiting.push_back(event.clone());
             }
         })

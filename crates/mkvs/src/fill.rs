@@ -25,9 +25,10 @@ use crate::operation::Mutation;
 use crate::route::KeyHash;
 use crate::scan::Source;
 
-/// The copy waits while a member has more than this many commands (`WAITING`) or bytes queued.
-const WAITING: usize = 256;
-const WAITING_BYTES: usize = 8 << 20;
+/// The copy waits while a member has more than this many commands (`QUEUED_COMMANDS_MAX`) or bytes
+/// queued.
+const QUEUED_COMMANDS_MAX: usize = 256;
+const QUEUED_BYTES_MAX: usize = 8 << 20;
 
 /// Limits a byte rate by sleeping.
 pub(crate) struct Pace {
@@ -169,7 +170,7 @@ impl Group {
         };
         let mut value = Vec::new();
         let walked = self.each_key_of(of, &mut |key| {
-            while (device.depth() > WAITING || device.queued_bytes() > WAITING_BYTES) && !stops() {
+            while (device.depth() > QUEUED_COMMANDS_MAX || device.queued_bytes() > QUEUED_BYTES_MAX) && !stops() {
                 device.kick();
                 std::thread::sleep(Duration::from_micros(50));
             }

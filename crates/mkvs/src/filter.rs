@@ -18,22 +18,23 @@ use std::sync::{Arc, RwLock};
 use crate::route::KeyHash;
 use crate::{read, write};
 
-/// Counters of a key. Seven would let a third fewer absent keys pass, but make adding a key twice
-/// as expensive.
-const COUNTERS: u32 = 4;
+/// Number of counters of a key. Seven would let a third fewer absent keys pass, but make adding a
+/// key twice as expensive.
+const KEY_COUNTERS_COUNT: u32 = 4;
 /// Counters per planned key. In a full filter, about 2 percent of absent keys find all their
 /// counters raised.
-const COUNTERS_PER_KEY: u64 = 10;
-/// Words of a block (`WORDS`), counters of a word (`PER_WORD`) and of a block (`PER_BLOCK`).
-const WORDS: usize = 8;
-const PER_WORD: u32 = 16;
-const PER_BLOCK: u64 = 128;
+const COUNTERS_PER_KEY_RATIO: u64 = 10;
+/// Words of a block (`BLOCK_WORDS`), counters of a word (`WORD_COUNTERS_COUNT`) and of a block
+/// (`BLOCK_COUNTERS_COUNT`).
+const BLOCK_WORDS: usize = 8;
+const WORD_COUNTERS_COUNT: u32 = 16;
+const BLOCK_COUNTERS_COUNT: u64 = 128;
 /// The value at which a counter saturates.
-const MOST: u64 = 15;
+const COUNTER_MAX: u64 = 15;
 
 #[derive(Default)]
 #[repr(align(64))]
-struct Block([AtomicU64; WORDS]);
+struct Block([AtomicU64; BLOCK_WORDS]);
 
 /// The filter.
 pub(crate) struct Filter {
@@ -50,7 +51,7 @@ impl Filter {
     }
 
     fn blocks_of(keys: u64) -> u64 {
-        keys.max(1).saturating_mul(COUNTERS_PER_KEY).div_ceil(PER_BLOCK)
+        keys.max(1).saturating_mul(COUNTERS_PER_KEY_RATIO).div_ceil(BLOCK_COUNTERS_COUNT)
     }
 
     /// Returns the planned number of keys. With more keys, more absent keys pass.
@@ -69,9 +70,9 @@ impl Filter {
         let mixed = hash.mixed();
         let at = ((u128::from(mixed) * self.blocks.len() as u128) >> 64) as usize;
         let bits = mixed.wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(17);
-        let places = (0..COUNTERS).map(move |counter| {
-            let place = (bits >> (counter * 7)) as u32 & (PER_BLOCK as u32 - 1);
-            ((place / PER_WORD) as usize, place % PER_WORD * 4)
+        let places = (0..KEY_COUNTERS_COUNT).map(move |counter| {
+            let place = (bits >> (counter * 7)) as u32 & (BLOCK_COUNTERS_COUNT as u32 - 1);
+            ((place / WORD_COUNTERS_COUNT) as usize, place % WORD_COUNTERS_COUNT * 4)
         });
         (&self.blocks[at], places)
     }
@@ -80,7 +81,7 @@ impl Filter {
     #[inline]
     pub(crate) fn may_have(&self, hash: KeyHash) -> bool {
         let (block, mut places) = self.places(hash);
-        places.all(|(word, shift)| block.0[word].load(Ordering::Acquire) >> shift & MOST != 0)
+        places.all(|(word, shift)| block.0[word].load(Ordering::Acquire) >> shift & COUNTER_MAX != 0)
     }
 
     /// Counts a key before it is added.
@@ -89,7 +90,7 @@ impl Filter {
         for (word, shift) in places {
             // A saturated counter stays as it is; this is not an error.
             let _ = block.0[word].fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
-                (old >> shift & MOST != MOST).then(|| old + (1 << shift))
+                (old >> shift & COUNTER_MAX != COUNTER_MAX).then(|| old + (1 << shift))
             });
         }
     }
@@ -102,10 +103,10 @@ impl Filter {
         let mut sound = true;
         for (word, shift) in places {
             let lowered = block.0[word].fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
-                let counter = old >> shift & MOST;
-                (counter != 0 && counter != MOST).then(|| old - (1 << shift))
+                let counter = old >> shift & COUNTER_MAX;
+                (counter != 0 && counter != COUNTER_MAX).then(|| old - (1 << shift))
             });
-            sound &= lowered.is_ok_and(|_| true) || lowered.is_err_and(|old| old >> shift & MOST == MOST);
+            sound &= lowered.is_ok_and(|_| true) || lowered.is_err_and(|old| old >> shift & COUNTER_MAX == COUNTER_MAX);
         }
         sound
     }
@@ -113,17 +114,17 @@ impl Filter {
     /// Returns the share of absent keys that pass, estimated from how full a sample of the blocks
     /// is.
     pub(crate) fn false_positives(&self) -> f64 {
-        const SAMPLE: usize = 4096;
-        let step = (self.blocks.len() / SAMPLE).max(1);
+        const SAMPLE_BLOCKS: usize = 4096;
+        let step = (self.blocks.len() / SAMPLE_BLOCKS).max(1);
         let raised = |block: &Block| {
             let words = block.0.iter().map(|word| {
                 let word = word.load(Ordering::Relaxed);
                 let any = word | word >> 1 | word >> 2 | word >> 3;
                 (any & 0x1111_1111_1111_1111).count_ones()
             });
-            f64::from(words.sum::<u32>()) / PER_BLOCK as f64
+            f64::from(words.sum::<u32>()) / BLOCK_COUNTERS_COUNT as f64
         };
-        let passes = self.blocks.iter().step_by(step).map(|block| raised(block).powi(COUNTERS as i32));
+        let passes = self.blocks.iter().step_by(step).map(|block| raised(block).powi(KEY_COUNTERS_COUNT as i32));
         passes.sum::<f64>() / self.blocks.len().div_ceil(step) as f64
     }
 

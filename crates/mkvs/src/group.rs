@@ -16,7 +16,7 @@
 //!    the group's members is the same thread (`keeper.rs`). The doubts of a salvage (`salvage.rs`)
 //!    come directly before the description.
 //! 3. No thread waits for a device while it holds the sequencer, with three exceptions: admitting a
-//!    member, for at most `HELD_MOST` (`catchup.rs`); starting the log of a copied member
+//!    member, for at most `SEQUENCER_HOLD_MAX` (`catchup.rs`); starting the log of a copied member
 //!    (`fill.rs`); and reviving a group while its members replay their logs. No member is active in
 //!    the last case.
 //! 4. A member that lacks an operation which is or may be acknowledged is not active. A `filling`

@@ -17,7 +17,7 @@ use crate::lock;
 use crate::planted::{Fault, Planted};
 
 /// Maximum bytes of a filter in one record.
-const FILTER_PART: usize = 1 << 20;
+const FILTER_PART_BYTES: usize = 1 << 20;
 
 /// The host's store, and its present description.
 pub(crate) struct Host {
@@ -128,7 +128,7 @@ impl Host {
             for (group, record) in groups.iter().zip(&mut matrix.groups) {
                 for device in group.devices().iter().filter(|device| device.is_older()) {
                     let own = record.members.iter_mut().filter(|member| member.id == device.id);
-                    own.for_each(|member| member.opening = Member::OPENING_NEVER);
+                    own.for_each(|member| member.opening = Member::OPENING_MAX);
                 }
             }
         })
@@ -157,7 +157,7 @@ impl Host {
 
     fn leave_filter(&self, group: usize, filter: &Filter) -> Result<()> {
         let bytes = filter.to_bytes();
-        let mut parts = bytes.chunks(FILTER_PART).enumerate();
+        let mut parts = bytes.chunks(FILTER_PART_BYTES).enumerate();
         parts.try_for_each(|(part, bytes)| self.store.put(&filter_key(group, part), bytes))
     }
 

@@ -31,9 +31,9 @@ use crate::shape::Shape;
 /// Maximum number of damaged keys queued for repair.
 pub(crate) const DAMAGED_MAX: usize = 4096;
 /// Time between two rounds.
-const ROUND: Duration = Duration::from_millis(50);
+const ROUND_INTERVAL: Duration = Duration::from_millis(50);
 /// Time to wait after a failure before the next attempt.
-const AFTER_FAILURE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// State shared by the keepers.
 #[derive(Default)]
@@ -64,8 +64,10 @@ impl Keeper {
     /// Sleeps until the next round, or until the threads must end.
     fn rest(&self) {
         let sleep = lock(&self.sleep);
-        let awake =
-            self.wake.wait_timeout_while(sleep, ROUND, |()| !self.stops()).unwrap_or_else(PoisonError::into_inner);
+        let awake = self
+            .wake
+            .wait_timeout_while(sleep, ROUND_INTERVAL, |()| !self.stops())
+            .unwrap_or_else(PoisonError::into_inner);
         drop(awake);
     }
 
@@ -95,7 +97,7 @@ impl Keeper {
         let mut not_before = Instant::now();
         while !self.stops() && !group.stops.load(Ordering::Acquire) && group.is_kept(by) {
             if Instant::now() >= not_before && !self.round(group, by) {
-                not_before = Instant::now() + AFTER_FAILURE;
+                not_before = Instant::now() + RETRY_DELAY;
             }
             self.rest();
         }
@@ -180,7 +182,7 @@ pub(crate) struct Beside<'a> {
 
 impl<'a> Beside<'a> {
     pub(crate) fn new(group: &'a Group, copied: &'a Device) -> Self {
-        Self { group, copied, not_before: Instant::now() + ROUND }
+        Self { group, copied, not_before: Instant::now() + ROUND_INTERVAL }
     }
 
     /// Catches up other members from logs and repairs damaged pairs, if due. Failures are retried.
@@ -196,7 +198,7 @@ impl<'a> Beside<'a> {
                 is_well &= matches!(self.group.catch_up(&device), Ok(CaughtUp::Active));
             }
         }
-        self.not_before = Instant::now() + if is_well { ROUND } else { AFTER_FAILURE };
+        self.not_before = Instant::now() + if is_well { ROUND_INTERVAL } else { RETRY_DELAY };
     }
 }
 

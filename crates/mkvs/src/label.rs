@@ -17,7 +17,7 @@ const NAME: &str = "label";
 /// The label is written under this name, then renamed.
 pub(crate) const UNFINISHED: &str = "label.new";
 const MAGIC: [u8; 8] = *b"LODELABL";
-const BYTES: usize = 48;
+const LABEL_BYTES: usize = 48;
 
 /// The contents of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +31,8 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    pub(crate) fn encode(&self) -> [u8; BYTES] {
-        let mut bytes = [0; BYTES];
+    pub(crate) fn encode(&self) -> [u8; LABEL_BYTES] {
+        let mut bytes = [0; LABEL_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
         bytes[10..12].copy_from_slice(&u16::from(self.is_coming).to_le_bytes());
@@ -46,7 +46,7 @@ impl Label {
 
     /// Returns `None` if the bytes are not a complete label of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
+        let bytes: &[u8; LABEL_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| bytes[at..at + 8].try_into().ok().map(u64::from_le_bytes);
         let is_coming = match bytes[10..12] {
             [0, 0] => false,
@@ -149,12 +149,12 @@ mod tests {
     fn a_label_comes_back_and_a_damaged_one_says_nothing() {
         let bytes = LABEL.encode();
         assert_eq!(Label::decode(&bytes), Some(LABEL));
-        for bit in 0..BYTES * 8 {
+        for bit in 0..LABEL_BYTES * 8 {
             let mut hurt = bytes;
             hurt[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Label::decode(&hurt), None, "bit {bit}");
         }
-        (0..BYTES).for_each(|len| assert_eq!(Label::decode(&bytes[..len]), None));
+        (0..LABEL_BYTES).for_each(|len| assert_eq!(Label::decode(&bytes[..len]), None));
     }
 
     #[test]

@@ -59,8 +59,8 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// An `opening` that no store reaches: a salvage used this store as an older copy.
-    pub(crate) const OPENING_NEVER: u64 = u64::MAX >> 1;
+    /// The maximum `opening`, which no store reaches: a salvage used this store as an older copy.
+    pub(crate) const OPENING_MAX: u64 = u64::MAX >> 1;
 }
 
 /// A group in the matrix's description.
@@ -310,7 +310,7 @@ mod tests {
         let mutations = [
             Mutation::Put { value: b"value".to_vec(), expiry: None },
             Mutation::Put { value: Vec::new(), expiry },
-            Mutation::Put { value: vec![7; Operation::APART], expiry },
+            Mutation::Put { value: vec![7; Operation::SEPARATE_VALUE_BYTES_MIN], expiry },
             Mutation::Delete,
             Mutation::Restore { aborts: 5, value: None },
             Mutation::Lacking,

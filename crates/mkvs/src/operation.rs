@@ -5,10 +5,10 @@ use lodestore_contract::{Expiry, Result};
 use crate::codec::{Reader, put_words, wrong};
 use crate::layout::VERSION;
 
-/// Flags: the entry has a value; the value has an expiry; the value is a separate record.
-const HAS_VALUE: u8 = 1;
-const HAS_EXPIRY: u8 = 2;
-const IS_APART: u8 = 4;
+/// Flags of an entry: it has a value; the value has an expiry; the value is a separate record.
+const VALUE_FLAG: u8 = 1;
+const EXPIRY_FLAG: u8 = 2;
+const SEPARATE_VALUE_FLAG: u8 = 4;
 
 /// The effect of an operation on its key, in logs and queues. No effect is conditional: all members
 /// reach the same result.
@@ -46,7 +46,7 @@ pub(crate) struct Operation {
 
 impl Operation {
     /// Values of at least this many bytes are stored as a separate record, which avoids a copy.
-    pub(crate) const APART: usize = 1 << 20;
+    pub(crate) const SEPARATE_VALUE_BYTES_MIN: usize = 1 << 20;
     const WHAT: &'static str = "an entry of an operation log cannot be";
 
     /// Returns the entry, and the value if it is stored as a separate record.
@@ -63,8 +63,9 @@ impl Operation {
         let has = |some: bool, flag: u8| if some { flag } else { 0 };
         let mut bytes = Vec::with_capacity(40 + self.key.len());
         bytes.extend(VERSION.to_le_bytes());
-        let apart = value.filter(|value| value.len() >= Self::APART);
-        let flags = [(value.is_some(), HAS_VALUE), (expiry.is_some(), HAS_EXPIRY), (apart.is_some(), IS_APART)];
+        let apart = value.filter(|value| value.len() >= Self::SEPARATE_VALUE_BYTES_MIN);
+        let flags =
+            [(value.is_some(), VALUE_FLAG), (expiry.is_some(), EXPIRY_FLAG), (apart.is_some(), SEPARATE_VALUE_FLAG)];
         bytes.extend([kind, flags.into_iter().map(|(some, flag)| has(some, flag)).sum()]);
         bytes.extend((self.key.len() as u32).to_le_bytes());
         put_words(&mut bytes, &[self.epoch, self.seq, aborts, expiry.map_or(0, Expiry::millis)]);
@@ -112,10 +113,13 @@ impl Operation {
         let (kind, flags, key_len) = (reader.u8()?, reader.u8()?, reader.u32()?);
         let (epoch, seq, aborts, millis) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
         let key = reader.take(key_len as usize)?.to_vec();
-        let value =
-            if flags & IS_APART == 0 { reader.bytes.to_vec() } else { apart()?.ok_or_else(|| wrong(Self::WHAT))? };
-        let expiry = (flags & HAS_EXPIRY != 0).then(|| Expiry::at_millis(millis));
-        let value = (flags & HAS_VALUE != 0).then_some((value, expiry));
+        let value = if flags & SEPARATE_VALUE_FLAG == 0 {
+            reader.bytes.to_vec()
+        } else {
+            apart()?.ok_or_else(|| wrong(Self::WHAT))?
+        };
+        let expiry = (flags & EXPIRY_FLAG != 0).then(|| Expiry::at_millis(millis));
+        let value = (flags & VALUE_FLAG != 0).then_some((value, expiry));
         let mutation = match (kind, value) {
             (0, Some((value, expiry))) => Mutation::Put { value, expiry },
             (1, None) => Mutation::Delete,

@@ -26,7 +26,7 @@ use crate::operation::{Mutation, Operation};
 use crate::planted::{Fault, Planted};
 
 /// The durable `applied` is updated at least every this many operations.
-const STEP: u64 = 4096;
+const APPLIED_INTERVAL_OPS: u64 = 4096;
 
 /// The contents of the log.
 struct Run {
@@ -197,7 +197,7 @@ impl OpLog {
         let bytes = (entry.len() + value.map_or(0, <[u8]>::len)) as u64;
         let applied = if self.planted.is(Fault::OpAppliedEarly) { operation.seq } else { applied };
         let is_said = !self.planted.is(Fault::OpEvictedEarly);
-        if is_said && applied >= run.record.applied + STEP.min(self.slots / 4) {
+        if is_said && applied >= run.record.applied + APPLIED_INTERVAL_OPS.min(self.slots / 4) {
             self.store_record(run, |record| record.applied = applied)?;
         }
         while run.sizes.len() as u64 >= self.slots || (run.bytes + bytes > self.bytes_max && !run.sizes.is_empty()) {
@@ -292,7 +292,7 @@ impl OpLog {
     fn remove(&self, seq: u64, bytes: u64, is_replaced: bool) -> Result<()> {
         let slot = seq & (self.slots - 1);
         // An entry is removed before its value: an entry without its value is damaged.
-        let may_be_apart = bytes >= Operation::APART as u64;
+        let may_be_apart = bytes >= Operation::SEPARATE_VALUE_BYTES_MIN as u64;
         if !is_replaced || may_be_apart {
             self.store.delete(&entry_key(slot))?;
         }

@@ -166,8 +166,8 @@ lodestore_contract::options! {
 }
 
 /// Default lags, if they are not set and nothing else bounds them.
-const SOFT_LAG: u64 = 1024;
-const HARD_LAG: u64 = 8192;
+const SOFT_LAG_DEFAULT: u64 = 1024;
+const HARD_LAG_DEFAULT: u64 = 8192;
 /// Bounds that only apply to options given as text. Programs may go below them for small matrices.
 const BOUNDS_OF_TEXT: [&str; 4] = ["log-ops", "log-bytes", "filter-keys", "timeout-ms"];
 
@@ -192,13 +192,13 @@ impl MkvsOptions {
     /// is queried only if no other device is left.
     #[inline]
     pub(crate) fn soft_lag(&self) -> u64 {
-        self.soft_lag.unwrap_or_else(|| SOFT_LAG.min(self.hard_lag()))
+        self.soft_lag.unwrap_or_else(|| SOFT_LAG_DEFAULT.min(self.hard_lag()))
     }
 
     /// Returns how many commands may wait for a device before it counts as behind.
     #[inline]
     pub(crate) fn hard_lag(&self) -> u64 {
-        self.hard_lag.unwrap_or_else(|| HARD_LAG.max(self.soft_lag.unwrap_or(0)).min(self.log_ops / 2))
+        self.hard_lag.unwrap_or_else(|| HARD_LAG_DEFAULT.max(self.soft_lag.unwrap_or(0)).min(self.log_ops / 2))
     }
 
     /// Refuses lags that contradict each other or the logs' size. To be called on options that have

@@ -14,14 +14,14 @@ use crate::route::KeyHash;
 use crate::scan::Source;
 use crate::walk::{Keeps, Most, Page, page};
 
-/// A filter is rebuilt when it counts more than `FULL_EIGHTHS` eighths of its planned keys. The new
-/// one is planned for `GROWTH` times the present keys.
-const FULL_EIGHTHS: u64 = 12;
-const GROWTH: u64 = 2;
+/// A filter is rebuilt when it counts more than `FULL_EIGHTHS_COUNT` eighths of its planned keys.
+/// The new one is planned for `GROWTH_FACTOR` times the present keys.
+const FULL_EIGHTHS_COUNT: u64 = 12;
+const GROWTH_FACTOR: u64 = 2;
 /// Maximum number of keys counted while all stripes are held, and of value bytes read for them.
 const COUNTED: Most = Most { pairs: 2048, bytes: 8 << 20, keeps: Keeps::Keys };
 /// Wait after a walk that met pairs which no member can read.
-const AFTER_DAMAGE: Duration = Duration::from_secs(10);
+const DAMAGE_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 impl Group {
     /// Returns whether a filter must and can be built: there is none, or it counts too many keys,
@@ -32,7 +32,7 @@ impl Group {
         }
         // While all stripes are locked exclusively, a later round checks again.
         let Some(filter) = self.stripes.peek(|stripe| stripe.filter.clone()) else { return false };
-        let is_due = filter.is_none_or(|filter| self.raised() > filter.keys() / 8 * FULL_EIGHTHS)
+        let is_due = filter.is_none_or(|filter| self.raised() > filter.keys() / 8 * FULL_EIGHTHS_COUNT)
             || self.distrust.load(Ordering::Acquire);
         is_due && self.active().iter().any(|device| device.shows_all())
     }
@@ -55,7 +55,7 @@ impl Group {
     /// Errors of the devices. The filter is then as it was.
     pub(crate) fn build_filter(&self, seed: u64, stops: &dyn Fn() -> bool) -> Result<()> {
         let keys = self.devices().iter().map(|device| device.store().stats().keys).max().unwrap_or(0);
-        let keys = (keys * GROWTH).max(self.options.filter_keys);
+        let keys = (keys * GROWTH_FACTOR).max(self.options.filter_keys);
         let is_ordered = self.devices().iter().all(|device| device.store().capabilities().scan);
         let building = Arc::new(Building::new(keys, is_ordered));
         self.distrust.store(false, Ordering::Release);
@@ -79,7 +79,7 @@ impl Group {
             }
         }
         if matches!(built, Err(Error::Corrupt { .. })) {
-            *lock(&self.no_filter_before) = Some(Instant::now() + AFTER_DAMAGE);
+            *lock(&self.no_filter_before) = Some(Instant::now() + DAMAGE_RETRY_DELAY);
         }
         built.map(drop)
     }

@@ -16,7 +16,7 @@ use crate::recover::choose;
 use crate::salvage::Doubt;
 
 /// Maximum wait for a device's processor. After that, the revival is tried again later.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PROCESSOR_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Group {
     /// Chooses a leader if no member is active. Returns false if the revival must be tried again.
@@ -32,7 +32,7 @@ impl Group {
             self.devices().into_iter().filter(|device| device.state() == MemberState::Behind).collect();
         for device in &devices {
             device.fall_behind();
-            if device.try_hold(PATIENCE).is_none() {
+            if device.try_hold(PROCESSOR_TIMEOUT).is_none() {
                 return Ok(false);
             }
             log_of(device)?.forget_lacking();

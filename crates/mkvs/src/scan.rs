@@ -23,9 +23,10 @@ use crate::read;
 use crate::store::Inner;
 use crate::walk::{Held, Keeps, Most, Page, Pair, Shares, each_key, keys_of, page, shows_all};
 
-/// Maximum pairs of a page from each group (`PAGE`), and of the first page (`FIRST`).
-const PAGE: usize = 256;
-const FIRST: usize = 32;
+/// Maximum pairs of a page from each group (`PAGE_PAIRS_MAX`), and of the first page
+/// (`FIRST_PAGE_PAIRS_MAX`).
+const PAGE_PAIRS_MAX: usize = 256;
+const FIRST_PAGE_PAIRS_MAX: usize = 32;
 /// A page with at least one pair ends at this many bytes of keys and values.
 const PAGE_BYTES: usize = 1 << 20;
 
@@ -243,7 +244,7 @@ impl Walk {
             cuts,
             page: Vec::new().into_iter(),
             damage: Vec::new().into_iter(),
-            size: FIRST,
+            size: FIRST_PAGE_PAIRS_MAX,
             keeps,
             is_over: false,
         }
@@ -260,7 +261,7 @@ impl Walk {
         }
         let page = merge(self.inner.pages(&self.range, &self.cuts, self.most())?, self.range.direction);
         self.is_over = page.is_last;
-        self.size = (self.size * 2).min(PAGE);
+        self.size = (self.size * 2).min(PAGE_PAIRS_MAX);
         if let Some((last, _)) = page.pairs.last() {
             go_on_behind(&mut self.range, last);
         }

@@ -119,12 +119,12 @@ impl HeldShape<'_> {
     }
 }
 
-const SETTLED: u32 = 32;
+const SETTLED_SHIFT: u32 = 32;
 
 impl Shape {
     /// Creates the shape of these groups; the first `settled` shared all keys before.
     pub(crate) fn new(groups: Vec<Arc<Group>>, settled: usize) -> Self {
-        let shape = (settled as u64) << SETTLED | groups.len() as u64;
+        let shape = (settled as u64) << SETTLED_SHIFT | groups.len() as u64;
         let mut groups = groups.into_iter();
         let slot = |_| groups.next().map_or_else(OnceLock::new, OnceLock::from);
         Self {
@@ -145,7 +145,7 @@ impl Shape {
     /// Returns the number of groups, and the number of groups that have all their keys.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let shape = self.shape();
-        ((shape & u64::from(u32::MAX)) as usize, (shape >> SETTLED) as usize)
+        ((shape & u64::from(u32::MAX)) as usize, (shape >> SETTLED_SHIFT) as usize)
     }
 
     /// Returns whether keys are moving to a new group.
@@ -175,19 +175,19 @@ impl Shape {
         debug_assert_eq!((groups, group.index), (settled, settled), "one group is added at a time");
         // No other thread adds one: the caller holds the matrix's `changes` lock.
         let _ = self.groups[groups].set(group);
-        self.shape.store((settled as u64) << SETTLED | (groups as u64 + 1), Ordering::Release);
+        self.shape.store((settled as u64) << SETTLED_SHIFT | (groups as u64 + 1), Ordering::Release);
     }
 
     /// Records that all keys have moved to the newest group.
     pub(crate) fn settle(&self) {
         let (groups, _) = self.counts();
-        self.shape.store((groups as u64) << SETTLED | groups as u64, Ordering::Release);
+        self.shape.store((groups as u64) << SETTLED_SHIFT | groups as u64, Ordering::Release);
     }
 
     /// Returns the group of a key in this shape, and its old group if they differ.
     #[inline]
     fn route(shape: u64, hash: KeyHash) -> (usize, Option<usize>) {
-        let (groups, settled) = ((shape & u64::from(u32::MAX)) as usize, (shape >> SETTLED) as usize);
+        let (groups, settled) = ((shape & u64::from(u32::MAX)) as usize, (shape >> SETTLED_SHIFT) as usize);
         let home = hash.group(groups);
         let old = if settled < groups { Some(hash.group(settled)).filter(|old| *old != home) } else { None };
         (home, old)

@@ -57,10 +57,10 @@ struct Thread {
 }
 
 /// Time that a failed device's processor has to end its command. After that, the device is skipped.
-pub(crate) const HANGS_AFTER: Duration = Duration::from_millis(100);
+pub(crate) const HANG_TIMEOUT: Duration = Duration::from_millis(100);
 /// Time that a thread which calls devices has to end. After that, the thread is abandoned. Such a
 /// thread checks for a stop between two calls.
-const ENDS_WITHIN: Duration = Duration::from_secs(30);
+const THREAD_END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A key to write.
 enum Writing<'a> {
@@ -193,7 +193,8 @@ impl Mkvs {
         for Thread { handle, .. } in others.into_iter().filter(|thread| thread.handle.thread().id() != own) {
             let is_stuck = || {
                 let waited = begun.elapsed();
-                waited > ENDS_WITHIN || (waited > patience && devices.iter().any(|device| device.hangs(HANGS_AFTER)))
+                waited > THREAD_END_TIMEOUT
+                    || (waited > patience && devices.iter().any(|device| device.hangs(HANG_TIMEOUT)))
             };
             while !handle.is_finished() && !is_stuck() {
                 std::thread::sleep(Duration::from_micros(100));
@@ -207,7 +208,7 @@ impl Mkvs {
         for Thread { handle, device } in processors {
             let hangs = device.is_some_and(|device| {
                 device.stop();
-                device.hangs(if device.state() == MemberState::Failed { HANGS_AFTER } else { patience })
+                device.hangs(if device.state() == MemberState::Failed { HANG_TIMEOUT } else { patience })
             });
             if !hangs {
                 let _ = handle.join();

@@ -19,10 +19,10 @@ use crate::filter::{Building, Filter};
 use crate::route::KeyHash;
 use crate::{read, write};
 
-/// Number of stripes of a group of several devices (`BY_KEY`) and of one (`BY_THREAD`): powers of
-/// two.
-const BY_KEY: usize = 1024;
-const BY_THREAD: usize = 64;
+/// Number of stripes of a group of several devices (`KEY_STRIPES`) and of one (`THREAD_STRIPES`):
+/// powers of two.
+const KEY_STRIPES: usize = 1024;
+const THREAD_STRIPES: usize = 64;
 
 /// The state that a stripe's lock protects.
 pub(crate) struct Stripe {
@@ -106,14 +106,14 @@ impl Stripes {
                 Stripe { last, undecided: Vec::new(), filter: None, building: None, counts: Arc::clone(&counts) };
             Apart(RwLock::new(stripe), counts)
         };
-        let count = if by_thread { BY_THREAD } else { BY_KEY };
+        let count = if by_thread { THREAD_STRIPES } else { KEY_STRIPES };
         Self { stripes: (0..count).map(|_| stripe()).collect(), by_thread }
     }
 
     /// Locks a key's stripe, shared.
     #[inline]
     pub(crate) fn share(&self, hash: KeyHash) -> RwLockReadGuard<'_, Stripe> {
-        let at = if self.by_thread { thread_number() % BY_THREAD } else { hash.stripe(BY_KEY) };
+        let at = if self.by_thread { thread_number() % THREAD_STRIPES } else { hash.stripe(KEY_STRIPES) };
         read(&self.stripes[at].0)
     }
 
@@ -125,12 +125,12 @@ impl Stripes {
             let stripe = all.swap_remove(0);
             return Alone { stripe, _others: all };
         }
-        Alone { stripe: write(&self.stripes[hash.stripe(BY_KEY)].0), _others: Vec::new() }
+        Alone { stripe: write(&self.stripes[hash.stripe(KEY_STRIPES)].0), _others: Vec::new() }
     }
 
     /// Returns the index in [`all`](Self::all) of a stripe that covers a key.
     pub(crate) fn place(&self, hash: KeyHash) -> usize {
-        if self.by_thread { 0 } else { hash.stripe(BY_KEY) }
+        if self.by_thread { 0 } else { hash.stripe(KEY_STRIPES) }
     }
 
     /// Locks each stripe exclusively and releases it, one after the other. Calls `look` with each.

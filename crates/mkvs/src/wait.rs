@@ -10,7 +10,7 @@ use crate::lock;
 use crate::store::Mkvs;
 
 /// Time between two checks.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Mkvs {
     /// Waits at most `patience` until the device at this position is active. The states of other
@@ -40,7 +40,7 @@ impl Mkvs {
             if begun.elapsed() >= patience {
                 return ends("it is copied, or catches up, whenever the matrix is open: see `Matrix::status`");
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_INTERVAL);
         }
     }
 
@@ -68,7 +68,7 @@ impl Mkvs {
                     instead: "they move whenever the matrix is open: wait on (`Matrix::wait_moved`)",
                 });
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_INTERVAL);
         }
         Ok(())
     }

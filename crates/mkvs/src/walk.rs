@@ -13,7 +13,7 @@ use lodestore_contract::{Direction, Error, Expiry, Pair as Shown, Result, ScanRa
 use crate::route::KeyHash;
 
 /// Approximate number of keys of a share.
-const SHARE: u64 = 1 << 20;
+const SHARE_KEYS: u64 = 1 << 20;
 /// Makes shares independent of groups and stripes.
 const SHARE_SEED: u64 = 0x5ead_ed57_0125_e77e;
 
@@ -191,9 +191,9 @@ pub(crate) fn each_key(store: &dyn Store, each: &mut dyn FnMut(&[u8]) -> Result<
 pub(crate) struct Shares(u64);
 
 impl Shares {
-    /// Divides `keys` keys into shares of about [`SHARE`] keys.
+    /// Divides `keys` keys into shares of about [`SHARE_KEYS`] keys.
     pub(crate) fn new(keys: u64) -> Self {
-        Self::of(keys, SHARE)
+        Self::of(keys, SHARE_KEYS)
     }
 
     fn of(keys: u64, most: u64) -> Self {

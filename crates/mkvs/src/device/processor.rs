@@ -16,10 +16,10 @@ use crate::planted::Fault;
 
 /// Maximum number of other callers' commands that a caller executes before it continues its own
 /// work.
-const CALLERS_MOST: usize = 256;
+const CALLER_COMMANDS_MAX: usize = 256;
 /// A filling member falls behind when it has refused more than this many operations for lack of
 /// space.
-const HOLES_MOST: usize = 256;
+const HOLES_MAX: usize = 256;
 
 /// The command that a processor is executing.
 struct InHand<'a> {
@@ -75,9 +75,9 @@ impl Device {
 
     /// Executes queued commands if no other thread does. Returns false if another thread does; it
     /// then executes all of them. If the device has a thread, the caller executes at most
-    /// `CALLERS_MOST` commands.
+    /// `CALLER_COMMANDS_MAX` commands.
     pub(crate) fn run_if_idle(&self) -> bool {
-        let most = if self.has_thread.load(Ordering::Acquire) { CALLERS_MOST } else { usize::MAX };
+        let most = if self.has_thread.load(Ordering::Acquire) { CALLER_COMMANDS_MAX } else { usize::MAX };
         self.run_some(most)
     }
 
@@ -165,9 +165,9 @@ impl Device {
                 // The device was taken out of use meanwhile: its vote does not count.
                 let vote = if self.used().takes_commands() { vote } else { Vote::Failed };
                 // A filling member does not vote. Each refused operation is later rolled back, or
-                // is missing when the member wants to join. More than `HOLES_MOST` holes mean
+                // is missing when the member wants to join. More than `HOLES_MAX` holes mean
                 // missing operations.
-                let lacks_much = self.is_filling() && lock(&self.holes).len() > HOLES_MOST;
+                let lacks_much = self.is_filling() && lock(&self.holes).len() > HOLES_MAX;
                 if !op.vote(self.bit(), vote) || lacks_much {
                     self.fall_behind();
                 }
