@@ -134,7 +134,7 @@ impl Record {
     /// [`Error::Io`].
     fn remove_stores(&self, root: &Path, places: &dyn Places) -> Result<()> {
         for directory in self.directories.iter().map(|directory| root.join(directory)) {
-            let is_ours = |label: Label| label.matrix == self.matrix && label.is_coming;
+            let is_ours = |label: Label| label.matrix == self.matrix && label.is_pending;
             if Label::read(&directory)?.is_some_and(is_ours) {
                 for part in [Part::Device, Part::Log] {
                     remove_store(&directory, part, places)?;
@@ -200,7 +200,7 @@ fn lock(root: &Path) -> Result<File> {
 pub(crate) struct Creation {
     root: PathBuf,
     /// Directories that did not exist before, the deepest first.
-    made: Vec<PathBuf>,
+    created: Vec<PathBuf>,
     /// Whether a drop removes the record.
     is_own: bool,
     _lock: File,
@@ -218,17 +218,17 @@ impl Creation {
             return Ok(None);
         }
         let missing = |above: &&Path| !above.as_os_str().is_empty() && !above.exists();
-        let made: Vec<_> = root.ancestors().take_while(missing).map(PathBuf::from).collect();
+        let created: Vec<_> = root.ancestors().take_while(missing).map(PathBuf::from).collect();
         fs::create_dir_all(root).map_err(|error| Error::io("creating", root, error))?;
         let lock = lock(root)?;
-        if let Some(left) = Record::read(root)? {
+        if let Some(unfinished) = Record::read(root)? {
             if is_described(root, places)? {
                 return Err(Error::exists(root));
             }
-            left.remove_stores(root, places)?;
+            unfinished.remove_stores(root, places)?;
         }
         // From here on, a failure removes the record and the directories.
-        let creation = Self { root: root.into(), made, is_own: true, _lock: lock };
+        let creation = Self { root: root.into(), created, is_own: true, _lock: lock };
         Record::of(matrix).write(root)?;
         Ok(Some(creation))
     }
@@ -239,13 +239,13 @@ impl Creation {
     /// # Errors
     /// [`Error::Locked`] if another process is creating the matrix; [`Error::Foreign`],
     /// [`Error::Io`].
-    pub(crate) fn left(root: &Path, places: &dyn Places) -> Result<Option<Self>> {
+    pub(crate) fn find_unfinished(root: &Path, places: &dyn Places) -> Result<Option<Self>> {
         if !places.has_files() || Record::read(root)?.is_none() {
             return Ok(None);
         }
         let lock = lock(root)?;
         // The other process may have finished meanwhile: a missing record is no error.
-        Ok(Some(Self { root: root.into(), made: Vec::new(), is_own: false, _lock: lock }))
+        Ok(Some(Self { root: root.into(), created: Vec::new(), is_own: false, _lock: lock }))
     }
 
     /// Replaces the error of an open that found no description by the error of a matrix that was
@@ -277,7 +277,7 @@ impl Drop for Creation {
             // The causing error is reported; the next creation removes leftovers.
             let _ = fs::remove_file(self.root.join(NAME));
             let _ = fs::remove_file(self.root.join(UNFINISHED));
-            self.made.iter().for_each(|made| drop(fs::remove_dir(made)));
+            self.created.iter().for_each(|created| drop(fs::remove_dir(created)));
         }
     }
 }

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Result, Store};
 use lodestore_media::StoreDir;
 
-use crate::command::{Command, Found, Question};
+use crate::command::{Command, Found, Query};
 use crate::label::Label;
 use crate::layout::{Member, MemberState};
 use crate::lock;
@@ -57,7 +57,7 @@ impl Use {
         [Self::Active, Self::Behind, Self::Filling].into_iter().find(|used| *used as u8 == byte).unwrap_or(Self::Failed)
     }
 
-    fn takes_commands(self) -> bool {
+    fn accepts_commands(self) -> bool {
         matches!(self, Self::Active | Self::Filling)
     }
 }
@@ -101,16 +101,16 @@ pub(crate) struct Device {
     queue: Mutex<VecDeque<Command>>,
     ready: Condvar,
     /// The device's own thread waits for a command.
-    sleeps: AtomicBool,
+    is_sleeping: AtomicBool,
     /// Commands that are queued or being executed, and their bytes (`bytes`).
     depth: AtomicUsize,
     bytes: AtomicUsize,
     /// Counts executed commands and other work of the processor.
     progress: AtomicU64,
-    /// When the processor began its current command, in nanoseconds since `made`; 0 for none.
+    /// When the processor began its current command, in nanoseconds since `created`; 0 for none.
     /// Inline devices do not record it.
     begun: AtomicU64,
-    made: Instant,
+    created: Instant,
     applied: AtomicU64,
     /// The last operation that the processor executed, applied or refused.
     executed: AtomicU64,
@@ -130,15 +130,15 @@ pub(crate) struct Device {
     /// The device has a thread. During the open of a matrix no device has one, and callers do the
     /// work.
     has_thread: AtomicBool,
-    stops: AtomicBool,
+    is_stopping: AtomicBool,
     /// Why the device failed.
     failure: Mutex<Option<Failure>>,
     /// Another device is to replace this one; changed under `failure`.
-    is_replaced: AtomicBool,
+    is_being_replaced: AtomicBool,
     /// How often the device was used again after it had failed for being late.
     recalls: AtomicU32,
     /// The owner has received the event of the failure.
-    is_told: AtomicBool,
+    is_failure_reported: AtomicBool,
     planted: Planted,
     /// The open directory of the label. The path may name another device's directory by now.
     label: Option<StoreDir>,
@@ -168,12 +168,12 @@ impl Device {
             holes: Mutex::default(),
             queue: Mutex::default(),
             ready: Condvar::new(),
-            sleeps: AtomicBool::new(false),
+            is_sleeping: AtomicBool::new(false),
             depth: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
             begun: AtomicU64::new(0),
-            made: Instant::now(),
+            created: Instant::now(),
             applied: AtomicU64::new(applied),
             executed: AtomicU64::new(applied),
             changes: AtomicU64::new(0),
@@ -184,11 +184,11 @@ impl Device {
             is_older: AtomicBool::new(false),
             is_newer: AtomicBool::new(false),
             has_thread: AtomicBool::new(false),
-            stops: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
             failure: Mutex::default(),
-            is_replaced: AtomicBool::new(false),
+            is_being_replaced: AtomicBool::new(false),
             recalls: AtomicU32::new(0),
-            is_told: AtomicBool::new(false),
+            is_failure_reported: AtomicBool::new(false),
             planted: Planted::default(),
             label: None,
             stamp: 0,
@@ -201,7 +201,7 @@ impl Device {
     }
 
     /// Returns the device with the directory of its label, which names this clean stop.
-    pub(crate) fn labelled(self, label: Option<StoreDir>, stamp: u64) -> Self {
+    pub(crate) fn with_label(self, label: Option<StoreDir>, stamp: u64) -> Self {
         Self { label, stamp, ..self }
     }
 
@@ -215,9 +215,9 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(crate) fn leave_stamp(&self, matrix: u64, stamp: u64) -> Result<u64> {
+    pub(crate) fn write_stamp(&self, matrix: u64, stamp: u64) -> Result<u64> {
         let Some(directory) = &self.label else { return Ok(0) };
-        Label { matrix, id: self.id, stamp, is_coming: false }.leave_in(directory).map(|()| stamp)
+        Label { matrix, id: self.id, stamp, is_pending: false }.write_in(directory).map(|()| stamp)
     }
 
     pub(crate) fn planted_is(&self, fault: Fault) -> bool {
@@ -307,7 +307,7 @@ impl Device {
     pub(crate) fn drain(&self, patience: Duration) {
         let (mut seen, mut since) = (self.progress(), Instant::now());
         while self.is_active() && self.depth() != 0 {
-            self.urge();
+            self.kick_thread();
             if self.has_thread.load(Ordering::Acquire) {
                 std::thread::sleep(Duration::from_micros(50));
             }
@@ -321,18 +321,18 @@ impl Device {
 
     /// Reads a key. Returns `None` if the device was not active throughout.
     #[inline]
-    pub(crate) fn ask_key(&self, question: Question, key: &[u8], value: &mut Vec<u8>) -> Option<Result<Found>> {
-        self.ask(|_| self.answer(question, key, value))
+    pub(crate) fn query_key(&self, query: Query, key: &[u8], value: &mut Vec<u8>) -> Option<Result<Found>> {
+        self.query(|_| self.answer(query, key, value))
     }
 
     /// Queries the store. Returns `None` if the device was not active throughout: the answer may
     /// come from a member that is catching up.
-    pub(crate) fn ask<T>(&self, ask: impl FnOnce(&dyn Store) -> T) -> Option<T> {
+    pub(crate) fn query<T>(&self, run: impl FnOnce(&dyn Store) -> T) -> Option<T> {
         let changes = self.changes.load(Ordering::Acquire);
         if !self.is_active() {
             return None;
         }
-        let answer = ask(&*self.store);
+        let answer = run(&*self.store);
         (self.is_active() && self.changes.load(Ordering::Acquire) == changes).then_some(answer)
     }
 
@@ -342,10 +342,10 @@ impl Device {
     /// Errors of the store; [`Error::Corrupt`] if the key is absent and the device cannot confirm
     /// this.
     #[inline]
-    pub(crate) fn answer(&self, question: Question, key: &[u8], value: &mut Vec<u8>) -> Result<Found> {
-        let found = question.ask(&*self.store, key, value);
-        let is_absent = matches!(&found, Ok(found) if !found.is_there);
-        if is_absent && self.has_gaps() { Err(self.gap()) } else { found }
+    pub(crate) fn answer(&self, query: Query, key: &[u8], value: &mut Vec<u8>) -> Result<Found> {
+        let found = query.run(&*self.store, key, value);
+        let is_absent = matches!(&found, Ok(found) if !found.is_present);
+        if is_absent && self.has_gaps() { Err(self.gap_error()) } else { found }
     }
 
     /// Returns whether the copy may lack pairs that no device could read.
@@ -361,7 +361,7 @@ impl Device {
 
     /// Returns the error for a key that the copy may lack.
     #[cold]
-    pub(crate) fn gap(&self) -> Error {
+    pub(crate) fn gap_error(&self) -> Error {
         Error::corrupt(
             format!("device {}", self.index),
             "pairs that no device could read may be missing in its copy, this key's among them",
@@ -375,7 +375,7 @@ impl Device {
     }
 
     /// Writes the identity of the store of pairs into the description's entry.
-    pub(crate) fn name_store(&self, member: &mut Member) {
+    pub(crate) fn record_store_identity(&self, member: &mut Member) {
         (member.store, member.opening) = (self.store.identity().unwrap_or(0), self.store.opening());
     }
 
@@ -418,9 +418,9 @@ impl Device {
     }
 
     /// Returns whether the processor has spent longer than `patience` on its current command.
-    pub(crate) fn is_at_it_for(&self, patience: Duration) -> bool {
+    pub(crate) fn is_busy_for(&self, patience: Duration) -> bool {
         let begun = self.begun.load(Ordering::Acquire);
-        begun != 0 && self.made.elapsed().saturating_sub(Duration::from_nanos(begun)) > patience
+        begun != 0 && self.created.elapsed().saturating_sub(Duration::from_nanos(begun)) > patience
     }
 
     fn used(&self) -> Use {
@@ -454,14 +454,14 @@ impl Device {
     /// Returns why the device failed, if it did.
     pub(crate) fn failure(&self) -> Option<String> {
         let failure = lock(&self.failure);
-        let is_replaced = self.is_replaced.load(Ordering::Acquire);
-        failure.as_ref().map(|failure| failure.why.clone()).or(is_replaced.then(|| "it is being replaced".into()))
+        let is_being_replaced = self.is_being_replaced.load(Ordering::Acquire);
+        failure.as_ref().map(|failure| failure.why.clone()).or(is_being_replaced.then(|| "it is being replaced".into()))
     }
 
     /// Returns once why the device failed: whether it is only late, and the failure in words.
-    pub(crate) fn news(&self) -> Option<(bool, String)> {
+    pub(crate) fn take_failure_report(&self) -> Option<(bool, String)> {
         let failure = lock(&self.failure).as_ref().map(|failure| (failure.late.is_some(), failure.why.clone()))?;
-        (!self.is_told.swap(true, Ordering::AcqRel)).then_some(failure)
+        (!self.is_failure_reported.swap(true, Ordering::AcqRel)).then_some(failure)
     }
 
     /// Sets the state when a matrix is created or opened.
@@ -476,7 +476,7 @@ impl Device {
 
     /// Marks the device as behind until it has caught up. A failed device stays failed.
     pub(crate) fn fall_behind(&self) {
-        self.change_use(Use::Behind, Use::takes_commands);
+        self.change_use(Use::Behind, Use::accepts_commands);
     }
 
     /// Starts to accept new operations while earlier ones are still missing. Returns false if the
@@ -487,7 +487,7 @@ impl Device {
 
     /// Makes the device active after catch-up. Returns false if it fell behind again or failed
     /// meanwhile.
-    pub(crate) fn come_back(&self) -> bool {
+    pub(crate) fn become_active(&self) -> bool {
         self.change_use(Use::Active, |used| used == Use::Filling)
     }
 
@@ -502,8 +502,8 @@ impl Device {
         // period of use.
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.used.store(to as u8, Ordering::Release);
-        let dropped = if to.takes_commands() { VecDeque::new() } else { std::mem::take(&mut *queue) };
-        dropped.iter().for_each(|command| self.count_out(command));
+        let dropped = if to.accepts_commands() { VecDeque::new() } else { std::mem::take(&mut *queue) };
+        dropped.iter().for_each(|command| self.uncount(command));
         drop(queue);
         dropped.iter().for_each(|command| command.drop_by(self.bit()));
         true
@@ -522,16 +522,16 @@ impl Device {
     }
 
     /// Takes the device out of use because a replacement is starting.
-    pub(crate) fn retire(&self) {
+    pub(crate) fn begin_replacement(&self) {
         let _failure = lock(&self.failure);
-        self.is_replaced.store(true, Ordering::Release);
+        self.is_being_replaced.store(true, Ordering::Release);
         self.change_use(Use::Failed, |_| true);
     }
 
     /// Cancels a replacement: the device catches up, unless it had failed.
-    pub(crate) fn stay(&self) {
+    pub(crate) fn cancel_replacement(&self) {
         let failure = lock(&self.failure);
-        if self.is_replaced.swap(false, Ordering::AcqRel) && failure.is_none() {
+        if self.is_being_replaced.swap(false, Ordering::AcqRel) && failure.is_none() {
             self.change_use(Use::Behind, |used| used == Use::Failed);
         }
     }
@@ -542,13 +542,13 @@ impl Device {
         let mut failure = lock(&self.failure);
         let Some(late) = failure.as_ref().and_then(|failure| failure.late) else { return };
         let recalls = self.recalls.load(Ordering::Acquire);
-        let is_due = !self.is_replaced.load(Ordering::Acquire)
+        let is_due = !self.is_being_replaced.load(Ordering::Acquire)
             && late.elapsed() >= after.saturating_mul(1 << recalls.min(DOUBLINGS_MAX));
         // A concurrent permanent failure waits for this lock and then takes effect.
         if is_due && self.try_hold(Duration::ZERO).is_some() && self.change_use(Use::Behind, |used| used == Use::Failed)
         {
             *failure = None;
-            self.is_told.store(false, Ordering::Release);
+            self.is_failure_reported.store(false, Ordering::Release);
             self.recalls.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -556,20 +556,20 @@ impl Device {
     /// Queues a command. Returns false, without queueing, if the device is not in use.
     pub(crate) fn push(&self, command: Command) -> bool {
         let mut queue = lock(&self.queue);
-        let is_given = match self.used() {
+        let is_accepted = match self.used() {
             Use::Active => true,
             Use::Filling => !matches!(command, Command::Read(_)),
             Use::Behind | Use::Failed => false,
         };
-        if is_given {
+        if is_accepted {
             self.depth.fetch_add(1, Ordering::AcqRel);
             self.bytes.fetch_add(command.bytes(), Ordering::AcqRel);
             queue.push_back(command);
         }
-        is_given
+        is_accepted
     }
 
-    fn count_out(&self, command: &Command) {
+    fn uncount(&self, command: &Command) {
         self.depth.fetch_sub(1, Ordering::AcqRel);
         self.bytes.fetch_sub(command.bytes(), Ordering::AcqRel);
     }
@@ -577,7 +577,7 @@ impl Device {
     /// Wakes the device's own thread, if it has one.
     pub(crate) fn wake(&self) {
         if self.has_thread.load(Ordering::Acquire) {
-            self.rouse();
+            self.notify_thread();
         }
     }
 
@@ -596,13 +596,13 @@ impl Device {
 pub(crate) struct Held<'a> {
     _exec: MutexGuard<'a, ()>,
     /// Declared after `_exec`, and therefore dropped after `exec` is released.
-    rest: Rest<'a>,
+    device: KickOnDrop<'a>,
 }
 
 /// Executes the commands queued while the device was held.
-struct Rest<'a>(&'a Device);
+struct KickOnDrop<'a>(&'a Device);
 
-impl Drop for Rest<'_> {
+impl Drop for KickOnDrop<'_> {
     fn drop(&mut self) {
         if !lock(&self.0.queue).is_empty() {
             self.0.kick();
@@ -612,19 +612,19 @@ impl Drop for Rest<'_> {
 
 impl<'a> Held<'a> {
     fn new(device: &'a Device, exec: MutexGuard<'a, ()>) -> Self {
-        Self { _exec: exec, rest: Rest(device) }
+        Self { _exec: exec, device: KickOnDrop(device) }
     }
 
     /// Reports progress: queued commands wait for another task, not for the device.
-    pub(crate) fn go_on(&self) {
-        self.rest.0.progress.fetch_add(1, Ordering::AcqRel);
+    pub(crate) fn report_progress(&self) {
+        self.device.0.progress.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Sets `executed` to `seq`: the store has everything up to `seq` except `lacking`.
     pub(crate) fn set_executed(&mut self, seq: u64, lacking: &[u64]) {
-        self.go_on();
-        *lock(&self.rest.0.holes) = lacking.iter().copied().collect();
-        self.rest.0.pass(seq);
-        self.rest.0.executed.store(seq, Ordering::Release);
+        self.report_progress();
+        *lock(&self.device.0.holes) = lacking.iter().copied().collect();
+        self.device.0.advance_applied(seq);
+        self.device.0.executed.store(seq, Ordering::Release);
     }
 }

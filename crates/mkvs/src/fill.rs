@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Event, Expiry, Result};
 
 use crate::catchup::log_of;
-use crate::command::{Command, Copied, Question};
+use crate::command::{Command, Copied, Query};
 use crate::device::Device;
 use crate::group::{Group, read_pair};
-use crate::keeper::Beside;
+use crate::keeper::CopyMaintenance;
 use crate::layout::MemberState;
 use crate::operation::Mutation;
 use crate::route::KeyHash;
@@ -44,7 +44,7 @@ impl Pace {
     }
 
     /// Counts `bytes` and sleeps until they are within the rate, or until `stops`.
-    pub(crate) fn pass(&mut self, bytes: usize, stops: &mut dyn FnMut() -> bool) {
+    pub(crate) fn throttle(&mut self, bytes: usize, stops: &mut dyn FnMut() -> bool) {
         self.bytes += bytes as u64;
         if self.rate == 0 {
             return;
@@ -121,7 +121,7 @@ impl Group {
             if device.progress() != seen {
                 (seen, since) = (device.progress(), Instant::now());
             } else if since.elapsed() > self.options.timeout {
-                device.fail(self.too_late());
+                device.fail(self.late_failure());
             }
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -154,7 +154,7 @@ impl Group {
             self.counts.uncopied.fetch_add(walk.unread, Ordering::Relaxed);
             let (group, device, pairs) = (self.index, device.index, walk.unread);
             let event = Event::CopyIncomplete { group, device, pairs };
-            self.options.relay.as_ref().inspect(|relay| relay.keep(event));
+            self.options.relay.as_ref().inspect(|relay| relay.push(event));
         }
         Ok(walk.is_whole)
     }
@@ -162,10 +162,10 @@ impl Group {
     /// Queues the group's pair of each key of these stores at `device`. For its own store, equal
     /// pairs are skipped. Returns the error that prevented the walk from listing all keys.
     fn copy_each(&self, device: &Device, of: &[Source], is_own: bool, walk: &mut Walk) -> Result<Option<Error>> {
-        let mut beside = Beside::new(self, device);
+        let mut maintenance = CopyMaintenance::new(self, device);
         // Called at least every 50 ms, also while the copy waits.
         let mut stops = || {
-            beside.turn();
+            maintenance.run_if_due();
             self.stops.load(Ordering::Acquire) || !device.is_filling()
         };
         let mut value = Vec::new();
@@ -178,13 +178,13 @@ impl Group {
             if !walk.is_whole {
                 return Err(Error::Closed);
             }
-            let stripe = self.stripes.share(KeyHash::of(key, self.seed));
-            let found = match self.compete(&stripe, key, Question::Pair, &mut value) {
+            let stripe = self.stripes.lock_shared(KeyHash::of(key, self.seed));
+            let found = match self.compete(&stripe, key, Query::Pair, &mut value) {
                 Err(Error::Corrupt { .. }) => {
                     walk.unread += 1;
                     None
                 }
-                found => Some(found?).filter(|found| found.is_there),
+                found => Some(found?).filter(|found| found.is_present),
             };
             let mutation = match found {
                 // The device's own pair of a key that no member can read may be older than the
@@ -192,9 +192,9 @@ impl Group {
                 None => Mutation::Delete,
                 // Equal to the group's pair: no older pair remains, whatever happens to the others'
                 // records.
-                Some(found) if is_own && has_same(device, key, &value, found.expiry) => {
+                Some(found) if is_own && has_same_pair(device, key, &value, found.expiry) => {
                     drop(stripe);
-                    walk.pace.pass(key.len() + value.len(), &mut stops);
+                    walk.pace.throttle(key.len() + value.len(), &mut stops);
                     return Ok(());
                 }
                 Some(found) => Mutation::Put { value: std::mem::take(&mut value), expiry: found.expiry },
@@ -205,7 +205,7 @@ impl Group {
             walk.last = Some(copied);
             drop(stripe);
             device.wake();
-            walk.pace.pass(bytes, &mut stops);
+            walk.pace.throttle(bytes, &mut stops);
             Ok(())
         });
         device.kick();
@@ -214,7 +214,7 @@ impl Group {
 }
 
 /// Returns whether a member's store has this value of a key.
-fn has_same(device: &Device, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> bool {
+fn has_same_pair(device: &Device, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> bool {
     let own = read_pair(&**device.store(), key);
     matches!(own, Ok(Some((own, expires))) if own == value && expires == expiry)
 }

@@ -66,28 +66,28 @@ impl Filter {
 
     /// Returns the block of a key, and its counters there as (word, shift).
     #[inline]
-    fn places(&self, hash: KeyHash) -> (&Block, impl Iterator<Item = (usize, u32)> + use<>) {
+    fn counters_of(&self, hash: KeyHash) -> (&Block, impl Iterator<Item = (usize, u32)> + use<>) {
         let mixed = hash.mixed();
         let at = ((u128::from(mixed) * self.blocks.len() as u128) >> 64) as usize;
         let bits = mixed.wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(17);
-        let places = (0..KEY_COUNTERS_COUNT).map(move |counter| {
-            let place = (bits >> (counter * 7)) as u32 & (BLOCK_COUNTERS_COUNT as u32 - 1);
-            ((place / WORD_COUNTERS_COUNT) as usize, place % WORD_COUNTERS_COUNT * 4)
+        let counters = (0..KEY_COUNTERS_COUNT).map(move |counter| {
+            let index = (bits >> (counter * 7)) as u32 & (BLOCK_COUNTERS_COUNT as u32 - 1);
+            ((index / WORD_COUNTERS_COUNT) as usize, index % WORD_COUNTERS_COUNT * 4)
         });
-        (&self.blocks[at], places)
+        (&self.blocks[at], counters)
     }
 
     /// Returns false if the key is certainly absent.
     #[inline]
     pub(crate) fn may_have(&self, hash: KeyHash) -> bool {
-        let (block, mut places) = self.places(hash);
-        places.all(|(word, shift)| block.0[word].load(Ordering::Acquire) >> shift & COUNTER_MAX != 0)
+        let (block, mut counters) = self.counters_of(hash);
+        counters.all(|(word, shift)| block.0[word].load(Ordering::Acquire) >> shift & COUNTER_MAX != 0)
     }
 
     /// Counts a key before it is added.
     pub(crate) fn raise(&self, hash: KeyHash) {
-        let (block, places) = self.places(hash);
-        for (word, shift) in places {
+        let (block, counters) = self.counters_of(hash);
+        for (word, shift) in counters {
             // A saturated counter stays as it is; this is not an error.
             let _ = block.0[word].fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
                 (old >> shift & COUNTER_MAX != COUNTER_MAX).then(|| old + (1 << shift))
@@ -99,9 +99,9 @@ impl Filter {
     /// filter must be rebuilt.
     #[must_use]
     pub(crate) fn lower(&self, hash: KeyHash) -> bool {
-        let (block, places) = self.places(hash);
+        let (block, counters) = self.counters_of(hash);
         let mut sound = true;
-        for (word, shift) in places {
+        for (word, shift) in counters {
             let lowered = block.0[word].fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
                 let counter = old >> shift & COUNTER_MAX;
                 (counter != 0 && counter != COUNTER_MAX).then(|| old - (1 << shift))
@@ -162,12 +162,12 @@ pub(crate) struct Building {
     /// Keys that the filter counts.
     keys: AtomicU64,
     /// The position of the walk. Unused without order.
-    place: RwLock<Place>,
+    position: RwLock<WalkPosition>,
     is_ordered: bool,
 }
 
 /// The position of a walk.
-enum Place {
+enum WalkPosition {
     Start,
     /// The last key counted.
     At(Vec<u8>),
@@ -180,16 +180,16 @@ impl Building {
         Self {
             filter: Arc::new(Filter::new(keys)),
             keys: AtomicU64::new(0),
-            place: RwLock::new(Place::Start),
+            position: RwLock::new(WalkPosition::Start),
             is_ordered,
         }
     }
 
     fn is_passed(&self, key: &[u8]) -> bool {
-        match &*read(&self.place) {
-            Place::Start => false,
-            Place::At(place) => key <= &place[..],
-            Place::End => true,
+        match &*read(&self.position) {
+            WalkPosition::Start => false,
+            WalkPosition::At(position) => key <= &position[..],
+            WalkPosition::End => true,
         }
     }
 
@@ -215,19 +215,19 @@ impl Building {
     pub(crate) fn count(&self, keys: &[Vec<u8>], are_last: bool, hash: impl Fn(&[u8]) -> KeyHash) {
         self.keys.fetch_add(keys.len() as u64, Ordering::Relaxed);
         keys.iter().for_each(|key| self.filter.raise(hash(key)));
-        let mut place = write(&self.place);
+        let mut position = write(&self.position);
         match keys.last() {
-            _ if are_last => *place = Place::End,
-            Some(last) => *place = Place::At(last.clone()),
+            _ if are_last => *position = WalkPosition::End,
+            Some(last) => *position = WalkPosition::At(last.clone()),
             None => {}
         }
     }
 
     /// Returns the last key that was counted.
-    pub(crate) fn place(&self) -> Option<Vec<u8>> {
-        match &*read(&self.place) {
-            Place::At(place) => Some(place.clone()),
-            Place::Start | Place::End => None,
+    pub(crate) fn position(&self) -> Option<Vec<u8>> {
+        match &*read(&self.position) {
+            WalkPosition::At(position) => Some(position.clone()),
+            WalkPosition::Start | WalkPosition::End => None,
         }
     }
 
@@ -276,8 +276,8 @@ mod tests {
         let filter = Filter::new(20_000);
         (0..20_000).for_each(|key| filter.raise(hash(key)));
         let passed = (20_000..220_000).filter(|key| filter.may_have(hash(*key))).count() as f64 / 200_000.0;
-        let told = filter.false_positives();
-        assert!(passed < 0.03 && (passed - told).abs() < 0.005, "{passed} passed, {told} told");
+        let estimate = filter.false_positives();
+        assert!(passed < 0.03 && (passed - estimate).abs() < 0.005, "{passed} passed, {estimate} estimate");
     }
 
     #[test]

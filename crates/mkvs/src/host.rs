@@ -94,8 +94,8 @@ impl Host {
             // An epoch without operations is not kept.
             group.epochs.retain(|(_, begun)| *begun < first);
             group.epochs.push((epoch, first));
-            let most = group.epochs.len().saturating_sub(EPOCHS_MAX);
-            group.epochs.drain(..most);
+            let surplus = group.epochs.len().saturating_sub(EPOCHS_MAX);
+            group.epochs.drain(..surplus);
             for (id, state) in states {
                 group.members.iter_mut().filter(|member| member.id == *id).for_each(|member| member.state = *state);
             }
@@ -139,11 +139,11 @@ impl Host {
     ///
     /// # Errors
     /// Errors of the store.
-    pub(crate) fn leave(&self, clean: &CleanRecord, filters: &[Option<Arc<Filter>>]) -> Result<()> {
+    pub(crate) fn write_clean_stop(&self, clean: &CleanRecord, filters: &[Option<Arc<Filter>>]) -> Result<()> {
         let mut clean = clean.clone();
         for (group, filter) in filters.iter().enumerate() {
             let Some(filter) = filter else { continue };
-            match self.leave_filter(group, filter) {
+            match self.write_filter(group, filter) {
                 Ok(()) => {}
                 Err(error) if is_refusal(&error) => {
                     // Its stored parts are removed with the rest.
@@ -155,7 +155,7 @@ impl Host {
         self.store.put(CLEAN_KEY, &clean.encode())
     }
 
-    fn leave_filter(&self, group: usize, filter: &Filter) -> Result<()> {
+    fn write_filter(&self, group: usize, filter: &Filter) -> Result<()> {
         let bytes = filter.to_bytes();
         let mut parts = bytes.chunks(FILTER_PART_BYTES).enumerate();
         parts.try_for_each(|(part, bytes)| self.store.put(&filter_key(group, part), bytes))
@@ -166,11 +166,11 @@ impl Host {
     ///
     /// # Errors
     /// Errors of the store.
-    pub(crate) fn take_clean(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
-        self.take_left(planted).map_err(|error| explain_host(&self.root, error))
+    pub(crate) fn take_clean_stop(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
+        self.take_clean_record(planted).map_err(|error| explain_host(&self.root, error))
     }
 
-    fn take_left(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
+    fn take_clean_record(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
         let bytes = match self.store.get(CLEAN_KEY) {
             // Treated as an unreadable record and removed.
             Err(Error::Corrupt { .. }) => Some(Vec::new()),

@@ -25,7 +25,7 @@ impl Default for Latency {
 
 impl Latency {
     /// Records the duration of a read.
-    pub(crate) fn note(&self, took: Duration) {
+    pub(crate) fn record(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let nanos = self.nanos.load(Ordering::Relaxed);
         let step = (nanos / STEP_DIVISOR).max(19);
@@ -50,7 +50,7 @@ const SAVED_HEDGES_MAX: u64 = 100;
 #[derive(Default)]
 pub(crate) struct Allowance {
     saved: AtomicU64,
-    spared: AtomicU64,
+    refunded: AtomicU64,
 }
 
 impl Allowance {
@@ -68,14 +68,14 @@ impl Allowance {
     }
 
     /// Refunds a second request that had nothing left to do.
-    pub(crate) fn give_back(&self) {
-        self.spared.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn refund(&self) {
+        self.refunded.fetch_add(1, Ordering::Relaxed);
         self.saved.fetch_add(HEDGE_COST_PERCENT, Ordering::Relaxed);
     }
 
     /// Returns the number of refunded second requests.
-    pub(crate) fn spared(&self) -> u64 {
-        self.spared.load(Ordering::Relaxed)
+    pub(crate) fn refunded(&self) -> u64 {
+        self.refunded.load(Ordering::Relaxed)
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
         for round in 0..20_000_u64 {
             // 1 to 100 in a scattered order, times 10 us.
             let sample = round.wrapping_mul(2_654_435_761) % 100 + 1;
-            latency.note(Duration::from_micros(10 * sample));
+            latency.record(Duration::from_micros(10 * sample));
         }
         let p95 = latency.p95().as_micros();
         assert!((850..=1000).contains(&p95), "{p95} us");
@@ -107,14 +107,14 @@ mod tests {
         assert_eq!((0..1000).filter(|_| allowance.spend()).count() as u64, SAVED_HEDGES_MAX);
         (0..1000).for_each(|_| allowance.earn(0));
         assert!(!allowance.spend());
-        allowance.give_back();
+        allowance.refund();
         assert!(allowance.spend() && !allowance.spend());
     }
 
     #[test]
     fn it_never_falls_below_its_least() {
         let latency = Latency::default();
-        (0..20_000).for_each(|_| latency.note(Duration::ZERO));
+        (0..20_000).for_each(|_| latency.record(Duration::ZERO));
         assert_eq!(latency.p95(), Duration::from_nanos(HEDGE_DELAY_MIN_NANOS));
     }
 }

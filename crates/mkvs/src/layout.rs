@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use lodestore_contract::{Durability, Result};
 
-use crate::codec::{Reader, put_text, put_words, wrong};
+use crate::codec::{Reader, format_error, put_text, put_words};
 use crate::options::Acks;
 
 /// Version of all of these formats.
@@ -161,11 +161,11 @@ impl Matrix {
     /// [`Error::NewerFormat`], [`Error::OlderFormat`], [`Error::Corrupt`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "the matrix's description cannot be")?;
-        let acks = Acks::of(reader.u8()?).ok_or_else(|| wrong(reader.what))?;
+        let acks = Acks::of(reader.u8()?).ok_or_else(|| format_error(reader.what))?;
         let durability = match reader.u8()? {
             0 => Durability::Process,
             1 => Durability::Power,
-            _ => return Err(wrong(reader.what)),
+            _ => return Err(format_error(reader.what)),
         };
         let settled_groups = reader.u32()?;
         let (id, seed, device_bytes) = (reader.u64()?, reader.u64()?, reader.u64()?);
@@ -178,7 +178,7 @@ impl Matrix {
         reader.end()?;
         let fits = (settled_groups as usize).abs_diff(groups.len()) <= 1 && settled_groups as usize <= groups.len();
         if groups.is_empty() || settled_groups == 0 || !fits || !log_ops.is_power_of_two() {
-            return Err(wrong(what));
+            return Err(format_error(what));
         }
         Ok(Self {
             id,
@@ -206,12 +206,16 @@ impl Matrix {
                 0 => MemberState::Active,
                 1 => MemberState::Behind,
                 2 => MemberState::Failed,
-                _ => return Err(wrong(reader.what)),
+                _ => return Err(format_error(reader.what)),
             };
             Ok(Member { id, store, opening, state, path: reader.text()?.into() })
         };
         let members = (0..reader.count(Self::MEMBERS_MAX)?).map(|_| member(reader)).collect::<Result<Vec<_>>>()?;
-        if members.is_empty() { Err(wrong(reader.what)) } else { Ok(GroupRecord { epoch, epochs, given_up, members }) }
+        if members.is_empty() {
+            Err(format_error(reader.what))
+        } else {
+            Ok(GroupRecord { epoch, epochs, given_up, members })
+        }
     }
 }
 
@@ -318,10 +322,10 @@ mod tests {
         ];
         for mutation in mutations {
             let operation = Operation { epoch: 2, seq: 6, key: b"key".to_vec(), mutation };
-            let (entry, apart) = operation.encode();
+            let (entry, separate) = operation.encode();
             assert_eq!(Operation::seq_of(&entry).expect("own bytes"), 6);
-            assert_eq!(Operation::decode(&entry, || Ok(apart.map(<[u8]>::to_vec))).expect("own bytes"), operation);
-            assert_eq!(Operation::decode(&entry, || Ok(None)).is_err(), apart.is_some());
+            assert_eq!(Operation::decode(&entry, || Ok(separate.map(<[u8]>::to_vec))).expect("own bytes"), operation);
+            assert_eq!(Operation::decode(&entry, || Ok(None)).is_err(), separate.is_some());
         }
     }
 

@@ -207,9 +207,9 @@ impl MkvsOptions {
     /// # Errors
     /// [`Error::InvalidOption`].
     pub(crate) fn check_lags(&self) -> Result<()> {
-        let (soft, hard, most) = (self.soft_lag(), self.hard_lag(), self.log_ops / 2);
+        let (soft, hard, max) = (self.soft_lag(), self.hard_lag(), self.log_ops / 2);
         let (name, value) = match self.hard_lag {
-            _ if soft <= hard && hard <= most => return Ok(()),
+            _ if soft <= hard && hard <= max => return Ok(()),
             Some(hard) => ("hard-lag", hard),
             None => ("soft-lag", soft),
         };

@@ -34,7 +34,7 @@ use crate::layout::Matrix;
 use crate::operation::Mutation;
 use crate::planted::Fault;
 use crate::route::KeyHash;
-use crate::stripes::{Alone, Stripe};
+use crate::stripes::{ExclusiveStripe, Stripe};
 use crate::write;
 
 /// The groups, and how many of them shared the keys before the newest was added.
@@ -50,7 +50,7 @@ pub(crate) struct Shape {
     /// Keys written since a copy of the matrix began.
     pub(crate) changes: Changes,
     /// The error of the last walk that should have moved all keys.
-    pub(crate) hindrance: Mutex<Option<Error>>,
+    pub(crate) move_error: Mutex<Option<Error>>,
 }
 
 /// A key's group and stripe, shared with other readers; and its old group and stripe, if it may not
@@ -67,9 +67,9 @@ pub(crate) struct Shared<'a> {
 pub(crate) struct Owned<'a> {
     pub(crate) group: &'a Group,
     pub(crate) hash: KeyHash,
-    pub(crate) stripe: Alone<'a>,
+    pub(crate) stripe: ExclusiveStripe<'a>,
     /// The old group of the key, if there is one.
-    old: Option<(&'a Group, Alone<'a>)>,
+    old: Option<(&'a Group, ExclusiveStripe<'a>)>,
     /// Why the key cannot be read in the old group. A write replaces this pair.
     unread: Option<String>,
 }
@@ -110,11 +110,11 @@ pub(crate) struct HeldShape<'a> {
 impl HeldShape<'_> {
     /// Returns the groups that may have a key, with its stripe in each. The key's own group comes
     /// first, then the group that the key may not have left yet.
-    pub(crate) fn places(&self, hash: KeyHash) -> impl Iterator<Item = (&Group, &Stripe)> {
+    pub(crate) fn groups_of(&self, hash: KeyHash) -> impl Iterator<Item = (&Group, &Stripe)> {
         let (home, old) = Shape::route(self.shape, hash);
         std::iter::once(home).chain(old).map(move |index| {
             let (group, stripes) = &self.held[index];
-            (*group, &*stripes[group.stripes.place(hash)])
+            (*group, &*stripes[group.stripes.index_of(hash)])
         })
     }
 }
@@ -134,7 +134,7 @@ impl Shape {
             moved: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
             changes: Changes::default(),
-            hindrance: Mutex::default(),
+            move_error: Mutex::default(),
         }
     }
 
@@ -179,7 +179,7 @@ impl Shape {
     }
 
     /// Records that all keys have moved to the newest group.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn mark_moved(&self) {
         let (groups, _) = self.counts();
         self.shape.store((groups as u64) << SETTLED_SHIFT | groups as u64, Ordering::Release);
     }
@@ -195,13 +195,13 @@ impl Shape {
 
     /// Acquires a key's stripes, shared, for a read.
     #[inline]
-    pub(crate) fn share(&self, hash: KeyHash) -> Shared<'_> {
+    pub(crate) fn lock_shared(&self, hash: KeyHash) -> Shared<'_> {
         loop {
             let shape = self.shape();
             let (home, old) = Self::route(shape, hash);
-            let old = old.map(|old| (self.group(old), self.group(old).stripes.share(hash)));
+            let old = old.map(|old| (self.group(old), self.group(old).stripes.lock_shared(hash)));
             let group = self.group(home);
-            let stripe = group.stripes.share(hash);
+            let stripe = group.stripes.lock_shared(hash);
             if self.shape() == shape {
                 return Shared { group, hash, stripe, old };
             }
@@ -212,13 +212,13 @@ impl Shape {
     ///
     /// # Errors
     /// Errors of the devices.
-    pub(crate) fn own(&self, key: &[u8], hash: KeyHash) -> Result<Owned<'_>> {
+    pub(crate) fn lock_exclusive(&self, key: &[u8], hash: KeyHash) -> Result<Owned<'_>> {
         loop {
             let shape = self.shape();
             let (home, old) = Self::route(shape, hash);
-            let mut old = old.map(|old| (self.group(old), self.group(old).stripes.own(hash)));
+            let mut old = old.map(|old| (self.group(old), self.group(old).stripes.lock_exclusive(hash)));
             let group = self.group(home);
-            let mut stripe = group.stripes.own(hash);
+            let mut stripe = group.stripes.lock_exclusive(hash);
             if self.shape() != shape {
                 continue;
             }
@@ -227,7 +227,7 @@ impl Shape {
                 self.changes.record(key);
             }
             let unread = match &mut old {
-                Some((from, theirs)) => self.bring(key, hash, (from, theirs), (group, &mut stripe))?,
+                Some((from, old_stripe)) => self.move_key(key, hash, (from, old_stripe), (group, &mut stripe))?,
                 None => None,
             };
             return Ok(Owned { group, hash, stripe, old, unread });
@@ -239,7 +239,8 @@ impl Shape {
         loop {
             let shape = self.shape();
             let (groups, _) = self.counts();
-            let held: Vec<_> = (0..groups).map(|index| (self.group(index), self.group(index).stripes.all())).collect();
+            let held: Vec<_> =
+                (0..groups).map(|index| (self.group(index), self.group(index).stripes.lock_all())).collect();
             // A group added later receives no key: its keys are under held stripes.
             if self.shape() == shape {
                 return HeldShape { shape, held };
@@ -248,7 +249,7 @@ impl Shape {
     }
 
     /// Moves a key from its old group, if it is there. Returns a reason if no device can read it.
-    fn bring(
+    fn move_key(
         &self,
         key: &[u8],
         hash: KeyHash,
@@ -302,7 +303,7 @@ impl Shape {
         let (mut stopped, mut unread) = (false, None);
         for group in self.groups().into_iter().take(settled) {
             // After this, all holders of the former shape have released their stripes.
-            let stripes = group.stripes.all();
+            let stripes = group.stripes.lock_all();
             let last = group.last();
             drop(stripes);
             let walked = group.each_key_of(&group.stores_at(last)?, &mut |key| {
@@ -318,12 +319,12 @@ impl Shape {
                     self.changes.wait_for_copier();
                 }
                 let before = self.moved_bytes.load(Ordering::Relaxed);
-                match self.own(key, hash).and_then(|owned| owned.check_read()) {
+                match self.lock_exclusive(key, hash).and_then(|owned| owned.check_read()) {
                     Err(error @ Error::Corrupt { .. }) => unread = unread.take().or(Some(error)),
-                    brought => brought?,
+                    moved_key => moved_key?,
                 }
                 let bytes = self.moved_bytes.load(Ordering::Relaxed).wrapping_sub(before);
-                pace.pass(bytes as usize, &mut || stops());
+                pace.throttle(bytes as usize, &mut || stops());
                 Ok(())
             });
             if stopped {
@@ -335,7 +336,7 @@ impl Shape {
             return Err(error);
         }
         host.change(|matrix| matrix.settled_groups = groups as u32)?;
-        self.settle();
+        self.mark_moved();
         Ok(true)
     }
 }
