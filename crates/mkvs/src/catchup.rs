@@ -477,7 +477,7 @@ mod tests {
     use crate::layout::DeviceRecord;
 
     #[test]
-    fn what_is_taken_back_is_known_also_when_that_came_later_and_each_operation_is_read_once() {
+    fn later_rollbacks_are_found_and_each_operation_is_read_once() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
         let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };
         let options = NvhtOptions { pool, partitions: 1, ..NvhtOptions::default() };

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_comes_back_and_a_damaged_one_is_refused() {
+    fn a_record_is_read_back_and_a_damaged_one_is_refused() {
         let record = Record { matrix: 7, directories: vec!["group0.device0".into(), "/elsewhere/ä".into()] };
         let bytes = record.encode();
         assert_eq!(Record::decode(&bytes), Some(record.clone()));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_is_created_in_a_directory_that_is_empty_or_unfinished_and_in_no_other() {
+    fn a_matrix_is_created_only_in_an_empty_directory_or_over_an_unfinished_creation() {
         let scratch = lodestore_contract::testing::Scratch::on_disk();
         let may = |path: &Path| may_create_in(path).expect("readable");
         assert!(may(scratch.path()) && may(&scratch.store()));

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_raised_may_be_there_until_it_is_lowered_as_often() {
+    fn a_raised_key_may_be_present_until_it_is_lowered_as_often() {
         let filter = Filter::new(1000);
         for key in 0..1000 {
             filter.raise(hash(key));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emptied_filter_knows_nothing_but_what_is_saturated() {
+    fn an_emptied_filter_has_only_saturated_counters() {
         let filter = Filter::new(1000);
         (0..1000).for_each(|key| filter.raise(hash(key)));
         assert!((0..1000).all(|key| filter.lower(hash(key))));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_at_its_most_stays() {
+    fn a_saturated_counter_stays() {
         let filter = Filter::new(1);
         (0..40).for_each(|_| filter.raise(hash(1)));
         assert!((0..40).all(|_| filter.lower(hash(1))));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_filter_is_made_each_key_is_counted_once_by_the_walk_or_by_who_adds_it() {
+    fn a_filter_build_counts_each_key_once_by_the_walk_or_by_its_writer() {
         let name = |key: u8| vec![key];
         let hashed = |key: &[u8]| KeyHash::of(key, 3);
         let building = Building::new(1000, true);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn lowering_what_was_not_raised_is_told() {
+    fn lowering_a_key_that_was_not_raised_is_reported() {
         assert!(!Filter::new(100).lower(hash(1)));
     }
 

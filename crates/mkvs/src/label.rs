@@ -146,7 +146,7 @@ mod tests {
     const LABEL: Label = Label { matrix: 7, id: 9, stamp: 11, is_pending: true };
 
     #[test]
-    fn a_label_comes_back_and_a_damaged_one_says_nothing() {
+    fn a_label_is_read_back_and_a_damaged_one_is_ignored() {
         let bytes = LABEL.encode();
         assert_eq!(Label::decode(&bytes), Some(LABEL));
         for bit in 0..LABEL_BYTES * 8 {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_left_read_replaced_and_taken_away() {
+    fn a_label_is_written_read_replaced_and_removed() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
         assert_eq!(Label::read(dir.path()).expect("read"), None);
         LABEL.write(dir.path()).expect("left");

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_comes_to_where_one_of_twenty_is_longer() {
+    fn the_estimate_converges_to_the_95th_percentile() {
         let latency = Latency::default();
         for round in 0..20_000_u64 {
             // 1 to 100 in a scattered order, times 10 us.
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn five_of_a_hundred_reads_ask_again_and_a_calm_time_saves_no_more_than_its_most() {
+    fn five_percent_of_reads_are_hedged_and_idle_time_saves_at_most_the_maximum() {
         let allowance = Allowance::default();
         let asked = (0..10_000).filter(|_| {
             allowance.earn(5);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_falls_below_its_least() {
+    fn the_estimate_never_falls_below_its_minimum() {
         let latency = Latency::default();
         (0..20_000).for_each(|_| latency.record(Duration::ZERO));
         assert_eq!(latency.p95(), Duration::from_nanos(HEDGE_DELAY_MIN_NANOS));

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn encoded_records_are_decoded_equal() {
         assert_eq!(Matrix::decode(&matrix().encode()).expect("own bytes"), matrix());
         for (is_partial, has_gaps) in [(true, false), (false, true)] {
             let device = DeviceRecord { matrix: 1, id: 2, applied: 3, epoch: 4, is_partial, has_gaps };
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_of_each_kind_come_back_with_their_values() {
+    fn operations_of_each_kind_are_decoded_with_their_values() {
         let expiry = Some(Expiry::at_millis(77));
         let mutations = [
             Mutation::Put { value: b"value".to_vec(), expiry: None },

@@ -258,12 +258,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+    fn each_option_accepts_its_default_and_bounds_and_refuses_values_outside() {
         assert_eq!(check_declaration::<MkvsOptions>(), Ok(()));
     }
 
     #[test]
-    fn the_word_of_an_option_is_the_name_in_reports() {
+    fn acks_have_the_same_name_in_options_and_reports() {
         for acks in [Acks::One, Acks::Majority, Acks::All] {
             let options = MkvsOptions { acks, ..MkvsOptions::default() };
             assert_eq!(options.text_of("acks").as_deref(), Some(acks.name()));

@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_have_each_key_once_and_are_of_about_one_size() {
+    fn shares_contain_each_key_once_and_have_similar_sizes() {
         const KEYS: u64 = 4000;
         let dir = lodestore_contract::testing::Scratch::on_disk();
         let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };
