@@ -120,7 +120,8 @@ impl Inner {
             }
         }
         if first.is_ok() && !self.options.salvage {
-            first = match self.host.note_openings(&self.shape.groups()) {
+            let devices: Vec<_> = self.shape.groups().iter().map(|group| group.devices()).collect();
+            first = match self.host.note_openings(&devices) {
                 // The numbers of the last open stay.
                 Err(error) if is_refusal(&error) => Ok(()),
                 noted => noted,

@@ -2,7 +2,8 @@
 
 use lodestore_contract::{Error, Result};
 
-use crate::layout::VERSION;
+/// Version of all formats of a matrix.
+pub(crate) const VERSION: u16 = 3;
 
 pub(crate) fn format_error(what: &'static str) -> Error {
     Error::corrupt("mkvs", what)

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Expiry, Result, Store};
 
-use crate::device::Device;
 use crate::latency::Allowance;
 use crate::lock;
 use crate::operation::{Mutation, Operation};
@@ -270,12 +269,12 @@ impl ReadOp {
         lock(&self.state).pending += 1;
     }
 
-    /// Answers the read from a member's store, if no member has answered.
-    pub(crate) fn answer(&self, member: &Device) {
-        let by = member.bit();
+    /// Answers the read for the member `by`, if no member has answered. `read` reads the key from
+    /// the member's store.
+    pub(crate) fn answer(&self, by: u32, read: impl FnOnce(Query, &[u8], &mut Vec<u8>) -> Result<Found>) {
         let answer = (!self.is_answered.load(Ordering::Acquire)).then(|| {
             let mut value = Vec::new();
-            let found = member.answer(self.query, &self.key, &mut value);
+            let found = read(self.query, &self.key, &mut value);
             Answer { value, found, by }
         });
         let mut state = lock(&self.state);

@@ -19,9 +19,10 @@ use std::path::{Path, PathBuf};
 use lodestore_contract::{Error, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::codec::VERSION;
 use crate::host::Host;
 use crate::label::{self, Label};
-use crate::layout::{Matrix, VERSION};
+use crate::layout::Matrix;
 use crate::places::{OpenMode, Part, Places};
 
 const NAME: &str = "creating";

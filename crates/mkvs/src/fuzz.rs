@@ -1,9 +1,10 @@
 //! The parsers of this crate with bytes as input, for `fuzz/` and its tests. Not part of the
 //! interface: built only with the feature `fuzz`.
 
+use crate::codec::VERSION;
 use crate::filter::Filter;
 use crate::label::Label;
-use crate::layout::{CleanRecord, DeviceRecord, Matrix, VERSION};
+use crate::layout::{CleanRecord, DeviceRecord, Matrix};
 use crate::operation::Operation;
 
 /// Decodes bytes as each value that a matrix stores, unchanged and with a valid version. Each

@@ -33,13 +33,13 @@ use lodestore_contract::{Error, Expiry, Result, Store};
 
 use crate::command::Query;
 use crate::device::{Device, Failure};
+use crate::doubt::Doubts;
 use crate::filter::Filter;
 use crate::host::Host;
 use crate::layout::MemberState;
 use crate::options::{Filtering, MkvsOptions};
 use crate::planted::Fault;
 use crate::route::KeyHash;
-use crate::salvage::Doubts;
 use crate::stripes::{Stripe, Stripes};
 use crate::{lock, read};
 

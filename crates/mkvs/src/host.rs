@@ -10,8 +10,8 @@ use lodestore_contract::{Error, Result, Store};
 
 use crate::advice::explain_host;
 use crate::apply::is_refusal;
+use crate::device::Device;
 use crate::filter::Filter;
-use crate::group::Group;
 use crate::layout::{CLEAN_KEY, CleanRecord, EPOCHS_MAX, MATRIX_KEY, Matrix, Member, MemberState};
 use crate::lock;
 use crate::planted::{Fault, Planted};
@@ -103,14 +103,14 @@ impl Host {
     }
 
     /// Notes how often the stores of pairs were opened, durably. A store with a lower number at a
-    /// later open was replaced by an older copy.
+    /// later open was replaced by an older copy. `devices` are the devices of each group.
     ///
     /// # Errors
     /// Errors of the store.
-    pub(crate) fn note_openings(&self, groups: &[Arc<Group>]) -> Result<()> {
+    pub(crate) fn note_openings(&self, devices: &[Vec<Arc<Device>>]) -> Result<()> {
         self.change(|matrix| {
-            for (group, record) in groups.iter().zip(&mut matrix.groups) {
-                for device in group.devices() {
+            for (devices, record) in devices.iter().zip(&mut matrix.groups) {
+                for device in devices {
                     let own = record.members.iter_mut().filter(|member| member.id == device.id);
                     own.for_each(|member| member.opening = device.store().opening().max(member.opening));
                 }
@@ -119,14 +119,14 @@ impl Host {
     }
 
     /// Notes durably which stores a salvage used although they were replaced by older copies. Only
-    /// another salvage opens them again.
+    /// another salvage opens them again. `devices` are the devices of each group.
     ///
     /// # Errors
     /// Errors of the store.
-    pub(crate) fn note_older(&self, groups: &[Arc<Group>]) -> Result<()> {
+    pub(crate) fn note_older(&self, devices: &[Vec<Arc<Device>>]) -> Result<()> {
         self.change(|matrix| {
-            for (group, record) in groups.iter().zip(&mut matrix.groups) {
-                for device in group.devices().iter().filter(|device| device.is_older()) {
+            for (devices, record) in devices.iter().zip(&mut matrix.groups) {
+                for device in devices.iter().filter(|device| device.is_older()) {
                     let own = record.members.iter_mut().filter(|member| member.id == device.id);
                     own.for_each(|member| member.opening = Member::OPENING_MAX);
                 }

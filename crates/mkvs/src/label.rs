@@ -11,7 +11,7 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::StoreDir;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::layout::VERSION;
+use crate::codec::VERSION;
 
 const NAME: &str = "label";
 /// The label is written under this name, then renamed.

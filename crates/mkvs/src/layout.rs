@@ -6,11 +6,9 @@ use std::path::PathBuf;
 
 use lodestore_contract::{Durability, Result};
 
-use crate::codec::{Reader, format_error, put_text, put_words};
+use crate::codec::{Reader, VERSION, format_error, put_text, put_words};
 use crate::options::Acks;
 
-/// Version of all of these formats.
-pub(crate) const VERSION: u16 = 3;
 /// Key of the matrix's description in the host's store.
 pub(crate) const MATRIX_KEY: &[u8] = b"matrix";
 /// Key of the record of a clean stop in the host's store.
@@ -123,6 +121,9 @@ pub(crate) struct CleanRecord {
     /// (epoch, last sequence number or stamp, keys of the filter, raised keys) of each group.
     pub(crate) groups: Vec<(u64, u64, u64, u64)>,
 }
+
+// The bounds of the options `groups` and `devices`, on which the code relies.
+const _: () = assert!(Matrix::GROUPS_MAX == 16 && Matrix::MEMBERS_MAX == 5);
 
 impl Matrix {
     /// Maximum number of groups, and of members of a group.

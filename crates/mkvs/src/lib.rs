@@ -26,6 +26,7 @@ mod copy;
 mod creation;
 mod decide;
 mod device;
+mod doubt;
 mod events;
 mod fill;
 mod filter;

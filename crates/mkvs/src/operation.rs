@@ -2,8 +2,7 @@
 
 use lodestore_contract::{Expiry, Result};
 
-use crate::codec::{Reader, format_error, put_words};
-use crate::layout::VERSION;
+use crate::codec::{Reader, VERSION, format_error, put_words};
 
 /// Flags of an entry: it has a value; the value has an expiry; the value is a separate record.
 const VALUE_FLAG: u8 = 1;

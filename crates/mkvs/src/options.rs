@@ -6,7 +6,6 @@ use std::time::Duration;
 use lodestore_contract::{Durability, Error, OptionSpec, OptionTable, Options, Result};
 
 use crate::events::Relay;
-use crate::layout::Matrix;
 use crate::planted::Planted;
 
 /// When a write is acknowledged. The setting decides what a write survives; readers see the same
@@ -88,9 +87,6 @@ pub enum Filtering {
     /// Never.
     Off,
 }
-
-// The code relies on the declared bounds.
-const _: () = assert!(Matrix::GROUPS_MAX == 16 && Matrix::MEMBERS_MAX == 5);
 
 lodestore_contract::options! {
     /// The options to create or open a matrix.

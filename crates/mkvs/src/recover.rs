@@ -23,6 +23,7 @@ use crate::apply::is_refusal;
 use crate::commit::Required;
 use crate::creation::Creation;
 use crate::device::Device;
+use crate::doubt::{Doubt, Doubts};
 use crate::filter::Filter;
 use crate::group::{Group, Lost, Sequencer};
 use crate::host::Host;
@@ -34,7 +35,7 @@ use crate::oplog::OpLog;
 use crate::options::{Inline, MkvsOptions};
 use crate::places::{New, NewStores, OpenMode, Part, Place, Places};
 use crate::planted::Fault;
-use crate::salvage::{Doubt, Doubts, check_given_up};
+use crate::salvage::check_given_up;
 
 /// An opened matrix.
 pub(crate) struct Opened {
@@ -468,10 +469,11 @@ fn open_devices(
         }
         groups.push(Arc::new(group));
     }
+    let devices: Vec<_> = groups.iter().map(|group| group.devices()).collect();
     if options.salvage {
-        host.note_older(&groups)?;
+        host.note_older(&devices)?;
     } else {
-        host.note_openings(&groups)?;
+        host.note_openings(&devices)?;
     }
     Ok(Opened { options: Arc::clone(options), host: Arc::clone(host), groups })
 }

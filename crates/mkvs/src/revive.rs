@@ -8,12 +8,12 @@ use std::time::Duration;
 use lodestore_contract::Result;
 
 use crate::catchup::log_of;
+use crate::doubt::Doubt;
 use crate::group::Group;
 use crate::layout::MemberState;
 use crate::lead::Lead;
 use crate::lock;
 use crate::recover::choose_leader;
-use crate::salvage::Doubt;
 
 /// Maximum wait for a device's processor. After that, the revival is tried again later.
 const PROCESSOR_TIMEOUT: Duration = Duration::from_millis(100);

@@ -8,10 +8,10 @@ use lodestore_contract::{Error, Progress, Result, Store, VerifyReport};
 
 use crate::catchup::log_of;
 use crate::device::Device;
+use crate::doubt::Doubt;
 use crate::group::Group;
 use crate::lock;
 use crate::route::KeyHash;
-use crate::salvage::Doubt;
 use crate::walk::each_key;
 
 /// Adds the report of a part, with the part's name before each place.

@@ -174,7 +174,7 @@ impl Device {
                 // Last: a thread that sees the operation executed must see its result.
                 self.executed.store(op.operation.seq, Ordering::Release);
             }
-            Command::Read(op) => op.answer(self),
+            Command::Read(op) => op.answer(self.bit(), |query, key, value| self.answer(query, key, value)),
             Command::Copy(copied) => self.apply_copy(copied),
         }
     }
