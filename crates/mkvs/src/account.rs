@@ -8,13 +8,13 @@ use lodestore_contract::{EngineCounters, Result, Stats, Store};
 
 use crate::ENGINE;
 use crate::apply::is_refusal;
-use crate::device::Device;
+use crate::device::{Device, HANG_TIMEOUT};
 use crate::group::Group;
+use crate::inner::Inner;
 use crate::layout::{CleanRecord, MemberState};
 use crate::lock;
 use crate::recover;
 use crate::stats::MkvsStats;
-use crate::store::{HANG_TIMEOUT, Inner};
 
 /// Adds the statistics of a device that sum up over all devices.
 fn add(total: &mut Stats, device: &Stats) {

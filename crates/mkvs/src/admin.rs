@@ -11,7 +11,7 @@ use lodestore_contract::{Error, Result};
 
 use crate::ENGINE;
 use crate::advice::default_path;
-use crate::device::Device;
+use crate::device::{Device, HANG_TIMEOUT};
 use crate::filter::Filter;
 use crate::group::Group;
 use crate::host::Host;
@@ -20,7 +20,7 @@ use crate::options::Acks;
 use crate::places::{NewStores, OpenMode, Part, Places};
 use crate::planted::Fault;
 use crate::recover::{self, why_lost};
-use crate::store::{HANG_TIMEOUT, Mkvs};
+use crate::store::Mkvs;
 use crate::{lock, write};
 
 /// The status of a device.

@@ -1,6 +1,6 @@
 //! Copies of the whole matrix while it is written ([`lodestore_contract::copy`]).
 //!
-//! A write records its key under its stripe (`store.rs`). A move to another group does the same
+//! A write records its key under its stripe (`inner.rs`). A move to another group does the same
 //! (`shape.rs`).
 //!
 //! * **Groups of several devices.** A write holds its stripe exclusively until it has ended. The
@@ -27,10 +27,10 @@ use lodestore_contract::{Direction, Entry, Error, Options, Pair as Shown, Result
 
 use crate::command::Query;
 use crate::group::Group;
+use crate::inner::Inner;
 use crate::route::KeyHash;
-use crate::scan::{Source, merge};
 use crate::shape::{HeldShape, Shared};
-use crate::store::Inner;
+use crate::source::{Source, merge};
 use crate::stripes::Stripe;
 use crate::walk::{PageContents, PageLimits, Shares, StoredValue, key_count};
 

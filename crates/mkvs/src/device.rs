@@ -86,6 +86,9 @@ impl<T: Into<String>> From<T> for Failure {
 /// Maximum doublings of the wait before a device that failed for being late is used again.
 const DOUBLINGS_MAX: u32 = 10;
 
+/// Time that a failed device's processor has to end its command. After that, the device is skipped.
+pub(crate) const HANG_TIMEOUT: Duration = Duration::from_millis(100);
+
 /// The device.
 pub(crate) struct Device {
     /// The device's position in its group.

@@ -19,42 +19,16 @@ use crate::catchup::log_of;
 use crate::command::{Command, Copied, Query};
 use crate::device::Device;
 use crate::group::{Group, read_pair};
-use crate::keeper::CopyMaintenance;
 use crate::layout::MemberState;
 use crate::operation::Mutation;
+use crate::pace::Pace;
 use crate::route::KeyHash;
-use crate::scan::Source;
+use crate::source::Source;
 
 /// The copy waits while a member has more than this many commands (`QUEUED_COMMANDS_MAX`) or bytes
 /// queued.
 const QUEUED_COMMANDS_MAX: usize = 256;
 const QUEUED_BYTES_MAX: usize = 8 << 20;
-
-/// Limits a byte rate by sleeping.
-pub(crate) struct Pace {
-    rate: u64,
-    begun: Instant,
-    bytes: u64,
-}
-
-impl Pace {
-    /// Creates a limit in bytes per second; 0 for no limit.
-    pub(crate) fn new(rate: u64) -> Self {
-        Self { rate, begun: Instant::now(), bytes: 0 }
-    }
-
-    /// Counts `bytes` and sleeps until they are within the rate, or until `stops`.
-    pub(crate) fn throttle(&mut self, bytes: usize, stops: &mut dyn FnMut() -> bool) {
-        self.bytes += bytes as u64;
-        if self.rate == 0 {
-            return;
-        }
-        let due = Duration::from_secs_f64(self.bytes as f64 / self.rate as f64);
-        while let Some(left) = due.checked_sub(self.begun.elapsed()).filter(|_| !stops()) {
-            std::thread::sleep(left.min(Duration::from_millis(50)));
-        }
-    }
-}
 
 /// The state of a copy's walk over keys.
 struct Walk {
@@ -68,12 +42,12 @@ struct Walk {
 }
 
 impl Group {
-    /// Copies the group's pairs to `device` and makes it active. Returns false if the copy must be
-    /// tried again.
+    /// Copies the group's pairs to `device` and makes it active. Calls `maintain` at least every
+    /// 50 ms. Returns false if the copy must be tried again.
     ///
     /// # Errors
     /// Errors of the devices; `device` is behind then.
-    pub(crate) fn copy(&self, device: &Arc<Device>) -> Result<bool> {
+    pub(crate) fn copy(&self, device: &Arc<Device>, maintain: &mut dyn FnMut()) -> Result<bool> {
         if device.state() != MemberState::Behind {
             return Ok(false);
         }
@@ -97,7 +71,7 @@ impl Group {
         device.wake();
         let mut walk = Walk { pace: Pace::new(self.options.copy_rate), last: None, unread: 0, is_whole: true };
         let copied = self
-            .copy_keys(device, cut, &mut walk)
+            .copy_keys(device, cut, &mut walk, maintain)
             .and_then(|is_walked| Ok(is_walked && self.end_copy(device, walk.last.take(), walk.unread != 0)?));
         if !matches!(copied, Ok(true)) {
             device.fall_behind();
@@ -140,14 +114,14 @@ impl Group {
     /// Queues the group's pair of each key at `device`. Its own keys come first, because they may
     /// be deleted or outdated. Pairs that no member can read are omitted or removed, and reported:
     /// otherwise no device could ever replace another one.
-    fn copy_keys(&self, device: &Device, cut: u64, walk: &mut Walk) -> Result<bool> {
+    fn copy_keys(&self, device: &Device, cut: u64, walk: &mut Walk, maintain: &mut dyn FnMut()) -> Result<bool> {
         let own = [Source { store: Arc::clone(device.store()), has_gaps: false }];
-        self.copy_each(device, &own, true, walk)?;
+        self.copy_each(device, &own, true, walk, maintain)?;
         if walk.is_whole {
             let donors = self.stores_at(cut)?;
             // Some unreadable pairs are met in both walks.
             let unread = std::mem::take(&mut walk.unread);
-            let damage = self.copy_each(device, &donors, false, walk)?;
+            let damage = self.copy_each(device, &donors, false, walk, maintain)?;
             walk.unread = walk.unread.max(unread).max(u64::from(damage.is_some()));
         }
         if walk.is_whole && walk.unread != 0 {
@@ -161,11 +135,17 @@ impl Group {
 
     /// Queues the group's pair of each key of these stores at `device`. For its own store, equal
     /// pairs are skipped. Returns the error that prevented the walk from listing all keys.
-    fn copy_each(&self, device: &Device, of: &[Source], is_own: bool, walk: &mut Walk) -> Result<Option<Error>> {
-        let mut maintenance = CopyMaintenance::new(self, device);
+    fn copy_each(
+        &self,
+        device: &Device,
+        of: &[Source],
+        is_own: bool,
+        walk: &mut Walk,
+        maintain: &mut dyn FnMut(),
+    ) -> Result<Option<Error>> {
         // Called at least every 50 ms, also while the copy waits.
         let mut stops = || {
-            maintenance.run_if_due();
+            maintain();
             self.stops.load(Ordering::Acquire) || !device.is_filling()
         };
         let mut value = Vec::new();

@@ -153,7 +153,11 @@ impl Keeper {
             is_well &= device.state() != MemberState::Behind
                 || match group.catch_up(&device) {
                     Ok(CaughtUp::Active) => true,
-                    Ok(CaughtUp::LacksMore) => !self.stops() && group.copy(&device).unwrap_or(false),
+                    Ok(CaughtUp::LacksMore) if self.stops() => false,
+                    Ok(CaughtUp::LacksMore) => {
+                        let mut maintenance = CopyMaintenance::new(group, &device);
+                        group.copy(&device, &mut || maintenance.run_if_due()).unwrap_or(false)
+                    }
                     Ok(CaughtUp::Later) | Err(_) => false,
                 };
         }
@@ -173,7 +177,7 @@ fn queue_failure_events(groups: &[Arc<Group>], relay: &Relay) {
 }
 
 /// The group's maintenance between two pairs of a running copy.
-pub(crate) struct CopyMaintenance<'a> {
+struct CopyMaintenance<'a> {
     group: &'a Group,
     /// The member that is being copied.
     copied: &'a Device,
@@ -181,12 +185,12 @@ pub(crate) struct CopyMaintenance<'a> {
 }
 
 impl<'a> CopyMaintenance<'a> {
-    pub(crate) fn new(group: &'a Group, copied: &'a Device) -> Self {
+    fn new(group: &'a Group, copied: &'a Device) -> Self {
         Self { group, copied, not_before: Instant::now() + ROUND_INTERVAL }
     }
 
     /// Catches up other members from logs and repairs damaged pairs, if due. Failures are retried.
-    pub(crate) fn run_if_due(&mut self) {
+    fn run_if_due(&mut self) {
         if Instant::now() < self.not_before {
             return;
         }

@@ -11,7 +11,7 @@ use crate::filter::Building;
 use crate::group::Group;
 use crate::lock;
 use crate::route::KeyHash;
-use crate::scan::Source;
+use crate::source::Source;
 use crate::walk::{Page, PageContents, PageLimits, page};
 
 /// A filter is rebuilt when it counts more than `FULL_EIGHTHS_COUNT` eighths of its planned keys.

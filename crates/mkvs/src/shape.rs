@@ -25,13 +25,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use lodestore_contract::copy::Changes;
-use lodestore_contract::{Error, Result};
+use lodestore_contract::{Error, Expiry, Lifetime, Result};
 
-use crate::fill::Pace;
+use crate::command::{Found, Query};
 use crate::group::Group;
 use crate::host::Host;
 use crate::layout::Matrix;
 use crate::operation::Mutation;
+use crate::pace::Pace;
 use crate::planted::Fault;
 use crate::route::KeyHash;
 use crate::stripes::{ExclusiveStripe, Stripe};
@@ -98,6 +99,66 @@ impl Owned<'_> {
         group.change(stripe, key, self.hash, Mutation::Delete)?;
         self.unread = None;
         Ok(true)
+    }
+
+    /// Returns the value of the key, and the expiry that a write with `lifetime` gives it. All
+    /// devices get this expiry: none resolves a lifetime with its own clock.
+    pub(crate) fn pair_for(&self, key: &[u8], lifetime: Lifetime) -> Result<(Option<Vec<u8>>, Option<Expiry>)> {
+        self.check_read()?;
+        if !self.stripe.may_have(self.hash) {
+            return Ok((None, lifetime.resolve(None)));
+        }
+        if lifetime != Lifetime::Keep {
+            return Ok((self.group.get(&self.stripe, key)?, lifetime.resolve(None)));
+        }
+        let pair = self.group.pair(&self.stripe, key)?;
+        Ok(pair.map_or((None, None), |(value, expiry)| (Some(value), expiry)))
+    }
+
+    pub(crate) fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.check_read()?;
+        Ok(self.stripe.may_have(self.hash) && self.group.contains(&self.stripe, key)?)
+    }
+
+    /// Returns the expiry that an update with `lifetime` gives the key; the outer `None` if the
+    /// key is absent. As [`Self::pair_for`].
+    pub(crate) fn expiry_for(&self, key: &[u8], lifetime: Lifetime) -> Result<Option<Option<Expiry>>> {
+        if lifetime != Lifetime::Keep {
+            return Ok(self.contains(key)?.then(|| lifetime.resolve(None)));
+        }
+        self.check_read()?;
+        if !self.stripe.may_have(self.hash) {
+            return Ok(None);
+        }
+        let found = self.group.find(&self.stripe, key, Query::Expiry, &mut Vec::new())?;
+        Ok(found.is_present.then_some(found.expiry))
+    }
+
+    pub(crate) fn change(&mut self, key: &[u8], mutation: Mutation) -> Result<bool> {
+        let was_present = self.group.change(&mut self.stripe, key, self.hash, mutation)?;
+        Ok(self.forget_unread(key)? || was_present)
+    }
+
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<bool> {
+        self.change(key, Mutation::Put { value: value.to_vec(), expiry })
+    }
+}
+
+impl Shared<'_> {
+    /// Queries the key in its group, then in the group that it may not have left yet.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8], query: Query, value: &mut Vec<u8>) -> Result<Found> {
+        let mut found = Found::default();
+        if self.stripe.may_have(self.hash) {
+            found = self.group.find(&self.stripe, key, query, value)?;
+        }
+        if let Some((group, stripe)) = &self.old
+            && !found.is_present
+            && stripe.may_have(self.hash)
+        {
+            found = group.find(stripe, key, query, value)?;
+        }
+        Ok(found)
     }
 }
 

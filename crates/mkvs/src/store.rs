@@ -10,37 +10,25 @@ use lodestore_contract::copy::{CopySink, copy_fuzzy};
 use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Capabilities, Change, ChangeFn, Error, Expiry, Lifetime, Options, Pair, Progress, Result, Scan, ScanRange, Stats,
-    Store, Swap, VerifyReport, Visit,
+    Capabilities, Change, ChangeFn, Expiry, Lifetime, Options, Pair, Progress, Result, Scan, ScanRange, Stats, Store,
+    Swap, VerifyReport, Visit,
 };
 use lodestore_media::OpenState;
 
 use crate::ENGINE;
 use crate::apply::apply;
-use crate::command::{Found, Query};
-use crate::device::Device;
+use crate::command::Query;
+use crate::device::{Device, HANG_TIMEOUT};
 use crate::group::{CurrentKeeper, Group};
-use crate::host::Host;
+use crate::inner::{Inner, WriteLock};
 use crate::keeper::Keeper;
 use crate::layout::MemberState;
 use crate::operation::Mutation;
 use crate::options::MkvsOptions;
 use crate::places::Places;
 use crate::recover::{self, Opened};
-use crate::route::KeyHash;
-use crate::shape::{Owned, Shape, Shared};
-use crate::walk::StoredValue;
+use crate::shape::Shape;
 use crate::{lock, verify};
-
-/// State shared by the threads.
-pub(crate) struct Inner {
-    pub(crate) options: Arc<MkvsOptions>,
-    pub(crate) host: Arc<Host>,
-    pub(crate) shape: Shape,
-    pub(crate) seed: u64,
-    pub(crate) keeper: Keeper,
-    pub(crate) open: OpenState,
-}
 
 /// A matrix of devices, created and opened with stores that its owner provides.
 pub struct Mkvs {
@@ -56,19 +44,9 @@ struct Thread {
     device: Option<Arc<Device>>,
 }
 
-/// Time that a failed device's processor has to end its command. After that, the device is skipped.
-pub(crate) const HANG_TIMEOUT: Duration = Duration::from_millis(100);
 /// Time that a thread which calls devices has to end. After that, the thread is abandoned. Such a
 /// thread checks for a stop between two calls.
 const THREAD_END_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A key to write.
-enum WriteLock<'a> {
-    /// Its group has a single store, which decides.
-    Sole(Shared<'a>),
-    /// Its stripe is locked exclusively.
-    Owned(Owned<'a>),
-}
 
 impl Mkvs {
     /// Creates a matrix whose description is in the directory `path`.
@@ -226,135 +204,6 @@ impl Drop for Mkvs {
             return std::mem::forget(Arc::clone(&self.inner));
         }
         self.stop();
-    }
-}
-
-impl Inner {
-    pub(crate) fn check_open(&self) -> Result<()> {
-        self.open.check()
-    }
-
-    #[inline]
-    fn hash(&self, key: &[u8]) -> Result<KeyHash> {
-        check_key(key)?;
-        self.check_open()?;
-        Ok(KeyHash::of(key, self.seed))
-    }
-
-    /// Locks a key for a read.
-    #[inline]
-    fn lock_shared(&self, key: &[u8]) -> Result<Shared<'_>> {
-        let shared = self.shape.lock_shared(self.hash(key)?);
-        // A close waits for the stripes of calls in progress.
-        self.check_open()?;
-        Ok(shared)
-    }
-
-    /// Reads the value and the expiry of a key at one moment.
-    ///
-    /// # Errors
-    /// Errors of the devices.
-    pub(crate) fn read_pair(&self, key: &[u8]) -> Result<Option<StoredValue>> {
-        let at = self.lock_shared(key)?;
-        // Writers share the stripe of a sole store, and hold all other stripes exclusively.
-        if let Some(store) = at.group.sole().filter(|_| at.old.is_none()) {
-            let mut stored = None;
-            let read = store.update_with(key, &mut |value, expiry| {
-                stored = value.map(|value| StoredValue { value: value.to_vec(), expiry });
-                Change::Keep
-            });
-            match read {
-                // Such a store accepts almost no write that could come between two reads.
-                Err(error) if error.is_for_space() || matches!(error, Error::Poisoned { .. }) => {}
-                read => return read.map(|()| stored),
-            }
-        }
-        let mut value = Vec::new();
-        let found = at.find(key, Query::Pair, &mut value)?;
-        Ok(found.is_present.then_some(StoredValue { value, expiry: found.expiry }))
-    }
-
-    /// Locks a key for a write.
-    fn lock_for_write(&self, key: &[u8]) -> Result<WriteLock<'_>> {
-        let hash = self.hash(key)?;
-        let changes = &self.shape.changes;
-        if changes.is_crowded() {
-            changes.wait_for_copier();
-        }
-        let shared = self.shape.lock_shared(hash);
-        self.check_open()?;
-        if shared.group.sole().is_some() && shared.old.is_none() {
-            if changes.is_active() {
-                changes.record(key);
-            }
-            return Ok(WriteLock::Sole(shared));
-        }
-        drop(shared);
-        let owned = self.shape.lock_exclusive(key, hash)?;
-        self.check_open()?;
-        Ok(WriteLock::Owned(owned))
-    }
-}
-
-impl Owned<'_> {
-    /// Returns the value of the key, and the expiry that a write with `lifetime` gives it. All
-    /// devices get this expiry: none resolves a lifetime with its own clock.
-    fn pair_for(&self, key: &[u8], lifetime: Lifetime) -> Result<(Option<Vec<u8>>, Option<Expiry>)> {
-        self.check_read()?;
-        if !self.stripe.may_have(self.hash) {
-            return Ok((None, lifetime.resolve(None)));
-        }
-        if lifetime != Lifetime::Keep {
-            return Ok((self.group.get(&self.stripe, key)?, lifetime.resolve(None)));
-        }
-        let pair = self.group.pair(&self.stripe, key)?;
-        Ok(pair.map_or((None, None), |(value, expiry)| (Some(value), expiry)))
-    }
-
-    fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.check_read()?;
-        Ok(self.stripe.may_have(self.hash) && self.group.contains(&self.stripe, key)?)
-    }
-
-    /// Returns the expiry that an update with `lifetime` gives the key; the outer `None` if the
-    /// key is absent. As [`Self::pair_for`].
-    fn expiry_for(&self, key: &[u8], lifetime: Lifetime) -> Result<Option<Option<Expiry>>> {
-        if lifetime != Lifetime::Keep {
-            return Ok(self.contains(key)?.then(|| lifetime.resolve(None)));
-        }
-        self.check_read()?;
-        if !self.stripe.may_have(self.hash) {
-            return Ok(None);
-        }
-        let found = self.group.find(&self.stripe, key, Query::Expiry, &mut Vec::new())?;
-        Ok(found.is_present.then_some(found.expiry))
-    }
-
-    fn change(&mut self, key: &[u8], mutation: Mutation) -> Result<bool> {
-        let was_present = self.group.change(&mut self.stripe, key, self.hash, mutation)?;
-        Ok(self.forget_unread(key)? || was_present)
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<bool> {
-        self.change(key, Mutation::Put { value: value.to_vec(), expiry })
-    }
-}
-
-impl Shared<'_> {
-    /// Queries the key in its group, then in the group that it may not have left yet.
-    #[inline]
-    fn find(&self, key: &[u8], query: Query, value: &mut Vec<u8>) -> Result<Found> {
-        let mut found = Found::default();
-        if self.stripe.may_have(self.hash) {
-            found = self.group.find(&self.stripe, key, query, value)?;
-        }
-        if let Some((group, stripe)) = &self.old
-            && !found.is_present
-            && stripe.may_have(self.hash)
-        {
-            found = group.find(stripe, key, query, value)?;
-        }
-        Ok(found)
     }
 }
 
