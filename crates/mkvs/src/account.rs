@@ -9,11 +9,11 @@ use lodestore_contract::{EngineCounters, Result, Stats, Store};
 use crate::ENGINE;
 use crate::apply::is_refusal;
 use crate::device::{Device, HANG_TIMEOUT};
+use crate::factory::new_id;
 use crate::group::Group;
 use crate::inner::Inner;
 use crate::layout::{CleanRecord, MemberState};
 use crate::lock;
-use crate::recover;
 use crate::stats::MkvsStats;
 
 /// Adds the statistics of a device that sum up over all devices.
@@ -131,7 +131,7 @@ impl Inner {
             // The filter is valid only if the store is unchanged since the stop; only this stamp
             // reveals an older copy.
             if let (true, [device]) = (first.is_ok() && group.sole().is_some() && clean.2 != 0, &group.devices()[..]) {
-                match device.write_stamp(self.host.matrix().id, recover::new_id()) {
+                match device.write_stamp(self.host.matrix().id, new_id()) {
                     Ok(stamp) => clean.1 = stamp,
                     Err(error) => first = Err(error),
                 }

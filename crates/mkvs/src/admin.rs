@@ -12,6 +12,7 @@ use lodestore_contract::{Error, Result};
 use crate::ENGINE;
 use crate::advice::default_path;
 use crate::device::{Device, HANG_TIMEOUT};
+use crate::factory::{create_device, id_of_new};
 use crate::filter::Filter;
 use crate::group::Group;
 use crate::host::Host;
@@ -19,7 +20,7 @@ use crate::layout::{GroupRecord, Matrix, Member, MemberState};
 use crate::options::Acks;
 use crate::places::{NewStores, OpenMode, Part, Places};
 use crate::planted::Fault;
-use crate::recover::{self, why_lost};
+use crate::recover::why_lost;
 use crate::store::Mkvs;
 use crate::{lock, write};
 
@@ -195,11 +196,11 @@ impl Mkvs {
         // Before anything is created; checked again when the old device is removed.
         group.check_removal(device, &group.active())?;
         let matrix = self.inner.host.matrix();
-        let id = recover::id_of_new(&self.inner.options, &matrix, device);
+        let id = id_of_new(&self.inner.options, &matrix, device);
         let mut member = Member { path: directory.into(), id, store: 0, opening: 0, state: MemberState::Behind };
         let mut new_stores = NewStores::new(places);
         let options = &self.inner.options;
-        let new = recover::create_device(root, options, &mut new_stores, &matrix, device, &member, group.width)?;
+        let new = create_device(root, options, &mut new_stores, &matrix, device, &member, group.width)?;
         new.record_store_identity(&mut member);
         if let Some(log) = new.log() {
             log.set_record(|record| record.is_partial = true)?;
@@ -275,13 +276,12 @@ impl Mkvs {
         }
         let path = |at: usize| directories.get(at).cloned().unwrap_or_else(|| default_path(count, at));
         let matrix = self.inner.host.matrix();
-        let id = |at| recover::id_of_new(&self.inner.options, &matrix, at);
+        let id = |at| id_of_new(&self.inner.options, &matrix, at);
         let member = |at| Member { path: path(at), id: id(at), store: 0, opening: 0, state: MemberState::Active };
         let mut members: Vec<Member> = (0..width).map(member).collect();
         let mut new_stores = NewStores::new(places);
         let options = &self.inner.options;
-        let mut make =
-            |(at, member)| recover::create_device(root, options, &mut new_stores, &matrix, at, member, width);
+        let mut make = |(at, member)| create_device(root, options, &mut new_stores, &matrix, at, member, width);
         let devices = members.iter().enumerate().map(&mut make).collect::<Result<Vec<_>>>()?;
         members.iter_mut().zip(&devices).for_each(|(member, device)| device.record_store_identity(member));
         let record = GroupRecord { epoch: 1, epochs: vec![(1, 1)], given_up: None, members };

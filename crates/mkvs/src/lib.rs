@@ -28,6 +28,7 @@ mod decide;
 mod device;
 mod doubt;
 mod events;
+mod factory;
 mod fill;
 mod filter;
 #[cfg(feature = "fuzz")]
@@ -47,6 +48,7 @@ mod pace;
 mod places;
 mod planted;
 mod recover;
+mod redo;
 mod refill;
 mod revive;
 mod route;

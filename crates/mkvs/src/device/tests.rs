@@ -4,6 +4,7 @@ use lodestore_media::PoolOptions;
 use lodestore_nvht::{Nvht, NvhtOptions};
 
 use super::*;
+use crate::layout::MemberState;
 
 #[test]
 fn a_failed_device_has_a_reason_during_a_concurrent_recall() {
