@@ -67,9 +67,9 @@ fn assert_all_found(store: &Mkvs) {
 
 /// Returns the result of `work`. Fails if it does not end.
 fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || tell.send(work()));
-    told.recv_timeout(PATIENCE).expect("it ends")
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(work()));
+    receiver.recv_timeout(PATIENCE).expect("it ends")
 }
 
 /// Returns the keys that a scan shows, and how often it reports damage.

@@ -45,8 +45,8 @@ fn a_full_host_store_makes_a_write_in_doubt_and_not_refused() {
         plan(&switches.host, b"matrix", Fault::Full);
         plan(&switches.stores[1], b"k", Fault::Full);
         plan(&switches.stores[2], b"k", Fault::Io);
-        let told = store.put(b"k", b"new").expect_err("it cannot be noted who failed");
-        assert!(!matches!(told, Error::Full { .. }), "{told:?}: a refusal says that nobody has it");
+        let error = store.put(b"k", b"new").expect_err("it cannot be noted who failed");
+        assert!(!matches!(error, Error::Full { .. }), "{error:?}: a refusal says that nobody has it");
         assert!(matches!(store.get(b"k"), Err(Error::TooFewDevices { .. })), "nobody knows whether it stands");
         switches.stores[1].clear();
         switches.host.clear();

@@ -143,9 +143,9 @@ fn a_pair_of_the_group_is_repaired_during_a_state_transfer() {
 #[test]
 fn a_hanging_device_is_detected_and_reported_during_a_state_transfer() {
     let (matrix, switch) = matrix("hangs", 2, "group1.device2");
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let keeps = Arc::clone(&told);
-    let owner = move |event: &Event| keeps.lock().expect("what was told").push(event.clone());
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&received);
+    let owner = move |event: &Event| sink.lock().expect("what was told").push(event.clone());
     let matrix = matrix.with(|options| {
         options.timeout = Duration::from_millis(200);
         options.relay = Some(Relay::new(Arc::new(owner)));
@@ -171,7 +171,7 @@ fn a_hanging_device_is_detected_and_reported_during_a_state_transfer() {
         _ => false,
     };
     let begun = Instant::now();
-    while !told.lock().expect("what was told").iter().any(is_it) {
+    while !received.lock().expect("what was told").iter().any(is_it) {
         assert!(begun.elapsed() < PATIENCE, "the owner is told");
         std::thread::sleep(Duration::from_millis(5));
     }

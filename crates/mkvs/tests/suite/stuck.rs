@@ -166,9 +166,9 @@ impl Drop for Hang {
 
 /// Returns the result of `work`, although a call hangs.
 fn though_it_hangs<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || tell.send(work()));
-    told.recv_timeout(HANG_TIMEOUT).unwrap_or_else(|_| panic!("{what} waits for what hangs"))
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(work()));
+    receiver.recv_timeout(HANG_TIMEOUT).unwrap_or_else(|_| panic!("{what} waits for what hangs"))
 }
 
 #[test]
@@ -275,8 +275,8 @@ fn verify_reports_a_failed_device_without_querying_it() {
     wait_active(&store, 2);
     let _hang = Hang::at(&switches.stores[1], Touch::Verify, None);
     let report = though_it_hangs("verify", move || store.verify(&mut |_| {})).expect("a report");
-    let told: Vec<_> = report.findings.iter().map(|finding| format!("{finding:?}")).collect();
-    assert!(told.len() == 1 && told[0].contains("device 1") && told[0].contains("failed"), "{told:?}");
+    let findings: Vec<_> = report.findings.iter().map(|finding| format!("{finding:?}")).collect();
+    assert!(findings.len() == 1 && findings[0].contains("device 1") && findings[0].contains("failed"), "{findings:?}");
 }
 
 #[test]
@@ -402,19 +402,19 @@ fn without_threads_one_caller_at_a_time_catches_members_up() {
     let store = Arc::new(matrix.create(CAPACITY).expect("create"));
     leave_behind(&store, &switches, 10);
     let hang = Hang::at(&switches.stores[2], Touch::Write, None);
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let settle = || {
-        let (store, tell) = (Arc::clone(&store), tell.clone());
-        std::thread::spawn(move || tell.send(store.settle()))
+        let (store, sender) = (Arc::clone(&store), sender.clone());
+        std::thread::spawn(move || sender.send(store.settle()))
     };
     let first = settle();
     hang.wait_met();
     let second = settle();
-    assert!(told.recv_timeout(Duration::from_secs(2)).is_err(), "the second one waits for the first");
+    assert!(receiver.recv_timeout(Duration::from_secs(2)).is_err(), "the second one waits for the first");
     drop(hang);
     for caller in [first, second] {
         caller.join().expect("a thread that ends").expect("somebody hears it");
-        told.recv().expect("settled").expect("settle");
+        receiver.recv().expect("settled").expect("settle");
     }
     assert_eq!(states(&store), ["active"; 3]);
 }

@@ -77,8 +77,8 @@ fn wait_device_fails_when_the_last_donor_fails() {
     );
     switches.stores[0].set(|touch, _| if touch == Touch::Read { Fault::None } else { Fault::Io });
     store.put(b"more", b"value").expect_err("the one that has all fails");
-    let told = store.wait_device(0, 1, PATIENCE);
-    assert!(matches!(told, Err(Error::TooFewDevices { group: 0, live: 0, needed: 1, .. })), "{told:?}");
+    let result = store.wait_device(0, 1, PATIENCE);
+    assert!(matches!(result, Err(Error::TooFewDevices { group: 0, live: 0, needed: 1, .. })), "{result:?}");
 }
 
 #[test]
@@ -87,8 +87,8 @@ fn wait_moved_fails_when_a_group_has_too_few_devices() {
     let store = reopened_without(&matrix, filled(&matrix), &[(0, 1)]);
     store.wait_moved(Duration::ZERO).expect("nothing is on its way");
     add_group(&matrix, &store);
-    let told = store.wait_moved(PATIENCE);
-    assert!(matches!(told, Err(Error::TooFewDevices { group: 0, live: 1, needed: 2, .. })), "{told:?}");
+    let result = store.wait_moved(PATIENCE);
+    assert!(matches!(result, Err(Error::TooFewDevices { group: 0, live: 1, needed: 2, .. })), "{result:?}");
     assert_holds(&store);
     replace(&matrix, &store, 1);
     store.wait_device(0, 1, PATIENCE).expect("the new device is active");
@@ -107,8 +107,8 @@ fn wait_moved_reports_pairs_that_no_device_can_read() {
     };
     switches.stores[0].set(hurt);
     add_group(&matrix, &store);
-    let told = store.wait_moved(PATIENCE);
-    assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
+    let result = store.wait_moved(PATIENCE);
+    assert!(matches!(result, Err(Error::Corrupt { .. })), "{result:?}");
     switches.stores[0].set(|_, _| Fault::None);
     store.wait_moved(PATIENCE).expect("what was damaged can be read again");
     assert_holds(&store);
