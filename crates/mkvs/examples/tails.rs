@@ -21,11 +21,11 @@ use lodestore_contract::Store;
 use lodestore_contract::conformance::{Harness, Rng};
 use lodestore_mkvs::{Filtering, Inline, Mkvs, Reads};
 
-const SLOW: u32 = 20;
+const SLOW_READ_FACTOR: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(2);
 const PERIOD: Duration = Duration::from_millis(200);
 const KEYS: usize = 1000;
-const CLIENTS: usize = 96;
+const CLIENT_THREADS: usize = 96;
 
 fn key(i: usize) -> Vec<u8> {
     format!("key{i:04}").into_bytes()
@@ -55,7 +55,7 @@ fn unstable(index: usize, setup: Setup, begun: Instant, work: Arc<AtomicU64>) ->
         let phase = (begun.elapsed() + PERIOD * index as u32 / 3).as_micros() % PERIOD.as_micros();
         let pause = PAUSE.saturating_sub(Duration::from_micros(phase as u64));
         let slow = rng.lock().expect("the generator").below(100) == 0;
-        Fault::Slow(pause + if slow { setup.base * SLOW } else { setup.base })
+        Fault::Slow(pause + if slow { setup.base * SLOW_READ_FACTOR } else { setup.base })
     }
 }
 
@@ -89,7 +89,7 @@ fn run(store: &Mkvs, rate: f64, seconds: f64) -> Vec<u64> {
     let (next, begun) = (AtomicUsize::new(0), Instant::now());
     let taken: Mutex<Vec<u64>> = Mutex::default();
     std::thread::scope(|scope| {
-        for _ in 0..CLIENTS {
+        for _ in 0..CLIENT_THREADS {
             scope.spawn(|| {
                 let mut own = Vec::new();
                 loop {

@@ -18,14 +18,15 @@ use std::collections::{BinaryHeap, HashSet, VecDeque};
 
 use lodestore_contract::conformance::Rng;
 
-const SLOW: u64 = 20;
+const SLOW_READ_FACTOR: u64 = 20;
 /// Lateness of a sleep on the machine of the published figures, in nanoseconds.
-const LATENESS: u64 = 75_000;
-const PAUSE: u64 = 2_000_000;
-const PERIOD: u64 = 200_000_000;
-/// The allowance of hedges: gained per request (`SHARE`), and the maximum saved (`PUT_BY`).
-const SHARE: f64 = 0.05;
-const PUT_BY: f64 = 100.0;
+const LATENESS_NANOS: u64 = 75_000;
+const PAUSE_NANOS: u64 = 2_000_000;
+const PERIOD_NANOS: u64 = 200_000_000;
+/// The allowance of hedges: gained per request (`HEDGE_SHARE_RATIO`), and the maximum saved
+/// (`SAVED_HEDGES_MAX`).
+const HEDGE_SHARE_RATIO: f64 = 0.05;
+const SAVED_HEDGES_MAX: f64 = 100.0;
 
 /// Times are in nanoseconds.
 #[derive(Clone, Copy)]
@@ -41,7 +42,7 @@ impl Setup {
     fn arrivals(self) -> Vec<u64> {
         let mut rng = Rng::new(7);
         // The mean duration of a read: 1 in 100 has 19 more units, and 1 in 100 half a pause.
-        let service = self.unit as f64 * 1.19 + (LATENESS + PAUSE / 200) as f64;
+        let service = self.unit as f64 * 1.19 + (LATENESS_NANOS + PAUSE_NANOS / 200) as f64;
         let mean = service / (self.load * self.devices as f64);
         let mut at = 0.0;
         let mut next = || {
@@ -53,9 +54,9 @@ impl Setup {
 
     /// Returns the duration of `request` on `device` if it starts at `now`.
     fn takes(self, device: usize, request: usize, now: u64) -> u64 {
-        let phase = (now + PERIOD * device as u64 / self.devices as u64) % PERIOD;
+        let phase = (now + PERIOD_NANOS * device as u64 / self.devices as u64) % PERIOD_NANOS;
         let slow = Rng::new((request * self.devices + device) as u64 + 1).below(100) == 0;
-        PAUSE.saturating_sub(phase) + LATENESS + if slow { self.unit * SLOW } else { self.unit }
+        PAUSE_NANOS.saturating_sub(phase) + LATENESS_NANOS + if slow { self.unit * SLOW_READ_FACTOR } else { self.unit }
     }
 }
 
@@ -108,7 +109,7 @@ fn pulled(setup: Setup) -> Outcome {
             }
             work += 1;
             events.push(Reverse((now + setup.takes(device, request, now), Event::Done { device, request })));
-            events.push(Reverse((now + (setup.unit + LATENESS) * 3 / 2, Event::Late { request })));
+            events.push(Reverse((now + (setup.unit + LATENESS_NANOS) * 3 / 2, Event::Late { request })));
         }
     }
     (latencies, f64::from(work) / setup.requests as f64)
@@ -202,7 +203,7 @@ impl Group {
         while let Some(Reverse((now, event))) = self.events.pop() {
             match event {
                 Event::Comes { request } => {
-                    self.allowance = (self.allowance + SHARE).min(PUT_BY);
+                    self.allowance = (self.allowance + HEDGE_SHARE_RATIO).min(SAVED_HEDGES_MAX);
                     if let Some(first) = self.choose(request, now) {
                         self.ask(request, first, now);
                     }

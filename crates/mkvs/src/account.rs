@@ -8,13 +8,13 @@ use lodestore_contract::{EngineCounters, Result, Stats, Store};
 
 use crate::ENGINE;
 use crate::apply::is_refusal;
-use crate::device::Device;
+use crate::device::{Device, HANG_TIMEOUT};
+use crate::factory::new_id;
 use crate::group::Group;
+use crate::inner::Inner;
 use crate::layout::{CleanRecord, MemberState};
 use crate::lock;
-use crate::recover;
 use crate::stats::MkvsStats;
-use crate::store::{HANGS_AFTER, Inner};
 
 /// Adds the statistics of a device that sum up over all devices.
 fn add(total: &mut Stats, device: &Stats) {
@@ -45,7 +45,7 @@ impl Group {
 impl Inner {
     /// Applies `work` to every store of every member that has not failed, and to the host's.
     /// Returns the first error, after all stores were tried.
-    pub(crate) fn each_store(&self, work: &dyn Fn(&dyn Store) -> Result<()>) -> Result<()> {
+    pub(crate) fn for_each_store(&self, work: &dyn Fn(&dyn Store) -> Result<()>) -> Result<()> {
         let mut first = Ok(());
         for device in self.shape.groups().iter().flat_map(|group| group.devices()) {
             if device.state() == MemberState::Failed {
@@ -60,18 +60,18 @@ impl Inner {
     }
 
     /// Does the work of the background threads, if there are none.
-    pub(crate) fn keep(&self) {
+    pub(crate) fn run_maintenance(&self) {
         if self.options.threads {
             return;
         }
         // A group has one keeper.
-        let _alone = lock(&self.keeper.alone);
+        let _alone = lock(&self.keeper.inline_round);
         for group in self.shape.groups() {
             for device in group.active() {
                 device.run_if_idle();
             }
             // A failed step is tried again the next time.
-            self.keeper.round(&group, 0);
+            self.keeper.run_round(&group, 0);
         }
         let _ = self.shape.rebalance(&self.host, self.seed, 0, &|| false);
     }
@@ -81,7 +81,7 @@ impl Inner {
         let mut first = Ok(());
         for group in &self.shape.groups() {
             group.active().iter().for_each(|device| device.drain(self.options.timeout));
-            first = first.and(group.note_gone());
+            first = first.and(group.remove_failed_members());
         }
         first
     }
@@ -99,8 +99,8 @@ impl Inner {
                 }
             }
             let raised = group.raised();
-            let filter = group.stripes.peek(|stripe| stripe.filter.clone()).flatten();
-            let filter = filter.filter(|_| !group.distrust.load(Ordering::Acquire));
+            let filter = group.stripes.read_any(|stripe| stripe.filter.clone()).flatten();
+            let filter = filter.filter(|_| !group.is_filter_unreliable.load(Ordering::Acquire));
             let keys = filter.as_ref().map_or(0, |filter| filter.keys());
             let epoch = group.epoch();
             let last = if group.sole().is_some() { 0 } else { group.last() };
@@ -109,7 +109,7 @@ impl Inner {
         }
         for device in self.shape.groups().iter().flat_map(|group| group.devices()) {
             let has_failed = device.state() == MemberState::Failed;
-            if device.hangs(HANGS_AFTER) {
+            if device.hangs(HANG_TIMEOUT) {
                 continue;
             }
             let log = device.log().map(|log| Arc::clone(log.store()));
@@ -120,7 +120,8 @@ impl Inner {
             }
         }
         if first.is_ok() && !self.options.salvage {
-            first = match self.host.note_openings(&self.shape.groups()) {
+            let devices: Vec<_> = self.shape.groups().iter().map(|group| group.devices()).collect();
+            first = match self.host.note_openings(&devices) {
                 // The numbers of the last open stay.
                 Err(error) if is_refusal(&error) => Ok(()),
                 noted => noted,
@@ -130,14 +131,14 @@ impl Inner {
             // The filter is valid only if the store is unchanged since the stop; only this stamp
             // reveals an older copy.
             if let (true, [device]) = (first.is_ok() && group.sole().is_some() && clean.2 != 0, &group.devices()[..]) {
-                match device.leave_stamp(self.host.matrix().id, recover::new_id()) {
+                match device.write_stamp(self.host.matrix().id, new_id()) {
                     Ok(stamp) => clean.1 = stamp,
                     Err(error) => first = Err(error),
                 }
             }
         }
         if first.is_ok() {
-            first = self.host.leave(&clean, &filters);
+            first = self.host.write_clean_stop(&clean, &filters);
         }
         first.and(self.host.store().close())
     }
@@ -162,13 +163,13 @@ impl Inner {
         let devices = group.devices();
         // Members hold the same pairs. The last queried one represents all if it has applied as
         // much as any: the statistics then match earlier answers.
-        let asked = group.teller.load(Ordering::Relaxed);
-        let rank = |device: &&Arc<Device>| (device.is_active(), device.applied(), device.id == asked);
-        let teller = devices.iter().max_by_key(rank).map(|device| device.id);
+        let last_walked_id = group.last_walked.load(Ordering::Relaxed);
+        let rank = |device: &&Arc<Device>| (device.is_active(), device.applied(), device.id == last_walked_id);
+        let last_walked = devices.iter().max_by_key(rank).map(|device| device.id);
         for device in &devices {
             let stats = device.store().stats();
             add(total, &stats);
-            if Some(device.id) == teller {
+            if Some(device.id) == last_walked {
                 total.keys += stats.keys;
                 total.recovery.keys += stats.recovery.keys;
                 if total.medium.is_empty() {
@@ -201,7 +202,7 @@ impl Inner {
 
 /// Adds the DRAM and the error rate of a group's filter.
 fn add_filter(total: &mut Stats, own: &mut MkvsStats, group: &Group) {
-    let filter = group.stripes.peek(|stripe| stripe.filter.clone()).flatten();
+    let filter = group.stripes.read_any(|stripe| stripe.filter.clone()).flatten();
     if let Some(filter) = filter {
         total.dram_bytes += filter.bytes();
         let per_million = (filter.false_positives() * 1e6) as u64;

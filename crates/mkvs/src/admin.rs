@@ -11,16 +11,17 @@ use lodestore_contract::{Error, Result};
 
 use crate::ENGINE;
 use crate::advice::default_path;
-use crate::device::Device;
+use crate::device::{Device, HANG_TIMEOUT};
+use crate::factory::{create_device, id_of_new};
 use crate::filter::Filter;
 use crate::group::Group;
 use crate::host::Host;
 use crate::layout::{GroupRecord, Matrix, Member, MemberState};
 use crate::options::Acks;
-use crate::places::{Made, OpenMode, Part, Places};
+use crate::places::{NewStores, OpenMode, Part, Places};
 use crate::planted::Fault;
-use crate::recover::{self, why_lost};
-use crate::store::{HANGS_AFTER, Mkvs};
+use crate::recover::why_lost;
+use crate::store::Mkvs;
 use crate::{lock, write};
 
 /// The status of a device.
@@ -49,20 +50,20 @@ pub struct DeviceStatus {
 }
 
 /// Returns the status of a matrix from its description, without opening its devices, for a matrix
-/// whose open is refused. `look` checks the store of a part in a directory and returns an error if
+/// whose open is refused. `check` checks the store of a part in a directory and returns an error if
 /// it is missing or damaged. Numbers that are known only after an open are 0.
 ///
 /// # Errors
 /// As the opening of the host's store.
-pub fn describe(root: &Path, places: &dyn Places, look: &dyn Fn(&Path, Part) -> Result<()>) -> Result<MatrixStatus> {
+pub fn describe(root: &Path, places: &dyn Places, check: &dyn Fn(&Path, Part) -> Result<()>) -> Result<MatrixStatus> {
     let host = Host::open(places.open(root, Part::Host, "", OpenMode::Strict)?.store, root)?;
     let matrix = host.matrix();
     let mut devices = Vec::new();
     for (group, record) in matrix.groups.iter().enumerate() {
         for (device, member) in record.members.iter().enumerate() {
             let directory = root.join(&member.path);
-            let log = if record.members.len() == 1 { Ok(()) } else { look(&directory, Part::Log) };
-            let found = look(&directory, Part::Device).and(log);
+            let log = if record.members.len() == 1 { Ok(()) } else { check(&directory, Part::Log) };
+            let found = check(&directory, Part::Device).and(log);
             devices.push(DeviceStatus {
                 group,
                 device,
@@ -193,28 +194,28 @@ impl Mkvs {
         }
         let old = group.devices().into_iter().find(|other| other.index == device);
         // Before anything is created; checked again when the old device is removed.
-        group.check_without(device, &group.active())?;
+        group.check_removal(device, &group.active())?;
         let matrix = self.inner.host.matrix();
-        let id = recover::id_of_new(&self.inner.options, &matrix, device);
+        let id = id_of_new(&self.inner.options, &matrix, device);
         let mut member = Member { path: directory.into(), id, store: 0, opening: 0, state: MemberState::Behind };
-        let mut made = Made::new(places);
+        let mut new_stores = NewStores::new(places);
         let options = &self.inner.options;
-        let new = recover::make_device(root, options, &mut made, &matrix, device, &member, group.width)?;
-        new.name_store(&mut member);
+        let new = create_device(root, options, &mut new_stores, &matrix, device, &member, group.width)?;
+        new.record_store_identity(&mut member);
         if let Some(log) = new.log() {
             log.set_record(|record| record.is_partial = true)?;
         }
         // All steps that may be refused come first, then the description. If it fails, the started
         // thread ends.
-        self.employ(&group, Arc::clone(&new))?;
-        let stays = || {
+        self.start_processor(&group, Arc::clone(&new))?;
+        let keep_old = || {
             new.stop();
-            old.iter().for_each(|old| old.stay());
+            old.iter().for_each(|old| old.cancel_replacement());
         };
-        group.take_out_in_time(device, old.as_deref()).inspect_err(|_| stays())?;
+        group.remove_member_in_time(device, old.as_deref()).inspect_err(|_| keep_old())?;
         let mut replaced = Replaced::default();
         let described = group.describe_replaced(device, member).map(|gave_up| replaced.gave_up = gave_up);
-        made.keep_unless_refused(described).inspect_err(|_| stays())?;
+        new_stores.keep_unless_refused(described).inspect_err(|_| keep_old())?;
         {
             let mut members = write(&group.members);
             members.retain(|other| other.index != device);
@@ -224,7 +225,7 @@ impl Mkvs {
         lock(&group.lost).retain(|lost| lost.index != device);
         let Some(old) = old else { return Ok(replaced) };
         old.stop();
-        let kept = self.keep_without(&group, &old);
+        let kept = self.replace_keeper_of(&group, &old);
         self.close_replaced(old);
         kept.map(|()| replaced)
     }
@@ -233,21 +234,21 @@ impl Mkvs {
     /// call of its medium finishes there first, if ever.
     fn close_replaced(&self, old: Arc<Device>) {
         let options = &self.inner.options;
-        let patience = if old.hangs(HANGS_AFTER) { Duration::ZERO } else { options.timeout };
-        let (tell, told) = mpsc::channel();
+        let patience = if old.hangs(HANG_TIMEOUT) { Duration::ZERO } else { options.timeout };
+        let (sender, receiver) = mpsc::channel();
         let close = move || {
             // The device failed or will fail: an error of its close helps no caller.
             let _ = old.store().close();
             let _ = old.log().map(|log| log.store().close());
             // The receiver may have stopped waiting.
-            let _ = tell.send(());
+            let _ = sender.send(());
         };
         if !options.threads {
             return close();
         }
         // Without a thread, the stores are closed when their last reference is dropped.
         if start_thread("mkvs-close", close).is_ok() {
-            let _ = told.recv_timeout(patience);
+            let _ = receiver.recv_timeout(patience);
         }
     }
 
@@ -275,14 +276,14 @@ impl Mkvs {
         }
         let path = |at: usize| directories.get(at).cloned().unwrap_or_else(|| default_path(count, at));
         let matrix = self.inner.host.matrix();
-        let id = |at| recover::id_of_new(&self.inner.options, &matrix, at);
+        let id = |at| id_of_new(&self.inner.options, &matrix, at);
         let member = |at| Member { path: path(at), id: id(at), store: 0, opening: 0, state: MemberState::Active };
         let mut members: Vec<Member> = (0..width).map(member).collect();
-        let mut made = Made::new(places);
+        let mut new_stores = NewStores::new(places);
         let options = &self.inner.options;
-        let mut make = |(at, member)| recover::make_device(root, options, &mut made, &matrix, at, member, width);
+        let mut make = |(at, member)| create_device(root, options, &mut new_stores, &matrix, at, member, width);
         let devices = members.iter().enumerate().map(&mut make).collect::<Result<Vec<_>>>()?;
-        members.iter_mut().zip(&devices).for_each(|(member, device)| device.name_store(member));
+        members.iter_mut().zip(&devices).for_each(|(member, device)| device.record_store_identity(member));
         let record = GroupRecord { epoch: 1, epochs: vec![(1, 1)], given_up: None, members };
         let group = Arc::new(Group::begin(count, options, &self.inner.host, devices));
         if group.has_filter {
@@ -290,41 +291,41 @@ impl Mkvs {
         }
         // All steps that may be refused come first, then the description. After a crash, an open
         // finds the group and continues the move. If a step fails, the started threads end.
-        let begins = self.start_group(&group).inspect_err(|_| group.dismiss())?;
+        let starter = self.start_group(&group).inspect_err(|_| group.stop_threads())?;
         let described = self.inner.host.change(|matrix| matrix.groups.push(record));
-        made.keep_unless_refused(described).inspect_err(|_| group.dismiss())?;
+        new_stores.keep_unless_refused(described).inspect_err(|_| group.stop_threads())?;
         self.inner.shape.add(group);
         // The mover waits for this message, unless the matrix is being dropped.
-        let _ = begins.send(());
+        let _ = starter.send(());
         Ok(())
     }
 
     /// Starts the threads of a group that is to be added. The mover starts when the returned
     /// channel receives a message.
     fn start_group(&self, group: &Arc<Group>) -> Result<Sender<()>> {
-        group.devices().into_iter().try_for_each(|device| self.employ(group, device))?;
-        self.keep(group)?;
-        let (begins, begun) = mpsc::channel();
-        self.move_when(move || begun.recv().is_ok())?;
-        Ok(begins)
+        group.devices().into_iter().try_for_each(|device| self.start_processor(group, device))?;
+        self.start_keeper(group)?;
+        let (starter, begun) = mpsc::channel();
+        self.start_mover_after(move || begun.recv().is_ok())?;
+        Ok(starter)
     }
 
     /// Starts the thread that moves keys to the newest group, if there are threads.
-    pub(crate) fn move_behind(&self) -> Result<()> {
-        self.move_when(|| true)
+    pub(crate) fn start_mover(&self) -> Result<()> {
+        self.start_mover_after(|| true)
     }
 
-    /// As [`move_behind`](Self::move_behind). The thread first waits for `begins`, and ends if it
-    /// returns false.
-    fn move_when(&self, begins: impl FnOnce() -> bool + Send + 'static) -> Result<()> {
+    /// As [`start_mover`](Self::start_mover). The thread first waits for `wait_for_start`, and ends
+    /// if it returns false.
+    fn start_mover_after(&self, wait_for_start: impl FnOnce() -> bool + Send + 'static) -> Result<()> {
         if !self.inner.options.threads {
             return Ok(());
         }
         let inner = Arc::clone(&self.inner);
         self.spawn("mkvs-mover".into(), move || {
             let stops = || inner.keeper.stops();
-            let begins = begins();
-            while begins && !stops() {
+            let is_started = wait_for_start();
+            while is_started && !stops() {
                 let moved = inner.shape.rebalance(&inner.host, inner.seed, inner.options.copy_rate, &stops);
                 let pause = match &moved {
                     Ok(true) => return,
@@ -334,7 +335,7 @@ impl Mkvs {
                     // Tried again: a device may be back, or have free space.
                     Ok(false) | Err(_) => Duration::from_millis(200),
                 };
-                *lock(&inner.shape.hindrance) = moved.err();
+                *lock(&inner.shape.move_error) = moved.err();
                 let begun = Instant::now();
                 while !stops() && begun.elapsed() < pause {
                     std::thread::sleep(Duration::from_millis(20));
@@ -370,7 +371,7 @@ impl Mkvs {
 
 impl Group {
     /// Ends the threads of a group whose addition failed.
-    fn dismiss(&self) {
+    fn stop_threads(&self) {
         self.stops.store(true, Ordering::Release);
         self.devices().iter().for_each(|device| device.stop());
     }
@@ -382,30 +383,30 @@ impl Group {
     ///
     /// # Errors
     /// [`Error::TooFewDevices`].
-    fn check_without(&self, place: usize, active: &[Arc<Device>]) -> Result<()> {
-        let is_used = active.iter().any(|other| other.index == place && other.is_active());
-        let live = active.iter().filter(|other| other.index != place && other.is_active()).count();
+    fn check_removal(&self, position: usize, active: &[Arc<Device>]) -> Result<()> {
+        let is_used = active.iter().any(|other| other.index == position && other.is_active());
+        let live = active.iter().filter(|other| other.index != position && other.is_active()).count();
         let needed = if is_used { self.options.acks.needed(self.width, live).max(1) } else { 1 };
-        if live < needed { Err(self.too_few(live, needed)) } else { Ok(()) }
+        if live < needed { Err(self.too_few_error(live, needed)) } else { Ok(()) }
     }
 
-    /// As [`take_out`](Self::take_out), but retries until lagging members have caught up and
-    /// executed their queues.
-    fn take_out_in_time(&self, place: usize, old: Option<&Device>) -> Result<()> {
+    /// As [`remove_member`](Self::remove_member), but retries until lagging members have caught up
+    /// and executed their queues.
+    fn remove_member_in_time(&self, position: usize, old: Option<&Device>) -> Result<()> {
         let begun = Instant::now();
         loop {
-            let taken = self.take_out(place, old);
+            let removed = self.remove_member(position, old);
             let last = self.last();
             let is_late = |other: &Device| match other.state() {
                 MemberState::Active => other.applied() < last,
                 MemberState::Behind => true,
                 MemberState::Failed => false,
             };
-            let others = self.devices().into_iter().filter(|other| other.index != place);
+            let others = self.devices().into_iter().filter(|other| other.index != position);
             let late: Vec<_> = others.filter(|other| is_late(other)).collect();
-            let waits = self.options.threads && matches!(taken, Err(Error::TooFewDevices { .. })) && !late.is_empty();
+            let waits = self.options.threads && matches!(removed, Err(Error::TooFewDevices { .. })) && !late.is_empty();
             if !waits || begun.elapsed() > self.options.timeout || self.stops.load(Ordering::Acquire) {
-                return taken;
+                return removed;
             }
             late.iter().for_each(|other| other.kick());
             std::thread::sleep(Duration::from_millis(5));
@@ -414,24 +415,24 @@ impl Group {
 
     /// Removes the member at this position for good, unless the others are too few. No other member
     /// is removed between the check and the removal.
-    fn take_out(&self, place: usize, old: Option<&Device>) -> Result<()> {
+    fn remove_member(&self, position: usize, old: Option<&Device>) -> Result<()> {
         {
             let sequencer = self.sequence();
-            self.check_without(place, &sequencer.active)?;
+            self.check_removal(position, &sequencer.active)?;
             if let Some(old) = old {
-                old.retire();
+                old.begin_replacement();
             }
         }
         if self.options.planted.is(Fault::ReplacedEarly) {
             self.sequence().active.retain(|device| device.is_active());
             return Ok(());
         }
-        let mut sequencer = self.sequence_noted()?;
-        let is_counted = self.host.matrix().groups[self.index].members[place].state == MemberState::Active;
+        let mut sequencer = self.sequence_after_removals()?;
+        let is_counted = self.host.matrix().groups[self.index].members[position].state == MemberState::Active;
         // Too few are left to record the removal with a write quorum. The description counts the
         // active members alone, if they have everything; in a salvage, those that are available.
-        if is_counted && !self.count_alone(&mut sequencer)? {
-            return Err(self.too_few(0, 1));
+        if is_counted && !self.count_only_active(&mut sequencer)? {
+            return Err(self.too_few_error(0, 1));
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ pub(crate) fn is_refusal(error: &Error) -> bool {
 ///
 /// # Errors
 /// Errors of the store.
-pub(crate) fn put_told(
+pub(crate) fn put_reporting_presence(
     store: &dyn Store,
     key: &[u8],
     value: &[u8],
@@ -21,12 +21,12 @@ pub(crate) fn put_told(
     is_new: bool,
 ) -> Result<bool> {
     if expiry.is_some() {
-        let mut was_there = false;
+        let mut was_present = false;
         store.update_with(key, &mut |old, _| {
-            was_there = old.is_some();
+            was_present = old.is_some();
             Change::Put(value.to_vec(), expiry.into())
         })?;
-        return Ok(was_there);
+        return Ok(was_present);
     }
     if is_new && store.insert(key, value, Lifetime::Forever)? {
         return Ok(false);
@@ -49,7 +49,7 @@ pub(crate) fn put_told(
 pub(crate) fn apply(store: &dyn Store, key: &[u8], mutation: &Mutation, is_new: bool) -> Result<bool> {
     match mutation {
         Mutation::Put { value, expiry } | Mutation::Restore { value: Some((value, expiry)), .. } => {
-            put_told(store, key, value, *expiry, is_new)
+            put_reporting_presence(store, key, value, *expiry, is_new)
         }
         Mutation::Delete | Mutation::Restore { value: None, .. } => store.delete(key),
         Mutation::Lacking => Ok(false),

@@ -17,8 +17,8 @@
 //! 1. While a member is behind, its queue is empty and its processor rests. The description says
 //!    that it is out, or the other members have everything. Only the group's keeper catches it up
 //!    (`keeper.rs`), also during the copy of another member.
-//! 2. Writers wait only while the sequencer is held: for `HELD_MOST`, and while a copy starts its
-//!    log. A copy walks over the keys once, therefore it ends under any write load.
+//! 2. Writers wait only while the sequencer is held: for `SEQUENCER_HOLD_MAX`, and while a copy
+//!    starts its log. A copy walks over the keys once, therefore it ends under any write load.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -37,13 +37,13 @@ use crate::planted::Fault;
 
 /// Catch-up starts the last step when at most this many operations are left. Meanwhile the member's
 /// queue holds the new ones.
-const LAST_STEP: u64 = 64;
+const LAST_STEP_OPS: u64 = 64;
 /// After this many rounds the last step starts with any number of operations left.
-const ROUNDS: u32 = 16;
+const ROUNDS_MAX: u32 = 16;
 /// Maximum time to hold the sequencer while a member empties its queue.
-const HELD_MOST: Duration = Duration::from_millis(100);
+const SEQUENCER_HOLD_MAX: Duration = Duration::from_millis(100);
 /// Maximum wait for a member's processor. After that, catch-up is tried again later.
-const PROCESSOR_PATIENCE: Duration = Duration::from_millis(100);
+const PROCESSOR_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The outcome of a member's catch-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,8 +79,8 @@ impl Group {
     pub(crate) fn catch_up(&self, device: &Arc<Device>) -> Result<CaughtUp> {
         // The description excludes the device and its processor is idle before anything of it is
         // changed.
-        self.note_gone()?;
-        let Some(held) = device.try_hold(PROCESSOR_PATIENCE) else { return Ok(CaughtUp::Later) };
+        self.remove_failed_members()?;
+        let Some(held) = device.try_hold(PROCESSOR_TIMEOUT) else { return Ok(CaughtUp::Later) };
         log_of(device)?.forget_lacking();
         let reaches = |donor: &Arc<Device>| self.needs_copy(device, donor).is_ok_and(|needs_copy| !needs_copy);
         let donors = self.donors(device).into_iter();
@@ -88,21 +88,21 @@ impl Group {
             return Ok(CaughtUp::Later);
         };
         self.mark_given_up()?;
-        let still_counts = self.counts_still(device);
-        if still_counts && !self.have_all() {
+        let still_counts = self.is_still_counted(device);
+        if still_counts && !self.wait_until_all_applied() {
             return Ok(CaughtUp::Later);
         }
         drop(held);
         let becomes_partial = self.needs_copy(device, &donor)? || self.has_forked(device)?;
-        if becomes_partial && still_counts && !self.count_alone(&mut self.sequence())? {
+        if becomes_partial && still_counts && !self.count_only_active(&mut self.sequence())? {
             return Ok(CaughtUp::Later);
         }
-        if self.needs_copy(device, &donor)? || !self.forget_forked(device, &donor)? {
+        if self.needs_copy(device, &donor)? || !self.remove_forked(device, &donor)? {
             return Ok(CaughtUp::LacksMore);
         }
-        for _ in 0..ROUNDS {
+        for _ in 0..ROUNDS_MAX {
             let to = donor.applied();
-            if to.saturating_sub(device.applied()) <= LAST_STEP {
+            if to.saturating_sub(device.applied()) <= LAST_STEP_OPS {
                 break;
             }
             if !self.replay(device, &mut device.hold(), &donor, to)? {
@@ -124,14 +124,14 @@ impl Group {
 
     /// Returns whether the description says that the member is active. Too few members are left to
     /// record otherwise, and acknowledged writes may depend on the member's data.
-    fn counts_still(&self, device: &Device) -> bool {
+    fn is_still_counted(&self, device: &Device) -> bool {
         let members = &self.host.matrix().groups[self.index].members;
         members.iter().any(|member| member.id == device.id && member.state == MemberState::Active)
     }
 
     /// Waits until all active members applied everything numbered so far. Returns false after the
     /// operation timeout.
-    fn have_all(&self) -> bool {
+    fn wait_until_all_applied(&self) -> bool {
         let (last, begun) = (self.last(), Instant::now());
         while let Some(late) = self.active().iter().find(|device| device.applied() < last) {
             if begun.elapsed() > self.options.timeout || self.stops.load(Ordering::Acquire) {
@@ -146,7 +146,7 @@ impl Group {
     /// Makes the description count only the active members, even if they are too few for a write:
     /// no acknowledgement may depend on a member that becomes partial. Returns false if an active
     /// member lacks operations.
-    pub(crate) fn count_alone(&self, sequencer: &mut Sequencer) -> Result<bool> {
+    pub(crate) fn count_only_active(&self, sequencer: &mut Sequencer) -> Result<bool> {
         sequencer.active.retain(|device| device.is_active());
         let last = sequencer.next - 1;
         if sequencer.active.is_empty() || sequencer.active.iter().any(|device| device.applied() < last) {
@@ -159,7 +159,7 @@ impl Group {
     /// some.
     fn has_forked(&self, device: &Device) -> Result<bool> {
         let log = log_of(device)?;
-        Ok(self.common_of(log)? != Some(log.held().1))
+        Ok(self.common_of(log)? != Some(log.bounds().1))
     }
 
     /// Returns whether `device` needs a full copy: the logs do not contain all operations that it
@@ -171,9 +171,9 @@ impl Group {
             return Ok(true);
         }
         let Some(common) = self.common_of(log)? else { return Ok(true) };
-        let (first, last) = log_of(donor)?.held();
+        let (first, last) = log_of(donor)?.bounds();
         let next = device.applied().min(common) + 1;
-        Ok(common + 1 < log.held().0 || next < first || next > last + 1)
+        Ok(common + 1 < log.bounds().0 || next < first || next > last + 1)
     }
 
     /// Returns the last operation at which a log equals the group's history. `None` if the recorded
@@ -182,7 +182,7 @@ impl Group {
         let epochs = self.host.matrix().groups[self.index].epochs.clone();
         // An open writes its epoch after the others caught up. Operations after the group's last
         // one are therefore in no epoch yet.
-        Ok(Self::common(&epochs, last_epoch(log)?, log.held().1.min(self.last())))
+        Ok(Self::common(&epochs, last_epoch(log)?, log.bounds().1.min(self.last())))
     }
 
     /// The last step of a replay. The member receives new operations from now on. They stay in its
@@ -198,7 +198,7 @@ impl Group {
             sequencer.filling.push(Arc::clone(device));
             sequencer.next - 1
         };
-        let replayed = if self.await_applied(donor, last, &held) {
+        let replayed = if self.wait_until_applied(donor, last, &held) {
             self.replay(device, &mut held, donor, last)
         } else {
             Ok(false)
@@ -211,10 +211,10 @@ impl Group {
 
     /// Waits until the donor applied everything up to `seq`, while `held` is held. Returns false on
     /// timeout.
-    fn await_applied(&self, donor: &Device, seq: u64, held: &Held<'_>) -> bool {
+    fn wait_until_applied(&self, donor: &Device, seq: u64, held: &Held<'_>) -> bool {
         let begun = Instant::now();
         while donor.applied() < seq {
-            held.go_on();
+            held.report_progress();
             if !donor.is_active() || begun.elapsed() > self.options.timeout || self.stops.load(Ordering::Acquire) {
                 return false;
             }
@@ -246,26 +246,26 @@ impl Group {
             .set_record(|record| (record.applied, record.is_partial) = (applied.max(record.applied), false))?;
         let (mut seen, mut since) = (device.progress(), Instant::now());
         while device.is_filling() && !self.stops.load(Ordering::Acquire) {
-            device.urge();
-            if device.depth() as u64 <= LAST_STEP {
+            device.kick_thread();
+            if device.depth() as u64 <= LAST_STEP_OPS {
                 let mut sequencer = self.sequence();
                 let last = sequencer.next - 1;
                 let held = Instant::now();
                 // Also waits for copies queued after the last operation: a walk over the store
                 // checks only `applied`.
-                while device.depth() != 0 && device.is_filling() && held.elapsed() < HELD_MOST {
-                    device.urge();
+                while device.depth() != 0 && device.is_filling() && held.elapsed() < SEQUENCER_HOLD_MAX {
+                    device.kick_thread();
                     std::thread::sleep(Duration::from_micros(20));
                 }
                 if device.depth() == 0 && device.executed() == last {
                     // `applied` is less than `last` if the member had no space for an operation.
-                    return if device.applied() == last { self.take_in(device, &mut sequencer) } else { Ok(false) };
+                    return if device.applied() == last { self.activate(device, &mut sequencer) } else { Ok(false) };
                 }
             }
             if device.progress() != seen {
                 (seen, since) = (device.progress(), Instant::now());
             } else if since.elapsed() > self.options.timeout {
-                device.fail(self.too_late());
+                device.fail(self.late_failure());
             }
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -274,20 +274,21 @@ impl Group {
 
     /// Makes a member that has every numbered operation active, and writes that to the description.
     /// Returns false if it must be tried again.
-    fn take_in(&self, device: &Arc<Device>, sequencer: &mut Sequencer) -> Result<bool> {
-        if !self.may_add(sequencer)? {
+    fn activate(&self, device: &Arc<Device>, sequencer: &mut Sequencer) -> Result<bool> {
+        if !self.may_add_member(sequencer)? {
             return Ok(false);
         }
         // A member that was replaced or failed meanwhile does not come back.
-        if !self.devices().iter().any(|member| Arc::ptr_eq(member, device)) || !device.come_back() {
+        if !self.devices().iter().any(|member| Arc::ptr_eq(member, device)) || !device.become_active() {
             return Ok(false);
         }
         sequencer.filling.retain(|filling| filling.id != device.id);
         sequencer.active.retain(|active| active.id != device.id);
         sequencer.active.push(Arc::clone(device));
         sequencer.active.sort_by_key(|device| device.index);
-        let said = if self.options.planted.is(Fault::MemberBackUnsaid) { Ok(()) } else { self.note_members(sequencer) };
-        if let Err(error) = said {
+        let recorded =
+            if self.options.planted.is(Fault::MemberBackUnsaid) { Ok(()) } else { self.record_members(sequencer) };
+        if let Err(error) = recorded {
             sequencer.active.retain(|active| active.id != device.id);
             device.fall_behind();
             return Err(error);
@@ -302,7 +303,7 @@ impl Group {
         let mut aborts = Aborts::new(source, device.applied());
         for seq in device.applied() + 1..=to {
             let Some(operation) = source.read(seq)? else { return Ok(false) };
-            if operation.mutation == Mutation::Lacking && !aborts.have(seq)? {
+            if operation.mutation == Mutation::Lacking && !aborts.contains(seq)? {
                 // The donor has this operation by a copy, and no log contains it.
                 log.set_record(|record| record.is_partial = true)?;
                 return Ok(false);
@@ -319,9 +320,9 @@ impl Group {
 
     /// Removes operations from `device` that the group does not have. Returns false if the logs do
     /// not contain them.
-    fn forget_forked(&self, device: &Device, donor: &Device) -> Result<bool> {
+    fn remove_forked(&self, device: &Device, donor: &Device) -> Result<bool> {
         let log = log_of(device)?;
-        let (_, last) = log.held();
+        let (_, last) = log.bounds();
         let Some(common) = self.common_of(log)? else { return Ok(false) };
         if common == last {
             return Ok(true);
@@ -343,7 +344,7 @@ impl Group {
 
 /// Applies an operation to a member's log and store.
 fn replay_one(device: &Device, log: &OpLog, operation: &Operation, aborts: &mut Aborts<'_>) -> Result<()> {
-    let (_, last) = log.held();
+    let (_, last) = log.bounds();
     if operation.seq > last {
         log.append(operation, operation.seq - 1)?;
     } else {
@@ -352,7 +353,7 @@ fn replay_one(device: &Device, log: &OpLog, operation: &Operation, aborts: &mut 
     match apply(&**device.store(), &operation.key, &operation.mutation, false) {
         Ok(_) => Ok(()),
         // An operation that the others had no space for either was rolled back.
-        Err(error) if is_refusal(&error) && aborts.have(operation.seq)? => Ok(()),
+        Err(error) if is_refusal(&error) && aborts.contains(operation.seq)? => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -366,7 +367,7 @@ fn copy_key(device: &Device, donor: &Device, key: &[u8]) -> Result<()> {
 
 /// Returns the epoch of a log's last operation.
 pub(crate) fn last_epoch(log: &OpLog) -> Result<u64> {
-    let (_, last) = log.held();
+    let (_, last) = log.bounds();
     Ok(log.read(last)?.map_or(log.record().epoch, |operation| operation.epoch))
 }
 
@@ -385,85 +386,13 @@ impl<'a> Aborts<'a> {
     }
 
     /// Returns whether a later operation that is in the log now rolls this one back.
-    fn have(&mut self, seq: u64) -> Result<bool> {
-        let (_, last) = self.log.held();
+    fn contains(&mut self, seq: u64) -> Result<bool> {
+        let (_, last) = self.log.bounds();
         while !self.found.contains(&seq) && self.read < last {
             self.found.extend(self.log.read(self.read + 1)?.and_then(|operation| operation.aborts()));
             self.read += 1;
         }
         Ok(self.found.contains(&seq))
-    }
-}
-
-impl Device {
-    /// Replays the log entries after the record's `applied`, after a crash. For each key, the last
-    /// operation that fits is applied if the store differs. Returns the operations that did not
-    /// fit.
-    ///
-    /// # Errors
-    /// Errors of the stores.
-    pub(crate) fn redo(&self) -> Result<Vec<u64>> {
-        let log = log_of(self)?;
-        let (first, last) = log.held();
-        if self.planted_is(Fault::OpsNotRedone) {
-            self.set_applied(last);
-            return Ok(Vec::new());
-        }
-        let mut operations = Vec::new();
-        for seq in first.max(log.record().applied + 1)..=last {
-            let Some(operation) = log.read(seq)? else {
-                return Err(Error::corrupt("operation log", format!("operation {seq} is missing")));
-            };
-            operations.push(operation);
-        }
-        let (mut seen, mut refused) = (HashSet::new(), Vec::new());
-        for operation in operations.iter().rev() {
-            if seen.contains(&operation.key) {
-                continue;
-            }
-            if operation.mutation == Mutation::Lacking {
-                refused.push(operation.seq);
-                continue;
-            }
-            if !self.has(operation)? {
-                match apply(&**self.store(), &operation.key, &operation.mutation, false) {
-                    Ok(_) => {}
-                    // The operation before it on this key may be missing as well.
-                    Err(error) if is_refusal(&error) => {
-                        refused.push(operation.seq);
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            seen.insert(&operation.key);
-        }
-        self.set_applied(refused.iter().min().map_or(last, |first| first - 1));
-        if refused.is_empty() {
-            match log.set_record(|record| record.applied = last) {
-                // The next open replays the entries again.
-                Err(error) if is_refusal(&error) => {}
-                said => said?,
-            }
-        }
-        Ok(refused)
-    }
-
-    /// Returns whether the store already has the result of `operation`.
-    fn has(&self, operation: &Operation) -> Result<bool> {
-        let pair = match read_pair(&**self.store(), &operation.key) {
-            // A damaged pair is overwritten.
-            Err(Error::Corrupt { .. }) => return Ok(false),
-            pair => pair?,
-        };
-        Ok(match (&operation.mutation, pair) {
-            (
-                Mutation::Put { value, expiry } | Mutation::Restore { value: Some((value, expiry)), .. },
-                Some((found, at)),
-            ) => *value == found && *expiry == at,
-            (Mutation::Delete | Mutation::Restore { value: None, .. }, None) => true,
-            _ => false,
-        })
     }
 }
 
@@ -476,7 +405,7 @@ mod tests {
     use crate::layout::DeviceRecord;
 
     #[test]
-    fn what_is_taken_back_is_known_also_when_that_came_later_and_each_operation_is_read_once() {
+    fn later_rollbacks_are_found_and_each_operation_is_read_once() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
         let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };
         let options = NvhtOptions { pool, partitions: 1, ..NvhtOptions::default() };
@@ -490,13 +419,13 @@ mod tests {
         (1..=10).for_each(|seq| append(seq, Mutation::Lacking));
         (11..=15).for_each(|seq| append(seq, Mutation::Restore { aborts: seq - 10, value: None }));
         let mut aborts = Aborts::new(&log, 0);
-        assert!(aborts.have(1).expect("a log that can be read"));
+        assert!(aborts.contains(1).expect("a log that can be read"));
         assert_eq!(aborts.read, 11, "as far as it takes");
-        assert!((2..=5).all(|seq| aborts.have(seq).expect("a log that can be read")));
-        assert!((6..=10).all(|seq| !aborts.have(seq).expect("a log that can be read")));
+        assert!((2..=5).all(|seq| aborts.contains(seq).expect("a log that can be read")));
+        assert!((6..=10).all(|seq| !aborts.contains(seq).expect("a log that can be read")));
         assert_eq!(aborts.read, 15);
         append(16, Mutation::Restore { aborts: 9, value: None });
-        assert!(aborts.have(9).expect("a log that can be read"));
-        assert!(!aborts.have(10).expect("a log that can be read"));
+        assert!(aborts.contains(9).expect("a log that can be read"));
+        assert!(!aborts.contains(10).expect("a log that can be read"));
     }
 }

@@ -2,9 +2,10 @@
 
 use lodestore_contract::{Error, Result};
 
-use crate::layout::VERSION;
+/// Version of all formats of a matrix.
+pub(crate) const VERSION: u16 = 3;
 
-pub(crate) fn wrong(what: &'static str) -> Error {
+pub(crate) fn format_error(what: &'static str) -> Error {
     Error::corrupt("mkvs", what)
 }
 
@@ -28,14 +29,14 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8]> {
-        let (taken, rest) = self.bytes.split_at_checked(len).ok_or_else(|| wrong(self.what))?;
+        let (taken, rest) = self.bytes.split_at_checked(len).ok_or_else(|| format_error(self.what))?;
         self.bytes = rest;
         Ok(taken)
     }
 
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let what = self.what;
-        self.take(N)?.try_into().map_err(|_| wrong(what))
+        self.take(N)?.try_into().map_err(|_| format_error(what))
     }
 
     pub(crate) fn u8(&mut self) -> Result<u8> {
@@ -57,16 +58,16 @@ impl<'a> Reader<'a> {
     pub(crate) fn text(&mut self) -> Result<String> {
         let len = self.u16()?;
         let bytes = self.take(usize::from(len))?;
-        String::from_utf8(bytes.to_vec()).map_err(|_| wrong(self.what))
+        String::from_utf8(bytes.to_vec()).map_err(|_| format_error(self.what))
     }
 
-    pub(crate) fn count(&mut self, most: usize) -> Result<usize> {
+    pub(crate) fn count(&mut self, max: usize) -> Result<usize> {
         let count = usize::from(self.u16()?);
-        if count > most { Err(wrong(self.what)) } else { Ok(count) }
+        if count > max { Err(format_error(self.what)) } else { Ok(count) }
     }
 
     pub(crate) fn end(self) -> Result<()> {
-        if self.bytes.is_empty() { Ok(()) } else { Err(wrong(self.what)) }
+        if self.bytes.is_empty() { Ok(()) } else { Err(format_error(self.what)) }
     }
 }
 

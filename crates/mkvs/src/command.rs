@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Expiry, Result, Store};
 
-use crate::device::Device;
 use crate::latency::Allowance;
 use crate::lock;
 use crate::operation::{Mutation, Operation};
 
-/// Checks of a write's votes before the caller sleeps (`SPINS`), and spin-loop hints between two
-/// checks (`SPIN`). Together they last some microseconds.
-const SPINS: u32 = 20;
-const SPIN: u32 = 8;
+/// Checks of a write's votes before the caller sleeps (`SPIN_CHECKS_COUNT`), and spin-loop hints
+/// between two checks (`SPIN_HINTS_COUNT`). Together they last some microseconds.
+const SPIN_CHECKS_COUNT: u32 = 20;
+const SPIN_HINTS_COUNT: u32 = 8;
 
 /// A command for a device.
 #[derive(Clone)]
@@ -71,7 +70,7 @@ pub(crate) struct Votes {
     pub(crate) refused: u32,
     pub(crate) failed: u32,
     /// Whether the key existed, as reported by the members in `done`.
-    pub(crate) was_there: bool,
+    pub(crate) was_present: bool,
     pub(crate) refusal: Option<Error>,
     /// A thread sleeps until the votes are decided. The flag avoids a needless system call to wake
     /// it.
@@ -109,16 +108,16 @@ impl WriteOp {
     /// write that enough others already applied.
     pub(crate) fn vote(&self, member: u32, vote: Vote) -> bool {
         let mut votes = lock(&self.votes);
-        let stands = votes.done.count_ones() as usize >= self.needed;
-        let is_missed = stands && matches!(vote, Vote::Refused(_));
+        let has_quorum = votes.done.count_ones() as usize >= self.needed;
+        let refuses_acknowledged = has_quorum && matches!(vote, Vote::Refused(_));
         if votes.pending & member == 0 {
             return true;
         }
         votes.pending &= !member;
         match vote {
-            Vote::Done(was_there) => {
+            Vote::Done(was_present) => {
                 votes.done |= member;
-                votes.was_there |= was_there;
+                votes.was_present |= was_present;
             }
             Vote::Refused(error) => {
                 votes.refused |= member;
@@ -131,7 +130,7 @@ impl WriteOp {
         if wakes {
             self.voted.notify_all();
         }
-        !is_missed
+        !refuses_acknowledged
     }
 
     /// Returns whether `needed` members have the write, or never will.
@@ -143,11 +142,11 @@ impl WriteOp {
     /// the members that have not voted by then.
     pub(crate) fn wait(&self, needed: usize, timeout: Duration, spins: bool) -> u32 {
         // A caller that is executing the write now finishes before a thread could fall asleep.
-        for _ in 0..if spins { SPINS } else { 1 } {
+        for _ in 0..if spins { SPIN_CHECKS_COUNT } else { 1 } {
             if lock(&self.votes).are_decided(needed) {
                 return 0;
             }
-            (0..SPIN).for_each(|_| std::hint::spin_loop());
+            (0..SPIN_HINTS_COUNT).for_each(|_| std::hint::spin_loop());
         }
         let mut votes = lock(&self.votes);
         votes.is_awaited = true;
@@ -166,9 +165,9 @@ impl WriteOp {
 
 /// A query for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Question {
+pub(crate) enum Query {
     /// Whether it exists.
-    There,
+    Presence,
     /// Its value.
     Value,
     /// Its expiry.
@@ -180,33 +179,33 @@ pub(crate) enum Question {
 /// A store's answer about a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Found {
-    pub(crate) is_there: bool,
+    pub(crate) is_present: bool,
     /// Set if the query asked for the expiry.
     pub(crate) expiry: Option<Expiry>,
 }
 
-impl Question {
+impl Query {
     /// Queries a store. The value, if requested, replaces the contents of `value`.
     ///
     /// # Errors
     /// Errors of the store.
     #[inline]
-    pub(crate) fn ask(self, store: &dyn Store, key: &[u8], value: &mut Vec<u8>) -> Result<Found> {
-        let is_there = match self {
-            Self::There => store.contains(key)?,
+    pub(crate) fn run(self, store: &dyn Store, key: &[u8], value: &mut Vec<u8>) -> Result<Found> {
+        let is_present = match self {
+            Self::Presence => store.contains(key)?,
             Self::Value | Self::Pair => store.get_into(key, value)?,
             Self::Expiry => {
                 let expiry = store.expiry(key)?;
-                return Ok(Found { is_there: expiry.is_some(), expiry: expiry.flatten() });
+                return Ok(Found { is_present: expiry.is_some(), expiry: expiry.flatten() });
             }
         };
-        if self != Self::Pair || !is_there || !store.capabilities().expiry {
-            return Ok(Found { is_there, expiry: None });
+        if self != Self::Pair || !is_present || !store.capabilities().expiry {
+            return Ok(Found { is_present, expiry: None });
         }
         // A pair that expired after its value was read counts as absent: without an expiry it would
         // stay for ever.
         let expiry = store.expiry(key)?;
-        Ok(Found { is_there: expiry.is_some(), expiry: expiry.flatten() })
+        Ok(Found { is_present: expiry.is_some(), expiry: expiry.flatten() })
     }
 }
 
@@ -221,21 +220,21 @@ pub(crate) struct Answer {
 /// A read queued at one or more members; the first answer counts.
 pub(crate) struct ReadOp {
     key: Vec<u8>,
-    question: Question,
+    query: Query,
     /// A member has answered: later members do nothing.
     is_answered: AtomicBool,
-    /// Members that were asked because others took long (`again`), and the budget for them. A
-    /// member that does no work is refunded.
-    again: AtomicU32,
+    /// Members that were asked because others took long (`hedged_members`), and the budget for
+    /// them. A member that does no work is refunded.
+    hedged_members: AtomicU32,
     allowance: Option<Arc<Allowance>>,
     state: Mutex<Reading>,
-    told: Condvar,
+    answered: Condvar,
 }
 
 struct Reading {
     answer: Option<Answer>,
     /// Members that have the read queued and have not answered.
-    open: usize,
+    pending: usize,
     /// A thread sleeps until the read is answered.
     is_awaited: bool,
     /// A member could not read the key.
@@ -243,15 +242,15 @@ struct Reading {
 }
 
 impl ReadOp {
-    pub(crate) fn new(key: &[u8], question: Question) -> Self {
+    pub(crate) fn new(key: &[u8], query: Query) -> Self {
         Self {
             key: key.to_vec(),
-            question,
+            query,
             is_answered: AtomicBool::new(false),
-            again: AtomicU32::new(0),
+            hedged_members: AtomicU32::new(0),
             allowance: None,
-            state: Mutex::new(Reading { answer: None, open: 0, is_awaited: false, met_damage: false }),
-            told: Condvar::new(),
+            state: Mutex::new(Reading { answer: None, pending: 0, is_awaited: false, met_damage: false }),
+            answered: Condvar::new(),
         }
     }
 
@@ -261,29 +260,29 @@ impl ReadOp {
     }
 
     /// Records that this member is asked because others take long.
-    pub(crate) fn ask_again(&self, member: u32) {
-        self.again.fetch_or(member, Ordering::Relaxed);
+    pub(crate) fn mark_hedged(&self, member: u32) {
+        self.hedged_members.fetch_or(member, Ordering::Relaxed);
     }
 
     /// Counts one more member that has the read queued.
-    pub(crate) fn open(&self) {
-        lock(&self.state).open += 1;
+    pub(crate) fn add_pending(&self) {
+        lock(&self.state).pending += 1;
     }
 
-    /// Answers the read from a member's store, if no member has answered.
-    pub(crate) fn answer(&self, member: &Device) {
-        let by = member.bit();
+    /// Answers the read for the member `by`, if no member has answered. `read` reads the key from
+    /// the member's store.
+    pub(crate) fn answer(&self, by: u32, read: impl FnOnce(Query, &[u8], &mut Vec<u8>) -> Result<Found>) {
         let answer = (!self.is_answered.load(Ordering::Acquire)).then(|| {
             let mut value = Vec::new();
-            let found = member.answer(self.question, &self.key, &mut value);
+            let found = read(self.query, &self.key, &mut value);
             Answer { value, found, by }
         });
         let mut state = lock(&self.state);
-        state.open -= 1;
+        state.pending -= 1;
         let Some(answer) = answer else {
             drop(state);
-            if self.again.load(Ordering::Relaxed) & by != 0 {
-                self.allowance.iter().for_each(|allowance| allowance.give_back());
+            if self.hedged_members.load(Ordering::Relaxed) & by != 0 {
+                self.allowance.iter().for_each(|allowance| allowance.refund());
             }
             return;
         };
@@ -293,23 +292,23 @@ impl ReadOp {
             self.is_answered.store(answer.found.is_ok(), Ordering::Release);
             state.answer = Some(answer);
         }
-        self.tell(state);
+        self.wake_waiter(state);
     }
 
     /// Wakes the waiting thread.
-    fn tell(&self, state: MutexGuard<'_, Reading>) {
+    fn wake_waiter(&self, state: MutexGuard<'_, Reading>) {
         let wakes = state.is_awaited;
         drop(state);
         if wakes {
-            self.told.notify_all();
+            self.answered.notify_all();
         }
     }
 
     /// Records that a member will not answer.
     pub(crate) fn give_up(&self) {
         let mut state = lock(&self.state);
-        state.open -= 1;
-        self.tell(state);
+        state.pending -= 1;
+        self.wake_waiter(state);
     }
 
     /// Returns the first answer, if one arrives by `until`. Returns `None` early if no member is
@@ -317,7 +316,7 @@ impl ReadOp {
     pub(crate) fn wait(&self, until: Instant) -> Option<Answer> {
         let mut state = lock(&self.state);
         loop {
-            let is_final = state.open == 0 || state.answer.as_ref().is_some_and(|answer| answer.found.is_ok());
+            let is_final = state.pending == 0 || state.answer.as_ref().is_some_and(|answer| answer.found.is_ok());
             if is_final {
                 return state.answer.take();
             }
@@ -326,7 +325,7 @@ impl ReadOp {
                 return None;
             }
             state.is_awaited = true;
-            state = self.told.wait_timeout(state, until - now).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.answered.wait_timeout(state, until - now).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -336,7 +335,7 @@ impl ReadOp {
     }
 
     /// Returns whether a member still has the read queued.
-    pub(crate) fn is_open(&self) -> bool {
-        lock(&self.state).open != 0
+    pub(crate) fn is_pending(&self) -> bool {
+        lock(&self.state).pending != 0
     }
 }

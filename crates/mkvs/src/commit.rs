@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Expiry, Result};
 
 use crate::apply::{apply, is_refusal};
-use crate::command::{Command, Question, ReadOp, Vote, WriteOp};
+use crate::command::{Command, Query, ReadOp, Vote, WriteOp};
 use crate::device::Device;
 use crate::group::{Group, Sequencer, read_pair};
 use crate::operation::{Mutation, Operation};
@@ -48,23 +48,23 @@ enum Failure {
 /// The outcome of a write.
 enum Outcome {
     /// The write is acknowledged; contains whether the key existed.
-    Stands(bool),
+    Acknowledged(bool),
     /// Too many members had no space for it, and the others have rolled it back.
-    TakenBack(Error),
+    RolledBack(Error),
 }
 
 /// How many members must apply an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Enough {
+pub(crate) enum Required {
     /// As many as `acks` requires; an acknowledged write is on that many members.
-    ForAWrite,
+    WriteQuorum,
     /// The active members, even if fewer. The epoch counts only these members, and repeated
     /// operations acknowledge nothing to a caller.
-    AllThereAre,
+    ActiveMembers,
 }
 
 /// A submitted operation.
-struct Given {
+struct Submitted {
     op: Arc<WriteOp>,
     /// The members that have it in their queues.
     devices: Vec<Arc<Device>>,
@@ -123,16 +123,16 @@ impl Group {
     ///
     /// # Errors
     /// Errors of the host's store; [`Error::TooFewDevices`].
-    fn submit(&self, key: &[u8], mutation: Mutation, is_new: bool, enough: Enough) -> Result<Given> {
-        self.make_room(&self.sequence());
-        let mut sequencer = self.sequence_noted()?;
+    fn submit(&self, key: &[u8], mutation: Mutation, is_new: bool, required: Required) -> Result<Submitted> {
+        self.mark_overdue_members(&self.sequence());
+        let mut sequencer = self.sequence_after_removals()?;
         let active = sequencer.active.clone();
-        let needed = match (self.options.acks.needed(self.width, active.len()), enough) {
-            (needed, Enough::ForAWrite) => needed,
-            (needed, Enough::AllThereAre) => needed.min(active.len()).max(1),
+        let needed = match (self.options.acks.needed(self.width, active.len()), required) {
+            (needed, Required::WriteQuorum) => needed,
+            (needed, Required::ActiveMembers) => needed.min(active.len()).max(1),
         };
         if active.len() < needed {
-            return Err(self.too_few(active.len(), needed));
+            return Err(self.too_few_error(active.len(), needed));
         }
         let needed = if self.options.planted.is(Fault::OpAckedByFewer) { needed.max(2) - 1 } else { needed };
         let (epoch, seq) = (sequencer.epoch, self.number(&mut sequencer));
@@ -146,7 +146,7 @@ impl Group {
         }
         sequencer.filling.retain(|device| device.is_filling() && device.push(Command::Write(Arc::clone(&op))));
         sequencer.filling.iter().for_each(|device| device.wake());
-        Ok(Given { op, devices: active, needed })
+        Ok(Submitted { op, devices: active, needed })
     }
 
     /// Returns whether a device's queue exceeds its limits.
@@ -155,7 +155,7 @@ impl Group {
     }
 
     /// Marks members over their limits as behind, if enough others are left.
-    fn make_room(&self, sequencer: &Sequencer) {
+    fn mark_overdue_members(&self, sequencer: &Sequencer) {
         // The list may still contain members that failed or fell behind.
         let mut left = sequencer.active.iter().filter(|device| device.is_active()).count();
         let needed = self.options.acks.needed(self.width, left);
@@ -176,17 +176,17 @@ impl Group {
     /// Errors of the devices; [`Error::TooFewDevices`].
     fn commit(&self, stripe: &mut Stripe, key: &[u8], mutation: Mutation, is_new: bool) -> Result<bool, Failure> {
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
-        self.wait_for_room().map_err(Failure::NotDone)?;
-        let Given { op, devices, needed } =
-            self.submit(key, mutation, is_new, Enough::ForAWrite).map_err(Failure::NotDone)?;
+        self.wait_for_queues().map_err(Failure::NotDone)?;
+        let Submitted { op, devices, needed } =
+            self.submit(key, mutation, is_new, Required::WriteQuorum).map_err(Failure::NotDone)?;
         stripe.last = op.operation.seq;
         match self.outcome(stripe, &op, &devices, needed) {
-            Ok(Outcome::Stands(was_there)) => {
+            Ok(Outcome::Acknowledged(was_present)) => {
                 self.acknowledged.fetch_max(op.operation.seq, Ordering::AcqRel);
                 stripe.undecided.clear();
-                Ok(was_there)
+                Ok(was_present)
             }
-            Ok(Outcome::TakenBack(refusal)) => Err(Failure::NotDone(refusal)),
+            Ok(Outcome::RolledBack(refusal)) => Err(Failure::NotDone(refusal)),
             Err(error) => {
                 // The key is not readable until a later operation is acknowledged: all members that
                 // have that one have this one before it.
@@ -205,8 +205,8 @@ impl Group {
     fn outcome(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<Outcome> {
         let mut restored = 0;
         let decided = match self.count_votes(op, devices, needed) {
-            Ok(Some(was_there)) => return Ok(Outcome::Stands(was_there)),
-            Ok(None) => self.take_back(stripe, op, devices, &mut restored),
+            Ok(Some(was_present)) => return Ok(Outcome::Acknowledged(was_present)),
+            Ok(None) => self.roll_back(stripe, op, devices, &mut restored),
             Err(error) => Err(error),
         };
         let (refused, refusal) = op.read(|votes| (votes.refused, votes.refusal.take()));
@@ -214,10 +214,10 @@ impl Group {
             // Before any other step that may fail: the write may be committed, and these members
             // lack it.
             fall_behind(devices, refused & !restored);
-            self.note_gone()?;
+            self.remove_failed_members()?;
             return Err(error);
         }
-        Ok(Outcome::TakenBack(refusal.unwrap_or(Error::Full { needed: op.operation.key.len() as u64, capacity: 0 })))
+        Ok(Outcome::RolledBack(refusal.unwrap_or(Error::Full { needed: op.operation.key.len() as u64, capacity: 0 })))
     }
 
     /// Waits until enough members have a write. Returns whether the key existed, or `None` if too
@@ -229,9 +229,9 @@ impl Group {
         let is_all = self.options.acks == Acks::All;
         let mut wanted = needed;
         loop {
-            self.drive(op, devices, wanted)?;
-            let (done, refused, failed, pending, was_there) =
-                op.read(|votes| (votes.done, votes.refused, votes.failed, votes.pending, votes.was_there));
+            self.execute_and_wait(op, devices, wanted)?;
+            let (done, refused, failed, pending, was_present) =
+                op.read(|votes| (votes.done, votes.refused, votes.failed, votes.pending, votes.was_present));
             let is_known = done != 0;
             // Locked: no member is removed between this point and the marking of the refusing
             // members.
@@ -239,21 +239,21 @@ impl Group {
             // The vote of a member that was removed since does not count: an open may proceed
             // without it.
             let active = devices.iter().filter(|device| device.is_active()).fold(0, |set, device| set | device.bit());
-            let gone = failed | (done & !active);
+            let missing = failed | (done & !active);
             let done = (done & active).count_ones() as usize;
             // With `all`, the remaining members suffice once the description names them.
-            let needed = if is_all { needed.saturating_sub(gone.count_ones() as usize).max(1) } else { needed };
+            let needed = if is_all { needed.saturating_sub(missing.count_ones() as usize).max(1) } else { needed };
             if done >= needed {
                 fall_behind(devices, refused);
                 let late = match &mut sequencer {
-                    Some(held) if is_all => self.drop_idle(held)?,
+                    Some(held) if is_all => self.remove_inactive_members(held)?,
                     _ => Vec::new(),
                 };
                 if late.is_empty() {
-                    return Ok(Some(was_there));
+                    return Ok(Some(was_present));
                 }
                 drop(sequencer);
-                self.note_gone()?;
+                self.remove_failed_members()?;
             } else if pending != 0 {
                 // Another member may apply it in place of the removed one.
                 wanted += 1;
@@ -261,31 +261,35 @@ impl Group {
                 return Ok(None);
             } else {
                 drop(sequencer);
-                let done = done + self.joined(op, devices);
-                return if is_known && done >= needed { Ok(Some(was_there)) } else { Err(self.too_few(done, needed)) };
+                let done = done + self.count_rejoined(op, devices);
+                return if is_known && done >= needed {
+                    Ok(Some(was_present))
+                } else {
+                    Err(self.too_few_error(done, needed))
+                };
             }
         }
     }
 
     /// Returns how many members have a write that was not queued at them: they came back since and
     /// caught up with it.
-    fn joined(&self, op: &WriteOp, devices: &[Arc<Device>]) -> usize {
+    fn count_rejoined(&self, op: &WriteOp, devices: &[Arc<Device>]) -> usize {
         // Under the sequencer: the description names its members as active.
         let sequencer = self.sequence();
         let seq = op.operation.seq;
         let has = |device: &&Arc<Device>| device.is_active() && device.applied() >= seq && !device.lacks(seq);
-        let was_given = |device: &Arc<Device>| devices.iter().any(|given| given.id == device.id);
-        sequencer.active.iter().filter(|device| !was_given(device)).filter(has).count()
+        let was_submitted = |device: &Arc<Device>| devices.iter().any(|submitted| submitted.id == device.id);
+        sequencer.active.iter().filter(|device| !was_submitted(device)).filter(has).count()
     }
 
     /// Waits for members with long queues if a write needs all of them.
-    fn wait_for_room(&self) -> Result<()> {
+    fn wait_for_queues(&self) -> Result<()> {
         let begun = Instant::now();
         loop {
             let active = self.active();
             let needed = self.options.acks.needed(self.width, active.len());
-            let roomy = active.iter().filter(|device| !self.is_overdue(device)).count();
-            if roomy >= needed || active.len() < needed {
+            let within_limits = active.iter().filter(|device| !self.is_overdue(device)).count();
+            if within_limits >= needed || active.len() < needed {
                 return Ok(());
             }
             if begun.elapsed() > self.options.timeout {
@@ -302,9 +306,9 @@ impl Group {
 
     /// Has a queued write executed and waits until it is decided. A member that makes no progress
     /// for the operation timeout fails.
-    fn drive(&self, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<()> {
+    fn execute_and_wait(&self, op: &WriteOp, devices: &[Arc<Device>], needed: usize) -> Result<()> {
         // Without threads, a member that is not needed executes the write when it is next used.
-        let first = if self.options.threads { 0 } else { turn(op.operation.seq, devices.len()) };
+        let first = if self.options.threads { 0 } else { first_device(op.operation.seq, devices.len()) };
         for device in devices.iter().cycle().skip(first).take(devices.len()) {
             if self.options.threads || !op.is_decided(needed) {
                 device.kick();
@@ -320,23 +324,23 @@ impl Group {
             for (device, seen) in devices.iter().zip(&mut progress).filter(|(device, _)| late & device.bit() != 0) {
                 let executed = device.progress();
                 if executed == *seen {
-                    device.fail(self.too_late());
+                    device.fail(self.late_failure());
                     op.vote(device.bit(), Vote::Failed);
                 }
                 *seen = executed;
             }
         }
         if op.read(|votes| votes.failed) != 0 {
-            self.note_gone()?;
+            self.remove_failed_members()?;
         }
         Ok(())
     }
 
     /// Rolls back a write that too many members had no space for. `by` receives the members that
     /// have rolled it back.
-    fn take_back(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], by: &mut u32) -> Result<()> {
+    fn roll_back(&self, stripe: &mut Stripe, op: &WriteOp, devices: &[Arc<Device>], by: &mut u32) -> Result<()> {
         self.counts.restored.fetch_add(1, Ordering::Relaxed);
-        self.restore(&op.operation, devices, &mut stripe.last, by, Enough::ForAWrite)
+        self.restore(&op.operation, devices, &mut stripe.last, by, Required::WriteQuorum)
     }
 
     /// Rolls an operation back: writes the key's pair again as a member has it that lacks the
@@ -352,51 +356,51 @@ impl Group {
         devices: &[Arc<Device>],
         last: &mut u64,
         by: &mut u32,
-        enough: Enough,
+        required: Required,
     ) -> Result<()> {
         let aborts = operation.seq;
         let keepers = devices.iter().filter(|device| device.is_active() && device.lacks(aborts));
         // A member that came back since it was chosen has applied the operation: `lacks` is checked
         // again after its answer.
         let mut values =
-            keepers.filter_map(|device| self.ask_one(device, &operation.key).filter(|_| device.lacks(aborts)));
-        let Some(value) = values.next() else { return Err(self.too_few(0, 1)) };
+            keepers.filter_map(|device| self.query_member(device, &operation.key).filter(|_| device.lacks(aborts)));
+        let Some(value) = values.next() else { return Err(self.too_few_error(0, 1)) };
         let mutation = Mutation::Restore { aborts, value: value? };
-        let Given { op: restore, devices, needed } = self.submit(&operation.key, mutation, false, enough)?;
+        let Submitted { op: restore, devices, needed } = self.submit(&operation.key, mutation, false, required)?;
         *last = restore.operation.seq;
-        let driven = self.drive(&restore, &devices, devices.len());
+        let executed = self.execute_and_wait(&restore, &devices, devices.len());
         let lacking = restore.read(|votes| {
             *by = votes.done;
             votes.refused
         });
         fall_behind(&devices, lacking);
-        driven?;
+        executed?;
         let live = || devices.iter().filter(|device| *by & device.bit() != 0 && device.is_active()).count();
         let needed = if self.options.acks == Acks::All {
             // With `all`, the remaining members suffice once the description names them.
-            self.note_gone()?;
+            self.remove_failed_members()?;
             live().max(1)
         } else {
             needed
         };
-        if live() < needed { Err(self.too_few(live(), needed)) } else { Ok(()) }
+        if live() < needed { Err(self.too_few_error(live(), needed)) } else { Ok(()) }
     }
 }
 
 impl Group {
     /// Returns a key's value and expiry at this member. `None` if it is not in use throughout.
-    fn ask_one(&self, device: &Arc<Device>, key: &[u8]) -> Option<Result<Option<Pair>>> {
+    fn query_member(&self, device: &Arc<Device>, key: &[u8]) -> Option<Result<Option<Pair>>> {
         if device.is_inline() {
-            return device.ask(|store| read_pair(store, key));
+            return device.query(|store| read_pair(store, key));
         }
         // Through the queue: this thread must not hang with the device.
-        let op = Arc::new(ReadOp::new(key, Question::Pair));
-        let answer = self.ask_queued(&op, std::slice::from_ref(device), 1)?;
-        Some(answer.found.map(|found| found.is_there.then_some((answer.value, found.expiry))))
+        let op = Arc::new(ReadOp::new(key, Query::Pair));
+        let answer = self.query_queued(&op, std::slice::from_ref(device), 1)?;
+        Some(answer.found.map(|found| found.is_present.then_some((answer.value, found.expiry))))
     }
 }
 
 /// Returns the index of the device that is kicked first: another one every two operations.
-fn turn(seq: u64, devices: usize) -> usize {
+fn first_device(seq: u64, devices: usize) -> usize {
     ((seq / 2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % devices.max(1)
 }

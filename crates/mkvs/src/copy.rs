@@ -1,6 +1,6 @@
 //! Copies of the whole matrix while it is written ([`lodestore_contract::copy`]).
 //!
-//! A write records its key under its stripe (`store.rs`). A move to another group does the same
+//! A write records its key under its stripe (`inner.rs`). A move to another group does the same
 //! (`shape.rs`).
 //!
 //! * **Groups of several devices.** A write holds its stripe exclusively until it has ended. The
@@ -25,17 +25,17 @@ use std::vec::IntoIter;
 use lodestore_contract::copy::{Changes, FuzzySource};
 use lodestore_contract::{Direction, Entry, Error, Options, Pair as Shown, Result, ScanRange};
 
-use crate::command::Question;
+use crate::command::Query;
 use crate::group::Group;
+use crate::inner::Inner;
 use crate::route::KeyHash;
-use crate::scan::{Source, merge};
 use crate::shape::{HeldShape, Shared};
-use crate::store::Inner;
+use crate::source::{Source, merge};
 use crate::stripes::Stripe;
-use crate::walk::{Held, Keeps, Most, Shares, keys_of};
+use crate::walk::{PageContents, PageLimits, Shares, StoredValue, key_count};
 
 /// Limits of one part of the walk, for each group.
-const PART: Most = Most { pairs: 4096, bytes: 1 << 20, keeps: Keeps::Pairs };
+const PART_LIMITS: PageLimits = PageLimits { pairs: 4096, bytes: 1 << 20, contents: PageContents::Pairs };
 /// Options of the devices' pools. A matrix has them as its own options.
 const POOL_OPTIONS: [&str; 2] = ["region", "chunk"];
 
@@ -45,7 +45,7 @@ pub(crate) enum Position {
     #[default]
     Begin,
     /// After this key.
-    Behind(Vec<u8>),
+    After(Vec<u8>),
     /// The keys of a share that are not shown yet.
     Share { shares: Shares, share: u64, keys: IntoIter<Vec<u8>> },
 }
@@ -58,11 +58,11 @@ pub(crate) enum HeldStripes<'a> {
 
 /// Reads a key in the groups that may have it, first in the one that it belongs to. Filters are not
 /// consulted.
-fn find<'g>(places: impl Iterator<Item = (&'g Group, &'g Stripe)>, key: &[u8]) -> Result<Option<Entry>> {
-    for (group, stripe) in places {
+fn find<'g>(groups: impl Iterator<Item = (&'g Group, &'g Stripe)>, key: &[u8]) -> Result<Option<Entry>> {
+    for (group, stripe) in groups {
         let mut value = Vec::new();
-        let found = group.find(stripe, key, Question::Pair, &mut value)?;
-        if found.is_there {
+        let found = group.find(stripe, key, Query::Pair, &mut value)?;
+        if found.is_present {
             return Ok(Some(Entry::of_pair(Shown { key, value: &value, expiry: found.expiry })));
         }
     }
@@ -82,7 +82,7 @@ impl Inner {
                 return Err(Error::corrupt(format!("group {}", group.index), what));
             }
             if !sources.iter().any(Source::shows_all) {
-                return Err(group.left_out());
+                return Err(group.left_out_error());
             }
         }
         Ok(())
@@ -95,15 +95,15 @@ impl Inner {
         visit: &mut dyn FnMut(Shown<'_>) -> Result<()>,
     ) -> Result<Option<Position>> {
         let range = ScanRange { from, ..ScanRange::all() };
-        let mut page = merge(self.pages(&range, &[], PART)?, Direction::Forward);
+        let mut page = merge(self.pages(&range, &[], PART_LIMITS)?, Direction::Forward);
         if !page.damage.is_empty() {
             return Err(page.damage.swap_remove(0).1);
         }
-        for (key, Held { value, expiry }) in &page.pairs {
+        for (key, StoredValue { value, expiry }) in &page.pairs {
             visit(Shown { key, value, expiry: *expiry })?;
         }
         match page.pairs.pop() {
-            Some((last, _)) if !page.is_last => Ok(Some(Position::Behind(last))),
+            Some((last, _)) if !page.is_last => Ok(Some(Position::After(last))),
             _ => self.check_copyable().map(|()| None),
         }
     }
@@ -135,7 +135,7 @@ impl FuzzySource for Inner {
     fn pass_stripes(&self) -> Result<()> {
         self.check_open()?;
         for group in self.shape.groups() {
-            group.stripes.pass(|stripe| {
+            group.stripes.lock_each(|stripe| {
                 stripe.undecided.iter().for_each(|(key, _)| self.shape.changes.record(key));
             });
         }
@@ -147,14 +147,14 @@ impl FuzzySource for Inner {
         let (shares, share, mut keys) = match at {
             Position::Begin if self.can_scan() => return self.show_page(Bound::Unbounded, visit),
             Position::Begin => {
-                let keys = self.stores_now()?.iter().map(|source| keys_of(&*source.store)).sum();
+                let keys = self.stores_now()?.iter().map(|source| key_count(&*source.store)).sum();
                 return self.share_position(Shares::new(keys), 0);
             }
-            Position::Behind(key) => return self.show_page(Bound::Excluded(key), visit),
+            Position::After(key) => return self.show_page(Bound::Excluded(key), visit),
             Position::Share { shares, share, keys } => (shares, share, keys),
         };
-        for key in keys.by_ref().take(PART.pairs) {
-            if let Some(Held { value, expiry }) = self.read_pair(&key)? {
+        for key in keys.by_ref().take(PART_LIMITS.pairs) {
+            if let Some(StoredValue { value, expiry }) = self.read_pair(&key)? {
                 visit(Shown { key: &key, value: &value, expiry })?;
             }
         }
@@ -167,13 +167,13 @@ impl FuzzySource for Inner {
 
     fn wait_for_writers(&self) -> Result<()> {
         for group in self.shape.groups().iter().filter(|group| group.sole().is_some()) {
-            group.stripes.pass(|_| {});
+            group.stripes.lock_each(|_| {});
         }
         Ok(())
     }
 
     fn hold_key(&self, key: &[u8]) -> Result<HeldStripes<'_>> {
-        let held = self.shape.share(KeyHash::of(key, self.seed));
+        let held = self.shape.lock_shared(KeyHash::of(key, self.seed));
         // A close waits for the stripes of calls in progress.
         self.check_open().map(|()| HeldStripes::Key(held))
     }
@@ -189,7 +189,7 @@ impl FuzzySource for Inner {
                 let old = old.as_ref().map(|(group, stripe)| (*group, &**stripe));
                 find(std::iter::once((*group, &**stripe)).chain(old), key)
             }
-            HeldStripes::All(held) => find(held.places(KeyHash::of(key, self.seed)), key),
+            HeldStripes::All(held) => find(held.groups_of(KeyHash::of(key, self.seed)), key),
         }
     }
 }

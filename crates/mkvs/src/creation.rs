@@ -19,9 +19,10 @@ use std::path::{Path, PathBuf};
 use lodestore_contract::{Error, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::codec::VERSION;
 use crate::host::Host;
 use crate::label::{self, Label};
-use crate::layout::{Matrix, VERSION};
+use crate::layout::Matrix;
 use crate::places::{OpenMode, Part, Places};
 
 const NAME: &str = "creating";
@@ -134,7 +135,7 @@ impl Record {
     /// [`Error::Io`].
     fn remove_stores(&self, root: &Path, places: &dyn Places) -> Result<()> {
         for directory in self.directories.iter().map(|directory| root.join(directory)) {
-            let is_ours = |label: Label| label.matrix == self.matrix && label.is_coming;
+            let is_ours = |label: Label| label.matrix == self.matrix && label.is_pending;
             if Label::read(&directory)?.is_some_and(is_ours) {
                 for part in [Part::Device, Part::Log] {
                     remove_store(&directory, part, places)?;
@@ -200,7 +201,7 @@ fn lock(root: &Path) -> Result<File> {
 pub(crate) struct Creation {
     root: PathBuf,
     /// Directories that did not exist before, the deepest first.
-    made: Vec<PathBuf>,
+    created: Vec<PathBuf>,
     /// Whether a drop removes the record.
     is_own: bool,
     _lock: File,
@@ -218,17 +219,17 @@ impl Creation {
             return Ok(None);
         }
         let missing = |above: &&Path| !above.as_os_str().is_empty() && !above.exists();
-        let made: Vec<_> = root.ancestors().take_while(missing).map(PathBuf::from).collect();
+        let created: Vec<_> = root.ancestors().take_while(missing).map(PathBuf::from).collect();
         fs::create_dir_all(root).map_err(|error| Error::io("creating", root, error))?;
         let lock = lock(root)?;
-        if let Some(left) = Record::read(root)? {
+        if let Some(unfinished) = Record::read(root)? {
             if is_described(root, places)? {
                 return Err(Error::exists(root));
             }
-            left.remove_stores(root, places)?;
+            unfinished.remove_stores(root, places)?;
         }
         // From here on, a failure removes the record and the directories.
-        let creation = Self { root: root.into(), made, is_own: true, _lock: lock };
+        let creation = Self { root: root.into(), created, is_own: true, _lock: lock };
         Record::of(matrix).write(root)?;
         Ok(Some(creation))
     }
@@ -239,13 +240,13 @@ impl Creation {
     /// # Errors
     /// [`Error::Locked`] if another process is creating the matrix; [`Error::Foreign`],
     /// [`Error::Io`].
-    pub(crate) fn left(root: &Path, places: &dyn Places) -> Result<Option<Self>> {
+    pub(crate) fn find_unfinished(root: &Path, places: &dyn Places) -> Result<Option<Self>> {
         if !places.has_files() || Record::read(root)?.is_none() {
             return Ok(None);
         }
         let lock = lock(root)?;
         // The other process may have finished meanwhile: a missing record is no error.
-        Ok(Some(Self { root: root.into(), made: Vec::new(), is_own: false, _lock: lock }))
+        Ok(Some(Self { root: root.into(), created: Vec::new(), is_own: false, _lock: lock }))
     }
 
     /// Replaces the error of an open that found no description by the error of a matrix that was
@@ -277,7 +278,7 @@ impl Drop for Creation {
             // The causing error is reported; the next creation removes leftovers.
             let _ = fs::remove_file(self.root.join(NAME));
             let _ = fs::remove_file(self.root.join(UNFINISHED));
-            self.made.iter().for_each(|made| drop(fs::remove_dir(made)));
+            self.created.iter().for_each(|created| drop(fs::remove_dir(created)));
         }
     }
 }
@@ -287,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_comes_back_and_a_damaged_one_is_refused() {
+    fn a_record_is_read_back_and_a_damaged_one_is_refused() {
         let record = Record { matrix: 7, directories: vec!["group0.device0".into(), "/elsewhere/ä".into()] };
         let bytes = record.encode();
         assert_eq!(Record::decode(&bytes), Some(record.clone()));
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_is_created_in_a_directory_that_is_empty_or_unfinished_and_in_no_other() {
+    fn a_matrix_is_created_only_in_an_empty_directory_or_over_an_unfinished_creation() {
         let scratch = lodestore_contract::testing::Scratch::on_disk();
         let may = |path: &Path| may_create_in(path).expect("readable");
         assert!(may(scratch.path()) && may(&scratch.store()));

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::Result;
 
-use crate::command::Question;
+use crate::command::Query;
 use crate::group::Group;
 use crate::keeper::DAMAGED_MAX;
 use crate::lock;
@@ -52,13 +52,13 @@ impl Group {
     /// As for a write.
     fn decide(&self, key: &[u8]) -> Result<()> {
         let hash = KeyHash::of(key, self.seed);
-        let mut stripe = self.stripes.own(hash);
+        let mut stripe = self.stripes.lock_exclusive(hash);
         if self.check_decided(&stripe, key).is_ok() {
             return Ok(());
         }
         let mut value = Vec::new();
-        let found = self.compete(&stripe, key, Question::Pair, &mut value)?;
-        let mutation = if found.is_there { Mutation::Put { value, expiry: found.expiry } } else { Mutation::Delete };
+        let found = self.compete(&stripe, key, Query::Pair, &mut value)?;
+        let mutation = if found.is_present { Mutation::Put { value, expiry: found.expiry } } else { Mutation::Delete };
         self.change(&mut stripe, key, hash, mutation).map(drop)
     }
 }

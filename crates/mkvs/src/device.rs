@@ -19,72 +19,34 @@
 //! 4. No thread waits for `exec` while it holds the queue. The holder of `exec` checks the queue
 //!    after it has released `exec`.
 
+mod hold;
 mod processor;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result, Store};
 use lodestore_media::StoreDir;
 
-use crate::command::{Command, Found, Question};
+use crate::command::{Command, Found, Query};
 use crate::label::Label;
-use crate::layout::{Member, MemberState};
+use crate::layout::Member;
 use crate::lock;
 use crate::oplog::OpLog;
 use crate::planted::{Fault, Planted};
 use crate::walk::shows_all;
 
-/// How a device is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
-    /// The device answers, and its votes count.
-    Active,
-    /// Unused, because it lacks operations.
-    Behind,
-    /// Unused for good, or until it answers again.
-    Failed,
-    /// The device still lacks operations, and already receives the group's new ones.
-    Filling,
-}
+pub(crate) use hold::Held;
+pub(crate) use usage::Failure;
+use usage::Use;
 
-impl Use {
-    fn of(byte: u8) -> Self {
-        [Self::Active, Self::Behind, Self::Filling].into_iter().find(|used| *used as u8 == byte).unwrap_or(Self::Failed)
-    }
-
-    fn takes_commands(self) -> bool {
-        matches!(self, Self::Active | Self::Filling)
-    }
-}
-
-/// Why a device failed.
-pub(crate) struct Failure {
-    why: String,
-    /// When the device last failed to answer. `None` if the device itself reported that it cannot
-    /// continue.
-    late: Option<Instant>,
-}
-
-impl Failure {
-    /// A failure to answer in time: the device may recover.
-    pub(crate) fn late(why: String) -> Self {
-        Self { why, late: Some(Instant::now()) }
-    }
-}
-
-impl<T: Into<String>> From<T> for Failure {
-    fn from(why: T) -> Self {
-        Self { why: why.into(), late: None }
-    }
-}
-
-/// Maximum doublings of the wait before a device that failed for being late is used again.
-const DOUBLINGS_MAX: u32 = 10;
+/// Time that a failed device's processor has to end its command. After that, the device is skipped.
+pub(crate) const HANG_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The device.
 pub(crate) struct Device {
@@ -101,16 +63,16 @@ pub(crate) struct Device {
     queue: Mutex<VecDeque<Command>>,
     ready: Condvar,
     /// The device's own thread waits for a command.
-    sleeps: AtomicBool,
+    is_sleeping: AtomicBool,
     /// Commands that are queued or being executed, and their bytes (`bytes`).
     depth: AtomicUsize,
     bytes: AtomicUsize,
     /// Counts executed commands and other work of the processor.
     progress: AtomicU64,
-    /// When the processor began its current command, in nanoseconds since `made`; 0 for none.
+    /// When the processor began its current command, in nanoseconds since `created`; 0 for none.
     /// Inline devices do not record it.
     begun: AtomicU64,
-    made: Instant,
+    created: Instant,
     applied: AtomicU64,
     /// The last operation that the processor executed, applied or refused.
     executed: AtomicU64,
@@ -130,15 +92,15 @@ pub(crate) struct Device {
     /// The device has a thread. During the open of a matrix no device has one, and callers do the
     /// work.
     has_thread: AtomicBool,
-    stops: AtomicBool,
+    is_stopping: AtomicBool,
     /// Why the device failed.
     failure: Mutex<Option<Failure>>,
     /// Another device is to replace this one; changed under `failure`.
-    is_replaced: AtomicBool,
+    is_being_replaced: AtomicBool,
     /// How often the device was used again after it had failed for being late.
     recalls: AtomicU32,
     /// The owner has received the event of the failure.
-    is_told: AtomicBool,
+    is_failure_reported: AtomicBool,
     planted: Planted,
     /// The open directory of the label. The path may name another device's directory by now.
     label: Option<StoreDir>,
@@ -168,12 +130,12 @@ impl Device {
             holes: Mutex::default(),
             queue: Mutex::default(),
             ready: Condvar::new(),
-            sleeps: AtomicBool::new(false),
+            is_sleeping: AtomicBool::new(false),
             depth: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
             begun: AtomicU64::new(0),
-            made: Instant::now(),
+            created: Instant::now(),
             applied: AtomicU64::new(applied),
             executed: AtomicU64::new(applied),
             changes: AtomicU64::new(0),
@@ -184,11 +146,11 @@ impl Device {
             is_older: AtomicBool::new(false),
             is_newer: AtomicBool::new(false),
             has_thread: AtomicBool::new(false),
-            stops: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
             failure: Mutex::default(),
-            is_replaced: AtomicBool::new(false),
+            is_being_replaced: AtomicBool::new(false),
             recalls: AtomicU32::new(0),
-            is_told: AtomicBool::new(false),
+            is_failure_reported: AtomicBool::new(false),
             planted: Planted::default(),
             label: None,
             stamp: 0,
@@ -201,7 +163,7 @@ impl Device {
     }
 
     /// Returns the device with the directory of its label, which names this clean stop.
-    pub(crate) fn labelled(self, label: Option<StoreDir>, stamp: u64) -> Self {
+    pub(crate) fn with_label(self, label: Option<StoreDir>, stamp: u64) -> Self {
         Self { label, stamp, ..self }
     }
 
@@ -215,9 +177,9 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(crate) fn leave_stamp(&self, matrix: u64, stamp: u64) -> Result<u64> {
+    pub(crate) fn write_stamp(&self, matrix: u64, stamp: u64) -> Result<u64> {
         let Some(directory) = &self.label else { return Ok(0) };
-        Label { matrix, id: self.id, stamp, is_coming: false }.leave_in(directory).map(|()| stamp)
+        Label { matrix, id: self.id, stamp, is_pending: false }.write_in(directory).map(|()| stamp)
     }
 
     pub(crate) fn planted_is(&self, fault: Fault) -> bool {
@@ -270,44 +232,12 @@ impl Device {
         lock(&self.holes).contains(&seq)
     }
 
-    /// Keeps the processor from executing anything.
-    pub(crate) fn hold(&self) -> Held<'_> {
-        Held::new(self, lock(&self.exec))
-    }
-
-    /// Keeps the processor from executing anything. Returns `None` if the processor is busy for
-    /// longer than `patience`.
-    pub(crate) fn try_hold(&self, patience: Duration) -> Option<Held<'_>> {
-        let begun = Instant::now();
-        loop {
-            match self.exec.try_lock() {
-                Ok(exec) => return Some(Held::new(self, exec)),
-                Err(TryLockError::Poisoned(poisoned)) => return Some(Held::new(self, poisoned.into_inner())),
-                Err(TryLockError::WouldBlock) if begun.elapsed() >= patience => return None,
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(50)),
-            }
-        }
-    }
-
-    /// Returns whether the processor spends longer than `patience` on one command.
-    pub(crate) fn hangs(&self, patience: Duration) -> bool {
-        loop {
-            let progress = self.progress();
-            if self.try_hold(patience).is_some() {
-                return false;
-            }
-            if self.progress() == progress {
-                return true;
-            }
-        }
-    }
-
     /// Waits until the queue is empty. Fails the device if its processor makes no progress for
     /// `patience`.
     pub(crate) fn drain(&self, patience: Duration) {
         let (mut seen, mut since) = (self.progress(), Instant::now());
         while self.is_active() && self.depth() != 0 {
-            self.urge();
+            self.kick_thread();
             if self.has_thread.load(Ordering::Acquire) {
                 std::thread::sleep(Duration::from_micros(50));
             }
@@ -321,18 +251,18 @@ impl Device {
 
     /// Reads a key. Returns `None` if the device was not active throughout.
     #[inline]
-    pub(crate) fn ask_key(&self, question: Question, key: &[u8], value: &mut Vec<u8>) -> Option<Result<Found>> {
-        self.ask(|_| self.answer(question, key, value))
+    pub(crate) fn query_key(&self, query: Query, key: &[u8], value: &mut Vec<u8>) -> Option<Result<Found>> {
+        self.query(|_| self.answer(query, key, value))
     }
 
     /// Queries the store. Returns `None` if the device was not active throughout: the answer may
     /// come from a member that is catching up.
-    pub(crate) fn ask<T>(&self, ask: impl FnOnce(&dyn Store) -> T) -> Option<T> {
+    pub(crate) fn query<T>(&self, run: impl FnOnce(&dyn Store) -> T) -> Option<T> {
         let changes = self.changes.load(Ordering::Acquire);
         if !self.is_active() {
             return None;
         }
-        let answer = ask(&*self.store);
+        let answer = run(&*self.store);
         (self.is_active() && self.changes.load(Ordering::Acquire) == changes).then_some(answer)
     }
 
@@ -342,10 +272,10 @@ impl Device {
     /// Errors of the store; [`Error::Corrupt`] if the key is absent and the device cannot confirm
     /// this.
     #[inline]
-    pub(crate) fn answer(&self, question: Question, key: &[u8], value: &mut Vec<u8>) -> Result<Found> {
-        let found = question.ask(&*self.store, key, value);
-        let is_absent = matches!(&found, Ok(found) if !found.is_there);
-        if is_absent && self.has_gaps() { Err(self.gap()) } else { found }
+    pub(crate) fn answer(&self, query: Query, key: &[u8], value: &mut Vec<u8>) -> Result<Found> {
+        let found = query.run(&*self.store, key, value);
+        let is_absent = matches!(&found, Ok(found) if !found.is_present);
+        if is_absent && self.has_gaps() { Err(self.gap_error()) } else { found }
     }
 
     /// Returns whether the copy may lack pairs that no device could read.
@@ -361,7 +291,7 @@ impl Device {
 
     /// Returns the error for a key that the copy may lack.
     #[cold]
-    pub(crate) fn gap(&self) -> Error {
+    pub(crate) fn gap_error(&self) -> Error {
         Error::corrupt(
             format!("device {}", self.index),
             "pairs that no device could read may be missing in its copy, this key's among them",
@@ -375,7 +305,7 @@ impl Device {
     }
 
     /// Writes the identity of the store of pairs into the description's entry.
-    pub(crate) fn name_store(&self, member: &mut Member) {
+    pub(crate) fn record_store_identity(&self, member: &mut Member) {
         (member.store, member.opening) = (self.store.identity().unwrap_or(0), self.store.opening());
     }
 
@@ -418,158 +348,28 @@ impl Device {
     }
 
     /// Returns whether the processor has spent longer than `patience` on its current command.
-    pub(crate) fn is_at_it_for(&self, patience: Duration) -> bool {
+    pub(crate) fn is_busy_for(&self, patience: Duration) -> bool {
         let begun = self.begun.load(Ordering::Acquire);
-        begun != 0 && self.made.elapsed().saturating_sub(Duration::from_nanos(begun)) > patience
-    }
-
-    fn used(&self) -> Use {
-        Use::of(self.used.load(Ordering::Acquire))
-    }
-
-    #[inline]
-    pub(crate) fn is_active(&self) -> bool {
-        self.used.load(Ordering::Acquire) == Use::Active as u8
-    }
-
-    /// Returns whether the device receives operations although it lacks earlier ones.
-    pub(crate) fn is_filling(&self) -> bool {
-        self.used() == Use::Filling
-    }
-
-    pub(crate) fn state(&self) -> MemberState {
-        match self.used() {
-            Use::Active => MemberState::Active,
-            Use::Behind | Use::Filling => MemberState::Behind,
-            Use::Failed => MemberState::Failed,
-        }
-    }
-
-    /// Returns whether the device is in use, or may return without help: after catch-up, or when it
-    /// answers again.
-    pub(crate) fn may_serve(&self) -> bool {
-        self.used() != Use::Failed || lock(&self.failure).as_ref().is_some_and(|failure| failure.late.is_some())
-    }
-
-    /// Returns why the device failed, if it did.
-    pub(crate) fn failure(&self) -> Option<String> {
-        let failure = lock(&self.failure);
-        let is_replaced = self.is_replaced.load(Ordering::Acquire);
-        failure.as_ref().map(|failure| failure.why.clone()).or(is_replaced.then(|| "it is being replaced".into()))
-    }
-
-    /// Returns once why the device failed: whether it is only late, and the failure in words.
-    pub(crate) fn news(&self) -> Option<(bool, String)> {
-        let failure = lock(&self.failure).as_ref().map(|failure| (failure.late.is_some(), failure.why.clone()))?;
-        (!self.is_told.swap(true, Ordering::AcqRel)).then_some(failure)
-    }
-
-    /// Sets the state when a matrix is created or opened.
-    pub(crate) fn set_state(&self, state: MemberState) {
-        let to = match state {
-            MemberState::Active => Use::Active,
-            MemberState::Behind => Use::Behind,
-            MemberState::Failed => Use::Failed,
-        };
-        self.change_use(to, |_| true);
-    }
-
-    /// Marks the device as behind until it has caught up. A failed device stays failed.
-    pub(crate) fn fall_behind(&self) {
-        self.change_use(Use::Behind, Use::takes_commands);
-    }
-
-    /// Starts to accept new operations while earlier ones are still missing. Returns false if the
-    /// device is not behind.
-    pub(crate) fn begin_filling(&self) -> bool {
-        self.change_use(Use::Filling, |used| used == Use::Behind)
-    }
-
-    /// Makes the device active after catch-up. Returns false if it fell behind again or failed
-    /// meanwhile.
-    pub(crate) fn come_back(&self) -> bool {
-        self.change_use(Use::Active, |used| used == Use::Filling)
-    }
-
-    /// Changes the use if `from` allows the current one, and returns whether it did. Use and queue
-    /// change together: all queued commands belong to one period of use.
-    fn change_use(&self, to: Use, from: impl FnOnce(Use) -> bool) -> bool {
-        let mut queue = lock(&self.queue);
-        if !from(self.used()) {
-            return false;
-        }
-        // Before the use: a reader that sees the same count and an active device has seen one
-        // period of use.
-        self.changes.fetch_add(1, Ordering::AcqRel);
-        self.used.store(to as u8, Ordering::Release);
-        let dropped = if to.takes_commands() { VecDeque::new() } else { std::mem::take(&mut *queue) };
-        dropped.iter().for_each(|command| self.count_out(command));
-        drop(queue);
-        dropped.iter().for_each(|command| command.drop_by(self.bit()));
-        true
-    }
-
-    /// Takes the device out of use and records the reason. The failure is final unless the device
-    /// was only late.
-    pub(crate) fn fail(&self, why: impl Into<Failure>) {
-        let why = why.into();
-        let is_late = why.late.is_some();
-        let mut kept = lock(&self.failure);
-        let failure = kept.get_or_insert(why);
-        failure.late = failure.late.filter(|_| is_late);
-        // `failure` stays locked: no `recall` can clear the reason before the use changes.
-        self.change_use(Use::Failed, |_| true);
-    }
-
-    /// Takes the device out of use because a replacement is starting.
-    pub(crate) fn retire(&self) {
-        let _failure = lock(&self.failure);
-        self.is_replaced.store(true, Ordering::Release);
-        self.change_use(Use::Failed, |_| true);
-    }
-
-    /// Cancels a replacement: the device catches up, unless it had failed.
-    pub(crate) fn stay(&self) {
-        let failure = lock(&self.failure);
-        if self.is_replaced.swap(false, Ordering::AcqRel) && failure.is_none() {
-            self.change_use(Use::Behind, |used| used == Use::Failed);
-        }
-    }
-
-    /// Lets a device that failed for being late catch up, once its processor is idle. The first
-    /// wait is `after`; each repetition doubles it.
-    pub(crate) fn recall(&self, after: Duration) {
-        let mut failure = lock(&self.failure);
-        let Some(late) = failure.as_ref().and_then(|failure| failure.late) else { return };
-        let recalls = self.recalls.load(Ordering::Acquire);
-        let is_due = !self.is_replaced.load(Ordering::Acquire)
-            && late.elapsed() >= after.saturating_mul(1 << recalls.min(DOUBLINGS_MAX));
-        // A concurrent permanent failure waits for this lock and then takes effect.
-        if is_due && self.try_hold(Duration::ZERO).is_some() && self.change_use(Use::Behind, |used| used == Use::Failed)
-        {
-            *failure = None;
-            self.is_told.store(false, Ordering::Release);
-            self.recalls.fetch_add(1, Ordering::AcqRel);
-        }
+        begun != 0 && self.created.elapsed().saturating_sub(Duration::from_nanos(begun)) > patience
     }
 
     /// Queues a command. Returns false, without queueing, if the device is not in use.
     pub(crate) fn push(&self, command: Command) -> bool {
         let mut queue = lock(&self.queue);
-        let is_given = match self.used() {
+        let is_accepted = match self.used() {
             Use::Active => true,
             Use::Filling => !matches!(command, Command::Read(_)),
             Use::Behind | Use::Failed => false,
         };
-        if is_given {
+        if is_accepted {
             self.depth.fetch_add(1, Ordering::AcqRel);
             self.bytes.fetch_add(command.bytes(), Ordering::AcqRel);
             queue.push_back(command);
         }
-        is_given
+        is_accepted
     }
 
-    fn count_out(&self, command: &Command) {
+    fn uncount(&self, command: &Command) {
         self.depth.fetch_sub(1, Ordering::AcqRel);
         self.bytes.fetch_sub(command.bytes(), Ordering::AcqRel);
     }
@@ -577,7 +377,7 @@ impl Device {
     /// Wakes the device's own thread, if it has one.
     pub(crate) fn wake(&self) {
         if self.has_thread.load(Ordering::Acquire) {
-            self.rouse();
+            self.notify_thread();
         }
     }
 
@@ -589,42 +389,5 @@ impl Device {
     /// Sets `executed` to `seq`: the store has everything up to `seq` except `lacking`.
     pub(crate) fn set_executed(&self, seq: u64, lacking: &[u64]) {
         self.hold().set_executed(seq, lacking);
-    }
-}
-
-/// A device whose processor is kept from executing.
-pub(crate) struct Held<'a> {
-    _exec: MutexGuard<'a, ()>,
-    /// Declared after `_exec`, and therefore dropped after `exec` is released.
-    rest: Rest<'a>,
-}
-
-/// Executes the commands queued while the device was held.
-struct Rest<'a>(&'a Device);
-
-impl Drop for Rest<'_> {
-    fn drop(&mut self) {
-        if !lock(&self.0.queue).is_empty() {
-            self.0.kick();
-        }
-    }
-}
-
-impl<'a> Held<'a> {
-    fn new(device: &'a Device, exec: MutexGuard<'a, ()>) -> Self {
-        Self { _exec: exec, rest: Rest(device) }
-    }
-
-    /// Reports progress: queued commands wait for another task, not for the device.
-    pub(crate) fn go_on(&self) {
-        self.rest.0.progress.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Sets `executed` to `seq`: the store has everything up to `seq` except `lacking`.
-    pub(crate) fn set_executed(&mut self, seq: u64, lacking: &[u64]) {
-        self.go_on();
-        *lock(&self.rest.0.holes) = lacking.iter().copied().collect();
-        self.rest.0.pass(seq);
-        self.rest.0.executed.store(seq, Ordering::Release);
     }
 }

@@ -13,41 +13,41 @@ use lodestore_contract::{Event, EventSink};
 use crate::lock;
 
 /// Maximum number of queued events; further ones are dropped.
-const WAITING_MAX: usize = 4096;
+const QUEUED_EVENTS_MAX: usize = 4096;
 
 /// Queues events for the owner.
 #[derive(Clone)]
 pub struct Relay {
     owner: EventSink,
-    waiting: Arc<Mutex<VecDeque<Event>>>,
+    queued: Arc<Mutex<VecDeque<Event>>>,
 }
 
 impl Relay {
     /// Creates a queue for this owner.
     pub fn new(owner: EventSink) -> Self {
-        Self { owner, waiting: Arc::default() }
+        Self { owner, queued: Arc::default() }
     }
 
     /// Returns the event sink for the devices' stores.
     pub fn sink(&self) -> EventSink {
-        let waiting = Arc::clone(&self.waiting);
+        let queued = Arc::clone(&self.queued);
         Arc::new(move |event| {
-            let mut waiting = lock(&waiting);
-            if waiting.len() < WAITING_MAX {
-                waiting.push_back(event.clone());
+            let mut queued = lock(&queued);
+            if queued.len() < QUEUED_EVENTS_MAX {
+                queued.push_back(event.clone());
             }
         })
     }
 
     /// Queues an event of the matrix itself.
-    pub(crate) fn keep(&self, event: Event) {
+    pub(crate) fn push(&self, event: Event) {
         (self.sink())(&event);
     }
 
     /// Delivers the queued events to the owner. No lock of the matrix is held.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn deliver(&self) {
         loop {
-            let next = lock(&self.waiting).pop_front();
+            let next = lock(&self.queued).pop_front();
             let Some(event) = next else { return };
             (self.owner)(&event);
         }

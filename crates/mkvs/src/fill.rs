@@ -16,44 +16,19 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Event, Expiry, Result};
 
 use crate::catchup::log_of;
-use crate::command::{Command, Copied, Question};
+use crate::command::{Command, Copied, Query};
 use crate::device::Device;
 use crate::group::{Group, read_pair};
-use crate::keeper::Beside;
 use crate::layout::MemberState;
 use crate::operation::Mutation;
+use crate::pace::Pace;
 use crate::route::KeyHash;
-use crate::scan::Source;
+use crate::source::Source;
 
-/// The copy waits while a member has more than this many commands (`WAITING`) or bytes queued.
-const WAITING: usize = 256;
-const WAITING_BYTES: usize = 8 << 20;
-
-/// Limits a byte rate by sleeping.
-pub(crate) struct Pace {
-    rate: u64,
-    begun: Instant,
-    bytes: u64,
-}
-
-impl Pace {
-    /// Creates a limit in bytes per second; 0 for no limit.
-    pub(crate) fn new(rate: u64) -> Self {
-        Self { rate, begun: Instant::now(), bytes: 0 }
-    }
-
-    /// Counts `bytes` and sleeps until they are within the rate, or until `stops`.
-    pub(crate) fn pass(&mut self, bytes: usize, stops: &mut dyn FnMut() -> bool) {
-        self.bytes += bytes as u64;
-        if self.rate == 0 {
-            return;
-        }
-        let due = Duration::from_secs_f64(self.bytes as f64 / self.rate as f64);
-        while let Some(left) = due.checked_sub(self.begun.elapsed()).filter(|_| !stops()) {
-            std::thread::sleep(left.min(Duration::from_millis(50)));
-        }
-    }
-}
+/// The copy waits while a member has more than this many commands (`QUEUED_COMMANDS_MAX`) or bytes
+/// queued.
+const QUEUED_COMMANDS_MAX: usize = 256;
+const QUEUED_BYTES_MAX: usize = 8 << 20;
 
 /// The state of a copy's walk over keys.
 struct Walk {
@@ -67,12 +42,12 @@ struct Walk {
 }
 
 impl Group {
-    /// Copies the group's pairs to `device` and makes it active. Returns false if the copy must be
-    /// tried again.
+    /// Copies the group's pairs to `device` and makes it active. Calls `maintain` at least every
+    /// 50 ms. Returns false if the copy must be tried again.
     ///
     /// # Errors
     /// Errors of the devices; `device` is behind then.
-    pub(crate) fn copy(&self, device: &Arc<Device>) -> Result<bool> {
+    pub(crate) fn copy(&self, device: &Arc<Device>, maintain: &mut dyn FnMut()) -> Result<bool> {
         if device.state() != MemberState::Behind {
             return Ok(false);
         }
@@ -96,7 +71,7 @@ impl Group {
         device.wake();
         let mut walk = Walk { pace: Pace::new(self.options.copy_rate), last: None, unread: 0, is_whole: true };
         let copied = self
-            .copy_keys(device, cut, &mut walk)
+            .copy_keys(device, cut, &mut walk, maintain)
             .and_then(|is_walked| Ok(is_walked && self.end_copy(device, walk.last.take(), walk.unread != 0)?));
         if !matches!(copied, Ok(true)) {
             device.fall_behind();
@@ -120,7 +95,7 @@ impl Group {
             if device.progress() != seen {
                 (seen, since) = (device.progress(), Instant::now());
             } else if since.elapsed() > self.options.timeout {
-                device.fail(self.too_late());
+                device.fail(self.late_failure());
             }
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -139,37 +114,43 @@ impl Group {
     /// Queues the group's pair of each key at `device`. Its own keys come first, because they may
     /// be deleted or outdated. Pairs that no member can read are omitted or removed, and reported:
     /// otherwise no device could ever replace another one.
-    fn copy_keys(&self, device: &Device, cut: u64, walk: &mut Walk) -> Result<bool> {
+    fn copy_keys(&self, device: &Device, cut: u64, walk: &mut Walk, maintain: &mut dyn FnMut()) -> Result<bool> {
         let own = [Source { store: Arc::clone(device.store()), has_gaps: false }];
-        self.copy_each(device, &own, true, walk)?;
+        self.copy_each(device, &own, true, walk, maintain)?;
         if walk.is_whole {
             let donors = self.stores_at(cut)?;
             // Some unreadable pairs are met in both walks.
             let unread = std::mem::take(&mut walk.unread);
-            let damage = self.copy_each(device, &donors, false, walk)?;
+            let damage = self.copy_each(device, &donors, false, walk, maintain)?;
             walk.unread = walk.unread.max(unread).max(u64::from(damage.is_some()));
         }
         if walk.is_whole && walk.unread != 0 {
             self.counts.uncopied.fetch_add(walk.unread, Ordering::Relaxed);
             let (group, device, pairs) = (self.index, device.index, walk.unread);
             let event = Event::CopyIncomplete { group, device, pairs };
-            self.options.relay.as_ref().inspect(|relay| relay.keep(event));
+            self.options.relay.as_ref().inspect(|relay| relay.push(event));
         }
         Ok(walk.is_whole)
     }
 
     /// Queues the group's pair of each key of these stores at `device`. For its own store, equal
     /// pairs are skipped. Returns the error that prevented the walk from listing all keys.
-    fn copy_each(&self, device: &Device, of: &[Source], is_own: bool, walk: &mut Walk) -> Result<Option<Error>> {
-        let mut beside = Beside::new(self, device);
+    fn copy_each(
+        &self,
+        device: &Device,
+        of: &[Source],
+        is_own: bool,
+        walk: &mut Walk,
+        maintain: &mut dyn FnMut(),
+    ) -> Result<Option<Error>> {
         // Called at least every 50 ms, also while the copy waits.
         let mut stops = || {
-            beside.turn();
+            maintain();
             self.stops.load(Ordering::Acquire) || !device.is_filling()
         };
         let mut value = Vec::new();
         let walked = self.each_key_of(of, &mut |key| {
-            while (device.depth() > WAITING || device.queued_bytes() > WAITING_BYTES) && !stops() {
+            while (device.depth() > QUEUED_COMMANDS_MAX || device.queued_bytes() > QUEUED_BYTES_MAX) && !stops() {
                 device.kick();
                 std::thread::sleep(Duration::from_micros(50));
             }
@@ -177,13 +158,13 @@ impl Group {
             if !walk.is_whole {
                 return Err(Error::Closed);
             }
-            let stripe = self.stripes.share(KeyHash::of(key, self.seed));
-            let found = match self.compete(&stripe, key, Question::Pair, &mut value) {
+            let stripe = self.stripes.lock_shared(KeyHash::of(key, self.seed));
+            let found = match self.compete(&stripe, key, Query::Pair, &mut value) {
                 Err(Error::Corrupt { .. }) => {
                     walk.unread += 1;
                     None
                 }
-                found => Some(found?).filter(|found| found.is_there),
+                found => Some(found?).filter(|found| found.is_present),
             };
             let mutation = match found {
                 // The device's own pair of a key that no member can read may be older than the
@@ -191,9 +172,9 @@ impl Group {
                 None => Mutation::Delete,
                 // Equal to the group's pair: no older pair remains, whatever happens to the others'
                 // records.
-                Some(found) if is_own && has_same(device, key, &value, found.expiry) => {
+                Some(found) if is_own && has_same_pair(device, key, &value, found.expiry) => {
                     drop(stripe);
-                    walk.pace.pass(key.len() + value.len(), &mut stops);
+                    walk.pace.throttle(key.len() + value.len(), &mut stops);
                     return Ok(());
                 }
                 Some(found) => Mutation::Put { value: std::mem::take(&mut value), expiry: found.expiry },
@@ -204,7 +185,7 @@ impl Group {
             walk.last = Some(copied);
             drop(stripe);
             device.wake();
-            walk.pace.pass(bytes, &mut stops);
+            walk.pace.throttle(bytes, &mut stops);
             Ok(())
         });
         device.kick();
@@ -213,7 +194,7 @@ impl Group {
 }
 
 /// Returns whether a member's store has this value of a key.
-fn has_same(device: &Device, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> bool {
+fn has_same_pair(device: &Device, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> bool {
     let own = read_pair(&**device.store(), key);
     matches!(own, Ok(Some((own, expires))) if own == value && expires == expiry)
 }

@@ -18,22 +18,23 @@ use std::sync::{Arc, RwLock};
 use crate::route::KeyHash;
 use crate::{read, write};
 
-/// Counters of a key. Seven would let a third fewer absent keys pass, but make adding a key twice
-/// as expensive.
-const COUNTERS: u32 = 4;
+/// Number of counters of a key. Seven would let a third fewer absent keys pass, but make adding a
+/// key twice as expensive.
+const KEY_COUNTERS_COUNT: u32 = 4;
 /// Counters per planned key. In a full filter, about 2 percent of absent keys find all their
 /// counters raised.
-const COUNTERS_PER_KEY: u64 = 10;
-/// Words of a block (`WORDS`), counters of a word (`PER_WORD`) and of a block (`PER_BLOCK`).
-const WORDS: usize = 8;
-const PER_WORD: u32 = 16;
-const PER_BLOCK: u64 = 128;
+const COUNTERS_PER_KEY_RATIO: u64 = 10;
+/// Words of a block (`BLOCK_WORDS`), counters of a word (`WORD_COUNTERS_COUNT`) and of a block
+/// (`BLOCK_COUNTERS_COUNT`).
+const BLOCK_WORDS: usize = 8;
+const WORD_COUNTERS_COUNT: u32 = 16;
+const BLOCK_COUNTERS_COUNT: u64 = 128;
 /// The value at which a counter saturates.
-const MOST: u64 = 15;
+const COUNTER_MAX: u64 = 15;
 
 #[derive(Default)]
 #[repr(align(64))]
-struct Block([AtomicU64; WORDS]);
+struct Block([AtomicU64; BLOCK_WORDS]);
 
 /// The filter.
 pub(crate) struct Filter {
@@ -50,7 +51,7 @@ impl Filter {
     }
 
     fn blocks_of(keys: u64) -> u64 {
-        keys.max(1).saturating_mul(COUNTERS_PER_KEY).div_ceil(PER_BLOCK)
+        keys.max(1).saturating_mul(COUNTERS_PER_KEY_RATIO).div_ceil(BLOCK_COUNTERS_COUNT)
     }
 
     /// Returns the planned number of keys. With more keys, more absent keys pass.
@@ -65,31 +66,31 @@ impl Filter {
 
     /// Returns the block of a key, and its counters there as (word, shift).
     #[inline]
-    fn places(&self, hash: KeyHash) -> (&Block, impl Iterator<Item = (usize, u32)> + use<>) {
+    fn counters_of(&self, hash: KeyHash) -> (&Block, impl Iterator<Item = (usize, u32)> + use<>) {
         let mixed = hash.mixed();
         let at = ((u128::from(mixed) * self.blocks.len() as u128) >> 64) as usize;
         let bits = mixed.wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(17);
-        let places = (0..COUNTERS).map(move |counter| {
-            let place = (bits >> (counter * 7)) as u32 & (PER_BLOCK as u32 - 1);
-            ((place / PER_WORD) as usize, place % PER_WORD * 4)
+        let counters = (0..KEY_COUNTERS_COUNT).map(move |counter| {
+            let index = (bits >> (counter * 7)) as u32 & (BLOCK_COUNTERS_COUNT as u32 - 1);
+            ((index / WORD_COUNTERS_COUNT) as usize, index % WORD_COUNTERS_COUNT * 4)
         });
-        (&self.blocks[at], places)
+        (&self.blocks[at], counters)
     }
 
     /// Returns false if the key is certainly absent.
     #[inline]
     pub(crate) fn may_have(&self, hash: KeyHash) -> bool {
-        let (block, mut places) = self.places(hash);
-        places.all(|(word, shift)| block.0[word].load(Ordering::Acquire) >> shift & MOST != 0)
+        let (block, mut counters) = self.counters_of(hash);
+        counters.all(|(word, shift)| block.0[word].load(Ordering::Acquire) >> shift & COUNTER_MAX != 0)
     }
 
     /// Counts a key before it is added.
     pub(crate) fn raise(&self, hash: KeyHash) {
-        let (block, places) = self.places(hash);
-        for (word, shift) in places {
+        let (block, counters) = self.counters_of(hash);
+        for (word, shift) in counters {
             // A saturated counter stays as it is; this is not an error.
             let _ = block.0[word].fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
-                (old >> shift & MOST != MOST).then(|| old + (1 << shift))
+                (old >> shift & COUNTER_MAX != COUNTER_MAX).then(|| old + (1 << shift))
             });
         }
     }
@@ -98,14 +99,14 @@ impl Filter {
     /// filter must be rebuilt.
     #[must_use]
     pub(crate) fn lower(&self, hash: KeyHash) -> bool {
-        let (block, places) = self.places(hash);
+        let (block, counters) = self.counters_of(hash);
         let mut sound = true;
-        for (word, shift) in places {
+        for (word, shift) in counters {
             let lowered = block.0[word].fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
-                let counter = old >> shift & MOST;
-                (counter != 0 && counter != MOST).then(|| old - (1 << shift))
+                let counter = old >> shift & COUNTER_MAX;
+                (counter != 0 && counter != COUNTER_MAX).then(|| old - (1 << shift))
             });
-            sound &= lowered.is_ok_and(|_| true) || lowered.is_err_and(|old| old >> shift & MOST == MOST);
+            sound &= lowered.is_ok_and(|_| true) || lowered.is_err_and(|old| old >> shift & COUNTER_MAX == COUNTER_MAX);
         }
         sound
     }
@@ -113,17 +114,17 @@ impl Filter {
     /// Returns the share of absent keys that pass, estimated from how full a sample of the blocks
     /// is.
     pub(crate) fn false_positives(&self) -> f64 {
-        const SAMPLE: usize = 4096;
-        let step = (self.blocks.len() / SAMPLE).max(1);
+        const SAMPLE_BLOCKS: usize = 4096;
+        let step = (self.blocks.len() / SAMPLE_BLOCKS).max(1);
         let raised = |block: &Block| {
             let words = block.0.iter().map(|word| {
                 let word = word.load(Ordering::Relaxed);
                 let any = word | word >> 1 | word >> 2 | word >> 3;
                 (any & 0x1111_1111_1111_1111).count_ones()
             });
-            f64::from(words.sum::<u32>()) / PER_BLOCK as f64
+            f64::from(words.sum::<u32>()) / BLOCK_COUNTERS_COUNT as f64
         };
-        let passes = self.blocks.iter().step_by(step).map(|block| raised(block).powi(COUNTERS as i32));
+        let passes = self.blocks.iter().step_by(step).map(|block| raised(block).powi(KEY_COUNTERS_COUNT as i32));
         passes.sum::<f64>() / self.blocks.len().div_ceil(step) as f64
     }
 
@@ -161,12 +162,12 @@ pub(crate) struct Building {
     /// Keys that the filter counts.
     keys: AtomicU64,
     /// The position of the walk. Unused without order.
-    place: RwLock<Place>,
+    position: RwLock<WalkPosition>,
     is_ordered: bool,
 }
 
 /// The position of a walk.
-enum Place {
+enum WalkPosition {
     Start,
     /// The last key counted.
     At(Vec<u8>),
@@ -179,16 +180,16 @@ impl Building {
         Self {
             filter: Arc::new(Filter::new(keys)),
             keys: AtomicU64::new(0),
-            place: RwLock::new(Place::Start),
+            position: RwLock::new(WalkPosition::Start),
             is_ordered,
         }
     }
 
     fn is_passed(&self, key: &[u8]) -> bool {
-        match &*read(&self.place) {
-            Place::Start => false,
-            Place::At(place) => key <= &place[..],
-            Place::End => true,
+        match &*read(&self.position) {
+            WalkPosition::Start => false,
+            WalkPosition::At(position) => key <= &position[..],
+            WalkPosition::End => true,
         }
     }
 
@@ -214,19 +215,19 @@ impl Building {
     pub(crate) fn count(&self, keys: &[Vec<u8>], are_last: bool, hash: impl Fn(&[u8]) -> KeyHash) {
         self.keys.fetch_add(keys.len() as u64, Ordering::Relaxed);
         keys.iter().for_each(|key| self.filter.raise(hash(key)));
-        let mut place = write(&self.place);
+        let mut position = write(&self.position);
         match keys.last() {
-            _ if are_last => *place = Place::End,
-            Some(last) => *place = Place::At(last.clone()),
+            _ if are_last => *position = WalkPosition::End,
+            Some(last) => *position = WalkPosition::At(last.clone()),
             None => {}
         }
     }
 
     /// Returns the last key that was counted.
-    pub(crate) fn place(&self) -> Option<Vec<u8>> {
-        match &*read(&self.place) {
-            Place::At(place) => Some(place.clone()),
-            Place::Start | Place::End => None,
+    pub(crate) fn position(&self) -> Option<Vec<u8>> {
+        match &*read(&self.position) {
+            WalkPosition::At(position) => Some(position.clone()),
+            WalkPosition::Start | WalkPosition::End => None,
         }
     }
 
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_raised_may_be_there_until_it_is_lowered_as_often() {
+    fn a_raised_key_may_be_present_until_it_is_lowered_as_often() {
         let filter = Filter::new(1000);
         for key in 0..1000 {
             filter.raise(hash(key));
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emptied_filter_knows_nothing_but_what_is_saturated() {
+    fn an_emptied_filter_has_only_saturated_counters() {
         let filter = Filter::new(1000);
         (0..1000).for_each(|key| filter.raise(hash(key)));
         assert!((0..1000).all(|key| filter.lower(hash(key))));
@@ -275,12 +276,12 @@ mod tests {
         let filter = Filter::new(20_000);
         (0..20_000).for_each(|key| filter.raise(hash(key)));
         let passed = (20_000..220_000).filter(|key| filter.may_have(hash(*key))).count() as f64 / 200_000.0;
-        let told = filter.false_positives();
-        assert!(passed < 0.03 && (passed - told).abs() < 0.005, "{passed} passed, {told} told");
+        let estimate = filter.false_positives();
+        assert!(passed < 0.03 && (passed - estimate).abs() < 0.005, "{passed} passed, {estimate} estimate");
     }
 
     #[test]
-    fn a_counter_at_its_most_stays() {
+    fn a_saturated_counter_stays() {
         let filter = Filter::new(1);
         (0..40).for_each(|_| filter.raise(hash(1)));
         assert!((0..40).all(|_| filter.lower(hash(1))));
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_filter_is_made_each_key_is_counted_once_by_the_walk_or_by_who_adds_it() {
+    fn a_filter_build_counts_each_key_once_by_the_walk_or_by_its_writer() {
         let name = |key: u8| vec![key];
         let hashed = |key: &[u8]| KeyHash::of(key, 3);
         let building = Building::new(1000, true);
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn lowering_what_was_not_raised_is_told() {
+    fn lowering_a_key_that_was_not_raised_is_reported() {
         assert!(!Filter::new(100).lower(hash(1)));
     }
 

@@ -1,9 +1,10 @@
 //! The parsers of this crate with bytes as input, for `fuzz/` and its tests. Not part of the
 //! interface: built only with the feature `fuzz`.
 
+use crate::codec::VERSION;
 use crate::filter::Filter;
 use crate::label::Label;
-use crate::layout::{CleanRecord, DeviceRecord, Matrix, VERSION};
+use crate::layout::{CleanRecord, DeviceRecord, Matrix};
 use crate::operation::Operation;
 
 /// Decodes bytes as each value that a matrix stores, unchanged and with a valid version. Each
@@ -31,8 +32,8 @@ fn operation(bytes: &[u8]) -> usize {
     let Ok(operation) = Operation::decode(bytes, || Ok(Some(bytes[bytes.len() / 2..].to_vec()))) else { return 0 };
     assert_eq!(Operation::seq_of(bytes).ok(), Some(operation.seq), "its number by itself");
     assert_eq!(Operation::epoch_of(bytes).ok(), Some(operation.epoch), "its epoch by itself");
-    let (entry, apart) = operation.encode();
-    let again = Operation::decode(&entry, || Ok(apart.map(<[u8]>::to_vec)));
+    let (entry, separate) = operation.encode();
+    let again = Operation::decode(&entry, || Ok(separate.map(<[u8]>::to_vec)));
     assert_eq!(again.ok(), Some(operation), "an operation");
     1
 }

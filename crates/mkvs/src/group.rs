@@ -16,7 +16,7 @@
 //!    the group's members is the same thread (`keeper.rs`). The doubts of a salvage (`salvage.rs`)
 //!    come directly before the description.
 //! 3. No thread waits for a device while it holds the sequencer, with three exceptions: admitting a
-//!    member, for at most `HELD_MOST` (`catchup.rs`); starting the log of a copied member
+//!    member, for at most `SEQUENCER_HOLD_MAX` (`catchup.rs`); starting the log of a copied member
 //!    (`fill.rs`); and reviving a group while its members replay their logs. No member is active in
 //!    the last case.
 //! 4. A member that lacks an operation which is or may be acknowledged is not active. A `filling`
@@ -31,15 +31,15 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Expiry, Result, Store};
 
-use crate::command::Question;
+use crate::command::Query;
 use crate::device::{Device, Failure};
+use crate::doubt::Doubts;
 use crate::filter::Filter;
 use crate::host::Host;
 use crate::layout::MemberState;
 use crate::options::{Filtering, MkvsOptions};
 use crate::planted::Fault;
 use crate::route::KeyHash;
-use crate::salvage::Doubts;
 use crate::stripes::{Stripe, Stripes};
 use crate::{lock, read};
 
@@ -67,9 +67,9 @@ pub(crate) struct Lost {
 
 /// The keeper of a group.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct CurrentKeeper {
     /// The number of the group's current keeper.
-    pub(crate) by: u64,
+    pub(crate) number: u64,
     /// The member that the keeper is catching up.
     pub(crate) member: Option<u64>,
 }
@@ -129,15 +129,15 @@ pub(crate) struct Group {
     /// Keys that the filter counted when it was installed. The stripes count later changes.
     pub(crate) raised_before: AtomicU64,
     /// The member that answered the last query about all keys.
-    pub(crate) teller: AtomicU64,
+    pub(crate) last_walked: AtomicU64,
     /// The last acknowledged operation. A member that has it also has all earlier operations, or
     /// rolled them back.
     pub(crate) acknowledged: AtomicU64,
-    pub(crate) kept: Mutex<Kept>,
+    pub(crate) keeper: Mutex<CurrentKeeper>,
     /// The matrix is closing: long tasks end.
     pub(crate) stops: AtomicBool,
     /// A key was removed that the filter had not counted: the filter is rebuilt.
-    pub(crate) distrust: AtomicBool,
+    pub(crate) is_filter_unreliable: AtomicBool,
     /// The walk for a filter met a pair that no member can read: the earliest time of the next
     /// attempt.
     pub(crate) no_filter_before: Mutex<Option<Instant>>,
@@ -184,11 +184,11 @@ impl Group {
             allowance: Arc::default(),
             has_filter,
             raised_before: AtomicU64::new(0),
-            teller: AtomicU64::new(0),
+            last_walked: AtomicU64::new(0),
             acknowledged: AtomicU64::new(last),
-            kept: Mutex::default(),
+            keeper: Mutex::default(),
             stops: AtomicBool::new(false),
-            distrust: AtomicBool::new(false),
+            is_filter_unreliable: AtomicBool::new(false),
             no_filter_before: Mutex::default(),
             damaged: Mutex::default(),
             undecided: Mutex::default(),
@@ -229,7 +229,7 @@ impl Group {
         let filter = stripe.filter.as_ref().is_none_or(|filter| filter.lower(hash));
         let building = stripe.building.as_ref().is_none_or(|building| building.lower(key, hash));
         if !(filter && building) {
-            self.distrust.store(true, Ordering::Release);
+            self.is_filter_unreliable.store(true, Ordering::Release);
         }
     }
 
@@ -263,7 +263,7 @@ impl Group {
     }
 
     /// Sets the active members and the next sequence number, `last` + 1.
-    pub(crate) fn go_on_behind(&self, sequencer: &mut Sequencer, last: u64, active: Vec<Arc<Device>>) {
+    pub(crate) fn restart_after(&self, sequencer: &mut Sequencer, last: u64, active: Vec<Arc<Device>>) {
         *sequencer = Sequencer::new(last + 1, sequencer.epoch, active);
         self.last.store(last, Ordering::Release);
     }
@@ -276,7 +276,7 @@ impl Group {
         seq
     }
 
-    pub(crate) fn too_few(&self, live: usize, needed: usize) -> Error {
+    pub(crate) fn too_few_error(&self, live: usize, needed: usize) -> Error {
         Error::too_few_devices(self.index, live, needed)
     }
 
@@ -291,7 +291,7 @@ impl Group {
     ///
     /// # Errors
     /// Errors of the host's store.
-    pub(crate) fn drop_idle(&self, sequencer: &mut Sequencer) -> Result<Vec<Arc<Device>>> {
+    pub(crate) fn remove_inactive_members(&self, sequencer: &mut Sequencer) -> Result<Vec<Arc<Device>>> {
         while sequencer.active.iter().any(|device| !device.is_active()) {
             let last = sequencer.next - 1;
             let left: Vec<_> = sequencer.active.iter().filter(|device| device.is_active()).cloned().collect();
@@ -306,7 +306,7 @@ impl Group {
                 return Ok(late);
             }
             let before = std::mem::replace(&mut sequencer.active, left);
-            self.note_members(sequencer).inspect_err(|_| {
+            self.record_members(sequencer).inspect_err(|_| {
                 // Not durable: the next caller must write the epoch before any acknowledgement.
                 sequencer.active = before;
             })?;
@@ -321,17 +321,17 @@ impl Group {
     ///
     /// # Errors
     /// Errors of the host's store.
-    pub(crate) fn may_add(&self, sequencer: &mut Sequencer) -> Result<bool> {
-        self.drop_idle(sequencer)?;
+    pub(crate) fn may_add_member(&self, sequencer: &mut Sequencer) -> Result<bool> {
+        self.remove_inactive_members(sequencer)?;
         let last = sequencer.next - 1;
         let matrix = self.host.matrix();
         let mut counted = matrix.groups[self.index].members.iter().filter(|member| member.state == MemberState::Active);
-        let is_said = counted.all(|member| sequencer.active.iter().any(|device| device.id == member.id));
+        let is_recorded = counted.all(|member| sequencer.active.iter().any(|device| device.id == member.id));
         let needed = self.options.acks.needed(self.width, sequencer.active.len() + 1);
-        // Load order as in `drop_idle`: `executed` before `is_active`.
+        // Load order as in `remove_inactive_members`: `executed` before `is_active`.
         let level =
             sequencer.active.iter().filter(|device| device.executed() >= last && device.is_active()).count() + 1;
-        Ok(is_said || level >= needed || sequencer.active.len() + 1 < needed)
+        Ok(is_recorded || level >= needed || sequencer.active.len() + 1 < needed)
     }
 
     /// Returns the locked sequencer after all failed and lagging members are removed from it
@@ -340,11 +340,11 @@ impl Group {
     ///
     /// # Errors
     /// Errors of the host's store; [`Error::Closed`].
-    pub(crate) fn sequence_noted(&self) -> Result<MutexGuard<'_, Sequencer>> {
+    pub(crate) fn sequence_after_removals(&self) -> Result<MutexGuard<'_, Sequencer>> {
         let mut watched: Vec<(u64, u64, Instant)> = Vec::new();
         loop {
             let mut sequencer = self.sequence();
-            let late = self.drop_idle(&mut sequencer)?;
+            let late = self.remove_inactive_members(&mut sequencer)?;
             if late.is_empty() {
                 return Ok(sequencer);
             }
@@ -358,7 +358,7 @@ impl Group {
                 match watched.iter_mut().find(|(id, ..)| *id == device.id) {
                     None => watched.push((device.id, progress, Instant::now())),
                     Some((_, seen, since)) if *seen != progress => (*seen, *since) = (progress, Instant::now()),
-                    Some((.., since)) if since.elapsed() > self.options.timeout => device.fail(self.too_late()),
+                    Some((.., since)) if since.elapsed() > self.options.timeout => device.fail(self.late_failure()),
                     Some(_) => {}
                 }
             }
@@ -366,13 +366,13 @@ impl Group {
         }
     }
 
-    pub(crate) fn too_late(&self) -> Failure {
+    pub(crate) fn late_failure(&self) -> Failure {
         Failure::late(format!("it did not answer in {} ms", self.options.timeout.as_millis()))
     }
 
     /// Writes the active members durably as a new epoch, if they are enough to acknowledge a write.
     /// Otherwise the previous epoch still describes every acknowledged write and its members.
-    pub(crate) fn note_members(&self, sequencer: &mut Sequencer) -> Result<()> {
+    pub(crate) fn record_members(&self, sequencer: &mut Sequencer) -> Result<()> {
         if sequencer.active.len() < self.options.acks.needed(self.width, sequencer.active.len()) {
             return Ok(());
         }
@@ -413,15 +413,15 @@ impl Group {
         }
         let acknowledged = self.acknowledged.load(Ordering::Acquire);
         let is_open = stripe.undecided.iter().any(|(other, seq)| *seq > acknowledged && other == key);
-        if is_open { Err(self.too_few(0, 1)) } else { Ok(()) }
+        if is_open { Err(self.too_few_error(0, 1)) } else { Ok(()) }
     }
 
     /// Removes failed members durably.
     ///
     /// # Errors
-    /// As [`sequence_noted`](Self::sequence_noted).
-    pub(crate) fn note_gone(&self) -> Result<()> {
-        self.sequence_noted().map(drop)
+    /// As [`sequence_after_removals`](Self::sequence_after_removals).
+    pub(crate) fn remove_failed_members(&self) -> Result<()> {
+        self.sequence_after_removals().map(drop)
     }
 
     /// Begins the epoch of an open, durably, with any number of active members. Reads show the
@@ -432,12 +432,12 @@ impl Group {
     /// Errors of the host's store.
     pub(crate) fn begin_epoch(&self) -> Result<()> {
         let mut sequencer = self.sequence();
-        if self.options.salvage { self.note_members(&mut sequencer) } else { self.write_epoch(&mut sequencer) }
+        if self.options.salvage { self.record_members(&mut sequencer) } else { self.write_epoch(&mut sequencer) }
     }
 
     /// Installs `filter`, which counts `raised` keys, in all stripes.
     pub(crate) fn set_filter(&self, filter: &Arc<Filter>, raised: u64) {
-        let mut stripes = self.stripes.all();
+        let mut stripes = self.stripes.lock_all();
         self.raised_before.store(raised, Ordering::Relaxed);
         for stripe in &mut stripes {
             stripe.counts.raised.store(0, Ordering::Relaxed);
@@ -452,6 +452,6 @@ impl Group {
 /// Errors of the store.
 pub(crate) fn read_pair(store: &dyn Store, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
     let mut value = Vec::new();
-    let found = Question::Pair.ask(store, key, &mut value)?;
-    Ok(found.is_there.then_some((value, found.expiry)))
+    let found = Query::Pair.run(store, key, &mut value)?;
+    Ok(found.is_present.then_some((value, found.expiry)))
 }

@@ -10,14 +10,14 @@ use lodestore_contract::{Error, Result, Store};
 
 use crate::advice::explain_host;
 use crate::apply::is_refusal;
+use crate::device::Device;
 use crate::filter::Filter;
-use crate::group::Group;
 use crate::layout::{CLEAN_KEY, CleanRecord, EPOCHS_MAX, MATRIX_KEY, Matrix, Member, MemberState};
 use crate::lock;
 use crate::planted::{Fault, Planted};
 
 /// Maximum bytes of a filter in one record.
-const FILTER_PART: usize = 1 << 20;
+const FILTER_PART_BYTES: usize = 1 << 20;
 
 /// The host's store, and its present description.
 pub(crate) struct Host {
@@ -94,8 +94,8 @@ impl Host {
             // An epoch without operations is not kept.
             group.epochs.retain(|(_, begun)| *begun < first);
             group.epochs.push((epoch, first));
-            let most = group.epochs.len().saturating_sub(EPOCHS_MAX);
-            group.epochs.drain(..most);
+            let surplus = group.epochs.len().saturating_sub(EPOCHS_MAX);
+            group.epochs.drain(..surplus);
             for (id, state) in states {
                 group.members.iter_mut().filter(|member| member.id == *id).for_each(|member| member.state = *state);
             }
@@ -103,14 +103,14 @@ impl Host {
     }
 
     /// Notes how often the stores of pairs were opened, durably. A store with a lower number at a
-    /// later open was replaced by an older copy.
+    /// later open was replaced by an older copy. `devices` are the devices of each group.
     ///
     /// # Errors
     /// Errors of the store.
-    pub(crate) fn note_openings(&self, groups: &[Arc<Group>]) -> Result<()> {
+    pub(crate) fn note_openings(&self, devices: &[Vec<Arc<Device>>]) -> Result<()> {
         self.change(|matrix| {
-            for (group, record) in groups.iter().zip(&mut matrix.groups) {
-                for device in group.devices() {
+            for (devices, record) in devices.iter().zip(&mut matrix.groups) {
+                for device in devices {
                     let own = record.members.iter_mut().filter(|member| member.id == device.id);
                     own.for_each(|member| member.opening = device.store().opening().max(member.opening));
                 }
@@ -119,16 +119,16 @@ impl Host {
     }
 
     /// Notes durably which stores a salvage used although they were replaced by older copies. Only
-    /// another salvage opens them again.
+    /// another salvage opens them again. `devices` are the devices of each group.
     ///
     /// # Errors
     /// Errors of the store.
-    pub(crate) fn note_older(&self, groups: &[Arc<Group>]) -> Result<()> {
+    pub(crate) fn note_older(&self, devices: &[Vec<Arc<Device>>]) -> Result<()> {
         self.change(|matrix| {
-            for (group, record) in groups.iter().zip(&mut matrix.groups) {
-                for device in group.devices().iter().filter(|device| device.is_older()) {
+            for (devices, record) in devices.iter().zip(&mut matrix.groups) {
+                for device in devices.iter().filter(|device| device.is_older()) {
                     let own = record.members.iter_mut().filter(|member| member.id == device.id);
-                    own.for_each(|member| member.opening = Member::OPENING_NEVER);
+                    own.for_each(|member| member.opening = Member::OPENING_MAX);
                 }
             }
         })
@@ -139,11 +139,11 @@ impl Host {
     ///
     /// # Errors
     /// Errors of the store.
-    pub(crate) fn leave(&self, clean: &CleanRecord, filters: &[Option<Arc<Filter>>]) -> Result<()> {
+    pub(crate) fn write_clean_stop(&self, clean: &CleanRecord, filters: &[Option<Arc<Filter>>]) -> Result<()> {
         let mut clean = clean.clone();
         for (group, filter) in filters.iter().enumerate() {
             let Some(filter) = filter else { continue };
-            match self.leave_filter(group, filter) {
+            match self.write_filter(group, filter) {
                 Ok(()) => {}
                 Err(error) if is_refusal(&error) => {
                     // Its stored parts are removed with the rest.
@@ -155,9 +155,9 @@ impl Host {
         self.store.put(CLEAN_KEY, &clean.encode())
     }
 
-    fn leave_filter(&self, group: usize, filter: &Filter) -> Result<()> {
+    fn write_filter(&self, group: usize, filter: &Filter) -> Result<()> {
         let bytes = filter.to_bytes();
-        let mut parts = bytes.chunks(FILTER_PART).enumerate();
+        let mut parts = bytes.chunks(FILTER_PART_BYTES).enumerate();
         parts.try_for_each(|(part, bytes)| self.store.put(&filter_key(group, part), bytes))
     }
 
@@ -166,11 +166,11 @@ impl Host {
     ///
     /// # Errors
     /// Errors of the store.
-    pub(crate) fn take_clean(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
-        self.take_left(planted).map_err(|error| explain_host(&self.root, error))
+    pub(crate) fn take_clean_stop(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
+        self.take_clean_record(planted).map_err(|error| explain_host(&self.root, error))
     }
 
-    fn take_left(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
+    fn take_clean_record(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
         let bytes = match self.store.get(CLEAN_KEY) {
             // Treated as an unreadable record and removed.
             Err(Error::Corrupt { .. }) => Some(Vec::new()),

@@ -31,9 +31,9 @@ use crate::shape::Shape;
 /// Maximum number of damaged keys queued for repair.
 pub(crate) const DAMAGED_MAX: usize = 4096;
 /// Time between two rounds.
-const ROUND: Duration = Duration::from_millis(50);
+const ROUND_INTERVAL: Duration = Duration::from_millis(50);
 /// Time to wait after a failure before the next attempt.
-const AFTER_FAILURE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// State shared by the keepers.
 #[derive(Default)]
@@ -45,7 +45,7 @@ pub(crate) struct Keeper {
     watched: Mutex<HashMap<u64, (u64, Instant)>>,
     wake: Condvar,
     /// Held during a round if there are no threads.
-    pub(crate) alone: Mutex<()>,
+    pub(crate) inline_round: Mutex<()>,
 }
 
 impl Keeper {
@@ -62,10 +62,12 @@ impl Keeper {
     }
 
     /// Sleeps until the next round, or until the threads must end.
-    fn rest(&self) {
+    fn sleep_round(&self) {
         let sleep = lock(&self.sleep);
-        let awake =
-            self.wake.wait_timeout_while(sleep, ROUND, |()| !self.stops()).unwrap_or_else(PoisonError::into_inner);
+        let awake = self
+            .wake
+            .wait_timeout_while(sleep, ROUND_INTERVAL, |()| !self.stops())
+            .unwrap_or_else(PoisonError::into_inner);
         drop(awake);
     }
 
@@ -73,31 +75,31 @@ impl Keeper {
     pub(crate) fn watch_all(&self, shape: &Shape) {
         while !self.stops() {
             shape.groups().iter().for_each(|group| self.watch(group));
-            self.rest();
+            self.sleep_round();
         }
     }
 
     /// The thread that sends events to the owner.
-    pub(crate) fn tell_all(&self, shape: &Shape, relay: &Relay) {
+    pub(crate) fn send_events(&self, shape: &Shape, relay: &Relay) {
         loop {
             let is_last = self.stops();
-            tell_failures(&shape.groups(), relay);
-            relay.tell();
+            queue_failure_events(&shape.groups(), relay);
+            relay.deliver();
             if is_last {
                 return;
             }
-            self.rest();
+            self.sleep_round();
         }
     }
 
-    /// The thread of the group's keeper with the number `by`.
-    pub(crate) fn work(&self, group: &Group, by: u64) {
+    /// The thread of the group's keeper with this number.
+    pub(crate) fn work(&self, group: &Group, number: u64) {
         let mut not_before = Instant::now();
-        while !self.stops() && !group.stops.load(Ordering::Acquire) && group.is_kept(by) {
-            if Instant::now() >= not_before && !self.round(group, by) {
-                not_before = Instant::now() + AFTER_FAILURE;
+        while !self.stops() && !group.stops.load(Ordering::Acquire) && group.is_keeper(number) {
+            if Instant::now() >= not_before && !self.run_round(group, number) {
+                not_before = Instant::now() + RETRY_DELAY;
             }
-            self.rest();
+            self.sleep_round();
         }
     }
 
@@ -115,14 +117,14 @@ impl Keeper {
             if *seen != progress {
                 (*seen, *since) = (progress, Instant::now());
             } else if since.elapsed() > group.options.timeout {
-                device.fail(group.too_late());
+                device.fail(group.late_failure());
             }
         }
     }
 
-    /// Runs one round of the group's keeper `by`. Returns false if something failed. Copies come
-    /// last, because they may run for hours.
-    pub(crate) fn round(&self, group: &Group, by: u64) -> bool {
+    /// Runs one round of the group's keeper `number`. Returns false if something failed. Copies
+    /// come last, because they may run for hours.
+    pub(crate) fn run_round(&self, group: &Group, number: u64) -> bool {
         let mut is_well = true;
         group.recall();
         if group.sole().is_none() && group.active().is_empty() && !self.stops() {
@@ -130,7 +132,7 @@ impl Keeper {
         }
         let mut copies = Vec::new();
         for device in group.devices() {
-            if !self.stops() && group.turn_to(by, &device) {
+            if !self.stops() && group.begin_catch_up(number, &device) {
                 match group.catch_up(&device) {
                     Ok(CaughtUp::Active) => {}
                     Ok(CaughtUp::LacksMore) => copies.push(device),
@@ -138,7 +140,7 @@ impl Keeper {
                 }
             }
         }
-        if !group.turn_away(by) {
+        if !group.end_catch_up(number) {
             return false;
         }
         is_well &= group.repair_all() & group.decide_all();
@@ -151,7 +153,11 @@ impl Keeper {
             is_well &= device.state() != MemberState::Behind
                 || match group.catch_up(&device) {
                     Ok(CaughtUp::Active) => true,
-                    Ok(CaughtUp::LacksMore) => !self.stops() && group.copy(&device).unwrap_or(false),
+                    Ok(CaughtUp::LacksMore) if self.stops() => false,
+                    Ok(CaughtUp::LacksMore) => {
+                        let mut maintenance = CopyMaintenance::new(group, &device);
+                        group.copy(&device, &mut || maintenance.run_if_due()).unwrap_or(false)
+                    }
                     Ok(CaughtUp::Later) | Err(_) => false,
                 };
         }
@@ -160,31 +166,31 @@ impl Keeper {
 }
 
 /// Queues an event for each device that has failed.
-fn tell_failures(groups: &[Arc<Group>], relay: &Relay) {
+fn queue_failure_events(groups: &[Arc<Group>], relay: &Relay) {
     for group in groups {
         for device in group.devices() {
-            if let Some((is_late, cause)) = device.news() {
-                relay.keep(Event::DeviceFailed { group: group.index, device: device.index, is_late, cause });
+            if let Some((is_late, cause)) = device.take_failure_report() {
+                relay.push(Event::DeviceFailed { group: group.index, device: device.index, is_late, cause });
             }
         }
     }
 }
 
 /// The group's maintenance between two pairs of a running copy.
-pub(crate) struct Beside<'a> {
+struct CopyMaintenance<'a> {
     group: &'a Group,
     /// The member that is being copied.
     copied: &'a Device,
     not_before: Instant,
 }
 
-impl<'a> Beside<'a> {
-    pub(crate) fn new(group: &'a Group, copied: &'a Device) -> Self {
-        Self { group, copied, not_before: Instant::now() + ROUND }
+impl<'a> CopyMaintenance<'a> {
+    fn new(group: &'a Group, copied: &'a Device) -> Self {
+        Self { group, copied, not_before: Instant::now() + ROUND_INTERVAL }
     }
 
     /// Catches up other members from logs and repairs damaged pairs, if due. Failures are retried.
-    pub(crate) fn turn(&mut self) {
+    fn run_if_due(&mut self) {
         if Instant::now() < self.not_before {
             return;
         }
@@ -196,36 +202,36 @@ impl<'a> Beside<'a> {
                 is_well &= matches!(self.group.catch_up(&device), Ok(CaughtUp::Active));
             }
         }
-        self.not_before = Instant::now() + if is_well { ROUND } else { AFTER_FAILURE };
+        self.not_before = Instant::now() + if is_well { ROUND_INTERVAL } else { RETRY_DELAY };
     }
 }
 
 impl Group {
-    /// Returns whether `by` is still the group's keeper.
-    fn is_kept(&self, by: u64) -> bool {
-        lock(&self.kept).by == by
+    /// Returns whether `number` is still the group's keeper.
+    fn is_keeper(&self, number: u64) -> bool {
+        lock(&self.keeper).number == number
     }
 
-    /// Returns whether the keeper `by` is to catch up a member. The member is recorded before, in
-    /// case the keeper hangs in it. A replacement takes the member out of use before it reads the
-    /// record.
-    fn turn_to(&self, by: u64, device: &Device) -> bool {
-        let mut kept = lock(&self.kept);
-        let turns = kept.by == by && device.state() == MemberState::Behind;
+    /// Returns whether the keeper `number` is to catch up a member. The member is recorded before,
+    /// in case the keeper hangs in it. A replacement takes the member out of use before it reads
+    /// the record.
+    fn begin_catch_up(&self, number: u64, device: &Device) -> bool {
+        let mut keeper = lock(&self.keeper);
+        let turns = keeper.number == number && device.state() == MemberState::Behind;
         if turns {
-            kept.member = Some(device.id);
+            keeper.member = Some(device.id);
         }
         turns
     }
 
-    /// Records that the keeper `by` catches up no member. Returns false if the group has another
-    /// keeper by now.
-    fn turn_away(&self, by: u64) -> bool {
-        let mut kept = lock(&self.kept);
-        if kept.by == by {
-            kept.member = None;
+    /// Records that the keeper `number` catches up no member. Returns false if the group has
+    /// another keeper by now.
+    fn end_catch_up(&self, number: u64) -> bool {
+        let mut keeper = lock(&self.keeper);
+        if keeper.number == number {
+            keeper.member = None;
         }
-        kept.by == by
+        keeper.number == number
     }
 
     /// Lets members catch up that failed for being late and answer again.
@@ -264,7 +270,7 @@ impl Group {
     /// # Errors
     /// Errors of the devices.
     pub(crate) fn repair(&self, key: &[u8], hash: KeyHash) -> Result<()> {
-        let stripe = self.stripes.own(hash);
+        let stripe = self.stripes.lock_exclusive(hash);
         let pair = self.pair(&stripe, key)?;
         let mutation = pair.map_or(Mutation::Delete, |(value, expiry)| Mutation::Put { value, expiry });
         for device in self.active() {

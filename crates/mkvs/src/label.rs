@@ -11,13 +11,13 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::StoreDir;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::layout::VERSION;
+use crate::codec::VERSION;
 
 const NAME: &str = "label";
 /// The label is written under this name, then renamed.
 pub(crate) const UNFINISHED: &str = "label.new";
 const MAGIC: [u8; 8] = *b"LODELABL";
-const BYTES: usize = 48;
+const LABEL_BYTES: usize = 48;
 
 /// The contents of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,15 +27,15 @@ pub(crate) struct Label {
     /// The stamp of the clean stop that wrote it, in a group of one device; 0 for none.
     pub(crate) stamp: u64,
     /// The description does not name the device yet.
-    pub(crate) is_coming: bool,
+    pub(crate) is_pending: bool,
 }
 
 impl Label {
-    pub(crate) fn encode(&self) -> [u8; BYTES] {
-        let mut bytes = [0; BYTES];
+    pub(crate) fn encode(&self) -> [u8; LABEL_BYTES] {
+        let mut bytes = [0; LABEL_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[10..12].copy_from_slice(&u16::from(self.is_coming).to_le_bytes());
+        bytes[10..12].copy_from_slice(&u16::from(self.is_pending).to_le_bytes());
         for (at, word) in [(16, self.matrix), (24, self.id), (32, self.stamp)] {
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
@@ -46,14 +46,14 @@ impl Label {
 
     /// Returns `None` if the bytes are not a complete label of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
+        let bytes: &[u8; LABEL_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| bytes[at..at + 8].try_into().ok().map(u64::from_le_bytes);
-        let is_coming = match bytes[10..12] {
+        let is_pending = match bytes[10..12] {
             [0, 0] => false,
             [1, 0] => true,
             _ => return None,
         };
-        let label = Self { matrix: word(16)?, id: word(24)?, stamp: word(32)?, is_coming };
+        let label = Self { matrix: word(16)?, id: word(24)?, stamp: word(32)?, is_pending };
         (label.encode() == *bytes).then_some(label)
     }
 
@@ -78,15 +78,15 @@ impl Label {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(crate) fn leave(&self, directory: &Path) -> Result<()> {
-        self.leave_in(&StoreDir::open_existing(directory)?)
+    pub(crate) fn write(&self, directory: &Path) -> Result<()> {
+        self.write_in(&StoreDir::open_existing(directory)?)
     }
 
-    /// As [`Self::leave`], in an open directory.
+    /// As [`Self::write`], in an open directory.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(crate) fn leave_in(&self, directory: &StoreDir) -> Result<()> {
+    pub(crate) fn write_in(&self, directory: &StoreDir) -> Result<()> {
         directory.replace_file(NAME, UNFINISHED, &self.encode())
     }
 
@@ -108,7 +108,7 @@ pub(crate) struct Labelled {
     pub(crate) directory: PathBuf,
     pub(crate) label: Label,
     /// The directories that did not exist before: this one and its parents, the deepest first.
-    made: Vec<PathBuf>,
+    created: Vec<PathBuf>,
 }
 
 impl Labelled {
@@ -118,24 +118,24 @@ impl Labelled {
     /// [`Error::Io`].
     pub(crate) fn begin(directory: &Path, label: Label) -> Result<Self> {
         let missing = |above: &&Path| !above.as_os_str().is_empty() && !above.exists();
-        let made = directory.ancestors().take_while(missing).map(PathBuf::from).collect();
-        let labelled = Self { directory: directory.into(), label, made };
+        let created = directory.ancestors().take_while(missing).map(PathBuf::from).collect();
+        let labelled = Self { directory: directory.into(), label, created };
         let created = fs::create_dir_all(directory).map_err(|error| Error::io("creating", directory, error));
-        match created.and_then(|()| label.leave(directory)) {
+        match created.and_then(|()| label.write(directory)) {
             Ok(()) => Ok(labelled),
             Err(error) => {
-                labelled.undo();
+                labelled.remove_created();
                 Err(error)
             }
         }
     }
 
     /// Removes what [`begin`](Self::begin) created, after a failure.
-    pub(crate) fn undo(&self) {
+    pub(crate) fn remove_created(&self) {
         // The causing error is reported; a label that stays marks the directory as unfinished.
         let _ = Label::remove(&self.directory);
         // A directory that is not empty stays.
-        self.made.iter().for_each(|made| drop(fs::remove_dir(made)));
+        self.created.iter().for_each(|created| drop(fs::remove_dir(created)));
     }
 }
 
@@ -143,28 +143,28 @@ impl Labelled {
 mod tests {
     use super::*;
 
-    const LABEL: Label = Label { matrix: 7, id: 9, stamp: 11, is_coming: true };
+    const LABEL: Label = Label { matrix: 7, id: 9, stamp: 11, is_pending: true };
 
     #[test]
-    fn a_label_comes_back_and_a_damaged_one_says_nothing() {
+    fn a_label_is_read_back_and_a_damaged_one_is_ignored() {
         let bytes = LABEL.encode();
         assert_eq!(Label::decode(&bytes), Some(LABEL));
-        for bit in 0..BYTES * 8 {
+        for bit in 0..LABEL_BYTES * 8 {
             let mut hurt = bytes;
             hurt[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Label::decode(&hurt), None, "bit {bit}");
         }
-        (0..BYTES).for_each(|len| assert_eq!(Label::decode(&bytes[..len]), None));
+        (0..LABEL_BYTES).for_each(|len| assert_eq!(Label::decode(&bytes[..len]), None));
     }
 
     #[test]
-    fn a_label_is_left_read_replaced_and_taken_away() {
+    fn a_label_is_written_read_replaced_and_removed() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
         assert_eq!(Label::read(dir.path()).expect("read"), None);
-        LABEL.leave(dir.path()).expect("left");
+        LABEL.write(dir.path()).expect("left");
         assert_eq!(Label::read(dir.path()).expect("read"), Some(LABEL));
-        let other = Label { is_coming: false, ..LABEL };
-        other.leave(dir.path()).expect("left");
+        let other = Label { is_pending: false, ..LABEL };
+        other.write(dir.path()).expect("left");
         assert_eq!(Label::read(dir.path()).expect("read"), Some(other));
         Label::remove(dir.path()).expect("removed");
         Label::remove(dir.path()).expect("nothing to remove");

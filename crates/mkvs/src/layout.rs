@@ -6,11 +6,9 @@ use std::path::PathBuf;
 
 use lodestore_contract::{Durability, Result};
 
-use crate::codec::{Reader, put_text, put_words, wrong};
+use crate::codec::{Reader, VERSION, format_error, put_text, put_words};
 use crate::options::Acks;
 
-/// Version of all of these formats.
-pub(crate) const VERSION: u16 = 3;
 /// Key of the matrix's description in the host's store.
 pub(crate) const MATRIX_KEY: &[u8] = b"matrix";
 /// Key of the record of a clean stop in the host's store.
@@ -59,8 +57,8 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// An `opening` that no store reaches: a salvage used this store as an older copy.
-    pub(crate) const OPENING_NEVER: u64 = u64::MAX >> 1;
+    /// The maximum `opening`, which no store reaches: a salvage used this store as an older copy.
+    pub(crate) const OPENING_MAX: u64 = u64::MAX >> 1;
 }
 
 /// A group in the matrix's description.
@@ -124,6 +122,9 @@ pub(crate) struct CleanRecord {
     pub(crate) groups: Vec<(u64, u64, u64, u64)>,
 }
 
+// The bounds of the options `groups` and `devices`, on which the code relies.
+const _: () = assert!(Matrix::GROUPS_MAX == 16 && Matrix::MEMBERS_MAX == 5);
+
 impl Matrix {
     /// Maximum number of groups, and of members of a group.
     pub(crate) const GROUPS_MAX: usize = 16;
@@ -161,11 +162,11 @@ impl Matrix {
     /// [`Error::NewerFormat`], [`Error::OlderFormat`], [`Error::Corrupt`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "the matrix's description cannot be")?;
-        let acks = Acks::of(reader.u8()?).ok_or_else(|| wrong(reader.what))?;
+        let acks = Acks::of(reader.u8()?).ok_or_else(|| format_error(reader.what))?;
         let durability = match reader.u8()? {
             0 => Durability::Process,
             1 => Durability::Power,
-            _ => return Err(wrong(reader.what)),
+            _ => return Err(format_error(reader.what)),
         };
         let settled_groups = reader.u32()?;
         let (id, seed, device_bytes) = (reader.u64()?, reader.u64()?, reader.u64()?);
@@ -178,7 +179,7 @@ impl Matrix {
         reader.end()?;
         let fits = (settled_groups as usize).abs_diff(groups.len()) <= 1 && settled_groups as usize <= groups.len();
         if groups.is_empty() || settled_groups == 0 || !fits || !log_ops.is_power_of_two() {
-            return Err(wrong(what));
+            return Err(format_error(what));
         }
         Ok(Self {
             id,
@@ -206,12 +207,16 @@ impl Matrix {
                 0 => MemberState::Active,
                 1 => MemberState::Behind,
                 2 => MemberState::Failed,
-                _ => return Err(wrong(reader.what)),
+                _ => return Err(format_error(reader.what)),
             };
             Ok(Member { id, store, opening, state, path: reader.text()?.into() })
         };
         let members = (0..reader.count(Self::MEMBERS_MAX)?).map(|_| member(reader)).collect::<Result<Vec<_>>>()?;
-        if members.is_empty() { Err(wrong(reader.what)) } else { Ok(GroupRecord { epoch, epochs, given_up, members }) }
+        if members.is_empty() {
+            Err(format_error(reader.what))
+        } else {
+            Ok(GroupRecord { epoch, epochs, given_up, members })
+        }
     }
 }
 
@@ -294,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn encoded_records_are_decoded_equal() {
         assert_eq!(Matrix::decode(&matrix().encode()).expect("own bytes"), matrix());
         for (is_partial, has_gaps) in [(true, false), (false, true)] {
             let device = DeviceRecord { matrix: 1, id: 2, applied: 3, epoch: 4, is_partial, has_gaps };
@@ -305,12 +310,12 @@ mod tests {
     }
 
     #[test]
-    fn operations_of_each_kind_come_back_with_their_values() {
+    fn operations_of_each_kind_are_decoded_with_their_values() {
         let expiry = Some(Expiry::at_millis(77));
         let mutations = [
             Mutation::Put { value: b"value".to_vec(), expiry: None },
             Mutation::Put { value: Vec::new(), expiry },
-            Mutation::Put { value: vec![7; Operation::APART], expiry },
+            Mutation::Put { value: vec![7; Operation::SEPARATE_VALUE_BYTES_MIN], expiry },
             Mutation::Delete,
             Mutation::Restore { aborts: 5, value: None },
             Mutation::Lacking,
@@ -318,10 +323,10 @@ mod tests {
         ];
         for mutation in mutations {
             let operation = Operation { epoch: 2, seq: 6, key: b"key".to_vec(), mutation };
-            let (entry, apart) = operation.encode();
+            let (entry, separate) = operation.encode();
             assert_eq!(Operation::seq_of(&entry).expect("own bytes"), 6);
-            assert_eq!(Operation::decode(&entry, || Ok(apart.map(<[u8]>::to_vec))).expect("own bytes"), operation);
-            assert_eq!(Operation::decode(&entry, || Ok(None)).is_err(), apart.is_some());
+            assert_eq!(Operation::decode(&entry, || Ok(separate.map(<[u8]>::to_vec))).expect("own bytes"), operation);
+            assert_eq!(Operation::decode(&entry, || Ok(None)).is_err(), separate.is_some());
         }
     }
 

@@ -19,7 +19,7 @@ use crate::catchup::{last_epoch, log_of};
 use crate::device::Device;
 
 /// A member that has, or may have, all acknowledged operations.
-pub(crate) struct Able {
+pub(crate) struct Candidate {
     device: Arc<Device>,
     /// Epoch and sequence number of its last operation.
     newest: (u64, u64),
@@ -41,14 +41,14 @@ pub(crate) struct Lead {
 
 /// Replays the members' logs, concurrently if `threads` is set. A member that cannot fails, and is
 /// not in the result.
-pub(crate) fn able(devices: Vec<Arc<Device>>, threads: bool) -> Vec<Able> {
-    let redo = |device: Arc<Device>| -> Option<Able> {
+pub(crate) fn replay_logs(devices: Vec<Arc<Device>>, threads: bool) -> Vec<Candidate> {
+    let redo = |device: Arc<Device>| -> Option<Candidate> {
         let done = device.redo().and_then(|refused| {
             let log = log_of(&device)?;
-            Ok((refused, (last_epoch(log)?, log.held().1)))
+            Ok((refused, (last_epoch(log)?, log.bounds().1)))
         });
         match done {
-            Ok((refused, newest)) => Some(Able { device, newest, refused }),
+            Ok((refused, newest)) => Some(Candidate { device, newest, refused }),
             Err(error) => {
                 device.fail(error.to_string());
                 None
@@ -64,7 +64,7 @@ pub(crate) fn able(devices: Vec<Arc<Device>>, threads: bool) -> Vec<Able> {
             start_scoped_thread(scope, "mkvs-redo", move || redo(own)).map_err(|_| device)
         };
         let begun: Vec<_> = devices.into_iter().map(begin).collect();
-        let end = |begun: Result<ScopedJoinHandle<'_, Option<Able>>, Arc<Device>>| match begun {
+        let end = |begun: Result<ScopedJoinHandle<'_, Option<Candidate>>, Arc<Device>>| match begun {
             Ok(redone) => redone.join().unwrap_or_else(|panic| resume_unwind(panic)),
             // No thread could be started for this device.
             Err(device) => redo(device),
@@ -79,8 +79,11 @@ pub(crate) fn able(devices: Vec<Arc<Device>>, threads: bool) -> Vec<Able> {
 ///
 /// # Errors
 /// Errors of the devices.
-pub(crate) fn lead(able: Vec<Able>, mut absent: usize, needed: usize) -> Result<Option<Lead>> {
-    let Some(source) = able.iter().max_by_key(|able| (able.newest, able.refused.is_empty())) else { return Ok(None) };
+pub(crate) fn select_leader(candidates: Vec<Candidate>, mut absent: usize, needed: usize) -> Result<Option<Lead>> {
+    let Some(source) = candidates.iter().max_by_key(|candidate| (candidate.newest, candidate.refused.is_empty()))
+    else {
+        return Ok(None);
+    };
     let last = source.newest.1;
     if source.refused.is_empty() {
         return Ok(Some(Lead {
@@ -91,23 +94,24 @@ pub(crate) fn lead(able: Vec<Able>, mut absent: usize, needed: usize) -> Result<
         }));
     }
     let source = Arc::clone(&source.device);
-    let mut levelled = Vec::new();
-    for mut able in able {
+    let mut complete = Vec::new();
+    for mut candidate in candidates {
         // A member counts as absent if the newest log does not reach back far enough, or if it has
         // no space.
-        if level(&mut able, &source, last)? {
-            levelled.push(able);
+        if complete_log(&mut candidate, &source, last)? {
+            complete.push(candidate);
         } else {
             absent += 1;
         }
     }
-    let able = levelled;
-    let have = |seq: &u64| able.iter().filter(|able| !able.refused.contains(seq)).count();
-    let lacking = able.iter().flat_map(|able| able.refused.iter().copied());
+    let candidates = complete;
+    let have = |seq: &u64| candidates.iter().filter(|candidate| !candidate.refused.contains(seq)).count();
+    let lacking = candidates.iter().flat_map(|candidate| candidate.refused.iter().copied());
     let refused: BTreeSet<u64> = lacking.filter(|seq| have(seq) + absent < needed).collect();
-    let fit: Vec<_> = able.iter().filter(|able| able.refused.iter().all(|seq| refused.contains(seq))).collect();
-    fit.iter().for_each(|able| able.device.set_executed(last, &able.refused));
-    let active: Vec<_> = fit.iter().map(|able| Arc::clone(&able.device)).collect();
+    let leaders: Vec<_> =
+        candidates.iter().filter(|candidate| candidate.refused.iter().all(|seq| refused.contains(seq))).collect();
+    leaders.iter().for_each(|candidate| candidate.device.set_executed(last, &candidate.refused));
+    let active: Vec<_> = leaders.iter().map(|candidate| Arc::clone(&candidate.device)).collect();
     Ok((!active.is_empty()).then_some(Lead { last, active, refused, lacking: None }))
 }
 
@@ -117,22 +121,22 @@ pub(crate) fn lead(able: Vec<Able>, mut absent: usize, needed: usize) -> Result<
 ///
 /// # Errors
 /// Errors of the other log.
-fn level(able: &mut Able, source: &Device, last: u64) -> Result<bool> {
-    let (log, source) = (log_of(&able.device)?, log_of(source)?);
-    for seq in log.held().1 + 1..=last {
+fn complete_log(candidate: &mut Candidate, source: &Device, last: u64) -> Result<bool> {
+    let (log, source) = (log_of(&candidate.device)?, log_of(source)?);
+    for seq in log.bounds().1 + 1..=last {
         let Some(operation) = source.read(seq)? else { return Ok(false) };
-        if !is_done(&able.device, log.append(&operation, able.device.applied())) {
+        if !fail_unless_done(&candidate.device, log.append(&operation, candidate.device.applied())) {
             return Ok(false);
         }
     }
     let mut refused = Vec::new();
-    let is_level = is_done(&able.device, able.device.redo().map(|lacking| refused = lacking));
-    able.refused = refused;
-    Ok(is_level)
+    let is_complete = fail_unless_done(&candidate.device, candidate.device.redo().map(|lacking| refused = lacking));
+    candidate.refused = refused;
+    Ok(is_complete)
 }
 
 /// Returns whether a member succeeded. A member with a failed medium is marked as failed.
-fn is_done(device: &Device, done: Result<()>) -> bool {
+fn fail_unless_done(device: &Device, done: Result<()>) -> bool {
     match &done {
         Err(error) if !is_refusal(error) => device.fail(error.to_string()),
         _ => {}

@@ -2,13 +2,12 @@
 
 use lodestore_contract::{Expiry, Result};
 
-use crate::codec::{Reader, put_words, wrong};
-use crate::layout::VERSION;
+use crate::codec::{Reader, VERSION, format_error, put_words};
 
-/// Flags: the entry has a value; the value has an expiry; the value is a separate record.
-const HAS_VALUE: u8 = 1;
-const HAS_EXPIRY: u8 = 2;
-const IS_APART: u8 = 4;
+/// Flags of an entry: it has a value; the value has an expiry; the value is a separate record.
+const VALUE_FLAG: u8 = 1;
+const EXPIRY_FLAG: u8 = 2;
+const SEPARATE_VALUE_FLAG: u8 = 4;
 
 /// The effect of an operation on its key, in logs and queues. No effect is conditional: all members
 /// reach the same result.
@@ -46,7 +45,7 @@ pub(crate) struct Operation {
 
 impl Operation {
     /// Values of at least this many bytes are stored as a separate record, which avoids a copy.
-    pub(crate) const APART: usize = 1 << 20;
+    pub(crate) const SEPARATE_VALUE_BYTES_MIN: usize = 1 << 20;
     const WHAT: &'static str = "an entry of an operation log cannot be";
 
     /// Returns the entry, and the value if it is stored as a separate record.
@@ -63,16 +62,17 @@ impl Operation {
         let has = |some: bool, flag: u8| if some { flag } else { 0 };
         let mut bytes = Vec::with_capacity(40 + self.key.len());
         bytes.extend(VERSION.to_le_bytes());
-        let apart = value.filter(|value| value.len() >= Self::APART);
-        let flags = [(value.is_some(), HAS_VALUE), (expiry.is_some(), HAS_EXPIRY), (apart.is_some(), IS_APART)];
+        let separate = value.filter(|value| value.len() >= Self::SEPARATE_VALUE_BYTES_MIN);
+        let flags =
+            [(value.is_some(), VALUE_FLAG), (expiry.is_some(), EXPIRY_FLAG), (separate.is_some(), SEPARATE_VALUE_FLAG)];
         bytes.extend([kind, flags.into_iter().map(|(some, flag)| has(some, flag)).sum()]);
         bytes.extend((self.key.len() as u32).to_le_bytes());
         put_words(&mut bytes, &[self.epoch, self.seq, aborts, expiry.map_or(0, Expiry::millis)]);
         bytes.extend(&self.key);
-        if apart.is_none() {
+        if separate.is_none() {
             bytes.extend(value.unwrap_or_default());
         }
-        (bytes, apart)
+        (bytes, separate)
     }
 
     /// Returns the operation that this one rolls back.
@@ -103,25 +103,28 @@ impl Operation {
         reader.u64()
     }
 
-    /// Decodes an entry. Calls `apart` for the value if it is a separate record.
+    /// Decodes an entry. Calls `separate` for the value if it is a separate record.
     ///
     /// # Errors
-    /// As [`Matrix::decode`]; errors of `apart`.
-    pub(crate) fn decode(bytes: &[u8], apart: impl FnOnce() -> Result<Option<Vec<u8>>>) -> Result<Self> {
+    /// As [`Matrix::decode`]; errors of `separate`.
+    pub(crate) fn decode(bytes: &[u8], separate: impl FnOnce() -> Result<Option<Vec<u8>>>) -> Result<Self> {
         let mut reader = Reader::new(bytes, Self::WHAT)?;
         let (kind, flags, key_len) = (reader.u8()?, reader.u8()?, reader.u32()?);
         let (epoch, seq, aborts, millis) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
         let key = reader.take(key_len as usize)?.to_vec();
-        let value =
-            if flags & IS_APART == 0 { reader.bytes.to_vec() } else { apart()?.ok_or_else(|| wrong(Self::WHAT))? };
-        let expiry = (flags & HAS_EXPIRY != 0).then(|| Expiry::at_millis(millis));
-        let value = (flags & HAS_VALUE != 0).then_some((value, expiry));
+        let value = if flags & SEPARATE_VALUE_FLAG == 0 {
+            reader.bytes.to_vec()
+        } else {
+            separate()?.ok_or_else(|| format_error(Self::WHAT))?
+        };
+        let expiry = (flags & EXPIRY_FLAG != 0).then(|| Expiry::at_millis(millis));
+        let value = (flags & VALUE_FLAG != 0).then_some((value, expiry));
         let mutation = match (kind, value) {
             (0, Some((value, expiry))) => Mutation::Put { value, expiry },
             (1, None) => Mutation::Delete,
             (2, value) => Mutation::Restore { aborts, value },
             (3, None) => Mutation::Lacking,
-            _ => return Err(wrong(Self::WHAT)),
+            _ => return Err(format_error(Self::WHAT)),
         };
         Ok(Self { epoch, seq, key, mutation })
     }

@@ -26,7 +26,7 @@ use crate::operation::{Mutation, Operation};
 use crate::planted::{Fault, Planted};
 
 /// The durable `applied` is updated at least every this many operations.
-const STEP: u64 = 4096;
+const APPLIED_INTERVAL_OPS: u64 = 4096;
 
 /// The contents of the log.
 struct Run {
@@ -87,9 +87,9 @@ impl OpLog {
     /// # Errors
     /// Errors of the store; [`Error::Corrupt`] if the store has no device record or a damaged one.
     pub(crate) fn open(store: Arc<dyn Store>, slots: u64, bytes_max: u64) -> Result<Self> {
-        let said = store.get(DEVICE_KEY)?;
+        let stored = store.get(DEVICE_KEY)?;
         let record =
-            DeviceRecord::decode(&said.ok_or_else(|| Error::corrupt("operation log", "it has no device's record"))?)?;
+            DeviceRecord::decode(&stored.ok_or_else(|| Error::corrupt("operation log", "it has no device's record"))?)?;
         let mut found = Vec::new();
         let mut is_damaged = false;
         let walked = store.for_each(&mut |key, value| {
@@ -139,7 +139,7 @@ impl OpLog {
     }
 
     /// Returns the first and the last sequence number held; the last is first - 1 in an empty log.
-    pub(crate) fn held(&self) -> (u64, u64) {
+    pub(crate) fn bounds(&self) -> (u64, u64) {
         let run = lock(&self.run);
         (run.first, run.last())
     }
@@ -196,8 +196,8 @@ impl OpLog {
         let (entry, value) = operation.encode();
         let bytes = (entry.len() + value.map_or(0, <[u8]>::len)) as u64;
         let applied = if self.planted.is(Fault::OpAppliedEarly) { operation.seq } else { applied };
-        let is_said = !self.planted.is(Fault::OpEvictedEarly);
-        if is_said && applied >= run.record.applied + STEP.min(self.slots / 4) {
+        let is_applied_recorded = !self.planted.is(Fault::OpEvictedEarly);
+        if is_applied_recorded && applied >= run.record.applied + APPLIED_INTERVAL_OPS.min(self.slots / 4) {
             self.store_record(run, |record| record.applied = applied)?;
         }
         while run.sizes.len() as u64 >= self.slots || (run.bytes + bytes > self.bytes_max && !run.sizes.is_empty()) {
@@ -256,8 +256,8 @@ impl OpLog {
         }
     }
 
-    fn store_entry(&self, slot: u64, entry: &[u8], apart: Option<&[u8]>) -> Result<()> {
-        if let Some(value) = apart {
+    fn store_entry(&self, slot: u64, entry: &[u8], value: Option<&[u8]>) -> Result<()> {
+        if let Some(value) = value {
             self.store.put(&value_key(slot), value)?;
         }
         self.store.put(&entry_key(slot), entry)
@@ -292,11 +292,11 @@ impl OpLog {
     fn remove(&self, seq: u64, bytes: u64, is_replaced: bool) -> Result<()> {
         let slot = seq & (self.slots - 1);
         // An entry is removed before its value: an entry without its value is damaged.
-        let may_be_apart = bytes >= Operation::APART as u64;
-        if !is_replaced || may_be_apart {
+        let may_be_separate = bytes >= Operation::SEPARATE_VALUE_BYTES_MIN as u64;
+        if !is_replaced || may_be_separate {
             self.store.delete(&entry_key(slot))?;
         }
-        if may_be_apart {
+        if may_be_separate {
             self.store.delete(&value_key(slot))?;
         }
         Ok(())
@@ -312,14 +312,14 @@ impl OpLog {
         if Operation::seq_of(&entry)? != seq {
             return Ok(None);
         }
-        let mut is_apart = false;
+        let mut is_separate = false;
         let operation = Operation::decode(&entry, || {
-            is_apart = true;
+            is_separate = true;
             self.store.get(&value_key(slot))
         });
         // The value may belong to a later operation in the same slot: an entry is removed before
         // its value.
-        if is_apart && self.store.get(&entry_key(slot))?.as_ref() != Some(&entry) {
+        if is_separate && self.store.get(&entry_key(slot))?.as_ref() != Some(&entry) {
             return Ok(None);
         }
         operation.map(Some)

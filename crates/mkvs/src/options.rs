@@ -6,7 +6,6 @@ use std::time::Duration;
 use lodestore_contract::{Durability, Error, OptionSpec, OptionTable, Options, Result};
 
 use crate::events::Relay;
-use crate::layout::Matrix;
 use crate::planted::Planted;
 
 /// When a write is acknowledged. The setting decides what a write survives; readers see the same
@@ -89,9 +88,6 @@ pub enum Filtering {
     Off,
 }
 
-// The code relies on the declared bounds.
-const _: () = assert!(Matrix::GROUPS_MAX == 16 && Matrix::MEMBERS_MAX == 5);
-
 lodestore_contract::options! {
     /// The options to create or open a matrix.
     #[derive(Clone)]
@@ -166,8 +162,8 @@ lodestore_contract::options! {
 }
 
 /// Default lags, if they are not set and nothing else bounds them.
-const SOFT_LAG: u64 = 1024;
-const HARD_LAG: u64 = 8192;
+const SOFT_LAG_DEFAULT: u64 = 1024;
+const HARD_LAG_DEFAULT: u64 = 8192;
 /// Bounds that only apply to options given as text. Programs may go below them for small matrices.
 const BOUNDS_OF_TEXT: [&str; 4] = ["log-ops", "log-bytes", "filter-keys", "timeout-ms"];
 
@@ -192,13 +188,13 @@ impl MkvsOptions {
     /// is queried only if no other device is left.
     #[inline]
     pub(crate) fn soft_lag(&self) -> u64 {
-        self.soft_lag.unwrap_or_else(|| SOFT_LAG.min(self.hard_lag()))
+        self.soft_lag.unwrap_or_else(|| SOFT_LAG_DEFAULT.min(self.hard_lag()))
     }
 
     /// Returns how many commands may wait for a device before it counts as behind.
     #[inline]
     pub(crate) fn hard_lag(&self) -> u64 {
-        self.hard_lag.unwrap_or_else(|| HARD_LAG.max(self.soft_lag.unwrap_or(0)).min(self.log_ops / 2))
+        self.hard_lag.unwrap_or_else(|| HARD_LAG_DEFAULT.max(self.soft_lag.unwrap_or(0)).min(self.log_ops / 2))
     }
 
     /// Refuses lags that contradict each other or the logs' size. To be called on options that have
@@ -207,9 +203,9 @@ impl MkvsOptions {
     /// # Errors
     /// [`Error::InvalidOption`].
     pub(crate) fn check_lags(&self) -> Result<()> {
-        let (soft, hard, most) = (self.soft_lag(), self.hard_lag(), self.log_ops / 2);
+        let (soft, hard, max) = (self.soft_lag(), self.hard_lag(), self.log_ops / 2);
         let (name, value) = match self.hard_lag {
-            _ if soft <= hard && hard <= most => return Ok(()),
+            _ if soft <= hard && hard <= max => return Ok(()),
             Some(hard) => ("hard-lag", hard),
             None => ("soft-lag", soft),
         };
@@ -258,12 +254,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+    fn each_option_accepts_its_default_and_bounds_and_refuses_values_outside() {
         assert_eq!(check_declaration::<MkvsOptions>(), Ok(()));
     }
 
     #[test]
-    fn the_word_of_an_option_is_the_name_in_reports() {
+    fn acks_have_the_same_name_in_options_and_reports() {
         for acks in [Acks::One, Acks::Majority, Acks::All] {
             let options = MkvsOptions { acks, ..MkvsOptions::default() };
             assert_eq!(options.text_of("acks").as_deref(), Some(acks.name()));

@@ -109,13 +109,13 @@ pub trait Places: Send + Sync + 'static {
 }
 
 /// Stores that are being created. They are removed again if the change that needs them fails.
-pub(crate) struct Made<'a> {
+pub(crate) struct NewStores<'a> {
     places: &'a dyn Places,
     stores: Vec<(PathBuf, Part, Arc<dyn Store>)>,
     directories: Vec<Labelled>,
 }
 
-impl<'a> Made<'a> {
+impl<'a> NewStores<'a> {
     pub(crate) fn new(places: &'a dyn Places) -> Self {
         Self { places, stores: Vec::new(), directories: Vec::new() }
     }
@@ -143,7 +143,7 @@ impl<'a> Made<'a> {
         }
         let left = Label::read(directory)?;
         match left {
-            Some(left) if left.is_coming && left.matrix == label.matrix && unknown(left.id) => {
+            Some(left) if left.is_pending && left.matrix == label.matrix && unknown(left.id) => {
                 for part in [Part::Device, Part::Log] {
                     if directory.join(part.directory()).exists() {
                         self.places.remove(directory, part)?;
@@ -164,7 +164,7 @@ impl<'a> Made<'a> {
     /// # Errors
     /// [`Error::Io`](lodestore_contract::Error::Io).
     pub(crate) fn label_store(&self, directory: &Path, label: Label) -> Result<()> {
-        if self.places.has_files() { label.leave(&directory.join(Part::Device.directory())) } else { Ok(()) }
+        if self.places.has_files() { label.write(&directory.join(Part::Device.directory())) } else { Ok(()) }
     }
 
     /// Keeps the stores if `described` is a success. Removes them only if it is a refusal; after
@@ -177,8 +177,8 @@ impl<'a> Made<'a> {
             Ok(()) => self.keep(),
             Err(error) if is_refusal(error) => {}
             Err(_) => {
-                // Their labels stay marked `is_coming`: the next open knows whether the description
-                // names them.
+                // Their labels stay marked `is_pending`: the next open knows whether the
+                // description names them.
                 self.stores.clear();
                 self.directories.clear();
             }
@@ -190,19 +190,19 @@ impl<'a> Made<'a> {
     pub(crate) fn keep(mut self) {
         self.stores.clear();
         for Labelled { directory, label, .. } in self.directories.drain(..) {
-            // The next open corrects a label that stays marked `is_coming`.
-            let _ = Label { is_coming: false, ..label }.leave(&directory);
+            // The next open corrects a label that stays marked `is_pending`.
+            let _ = Label { is_pending: false, ..label }.write(&directory);
         }
     }
 }
 
-impl Drop for Made<'_> {
+impl Drop for NewStores<'_> {
     fn drop(&mut self) {
         for (directory, part, store) in self.stores.drain(..) {
             // Errors here are dropped: the error that caused the removal is reported.
             let _ = store.close();
             let _ = self.places.remove(&directory, part);
         }
-        self.directories.drain(..).for_each(|labelled| labelled.undo());
+        self.directories.drain(..).for_each(|labelled| labelled.remove_created());
     }
 }

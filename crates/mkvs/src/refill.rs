@@ -11,17 +11,17 @@ use crate::filter::Building;
 use crate::group::Group;
 use crate::lock;
 use crate::route::KeyHash;
-use crate::scan::Source;
-use crate::walk::{Keeps, Most, Page, page};
+use crate::source::Source;
+use crate::walk::{Page, PageContents, PageLimits, page};
 
-/// A filter is rebuilt when it counts more than `FULL_EIGHTHS` eighths of its planned keys. The new
-/// one is planned for `GROWTH` times the present keys.
-const FULL_EIGHTHS: u64 = 12;
-const GROWTH: u64 = 2;
+/// A filter is rebuilt when it counts more than `FULL_EIGHTHS_COUNT` eighths of its planned keys.
+/// The new one is planned for `GROWTH_FACTOR` times the present keys.
+const FULL_EIGHTHS_COUNT: u64 = 12;
+const GROWTH_FACTOR: u64 = 2;
 /// Maximum number of keys counted while all stripes are held, and of value bytes read for them.
-const COUNTED: Most = Most { pairs: 2048, bytes: 8 << 20, keeps: Keeps::Keys };
+const COUNT_PAGE_LIMITS: PageLimits = PageLimits { pairs: 2048, bytes: 8 << 20, contents: PageContents::Keys };
 /// Wait after a walk that met pairs which no member can read.
-const AFTER_DAMAGE: Duration = Duration::from_secs(10);
+const DAMAGE_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 impl Group {
     /// Returns whether a filter must and can be built: there is none, or it counts too many keys,
@@ -31,9 +31,9 @@ impl Group {
             return false;
         }
         // While all stripes are locked exclusively, a later round checks again.
-        let Some(filter) = self.stripes.peek(|stripe| stripe.filter.clone()) else { return false };
-        let is_due = filter.is_none_or(|filter| self.raised() > filter.keys() / 8 * FULL_EIGHTHS)
-            || self.distrust.load(Ordering::Acquire);
+        let Some(filter) = self.stripes.read_any(|stripe| stripe.filter.clone()) else { return false };
+        let is_due = filter.is_none_or(|filter| self.raised() > filter.keys() / 8 * FULL_EIGHTHS_COUNT)
+            || self.is_filter_unreliable.load(Ordering::Acquire);
         is_due && self.active().iter().any(|device| device.shows_all())
     }
 
@@ -44,7 +44,7 @@ impl Group {
         let last = self.last();
         devices.retain(|device| (self.sole().is_some() || device.applied() >= last) && device.shows_all());
         if devices.is_empty() {
-            return Err(self.too_few(0, 1));
+            return Err(self.too_few_error(0, 1));
         }
         Ok(devices.iter().map(|device| Source::of(device)).collect())
     }
@@ -55,31 +55,31 @@ impl Group {
     /// Errors of the devices. The filter is then as it was.
     pub(crate) fn build_filter(&self, seed: u64, stops: &dyn Fn() -> bool) -> Result<()> {
         let keys = self.devices().iter().map(|device| device.store().stats().keys).max().unwrap_or(0);
-        let keys = (keys * GROWTH).max(self.options.filter_keys);
+        let keys = (keys * GROWTH_FACTOR).max(self.options.filter_keys);
         let is_ordered = self.devices().iter().all(|device| device.store().capabilities().scan);
         let building = Arc::new(Building::new(keys, is_ordered));
-        self.distrust.store(false, Ordering::Release);
-        for mut stripe in self.stripes.all() {
+        self.is_filter_unreliable.store(false, Ordering::Release);
+        for mut stripe in self.stripes.lock_all() {
             stripe.building = Some(Arc::clone(&building));
         }
         let built = self.count_keys(&building, seed, stops);
-        let mut stripes = self.stripes.all();
+        let mut stripes = self.stripes.lock_all();
         let is_whole = built.as_ref().is_ok_and(|whole| *whole);
         if is_whole {
             self.raised_before.store(building.keys(), Ordering::Relaxed);
         }
-        let is_distrusted = self.distrust.load(Ordering::Acquire);
+        let is_unreliable = self.is_filter_unreliable.load(Ordering::Acquire);
         for stripe in &mut stripes {
             stripe.building = None;
             if is_whole {
                 stripe.counts.raised.store(0, Ordering::Relaxed);
                 stripe.filter = Some(Arc::clone(building.filter()));
-            } else if is_distrusted {
+            } else if is_unreliable {
                 stripe.filter = None;
             }
         }
         if matches!(built, Err(Error::Corrupt { .. })) {
-            *lock(&self.no_filter_before) = Some(Instant::now() + AFTER_DAMAGE);
+            *lock(&self.no_filter_before) = Some(Instant::now() + DAMAGE_RETRY_DELAY);
         }
         built.map(drop)
     }
@@ -88,7 +88,7 @@ impl Group {
     fn count_keys(&self, building: &Building, seed: u64, stops: &dyn Fn() -> bool) -> Result<bool> {
         let hash = |key: &[u8]| KeyHash::of(key, seed);
         if !self.devices().iter().all(|device| device.store().capabilities().scan) {
-            let stripes = self.stripes.all();
+            let stripes = self.stripes.lock_all();
             let stores = self.whole_stores()?;
             drop(stripes);
             let damage = self.each_key_of(&stores, &mut |key| {
@@ -101,12 +101,12 @@ impl Group {
             return damage.map_or(Ok(true), Err);
         }
         loop {
-            let from = building.place().map_or(Bound::Unbounded, Bound::Excluded);
+            let from = building.position().map_or(Bound::Unbounded, Bound::Excluded);
             let range = ScanRange { from, ..ScanRange::all() };
             // Loads the page from the medium before writers have to wait.
             let near = self.active().into_iter().find(|device| device.shows_all());
-            near.map(|device| page(&**device.store(), &range, &COUNTED)).transpose()?;
-            let stripes = self.stripes.all();
+            near.map(|device| page(&**device.store(), &range, &COUNT_PAGE_LIMITS)).transpose()?;
+            let stripes = self.stripes.lock_all();
             let page = self.undamaged(&range)?;
             let keys: Vec<_> = page.pairs.into_iter().map(|(key, _)| key).collect();
             building.count(&keys, page.is_last, hash);
@@ -122,12 +122,12 @@ impl Group {
     fn undamaged(&self, range: &ScanRange) -> Result<Page> {
         let mut damage = None;
         for source in self.whole_stores()? {
-            let page = page(&*source.store, range, &COUNTED)?;
+            let page = page(&*source.store, range, &COUNT_PAGE_LIMITS)?;
             if page.damage.is_empty() {
                 return Ok(page);
             }
             damage = damage.or_else(|| page.damage.into_iter().next().map(|(_, error)| error));
         }
-        Err(damage.unwrap_or_else(|| self.too_few(0, 1)))
+        Err(damage.unwrap_or_else(|| self.too_few_error(0, 1)))
     }
 }

@@ -8,15 +8,15 @@ use std::time::Duration;
 use lodestore_contract::Result;
 
 use crate::catchup::log_of;
+use crate::doubt::Doubt;
 use crate::group::Group;
 use crate::layout::MemberState;
 use crate::lead::Lead;
 use crate::lock;
-use crate::recover::choose;
-use crate::salvage::Doubt;
+use crate::recover::choose_leader;
 
 /// Maximum wait for a device's processor. After that, the revival is tried again later.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PROCESSOR_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Group {
     /// Chooses a leader if no member is active. Returns false if the revival must be tried again.
@@ -27,12 +27,12 @@ impl Group {
     /// may lack acknowledged writes; errors of the devices; errors of the host's store.
     pub(crate) fn revive(&self) -> Result<bool> {
         // No call is in progress, and none can begin.
-        let mut stripes = self.stripes.all();
+        let mut stripes = self.stripes.lock_all();
         let devices: Vec<_> =
             self.devices().into_iter().filter(|device| device.state() == MemberState::Behind).collect();
         for device in &devices {
             device.fall_behind();
-            if device.try_hold(PATIENCE).is_none() {
+            if device.try_hold(PROCESSOR_TIMEOUT).is_none() {
                 return Ok(false);
             }
             log_of(device)?.forget_lacking();
@@ -43,7 +43,7 @@ impl Group {
                 return Ok(false);
             }
             let record = self.host.matrix().groups[self.index].clone();
-            let Lead { last, active, refused, lacking } = choose(&self.options, self.index, &record, &devices)?;
+            let Lead { last, active, refused, lacking } = choose_leader(&self.options, self.index, &record, &devices)?;
             // Before the epoch, whose write marks the group.
             lacking.into_iter().for_each(|what| lock(&self.doubts).add(Doubt::of_group(what)));
             self.acknowledged.store(last, Ordering::Release);
@@ -55,12 +55,12 @@ impl Group {
                 stripe.filter = None;
             }
             active.iter().for_each(|device| device.set_state(MemberState::Active));
-            self.go_on_behind(&mut sequencer, last, active);
+            self.restart_after(&mut sequencer, last, active);
             refused
         };
         // Durable before any read: the stripes are still locked.
-        let said = if refused.is_empty() { self.begin_epoch() } else { self.take_back_left(&refused) };
-        if let Err(error) = said {
+        let recorded = if refused.is_empty() { self.begin_epoch() } else { self.roll_back_incomplete(&refused) };
+        if let Err(error) = recorded {
             // The next round chooses again.
             self.active().iter().for_each(|device| device.fall_behind());
             return Err(error);

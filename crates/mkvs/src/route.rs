@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_group_takes_its_share_and_no_other_key_moves() {
+    fn a_new_group_gets_its_share_and_no_other_key_moves() {
         for groups in 1..16 {
             let (old, new) = (groups_of(groups), groups_of(groups + 1));
             let moved = old.iter().zip(&new).filter(|(old, new)| old != new);

@@ -15,85 +15,21 @@ use std::path::Path;
 
 use lodestore_contract::{Error, Result};
 
+use crate::doubt::Doubt;
 use crate::group::Group;
 use crate::layout::{GroupRecord, Matrix, Member};
 use crate::lock;
 use crate::planted::Fault;
 
-/// Maximum bytes of a mark's text.
-const GIVEN_UP_BYTES_MAX: usize = 512;
-
-/// Why acknowledged writes may be missing in a group, or another reason for which a strict open is
-/// refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Doubt {
-    /// The position in its group of the device concerned; `None` for the whole group.
-    pub(crate) device: Option<usize>,
-    pub(crate) what: String,
-    /// Whether acknowledged writes may be missing or outdated. If not, `verify` reports the doubt,
-    /// and the group has no mark.
-    pub(crate) may_lack: bool,
-}
-
-impl Doubt {
-    /// Acknowledged writes of a whole group may be missing.
-    pub(crate) fn of_group(what: String) -> Self {
-        Self { device: None, what, may_lack: true }
-    }
-}
-
-/// The doubts of a group. Empty unless the open is a salvage.
-#[derive(Debug, Default)]
-pub(crate) struct Doubts {
-    all: Vec<Doubt>,
-    /// The owner replaced a device in this salvage, and thereby accepted the loss.
-    is_accepted: bool,
-}
-
-impl Doubts {
-    /// Returns the doubts found by an open. `given_up` is the mark of an earlier salvage.
-    pub(crate) fn of(found: Vec<Doubt>, given_up: Option<&str>) -> Self {
-        let earlier =
-            given_up.map(|what| Doubt::of_group(format!("an earlier salvage gave up what it could not read ({what})")));
-        Self { all: earlier.into_iter().chain(found).collect(), is_accepted: false }
-    }
-
-    /// Adds a doubt that arises after the open. No earlier replacement accepted it.
-    pub(crate) fn add(&mut self, doubt: Doubt) {
-        if !self.all.contains(&doubt) {
-            self.all.push(doubt);
-        }
-        self.is_accepted = false;
-    }
-
-    /// Returns the doubts that mean missing or outdated acknowledged writes.
-    fn losses(&self) -> impl Iterator<Item = &Doubt> {
-        self.all.iter().filter(|doubt| doubt.may_lack)
-    }
-
-    /// Returns the text of a mark; `None` without a doubt.
-    fn text(&self) -> Option<String> {
-        let texts = self.losses().map(|doubt| match doubt.device {
-            Some(device) => format!("device {device}: {}", doubt.what),
-            None => doubt.what.clone(),
-        });
-        let mut text = texts.collect::<Vec<_>>().join("; ");
-        let ends = text.char_indices().map(|(at, char)| at + char.len_utf8());
-        let end = ends.take_while(|end| *end <= GIVEN_UP_BYTES_MAX).last().unwrap_or(0);
-        text.truncate(end);
-        (!text.is_empty()).then_some(text)
-    }
-}
-
 impl Group {
     /// Returns the reasons for which a strict open is refused. Empty unless the open is a salvage.
     pub(crate) fn doubts(&self) -> Vec<Doubt> {
-        lock(&self.doubts).all.clone()
+        lock(&self.doubts).all().to_vec()
     }
 
     /// Returns whether acknowledged writes may be missing.
     pub(crate) fn has_doubts(&self) -> bool {
-        lock(&self.doubts).losses().next().is_some()
+        lock(&self.doubts).has_losses()
     }
 
     /// Marks the group durably as one that gave up acknowledged writes, if a doubt exists. Must be
@@ -106,7 +42,7 @@ impl Group {
             return Ok(());
         }
         let doubts = lock(&self.doubts);
-        let Some(text) = doubts.text().filter(|_| !doubts.is_accepted) else { return Ok(()) };
+        let Some(text) = doubts.text().filter(|_| !doubts.is_accepted()) else { return Ok(()) };
         self.host.change(|matrix| {
             matrix.groups[self.index].given_up.get_or_insert(text);
         })
@@ -127,9 +63,7 @@ impl Group {
                 record.given_up = None;
             }
         })?;
-        // Other devices keep their doubts, and their own stores refuse the next strict open.
-        doubts.all.retain(|doubt| doubt.device.is_some_and(|of| of != device));
-        doubts.is_accepted = gave_up.is_some();
+        doubts.end_by_replacement(device, gave_up.is_some());
         Ok(gave_up)
     }
 }

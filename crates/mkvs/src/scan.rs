@@ -8,208 +8,31 @@
 //! A matrix with a single store uses the store's own walk, until a group is added. Then the walk
 //! continues over both groups after the last key shown.
 
-use std::cmp;
 use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
-use lodestore_contract::{Direction, Entry, Error, Pair as Shown, Result, Scan, ScanRange, Store, Visit};
+use lodestore_contract::{Direction, Entry, Error, Pair as Shown, Result, Scan, ScanRange, Visit};
 
-use crate::device::Device;
 use crate::group::Group;
+use crate::inner::Inner;
 use crate::read;
-use crate::store::Inner;
-use crate::walk::{Held, Keeps, Most, Page, Pair, Shares, each_key, keys_of, page, shows_all};
+use crate::source::{Source, merge};
+use crate::walk::{Page, PageContents, PageLimits, Pair, Shares, StoredValue, key_count};
 
-/// Maximum pairs of a page from each group (`PAGE`), and of the first page (`FIRST`).
-const PAGE: usize = 256;
-const FIRST: usize = 32;
+/// Maximum pairs of a page from each group (`PAGE_PAIRS_MAX`), and of the first page
+/// (`FIRST_PAGE_PAIRS_MAX`).
+const PAGE_PAIRS_MAX: usize = 256;
+const FIRST_PAGE_PAIRS_MAX: usize = 32;
 /// A page with at least one pair ends at this many bytes of keys and values.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// A member's store, as a walk uses it.
-#[derive(Clone)]
-pub(crate) struct Source {
-    pub(crate) store: Arc<dyn Store>,
-    /// Whether the store may lack pairs of the group.
-    pub(crate) has_gaps: bool,
-}
-
-impl Source {
-    pub(crate) fn of(device: &Device) -> Self {
-        Self { store: Arc::clone(device.store()), has_gaps: device.has_gaps() }
-    }
-
-    /// Returns whether a walk shows all of the group's pairs, except pairs that it reports as
-    /// damaged.
-    pub(crate) fn shows_all(&self) -> bool {
-        !self.has_gaps && shows_all(&*self.store)
-    }
-}
-
-impl Group {
-    /// Calls `each` for every key of the first of these stores that shows all keys, and of the
-    /// stores before it. A key may come more than once. Returns the error that prevented a complete
-    /// list.
-    ///
-    /// # Errors
-    /// Errors of the stores, except damage; errors of `each`.
-    pub(crate) fn each_key_of(
-        &self,
-        sources: &[Source],
-        each: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<Option<Error>> {
-        let mut first = None;
-        for source in sources {
-            let damage = each_key(&*source.store, each)?;
-            if damage.is_none() && source.shows_all() {
-                return Ok(None);
-            }
-            first = first.or(damage).or_else(|| Some(self.left_out()));
-        }
-        Ok(first)
-    }
-
-    /// Returns the error of a group in which no device shows all pairs.
-    pub(crate) fn left_out(&self) -> Error {
-        let what = "pairs are missing on all devices: a recovery or a copy could not read them";
-        Error::corrupt(format!("group {}", self.index), what)
-    }
-
-    /// Adds the keys of one share to `keys`, from members in order until one shows all. Returns the
-    /// damage that prevented a complete list.
-    fn collect(&self, shares: Shares, share: u64, keys: &mut HashSet<Vec<u8>>) -> Result<Option<Error>> {
-        let mut first = None;
-        for source in self.stores_at(self.last())? {
-            let damage = shares.collect(share, &*source.store, keys)?;
-            if damage.is_none() && source.shows_all() {
-                return Ok(None);
-            }
-            first = first.or(damage).or_else(|| source.has_gaps.then(|| self.left_out()));
-        }
-        Ok(first)
-    }
-
-    /// Returns a member that has applied everything up to `cut`.
-    ///
-    /// # Errors
-    /// [`Error::TooFewDevices`].
-    pub(crate) fn device_at(&self, cut: u64) -> Result<Arc<Device>> {
-        if self.sole().is_some() {
-            return Ok(Arc::clone(&self.devices()[0]));
-        }
-        let begun = Instant::now();
-        loop {
-            let active = self.active();
-            if let Some(device) = active.iter().find(|device| device.is_active() && device.applied() >= cut) {
-                self.teller.store(device.id, Ordering::Relaxed);
-                return Ok(Arc::clone(device));
-            }
-            if active.is_empty() || begun.elapsed() > self.options.timeout {
-                return Err(self.too_few(active.len(), 1));
-            }
-            // Queued commands are executed soon, by the device's processor or by this thread.
-            active.iter().for_each(|device| device.kick());
-            std::thread::sleep(Duration::from_micros(20));
-        }
-    }
-}
-
-impl Group {
-    /// Returns the stores of all members that have applied everything up to `cut`. Stores without
-    /// gaps whose recovery left out the fewest pairs come first: walks do not show missing pairs.
-    ///
-    /// # Errors
-    /// [`Error::TooFewDevices`].
-    pub(crate) fn stores_at(&self, cut: u64) -> Result<Vec<Source>> {
-        let first = Source::of(&*self.device_at(cut)?);
-        if self.sole().is_some() {
-            return Ok(vec![first]);
-        }
-        let able = self.active().into_iter().filter(|device| device.is_active() && device.applied() >= cut);
-        let mut sources: Vec<_> = able.map(|device| Source::of(&device)).collect();
-        sources.sort_by_cached_key(|source| {
-            let recovery = source.store.stats().recovery;
-            (source.has_gaps, recovery.left_out, recovery.corrupt)
-        });
-        Ok(if sources.is_empty() { vec![first] } else { sources })
-    }
-
-    /// Returns the first pairs of `range`: from the first of these stores that can read all of
-    /// them, or the union of all stores' readable pairs.
-    fn page_of(&self, sources: &[Source], range: &ScanRange, most: &Most) -> Result<Page> {
-        let (mut pages, mut failed): (Vec<Page>, _) = (Vec::new(), None);
-        let mut is_covered = false;
-        for source in sources {
-            match page(&*source.store, range, most) {
-                Ok(page) => {
-                    is_covered = page.damage.is_empty() && !source.has_gaps;
-                    let is_whole = is_covered && (sources.len() == 1 || shows_all(&*source.store));
-                    pages.push(page);
-                    if is_whole {
-                        break;
-                    }
-                }
-                // Another store may succeed.
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        let mut page = match (pages.len(), failed) {
-            (0, Some(error)) => return Err(error),
-            (0 | 1, _) => pages.pop().unwrap_or_default(),
-            _ => self.complete(pages, range.direction, is_covered),
-        };
-        if page.is_last && sources.iter().all(|source| source.has_gaps) {
-            page.damage.push((None, self.left_out()));
-        }
-        Ok(page)
-    }
-
-    /// Combines pages of several members for the same range. Pairs that the first member does not
-    /// show are queued for repair. `is_covered`: the last page has all pairs.
-    fn complete(&self, mut pages: Vec<Page>, direction: Direction, is_covered: bool) -> Page {
-        let first: HashSet<Vec<u8>> = pages[0].pairs.iter().map(|(key, _)| key.clone()).collect();
-        let missed = pages[0].damage.len();
-        pages[1..].iter_mut().for_each(|page| page.damage.clear());
-        let mut page = merge(pages, direction);
-        let others: Vec<_> = page.pairs.iter().filter(|(key, _)| !first.contains(key)).collect();
-        others.iter().for_each(|(key, _)| self.note_damage(key));
-        if is_covered || others.len() >= missed {
-            page.damage.clear();
-        }
-        page
-    }
-}
-
-/// Merges pages of stores up to the nearest end. If two pages have a key, the later page's pair
-/// counts.
-pub(crate) fn merge(pages: Vec<Page>, direction: Direction) -> Page {
-    let order = |a: &[u8], b: &[u8]| if direction == Direction::Forward { a.cmp(b) } else { b.cmp(a) };
-    let is_last = pages.iter().all(|page| page.is_last);
-    // Beyond the nearest end of an incomplete page, that store's pairs are unknown.
-    let ends = pages.iter().filter(|page| !page.is_last).filter_map(|page| page.pairs.last());
-    let end = ends.map(|(key, _)| key.clone()).min_by(|a, b| order(a, b));
-    let is_inside = |key: &[u8]| end.as_ref().is_none_or(|end| order(key, end) != cmp::Ordering::Greater);
-    let (mut merged, mut damage): (Vec<(usize, Pair)>, Vec<_>) = Default::default();
-    for (at, page) in pages.into_iter().enumerate() {
-        merged.extend(page.pairs.into_iter().map(|pair| (at, pair)));
-        // Damage beyond that end is found again by the next page.
-        damage.extend(page.damage.into_iter().filter(|(behind, _)| behind.as_ref().is_none_or(|key| is_inside(key))));
-    }
-    merged.retain(|(_, (key, _))| is_inside(key));
-    merged.sort_by(|(at, (a, _)), (other, (b, _))| order(a, b).then(other.cmp(at)));
-    merged.dedup_by(|(_, (later, _)), (_, (first, _))| later == first);
-    Page { pairs: merged.into_iter().map(|(_, pair)| pair).collect(), is_last, damage, ..Page::default() }
-}
-
 /// Restricts a range to the keys after `key`.
-fn go_on_behind(range: &mut ScanRange, key: &[u8]) {
-    let behind = Bound::Excluded(key.to_vec());
+fn continue_after(range: &mut ScanRange, key: &[u8]) {
+    let bound = Bound::Excluded(key.to_vec());
     match range.direction {
-        Direction::Forward => range.from = behind,
-        Direction::Backward => range.to = behind,
+        Direction::Forward => range.from = bound,
+        Direction::Backward => range.to = bound,
     }
 }
 
@@ -226,12 +49,12 @@ struct Walk {
     /// Read errors, reported after the page that they belong to.
     damage: std::vec::IntoIter<Error>,
     size: usize,
-    keeps: Keeps,
+    contents: PageContents,
     is_over: bool,
 }
 
 impl Walk {
-    fn new(inner: &Arc<Inner>, range: &ScanRange, keeps: Keeps) -> Self {
+    fn new(inner: &Arc<Inner>, range: &ScanRange, contents: PageContents) -> Self {
         // The counts are read before the groups, and only groups with all their keys are cut: a
         // moving key is in none of them.
         let (count, settled) = inner.shape.counts();
@@ -243,26 +66,26 @@ impl Walk {
             cuts,
             page: Vec::new().into_iter(),
             damage: Vec::new().into_iter(),
-            size: FIRST,
-            keeps,
+            size: FIRST_PAGE_PAIRS_MAX,
+            contents,
             is_over: false,
         }
     }
 
-    fn most(&self) -> Most {
-        Most { pairs: self.size, bytes: PAGE_BYTES, keeps: self.keeps }
+    fn limits(&self) -> PageLimits {
+        PageLimits { pairs: self.size, bytes: PAGE_BYTES, contents: self.contents }
     }
 
     /// Reads the next page. Returns false at the end.
-    fn turn(&mut self) -> Result<bool> {
+    fn read_page(&mut self) -> Result<bool> {
         if self.is_over || self.range.limit == 0 {
             return Ok(false);
         }
-        let page = merge(self.inner.pages(&self.range, &self.cuts, self.most())?, self.range.direction);
+        let page = merge(self.inner.pages(&self.range, &self.cuts, self.limits())?, self.range.direction);
         self.is_over = page.is_last;
-        self.size = (self.size * 2).min(PAGE);
+        self.size = (self.size * 2).min(PAGE_PAIRS_MAX);
         if let Some((last, _)) = page.pairs.last() {
-            go_on_behind(&mut self.range, last);
+            continue_after(&mut self.range, last);
         }
         self.page = page.pairs.into_iter();
         self.damage = page.damage.into_iter().map(|(_, error)| error).collect::<Vec<_>>().into_iter();
@@ -270,9 +93,9 @@ impl Walk {
     }
 
     /// Skips `count` pairs up to this key, which another walk has shown.
-    fn pass(&mut self, key: &[u8], count: usize) {
+    fn skip_to(&mut self, key: &[u8], count: usize) {
         if count != 0 {
-            go_on_behind(&mut self.range, key);
+            continue_after(&mut self.range, key);
             self.range.limit -= count;
         }
     }
@@ -290,7 +113,7 @@ impl Walk {
             if let Some(error) = self.damage.next() {
                 return Err(error);
             }
-            match self.turn() {
+            match self.read_page() {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
                 Err(error) => {
@@ -308,7 +131,9 @@ impl Iterator for Walk {
 
     fn next(&mut self) -> Option<Result<Entry>> {
         let pair = self.pair().transpose()?;
-        Some(pair.map(|(key, Held { value, expiry })| Entry::of_pair(Shown { key: &key, value: &value, expiry })))
+        Some(
+            pair.map(|(key, StoredValue { value, expiry })| Entry::of_pair(Shown { key: &key, value: &value, expiry })),
+        )
     }
 }
 
@@ -332,7 +157,7 @@ impl Iterator for SoleWalk {
         // With still one group, no key had moved away when this one was found.
         if !self.inner.has_one_group() {
             self.scan = None;
-            self.walk.pass(&self.last, self.shown);
+            self.walk.skip_to(&self.last, self.shown);
             return self.walk.next();
         }
         if let Some(Ok(entry)) = &next {
@@ -370,12 +195,12 @@ impl Inner {
     }
 
     /// Returns the next pairs of each group. No key moves during the call.
-    pub(crate) fn pages(&self, range: &ScanRange, cuts: &[u64], most: Most) -> Result<Vec<Page>> {
+    pub(crate) fn pages(&self, range: &ScanRange, cuts: &[u64], limits: PageLimits) -> Result<Vec<Page>> {
         let _gate = read(&self.shape.gate);
         // Keys that moved meanwhile are numbered after the cut, even if the move has completed.
         let is_as_before = self.shape.counts() == (cuts.len(), cuts.len());
         let stores = self.stores(if is_as_before { cuts } else { &[] })?;
-        stores.iter().map(|(group, stores)| group.page_of(stores, range, &most)).collect()
+        stores.iter().map(|(group, stores)| group.page_of(stores, range, &limits)).collect()
     }
 
     /// Returns a walk that owns its state.
@@ -386,13 +211,13 @@ impl Inner {
         if !inner.can_scan() {
             return inner.stores_now()?[0].store.scan(range);
         }
-        let mut walk = Walk::new(inner, range, Keeps::Pairs);
+        let mut walk = Walk::new(inner, range, PageContents::Pairs);
         if inner.has_one_group() && inner.is_one_store() {
             let scan = Some(inner.stores_now()?[0].store.scan(range)?);
             return Ok(Box::new(SoleWalk { inner: Arc::clone(inner), scan, shown: 0, last: Vec::new(), walk }));
         }
         // Reads the first page now: the cut is at the caller's call.
-        walk.turn()?;
+        walk.read_page()?;
         Ok(Box::new(walk))
     }
 
@@ -423,7 +248,7 @@ impl Inner {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
         failed: &mut dyn FnMut(Error) -> Result<()>,
     ) -> Result<usize> {
-        let mut walk = Walk::new(self, range, Keeps::Values);
+        let mut walk = Walk::new(self, range, PageContents::Values);
         let mut visited = 0;
         if self.has_one_group() && self.is_one_store() {
             let (mut is_over, mut is_stopped, mut last) = (true, false, Vec::new());
@@ -452,14 +277,14 @@ impl Inner {
             if is_stopped || (is_over && self.has_one_group()) {
                 return Ok(visited);
             }
-            walk.pass(&last, visited);
+            walk.skip_to(&last, visited);
         }
         loop {
             match walk.pair() {
                 Ok(None) => return Ok(visited),
-                Ok(Some((key, held))) => {
+                Ok(Some((key, stored))) => {
                     visited += 1;
-                    if visit(&key, &held.value) == Visit::Stop {
+                    if visit(&key, &stored.value) == Visit::Stop {
                         return Ok(visited);
                     }
                 }
@@ -504,11 +329,11 @@ impl Inner {
             more
         };
         if inner.can_scan() {
-            let mut walk = Walk::new(inner, &ScanRange::all(), Keeps::Pairs);
+            let mut walk = Walk::new(inner, &ScanRange::all(), PageContents::Pairs);
             loop {
                 match walk.pair() {
                     Ok(None) => break,
-                    Ok(Some((key, Held { value, expiry }))) => {
+                    Ok(Some((key, StoredValue { value, expiry }))) => {
                         if show(Shown { key: &key, value: &value, expiry }) == Visit::Stop {
                             break;
                         }
@@ -526,14 +351,14 @@ impl Inner {
     /// Visits all pairs of devices without key order, share by share: first the keys, then the
     /// present pair of each.
     fn visit_shares(&self, visit: &mut dyn FnMut(Shown<'_>) -> Visit, damage: &mut Option<Error>) -> Result<()> {
-        let keys = self.stores_now()?.iter().map(|source| keys_of(&*source.store)).sum();
+        let keys = self.stores_now()?.iter().map(|source| key_count(&*source.store)).sum();
         let shares = Shares::new(keys);
         for share in 0..shares.count() {
             let mut found = HashSet::new();
             self.collect_share(shares, share, &mut found, damage)?;
             for key in &found {
-                let Held { value, expiry } = match self.read_pair(key) {
-                    Ok(Some(held)) => held,
+                let StoredValue { value, expiry } = match self.read_pair(key) {
+                    Ok(Some(stored)) => stored,
                     Ok(None) => continue,
                     Err(error @ Error::Corrupt { .. }) => {
                         damage.get_or_insert(error);
@@ -582,7 +407,7 @@ impl Inner {
         let mut keys = 0;
         for (group, sources) in inner.stores(&[])? {
             let Some(source) = sources.first() else { continue };
-            keys += if source.has_gaps { Err(group.left_out()) } else { source.store.len() }?;
+            keys += if source.has_gaps { Err(group.left_out_error()) } else { source.store.len() }?;
         }
         Ok(keys)
     }

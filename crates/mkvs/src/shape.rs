@@ -25,16 +25,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use lodestore_contract::copy::Changes;
-use lodestore_contract::{Error, Result};
+use lodestore_contract::{Error, Expiry, Lifetime, Result};
 
-use crate::fill::Pace;
+use crate::command::{Found, Query};
 use crate::group::Group;
 use crate::host::Host;
 use crate::layout::Matrix;
 use crate::operation::Mutation;
+use crate::pace::Pace;
 use crate::planted::Fault;
 use crate::route::KeyHash;
-use crate::stripes::{Alone, Stripe};
+use crate::stripes::{ExclusiveStripe, Stripe};
 use crate::write;
 
 /// The groups, and how many of them shared the keys before the newest was added.
@@ -50,7 +51,7 @@ pub(crate) struct Shape {
     /// Keys written since a copy of the matrix began.
     pub(crate) changes: Changes,
     /// The error of the last walk that should have moved all keys.
-    pub(crate) hindrance: Mutex<Option<Error>>,
+    pub(crate) move_error: Mutex<Option<Error>>,
 }
 
 /// A key's group and stripe, shared with other readers; and its old group and stripe, if it may not
@@ -67,9 +68,9 @@ pub(crate) struct Shared<'a> {
 pub(crate) struct Owned<'a> {
     pub(crate) group: &'a Group,
     pub(crate) hash: KeyHash,
-    pub(crate) stripe: Alone<'a>,
+    pub(crate) stripe: ExclusiveStripe<'a>,
     /// The old group of the key, if there is one.
-    old: Option<(&'a Group, Alone<'a>)>,
+    old: Option<(&'a Group, ExclusiveStripe<'a>)>,
     /// Why the key cannot be read in the old group. A write replaces this pair.
     unread: Option<String>,
 }
@@ -99,6 +100,66 @@ impl Owned<'_> {
         self.unread = None;
         Ok(true)
     }
+
+    /// Returns the value of the key, and the expiry that a write with `lifetime` gives it. All
+    /// devices get this expiry: none resolves a lifetime with its own clock.
+    pub(crate) fn pair_for(&self, key: &[u8], lifetime: Lifetime) -> Result<(Option<Vec<u8>>, Option<Expiry>)> {
+        self.check_read()?;
+        if !self.stripe.may_have(self.hash) {
+            return Ok((None, lifetime.resolve(None)));
+        }
+        if lifetime != Lifetime::Keep {
+            return Ok((self.group.get(&self.stripe, key)?, lifetime.resolve(None)));
+        }
+        let pair = self.group.pair(&self.stripe, key)?;
+        Ok(pair.map_or((None, None), |(value, expiry)| (Some(value), expiry)))
+    }
+
+    pub(crate) fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.check_read()?;
+        Ok(self.stripe.may_have(self.hash) && self.group.contains(&self.stripe, key)?)
+    }
+
+    /// Returns the expiry that an update with `lifetime` gives the key; the outer `None` if the
+    /// key is absent. As [`Self::pair_for`].
+    pub(crate) fn expiry_for(&self, key: &[u8], lifetime: Lifetime) -> Result<Option<Option<Expiry>>> {
+        if lifetime != Lifetime::Keep {
+            return Ok(self.contains(key)?.then(|| lifetime.resolve(None)));
+        }
+        self.check_read()?;
+        if !self.stripe.may_have(self.hash) {
+            return Ok(None);
+        }
+        let found = self.group.find(&self.stripe, key, Query::Expiry, &mut Vec::new())?;
+        Ok(found.is_present.then_some(found.expiry))
+    }
+
+    pub(crate) fn change(&mut self, key: &[u8], mutation: Mutation) -> Result<bool> {
+        let was_present = self.group.change(&mut self.stripe, key, self.hash, mutation)?;
+        Ok(self.forget_unread(key)? || was_present)
+    }
+
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<bool> {
+        self.change(key, Mutation::Put { value: value.to_vec(), expiry })
+    }
+}
+
+impl Shared<'_> {
+    /// Queries the key in its group, then in the group that it may not have left yet.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8], query: Query, value: &mut Vec<u8>) -> Result<Found> {
+        let mut found = Found::default();
+        if self.stripe.may_have(self.hash) {
+            found = self.group.find(&self.stripe, key, query, value)?;
+        }
+        if let Some((group, stripe)) = &self.old
+            && !found.is_present
+            && stripe.may_have(self.hash)
+        {
+            found = group.find(stripe, key, query, value)?;
+        }
+        Ok(found)
+    }
 }
 
 /// All stripes of all groups, locked exclusively.
@@ -110,21 +171,21 @@ pub(crate) struct HeldShape<'a> {
 impl HeldShape<'_> {
     /// Returns the groups that may have a key, with its stripe in each. The key's own group comes
     /// first, then the group that the key may not have left yet.
-    pub(crate) fn places(&self, hash: KeyHash) -> impl Iterator<Item = (&Group, &Stripe)> {
+    pub(crate) fn groups_of(&self, hash: KeyHash) -> impl Iterator<Item = (&Group, &Stripe)> {
         let (home, old) = Shape::route(self.shape, hash);
         std::iter::once(home).chain(old).map(move |index| {
             let (group, stripes) = &self.held[index];
-            (*group, &*stripes[group.stripes.place(hash)])
+            (*group, &*stripes[group.stripes.index_of(hash)])
         })
     }
 }
 
-const SETTLED: u32 = 32;
+const SETTLED_SHIFT: u32 = 32;
 
 impl Shape {
     /// Creates the shape of these groups; the first `settled` shared all keys before.
     pub(crate) fn new(groups: Vec<Arc<Group>>, settled: usize) -> Self {
-        let shape = (settled as u64) << SETTLED | groups.len() as u64;
+        let shape = (settled as u64) << SETTLED_SHIFT | groups.len() as u64;
         let mut groups = groups.into_iter();
         let slot = |_| groups.next().map_or_else(OnceLock::new, OnceLock::from);
         Self {
@@ -134,7 +195,7 @@ impl Shape {
             moved: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
             changes: Changes::default(),
-            hindrance: Mutex::default(),
+            move_error: Mutex::default(),
         }
     }
 
@@ -145,7 +206,7 @@ impl Shape {
     /// Returns the number of groups, and the number of groups that have all their keys.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let shape = self.shape();
-        ((shape & u64::from(u32::MAX)) as usize, (shape >> SETTLED) as usize)
+        ((shape & u64::from(u32::MAX)) as usize, (shape >> SETTLED_SHIFT) as usize)
     }
 
     /// Returns whether keys are moving to a new group.
@@ -175,19 +236,19 @@ impl Shape {
         debug_assert_eq!((groups, group.index), (settled, settled), "one group is added at a time");
         // No other thread adds one: the caller holds the matrix's `changes` lock.
         let _ = self.groups[groups].set(group);
-        self.shape.store((settled as u64) << SETTLED | (groups as u64 + 1), Ordering::Release);
+        self.shape.store((settled as u64) << SETTLED_SHIFT | (groups as u64 + 1), Ordering::Release);
     }
 
     /// Records that all keys have moved to the newest group.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn mark_moved(&self) {
         let (groups, _) = self.counts();
-        self.shape.store((groups as u64) << SETTLED | groups as u64, Ordering::Release);
+        self.shape.store((groups as u64) << SETTLED_SHIFT | groups as u64, Ordering::Release);
     }
 
     /// Returns the group of a key in this shape, and its old group if they differ.
     #[inline]
     fn route(shape: u64, hash: KeyHash) -> (usize, Option<usize>) {
-        let (groups, settled) = ((shape & u64::from(u32::MAX)) as usize, (shape >> SETTLED) as usize);
+        let (groups, settled) = ((shape & u64::from(u32::MAX)) as usize, (shape >> SETTLED_SHIFT) as usize);
         let home = hash.group(groups);
         let old = if settled < groups { Some(hash.group(settled)).filter(|old| *old != home) } else { None };
         (home, old)
@@ -195,13 +256,13 @@ impl Shape {
 
     /// Acquires a key's stripes, shared, for a read.
     #[inline]
-    pub(crate) fn share(&self, hash: KeyHash) -> Shared<'_> {
+    pub(crate) fn lock_shared(&self, hash: KeyHash) -> Shared<'_> {
         loop {
             let shape = self.shape();
             let (home, old) = Self::route(shape, hash);
-            let old = old.map(|old| (self.group(old), self.group(old).stripes.share(hash)));
+            let old = old.map(|old| (self.group(old), self.group(old).stripes.lock_shared(hash)));
             let group = self.group(home);
-            let stripe = group.stripes.share(hash);
+            let stripe = group.stripes.lock_shared(hash);
             if self.shape() == shape {
                 return Shared { group, hash, stripe, old };
             }
@@ -212,13 +273,13 @@ impl Shape {
     ///
     /// # Errors
     /// Errors of the devices.
-    pub(crate) fn own(&self, key: &[u8], hash: KeyHash) -> Result<Owned<'_>> {
+    pub(crate) fn lock_exclusive(&self, key: &[u8], hash: KeyHash) -> Result<Owned<'_>> {
         loop {
             let shape = self.shape();
             let (home, old) = Self::route(shape, hash);
-            let mut old = old.map(|old| (self.group(old), self.group(old).stripes.own(hash)));
+            let mut old = old.map(|old| (self.group(old), self.group(old).stripes.lock_exclusive(hash)));
             let group = self.group(home);
-            let mut stripe = group.stripes.own(hash);
+            let mut stripe = group.stripes.lock_exclusive(hash);
             if self.shape() != shape {
                 continue;
             }
@@ -227,7 +288,7 @@ impl Shape {
                 self.changes.record(key);
             }
             let unread = match &mut old {
-                Some((from, theirs)) => self.bring(key, hash, (from, theirs), (group, &mut stripe))?,
+                Some((from, old_stripe)) => self.move_key(key, hash, (from, old_stripe), (group, &mut stripe))?,
                 None => None,
             };
             return Ok(Owned { group, hash, stripe, old, unread });
@@ -239,7 +300,8 @@ impl Shape {
         loop {
             let shape = self.shape();
             let (groups, _) = self.counts();
-            let held: Vec<_> = (0..groups).map(|index| (self.group(index), self.group(index).stripes.all())).collect();
+            let held: Vec<_> =
+                (0..groups).map(|index| (self.group(index), self.group(index).stripes.lock_all())).collect();
             // A group added later receives no key: its keys are under held stripes.
             if self.shape() == shape {
                 return HeldShape { shape, held };
@@ -248,7 +310,7 @@ impl Shape {
     }
 
     /// Moves a key from its old group, if it is there. Returns a reason if no device can read it.
-    fn bring(
+    fn move_key(
         &self,
         key: &[u8],
         hash: KeyHash,
@@ -302,7 +364,7 @@ impl Shape {
         let (mut stopped, mut unread) = (false, None);
         for group in self.groups().into_iter().take(settled) {
             // After this, all holders of the former shape have released their stripes.
-            let stripes = group.stripes.all();
+            let stripes = group.stripes.lock_all();
             let last = group.last();
             drop(stripes);
             let walked = group.each_key_of(&group.stores_at(last)?, &mut |key| {
@@ -318,12 +380,12 @@ impl Shape {
                     self.changes.wait_for_copier();
                 }
                 let before = self.moved_bytes.load(Ordering::Relaxed);
-                match self.own(key, hash).and_then(|owned| owned.check_read()) {
+                match self.lock_exclusive(key, hash).and_then(|owned| owned.check_read()) {
                     Err(error @ Error::Corrupt { .. }) => unread = unread.take().or(Some(error)),
-                    brought => brought?,
+                    moved_key => moved_key?,
                 }
                 let bytes = self.moved_bytes.load(Ordering::Relaxed).wrapping_sub(before);
-                pace.pass(bytes as usize, &mut || stops());
+                pace.throttle(bytes as usize, &mut || stops());
                 Ok(())
             });
             if stopped {
@@ -335,7 +397,7 @@ impl Shape {
             return Err(error);
         }
         host.change(|matrix| matrix.settled_groups = groups as u32)?;
-        self.settle();
+        self.mark_moved();
         Ok(true)
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Change, ChangeFn, Error, Expiry, Lifetime, Result, Store, Swap};
 
-use crate::apply::{is_refusal, put_told};
+use crate::apply::{is_refusal, put_reporting_presence};
 use crate::shape::Shared;
 
 impl Shared<'_> {
@@ -44,7 +44,9 @@ impl Shared<'_> {
         }
         if expiry.is_some() {
             return self
-                .add_sole(key, |store| put_told(store, key, value, expiry, false).map(|there| !there))
+                .add_sole(key, |store| {
+                    put_reporting_presence(store, key, value, expiry, false).map(|presence| !presence)
+                })
                 .map(drop);
         }
         let mut is_new = !self.stripe.may_have(self.hash);
@@ -66,9 +68,9 @@ impl Shared<'_> {
         }
         // The change may add the key: it is counted before, and corrected after.
         self.group.raise(&self.stripe, key, self.hash);
-        let mut there = (false, false);
-        let changed = change(&mut there);
-        let too_many = match (&changed, there) {
+        let mut presence = (false, false);
+        let changed = change(&mut presence);
+        let too_many = match (&changed, presence) {
             (Ok(()), (false, true)) => 0,
             (Ok(()), (true, false)) => 2,
             (Err(error), _) if !is_refusal(error) => {
@@ -89,9 +91,9 @@ impl Shared<'_> {
         lifetime: Lifetime,
     ) -> Result<Swap> {
         let mut swap = Swap::Done;
-        self.change_sole(key, |there| {
+        self.change_sole(key, |presence| {
             swap = self.store()?.compare_and_swap(key, expected, new, lifetime)?;
-            *there = match &swap {
+            *presence = match &swap {
                 Swap::Done => (expected.is_some(), new.is_some()),
                 Swap::Differs(found) => (found.is_some(), found.is_some()),
             };
@@ -102,15 +104,15 @@ impl Shared<'_> {
 
     /// Changes the key according to the result of `change` for its value and expiry.
     pub(crate) fn update_sole(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
-        self.change_sole(key, |there| {
+        self.change_sole(key, |presence| {
             self.store()?.update_with(key, &mut |old, expiry| {
                 let change = change(old, expiry);
-                let is_there = match &change {
+                let is_present = match &change {
                     Change::Keep => old.is_some(),
                     Change::Put(..) => true,
                     Change::Delete => false,
                 };
-                *there = (old.is_some(), is_there);
+                *presence = (old.is_some(), is_present);
                 change
             })
         })

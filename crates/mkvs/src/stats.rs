@@ -68,7 +68,7 @@ impl MkvsStats {
         self.reads += load(&counts.reads);
         self.reads_hedged += load(&counts.hedged);
         self.reads_hedges_won += load(&counts.hedges_won);
-        self.reads_hedges_spared += group.allowance.spared();
+        self.reads_hedges_spared += group.allowance.refunded();
         self.reads_filtered += group.stripes.sum(|counts| &counts.filtered);
         self.writes += load(&counts.writes);
         self.writes_taken_back += load(&counts.restored);

@@ -10,37 +10,25 @@ use lodestore_contract::copy::{CopySink, copy_fuzzy};
 use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
-    Capabilities, Change, ChangeFn, Error, Expiry, Lifetime, Options, Pair, Progress, Result, Scan, ScanRange, Stats,
-    Store, Swap, VerifyReport, Visit,
+    Capabilities, Change, ChangeFn, Expiry, Lifetime, Options, Pair, Progress, Result, Scan, ScanRange, Stats, Store,
+    Swap, VerifyReport, Visit,
 };
 use lodestore_media::OpenState;
 
 use crate::ENGINE;
 use crate::apply::apply;
-use crate::command::{Found, Question};
-use crate::device::Device;
-use crate::group::{Group, Kept};
-use crate::host::Host;
+use crate::command::Query;
+use crate::device::{Device, HANG_TIMEOUT};
+use crate::group::{CurrentKeeper, Group};
+use crate::inner::{Inner, WriteLock};
 use crate::keeper::Keeper;
 use crate::layout::MemberState;
 use crate::operation::Mutation;
 use crate::options::MkvsOptions;
 use crate::places::Places;
 use crate::recover::{self, Opened};
-use crate::route::KeyHash;
-use crate::shape::{Owned, Shape, Shared};
-use crate::walk::Held;
+use crate::shape::Shape;
 use crate::{lock, verify};
-
-/// State shared by the threads.
-pub(crate) struct Inner {
-    pub(crate) options: Arc<MkvsOptions>,
-    pub(crate) host: Arc<Host>,
-    pub(crate) shape: Shape,
-    pub(crate) seed: u64,
-    pub(crate) keeper: Keeper,
-    pub(crate) open: OpenState,
-}
 
 /// A matrix of devices, created and opened with stores that its owner provides.
 pub struct Mkvs {
@@ -56,19 +44,9 @@ struct Thread {
     device: Option<Arc<Device>>,
 }
 
-/// Time that a failed device's processor has to end its command. After that, the device is skipped.
-pub(crate) const HANGS_AFTER: Duration = Duration::from_millis(100);
 /// Time that a thread which calls devices has to end. After that, the thread is abandoned. Such a
 /// thread checks for a stop between two calls.
-const ENDS_WITHIN: Duration = Duration::from_secs(30);
-
-/// A key to write.
-enum Writing<'a> {
-    /// Its group has a single store, which decides.
-    Sole(Shared<'a>),
-    /// Its stripe is locked exclusively.
-    Owned(Owned<'a>),
-}
+const THREAD_END_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Mkvs {
     /// Creates a matrix whose description is in the directory `path`.
@@ -107,48 +85,48 @@ impl Mkvs {
         };
         let store = Self { inner: Arc::new(inner), threads: Mutex::default(), changes: Mutex::default() };
         if store.inner.options.threads {
-            store.spawn_all()?;
+            store.spawn_threads()?;
         }
         Ok(store)
     }
 
     /// Starts all threads.
-    fn spawn_all(&self) -> Result<()> {
+    fn spawn_threads(&self) -> Result<()> {
         let inner = Arc::clone(&self.inner);
         self.spawn("mkvs-watch".into(), move || inner.keeper.watch_all(&inner.shape))?;
         if let Some(relay) = self.inner.options.relay.clone() {
             let inner = Arc::clone(&self.inner);
-            self.spawn("mkvs-events".into(), move || inner.keeper.tell_all(&inner.shape, &relay))?;
+            self.spawn("mkvs-events".into(), move || inner.keeper.send_events(&inner.shape, &relay))?;
         }
         for group in self.inner.shape.groups() {
-            self.keep(&group)?;
-            group.devices().into_iter().try_for_each(|device| self.employ(&group, device))?;
+            self.start_keeper(&group)?;
+            group.devices().into_iter().try_for_each(|device| self.start_processor(&group, device))?;
         }
         if self.inner.shape.is_moving() {
-            self.move_behind()?;
+            self.start_mover()?;
         }
         Ok(())
     }
 
     /// Starts the keeper of a group, if there are threads. An earlier keeper stops its work for the
     /// group.
-    pub(crate) fn keep(&self, group: &Arc<Group>) -> Result<()> {
+    pub(crate) fn start_keeper(&self, group: &Arc<Group>) -> Result<()> {
         if !self.inner.options.threads {
             return Ok(());
         }
-        let mut kept = lock(&group.kept);
-        let by = kept.by + 1;
+        let mut keeper = lock(&group.keeper);
+        let number = keeper.number + 1;
         let (inner, own) = (Arc::clone(&self.inner), Arc::clone(group));
-        self.spawn(format!("mkvs-keeper-{}", group.index), move || inner.keeper.work(&own, by))?;
-        *kept = Kept { by, member: None };
+        self.spawn(format!("mkvs-keeper-{}", group.index), move || inner.keeper.work(&own, number))?;
+        *keeper = CurrentKeeper { number, member: None };
         Ok(())
     }
 
     /// Starts another keeper of a group if its present one is catching up the replaced member,
     /// where it may hang.
-    pub(crate) fn keep_without(&self, group: &Arc<Group>, replaced: &Device) -> Result<()> {
-        let is_there = lock(&group.kept).member == Some(replaced.id);
-        if is_there { self.keep(group) } else { Ok(()) }
+    pub(crate) fn replace_keeper_of(&self, group: &Arc<Group>, replaced: &Device) -> Result<()> {
+        let is_catching_up = lock(&group.keeper).member == Some(replaced.id);
+        if is_catching_up { self.start_keeper(group) } else { Ok(()) }
     }
 
     /// Starts a thread that ends with the matrix.
@@ -163,7 +141,7 @@ impl Mkvs {
     }
 
     /// Starts a device's own thread, if there are threads and several devices in its group.
-    pub(crate) fn employ(&self, group: &Group, device: Arc<Device>) -> Result<()> {
+    pub(crate) fn start_processor(&self, group: &Group, device: Arc<Device>) -> Result<()> {
         if group.sole().is_some() || !self.inner.options.threads {
             return Ok(());
         }
@@ -193,7 +171,8 @@ impl Mkvs {
         for Thread { handle, .. } in others.into_iter().filter(|thread| thread.handle.thread().id() != own) {
             let is_stuck = || {
                 let waited = begun.elapsed();
-                waited > ENDS_WITHIN || (waited > patience && devices.iter().any(|device| device.hangs(HANGS_AFTER)))
+                waited > THREAD_END_TIMEOUT
+                    || (waited > patience && devices.iter().any(|device| device.hangs(HANG_TIMEOUT)))
             };
             while !handle.is_finished() && !is_stuck() {
                 std::thread::sleep(Duration::from_micros(100));
@@ -207,7 +186,7 @@ impl Mkvs {
         for Thread { handle, device } in processors {
             let hangs = device.is_some_and(|device| {
                 device.stop();
-                device.hangs(if device.state() == MemberState::Failed { HANGS_AFTER } else { patience })
+                device.hangs(if device.state() == MemberState::Failed { HANG_TIMEOUT } else { patience })
             });
             if !hangs {
                 let _ = handle.join();
@@ -228,135 +207,6 @@ impl Drop for Mkvs {
     }
 }
 
-impl Inner {
-    pub(crate) fn check_open(&self) -> Result<()> {
-        self.open.check()
-    }
-
-    #[inline]
-    fn hash(&self, key: &[u8]) -> Result<KeyHash> {
-        check_key(key)?;
-        self.check_open()?;
-        Ok(KeyHash::of(key, self.seed))
-    }
-
-    /// Locks a key for a read.
-    #[inline]
-    fn share(&self, key: &[u8]) -> Result<Shared<'_>> {
-        let shared = self.shape.share(self.hash(key)?);
-        // A close waits for the stripes of calls in progress.
-        self.check_open()?;
-        Ok(shared)
-    }
-
-    /// Reads the value and the expiry of a key at one moment.
-    ///
-    /// # Errors
-    /// Errors of the devices.
-    pub(crate) fn read_pair(&self, key: &[u8]) -> Result<Option<Held>> {
-        let at = self.share(key)?;
-        // Writers share the stripe of a sole store, and hold all other stripes exclusively.
-        if let Some(store) = at.group.sole().filter(|_| at.old.is_none()) {
-            let mut held = None;
-            let read = store.update_with(key, &mut |value, expiry| {
-                held = value.map(|value| Held { value: value.to_vec(), expiry });
-                Change::Keep
-            });
-            match read {
-                // Such a store accepts almost no write that could come between two reads.
-                Err(error) if error.is_for_space() || matches!(error, Error::Poisoned { .. }) => {}
-                read => return read.map(|()| held),
-            }
-        }
-        let mut value = Vec::new();
-        let found = at.find(key, Question::Pair, &mut value)?;
-        Ok(found.is_there.then_some(Held { value, expiry: found.expiry }))
-    }
-
-    /// Locks a key for a write.
-    fn writing(&self, key: &[u8]) -> Result<Writing<'_>> {
-        let hash = self.hash(key)?;
-        let changes = &self.shape.changes;
-        if changes.is_crowded() {
-            changes.wait_for_copier();
-        }
-        let shared = self.shape.share(hash);
-        self.check_open()?;
-        if shared.group.sole().is_some() && shared.old.is_none() {
-            if changes.is_active() {
-                changes.record(key);
-            }
-            return Ok(Writing::Sole(shared));
-        }
-        drop(shared);
-        let owned = self.shape.own(key, hash)?;
-        self.check_open()?;
-        Ok(Writing::Owned(owned))
-    }
-}
-
-impl Owned<'_> {
-    /// Returns the value of the key, and the expiry that a write with `lifetime` gives it. All
-    /// devices get this expiry: none resolves a lifetime with its own clock.
-    fn pair_for(&self, key: &[u8], lifetime: Lifetime) -> Result<(Option<Vec<u8>>, Option<Expiry>)> {
-        self.check_read()?;
-        if !self.stripe.may_have(self.hash) {
-            return Ok((None, lifetime.resolve(None)));
-        }
-        if lifetime != Lifetime::Keep {
-            return Ok((self.group.get(&self.stripe, key)?, lifetime.resolve(None)));
-        }
-        let pair = self.group.pair(&self.stripe, key)?;
-        Ok(pair.map_or((None, None), |(value, expiry)| (Some(value), expiry)))
-    }
-
-    fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.check_read()?;
-        Ok(self.stripe.may_have(self.hash) && self.group.contains(&self.stripe, key)?)
-    }
-
-    /// Returns the expiry that an update with `lifetime` gives the key; the outer `None` if the
-    /// key is absent. As [`Self::pair_for`].
-    fn expiry_for(&self, key: &[u8], lifetime: Lifetime) -> Result<Option<Option<Expiry>>> {
-        if lifetime != Lifetime::Keep {
-            return Ok(self.contains(key)?.then(|| lifetime.resolve(None)));
-        }
-        self.check_read()?;
-        if !self.stripe.may_have(self.hash) {
-            return Ok(None);
-        }
-        let found = self.group.find(&self.stripe, key, Question::Expiry, &mut Vec::new())?;
-        Ok(found.is_there.then_some(found.expiry))
-    }
-
-    fn change(&mut self, key: &[u8], mutation: Mutation) -> Result<bool> {
-        let was_there = self.group.change(&mut self.stripe, key, self.hash, mutation)?;
-        Ok(self.forget_unread(key)? || was_there)
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<bool> {
-        self.change(key, Mutation::Put { value: value.to_vec(), expiry })
-    }
-}
-
-impl Shared<'_> {
-    /// Queries the key in its group, then in the group that it may not have left yet.
-    #[inline]
-    fn find(&self, key: &[u8], question: Question, value: &mut Vec<u8>) -> Result<Found> {
-        let mut found = Found::default();
-        if self.stripe.may_have(self.hash) {
-            found = self.group.find(&self.stripe, key, question, value)?;
-        }
-        if let Some((group, stripe)) = &self.old
-            && !found.is_there
-            && stripe.may_have(self.hash)
-        {
-            found = group.find(stripe, key, question, value)?;
-        }
-        Ok(found)
-    }
-}
-
 impl Store for Mkvs {
     fn engine(&self) -> &'static str {
         ENGINE
@@ -368,22 +218,22 @@ impl Store for Mkvs {
     }
 
     fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let at = self.inner.share(key)?;
+        let at = self.inner.lock_shared(key)?;
         value.clear();
         if !at.stripe.may_have(at.hash) && at.old.is_none() {
             at.stripe.counts.filtered.fetch_add(1, Ordering::Relaxed);
             return Ok(false);
         }
-        let is_there = at.find(key, Question::Value, value)?.is_there;
-        if !is_there && at.stripe.filter.is_some() {
+        let is_present = at.find(key, Query::Value, value)?.is_present;
+        if !is_present && at.stripe.filter.is_some() {
             at.group.counts.false_positives.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(is_there)
+        Ok(is_present)
     }
 
     fn contains(&self, key: &[u8]) -> Result<bool> {
-        let at = self.inner.share(key)?;
-        Ok(at.find(key, Question::There, &mut Vec::new())?.is_there)
+        let at = self.inner.lock_shared(key)?;
+        Ok(at.find(key, Query::Presence, &mut Vec::new())?.is_present)
     }
 
     fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
@@ -401,50 +251,50 @@ impl Store for Mkvs {
                     return each(index, found);
                 }
                 match self.get_into(keys[index], &mut value) {
-                    Ok(is_there) => each(index, is_there.then_some(&value[..])),
+                    Ok(is_present) => each(index, is_present.then_some(&value[..])),
                     Err(error) => failed = Err(error),
                 }
             })?;
             return failed;
         }
         for (index, key) in keys.iter().enumerate() {
-            let is_there = self.get_into(key, &mut value)?;
-            each(index, is_there.then_some(&value[..]));
+            let is_present = self.get_into(key, &mut value)?;
+            each(index, is_present.then_some(&value[..]));
         }
         Ok(())
     }
 
     fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
-        let at = self.inner.share(key)?;
-        let found = at.find(key, Question::Expiry, &mut Vec::new())?;
-        Ok(found.is_there.then_some(found.expiry))
+        let at = self.inner.lock_shared(key)?;
+        let found = at.find(key, Query::Expiry, &mut Vec::new())?;
+        Ok(found.is_present.then_some(found.expiry))
     }
 
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         check_key(key)?;
         check_value(value)?;
-        match self.inner.writing(key)? {
-            Writing::Sole(at) => at.put_sole(key, value, expiry),
-            Writing::Owned(mut at) => at.put(key, value, expiry).map(drop),
+        match self.inner.lock_for_write(key)? {
+            WriteLock::Sole(at) => at.put_sole(key, value, expiry),
+            WriteLock::Owned(mut at) => at.put(key, value, expiry).map(drop),
         }
     }
 
     fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
         check_key(key)?;
         check_value(value)?;
-        match self.inner.writing(key)? {
-            Writing::Sole(at) => at.add_sole(key, |store| store.insert(key, value, lifetime)),
-            Writing::Owned(at) if at.contains(key)? => Ok(false),
-            Writing::Owned(mut at) => at.put(key, value, lifetime.resolve(None)).map(|_| true),
+        match self.inner.lock_for_write(key)? {
+            WriteLock::Sole(at) => at.add_sole(key, |store| store.insert(key, value, lifetime)),
+            WriteLock::Owned(at) if at.contains(key)? => Ok(false),
+            WriteLock::Owned(mut at) => at.put(key, value, lifetime.resolve(None)).map(|_| true),
         }
     }
 
     fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
         check_key(key)?;
         check_value(value)?;
-        match self.inner.writing(key)? {
-            Writing::Sole(at) => Ok(at.stripe.may_have(at.hash) && at.store()?.update(key, value, lifetime)?),
-            Writing::Owned(mut at) => match at.expiry_for(key, lifetime)? {
+        match self.inner.lock_for_write(key)? {
+            WriteLock::Sole(at) => Ok(at.stripe.may_have(at.hash) && at.store()?.update(key, value, lifetime)?),
+            WriteLock::Owned(mut at) => match at.expiry_for(key, lifetime)? {
                 Some(expiry) => at.put(key, value, expiry).map(|_| true),
                 None => Ok(false),
             },
@@ -452,15 +302,15 @@ impl Store for Mkvs {
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool> {
-        match self.inner.writing(key)? {
-            Writing::Sole(at) => {
-                let was_there = at.stripe.may_have(at.hash) && apply(at.store()?, key, &Mutation::Delete, false)?;
-                if was_there {
+        match self.inner.lock_for_write(key)? {
+            WriteLock::Sole(at) => {
+                let was_present = at.stripe.may_have(at.hash) && apply(at.store()?, key, &Mutation::Delete, false)?;
+                if was_present {
                     at.group.lower(&at.stripe, key, at.hash);
                 }
-                Ok(was_there)
+                Ok(was_present)
             }
-            Writing::Owned(mut at) => {
+            WriteLock::Owned(mut at) => {
                 Ok((at.stripe.may_have(at.hash) || at.is_unread()) && at.change(key, Mutation::Delete)?)
             }
         }
@@ -475,9 +325,9 @@ impl Store for Mkvs {
     ) -> Result<Swap> {
         check_key(key)?;
         new.map_or(Ok(()), check_value)?;
-        let mut at = match self.inner.writing(key)? {
-            Writing::Sole(at) => return at.swap_sole(key, (expected, new), lifetime),
-            Writing::Owned(at) => at,
+        let mut at = match self.inner.lock_for_write(key)? {
+            WriteLock::Sole(at) => return at.swap_sole(key, (expected, new), lifetime),
+            WriteLock::Owned(at) => at,
         };
         let (found, expiry) = at.pair_for(key, lifetime)?;
         if found.as_deref() != expected {
@@ -492,9 +342,9 @@ impl Store for Mkvs {
     }
 
     fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
-        let mut at = match self.inner.writing(key)? {
-            Writing::Sole(at) => return at.update_sole(key, change),
-            Writing::Owned(at) => at,
+        let mut at = match self.inner.lock_for_write(key)? {
+            WriteLock::Sole(at) => return at.update_sole(key, change),
+            WriteLock::Owned(at) => at,
         };
         let (found, expiry) = at.pair_for(key, Lifetime::Keep)?;
         match change(found.as_deref(), expiry) {
@@ -552,17 +402,17 @@ impl Store for Mkvs {
 
     fn sync(&self) -> Result<()> {
         self.inner.check_open()?;
-        self.inner.each_store(&|store| store.sync())
+        self.inner.for_each_store(&|store| store.sync())
     }
 
     fn settle(&self) -> Result<()> {
         self.inner.check_open()?;
-        self.inner.each_store(&|store| store.settle()).map(|()| self.inner.keep())
+        self.inner.for_each_store(&|store| store.settle()).map(|()| self.inner.run_maintenance())
     }
 
     fn wait_recovered(&self) -> Result<()> {
         self.inner.check_open()?;
-        self.inner.each_store(&|store| store.wait_recovered()).map(|()| self.inner.keep())
+        self.inner.for_each_store(&|store| store.wait_recovered()).map(|()| self.inner.run_maintenance())
     }
 
     fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {

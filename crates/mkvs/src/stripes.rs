@@ -19,10 +19,10 @@ use crate::filter::{Building, Filter};
 use crate::route::KeyHash;
 use crate::{read, write};
 
-/// Number of stripes of a group of several devices (`BY_KEY`) and of one (`BY_THREAD`): powers of
-/// two.
-const BY_KEY: usize = 1024;
-const BY_THREAD: usize = 64;
+/// Number of stripes of a group of several devices (`KEY_STRIPES`) and of one (`THREAD_STRIPES`):
+/// powers of two.
+const KEY_STRIPES: usize = 1024;
+const THREAD_STRIPES: usize = 64;
 
 /// The state that a stripe's lock protects.
 pub(crate) struct Stripe {
@@ -35,13 +35,13 @@ pub(crate) struct Stripe {
     pub(crate) filter: Option<Arc<Filter>>,
     /// The filter that is being built as a replacement.
     pub(crate) building: Option<Arc<Building>>,
-    pub(crate) counts: Arc<Counts>,
+    pub(crate) counts: Arc<StripeCounts>,
 }
 
 /// Counters of a stripe, readable without its lock: a write holds the lock while it waits for
 /// devices.
 #[derive(Default)]
-pub(crate) struct Counts {
+pub(crate) struct StripeCounts {
     /// Keys counted, less keys removed: may be negative (wrapped).
     pub(crate) raised: AtomicU64,
     /// Reads answered without a device.
@@ -58,21 +58,21 @@ impl Stripe {
 
 /// A stripe, aligned to avoid false sharing.
 #[repr(align(128))]
-struct Apart(RwLock<Stripe>, Arc<Counts>);
+struct PaddedStripe(RwLock<Stripe>, Arc<StripeCounts>);
 
 /// All stripes of a group.
 pub(crate) struct Stripes {
-    stripes: Box<[Apart]>,
+    stripes: Box<[PaddedStripe]>,
     by_thread: bool,
 }
 
 /// A stripe that is locked exclusively; with stripes by thread, also all others.
-pub(crate) struct Alone<'a> {
+pub(crate) struct ExclusiveStripe<'a> {
     stripe: RwLockWriteGuard<'a, Stripe>,
     _others: Vec<RwLockWriteGuard<'a, Stripe>>,
 }
 
-impl Deref for Alone<'_> {
+impl Deref for ExclusiveStripe<'_> {
     type Target = Stripe;
 
     fn deref(&self) -> &Stripe {
@@ -80,7 +80,7 @@ impl Deref for Alone<'_> {
     }
 }
 
-impl DerefMut for Alone<'_> {
+impl DerefMut for ExclusiveStripe<'_> {
     fn deref_mut(&mut self) -> &mut Stripe {
         &mut self.stripe
     }
@@ -101,45 +101,45 @@ impl Stripes {
     /// operation.
     pub(crate) fn new(by_thread: bool, last: u64) -> Self {
         let stripe = || {
-            let counts = Arc::<Counts>::default();
+            let counts = Arc::<StripeCounts>::default();
             let stripe =
                 Stripe { last, undecided: Vec::new(), filter: None, building: None, counts: Arc::clone(&counts) };
-            Apart(RwLock::new(stripe), counts)
+            PaddedStripe(RwLock::new(stripe), counts)
         };
-        let count = if by_thread { BY_THREAD } else { BY_KEY };
+        let count = if by_thread { THREAD_STRIPES } else { KEY_STRIPES };
         Self { stripes: (0..count).map(|_| stripe()).collect(), by_thread }
     }
 
     /// Locks a key's stripe, shared.
     #[inline]
-    pub(crate) fn share(&self, hash: KeyHash) -> RwLockReadGuard<'_, Stripe> {
-        let at = if self.by_thread { thread_number() % BY_THREAD } else { hash.stripe(BY_KEY) };
+    pub(crate) fn lock_shared(&self, hash: KeyHash) -> RwLockReadGuard<'_, Stripe> {
+        let at = if self.by_thread { thread_number() % THREAD_STRIPES } else { hash.stripe(KEY_STRIPES) };
         read(&self.stripes[at].0)
     }
 
     /// Locks a key's stripe exclusively.
-    pub(crate) fn own(&self, hash: KeyHash) -> Alone<'_> {
+    pub(crate) fn lock_exclusive(&self, hash: KeyHash) -> ExclusiveStripe<'_> {
         if self.by_thread {
-            let mut all = self.all();
+            let mut all = self.lock_all();
             // There is at least one stripe.
             let stripe = all.swap_remove(0);
-            return Alone { stripe, _others: all };
+            return ExclusiveStripe { stripe, _others: all };
         }
-        Alone { stripe: write(&self.stripes[hash.stripe(BY_KEY)].0), _others: Vec::new() }
+        ExclusiveStripe { stripe: write(&self.stripes[hash.stripe(KEY_STRIPES)].0), _others: Vec::new() }
     }
 
-    /// Returns the index in [`all`](Self::all) of a stripe that covers a key.
-    pub(crate) fn place(&self, hash: KeyHash) -> usize {
-        if self.by_thread { 0 } else { hash.stripe(BY_KEY) }
+    /// Returns the index in [`lock_all`](Self::lock_all) of a stripe that covers a key.
+    pub(crate) fn index_of(&self, hash: KeyHash) -> usize {
+        if self.by_thread { 0 } else { hash.stripe(KEY_STRIPES) }
     }
 
-    /// Locks each stripe exclusively and releases it, one after the other. Calls `look` with each.
-    pub(crate) fn pass(&self, mut look: impl FnMut(&Stripe)) {
-        self.stripes.iter().for_each(|stripe| look(&write(&stripe.0)));
+    /// Locks each stripe exclusively and releases it, one after the other. Calls `visit` with each.
+    pub(crate) fn lock_each(&self, mut visit: impl FnMut(&Stripe)) {
+        self.stripes.iter().for_each(|stripe| visit(&write(&stripe.0)));
     }
 
     /// Locks all stripes exclusively: no operation of the group is in progress while they are held.
-    pub(crate) fn all(&self) -> Vec<RwLockWriteGuard<'_, Stripe>> {
+    pub(crate) fn lock_all(&self) -> Vec<RwLockWriteGuard<'_, Stripe>> {
         self.stripes.iter().map(|stripe| write(&stripe.0)).collect()
     }
 
@@ -153,11 +153,11 @@ impl Stripes {
         }
     }
 
-    /// Calls `look` with any stripe that is not locked exclusively, for state that is equal in all.
+    /// Calls `read` with any stripe that is not locked exclusively, for state that is equal in all.
     /// Returns `None` if there is none.
-    pub(crate) fn peek<T>(&self, look: impl FnOnce(&Stripe) -> T) -> Option<T> {
+    pub(crate) fn read_any<T>(&self, read: impl FnOnce(&Stripe) -> T) -> Option<T> {
         let free = self.stripes.iter().find_map(|stripe| stripe.0.try_read().ok());
-        free.map(|stripe| look(&stripe))
+        free.map(|stripe| read(&stripe))
     }
 
     /// Returns the sum of `count` over all stripes. Waits for the holder of each stripe.
@@ -166,7 +166,7 @@ impl Stripes {
     }
 
     /// Returns the sum of a counter over all stripes.
-    pub(crate) fn sum(&self, count: impl Fn(&Counts) -> &AtomicU64) -> u64 {
+    pub(crate) fn sum(&self, count: impl Fn(&StripeCounts) -> &AtomicU64) -> u64 {
         let counts = self.stripes.iter().map(|stripe| count(&stripe.1).load(Ordering::Relaxed));
         counts.fold(0, u64::wrapping_add)
     }

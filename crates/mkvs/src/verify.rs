@@ -8,14 +8,14 @@ use lodestore_contract::{Error, Progress, Result, Store, VerifyReport};
 
 use crate::catchup::log_of;
 use crate::device::Device;
+use crate::doubt::Doubt;
 use crate::group::Group;
 use crate::lock;
 use crate::route::KeyHash;
-use crate::salvage::Doubt;
 use crate::walk::each_key;
 
 /// Adds the report of a part, with the part's name before each place.
-fn add(report: &mut VerifyReport, part: VerifyReport, name: &str, counts: bool) {
+fn add_report(report: &mut VerifyReport, part: VerifyReport, name: &str, counts: bool) {
     if counts {
         (report.records, report.bytes) = (report.records + part.records, report.bytes + part.bytes);
     }
@@ -42,7 +42,7 @@ pub(crate) fn verify(
         done += 1;
         progress(Progress { done, total: steps });
     };
-    check(&mut report, host, "the matrix's own store", false)?;
+    verify_store(&mut report, host, "the matrix's own store", false)?;
     step();
     for group in groups {
         let findings_before = report.findings.len();
@@ -58,18 +58,18 @@ pub(crate) fn verify(
         }
         let devices = group.devices();
         // A member that has everything provides the counts.
-        tell(&mut report, format!("group {}", group.index), group.device_at(group.last()).map(drop))?;
-        let teller = group.teller.load(Ordering::Relaxed);
+        note_unchecked(&mut report, format!("group {}", group.index), group.device_at(group.last()).map(drop))?;
+        let last_walked = group.last_walked.load(Ordering::Relaxed);
         for device in &devices {
             let name = format!("group {} device {}", group.index, device.index);
-            let counts = group.sole().is_some() || device.id == teller;
+            let counts = group.sole().is_some() || device.id == last_walked;
             // A member that is behind will catch up. A failed one may hang.
             if let Some(why) = device.failure() {
                 report.find(&name, format!("failed: {why}"));
             } else {
-                check(&mut report, &**device.store(), &name, counts)?;
+                verify_store(&mut report, &**device.store(), &name, counts)?;
                 if let Some(log) = device.log() {
-                    check(&mut report, &**log.store(), &format!("{name}, operation log"), false)?;
+                    verify_store(&mut report, &**log.store(), &format!("{name}, operation log"), false)?;
                 }
             }
             step();
@@ -85,10 +85,10 @@ pub(crate) fn verify(
             report.find(format!("group {}", group.index), what);
         }
         let compared = compare(group, seed, &mut report);
-        tell(&mut report, format!("group {}", group.index), compared)?;
+        note_unchecked(&mut report, format!("group {}", group.index), compared)?;
         let is_sound = report.findings.len() == findings_before;
         let closed = if is_sound { close_gaps(group, seed) } else { Ok(()) };
-        tell(&mut report, format!("group {}", group.index), closed)?;
+        note_unchecked(&mut report, format!("group {}", group.index), closed)?;
         for device in devices.iter().filter(|device| device.has_gaps()) {
             let place = format!("group {} device {}", group.index, device.index);
             report.find(place, "pairs that no device could read may be missing in its copy");
@@ -98,7 +98,7 @@ pub(crate) fn verify(
 }
 
 /// Adds a finding for a part that could not be verified. The other parts are verified anyway.
-fn tell(report: &mut VerifyReport, place: String, checked: Result<()>) -> Result<()> {
+fn note_unchecked(report: &mut VerifyReport, place: String, checked: Result<()>) -> Result<()> {
     match checked {
         Err(Error::Closed) => Err(Error::Closed),
         Err(error) => {
@@ -110,9 +110,9 @@ fn tell(report: &mut VerifyReport, place: String, checked: Result<()>) -> Result
 }
 
 /// Adds the report of a store.
-fn check(report: &mut VerifyReport, store: &dyn Store, name: &str, counts: bool) -> Result<()> {
-    let checked = store.verify(&mut |_| {}).map(|part| add(report, part, name, counts));
-    tell(report, name.into(), checked)
+fn verify_store(report: &mut VerifyReport, store: &dyn Store, name: &str, counts: bool) -> Result<()> {
+    let checked = store.verify(&mut |_| {}).map(|part| add_report(report, part, name, counts));
+    note_unchecked(report, name.into(), checked)
 }
 
 /// Checks whether copies with gaps lack pairs, compared with a member that shows all pairs. A copy
@@ -124,12 +124,12 @@ fn close_gaps(group: &Group, seed: u64) -> Result<()> {
         return Ok(());
     };
     let damage = each_key(&**whole.store(), &mut |key| {
-        let _stripe = group.stripes.share(KeyHash::of(key, seed));
-        let has = |device: &Device| device.ask(|store| store.contains(key)).transpose();
-        let is_there = has(whole)? == Some(true);
+        let _stripe = group.stripes.lock_shared(KeyHash::of(key, seed));
+        let has = |device: &Device| device.query(|store| store.contains(key)).transpose();
+        let is_present = has(whole)? == Some(true);
         // Checked twice: the pair may have expired in between.
         open.retain(|device| {
-            !is_there || matches!(has(device), Ok(Some(true))) || matches!(has(whole), Ok(Some(false)))
+            !is_present || matches!(has(device), Ok(Some(true))) || matches!(has(whole), Ok(Some(false)))
         });
         Ok(())
     })?;
@@ -143,8 +143,8 @@ fn close_gaps(group: &Group, seed: u64) -> Result<()> {
 /// Returns whether two members have different values of a key. False if one went out of use
 /// meanwhile.
 fn differ(one: &Device, other: &Device, key: &[u8]) -> Result<bool> {
-    let ask = |device: &Device| device.ask(|store| store.get(key)).transpose();
-    match (ask(one), ask(other)) {
+    let read = |device: &Device| device.query(|store| store.get(key)).transpose();
+    match (read(one), read(other)) {
         // The stores have reported the damage.
         (Err(Error::Corrupt { .. }), _) | (_, Err(Error::Corrupt { .. })) => Ok(false),
         (Ok(own), Ok(others)) => Ok(own.is_some() && others.is_some() && own != others),
@@ -158,7 +158,7 @@ fn compare(group: &Group, seed: u64, report: &mut VerifyReport) -> Result<()> {
     for one in &active {
         // The stores have reported the damage.
         let _damage = each_key(&**one.store(), &mut |key| {
-            let stripe = group.stripes.share(KeyHash::of(key, seed));
+            let stripe = group.stripes.lock_shared(KeyHash::of(key, seed));
             let at =
                 |index: usize| active.get(index).filter(|device| device.is_active() && device.applied() >= stripe.last);
             for other in (0..active.len()).filter_map(at).filter(|other| other.id != one.id) {

@@ -10,7 +10,7 @@ use crate::lock;
 use crate::store::Mkvs;
 
 /// Time between two checks.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Mkvs {
     /// Waits at most `patience` until the device at this position is active. The states of other
@@ -35,12 +35,12 @@ impl Mkvs {
                 return ends("it failed: see why with `Matrix::status`, and replace it by another one");
             }
             if !others.iter().any(|other| other.may_serve()) {
-                return Err(group.too_few(0, 1));
+                return Err(group.too_few_error(0, 1));
             }
             if begun.elapsed() >= patience {
                 return ends("it is copied, or catches up, whenever the matrix is open: see `Matrix::status`");
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_INTERVAL);
         }
     }
 
@@ -56,8 +56,8 @@ impl Mkvs {
         while self.inner.shape.is_moving() {
             self.inner.check_open()?;
             {
-                let mut hindrance = lock(&self.inner.shape.hindrance);
-                if let Some(error) = hindrance.take_if(|error| self.stays(error)) {
+                let mut move_error = lock(&self.inner.shape.move_error);
+                if let Some(error) = move_error.take_if(|error| self.is_permanent(error)) {
                     return Err(error);
                 }
             }
@@ -68,15 +68,15 @@ impl Mkvs {
                     instead: "they move whenever the matrix is open: wait on (`Matrix::wait_moved`)",
                 });
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_INTERVAL);
         }
         Ok(())
     }
 
     /// Returns whether the obstacle to the move persists even if devices come back without help.
-    fn stays(&self, hindrance: &Error) -> bool {
+    fn is_permanent(&self, move_error: &Error) -> bool {
         let groups = self.inner.shape.groups();
-        match hindrance {
+        match move_error {
             Error::TooFewDevices { group, needed, .. } => {
                 groups[*group].devices().iter().filter(|device| device.may_serve()).count() < *needed
             }

@@ -13,33 +13,33 @@ use lodestore_contract::{Direction, Error, Expiry, Pair as Shown, Result, ScanRa
 use crate::route::KeyHash;
 
 /// Approximate number of keys of a share.
-const SHARE: u64 = 1 << 20;
+const SHARE_KEYS: u64 = 1 << 20;
 /// Makes shares independent of groups and stripes.
 const SHARE_SEED: u64 = 0x5ead_ed57_0125_e77e;
 
 /// A key with its stored contents.
-pub(crate) type Pair = (Vec<u8>, Held);
+pub(crate) type Pair = (Vec<u8>, StoredValue);
 
 /// The value and the expiry of a key. Both are left out if a page does not request them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct StoredValue {
     pub(crate) value: Vec<u8>,
     pub(crate) expiry: Option<Expiry>,
 }
 
 /// Limits of a page.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Most {
+pub(crate) struct PageLimits {
     pub(crate) pairs: usize,
     /// A page with at least one pair ends at this many bytes of keys and values.
     pub(crate) bytes: usize,
     /// The parts of each pair that are kept.
-    pub(crate) keeps: Keeps,
+    pub(crate) contents: PageContents,
 }
 
 /// The parts of a pair that a page keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keeps {
+pub(crate) enum PageContents {
     /// The key alone.
     Keys,
     /// The key and the value.
@@ -48,18 +48,18 @@ pub(crate) enum Keeps {
     Pairs,
 }
 
-impl Keeps {
-    fn held(self, value: &[u8], expiry: Option<Expiry>) -> Held {
+impl PageContents {
+    fn keep(self, value: &[u8], expiry: Option<Expiry>) -> StoredValue {
         match self {
-            Self::Keys => Held::default(),
-            Self::Values => Held { value: value.to_vec(), expiry: None },
-            Self::Pairs => Held { value: value.to_vec(), expiry },
+            Self::Keys => StoredValue::default(),
+            Self::Values => StoredValue { value: value.to_vec(), expiry: None },
+            Self::Pairs => StoredValue { value: value.to_vec(), expiry },
         }
     }
 }
 
 /// Limits of a page of keys.
-pub(crate) const KEYS: Most = Most { pairs: 128, bytes: 4 << 20, keeps: Keeps::Keys };
+pub(crate) const KEY_PAGE_LIMITS: PageLimits = PageLimits { pairs: 128, bytes: 4 << 20, contents: PageContents::Keys };
 
 /// The next pairs of a store.
 #[derive(Default)]
@@ -75,14 +75,14 @@ pub(crate) struct Page {
 
 impl Page {
     /// Adds a pair. Returns false if the page is full then.
-    fn take(&mut self, pair: Shown<'_>, most: &Most) -> bool {
+    fn push(&mut self, pair: Shown<'_>, limits: &PageLimits) -> bool {
         self.bytes += pair.key.len() + pair.value.len();
-        self.pairs.push((pair.key.to_vec(), most.keeps.held(pair.value, pair.expiry)));
-        self.is_last = self.bytes < most.bytes && self.pairs.len() < most.pairs;
+        self.pairs.push((pair.key.to_vec(), limits.contents.keep(pair.value, pair.expiry)));
+        self.is_last = self.bytes < limits.bytes && self.pairs.len() < limits.pairs;
         self.is_last
     }
 
-    fn miss(&mut self, error: Error) {
+    fn push_damage(&mut self, error: Error) {
         self.damage.push((self.pairs.last().map(|(key, _)| key.clone()), error));
     }
 }
@@ -91,42 +91,47 @@ impl Page {
 ///
 /// # Errors
 /// Errors of the store, except damage.
-pub(crate) fn page(store: &dyn Store, range: &ScanRange, most: &Most) -> Result<Page> {
-    if most.keeps == Keeps::Pairs {
-        return page_with_damage(store, range, most);
+pub(crate) fn page(store: &dyn Store, range: &ScanRange, limits: &PageLimits) -> Result<Page> {
+    if limits.contents == PageContents::Pairs {
+        return page_with_damage(store, range, limits);
     }
     let mut page = Page { is_last: true, ..Page::default() };
     let visit = &mut |key: &[u8], value: &[u8]| {
-        if page.take(Shown { key, value, expiry: None }, most) { Visit::More } else { Visit::Stop }
+        if page.push(Shown { key, value, expiry: None }, limits) { Visit::More } else { Visit::Stop }
     };
-    match store.scan_each(&ScanRange { limit: most.pairs, ..range.clone() }, visit) {
+    match store.scan_each(&ScanRange { limit: limits.pairs, ..range.clone() }, visit) {
         Ok(_) => Ok(page),
-        Err(Error::Corrupt { .. }) => page_with_damage(store, range, most),
+        Err(Error::Corrupt { .. }) => page_with_damage(store, range, limits),
         Err(error) => Err(error),
     }
 }
 
 /// As [`page`], by a scan that continues after damage and reports expiries.
-fn page_with_damage(store: &dyn Store, range: &ScanRange, most: &Most) -> Result<Page> {
+fn page_with_damage(store: &dyn Store, range: &ScanRange, limits: &PageLimits) -> Result<Page> {
     let mut page = Page { is_last: true, ..Page::default() };
     let mut is_cut = false;
     for entry in store.scan(&ScanRange { limit: usize::MAX, ..range.clone() })? {
         is_cut = matches!(entry, Err(Error::Corrupt { .. }));
         match entry {
-            Ok(entry) if page.take(entry.pair(), most) => {}
+            Ok(entry) if page.push(entry.pair(), limits) => {}
             Ok(_) => return Ok(page),
-            Err(error @ Error::Corrupt { .. }) => page.miss(error),
+            Err(error @ Error::Corrupt { .. }) => page.push_damage(error),
             Err(error) => return Err(error),
         }
     }
     // The last entry was an error: the damage may have ended the scan early.
-    if is_cut { nearest(store, range, most, page.damage) } else { Ok(page) }
+    if is_cut { page_by_unordered_walk(store, range, limits, page.damage) } else { Ok(page) }
 }
 
 /// As [`page`], by an unordered walk over the whole store, which skips damage.
-fn nearest(store: &dyn Store, range: &ScanRange, most: &Most, damage: Vec<(Option<Vec<u8>>, Error)>) -> Result<Page> {
+fn page_by_unordered_walk(
+    store: &dyn Store,
+    range: &ScanRange,
+    limits: &PageLimits,
+    damage: Vec<(Option<Vec<u8>>, Error)>,
+) -> Result<Page> {
     let is_forward = range.direction == Direction::Forward;
-    let mut found: BTreeMap<Vec<u8>, (usize, Held)> = BTreeMap::new();
+    let mut found: BTreeMap<Vec<u8>, (usize, StoredValue)> = BTreeMap::new();
     let (mut bytes, mut is_last) = (0, true);
     let walked = store.for_each_pair(&mut |Shown { key, value, expiry }| {
         if !range.contains(key) {
@@ -134,13 +139,13 @@ fn nearest(store: &dyn Store, range: &ScanRange, most: &Most, damage: Vec<(Optio
         }
         let farthest = if is_forward { found.last_key_value() } else { found.first_key_value() };
         let is_beyond = farthest.is_some_and(|(farthest, _)| (key > &farthest[..]) == is_forward);
-        if is_beyond && (!is_last || found.len() == most.pairs) {
+        if is_beyond && (!is_last || found.len() == limits.pairs) {
             is_last = false;
             return Visit::More;
         }
         bytes += key.len() + value.len();
-        found.insert(key.to_vec(), (value.len(), most.keeps.held(value, expiry)));
-        while found.len() > most.pairs || (bytes > most.bytes && found.len() > 1) {
+        found.insert(key.to_vec(), (value.len(), limits.contents.keep(value, expiry)));
+        while found.len() > limits.pairs || (bytes > limits.bytes && found.len() > 1) {
             let farthest = if is_forward { found.pop_last() } else { found.pop_first() };
             bytes -= farthest.map_or(0, |(key, (value_len, _))| key.len() + value_len);
             is_last = false;
@@ -168,7 +173,7 @@ pub(crate) fn each_key(store: &dyn Store, each: &mut dyn FnMut(&[u8]) -> Result<
     if store.capabilities().scan {
         let mut range = ScanRange::all();
         loop {
-            let page = page(store, &range, &KEYS)?;
+            let page = page(store, &range, &KEY_PAGE_LIMITS)?;
             page.pairs.iter().try_for_each(|(key, _)| each(key))?;
             damage = damage.or(page.damage.into_iter().next().map(|(_, error)| error));
             match page.pairs.into_iter().next_back() {
@@ -177,7 +182,7 @@ pub(crate) fn each_key(store: &dyn Store, each: &mut dyn FnMut(&[u8]) -> Result<
             }
         }
     }
-    let shares = Shares::new(keys_of(store));
+    let shares = Shares::new(key_count(store));
     for share in 0..shares.count() {
         let mut keys = HashSet::new();
         damage = damage.or(shares.collect(share, store, &mut keys)?);
@@ -191,20 +196,20 @@ pub(crate) fn each_key(store: &dyn Store, each: &mut dyn FnMut(&[u8]) -> Result<
 pub(crate) struct Shares(u64);
 
 impl Shares {
-    /// Divides `keys` keys into shares of about [`SHARE`] keys.
+    /// Divides `keys` keys into shares of about [`SHARE_KEYS`] keys.
     pub(crate) fn new(keys: u64) -> Self {
-        Self::of(keys, SHARE)
+        Self::of(keys, SHARE_KEYS)
     }
 
-    fn of(keys: u64, most: u64) -> Self {
-        Self(keys.div_ceil(most).max(1))
+    fn of(keys: u64, share_keys: u64) -> Self {
+        Self(keys.div_ceil(share_keys).max(1))
     }
 
     pub(crate) fn count(self) -> u64 {
         self.0
     }
 
-    fn has(self, share: u64, key: &[u8]) -> bool {
+    fn contains(self, share: u64, key: &[u8]) -> bool {
         self.0 == 1 || KeyHash::of(key, SHARE_SEED).mixed() % self.0 == share
     }
 
@@ -214,7 +219,7 @@ impl Shares {
     /// Errors of the store, except damage.
     pub(crate) fn collect(self, share: u64, store: &dyn Store, keys: &mut HashSet<Vec<u8>>) -> Result<Option<Error>> {
         let walked = store.for_each(&mut |key, _| {
-            if self.has(share, key) && !keys.contains(key) {
+            if self.contains(share, key) && !keys.contains(key) {
                 keys.insert(key.to_vec());
             }
             Visit::More
@@ -228,7 +233,7 @@ impl Shares {
 }
 
 /// Returns the number of live keys of a store, approximately if the exact number is not available.
-pub(crate) fn keys_of(store: &dyn Store) -> u64 {
+pub(crate) fn key_count(store: &dyn Store) -> u64 {
     store.len().unwrap_or_else(|_| store.stats().keys)
 }
 
@@ -247,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_have_each_key_once_and_are_of_about_one_size() {
+    fn shares_contain_each_key_once_and_have_similar_sizes() {
         const KEYS: u64 = 4000;
         let dir = lodestore_contract::testing::Scratch::on_disk();
         let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };

@@ -16,25 +16,25 @@ use crate::planted::Fault;
 
 /// Maximum number of other callers' commands that a caller executes before it continues its own
 /// work.
-const CALLERS_MOST: usize = 256;
+const CALLER_COMMANDS_MAX: usize = 256;
 /// A filling member falls behind when it has refused more than this many operations for lack of
 /// space.
-const HOLES_MOST: usize = 256;
+const HOLES_MAX: usize = 256;
 
 /// The command that a processor is executing.
-struct InHand<'a> {
+struct Executing<'a> {
     device: &'a Device,
     command: Command,
     is_done: bool,
 }
 
-impl Drop for InHand<'_> {
+impl Drop for Executing<'_> {
     fn drop(&mut self) {
         if !self.is_done {
             // The contents of the store are unknown.
             self.device.fail("its processor panicked");
         }
-        self.device.count_out(&self.command);
+        self.device.uncount(&self.command);
         if !self.is_done {
             self.command.drop_by(self.device.bit());
         }
@@ -51,15 +51,15 @@ impl Device {
         if self.is_inline || !self.has_thread.load(Ordering::Acquire) {
             self.run_if_idle();
         } else {
-            self.rouse();
+            self.notify_thread();
         }
     }
 
     /// Has queued commands executed by the device's own thread, if it has one. The calling thread
     /// must not hang with the device.
-    pub(crate) fn urge(&self) {
+    pub(crate) fn kick_thread(&self) {
         if self.has_thread.load(Ordering::Acquire) {
-            self.rouse();
+            self.notify_thread();
         } else {
             self.run_if_idle();
         }
@@ -67,22 +67,22 @@ impl Device {
 
     /// Wakes the device's thread if it sleeps (a system call). The caller has queued its command
     /// before. The thread therefore sees the command, or sleeps already.
-    pub(super) fn rouse(&self) {
-        if self.sleeps.load(Ordering::Acquire) {
+    pub(super) fn notify_thread(&self) {
+        if self.is_sleeping.load(Ordering::Acquire) {
             self.ready.notify_one();
         }
     }
 
     /// Executes queued commands if no other thread does. Returns false if another thread does; it
     /// then executes all of them. If the device has a thread, the caller executes at most
-    /// `CALLERS_MOST` commands.
+    /// `CALLER_COMMANDS_MAX` commands.
     pub(crate) fn run_if_idle(&self) -> bool {
-        let most = if self.has_thread.load(Ordering::Acquire) { CALLERS_MOST } else { usize::MAX };
-        self.run_some(most)
+        let max = if self.has_thread.load(Ordering::Acquire) { CALLER_COMMANDS_MAX } else { usize::MAX };
+        self.run_some(max)
     }
 
-    fn run_some(&self, most: usize) -> bool {
-        let mut left = most;
+    fn run_some(&self, max: usize) -> bool {
+        let mut left = max;
         loop {
             let exec = match self.exec.try_lock() {
                 Ok(exec) => exec,
@@ -97,7 +97,7 @@ impl Device {
             }
             if left == 0 {
                 // The device's thread executes the rest.
-                self.rouse();
+                self.notify_thread();
                 return true;
             }
         }
@@ -113,13 +113,13 @@ impl Device {
         loop {
             let queue = lock(&self.queue);
             let idle = |queue: &mut VecDeque<Command>| {
-                let is_idle = queue.is_empty() && !self.stops.load(Ordering::Acquire);
+                let is_idle = queue.is_empty() && !self.is_stopping.load(Ordering::Acquire);
                 // Set under the queue's lock: any later `push` is followed by a check of this flag.
-                self.sleeps.store(is_idle, Ordering::Release);
+                self.is_sleeping.store(is_idle, Ordering::Release);
                 is_idle
             };
             drop(self.ready.wait_while(queue, idle).unwrap_or_else(PoisonError::into_inner));
-            if self.stops.load(Ordering::Acquire) {
+            if self.is_stopping.load(Ordering::Acquire) {
                 return;
             }
             if !self.run_some(usize::MAX) {
@@ -133,53 +133,53 @@ impl Device {
     pub(crate) fn stop(&self) {
         // Under the queue's lock, because the thread must not be between its check and its wait.
         let queue = lock(&self.queue);
-        self.stops.store(true, Ordering::Release);
+        self.is_stopping.store(true, Ordering::Release);
         drop(queue);
         self.ready.notify_all();
     }
 
-    /// Executes at most `most` queued commands and returns how many of `most` are left. Commands
+    /// Executes at most `max` queued commands and returns how many of `max` are left. Commands
     /// leave the queue one at a time: if the device fails, the rest fails at once.
-    fn run(&self, most: usize) -> usize {
-        for left in (0..most).rev() {
+    fn run(&self, max: usize) -> usize {
+        for left in (0..max).rev() {
             let Some(command) = lock(&self.queue).pop_front() else { return left + 1 };
-            let mut hand = InHand { device: self, command, is_done: false };
+            let mut executing = Executing { device: self, command, is_done: false };
             // Used to choose between queues. If callers do the work, nothing reads it.
             if !self.is_inline {
-                self.begun.store((self.made.elapsed().as_nanos() as u64).max(1), Ordering::Release);
+                self.begun.store((self.created.elapsed().as_nanos() as u64).max(1), Ordering::Release);
             }
-            self.execute(&hand.command);
+            self.execute(&executing.command);
             self.begun.store(0, Ordering::Release);
-            hand.is_done = true;
+            executing.is_done = true;
         }
         0
     }
 
     fn execute(&self, command: &Command) {
-        if !self.used().takes_commands() {
+        if !self.used().accepts_commands() {
             return command.drop_by(self.bit());
         }
         match command {
             Command::Write(op) => {
                 let vote = self.write(op);
                 // The device was taken out of use meanwhile: its vote does not count.
-                let vote = if self.used().takes_commands() { vote } else { Vote::Failed };
+                let vote = if self.used().accepts_commands() { vote } else { Vote::Failed };
                 // A filling member does not vote. Each refused operation is later rolled back, or
-                // is missing when the member wants to join. More than `HOLES_MOST` holes mean
+                // is missing when the member wants to join. More than `HOLES_MAX` holes mean
                 // missing operations.
-                let lacks_much = self.is_filling() && lock(&self.holes).len() > HOLES_MOST;
-                if !op.vote(self.bit(), vote) || lacks_much {
+                let has_too_many_holes = self.is_filling() && lock(&self.holes).len() > HOLES_MAX;
+                if !op.vote(self.bit(), vote) || has_too_many_holes {
                     self.fall_behind();
                 }
                 // Last: a thread that sees the operation executed must see its result.
                 self.executed.store(op.operation.seq, Ordering::Release);
             }
-            Command::Read(op) => op.answer(self),
-            Command::Copy(copied) => self.take_copy(copied),
+            Command::Read(op) => op.answer(self.bit(), |query, key, value| self.answer(query, key, value)),
+            Command::Copy(copied) => self.apply_copy(copied),
         }
     }
 
-    fn take_copy(&self, copied: &Copied) {
+    fn apply_copy(&self, copied: &Copied) {
         match apply(&*self.store, &copied.key, &copied.mutation, false) {
             Ok(_) => {}
             Err(error) if is_refusal(&error) => self.fall_behind(),
@@ -194,38 +194,38 @@ impl Device {
         if let Some(log) = &self.log {
             match log.append(operation, self.applied()) {
                 Ok(()) => {}
-                Err(error) if is_refusal(&error) => return self.refuse(operation, error),
-                Err(error) => return self.fail_by(&error),
+                Err(error) if is_refusal(&error) => return self.record_refusal(operation, error),
+                Err(error) => return self.fail_with(&error),
             }
         }
         // The operation to roll back was never applied here. A member that refused it, fell behind
         // and came back has applied it since.
         if operation.aborts().is_some_and(|aborts| lock(&self.holes).remove(&aborts)) {
-            self.pass(operation.seq);
+            self.advance_applied(operation.seq);
             return Vote::Done(false);
         }
         match early.unwrap_or_else(apply) {
-            Ok(was_there) => {
-                self.pass(operation.seq);
-                Vote::Done(was_there)
+            Ok(was_present) => {
+                self.advance_applied(operation.seq);
+                Vote::Done(was_present)
             }
-            Err(error) if is_refusal(&error) => self.refuse(operation, error),
-            Err(error) => self.fail_by(&error),
+            Err(error) if is_refusal(&error) => self.record_refusal(operation, error),
+            Err(error) => self.fail_with(&error),
         }
     }
 
-    fn fail_by(&self, error: &Error) -> Vote {
+    fn fail_with(&self, error: &Error) -> Vote {
         self.fail(error.to_string());
         Vote::Failed
     }
 
-    fn refuse(&self, operation: &Operation, error: Error) -> Vote {
+    fn record_refusal(&self, operation: &Operation, error: Error) -> Vote {
         lock(&self.holes).insert(operation.seq);
-        self.pass(operation.seq);
+        self.advance_applied(operation.seq);
         Vote::Refused(error)
     }
 
-    pub(super) fn pass(&self, seq: u64) {
+    pub(super) fn advance_applied(&self, seq: u64) {
         let to = lock(&self.holes).first().map_or(seq, |hole| hole - 1);
         self.applied.store(to, Ordering::Release);
     }

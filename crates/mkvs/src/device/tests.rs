@@ -4,9 +4,10 @@ use lodestore_media::PoolOptions;
 use lodestore_nvht::{Nvht, NvhtOptions};
 
 use super::*;
+use crate::layout::MemberState;
 
 #[test]
-fn who_has_failed_says_why_whoever_recalls_it_meanwhile() {
+fn a_failed_device_has_a_reason_during_a_concurrent_recall() {
     let dir = lodestore_contract::testing::Scratch::on_disk();
     let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };
     let options = NvhtOptions { pool, partitions: 1, ..NvhtOptions::default() };

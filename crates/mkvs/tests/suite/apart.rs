@@ -22,7 +22,7 @@ fn wait(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_replay_gives_nobody_the_value_of_who_took_the_slot() {
+fn a_replay_never_reads_the_value_of_a_later_operation_in_its_slot() {
     const SLOTS: u64 = 1024;
     let (matrix, switches) = switched("slot taken", 3);
     let matrix = matrix.with(|options| {

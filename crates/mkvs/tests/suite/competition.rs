@@ -101,7 +101,7 @@ fn await_counter(store: &Mkvs, name: &str, least: u64) {
 }
 
 #[test]
-fn a_read_goes_on_while_one_of_three_devices_answers() {
+fn a_read_succeeds_while_one_of_three_devices_answers() {
     for reads in [Reads::Hedged, Reads::RaceAll] {
         for still in 1..=2 {
             let (_matrix, store, gates, switches) = gated("overtaken", reads, 100);
@@ -126,7 +126,7 @@ fn a_read_goes_on_while_one_of_three_devices_answers() {
 }
 
 #[test]
-fn without_an_allowance_the_first_device_is_waited_for() {
+fn without_an_allowance_a_read_waits_for_the_first_device() {
     for (reads, percent) in [(Reads::Hedged, 0), (Reads::Single, 100)] {
         let (_matrix, store, gates, switches) = gated("waited for", reads, percent);
         (0..3).for_each(|at| gates[at].guard(&switches[at]));
@@ -148,7 +148,7 @@ fn without_an_allowance_the_first_device_is_waited_for() {
 }
 
 #[test]
-fn who_comes_too_late_to_a_read_does_nothing_and_costs_nothing() {
+fn a_device_late_to_an_answered_read_does_no_work_and_refunds_the_allowance() {
     let (_matrix, store, gates, switches) = gated("too late", Reads::Hedged, 100);
     // Reads that are answered at once give the two below an allowance for two more devices each.
     (0..100).for_each(|_| get(&store));

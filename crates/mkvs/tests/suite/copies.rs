@@ -87,7 +87,7 @@ fn spoil(switch: &Switch, keys: &'static [u64], fault: Fault) {
 }
 
 #[test]
-fn copies_of_devices_without_order_are_of_one_moment() {
+fn copies_of_unordered_devices_show_one_moment() {
     for (groups, devices) in [(1, 1), (2, 1), (2, 3)] {
         let matrix = || Matrix::new("unordered", groups, devices).on(|places| places.is_unordered = true);
         copies::a_copy_holds_every_live_pair(&Case::new(matrix()));
@@ -230,7 +230,7 @@ fn a_copy_waits_for_writes_that_share_a_stripe_before_it_reads_their_keys() {
 }
 
 #[test]
-fn a_copy_is_whole_while_one_device_can_read_and_ends_with_an_error_when_none_can() {
+fn a_copy_is_complete_while_one_device_can_read_a_pair_and_fails_when_none_can() {
     for is_unordered in [false, true] {
         let (matrix, switches) = switched("damaged", 2);
         let matrix = matrix.on(|places| places.is_unordered = is_unordered);
@@ -248,7 +248,7 @@ fn a_copy_is_whole_while_one_device_can_read_and_ends_with_an_error_when_none_ca
 }
 
 #[test]
-fn a_copy_is_whole_after_the_loss_of_a_device_and_ends_with_an_error_without_devices() {
+fn a_copy_is_complete_after_the_loss_of_a_device_and_fails_without_devices() {
     let (matrix, switches) = switched("lost", 3);
     let matrix = matrix.with(|options| options.acks = Acks::One);
     let store = matrix.create(CAPACITY).expect("create");
@@ -265,7 +265,7 @@ fn a_copy_is_whole_after_the_loss_of_a_device_and_ends_with_an_error_without_dev
 }
 
 #[test]
-fn a_copy_of_an_undecided_write_ends_with_an_error() {
+fn a_copy_with_an_in_doubt_write_fails() {
     let (matrix, switches) = switched("undecided", 3);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);

@@ -112,7 +112,7 @@ fn a_creation_that_was_killed_inside_a_store_or_a_label_starts_over() {
 }
 
 #[test]
-fn a_creation_that_has_its_description_is_finished_by_an_open_and_not_started_over() {
+fn an_open_finishes_a_creation_that_has_its_description() {
     let matrix = Matrix::new("described", 1, 3);
     let store = matrix.create(CAPACITY).expect("create");
     store.put(b"k", b"v").expect("put");
@@ -129,7 +129,7 @@ fn a_creation_that_has_its_description_is_finished_by_an_open_and_not_started_ov
 }
 
 #[test]
-fn a_creation_that_another_process_is_at_is_left_to_it() {
+fn a_creation_in_progress_in_another_process_is_locked() {
     let matrix = Matrix::new("busy", 1, 3);
     let image = images_of_a_creation().swap_remove(3).copy;
     copy_directory(&image.store(), &matrix.path());
@@ -143,7 +143,7 @@ fn a_creation_that_another_process_is_at_is_left_to_it() {
 }
 
 #[test]
-fn a_creation_that_starts_over_leaves_what_is_not_its_own() {
+fn a_repeated_creation_keeps_files_that_are_not_its_own() {
     let matrix = Matrix::new("others", 1, 3);
     let images = images_of_a_creation();
     copy_directory(&images[3].copy.store(), &matrix.path());

@@ -67,9 +67,9 @@ fn assert_all_found(store: &Mkvs) {
 
 /// Returns the result of `work`. Fails if it does not end.
 fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || tell.send(work()));
-    told.recv_timeout(PATIENCE).expect("it ends")
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(work()));
+    receiver.recv_timeout(PATIENCE).expect("it ends")
 }
 
 /// Returns the keys that a scan shows, and how often it reports damage.
@@ -129,7 +129,7 @@ fn a_visitor_may_read_and_a_group_may_be_added_while_all_pairs_are_visited() {
 }
 
 #[test]
-fn keys_that_go_to_a_group_that_is_added_while_keys_are_collected_are_visited() {
+fn keys_that_move_to_an_added_group_during_a_walk_are_visited() {
     let (matrix, switches) = switched("collected", 1);
     let (matrix, switch) = (matrix.on(|places| places.is_unordered = true), switches.stores[0].clone());
     let (keys, moved) = in_time(move || {
@@ -153,7 +153,7 @@ fn keys_that_go_to_a_group_that_is_added_while_keys_are_collected_are_visited() 
 }
 
 #[test]
-fn a_key_that_is_in_both_groups_is_shown_once_and_counted_once() {
+fn a_key_in_both_groups_is_shown_once_and_counted_once() {
     for is_unordered in [false, true] {
         let (matrix, switches) = switched("in both", 1);
         let matrix = matrix.on(|places| places.is_unordered = is_unordered);
@@ -170,7 +170,7 @@ fn a_key_that_is_in_both_groups_is_shown_once_and_counted_once() {
 }
 
 #[test]
-fn walks_show_what_any_device_can_read_and_go_on_behind_what_none_can() {
+fn walks_show_pairs_that_any_device_can_read_and_continue_after_unreadable_pairs() {
     for cuts in [false, true] {
         let (matrix, switches) = switched("walked over", 2);
         let store = matrix.create(CAPACITY).expect("create");
@@ -200,7 +200,7 @@ fn walks_show_what_any_device_can_read_and_go_on_behind_what_none_can() {
 }
 
 #[test]
-fn keys_that_one_device_left_out_move_to_a_new_group_and_stay() {
+fn keys_missing_on_one_device_move_to_a_new_group_and_stay() {
     for is_unordered in [false, true] {
         let (matrix, switches) = switched("moved", 3);
         let matrix = matrix.on(|places| places.is_unordered = is_unordered);
@@ -215,7 +215,7 @@ fn keys_that_one_device_left_out_move_to_a_new_group_and_stay() {
 }
 
 #[test]
-fn keys_are_not_called_settled_while_no_device_shows_all_of_them() {
+fn a_move_is_not_complete_while_no_device_shows_all_keys() {
     let (matrix, switches) = switched("not settled", 3);
     let matrix = matrix.with(|options| options.timeout = Duration::from_millis(500));
     let store = matrix.create(CAPACITY).expect("create");
@@ -236,7 +236,7 @@ fn keys_are_not_called_settled_while_no_device_shows_all_of_them() {
 }
 
 #[test]
-fn what_nobody_can_read_keeps_keys_from_being_settled_until_it_is_written_over() {
+fn a_move_is_not_complete_until_an_unreadable_pair_is_overwritten() {
     for devices in [1, 3] {
         let (matrix, switches) = switched("unread", devices);
         let matrix = matrix.with(|options| options.timeout = Duration::from_millis(500));
@@ -269,7 +269,7 @@ fn what_nobody_can_read_keeps_keys_from_being_settled_until_it_is_written_over()
 }
 
 #[test]
-fn a_filter_counts_keys_that_one_device_left_out_or_cannot_read() {
+fn a_filter_counts_keys_missing_or_unreadable_on_one_device() {
     for (is_unordered, fault) in
         [(false, Fault::LeftOut), (false, Fault::Corrupt), (true, Fault::LeftOut), (true, Fault::Corrupt)]
     {
@@ -287,7 +287,7 @@ fn a_filter_counts_keys_that_one_device_left_out_or_cannot_read() {
 }
 
 #[test]
-fn there_is_no_filter_where_no_device_shows_all_keys() {
+fn no_filter_is_built_while_no_device_shows_all_keys() {
     for fault in [Fault::LeftOut, Fault::Corrupt] {
         let (matrix, switches) = switched("not counted", 1);
         let store = matrix.create(CAPACITY).expect("create");
@@ -303,7 +303,7 @@ fn there_is_no_filter_where_no_device_shows_all_keys() {
 }
 
 #[test]
-fn reads_and_writes_go_on_while_a_filter_waits_for_recovery() {
+fn reads_and_writes_continue_while_a_filter_waits_for_recovery() {
     for is_unordered in [false, true] {
         for devices in [1, 3] {
             let (matrix, switches) = switched("recovers", devices);
@@ -329,7 +329,7 @@ fn reads_and_writes_go_on_while_a_filter_waits_for_recovery() {
 }
 
 #[test]
-fn a_copy_takes_what_any_device_can_read_and_ends_without_what_none_can() {
+fn a_state_transfer_omits_only_pairs_that_no_device_can_read() {
     for is_unordered in [false, true] {
         let (matrix, switches) = switched("copied", 3);
         let matrix = matrix.on(|places| places.is_unordered = is_unordered).with(|options| {
@@ -363,7 +363,7 @@ fn a_copy_takes_what_any_device_can_read_and_ends_without_what_none_can() {
 }
 
 #[test]
-fn a_device_that_comes_back_by_a_copy_has_nothing_older_than_what_nobody_can_read() {
+fn a_state_transfer_removes_the_devices_older_pair_of_an_unreadable_key() {
     for fault in [Fault::Corrupt, Fault::LeftOut, Fault::Unseen] {
         let (matrix, switches) = switched("older", 2);
         let matrix = matrix.with(|options| (options.filter, options.acks) = (Filtering::Off, Acks::One));

@@ -102,7 +102,7 @@ fn any_one_device_of_three_can_be_lost_while_the_matrix_is_stopped() {
 }
 
 #[test]
-fn with_two_of_three_lost_an_open_is_refused_and_in_salvage_shows_what_is_there() {
+fn with_two_of_three_devices_lost_an_open_is_refused_and_a_salvage_shows_the_rest() {
     let matrix = Matrix::new("two lost", 1, 3);
     let mut model = Model::new();
     let store = matrix.create(CAPACITY).expect("create");
@@ -128,7 +128,7 @@ fn with_two_of_three_lost_an_open_is_refused_and_in_salvage_shows_what_is_there(
 }
 
 #[test]
-fn a_device_that_fails_is_left_out_and_catches_up_when_the_matrix_is_opened_again() {
+fn a_failed_device_is_excluded_and_catches_up_at_the_next_open() {
     for inline in [Inline::On, Inline::Off] {
         let (matrix, switches) = switched("fails", 3);
         let matrix = matrix.with(|options| options.inline = inline);
@@ -150,7 +150,7 @@ fn a_device_that_fails_is_left_out_and_catches_up_when_the_matrix_is_opened_agai
 }
 
 #[test]
-fn two_devices_of_three_that_fail_stop_writes_with_a_typed_error_and_reads_go_on() {
+fn two_failed_devices_of_three_stop_writes_with_a_typed_error_and_reads_continue() {
     let (matrix, switches) = switched("two fail", 3);
     let mut model = Model::new();
     let store = matrix.create(CAPACITY).expect("create");
@@ -171,7 +171,7 @@ fn two_devices_of_three_that_fail_stop_writes_with_a_typed_error_and_reads_go_on
 }
 
 #[test]
-fn a_write_that_most_devices_have_no_room_for_is_refused_and_nobody_ever_sees_it() {
+fn a_write_that_does_not_fit_on_most_devices_is_refused_and_never_visible() {
     for refusing in [vec![0, 1], vec![1, 2], vec![0, 2], vec![0, 1, 2]] {
         let (matrix, switches) = switched("no room", 3);
         let mut model = Model::new();
@@ -207,7 +207,7 @@ fn a_write_that_most_devices_have_no_room_for_is_refused_and_nobody_ever_sees_it
 }
 
 #[test]
-fn a_device_without_room_for_what_the_others_have_is_left_out_until_it_has() {
+fn a_full_device_is_excluded_until_the_missing_writes_fit() {
     let (matrix, switches) = switched("one full", 3);
     let mut model = Model::new();
     let store = matrix.create(CAPACITY).expect("create");
@@ -223,7 +223,7 @@ fn a_device_without_room_for_what_the_others_have_is_left_out_until_it_has() {
 }
 
 #[test]
-fn a_slow_device_delays_nobody_and_catches_up_by_the_log_or_by_a_copy() {
+fn a_slow_device_delays_no_caller_and_catches_up_by_log_or_state_transfer() {
     for (count, copied) in [(300, false), (1500, true)] {
         let (matrix, switches) = switched("slow", 3);
         let matrix = matrix.with(|options| options.inline = Inline::Off);
@@ -253,7 +253,7 @@ fn a_slow_device_delays_nobody_and_catches_up_by_the_log_or_by_a_copy() {
 }
 
 #[test]
-fn what_one_device_cannot_read_another_answers_and_it_is_put_right() {
+fn another_device_answers_for_an_unreadable_pair_and_it_is_repaired() {
     for reads in [Reads::Hedged, Reads::RaceAll, Reads::Single] {
         let (matrix, switches) = switched("damage", 3);
         let matrix = matrix.with(|options| options.reads = reads);
@@ -280,7 +280,7 @@ fn what_one_device_cannot_read_another_answers_and_it_is_put_right() {
 }
 
 #[test]
-fn an_operation_that_one_device_alone_had_when_all_stopped_is_everywhere_or_nowhere() {
+fn an_operation_on_one_device_at_a_crash_is_on_all_devices_or_none_after_an_open() {
     // The others fail before they have it; then all come back, or all except the one that had it.
     for with_it in [true, false] {
         let (matrix, switches) = switched("fork", 3);
@@ -315,7 +315,7 @@ fn an_operation_that_one_device_alone_had_when_all_stopped_is_everywhere_or_nowh
 }
 
 #[test]
-fn acknowledged_by_one_a_write_is_seen_by_whoever_answers() {
+fn with_acks_one_any_answering_device_shows_an_acknowledged_write() {
     let (matrix, switches) = switched("one", 3);
     let matrix = matrix.with(|options| {
         options.acks = Acks::One;
@@ -336,7 +336,7 @@ fn acknowledged_by_one_a_write_is_seen_by_whoever_answers() {
 }
 
 #[test]
-fn a_dead_device_is_replaced_while_writers_go_on() {
+fn a_dead_device_is_replaced_while_writers_continue() {
     let (matrix, switches) = switched("replaced", 3);
     let mut model = Model::new();
     let store = matrix.create(CAPACITY).expect("create");
@@ -366,7 +366,7 @@ fn a_dead_device_is_replaced_while_writers_go_on() {
 }
 
 #[test]
-fn a_replacement_that_cannot_be_is_refused_and_changes_nothing() {
+fn an_invalid_replacement_is_refused_and_changes_nothing() {
     let (matrix, switches) = switched("no replacement", 3);
     let mut model = Model::new();
     let store = matrix.create(CAPACITY).expect("create");
@@ -387,7 +387,7 @@ fn a_replacement_that_cannot_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_group_is_added_while_writers_and_scans_go_on_and_takes_its_share() {
+fn an_added_group_gets_its_share_of_keys_while_writers_and_scans_continue() {
     for devices in [1, 3] {
         let matrix = Matrix::new("added", 2, devices);
         let mut model = Model::new();
@@ -441,7 +441,7 @@ fn a_group_is_added_while_writers_and_scans_go_on_and_takes_its_share() {
 }
 
 #[test]
-fn a_group_that_is_being_filled_survives_being_stopped_at_any_time() {
+fn a_move_to_an_added_group_survives_a_stop_at_any_time() {
     let matrix = Matrix::new("stopped", 1, 2).with(|options| options.copy_rate = 256 * 2000);
     let mut model = Model::new();
     let mut store = matrix.create(CAPACITY).expect("create");

@@ -55,7 +55,7 @@ fn same_everywhere(store: &Mkvs, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_device_that_comes_back_before_anybody_writes_gets_each_operation_once() {
+fn a_device_that_rejoins_before_the_next_write_receives_each_operation_once() {
     let (matrix, stores, _) = switched("comes back at once");
     let store = matrix.create(CAPACITY).expect("create");
     fill(&stores[2], b"k");
@@ -72,7 +72,7 @@ fn a_device_that_comes_back_before_anybody_writes_gets_each_operation_once() {
 }
 
 #[test]
-fn what_two_devices_refused_is_not_done_by_the_third_when_it_comes_back() {
+fn a_write_refused_by_two_devices_is_not_applied_by_the_third_when_it_rejoins() {
     let (matrix, stores, _) = switched("comes back with room");
     let store = matrix.create(CAPACITY).expect("create");
     fill(&stores[2], b"first");
@@ -100,7 +100,7 @@ fn fail_from(logs: &[Switch], first: usize) {
 }
 
 #[test]
-fn a_device_whose_log_is_newest_and_whose_store_has_no_room_does_not_lead() {
+fn a_full_device_with_the_newest_log_does_not_lead() {
     let (matrix, stores, logs) = switched("newest without room");
     let store = matrix.create(CAPACITY).expect("create");
     fill(&stores[0], b"k");
@@ -117,7 +117,7 @@ fn a_device_whose_log_is_newest_and_whose_store_has_no_room_does_not_lead() {
 }
 
 #[test]
-fn what_no_device_had_room_for_when_all_stopped_is_taken_back_by_an_open() {
+fn an_open_rolls_back_a_write_that_fits_on_no_device() {
     let (matrix, stores, logs) = switched("all without room");
     let store = matrix.create(CAPACITY).expect("create");
     store.put(b"k", b"old").expect("put");
@@ -147,7 +147,7 @@ fn copy_directory(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_device_is_not_taken_out_while_one_that_stays_lacks_what_it_voted_for() {
+fn a_device_is_not_removed_while_a_remaining_one_lacks_a_write_it_voted_for() {
     let (mut matrix, stores, logs) = switched("taken out too early");
     matrix.options.inline = Inline::Off;
     let (crashed, ..) = switched("taken out too early, crashed");
@@ -186,7 +186,7 @@ fn entry_of(seq: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_log_without_room_for_an_operation_says_that_the_device_lacks_it() {
+fn a_full_log_records_that_the_device_lacks_an_operation() {
     // The full logs, and how often each fails to write the entry.
     for (full, times) in [(vec![1], 2), (vec![0, 1, 2], 2), (vec![1], 1), (vec![0, 2], 2)] {
         let (matrix, _, logs) = switched("a log is full");
@@ -223,7 +223,7 @@ fn a_log_without_room_for_an_operation_says_that_the_device_lacks_it() {
 }
 
 #[test]
-fn what_too_few_devices_did_is_decided_when_there_are_enough_again_though_nobody_writes() {
+fn an_in_doubt_write_is_decided_without_further_writes_once_enough_devices_are_active() {
     for value in [Some(&b"by one alone"[..]), None] {
         let (matrix, stores, _) = switched("decided");
         let store = matrix.create(CAPACITY).expect("create");
@@ -250,7 +250,7 @@ fn what_too_few_devices_did_is_decided_when_there_are_enough_again_though_nobody
 }
 
 #[test]
-fn what_too_few_devices_did_is_read_by_nobody_until_it_is_decided() {
+fn an_in_doubt_write_is_not_readable_until_it_is_decided() {
     let (matrix, stores, _) = switched("undecided");
     let store = matrix.create(CAPACITY).expect("create");
     store.put(b"k", b"old").expect("put");

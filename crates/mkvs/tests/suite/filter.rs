@@ -67,7 +67,7 @@ fn assert_seen(store: &Mkvs, model: &Model) {
 }
 
 #[test]
-fn no_mix_of_operations_failures_and_restarts_hides_a_key() {
+fn no_mix_of_operations_failures_and_restarts_makes_the_filter_hide_a_key() {
     println!("LODESTORE_SEED={:#x}", seed());
     for (groups, devices) in [(1, 1), (2, 1), (1, 3), (2, 2)] {
         let switch = Switch::new();
@@ -114,7 +114,7 @@ fn no_mix_of_operations_failures_and_restarts_hides_a_key() {
 }
 
 #[test]
-fn what_is_counted_is_what_is_there_also_after_a_clean_stop_and_when_made_anew() {
+fn the_filter_counts_the_present_keys_after_a_clean_stop_and_after_a_rebuild() {
     for (groups, devices) in [(1, 1), (2, 3)] {
         let matrix = Matrix::new("counted", groups, devices);
         let mut rng = Rng::new(seed());
@@ -142,7 +142,7 @@ fn what_is_counted_is_what_is_there_also_after_a_clean_stop_and_when_made_anew()
 }
 
 #[test]
-fn absent_keys_ask_no_device() {
+fn reads_of_absent_keys_query_no_device() {
     let matrix = Matrix::new("absent", 2, 3);
     let store = matrix.create(CAPACITY).expect("create");
     for i in 0..500 {
@@ -158,7 +158,7 @@ fn absent_keys_ask_no_device() {
 }
 
 #[test]
-fn a_filter_that_is_full_is_made_anew_while_keys_come() {
+fn a_full_filter_is_rebuilt_while_keys_are_added() {
     let matrix = Matrix::new("full filter", 1, 1);
     let store = matrix.create(CAPACITY).expect("create");
     let name = |i: usize| format!("key{i}").into_bytes();
@@ -178,7 +178,7 @@ fn a_filter_that_is_full_is_made_anew_while_keys_come() {
 }
 
 #[test]
-fn writes_that_too_few_devices_are_left_for_are_not_counted() {
+fn the_filter_does_not_count_writes_refused_for_too_few_devices() {
     let (matrix, switches) = common::switched::switched("outage", 3);
     let store = matrix.create(CAPACITY).expect("create");
     for switch in &switches.stores[1..] {

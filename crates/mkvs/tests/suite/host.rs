@@ -34,7 +34,7 @@ fn wait_level(store: &Mkvs) {
 }
 
 #[test]
-fn a_write_is_not_taken_for_refused_where_the_host_has_no_room() {
+fn a_full_host_store_makes_a_write_in_doubt_and_not_refused() {
     for acks in [Acks::Majority, Acks::All] {
         let (matrix, switches) = three("host without room", acks);
         let matrix = matrix.with(|options| options.inline = Inline::Off);
@@ -45,8 +45,8 @@ fn a_write_is_not_taken_for_refused_where_the_host_has_no_room() {
         plan(&switches.host, b"matrix", Fault::Full);
         plan(&switches.stores[1], b"k", Fault::Full);
         plan(&switches.stores[2], b"k", Fault::Io);
-        let told = store.put(b"k", b"new").expect_err("it cannot be noted who failed");
-        assert!(!matches!(told, Error::Full { .. }), "{told:?}: a refusal says that nobody has it");
+        let error = store.put(b"k", b"new").expect_err("it cannot be noted who failed");
+        assert!(!matches!(error, Error::Full { .. }), "{error:?}: a refusal says that nobody has it");
         assert!(matches!(store.get(b"k"), Err(Error::TooFewDevices { .. })), "nobody knows whether it stands");
         switches.stores[1].clear();
         switches.host.clear();
@@ -61,7 +61,7 @@ fn a_write_is_not_taken_for_refused_where_the_host_has_no_room() {
 }
 
 #[test]
-fn a_write_that_nobody_was_given_is_not_counted() {
+fn the_filter_does_not_count_a_write_that_no_device_received() {
     let (matrix, switches) = three("not counted", Acks::Majority);
     let matrix = matrix.with(|options| options.filter = Filtering::On);
     let store = matrix.create(CAPACITY).expect("create");
@@ -80,7 +80,7 @@ fn a_write_that_nobody_was_given_is_not_counted() {
 }
 
 #[test]
-fn nobody_is_active_of_whom_the_description_does_not_say_so() {
+fn only_members_that_the_description_calls_active_are_active() {
     let (matrix, switches) = three("revived", Acks::Majority);
     let store = matrix.create(CAPACITY).expect("create");
     store.put(b"k", b"old").expect("put");
@@ -134,7 +134,7 @@ fn copy_directory(from: &Path, to: &Path) {
 }
 
 #[test]
-fn salvage_finds_keys_that_a_filter_of_before_has_not() {
+fn a_salvage_finds_keys_that_an_older_filter_lacks() {
     let matrix = Matrix::new("an older filter", 1, 1);
     let store = matrix.create(CAPACITY).expect("create");
     store.put(b"before", b"value").expect("put");

@@ -54,7 +54,7 @@ fn fail_from(switch: &Switch, nth: usize) {
 /// An operation replaces several entries, or all. A failure in between made the log look like one
 /// with a hole, or of another epoch, and the device was copied.
 #[test]
-fn a_log_that_fails_while_it_lets_operations_go_is_followed_up_from_another_log() {
+fn a_device_whose_log_fails_during_an_eviction_catches_up_from_another_log() {
     for large in [2500, 4000] {
         // The first write stores `applied`.
         for nth in 1..24 {
@@ -83,7 +83,7 @@ fn matrix_is_whole(matrix: &Matrix, what: &str) {
 /// Two members needed a copy, and the first was partial before the description said that it lacked
 /// operations. An open interrupted there left too few members for the next one.
 #[test]
-fn an_open_that_is_cut_off_before_its_epoch_leaves_the_members_that_there_were() {
+fn an_open_interrupted_before_its_epoch_keeps_the_former_members() {
     let mut copied = 0;
     // The most advanced member changes every few operations.
     for last in 30..42u8 {
@@ -109,7 +109,7 @@ fn an_open_that_is_cut_off_before_its_epoch_leaves_the_members_that_there_were()
 }
 
 #[test]
-fn a_matrix_without_a_description_was_never_made() {
+fn a_matrix_without_a_description_does_not_exist() {
     let (matrix, [.., host]) = matrix("undescribed", Acks::Majority);
     fail_from(&host, 0);
     assert!(matches!(matrix.create(CAPACITY).err(), Some(Error::Io { .. })));

@@ -81,17 +81,17 @@ impl Drop for GoesOn {
     }
 }
 
-fn has_no_room(switch: &Switch) {
+fn make_full(switch: &Switch) {
     switch.set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
 }
 
 #[test]
-fn a_device_of_another_group_comes_back_while_one_is_copied() {
+fn a_device_of_another_group_catches_up_during_a_state_transfer() {
     let (matrix, switch) = matrix("two groups", 2, "group1.device2");
     let store = matrix.create(CAPACITY).expect("create");
     write(&store, 0);
     copy_for_ever(&matrix, &store);
-    has_no_room(&switch);
+    make_full(&switch);
     write(&store, 1);
     wait(&store, 1, 2, "behind");
     switch.clear();
@@ -101,14 +101,14 @@ fn a_device_of_another_group_comes_back_while_one_is_copied() {
 }
 
 #[test]
-fn another_device_of_the_same_group_comes_back_while_one_is_copied() {
+fn another_device_of_the_group_catches_up_during_a_state_transfer() {
     let (matrix, switch) = matrix("one group", 1, "group0.device2");
     let matrix = matrix.with(|options| options.acks = Acks::One);
     let store = matrix.create(CAPACITY).expect("create");
     write(&store, 0);
     copy_for_ever(&matrix, &store);
     for round in 1..4 {
-        has_no_room(&switch);
+        make_full(&switch);
         write(&store, round);
         wait(&store, 0, 2, "behind");
         switch.clear();
@@ -118,7 +118,7 @@ fn another_device_of_the_same_group_comes_back_while_one_is_copied() {
 }
 
 #[test]
-fn a_pair_of_the_same_group_is_put_right_while_a_device_is_copied() {
+fn a_pair_of_the_group_is_repaired_during_a_state_transfer() {
     let (matrix, switch) = matrix("repaired", 1, "group0.device2");
     let store = matrix.create(CAPACITY).expect("create");
     write(&store, 0);
@@ -141,11 +141,11 @@ fn a_pair_of_the_same_group_is_put_right_while_a_device_is_copied() {
 }
 
 #[test]
-fn a_device_that_hangs_is_found_and_told_of_while_another_one_is_copied() {
+fn a_hanging_device_is_detected_and_reported_during_a_state_transfer() {
     let (matrix, switch) = matrix("hangs", 2, "group1.device2");
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let keeps = Arc::clone(&told);
-    let owner = move |event: &Event| keeps.lock().expect("what was told").push(event.clone());
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&received);
+    let owner = move |event: &Event| sink.lock().expect("what was told").push(event.clone());
     let matrix = matrix.with(|options| {
         options.timeout = Duration::from_millis(200);
         options.relay = Some(Relay::new(Arc::new(owner)));
@@ -171,7 +171,7 @@ fn a_device_that_hangs_is_found_and_told_of_while_another_one_is_copied() {
         _ => false,
     };
     let begun = Instant::now();
-    while !told.lock().expect("what was told").iter().any(is_it) {
+    while !received.lock().expect("what was told").iter().any(is_it) {
         assert!(begun.elapsed() < PATIENCE, "the owner is told");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -179,7 +179,7 @@ fn a_device_that_hangs_is_found_and_told_of_while_another_one_is_copied() {
 }
 
 #[test]
-fn a_device_that_did_not_answer_comes_back_when_it_does_and_one_that_failed_stays_out() {
+fn a_late_device_rejoins_when_it_answers_and_a_failed_one_does_not() {
     for copied in [false, true] {
         let (matrix, switch) = matrix("answers again", 1, "group0.device2");
         let matrix = matrix.with(|options| {
@@ -223,7 +223,7 @@ fn a_device_that_did_not_answer_comes_back_when_it_does_and_one_that_failed_stay
 }
 
 #[test]
-fn an_owner_who_closes_the_matrix_when_he_is_told_something_does_not_wait_for_himself() {
+fn closing_the_matrix_in_an_event_callback_does_not_deadlock() {
     let store: Arc<Mutex<Option<Mkvs>>> = Arc::default();
     let is_closed = Arc::new(AtomicBool::new(false));
     let (owned, closed) = (Arc::clone(&store), Arc::clone(&is_closed));

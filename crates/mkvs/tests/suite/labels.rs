@@ -57,7 +57,7 @@ fn fail_changes(host: &Switch) {
 }
 
 #[test]
-fn groups_of_one_device_that_changed_places_are_refused() {
+fn swapped_directories_of_single_device_groups_are_refused() {
     let matrix = Matrix::new("changed places", 2, 1);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);
@@ -71,7 +71,7 @@ fn groups_of_one_device_that_changed_places_are_refused() {
 }
 
 #[test]
-fn pool_files_that_changed_places_are_refused_though_the_labels_did_not() {
+fn swapped_pool_files_are_refused_even_with_the_right_labels() {
     for devices in [1, 2] {
         let matrix = Matrix::new("pools changed places", 2, devices);
         let store = matrix.create(CAPACITY).expect("create");
@@ -92,7 +92,7 @@ fn pool_files_that_changed_places_are_refused_though_the_labels_did_not() {
 }
 
 #[test]
-fn pairs_that_changed_places_without_their_logs_are_a_loss_of_their_devices() {
+fn swapped_stores_without_their_logs_count_as_lost_devices() {
     let matrix = Matrix::new("pairs changed places", 2, 2);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);
@@ -153,7 +153,7 @@ fn an_older_copy_of_a_pool_file_is_refused_at_each_open_and_reported_by_a_salvag
 }
 
 #[test]
-fn an_older_device_is_not_answered_for_by_a_newer_filter() {
+fn a_newer_filter_is_not_used_for_an_older_device() {
     let matrix = Matrix::new("older", 1, 1).with(|options| options.filter = Filtering::On);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);
@@ -173,7 +173,7 @@ fn an_older_device_is_not_answered_for_by_a_newer_filter() {
 }
 
 #[test]
-fn a_close_leaves_the_label_in_its_device_after_the_device_was_renamed() {
+fn a_close_writes_the_label_into_a_renamed_device_directory() {
     const OTHER_LABEL: &[u8] = b"the label of a device of another matrix";
     let matrix = Matrix::new("renamed", 1, 1).with(|options| options.filter = Filtering::On);
     let store = matrix.create(CAPACITY).expect("create");
@@ -194,7 +194,7 @@ fn a_close_leaves_the_label_in_its_device_after_the_device_was_renamed() {
 }
 
 #[test]
-fn a_label_that_is_gone_or_damaged_says_nothing_and_is_left_anew() {
+fn a_missing_or_damaged_label_is_ignored_and_rewritten() {
     for devices in [1, 2] {
         let matrix = Matrix::new("labels", 1, devices).with(|options| options.filter = Filtering::On);
         let mut store = matrix.create(CAPACITY).expect("create");
@@ -221,7 +221,7 @@ fn labels(matrix: &Matrix, devices: usize) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_was_made_for_a_change_that_did_not_come_about_is_no_obstacle_to_the_same_change() {
+fn remains_of_an_interrupted_change_do_not_prevent_its_repetition() {
     let (matrix, switches) = switched("left over", 3);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);
@@ -258,7 +258,7 @@ fn coming(label: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_directory_of_a_device_that_is_or_was_in_use_is_not_taken_for_left_over() {
+fn the_directory_of_a_present_or_former_device_is_not_removed_as_a_remain() {
     let matrix = Matrix::new("in use", 1, 3);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);

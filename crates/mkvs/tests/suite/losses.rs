@@ -221,7 +221,7 @@ fn for_each_device(name: &'static str, lose: impl Fn(&Bed, &mut [Known], usize, 
 }
 
 #[test]
-fn any_one_device_can_be_lost_under_threads_that_write() {
+fn any_one_device_can_be_lost_during_concurrent_writes() {
     for_each_device("lost while running", |bed, known, group, device, turn| {
         let store = bed.matrix.create(CAPACITY).expect("create");
         bed.while_they_write(&store, known, || {
@@ -236,7 +236,7 @@ fn any_one_device_can_be_lost_under_threads_that_write() {
 }
 
 #[test]
-fn any_one_device_can_be_lost_while_the_matrix_is_stopped_after_threads_wrote() {
+fn any_one_device_can_be_lost_after_concurrent_writes_and_a_stop() {
     for end in [End::Close, End::Drop, End::Cut] {
         println!("{end:?}");
         for_each_device("lost while stopped", |bed, known, group, device, _| {

@@ -51,7 +51,7 @@ fn restarted(path: PathBuf) -> Error {
 }
 
 #[test]
-fn whatever_ends_the_open_of_one_device_it_is_lost_and_the_others_serve() {
+fn any_error_at_the_open_of_one_device_loses_only_this_device() {
     let errors: [fn(PathBuf) -> Error; 7] = [
         restarted,
         |_| Error::DurabilityRefused { asked: Durability::Power, medium: "disk".into(), instead: "process".into() },
@@ -85,7 +85,7 @@ fn whatever_ends_the_open_of_one_device_it_is_lost_and_the_others_serve() {
 }
 
 #[test]
-fn a_device_under_which_the_machine_restarted_is_replaced() {
+fn a_device_with_a_machine_restart_is_replaced() {
     for devices in [2, 3] {
         let matrix = refusing(stopped("restarted", devices), &[1], Part::Device, restarted);
         let store = matrix.open().expect("open");
@@ -100,7 +100,7 @@ fn a_device_under_which_the_machine_restarted_is_replaced() {
 }
 
 #[test]
-fn where_too_few_are_left_what_can_be_done_for_one_of_them_is_said() {
+fn an_open_with_too_few_devices_reports_advice_about_one_of_them() {
     let matrix = refusing(stopped("two restarted", 3), &[0, 2], Part::Device, restarted);
     let refused = matrix.open().err();
     assert!(matches!(&refused, Some(Error::MachineRestarted { path }) if *path == matrix.path()), "{refused:?}");
@@ -120,7 +120,7 @@ fn where_too_few_are_left_what_can_be_done_for_one_of_them_is_said() {
 }
 
 #[test]
-fn a_device_whose_log_has_no_room_ends_no_open() {
+fn a_full_operation_log_does_not_fail_an_open() {
     let (matrix, switches) = switched("log full", 3);
     let matrix = matrix.with(|options| options.threads = false);
     let store = matrix.create(CAPACITY).expect("create");
@@ -159,7 +159,7 @@ fn a_device_whose_log_has_no_room_ends_no_open() {
 }
 
 #[test]
-fn the_devices_of_a_group_do_again_what_their_logs_have_at_the_same_time() {
+fn the_devices_of_a_group_replay_their_logs_concurrently() {
     let (matrix, switches) = switched("redone", 3);
     let store = matrix.create(CAPACITY).expect("create");
     (0..KEYS).for_each(|i| store.put(&key(i), &i.to_le_bytes()).expect("put"));
@@ -188,7 +188,7 @@ fn the_devices_of_a_group_do_again_what_their_logs_have_at_the_same_time() {
 }
 
 #[test]
-fn in_salvage_what_only_devices_have_that_were_out_is_there() {
+fn a_salvage_shows_writes_that_only_inactive_devices_have() {
     for is_partial in [false, true] {
         let (matrix, switches) = switched("out", 3);
         let mut matrix = matrix.with(|options| {

@@ -44,7 +44,7 @@ fn assert_sound(store: &Mkvs) {
 }
 
 #[test]
-fn a_full_copy_ends_while_writers_go_on_for_ever() {
+fn a_state_transfer_ends_under_continuous_writes() {
     for inline in [Inline::On, Inline::Off] {
         let (matrix, ..) = switched("copied under load");
         let matrix = matrix.with(|options| options.inline = inline);
@@ -92,7 +92,7 @@ fn a_full_copy_ends_while_writers_go_on_for_ever() {
 }
 
 #[test]
-fn a_device_that_was_copied_has_all_of_the_copy_when_it_is_active() {
+fn a_copied_device_has_all_pairs_when_it_becomes_active() {
     let (matrix, switches, _) = switched("copied slowly");
     let matrix = matrix.with(|options| options.inline = Inline::Off);
     let store = matrix.create(CAPACITY).expect("create");
@@ -115,7 +115,7 @@ fn a_device_that_was_copied_has_all_of_the_copy_when_it_is_active() {
 /// All writes wait at one gate; then each lasts a twentieth of the operation timeout. With many of
 /// them, the last one waits longer than the timeout.
 #[test]
-fn a_device_without_room_for_the_end_of_its_copy_is_copied_again() {
+fn a_device_that_is_full_at_the_end_of_its_copy_is_copied_again() {
     const KEYS: u64 = 200;
     let (matrix, switches, _) = switched("copied and full");
     let matrix = matrix.with(|options| options.inline = Inline::Off);
@@ -142,7 +142,7 @@ fn a_device_without_room_for_the_end_of_its_copy_is_copied_again() {
 }
 
 #[test]
-fn a_device_that_trails_when_its_copy_has_ended_is_not_copied_again() {
+fn a_device_that_lags_after_its_copy_is_not_copied_again() {
     const KEYS: u64 = 200;
     let (matrix, switches, _) = switched("copied and trails");
     let matrix = matrix.with(|options| options.inline = Inline::Off);
@@ -189,7 +189,7 @@ fn a_device_that_trails_when_its_copy_has_ended_is_not_copied_again() {
 }
 
 #[test]
-fn a_copy_goes_on_though_writes_are_refused_that_nobody_has_room_for() {
+fn a_state_transfer_continues_while_writes_are_refused_for_lack_of_space() {
     const KEYS: u64 = 600;
     let (matrix, switches, _) = switched("copied and full");
     let matrix = matrix.with(|options| options.inline = Inline::Off);
@@ -236,7 +236,7 @@ fn a_copy_goes_on_though_writes_are_refused_that_nobody_has_room_for() {
 }
 
 #[test]
-fn a_device_that_is_slow_and_goes_on_has_not_failed() {
+fn a_slow_device_that_makes_progress_does_not_fail() {
     const TIMEOUT: Duration = Duration::from_secs(2);
     let (matrix, switches, _) = switched("slow");
     let matrix = matrix.with(|options| (options.inline, options.timeout) = (Inline::Off, TIMEOUT));
@@ -265,7 +265,7 @@ fn a_device_that_is_slow_and_goes_on_has_not_failed() {
 }
 
 #[test]
-fn a_device_that_hangs_delays_reads_once_and_nobody_for_ever() {
+fn a_hanging_device_delays_reads_once_and_blocks_no_caller() {
     for (reads, question) in [(Reads::Single, 0), (Reads::RaceAll, 0), (Reads::Hedged, 0), (Reads::Single, 1)] {
         let (matrix, switches, _) = switched("hangs");
         let matrix = matrix.with(|options| {
@@ -300,7 +300,7 @@ fn a_device_that_hangs_delays_reads_once_and_nobody_for_ever() {
 }
 
 #[test]
-fn a_device_that_cannot_do_again_what_its_log_has_is_left_out_by_an_open() {
+fn an_open_excludes_a_device_that_cannot_replay_its_log() {
     let (matrix, switches, _) = switched("not redone");
     let store = matrix.create(CAPACITY).expect("create");
     for i in 0..100 {
@@ -324,7 +324,7 @@ fn a_device_that_cannot_do_again_what_its_log_has_is_left_out_by_an_open() {
 }
 
 #[test]
-fn a_filter_without_room_in_the_host_is_made_anew() {
+fn a_filter_that_does_not_fit_in_the_host_is_rebuilt() {
     let (matrix, _, host) = switched("no room for filters");
     let store = matrix.create(CAPACITY).expect("create");
     store.put(b"key", b"value").expect("put");
@@ -337,7 +337,7 @@ fn a_filter_without_room_in_the_host_is_made_anew() {
 }
 
 #[test]
-fn a_clean_stop_whose_record_is_damaged_is_as_a_crash() {
+fn a_damaged_clean_stop_record_is_treated_as_a_crash() {
     let (matrix, _, host) = switched("damaged record");
     let store = matrix.create(CAPACITY).expect("create");
     store.put(b"key", b"value").expect("put");
@@ -364,7 +364,7 @@ fn add_group(matrix: &Matrix, store: &Mkvs) {
 }
 
 #[test]
-fn a_scan_shows_each_key_once_though_a_group_is_added_in_the_middle() {
+fn a_scan_shows_each_key_once_while_a_group_is_added() {
     const KEYS: u64 = 3000;
     let all: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
     let (matrix, store) = sole("scanned", KEYS);
@@ -402,7 +402,7 @@ fn a_scan_shows_each_key_once_though_a_group_is_added_in_the_middle() {
 }
 
 #[test]
-fn a_multi_get_finds_keys_that_go_to_a_new_group_meanwhile() {
+fn a_multi_get_finds_keys_that_move_to_a_new_group_concurrently() {
     const KEYS: u64 = 500;
     let (matrix, store) = sole("asked", KEYS);
     let keys: Vec<Vec<u8>> = (0..KEYS + 10).map(key).collect();

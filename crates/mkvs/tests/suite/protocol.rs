@@ -213,7 +213,7 @@ fn assert_sound(cases: &[Case]) -> Vec<usize> {
 }
 
 #[test]
-fn the_protocol_keeps_what_it_promises() {
+fn the_protocol_keeps_its_guarantees() {
     let seen = assert_sound(SOUND);
     for (name, count) in SEEN.iter().zip(seen) {
         assert_ne!(count, 0, "{name} happens in the model");
@@ -222,7 +222,7 @@ fn the_protocol_keeps_what_it_promises() {
 
 #[test]
 #[ignore = "takes minutes"]
-fn the_protocol_keeps_what_it_promises_within_larger_bounds() {
+fn the_protocol_keeps_its_guarantees_within_larger_bounds() {
     assert_sound(LARGE);
 }
 
@@ -245,7 +245,7 @@ where
 }
 
 #[test]
-fn each_rule_that_is_left_out_is_convicted() {
+fn each_omitted_rule_is_detected() {
     for (case, leave_out, wrong) in MUTANTS {
         let mut model = model(case);
         leave_out(&mut model.rules);
@@ -254,7 +254,7 @@ fn each_rule_that_is_left_out_is_convicted() {
 }
 
 #[test]
-fn the_published_rules_are_convicted() {
+fn the_published_rules_are_detected_as_wrong() {
     let paper = |writes, crashes| Paper { writes, crashes };
     convict("published, a get behind a put", paper(2, 0), LINEARIZABLE);
     convict("published, a get behind a delete", paper(2, 0), "what was deleted stays deleted");

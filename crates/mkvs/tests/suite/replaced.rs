@@ -61,7 +61,7 @@ fn assert_whole_without(matrix: &Matrix, store: Mkvs, lost: &[PathBuf]) {
 }
 
 #[test]
-fn a_group_of_two_that_lost_one_has_it_replaced_while_it_serves() {
+fn the_lost_device_of_a_pair_is_replaced_while_the_group_serves() {
     for acks in [Acks::Majority, Acks::All, Acks::One] {
         let (matrix, switches) = switched("one of two", 2);
         let matrix = matrix.with(|options| options.acks = acks);
@@ -83,7 +83,7 @@ fn a_group_of_two_that_lost_one_has_it_replaced_while_it_serves() {
 }
 
 #[test]
-fn a_group_of_two_that_lost_one_has_it_replaced_behind_an_open() {
+fn the_lost_device_of_a_pair_is_replaced_after_an_open() {
     let matrix = Matrix::new("one of two, opened", 1, 2);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);
@@ -97,7 +97,7 @@ fn a_group_of_two_that_lost_one_has_it_replaced_behind_an_open() {
 }
 
 #[test]
-fn two_of_three_that_fail_at_once_are_replaced_while_the_third_serves() {
+fn two_devices_of_three_that_fail_at_once_are_replaced_while_the_third_serves() {
     let (matrix, switches) = switched("two of three", 3);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);
@@ -110,7 +110,7 @@ fn two_of_three_that_fail_at_once_are_replaced_while_the_third_serves() {
 }
 
 #[test]
-fn in_salvage_two_lost_of_three_are_replaced_from_what_there_is() {
+fn in_salvage_two_lost_devices_of_three_are_replaced_from_the_third() {
     let matrix = Matrix::new("salvaged", 1, 3);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);
@@ -130,7 +130,7 @@ fn in_salvage_two_lost_of_three_are_replaced_from_what_there_is() {
 }
 
 #[test]
-fn a_replacement_that_stops_in_the_middle_goes_on_with_the_next_open() {
+fn an_interrupted_replacement_continues_at_the_next_open() {
     let (matrix, switches) = switched("cut short", 2);
     let matrix = matrix.with(|options| options.copy_rate = 4096);
     let store = matrix.create(CAPACITY).expect("create");
@@ -152,7 +152,7 @@ fn refuse_changes(host: &Switch) {
 }
 
 #[test]
-fn a_replacement_that_is_refused_leaves_nothing_and_is_done_again() {
+fn a_refused_replacement_leaves_no_files_and_can_be_repeated() {
     let (matrix, switches) = switched("refused", 3);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);
@@ -176,7 +176,7 @@ fn a_replacement_that_is_refused_leaves_nothing_and_is_done_again() {
 }
 
 #[test]
-fn a_device_whose_replacement_is_refused_is_used_on() {
+fn a_device_whose_replacement_is_refused_stays_in_use() {
     let (matrix, switches) = switched("used on", 3);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);
@@ -198,7 +198,7 @@ fn a_device_whose_replacement_is_refused_is_used_on() {
 }
 
 #[test]
-fn a_group_whose_addition_is_refused_leaves_nothing_and_is_added_again() {
+fn a_refused_group_addition_leaves_no_files_and_can_be_repeated() {
     let (matrix, switches) = switched("no group", 2);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);
@@ -225,7 +225,7 @@ fn a_group_whose_addition_is_refused_leaves_nothing_and_is_added_again() {
 }
 
 #[test]
-fn a_matrix_whose_creation_is_refused_leaves_nothing_and_is_made_again() {
+fn a_refused_creation_leaves_no_files_and_can_be_repeated() {
     let matrix = Matrix::new("not made", 2, 2);
     std::fs::create_dir_all(matrix.device(1, 1).join("log")).expect("a directory in its way");
     std::fs::write(matrix.device(1, 1).join("log/pool.0000"), b"not ours").expect("a file in its way");
@@ -253,7 +253,7 @@ fn a_key_that_expires_while_it_is_copied_is_not_copied_without_its_expiry() {
 }
 
 #[test]
-fn a_write_stands_that_one_who_came_back_has_in_the_place_of_who_is_replaced() {
+fn a_rejoined_devices_vote_counts_in_place_of_a_replaced_device() {
     let (matrix, switches) = switched("came back meanwhile", 3);
     let matrix = matrix.with(|options| options.inline = Inline::Off);
     let store = matrix.create(CAPACITY).expect("create");

@@ -45,7 +45,7 @@ fn wait_device(store: &Mkvs, device: usize, what: &str, is_so: impl Fn(&DeviceSt
 
 /// Device 0 has voted for `x` when its medium fails with `y`. The others apply `x`, and no other
 /// device failed. The write must be acknowledged; it was reported as one that too few members have.
-fn a_write_stands_whose_first_voter_fails_with_another_write(acks: Acks) {
+fn assert_write_survives_failed_first_voter(acks: Acks) {
     let (matrix, stores, _) = switched("first voter fails", acks, Inline::Off);
     let store = matrix.create(CAPACITY).expect("create");
     stores[0].set(|touch, key| if touch == Touch::Write && key == b"y" { Fault::Io } else { Fault::None });
@@ -65,13 +65,13 @@ fn a_write_stands_whose_first_voter_fails_with_another_write(acks: Acks) {
 }
 
 #[test]
-fn with_all_a_write_stands_whose_first_voter_fails_with_another_write() {
-    a_write_stands_whose_first_voter_fails_with_another_write(Acks::All);
+fn with_acks_all_a_write_survives_when_its_first_voter_fails_in_a_later_write() {
+    assert_write_survives_failed_first_voter(Acks::All);
 }
 
 #[test]
-fn with_majority_a_write_stands_whose_first_voter_fails_with_another_write() {
-    a_write_stands_whose_first_voter_fails_with_another_write(Acks::Majority);
+fn with_acks_majority_a_write_survives_when_its_first_voter_fails_in_a_later_write() {
+    assert_write_survives_failed_first_voter(Acks::Majority);
 }
 
 /// With free space again, all devices must come back.
@@ -89,7 +89,7 @@ fn all_come_back(store: &Mkvs) {
 /// All logs are full for a while: they refuse the write and its rollback. All devices are behind,
 /// and none is left to catch up from. Only an open helped.
 #[test]
-fn a_group_whose_logs_were_full_for_a_while_goes_on() {
+fn a_group_continues_after_its_logs_were_full() {
     let (matrix, _, logs) = switched("logs full", Acks::Majority, Inline::On);
     let store = matrix.create(CAPACITY).expect("create");
     store.put(b"before", b"v").expect("put");
@@ -105,7 +105,7 @@ fn a_group_whose_logs_were_full_for_a_while_goes_on() {
 /// With `all`, two devices refuse a write, and the third, which has applied it, has no space to
 /// roll it back and falls behind. The two devices with the group's state are behind as well.
 #[test]
-fn with_all_a_device_without_room_to_take_back_does_not_stop_the_others() {
+fn with_acks_all_a_device_too_full_to_roll_back_does_not_stop_the_others() {
     let (matrix, stores, _) = switched("no room to take back", Acks::All, Inline::On);
     let store = matrix.create(CAPACITY).expect("create");
     store.put(b"before", b"v").expect("put");
@@ -127,7 +127,7 @@ fn with_all_a_device_without_room_to_take_back_does_not_stop_the_others() {
 /// Both devices had no space for a write, all stopped before the rollback, and one device is lost.
 /// An open needs one of two; the remaining one rolls the write back alone.
 #[test]
-fn one_of_two_is_opened_alone_with_a_write_that_neither_had_room_for() {
+fn one_of_two_devices_opens_alone_with_a_write_that_fitted_on_neither() {
     let (matrix, switches) = common::switched::switched("one of two", 2);
     let store = matrix.create(CAPACITY).expect("create");
     store.put(b"before", b"v").expect("put");
@@ -152,7 +152,7 @@ fn one_of_two_is_opened_alone_with_a_write_that_neither_had_room_for() {
 }
 
 #[test]
-fn verify_reports_a_write_that_too_few_devices_decide() {
+fn verify_reports_an_in_doubt_write() {
     let (matrix, switches) = common::switched::switched("undecided", 2);
     let matrix = matrix.with(|options| options.threads = false);
     let store = matrix.create(CAPACITY).expect("create");

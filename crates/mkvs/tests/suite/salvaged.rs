@@ -107,7 +107,7 @@ fn a_strict_open_is_refused_when_a_salvage_gave_up_acknowledged_writes() {
 }
 
 #[test]
-fn a_salvage_that_gives_nothing_up_leaves_no_mark() {
+fn a_salvage_without_losses_leaves_no_mark() {
     let mut matrix = Matrix::new("given back", 1, 3);
     let store = matrix.create(CAPACITY).expect("create");
     fill(&store);
@@ -174,7 +174,7 @@ fn refuse_strictly(matrix: &mut Matrix, devices: &'static [usize], of: Part, err
 }
 
 #[test]
-fn a_salvage_of_damaged_stores_marks_the_matrix_and_one_after_a_restart_does_not() {
+fn a_salvage_of_damaged_stores_marks_the_matrix_and_a_salvage_after_a_restart_does_not() {
     let damaged: fn(PathBuf) -> Error = |path| Error::corrupt(path.display().to_string(), "the index is damaged");
     let restarted: fn(PathBuf) -> Error = |path| Error::MachineRestarted { path };
     for part in [Part::Device, Part::Log] {
@@ -273,7 +273,7 @@ fn a_salvage_after_a_restart_waits_for_the_damage_that_a_recovery_finds() {
 }
 
 #[test]
-fn a_salvage_of_a_damaged_description_marks_the_matrix_and_one_after_a_restart_does_not() {
+fn a_salvage_of_a_damaged_description_marks_the_matrix_and_a_salvage_after_a_restart_does_not() {
     for is_damaged in [true, false] {
         let mut matrix = Matrix::new("description in salvage", 1, 3);
         let store = matrix.create(CAPACITY).expect("create");
@@ -301,7 +301,7 @@ fn a_salvage_of_a_damaged_description_marks_the_matrix_and_one_after_a_restart_d
 }
 
 #[test]
-fn a_label_that_cannot_be_read_or_replaced_is_reported_by_a_salvage_and_is_no_loss() {
+fn a_salvage_reports_an_unreadable_label_without_a_loss() {
     for place in ["label", "store/label"] {
         let mut matrix = Matrix::new("label fails", 1, 3).with(|options| options.acks = Acks::One);
         let store = matrix.create(CAPACITY).expect("create");
@@ -343,7 +343,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_salvage_that_lacks_keys_of_a_group_does_not_call_all_keys_moved() {
+fn a_salvage_that_lacks_keys_of_a_group_does_not_complete_the_move() {
     let mut matrix = Matrix::new("moved in salvage", 1, 3).with(|options| options.threads = false);
     let store = matrix.create(CAPACITY).expect("create");
     store.close().expect("close");

@@ -65,7 +65,7 @@ fn wait_level(store: &Mkvs) {
 }
 
 /// Makes all writes fail for lack of space. Returns the counter of attempts.
-fn has_no_room(switch: &Switch) -> Arc<AtomicU64> {
+fn make_full(switch: &Switch) -> Arc<AtomicU64> {
     let tried = Arc::new(AtomicU64::new(0));
     let counts = Arc::clone(&tried);
     switch.set(move |touch, _| {
@@ -80,7 +80,7 @@ fn has_no_room(switch: &Switch) -> Arc<AtomicU64> {
 
 /// Makes a device fall behind: it has no space for a write.
 fn put_behind(store: &Mkvs, switches: &Switches, device: usize) -> Arc<AtomicU64> {
-    let tried = has_no_room(&switches.stores[device]);
+    let tried = make_full(&switches.stores[device]);
     store.put(b"behind", b"value").expect("enough are left");
     wait("it is behind", store, || is(store, device, "behind"));
     tried
@@ -146,7 +146,7 @@ fn fails(switch: &Switch, bad: &'static [u8]) {
 /// The first three devices acknowledge a write that is queued at the fourth. Two of them fail,
 /// which leaves too few to record it. Then the fifth comes back, which makes them enough again.
 #[test]
-fn who_comes_back_is_not_counted_with_one_that_has_not_done_what_those_had_who_went_unsaid() {
+fn a_rejoining_device_is_not_counted_before_the_others_have_the_removed_members_writes() {
     let (matrix, switches) = group("counted too early", 5, Acks::Majority);
     let (crashed, _) = group("counted too early, crashed", 5, Acks::Majority);
     let store = matrix.create(CAPACITY).expect("create");
@@ -177,7 +177,7 @@ fn who_comes_back_is_not_counted_with_one_that_has_not_done_what_those_had_who_w
 }
 
 #[test]
-fn who_catches_up_does_so_from_one_whose_log_reaches_back() {
+fn catch_up_uses_a_donor_whose_log_reaches_back_far_enough() {
     let (matrix, switches) = group("donors", 5, Acks::Majority);
     let store = matrix.create(CAPACITY).expect("create");
     write(&store, 100, 0);
@@ -200,7 +200,7 @@ fn who_catches_up_does_so_from_one_whose_log_reaches_back() {
 /// Two devices need a copy. During the copy of the first one, the other's donor comes back, and
 /// then the other catches up from it.
 #[test]
-fn who_has_caught_up_beside_the_copy_of_another_one_is_not_copied() {
+fn a_device_that_caught_up_during_another_state_transfer_is_not_copied() {
     const KEYS: u64 = 500;
     let (matrix, switches) = group("copied in use", 4, Acks::One);
     let store = matrix.create(CAPACITY).expect("create");

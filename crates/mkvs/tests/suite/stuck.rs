@@ -80,7 +80,7 @@ fn write_behind_a_failure(store: &Mkvs, switches: &Switches) {
 }
 
 #[test]
-fn who_trails_has_not_failed_when_another_one_fails() {
+fn a_lagging_device_does_not_fail_when_another_one_fails() {
     // The queue needs longer than the operation timeout.
     let (matrix, switches) = three("trails", Acks::Majority, Duration::from_secs(1));
     let store = matrix.create(CAPACITY).expect("create");
@@ -105,7 +105,7 @@ fn who_trails_has_not_failed_when_another_one_fails() {
 }
 
 #[test]
-fn who_hangs_has_failed_when_others_wait_for_it() {
+fn a_hanging_device_fails_when_others_wait_for_it() {
     let (matrix, switches) = three("hangs", Acks::One, Duration::from_secs(1));
     let store = matrix.create(CAPACITY).expect("create");
     store.put(b"key", b"value").expect("put");
@@ -166,13 +166,13 @@ impl Drop for Hang {
 
 /// Returns the result of `work`, although a call hangs.
 fn though_it_hangs<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || tell.send(work()));
-    told.recv_timeout(HANG_TIMEOUT).unwrap_or_else(|_| panic!("{what} waits for what hangs"))
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(work()));
+    receiver.recv_timeout(HANG_TIMEOUT).unwrap_or_else(|_| panic!("{what} waits for what hangs"))
 }
 
 #[test]
-fn a_write_is_taken_back_though_a_device_hangs_in_it() {
+fn a_write_is_rolled_back_while_a_device_hangs_in_it() {
     let (matrix, switches) = three("hangs in a refused write", Acks::Majority, Duration::from_millis(300));
     let store = Arc::new(matrix.create(CAPACITY).expect("create"));
     store.put(b"k", b"old").expect("put");
@@ -189,7 +189,7 @@ fn a_write_is_taken_back_though_a_device_hangs_in_it() {
 }
 
 #[test]
-fn a_close_does_not_wait_for_a_device_that_hangs_before_anybody_knows() {
+fn a_close_does_not_wait_for_an_undetected_hanging_device() {
     let (matrix, switches) = three("hangs at a close", Acks::Majority, Duration::from_millis(300));
     let store = matrix.create(CAPACITY).expect("create");
     let hang = Hang::at(&switches.stores[2], Touch::Write, None);
@@ -213,7 +213,7 @@ fn a_close_does_not_wait_for_a_device_that_hangs_while_it_catches_up() {
 }
 
 #[test]
-fn a_device_that_was_idle_does_not_fail_by_what_came_just_now() {
+fn an_idle_device_does_not_fail_because_of_a_new_command() {
     const PATIENCE: Duration = Duration::from_secs(2);
     let (matrix, switches) = three("idle", Acks::Majority, PATIENCE);
     let matrix = matrix.with(|options| options.reads = Reads::RaceAll);
@@ -245,7 +245,7 @@ fn a_device_that_was_idle_does_not_fail_by_what_came_just_now() {
 }
 
 #[test]
-fn a_device_whose_store_panics_has_failed_at_once() {
+fn a_device_whose_store_panics_fails_at_once() {
     for inline in [Inline::Off, Inline::On] {
         let (matrix, switches) = three("panics", Acks::All, Duration::from_secs(3600));
         let matrix = matrix.with(|options| options.inline = inline);
@@ -267,7 +267,7 @@ fn a_device_whose_store_panics_has_failed_at_once() {
 }
 
 #[test]
-fn a_device_that_failed_is_told_of_by_verify_and_not_asked() {
+fn verify_reports_a_failed_device_without_querying_it() {
     let (matrix, switches) = three("verified", Acks::Majority, Duration::from_millis(300));
     let store = matrix.create(CAPACITY).expect("create");
     fail(&switches.stores[1], b"bad");
@@ -275,12 +275,12 @@ fn a_device_that_failed_is_told_of_by_verify_and_not_asked() {
     wait_active(&store, 2);
     let _hang = Hang::at(&switches.stores[1], Touch::Verify, None);
     let report = though_it_hangs("verify", move || store.verify(&mut |_| {})).expect("a report");
-    let told: Vec<_> = report.findings.iter().map(|finding| format!("{finding:?}")).collect();
-    assert!(told.len() == 1 && told[0].contains("device 1") && told[0].contains("failed"), "{told:?}");
+    let findings: Vec<_> = report.findings.iter().map(|finding| format!("{finding:?}")).collect();
+    assert!(findings.len() == 1 && findings[0].contains("device 1") && findings[0].contains("failed"), "{findings:?}");
 }
 
 #[test]
-fn what_cannot_be_checked_is_a_finding_and_the_rest_is_checked() {
+fn a_part_that_cannot_be_verified_is_a_finding_and_the_rest_is_verified() {
     let (matrix, switches) = three("not checked", Acks::Majority, Duration::from_millis(300));
     let store = matrix.create(CAPACITY).expect("create");
     store.put(b"k", b"value").expect("put");
@@ -305,7 +305,7 @@ fn leave_behind(store: &Mkvs, switches: &Switches, keys: u64) {
 }
 
 #[test]
-fn who_catches_up_has_not_failed_though_that_takes_long() {
+fn a_long_catch_up_is_not_a_failure() {
     let (matrix, switches) = three("catches up slowly", Acks::Majority, Duration::from_secs(1));
     let store = matrix.create(CAPACITY).expect("create");
     leave_behind(&store, &switches, 50);
@@ -339,7 +339,7 @@ fn a_device_that_hangs_is_replaced() {
 }
 
 #[test]
-fn writers_do_not_wait_for_the_log_of_a_member_that_comes_back() {
+fn writers_do_not_wait_for_the_log_of_a_rejoining_member() {
     let (matrix, switches) = three("hangs when it joins", Acks::Majority, Duration::from_secs(1));
     let store = Arc::new(matrix.create(CAPACITY).expect("create"));
     leave_behind(&store, &switches, 10);
@@ -364,7 +364,7 @@ fn a_key_that_expires_while_it_is_compared_is_no_finding() {
 }
 
 #[test]
-fn what_a_matrix_is_asked_of_itself_does_not_wait_for_a_device_that_hangs() {
+fn status_and_stats_do_not_wait_for_a_hanging_device() {
     let (matrix, switches) = three("asked", Acks::Majority, Duration::from_secs(3600));
     let store = Arc::new(matrix.create(CAPACITY).expect("create"));
     store.put(b"k", b"value").expect("put");
@@ -382,7 +382,7 @@ fn what_a_matrix_is_asked_of_itself_does_not_wait_for_a_device_that_hangs() {
 }
 
 #[test]
-fn a_close_does_not_wait_for_a_caller_whose_call_hangs() {
+fn a_close_does_not_wait_for_a_hanging_call() {
     let (matrix, switches) = three("hangs in a caller", Acks::Majority, Duration::from_secs(1));
     let matrix = matrix.with(|options| options.inline = Inline::On);
     let store = Arc::new(matrix.create(CAPACITY).expect("create"));
@@ -396,25 +396,25 @@ fn a_close_does_not_wait_for_a_caller_whose_call_hangs() {
 }
 
 #[test]
-fn where_there_are_no_threads_one_caller_at_a_time_has_members_catch_up() {
+fn without_threads_one_caller_at_a_time_catches_members_up() {
     let (matrix, switches) = three("no threads", Acks::Majority, Duration::from_secs(1));
     let matrix = matrix.with(|options| options.threads = false);
     let store = Arc::new(matrix.create(CAPACITY).expect("create"));
     leave_behind(&store, &switches, 10);
     let hang = Hang::at(&switches.stores[2], Touch::Write, None);
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let settle = || {
-        let (store, tell) = (Arc::clone(&store), tell.clone());
-        std::thread::spawn(move || tell.send(store.settle()))
+        let (store, sender) = (Arc::clone(&store), sender.clone());
+        std::thread::spawn(move || sender.send(store.settle()))
     };
     let first = settle();
     hang.wait_met();
     let second = settle();
-    assert!(told.recv_timeout(Duration::from_secs(2)).is_err(), "the second one waits for the first");
+    assert!(receiver.recv_timeout(Duration::from_secs(2)).is_err(), "the second one waits for the first");
     drop(hang);
     for caller in [first, second] {
         caller.join().expect("a thread that ends").expect("somebody hears it");
-        told.recv().expect("settled").expect("settle");
+        receiver.recv().expect("settled").expect("settle");
     }
     assert_eq!(states(&store), ["active"; 3]);
 }

@@ -50,7 +50,7 @@ fn assert_holds(store: &Mkvs) {
 }
 
 #[test]
-fn a_device_is_waited_for_whatever_another_group_lacks() {
+fn wait_device_ignores_failures_of_other_groups() {
     let matrix = Matrix::new("waits-device", 2, 3);
     let store = reopened_without(&matrix, filled(&matrix), &[(0, 1), (1, 0)]);
     assert!(matches!(store.wait_device(1, 0, PATIENCE), Err(Error::Unfinished { .. })), "one that is lost");
@@ -65,7 +65,7 @@ fn a_device_is_waited_for_whatever_another_group_lacks() {
 }
 
 #[test]
-fn a_copy_whose_last_donor_fails_is_not_waited_for() {
+fn wait_device_fails_when_the_last_donor_fails() {
     let (matrix, switches) = switched("waits-donor", 2);
     // Too slow to end within the test; one device is enough for a write.
     let matrix = matrix.with(|options| (options.copy_rate, options.acks) = (64, Acks::All));
@@ -77,18 +77,18 @@ fn a_copy_whose_last_donor_fails_is_not_waited_for() {
     );
     switches.stores[0].set(|touch, _| if touch == Touch::Read { Fault::None } else { Fault::Io });
     store.put(b"more", b"value").expect_err("the one that has all fails");
-    let told = store.wait_device(0, 1, PATIENCE);
-    assert!(matches!(told, Err(Error::TooFewDevices { group: 0, live: 0, needed: 1, .. })), "{told:?}");
+    let result = store.wait_device(0, 1, PATIENCE);
+    assert!(matches!(result, Err(Error::TooFewDevices { group: 0, live: 0, needed: 1, .. })), "{result:?}");
 }
 
 #[test]
-fn keys_that_a_group_of_too_few_cannot_let_go_are_not_waited_for() {
+fn wait_moved_fails_when_a_group_has_too_few_devices() {
     let matrix = Matrix::new("waits-few", 1, 2).with(|options| options.acks = Acks::Majority);
     let store = reopened_without(&matrix, filled(&matrix), &[(0, 1)]);
     store.wait_moved(Duration::ZERO).expect("nothing is on its way");
     add_group(&matrix, &store);
-    let told = store.wait_moved(PATIENCE);
-    assert!(matches!(told, Err(Error::TooFewDevices { group: 0, live: 1, needed: 2, .. })), "{told:?}");
+    let result = store.wait_moved(PATIENCE);
+    assert!(matches!(result, Err(Error::TooFewDevices { group: 0, live: 1, needed: 2, .. })), "{result:?}");
     assert_holds(&store);
     replace(&matrix, &store, 1);
     store.wait_device(0, 1, PATIENCE).expect("the new device is active");
@@ -97,7 +97,7 @@ fn keys_that_a_group_of_too_few_cannot_let_go_are_not_waited_for() {
 }
 
 #[test]
-fn pairs_that_nobody_can_read_are_told_where_keys_are_waited_for() {
+fn wait_moved_reports_pairs_that_no_device_can_read() {
     let (matrix, switches) = switched("waits-damage", 1);
     let matrix = matrix.with(|options| options.timeout = Duration::from_millis(200));
     let store = filled(&matrix);
@@ -107,15 +107,15 @@ fn pairs_that_nobody_can_read_are_told_where_keys_are_waited_for() {
     };
     switches.stores[0].set(hurt);
     add_group(&matrix, &store);
-    let told = store.wait_moved(PATIENCE);
-    assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
+    let result = store.wait_moved(PATIENCE);
+    assert!(matches!(result, Err(Error::Corrupt { .. })), "{result:?}");
     switches.stores[0].set(|_, _| Fault::None);
     store.wait_moved(PATIENCE).expect("what was damaged can be read again");
     assert_holds(&store);
 }
 
 #[test]
-fn an_account_counts_epochs_since_the_open_and_tells_devices_that_are_copied_from_those_that_are_behind() {
+fn stats_count_epochs_since_the_open_and_distinguish_filling_from_behind() {
     let matrix = Matrix::new("waits-account", 1, 3).with(|options| options.copy_rate = 64);
     let store = filled(&matrix);
     let count = |store: &Mkvs, name: &str| store.stats().engine_counters[name];

@@ -71,7 +71,7 @@ impl Group {
     }
 
     /// Returns whether all active members have everything.
-    fn have_all(&self) -> bool {
+    fn have_all_applied(&self) -> bool {
         self.live_members().all(|member| self.index(member).applied >= self.last())
     }
 
@@ -90,7 +90,7 @@ impl Group {
         let is_fit = |donor: &&u8| !rules.settled_first || (**donor != member && self.index(**donor).is_active());
         let donor = *self.active.iter().filter(is_fit).max_by_key(|donor| self.index(**donor).applied)?;
         let still_counts = self.host.states[usize::from(member)] == State::Active;
-        if rules.settled_first && still_counts && !self.have_all() {
+        if rules.settled_first && still_counts && !self.have_all_applied() {
             return None;
         }
         let (device, source) = (self.index(member), self.index(donor));
@@ -141,15 +141,15 @@ impl Group {
         device.restart(cut, epoch);
         device.set_applied(cut);
         device.state = State::Filling;
-        self.goes_on(Stage::Copy { key: 0, cut });
+        self.set_stage(Stage::Copy { key: 0, cut });
     }
 
-    fn goes_on(&mut self, stage: Stage) {
+    fn set_stage(&mut self, stage: Stage) {
         self.catching = self.catching.map(|catch| Catch { stage, ..catch });
     }
 
     /// The member must be tried again; if it was filling, it falls behind.
-    fn ends(&mut self, member: u8) {
+    fn end_catch_up(&mut self, member: u8) {
         self.catching = None;
         if self.index(member).state == State::Filling {
             self.set_out(member, State::Behind);
@@ -157,7 +157,7 @@ impl Group {
     }
 
     /// The keeper's next step.
-    pub fn go_on(&mut self, rules: &Rules) -> Option<()> {
+    pub fn continue_catch_up(&mut self, rules: &Rules) -> Option<()> {
         let Catch { member, donor, stage } = self.catching?;
         let is_due = match stage {
             Stage::Forget { .. } | Stage::Replay | Stage::Counted => State::Behind,
@@ -167,27 +167,27 @@ impl Group {
             if stage == Stage::Copied && !rules.whole_if_filling {
                 self.end_copy(rules, member);
             }
-            self.ends(member);
+            self.end_catch_up(member);
             return Some(());
         }
         match stage {
             Stage::Forget { common, keys } => self.forget(rules, member, donor, common, keys),
             Stage::Replay => {
                 self.device(member).state = State::Filling;
-                self.goes_on(Stage::Last(self.last()));
+                self.set_stage(Stage::Last(self.last()));
             }
             Stage::Last(last) => return self.replay(rules, member, donor, last),
             Stage::Counted => {
                 if self.write_epoch(rules, true) {
                     self.empty(rules, member);
                 } else {
-                    self.ends(member);
+                    self.end_catch_up(member);
                 }
             }
             Stage::Copy { key, cut } => return self.copy(rules, member, key, cut),
             Stage::Copied => return self.end_copy(rules, member),
             Stage::Joining => return self.join(rules, member),
-            Stage::Taking(_) => self.take_in(rules, member),
+            Stage::Taking(_) => self.activate(rules, member),
         }
         Some(())
     }
@@ -202,7 +202,7 @@ impl Group {
         let applied = device.applied.min(common);
         device.set_applied(applied);
         device.is_partial &= rules.fork_said_until_joined;
-        self.goes_on(Stage::Replay);
+        self.set_stage(Stage::Replay);
     }
 
     /// Replays one more operation up to `last` from the donor's log.
@@ -211,13 +211,13 @@ impl Group {
             if self.index(donor).is_active() {
                 return None;
             }
-            self.ends(member);
+            self.end_catch_up(member);
             return Some(());
         }
         if self.index(member).applied < last && !self.replay_one(rules, member, donor) {
-            self.ends(member);
+            self.end_catch_up(member);
         } else if self.index(member).applied >= last {
-            self.goes_on(Stage::Joining);
+            self.set_stage(Stage::Joining);
         }
         Some(())
     }
@@ -250,7 +250,7 @@ impl Group {
     fn copy(&mut self, rules: &Rules, member: u8, key: u8, cut: u8) -> Option<()> {
         let at = usize::from(key);
         if self.live_members().count() == 0 {
-            self.ends(member);
+            self.end_catch_up(member);
             return Some(());
         }
         let has_cut = |walked: &u8| !rules.copy_of_whole || self.index(*walked).applied >= cut;
@@ -270,7 +270,7 @@ impl Group {
             }
         }
         let is_last = at + 1 == self.stripes.len();
-        self.goes_on(if is_last { Stage::Copied } else { Stage::Copy { key: key + 1, cut } });
+        self.set_stage(if is_last { Stage::Copied } else { Stage::Copy { key: key + 1, cut } });
         Some(())
     }
 
@@ -282,7 +282,7 @@ impl Group {
             return None;
         }
         (device.saved, device.is_partial) = (device.applied, false);
-        self.goes_on(Stage::Joining);
+        self.set_stage(Stage::Joining);
         Some(())
     }
 
@@ -296,24 +296,24 @@ impl Group {
             return None;
         }
         if rules.joins_whole && rules.joins_without_holes && device.applied != last {
-            self.ends(member);
+            self.end_catch_up(member);
             return Some(());
         }
         let device = self.device(member);
         (device.saved, device.is_partial) = (last, false);
-        self.goes_on(Stage::Taking(last));
+        self.set_stage(Stage::Taking(last));
         Some(())
     }
 
     /// The member is in use again.
-    fn take_in(&mut self, rules: &Rules, member: u8) {
+    fn activate(&mut self, rules: &Rules, member: u8) {
         self.catching = None;
         self.device(member).state = State::Active;
         self.active.push(member);
         self.active.sort_unstable();
         let is_open = !matches!(self.phase, Phase::Following { .. });
         if rules.joins_said {
-            self.note_members(rules, is_open || rules.epoch_at_open);
+            self.record_members(rules, is_open || rules.epoch_at_open);
         }
         if is_open {
             self.check(rules);

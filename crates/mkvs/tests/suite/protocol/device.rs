@@ -124,7 +124,7 @@ impl Device {
     }
 
     /// Returns whether the device executes queued commands.
-    pub fn takes_commands(&self) -> bool {
+    pub fn accepts_commands(&self) -> bool {
         matches!(self.state, State::Active | State::Filling)
     }
 
@@ -181,14 +181,14 @@ impl Device {
     }
 
     /// Records that operations up to `seq` were executed.
-    pub fn pass(&mut self, seq: u8) {
+    pub fn advance_applied(&mut self, seq: u8) {
         self.executed = seq;
         self.applied = if self.holes == 0 { seq } else { self.holes.trailing_zeros() as u8 - 1 };
     }
 
     pub fn set_applied(&mut self, seq: u8) {
         self.holes = 0;
-        self.pass(seq);
+        self.advance_applied(seq);
     }
 
     /// Removes all operations after `last`.

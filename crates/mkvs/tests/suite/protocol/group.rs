@@ -197,7 +197,7 @@ impl Group {
     }
 
     /// Makes the active members durable as a new epoch, if they are enough.
-    pub fn note_members(&mut self, rules: &Rules, is_new: bool) {
+    pub fn record_members(&mut self, rules: &Rules, is_new: bool) {
         if self.is_enough(rules) {
             self.write_epoch(rules, is_new);
         }
@@ -225,13 +225,13 @@ impl Group {
         true
     }
 
-    /// As [`drop_idle`](Self::drop_idle), if the sequencer is free.
+    /// As [`remove_inactive_members`](Self::remove_inactive_members), if the sequencer is free.
     pub fn settle(&mut self, rules: &Rules) -> Option<()> {
-        if self.is_held(rules) { None } else { self.drop_idle(rules) }
+        if self.is_held(rules) { None } else { self.remove_inactive_members(rules) }
     }
 
     /// Removes members that failed or fell behind. `None` if the removal has to wait.
-    pub fn drop_idle(&mut self, rules: &Rules) -> Option<()> {
+    pub fn remove_inactive_members(&mut self, rules: &Rules) -> Option<()> {
         if self.active.iter().all(|member| self.devices[usize::from(*member)].is_active()) {
             return Some(());
         }
@@ -244,7 +244,7 @@ impl Group {
             return None;
         }
         self.active = left;
-        self.note_members(rules, true);
+        self.record_members(rules, true);
         Some(())
     }
 
@@ -309,7 +309,7 @@ impl Group {
         let failed = op.failed.count_ones() as usize;
         let needed = if rules.acks == Acks::All { op.needed.saturating_sub(failed).max(1) } else { op.needed };
         let done = if rules.live_votes { op.done & self.live() } else { op.done };
-        if done.count_ones() as usize + self.joined(rules, &op) >= needed {
+        if done.count_ones() as usize + self.count_rejoined(rules, &op) >= needed {
             self.set_behind(op.refused);
             self.histories[usize::from(key)].acknowledge(write);
             self.decide(seq);
@@ -317,7 +317,7 @@ impl Group {
             // Another member may apply it in place of the removed one.
             return Some(());
         } else if op.refused != 0 {
-            return self.take_back(rules, client, &op);
+            return self.roll_back(rules, client, &op);
         }
         self.clients[client] = Client::Idle;
         Some(())
@@ -325,12 +325,12 @@ impl Group {
 
     /// Returns how many members have a write that was not queued at them, after all votes: they
     /// have come back since.
-    fn joined(&self, rules: &Rules, op: &WriteOp) -> usize {
+    fn count_rejoined(&self, rules: &Rules, op: &WriteOp) -> usize {
         if op.done == 0 || op.pending != 0 || op.refused != 0 {
             return 0;
         }
         let seq = op.operation.seq;
-        let given = op.done | op.failed;
+        let submitted = op.done | op.failed;
         let has = |member: &u8| {
             let device = self.index(*member);
             device.applied >= seq && device.holes & (1 << seq) == 0
@@ -339,7 +339,7 @@ impl Group {
             let is_filling = !rules.joined_is_in && self.index(*member).state == State::Filling;
             is_filling || self.live() & (1 << member) != 0
         };
-        let others = (0..self.devices.len() as u8).filter(|member| given & (1 << member) == 0);
+        let others = (0..self.devices.len() as u8).filter(|member| submitted & (1 << member) == 0);
         others.filter(is_in).filter(has).count()
     }
 
@@ -366,7 +366,7 @@ impl Group {
     }
 
     /// Rolls back a write that too many members had no space for.
-    fn take_back(&mut self, rules: &Rules, client: usize, op: &WriteOp) -> Option<()> {
+    fn roll_back(&mut self, rules: &Rules, client: usize, op: &WriteOp) -> Option<()> {
         let Client::Writing { key, write, seq, .. } = self.clients[client] else { return None };
         let is_keeper = |member: &usize| {
             let device = &self.devices[*member];
@@ -421,7 +421,7 @@ impl Group {
         }
         let device = self.device(member);
         let Some(busy) = device.busy else {
-            if !device.takes_commands() || device.queue.is_empty() {
+            if !device.accepts_commands() || device.queue.is_empty() {
                 return None;
             }
             match device.queue.remove(0) {
@@ -460,7 +460,7 @@ impl Group {
             self.refuse(rules, member, busy.seq);
             return Some(());
         }
-        self.device(member).pass(busy.seq);
+        self.device(member).advance_applied(busy.seq);
         self.end(rules, member, busy.seq, Vote::Done);
         Some(())
     }
@@ -468,13 +468,13 @@ impl Group {
     fn refuse(&mut self, rules: &Rules, member: u8, seq: u8) {
         let device = self.device(member);
         device.holes |= 1 << seq;
-        device.pass(seq);
+        device.advance_applied(seq);
         self.end(rules, member, seq, Vote::Refused);
     }
 
     fn end(&mut self, rules: &Rules, member: u8, seq: u8, vote: Vote) {
         self.device(member).busy = None;
-        let is_used = self.index(member).takes_commands();
+        let is_used = self.index(member).accepts_commands();
         let is_filling = self.index(member).state == State::Filling;
         // A filling member does not vote: operations that it refused are missing.
         let is_missing = rules.refusal_ends_filling && is_filling && vote == Vote::Refused;

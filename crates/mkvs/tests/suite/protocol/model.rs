@@ -220,7 +220,7 @@ impl Matrix {
             }
             Event::Step { member } => group.step(rules, member),
             Event::CatchUp { member } => group.catch_up(rules, member),
-            Event::GoOn => group.go_on(rules),
+            Event::GoOn => group.continue_catch_up(rules),
             Event::Crash => {
                 group.left.crashes -= 1;
                 group.crash();
@@ -235,13 +235,13 @@ impl Matrix {
             }
             Event::OpenOn => group.open_on(rules),
             Event::Demote { .. } | Event::Fail { .. } | Event::Fill { .. } | Event::Empty { .. } => {
-                self.befall(group, event)
+                self.apply_fault(group, event)
             }
         }
     }
 
     /// Applies an event to a device.
-    fn befall(&self, group: &mut Group, event: Event) -> Option<()> {
+    fn apply_fault(&self, group: &mut Group, event: Event) -> Option<()> {
         let rules = &self.rules;
         match event {
             Event::Demote { member } => {
@@ -322,7 +322,7 @@ impl Matrix {
     fn surroundings(&self, group: &Group, events: &mut Vec<Event>) {
         for member in 0..self.devices as u8 {
             let device = &group.devices[usize::from(member)];
-            if group.left.demotions != 0 && device.takes_commands() {
+            if group.left.demotions != 0 && device.accepts_commands() {
                 events.push(Event::Demote { member });
             }
             if group.left.failures != 0 && device.state != State::Failed {

@@ -7,7 +7,7 @@ use crate::protocol::rules::{Acks, Rules};
 
 /// A member that may lead: its last operation with that operation's epoch, and the operations that
 /// it refused.
-struct Able {
+struct Candidate {
     index: u8,
     last: (u8, u8),
     refused: Vec<u8>,
@@ -50,7 +50,7 @@ impl Group {
         for (index, device) in self.devices.iter_mut().enumerate() {
             if states[index] == State::Active && !device.is_lost && !device.is_partial {
                 let refused = device.redo(rules.levelled_open);
-                able.push(Able { index: index as u8, last: (device.last_epoch(), device.last()), refused });
+                able.push(Candidate { index: index as u8, last: (device.last_epoch(), device.last()), refused });
             }
         }
         if able.len() < needed {
@@ -98,7 +98,7 @@ impl Group {
 
     /// Returns the members that have everything except operations to be rolled back, and these
     /// operations.
-    fn choose(&mut self, rules: &Rules, mut able: Vec<Able>, absent: usize) -> Option<Chosen> {
+    fn choose(&mut self, rules: &Rules, mut able: Vec<Candidate>, absent: usize) -> Option<Chosen> {
         let newest = able.iter().map(|able| able.last).max()?;
         let fit = able.iter().filter(|able| able.last == newest || !rules.newest_leads);
         // If the rule is left out, any member may lead: the one with the oldest operation.
@@ -132,12 +132,12 @@ impl Group {
         let needed = rules.acks.needed(self.devices.len(), able.len() + absent);
         let holders = |seq: &u8| able.len() - lacks(*seq).count_ones() as usize + absent;
         refused.retain(|seq| holders(seq) < needed);
-        let is_fit = |able: &&Able| able.refused.iter().all(|seq| refused.contains(seq));
+        let is_fit = |able: &&Candidate| able.refused.iter().all(|seq| refused.contains(seq));
         let fit: Vec<u8> = able.iter().filter(is_fit).map(|able| able.index).collect();
         for able in able.iter().filter(is_fit) {
             let device = self.device(able.index);
             device.holes = able.refused.iter().fold(0, |holes, seq| holes | 1 << seq);
-            device.pass(last);
+            device.advance_applied(last);
         }
         let refused = refused.iter().map(|seq| (*seq, lacks(*seq))).collect();
         (!fit.is_empty()).then_some((fit, refused))
@@ -146,7 +146,7 @@ impl Group {
     /// The next step of an open.
     pub fn open_on(&mut self, rules: &Rules) -> Option<()> {
         match self.phase.clone() {
-            Phase::Following { .. } if self.catching.is_some() => self.go_on(rules),
+            Phase::Following { .. } if self.catching.is_some() => self.continue_catch_up(rules),
             Phase::Following { mut members, refused } if !members.is_empty() => {
                 let member = members.remove(0);
                 self.phase = Phase::Following { members, refused };
@@ -155,7 +155,7 @@ impl Group {
                 Some(())
             }
             Phase::Following { refused, .. } => {
-                self.note_members(rules, rules.epoch_at_open);
+                self.record_members(rules, rules.epoch_at_open);
                 self.phase = Phase::Voiding { refused, seq: None };
                 Some(())
             }
@@ -169,7 +169,7 @@ impl Group {
                 let (aborts, lacking) = refused[0];
                 // A device that ran out of space meanwhile may be the reason.
                 let was_refused = self.devices.iter().any(|device| device.state == State::Behind);
-                let (key, mutation) = self.taking_back(rules, aborts, lacking)?;
+                let (key, mutation) = self.restore_of(rules, aborts, lacking)?;
                 match self.submit(rules, key, mutation, lacking)? {
                     Some(seq) => self.phase = Phase::Voiding { refused, seq: Some(seq) },
                     None => self.close_again(was_refused),
@@ -202,7 +202,7 @@ impl Group {
     }
 
     /// Returns the rollback of an operation that these members lack.
-    fn taking_back(&self, rules: &Rules, aborts: u8, lacking: Set) -> Option<(u8, Mutation)> {
+    fn restore_of(&self, rules: &Rules, aborts: u8, lacking: Set) -> Option<(u8, Mutation)> {
         if !rules.levelled_open {
             return Some((0, Mutation::Void { aborts }));
         }
