@@ -28,10 +28,10 @@ use lodestore_contract::{Error, Result};
 use crate::files::{Made, RegionMaker};
 use crate::mutex::lock;
 use crate::pace::Pace;
-use crate::region::{Advice, HUGE_BYTES, Mapping};
+use crate::region::{Advice, HUGE_PAGE_BYTES, Mapping};
 
 /// Bytes filled between two checks for other work.
-const FILL_BYTES: u64 = 32 << 20;
+const FILL_SLICE_BYTES: u64 = 32 << 20;
 
 #[derive(Default)]
 struct Work {
@@ -140,7 +140,7 @@ impl Ahead {
 
     /// Joins this mapping's small pages to huge ones in the background.
     pub(crate) fn join(&self, mapping: Arc<Mapping>) {
-        if mapping.len() >= HUGE_BYTES {
+        if mapping.len() >= HUGE_PAGE_BYTES {
             self.give(|work| work.join.push_back((mapping, 0)));
         }
     }
@@ -226,7 +226,7 @@ fn run(shared: &Shared) {
             shared.changed.notify_all();
         } else if let Some((mapping, at)) = work.fill.pop_front() {
             drop(work);
-            let slice = FILL_BYTES.min(mapping.len() - at);
+            let slice = FILL_SLICE_BYTES.min(mapping.len() - at);
             let done = mapping.advise(at, slice, Advice::PopulateRead).is_err() || at + slice == mapping.len();
             work = shared.lock();
             if !done {
@@ -236,14 +236,14 @@ fn run(shared: &Shared) {
             drop(work);
             let start = Instant::now();
             // Busy pages stay small; a kernel or file system that joins none fails at once.
-            let joined = match mapping.advise(at, HUGE_BYTES, Advice::Collapse) {
+            let joined = match mapping.advise(at, HUGE_PAGE_BYTES, Advice::Collapse) {
                 Ok(()) => true,
                 Err(refused) => refused.raw_os_error() != Some(libc::EINVAL),
             };
             let spent = start.elapsed();
             work = shared.lock();
-            if joined && at + 2 * HUGE_BYTES <= mapping.len() {
-                work.join.push_front((mapping, at + HUGE_BYTES));
+            if joined && at + 2 * HUGE_PAGE_BYTES <= mapping.len() {
+                work.join.push_front((mapping, at + HUGE_PAGE_BYTES));
             }
             if !shared.stop.load(Ordering::Acquire) && work.wanted.is_none() {
                 work = shared.changed.wait_timeout(work, 3 * spent).unwrap_or_else(PoisonError::into_inner).0;
@@ -266,11 +266,11 @@ mod tests {
     use crate::probe::{Medium, MediumKind};
     use crate::store_dir::StoreDir;
 
-    const LEN: u64 = 1 << 20;
+    const REGION_BYTES: u64 = 1 << 20;
 
     fn ahead(dir: &Path) -> Ahead {
         let dir = Arc::new(StoreDir::open(dir).expect("a directory"));
-        Ahead::new(RegionMaker::new(&dir, None, &PoolOptions::default()), LEN)
+        Ahead::new(RegionMaker::new(&dir, None, &PoolOptions::default()), REGION_BYTES)
     }
 
     fn unfinished_path(dir: &Path, index: u16) -> PathBuf {
@@ -292,9 +292,9 @@ mod tests {
     fn a_late_wish_does_not_replace_a_region_that_is_taken() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
         let ahead = ahead(dir.path());
-        let made = ahead.take_or_make(1, LEN).expect("room for a region");
+        let made = ahead.take_or_make(1, REGION_BYTES).expect("room for a region");
         let own = made.mapping.file().expect("a file").metadata().expect("its data").ino();
-        ahead.want(1, LEN);
+        ahead.want(1, REGION_BYTES);
         let unfinished = unfinished_path(dir.path(), 1);
         for _ in 0..30 {
             assert_eq!(inode(&unfinished), Some(own), "the file under the mapping");
@@ -303,8 +303,8 @@ mod tests {
         ahead.maker().finish(1, &made.mapping).expect("a name");
         assert_eq!(inode(&region_path(dir.path(), 1)), Some(own));
         // The next one is created ahead as usual, and acquired.
-        ahead.want(2, LEN);
-        drop(ahead.take_or_make(2, LEN).expect("room for a region"));
+        ahead.want(2, REGION_BYTES);
+        drop(ahead.take_or_make(2, REGION_BYTES).expect("room for a region"));
         assert!(!ahead.has_asked());
     }
 
@@ -313,11 +313,11 @@ mod tests {
     fn a_spare_that_does_not_fit_leaves_no_file() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
         let ahead = ahead(dir.path());
-        ahead.want(3, LEN);
+        ahead.want(3, REGION_BYTES);
         while ahead.shared.lock().spare.is_none() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        drop(ahead.take_or_make(1, LEN).expect("room for a region"));
+        drop(ahead.take_or_make(1, REGION_BYTES).expect("room for a region"));
         assert_eq!(inode(&unfinished_path(dir.path(), 3)), None);
         assert!(inode(&unfinished_path(dir.path(), 1)).is_some());
     }
@@ -329,14 +329,14 @@ mod tests {
         let dir = lodestore_contract::testing::Scratch::on_disk();
         let path = unfinished_path(dir.path(), 4);
         let file = File::create(&path).expect("a file");
-        file.set_len(LEN).expect("made long");
+        file.set_len(REGION_BYTES).expect("made long");
         let removed = crate::files::remove_unfinished(&StoreDir::open(dir.path()).expect("a directory"))
             .expect("it is a leftover");
         assert_eq!(removed.len(), 1);
         assert_eq!(inode(&path), None);
         let ahead = ahead(dir.path());
         ahead.release(removed);
-        drop(ahead.take_or_make(1, LEN).expect("room for a region"));
+        drop(ahead.take_or_make(1, REGION_BYTES).expect("room for a region"));
         let work = ahead.shared.lock();
         assert!(work.gone.is_empty() && !work.releasing, "given back");
         assert_eq!(file.metadata().expect("still open here").nlink(), 0);
@@ -347,10 +347,10 @@ mod tests {
     fn a_file_that_is_not_the_one_mapped_is_not_named() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
         let ahead = ahead(dir.path());
-        let made = ahead.take_or_make(1, LEN).expect("room for a region");
+        let made = ahead.take_or_make(1, REGION_BYTES).expect("room for a region");
         let unfinished = unfinished_path(dir.path(), 1);
         std::fs::remove_file(&unfinished).expect("removed");
-        std::fs::write(&unfinished, vec![0; LEN as usize]).expect("written");
+        std::fs::write(&unfinished, vec![0; REGION_BYTES as usize]).expect("written");
         let refused = ahead.maker().finish(1, &made.mapping);
         assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
         assert_eq!(inode(&region_path(dir.path(), 1)), None);
@@ -367,7 +367,7 @@ mod tests {
         let dax = Medium { kind: MediumKind::Dax, name: "ext4".into(), unsynced: None };
         let store_dir = Arc::new(StoreDir::open(&dir).expect("a directory"));
         Arc::get_mut(&mut pool).expect("no other handle").ahead =
-            Some(Ahead::new(RegionMaker::new(&store_dir, Some(dax), &opts), LEN));
+            Some(Ahead::new(RegionMaker::new(&store_dir, Some(dax), &opts), REGION_BYTES));
         for _ in 0..2 {
             let refused = pool.grow(4096).expect_err("no DAX");
             assert!(matches!(refused, Error::WeakerMedium { .. }), "{refused}");

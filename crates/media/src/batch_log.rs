@@ -59,21 +59,21 @@ use crate::slot::thread_slot;
 use record::{Found, record_bytes};
 
 /// Logs of a pool: the number of threads that can write batches concurrently.
-const LOGS: usize = 8;
+const LOG_COUNT: usize = 8;
 /// Offsets of an extent where records begin.
-const HEADS: u64 = 8;
+const HEAD_COUNT: u64 = 8;
 /// Minimum and maximum extent of a log, in bytes; powers of two.
 const CAPACITY_MIN: u64 = 1024;
 const CAPACITY_MAX: u64 = 1 << 30;
 /// Low bits of a root word: log2 of the capacity. They are free because an extent is line-aligned.
-const ORDER_BITS: u64 = LINE_BYTES - 1;
+const ORDER_MASK: u64 = LINE_BYTES - 1;
 /// Position of the check in an empty root word, and a bit that is always set in it.
 const ROOT_CHECK_SHIFT: u32 = 8;
-const ROOT_IS_EMPTY: u64 = 1 << 6;
+const ROOT_EMPTY_FLAG: u64 = 1 << 6;
 /// A stamp consists of the header's sequence number, the log's number and a count. These are the
 /// bits of the last two together, and of the count.
 const STAMP_BITS: u32 = 36;
-const COUNT_BITS: u32 = STAMP_BITS - LOGS.ilog2();
+const COUNT_BITS: u32 = STAMP_BITS - LOG_COUNT.ilog2();
 
 /// The new content of a batch's word or pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Word {
 pub struct BatchLogs {
     roots: NvPtr,
     kind: ExtentKind,
-    logs: [Padded; LOGS],
+    logs: [Padded; LOG_COUNT],
     damage: Option<String>,
 }
 
@@ -132,14 +132,14 @@ pub struct BatchTurn<'a> {
 
 impl BatchLogs {
     /// Bytes of the root words: eight aligned words.
-    pub const ROOT_BYTES: u64 = LOGS as u64 * 8;
+    pub const ROOT_BYTES: u64 = LOG_COUNT as u64 * 8;
     /// Maximum stores of one batch.
     pub const STORES_MAX: usize = 1 << 20;
 
     /// Stores root words that name no log yet; they are durable after the caller's fence. Call it
     /// once, while the store is created.
     pub fn format(pool: &Pool, roots: NvPtr) {
-        for number in 0..LOGS {
+        for number in 0..LOG_COUNT {
             pool.publish_u64(roots.add(number as u64 * 8), empty_root(pool, roots, number));
         }
         pool.flush(roots, Self::ROOT_BYTES as usize);
@@ -203,7 +203,7 @@ impl BatchLogs {
     pub fn mark(&self, pool: &Pool) -> Result<()> {
         let _guard = pool.epochs().pin();
         let mut outcome = Ok(());
-        for number in 0..LOGS {
+        for number in 0..LOG_COUNT {
             let marked = loop {
                 let root = read_root(pool, self.roots, number);
                 let extent = root.as_ref().ok().copied().flatten();
@@ -254,7 +254,7 @@ impl BatchLogs {
                 Err(TryLockError::WouldBlock) => {}
             }
         }
-        lock(&self.logs[thread_slot() % LOGS].0)
+        lock(&self.logs[thread_slot() % LOG_COUNT].0)
     }
 
     /// Adds a finding for each damaged root word and each extent that does not belong to its log
@@ -262,7 +262,7 @@ impl BatchLogs {
     pub fn verify(&self, pool: &Pool, report: &mut VerifyReport) {
         let _guard = pool.epochs().pin();
         let mut seen: Vec<NvPtr> = Vec::new();
-        for number in 0..LOGS {
+        for number in 0..LOG_COUNT {
             let (at, capacity) = match read_root(pool, self.roots, number) {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
@@ -292,7 +292,10 @@ impl BatchLogs {
 
     /// Returns the bytes of the logs' extents whose root words are readable.
     pub fn medium_bytes(&self, pool: &Pool) -> u64 {
-        (0..LOGS).filter_map(|number| read_root(pool, self.roots, number).ok().flatten()).map(|(_, bytes)| bytes).sum()
+        (0..LOG_COUNT)
+            .filter_map(|number| read_root(pool, self.roots, number).ok().flatten())
+            .map(|(_, bytes)| bytes)
+            .sum()
     }
 }
 
@@ -301,7 +304,7 @@ impl BatchLogs {
 fn empty_root(pool: &Pool, roots: NvPtr, number: usize) -> u64 {
     let place = u64::from(pool.position_seed(roots.add(number as u64 * 8)));
     // The low bits encode no capacity.
-    (place << ROOT_CHECK_SHIFT | ROOT_IS_EMPTY) & !ORDER_BITS
+    (place << ROOT_CHECK_SHIFT | ROOT_EMPTY_FLAG) & !ORDER_MASK
 }
 
 /// Returns the extent that a root word names, with its capacity.
@@ -313,8 +316,8 @@ fn read_root(pool: &Pool, roots: NvPtr, number: usize) -> Result<Option<(NvPtr, 
     if word == empty_root(pool, roots, number) {
         return Ok(None);
     }
-    let at = NvPtr::from_raw(word & !ORDER_BITS);
-    let capacity = 1u64 << (word & ORDER_BITS);
+    let at = NvPtr::from_raw(word & !ORDER_MASK);
+    let capacity = 1u64 << (word & ORDER_MASK);
     let is_one = (CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity) && is_engines(pool, at, capacity as usize);
     if is_one {
         return Ok(Some((at, capacity)));
@@ -336,7 +339,7 @@ fn is_engines(pool: &Pool, at: NvPtr, len: usize) -> bool {
 
 impl Log {
     fn head_bytes(&self) -> u64 {
-        self.capacity / HEADS
+        self.capacity / HEAD_COUNT
     }
 
     /// Sets the extent that the root word names.
@@ -369,7 +372,7 @@ impl Log {
         if self.at.is_null() {
             return Ok(armed);
         }
-        for head in 0..HEADS {
+        for head in 0..HEAD_COUNT {
             let begin = head * self.head_bytes();
             let at = self.at.add(begin);
             let found = record::read(pool, at, self.capacity - begin)?;
@@ -390,8 +393,8 @@ impl Log {
     fn enlarge(&mut self, pool: &Pool, roots: NvPtr, kind: ExtentKind, needed: u64) -> Result<()> {
         let capacity = needed.max(CAPACITY_MIN).max(u64::from(pool.options().chunk_bytes)).next_power_of_two();
         let at = pool.allocator().alloc_extent(pool, capacity, kind)?;
-        for head in 0..HEADS {
-            let stamp = at.add(head * capacity / HEADS);
+        for head in 0..HEAD_COUNT {
+            let stamp = at.add(head * capacity / HEAD_COUNT);
             pool.publish_u64(stamp, 0);
             pool.flush(stamp, 8);
         }
@@ -415,8 +418,8 @@ impl Log {
     /// Stores a record at the next head and returns its offset; durable after the caller's fence.
     fn store_record(&mut self, pool: &Pool, stores: &[(NvPtr, Word)]) -> NvPtr {
         let heads = record_bytes(stores.len()).div_ceil(self.head_bytes()).next_power_of_two();
-        let first = self.head.next_multiple_of(heads) % HEADS;
-        self.head = (first + heads) % HEADS;
+        let first = self.head.next_multiple_of(heads) % HEAD_COUNT;
+        self.head = (first + heads) % HEAD_COUNT;
         let at = self.at.add(first * self.head_bytes());
         self.stamp += 1;
         record::encode(&mut self.bytes, at, self.stamp, stores);

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::slot::{SHARED, SLOTS, thread_slot};
+use crate::slot::{SHARED_SLOT_INDEX, SLOTS, thread_slot};
 
 /// The counts of one thread slot.
 #[derive(Default)]
@@ -57,7 +57,7 @@ impl Counters {
     #[inline]
     fn mine(&self) -> Mine<'_> {
         let slot = thread_slot();
-        Mine { counts: &self.slots[slot], shared: slot == SHARED }
+        Mine { counts: &self.slots[slot], shared: slot == SHARED_SLOT_INDEX }
     }
 
     /// Counts stored bytes.

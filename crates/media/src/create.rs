@@ -12,7 +12,7 @@ use crate::ahead::Ahead;
 use crate::blocks::VALUES_FILE;
 use crate::boot;
 use crate::files::{self, Found, Made, RegionMaker};
-use crate::header::{HEADER_USED, POOL_MAGIC, PoolHeader};
+use crate::header::{HEADER_USED_BYTES, POOL_MAGIC, PoolHeader};
 use crate::lock::{LOCK_FILE, StoreLock};
 use crate::memory::Memory;
 use crate::nvptr::NvPtr;
@@ -24,7 +24,7 @@ use crate::region_layout::HEADER_BYTES;
 use crate::store_dir::{Access, StoreDir};
 
 /// Attempts to create the directory of a new store while other creations fail and remove it.
-const CREATION_TRIES: u32 = 100;
+const CREATION_ATTEMPTS: u32 = 100;
 
 impl Pool {
     /// Creates a pool in `dir`, which must not exist or be empty. An interrupted creation there is
@@ -206,7 +206,7 @@ fn lock_new_dir(dir: &Path) -> Result<(Arc<StoreDir>, StoreLock)> {
             Ok((Arc::new(made), lock))
         });
         match locked {
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries < CREATION_TRIES => {}
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries < CREATION_ATTEMPTS => {}
             Err(refused) => return Err(refused),
             // Checked again under the lock: another process may have created a store meanwhile.
             Ok((made, lock)) => match files::look_in(&made)? {
@@ -256,7 +256,7 @@ pub(crate) fn write_first_header(memory: &Memory, mut header: PoolHeader) -> Poo
         *place = NvPtr::new(0, header.sequence % 2 * HEADER_BYTES);
         let bytes = header.encode();
         memory.store(place.add(8), &bytes[8..]);
-        memory.flush(*place, HEADER_USED);
+        memory.flush(*place, HEADER_USED_BYTES);
     }
     memory.fence();
     for place in places {

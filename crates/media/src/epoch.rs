@@ -7,10 +7,10 @@
 //! of a smaller pool), each further bag tries harder to free. Only long-held guards can make it
 //! longer.
 //!
-//! Threads that share a slot (`slot.rs`) also share `SHARED_SEATS` seats. A seat is the word in
-//! which a thread announces its epoch. A guard joins a shared seat that is announced at the present
-//! epoch, or acquires a free one. Seats of older epochs only empty, so the clock advances with any
-//! number of these threads.
+//! Threads that share a slot (`slot.rs`) also share `SHARED_SEAT_COUNT` seats. A seat is the word
+//! in which a thread announces its epoch. A guard joins a shared seat that is announced at the
+//! present epoch, or acquires a free one. Seats of older epochs only empty, so the clock advances
+//! with any number of these threads.
 //!
 //! Invariants
 //! 1. Only the slot's thread writes `depth` of a slot; for a shared seat, under its lock. While
@@ -36,7 +36,7 @@ use crate::alloc::{Allocator, Freed, Ground};
 use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::pool::Pool;
-use crate::slot::{self, SHARED};
+use crate::slot::{self, SHARED_SLOT_INDEX};
 
 use protocol::{Clock, Seat};
 
@@ -58,22 +58,22 @@ mod sync {
     }
 }
 
-/// Items of a bag.
-const BAG_ITEMS: usize = 64;
+/// Maximum items of a bag.
+const BAG_ITEMS_MAX: usize = 64;
 /// Bags between two checks of the limbos of ended threads.
-const BAGS_A_LOOK: u32 = 32;
-/// Yields to other threads before a store counts as full.
-const PATIENCE: u32 = 64;
-/// Emptied vectors kept for the next bags.
-const SPARE_BAGS: usize = 4;
+const COLLECT_BAG_INTERVAL: u32 = 32;
+/// Attempts to free, each followed by a yield to other threads, before a store counts as full.
+const COLLECT_ATTEMPTS: u32 = 64;
+/// Maximum emptied vectors kept for the next bags.
+const SPARE_BAGS_MAX: usize = 4;
 /// Seats of the threads that share a slot. The clock cannot advance while a seat announces an older
 /// epoch, so seats show at most two epochs. Two seats suffice; the others serve announcements of a
 /// clock that has just advanced.
-const SHARED_SEATS: usize = 4;
+const SHARED_SEAT_COUNT: usize = 4;
 
 thread_local! {
     /// Guards that this thread holds on shared seats.
-    static SITTING: Cell<[u32; SHARED_SEATS]> = const { Cell::new([0; SHARED_SEATS]) };
+    static SITTING: Cell<[u32; SHARED_SEAT_COUNT]> = const { Cell::new([0; SHARED_SEAT_COUNT]) };
 }
 
 /// Items retired at about the same time.
@@ -143,7 +143,7 @@ impl Guard<'_> {
     /// Leaves a shared seat.
     #[cold]
     fn leave(&self) {
-        let Some(seat) = self.number.checked_sub(SHARED_GUARD) else { return };
+        let Some(seat) = self.number.checked_sub(SHARED_GUARD_NUMBER_MIN) else { return };
         let _limbo = self.slot.lock();
         let depth = self.slot.depth.load(Ordering::Relaxed) - 1;
         self.slot.depth.store(depth, Ordering::Relaxed);
@@ -155,7 +155,7 @@ impl Guard<'_> {
 }
 
 /// Numbers of guards on shared seats begin here: no slot has such a number.
-const SHARED_GUARD: usize = SHARED + 1;
+const SHARED_GUARD_NUMBER_MIN: usize = SHARED_SLOT_INDEX + 1;
 
 fn sit(seat: usize, change: impl Fn(u32) -> u32) {
     let mut held = SITTING.get();
@@ -176,7 +176,7 @@ impl Epochs {
             limbo: Mutex::new(Limbo::default()),
         };
         let limit = (capacity / 64).min(Self::LIMIT_BYTES);
-        Self { clock: Clock::new(), slots: (0..SHARED + SHARED_SEATS).map(|_| slot()).collect(), limit }
+        Self { clock: Clock::new(), slots: (0..SHARED_SLOT_INDEX + SHARED_SEAT_COUNT).map(|_| slot()).collect(), limit }
     }
 
     /// Creates a guard: while it lives, nothing reachable now or later is reused. Reentrant; about
@@ -184,7 +184,7 @@ impl Epochs {
     #[inline]
     pub fn pin(&self) -> Guard<'_> {
         let number = slot::thread_slot();
-        if number == SHARED {
+        if number == SHARED_SLOT_INDEX {
             return self.pin_shared();
         }
         let slot = &self.slots[number];
@@ -203,17 +203,17 @@ impl Epochs {
     fn pin_shared(&self) -> Guard<'_> {
         let mut seat = 0;
         loop {
-            let slot = &self.slots[SHARED + seat];
+            let slot = &self.slots[SHARED_SLOT_INDEX + seat];
             let _limbo = slot.lock();
             let depth = slot.depth.load(Ordering::Relaxed);
             if depth == 0 {
                 self.clock.pin(&slot.seat);
             }
-            if depth == 0 || slot.seat.announced() == Some(self.clock.stamp()) || seat + 1 == SHARED_SEATS {
+            if depth == 0 || slot.seat.announced() == Some(self.clock.stamp()) || seat + 1 == SHARED_SEAT_COUNT {
                 slot.depth.store(depth + 1, Ordering::Relaxed);
                 std::sync::atomic::fence(Ordering::SeqCst);
                 sit(seat, |held| held + 1);
-                return Guard { slot, number: SHARED_GUARD + seat, not_send: PhantomData };
+                return Guard { slot, number: SHARED_GUARD_NUMBER_MIN + seat, not_send: PhantomData };
             }
             seat += 1;
         }
@@ -222,13 +222,13 @@ impl Epochs {
     /// Frees the record once every guard that exists now is gone. The store that unlinked it must
     /// be durable.
     pub fn retire(&self, pool: &Pool, at: NvPtr, len: usize) {
-        let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT - 1);
+        let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT_FLAG - 1);
         self.retire_on(pool.allocator(), pool, Freed { at, len });
     }
 
     /// Like [`Self::retire`], for an extent.
     pub fn retire_extent(&self, pool: &Pool, at: NvPtr) {
-        self.retire_on(pool.allocator(), pool, Freed { at, len: Freed::EXTENT });
+        self.retire_on(pool.allocator(), pool, Freed { at, len: Freed::EXTENT_FLAG });
     }
 
     /// Frees everything that can be freed now, of all threads. Frees little while the caller itself
@@ -243,7 +243,7 @@ impl Epochs {
     #[cold]
     pub fn collect_patiently(&self, pool: &Pool) {
         let before = self.waiting_bytes();
-        for _ in 0..PATIENCE {
+        for _ in 0..COLLECT_ATTEMPTS {
             self.collect(pool);
             if before == 0 || self.waiting_bytes() < before {
                 return;
@@ -257,8 +257,8 @@ impl Epochs {
     pub fn is_pinned(&self) -> bool {
         let number = slot::thread_slot();
         let holds = |slot: usize| self.slots[slot].depth.load(Ordering::Relaxed) > 0;
-        if number == SHARED {
-            (0..SHARED_SEATS).any(|seat| SITTING.get()[seat] > 0 && holds(SHARED + seat))
+        if number == SHARED_SLOT_INDEX {
+            (0..SHARED_SEAT_COUNT).any(|seat| SITTING.get()[seat] > 0 && holds(SHARED_SLOT_INDEX + seat))
         } else {
             holds(number)
         }
@@ -271,11 +271,14 @@ impl Epochs {
         let stamp = self.clock.stamp();
         let (mine, sitting) = (slot::thread_slot(), SITTING.get());
         for (number, slot) in
-            self.used_slots().iter().enumerate().filter(|(number, _)| *number != mine || mine == SHARED)
+            self.used_slots().iter().enumerate().filter(|(number, _)| *number != mine || mine == SHARED_SLOT_INDEX)
         {
             let seen = slot.seat.announced();
             // The caller's own guards on a shared seat.
-            let own = number.checked_sub(SHARED).and_then(|seat| sitting.get(seat)).map_or(0, |held| u64::from(*held));
+            let own = number
+                .checked_sub(SHARED_SLOT_INDEX)
+                .and_then(|seat| sitting.get(seat))
+                .map_or(0, |held| u64::from(*held));
             let others = || slot.depth.load(Ordering::Relaxed) > own;
             // A thread that pins again shows a newer epoch once the clock has advanced.
             while seen.is_some_and(|seen| seen <= stamp) && slot.seat.announced() == seen && (own == 0 || others()) {
@@ -315,12 +318,12 @@ impl Epochs {
             limbo.open_bytes += bytes;
             let waiting = slot.waiting.load(Ordering::Relaxed) + bytes;
             slot.waiting.store(waiting, Ordering::Relaxed);
-            if limbo.open.len() < BAG_ITEMS && limbo.open_bytes <= self.limit / 16 {
+            if limbo.open.len() < BAG_ITEMS_MAX && limbo.open_bytes <= self.limit / 16 {
                 return;
             }
             self.seal(&mut limbo);
             limbo.bags = limbo.bags.wrapping_add(1);
-            limbo.bags.is_multiple_of(BAGS_A_LOOK) || waiting > self.limit
+            limbo.bags.is_multiple_of(COLLECT_BAG_INTERVAL) || waiting > self.limit
         };
         self.advance();
         self.free_over(alloc, ground, slot);
@@ -355,7 +358,7 @@ impl Epochs {
 
     fn used_slots(&self) -> &[Slot] {
         let used = slot::slots_used();
-        if used > SHARED { &self.slots } else { &self.slots[..used] }
+        if used > SHARED_SLOT_INDEX { &self.slots } else { &self.slots[..used] }
     }
 
     fn advance(&self) -> bool {
@@ -366,7 +369,7 @@ impl Epochs {
         if limbo.open.is_empty() {
             return;
         }
-        let next = limbo.spare.pop().unwrap_or_else(|| Vec::with_capacity(BAG_ITEMS));
+        let next = limbo.spare.pop().unwrap_or_else(|| Vec::with_capacity(BAG_ITEMS_MAX));
         let items = std::mem::replace(&mut limbo.open, next);
         let bag = Bag { stamp: self.clock.stamp(), items, bytes: std::mem::take(&mut limbo.open_bytes) };
         limbo.sealed.push_back(bag);
@@ -385,7 +388,7 @@ impl Epochs {
             alloc.free_all(ground, &bag.items);
             bag.items.clear();
             let mut limbo = slot.lock();
-            if limbo.spare.len() < SPARE_BAGS {
+            if limbo.spare.len() < SPARE_BAGS_MAX {
                 limbo.spare.push(bag.items);
             }
         }

@@ -18,9 +18,9 @@ use lodestore_contract::{Event, EventSink};
 use crate::pool::Pool;
 
 /// Maximum waiting events; further ones of an operation are dropped.
-const WAITING_MAX: usize = 4096;
+const WAITING_EVENTS_MAX: usize = 4096;
 /// Bit of [`DEPTH`]: events wait.
-const WAITS: u32 = 1 << 31;
+const WAITING_FLAG: u32 = 1 << 31;
 
 thread_local! {
     /// Quiet scopes of this thread that are open.
@@ -51,7 +51,7 @@ impl Quiet {
 
     /// Returns whether this thread is in a quiet scope: it must not wait for other threads then.
     pub fn is_now() -> bool {
-        DEPTH.get() & !WAITS != 0
+        DEPTH.get() & !WAITING_FLAG != 0
     }
 }
 
@@ -60,7 +60,7 @@ impl Drop for Quiet {
     fn drop(&mut self) {
         let left = DEPTH.get() - 1;
         DEPTH.set(left);
-        if left == WAITS {
+        if left == WAITING_FLAG {
             tell_waiting();
         }
     }
@@ -71,13 +71,13 @@ impl Drop for Quiet {
 pub(crate) fn tell(sink: &EventSink, event: &Event) {
     WAITING.with_borrow_mut(|waiting| {
         let is_known = waiting.iter().any(|(other, known)| Arc::ptr_eq(other, sink) && known == event);
-        if !is_known && waiting.len() < WAITING_MAX {
+        if !is_known && waiting.len() < WAITING_EVENTS_MAX {
             waiting.push_back((Arc::clone(sink), event.clone()));
         }
     });
     let depth = DEPTH.get();
-    DEPTH.set(depth | WAITS);
-    if depth & !WAITS == 0 {
+    DEPTH.set(depth | WAITING_FLAG);
+    if depth & !WAITING_FLAG == 0 {
         tell_waiting();
     }
 }
@@ -90,7 +90,7 @@ fn tell_waiting() {
     impl Drop for Told {
         fn drop(&mut self) {
             WAITING.with_borrow_mut(VecDeque::pop_front);
-            DEPTH.set(if WAITING.with_borrow(VecDeque::is_empty) { 0 } else { WAITS });
+            DEPTH.set(if WAITING.with_borrow(VecDeque::is_empty) { 0 } else { WAITING_FLAG });
             TELLING.set(false);
         }
     }

@@ -23,15 +23,15 @@ use crate::header::is_unfinished;
 use crate::lock::{self, LOCK_FILE};
 use crate::options::{PoolOptions, Prefault};
 use crate::probe::{self, Medium, MediumKind};
-use crate::region::{Advice, HUGE_BYTES, Mapping};
+use crate::region::{Advice, HUGE_PAGE_BYTES, Mapping};
 use crate::region_layout::PAGE_BYTES;
 use crate::store_dir::{Access, FileId, StoreDir};
 
 /// Bytes from the start of a file that are examined before it is removed.
-pub(crate) const LOOK_BYTES: usize = 64 << 10;
+pub(crate) const EXAMINED_BYTES: usize = 64 << 10;
 
 /// Bytes touched between two checks of the stop flag.
-const SLICE_BYTES: u64 = 16 << 20;
+const POPULATE_SLICE_BYTES: u64 = 16 << 20;
 
 /// Files that the layers above add to the directory of a store. No open of a pool needs them.
 pub const NOTE_FILES: [&str; 3] = ["CHOICE", "CHOICE.new", "BACKUP"];
@@ -213,7 +213,7 @@ pub(crate) fn look_into(dir: &StoreDir, name: &str) -> Result<(Vec<u8>, u64)> {
     let file = dir.open_file(name, Access::Read, OFlags::empty());
     let file = file.map_err(|refused| Error::io("opening", &path, refused.into()))?;
     let len = file.metadata().map_err(|refused| Error::io("looking at", &path, refused))?.len();
-    Ok((read_start(&file, &path, LOOK_BYTES)?, len))
+    Ok((read_start(&file, &path, EXAMINED_BYTES)?, len))
 }
 
 /// Removes the file of unfinished region `index` if its content is that of an interrupted creation.
@@ -350,7 +350,7 @@ impl RegionMaker {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            let slice = SLICE_BYTES.min(mapping.len() - at);
+            let slice = POPULATE_SLICE_BYTES.min(mapping.len() - at);
             if self.huge_pages {
                 make_huge(mapping, at, slice);
             }
@@ -426,12 +426,12 @@ impl RegionMaker {
 /// joined. After all pages are touched, joining copies each of them, at several times the cost.
 /// Pages that cannot be made huge stay small.
 fn make_huge(mapping: &Mapping, at: u64, len: u64) {
-    for page in (at..at + len).step_by(HUGE_BYTES as usize) {
-        if mapping.len() - page < HUGE_BYTES || mapping.advise(page, PAGE_BYTES, Advice::PopulateWrite).is_err() {
+    for page in (at..at + len).step_by(HUGE_PAGE_BYTES as usize) {
+        if mapping.len() - page < HUGE_PAGE_BYTES || mapping.advise(page, PAGE_BYTES, Advice::PopulateWrite).is_err() {
             return;
         }
     }
-    let whole = len / HUGE_BYTES * HUGE_BYTES;
+    let whole = len / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     if whole > 0 {
         // Fails on kernels before 6.1, or if memory has no huge page left.
         let _ = mapping.advise(at, whole, Advice::Collapse);
@@ -446,7 +446,7 @@ pub(crate) struct Made {
 }
 
 fn advise_huge(mapping: &Mapping, medium: MediumKind, wanted: bool) {
-    if wanted && medium != MediumKind::File && mapping.len() >= HUGE_BYTES {
+    if wanted && medium != MediumKind::File && mapping.len() >= HUGE_PAGE_BYTES {
         // Only a hint: without it everything works, but slower.
         let _ = mapping.advise(0, mapping.len(), Advice::HugePage);
     }

@@ -3,15 +3,15 @@
 
 use std::mem::MaybeUninit;
 
-use crate::x86::{self, FlushInstruction, LINE};
+use crate::x86::{self, FlushInstruction, LINE_BYTES};
 
 /// Bytes gathered before they are written: a multiple of a line.
-const BUFFER: usize = 1024;
+const BUFFER_BYTES: usize = 1024;
 
 /// Lines as they will be on the medium, with the alignment of their destination.
 #[repr(C, align(64))]
 pub(crate) struct Gather {
-    bytes: [MaybeUninit<u8>; BUFFER],
+    bytes: [MaybeUninit<u8>; BUFFER_BYTES],
 }
 
 impl Gather {
@@ -23,9 +23,9 @@ impl Gather {
     /// range meanwhile, and no part overlaps it.
     #[inline]
     pub(crate) unsafe fn write(dst: *mut u8, parts: &[&[u8]], instruction: FlushInstruction) -> u64 {
-        let mut gather = Self { bytes: [MaybeUninit::uninit(); BUFFER] };
+        let mut gather = Self { bytes: [MaybeUninit::uninit(); BUFFER_BYTES] };
         let buffer = gather.bytes.as_mut_ptr().cast::<u8>();
-        let lead = dst as usize & (LINE - 1);
+        let lead = dst as usize & (LINE_BYTES - 1);
         // The destination of the buffer's first byte: the start of dst's line.
         let mut base = dst.wrapping_sub(lead);
         let (mut start, mut fill) = (lead, lead);
@@ -33,15 +33,15 @@ impl Gather {
         for part in parts {
             let mut rest: &[u8] = part;
             while !rest.is_empty() {
-                let take = rest.len().min(BUFFER - fill);
+                let take = rest.len().min(BUFFER_BYTES - fill);
                 // SAFETY: fill + take <= BUFFER; the buffer is this function's own (Inv 6).
                 unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), buffer.add(fill), take) };
                 (fill, rest) = (fill + take, &rest[take..]);
-                if fill == BUFFER {
+                if fill == BUFFER_BYTES {
                     // SAFETY: start..fill has just been filled, and is the caller's range from base
                     // on (Inv 3).
                     lines += unsafe { emit(base, buffer, start, fill, instruction) };
-                    (base, start, fill) = (base.wrapping_add(BUFFER), 0, 0);
+                    (base, start, fill) = (base.wrapping_add(BUFFER_BYTES), 0, 0);
                 }
             }
         }
@@ -64,13 +64,13 @@ unsafe fn emit(base: *mut u8, buffer: *const u8, start: usize, end: usize, instr
     let mut at = start;
     // SAFETY: every copy below stays in start..end, as the caller guarantees (Inv 3, Inv 6).
     unsafe {
-        let whole = at.next_multiple_of(LINE);
+        let whole = at.next_multiple_of(LINE_BYTES);
         if at < whole {
             let stop = whole.min(end);
             edge(base, buffer, at, stop, instruction);
             at = stop;
         }
-        let last = end & !(LINE - 1);
+        let last = end & !(LINE_BYTES - 1);
         if at < last {
             x86::copy_non_temporal(base.wrapping_add(at), buffer.add(at), last - at);
             at = last;
@@ -79,7 +79,7 @@ unsafe fn emit(base: *mut u8, buffer: *const u8, start: usize, end: usize, instr
             edge(base, buffer, at, end, instruction);
         }
     }
-    ((end - 1) / LINE - start / LINE + 1) as u64
+    ((end - 1) / LINE_BYTES - start / LINE_BYTES + 1) as u64
 }
 
 /// Stores part of one line and writes it back.

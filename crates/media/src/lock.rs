@@ -21,7 +21,7 @@ use crate::store_dir::{Access, FileId, StoreDir};
 pub(crate) const LOCK_FILE: &str = "LOCK";
 
 /// Attempts to open the lock file again because it was removed meanwhile.
-const TRIES: u32 = 1000;
+const REOPEN_ATTEMPTS: u32 = 1000;
 /// The start of a holder's text.
 const HOLDER_BEGINS: &str = "pid ";
 /// The line that a lock file has while a whole store is in its directory.
@@ -80,7 +80,7 @@ impl StoreLock {
     /// [`Error::Locked`] with the holder's PID and command; [`Error::Foreign`] if something else
     /// has the lock's name; [`Error::Io`].
     pub(crate) fn take(dir: &StoreDir) -> Result<Self> {
-        for _ in 0..TRIES {
+        for _ in 0..REOPEN_ATTEMPTS {
             let mut lock = Self::take_file(dir)?;
             // A failing creation removes the file while it holds the lock: a lock on a file opened
             // before is then useless.

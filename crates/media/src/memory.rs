@@ -50,7 +50,7 @@ use crate::region::Regions;
 #[cfg(feature = "sim")]
 use crate::region_layout::LINE_BYTES;
 use crate::region_layout::{HEADER_BYTES, PAGE_BYTES};
-use crate::slot::{SHARED, SLOTS, thread_slot};
+use crate::slot::{SHARED_SLOT_INDEX, SLOTS, thread_slot};
 use crate::x86::{self, FlushInstruction};
 
 /// Bytes of a block of the emulated medium, for latency per block.
@@ -405,10 +405,10 @@ impl Memory {
     #[inline]
     pub(crate) fn prefetch(&self, at: NvPtr, len: usize) {
         if let Some(address) = self.regions.address(at, len) {
-            let lead = address as usize & (x86::LINE - 1);
-            let lines = (lead + len).div_ceil(x86::LINE).min(PREFETCH_LINES);
+            let lead = address as usize & (x86::LINE_BYTES - 1);
+            let lines = (lead + len).div_ceil(x86::LINE_BYTES).min(PREFETCH_LINES);
             for line in 0..lines {
-                x86::prefetch_line(address.wrapping_sub(lead).wrapping_add(line * x86::LINE));
+                x86::prefetch_line(address.wrapping_sub(lead).wrapping_add(line * x86::LINE_BYTES));
             }
         }
     }
@@ -421,10 +421,10 @@ impl Memory {
             return;
         }
         if let Some(address) = self.regions.address(at, len) {
-            let lead = address as usize & (x86::LINE - 1);
-            let lines = (lead + len).div_ceil(x86::LINE).min(PREFETCH_LINES);
+            let lead = address as usize & (x86::LINE_BYTES - 1);
+            let lines = (lead + len).div_ceil(x86::LINE_BYTES).min(PREFETCH_LINES);
             for line in 0..lines {
-                x86::prefetch_line_to_write(address.wrapping_sub(lead).wrapping_add(line * x86::LINE));
+                x86::prefetch_line_to_write(address.wrapping_sub(lead).wrapping_add(line * x86::LINE_BYTES));
             }
         }
     }
@@ -484,7 +484,7 @@ impl Memory {
         let mut noted = std::mem::take(&mut *list);
         // A shared list stays locked to the end: another of its threads may have noted some of
         // these pages. The fence of that thread must not return before they are durable.
-        let _held = (slot == SHARED).then_some(list);
+        let _held = (slot == SHARED_SLOT_INDEX).then_some(list);
         for (region, from, to) in coalesce(&mut noted) {
             let synced = match self.regions.mapping(region) {
                 Some(mapping) => mapping.sync_range(from, to - from),
@@ -526,7 +526,7 @@ impl Memory {
 /// Returns whether a record bypasses the cache; the module's documentation has the measurements.
 #[inline]
 fn prefers_non_temporal(offset: u64, len: usize) -> bool {
-    let line = x86::LINE as u64;
+    let line = x86::LINE_BYTES as u64;
     let end = offset + len as u64;
     let whole = (end / line).saturating_sub(offset.div_ceil(line));
     let edges = u64::from(!offset.is_multiple_of(line)) + u64::from(!end.is_multiple_of(line));

@@ -17,7 +17,7 @@ use crate::nvptr::NvPtr;
 use crate::options::{PoolOptions, Prefault};
 use crate::pool::{OpenReport, Opening, Parts, Pool, write_header};
 use crate::probe::{self, Medium, MediumKind};
-use crate::region_header::{CheckedRegion, HeaderCopies, REGION_HEADER_USED, RegionHeader, raise_generation};
+use crate::region_header::{CheckedRegion, HeaderCopies, REGION_HEADER_USED_BYTES, RegionHeader, raise_generation};
 use crate::region_layout::HEADER_BYTES;
 use crate::store_dir::{Access, StoreDir};
 
@@ -329,8 +329,9 @@ fn open_later_region(
 ) -> Result<(crate::region::Mapping, CheckedRegion)> {
     let path = dir.path_of(&files::region_name(index));
     let (file, len) = files::open_region(dir, index, Access::ReadWrite)?;
-    let first = files::read_start(&file, &path, REGION_HEADER_USED)?;
-    let last = files::read_at(&file, &path, len.saturating_sub(REGION_HEADER_USED as u64), REGION_HEADER_USED)?;
+    let first = files::read_start(&file, &path, REGION_HEADER_USED_BYTES)?;
+    let last =
+        files::read_at(&file, &path, len.saturating_sub(REGION_HEADER_USED_BYTES as u64), REGION_HEADER_USED_BYTES)?;
     let copies = HeaderCopies { first: &first, last: &last };
     let checked = RegionHeader::check(copies, &path.display().to_string(), pool, index, len)?;
     let made = files::map_region(&path, file, len, opts)?;

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Divisor of the next region's length that gives the window over which the rate is measured.
-const WINDOW: u64 = 32;
+const WINDOW_DIVISOR: u64 = 32;
 /// Microseconds to create a MiB of a region, before the first measurement: a slow machine's value.
-const MAKE_US_PER_MIB: u64 = 2000;
+const CREATION_MICROS_PER_MIB: u64 = 2000;
 /// Multiple of the creation time that is kept in free space.
-const MARGIN: u64 = 2;
+const CREATION_TIME_FACTOR: u64 = 2;
 
 /// The fill rate of one pool.
 pub(crate) struct Pace {
@@ -35,7 +35,7 @@ impl Pace {
             from_free: AtomicU64::new(0),
             from_us: AtomicU64::new(0),
             bytes_per_ms: AtomicU64::new(0),
-            make_us_per_mib: AtomicU64::new(MAKE_US_PER_MIB),
+            make_us_per_mib: AtomicU64::new(CREATION_MICROS_PER_MIB),
         }
     }
 
@@ -71,7 +71,7 @@ impl Pace {
         if from <= free {
             self.from_free.store(free, Ordering::Relaxed);
             self.from_us.store(now_us, Ordering::Relaxed);
-        } else if from - free >= next / WINDOW {
+        } else if from - free >= next / WINDOW_DIVISOR {
             let us = now_us.saturating_sub(self.from_us.load(Ordering::Relaxed)).max(1);
             self.bytes_per_ms.store((from - free).saturating_mul(1000) / us, Ordering::Relaxed);
             self.from_free.store(free, Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl Pace {
         let rate = self.bytes_per_ms.load(Ordering::Relaxed);
         let make_us = (next >> 20).max(1).saturating_mul(self.make_us_per_mib.load(Ordering::Relaxed));
         let needed = rate.saturating_mul(make_us) / 1000;
-        free < needed.saturating_mul(MARGIN)
+        free < needed.saturating_mul(CREATION_TIME_FACTOR)
     }
 }
 

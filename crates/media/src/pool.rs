@@ -31,7 +31,7 @@ use crate::ahead::Ahead;
 use crate::alloc::Allocator;
 use crate::epoch::Epochs;
 use crate::events;
-use crate::header::{HEADER_USED, PoolHeader};
+use crate::header::{HEADER_USED_BYTES, PoolHeader};
 use crate::little_endian::u64_at;
 use crate::lock::StoreLock;
 use crate::memory::Memory;
@@ -415,14 +415,14 @@ pub(crate) fn write_header(memory: &Memory, header: &mut PoolHeader) {
         for _copy in 0..2 {
             header.sequence += 1;
             memory.store(at(header), &header.encode());
-            memory.flush(at(header), HEADER_USED);
+            memory.flush(at(header), HEADER_USED_BYTES);
         }
         return memory.fence();
     }
     for _copy in 0..2 {
         header.sequence += 1;
         memory.store(at(header), &header.encode());
-        memory.flush(at(header), HEADER_USED);
+        memory.flush(at(header), HEADER_USED_BYTES);
         memory.fence();
         if memory.is_poisoned() {
             // The content of this copy is unknown now: the other copy stays as it is.

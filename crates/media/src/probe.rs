@@ -11,7 +11,7 @@ use lodestore_contract::{Durability, Error, Result};
 use rustix::fs::StatFs;
 
 use crate::memory::Persist;
-use crate::region::{Advice, HUGE_BYTES, Mapping};
+use crate::region::{Advice, HUGE_PAGE_BYTES, Mapping};
 use crate::region_layout::PAGE_BYTES;
 use crate::x86::{self, FlushInstruction};
 
@@ -329,7 +329,7 @@ fn scratch(path: &Path) -> Result<(File, Medium)> {
     let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name);
     let file = made.map_err(|refused| Error::io("creating a file in", path, refused))?;
     // The layer under an overlay is found by the file's name.
-    let medium = rustix::fs::ftruncate(&file, 2 * HUGE_BYTES).and_then(|()| medium_of(&file));
+    let medium = rustix::fs::ftruncate(&file, 2 * HUGE_PAGE_BYTES).and_then(|()| medium_of(&file));
     std::fs::remove_file(&name).map_err(|refused| Error::io("removing a file in", path, refused))?;
     let medium = medium.map_err(|refused| Error::io("probing a file in", path, refused.into()))?;
     Ok((file, medium))
@@ -337,12 +337,12 @@ fn scratch(path: &Path) -> Result<(File, Medium)> {
 
 /// Returns whether the file's first 2 MiB become one huge page on request.
 fn gets_huge_page(file: File) -> bool {
-    let Ok(mapping) = Mapping::of_file(file, HUGE_BYTES, false) else {
+    let Ok(mapping) = Mapping::of_file(file, HUGE_PAGE_BYTES, false) else {
         return false;
     };
-    let advised = mapping.advise(0, HUGE_BYTES, Advice::HugePage).is_ok() && shmem_huge_by_advice();
-    let populated = mapping.advise(0, HUGE_BYTES, Advice::PopulateWrite).is_ok();
-    populated && (advised || mapping.advise(0, HUGE_BYTES, Advice::Collapse).is_ok())
+    let advised = mapping.advise(0, HUGE_PAGE_BYTES, Advice::HugePage).is_ok() && shmem_huge_by_advice();
+    let populated = mapping.advise(0, HUGE_PAGE_BYTES, Advice::PopulateWrite).is_ok();
+    populated && (advised || mapping.advise(0, HUGE_PAGE_BYTES, Advice::Collapse).is_ok())
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::pool::write_header;
 use crate::region_layout::{REGION_HEADER_BYTES, RegionLayout};
 
 /// Bytes of a region header copy, all of them under its checksum.
-pub(crate) const REGION_HEADER_USED: usize = REGION_HEADER_BYTES as usize;
+pub(crate) const REGION_HEADER_USED_BYTES: usize = REGION_HEADER_BYTES as usize;
 /// Offsets of the checksum and the generation in it.
 const CHECKSUM: Range<usize> = 12..16;
 const GENERATION: Range<usize> = 48..56;
@@ -54,14 +54,14 @@ impl<'a> HeaderCopies<'a> {
     /// Returns the copies in the bytes of a whole region.
     #[cfg(feature = "sim")]
     pub(crate) fn of_region(bytes: &'a [u8]) -> Self {
-        let first = bytes.get(..REGION_HEADER_USED).unwrap_or_default();
-        let last = bytes.len().checked_sub(REGION_HEADER_USED).and_then(|at| bytes.get(at..));
+        let first = bytes.get(..REGION_HEADER_USED_BYTES).unwrap_or_default();
+        let last = bytes.len().checked_sub(REGION_HEADER_USED_BYTES).and_then(|at| bytes.get(at..));
         Self { first, last: last.unwrap_or_default() }
     }
 
     fn valid(self) -> impl Iterator<Item = &'a [u8]> {
         [self.first, self.last].into_iter().filter(|bytes| {
-            bytes.len() == REGION_HEADER_USED
+            bytes.len() == REGION_HEADER_USED_BYTES
                 && u64_at(bytes, 0) == REGION_MAGIC
                 && u32_at(bytes, CHECKSUM.start) == checksum(bytes)
         })
@@ -79,8 +79,8 @@ pub(crate) struct CheckedRegion {
 }
 
 impl RegionHeader {
-    pub(crate) fn encode(&self) -> [u8; REGION_HEADER_USED] {
-        let mut bytes = [0; REGION_HEADER_USED];
+    pub(crate) fn encode(&self) -> [u8; REGION_HEADER_USED_BYTES] {
+        let mut bytes = [0; REGION_HEADER_USED_BYTES];
         put(&mut bytes, 0, &REGION_MAGIC.to_le_bytes());
         put(&mut bytes, 8, &POOL_FORMAT.to_le_bytes());
         put(&mut bytes, 16, &self.pool_id);
@@ -98,9 +98,9 @@ impl RegionHeader {
     /// stored, and nothing else. Generation and checksum may differ.
     pub(crate) fn is_all_but_generation_of(&self, bytes: &[u8]) -> bool {
         let own = self.encode();
-        let second = (self.bytes as usize).saturating_sub(REGION_HEADER_USED);
+        let second = (self.bytes as usize).saturating_sub(REGION_HEADER_USED_BYTES);
         bytes.iter().enumerate().all(|(at, byte)| {
-            let at = if at < REGION_HEADER_USED { Some(at) } else { at.checked_sub(second) };
+            let at = if at < REGION_HEADER_USED_BYTES { Some(at) } else { at.checked_sub(second) };
             let is_free = |at: usize| CHECKSUM.contains(&at) || GENERATION.contains(&at);
             *byte == 0 || at.is_some_and(|at| is_free(at) || own.get(at) == Some(byte))
         })
@@ -109,7 +109,7 @@ impl RegionHeader {
     /// Returns the generation of a file that begins with these bytes. `None` if the file is no
     /// region of this pool.
     pub(crate) fn generation_in_pool(bytes: &[u8], pool_id: [u8; 16]) -> Option<u64> {
-        let first = bytes.get(..REGION_HEADER_USED).unwrap_or_default();
+        let first = bytes.get(..REGION_HEADER_USED_BYTES).unwrap_or_default();
         let mut own = HeaderCopies { first, last: &[] }.valid().filter(|bytes| id_at(bytes, 16) == pool_id);
         own.next().map(|bytes| u64_at(bytes, GENERATION.start))
     }
@@ -235,7 +235,7 @@ fn write_region_copies(memory: &Memory, header: &PoolHeader, (stale, seals): (&[
         let at = layout.header_copies()[copy];
         memory.store(at, &region.encode());
         if !memory.mutant(Mutant::GenerationNotFlushed) {
-            memory.flush(at, REGION_HEADER_USED);
+            memory.flush(at, REGION_HEADER_USED_BYTES);
         }
     }
 }
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
     use crate::header::tests::header as pool_header;
 
-    const LEN: u64 = 1 << 20;
+    const REGION_BYTES: u64 = 1 << 20;
 
     fn made() -> RegionHeader {
         let pool = pool_header();
@@ -253,14 +253,14 @@ mod tests {
             pool_id: pool.pool_id,
             index: 2,
             chunk_bytes: 4096,
-            bytes: LEN,
+            bytes: REGION_BYTES,
             generation: pool.generation,
             table_seal: 7,
         }
     }
 
     fn check(first: &[u8], last: &[u8], pool: &PoolHeader) -> Result<CheckedRegion> {
-        RegionHeader::check(HeaderCopies { first, last }, "x", pool, 2, LEN)
+        RegionHeader::check(HeaderCopies { first, last }, "x", pool, 2, REGION_BYTES)
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
     fn one_whole_copy_is_enough_and_every_flipped_bit_is_seen() {
         let (good, pool) = (made().encode(), pool_header());
         assert_eq!(check(&good, &good, &pool).expect("as made").repaired, None);
-        for bit in 0..REGION_HEADER_USED * 8 {
+        for bit in 0..REGION_HEADER_USED_BYTES * 8 {
             let mut bad = good;
             bad[bit / 8] ^= 1 << (bit % 8);
             for (first, last) in [(&bad, &good), (&good, &bad)] {

@@ -15,7 +15,7 @@ use lodestore_contract::{Error, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-const FILE_MODE: u32 = 0o600;
+const FILE_MODE_BITS: u32 = 0o600;
 
 /// The identity of a file, by descriptor or name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl StoreDir {
     /// Those of the kernel.
     pub(crate) fn open_file(&self, name: &str, access: Access, more: OFlags) -> rustix::io::Result<File> {
         let flags = access.flags() | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
-        rustix::fs::openat(&self.file, name, flags, Mode::from_raw_mode(FILE_MODE)).map(File::from)
+        rustix::fs::openat(&self.file, name, flags, Mode::from_raw_mode(FILE_MODE_BITS)).map(File::from)
     }
 
     /// Returns the entry of a name; `None` if it does not exist.

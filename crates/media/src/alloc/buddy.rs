@@ -31,7 +31,7 @@
 //! Not thread-safe: the allocator's space lock protects it.
 
 /// Wear of a block without enough space.
-pub(super) const NO_ROOM: u64 = u64::MAX;
+pub(super) const FULL_BLOCK_WEAR_BYTES: u64 = u64::MAX;
 
 /// Maximum blocks compared one by one for a run that is not a slab; 8 GiB of blocks.
 const SCANNED_BLOCKS: usize = 4096;
@@ -103,7 +103,7 @@ impl Buddy {
             room_order: room_order.min(block_order),
             turns: vec![0; blocks].into(),
             wear: vec![0; blocks].into(),
-            least: vec![NO_ROOM; 2 * blocks].into(),
+            least: vec![FULL_BLOCK_WEAR_BYTES; 2 * blocks].into(),
         };
         tree.refresh_least(0, blocks - 1);
         Some(tree)
@@ -122,7 +122,7 @@ impl Buddy {
     }
 
     pub(super) fn add_block_wear(&mut self, block: usize, bytes: u64) {
-        self.wear[block] = self.wear[block].saturating_add(bytes).min(NO_ROOM - 1);
+        self.wear[block] = self.wear[block].saturating_add(bytes).min(FULL_BLOCK_WEAR_BYTES - 1);
         self.refresh_least(block, block);
     }
 
@@ -291,7 +291,7 @@ impl Buddy {
 
     fn block_least(&self, block: usize) -> u64 {
         let run = u32::from(self.nodes[self.wear.len() + block]);
-        if run > self.room_order { self.wear[block] } else { NO_ROOM }
+        if run > self.room_order { self.wear[block] } else { FULL_BLOCK_WEAR_BYTES }
     }
 
     fn refresh_least(&mut self, mut low: usize, mut high: usize) {

@@ -50,8 +50,8 @@ use lodestore_contract::{Error, Finding, Result};
 use classes::{Class, Classes, SLAB_BYTES_MAX};
 use recover::Recovery;
 use region::Region;
-use shard::{SHARDS, Shard};
-use slab::NO_CLASS;
+use shard::{SHARD_COUNT, Shard};
+use slab::NO_CLASS_ID;
 use space::{Ranges, Space};
 
 pub(crate) use ground::Ground;
@@ -62,7 +62,7 @@ use crate::nvptr::NvPtr;
 use crate::region_layout::RegionLayout;
 
 /// Attempts to lock a shard before the thread sleeps: about 20 microseconds.
-const SHARD_SPINS: u32 = 400;
+const SHARD_LOCK_ATTEMPTS: u32 = 400;
 
 /// Chunks of a slab in a large region.
 const SLAB_CHUNKS: u32 = 16;
@@ -152,7 +152,7 @@ impl Allocator {
             classes: Classes::new(slab_chunks * first.chunk_bytes),
             slab_chunks,
             regions: (0..max_regions).map(|_| OnceLock::new()).collect(),
-            shards: (0..=SHARDS).map(|_| Padded::default()).collect(),
+            shards: (0..=SHARD_COUNT).map(|_| Padded::default()).collect(),
             space: Mutex::new(Space { steer: wear_aware, ..Space::default() }),
             recovering: AtomicBool::new(false),
             recovery: Mutex::new(None),
@@ -186,10 +186,10 @@ impl Allocator {
             all += region.layout.usable_bytes();
             for (_, slab) in region.slabs() {
                 let number = slab.class();
-                let Some(class) = self.classes.get(number).filter(|_| number != NO_CLASS) else { continue };
+                let Some(class) = self.classes.get(number).filter(|_| number != NO_CLASS_ID) else { continue };
                 let taken = slab.taken(class);
                 sum.live += u64::from(taken) * u64::from(class.size);
-                if !slab.has(slab::OLD) {
+                if !slab.has(slab::OLD_FLAG) {
                     sum.free += u64::from(class.slots - taken) * u64::from(class.size);
                 }
             }
@@ -282,7 +282,7 @@ impl Allocator {
 
     #[cold]
     fn wait_for(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-        for _ in 0..SHARD_SPINS {
+        for _ in 0..SHARD_LOCK_ATTEMPTS {
             std::hint::spin_loop();
             if let Ok(held) = shard.try_lock() {
                 return held;

@@ -19,7 +19,7 @@
 use std::sync::atomic::Ordering;
 
 use super::ground::Ground;
-use super::slab::NO_CLASS;
+use super::slab::NO_CLASS_ID;
 use super::space::{Ends, plain_word};
 use super::table::Word;
 use super::{Allocator, ExtentKind, Place, lock};
@@ -69,7 +69,7 @@ impl Allocator {
         for region in self.known_regions() {
             for (chunk, slab) in region.slabs() {
                 let number = slab.class();
-                let Some(class) = self.classes.get(number).filter(|_| number != NO_CLASS) else { continue };
+                let Some(class) = self.classes.get(number).filter(|_| number != NO_CLASS_ID) else { continue };
                 words.push(u64::from(chunk) | u64::from(number) << 32 | u64::from(region.layout.index) << 48);
                 words.extend(slab.words(class).iter().map(|word| word.load(Ordering::Relaxed)));
             }

@@ -25,7 +25,7 @@ impl Allocator {
     /// Frees a record of `len` bytes at once. No reader can see it any more (see
     /// [`Epochs::retire`](crate::Epochs::retire)), and the store that unlinked it is durable.
     pub fn free(&self, pool: &Pool, at: NvPtr, len: usize) {
-        let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT - 1);
+        let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT_FLAG - 1);
         self.free_all(pool, &[Freed { at, len }]);
     }
 
@@ -121,7 +121,7 @@ impl Allocator {
     #[inline]
     pub fn keep(&self, at: NvPtr, len: usize) {
         if self.is_recovering() {
-            let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT - 1);
+            let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT_FLAG - 1);
             self.note_kept(Freed { at, len });
         }
     }
@@ -130,7 +130,7 @@ impl Allocator {
     #[inline]
     pub fn keep_extent(&self, at: NvPtr) {
         if self.is_recovering() {
-            self.note_kept(Freed { at, len: Freed::EXTENT });
+            self.note_kept(Freed { at, len: Freed::EXTENT_FLAG });
         }
     }
 

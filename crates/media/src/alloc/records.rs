@@ -11,8 +11,8 @@
 //!    empty slabs of other classes, a slot of up to twice the length, an extent of its own.
 //!
 //! A slab whose slots are freed as fast as they are allocated would serve forever and wear its
-//! segment out. Its wear is compared after its slots were allocated [`OVERWRITES`] times. The next
-//! slab is a new one if some segment with space is less worn by more than one overwrite.
+//! segment out. Its wear is compared after its slots were allocated [`OVERWRITE_COUNT`] times. The
+//! next slab is a new one if some segment with space is less worn by more than one overwrite.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -22,8 +22,8 @@ use lodestore_contract::Result;
 
 use super::classes::Class;
 use super::ground::Ground;
-use super::shard::{ClassSlabs, ORPHANS, SHARDS, Shard};
-use super::slab::{HELD, KEPT, LISTED, NO_CLASS, OLD, Slab};
+use super::shard::{ClassSlabs, ORPHAN_SHARD_INDEX, SHARD_COUNT, Shard};
+use super::slab::{HELD_FLAG, KEPT_FLAG, LISTED_FLAG, NO_CLASS_ID, OLD_FLAG, Slab};
 use super::space::{Ends, Written, plain_word, read_word};
 use super::table::{Found, Word};
 use super::{Allocator, ExtentKind, Place, lock};
@@ -31,14 +31,14 @@ use crate::nvptr::NvPtr;
 use crate::slot;
 
 /// Records that are freed under one hold of a shard's lock.
-const FREED_AT_ONCE: usize = 16;
-/// Distance in the list between the next slab and the prefetched one.
-const SLABS_AHEAD: usize = 3;
+const FREE_BATCH_RECORDS: usize = 16;
+/// Index of the prefetched slab in the list of slabs with free slots.
+const PREFETCHED_SLAB_INDEX: usize = 3;
 
 /// Allocations of all slots of a current slab before the search for a less worn segment.
-const OVERWRITES: u32 = 8;
+const OVERWRITE_COUNT: u32 = 8;
 
-/// An item to be freed: a record of `len` bytes, or an extent (`len` = [`Freed::EXTENT`]).
+/// An item to be freed: a record of `len` bytes, or an extent (`len` = [`Freed::EXTENT_FLAG`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Freed {
     pub(crate) at: NvPtr,
@@ -46,8 +46,8 @@ pub(crate) struct Freed {
 }
 
 impl Freed {
-    /// The length that denotes an extent. No record is that long.
-    pub(crate) const EXTENT: u32 = u32::MAX;
+    /// The length that marks an extent. No record is that long.
+    pub(crate) const EXTENT_FLAG: u32 = u32::MAX;
 }
 
 /// Filter on the owner of slabs.
@@ -64,7 +64,7 @@ impl Allocator {
     #[inline]
     pub(crate) fn alloc_on<G: Ground>(&self, ground: &G, len: usize) -> Result<NvPtr> {
         let Some(number) = self.classes.of(len) else { return self.alloc_large(ground, len) };
-        let me = slot::thread_slot() % SHARDS;
+        let me = slot::thread_slot() % SHARD_COUNT;
         if let Some(at) = self.take_own(ground, me, number) {
             return Ok(at);
         }
@@ -86,7 +86,7 @@ impl Allocator {
     #[inline]
     fn look_ahead<G: Ground>(&self, ground: &G, slabs: &ClassSlabs, number: u16) {
         let Some(class) = self.classes.get(number) else { return };
-        if let Some(slab) = slabs.partial.get(SLABS_AHEAD).and_then(|place| self.slab(*place)) {
+        if let Some(slab) = slabs.partial.get(PREFETCHED_SLAB_INDEX).and_then(|place| self.slab(*place)) {
             slab.prefetch();
         }
         for place in slabs.current.iter().chain(slabs.partial.front()) {
@@ -157,7 +157,7 @@ impl Allocator {
     #[inline]
     fn is_tired(&self, slabs: &ClassSlabs, number: u16) -> bool {
         let slab = slabs.current.and_then(|place| self.slab(place));
-        slab.zip(self.classes.get(number)).is_some_and(|(slab, class)| slab.written() >= class.slots * OVERWRITES)
+        slab.zip(self.classes.get(number)).is_some_and(|(slab, class)| slab.written() >= class.slots * OVERWRITE_COUNT)
     }
 
     /// Accounts the bytes written to the current slab, and replaces it if another segment is less
@@ -184,34 +184,38 @@ impl Allocator {
         Ok(())
     }
 
-    /// Removes a slab with free slots from the list, skipping stale entries. The slab is `HELD`
-    /// from now on.
+    /// Removes a slab with free slots from the list, skipping stale entries. The slab has
+    /// `HELD_FLAG` from now on.
     fn pop_listed(&self, slabs: &mut ClassSlabs, owner: usize, number: u16) -> Option<Place> {
         while let Some(place) = slabs.partial.pop_front() {
             let Some(slab) = self.slab(place) else { continue };
-            if slab.class() != number || usize::from(slab.owner()) != owner || !slab.has(LISTED) || slab.has(HELD) {
+            if slab.class() != number
+                || usize::from(slab.owner()) != owner
+                || !slab.has(LISTED_FLAG)
+                || slab.has(HELD_FLAG)
+            {
                 continue;
             }
-            if slab.has(KEPT) {
+            if slab.has(KEPT_FLAG) {
                 slabs.kept -= 1;
             }
-            slab.unset(LISTED | KEPT);
-            slab.set(HELD);
+            slab.unset(LISTED_FLAG | KEPT_FLAG);
+            slab.set(HELD_FLAG);
             return Some(place);
         }
         None
     }
 
-    /// Makes `next` (`HELD`) the current slab. The previous one, if any, is no longer `HELD`, and
-    /// is listed if it has free slots.
+    /// Makes `next`, which has `HELD_FLAG`, the current slab. The previous one, if any, loses the
+    /// flag, and is listed if it has free slots.
     fn replace_current<G: Ground>(&self, ground: &G, shard: &mut Shard, number: u16, next: Option<Place>) {
         let slabs = shard.class(number, self.classes.len());
         let before = std::mem::replace(&mut slabs.current, next);
         let Some((place, slab)) = before.and_then(|place| Some((place, self.slab(place)?))) else { return };
         let Some(class) = self.classes.get(number) else { return };
-        slab.unset(HELD);
+        slab.unset(HELD_FLAG);
         if slab.free_slots() > 0 {
-            slab.set(LISTED);
+            slab.set(LISTED_FLAG);
             slabs.partial.push_back(place);
         }
         // With random replacement a slab is current often, for a slot or two each: those writes are
@@ -225,8 +229,8 @@ impl Allocator {
     /// Acquires a slab of this class from a shard without a living thread, or from any shard.
     /// Returns whether there was one.
     fn take_over<G: Ground>(&self, ground: &G, me: usize, number: u16, whose: Whose) -> bool {
-        let orphans = usize::from(ORPHANS);
-        let used = slot::slots_used().min(SHARDS);
+        let orphans = usize::from(ORPHAN_SHARD_INDEX);
+        let used = slot::slots_used().min(SHARD_COUNT);
         std::iter::once(orphans).chain(0..used).any(|other| {
             let nobodys = other == orphans || !shard_is_live(other);
             other != me && (nobodys || whose == Whose::Anybodys) && self.take_over_from(ground, me, other, number)
@@ -244,8 +248,8 @@ impl Allocator {
             let has_room = |place: &Place| self.slab(*place).is_some_and(|slab| slab.free_slots() > 0);
             let Some(place) = listed.or_else(|| slabs.current.take_if(|place| has_room(place))) else { return false };
             let Some(slab) = self.slab(place) else { return false };
-            // HELD already: in transfer it is in no list, and threads that free into it do not list
-            // it.
+            // `HELD_FLAG` is set already: in transfer it is in no list, and threads that free into
+            // it do not list it.
             slab.give_to(me as u16);
             place
         };
@@ -253,16 +257,16 @@ impl Allocator {
         true
     }
 
-    /// Makes a slab that is `HELD` and owned by this shard the current one if that is full;
-    /// otherwise lists it.
+    /// Makes a slab that has `HELD_FLAG` and is owned by this shard the current one if that is
+    /// full; otherwise lists it.
     fn install<G: Ground>(&self, ground: &G, me: usize, number: u16, place: Place) {
         let mut shard = self.shard(me);
         let current = shard.class(number, self.classes.len()).current;
         if current.and_then(|place| self.slab(place)).is_none_or(|slab| slab.free_slots() == 0) {
             self.replace_current(ground, &mut shard, number, Some(place));
         } else if let Some(slab) = self.slab(place) {
-            slab.unset(HELD);
-            slab.set(LISTED);
+            slab.unset(HELD_FLAG);
+            slab.set(LISTED_FLAG);
             shard.class(number, self.classes.len()).partial.push_back(place);
         }
     }
@@ -276,7 +280,9 @@ impl Allocator {
             |space| {
                 let place = space.hand_out(ground, word, (true, Ends::default()))?;
                 // Under the space lock, so that `verify` never sees one without the other.
-                self.region(place.region)?.make_slab(place.chunk)?.format(number, class, slab_bytes, me as u16, HELD);
+                self.region(place.region)?
+                    .make_slab(place.chunk)?
+                    .format(number, class, slab_bytes, me as u16, HELD_FLAG);
                 Some(place)
             },
             u64::from(slab_bytes),
@@ -289,7 +295,7 @@ impl Allocator {
 
     /// Releases every empty slab of every owner.
     pub(super) fn release_empty<G: Ground>(&self, ground: &G) {
-        for index in 0..=SHARDS {
+        for index in 0..=SHARD_COUNT {
             let mut shard = self.shard(index);
             for (number, slabs) in (0u16..).zip(&mut shard.classes) {
                 let Some(class) = self.classes.get(number) else { continue };
@@ -300,13 +306,13 @@ impl Allocator {
                 let (mut left, mut kept) = (VecDeque::new(), 0);
                 for place in slabs.partial.drain(..) {
                     let Some(slab) = self.slab(place) else { continue };
-                    if slab.class() != number || usize::from(slab.owner()) != index || !slab.has(LISTED) {
+                    if slab.class() != number || usize::from(slab.owner()) != index || !slab.has(LISTED_FLAG) {
                         continue;
                     }
                     if is_empty(&place) {
                         self.release(ground, place);
                     } else {
-                        kept += u32::from(slab.has(KEPT));
+                        kept += u32::from(slab.has(KEPT_FLAG));
                         left.push_back(place);
                     }
                 }
@@ -392,7 +398,7 @@ impl Allocator {
     /// See [`Allocator::free_extent`](Self::free_extent). `record` says that it held a record.
     pub(crate) fn free_extent_on<G: Ground>(&self, ground: &G, at: NvPtr, record: bool) {
         // Any length except that of an extent denotes a record.
-        let len = if record { 0 } else { Freed::EXTENT };
+        let len = if record { 0 } else { Freed::EXTENT_FLAG };
         if self.is_recovering() && self.note_freed(Freed { at, len }) {
             return;
         }
@@ -422,7 +428,7 @@ impl Allocator {
 
     /// Frees many items, in batches.
     pub(crate) fn free_all<G: Ground>(&self, ground: &G, items: &[Freed]) {
-        for some in items.chunks(FREED_AT_ONCE) {
+        for some in items.chunks(FREE_BATCH_RECORDS) {
             self.free_some(ground, some);
         }
     }
@@ -440,13 +446,13 @@ impl Allocator {
         let mut held: Option<(u16, MutexGuard<'_, Shard>)> = None;
         for item in items {
             let located = self.region(item.at.region()).and_then(|region| region.locate(item.at));
-            let located = located.filter(|(_, slab, _)| item.len != Freed::EXTENT && slab.class() != NO_CLASS);
+            let located = located.filter(|(_, slab, _)| item.len != Freed::EXTENT_FLAG && slab.class() != NO_CLASS_ID);
             let Some((place, slab, offset)) = located else {
                 held = None;
-                self.free_extent_on(ground, item.at, item.len != Freed::EXTENT);
+                self.free_extent_on(ground, item.at, item.len != Freed::EXTENT_FLAG);
                 continue;
             };
-            if slab.has(OLD) {
+            if slab.has(OLD_FLAG) {
                 held = None;
                 if self.note_freed(*item) {
                     continue;
@@ -476,13 +482,13 @@ impl Allocator {
         let Some(class) = self.classes.get(number) else { return self.misfree() };
         let before = if offset.is_multiple_of(class.size) { slab.give(class, offset / class.size) } else { None };
         let Some(before) = before else { return self.misfree() };
-        if slab.has(HELD) {
+        if slab.has(HELD_FLAG) {
             return;
         }
         self.list_or_release(ground, shard, place, slab, (number, class, before + 1));
     }
 
-    /// Lists a slab that is not `HELD` and now has `free` free slots. Releases it if it is empty
+    /// Lists a slab without `HELD_FLAG` that now has `free` free slots. Releases it if it is empty
     /// and its class already keeps an empty slab.
     pub(super) fn list_or_release<G: Ground>(
         &self,
@@ -499,10 +505,10 @@ impl Allocator {
                 return self.release(ground, place);
             }
             slabs.kept += 1;
-            slab.set(KEPT);
+            slab.set(KEPT_FLAG);
         }
-        if !slab.has(LISTED) {
-            slab.set(LISTED);
+        if !slab.has(LISTED_FLAG) {
+            slab.set(LISTED_FLAG);
             slabs.partial.push_back(place);
         }
     }
@@ -510,7 +516,7 @@ impl Allocator {
     /// Returns the bytes that freeing this item releases; for statistics.
     #[inline]
     pub(crate) fn bytes_of<G: Ground>(&self, ground: &G, item: Freed) -> u64 {
-        if item.len != Freed::EXTENT {
+        if item.len != Freed::EXTENT_FLAG {
             return self.rounded(item.len as usize);
         }
         let Some(region) = self.region(item.at.region()) else { return 0 };
@@ -533,5 +539,5 @@ impl Allocator {
 
 /// Returns whether a living thread uses this shard.
 fn shard_is_live(shard: usize) -> bool {
-    (shard..slot::slots_used()).step_by(SHARDS).any(slot::is_taken)
+    (shard..slot::slots_used()).step_by(SHARD_COUNT).any(slot::is_taken)
 }

@@ -7,8 +7,8 @@
 //! from a table that again names a superset.
 //!
 //! While recovering:
-//! * A slab of the table is `OLD`: owned by the orphan shard and not used for allocation. Marks set
-//!   its bits, from any thread, without a lock.
+//! * A slab of the table has `OLD_FLAG`: it is owned by the orphan shard and not used for
+//!   allocation. Marks set its bits, from any thread, without a lock.
 //! * An engine calls [`keep`](Allocator::keep) before it unlinks an old record. The marking may
 //!   pass after the unlinking and miss the record. The sweep would then free a record that readers
 //!   still use and its owner has yet to free.
@@ -25,8 +25,8 @@ use super::classes::Class;
 use super::ground::Ground;
 use super::merge::TableRead;
 use super::records::Freed;
-use super::shard::ORPHANS;
-use super::slab::{OLD, Slab};
+use super::shard::ORPHAN_SHARD_INDEX;
+use super::slab::{OLD_FLAG, Slab};
 use super::space::{Ranges, Space, read_word};
 use super::table::{Found, Word};
 use super::{Allocator, ExtentKind, Place, SweepReport, lock, place_name};
@@ -204,7 +204,7 @@ impl Allocator {
             && let Some(region) = self.region(place.region)
             && let (Some(class), Some(slab)) = (self.classes.get(word.class), region.make_slab(place.chunk))
         {
-            slab.format(word.class, class, region.slab_bytes(), ORPHANS, OLD);
+            slab.format(word.class, class, region.slab_bytes(), ORPHAN_SHARD_INDEX, OLD_FLAG);
         }
     }
 
@@ -224,7 +224,7 @@ impl Allocator {
         if len as u64 > u64::from(class.size) {
             return wrong("a record longer than its slot");
         }
-        if !slab.has(OLD) {
+        if !slab.has(OLD_FLAG) {
             // Allocated since the open: in use already.
             return if slab.is_taken(class, slot) { Ok(()) } else { wrong("a record in a free slot") };
         }
@@ -308,7 +308,7 @@ impl Allocator {
     /// Returns the slab and slot of a record in a slab that is old.
     fn old_slot(&self, item: Freed) -> Option<(&Slab, Class, u32)> {
         let (_, slab, offset) = self.region(item.at.region())?.locate(item.at)?;
-        let class = self.classes.get(slab.class()).filter(|_| item.len != Freed::EXTENT && slab.has(OLD))?;
+        let class = self.classes.get(slab.class()).filter(|_| item.len != Freed::EXTENT_FLAG && slab.has(OLD_FLAG))?;
         Some((slab, class, offset / class.size))
     }
 
@@ -330,12 +330,12 @@ impl Allocator {
         let Some(mut state) = recovery.take() else { return 0 };
         self.apply_notes(&mut state);
         let mut freed = 0;
-        let mut orphans = self.shard(usize::from(ORPHANS));
+        let mut orphans = self.shard(usize::from(ORPHAN_SHARD_INDEX));
         for (region, (old, seen)) in self.known_regions().zip(&state.regions) {
             let words = old.0.iter().zip(0u32..).filter(|(word, _)| **word != 0);
             for chunk in words.flat_map(|(_, at)| at * 64..at * 64 + 64).filter(|chunk| old.has(*chunk)) {
                 let place = Place { region: region.layout.index, chunk };
-                let slab = region.slab_at(chunk).filter(|slab| slab.has(OLD) && chunk % self.slab_chunks == 0);
+                let slab = region.slab_at(chunk).filter(|slab| slab.has(OLD_FLAG) && chunk % self.slab_chunks == 0);
                 freed += u64::from(match slab {
                     Some(slab) => self.settle_slab(ground, &mut orphans, place, slab),
                     None => self.settle_extent(ground, place, all_live || seen.has(chunk)),
@@ -375,7 +375,7 @@ impl Allocator {
         let number = slab.class();
         let Some(class) = self.classes.get(number) else { return false };
         let taken = slab.recount(class);
-        slab.unset(OLD);
+        slab.unset(OLD_FLAG);
         if taken == 0 {
             slab.retire();
             return lock(&self.space).give_back(ground, place, self.slab_chunks);

@@ -27,7 +27,7 @@
 //!
 //! Wear words (`wear.rs`) are stored and flushed without a fence: a crash loses only some counts.
 
-use super::buddy::{Buddy, NO_ROOM};
+use super::buddy::{Buddy, FULL_BLOCK_WEAR_BYTES};
 use super::ground::Ground;
 use super::table::{self, Found, Pair, Word};
 use super::{ExtentKind, Place};
@@ -92,12 +92,13 @@ impl Ranges {
     /// Loads the counts from the medium. An impossible count is read as 0: wear only affects
     /// placement.
     pub(super) fn read_wear<G: Ground>(&mut self, ground: &G) {
-        const ABSURD: u64 = 1 << 60;
+        const WEAR_BYTES_MAX: u64 = (1 << 60) - 1;
         let segments: Vec<u32> = (0..self.tree.wear().len()).map(|block| self.segment_of_block(block)).collect();
         let mut block = 0;
         for sharing in segments.chunk_by(|a, b| a == b) {
-            let count =
-                Some(ground.load(self.layout.wear_word(sharing[0]))).filter(|count| *count < ABSURD).unwrap_or(0);
+            let count = Some(ground.load(self.layout.wear_word(sharing[0])))
+                .filter(|count| *count <= WEAR_BYTES_MAX)
+                .unwrap_or(0);
             if count > 0 {
                 for index in block..block + sharing.len() {
                     self.tree.add_block_wear(index, count / sharing.len() as u64);
@@ -239,7 +240,7 @@ impl Space {
 
     /// Returns whether a slab can be allocated without growing.
     pub(super) fn has_room_for_a_slab(&self) -> bool {
-        self.regions.iter().any(|ranges| ranges.tree.least_wear() != NO_ROOM)
+        self.regions.iter().any(|ranges| ranges.tree.least_wear() != FULL_BLOCK_WEAR_BYTES)
     }
 
     /// Returns the word that begins at this position.

@@ -40,7 +40,7 @@ pub(super) enum Found {
 pub(super) const CHUNKS_MAX: u32 = (1 << 30) - 1;
 
 const CHECK_SHIFT: u32 = 54;
-const BODY: u64 = (1 << CHECK_SHIFT) - 1;
+const BODY_MASK: u64 = (1 << CHECK_SHIFT) - 1;
 /// Maximum set bits of a bad word that is read as a free word with flipped bits, if the other copy
 /// is free.
 const FLIPPED_BITS_MAX: u32 = 2;
@@ -92,7 +92,7 @@ pub(super) fn decode(raw: u64, region: u16, chunk: u32, region_chunks: u32) -> F
     if raw == 0 {
         return Found::Free;
     }
-    let body = raw & BODY;
+    let body = raw & BODY_MASK;
     #[expect(clippy::cast_possible_truncation, reason = "each field is cut to its bits")]
     let word = Word { kind: ExtentKind(raw as u8), class: u16::from((raw >> 8) as u8), chunks: (body >> 24) as u32 };
     let fits = word.chunks > 0 && chunk.checked_add(word.chunks).is_some_and(|end| end <= region_chunks);

@@ -7,7 +7,7 @@ use lodestore_contract::VerifyReport;
 use super::ground::Ground;
 use super::region::Region;
 use super::shard::Shard;
-use super::slab::{HELD, KEPT, LISTED, NO_CLASS, OLD};
+use super::slab::{HELD_FLAG, KEPT_FLAG, LISTED_FLAG, NO_CLASS_ID, OLD_FLAG};
 use super::space::Ranges;
 use super::{Allocator, ExtentKind, Place, lock};
 
@@ -54,7 +54,7 @@ impl Allocator {
             in_use[*chunk as usize..(*chunk + word.chunks) as usize].fill(true);
             if word.kind == ExtentKind::SLAB {
                 slabs += 1;
-                let found = region.slab_at(*chunk).map_or(NO_CLASS, super::slab::Slab::class);
+                let found = region.slab_at(*chunk).map_or(NO_CLASS_ID, super::slab::Slab::class);
                 if found != word.class {
                     report.find(
                         name(*chunk),
@@ -76,12 +76,12 @@ impl Allocator {
                 report.find(name(chunk), what);
             }
         }
-        let known = region.slabs().filter(|(_, slab)| slab.class() != NO_CLASS).count();
+        let known = region.slabs().filter(|(_, slab)| slab.class() != NO_CLASS_ID).count();
         if known != slabs {
             report.find(name(0), format!("{slabs} slabs in the table, {known} in memory"));
         }
         for (chunk, slab) in region.slabs() {
-            let Some(class) = self.classes.get(slab.class()).filter(|_| !slab.has(OLD)) else { continue };
+            let Some(class) = self.classes.get(slab.class()).filter(|_| !slab.has(OLD_FLAG)) else { continue };
             let (free, taken) = (slab.free_slots(), slab.taken(class));
             if free + taken != class.slots {
                 report.find(
@@ -89,7 +89,7 @@ impl Allocator {
                     format!("a slab of {} slots counts {free} free and has {taken} taken", class.slots),
                 );
             }
-            if free > 0 && !slab.has(HELD) && !slab.has(LISTED) {
+            if free > 0 && !slab.has(HELD_FLAG) && !slab.has(LISTED_FLAG) {
                 report.find(name(chunk), "a slab with free slots that nobody can find");
             }
         }
@@ -103,10 +103,10 @@ impl Allocator {
                     .is_some_and(|slab| slab.class() == number && usize::from(slab.owner()) == index && slab.has(flag))
             };
             let name = || format!("shard {index} class {number}");
-            if slabs.current.is_some_and(|place| !mine(&place, HELD)) {
+            if slabs.current.is_some_and(|place| !mine(&place, HELD_FLAG)) {
                 report.find(name(), "the current slab is not the shard's own");
             }
-            let mut kept: Vec<Place> = slabs.partial.iter().copied().filter(|place| mine(place, KEPT)).collect();
+            let mut kept: Vec<Place> = slabs.partial.iter().copied().filter(|place| mine(place, KEPT_FLAG)).collect();
             kept.sort_unstable();
             kept.dedup();
             if kept.len() != slabs.kept as usize {

@@ -26,7 +26,7 @@ use lodestore_contract::{SegmentWear, Wear};
 
 use super::ground::Ground;
 use super::region::Region;
-use super::slab::{NO_CLASS, Slab};
+use super::slab::{NO_CLASS_ID, Slab};
 use super::space::{Space, Written};
 use super::table::Found;
 use super::{Allocator, ExtentKind, Place, lock};
@@ -97,7 +97,7 @@ impl Allocator {
     }
 
     fn written_of(&self, slab: &Slab) -> u64 {
-        let class = self.classes.get(slab.class()).filter(|_| slab.class() != NO_CLASS);
+        let class = self.classes.get(slab.class()).filter(|_| slab.class() != NO_CLASS_ID);
         class.map_or(0, |class| u64::from(slab.written()) * u64::from(class.size))
     }
 }

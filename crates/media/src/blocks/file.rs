@@ -15,22 +15,22 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::blocks::buffer::{Blocks, is_aligned};
 use crate::blocks::view::View;
-use crate::blocks::{BLOCK, BlockOptions};
+use crate::blocks::{BLOCK_BYTES, BlockOptions};
 use crate::probe::{self, Medium, MediumKind};
 use crate::store_dir::{Access, StoreDir};
 
 /// The file's name in a store's directory.
 pub(crate) const VALUES_FILE: &str = "values.0000";
 /// Maximum bytes that an unaligned direct read moves through its own buffer at a time.
-const PIECE: usize = 1 << 20;
+const PIECE_BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes of a read through the view, except for files in memory. A longer read is one call,
 /// and one request to the medium.
-const VIEWED: usize = 16 << 10;
-/// Consecutive "cached" answers that give no trust yet. If half of the data is cached, one call
-/// that fetches both pages of a value beats loads that wait for each page.
-const YES_FEW: u32 = 3;
+const VIEW_READ_BYTES_MAX: usize = 16 << 10;
+/// Maximum consecutive "cached" answers that give no trust yet. If half of the data is cached, one
+/// call that fetches both pages of a value beats loads that wait for each page.
+const UNTRUSTED_HITS_MAX: u32 = 3;
 /// Consecutive "cached" answers after which trust stops growing: 63 reads without another query.
-const YES_MAX: u32 = YES_FEW + 6;
+const CACHED_HITS_MAX: u32 = UNTRUSTED_HITS_MAX + 6;
 
 /// An open values file.
 #[derive(Debug)]
@@ -46,7 +46,8 @@ pub(super) struct DiskFile {
     mute: AtomicBool,
     /// Reads before the next query of the page cache. They use the view if there is one.
     trust: AtomicU32,
-    /// Consecutive "cached" answers: after [`YES_FEW`] of them each one doubles the trust.
+    /// Consecutive "cached" answers: after [`UNTRUSTED_HITS_MAX`] of them each one doubles the
+    /// trust.
     yes: AtomicU32,
 }
 
@@ -96,7 +97,7 @@ impl DiskFile {
 
     /// Tests direct I/O: some file systems grant it at the open and refuse it at the first read.
     fn try_direct(&self) -> Result<()> {
-        let mut block = Blocks::zeroed(BLOCK as usize);
+        let mut block = Blocks::zeroed(BLOCK_BYTES as usize);
         match self.file.read_at(&mut block, 0) {
             Err(refused) if refused.raw_os_error() == Some(libc::EINVAL) => Err(no_direct(&self.path)),
             // Any other error recurs at a real read.
@@ -108,7 +109,7 @@ impl DiskFile {
     /// there.
     #[inline]
     pub(super) fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        if !self.direct && (self.in_memory || into.len() <= VIEWED) {
+        if !self.direct && (self.in_memory || into.len() <= VIEW_READ_BYTES_MAX) {
             let trust = self.trust.load(Ordering::Relaxed);
             if trust == 0 && !self.in_memory {
                 if self.read_cached(at, into) {
@@ -129,15 +130,15 @@ impl DiskFile {
 
     /// Like [`Self::read`], without the mapping.
     pub(super) fn read_by_call(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        if !self.direct || (at.is_multiple_of(BLOCK) && is_aligned(into)) {
+        if !self.direct || (at.is_multiple_of(BLOCK_BYTES) && is_aligned(into)) {
             return self.file.read_exact_at(into, at);
         }
         let mut done = 0;
         let mut piece = Blocks::new();
         while done < into.len() {
             let from = at + done as u64;
-            let lead = (from % BLOCK) as usize;
-            let len = (lead + into.len() - done).next_multiple_of(BLOCK as usize).min(PIECE);
+            let lead = (from % BLOCK_BYTES) as usize;
+            let len = (lead + into.len() - done).next_multiple_of(BLOCK_BYTES as usize).min(PIECE_BYTES_MAX);
             piece.resize(len);
             self.file.read_exact_at(&mut piece, from - lead as u64)?;
             let taken = (len - lead).min(into.len() - done);
@@ -160,9 +161,9 @@ impl DiskFile {
             self.mute.store(true, Ordering::Relaxed);
         }
         let cached = read == Ok(len);
-        let yes = if cached { (self.yes.load(Ordering::Relaxed) + 1).min(YES_MAX) } else { 0 };
+        let yes = if cached { (self.yes.load(Ordering::Relaxed) + 1).min(CACHED_HITS_MAX) } else { 0 };
         self.yes.store(yes, Ordering::Relaxed);
-        self.trust.store((1 << yes.saturating_sub(YES_FEW)) - 1, Ordering::Relaxed);
+        self.trust.store((1 << yes.saturating_sub(UNTRUSTED_HITS_MAX)) - 1, Ordering::Relaxed);
         cached
     }
 

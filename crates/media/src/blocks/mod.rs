@@ -48,7 +48,7 @@ use crate::pool::Pool;
 pub use buffer::Blocks;
 pub(crate) use file::VALUES_FILE;
 
-const BLOCK: u64 = BlockFile::BLOCK;
+const BLOCK_BYTES: u64 = BlockFile::BLOCK;
 
 /// Options for opening a values file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,7 +150,7 @@ impl BlockFile {
             pool: Arc::clone(pool),
             backing,
             options: options.clone(),
-            len: AtomicU64::new(found / BLOCK * BLOCK),
+            len: AtomicU64::new(found / BLOCK_BYTES * BLOCK_BYTES),
             resize: Mutex::new(()),
             syncing: Mutex::new(()),
             begun: AtomicU64::new(0),
@@ -304,7 +304,7 @@ impl BlockFile {
     /// If `at` is not a multiple of a block.
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn write(&self, at: u64, blocks: &Blocks) -> Result<()> {
-        assert!(at.is_multiple_of(BLOCK), "a write at {at:#x}, inside a block");
+        assert!(at.is_multiple_of(BLOCK_BYTES), "a write at {at:#x}, inside a block");
         self.check_writes()?;
         let bytes = blocks.whole();
         let len = bytes.len() as u64;
@@ -337,7 +337,7 @@ impl BlockFile {
         if len <= old {
             return Ok(());
         }
-        let rounded = len.checked_next_multiple_of(BLOCK).filter(|rounded| *rounded <= self.options.capacity);
+        let rounded = len.checked_next_multiple_of(BLOCK_BYTES).filter(|rounded| *rounded <= self.options.capacity);
         let Some(len) = rounded else {
             return Err(Error::Full { needed: len - old, capacity: self.options.capacity });
         };
@@ -363,7 +363,7 @@ impl BlockFile {
         let _held = lock(&self.resize);
         self.check_writes()?;
         let old = self.len();
-        let Some(len) = len.checked_next_multiple_of(BLOCK).filter(|len| *len < old) else { return Ok(()) };
+        let Some(len) = len.checked_next_multiple_of(BLOCK_BYTES).filter(|len| *len < old) else { return Ok(()) };
         self.len.store(len, Ordering::Release);
         let done = match &self.backing {
             Backing::Disk(file) => file.shrink(len),
@@ -387,7 +387,10 @@ impl BlockFile {
     /// If the range is not whole blocks.
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn punch(&self, at: u64, len: u64) -> Result<()> {
-        assert!(at.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK), "{len} bytes at {at:#x} are no whole blocks");
+        assert!(
+            at.is_multiple_of(BLOCK_BYTES) && len.is_multiple_of(BLOCK_BYTES),
+            "{len} bytes at {at:#x} are no whole blocks"
+        );
         self.check_writes()?;
         self.check_range("given back", at, len)?;
         if len == 0 {

@@ -42,7 +42,7 @@ struct World<const GRACE: u64> {
 }
 
 /// Clock steps that the writer tries before it stops.
-const TRIES: usize = 3;
+const ADVANCE_ATTEMPTS: usize = 3;
 
 fn run<const GRACE: u64>() {
     let mut builder = loom::model::Builder::new();
@@ -74,7 +74,7 @@ fn run<const GRACE: u64>() {
         };
         world.linked.store(1, Ordering::Release);
         let stamp = world.clock.stamp();
-        for _ in 0..TRIES {
+        for _ in 0..ADVANCE_ATTEMPTS {
             if world.clock.is_over(stamp) {
                 // SAFETY: as above (Inv 8).
                 world.records[0].with_mut(|record| unsafe { *record = 0 });

@@ -142,7 +142,7 @@ impl Pool {
 fn check_unnamed_region(regions: &[Vec<u8>], header: &PoolHeader) -> Result<()> {
     let can_grow = header.capacity > header.region0_bytes;
     let Some(region) = regions.get(header.regions as usize).filter(|_| can_grow) else { return Ok(()) };
-    let begins = &region[..region.len().min(files::LOOK_BYTES)];
+    let begins = &region[..region.len().min(files::EXAMINED_BYTES)];
     let path = PathBuf::from(format!("region {}", header.regions));
     super::check_unnamed_region(header, begins, region.len() as u64, "region 0", path)
 }

@@ -11,14 +11,14 @@ use crate::mutant::Mutant;
 use crate::options::Prefault;
 use crate::probe::MediumKind;
 use crate::region::{MAX_REGIONS, Mapping};
-use crate::region_header::{REGION_HEADER_USED, RegionHeader};
+use crate::region_header::{REGION_HEADER_USED_BYTES, RegionHeader};
 use crate::region_layout::{PAGE_BYTES, REGION_BYTES_MIN, RegionLayout};
 use crate::store_dir::StoreDir;
 
 /// A region is created ahead only if it has at most this share of the free bytes of the medium.
-const AHEAD_MEDIUM_DIVISOR: u64 = 8;
+const SPARE_REGION_DIVISOR: u64 = 8;
 /// A shortened region has at least this share of the usual length.
-const SHORT_DIVISOR: u64 = 8;
+const SHORT_REGION_DIVISOR: u64 = 8;
 
 impl Pool {
     /// Adds a region that fits an extent of `min_bytes` bytes and returns its index. Existing
@@ -60,7 +60,7 @@ impl Pool {
         // A crash may tear both copies: the pool header does not count the region yet.
         for copy in self.layout(index).iter().flat_map(RegionLayout::header_copies) {
             self.memory.store(copy, &header.encode());
-            self.memory.flush(copy, REGION_HEADER_USED);
+            self.memory.flush(copy, REGION_HEADER_USED_BYTES);
         }
         self.memory.fence();
         // The header must not name a region whose own header is not durable.
@@ -140,15 +140,15 @@ impl Pool {
     }
 
     /// Creates a region shorter than the one that the medium refused with `full`. The minimum is
-    /// 1/[`SHORT_DIVISOR`] of the usual length, since the number of regions is limited.
+    /// 1/[`SHORT_REGION_DIVISOR`] of the usual length, since the number of regions is limited.
     ///
     /// The medium may refuse a region of exactly the length that it reports as free. After each
     /// refusal this tries a shorter region.
     fn new_short_region(&self, index: u16, min_bytes: u64, full: Error) -> Result<(u64, Arc<Mapping>)> {
         let Ok(refused) = self.next_region_bytes(index, min_bytes, self.room()) else { return Err(full) };
-        let least = self.usual_region_bytes() / SHORT_DIVISOR;
+        let least = self.usual_region_bytes() / SHORT_REGION_DIVISOR;
         let left = self.room_on_medium();
-        let mut limit = if left < refused { left } else { refused - refused / SHORT_DIVISOR };
+        let mut limit = if left < refused { left } else { refused - refused / SHORT_REGION_DIVISOR };
         while limit >= least {
             match self.new_region_within(index, min_bytes, limit) {
                 Err(Error::Full { .. }) => limit /= 2,
@@ -269,7 +269,7 @@ impl Pool {
         }
         let index = self.regions();
         // On a small medium an unused region would deny others the space.
-        let most = self.medium_room() / AHEAD_MEDIUM_DIVISOR;
+        let most = self.medium_room() / SPARE_REGION_DIVISOR;
         if let Ok(len) = self.next_region_bytes(index, u64::from(self.opts.chunk_bytes), self.room())
             && len <= most
         {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use lodestore_contract::VerifyReport;
 
 use super::records::Freed;
-use super::{Allocator, ExtentKind, Ground, SHARDS};
+use super::{Allocator, ExtentKind, Ground, SHARD_COUNT};
 use crate::nvptr::NvPtr;
 use heap::Heap;
 
@@ -160,7 +160,7 @@ fn dram_is_under_half_a_byte_a_record() {
         alloc.alloc_on(&heap, 296).expect("room");
     }
     // The parts that depend on neither the size of the store nor its content.
-    let shards = SHARDS * size_of::<super::Padded<std::sync::Mutex<super::Shard>>>();
+    let shards = SHARD_COUNT * size_of::<super::Padded<std::sync::Mutex<super::Shard>>>();
     let fixed = (shards + size_of_val(&*alloc.regions) + alloc.classes.dram_bytes()) as u64;
     let part = alloc.dram_bytes() - fixed;
     println!(

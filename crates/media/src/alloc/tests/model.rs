@@ -65,7 +65,7 @@ fn remove(alloc: &Allocator, heap: &Heap, model: &mut Model, pick: usize) {
         return;
     };
     model.remove(&at);
-    alloc.free_all(heap, &[Freed { at, len: if extent { Freed::EXTENT } else { len as u32 } }]);
+    alloc.free_all(heap, &[Freed { at, len: if extent { Freed::EXTENT_FLAG } else { len as u32 } }]);
 }
 
 fn mark(alloc: &Allocator, heap: &Heap, at: NvPtr, (len, extent): (usize, bool)) {
