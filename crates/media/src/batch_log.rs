@@ -56,7 +56,7 @@ use crate::pool::Pool;
 use crate::region_layout::LINE_BYTES;
 use crate::slot::thread_slot;
 
-use record::{Found, record_bytes};
+use record::{ArmedRecord, record_bytes};
 
 /// Logs of a pool: the number of threads that can write batches concurrently.
 const LOG_COUNT: usize = 8;
@@ -118,7 +118,7 @@ struct Log {
     /// The last stamp used.
     stamp: u64,
     /// The root word or a record is damaged: the log is not used.
-    broken: bool,
+    is_damaged: bool,
     /// Buffer for the record being encoded.
     bytes: Vec<u8>,
 }
@@ -167,12 +167,12 @@ impl BatchLogs {
         for (number, log) in this.logs.iter_mut().enumerate() {
             let log = log.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
             (log.number, log.stamp) = (number, first_stamp | (number as u64) << COUNT_BITS);
-            let found = log.find_extent(pool, roots, kind).and_then(|()| log.is_alone(&mut extents));
+            let found = log.load_extent(pool, roots, kind).and_then(|()| log.check_sole_owner(&mut extents));
             let found = found.and_then(|()| log.find_armed(pool, settled));
             match found {
                 Ok(found) => armed.extend(found),
                 Err(error) => {
-                    log.broken = true;
+                    log.is_damaged = true;
                     this.damage.get_or_insert_with(|| {
                         format!(
                             "{error}, so that a batch may be half done: export the store and import it into a new one"
@@ -213,8 +213,8 @@ impl BatchLogs {
                 });
                 // An extent replaced meanwhile is free already, and its successor was created after
                 // the open.
-                let stands = matches!(read_root(pool, self.roots, number), Ok(now) if now == extent);
-                if marked.is_ok() || stands || extent.is_none() {
+                let is_unchanged = matches!(read_root(pool, self.roots, number), Ok(now) if now == extent);
+                if marked.is_ok() || is_unchanged || extent.is_none() {
                     break marked;
                 }
             };
@@ -237,7 +237,7 @@ impl BatchLogs {
         if stores > Self::STORES_MAX {
             return Err(Error::Full { needed, capacity: pool.options().capacity });
         }
-        if log.broken {
+        if log.is_damaged {
             return Err(Error::corrupt(format!("batch log {}", log.number), "it was found damaged"));
         }
         if log.capacity < needed {
@@ -318,8 +318,8 @@ fn read_root(pool: &Pool, roots: NvPtr, number: usize) -> Result<Option<(NvPtr, 
     }
     let at = NvPtr::from_raw(word & !ORDER_MASK);
     let capacity = 1u64 << (word & ORDER_MASK);
-    let is_one = (CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity) && is_engines(pool, at, capacity as usize);
-    if is_one {
+    let is_possible = (CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity) && is_engine_range(pool, at, capacity as usize);
+    if is_possible {
         return Ok(Some((at, capacity)));
     }
     Err(Error::corrupt(format!("batch log {number}"), format!("its root word {word:#x} names no extent")))
@@ -327,7 +327,7 @@ fn read_root(pool: &Pool, roots: NvPtr, number: usize) -> Result<Option<(NvPtr, 
 
 /// Returns whether a range can hold an engine's words: it is in the root area or among a region's
 /// chunks.
-fn is_engines(pool: &Pool, at: NvPtr, len: usize) -> bool {
+fn is_engine_range(pool: &Pool, at: NvPtr, len: usize) -> bool {
     let root = pool.root();
     let offset = at.offset();
     let in_root = at.region() == root.region()
@@ -343,7 +343,7 @@ impl Log {
     }
 
     /// Sets the extent that the root word names.
-    fn find_extent(&mut self, pool: &Pool, roots: NvPtr, kind: ExtentKind) -> Result<()> {
+    fn load_extent(&mut self, pool: &Pool, roots: NvPtr, kind: ExtentKind) -> Result<()> {
         let Some((at, capacity)) = read_root(pool, roots, self.number)? else { return Ok(()) };
         if !pool.allocator().holds_extent(pool, at, capacity, kind) {
             let place = format!("batch log {}", self.number);
@@ -354,7 +354,7 @@ impl Log {
     }
 
     /// Refuses an extent that another log uses too, and adds it to `extents`.
-    fn is_alone(&self, extents: &mut Vec<NvPtr>) -> Result<()> {
+    fn check_sole_owner(&self, extents: &mut Vec<NvPtr>) -> Result<()> {
         if self.at.is_null() {
             return Ok(());
         }
@@ -367,7 +367,7 @@ impl Log {
     }
 
     /// Returns the armed, whole records. If the open is not settled, flushes them and all stamps.
-    fn find_armed(&self, pool: &Pool, settled: bool) -> Result<Vec<Found>> {
+    fn find_armed(&self, pool: &Pool, settled: bool) -> Result<Vec<ArmedRecord>> {
         let mut armed = Vec::new();
         if self.at.is_null() {
             return Ok(armed);
@@ -456,7 +456,7 @@ impl BatchTurn<'_> {
     /// not aligned.
     pub fn commit(mut self, pool: &Pool, stores: &[(NvPtr, Word)]) -> Result<()> {
         assert!(stores.len() <= self.stores, "more stores than the turn was taken for");
-        debug_assert!(stores.iter().all(|(at, word)| is_engines(pool, *at, word.bytes())));
+        debug_assert!(stores.iter().all(|(at, word)| is_engine_range(pool, *at, word.bytes())));
         if stores.is_empty() {
             return pool.check();
         }
@@ -505,7 +505,7 @@ fn publish(pool: &Pool, stores: &[(NvPtr, Word)]) {
 ///
 /// # Errors
 /// [`Error::Poisoned`] if a sync failed: the records stay armed for the next open.
-fn redo(pool: &Pool, mut armed: Vec<Found>) -> Result<()> {
+fn redo(pool: &Pool, mut armed: Vec<ArmedRecord>) -> Result<()> {
     pool.check()?;
     if armed.is_empty() {
         return Ok(());

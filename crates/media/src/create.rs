@@ -8,17 +8,17 @@ use std::time::Instant;
 
 use lodestore_contract::{Error, Result};
 
-use crate::ahead::Ahead;
+use crate::ahead::Background;
 use crate::blocks::VALUES_FILE;
 use crate::boot;
-use crate::files::{self, Found, Made, RegionMaker};
+use crate::files::{self, DirContent, MappedRegion, RegionCreator};
 use crate::header::{HEADER_USED_BYTES, POOL_MAGIC, PoolHeader};
 use crate::lock::{LOCK_FILE, StoreLock};
 use crate::memory::Memory;
 use crate::nvptr::NvPtr;
 use crate::open::{memory_for, read_header};
 use crate::options::PoolOptions;
-use crate::pool::{OpenReport, Parts, Pool};
+use crate::pool::{OpenReport, Pool, PoolParts};
 use crate::probe;
 use crate::region_layout::HEADER_BYTES;
 use crate::store_dir::{Access, StoreDir};
@@ -36,12 +36,12 @@ impl Pool {
     /// error no pool of this creation exists.
     pub fn create(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
         opts.check(engine)?;
-        let was_there = files::look(dir)?.0 != Found::Nothing;
+        let existed = files::classify(dir)?.0 != DirContent::Nothing;
         let created = Self::create_in(dir, engine, engine_format, opts);
         // Skips a pool that another process has created or is creating: examining it would need its
         // lock.
         let is_own = |refused: &Error| !matches!(refused, Error::Exists { .. } | Error::Locked { .. });
-        if !was_there && created.as_ref().is_err_and(is_own) {
+        if !existed && created.as_ref().is_err_and(is_own) {
             remove_pool(dir, |header| !header.engine_created);
         }
         created
@@ -57,16 +57,16 @@ impl Pool {
         let (store_dir, mut lock) = lock_new_dir(dir)?;
         drop(files::remove_unfinished(&store_dir)?);
         opts.limit_first_region(store_dir.free_bytes());
-        let maker = RegionMaker::new(&store_dir, None, &opts);
+        let creator = RegionCreator::new(&store_dir, None, &opts);
         let never = AtomicBool::new(false);
         let first = opts.first_region_bytes();
         let start = Instant::now();
-        let Made { mapping, medium } = maker.make(0, first, &never)?.ok_or(Error::Closed)?;
+        let MappedRegion { mapping, medium } = creator.create(0, first, &never)?.ok_or(Error::Closed)?;
         let took = start.elapsed();
         let mut is_named = false;
         let made = (|| {
             if let Some(file) = mapping.file() {
-                lock.hold(&store_dir, &files::unfinished_name(0), file)?;
+                lock.lock_region0(&store_dir, &files::unfinished_name(0), file)?;
             }
             let persist = probe::policy(&medium, opts.durability, opts.emulate_dax)?;
             let memory = memory_for(persist, &opts)?;
@@ -78,7 +78,7 @@ impl Pool {
             if let (true, Some(file)) = (memory.persists(), mapping.file()) {
                 file.sync_all().map_err(|refused| Error::io("syncing a region of", dir, refused))?;
             }
-            maker.finish(0, &mapping)?;
+            creator.finish(0, &mapping)?;
             is_named = true;
             if memory.persists() {
                 store_dir.sync()?;
@@ -89,17 +89,17 @@ impl Pool {
         let (memory, header, mapping) = made.inspect_err(|_| {
             // Before this region has the name, a file of the name is foreign.
             if is_named {
-                files::remove_made(&store_dir, 0);
+                files::remove_named_region(&store_dir, 0);
             } else {
-                files::remove_unfinished_made(&store_dir, 0);
+                files::remove_unfinished_region(&store_dir, 0);
             }
         })?;
-        lock.note_store();
-        let maker = RegionMaker { pool_medium: Some(medium.clone()), ..maker };
-        let ahead = Ahead::new(maker, opts.usual_region_bytes(first));
-        ahead.pace().made(first, took);
-        let ahead = Some(ahead);
-        let parts = Parts { memory, opts, medium, dir: Some(store_dir), ahead, header, lock: Some(lock) };
+        lock.mark_store();
+        let creator = RegionCreator { pool_medium: Some(medium.clone()), ..creator };
+        let background = Background::new(creator, opts.usual_region_bytes(first));
+        background.pace().record_creation(first, took);
+        let background = Some(background);
+        let parts = PoolParts { memory, opts, medium, dir: Some(store_dir), background, header, lock: Some(lock) };
         let pool = Self::assemble(parts)?;
         pool.begin_new()?;
         pool.join_pages(&mapping);
@@ -131,13 +131,13 @@ impl CreatedPool {
     }
 }
 
-/// Removes the rest of a creation: the files of the pool in `dir` if `is_left` accepts its header,
+/// Removes the rest of a creation: the files of the pool in `dir` if `accepts` accepts its header,
 /// or if there is no pool. Then removes the directory if it is empty.
-fn remove_pool(dir: &Path, is_left: impl Fn(&PoolHeader) -> bool) {
+fn remove_pool(dir: &Path, accepts: impl Fn(&PoolHeader) -> bool) {
     let Ok(store_dir) = StoreDir::open(dir) else { return };
-    match StoreLock::take(&store_dir) {
-        Ok(mut lock) if has_only(&store_dir, is_left) => {
-            lock.forget_store();
+    match StoreLock::acquire(&store_dir) {
+        Ok(mut lock) if holds_only(&store_dir, accepts) => {
+            lock.clear_store_mark();
             remove_files(&store_dir);
         }
         Err(Error::Io { .. }) => {}
@@ -148,10 +148,10 @@ fn remove_pool(dir: &Path, is_left: impl Fn(&PoolHeader) -> bool) {
 }
 
 /// Returns whether a directory holds no pool, or one whose header fits.
-fn has_only(dir: &StoreDir, fits: impl Fn(&PoolHeader) -> bool) -> bool {
-    match files::look_in(dir) {
-        Ok(Found::Empty) => true,
-        Ok(Found::Store) => {
+fn holds_only(dir: &StoreDir, fits: impl Fn(&PoolHeader) -> bool) -> bool {
+    match files::classify_dir(dir) {
+        Ok(DirContent::Empty) => true,
+        Ok(DirContent::Store) => {
             let path = dir.path_of(&files::region_name(0));
             let opened = files::open_region(dir, 0, Access::Read);
             opened.and_then(|(file, _)| read_header(&file, &path)).is_ok_and(|header| fits(&header))
@@ -198,19 +198,19 @@ impl OpenReport {
 /// # Errors
 /// [`Error::Exists`] if the directory holds anything; [`Error::Locked`]; [`Error::Io`].
 fn lock_new_dir(dir: &Path) -> Result<(Arc<StoreDir>, StoreLock)> {
-    let mut tries = 0;
+    let mut attempts = 0;
     loop {
-        tries += 1;
-        let locked = files::make_dir(dir).and_then(|made| {
-            let lock = StoreLock::take(&made)?;
+        attempts += 1;
+        let locked = files::create_dir(dir).and_then(|made| {
+            let lock = StoreLock::acquire(&made)?;
             Ok((Arc::new(made), lock))
         });
         match locked {
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries < CREATION_ATTEMPTS => {}
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && attempts < CREATION_ATTEMPTS => {}
             Err(refused) => return Err(refused),
             // Checked again under the lock: another process may have created a store meanwhile.
-            Ok((made, lock)) => match files::look_in(&made)? {
-                Found::Empty => return Ok((made, lock)),
+            Ok((made, lock)) => match files::classify_dir(&made)? {
+                DirContent::Empty => return Ok((made, lock)),
                 found => return Err(found.refusal_of_creation(dir)),
             },
         }

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use lodestore_contract::{Error, Result};
 
-use crate::files::{self, Found};
+use crate::files::{self, DirContent};
 use crate::header::is_unfinished;
 use crate::lock::{self, LOCK_FILE, StoreLock};
 use crate::open::read_header;
@@ -36,8 +36,8 @@ pub struct StoreFile {
 /// # Errors
 /// [`Error::Missing`]; [`Error::Io`].
 pub fn store_files(dir: &Path) -> Result<Vec<StoreFile>> {
-    let dir = match files::look(dir)? {
-        (Found::Store | Found::Headless, Some(dir)) => dir,
+    let dir = match files::classify(dir)? {
+        (DirContent::Store | DirContent::Headless, Some(dir)) => dir,
         (found, _) => return Err(found.refusal(dir)),
     };
     list(&dir)
@@ -87,13 +87,13 @@ impl Removal {
     /// the store's; [`Error::Corrupt`] if neither the first region nor the lock file says that a
     /// store is there; [`Error::NewerFormat`]; [`Error::Io`].
     pub fn begin(dir: &Path, others: &[&str]) -> Result<Self> {
-        let dir = match files::look(dir)? {
-            (Found::Store | Found::Headless, Some(dir)) => dir,
+        let dir = match files::classify(dir)? {
+            (DirContent::Store | DirContent::Headless, Some(dir)) => dir,
             (found, _) => return Err(found.refusal(dir)),
         };
         let is_named_store = lock::is_of_store(&dir);
         let has_lock_file = dir.entry(LOCK_FILE)?.is_some();
-        let mut lock = StoreLock::take(&dir)?;
+        let mut lock = StoreLock::acquire(&dir)?;
         let checked = Self::check(&dir, &mut lock, others, is_named_store);
         if checked.is_err() && !has_lock_file {
             // Restores the directory to its original state.
@@ -105,10 +105,10 @@ impl Removal {
     /// Checks the directory; returns the files of the store.
     fn check(dir: &StoreDir, lock: &mut StoreLock, others: &[&str], is_named_store: bool) -> Result<Vec<StoreFile>> {
         let region0 = files::region_name(0);
-        let header = match files::look_in(dir)? {
-            Found::Store => {
+        let header = match files::classify_dir(dir)? {
+            DirContent::Store => {
                 let (file, _) = files::open_region(dir, 0, Access::ReadWrite)?;
-                lock.hold(dir, &region0, &file)?;
+                lock.lock_region0(dir, &region0, &file)?;
                 match read_header(&file, &dir.path_of(&region0)) {
                     Ok(header) => Some(header),
                     // The lock file of a damaged store still names it.
@@ -116,7 +116,7 @@ impl Removal {
                     Err(refused) => return Err(refused),
                 }
             }
-            Found::Headless if is_named_store => None,
+            DirContent::Headless if is_named_store => None,
             found => return Err(found.refusal(dir.path())),
         };
         for name in dir.names()?.into_iter().filter(|name| !others.contains(&name.as_str())) {
@@ -128,14 +128,14 @@ impl Removal {
                 return foreign("it is no ordinary file");
             }
             if let Some(index) = files::unfinished_index(&name)
-                && !is_unfinished(&files::look_into(dir, &name)?.0, index)
+                && !is_unfinished(&files::examine_file(dir, &name)?.0, index)
             {
                 return foreign("it holds what no interrupted making of a region leaves");
             }
             if let (Some(index), Some(header)) = (files::region_index(&name), &header)
                 && u32::from(index) >= header.regions
             {
-                let (bytes, _) = files::look_into(dir, &name)?;
+                let (bytes, _) = files::examine_file(dir, &name)?;
                 let is_blank = bytes.iter().all(|byte| *byte == 0);
                 if !is_blank && RegionHeader::generation_in_pool(&bytes, header.pool_id).is_none() {
                     return foreign("it is not a region of this store");
@@ -165,7 +165,7 @@ impl Removal {
         dir.sync()?;
         // Before this, the lock file says that a store is there, so that the removal can be
         // repeated.
-        lock.forget_store();
+        lock.clear_store_mark();
         found.iter().filter(|file| is_region0(&file.name)).try_for_each(|file| remove(&file.name))?;
         remove(LOCK_FILE)?;
         dir.sync()?;

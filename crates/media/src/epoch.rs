@@ -32,7 +32,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use crate::alloc::{Allocator, Freed, Ground};
+use crate::alloc::{Allocator, Freed, MediumAccess};
 use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::pool::Pool;
@@ -73,7 +73,7 @@ const SHARED_SEAT_COUNT: usize = 4;
 
 thread_local! {
     /// Guards that this thread holds on shared seats.
-    static SITTING: Cell<[u32; SHARED_SEAT_COUNT]> = const { Cell::new([0; SHARED_SEAT_COUNT]) };
+    static HELD_SHARED_SEATS: Cell<[u32; SHARED_SEAT_COUNT]> = const { Cell::new([0; SHARED_SEAT_COUNT]) };
 }
 
 /// Items retired at about the same time.
@@ -129,7 +129,7 @@ impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
         if !slot::is_mine(self.number) {
-            return self.leave();
+            return self.leave_shared_seat();
         }
         let depth = self.slot.depth.load(Ordering::Relaxed) - 1;
         self.slot.depth.store(depth, Ordering::Relaxed);
@@ -142,7 +142,7 @@ impl Drop for Guard<'_> {
 impl Guard<'_> {
     /// Leaves a shared seat.
     #[cold]
-    fn leave(&self) {
+    fn leave_shared_seat(&self) {
         let Some(seat) = self.number.checked_sub(SHARED_GUARD_NUMBER_MIN) else { return };
         let _limbo = self.slot.lock();
         let depth = self.slot.depth.load(Ordering::Relaxed) - 1;
@@ -150,17 +150,17 @@ impl Guard<'_> {
         if depth == 0 {
             self.slot.seat.unpin();
         }
-        sit(seat, |held| held.saturating_sub(1));
+        count_shared_guard(seat, |held| held.saturating_sub(1));
     }
 }
 
 /// Numbers of guards on shared seats begin here: no slot has such a number.
 const SHARED_GUARD_NUMBER_MIN: usize = SHARED_SLOT_INDEX + 1;
 
-fn sit(seat: usize, change: impl Fn(u32) -> u32) {
-    let mut held = SITTING.get();
+fn count_shared_guard(seat: usize, change: impl Fn(u32) -> u32) {
+    let mut held = HELD_SHARED_SEATS.get();
     held[seat] = change(held[seat]);
-    SITTING.set(held);
+    HELD_SHARED_SEATS.set(held);
 }
 
 impl Epochs {
@@ -212,7 +212,7 @@ impl Epochs {
             if depth == 0 || slot.seat.announced() == Some(self.clock.stamp()) || seat + 1 == SHARED_SEAT_COUNT {
                 slot.depth.store(depth + 1, Ordering::Relaxed);
                 std::sync::atomic::fence(Ordering::SeqCst);
-                sit(seat, |held| held + 1);
+                count_shared_guard(seat, |held| held + 1);
                 return Guard { slot, number: SHARED_GUARD_NUMBER_MIN + seat, not_send: PhantomData };
             }
             seat += 1;
@@ -258,7 +258,7 @@ impl Epochs {
         let number = slot::thread_slot();
         let holds = |slot: usize| self.slots[slot].depth.load(Ordering::Relaxed) > 0;
         if number == SHARED_SLOT_INDEX {
-            (0..SHARED_SEAT_COUNT).any(|seat| SITTING.get()[seat] > 0 && holds(SHARED_SLOT_INDEX + seat))
+            (0..SHARED_SEAT_COUNT).any(|seat| HELD_SHARED_SEATS.get()[seat] > 0 && holds(SHARED_SLOT_INDEX + seat))
         } else {
             holds(number)
         }
@@ -269,7 +269,7 @@ impl Epochs {
         // The fence in `stamp` makes visible here every guard that may have read the state before
         // the caller's changes.
         let stamp = self.clock.stamp();
-        let (mine, sitting) = (slot::thread_slot(), SITTING.get());
+        let (mine, held_seats) = (slot::thread_slot(), HELD_SHARED_SEATS.get());
         for (number, slot) in
             self.used_slots().iter().enumerate().filter(|(number, _)| *number != mine || mine == SHARED_SLOT_INDEX)
         {
@@ -277,7 +277,7 @@ impl Epochs {
             // The caller's own guards on a shared seat.
             let own = number
                 .checked_sub(SHARED_SLOT_INDEX)
-                .and_then(|seat| sitting.get(seat))
+                .and_then(|seat| held_seats.get(seat))
                 .map_or(0, |held| u64::from(*held));
             let others = || slot.depth.load(Ordering::Relaxed) > own;
             // A thread that pins again shows a newer epoch once the clock has advanced.
@@ -306,13 +306,13 @@ impl Epochs {
         (limbos.sum::<usize>() + size_of_val(&*self.slots)) as u64
     }
 
-    pub(crate) fn retire_on<G: Ground>(&self, alloc: &Allocator, ground: &G, item: Freed) {
+    pub(crate) fn retire_on<G: MediumAccess>(&self, alloc: &Allocator, medium: &G, item: Freed) {
         if alloc.is_recovering() {
             alloc.note_kept(item);
         }
-        let bytes = alloc.bytes_of(ground, item);
+        let bytes = alloc.bytes_of(medium, item);
         let slot = &self.slots[slot::thread_slot()];
-        let look = {
+        let checks_others = {
             let mut limbo = slot.lock();
             limbo.open.push(item);
             limbo.open_bytes += bytes;
@@ -326,32 +326,32 @@ impl Epochs {
             limbo.bags.is_multiple_of(COLLECT_BAG_INTERVAL) || waiting > self.limit
         };
         self.advance();
-        self.free_over(alloc, ground, slot);
-        if look {
+        self.free_expired(alloc, medium, slot);
+        if checks_others {
             let mine = slot::thread_slot();
-            self.collect_on(alloc, ground, |number| number == mine || !slot::is_taken(number));
+            self.collect_on(alloc, medium, |number| number == mine || !slot::is_taken(number));
         }
     }
 
-    pub(crate) fn collect_on<G: Ground>(&self, alloc: &Allocator, ground: &G, whose: impl Fn(usize) -> bool) {
+    pub(crate) fn collect_on<G: MediumAccess>(&self, alloc: &Allocator, medium: &G, selects: impl Fn(usize) -> bool) {
         // Bags stamped now are free after two steps; a third step covers a clock that another
         // thread advanced.
         for _ in 0..3 {
-            let mut left = false;
-            for (_, slot) in self.used_slots().iter().enumerate().filter(|(number, _)| whose(*number)) {
+            let mut has_rest = false;
+            for (_, slot) in self.used_slots().iter().enumerate().filter(|(number, _)| selects(*number)) {
                 if slot.waiting.load(Ordering::Relaxed) > 0 {
                     self.seal(&mut slot.lock());
-                    self.free_over(alloc, ground, slot);
-                    left |= slot.waiting.load(Ordering::Relaxed) > 0;
+                    self.free_expired(alloc, medium, slot);
+                    has_rest |= slot.waiting.load(Ordering::Relaxed) > 0;
                 }
             }
-            if !left || !self.advance() {
+            if !has_rest || !self.advance() {
                 break;
             }
         }
-        for (_, slot) in self.used_slots().iter().enumerate().filter(|(number, _)| whose(*number)) {
+        for (_, slot) in self.used_slots().iter().enumerate().filter(|(number, _)| selects(*number)) {
             if slot.waiting.load(Ordering::Relaxed) > 0 {
-                self.free_over(alloc, ground, slot);
+                self.free_expired(alloc, medium, slot);
             }
         }
     }
@@ -376,16 +376,16 @@ impl Epochs {
     }
 
     /// Frees this slot's bags whose grace period is over.
-    fn free_over<G: Ground>(&self, alloc: &Allocator, ground: &G, slot: &Slot) {
+    fn free_expired<G: MediumAccess>(&self, alloc: &Allocator, medium: &G, slot: &Slot) {
         loop {
             let mut limbo = slot.lock();
-            if limbo.sealed.front().is_none_or(|bag| !self.clock.is_over(bag.stamp)) {
+            if limbo.sealed.front().is_none_or(|bag| !self.clock.is_expired(bag.stamp)) {
                 return;
             }
             let Some(mut bag) = limbo.sealed.pop_front() else { return };
             slot.waiting.store(slot.waiting.load(Ordering::Relaxed).saturating_sub(bag.bytes), Ordering::Relaxed);
             drop(limbo);
-            alloc.free_all(ground, &bag.items);
+            alloc.free_all(medium, &bag.items);
             bag.items.clear();
             let mut limbo = slot.lock();
             if limbo.spare.len() < SPARE_BAGS_MAX {

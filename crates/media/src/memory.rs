@@ -143,7 +143,7 @@ impl Memory {
 
     /// Makes all bytes durable if the system can do this with one request per region that writes
     /// only dirty data. Returns whether all bytes are durable.
-    pub(crate) fn settle(&self) -> bool {
+    pub(crate) fn sync_all(&self) -> bool {
         match self.persist {
             Persist::Nothing | Persist::Caches => return true,
             Persist::Lines(_) => return false,
@@ -174,7 +174,7 @@ impl Memory {
     pub(crate) fn address(&self, at: NvPtr, len: usize) -> *mut u8 {
         match self.regions.address(at, len) {
             Some(address) => address,
-            None => outside(at, len),
+            None => panic_outside(at, len),
         }
     }
 
@@ -509,7 +509,7 @@ impl Memory {
         self.failed.store(true, Ordering::Release);
         self.state.poison();
         if let Some(sink) = self.events.as_ref().filter(|_| is_first) {
-            events::tell(sink, &Event::Poisoned { reason, cause: cause.into() });
+            events::report(sink, &Event::Poisoned { reason, cause: cause.into() });
         }
     }
 
@@ -535,7 +535,7 @@ fn prefers_non_temporal(offset: u64, len: usize) -> bool {
 
 #[cold]
 #[inline(never)]
-fn outside(at: NvPtr, len: usize) -> ! {
+fn panic_outside(at: NvPtr, len: usize) -> ! {
     panic!("{len} bytes at {at:?} are in no region of the pool")
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use lodestore_contract::{Durability, Error, Finding, Result};
 
-use crate::ahead::Ahead;
+use crate::ahead::Background;
 use crate::boot;
-use crate::files::{self, Found, Made, RegionMaker};
+use crate::files::{self, DirContent, MappedRegion, RegionCreator};
 use crate::header::PoolHeader;
 use crate::latency::Latency;
 use crate::lock::StoreLock;
@@ -15,7 +15,7 @@ use crate::memory::{Memory, Persist};
 use crate::mutant::Mutant;
 use crate::nvptr::NvPtr;
 use crate::options::{PoolOptions, Prefault};
-use crate::pool::{OpenReport, Opening, Parts, Pool, write_header};
+use crate::pool::{OpenReport, Opening, Pool, PoolParts, write_header};
 use crate::probe::{self, Medium, MediumKind};
 use crate::region_header::{CheckedRegion, HeaderCopies, REGION_HEADER_USED_BYTES, RegionHeader, raise_generation};
 use crate::region_layout::HEADER_BYTES;
@@ -77,22 +77,22 @@ impl Pool {
     /// [`Error::MachineRestarted`] (unless `salvage`), [`Error::Io`]. On an error nothing is
     /// changed, except by a failed sync of the header.
     pub fn open(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
-        let store_dir = match files::look(dir)? {
-            (Found::Store, Some(store_dir)) => Arc::new(store_dir),
+        let store_dir = match files::classify(dir)? {
+            (DirContent::Store, Some(store_dir)) => Arc::new(store_dir),
             (found, _) => return Err(found.refusal(dir)),
         };
-        let mut lock = match StoreLock::take(&store_dir) {
+        let mut lock = match StoreLock::acquire(&store_dir) {
             Err(Error::Io { .. }) if store_dir.is_removed() => return Err(Error::missing(dir)),
             taken => taken?,
         };
         // Checked again under the lock: a failed creation may have removed its files meanwhile.
-        if files::look_in(&store_dir)? != Found::Store {
+        if files::classify_dir(&store_dir)? != DirContent::Store {
             return Err(Error::missing(dir));
         }
         let path = store_dir.path_of(&files::region_name(0));
         let (file, len) = files::open_region(&store_dir, 0, Access::ReadWrite)?;
-        lock.hold(&store_dir, &files::region_name(0), &file)?;
-        lock.note_store();
+        lock.lock_region0(&store_dir, &files::region_name(0), &file)?;
+        lock.mark_store();
         let header = read_header(&file, &path)?;
         check_engine(&header, engine, engine_format)?;
         let opts = options_in_force(opts, &header)?;
@@ -108,7 +108,7 @@ impl Pool {
                 format!("{len} bytes long, but {} were made: restore all files from one copy", header.region0_bytes);
             return Err(Error::corrupt(path.display().to_string(), what));
         }
-        let Made { mapping, medium } = files::map_region(&path, file, len, &opts)?;
+        let MappedRegion { mapping, medium } = files::map_region(&path, file, len, &opts)?;
         let memory = memory_for(probe::policy(&medium, opts.durability, opts.emulate_dax)?, &opts)?;
         memory.regions.add(Arc::new(mapping));
         let mut opening = Opening::of(&header, &path.display().to_string(), &opts)?;
@@ -117,21 +117,21 @@ impl Pool {
             opening.add_region(checked, &opts)?;
             memory.regions.add(Arc::new(mapping));
         }
-        let report = OpenReport { settled: report.clean || memory.settle(), ..report };
+        let report = OpenReport { settled: report.clean || memory.sync_all(), ..report };
         let removed = files::remove_unfinished(&store_dir)?;
         remove_unnamed_region(&store_dir, &header)?;
         if opts.durability != header.durability {
             sync_for_raise(&memory, &store_dir)?;
         }
-        let maker = RegionMaker::new(&store_dir, Some(medium.clone()), &opts);
-        let ahead = Ahead::new(maker, opts.usual_region_bytes(memory.regions.total_bytes()));
-        ahead.release(removed);
-        let ahead = Some(ahead);
-        let parts = Parts { memory, opts, medium, dir: Some(store_dir), ahead, header, lock: Some(lock) };
+        let creator = RegionCreator::new(&store_dir, Some(medium.clone()), &opts);
+        let background = Background::new(creator, opts.usual_region_bytes(memory.regions.total_bytes()));
+        background.close_files(removed);
+        let background = Some(background);
+        let parts = PoolParts { memory, opts, medium, dir: Some(store_dir), background, header, lock: Some(lock) };
         let pool = Self::assemble(parts)?;
         pool.begin_opened(opening)?;
         pool.check()?;
-        pool.fill_behind();
+        pool.fill_in_background();
         Ok((pool, report))
     }
 
@@ -140,21 +140,21 @@ impl Pool {
     /// # Errors
     /// [`Error::Missing`], [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Io`].
     pub fn inspect(dir: &Path) -> Result<HeaderSummary> {
-        let dir = match files::look(dir)? {
-            (Found::Store, Some(store_dir)) => store_dir,
+        let dir = match files::classify(dir)? {
+            (DirContent::Store, Some(store_dir)) => store_dir,
             (found, _) => return Err(found.refusal(dir)),
         };
         // The header may be changing concurrently; a moment later it is whole.
         let path = dir.path_of(&files::region_name(0));
         let (file, _) = match files::open_region(&dir, 0, Access::Read) {
             // A failed creation has removed its files in between.
-            Err(_) if files::look_in(&dir)? != Found::Store => {
+            Err(_) if files::classify_dir(&dir)? != DirContent::Store => {
                 return Err(Error::missing(dir.path()));
             }
             opened => opened?,
         };
         let mut found = read_header(&file, &path);
-        for _again in 0..3 {
+        for _attempt in 0..3 {
             if !matches!(found, Err(Error::Corrupt { .. })) {
                 break;
             }
@@ -166,8 +166,8 @@ impl Pool {
 
     /// Fills the page tables of an opened store in the background, if its bytes are in memory or
     /// fit there.
-    fn fill_behind(&self) {
-        let Some(ahead) = &self.ahead else { return };
+    fn fill_in_background(&self) {
+        let Some(background) = &self.background else { return };
         if self.opts.prefault == Prefault::None {
             return;
         }
@@ -176,7 +176,7 @@ impl Pool {
             return;
         }
         for mapping in self.memory.regions.mappings() {
-            ahead.fill(Arc::clone(&mapping));
+            background.fill(Arc::clone(&mapping));
             self.join_pages(&mapping);
         }
     }
@@ -352,7 +352,7 @@ fn remove_unnamed_region(dir: &StoreDir, header: &PoolHeader) -> Result<()> {
     if dir.entry(&name)?.is_none() {
         return Ok(());
     }
-    let (bytes, len) = files::look_into(dir, &name)?;
+    let (bytes, len) = files::examine_file(dir, &name)?;
     let place = dir.path_of(&files::region_name(0)).display().to_string();
     check_unnamed_region(header, &bytes, len, &place, dir.path_of(&name))?;
     dir.remove_file(&name).map_err(|refused| Error::io("removing", dir.path_of(&name), refused))?;

@@ -153,8 +153,8 @@ impl PoolOptions {
         self.check_bounds()?;
         let regions =
             if self.region_bytes > FIRST_REGION_BYTES { MAX_REGIONS - SHORT_REGION_COUNT } else { MAX_REGIONS };
-        let most = self.region_bytes.saturating_mul(regions as u64);
-        if self.capacity > most {
+        let capacity_max = self.region_bytes.saturating_mul(regions as u64);
+        if self.capacity > capacity_max {
             let region_min = self.capacity.div_ceil((MAX_REGIONS - SHORT_REGION_COUNT) as u64);
             let region_min = region_min.max(FIRST_REGION_BYTES + 1).checked_next_multiple_of(ADVISED_REGION_STEP_BYTES);
             let larger = match region_min.filter(|bytes| *bytes <= REGION_BYTES_MAX) {
@@ -164,7 +164,7 @@ impl PoolOptions {
                 None => String::new(),
             };
             let why = format!(
-                "{regions} regions of {} hold {most}: give at most {most}{larger}",
+                "{regions} regions of {} hold {capacity_max}: give at most {capacity_max}{larger}",
                 format_size(self.region_bytes)
             );
             return Err(refuse("capacity", self.capacity, why));
@@ -294,11 +294,11 @@ mod tests {
     fn the_largest_capacity_fits_the_regions() {
         for region_bytes in [FIRST_REGION_BYTES + PAGE_BYTES, 256 << 20, 4 << 30, REGION_BYTES_MAX] {
             let opts = PoolOptions { region_bytes, ..PoolOptions::default() };
-            let most = region_bytes * (MAX_REGIONS - SHORT_REGION_COUNT) as u64;
-            assert!(PoolOptions { capacity: most, ..opts.clone() }.check("hikv").is_ok());
-            assert!(PoolOptions { capacity: most + PAGE_BYTES, ..opts.clone() }.check("hikv").is_err());
+            let capacity_max = region_bytes * (MAX_REGIONS - SHORT_REGION_COUNT) as u64;
+            assert!(PoolOptions { capacity: capacity_max, ..opts.clone() }.check("hikv").is_ok());
+            assert!(PoolOptions { capacity: capacity_max + PAGE_BYTES, ..opts.clone() }.check("hikv").is_err());
             let (mut total, mut regions) = (opts.first_region_bytes(), 1);
-            while total < most {
+            while total < capacity_max {
                 total += opts.usual_region_bytes(total);
                 regions += 1;
             }

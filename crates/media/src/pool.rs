@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use lodestore_contract::{Durability, Error, Event, Finding, FoundBy, MediumUse, Options, Result};
 
-use crate::ahead::Ahead;
+use crate::ahead::Background;
 use crate::alloc::Allocator;
 use crate::epoch::Epochs;
 use crate::events;
@@ -99,7 +99,7 @@ pub struct Pool {
     pub(crate) medium: Medium,
     /// The store's directory; `None` for a simulated pool.
     pub(crate) dir: Option<Arc<StoreDir>>,
-    pub(crate) ahead: Option<Ahead>,
+    pub(crate) background: Option<Background>,
     pub(crate) control: Mutex<Control>,
     identity: u64,
     /// The generation of this session.
@@ -108,18 +108,18 @@ pub struct Pool {
     found_generation: u64,
     /// Bytes of the capacity reserved next to the regions ([`Self::take_beside`]); changes under
     /// `control`.
-    beside: AtomicU64,
+    reserved_bytes: AtomicU64,
     alloc: Allocator,
     epochs: Epochs,
 }
 
 /// The parts that a pool is assembled from.
-pub(crate) struct Parts {
+pub(crate) struct PoolParts {
     pub(crate) memory: Memory,
     pub(crate) opts: PoolOptions,
     pub(crate) medium: Medium,
     pub(crate) dir: Option<Arc<StoreDir>>,
-    pub(crate) ahead: Option<Ahead>,
+    pub(crate) background: Option<Background>,
     pub(crate) header: PoolHeader,
     pub(crate) lock: Option<StoreLock>,
 }
@@ -130,7 +130,7 @@ impl Pool {
 
     /// Assembles a pool. Reads and changes nothing: [`Self::begin_new`] or [`Self::begin_opened`]
     /// does.
-    pub(crate) fn assemble(parts: Parts) -> Result<Arc<Self>> {
+    pub(crate) fn assemble(parts: PoolParts) -> Result<Arc<Self>> {
         let alloc = new_allocator(&parts)?;
         let epochs = Epochs::new(parts.opts.capacity);
         let identity = mix_pool_id(parts.header.pool_id);
@@ -140,12 +140,12 @@ impl Pool {
             opts: parts.opts,
             medium: parts.medium,
             dir: parts.dir,
-            ahead: parts.ahead,
+            background: parts.background,
             control: Mutex::new(Control { header: parts.header, lock: parts.lock, closed: false, stale: Vec::new() }),
             identity,
             generation: AtomicU64::new(found_generation),
             found_generation,
-            beside: AtomicU64::new(0),
+            reserved_bytes: AtomicU64::new(0),
             alloc,
             epochs,
         }))
@@ -339,7 +339,7 @@ impl Pool {
     /// [`Quiet`](crate::Quiet) scope.
     pub fn tell(&self, event: &Event) {
         if let Some(sink) = &self.opts.events {
-            events::tell(sink, event);
+            events::report(sink, event);
         }
     }
 
@@ -347,7 +347,7 @@ impl Pool {
     /// `live`, `dead` and `free` are the allocator's.
     pub fn space(&self) -> MediumUse {
         let (size, capacity) = (self.memory.regions.total_bytes(), self.opts.capacity);
-        let capacity = capacity.saturating_sub(self.beside.load(Ordering::Acquire)).max(size.min(capacity));
+        let capacity = capacity.saturating_sub(self.reserved_bytes.load(Ordering::Acquire)).max(size.min(capacity));
         MediumUse { size, capacity, ..self.alloc.space(self) }
     }
 
@@ -380,7 +380,7 @@ impl Drop for Pool {
         }
         self.close_inherited_lock();
         // The thread does not exist in this process, and the spare region belongs to the parent.
-        std::mem::forget(self.ahead.take());
+        std::mem::forget(self.background.take());
     }
 }
 
@@ -397,12 +397,12 @@ pub(crate) fn mix_pool_id(pool_id: [u8; 16]) -> u64 {
     (mixed ^ mixed >> 31).wrapping_mul(0x94d0_49bb_1331_11eb)
 }
 
-fn new_allocator(parts: &Parts) -> Result<Allocator> {
+fn new_allocator(parts: &PoolParts) -> Result<Allocator> {
     let first = RegionLayout::new(0, parts.header.region0_bytes, parts.opts.chunk_bytes);
     let first = first.ok_or_else(|| Error::corrupt("region 0", "its length or chunk size cannot be"))?;
     // No region is shorter than the minimum, so no more fit the capacity.
-    let most = usize::try_from(parts.opts.capacity / REGION_BYTES_MIN).unwrap_or(MAX_REGIONS).min(MAX_REGIONS);
-    Ok(Allocator::new(&first, most.max(usize::from(parts.memory.regions.count() as u16)), parts.opts.wear_aware))
+    let regions_max = usize::try_from(parts.opts.capacity / REGION_BYTES_MIN).unwrap_or(MAX_REGIONS).min(MAX_REGIONS);
+    Ok(Allocator::new(&first, regions_max.max(usize::from(parts.memory.regions.count() as u16)), parts.opts.wear_aware))
 }
 
 /// Writes both header copies, each with the next sequence number, each durable before the next. The

@@ -69,10 +69,10 @@ impl Mapping {
                 break;
             }
             // If the address space is too small for a second mapping, the first one is used.
-            let Ok(again) = aligned_gap(length).and_then(|hint| map_shared(hint, length, &file, sync)) else { break };
+            let Ok(aligned) = aligned_gap(length).and_then(|hint| map_shared(hint, length, &file, sync)) else { break };
             // SAFETY: mapped above with this length, and no other code has its address (Inv 1).
             let _ = unsafe { rustix::mm::munmap(base, length) };
-            base = again;
+            base = aligned;
         }
         Ok(Self { base: base.cast(), len: length, backing: Backing::File { file } })
     }

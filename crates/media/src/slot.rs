@@ -91,14 +91,14 @@ fn claim() -> usize {
         if !taken.load(Ordering::Relaxed)
             && taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
         {
-            return take(slot);
+            return own_slot(slot);
         }
     }
     SHARERS.fetch_add(1, Ordering::Relaxed);
-    take(SHARED_SLOT_INDEX)
+    own_slot(SHARED_SLOT_INDEX)
 }
 
-fn take(slot: usize) -> usize {
+fn own_slot(slot: usize) -> usize {
     // Set before the slot is used anywhere: a scan up to `slots_used` then includes it.
     USED.fetch_max(slot + 1, Ordering::SeqCst);
     SLOT.set(slot);

@@ -37,11 +37,11 @@ impl std::fmt::Display for FlushInstruction {
 pub fn flush_instruction() -> FlushInstruction {
     // CPUID exits a virtual machine, which takes tens of microseconds: executed once.
     static FOUND: std::sync::OnceLock<FlushInstruction> = std::sync::OnceLock::new();
-    *FOUND.get_or_init(ask_flush_instruction)
+    *FOUND.get_or_init(detect_flush_instruction)
 }
 
 #[expect(unused_unsafe, reason = "Rust before 1.94 has no safe cpuid")]
-fn ask_flush_instruction() -> FlushInstruction {
+fn detect_flush_instruction() -> FlushInstruction {
     // SAFETY: Inv 6: the instruction changes no byte; every x86-64 processor has it.
     if unsafe { arch::__cpuid(0) }.eax >= 7 {
         // SAFETY: as above (Inv 6).

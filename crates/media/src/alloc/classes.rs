@@ -27,7 +27,7 @@ pub(super) struct Class {
 impl Class {
     /// Returns the bits of a bitmap's last word that belong to no slot.
     #[inline]
-    pub(super) const fn beyond(self) -> u64 {
+    pub(super) const fn unused_bits(self) -> u64 {
         if self.slots.is_multiple_of(64) { 0 } else { u64::MAX << (self.slots % 64) }
     }
 
@@ -51,15 +51,15 @@ impl Classes {
     /// for eight of the smallest slots.
     pub(super) fn new(slab_bytes: u32) -> Self {
         assert!(slab_bytes <= SLAB_BYTES_MAX);
-        let most = slab_bytes / 8 / SLOT_STEP_BYTES * SLOT_STEP_BYTES;
+        let largest = slab_bytes / 8 / SLOT_STEP_BYTES * SLOT_STEP_BYTES;
         let mut list = Vec::new();
         let mut size = SLOT_BYTES_MIN;
-        while size <= most.min(FINE_SLOT_BYTES_MAX) {
+        while size <= largest.min(FINE_SLOT_BYTES_MAX) {
             list.push(Class { size, slots: slab_bytes / size });
             size += SLOT_STEP_BYTES;
         }
-        let mut last = list.last().map_or(most, |class| class.size);
-        while last < most {
+        let mut last = list.last().map_or(largest, |class| class.size);
+        while last < largest {
             let share = (slab_bytes / (last + last / 12)).max(8);
             // At some sizes rounding down would not grow: use one slot fewer.
             let slots =
@@ -103,16 +103,16 @@ mod tests {
     fn every_length_has_the_smallest_class_that_holds_it() {
         for slab_bytes in [256, 512, 1024, 2048, 4096, 8192, 65536, 1 << 20] {
             let classes = Classes::new(slab_bytes);
-            let most = classes.list.last().expect("some class").size;
-            assert_eq!(most, (slab_bytes / 8).max(SLOT_BYTES_MIN), "{slab_bytes}");
-            for len in 0..=most as usize {
+            let largest = classes.list.last().expect("some class").size;
+            assert_eq!(largest, (slab_bytes / 8).max(SLOT_BYTES_MIN), "{slab_bytes}");
+            for len in 0..=largest as usize {
                 let class = classes.of(len).expect("a class");
                 let found = classes.get(class).expect("it exists");
                 assert!(found.size as usize >= len);
                 assert!(found.size * found.slots <= slab_bytes && found.size.is_multiple_of(SLOT_STEP_BYTES));
                 assert!(class == 0 || (classes.list[usize::from(class) - 1].size as usize) < len.max(1));
             }
-            assert_eq!(classes.of(most as usize + 1), None);
+            assert_eq!(classes.of(largest as usize + 1), None);
         }
     }
 

@@ -4,7 +4,7 @@ use lodestore_contract::{MediumUse, Result, VerifyReport, Wear};
 
 use super::records::Freed;
 use super::space::Ends;
-use super::{Allocator, ExtentKind, Ground, SweepReport};
+use super::{Allocator, ExtentKind, MediumAccess, SweepReport};
 use crate::mutant::Mutant;
 use crate::nvptr::NvPtr;
 use crate::pool::Pool;
@@ -184,7 +184,7 @@ impl Allocator {
         self.verify_on(pool, report);
     }
 }
-impl Ground for Pool {
+impl MediumAccess for Pool {
     fn is_closed(&self) -> bool {
         Self::is_closed(self)
     }
@@ -258,7 +258,7 @@ impl Ground for Pool {
     }
 
     #[inline]
-    fn soon_written(&self, at: NvPtr, len: usize) {
+    fn prefetch_record(&self, at: NvPtr, len: usize) {
         self.memory.prefetch_write(at, len);
     }
 

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Place;
+use super::ChunkPosition;
 use super::classes::Class;
 use super::slab::Slab;
 use super::space::Ranges;
@@ -71,8 +71,8 @@ impl Region {
 
     #[inline]
     fn slab_of(&self, group: u32) -> Option<&Slab> {
-        let together = self.slabs.get((group / ARRAY_SLAB_COUNT) as usize)?.get()?;
-        together.get((group % ARRAY_SLAB_COUNT) as usize)
+        let array = self.slabs.get((group / ARRAY_SLAB_COUNT) as usize)?.get()?;
+        array.get((group % ARRAY_SLAB_COUNT) as usize)
     }
 
     /// Like [`Self::slab_at`], but creates the slab. Returns `None` if the region's end cuts it
@@ -82,10 +82,10 @@ impl Region {
         if group >= self.slab_count {
             return None;
         }
-        let together = self.slabs.get((group / ARRAY_SLAB_COUNT) as usize)?;
+        let array = self.slabs.get((group / ARRAY_SLAB_COUNT) as usize)?;
         let first = group - group % ARRAY_SLAB_COUNT;
         let last = (first + ARRAY_SLAB_COUNT).min(self.slab_count);
-        together.get_or_init(|| (first..last).map(|_| Slab::new()).collect()).get((group - first) as usize)
+        array.get_or_init(|| (first..last).map(|_| Slab::new()).collect()).get((group - first) as usize)
     }
 
     pub(super) fn slab_bytes(&self) -> u32 {
@@ -95,9 +95,8 @@ impl Region {
     /// Returns all created groups, with their first chunk.
     pub(super) fn slabs(&self) -> impl Iterator<Item = (u32, &Slab)> {
         let made = self.slabs.iter().zip((0u32..).step_by(ARRAY_SLAB_COUNT as usize));
-        let made = made.filter_map(|(together, first)| Some((together.get()?, first)));
-        made.flat_map(|(together, first)| together.iter().zip(first..))
-            .map(|(slab, group)| (group * self.slab_chunks, slab))
+        let made = made.filter_map(|(array, first)| Some((array.get()?, first)));
+        made.flat_map(|(array, first)| array.iter().zip(first..)).map(|(slab, group)| (group * self.slab_chunks, slab))
     }
 
     #[inline]
@@ -108,7 +107,7 @@ impl Region {
     /// Returns the slab group of a byte of this region, if created: its first chunk, the slab, and
     /// the byte's offset in it.
     #[inline]
-    pub(super) fn locate(&self, at: NvPtr) -> Option<(Place, &Slab, u32)> {
+    pub(super) fn locate(&self, at: NvPtr) -> Option<(ChunkPosition, &Slab, u32)> {
         let inside = at.offset().checked_sub(self.layout.chunks_offset)?;
         let group = inside >> self.slab_shift;
         let slab = self.slab_of(u32::try_from(group).ok()?)?;
@@ -117,17 +116,17 @@ impl Region {
             reason = "the group exists, so its chunk fits 32 bits; a remainder fits a slab"
         )]
         let (chunk, rest) = (group as u32 * self.slab_chunks, (inside & ((1 << self.slab_shift) - 1)) as u32);
-        Some((Place { region: self.layout.index, chunk }, slab, rest))
+        Some((ChunkPosition { region: self.layout.index, chunk }, slab, rest))
     }
 
     /// Returns the extent that could begin exactly at `at`.
-    pub(super) fn extent_start(&self, at: NvPtr) -> Option<Place> {
+    pub(super) fn extent_start(&self, at: NvPtr) -> Option<ChunkPosition> {
         let chunk = self.layout.chunk_of(at.offset())?;
-        (self.layout.chunk(chunk) == at).then_some(Place { region: self.layout.index, chunk })
+        (self.layout.chunk(chunk) == at).then_some(ChunkPosition { region: self.layout.index, chunk })
     }
 
     pub(super) fn dram_bytes(&self) -> usize {
-        let far: usize = self.slabs().map(|(_, slab)| size_of::<Slab>() + slab.far_bytes()).sum();
-        size_of::<Self>() + size_of_val(&*self.slabs) + size_of_val(&*self.noted) + far
+        let bitmaps: usize = self.slabs().map(|(_, slab)| size_of::<Slab>() + slab.long_bitmap_bytes()).sum();
+        size_of::<Self>() + size_of_val(&*self.slabs) + size_of_val(&*self.noted) + bitmaps
     }
 }

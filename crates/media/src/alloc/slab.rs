@@ -48,12 +48,12 @@ pub(super) struct Slab {
     hint: AtomicU16,
     written: AtomicU32,
     flags: AtomicU8,
-    near: [AtomicU64; INLINE_WORDS],
+    inline_words: [AtomicU64; INLINE_WORDS],
     /// The bitmap of small classes. Created once, as large as any class needs, and kept.
-    far: OnceLock<Box<Far>>,
+    long_bitmap: OnceLock<Box<LongBitmap>>,
 }
 
-struct Far(Box<[AtomicU64]>);
+struct LongBitmap(Box<[AtomicU64]>);
 
 const _: () = assert!(size_of::<Slab>() == 64, "one line a slab: DRAM per record depends on it");
 
@@ -66,8 +66,8 @@ impl Slab {
             hint: AtomicU16::new(0),
             written: AtomicU32::new(0),
             flags: AtomicU8::new(0),
-            near: [const { AtomicU64::new(0) }; INLINE_WORDS],
-            far: OnceLock::new(),
+            inline_words: [const { AtomicU64::new(0) }; INLINE_WORDS],
+            long_bitmap: OnceLock::new(),
         }
     }
 
@@ -81,7 +81,7 @@ impl Slab {
         self.owner.load(Ordering::Acquire)
     }
 
-    pub(super) fn give_to(&self, owner: u16) {
+    pub(super) fn set_owner(&self, owner: u16) {
         self.owner.store(owner, Ordering::Release);
     }
 
@@ -111,7 +111,7 @@ impl Slab {
         let words = if flags & OLD_FLAG == 0 { self.make_words(class, slab_bytes) } else { self.words(class) };
         words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         if let Some(last) = words.last() {
-            last.store(class.beyond(), Ordering::Relaxed);
+            last.store(class.unused_bits(), Ordering::Relaxed);
         }
         self.free.store(u16::try_from(class.slots).expect("SLAB_BYTES_MAX bounds it"), Ordering::Relaxed);
         self.hint.store(0, Ordering::Relaxed);
@@ -132,14 +132,14 @@ impl Slab {
     fn make_words(&self, class: Class, slab_bytes: u32) -> &[AtomicU64] {
         let words = class.words();
         if words <= INLINE_WORDS {
-            return &self.near[..words];
+            return &self.inline_words[..words];
         }
-        let far = self.far.get_or_init(|| {
-            let most = (slab_bytes / SLOT_BYTES_MIN).div_ceil(64) as usize;
-            let word = |at: usize| AtomicU64::new(if at + 1 == words { class.beyond() } else { 0 });
-            Box::new(Far((0..most.max(words)).map(word).collect()))
+        let long_bitmap = self.long_bitmap.get_or_init(|| {
+            let words_max = (slab_bytes / SLOT_BYTES_MIN).div_ceil(64) as usize;
+            let word = |at: usize| AtomicU64::new(if at + 1 == words { class.unused_bits() } else { 0 });
+            Box::new(LongBitmap((0..words_max.max(words)).map(word).collect()))
         });
-        &far.0[..words]
+        &long_bitmap.0[..words]
     }
 
     /// Returns the words of the bitmap; empty if it was not created.
@@ -147,16 +147,16 @@ impl Slab {
     pub(super) fn words(&self, class: Class) -> &[AtomicU64] {
         let words = class.words();
         if words <= INLINE_WORDS {
-            &self.near[..words]
+            &self.inline_words[..words]
         } else {
             // Empty only while nothing of a slab with `OLD_FLAG` was marked.
-            self.far.get().map_or(&[], |far| &far.0[..words])
+            self.long_bitmap.get().map_or(&[], |long_bitmap| &long_bitmap.0[..words])
         }
     }
 
     /// Allocates a free slot and returns its number.
     #[inline]
-    pub(super) fn take(&self, class: Class) -> Option<u32> {
+    pub(super) fn alloc_slot(&self, class: Class) -> Option<u32> {
         let free = self.free.load(Ordering::Relaxed);
         if free == 0 {
             return None;
@@ -183,7 +183,7 @@ impl Slab {
 
     /// Returns the slot that is allocated next.
     #[inline]
-    pub(super) fn next(&self, class: Class) -> Option<u32> {
+    pub(super) fn next_slot(&self, class: Class) -> Option<u32> {
         let hint = self.hint.load(Ordering::Relaxed);
         let words = self.words(class).get(usize::from(hint)..)?;
         let (word, at) = words
@@ -203,7 +203,7 @@ impl Slab {
     /// Frees a slot and returns the number of free slots before. Returns `None`, and changes
     /// nothing, if the slot was free already.
     #[inline]
-    pub(super) fn give(&self, class: Class, slot: u32) -> Option<u32> {
+    pub(super) fn free_slot(&self, class: Class, slot: u32) -> Option<u32> {
         let at = slot as usize / 64;
         let word = self.words(class).get(at)?;
         let bits = word.load(Ordering::Relaxed);
@@ -222,7 +222,7 @@ impl Slab {
         Some(u32::from(free))
     }
 
-    pub(super) fn is_taken(&self, class: Class, slot: u32) -> bool {
+    pub(super) fn is_used(&self, class: Class, slot: u32) -> bool {
         slot < class.slots
             && self
                 .words(class)
@@ -250,8 +250,8 @@ impl Slab {
 
     /// Returns whether these words can be a bitmap of this class.
     pub(super) fn fits(&self, class: Class, saved: &[u64]) -> bool {
-        let beyond = class.beyond();
-        saved.len() == class.words() && saved.last().is_some_and(|last| last & beyond == beyond)
+        let unused_bits = class.unused_bits();
+        saved.len() == class.words() && saved.last().is_some_and(|last| last & unused_bits == unused_bits)
     }
 
     /// Loads the saved bitmap. Returns false, and changes nothing, if the words cannot belong to
@@ -268,21 +268,21 @@ impl Slab {
 
     /// Recounts the bitmap after marks or a load; returns the number of slots in use.
     pub(super) fn recount(&self, class: Class) -> u32 {
-        let taken = self.taken(class);
+        let taken = self.used_slots(class);
         self.free.store(u16::try_from(class.slots - taken).expect("SLAB_BYTES_MAX bounds it"), Ordering::Relaxed);
         self.hint.store(0, Ordering::Relaxed);
         taken
     }
 
     /// Returns the slots in use, by the bitmap.
-    pub(super) fn taken(&self, class: Class) -> u32 {
+    pub(super) fn used_slots(&self, class: Class) -> u32 {
         let words = self.words(class);
         if words.is_empty() {
             return 0;
         }
         let ones: u32 = words.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
-        let beyond = u32::try_from(words.len()).expect("few") * 64 - class.slots;
-        ones.saturating_sub(beyond)
+        let unused_bits = u32::try_from(words.len()).expect("few") * 64 - class.slots;
+        ones.saturating_sub(unused_bits)
     }
 
     /// Returns the slots allocated since the last wear accounting.
@@ -298,8 +298,8 @@ impl Slab {
     }
 
     /// Returns the DRAM in addition to the line itself, in bytes.
-    pub(super) fn far_bytes(&self) -> usize {
-        self.far.get().map_or(0, |far| size_of::<Far>() + size_of_val(&*far.0) + 32)
+    pub(super) fn long_bitmap_bytes(&self) -> usize {
+        self.long_bitmap.get().map_or(0, |long_bitmap| size_of::<LongBitmap>() + size_of_val(&*long_bitmap.0) + 32)
     }
 }
 
@@ -314,17 +314,17 @@ mod tests {
             let slab = Slab::new();
             slab.format(5, class, 65536, 0, HELD_FLAG);
             for expected in 0..slots {
-                assert_eq!(slab.take(class), Some(expected));
+                assert_eq!(slab.alloc_slot(class), Some(expected));
             }
-            assert_eq!((slab.take(class), slab.free_slots(), slab.taken(class)), (None, 0, slots));
-            assert_eq!(slab.give(class, 3), Some(0));
-            assert_eq!(slab.give(class, 3), None, "twice");
-            assert_eq!(slab.give(class, slots), None, "beyond the end");
-            assert_eq!(slab.take(class), Some(3));
+            assert_eq!((slab.alloc_slot(class), slab.free_slots(), slab.used_slots(class)), (None, 0, slots));
+            assert_eq!(slab.free_slot(class, 3), Some(0));
+            assert_eq!(slab.free_slot(class, 3), None, "twice");
+            assert_eq!(slab.free_slot(class, slots), None, "beyond the end");
+            assert_eq!(slab.alloc_slot(class), Some(3));
             for slot in 0..slots {
-                assert_eq!(slab.give(class, slot), Some(slot));
+                assert_eq!(slab.free_slot(class, slot), Some(slot));
             }
-            assert_eq!((slab.free_slots(), slab.taken(class), slab.take_written()), (slots, 0, slots + 1));
+            assert_eq!((slab.free_slots(), slab.used_slots(class), slab.take_written()), (slots, 0, slots + 1));
         }
     }
 
@@ -336,12 +336,12 @@ mod tests {
         let mark = |slot| slab.mark(class, slot, 65536);
         assert!(mark(7) && mark(214) && !mark(7));
         assert_eq!(slab.recount(class), 2);
-        assert_eq!((slab.free_slots(), slab.is_taken(class, 7), slab.is_taken(class, 8)), (213, true, false));
+        assert_eq!((slab.free_slots(), slab.is_used(class, 7), slab.is_used(class, 8)), (213, true, false));
         let class = Class { size: 96, slots: 682 };
         let slab = Slab::new();
         slab.format(3, class, 65536, 0, OLD_FLAG);
         assert_eq!(
-            (slab.taken(class), slab.is_taken(class, 5), slab.far_bytes()),
+            (slab.used_slots(class), slab.is_used(class, 5), slab.long_bitmap_bytes()),
             (0, false, 0),
             "no bitmap before a mark"
         );

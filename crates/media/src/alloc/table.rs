@@ -73,8 +73,8 @@ fn check(body: u64, region: u16, chunk: u32) -> u64 {
     let crc = body.to_le_bytes()[..7]
         .iter()
         .fold(0u16, |crc, byte| (crc << 8 & 0x3ff) ^ CRC10[usize::from((crc >> 2) as u8 ^ byte)]);
-    let place = u64::from(region) << 32 | u64::from(chunk);
-    let mixed = (place ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let position = u64::from(region) << 32 | u64::from(chunk);
+    let mixed = (position ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 31).wrapping_mul(0x94d0_49bb_1331_11eb);
     u64::from(crc) ^ mixed >> CHECK_SHIFT
 }

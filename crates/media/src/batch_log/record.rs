@@ -13,7 +13,7 @@
 
 use lodestore_contract::{Error, Result};
 
-use super::{BatchLogs, Word, is_engines};
+use super::{BatchLogs, Word, is_engine_range};
 use crate::crc::crc32c;
 use crate::little_endian::{u32_at, u64_at};
 use crate::nvptr::NvPtr;
@@ -34,7 +34,7 @@ pub(super) fn record_bytes(stores: usize) -> u64 {
 }
 
 /// An armed, whole record.
-pub(super) struct Found {
+pub(super) struct ArmedRecord {
     pub(super) stamp: u64,
     pub(super) at: NvPtr,
     /// Length of the record in bytes.
@@ -76,17 +76,17 @@ fn checksum(bytes: &[u8]) -> u32 {
     crc32c(&[&bytes[..CRC_AT], &bytes[CRC_AT + 4..]])
 }
 
-/// Reads the record at `at`; at most `room` bytes from there belong to its log. Returns `None` if
-/// it is disarmed or not whole. Accepts any bytes.
+/// Reads the record at `at`; at most `available` bytes from there belong to its log. Returns `None`
+/// if it is disarmed or not whole. Accepts any bytes.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if it is whole and names an offset where no store can be.
-pub(super) fn read(pool: &Pool, at: NvPtr, room: u64) -> Result<Option<Found>> {
+pub(super) fn read(pool: &Pool, at: NvPtr, available: u64) -> Result<Option<ArmedRecord>> {
     let Some(bytes) = pool.bytes(at, HEADER_BYTES) else { return Ok(None) };
     let stamp = u64_at(bytes, 0);
     let words = u64::from(u32_at(bytes, 16));
     let len = HEADER_BYTES as u64 + words * 8;
-    if stamp == 0 || bytes[8..12] != MAGIC || u64_at(bytes, 24) != at.raw() || len > room {
+    if stamp == 0 || bytes[8..12] != MAGIC || u64_at(bytes, 24) != at.raw() || len > available {
         return Ok(None);
     }
     let len = len as usize;
@@ -96,7 +96,7 @@ pub(super) fn read(pool: &Pool, at: NvPtr, room: u64) -> Result<Option<Found>> {
     let stores = decode(pool, &bytes[HEADER_BYTES..], u32_at(bytes, 20) as usize);
     let stores = stores
         .ok_or_else(|| Error::corrupt(format!("batch record {at:?}"), "it names a place where no store can be"))?;
-    Ok(Some(Found { stamp, at, bytes: len, stores }))
+    Ok(Some(ArmedRecord { stamp, at, bytes: len, stores }))
 }
 
 /// Decodes the stores of a record; returns `None` if a store is impossible.
@@ -107,7 +107,7 @@ fn decode(pool: &Pool, bytes: &[u8], count: usize) -> Option<Vec<(NvPtr, Word)>>
         let at = NvPtr::from_raw(place & !PAIR_FLAG);
         let first = words.next()?;
         let word = if place & PAIR_FLAG == 0 { Word::U64(first) } else { Word::U128(first, words.next()?) };
-        if !at.offset().is_multiple_of(word.bytes() as u64) || !is_engines(pool, at, word.bytes()) {
+        if !at.offset().is_multiple_of(word.bytes() as u64) || !is_engine_range(pool, at, word.bytes()) {
             return None;
         }
         stores.push((at, word));

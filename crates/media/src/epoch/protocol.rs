@@ -87,7 +87,7 @@ impl<const GRACE: u64> Clock<GRACE> {
     }
 
     /// Returns whether items with this stamp can be freed.
-    pub(super) fn is_over(&self, stamp: u64) -> bool {
+    pub(super) fn is_expired(&self, stamp: u64) -> bool {
         self.epoch.load(Ordering::Acquire) >= stamp + GRACE
     }
 }

@@ -130,7 +130,7 @@ impl Pool {
         }
         check_unnamed_region(regions, &header)?;
         memory.recorder = Some(recorder);
-        let report = OpenReport { settled: report.clean || memory.settle(), ..report };
+        let report = OpenReport { settled: report.clean || memory.sync_all(), ..report };
         let pool = Self::assemble(sim_parts(memory, opts, header))?;
         pool.begin_opened(opening)?;
         Ok((pool, report))
@@ -147,6 +147,6 @@ fn check_unnamed_region(regions: &[Vec<u8>], header: &PoolHeader) -> Result<()> 
     super::check_unnamed_region(header, begins, region.len() as u64, "region 0", path)
 }
 
-fn sim_parts(memory: Memory, opts: PoolOptions, header: PoolHeader) -> Parts {
-    Parts { memory, opts, medium: Medium::simulated(), dir: None, ahead: None, header, lock: None }
+fn sim_parts(memory: Memory, opts: PoolOptions, header: PoolHeader) -> PoolParts {
+    PoolParts { memory, opts, medium: Medium::simulated(), dir: None, background: None, header, lock: None }
 }

@@ -172,9 +172,9 @@ impl Pool {
         self.memory.state.close();
         // Waits for threads that are freeing extents before another process may own the store.
         // Later frees do nothing.
-        self.alloc.await_givers();
-        if let Some(ahead) = &self.ahead {
-            ahead.stop();
+        self.alloc.wait_for_frees();
+        if let Some(background) = &self.background {
+            background.stop();
         }
         control.lock = None;
         result

@@ -136,8 +136,8 @@ impl Trace {
     /// Returns how many events from `at` on are one bulk store.
     fn bulk_run(&self, at: usize) -> usize {
         let is_word = |event: &Event| matches!(event.what, What::Word { .. });
-        let goes_on = |event: &&Event| matches!(event.what, What::Word { bulk: true, .. });
-        if is_word(&self.events[at]) { 1 + self.events[at + 1..].iter().take_while(goes_on).count() } else { 1 }
+        let continues_run = |event: &&Event| matches!(event.what, What::Word { bulk: true, .. });
+        if is_word(&self.events[at]) { 1 + self.events[at + 1..].iter().take_while(continues_run).count() } else { 1 }
     }
 }
 

@@ -180,7 +180,7 @@ impl Recorder {
     }
 
     /// Checks the space for a growth or a reservation: succeeds unless a fault is planted.
-    pub(crate) fn find_room(&self, call: FileCall) -> io::Result<()> {
+    pub(crate) fn check_space(&self, call: FileCall) -> io::Result<()> {
         self.fails(call)
     }
 
@@ -195,7 +195,7 @@ impl Recorder {
     /// Makes everything written so far durable, if no fault is planted.
     #[track_caller]
     pub(crate) fn sync_values(&self) -> io::Result<()> {
-        self.tell_watch(Location::caller());
+        self.call_watch(Location::caller());
         let done = self.fails(FileCall::Sync);
         self.jitter();
         let mut log = self.lock();

@@ -223,7 +223,7 @@ impl Recorder {
     #[inline]
     #[track_caller]
     pub fn fence(&self) -> bool {
-        self.tell_watch(Location::caller());
+        self.call_watch(Location::caller());
         let holds = !self.fails_now();
         if self.is_recording() {
             self.jitter();
@@ -233,7 +233,7 @@ impl Recorder {
     }
 
     /// Calls the watcher of fences, if there is one; call it under no lock.
-    pub(super) fn tell_watch(&self, site: &'static Location<'static>) {
+    pub(super) fn call_watch(&self, site: &'static Location<'static>) {
         let watch = lock(&self.shared.watch).clone();
         if let Some(Watch(watch)) = watch {
             watch(site);
@@ -274,7 +274,7 @@ impl Recorder {
     pub fn region_added(&self, region: u16, len: u64) {
         if self.is_recording() {
             let mut log = self.lock();
-            let region = log.place(region);
+            let region = log.global_region(region);
             log.push(What::Region { region, len }, Location::caller());
         }
     }
@@ -305,7 +305,7 @@ impl Recorder {
 
 impl Log {
     /// Returns the index of a region of the pool among those of all pools.
-    fn place(&self, region: u16) -> u16 {
+    fn global_region(&self, region: u16) -> u16 {
         if region == VALUES { VALUES } else { self.first + region }
     }
 
@@ -324,7 +324,7 @@ impl Log {
     /// Like [`Recorder::store`].
     #[track_caller]
     pub fn store(&mut self, region: u16, offset: u64, bytes: &[u8]) {
-        let (site, region) = (Location::caller(), self.place(region));
+        let (site, region) = (Location::caller(), self.global_region(region));
         let end = offset + bytes.len() as u64;
         let mut at = offset;
         while at < end {
@@ -353,7 +353,7 @@ impl Log {
     /// Like [`Recorder::flush`].
     #[track_caller]
     pub fn flush(&mut self, region: u16, offset: u64, len: u64) {
-        let (site, region) = (Location::caller(), self.place(region));
+        let (site, region) = (Location::caller(), self.global_region(region));
         if !self.lost(Verb::Flush, site) {
             self.push(What::Flush { region, offset, len, thread: self.thread() }, site);
         }

@@ -4,7 +4,7 @@ use lodestore_contract::{Error, VerifyReport};
 
 use super::check;
 use super::heap::Heap;
-use crate::alloc::{Allocator, ExtentKind, Ground};
+use crate::alloc::{Allocator, ExtentKind, MediumAccess};
 use crate::nvptr::NvPtr;
 use crate::region_layout::{PAGE_BYTES, RegionLayout};
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use lodestore_contract::VerifyReport;
 
 use super::records::Freed;
-use super::{Allocator, ExtentKind, Ground, SHARD_COUNT};
+use super::{Allocator, ExtentKind, MediumAccess, SHARD_COUNT};
 use crate::nvptr::NvPtr;
 use heap::Heap;
 
@@ -28,7 +28,7 @@ fn free(alloc: &Allocator, heap: &Heap, at: NvPtr, len: usize) {
 
 /// Checks that all chunks of all regions are free, as one run each.
 fn assert_all_free(alloc: &Allocator, heap: &Heap) {
-    alloc.release_empty(heap);
+    alloc.release_empty_slabs(heap);
     check(alloc, heap);
     let usage = alloc.usage();
     let all: u64 =
@@ -38,8 +38,8 @@ fn assert_all_free(alloc: &Allocator, heap: &Heap) {
     for region in 0..heap.regions() {
         let layout = heap.layout(region as u16).expect("it exists");
         let mut space = super::lock(&alloc.space);
-        assert_eq!(space.regions[region].tree.take_unaligned(layout.chunks), Some(0));
-        assert!(space.regions[region].tree.give(0, layout.chunks));
+        assert_eq!(space.regions[region].tree.alloc_unaligned(layout.chunks), Some(0));
+        assert!(space.regions[region].tree.free_range(0, layout.chunks));
     }
 }
 

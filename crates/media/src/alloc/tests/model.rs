@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::heap::Heap;
 use super::{assert_all_free, check};
 use crate::alloc::records::Freed;
-use crate::alloc::{Allocator, ExtentKind, Ground};
+use crate::alloc::{Allocator, ExtentKind, MediumAccess};
 use crate::nvptr::NvPtr;
 
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use super::heap::Heap;
 use super::{assert_all_free, check, free};
 use crate::alloc::records::Freed;
 use crate::alloc::space::Ends;
-use crate::alloc::{ExtentKind, Ground};
+use crate::alloc::{ExtentKind, MediumAccess};
 use crate::nvptr::NvPtr;
 
 fn corrupt(result: Result<impl std::fmt::Debug, Error>, word: &str) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::heap::Heap;
 use super::{check, free};
-use crate::alloc::{Allocator, ExtentKind, Ground, lock};
+use crate::alloc::{Allocator, ExtentKind, MediumAccess, lock};
 use crate::nvptr::NvPtr;
 
 fn wear(alloc: &Allocator) -> Vec<u64> {
