@@ -289,7 +289,7 @@ mod tests {
     /// was just naming. Its file was replaced, and data stored in the region was lost with the
     /// process.
     #[test]
-    fn a_late_wish_does_not_replace_a_region_that_is_taken() {
+    fn a_late_request_does_not_replace_an_acquired_region() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
         let background = background(dir.path());
         let made = background.acquire_region(1, REGION_BYTES).expect("room for a region");
@@ -325,7 +325,7 @@ mod tests {
     /// The rest of an interrupted creation is removed by name at once, and its space in the
     /// background, before a region is created.
     #[test]
-    fn the_space_of_removed_files_comes_back_before_a_region_is_made() {
+    fn the_space_of_removed_files_is_freed_before_a_region_is_created() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
         let path = unfinished_path(dir.path(), 4);
         let file = File::create(&path).expect("a file");
@@ -344,7 +344,7 @@ mod tests {
 
     /// If another process replaced the unfinished file, the region does not get its name.
     #[test]
-    fn a_file_that_is_not_the_one_mapped_is_not_named() {
+    fn a_file_other_than_the_mapped_one_is_not_renamed() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
         let background = background(dir.path());
         let made = background.acquire_region(1, REGION_BYTES).expect("room for a region");
@@ -359,7 +359,7 @@ mod tests {
     /// The directory of a pool on DAX has lost its DAX attribute: later files are in the page
     /// cache.
     #[test]
-    fn a_growth_on_a_weaker_medium_than_the_pools_is_refused_and_the_store_goes_on() {
+    fn a_growth_on_a_weaker_medium_than_the_pools_is_refused_and_the_store_continues() {
         let parent = lodestore_contract::testing::Scratch::on_disk();
         let dir = parent.path().join("store");
         let opts = PoolOptions { capacity: 8 << 20, region_bytes: 1 << 20, ..PoolOptions::default() };

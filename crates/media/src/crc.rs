@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_rfc_3720_come_out() {
+    fn the_examples_of_rfc_3720_give_their_sums() {
         let ascending: Vec<u8> = (0..32).collect();
         assert_eq!(crc32c(&[b"123456789"]), 0xE306_9283);
         assert_eq!(crc32c(&[&[0; 32]]), 0x8A91_36AA);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_one_behind_the_other_wherever_they_are_cut() {
+    fn the_sum_of_parts_does_not_depend_on_where_they_are_cut() {
         let bytes = noise(3 * PASS_BYTES_MAX);
         let whole = slow(&bytes);
         for cut in [0, 1, 3, 8, 20, 36, 97, 1000, PASS_BYTES_MAX] {

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_met_in_a_quiet_moment_is_told_behind_the_last_of_them() {
+    fn events_of_a_quiet_scope_are_reported_after_the_outermost_scope() {
         let reported = Arc::default();
         let sink = collecting_sink(&reported);
         let outer = Quiet::begin();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_meets_what_it_was_told_comes_to_an_end() {
+    fn a_sink_that_causes_its_own_event_terminates() {
         let reported: Arc<Mutex<Vec<Event>>> = Arc::default();
         let inner = collecting_sink(&reported);
         let cell: Arc<Mutex<Option<EventSink>>> = Arc::default();

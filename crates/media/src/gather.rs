@@ -104,7 +104,7 @@ mod tests {
     struct Lines([u8; 8192]);
 
     #[test]
-    fn any_parts_at_any_place_arrive_and_nothing_beside_them() {
+    fn any_parts_at_any_offset_are_written_and_no_other_bytes() {
         let source: Vec<u8> = (0..251u8).cycle().take(6000).collect();
         let mut seed = 7u64;
         let mut random = |below: usize| {

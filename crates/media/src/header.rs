@@ -301,7 +301,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_sequence_that_cannot_be_is_damage() {
+    fn an_impossible_sequence_number_is_damage() {
         let last = PoolHeader { sequence: SEQUENCE_MAX, ..header() };
         let past = PoolHeader { sequence: u64::MAX, ..header() };
         let found = PoolHeader::newest(&region(&past.encode(), &last.encode()), "x", false);
@@ -332,7 +332,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_an_interrupted_making_leaves_is_told_from_what_others_wrote() {
+    fn the_rest_of_an_interrupted_creation_is_distinguished_from_foreign_bytes() {
         let mut bytes = region(&header().encode(), &header().encode());
         bytes.resize(65536, 0);
         assert!(is_unfinished(&bytes, 0), "whole copies, not yet named");
@@ -348,7 +348,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_single_flipped_bit_is_seen() {
+    fn every_single_flipped_bit_is_detected() {
         let good = header().encode();
         for bit in 0..HEADER_USED_BYTES * 8 {
             let mut bad = good;

@@ -563,7 +563,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_go_past_the_cache_where_that_was_measured_to_be_cheaper() {
+    fn records_bypass_the_cache_where_measured_to_be_cheaper() {
         for (offset, len, expected) in [
             (0, 0, false),
             (0, 64, false),
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_counted_where_they_lie() {
+    fn blocks_are_counted_by_their_offsets() {
         assert_eq!(
             [blocks(0, 0), blocks(0, 256), blocks(255, 2), blocks(16, 296), blocks(512, 4096)],
             [0, 1, 2, 2, 16]

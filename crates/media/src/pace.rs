@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_that_is_made_quickly_is_made_later() {
+    fn a_region_that_is_created_quickly_is_created_later() {
         let pace = Pace::new(256 * MIB);
         pace.record_creation(256 * MIB, Duration::from_millis(20));
         let due = (1..200).find(|step| pace.is_due_at((256 - step) * MIB, 256 * MIB, step * 1000));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_next_region_is_what_counts() {
+    fn the_next_region_is_due_at_half_of_its_length() {
         let pace = Pace::new(32 * MIB);
         assert!(!pace.is_due(40 * MIB) && pace.is_due(15 * MIB));
         pace.set_next_bytes(100 * MIB);

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_memory_is_told_from_files_and_power_is_refused_on_it() {
+    fn shared_memory_is_distinguished_from_files_and_power_is_refused_on_it() {
         let scratch = lodestore_contract::testing::Scratch::new();
         let Some(report) = probe(scratch.path()).ok().filter(|report| report.file_system == "tmpfs") else {
             println!("not tried: this machine has no tmpfs at the usual place that can be written");
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn emulated_dax_executes_flushes_everywhere_and_interval_is_kept_where_power_is() {
+    fn emulated_dax_executes_flushes_on_every_medium_and_interval_needs_what_power_needs() {
         for kind in [MediumKind::Shm, MediumKind::File, MediumKind::Sim] {
             let medium = &medium(kind, None);
             assert!(matches!(policy(medium, Durability::Process, true), Ok(Persist::Lines(_))));
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn power_is_refused_where_syncs_are_no_promise_and_the_refusal_says_why() {
+    fn power_is_refused_if_syncs_guarantee_nothing_and_the_error_says_why() {
         let unsynced = medium(MediumKind::File, Some("it is mounted volatile"));
         for asked in [Durability::Power, Durability::Interval(std::time::Duration::from_millis(5))] {
             let refused = policy(&unsynced, asked, false).expect_err("no promise");

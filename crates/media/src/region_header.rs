@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_interrupted_growth_leaves_is_told_from_what_others_wrote() {
+    fn the_rest_of_an_interrupted_growth_is_distinguished_from_foreign_bytes() {
         let made = RegionHeader { bytes: 65536, ..made() };
         let mut bytes = vec![0; 65536];
         assert!(made.is_all_but_generation_of(&bytes), "not yet stored");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn one_whole_copy_is_enough_and_every_flipped_bit_is_seen() {
+    fn one_whole_copy_is_enough_and_every_flipped_bit_is_detected() {
         let (good, pool) = (made().encode(), pool_header());
         assert_eq!(check(&good, &good, &pool).expect("as made").repaired, None);
         for bit in 0..REGION_HEADER_USED_BYTES * 8 {

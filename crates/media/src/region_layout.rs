@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn length_for_holds_what_was_asked() {
+    fn length_for_fits_the_requested_bytes() {
         for bytes in [1, 4096, 100_000, 2 << 20, (1 << 30) + 200_000] {
             for chunk in [512, 4096] {
                 let length = RegionLayout::length_for(3, bytes, chunk).expect("within limits");

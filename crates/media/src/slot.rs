@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn living_threads_have_different_slots_and_dead_ones_give_theirs_back() {
+    fn living_threads_have_different_slots_and_ended_threads_free_theirs() {
         for _round in 0..40 {
             let barrier = Arc::new(Barrier::new(16));
             let threads: Vec<_> = (0..16)

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_given_back_and_coalesces() {
+    fn a_freed_tail_coalesces() {
         let mut tree = empty(64);
         assert_eq!(tree.alloc(5, None), Some(0));
         assert_eq!(tree.free_chunks(), 59);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_free_cannot_be_given_back() {
+    fn a_free_range_cannot_be_freed() {
         let mut tree = empty(40);
         assert_eq!(tree.alloc(8, None), Some(32), "best fit: the short end first");
         assert!(
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn the_less_worn_block_is_taken_but_not_for_a_trifle() {
+    fn a_less_worn_block_is_chosen_only_beyond_the_lead() {
         let mut tree = empty(64);
         assert_eq!(tree.alloc(4, Some(100)), Some(0));
         tree.add_block_wear(0, 100);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_places_of_a_block_come_in_turn() {
+    fn equal_chunks_of_a_block_are_allocated_alternately() {
         let mut tree = empty(64);
         let mut taken = [0; 16];
         for _ in 0..64 {
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn rebuilding_from_ranges_gives_the_same_tree() {
+    fn a_tree_rebuilt_from_ranges_is_the_same() {
         let mut tree = empty(300);
         let ranges: Vec<(u32, u32)> =
             [1, 16, 5, 40, 3].into_iter().map(|len| (tree.alloc(len, None).expect("room"), len)).collect();

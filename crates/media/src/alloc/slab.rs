@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_handed_out_once_each_and_come_back() {
+    fn each_slot_is_allocated_once_and_can_be_freed() {
         for (size, slots) in [(304, 215), (32, 2048), (8192, 8), (1024, 64)] {
             let class = Class { size, slots };
             let slab = Slab::new();

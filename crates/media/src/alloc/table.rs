@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_round_trip_and_know_their_place() {
+    fn words_round_trip_and_are_tied_to_their_position() {
         let mut strangers = 0;
         for chunk in 0..1000 {
             let word = Word { kind: ExtentKind(1 + (chunk % 200) as u8), class: chunk as u16 % 256, chunks: chunk + 1 };
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_of_up_to_three_bits_is_seen() {
+    fn every_change_of_up_to_three_bits_is_detected() {
         let raw = encode(Word { kind: ExtentKind::SLAB, class: 17, chunks: 16 }, 7, 0, 32);
         for a in 0..64u32 {
             for b in a..64 {

@@ -308,7 +308,7 @@ mod tests {
 
     /// Regression: each small read made one useless call.
     #[test]
-    fn a_file_system_that_cannot_say_what_is_cached_is_asked_once() {
+    fn a_file_system_that_cannot_report_cached_pages_is_queried_once() {
         // The kernel generates this file during the read.
         let path = Path::new("/proc/self/maps");
         let file = DiskFile::new(File::open(path).expect("opens"), path.into(), false, false, None);

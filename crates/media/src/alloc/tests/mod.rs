@@ -70,7 +70,7 @@ fn assert_disjoint(alloc: &Allocator, places: &BTreeMap<NvPtr, usize>) {
 }
 
 #[test]
-fn a_store_filled_and_emptied_is_one_run_again() {
+fn a_store_filled_and_emptied_is_one_free_run() {
     for (region, chunk) in [(64 << 10, 512), (256 << 10, 512), (4 << 20, 4096), (100 << 10, 512)] {
         let heap = Heap::new(region, 2 * region, chunk);
         let alloc = heap.open(false);
@@ -120,7 +120,7 @@ fn a_record_persists_nothing_and_a_slab_one_line() {
 }
 
 #[test]
-fn longer_than_a_region_grows_one_of_its_own() {
+fn a_record_longer_than_a_region_gets_a_region_of_its_own() {
     let heap = Heap::new(1 << 20, 64 << 20, 4096);
     let alloc = heap.open(false);
     let long = alloc.alloc_on(&heap, 3 << 20).expect("a region of its own");
@@ -135,7 +135,7 @@ fn longer_than_a_region_grows_one_of_its_own() {
 }
 
 #[test]
-fn freeing_twice_is_noticed_and_harmless() {
+fn a_double_free_is_reported_and_harmless() {
     let heap = Heap::new(1 << 20, 1 << 20, 4096);
     let alloc = heap.open(false);
     let at = alloc.alloc_on(&heap, 100).expect("room");

@@ -12,7 +12,7 @@ use crate::epoch::Epochs;
 use crate::nvptr::NvPtr;
 
 #[test]
-fn records_freed_by_other_threads_come_back() {
+fn records_freed_by_other_threads_are_reused() {
     let heap = Heap::new(4 << 20, 16 << 20, 4096);
     let alloc = heap.open(false);
     let owners: Mutex<BTreeMap<NvPtr, usize>> = Mutex::default();
@@ -53,7 +53,7 @@ fn records_freed_by_other_threads_come_back() {
 }
 
 #[test]
-fn slabs_of_ended_threads_are_taken_over() {
+fn slabs_of_ended_threads_are_reused() {
     let heap = Heap::new(4 << 20, 4 << 20, 4096);
     let alloc = heap.open(false);
     for _ in 0..100 {
@@ -68,7 +68,7 @@ fn slabs_of_ended_threads_are_taken_over() {
 }
 
 #[test]
-fn a_full_store_takes_what_living_threads_have() {
+fn a_full_store_allocates_from_slabs_of_living_threads() {
     let heap = Heap::new(256 << 10, 256 << 10, 512);
     let alloc = heap.open(false);
     let (go, wait) = mpsc::channel::<()>();
@@ -92,7 +92,7 @@ fn a_full_store_takes_what_living_threads_have() {
 }
 
 #[test]
-fn retired_records_wait_for_guards_and_come_back() {
+fn retired_records_wait_for_guards_and_are_then_freed() {
     let heap = Heap::new(1 << 20, 1 << 20, 4096);
     let alloc = heap.open(false);
     let epochs = Epochs::new(1 << 20);

@@ -83,7 +83,7 @@ fn skew(wear_aware: bool) -> f64 {
 }
 
 #[test]
-fn steering_levels_the_wear_of_the_papers_mix() {
+fn wear_aware_placement_levels_the_wear_of_the_papers_mix() {
     let (with, without) = (skew(true), skew(false));
     println!("max/mean: {with:.2} with steering, {without:.2} without");
     assert!(with < without / 1.5, "{with} against {without}");
@@ -95,7 +95,7 @@ fn told(alloc: &Allocator, heap: &Heap) -> u64 {
 }
 
 #[test]
-fn a_kill_loses_no_more_wear_than_is_said() {
+fn a_kill_loses_no_more_wear_than_documented() {
     let heap = Heap::new(16 << 20, 16 << 20, 4096);
     let alloc = heap.open(false);
     let mut written = 0;
@@ -122,7 +122,7 @@ fn a_kill_loses_no_more_wear_than_is_said() {
 }
 
 #[test]
-fn what_an_engine_stores_in_place_counts_for_the_segments_of_its_extent() {
+fn bytes_stored_in_place_count_for_the_segments_of_their_extent() {
     let heap = Heap::new(32 << 20, 32 << 20, 4096);
     let alloc = heap.open(false);
     let extent = alloc.alloc_extent_on(&heap, 8 << 20, ExtentKind::ENGINE).expect("room");
