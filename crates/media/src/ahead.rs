@@ -274,11 +274,11 @@ mod tests {
     }
 
     fn unfinished_path(dir: &Path, index: u16) -> PathBuf {
-        dir.join(crate::files::unfinished_name(index))
+        dir.join(crate::file_names::unfinished_name(index))
     }
 
     fn region_path(dir: &Path, index: u16) -> PathBuf {
-        dir.join(crate::files::region_name(index))
+        dir.join(crate::file_names::region_name(index))
     }
 
     fn inode(path: &Path) -> Option<u64> {

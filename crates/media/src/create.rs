@@ -9,18 +9,16 @@ use std::time::Instant;
 use lodestore_contract::{Error, Result};
 
 use crate::ahead::Background;
-use crate::blocks::VALUES_FILE;
 use crate::boot;
+use crate::file_names::{self, LOCK_FILE, VALUES_FILE};
 use crate::files::{self, DirContent, MappedRegion, RegionCreator};
-use crate::header::{HEADER_USED_BYTES, POOL_MAGIC, PoolHeader};
-use crate::lock::{LOCK_FILE, StoreLock};
-use crate::memory::Memory;
-use crate::nvptr::NvPtr;
+use crate::header::PoolHeader;
+use crate::header_writes::{first_header, write_first_header};
+use crate::lock::StoreLock;
 use crate::open::{memory_for, read_header};
 use crate::options::PoolOptions;
 use crate::pool::{OpenReport, Pool, PoolParts};
 use crate::probe;
-use crate::region_layout::HEADER_BYTES;
 use crate::store_dir::{Access, StoreDir};
 
 /// Attempts to create the directory of a new store while other creations fail and remove it.
@@ -66,7 +64,7 @@ impl Pool {
         let mut is_named = false;
         let made = (|| {
             if let Some(file) = mapping.file() {
-                lock.lock_region0(&store_dir, &files::unfinished_name(0), file)?;
+                lock.lock_region0(&store_dir, &file_names::unfinished_name(0), file)?;
             }
             let persist = probe::policy(&medium, opts.durability, opts.emulate_dax)?;
             let memory = memory_for(persist, &opts)?;
@@ -152,7 +150,7 @@ fn holds_only(dir: &StoreDir, fits: impl Fn(&PoolHeader) -> bool) -> bool {
     match files::classify_dir(dir) {
         Ok(DirContent::Empty) => true,
         Ok(DirContent::Store) => {
-            let path = dir.path_of(&files::region_name(0));
+            let path = dir.path_of(&file_names::region_name(0));
             let opened = files::open_region(dir, 0, Access::Read);
             opened.and_then(|(file, _)| read_header(&file, &path)).is_ok_and(|header| fits(&header))
         }
@@ -168,28 +166,12 @@ fn remove_files(dir: &StoreDir) {
     }
     // The first region last: a directory with later regions alone is refused to the next creation.
     let count =
-        (0..=u16::MAX).take_while(|index| matches!(dir.entry(&files::region_name(*index)), Ok(Some(_)))).count();
+        (0..=u16::MAX).take_while(|index| matches!(dir.entry(&file_names::region_name(*index)), Ok(Some(_)))).count();
     for index in (0..count as u16).rev() {
-        let _ = dir.remove_file(&files::region_name(index));
+        let _ = dir.remove_file(&file_names::region_name(index));
     }
     // A process that opened the file before sees that the name is gone, and tries again.
     let _ = dir.remove_file(LOCK_FILE);
-}
-
-impl OpenReport {
-    /// Returns the report of a new pool.
-    pub(crate) fn of_new(engine: &str, engine_format: u32) -> Self {
-        Self {
-            engine: engine.into(),
-            engine_format,
-            clean: true,
-            same_boot: true,
-            created: true,
-            engine_created: false,
-            settled: true,
-            is_marked_damaged: false,
-        }
-    }
 }
 
 /// Creates the directory of a new store, if it does not exist, and acquires its lock. A creation
@@ -215,54 +197,4 @@ fn lock_new_dir(dir: &Path) -> Result<(Arc<StoreDir>, StoreLock)> {
             },
         }
     }
-}
-
-/// Returns the header of a new pool.
-pub(crate) fn first_header(
-    engine: &str,
-    engine_format: u32,
-    opts: &PoolOptions,
-    (pool_id, boot_id): ([u8; 16], [u8; 16]),
-) -> PoolHeader {
-    PoolHeader {
-        sequence: 0,
-        pool_id,
-        boot_id,
-        engine: engine.into(),
-        engine_format,
-        clean: false,
-        emulate_dax: opts.emulate_dax,
-        engine_created: false,
-        capacity: opts.capacity,
-        region_bytes: opts.region_bytes,
-        chunk_bytes: opts.chunk_bytes,
-        regions: 1,
-        durability: opts.durability,
-        region0_bytes: opts.first_region_bytes(),
-        generation: 1,
-        is_raising: false,
-        is_damaged: false,
-        table_seal: 0,
-    }
-}
-
-/// Stores both copies without their magic, then the magic of one, then of the other. A crash leaves
-/// no header or a whole one.
-pub(crate) fn write_first_header(memory: &Memory, mut header: PoolHeader) -> PoolHeader {
-    assert!(header.sequence == 0, "a new pool");
-    let mut places = [NvPtr::NULL; 2];
-    for place in &mut places {
-        header.sequence += 1;
-        *place = NvPtr::new(0, header.sequence % 2 * HEADER_BYTES);
-        let bytes = header.encode();
-        memory.store(place.add(8), &bytes[8..]);
-        memory.flush(*place, HEADER_USED_BYTES);
-    }
-    memory.fence();
-    for place in places {
-        memory.publish_u64(place, POOL_MAGIC);
-        memory.flush(place, 8);
-        memory.fence();
-    }
-    header
 }

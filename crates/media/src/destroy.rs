@@ -14,9 +14,10 @@ use std::path::Path;
 
 use lodestore_contract::{Error, Result};
 
+use crate::file_names::{self, LOCK_FILE};
 use crate::files::{self, DirContent};
 use crate::header::is_unfinished;
-use crate::lock::{self, LOCK_FILE, StoreLock};
+use crate::lock::{self, StoreLock};
 use crate::open::read_header;
 use crate::region_header::RegionHeader;
 use crate::store_dir::{Access, StoreDir};
@@ -60,7 +61,7 @@ pub fn store_holder(dir: &Path) -> Result<Option<String>> {
 
 fn list(dir: &StoreDir) -> Result<Vec<StoreFile>> {
     let mut found = Vec::new();
-    for name in dir.names()?.into_iter().filter(|name| files::is_file_of_store(name)) {
+    for name in dir.names()?.into_iter().filter(|name| file_names::is_file_of_store(name)) {
         // Skips a file that an open store has just renamed or removed.
         if let Some(entry) = dir.entry(&name)?.filter(|entry| entry.is_file()) {
             found.push(StoreFile { name, bytes: entry.bytes });
@@ -104,7 +105,7 @@ impl Removal {
 
     /// Checks the directory; returns the files of the store.
     fn check(dir: &StoreDir, lock: &mut StoreLock, others: &[&str], is_named_store: bool) -> Result<Vec<StoreFile>> {
-        let region0 = files::region_name(0);
+        let region0 = file_names::region_name(0);
         let header = match files::classify_dir(dir)? {
             DirContent::Store => {
                 let (file, _) = files::open_region(dir, 0, Access::ReadWrite)?;
@@ -121,18 +122,18 @@ impl Removal {
         };
         for name in dir.names()?.into_iter().filter(|name| !others.contains(&name.as_str())) {
             let foreign = |what: &str| Err(Error::Foreign { path: dir.path_of(&name), what: what.into() });
-            if !files::is_file_of_store(&name) {
+            if !file_names::is_file_of_store(&name) {
                 return foreign("it is not a file of the store");
             }
             if !dir.entry(&name)?.is_some_and(|entry| entry.is_file()) {
                 return foreign("it is no ordinary file");
             }
-            if let Some(index) = files::unfinished_index(&name)
+            if let Some(index) = file_names::unfinished_index(&name)
                 && !is_unfinished(&files::examine_file(dir, &name)?.0, index)
             {
                 return foreign("it holds what no interrupted making of a region leaves");
             }
-            if let (Some(index), Some(header)) = (files::region_index(&name), &header)
+            if let (Some(index), Some(header)) = (file_names::region_index(&name), &header)
                 && u32::from(index) >= header.regions
             {
                 let (bytes, _) = files::examine_file(dir, &name)?;
@@ -158,7 +159,7 @@ impl Removal {
         let Self { dir, mut lock, files: found } = self;
         let remove =
             |name: &str| dir.remove_file(name).map_err(|refused| Error::io("removing", dir.path_of(name), refused));
-        let is_region0 = |name: &str| name == files::region_name(0);
+        let is_region0 = |name: &str| name == file_names::region_name(0);
         let is_last = |name: &str| is_region0(name) || name == LOCK_FILE;
         found.iter().rev().filter(|file| !is_last(&file.name)).try_for_each(|file| remove(&file.name))?;
         // A power failure must not bring back later regions without region 0.

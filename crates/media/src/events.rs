@@ -15,8 +15,6 @@ use std::sync::Arc;
 
 use lodestore_contract::{Event, EventSink};
 
-use crate::pool::Pool;
-
 /// Maximum waiting events; further ones of an operation are dropped.
 const WAITING_EVENTS_MAX: usize = 4096;
 /// Bit of [`DEPTH`]: events wait.
@@ -124,24 +122,11 @@ pub fn own_work<R>(work: impl FnOnce() -> R) -> R {
 }
 
 /// Returns whether this thread is in a call of this sink.
-fn is_telling(sink: &EventSink) -> bool {
+pub(crate) fn is_in_call_of(sink: &EventSink) -> bool {
     let first = |waiting: &VecDeque<(EventSink, Event)>| {
         waiting.front().is_some_and(|(reported, _)| Arc::ptr_eq(reported, sink))
     };
     REPORTING.get() && WAITING.with_borrow(first)
-}
-
-impl Pool {
-    /// Returns whether the calling thread is in an operation on this pool, or in a call of its
-    /// owner's sink. Such a thread must not wait for other users of the pool.
-    pub fn is_engaged(&self) -> bool {
-        self.epochs().is_pinned() || self.is_telling()
-    }
-
-    /// Returns whether the calling thread is in a call of its owner's sink.
-    pub fn is_telling(&self) -> bool {
-        self.options().events.as_ref().is_some_and(is_telling)
-    }
 }
 
 #[cfg(test)]

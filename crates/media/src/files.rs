@@ -18,9 +18,9 @@ use lodestore_contract::{Error, Result};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::blocks::VALUES_FILE;
+use crate::file_names::{LOCK_FILE, is_data_file, is_file_of_store, region_name, unfinished_index, unfinished_name};
 use crate::header::is_unfinished;
-use crate::lock::{self, LOCK_FILE};
+use crate::lock;
 use crate::options::{PoolOptions, Prefault};
 use crate::probe::{self, Medium, MediumKind};
 use crate::region::{Advice, HUGE_PAGE_BYTES, Mapping};
@@ -32,42 +32,6 @@ pub(crate) const EXAMINED_BYTES: usize = 64 << 10;
 
 /// Bytes touched between two checks of the stop flag.
 const POPULATE_SLICE_BYTES: u64 = 16 << 20;
-
-/// Files that the layers above add to the directory of a store. No open of a pool needs them.
-pub const NOTE_FILES: [&str; 3] = ["CHOICE", "CHOICE.new", "BACKUP"];
-
-/// Returns the name of the file of region `index`.
-pub(crate) fn region_name(index: u16) -> String {
-    format!("pool.{index:04}")
-}
-
-/// Returns the name of the file of region `index` before it is whole.
-pub(crate) fn unfinished_name(index: u16) -> String {
-    format!("pool.{index:04}.new")
-}
-
-/// Returns the index in the name of an unfinished region.
-pub(crate) fn unfinished_index(name: &str) -> Option<u16> {
-    let digits = name.strip_prefix("pool.")?.strip_suffix(".new")?;
-    let index = digits.parse().ok()?;
-    (format!("{index:04}") == digits).then_some(index)
-}
-
-/// Returns the index in the name of a region.
-pub(crate) fn region_index(name: &str) -> Option<u16> {
-    let index = name.strip_prefix("pool.")?.parse().ok()?;
-    (region_name(index) == name).then_some(index)
-}
-
-/// Returns whether a store has a file of this name.
-fn is_of_store(name: &str) -> bool {
-    name == VALUES_FILE || region_index(name).is_some()
-}
-
-/// Returns whether a file of this name may be in the directory of a store.
-pub(crate) fn is_file_of_store(name: &str) -> bool {
-    name == LOCK_FILE || is_of_store(name) || unfinished_index(name).is_some() || NOTE_FILES.contains(&name)
-}
 
 /// The kind of content at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +112,7 @@ pub(crate) fn classify_dir(dir: &StoreDir) -> Result<DirContent> {
             "pool.0000" => return Ok(DirContent::Store),
             LOCK_FILE => {}
             name if unfinished_index(name).is_some() => {}
-            name if is_of_store(name) => found = DirContent::Headless,
+            name if is_data_file(name) => found = DirContent::Headless,
             _ if found == DirContent::Headless => {}
             _ => found = DirContent::Other,
         }

@@ -31,8 +31,7 @@ use lodestore_contract::{Durability, Error, Result};
 use crate::crc32c;
 use crate::little_endian::{u32_at, u64_at};
 use crate::options::ENGINE_NAME_MAX;
-use crate::region::MAX_REGIONS;
-use crate::region_layout::{HEADER_BYTES, RegionLayout};
+use crate::region_layout::{HEADER_BYTES, MAX_REGIONS, RegionLayout};
 
 /// The pool format of this version.
 pub const POOL_FORMAT: u32 = 2;

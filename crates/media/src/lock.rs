@@ -14,11 +14,8 @@ use lodestore_contract::{Error, Result};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::files::region_name;
+use crate::file_names::{LOCK_FILE, region_name};
 use crate::store_dir::{Access, FileId, StoreDir};
-
-/// The lock file's name in a store's directory.
-pub(crate) const LOCK_FILE: &str = "LOCK";
 
 /// Attempts to open the lock file again because it was removed meanwhile.
 const REOPEN_ATTEMPTS: u32 = 1000;

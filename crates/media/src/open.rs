@@ -7,17 +7,16 @@ use lodestore_contract::{Durability, Error, Finding, Result};
 
 use crate::ahead::Background;
 use crate::boot;
+use crate::file_names;
 use crate::files::{self, DirContent, MappedRegion, RegionCreator};
 use crate::header::PoolHeader;
 use crate::latency::Latency;
 use crate::lock::StoreLock;
 use crate::memory::{Memory, Persist};
-use crate::mutant::Mutant;
-use crate::nvptr::NvPtr;
 use crate::options::{PoolOptions, Prefault};
-use crate::pool::{OpenReport, Opening, Pool, PoolParts, write_header};
+use crate::pool::{OpenReport, Opening, Pool, PoolParts};
 use crate::probe::{self, Medium, MediumKind};
-use crate::region_header::{CheckedRegion, HeaderCopies, REGION_HEADER_USED_BYTES, RegionHeader, raise_generation};
+use crate::region_header::{CheckedRegion, HeaderCopies, REGION_HEADER_USED_BYTES, RegionHeader};
 use crate::region_layout::HEADER_BYTES;
 use crate::store_dir::{Access, StoreDir};
 
@@ -89,9 +88,9 @@ impl Pool {
         if files::classify_dir(&store_dir)? != DirContent::Store {
             return Err(Error::missing(dir));
         }
-        let path = store_dir.path_of(&files::region_name(0));
+        let path = store_dir.path_of(&file_names::region_name(0));
         let (file, len) = files::open_region(&store_dir, 0, Access::ReadWrite)?;
-        lock.lock_region0(&store_dir, &files::region_name(0), &file)?;
+        lock.lock_region0(&store_dir, &file_names::region_name(0), &file)?;
         lock.mark_store();
         let header = read_header(&file, &path)?;
         check_engine(&header, engine, engine_format)?;
@@ -145,7 +144,7 @@ impl Pool {
             (found, _) => return Err(found.refusal(dir)),
         };
         // The header may be changing concurrently; a moment later it is whole.
-        let path = dir.path_of(&files::region_name(0));
+        let path = dir.path_of(&file_names::region_name(0));
         let (file, _) = match files::open_region(&dir, 0, Access::Read) {
             // A failed creation has removed its files in between.
             Err(_) if files::classify_dir(&dir)? != DirContent::Store => {
@@ -211,23 +210,6 @@ fn sync_for_raise(memory: &Memory, dir: &StoreDir) -> Result<()> {
     }
     dir.sync()?;
     files::sync_parents(dir.path(), Path::new("/"))
-}
-
-/// Raises the generation, clears the clean flag, and stores the boot and the durability in force.
-/// Nothing else is stored before that.
-pub(crate) fn mark_open(memory: &Memory, header: &mut PoolHeader, (durability, stale): (Durability, &[u16])) {
-    if memory.mutant(Mutant::CleanFlagKept) {
-        return;
-    }
-    header.clean = false;
-    header.boot_id = memory.boot_id();
-    header.durability = durability;
-    // A killed process may have left its last copy unflushed: that copy must be whole before the
-    // other is changed.
-    memory.flush(NvPtr::new(0, 0), 2 * HEADER_BYTES as usize);
-    memory.fence();
-    raise_generation(memory, header, stale, &[]);
-    write_header(memory, header);
 }
 
 impl Opening {
@@ -327,7 +309,7 @@ fn open_later_region(
     pool_medium: &Medium,
     opts: &PoolOptions,
 ) -> Result<(crate::region::Mapping, CheckedRegion)> {
-    let path = dir.path_of(&files::region_name(index));
+    let path = dir.path_of(&file_names::region_name(index));
     let (file, len) = files::open_region(dir, index, Access::ReadWrite)?;
     let first = files::read_start(&file, &path, REGION_HEADER_USED_BYTES)?;
     let last =
@@ -348,12 +330,12 @@ fn open_later_region(
 /// [`Error::Io`].
 fn remove_unnamed_region(dir: &StoreDir, header: &PoolHeader) -> Result<()> {
     let index = header.regions as u16;
-    let name = files::region_name(index);
+    let name = file_names::region_name(index);
     if dir.entry(&name)?.is_none() {
         return Ok(());
     }
     let (bytes, len) = files::examine_file(dir, &name)?;
-    let place = dir.path_of(&files::region_name(0)).display().to_string();
+    let place = dir.path_of(&file_names::region_name(0)).display().to_string();
     check_unnamed_region(header, &bytes, len, &place, dir.path_of(&name))?;
     dir.remove_file(&name).map_err(|refused| Error::io("removing", dir.path_of(&name), refused))?;
     // The file must not reappear under a header of a later generation.

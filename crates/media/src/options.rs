@@ -9,8 +9,10 @@ use std::fmt;
 
 use lodestore_contract::{Durability, Error, EventSink, OptionTable, Result, format_size};
 
-use crate::region::{HUGE_PAGE_BYTES, MAX_REGIONS};
-use crate::region_layout::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PAGE_BYTES, REGION_BYTES_MAX, REGION_BYTES_MIN};
+use crate::region::HUGE_PAGE_BYTES;
+use crate::region_layout::{
+    CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, MAX_REGIONS, PAGE_BYTES, REGION_BYTES_MAX, REGION_BYTES_MIN,
+};
 
 /// Maximum length of an engine's name, in bytes.
 pub const ENGINE_NAME_MAX: usize = 31;

@@ -18,6 +18,8 @@
 //! All methods may be called from any thread. The header is written under the `control` lock only.
 //! Verbs acquire no lock.
 
+mod allocator;
+mod epochs;
 mod growth;
 mod life;
 
@@ -31,7 +33,8 @@ use crate::ahead::Background;
 use crate::alloc::Allocator;
 use crate::epoch::Epochs;
 use crate::events;
-use crate::header::{HEADER_USED_BYTES, PoolHeader};
+use crate::header::PoolHeader;
+use crate::header_writes::mark_open;
 use crate::little_endian::u64_at;
 use crate::lock::StoreLock;
 use crate::memory::Memory;
@@ -40,8 +43,7 @@ use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::options::PoolOptions;
 use crate::probe::{Medium, MediumKind};
-use crate::region::MAX_REGIONS;
-use crate::region_layout::{HEADER_BYTES, REGION_BYTES_MIN, ROOT_BYTES, ROOT_OFFSET, RegionLayout};
+use crate::region_layout::{MAX_REGIONS, REGION_BYTES_MIN, ROOT_BYTES, ROOT_OFFSET, RegionLayout};
 use crate::store_dir::StoreDir;
 
 /// The state of the store that an open found.
@@ -66,6 +68,22 @@ pub struct OpenReport {
     pub settled: bool,
     /// An earlier salvage open left out unreadable data ([`Pool::mark_damaged`]).
     pub is_marked_damaged: bool,
+}
+
+impl OpenReport {
+    /// Returns the report of a new pool.
+    pub(crate) fn of_new(engine: &str, engine_format: u32) -> Self {
+        Self {
+            engine: engine.into(),
+            engine_format,
+            clean: true,
+            same_boot: true,
+            created: true,
+            engine_created: false,
+            settled: true,
+            is_marked_damaged: false,
+        }
+    }
 }
 
 /// State that only one thread at a time may change.
@@ -183,7 +201,7 @@ impl Pool {
             control.stale = opening.stale;
             control.header.is_damaged |= tables.is_damaged;
             let control = &mut *control;
-            crate::open::mark_open(&self.memory, &mut control.header, (self.opts.durability, &control.stale));
+            mark_open(&self.memory, &mut control.header, (self.opts.durability, &control.stale));
             self.generation.store(control.header.generation, Ordering::Release);
         }
         self.sync_header()?;
@@ -343,6 +361,17 @@ impl Pool {
         }
     }
 
+    /// Returns whether the calling thread is in an operation on this pool, or in a call of its
+    /// owner's sink. Such a thread must not wait for other users of the pool.
+    pub fn is_engaged(&self) -> bool {
+        self.epochs().is_pinned() || self.is_telling()
+    }
+
+    /// Returns whether the calling thread is in a call of its owner's sink.
+    pub fn is_telling(&self) -> bool {
+        self.opts.events.as_ref().is_some_and(events::is_in_call_of)
+    }
+
     /// Returns the medium use of the regions. The capacity excludes bytes reserved next to them.
     /// `live`, `dead` and `free` are the allocator's.
     pub fn space(&self) -> MediumUse {
@@ -403,30 +432,4 @@ fn new_allocator(parts: &PoolParts) -> Result<Allocator> {
     // No region is shorter than the minimum, so no more fit the capacity.
     let regions_max = usize::try_from(parts.opts.capacity / REGION_BYTES_MIN).unwrap_or(MAX_REGIONS).min(MAX_REGIONS);
     Ok(Allocator::new(&first, regions_max.max(usize::from(parts.memory.regions.count() as u16)), parts.opts.wear_aware))
-}
-
-/// Writes both header copies, each with the next sequence number, each durable before the next. The
-/// newest copy is never overwritten first.
-pub(crate) fn write_header(memory: &Memory, header: &mut PoolHeader) {
-    let at = |header: &PoolHeader| NvPtr::new(0, header.sequence % 2 * HEADER_BYTES);
-    #[cfg(feature = "sim")]
-    if memory.recorder.as_ref().is_some_and(|recorder| recorder.mutant(Mutant::HeaderInPlace)) {
-        // The planted fault: both copies at once.
-        for _copy in 0..2 {
-            header.sequence += 1;
-            memory.store(at(header), &header.encode());
-            memory.flush(at(header), HEADER_USED_BYTES);
-        }
-        return memory.fence();
-    }
-    for _copy in 0..2 {
-        header.sequence += 1;
-        memory.store(at(header), &header.encode());
-        memory.flush(at(header), HEADER_USED_BYTES);
-        memory.fence();
-        if memory.is_poisoned() {
-            // The content of this copy is unknown now: the other copy stays as it is.
-            return;
-        }
-    }
 }

@@ -18,11 +18,10 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::mutex::lock;
 use crate::nvptr::NvPtr;
+use crate::region_layout::MAX_REGIONS;
 #[cfg(feature = "sim")]
 use crate::region_layout::PAGE_BYTES;
 
-/// Maximum regions of a pool.
-pub const MAX_REGIONS: usize = 4096;
 /// Maximum parts of one write (`IOV_MAX`).
 const SLICES_MAX: usize = 1024;
 /// Bytes of a huge page. Mappings of at least this length are aligned to it if the address space

@@ -9,7 +9,7 @@
 //!   60     zero
 //! ```
 //!
-//! [`raise_generation`] writes copy A of every region, then copy B, with a fence after each. A
+//! [`raise_generation`](crate::header_writes::raise_generation) writes copy A of every region, then copy B, with a fence after each. A
 //! crash therefore leaves at least one whole copy, of the previous or of the new generation.
 //!
 //! Nothing here panics on any bytes.
@@ -20,9 +20,6 @@ use lodestore_contract::{Error, Finding, Result};
 
 use crate::header::{POOL_FORMAT, PoolHeader, checksum, id_at, put};
 use crate::little_endian::{u32_at, u64_at};
-use crate::memory::Memory;
-use crate::mutant::Mutant;
-use crate::pool::write_header;
 use crate::region_layout::{REGION_HEADER_BYTES, RegionLayout};
 
 /// Bytes of a region header copy, all of them under its checksum.
@@ -186,57 +183,6 @@ impl RegionHeader {
             generation: u64_at(bytes, 48),
             table_seal: u32_at(bytes, 56),
         })
-    }
-}
-
-/// Raises the generation in every region header, durably, and in `header`, which the caller writes
-/// next. `stale` regions keep theirs. `seals` are the extent tables' seals by region, for a clean
-/// stop.
-///
-/// 1. The pool header says that the generation is being raised. Fence for each copy.
-/// 2. Copy A of every region header. Fence.
-/// 3. Copy B of every region header. Fence.
-/// 4. The caller writes the pool header without the mark. Nothing else is stored before that.
-///
-/// The next open finishes a raise that a crash interrupted. A pool of one region skips steps 1 to
-/// 3.
-pub(crate) fn raise_generation(memory: &Memory, header: &mut PoolHeader, stale: &[u16], seals: &[u32]) {
-    if !header.is_raising {
-        header.generation += 1;
-    }
-    header.table_seal = seals.first().copied().unwrap_or(0);
-    if header.regions > 1 {
-        header.is_raising = true;
-        write_header(memory, header);
-        for copy in 0..2 {
-            if memory.is_poisoned() {
-                return;
-            }
-            write_region_copies(memory, header, (stale, seals), copy);
-            memory.fence();
-        }
-    }
-    header.is_raising = false;
-}
-
-/// Stores and flushes one copy of every region header.
-fn write_region_copies(memory: &Memory, header: &PoolHeader, (stale, seals): (&[u16], &[u32]), copy: usize) {
-    for index in (1..header.regions as u16).filter(|index| !stale.contains(index)) {
-        let bytes = memory.regions.len_of(index);
-        let Some(layout) = RegionLayout::new(index, bytes, header.chunk_bytes) else { continue };
-        let region = RegionHeader {
-            pool_id: header.pool_id,
-            index,
-            chunk_bytes: header.chunk_bytes,
-            bytes,
-            generation: header.generation,
-            table_seal: seals.get(usize::from(index)).copied().unwrap_or(0),
-        };
-        let at = layout.header_copies()[copy];
-        memory.store(at, &region.encode());
-        if !memory.mutant(Mutant::GenerationNotFlushed) {
-            memory.flush(at, REGION_HEADER_USED_BYTES);
-        }
     }
 }
 

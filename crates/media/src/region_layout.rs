@@ -17,8 +17,9 @@
 //! The chunks are longer than a page, so no page holds bytes of both copies of a structure.
 
 use crate::nvptr::NvPtr;
-use crate::region::MAX_REGIONS;
 
+/// Maximum regions of a pool.
+pub const MAX_REGIONS: usize = 4096;
 /// A page of the medium, and the unit of region lengths, in bytes.
 pub const PAGE_BYTES: u64 = 4096;
 /// A cache line, in bytes: the unit of flushing.

@@ -29,7 +29,6 @@ mod classes;
 mod ground;
 mod merge;
 mod occupancy;
-mod on_pool;
 mod records;
 mod recover;
 mod region;
@@ -56,6 +55,7 @@ use space::{Ranges, Space};
 
 pub(crate) use ground::MediumAccess;
 pub(crate) use records::Freed;
+pub(crate) use space::Ends;
 
 use crate::mutex::lock;
 use crate::nvptr::NvPtr;

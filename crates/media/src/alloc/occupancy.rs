@@ -58,7 +58,7 @@ impl Allocator {
     }
 
     /// See [`Allocator::seal_tables`](Self::seal_tables).
-    pub(super) fn seal_tables_on<G: MediumAccess>(&self, medium: &G) -> Vec<u32> {
+    pub(crate) fn seal_tables_on<G: MediumAccess>(&self, medium: &G) -> Vec<u32> {
         let mut space = lock(&self.space);
         space.flush_words(medium);
         space.is_sealed = true;

@@ -188,7 +188,7 @@ impl Allocator {
     }
 
     /// Returns the extents of a kind that the tables name.
-    pub(super) fn extents_on<G: MediumAccess>(&self, medium: &G, kind: ExtentKind) -> Vec<(NvPtr, u64)> {
+    pub(crate) fn extents_on<G: MediumAccess>(&self, medium: &G, kind: ExtentKind) -> Vec<(NvPtr, u64)> {
         let mut found = Vec::new();
         for region in self.known_regions() {
             let layout = &region.layout;

@@ -16,11 +16,10 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::blocks::buffer::{Blocks, is_aligned};
 use crate::blocks::view::View;
 use crate::blocks::{BLOCK_BYTES, BlockOptions};
+use crate::file_names::VALUES_FILE;
 use crate::probe::{self, Medium, MediumKind};
 use crate::store_dir::{Access, StoreDir};
 
-/// The file's name in a store's directory.
-pub(crate) const VALUES_FILE: &str = "values.0000";
 /// Maximum bytes that an unaligned direct read moves through its own buffer at a time.
 const PIECE_BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes of a read through the view, except for files in memory. A longer read is one call,

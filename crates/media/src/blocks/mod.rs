@@ -41,12 +41,12 @@ use std::sync::{Arc, Mutex};
 
 use lodestore_contract::{Error, PoisonReason, Result};
 
+use crate::file_names::VALUES_FILE;
 use crate::mutant::Mutant;
 use crate::mutex::lock;
 use crate::pool::Pool;
 
 pub use buffer::Blocks;
-pub(crate) use file::VALUES_FILE;
 
 const BLOCK_BYTES: u64 = BlockFile::BLOCK;
 

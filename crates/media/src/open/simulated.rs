@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::create::{first_header, write_first_header};
+use crate::header_writes::{first_header, write_first_header};
+use crate::mutant::Mutant;
 use crate::region::Mapping;
 use crate::sim::{Recorder, SimImage, SimSpec};
 

@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Event, PoisonReason, Result};
 
-use super::{Pool, write_header};
+use super::Pool;
+use crate::header_writes::write_header;
 use crate::mutant::Mutant;
 use crate::options::Prefault;
 use crate::probe::MediumKind;
-use crate::region::{MAX_REGIONS, Mapping};
+use crate::region::Mapping;
 use crate::region_header::{REGION_HEADER_USED_BYTES, RegionHeader};
-use crate::region_layout::{PAGE_BYTES, REGION_BYTES_MIN, RegionLayout};
+use crate::region_layout::{MAX_REGIONS, PAGE_BYTES, REGION_BYTES_MIN, RegionLayout};
 use crate::store_dir::StoreDir;
 
 /// A region is created ahead only if it has at most this share of the free bytes of the medium.

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use lodestore_contract::{Durability, Error, PoisonReason, Result};
 
-use super::{Control, Pool, write_header};
+use super::{Control, Pool};
+use crate::header_writes::{raise_generation, write_header};
 use crate::mutant::Mutant;
 use crate::open_state::OpenState;
 use crate::probe::MediumKind;
-use crate::region_header::raise_generation;
 use crate::store_dir::StoreDir;
 
 impl Pool {

@@ -30,7 +30,8 @@ use crate::sim::recorder::Recorder;
 /// The index of the values file next to the regions in events and lines.
 pub const VALUES: u16 = u16::MAX;
 
-const _: () = assert!(crate::region::MAX_REGIONS <= VALUES as usize, "no region has the index of the values file");
+const _: () =
+    assert!(crate::region_layout::MAX_REGIONS <= VALUES as usize, "no region has the index of the values file");
 
 /// A kind of calls to the values file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,13 +1,11 @@
-//! The allocator's operations on a pool.
+//! The allocator's operations on a pool. `alloc` implements them on any [`MediumAccess`].
 
 use lodestore_contract::{MediumUse, Result, VerifyReport, Wear};
 
-use super::records::Freed;
-use super::space::Ends;
-use super::{Allocator, ExtentKind, MediumAccess, SweepReport};
+use super::Pool;
+use crate::alloc::{Allocator, Ends, ExtentKind, Freed, MediumAccess, SweepReport};
 use crate::mutant::Mutant;
 use crate::nvptr::NvPtr;
-use crate::pool::Pool;
 use crate::region_layout::RegionLayout;
 
 impl Allocator {
@@ -184,6 +182,7 @@ impl Allocator {
         self.verify_on(pool, report);
     }
 }
+
 impl MediumAccess for Pool {
     fn is_closed(&self) -> bool {
         Self::is_closed(self)
