@@ -178,13 +178,13 @@ fn wide(sum: u32, part: &[u8]) -> u32 {
 /// Returns `line`, moved over `lines` lines, joined with the line there.
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 #[inline]
-fn folded(line: arch::__m512i, lines: usize, there: arch::__m512i) -> arch::__m512i {
+fn folded(line: arch::__m512i, lines: usize, next_line: arch::__m512i) -> arch::__m512i {
     let [low, high] = FOLDS[lines - 1];
     let factors = arch::_mm512_broadcast_i32x4(arch::_mm_set_epi64x(high, low));
     let low = arch::_mm512_clmulepi64_epi128::<0x00>(line, factors);
     let high = arch::_mm512_clmulepi64_epi128::<0x11>(line, factors);
     // The exclusive or of all three.
-    arch::_mm512_ternarylogic_epi64::<0x96>(low, high, there)
+    arch::_mm512_ternarylogic_epi64::<0x96>(low, high, next_line)
 }
 
 /// Returns the bytes of a step.

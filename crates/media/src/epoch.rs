@@ -232,11 +232,14 @@ impl Epochs {
         // The fence in `stamp` makes visible here every guard that may have read the state before
         // the caller's changes.
         let stamp = self.clock.stamp();
-        let (mine, held_seats) = (slot::thread_slot(), HELD_SHARED_SEATS.get());
-        for (number, slot) in
-            self.used_slots().iter().enumerate().filter(|(number, _)| *number != mine || mine == SHARED_SLOT_INDEX)
+        let (own_slot, held_seats) = (slot::thread_slot(), HELD_SHARED_SEATS.get());
+        for (number, slot) in self
+            .used_slots()
+            .iter()
+            .enumerate()
+            .filter(|(number, _)| *number != own_slot || own_slot == SHARED_SLOT_INDEX)
         {
-            let seen = slot.seat.announced();
+            let announced_epoch = slot.seat.announced();
             // The caller's own guards on a shared seat.
             let own = number
                 .checked_sub(SHARED_SLOT_INDEX)
@@ -244,7 +247,10 @@ impl Epochs {
                 .map_or(0, |held| u64::from(*held));
             let others = || slot.depth.load(Ordering::Relaxed) > own;
             // A thread that pins again shows a newer epoch once the clock has advanced.
-            while seen.is_some_and(|seen| seen <= stamp) && slot.seat.announced() == seen && (own == 0 || others()) {
+            while announced_epoch.is_some_and(|announced_epoch| announced_epoch <= stamp)
+                && slot.seat.announced() == announced_epoch
+                && (own == 0 || others())
+            {
                 self.advance();
                 std::thread::yield_now();
             }
@@ -291,8 +297,8 @@ impl Epochs {
         self.advance();
         self.free_expired(alloc, medium, slot);
         if checks_others {
-            let mine = slot::thread_slot();
-            self.collect_on(alloc, medium, |number| number == mine || !slot::is_taken(number));
+            let own_slot = slot::thread_slot();
+            self.collect_on(alloc, medium, |number| number == own_slot || !slot::is_taken(number));
         }
     }
 

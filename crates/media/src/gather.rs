@@ -112,7 +112,7 @@ mod tests {
             (seed >> 33) as usize % below
         };
         for _round in 0..3000 {
-            let place = 64 + random(40) * 16;
+            let offset = 64 + random(40) * 16;
             let cuts = [random(90), random(400), random(5) * random(1100)];
             let mut parts: Vec<&[u8]> = Vec::new();
             let mut from = 0;
@@ -122,15 +122,15 @@ mod tests {
             }
             let mut lines = Lines([0xee; 8192]);
             // SAFETY: the buffer is this test's own and long enough (Inv 6).
-            let count = unsafe { Gather::write(lines.0.as_mut_ptr().add(place), &parts, x86::flush_instruction()) };
+            let count = unsafe { Gather::write(lines.0.as_mut_ptr().add(offset), &parts, x86::flush_instruction()) };
             x86::store_fence();
-            assert_eq!(&lines.0[place..place + from], &source[..from], "place {place}, cuts {cuts:?}");
+            assert_eq!(&lines.0[offset..offset + from], &source[..from], "place {offset}, cuts {cuts:?}");
             assert!(
-                lines.0[..place].iter().chain(&lines.0[place + from..]).all(|byte| *byte == 0xee),
-                "{place} {cuts:?}"
+                lines.0[..offset].iter().chain(&lines.0[offset + from..]).all(|byte| *byte == 0xee),
+                "{offset} {cuts:?}"
             );
-            let touched = if from == 0 { 0 } else { (place + from - 1) / 64 - place / 64 + 1 };
-            assert_eq!(count, touched as u64, "place {place}, cuts {cuts:?}");
+            let touched = if from == 0 { 0 } else { (offset + from - 1) / 64 - offset / 64 + 1 };
+            assert_eq!(count, touched as u64, "place {offset}, cuts {cuts:?}");
         }
     }
 }

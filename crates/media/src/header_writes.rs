@@ -44,18 +44,18 @@ pub(crate) fn first_header(
 /// no header or a whole one.
 pub(crate) fn write_first_header(memory: &Memory, mut header: PoolHeader) -> PoolHeader {
     assert!(header.sequence == 0, "a new pool");
-    let mut places = [NvPtr::NULL; 2];
-    for place in &mut places {
+    let mut positions = [NvPtr::NULL; 2];
+    for position in &mut positions {
         header.sequence += 1;
-        *place = NvPtr::new(0, header.sequence % 2 * HEADER_BYTES);
+        *position = NvPtr::new(0, header.sequence % 2 * HEADER_BYTES);
         let bytes = header.encode();
-        memory.store(place.add(8), &bytes[8..]);
-        memory.flush(*place, HEADER_USED_BYTES);
+        memory.store(position.add(8), &bytes[8..]);
+        memory.flush(*position, HEADER_USED_BYTES);
     }
     memory.fence();
-    for place in places {
-        memory.publish_u64(place, POOL_MAGIC);
-        memory.flush(place, 8);
+    for position in positions {
+        memory.publish_u64(position, POOL_MAGIC);
+        memory.flush(position, 8);
         memory.fence();
     }
     header

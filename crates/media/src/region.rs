@@ -146,19 +146,19 @@ impl Mapping {
         let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
         assert!(offset <= self.len() && len <= self.len() - offset, "a write inside the mapping");
         let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
-        let mut left = &mut slices[..];
+        let mut rest = &mut slices[..];
         // Skips empty leading parts.
-        IoSlice::advance_slices(&mut left, 0);
-        while !left.is_empty() {
-            let batch = left.len().min(SLICES_MAX);
-            let count = match rustix::io::pwritev(file, &left[..batch], offset) {
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let batch = rest.len().min(SLICES_MAX);
+            let count = match rustix::io::pwritev(file, &rest[..batch], offset) {
                 Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
                 Ok(count) => count,
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(refused) => return Err(refused.into()),
             };
             offset += count as u64;
-            IoSlice::advance_slices(&mut left, count);
+            IoSlice::advance_slices(&mut rest, count);
         }
         Ok(true)
     }

@@ -9,8 +9,9 @@
 //!   60     zero
 //! ```
 //!
-//! [`raise_generation`](crate::header_writes::raise_generation) writes copy A of every region, then copy B, with a fence after each. A
-//! crash therefore leaves at least one whole copy, of the previous or of the new generation.
+//! [`raise_generation`](crate::header_writes::raise_generation) writes copy A of every region, then
+//! copy B, with a fence after each. A crash therefore leaves at least one whole copy, of the
+//! previous or of the new generation.
 //!
 //! Nothing here panics on any bytes.
 

@@ -141,7 +141,7 @@ impl Allocator {
         layout: &RegionLayout,
         (chunk, raw, sealed_copy): (u32, [u64; 2], Option<usize>),
     ) -> Entry {
-        let found = |raw| self.plausible(table::decode(raw, layout.index, chunk, layout.chunks), chunk);
+        let found = |raw| self.check_slab_word(table::decode(raw, layout.index, chunk, layout.chunks), chunk);
         let pair = Pair { raw, found: raw.map(found) };
         let resolved = match sealed_copy {
             Some(copy) => Pair { raw: [raw[copy]; 2], found: [pair.found[copy]; 2] }.resolve(medium.stamp()),
@@ -187,7 +187,7 @@ impl Allocator {
     }
 
     /// Also checks that a slab's word fits the pool's slabs.
-    pub(super) fn plausible(&self, found: Found, chunk: u32) -> Found {
+    pub(super) fn check_slab_word(&self, found: Found, chunk: u32) -> Found {
         match found {
             Found::Extent(word) if word.kind == super::ExtentKind::SLAB => {
                 let fits = word.chunks == self.slab_chunks

@@ -189,7 +189,7 @@ impl Allocator {
                 let Some(class) = self.classes.get(number).filter(|_| number != NO_CLASS_ID) else { continue };
                 let taken = slab.used_slots(class);
                 sum.live += u64::from(taken) * u64::from(class.size);
-                if !slab.has(slab::OLD_FLAG) {
+                if !slab.has_flag(slab::OLD_FLAG) {
                     sum.free += u64::from(class.slots - taken) * u64::from(class.size);
                 }
             }

@@ -191,16 +191,16 @@ impl Allocator {
             let Some(slab) = self.slab(position) else { continue };
             if slab.class() != number
                 || usize::from(slab.owner()) != owner
-                || !slab.has(LISTED_FLAG)
-                || slab.has(HELD_FLAG)
+                || !slab.has_flag(LISTED_FLAG)
+                || slab.has_flag(HELD_FLAG)
             {
                 continue;
             }
-            if slab.has(KEPT_FLAG) {
+            if slab.has_flag(KEPT_FLAG) {
                 slabs.kept -= 1;
             }
-            slab.unset(LISTED_FLAG | KEPT_FLAG);
-            slab.set(HELD_FLAG);
+            slab.clear_flag(LISTED_FLAG | KEPT_FLAG);
+            slab.set_flag(HELD_FLAG);
             return Some(position);
         }
         None
@@ -219,9 +219,9 @@ impl Allocator {
         let before = std::mem::replace(&mut slabs.current, next);
         let Some((position, slab)) = before.and_then(|position| Some((position, self.slab(position)?))) else { return };
         let Some(class) = self.classes.get(number) else { return };
-        slab.unset(HELD_FLAG);
+        slab.clear_flag(HELD_FLAG);
         if slab.free_slots() > 0 {
-            slab.set(LISTED_FLAG);
+            slab.set_flag(LISTED_FLAG);
             slabs.partial.push_back(position);
         }
         // With random replacement a slab is current often, for a slot or two each: those writes are
@@ -276,8 +276,8 @@ impl Allocator {
         if current.and_then(|position| self.slab(position)).is_none_or(|slab| slab.free_slots() == 0) {
             self.replace_current(medium, &mut shard, number, Some(position));
         } else if let Some(slab) = self.slab(position) {
-            slab.unset(HELD_FLAG);
-            slab.set(LISTED_FLAG);
+            slab.clear_flag(HELD_FLAG);
+            slab.set_flag(LISTED_FLAG);
             shard.class(number, self.classes.len()).partial.push_back(position);
         }
     }
@@ -323,13 +323,13 @@ impl Allocator {
                 let (mut left, mut kept) = (VecDeque::new(), 0);
                 for position in slabs.partial.drain(..) {
                     let Some(slab) = self.slab(position) else { continue };
-                    if slab.class() != number || usize::from(slab.owner()) != index || !slab.has(LISTED_FLAG) {
+                    if slab.class() != number || usize::from(slab.owner()) != index || !slab.has_flag(LISTED_FLAG) {
                         continue;
                     }
                     if is_empty(&position) {
                         self.release_slab(medium, position);
                     } else {
-                        kept += u32::from(slab.has(KEPT_FLAG));
+                        kept += u32::from(slab.has_flag(KEPT_FLAG));
                         left.push_back(position);
                     }
                 }
@@ -452,13 +452,13 @@ impl Allocator {
     /// Frees many items, in batches.
     pub(crate) fn free_all<G: MediumAccess>(&self, medium: &G, items: &[Freed]) {
         for batch in items.chunks(FREE_BATCH_RECORDS) {
-            self.free_some(medium, batch);
+            self.free_batch(medium, batch);
         }
     }
 
     /// Frees a few items. Holds a shard's lock while they belong to one shard: records that one
     /// thread wrote are mostly freed together.
-    fn free_some<G: MediumAccess>(&self, medium: &G, items: &[Freed]) {
+    fn free_batch<G: MediumAccess>(&self, medium: &G, items: &[Freed]) {
         // Other threads need the lock for their next record: lines are prefetched before it is
         // acquired.
         for item in items {
@@ -475,7 +475,7 @@ impl Allocator {
                 self.free_extent_on(medium, item.at, item.len != Freed::EXTENT_FLAG);
                 continue;
             };
-            if slab.has(OLD_FLAG) {
+            if slab.has_flag(OLD_FLAG) {
                 held = None;
                 if self.note_freed(*item) {
                     continue;
@@ -512,7 +512,7 @@ impl Allocator {
         let Some(class) = self.classes.get(number) else { return self.count_misfree() };
         let before = if offset.is_multiple_of(class.size) { slab.free_slot(class, offset / class.size) } else { None };
         let Some(before) = before else { return self.count_misfree() };
-        if slab.has(HELD_FLAG) {
+        if slab.has_flag(HELD_FLAG) {
             return;
         }
         self.list_or_release(medium, shard, position, slab, (number, class, before + 1));
@@ -535,10 +535,10 @@ impl Allocator {
                 return self.release_slab(medium, position);
             }
             slabs.kept += 1;
-            slab.set(KEPT_FLAG);
+            slab.set_flag(KEPT_FLAG);
         }
-        if !slab.has(LISTED_FLAG) {
-            slab.set(LISTED_FLAG);
+        if !slab.has_flag(LISTED_FLAG) {
+            slab.set_flag(LISTED_FLAG);
             slabs.partial.push_back(position);
         }
     }

@@ -225,7 +225,7 @@ impl Allocator {
         if len as u64 > u64::from(class.size) {
             return wrong("a record longer than its slot");
         }
-        if !slab.has(OLD_FLAG) {
+        if !slab.has_flag(OLD_FLAG) {
             // Allocated since the open: in use already.
             return if slab.is_used(class, slot) { Ok(()) } else { wrong("a record in a free slot") };
         }
@@ -309,7 +309,8 @@ impl Allocator {
     /// Returns the slab and slot of a record in a slab that is old.
     fn old_slot(&self, item: Freed) -> Option<(&Slab, Class, u32)> {
         let (_, slab, offset) = self.region(item.at.region())?.locate(item.at)?;
-        let class = self.classes.get(slab.class()).filter(|_| item.len != Freed::EXTENT_FLAG && slab.has(OLD_FLAG))?;
+        let class =
+            self.classes.get(slab.class()).filter(|_| item.len != Freed::EXTENT_FLAG && slab.has_flag(OLD_FLAG))?;
         Some((slab, class, offset / class.size))
     }
 
@@ -336,7 +337,8 @@ impl Allocator {
             let words = old.0.iter().zip(0u32..).filter(|(word, _)| **word != 0);
             for chunk in words.flat_map(|(_, at)| at * 64..at * 64 + 64).filter(|chunk| old.has(*chunk)) {
                 let position = ChunkPosition { region: region.layout.index, chunk };
-                let slab = region.slab_at(chunk).filter(|slab| slab.has(OLD_FLAG) && chunk % self.slab_chunks == 0);
+                let slab =
+                    region.slab_at(chunk).filter(|slab| slab.has_flag(OLD_FLAG) && chunk % self.slab_chunks == 0);
                 freed += u64::from(match slab {
                     Some(slab) => self.reconcile_slab(medium, &mut orphans, position, slab),
                     None => self.reconcile_extent(medium, position, all_live || seen.has(chunk)),
@@ -382,7 +384,7 @@ impl Allocator {
         let number = slab.class();
         let Some(class) = self.classes.get(number) else { return false };
         let taken = slab.recount(class);
-        slab.unset(OLD_FLAG);
+        slab.clear_flag(OLD_FLAG);
         if taken == 0 {
             slab.retire();
             return lock(&self.space).free_extent(medium, position, self.slab_chunks);

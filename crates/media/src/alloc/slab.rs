@@ -91,15 +91,15 @@ impl Slab {
     }
 
     #[inline]
-    pub(super) fn has(&self, flag: u8) -> bool {
+    pub(super) fn has_flag(&self, flag: u8) -> bool {
         self.flags.load(Ordering::Acquire) & flag != 0
     }
 
-    pub(super) fn set(&self, flag: u8) {
+    pub(super) fn set_flag(&self, flag: u8) {
         self.flags.store(self.flags.load(Ordering::Relaxed) | flag, Ordering::Release);
     }
 
-    pub(super) fn unset(&self, flag: u8) {
+    pub(super) fn clear_flag(&self, flag: u8) {
         self.flags.store(self.flags.load(Ordering::Relaxed) & !flag, Ordering::Release);
     }
 

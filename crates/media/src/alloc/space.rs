@@ -269,7 +269,7 @@ impl Space {
         {
             let wear = ranges.tree.min_wear();
             let lead = ranges.layout.wear_segment_bytes;
-            if best.is_none_or(|(_, least)| wear.saturating_add(lead) < least) {
+            if best.is_none_or(|(_, min_wear)| wear.saturating_add(lead) < min_wear) {
                 best = Some((index, wear));
             }
             if !self.wear_aware {

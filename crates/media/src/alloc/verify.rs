@@ -87,7 +87,7 @@ impl Allocator {
             report.find(name(0), format!("{slabs} slabs in the table, {known} in memory"));
         }
         for (chunk, slab) in region.slabs() {
-            let Some(class) = self.classes.get(slab.class()).filter(|_| !slab.has(OLD_FLAG)) else { continue };
+            let Some(class) = self.classes.get(slab.class()).filter(|_| !slab.has_flag(OLD_FLAG)) else { continue };
             let (free, taken) = (slab.free_slots(), slab.used_slots(class));
             if free + taken != class.slots {
                 report.find(
@@ -95,7 +95,7 @@ impl Allocator {
                     format!("a slab of {} slots counts {free} free and has {taken} taken", class.slots),
                 );
             }
-            if free > 0 && !slab.has(HELD_FLAG) && !slab.has(LISTED_FLAG) {
+            if free > 0 && !slab.has_flag(HELD_FLAG) && !slab.has_flag(LISTED_FLAG) {
                 report.find(name(chunk), "a slab with free slots that nobody can find");
             }
         }
@@ -104,16 +104,17 @@ impl Allocator {
 
     fn verify_shard(&self, index: usize, shard: &Shard, report: &mut VerifyReport) {
         for (number, slabs) in (0u16..).zip(&shard.classes) {
-            let mine = |position: &ChunkPosition, flag: u8| {
-                self.slab(*position)
-                    .is_some_and(|slab| slab.class() == number && usize::from(slab.owner()) == index && slab.has(flag))
+            let is_own_with = |position: &ChunkPosition, flag: u8| {
+                self.slab(*position).is_some_and(|slab| {
+                    slab.class() == number && usize::from(slab.owner()) == index && slab.has_flag(flag)
+                })
             };
             let name = || format!("shard {index} class {number}");
-            if slabs.current.is_some_and(|position| !mine(&position, HELD_FLAG)) {
+            if slabs.current.is_some_and(|position| !is_own_with(&position, HELD_FLAG)) {
                 report.find(name(), "the current slab is not the shard's own");
             }
             let mut kept: Vec<ChunkPosition> =
-                slabs.partial.iter().copied().filter(|position| mine(position, KEPT_FLAG)).collect();
+                slabs.partial.iter().copied().filter(|position| is_own_with(position, KEPT_FLAG)).collect();
             kept.sort_unstable();
             kept.dedup();
             if kept.len() != slabs.kept as usize {

@@ -47,16 +47,16 @@ pub(super) fn encode(bytes: &mut Vec<u8>, at: NvPtr, stamp: u64, stores: &[(NvPt
     assert!(stamp != 0, "0 is disarmed");
     bytes.clear();
     bytes.resize(HEADER_BYTES, 0);
-    for (place, word) in stores {
+    for (position, word) in stores {
         match *word {
             Word::U64(word) => {
-                assert!(place.raw().is_multiple_of(8), "a word at an 8-aligned place");
-                bytes.extend_from_slice(&place.raw().to_le_bytes());
+                assert!(position.raw().is_multiple_of(8), "a word at an 8-aligned place");
+                bytes.extend_from_slice(&position.raw().to_le_bytes());
                 bytes.extend_from_slice(&word.to_le_bytes());
             }
             Word::U128(first, second) => {
-                assert!(place.raw().is_multiple_of(16), "a pair at a 16-aligned place");
-                bytes.extend_from_slice(&(place.raw() | PAIR_FLAG).to_le_bytes());
+                assert!(position.raw().is_multiple_of(16), "a pair at a 16-aligned place");
+                bytes.extend_from_slice(&(position.raw() | PAIR_FLAG).to_le_bytes());
                 bytes.extend_from_slice(&first.to_le_bytes());
                 bytes.extend_from_slice(&second.to_le_bytes());
             }
@@ -103,10 +103,10 @@ pub(super) fn read(pool: &Pool, at: NvPtr, available: u64) -> Result<Option<Arme
 fn decode(pool: &Pool, bytes: &[u8], count: usize) -> Option<Vec<(NvPtr, Word)>> {
     let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
     let mut stores = Vec::with_capacity(count.min(bytes.len() / 16));
-    while let Some(place) = words.next() {
-        let at = NvPtr::from_raw(place & !PAIR_FLAG);
+    while let Some(position) = words.next() {
+        let at = NvPtr::from_raw(position & !PAIR_FLAG);
         let first = words.next()?;
-        let word = if place & PAIR_FLAG == 0 { Word::U64(first) } else { Word::U128(first, words.next()?) };
+        let word = if position & PAIR_FLAG == 0 { Word::U64(first) } else { Word::U128(first, words.next()?) };
         if !at.offset().is_multiple_of(word.bytes() as u64) || !is_engine_range(pool, at, word.bytes()) {
             return None;
         }

@@ -92,8 +92,8 @@ impl Pool {
     /// Returns the bytes that the store can grow to: its capacity, or less if the medium is
     /// smaller.
     pub fn reachable_bytes(&self) -> u64 {
-        let room = self.room();
-        self.opts.capacity.saturating_sub(room).saturating_add(room.min(self.medium_free_bytes()))
+        let free_bytes = self.room();
+        self.opts.capacity.saturating_sub(free_bytes).saturating_add(free_bytes.min(self.medium_free_bytes()))
     }
 
     fn medium_free_bytes(&self) -> u64 {
@@ -135,8 +135,8 @@ impl Pool {
     }
 
     /// Creates a region within `room` bytes; returns its length and mapping.
-    fn new_region_within(&self, index: u16, min_bytes: u64, room: u64) -> Result<(u64, Arc<Mapping>)> {
-        let len = self.next_region_bytes(index, min_bytes, room)?;
+    fn new_region_within(&self, index: u16, min_bytes: u64, free_bytes: u64) -> Result<(u64, Arc<Mapping>)> {
+        let len = self.next_region_bytes(index, min_bytes, free_bytes)?;
         self.new_region(index, len).map(|mapping| (len, mapping))
     }
 
@@ -161,18 +161,18 @@ impl Pool {
 
     /// Returns the length of the next region: the usual length, less at the end of the capacity,
     /// more if an extent needs it.
-    fn next_region_bytes(&self, index: u16, min_bytes: u64, room: u64) -> Result<u64> {
+    fn next_region_bytes(&self, index: u16, min_bytes: u64, free_bytes: u64) -> Result<u64> {
         let full = || Error::Full { needed: min_bytes, capacity: self.opts.capacity };
         if usize::from(index) >= MAX_REGIONS {
             return Err(full());
         }
-        let room = room / PAGE_BYTES * PAGE_BYTES;
+        let free_bytes = free_bytes / PAGE_BYTES * PAGE_BYTES;
         let needed = RegionLayout::length_for(index, min_bytes, self.opts.chunk_bytes).ok_or_else(full)?;
-        let usual = self.usual_region_bytes().min(room);
+        let usual = self.usual_region_bytes().min(free_bytes);
         let fits =
             |len| RegionLayout::new(index, len, self.opts.chunk_bytes).is_some_and(|l| l.usable_bytes() >= min_bytes);
         let len = if usual >= REGION_BYTES_MIN && fits(usual) { usual } else { needed };
-        if len <= room { Ok(len) } else { Err(full()) }
+        if len <= free_bytes { Ok(len) } else { Err(full()) }
     }
 
     /// Returns the length of the next region, unless the capacity or the first extent changes it.

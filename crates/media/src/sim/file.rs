@@ -122,7 +122,7 @@ impl Recorder {
         self.lock().values.clone()
     }
 
-    fn fails(&self, call: FileCall) -> io::Result<()> {
+    fn check_call(&self, call: FileCall) -> io::Result<()> {
         match self.failing_call().as_mut().and_then(|failing| failing.counted(call)) {
             Some(refused) => Err(refused),
             None => Ok(()),
@@ -130,8 +130,8 @@ impl Recorder {
     }
 
     /// Like [`Self::fails`], for a call that touches these bytes.
-    fn fails_at(&self, call: FileCall, at: u64, len: usize) -> io::Result<()> {
-        self.fails(call)?;
+    fn check_call_at(&self, call: FileCall, at: u64, len: usize) -> io::Result<()> {
+        self.check_call(call)?;
         let touches =
             |place: &BrokenPlace| place.call == call && at < place.bytes.end && place.bytes.start < at + len as u64;
         if self.broken().as_ref().is_some_and(touches) { Err(Errno::IO.into()) } else { Ok(()) }
@@ -142,7 +142,7 @@ impl Recorder {
     }
 
     pub(crate) fn read_values(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.fails_at(FileCall::Read, at, into.len())?;
+        self.check_call_at(FileCall::Read, at, into.len())?;
         self.jitter();
         let at = at as usize;
         let log = self.lock();
@@ -154,7 +154,7 @@ impl Recorder {
     /// Writes whole blocks of `block` bytes each.
     #[track_caller]
     pub(crate) fn write_values(&self, at: u64, bytes: &[u8], block: usize) -> io::Result<()> {
-        let failed = self.fails_at(FileCall::Write, at, bytes.len());
+        let failed = self.check_call_at(FileCall::Write, at, bytes.len());
         let len = if failed.is_ok() { bytes.len() } else { bytes.len() / block / 2 * block };
         self.put_values(at, &bytes[..len]);
         failed
@@ -163,7 +163,7 @@ impl Recorder {
     /// Zeroes bytes of the file, if their space can be freed.
     #[track_caller]
     pub(crate) fn punch_values(&self, at: u64, len: u64) {
-        if self.fails(FileCall::Punch).is_ok() {
+        if self.check_call(FileCall::Punch).is_ok() {
             self.put_values(at, &vec![0; len as usize]);
         }
     }
@@ -182,7 +182,7 @@ impl Recorder {
 
     /// Checks the space for a growth or a reservation: succeeds unless a fault is planted.
     pub(crate) fn check_space(&self, call: FileCall) -> io::Result<()> {
-        self.fails(call)
+        self.check_call(call)
     }
 
     /// Changes the length of the file: adds zeros or cuts its end off.
@@ -197,11 +197,11 @@ impl Recorder {
     #[track_caller]
     pub(crate) fn sync_values(&self) -> io::Result<()> {
         self.call_watch(Location::caller());
-        let done = self.fails(FileCall::Sync);
+        let done = self.check_call(FileCall::Sync);
         self.jitter();
         let mut log = self.lock();
         let site = Location::caller();
-        if !log.lost(Verb::Fence, site) {
+        if !log.is_lost(Verb::Fence, site) {
             log.push(What::Sync { holds: done.is_ok() }, site);
         }
         done

@@ -224,7 +224,7 @@ impl Recorder {
     #[track_caller]
     pub fn fence(&self) -> bool {
         self.call_watch(Location::caller());
-        let holds = !self.fails_now();
+        let holds = !self.count_fence();
         if self.is_recording() {
             self.jitter();
             self.lock().fence(holds);
@@ -259,7 +259,8 @@ impl Recorder {
         self.shared.has_failed.load(Ordering::Relaxed)
     }
 
-    fn fails_now(&self) -> bool {
+    /// Counts a fence; returns whether it fails.
+    fn count_fence(&self) -> bool {
         let left = self.shared.fails_in.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         let fails = left == Ok(1);
         if fails {
@@ -354,7 +355,7 @@ impl Log {
     #[track_caller]
     pub fn flush(&mut self, region: u16, offset: u64, len: u64) {
         let (site, region) = (Location::caller(), self.global_region(region));
-        if !self.lost(Verb::Flush, site) {
+        if !self.is_lost(Verb::Flush, site) {
             self.push(What::Flush { region, offset, len, thread: self.thread() }, site);
         }
     }
@@ -363,13 +364,13 @@ impl Log {
     #[track_caller]
     pub fn fence(&mut self, holds: bool) {
         let (site, thread) = (Location::caller(), self.thread());
-        if !self.lost(Verb::Fence, site) {
+        if !self.is_lost(Verb::Fence, site) {
             self.push(if holds { What::Fence { thread } } else { What::FailedFence { thread } }, site);
         }
     }
 
     /// Counts the call site; returns whether its steps are lost.
-    pub(super) fn lost(&mut self, verb: Verb, site: &'static Location<'static>) -> bool {
+    pub(super) fn is_lost(&mut self, verb: Verb, site: &'static Location<'static>) -> bool {
         if self.recording {
             *self.sites.entry((verb, site.file(), site.line())).or_default() += 1;
         }

@@ -162,10 +162,10 @@ fn dram_is_under_half_a_byte_a_record() {
     // The parts that depend on neither the size of the store nor its content.
     let shards = SHARD_COUNT * size_of::<super::Padded<std::sync::Mutex<super::Shard>>>();
     let fixed = (shards + size_of_val(&*alloc.regions) + alloc.classes.dram_bytes()) as u64;
-    let part = alloc.dram_bytes() - fixed;
+    let per_record = alloc.dram_bytes() - fixed;
     println!(
         "DRAM: {fixed} bytes, and {:.3} for each of {records} records of 296 bytes",
-        part as f64 / f64::from(records)
+        per_record as f64 / f64::from(records)
     );
-    assert!(part < u64::from(records as u32) / 2, "{part}");
+    assert!(per_record < u64::from(records as u32) / 2, "{per_record}");
 }
