@@ -19,7 +19,7 @@ use crate::open::{memory_for, read_header};
 use crate::options::PoolOptions;
 use crate::pool::{OpenReport, Pool, PoolParts};
 use crate::probe;
-use crate::store_dir::{Access, StoreDir};
+use crate::store_dir::{self, Access, StoreDir};
 
 /// Attempts to create the directory of a new store while other creations fail and remove it.
 const CREATION_ATTEMPTS: u32 = 100;
@@ -51,7 +51,7 @@ impl Pool {
         engine_format: u32,
         mut opts: PoolOptions,
     ) -> Result<(Arc<Self>, OpenReport)> {
-        let known = files::known_ancestor(dir);
+        let known = store_dir::known_ancestor(dir);
         let (store_dir, mut lock) = lock_new_dir(dir)?;
         drop(files::remove_unfinished(&store_dir)?);
         opts.limit_first_region(store_dir.free_bytes());
@@ -80,7 +80,7 @@ impl Pool {
             is_named = true;
             if memory.persists() {
                 store_dir.sync()?;
-                files::sync_parents(dir, &known)?;
+                store_dir::sync_parents(dir, &known)?;
             }
             Ok((memory, header, mapping))
         })();

@@ -20,7 +20,7 @@ use crate::header::is_unfinished;
 use crate::lock::{self, StoreLock};
 use crate::open::read_header;
 use crate::region_header::RegionHeader;
-use crate::store_dir::{Access, StoreDir};
+use crate::store_dir::{self, Access, StoreDir};
 
 /// A file of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,7 +172,7 @@ impl Removal {
         dir.sync()?;
         drop(lock);
         match std::fs::remove_dir(dir.path()) {
-            Ok(()) => files::sync_parents(dir.path(), &files::known_ancestor(dir.path())),
+            Ok(()) => store_dir::sync_parents(dir.path(), &store_dir::known_ancestor(dir.path())),
             // Another program has put something there meanwhile, or the path is `.` or a link.
             Err(_) => Ok(()),
         }

@@ -10,7 +10,7 @@
 use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -135,34 +135,6 @@ pub(crate) fn create_dir(path: &Path) -> Result<StoreDir> {
         }
         (found, _) => Err(found.refusal_of_creation(path)),
     }
-}
-
-/// Returns the nearest existing directory above `dir`: directories below it are created with the
-/// store.
-pub(crate) fn known_ancestor(dir: &Path) -> PathBuf {
-    let above = std::path::absolute(dir).unwrap_or_else(|_| dir.into());
-    above.ancestors().skip(1).find(|above| above.is_dir()).unwrap_or(Path::new("/")).into()
-}
-
-/// Makes the names of `dir` and of the directories above it durable, up to the name in `known`.
-/// Skips directories that may not be read, and file systems that do not sync directories.
-///
-/// # Errors
-/// [`Error::Io`].
-pub(crate) fn sync_parents(dir: &Path, known: &Path) -> Result<()> {
-    let own = std::path::absolute(dir).map_err(|refused| Error::io("finding", dir, refused))?;
-    for above in own.ancestors().skip(1) {
-        match File::open(above).and_then(|open| open.sync_all()) {
-            Err(refused) if !matches!(refused.kind(), ErrorKind::PermissionDenied | ErrorKind::InvalidInput) => {
-                return Err(Error::io("syncing", above, refused));
-            }
-            _ => {}
-        }
-        if above == known {
-            break;
-        }
-    }
-    Ok(())
 }
 
 /// Reads the first bytes of a file that may have to be removed; returns them and the file's length.

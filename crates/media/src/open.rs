@@ -18,7 +18,7 @@ use crate::pool::{OpenReport, Opening, Pool, PoolParts};
 use crate::probe::{self, Medium, MediumKind};
 use crate::region_header::{CheckedRegion, HeaderCopies, REGION_HEADER_USED_BYTES, RegionHeader};
 use crate::region_layout::HEADER_BYTES;
-use crate::store_dir::{Access, StoreDir};
+use crate::store_dir::{self, Access, StoreDir};
 
 /// The header of a store, read without opening it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -209,7 +209,7 @@ fn sync_for_raise(memory: &Memory, dir: &StoreDir) -> Result<()> {
         synced.map_err(|refused| Error::io("syncing a region of", dir.path(), refused))?;
     }
     dir.sync()?;
-    files::sync_parents(dir.path(), Path::new("/"))
+    store_dir::sync_parents(dir.path(), Path::new("/"))
 }
 
 impl Opening {

@@ -7,7 +7,7 @@
 //! No operation follows a symbolic link in the last component of a name.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -203,4 +203,32 @@ impl StoreDir {
     pub(crate) fn free_bytes(&self) -> u64 {
         crate::probe::free_bytes(&self.file).unwrap_or(u64::MAX)
     }
+}
+
+/// Returns the nearest existing directory above `dir`: directories below it are created with the
+/// store.
+pub(crate) fn known_ancestor(dir: &Path) -> PathBuf {
+    let above = std::path::absolute(dir).unwrap_or_else(|_| dir.into());
+    above.ancestors().skip(1).find(|above| above.is_dir()).unwrap_or(Path::new("/")).into()
+}
+
+/// Makes the names of `dir` and of the directories above it durable, up to the name in `known`.
+/// Skips directories that may not be read, and file systems that do not sync directories.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn sync_parents(dir: &Path, known: &Path) -> Result<()> {
+    let own = std::path::absolute(dir).map_err(|refused| Error::io("finding", dir, refused))?;
+    for above in own.ancestors().skip(1) {
+        match File::open(above).and_then(|open| open.sync_all()) {
+            Err(refused) if !matches!(refused.kind(), ErrorKind::PermissionDenied | ErrorKind::InvalidInput) => {
+                return Err(Error::io("syncing", above, refused));
+            }
+            _ => {}
+        }
+        if above == known {
+            break;
+        }
+    }
+    Ok(())
 }
