@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use lodestore_media::{NvPtr, Pool, PoolOptions};
 
 const OPS: usize = 200_000;
-const ROUNDS: usize = 9;
+const ROUND_COUNT: usize = 9;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -39,9 +39,9 @@ fn main() {
         };
         // Interleaved, so that a busy machine disturbs both alike.
         let (mut durable, mut flushed) = (Vec::new(), Vec::new());
-        for round in 0..ROUNDS {
+        for round in 0..ROUND_COUNT {
             durable.push(cost(&pool, step, round, durable_record));
-            flushed.push(cost(&pool, step, round + ROUNDS, plain_record));
+            flushed.push(cost(&pool, step, round + ROUND_COUNT, plain_record));
         }
         println!("{len:>6} {:>22} {:>22}", spread(durable), spread(flushed));
     }

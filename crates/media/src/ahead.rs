@@ -8,10 +8,10 @@
 //! * At most one region is being created or kept as spare, unfinished (`files.rs`) until a grower
 //!   acquires it.
 //! * From a grower's acquisition until the pool has the region, no other thread creates one of that
-//!   index (`Work::taken`). Both would have the same unfinished name, and the later one would
-//!   remove the file under the earlier one's mapping.
+//!   index (`Work::acquired_end`). Both would have the same unfinished name, and the later one
+//!   would remove the file under the earlier one's mapping.
 //! * The thread holds no reference to the pool; the pool joins it before it is dropped
-//!   (`Ahead::stop`).
+//!   (`Background::stop`).
 //! * Joining pages blocks threads that touch them for milliseconds, so the thread rests three times
 //!   as long after each.
 
@@ -25,28 +25,28 @@ use std::time::Instant;
 use lodestore_contract::threads::start_thread;
 use lodestore_contract::{Error, Result};
 
-use crate::files::{Made, RegionMaker};
+use crate::files::{MappedRegion, RegionCreator};
 use crate::mutex::lock;
 use crate::pace::Pace;
-use crate::region::{Advice, HUGE_BYTES, Mapping};
+use crate::region::{Advice, HUGE_PAGE_BYTES, Mapping};
 
 /// Bytes filled between two checks for other work.
-const FILL_BYTES: u64 = 32 << 20;
+const FILL_SLICE_BYTES: u64 = 32 << 20;
 
 #[derive(Default)]
 struct Work {
     /// The region to create next: index and length.
-    wanted: Option<(u16, u64)>,
+    requested_region: Option<(u16, u64)>,
     /// The region being created.
-    making: Option<(u16, u64)>,
+    creating: Option<(u16, u64)>,
     /// The finished spare region.
-    spare: Option<(u16, Made)>,
+    spare: Option<(u16, MappedRegion)>,
     /// Growers have acquired regions below this index: a request for one comes from a thread with
     /// an old count.
-    taken: u16,
+    acquired_end: u16,
     /// Removed files whose space is to be freed.
-    gone: Vec<File>,
-    releasing: bool,
+    removed_files: Vec<File>,
+    closing_files: bool,
     /// Mappings to be filled by reading, each with its progress.
     fill: VecDeque<(Arc<Mapping>, u64)>,
     /// Mappings whose pages are to be joined, each with its progress.
@@ -54,7 +54,7 @@ struct Work {
 }
 
 struct Shared {
-    maker: RegionMaker,
+    creator: RegionCreator,
     work: Mutex<Work>,
     changed: Condvar,
     stop: AtomicBool,
@@ -62,11 +62,11 @@ struct Shared {
 }
 
 /// The background thread, started with its first work.
-pub(crate) struct Ahead {
+pub(crate) struct Background {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// A spare is requested or ready: saves the hot path the lock.
-    asked: AtomicBool,
+    requested: AtomicBool,
 }
 
 impl Shared {
@@ -75,21 +75,21 @@ impl Shared {
     }
 }
 
-impl Ahead {
+impl Background {
     /// Creates the state for a pool whose next region has `next_bytes` bytes.
-    pub(crate) fn new(maker: RegionMaker, next_bytes: u64) -> Self {
+    pub(crate) fn new(creator: RegionCreator, next_bytes: u64) -> Self {
         let shared = Shared {
-            maker,
+            creator,
             work: Mutex::new(Work::default()),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
             pace: Pace::new(next_bytes),
         };
-        Self { shared: Arc::new(shared), thread: Mutex::new(None), asked: AtomicBool::new(false) }
+        Self { shared: Arc::new(shared), thread: Mutex::new(None), requested: AtomicBool::new(false) }
     }
 
-    pub(crate) fn maker(&self) -> &RegionMaker {
-        &self.shared.maker
+    pub(crate) fn creator(&self) -> &RegionCreator {
+        &self.shared.creator
     }
 
     /// Returns the fill rate of the pool.
@@ -98,7 +98,7 @@ impl Ahead {
         &self.shared.pace
     }
 
-    fn give(&self, change: impl FnOnce(&mut Work)) {
+    fn submit(&self, change: impl FnOnce(&mut Work)) {
         change(&mut self.shared.lock());
         self.shared.changed.notify_all();
         let mut thread = lock(&self.thread);
@@ -111,37 +111,37 @@ impl Ahead {
     }
 
     /// Requests a spare region; cheap if it was already requested.
-    pub(crate) fn want(&self, index: u16, len: u64) {
-        if !self.asked.swap(true, Ordering::Relaxed) {
-            self.give(|work| match index < work.taken {
-                true => self.asked.store(false, Ordering::Relaxed),
-                false => work.wanted = Some((index, len)),
+    pub(crate) fn request_region(&self, index: u16, len: u64) {
+        if !self.requested.swap(true, Ordering::Relaxed) {
+            self.submit(|work| match index < work.acquired_end {
+                true => self.requested.store(false, Ordering::Relaxed),
+                false => work.requested_region = Some((index, len)),
             });
         }
     }
 
     /// Returns whether a spare was requested and not yet acquired.
     #[inline]
-    pub(crate) fn has_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
+    pub(crate) fn is_region_requested(&self) -> bool {
+        self.requested.load(Ordering::Relaxed)
     }
 
     /// Closes removed files in the background.
-    pub(crate) fn release(&self, files: Vec<File>) {
+    pub(crate) fn close_files(&self, files: Vec<File>) {
         if !files.is_empty() {
-            self.give(|work| work.gone.extend(files));
+            self.submit(|work| work.removed_files.extend(files));
         }
     }
 
     /// Fills this mapping's page table in the background.
     pub(crate) fn fill(&self, mapping: Arc<Mapping>) {
-        self.give(|work| work.fill.push_back((mapping, 0)));
+        self.submit(|work| work.fill.push_back((mapping, 0)));
     }
 
     /// Joins this mapping's small pages to huge ones in the background.
     pub(crate) fn join(&self, mapping: Arc<Mapping>) {
-        if mapping.len() >= HUGE_BYTES {
-            self.give(|work| work.join.push_back((mapping, 0)));
+        if mapping.len() >= HUGE_PAGE_BYTES {
+            self.submit(|work| work.join.push_back((mapping, 0)));
         }
     }
 
@@ -149,29 +149,29 @@ impl Ahead {
     /// created), or a new one. One thread at a time (the pool's growth lock).
     ///
     /// # Errors
-    /// Like [`RegionMaker::make`].
-    pub(crate) fn take_or_make(&self, index: u16, len: u64) -> Result<Made> {
+    /// Like [`RegionCreator::create`].
+    pub(crate) fn acquire_region(&self, index: u16, len: u64) -> Result<MappedRegion> {
         let mut work = self.shared.lock();
-        while work.making.is_some() || work.releasing {
+        while work.creating.is_some() || work.closing_files {
             work = self.shared.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
         }
         // The region may need their space.
-        work.gone.clear();
-        work.wanted = None;
-        work.taken = index + 1;
+        work.removed_files.clear();
+        work.requested_region = None;
+        work.acquired_end = index + 1;
         let spare = work.spare.take();
-        self.asked.store(false, Ordering::Relaxed);
+        self.requested.store(false, Ordering::Relaxed);
         drop(work);
         if let Some((found, made)) = spare {
             if found == index && made.mapping.len() == len {
                 return Ok(made);
             }
-            crate::files::remove_unfinished_made(&self.shared.maker.dir, found);
+            crate::files::remove_unfinished_region(&self.shared.creator.dir, found);
         }
         let never = AtomicBool::new(false);
-        let made = self.shared.maker.make(index, len, &never).and_then(|made| made.ok_or(Error::Closed));
+        let made = self.shared.creator.create(index, len, &never).and_then(|made| made.ok_or(Error::Closed));
         if made.is_err() {
-            self.shared.lock().taken = index;
+            self.shared.lock().acquired_end = index;
         }
         made
     }
@@ -188,13 +188,13 @@ impl Ahead {
         }
         let mut work = self.shared.lock();
         if let Some((index, _)) = work.spare.take() {
-            crate::files::remove_unfinished_made(&self.shared.maker.dir, index);
+            crate::files::remove_unfinished_region(&self.shared.creator.dir, index);
         }
         *work = Work::default();
     }
 }
 
-impl Drop for Ahead {
+impl Drop for Background {
     fn drop(&mut self) {
         self.stop();
     }
@@ -204,29 +204,29 @@ impl Drop for Ahead {
 fn run(shared: &Shared) {
     let mut work = shared.lock();
     while !shared.stop.load(Ordering::Acquire) {
-        if !work.gone.is_empty() {
-            let gone = std::mem::take(&mut work.gone);
-            work.releasing = true;
+        if !work.removed_files.is_empty() {
+            let removed_files = std::mem::take(&mut work.removed_files);
+            work.closing_files = true;
             drop(work);
-            drop(gone);
+            drop(removed_files);
             work = shared.lock();
-            work.releasing = false;
+            work.closing_files = false;
             shared.changed.notify_all();
-        } else if let Some((index, len)) = work.wanted.take() {
-            work.making = Some((index, len));
+        } else if let Some((index, len)) = work.requested_region.take() {
+            work.creating = Some((index, len));
             drop(work);
             let start = Instant::now();
-            let made = shared.maker.make(index, len, &shared.stop);
-            shared.pace.made(len, start.elapsed());
+            let made = shared.creator.create(index, len, &shared.stop);
+            shared.pace.record_creation(len, start.elapsed());
             work = shared.lock();
-            work.making = None;
+            work.creating = None;
             // A medium that is full now may have space when the region is needed. The creation is
             // repeated then, and its error is returned.
             work.spare = made.ok().flatten().map(|made| (index, made));
             shared.changed.notify_all();
         } else if let Some((mapping, at)) = work.fill.pop_front() {
             drop(work);
-            let slice = FILL_BYTES.min(mapping.len() - at);
+            let slice = FILL_SLICE_BYTES.min(mapping.len() - at);
             let done = mapping.advise(at, slice, Advice::PopulateRead).is_err() || at + slice == mapping.len();
             work = shared.lock();
             if !done {
@@ -236,16 +236,16 @@ fn run(shared: &Shared) {
             drop(work);
             let start = Instant::now();
             // Busy pages stay small; a kernel or file system that joins none fails at once.
-            let joined = match mapping.advise(at, HUGE_BYTES, Advice::Collapse) {
+            let joined = match mapping.advise(at, HUGE_PAGE_BYTES, Advice::Collapse) {
                 Ok(()) => true,
                 Err(refused) => refused.raw_os_error() != Some(libc::EINVAL),
             };
             let spent = start.elapsed();
             work = shared.lock();
-            if joined && at + 2 * HUGE_BYTES <= mapping.len() {
-                work.join.push_front((mapping, at + HUGE_BYTES));
+            if joined && at + 2 * HUGE_PAGE_BYTES <= mapping.len() {
+                work.join.push_front((mapping, at + HUGE_PAGE_BYTES));
             }
-            if !shared.stop.load(Ordering::Acquire) && work.wanted.is_none() {
+            if !shared.stop.load(Ordering::Acquire) && work.requested_region.is_none() {
                 work = shared.changed.wait_timeout(work, 3 * spent).unwrap_or_else(PoisonError::into_inner).0;
             }
         } else {
@@ -266,19 +266,19 @@ mod tests {
     use crate::probe::{Medium, MediumKind};
     use crate::store_dir::StoreDir;
 
-    const LEN: u64 = 1 << 20;
+    const REGION_BYTES: u64 = 1 << 20;
 
-    fn ahead(dir: &Path) -> Ahead {
+    fn background(dir: &Path) -> Background {
         let dir = Arc::new(StoreDir::open(dir).expect("a directory"));
-        Ahead::new(RegionMaker::new(&dir, None, &PoolOptions::default()), LEN)
+        Background::new(RegionCreator::new(&dir, None, &PoolOptions::default()), REGION_BYTES)
     }
 
     fn unfinished_path(dir: &Path, index: u16) -> PathBuf {
-        dir.join(crate::files::unfinished_name(index))
+        dir.join(crate::file_names::unfinished_name(index))
     }
 
     fn region_path(dir: &Path, index: u16) -> PathBuf {
-        dir.join(crate::files::region_name(index))
+        dir.join(crate::file_names::region_name(index))
     }
 
     fn inode(path: &Path) -> Option<u64> {
@@ -289,35 +289,35 @@ mod tests {
     /// was just naming. Its file was replaced, and data stored in the region was lost with the
     /// process.
     #[test]
-    fn a_late_wish_does_not_replace_a_region_that_is_taken() {
+    fn a_late_request_does_not_replace_an_acquired_region() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
-        let ahead = ahead(dir.path());
-        let made = ahead.take_or_make(1, LEN).expect("room for a region");
+        let background = background(dir.path());
+        let made = background.acquire_region(1, REGION_BYTES).expect("room for a region");
         let own = made.mapping.file().expect("a file").metadata().expect("its data").ino();
-        ahead.want(1, LEN);
+        background.request_region(1, REGION_BYTES);
         let unfinished = unfinished_path(dir.path(), 1);
         for _ in 0..30 {
             assert_eq!(inode(&unfinished), Some(own), "the file under the mapping");
             std::thread::sleep(Duration::from_millis(10));
         }
-        ahead.maker().finish(1, &made.mapping).expect("a name");
+        background.creator().finish(1, &made.mapping).expect("a name");
         assert_eq!(inode(&region_path(dir.path(), 1)), Some(own));
         // The next one is created ahead as usual, and acquired.
-        ahead.want(2, LEN);
-        drop(ahead.take_or_make(2, LEN).expect("room for a region"));
-        assert!(!ahead.has_asked());
+        background.request_region(2, REGION_BYTES);
+        drop(background.acquire_region(2, REGION_BYTES).expect("room for a region"));
+        assert!(!background.is_region_requested());
     }
 
     /// A spare of another index or length is removed with its file.
     #[test]
     fn a_spare_that_does_not_fit_leaves_no_file() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
-        let ahead = ahead(dir.path());
-        ahead.want(3, LEN);
-        while ahead.shared.lock().spare.is_none() {
+        let background = background(dir.path());
+        background.request_region(3, REGION_BYTES);
+        while background.shared.lock().spare.is_none() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        drop(ahead.take_or_make(1, LEN).expect("room for a region"));
+        drop(background.acquire_region(1, REGION_BYTES).expect("room for a region"));
         assert_eq!(inode(&unfinished_path(dir.path(), 3)), None);
         assert!(inode(&unfinished_path(dir.path(), 1)).is_some());
     }
@@ -325,33 +325,33 @@ mod tests {
     /// The rest of an interrupted creation is removed by name at once, and its space in the
     /// background, before a region is created.
     #[test]
-    fn the_space_of_removed_files_comes_back_before_a_region_is_made() {
+    fn the_space_of_removed_files_is_freed_before_a_region_is_created() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
         let path = unfinished_path(dir.path(), 4);
         let file = File::create(&path).expect("a file");
-        file.set_len(LEN).expect("made long");
+        file.set_len(REGION_BYTES).expect("made long");
         let removed = crate::files::remove_unfinished(&StoreDir::open(dir.path()).expect("a directory"))
             .expect("it is a leftover");
         assert_eq!(removed.len(), 1);
         assert_eq!(inode(&path), None);
-        let ahead = ahead(dir.path());
-        ahead.release(removed);
-        drop(ahead.take_or_make(1, LEN).expect("room for a region"));
-        let work = ahead.shared.lock();
-        assert!(work.gone.is_empty() && !work.releasing, "given back");
+        let background = background(dir.path());
+        background.close_files(removed);
+        drop(background.acquire_region(1, REGION_BYTES).expect("room for a region"));
+        let work = background.shared.lock();
+        assert!(work.removed_files.is_empty() && !work.closing_files, "given back");
         assert_eq!(file.metadata().expect("still open here").nlink(), 0);
     }
 
     /// If another process replaced the unfinished file, the region does not get its name.
     #[test]
-    fn a_file_that_is_not_the_one_mapped_is_not_named() {
+    fn a_file_other_than_the_mapped_one_is_not_renamed() {
         let dir = lodestore_contract::testing::Scratch::on_disk();
-        let ahead = ahead(dir.path());
-        let made = ahead.take_or_make(1, LEN).expect("room for a region");
+        let background = background(dir.path());
+        let made = background.acquire_region(1, REGION_BYTES).expect("room for a region");
         let unfinished = unfinished_path(dir.path(), 1);
         std::fs::remove_file(&unfinished).expect("removed");
-        std::fs::write(&unfinished, vec![0; LEN as usize]).expect("written");
-        let refused = ahead.maker().finish(1, &made.mapping);
+        std::fs::write(&unfinished, vec![0; REGION_BYTES as usize]).expect("written");
+        let refused = background.creator().finish(1, &made.mapping);
         assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
         assert_eq!(inode(&region_path(dir.path(), 1)), None);
     }
@@ -359,15 +359,15 @@ mod tests {
     /// The directory of a pool on DAX has lost its DAX attribute: later files are in the page
     /// cache.
     #[test]
-    fn a_growth_on_a_weaker_medium_than_the_pools_is_refused_and_the_store_goes_on() {
+    fn a_growth_on_a_weaker_medium_than_the_pools_is_refused_and_the_store_continues() {
         let parent = lodestore_contract::testing::Scratch::on_disk();
         let dir = parent.path().join("store");
         let opts = PoolOptions { capacity: 8 << 20, region_bytes: 1 << 20, ..PoolOptions::default() };
         let (mut pool, _) = Pool::create(&dir, "test", 1, opts.clone()).expect("a pool");
         let dax = Medium { kind: MediumKind::Dax, name: "ext4".into(), unsynced: None };
         let store_dir = Arc::new(StoreDir::open(&dir).expect("a directory"));
-        Arc::get_mut(&mut pool).expect("no other handle").ahead =
-            Some(Ahead::new(RegionMaker::new(&store_dir, Some(dax), &opts), LEN));
+        Arc::get_mut(&mut pool).expect("no other handle").background =
+            Some(Background::new(RegionCreator::new(&store_dir, Some(dax), &opts), REGION_BYTES));
         for _ in 0..2 {
             let refused = pool.grow(4096).expect_err("no DAX");
             assert!(matches!(refused, Error::WeakerMedium { .. }), "{refused}");

@@ -56,24 +56,24 @@ use crate::pool::Pool;
 use crate::region_layout::LINE_BYTES;
 use crate::slot::thread_slot;
 
-use record::{Found, record_bytes};
+use record::{ArmedRecord, record_bytes};
 
 /// Logs of a pool: the number of threads that can write batches concurrently.
-const LOGS: usize = 8;
+const LOG_COUNT: usize = 8;
 /// Offsets of an extent where records begin.
-const HEADS: u64 = 8;
+const HEAD_COUNT: u64 = 8;
 /// Minimum and maximum extent of a log, in bytes; powers of two.
 const CAPACITY_MIN: u64 = 1024;
 const CAPACITY_MAX: u64 = 1 << 30;
 /// Low bits of a root word: log2 of the capacity. They are free because an extent is line-aligned.
-const ORDER_BITS: u64 = LINE_BYTES - 1;
+const ORDER_MASK: u64 = LINE_BYTES - 1;
 /// Position of the check in an empty root word, and a bit that is always set in it.
 const ROOT_CHECK_SHIFT: u32 = 8;
-const ROOT_IS_EMPTY: u64 = 1 << 6;
+const ROOT_EMPTY_FLAG: u64 = 1 << 6;
 /// A stamp consists of the header's sequence number, the log's number and a count. These are the
 /// bits of the last two together, and of the count.
 const STAMP_BITS: u32 = 36;
-const COUNT_BITS: u32 = STAMP_BITS - LOGS.ilog2();
+const COUNT_BITS: u32 = STAMP_BITS - LOG_COUNT.ilog2();
 
 /// The new content of a batch's word or pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Word {
 pub struct BatchLogs {
     roots: NvPtr,
     kind: ExtentKind,
-    logs: [Padded; LOGS],
+    logs: [Padded; LOG_COUNT],
     damage: Option<String>,
 }
 
@@ -118,7 +118,7 @@ struct Log {
     /// The last stamp used.
     stamp: u64,
     /// The root word or a record is damaged: the log is not used.
-    broken: bool,
+    is_damaged: bool,
     /// Buffer for the record being encoded.
     bytes: Vec<u8>,
 }
@@ -132,14 +132,14 @@ pub struct BatchTurn<'a> {
 
 impl BatchLogs {
     /// Bytes of the root words: eight aligned words.
-    pub const ROOT_BYTES: u64 = LOGS as u64 * 8;
+    pub const ROOT_BYTES: u64 = LOG_COUNT as u64 * 8;
     /// Maximum stores of one batch.
     pub const STORES_MAX: usize = 1 << 20;
 
     /// Stores root words that name no log yet; they are durable after the caller's fence. Call it
     /// once, while the store is created.
     pub fn format(pool: &Pool, roots: NvPtr) {
-        for number in 0..LOGS {
+        for number in 0..LOG_COUNT {
             pool.publish_u64(roots.add(number as u64 * 8), empty_root(pool, roots, number));
         }
         pool.flush(roots, Self::ROOT_BYTES as usize);
@@ -167,12 +167,12 @@ impl BatchLogs {
         for (number, log) in this.logs.iter_mut().enumerate() {
             let log = log.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
             (log.number, log.stamp) = (number, first_stamp | (number as u64) << COUNT_BITS);
-            let found = log.find_extent(pool, roots, kind).and_then(|()| log.is_alone(&mut extents));
+            let found = log.load_extent(pool, roots, kind).and_then(|()| log.check_sole_owner(&mut extents));
             let found = found.and_then(|()| log.find_armed(pool, settled));
             match found {
                 Ok(found) => armed.extend(found),
                 Err(error) => {
-                    log.broken = true;
+                    log.is_damaged = true;
                     this.damage.get_or_insert_with(|| {
                         format!(
                             "{error}, so that a batch may be half done: export the store and import it into a new one"
@@ -203,7 +203,7 @@ impl BatchLogs {
     pub fn mark(&self, pool: &Pool) -> Result<()> {
         let _guard = pool.epochs().pin();
         let mut outcome = Ok(());
-        for number in 0..LOGS {
+        for number in 0..LOG_COUNT {
             let marked = loop {
                 let root = read_root(pool, self.roots, number);
                 let extent = root.as_ref().ok().copied().flatten();
@@ -213,8 +213,8 @@ impl BatchLogs {
                 });
                 // An extent replaced meanwhile is free already, and its successor was created after
                 // the open.
-                let stands = matches!(read_root(pool, self.roots, number), Ok(now) if now == extent);
-                if marked.is_ok() || stands || extent.is_none() {
+                let is_unchanged = matches!(read_root(pool, self.roots, number), Ok(now) if now == extent);
+                if marked.is_ok() || is_unchanged || extent.is_none() {
                     break marked;
                 }
             };
@@ -237,7 +237,7 @@ impl BatchLogs {
         if stores > Self::STORES_MAX {
             return Err(Error::Full { needed, capacity: pool.options().capacity });
         }
-        if log.broken {
+        if log.is_damaged {
             return Err(Error::corrupt(format!("batch log {}", log.number), "it was found damaged"));
         }
         if log.capacity < needed {
@@ -254,7 +254,7 @@ impl BatchLogs {
                 Err(TryLockError::WouldBlock) => {}
             }
         }
-        lock(&self.logs[thread_slot() % LOGS].0)
+        lock(&self.logs[thread_slot() % LOG_COUNT].0)
     }
 
     /// Adds a finding for each damaged root word and each extent that does not belong to its log
@@ -262,7 +262,7 @@ impl BatchLogs {
     pub fn verify(&self, pool: &Pool, report: &mut VerifyReport) {
         let _guard = pool.epochs().pin();
         let mut seen: Vec<NvPtr> = Vec::new();
-        for number in 0..LOGS {
+        for number in 0..LOG_COUNT {
             let (at, capacity) = match read_root(pool, self.roots, number) {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
@@ -292,7 +292,10 @@ impl BatchLogs {
 
     /// Returns the bytes of the logs' extents whose root words are readable.
     pub fn medium_bytes(&self, pool: &Pool) -> u64 {
-        (0..LOGS).filter_map(|number| read_root(pool, self.roots, number).ok().flatten()).map(|(_, bytes)| bytes).sum()
+        (0..LOG_COUNT)
+            .filter_map(|number| read_root(pool, self.roots, number).ok().flatten())
+            .map(|(_, bytes)| bytes)
+            .sum()
     }
 }
 
@@ -301,7 +304,7 @@ impl BatchLogs {
 fn empty_root(pool: &Pool, roots: NvPtr, number: usize) -> u64 {
     let place = u64::from(pool.position_seed(roots.add(number as u64 * 8)));
     // The low bits encode no capacity.
-    (place << ROOT_CHECK_SHIFT | ROOT_IS_EMPTY) & !ORDER_BITS
+    (place << ROOT_CHECK_SHIFT | ROOT_EMPTY_FLAG) & !ORDER_MASK
 }
 
 /// Returns the extent that a root word names, with its capacity.
@@ -313,10 +316,10 @@ fn read_root(pool: &Pool, roots: NvPtr, number: usize) -> Result<Option<(NvPtr, 
     if word == empty_root(pool, roots, number) {
         return Ok(None);
     }
-    let at = NvPtr::from_raw(word & !ORDER_BITS);
-    let capacity = 1u64 << (word & ORDER_BITS);
-    let is_one = (CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity) && is_engines(pool, at, capacity as usize);
-    if is_one {
+    let at = NvPtr::from_raw(word & !ORDER_MASK);
+    let capacity = 1u64 << (word & ORDER_MASK);
+    let is_possible = (CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity) && is_engine_range(pool, at, capacity as usize);
+    if is_possible {
         return Ok(Some((at, capacity)));
     }
     Err(Error::corrupt(format!("batch log {number}"), format!("its root word {word:#x} names no extent")))
@@ -324,7 +327,7 @@ fn read_root(pool: &Pool, roots: NvPtr, number: usize) -> Result<Option<(NvPtr, 
 
 /// Returns whether a range can hold an engine's words: it is in the root area or among a region's
 /// chunks.
-fn is_engines(pool: &Pool, at: NvPtr, len: usize) -> bool {
+fn is_engine_range(pool: &Pool, at: NvPtr, len: usize) -> bool {
     let root = pool.root();
     let offset = at.offset();
     let in_root = at.region() == root.region()
@@ -336,11 +339,11 @@ fn is_engines(pool: &Pool, at: NvPtr, len: usize) -> bool {
 
 impl Log {
     fn head_bytes(&self) -> u64 {
-        self.capacity / HEADS
+        self.capacity / HEAD_COUNT
     }
 
     /// Sets the extent that the root word names.
-    fn find_extent(&mut self, pool: &Pool, roots: NvPtr, kind: ExtentKind) -> Result<()> {
+    fn load_extent(&mut self, pool: &Pool, roots: NvPtr, kind: ExtentKind) -> Result<()> {
         let Some((at, capacity)) = read_root(pool, roots, self.number)? else { return Ok(()) };
         if !pool.allocator().holds_extent(pool, at, capacity, kind) {
             let place = format!("batch log {}", self.number);
@@ -351,7 +354,7 @@ impl Log {
     }
 
     /// Refuses an extent that another log uses too, and adds it to `extents`.
-    fn is_alone(&self, extents: &mut Vec<NvPtr>) -> Result<()> {
+    fn check_sole_owner(&self, extents: &mut Vec<NvPtr>) -> Result<()> {
         if self.at.is_null() {
             return Ok(());
         }
@@ -364,12 +367,12 @@ impl Log {
     }
 
     /// Returns the armed, whole records. If the open is not settled, flushes them and all stamps.
-    fn find_armed(&self, pool: &Pool, settled: bool) -> Result<Vec<Found>> {
+    fn find_armed(&self, pool: &Pool, settled: bool) -> Result<Vec<ArmedRecord>> {
         let mut armed = Vec::new();
         if self.at.is_null() {
             return Ok(armed);
         }
-        for head in 0..HEADS {
+        for head in 0..HEAD_COUNT {
             let begin = head * self.head_bytes();
             let at = self.at.add(begin);
             let found = record::read(pool, at, self.capacity - begin)?;
@@ -390,8 +393,8 @@ impl Log {
     fn enlarge(&mut self, pool: &Pool, roots: NvPtr, kind: ExtentKind, needed: u64) -> Result<()> {
         let capacity = needed.max(CAPACITY_MIN).max(u64::from(pool.options().chunk_bytes)).next_power_of_two();
         let at = pool.allocator().alloc_extent(pool, capacity, kind)?;
-        for head in 0..HEADS {
-            let stamp = at.add(head * capacity / HEADS);
+        for head in 0..HEAD_COUNT {
+            let stamp = at.add(head * capacity / HEAD_COUNT);
             pool.publish_u64(stamp, 0);
             pool.flush(stamp, 8);
         }
@@ -415,8 +418,8 @@ impl Log {
     /// Stores a record at the next head and returns its offset; durable after the caller's fence.
     fn store_record(&mut self, pool: &Pool, stores: &[(NvPtr, Word)]) -> NvPtr {
         let heads = record_bytes(stores.len()).div_ceil(self.head_bytes()).next_power_of_two();
-        let first = self.head.next_multiple_of(heads) % HEADS;
-        self.head = (first + heads) % HEADS;
+        let first = self.head.next_multiple_of(heads) % HEAD_COUNT;
+        self.head = (first + heads) % HEAD_COUNT;
         let at = self.at.add(first * self.head_bytes());
         self.stamp += 1;
         record::encode(&mut self.bytes, at, self.stamp, stores);
@@ -453,7 +456,7 @@ impl BatchTurn<'_> {
     /// not aligned.
     pub fn commit(mut self, pool: &Pool, stores: &[(NvPtr, Word)]) -> Result<()> {
         assert!(stores.len() <= self.stores, "more stores than the turn was taken for");
-        debug_assert!(stores.iter().all(|(at, word)| is_engines(pool, *at, word.bytes())));
+        debug_assert!(stores.iter().all(|(at, word)| is_engine_range(pool, *at, word.bytes())));
         if stores.is_empty() {
             return pool.check();
         }
@@ -502,7 +505,7 @@ fn publish(pool: &Pool, stores: &[(NvPtr, Word)]) {
 ///
 /// # Errors
 /// [`Error::Poisoned`] if a sync failed: the records stay armed for the next open.
-fn redo(pool: &Pool, mut armed: Vec<Found>) -> Result<()> {
+fn redo(pool: &Pool, mut armed: Vec<ArmedRecord>) -> Result<()> {
     pool.check()?;
     if armed.is_empty() {
         return Ok(());

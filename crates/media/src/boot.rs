@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_form_is_read_and_others_are_refused() {
+    fn the_kernels_form_is_parsed_and_other_forms_are_refused() {
         let id = parse("0123abcd-4567-89ef-0123-456789abcdef\n").expect("well formed");
         assert_eq!((id[0], id[1], id[15]), (0x01, 0x23, 0xef));
         assert_eq!(parse("0123"), None);

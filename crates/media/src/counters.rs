@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::slot::{SHARED, SLOTS, thread_slot};
+use crate::slot::{SHARED_SLOT_INDEX, SLOTS, thread_slot};
 
 /// The counts of one thread slot.
 #[derive(Default)]
@@ -27,12 +27,12 @@ pub(crate) struct Counters {
 
 /// A thread's set, and whether other threads share it.
 #[derive(Clone, Copy)]
-struct Mine<'a> {
+struct ThreadCounts<'a> {
     counts: &'a Counts,
     shared: bool,
 }
 
-impl Mine<'_> {
+impl ThreadCounts<'_> {
     #[inline]
     fn add(self, count: impl Fn(&Counts) -> &AtomicU64, more: u64) {
         let count = count(self.counts);
@@ -55,33 +55,33 @@ impl Counters {
     }
 
     #[inline]
-    fn mine(&self) -> Mine<'_> {
+    fn own(&self) -> ThreadCounts<'_> {
         let slot = thread_slot();
-        Mine { counts: &self.slots[slot], shared: slot == SHARED }
+        ThreadCounts { counts: &self.slots[slot], shared: slot == SHARED_SLOT_INDEX }
     }
 
     /// Counts stored bytes.
     #[inline]
     pub(crate) fn stored(&self, bytes: usize) {
-        self.mine().add(|counts| &counts.bytes, bytes as u64);
+        self.own().add(|counts| &counts.bytes, bytes as u64);
     }
 
     /// Counts flushed lines (or pages), in `blocks` blocks of 256 bytes.
     #[inline]
     pub(crate) fn flushed(&self, lines: u64, blocks: u64) {
-        let mine = self.mine();
-        mine.add(|counts| &counts.flushes, lines);
-        mine.add(|counts| &counts.unfenced, blocks);
+        let own = self.own();
+        own.add(|counts| &counts.flushes, lines);
+        own.add(|counts| &counts.unfenced, blocks);
     }
 
     /// Counts a fence. Returns the blocks of 256 bytes that this thread (or all sharers of its
     /// slot) flushed since the last one.
     #[inline]
     pub(crate) fn fenced(&self) -> u64 {
-        let mine = self.mine();
-        mine.add(|counts| &counts.fences, 1);
-        let unfenced = &mine.counts.unfenced;
-        if mine.shared {
+        let own = self.own();
+        own.add(|counts| &counts.fences, 1);
+        let unfenced = &own.counts.unfenced;
+        if own.shared {
             return unfenced.swap(0, Ordering::Relaxed);
         }
         let blocks = unfenced.load(Ordering::Relaxed);

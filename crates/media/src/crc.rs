@@ -7,7 +7,7 @@
 //!   latency of three cycles, and one can begin in each. A carry-less multiplication joins the runs
 //!   (V. Gopal et al., "Fast CRC computation for iSCSI polynomial using CRC32 instruction", Intel
 //!   2011).
-//! * [`wide`]: parts above [`INLINE_MAX`] bytes, on processors with AVX-512. Carry-less
+//! * [`wide`]: parts above [`INLINE_BYTES_MAX`] bytes, on processors with AVX-512. Carry-less
 //!   multiplications fold each 256 bytes into the next (V. Gopal et al., "Fast CRC computation for
 //!   generic polynomials using PCLMULQDQ instruction", Intel 2009).
 //! * [`portable`]: a table, for processors without the CRC32 instruction.
@@ -18,36 +18,36 @@ use std::arch::x86_64 as arch;
 /// The polynomial, reflected.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 /// Maximum part for one pass of [`update`], in bytes.
-const SHORT: usize = 2048;
+const PASS_BYTES_MAX: usize = 2048;
 /// Maximum part that is summed inline, in bytes. Above it, [`wide`] needs half the time.
-const INLINE_MAX: usize = 1024;
+const INLINE_BYTES_MAX: usize = 1024;
 /// Bytes of a word.
-const WORD: usize = 8;
+const WORD_BYTES: usize = 8;
 /// Maximum words of each of the three runs.
-const RUN: usize = SHORT / (3 * WORD);
+const RUN_WORDS_MAX: usize = PASS_BYTES_MAX / (3 * WORD_BYTES);
 /// Minimum words of a run that are worth joining.
-const RUN_LEAST: usize = 4;
+const RUN_WORDS_MIN: usize = 4;
 
 /// For runs of `n` words, the factors that shift a sum over one run and over two. Each is x to the
 /// power of the run's bits, less 33 for the multiplication's own shift, modulo the polynomial.
-static SHIFTS: [[u32; 2]; RUN + 1] = shifts();
+static SHIFTS: [[u32; 2]; RUN_WORDS_MAX + 1] = shifts();
 
-const fn shifts() -> [[u32; 2]; RUN + 1] {
-    let mut powers = [0; 2 * RUN + 1];
+const fn shifts() -> [[u32; 2]; RUN_WORDS_MAX + 1] {
+    let mut powers = [0; 2 * RUN_WORDS_MAX + 1];
     let mut power = 1 << 31;
     let mut exponent = 0;
     let mut at = 1;
-    while at <= 2 * RUN {
-        while exponent < at * WORD * 8 - 33 {
+    while at <= 2 * RUN_WORDS_MAX {
+        while exponent < at * WORD_BYTES * 8 - 33 {
             power = (power >> 1) ^ if power & 1 == 0 { 0 } else { POLYNOMIAL };
             exponent += 1;
         }
         powers[at] = power;
         at += 1;
     }
-    let mut all = [[0; 2]; RUN + 1];
+    let mut all = [[0; 2]; RUN_WORDS_MAX + 1];
     let mut run = 1;
-    while run <= RUN {
+    while run <= RUN_WORDS_MAX {
         all[run] = [powers[run], powers[2 * run]];
         run += 1;
     }
@@ -57,7 +57,7 @@ const fn shifts() -> [[u32; 2]; RUN + 1] {
 /// Returns the CRC32C (Castagnoli) of the concatenated parts.
 #[inline]
 pub fn crc32c(parts: &[&[u8]]) -> u32 {
-    let short = parts.iter().all(|part| part.len() <= INLINE_MAX);
+    let short = parts.iter().all(|part| part.len() <= INLINE_BYTES_MAX);
     if short && is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq") {
         // SAFETY: the processor has both (Inv 6).
         return unsafe { parts.iter().fold(!0, |sum, part| update(sum, part)) } ^ !0;
@@ -70,7 +70,7 @@ pub fn crc32c(parts: &[&[u8]]) -> u32 {
 /// Different seeds give different sums for the same parts.
 #[inline]
 pub fn crc32c_seeded(seed: u32, parts: &[&[u8]]) -> u32 {
-    let short = parts.iter().all(|part| part.len() <= INLINE_MAX);
+    let short = parts.iter().all(|part| part.len() <= INLINE_BYTES_MAX);
     if short && is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq") {
         let (first, rest) = parts.split_first().map_or((&[][..], parts), |(first, rest)| (*first, rest));
         // SAFETY: the processor has both (Inv 6).
@@ -96,12 +96,12 @@ fn any_update(sum: u32, part: &[u8]) -> u32 {
     if !is_x86_feature_detected!("sse4.2") || !is_x86_feature_detected!("pclmulqdq") {
         return portable(sum, part);
     }
-    if part.len() > INLINE_MAX && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq") {
+    if part.len() > INLINE_BYTES_MAX && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq") {
         // SAFETY: the processor has all four (Inv 6).
         return unsafe { wide(sum, part) };
     }
     // SAFETY: the processor has both (Inv 6).
-    part.chunks(SHORT).fold(sum, |sum, part| unsafe { update(sum, part) })
+    part.chunks(PASS_BYTES_MAX).fold(sum, |sum, part| unsafe { update(sum, part) })
 }
 
 /// The sums of single bytes.
@@ -129,11 +129,11 @@ fn portable(sum: u32, part: &[u8]) -> u32 {
 }
 
 /// Bytes of a register of [`wide`].
-const LINE: usize = 64;
+const LINE_BYTES: usize = 64;
 /// Bytes of one step of [`wide`].
-const STEP: usize = 4 * LINE;
+const STEP_BYTES: usize = 4 * LINE_BYTES;
 /// Factors that move the halves of 16 bytes over 1, 2, 3 and 4 lines.
-static FOLDS: [[i64; 2]; 4] = [fold(LINE), fold(2 * LINE), fold(3 * LINE), fold(4 * LINE)];
+static FOLDS: [[i64; 2]; 4] = [fold(LINE_BYTES), fold(2 * LINE_BYTES), fold(3 * LINE_BYTES), fold(4 * LINE_BYTES)];
 
 /// Returns the factors that move the low and the high half of 16 bytes over `bytes` bytes.
 ///
@@ -156,7 +156,7 @@ const fn fold_factor(exponent: usize) -> i64 {
 /// Continues `sum`, which is not inverted, over `part` of any length, with 512-bit registers.
 #[target_feature(enable = "sse4.2,pclmulqdq,avx512f,vpclmulqdq")]
 fn wide(sum: u32, part: &[u8]) -> u32 {
-    let (steps, rest) = part.as_chunks::<STEP>();
+    let (steps, rest) = part.as_chunks::<STEP_BYTES>();
     let Some((first, steps)) = steps.split_first() else { return update(sum, rest) };
     let mut lines = load(first);
     lines[0] = arch::_mm512_xor_si512(lines[0], arch::_mm512_zextsi128_si512(arch::_mm_cvtsi32_si128(sum as i32)));
@@ -169,7 +169,7 @@ fn wide(sum: u32, part: &[u8]) -> u32 {
     let [first, second, third, fourth] = lines;
     let line = folded(first, 3, folded(second, 2, folded(third, 1, fourth)));
     // The folded line has the sum of all bytes before it.
-    let mut bytes = [0; LINE];
+    let mut bytes = [0; LINE_BYTES];
     // SAFETY: the array has the 64 bytes that are written, and needs no alignment (Inv 6).
     unsafe { arch::_mm512_storeu_si512(bytes.as_mut_ptr().cast(), line) };
     update(update(0, &bytes), rest)
@@ -178,38 +178,40 @@ fn wide(sum: u32, part: &[u8]) -> u32 {
 /// Returns `line`, moved over `lines` lines, joined with the line there.
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 #[inline]
-fn folded(line: arch::__m512i, lines: usize, there: arch::__m512i) -> arch::__m512i {
+fn folded(line: arch::__m512i, lines: usize, next_line: arch::__m512i) -> arch::__m512i {
     let [low, high] = FOLDS[lines - 1];
     let factors = arch::_mm512_broadcast_i32x4(arch::_mm_set_epi64x(high, low));
     let low = arch::_mm512_clmulepi64_epi128::<0x00>(line, factors);
     let high = arch::_mm512_clmulepi64_epi128::<0x11>(line, factors);
     // The exclusive or of all three.
-    arch::_mm512_ternarylogic_epi64::<0x96>(low, high, there)
+    arch::_mm512_ternarylogic_epi64::<0x96>(low, high, next_line)
 }
 
 /// Returns the bytes of a step.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn load(step: &[u8; STEP]) -> [arch::__m512i; 4] {
-    let (lines, _) = step.as_chunks::<LINE>();
+fn load(step: &[u8; STEP_BYTES]) -> [arch::__m512i; 4] {
+    let (lines, _) = step.as_chunks::<LINE_BYTES>();
     // SAFETY: each line has the 64 bytes that are read, and needs no alignment (Inv 6).
     std::array::from_fn(|at| unsafe { arch::_mm512_loadu_si512(lines[at].as_ptr().cast()) })
 }
 
-/// Returns the sum of a seed's 4 bytes and of `part`, of at most [`SHORT`] bytes, not inverted.
+/// Returns the sum of a seed's 4 bytes and of `part`, of at most [`PASS_BYTES_MAX`] bytes, not
+/// inverted.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 fn update_seeded(seed: u32, part: &[u8]) -> u32 {
     update(arch::_mm_crc32_u32(!0, seed), part)
 }
 
-/// Continues `sum`, inverted neither before nor after, over `part`, of at most [`SHORT`] bytes.
+/// Continues `sum`, inverted neither before nor after, over `part`, of at most [`PASS_BYTES_MAX`]
+/// bytes.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 fn update(sum: u32, part: &[u8]) -> u32 {
-    let (words, rest) = part.as_chunks::<WORD>();
-    let word = |word: &[u8; WORD]| u64::from_le_bytes(*word);
+    let (words, rest) = part.as_chunks::<WORD_BYTES>();
+    let word = |word: &[u8; WORD_BYTES]| u64::from_le_bytes(*word);
     let mut sum = u64::from(sum);
     let run = words.len() / 3;
-    let tail = if run >= RUN_LEAST {
+    let tail = if run >= RUN_WORDS_MIN {
         let (first, others) = words.split_at(run);
         let (second, others) = others.split_at(run);
         let (third, tail) = others.split_at(run);
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_rfc_3720_come_out() {
+    fn the_examples_of_rfc_3720_give_their_sums() {
         let ascending: Vec<u8> = (0..32).collect();
         assert_eq!(crc32c(&[b"123456789"]), 0xE306_9283);
         assert_eq!(crc32c(&[&[0; 32]]), 0x8A91_36AA);
@@ -279,8 +281,8 @@ mod tests {
 
     #[test]
     fn every_length_agrees_with_the_definition_and_the_other_path() {
-        let bytes = noise(SHORT + 64);
-        for len in (0..=SHORT + 64).filter(|len| *len < 700 || len % 13 == 0 || *len > SHORT - 20) {
+        let bytes = noise(PASS_BYTES_MAX + 64);
+        for len in (0..=PASS_BYTES_MAX + 64).filter(|len| *len < 700 || len % 13 == 0 || *len > PASS_BYTES_MAX - 20) {
             let part = &bytes[..len];
             let right = slow(part);
             assert_eq!(crc32c(&[part]), right, "{len} bytes");
@@ -291,14 +293,10 @@ mod tests {
 
     #[test]
     fn long_parts_agree_with_the_definition_at_every_rest() {
-        let bytes = noise(8 * SHORT);
-        let lengths = (INLINE_MAX..INLINE_MAX + 2 * STEP).chain(SHORT - 9..SHORT + 9).chain([
-            4096,
-            4097,
-            10_007,
-            8 * SHORT - 1,
-            8 * SHORT,
-        ]);
+        let bytes = noise(8 * PASS_BYTES_MAX);
+        let lengths = (INLINE_BYTES_MAX..INLINE_BYTES_MAX + 2 * STEP_BYTES)
+            .chain(PASS_BYTES_MAX - 9..PASS_BYTES_MAX + 9)
+            .chain([4096, 4097, 10_007, 8 * PASS_BYTES_MAX - 1, 8 * PASS_BYTES_MAX]);
         let slow_sums: Vec<u32> = bytes
             .iter()
             .scan(!0, |sum, byte| {
@@ -316,9 +314,9 @@ mod tests {
 
     #[test]
     fn a_seed_counts_as_four_bytes_before_the_parts() {
-        let bytes = noise(SHORT + 64);
+        let bytes = noise(PASS_BYTES_MAX + 64);
         for seed in [0, 1, 0x8000_0000, 0x1234_5678, u32::MAX] {
-            for len in [0, 1, 20, 100, 1000, SHORT, SHORT + 64] {
+            for len in [0, 1, 20, 100, 1000, PASS_BYTES_MAX, PASS_BYTES_MAX + 64] {
                 let right = slow(&[&seed.to_le_bytes()[..], &bytes[..len]].concat());
                 assert_eq!(crc32c_seeded(seed, &[&bytes[..len]]), right, "{len} bytes");
                 assert_eq!(any_length_seeded(seed, &[&bytes[..len]]), right, "{len} bytes, the other path");
@@ -327,15 +325,15 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_one_behind_the_other_wherever_they_are_cut() {
-        let bytes = noise(3 * SHORT);
+    fn the_sum_of_parts_does_not_depend_on_where_they_are_cut() {
+        let bytes = noise(3 * PASS_BYTES_MAX);
         let whole = slow(&bytes);
-        for cut in [0, 1, 3, 8, 20, 36, 97, 1000, SHORT] {
+        for cut in [0, 1, 3, 8, 20, 36, 97, 1000, PASS_BYTES_MAX] {
             let (head, rest) = bytes.split_at(cut);
-            let (middle, end) = rest.split_at(SHORT);
+            let (middle, end) = rest.split_at(PASS_BYTES_MAX);
             assert_eq!(crc32c(&[head, middle, end]), whole, "cut at {cut}");
-            let (a, b) = bytes[..SHORT].split_at(cut);
-            assert_eq!(crc32c(&[a, &[], b]), slow(&bytes[..SHORT]), "cut at {cut}");
+            let (a, b) = bytes[..PASS_BYTES_MAX].split_at(cut);
+            assert_eq!(crc32c(&[a, &[], b]), slow(&bytes[..PASS_BYTES_MAX]), "cut at {cut}");
         }
     }
 }

@@ -8,23 +8,21 @@ use std::time::Instant;
 
 use lodestore_contract::{Error, Result};
 
-use crate::ahead::Ahead;
-use crate::blocks::VALUES_FILE;
+use crate::ahead::Background;
 use crate::boot;
-use crate::files::{self, Found, Made, RegionMaker};
-use crate::header::{HEADER_USED, POOL_MAGIC, PoolHeader};
-use crate::lock::{LOCK_FILE, StoreLock};
-use crate::memory::Memory;
-use crate::nvptr::NvPtr;
+use crate::file_names::{self, LOCK_FILE, VALUES_FILE};
+use crate::files::{self, DirContent, MappedRegion, RegionCreator};
+use crate::header::PoolHeader;
+use crate::header_writes::{first_header, write_first_header};
+use crate::lock::StoreLock;
 use crate::open::{memory_for, read_header};
 use crate::options::PoolOptions;
-use crate::pool::{OpenReport, Parts, Pool};
+use crate::pool::{OpenReport, Pool, PoolParts};
 use crate::probe;
-use crate::region_layout::HEADER_BYTES;
-use crate::store_dir::{Access, StoreDir};
+use crate::store_dir::{self, Access, StoreDir};
 
 /// Attempts to create the directory of a new store while other creations fail and remove it.
-const CREATION_TRIES: u32 = 100;
+const CREATION_ATTEMPTS: u32 = 100;
 
 impl Pool {
     /// Creates a pool in `dir`, which must not exist or be empty. An interrupted creation there is
@@ -36,12 +34,12 @@ impl Pool {
     /// error no pool of this creation exists.
     pub fn create(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
         opts.check(engine)?;
-        let was_there = files::look(dir)?.0 != Found::Nothing;
+        let existed = files::classify(dir)?.0 != DirContent::Nothing;
         let created = Self::create_in(dir, engine, engine_format, opts);
         // Skips a pool that another process has created or is creating: examining it would need its
         // lock.
         let is_own = |refused: &Error| !matches!(refused, Error::Exists { .. } | Error::Locked { .. });
-        if !was_there && created.as_ref().is_err_and(is_own) {
+        if !existed && created.as_ref().is_err_and(is_own) {
             remove_pool(dir, |header| !header.engine_created);
         }
         created
@@ -53,20 +51,20 @@ impl Pool {
         engine_format: u32,
         mut opts: PoolOptions,
     ) -> Result<(Arc<Self>, OpenReport)> {
-        let known = files::known_ancestor(dir);
+        let known = store_dir::known_ancestor(dir);
         let (store_dir, mut lock) = lock_new_dir(dir)?;
         drop(files::remove_unfinished(&store_dir)?);
         opts.limit_first_region(store_dir.free_bytes());
-        let maker = RegionMaker::new(&store_dir, None, &opts);
+        let creator = RegionCreator::new(&store_dir, None, &opts);
         let never = AtomicBool::new(false);
         let first = opts.first_region_bytes();
         let start = Instant::now();
-        let Made { mapping, medium } = maker.make(0, first, &never)?.ok_or(Error::Closed)?;
+        let MappedRegion { mapping, medium } = creator.create(0, first, &never)?.ok_or(Error::Closed)?;
         let took = start.elapsed();
         let mut is_named = false;
         let made = (|| {
             if let Some(file) = mapping.file() {
-                lock.hold(&store_dir, &files::unfinished_name(0), file)?;
+                lock.lock_region0(&store_dir, &file_names::unfinished_name(0), file)?;
             }
             let persist = probe::policy(&medium, opts.durability, opts.emulate_dax)?;
             let memory = memory_for(persist, &opts)?;
@@ -78,28 +76,28 @@ impl Pool {
             if let (true, Some(file)) = (memory.persists(), mapping.file()) {
                 file.sync_all().map_err(|refused| Error::io("syncing a region of", dir, refused))?;
             }
-            maker.finish(0, &mapping)?;
+            creator.finish(0, &mapping)?;
             is_named = true;
             if memory.persists() {
                 store_dir.sync()?;
-                files::sync_parents(dir, &known)?;
+                store_dir::sync_parents(dir, &known)?;
             }
             Ok((memory, header, mapping))
         })();
         let (memory, header, mapping) = made.inspect_err(|_| {
             // Before this region has the name, a file of the name is foreign.
             if is_named {
-                files::remove_made(&store_dir, 0);
+                files::remove_named_region(&store_dir, 0);
             } else {
-                files::remove_unfinished_made(&store_dir, 0);
+                files::remove_unfinished_region(&store_dir, 0);
             }
         })?;
-        lock.note_store();
-        let maker = RegionMaker { pool_medium: Some(medium.clone()), ..maker };
-        let ahead = Ahead::new(maker, opts.usual_region_bytes(first));
-        ahead.pace().made(first, took);
-        let ahead = Some(ahead);
-        let parts = Parts { memory, opts, medium, dir: Some(store_dir), ahead, header, lock: Some(lock) };
+        lock.mark_store();
+        let creator = RegionCreator { pool_medium: Some(medium.clone()), ..creator };
+        let background = Background::new(creator, opts.usual_region_bytes(first));
+        background.pace().record_creation(first, took);
+        let background = Some(background);
+        let parts = PoolParts { memory, opts, medium, dir: Some(store_dir), background, header, lock: Some(lock) };
         let pool = Self::assemble(parts)?;
         pool.begin_new()?;
         pool.join_pages(&mapping);
@@ -131,13 +129,13 @@ impl CreatedPool {
     }
 }
 
-/// Removes the rest of a creation: the files of the pool in `dir` if `is_left` accepts its header,
+/// Removes the rest of a creation: the files of the pool in `dir` if `accepts` accepts its header,
 /// or if there is no pool. Then removes the directory if it is empty.
-fn remove_pool(dir: &Path, is_left: impl Fn(&PoolHeader) -> bool) {
+fn remove_pool(dir: &Path, accepts: impl Fn(&PoolHeader) -> bool) {
     let Ok(store_dir) = StoreDir::open(dir) else { return };
-    match StoreLock::take(&store_dir) {
-        Ok(mut lock) if has_only(&store_dir, is_left) => {
-            lock.forget_store();
+    match StoreLock::acquire(&store_dir) {
+        Ok(mut lock) if holds_only(&store_dir, accepts) => {
+            lock.clear_store_mark();
             remove_files(&store_dir);
         }
         Err(Error::Io { .. }) => {}
@@ -148,11 +146,11 @@ fn remove_pool(dir: &Path, is_left: impl Fn(&PoolHeader) -> bool) {
 }
 
 /// Returns whether a directory holds no pool, or one whose header fits.
-fn has_only(dir: &StoreDir, fits: impl Fn(&PoolHeader) -> bool) -> bool {
-    match files::look_in(dir) {
-        Ok(Found::Empty) => true,
-        Ok(Found::Store) => {
-            let path = dir.path_of(&files::region_name(0));
+fn holds_only(dir: &StoreDir, fits: impl Fn(&PoolHeader) -> bool) -> bool {
+    match files::classify_dir(dir) {
+        Ok(DirContent::Empty) => true,
+        Ok(DirContent::Store) => {
+            let path = dir.path_of(&file_names::region_name(0));
             let opened = files::open_region(dir, 0, Access::Read);
             opened.and_then(|(file, _)| read_header(&file, &path)).is_ok_and(|header| fits(&header))
         }
@@ -168,28 +166,12 @@ fn remove_files(dir: &StoreDir) {
     }
     // The first region last: a directory with later regions alone is refused to the next creation.
     let count =
-        (0..=u16::MAX).take_while(|index| matches!(dir.entry(&files::region_name(*index)), Ok(Some(_)))).count();
+        (0..=u16::MAX).take_while(|index| matches!(dir.entry(&file_names::region_name(*index)), Ok(Some(_)))).count();
     for index in (0..count as u16).rev() {
-        let _ = dir.remove_file(&files::region_name(index));
+        let _ = dir.remove_file(&file_names::region_name(index));
     }
     // A process that opened the file before sees that the name is gone, and tries again.
     let _ = dir.remove_file(LOCK_FILE);
-}
-
-impl OpenReport {
-    /// Returns the report of a new pool.
-    pub(crate) fn of_new(engine: &str, engine_format: u32) -> Self {
-        Self {
-            engine: engine.into(),
-            engine_format,
-            clean: true,
-            same_boot: true,
-            created: true,
-            engine_created: false,
-            settled: true,
-            is_marked_damaged: false,
-        }
-    }
 }
 
 /// Creates the directory of a new store, if it does not exist, and acquires its lock. A creation
@@ -198,71 +180,21 @@ impl OpenReport {
 /// # Errors
 /// [`Error::Exists`] if the directory holds anything; [`Error::Locked`]; [`Error::Io`].
 fn lock_new_dir(dir: &Path) -> Result<(Arc<StoreDir>, StoreLock)> {
-    let mut tries = 0;
+    let mut attempts = 0;
     loop {
-        tries += 1;
-        let locked = files::make_dir(dir).and_then(|made| {
-            let lock = StoreLock::take(&made)?;
+        attempts += 1;
+        let locked = files::create_dir(dir).and_then(|made| {
+            let lock = StoreLock::acquire(&made)?;
             Ok((Arc::new(made), lock))
         });
         match locked {
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && tries < CREATION_TRIES => {}
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && attempts < CREATION_ATTEMPTS => {}
             Err(refused) => return Err(refused),
             // Checked again under the lock: another process may have created a store meanwhile.
-            Ok((made, lock)) => match files::look_in(&made)? {
-                Found::Empty => return Ok((made, lock)),
+            Ok((made, lock)) => match files::classify_dir(&made)? {
+                DirContent::Empty => return Ok((made, lock)),
                 found => return Err(found.refusal_of_creation(dir)),
             },
         }
     }
-}
-
-/// Returns the header of a new pool.
-pub(crate) fn first_header(
-    engine: &str,
-    engine_format: u32,
-    opts: &PoolOptions,
-    (pool_id, boot_id): ([u8; 16], [u8; 16]),
-) -> PoolHeader {
-    PoolHeader {
-        sequence: 0,
-        pool_id,
-        boot_id,
-        engine: engine.into(),
-        engine_format,
-        clean: false,
-        emulate_dax: opts.emulate_dax,
-        engine_created: false,
-        capacity: opts.capacity,
-        region_bytes: opts.region_bytes,
-        chunk_bytes: opts.chunk_bytes,
-        regions: 1,
-        durability: opts.durability,
-        region0_bytes: opts.first_region_bytes(),
-        generation: 1,
-        is_raising: false,
-        is_damaged: false,
-        table_seal: 0,
-    }
-}
-
-/// Stores both copies without their magic, then the magic of one, then of the other. A crash leaves
-/// no header or a whole one.
-pub(crate) fn write_first_header(memory: &Memory, mut header: PoolHeader) -> PoolHeader {
-    assert!(header.sequence == 0, "a new pool");
-    let mut places = [NvPtr::NULL; 2];
-    for place in &mut places {
-        header.sequence += 1;
-        *place = NvPtr::new(0, header.sequence % 2 * HEADER_BYTES);
-        let bytes = header.encode();
-        memory.store(place.add(8), &bytes[8..]);
-        memory.flush(*place, HEADER_USED);
-    }
-    memory.fence();
-    for place in places {
-        memory.publish_u64(place, POOL_MAGIC);
-        memory.flush(place, 8);
-        memory.fence();
-    }
-    header
 }

@@ -14,12 +14,13 @@ use std::path::Path;
 
 use lodestore_contract::{Error, Result};
 
-use crate::files::{self, Found};
+use crate::file_names::{self, LOCK_FILE};
+use crate::files::{self, DirContent};
 use crate::header::is_unfinished;
-use crate::lock::{self, LOCK_FILE, StoreLock};
+use crate::lock::{self, StoreLock};
 use crate::open::read_header;
 use crate::region_header::RegionHeader;
-use crate::store_dir::{Access, StoreDir};
+use crate::store_dir::{self, Access, StoreDir};
 
 /// A file of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,8 +37,8 @@ pub struct StoreFile {
 /// # Errors
 /// [`Error::Missing`]; [`Error::Io`].
 pub fn store_files(dir: &Path) -> Result<Vec<StoreFile>> {
-    let dir = match files::look(dir)? {
-        (Found::Store | Found::Headless, Some(dir)) => dir,
+    let dir = match files::classify(dir)? {
+        (DirContent::Store | DirContent::Headless, Some(dir)) => dir,
         (found, _) => return Err(found.refusal(dir)),
     };
     list(&dir)
@@ -60,7 +61,7 @@ pub fn store_holder(dir: &Path) -> Result<Option<String>> {
 
 fn list(dir: &StoreDir) -> Result<Vec<StoreFile>> {
     let mut found = Vec::new();
-    for name in dir.names()?.into_iter().filter(|name| files::is_file_of_store(name)) {
+    for name in dir.names()?.into_iter().filter(|name| file_names::is_file_of_store(name)) {
         // Skips a file that an open store has just renamed or removed.
         if let Some(entry) = dir.entry(&name)?.filter(|entry| entry.is_file()) {
             found.push(StoreFile { name, bytes: entry.bytes });
@@ -87,13 +88,13 @@ impl Removal {
     /// the store's; [`Error::Corrupt`] if neither the first region nor the lock file says that a
     /// store is there; [`Error::NewerFormat`]; [`Error::Io`].
     pub fn begin(dir: &Path, others: &[&str]) -> Result<Self> {
-        let dir = match files::look(dir)? {
-            (Found::Store | Found::Headless, Some(dir)) => dir,
+        let dir = match files::classify(dir)? {
+            (DirContent::Store | DirContent::Headless, Some(dir)) => dir,
             (found, _) => return Err(found.refusal(dir)),
         };
         let is_named_store = lock::is_of_store(&dir);
         let has_lock_file = dir.entry(LOCK_FILE)?.is_some();
-        let mut lock = StoreLock::take(&dir)?;
+        let mut lock = StoreLock::acquire(&dir)?;
         let checked = Self::check(&dir, &mut lock, others, is_named_store);
         if checked.is_err() && !has_lock_file {
             // Restores the directory to its original state.
@@ -104,11 +105,11 @@ impl Removal {
 
     /// Checks the directory; returns the files of the store.
     fn check(dir: &StoreDir, lock: &mut StoreLock, others: &[&str], is_named_store: bool) -> Result<Vec<StoreFile>> {
-        let region0 = files::region_name(0);
-        let header = match files::look_in(dir)? {
-            Found::Store => {
+        let region0 = file_names::region_name(0);
+        let header = match files::classify_dir(dir)? {
+            DirContent::Store => {
                 let (file, _) = files::open_region(dir, 0, Access::ReadWrite)?;
-                lock.hold(dir, &region0, &file)?;
+                lock.lock_region0(dir, &region0, &file)?;
                 match read_header(&file, &dir.path_of(&region0)) {
                     Ok(header) => Some(header),
                     // The lock file of a damaged store still names it.
@@ -116,26 +117,26 @@ impl Removal {
                     Err(refused) => return Err(refused),
                 }
             }
-            Found::Headless if is_named_store => None,
+            DirContent::Headless if is_named_store => None,
             found => return Err(found.refusal(dir.path())),
         };
         for name in dir.names()?.into_iter().filter(|name| !others.contains(&name.as_str())) {
             let foreign = |what: &str| Err(Error::Foreign { path: dir.path_of(&name), what: what.into() });
-            if !files::is_file_of_store(&name) {
+            if !file_names::is_file_of_store(&name) {
                 return foreign("it is not a file of the store");
             }
             if !dir.entry(&name)?.is_some_and(|entry| entry.is_file()) {
                 return foreign("it is no ordinary file");
             }
-            if let Some(index) = files::unfinished_index(&name)
-                && !is_unfinished(&files::look_into(dir, &name)?.0, index)
+            if let Some(index) = file_names::unfinished_index(&name)
+                && !is_unfinished(&files::examine_file(dir, &name)?.0, index)
             {
                 return foreign("it holds what no interrupted making of a region leaves");
             }
-            if let (Some(index), Some(header)) = (files::region_index(&name), &header)
+            if let (Some(index), Some(header)) = (file_names::region_index(&name), &header)
                 && u32::from(index) >= header.regions
             {
-                let (bytes, _) = files::look_into(dir, &name)?;
+                let (bytes, _) = files::examine_file(dir, &name)?;
                 let is_blank = bytes.iter().all(|byte| *byte == 0);
                 if !is_blank && RegionHeader::generation_in_pool(&bytes, header.pool_id).is_none() {
                     return foreign("it is not a region of this store");
@@ -158,20 +159,20 @@ impl Removal {
         let Self { dir, mut lock, files: found } = self;
         let remove =
             |name: &str| dir.remove_file(name).map_err(|refused| Error::io("removing", dir.path_of(name), refused));
-        let is_region0 = |name: &str| name == files::region_name(0);
+        let is_region0 = |name: &str| name == file_names::region_name(0);
         let is_last = |name: &str| is_region0(name) || name == LOCK_FILE;
         found.iter().rev().filter(|file| !is_last(&file.name)).try_for_each(|file| remove(&file.name))?;
         // A power failure must not bring back later regions without region 0.
         dir.sync()?;
         // Before this, the lock file says that a store is there, so that the removal can be
         // repeated.
-        lock.forget_store();
+        lock.clear_store_mark();
         found.iter().filter(|file| is_region0(&file.name)).try_for_each(|file| remove(&file.name))?;
         remove(LOCK_FILE)?;
         dir.sync()?;
         drop(lock);
         match std::fs::remove_dir(dir.path()) {
-            Ok(()) => files::sync_parents(dir.path(), &files::known_ancestor(dir.path())),
+            Ok(()) => store_dir::sync_parents(dir.path(), &store_dir::known_ancestor(dir.path())),
             // Another program has put something there meanwhile, or the path is `.` or a link.
             Err(_) => Ok(()),
         }

@@ -7,10 +7,10 @@
 //! of a smaller pool), each further bag tries harder to free. Only long-held guards can make it
 //! longer.
 //!
-//! Threads that share a slot (`slot.rs`) also share `SHARED_SEATS` seats. A seat is the word in
-//! which a thread announces its epoch. A guard joins a shared seat that is announced at the present
-//! epoch, or acquires a free one. Seats of older epochs only empty, so the clock advances with any
-//! number of these threads.
+//! Threads that share a slot (`slot.rs`) also share `SHARED_SEAT_COUNT` seats. A seat is the word
+//! in which a thread announces its epoch. A guard joins a shared seat that is announced at the
+//! present epoch, or acquires a free one. Seats of older epochs only empty, so the clock advances
+//! with any number of these threads.
 //!
 //! Invariants
 //! 1. Only the slot's thread writes `depth` of a slot; for a shared seat, under its lock. While
@@ -32,11 +32,9 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use crate::alloc::{Allocator, Freed, Ground};
+use crate::alloc::{Allocator, Freed, MediumAccess};
 use crate::mutex::lock;
-use crate::nvptr::NvPtr;
-use crate::pool::Pool;
-use crate::slot::{self, SHARED};
+use crate::slot::{self, SHARED_SLOT_INDEX};
 
 use protocol::{Clock, Seat};
 
@@ -58,22 +56,20 @@ mod sync {
     }
 }
 
-/// Items of a bag.
-const BAG_ITEMS: usize = 64;
+/// Maximum items of a bag.
+const BAG_ITEMS_MAX: usize = 64;
 /// Bags between two checks of the limbos of ended threads.
-const BAGS_A_LOOK: u32 = 32;
-/// Yields to other threads before a store counts as full.
-const PATIENCE: u32 = 64;
-/// Emptied vectors kept for the next bags.
-const SPARE_BAGS: usize = 4;
+const COLLECT_BAG_INTERVAL: u32 = 32;
+/// Maximum emptied vectors kept for the next bags.
+const SPARE_BAGS_MAX: usize = 4;
 /// Seats of the threads that share a slot. The clock cannot advance while a seat announces an older
 /// epoch, so seats show at most two epochs. Two seats suffice; the others serve announcements of a
 /// clock that has just advanced.
-const SHARED_SEATS: usize = 4;
+const SHARED_SEAT_COUNT: usize = 4;
 
 thread_local! {
     /// Guards that this thread holds on shared seats.
-    static SITTING: Cell<[u32; SHARED_SEATS]> = const { Cell::new([0; SHARED_SEATS]) };
+    static HELD_SHARED_SEATS: Cell<[u32; SHARED_SEAT_COUNT]> = const { Cell::new([0; SHARED_SEAT_COUNT]) };
 }
 
 /// Items retired at about the same time.
@@ -129,7 +125,7 @@ impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
         if !slot::is_mine(self.number) {
-            return self.leave();
+            return self.leave_shared_seat();
         }
         let depth = self.slot.depth.load(Ordering::Relaxed) - 1;
         self.slot.depth.store(depth, Ordering::Relaxed);
@@ -142,25 +138,25 @@ impl Drop for Guard<'_> {
 impl Guard<'_> {
     /// Leaves a shared seat.
     #[cold]
-    fn leave(&self) {
-        let Some(seat) = self.number.checked_sub(SHARED_GUARD) else { return };
+    fn leave_shared_seat(&self) {
+        let Some(seat) = self.number.checked_sub(SHARED_GUARD_NUMBER_MIN) else { return };
         let _limbo = self.slot.lock();
         let depth = self.slot.depth.load(Ordering::Relaxed) - 1;
         self.slot.depth.store(depth, Ordering::Relaxed);
         if depth == 0 {
             self.slot.seat.unpin();
         }
-        sit(seat, |held| held.saturating_sub(1));
+        count_shared_guard(seat, |held| held.saturating_sub(1));
     }
 }
 
 /// Numbers of guards on shared seats begin here: no slot has such a number.
-const SHARED_GUARD: usize = SHARED + 1;
+const SHARED_GUARD_NUMBER_MIN: usize = SHARED_SLOT_INDEX + 1;
 
-fn sit(seat: usize, change: impl Fn(u32) -> u32) {
-    let mut held = SITTING.get();
+fn count_shared_guard(seat: usize, change: impl Fn(u32) -> u32) {
+    let mut held = HELD_SHARED_SEATS.get();
     held[seat] = change(held[seat]);
-    SITTING.set(held);
+    HELD_SHARED_SEATS.set(held);
 }
 
 impl Epochs {
@@ -176,7 +172,7 @@ impl Epochs {
             limbo: Mutex::new(Limbo::default()),
         };
         let limit = (capacity / 64).min(Self::LIMIT_BYTES);
-        Self { clock: Clock::new(), slots: (0..SHARED + SHARED_SEATS).map(|_| slot()).collect(), limit }
+        Self { clock: Clock::new(), slots: (0..SHARED_SLOT_INDEX + SHARED_SEAT_COUNT).map(|_| slot()).collect(), limit }
     }
 
     /// Creates a guard: while it lives, nothing reachable now or later is reused. Reentrant; about
@@ -184,7 +180,7 @@ impl Epochs {
     #[inline]
     pub fn pin(&self) -> Guard<'_> {
         let number = slot::thread_slot();
-        if number == SHARED {
+        if number == SHARED_SLOT_INDEX {
             return self.pin_shared();
         }
         let slot = &self.slots[number];
@@ -203,52 +199,19 @@ impl Epochs {
     fn pin_shared(&self) -> Guard<'_> {
         let mut seat = 0;
         loop {
-            let slot = &self.slots[SHARED + seat];
+            let slot = &self.slots[SHARED_SLOT_INDEX + seat];
             let _limbo = slot.lock();
             let depth = slot.depth.load(Ordering::Relaxed);
             if depth == 0 {
                 self.clock.pin(&slot.seat);
             }
-            if depth == 0 || slot.seat.announced() == Some(self.clock.stamp()) || seat + 1 == SHARED_SEATS {
+            if depth == 0 || slot.seat.announced() == Some(self.clock.stamp()) || seat + 1 == SHARED_SEAT_COUNT {
                 slot.depth.store(depth + 1, Ordering::Relaxed);
                 std::sync::atomic::fence(Ordering::SeqCst);
-                sit(seat, |held| held + 1);
-                return Guard { slot, number: SHARED_GUARD + seat, not_send: PhantomData };
+                count_shared_guard(seat, |held| held + 1);
+                return Guard { slot, number: SHARED_GUARD_NUMBER_MIN + seat, not_send: PhantomData };
             }
             seat += 1;
-        }
-    }
-
-    /// Frees the record once every guard that exists now is gone. The store that unlinked it must
-    /// be durable.
-    pub fn retire(&self, pool: &Pool, at: NvPtr, len: usize) {
-        let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT - 1);
-        self.retire_on(pool.allocator(), pool, Freed { at, len });
-    }
-
-    /// Like [`Self::retire`], for an extent.
-    pub fn retire_extent(&self, pool: &Pool, at: NvPtr) {
-        self.retire_on(pool.allocator(), pool, Freed { at, len: Freed::EXTENT });
-    }
-
-    /// Frees everything that can be freed now, of all threads. Frees little while the caller itself
-    /// holds a guard.
-    pub fn collect(&self, pool: &Pool) {
-        self.collect_on(pool.allocator(), pool, |_| true);
-    }
-
-    /// Called before a store counts as full: frees what can be freed. If nothing can, yields to the
-    /// threads that hold guards, for a bounded time. If the caller holds a guard itself, items
-    /// retired after it stay.
-    #[cold]
-    pub fn collect_patiently(&self, pool: &Pool) {
-        let before = self.waiting_bytes();
-        for _ in 0..PATIENCE {
-            self.collect(pool);
-            if before == 0 || self.waiting_bytes() < before {
-                return;
-            }
-            std::thread::yield_now();
         }
     }
 
@@ -257,8 +220,8 @@ impl Epochs {
     pub fn is_pinned(&self) -> bool {
         let number = slot::thread_slot();
         let holds = |slot: usize| self.slots[slot].depth.load(Ordering::Relaxed) > 0;
-        if number == SHARED {
-            (0..SHARED_SEATS).any(|seat| SITTING.get()[seat] > 0 && holds(SHARED + seat))
+        if number == SHARED_SLOT_INDEX {
+            (0..SHARED_SEAT_COUNT).any(|seat| HELD_SHARED_SEATS.get()[seat] > 0 && holds(SHARED_SLOT_INDEX + seat))
         } else {
             holds(number)
         }
@@ -269,16 +232,25 @@ impl Epochs {
         // The fence in `stamp` makes visible here every guard that may have read the state before
         // the caller's changes.
         let stamp = self.clock.stamp();
-        let (mine, sitting) = (slot::thread_slot(), SITTING.get());
-        for (number, slot) in
-            self.used_slots().iter().enumerate().filter(|(number, _)| *number != mine || mine == SHARED)
+        let (own_slot, held_seats) = (slot::thread_slot(), HELD_SHARED_SEATS.get());
+        for (number, slot) in self
+            .used_slots()
+            .iter()
+            .enumerate()
+            .filter(|(number, _)| *number != own_slot || own_slot == SHARED_SLOT_INDEX)
         {
-            let seen = slot.seat.announced();
+            let announced_epoch = slot.seat.announced();
             // The caller's own guards on a shared seat.
-            let own = number.checked_sub(SHARED).and_then(|seat| sitting.get(seat)).map_or(0, |held| u64::from(*held));
+            let own = number
+                .checked_sub(SHARED_SLOT_INDEX)
+                .and_then(|seat| held_seats.get(seat))
+                .map_or(0, |held| u64::from(*held));
             let others = || slot.depth.load(Ordering::Relaxed) > own;
             // A thread that pins again shows a newer epoch once the clock has advanced.
-            while seen.is_some_and(|seen| seen <= stamp) && slot.seat.announced() == seen && (own == 0 || others()) {
+            while announced_epoch.is_some_and(|announced_epoch| announced_epoch <= stamp)
+                && slot.seat.announced() == announced_epoch
+                && (own == 0 || others())
+            {
                 self.advance();
                 std::thread::yield_now();
             }
@@ -303,59 +275,59 @@ impl Epochs {
         (limbos.sum::<usize>() + size_of_val(&*self.slots)) as u64
     }
 
-    pub(crate) fn retire_on<G: Ground>(&self, alloc: &Allocator, ground: &G, item: Freed) {
+    pub(crate) fn retire_on<G: MediumAccess>(&self, alloc: &Allocator, medium: &G, item: Freed) {
         if alloc.is_recovering() {
             alloc.note_kept(item);
         }
-        let bytes = alloc.bytes_of(ground, item);
+        let bytes = alloc.bytes_of(medium, item);
         let slot = &self.slots[slot::thread_slot()];
-        let look = {
+        let checks_others = {
             let mut limbo = slot.lock();
             limbo.open.push(item);
             limbo.open_bytes += bytes;
             let waiting = slot.waiting.load(Ordering::Relaxed) + bytes;
             slot.waiting.store(waiting, Ordering::Relaxed);
-            if limbo.open.len() < BAG_ITEMS && limbo.open_bytes <= self.limit / 16 {
+            if limbo.open.len() < BAG_ITEMS_MAX && limbo.open_bytes <= self.limit / 16 {
                 return;
             }
             self.seal(&mut limbo);
             limbo.bags = limbo.bags.wrapping_add(1);
-            limbo.bags.is_multiple_of(BAGS_A_LOOK) || waiting > self.limit
+            limbo.bags.is_multiple_of(COLLECT_BAG_INTERVAL) || waiting > self.limit
         };
         self.advance();
-        self.free_over(alloc, ground, slot);
-        if look {
-            let mine = slot::thread_slot();
-            self.collect_on(alloc, ground, |number| number == mine || !slot::is_taken(number));
+        self.free_expired(alloc, medium, slot);
+        if checks_others {
+            let own_slot = slot::thread_slot();
+            self.collect_on(alloc, medium, |number| number == own_slot || !slot::is_taken(number));
         }
     }
 
-    pub(crate) fn collect_on<G: Ground>(&self, alloc: &Allocator, ground: &G, whose: impl Fn(usize) -> bool) {
+    pub(crate) fn collect_on<G: MediumAccess>(&self, alloc: &Allocator, medium: &G, selects: impl Fn(usize) -> bool) {
         // Bags stamped now are free after two steps; a third step covers a clock that another
         // thread advanced.
         for _ in 0..3 {
-            let mut left = false;
-            for (_, slot) in self.used_slots().iter().enumerate().filter(|(number, _)| whose(*number)) {
+            let mut has_rest = false;
+            for (_, slot) in self.used_slots().iter().enumerate().filter(|(number, _)| selects(*number)) {
                 if slot.waiting.load(Ordering::Relaxed) > 0 {
                     self.seal(&mut slot.lock());
-                    self.free_over(alloc, ground, slot);
-                    left |= slot.waiting.load(Ordering::Relaxed) > 0;
+                    self.free_expired(alloc, medium, slot);
+                    has_rest |= slot.waiting.load(Ordering::Relaxed) > 0;
                 }
             }
-            if !left || !self.advance() {
+            if !has_rest || !self.advance() {
                 break;
             }
         }
-        for (_, slot) in self.used_slots().iter().enumerate().filter(|(number, _)| whose(*number)) {
+        for (_, slot) in self.used_slots().iter().enumerate().filter(|(number, _)| selects(*number)) {
             if slot.waiting.load(Ordering::Relaxed) > 0 {
-                self.free_over(alloc, ground, slot);
+                self.free_expired(alloc, medium, slot);
             }
         }
     }
 
     fn used_slots(&self) -> &[Slot] {
         let used = slot::slots_used();
-        if used > SHARED { &self.slots } else { &self.slots[..used] }
+        if used > SHARED_SLOT_INDEX { &self.slots } else { &self.slots[..used] }
     }
 
     fn advance(&self) -> bool {
@@ -366,26 +338,26 @@ impl Epochs {
         if limbo.open.is_empty() {
             return;
         }
-        let next = limbo.spare.pop().unwrap_or_else(|| Vec::with_capacity(BAG_ITEMS));
+        let next = limbo.spare.pop().unwrap_or_else(|| Vec::with_capacity(BAG_ITEMS_MAX));
         let items = std::mem::replace(&mut limbo.open, next);
         let bag = Bag { stamp: self.clock.stamp(), items, bytes: std::mem::take(&mut limbo.open_bytes) };
         limbo.sealed.push_back(bag);
     }
 
     /// Frees this slot's bags whose grace period is over.
-    fn free_over<G: Ground>(&self, alloc: &Allocator, ground: &G, slot: &Slot) {
+    fn free_expired<G: MediumAccess>(&self, alloc: &Allocator, medium: &G, slot: &Slot) {
         loop {
             let mut limbo = slot.lock();
-            if limbo.sealed.front().is_none_or(|bag| !self.clock.is_over(bag.stamp)) {
+            if limbo.sealed.front().is_none_or(|bag| !self.clock.is_expired(bag.stamp)) {
                 return;
             }
             let Some(mut bag) = limbo.sealed.pop_front() else { return };
             slot.waiting.store(slot.waiting.load(Ordering::Relaxed).saturating_sub(bag.bytes), Ordering::Relaxed);
             drop(limbo);
-            alloc.free_all(ground, &bag.items);
+            alloc.free_all(medium, &bag.items);
             bag.items.clear();
             let mut limbo = slot.lock();
-            if limbo.spare.len() < SPARE_BAGS {
+            if limbo.spare.len() < SPARE_BAGS_MAX {
                 limbo.spare.push(bag.items);
             }
         }

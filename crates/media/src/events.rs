@@ -15,20 +15,18 @@ use std::sync::Arc;
 
 use lodestore_contract::{Event, EventSink};
 
-use crate::pool::Pool;
-
 /// Maximum waiting events; further ones of an operation are dropped.
-const WAITING_MAX: usize = 4096;
+const WAITING_EVENTS_MAX: usize = 4096;
 /// Bit of [`DEPTH`]: events wait.
-const WAITS: u32 = 1 << 31;
+const WAITING_FLAG: u32 = 1 << 31;
 
 thread_local! {
     /// Quiet scopes of this thread that are open.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     /// Whether a sink is being called, for the first waiting event.
-    static TELLING: Cell<bool> = const { Cell::new(false) };
+    static REPORTING: Cell<bool> = const { Cell::new(false) };
     /// Whether a sink's panic ends here: the thread is a store's own.
-    static CATCHES: Cell<bool> = const { Cell::new(false) };
+    static CATCHES_PANICS: Cell<bool> = const { Cell::new(false) };
     /// Events to report after the quiet scopes; an event stays first while it is reported.
     static WAITING: RefCell<VecDeque<(EventSink, Event)>> = const { RefCell::new(VecDeque::new()) };
 }
@@ -51,7 +49,7 @@ impl Quiet {
 
     /// Returns whether this thread is in a quiet scope: it must not wait for other threads then.
     pub fn is_now() -> bool {
-        DEPTH.get() & !WAITS != 0
+        DEPTH.get() & !WAITING_FLAG != 0
     }
 }
 
@@ -60,48 +58,48 @@ impl Drop for Quiet {
     fn drop(&mut self) {
         let left = DEPTH.get() - 1;
         DEPTH.set(left);
-        if left == WAITS {
-            tell_waiting();
+        if left == WAITING_FLAG {
+            report_waiting();
         }
     }
 }
 
 /// Reports an event to a sink, at once or after the quiet scope.
 #[cold]
-pub(crate) fn tell(sink: &EventSink, event: &Event) {
+pub(crate) fn report(sink: &EventSink, event: &Event) {
     WAITING.with_borrow_mut(|waiting| {
         let is_known = waiting.iter().any(|(other, known)| Arc::ptr_eq(other, sink) && known == event);
-        if !is_known && waiting.len() < WAITING_MAX {
+        if !is_known && waiting.len() < WAITING_EVENTS_MAX {
             waiting.push_back((Arc::clone(sink), event.clone()));
         }
     });
     let depth = DEPTH.get();
-    DEPTH.set(depth | WAITS);
-    if depth & !WAITS == 0 {
-        tell_waiting();
+    DEPTH.set(depth | WAITING_FLAG);
+    if depth & !WAITING_FLAG == 0 {
+        report_waiting();
     }
 }
 
 #[cold]
-fn tell_waiting() {
+fn report_waiting() {
     /// Runs when the sink returned or panicked: events that still wait are reported after the next
     /// quiet scope.
-    struct Told;
-    impl Drop for Told {
+    struct ReportDone;
+    impl Drop for ReportDone {
         fn drop(&mut self) {
             WAITING.with_borrow_mut(VecDeque::pop_front);
-            DEPTH.set(if WAITING.with_borrow(VecDeque::is_empty) { 0 } else { WAITS });
-            TELLING.set(false);
+            DEPTH.set(if WAITING.with_borrow(VecDeque::is_empty) { 0 } else { WAITING_FLAG });
+            REPORTING.set(false);
         }
     }
     if std::thread::panicking() {
         return;
     }
     while let Some((sink, event)) = WAITING.with_borrow(|waiting| waiting.front().cloned()) {
-        let _told = Told;
+        let _done = ReportDone;
         DEPTH.set(1);
-        TELLING.set(true);
-        if CATCHES.get() {
+        REPORTING.set(true);
+        if CATCHES_PANICS.get() {
             // The store stays consistent whatever the owner's code does; the panic hook has
             // reported the panic.
             let _ = catch_unwind(AssertUnwindSafe(|| sink(&event)));
@@ -116,31 +114,19 @@ pub fn own_work<R>(work: impl FnOnce() -> R) -> R {
     struct Before(bool);
     impl Drop for Before {
         fn drop(&mut self) {
-            CATCHES.set(self.0);
+            CATCHES_PANICS.set(self.0);
         }
     }
-    let _before = Before(CATCHES.replace(true));
+    let _before = Before(CATCHES_PANICS.replace(true));
     work()
 }
 
 /// Returns whether this thread is in a call of this sink.
-fn is_telling(sink: &EventSink) -> bool {
-    let first =
-        |waiting: &VecDeque<(EventSink, Event)>| waiting.front().is_some_and(|(told, _)| Arc::ptr_eq(told, sink));
-    TELLING.get() && WAITING.with_borrow(first)
-}
-
-impl Pool {
-    /// Returns whether the calling thread is in an operation on this pool, or in a call of its
-    /// owner's sink. Such a thread must not wait for other users of the pool.
-    pub fn is_engaged(&self) -> bool {
-        self.epochs().is_pinned() || self.is_telling()
-    }
-
-    /// Returns whether the calling thread is in a call of its owner's sink.
-    pub fn is_telling(&self) -> bool {
-        self.options().events.as_ref().is_some_and(is_telling)
-    }
+pub(crate) fn is_in_call_of(sink: &EventSink) -> bool {
+    let first = |waiting: &VecDeque<(EventSink, Event)>| {
+        waiting.front().is_some_and(|(reported, _)| Arc::ptr_eq(reported, sink))
+    };
+    REPORTING.get() && WAITING.with_borrow(first)
 }
 
 #[cfg(test)]
@@ -153,49 +139,49 @@ mod tests {
         Event::Full { needed }
     }
 
-    fn noting(told: &Arc<Mutex<Vec<Event>>>) -> EventSink {
-        let told = Arc::clone(told);
-        Arc::new(move |event| told.lock().expect("no panic").push(event.clone()))
+    fn collecting_sink(reported: &Arc<Mutex<Vec<Event>>>) -> EventSink {
+        let reported = Arc::clone(reported);
+        Arc::new(move |event| reported.lock().expect("no panic").push(event.clone()))
     }
 
     #[test]
-    fn what_is_met_in_a_quiet_moment_is_told_behind_the_last_of_them() {
-        let told = Arc::default();
-        let sink = noting(&told);
+    fn events_of_a_quiet_scope_are_reported_after_the_outermost_scope() {
+        let reported = Arc::default();
+        let sink = collecting_sink(&reported);
         let outer = Quiet::begin();
         {
             let _inner = Quiet::begin();
-            tell(&sink, &full(1));
-            tell(&sink, &full(2));
-            tell(&sink, &full(1));
+            report(&sink, &full(1));
+            report(&sink, &full(2));
+            report(&sink, &full(1));
         }
-        assert!(told.lock().expect("no panic").is_empty() && Quiet::is_now());
+        assert!(reported.lock().expect("no panic").is_empty() && Quiet::is_now());
         drop(outer);
-        assert_eq!(*told.lock().expect("no panic"), [full(1), full(2)]);
-        tell(&sink, &full(1));
-        assert_eq!(told.lock().expect("no panic").len(), 3, "nothing is quiet any more");
+        assert_eq!(*reported.lock().expect("no panic"), [full(1), full(2)]);
+        report(&sink, &full(1));
+        assert_eq!(reported.lock().expect("no panic").len(), 3, "nothing is quiet any more");
         assert!(!Quiet::is_now());
     }
 
     #[test]
-    fn a_sink_that_meets_what_it_was_told_comes_to_an_end() {
-        let told: Arc<Mutex<Vec<Event>>> = Arc::default();
-        let inner = noting(&told);
+    fn a_sink_that_causes_its_own_event_terminates() {
+        let reported: Arc<Mutex<Vec<Event>>> = Arc::default();
+        let inner = collecting_sink(&reported);
         let cell: Arc<Mutex<Option<EventSink>>> = Arc::default();
-        let again = Arc::clone(&cell);
+        let shared = Arc::clone(&cell);
         let sink: EventSink = Arc::new(move |event| {
             inner(event);
-            let me = again.lock().expect("no panic").clone();
-            me.iter().for_each(|me| {
-                tell(me, event);
-                tell(me, &full(9));
+            let own = shared.lock().expect("no panic").clone();
+            own.iter().for_each(|own| {
+                report(own, event);
+                report(own, &full(9));
             });
         });
         *cell.lock().expect("no panic") = Some(Arc::clone(&sink));
-        tell(&sink, &full(1));
+        report(&sink, &full(1));
         *cell.lock().expect("no panic") = None;
-        assert_eq!(told.lock().expect("no panic")[..2], [full(1), full(9)]);
-        assert_eq!(told.lock().expect("no panic").len(), 2);
+        assert_eq!(reported.lock().expect("no panic")[..2], [full(1), full(9)]);
+        assert_eq!(reported.lock().expect("no panic").len(), 2);
     }
 
     #[test]
@@ -203,10 +189,10 @@ mod tests {
         let sink: EventSink = Arc::new(|_| panic!("in the sink"));
         own_work(|| {
             let _quiet = Quiet::begin();
-            tell(&sink, &full(1));
-            tell(&sink, &full(2));
+            report(&sink, &full(1));
+            report(&sink, &full(2));
         });
-        assert!(!Quiet::is_now() && !CATCHES.get());
+        assert!(!Quiet::is_now() && !CATCHES_PANICS.get());
     }
 
     #[test]
@@ -214,11 +200,11 @@ mod tests {
         let sink: EventSink = Arc::new(|_| panic!("in the sink"));
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             let _quiet = Quiet::begin();
-            tell(&sink, &full(1));
+            report(&sink, &full(1));
         }));
         assert!(panicked.is_err() && !Quiet::is_now());
-        let told = Arc::default();
-        tell(&noting(&told), &full(2));
-        assert_eq!(*told.lock().expect("no panic"), [full(2)]);
+        let reported = Arc::default();
+        report(&collecting_sink(&reported), &full(2));
+        assert_eq!(*reported.lock().expect("no panic"), [full(2)]);
     }
 }

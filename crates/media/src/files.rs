@@ -10,7 +10,7 @@
 use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,60 +18,24 @@ use lodestore_contract::{Error, Result};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::blocks::VALUES_FILE;
+use crate::file_names::{LOCK_FILE, is_data_file, is_file_of_store, region_name, unfinished_index, unfinished_name};
 use crate::header::is_unfinished;
-use crate::lock::{self, LOCK_FILE};
+use crate::lock;
 use crate::options::{PoolOptions, Prefault};
 use crate::probe::{self, Medium, MediumKind};
-use crate::region::{Advice, HUGE_BYTES, Mapping};
+use crate::region::{Advice, HUGE_PAGE_BYTES, Mapping};
 use crate::region_layout::PAGE_BYTES;
 use crate::store_dir::{Access, FileId, StoreDir};
 
 /// Bytes from the start of a file that are examined before it is removed.
-pub(crate) const LOOK_BYTES: usize = 64 << 10;
+pub(crate) const EXAMINED_BYTES: usize = 64 << 10;
 
 /// Bytes touched between two checks of the stop flag.
-const SLICE_BYTES: u64 = 16 << 20;
-
-/// Files that the layers above add to the directory of a store. No open of a pool needs them.
-pub const NOTE_FILES: [&str; 3] = ["CHOICE", "CHOICE.new", "BACKUP"];
-
-/// Returns the name of the file of region `index`.
-pub(crate) fn region_name(index: u16) -> String {
-    format!("pool.{index:04}")
-}
-
-/// Returns the name of the file of region `index` before it is whole.
-pub(crate) fn unfinished_name(index: u16) -> String {
-    format!("pool.{index:04}.new")
-}
-
-/// Returns the index in the name of an unfinished region.
-pub(crate) fn unfinished_index(name: &str) -> Option<u16> {
-    let digits = name.strip_prefix("pool.")?.strip_suffix(".new")?;
-    let index = digits.parse().ok()?;
-    (format!("{index:04}") == digits).then_some(index)
-}
-
-/// Returns the index in the name of a region.
-pub(crate) fn region_index(name: &str) -> Option<u16> {
-    let index = name.strip_prefix("pool.")?.parse().ok()?;
-    (region_name(index) == name).then_some(index)
-}
-
-/// Returns whether a store has a file of this name.
-fn is_of_store(name: &str) -> bool {
-    name == VALUES_FILE || region_index(name).is_some()
-}
-
-/// Returns whether a file of this name may be in the directory of a store.
-pub(crate) fn is_file_of_store(name: &str) -> bool {
-    name == LOCK_FILE || is_of_store(name) || unfinished_index(name).is_some() || NOTE_FILES.contains(&name)
-}
+const POPULATE_SLICE_BYTES: u64 = 16 << 20;
 
 /// The kind of content at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum DirContent {
     /// No such directory.
     Nothing,
     /// An empty directory, or the rest of an interrupted creation.
@@ -84,7 +48,7 @@ pub(crate) enum Found {
     Other,
 }
 
-impl Found {
+impl DirContent {
     /// Returns why there is no store to open at `path`.
     pub(crate) fn refusal(self, path: &Path) -> Error {
         match self {
@@ -125,11 +89,11 @@ impl Found {
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(crate) fn look(path: &Path) -> Result<(Found, Option<StoreDir>)> {
+pub(crate) fn classify(path: &Path) -> Result<(DirContent, Option<StoreDir>)> {
     match StoreDir::open(path) {
-        Ok(dir) => Ok((look_in(&dir)?, Some(dir))),
-        Err(refused) if refused.kind() == ErrorKind::NotFound => Ok((Found::Nothing, None)),
-        Err(refused) if refused.kind() == ErrorKind::NotADirectory => Ok((Found::Other, None)),
+        Ok(dir) => Ok((classify_dir(&dir)?, Some(dir))),
+        Err(refused) if refused.kind() == ErrorKind::NotFound => Ok((DirContent::Nothing, None)),
+        Err(refused) if refused.kind() == ErrorKind::NotADirectory => Ok((DirContent::Other, None)),
         Err(refused) => Err(Error::io("reading", path, refused)),
     }
 }
@@ -138,33 +102,33 @@ pub(crate) fn look(path: &Path) -> Result<(Found, Option<StoreDir>)> {
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(crate) fn look_in(dir: &StoreDir) -> Result<Found> {
+pub(crate) fn classify_dir(dir: &StoreDir) -> Result<DirContent> {
     // Checked before the names are read: a store that another process creates is named before its
     // lock file says so.
     let was_store = lock::is_of_store(dir);
-    let mut found = Found::Empty;
+    let mut found = DirContent::Empty;
     for name in dir.names()? {
         match name.as_str() {
-            "pool.0000" => return Ok(Found::Store),
+            "pool.0000" => return Ok(DirContent::Store),
             LOCK_FILE => {}
             name if unfinished_index(name).is_some() => {}
-            name if is_of_store(name) => found = Found::Headless,
-            _ if found == Found::Headless => {}
-            _ => found = Found::Other,
+            name if is_data_file(name) => found = DirContent::Headless,
+            _ if found == DirContent::Headless => {}
+            _ => found = DirContent::Other,
         }
     }
     // A process that removes a store clears this mark first.
-    Ok(if was_store && lock::is_of_store(dir) { Found::Headless } else { found })
+    Ok(if was_store && lock::is_of_store(dir) { DirContent::Headless } else { found })
 }
 
 /// Creates the directory of a new store, if it does not exist, and opens it.
 ///
 /// # Errors
 /// [`Error::Exists`] if a store, or something else, is there; [`Error::Io`].
-pub(crate) fn make_dir(path: &Path) -> Result<StoreDir> {
-    match look(path)? {
-        (Found::Empty, Some(dir)) => Ok(dir),
-        (Found::Nothing, _) => {
+pub(crate) fn create_dir(path: &Path) -> Result<StoreDir> {
+    match classify(path)? {
+        (DirContent::Empty, Some(dir)) => Ok(dir),
+        (DirContent::Nothing, _) => {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
             made.map_err(|refused| Error::io("creating", path, refused))?;
             StoreDir::open_existing(path)
@@ -173,39 +137,11 @@ pub(crate) fn make_dir(path: &Path) -> Result<StoreDir> {
     }
 }
 
-/// Returns the nearest existing directory above `dir`: directories below it are created with the
-/// store.
-pub(crate) fn known_ancestor(dir: &Path) -> PathBuf {
-    let above = std::path::absolute(dir).unwrap_or_else(|_| dir.into());
-    above.ancestors().skip(1).find(|above| above.is_dir()).unwrap_or(Path::new("/")).into()
-}
-
-/// Makes the names of `dir` and of the directories above it durable, up to the name in `known`.
-/// Skips directories that may not be read, and file systems that do not sync directories.
-///
-/// # Errors
-/// [`Error::Io`].
-pub(crate) fn sync_parents(dir: &Path, known: &Path) -> Result<()> {
-    let own = std::path::absolute(dir).map_err(|refused| Error::io("finding", dir, refused))?;
-    for above in own.ancestors().skip(1) {
-        match File::open(above).and_then(|open| open.sync_all()) {
-            Err(refused) if !matches!(refused.kind(), ErrorKind::PermissionDenied | ErrorKind::InvalidInput) => {
-                return Err(Error::io("syncing", above, refused));
-            }
-            _ => {}
-        }
-        if above == known {
-            break;
-        }
-    }
-    Ok(())
-}
-
 /// Reads the first bytes of a file that may have to be removed; returns them and the file's length.
 ///
 /// # Errors
 /// [`Error::Foreign`] if it is no regular file, [`Error::Io`].
-pub(crate) fn look_into(dir: &StoreDir, name: &str) -> Result<(Vec<u8>, u64)> {
+pub(crate) fn examine_file(dir: &StoreDir, name: &str) -> Result<(Vec<u8>, u64)> {
     let path = dir.path_of(name);
     if !dir.entry(name)?.is_some_and(|found| found.is_file()) {
         return Err(Error::Foreign { path, what: "it is no ordinary file".into() });
@@ -213,14 +149,14 @@ pub(crate) fn look_into(dir: &StoreDir, name: &str) -> Result<(Vec<u8>, u64)> {
     let file = dir.open_file(name, Access::Read, OFlags::empty());
     let file = file.map_err(|refused| Error::io("opening", &path, refused.into()))?;
     let len = file.metadata().map_err(|refused| Error::io("looking at", &path, refused))?.len();
-    Ok((read_start(&file, &path, LOOK_BYTES)?, len))
+    Ok((read_start(&file, &path, EXAMINED_BYTES)?, len))
 }
 
 /// Removes the file of unfinished region `index` if its content is that of an interrupted creation.
 /// Returns the open file, whose space is freed when it is closed.
 fn remove_leftover(dir: &StoreDir, index: u16) -> Result<Option<File>> {
     let name = unfinished_name(index);
-    if !is_unfinished(&look_into(dir, &name)?.0, index) {
+    if !is_unfinished(&examine_file(dir, &name)?.0, index) {
         let what = "it holds what no interrupted making of a region leaves".into();
         return Err(Error::Foreign { path: dir.path_of(&name), what });
     }
@@ -231,14 +167,14 @@ fn remove_leftover(dir: &StoreDir, index: u16) -> Result<Option<File>> {
 }
 
 /// Removes the file of a region that this process created but has not named.
-pub(crate) fn remove_unfinished_made(dir: &StoreDir, index: u16) {
+pub(crate) fn remove_unfinished_region(dir: &StoreDir, index: u16) {
     // The next open removes a file that stays.
     let _ = dir.remove_file(&unfinished_name(index));
 }
 
 /// Removes the files of a region of a creation that failed in this process.
-pub(crate) fn remove_made(dir: &StoreDir, index: u16) {
-    remove_unfinished_made(dir, index);
+pub(crate) fn remove_named_region(dir: &StoreDir, index: u16) {
+    remove_unfinished_region(dir, index);
     let _ = dir.remove_file(&region_name(index));
 }
 
@@ -257,7 +193,7 @@ pub(crate) fn remove_unfinished(dir: &StoreDir) -> Result<Vec<File>> {
 
 /// Creates the region files of one pool.
 #[derive(Debug, Clone)]
-pub(crate) struct RegionMaker {
+pub(crate) struct RegionCreator {
     pub(crate) dir: Arc<StoreDir>,
     /// Medium of the pool's first region; `None` while that region is created.
     pub(crate) pool_medium: Option<Medium>,
@@ -267,7 +203,7 @@ pub(crate) struct RegionMaker {
     pub(crate) capacity: u64,
 }
 
-impl RegionMaker {
+impl RegionCreator {
     pub(crate) fn new(dir: &Arc<StoreDir>, pool_medium: Option<Medium>, opts: &PoolOptions) -> Self {
         Self {
             dir: Arc::clone(dir),
@@ -288,11 +224,11 @@ impl RegionMaker {
     /// # Errors
     /// [`Error::Full`] if the medium has no space, [`Error::WeakerMedium`], [`Error::Io`]; then no
     /// file is left. [`Error::Foreign`] if a foreign file has the name; it stays as it is.
-    pub(crate) fn make(&self, index: u16, len: u64, stop: &AtomicBool) -> Result<Option<Made>> {
+    pub(crate) fn create(&self, index: u16, len: u64, stop: &AtomicBool) -> Result<Option<MappedRegion>> {
         let file = self.new_file(index)?;
         let made = self.fill_file(&self.dir.path_of(&unfinished_name(index)), file, len, stop);
         if !matches!(made, Ok(Some(_))) {
-            remove_unfinished_made(&self.dir, index);
+            remove_unfinished_region(&self.dir, index);
         }
         made
     }
@@ -312,7 +248,7 @@ impl RegionMaker {
         file.map_err(|refused| Error::io("creating", self.dir.path_of(&name), refused.into()))
     }
 
-    fn fill_file(&self, path: &Path, file: File, len: u64, stop: &AtomicBool) -> Result<Option<Made>> {
+    fn fill_file(&self, path: &Path, file: File, len: u64, stop: &AtomicBool) -> Result<Option<MappedRegion>> {
         let io = |doing: &'static str| move |refused: Errno| Error::io(doing, path, refused.into());
         if probe::free_bytes(&file).map_err(io("probing"))? < len {
             return Err(self.full(len));
@@ -339,7 +275,7 @@ impl RegionMaker {
         if populate && !self.populate(path, &mapping, stop)? {
             return Ok(None);
         }
-        Ok(Some(Made { mapping, medium }))
+        Ok(Some(MappedRegion { mapping, medium }))
     }
 
     /// Touches every page for writing; returns false if `stop` became true. A full file system is
@@ -350,7 +286,7 @@ impl RegionMaker {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            let slice = SLICE_BYTES.min(mapping.len() - at);
+            let slice = POPULATE_SLICE_BYTES.min(mapping.len() - at);
             if self.huge_pages {
                 make_huge(mapping, at, slice);
             }
@@ -397,7 +333,7 @@ impl RegionMaker {
             Ok(None) => self.dir.rename(&unfinished, &name),
             Err(refused) => Err(refused),
         };
-        named.inspect_err(|_| remove_unfinished_made(&self.dir, index))
+        named.inspect_err(|_| remove_unfinished_region(&self.dir, index))
     }
 
     /// Refuses a created file that has lost its name.
@@ -426,12 +362,12 @@ impl RegionMaker {
 /// joined. After all pages are touched, joining copies each of them, at several times the cost.
 /// Pages that cannot be made huge stay small.
 fn make_huge(mapping: &Mapping, at: u64, len: u64) {
-    for page in (at..at + len).step_by(HUGE_BYTES as usize) {
-        if mapping.len() - page < HUGE_BYTES || mapping.advise(page, PAGE_BYTES, Advice::PopulateWrite).is_err() {
+    for page in (at..at + len).step_by(HUGE_PAGE_BYTES as usize) {
+        if mapping.len() - page < HUGE_PAGE_BYTES || mapping.advise(page, PAGE_BYTES, Advice::PopulateWrite).is_err() {
             return;
         }
     }
-    let whole = len / HUGE_BYTES * HUGE_BYTES;
+    let whole = len / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     if whole > 0 {
         // Fails on kernels before 6.1, or if memory has no huge page left.
         let _ = mapping.advise(at, whole, Advice::Collapse);
@@ -440,13 +376,13 @@ fn make_huge(mapping: &Mapping, at: u64, len: u64) {
 
 /// A new region.
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct MappedRegion {
     pub(crate) mapping: Mapping,
     pub(crate) medium: Medium,
 }
 
 fn advise_huge(mapping: &Mapping, medium: MediumKind, wanted: bool) {
-    if wanted && medium != MediumKind::File && mapping.len() >= HUGE_BYTES {
+    if wanted && medium != MediumKind::File && mapping.len() >= HUGE_PAGE_BYTES {
         // Only a hint: without it everything works, but slower.
         let _ = mapping.advise(0, mapping.len(), Advice::HugePage);
     }
@@ -467,13 +403,13 @@ fn advise_small(mapping: &Mapping, medium: MediumKind) {
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(crate) fn map_region(path: &Path, file: File, len: u64, opts: &PoolOptions) -> Result<Made> {
+pub(crate) fn map_region(path: &Path, file: File, len: u64, opts: &PoolOptions) -> Result<MappedRegion> {
     let medium = probe::medium_of(&file).map_err(|refused| Error::io("probing", path, refused.into()))?;
     fill_holes(path, &file, len)?;
     let mapping = Mapping::of_file(file, len, medium.kind == MediumKind::Dax)
         .map_err(|refused| Error::io("mapping", path, refused.into()))?;
     advise_huge(&mapping, medium.kind, opts.huge_pages);
-    Ok(Made { mapping, medium })
+    Ok(MappedRegion { mapping, medium })
 }
 
 /// Allocates the holes of a region's file, as left by a sparse copy. A store into a hole of a full
@@ -514,23 +450,23 @@ pub(crate) fn open_region(dir: &StoreDir, index: u16, access: Access) -> Result<
     if found.is_file() { Ok((file, found.len())) } else { Err(no_file()) }
 }
 
-/// Returns at most `most` bytes from the start of a file.
+/// Returns at most `len_max` bytes from the start of a file.
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(crate) fn read_start(file: &File, path: &Path, most: usize) -> Result<Vec<u8>> {
-    read_at(file, path, 0, most)
+pub(crate) fn read_start(file: &File, path: &Path, len_max: usize) -> Result<Vec<u8>> {
+    read_at(file, path, 0, len_max)
 }
 
-/// Returns at most `most` bytes from `offset` on.
+/// Returns at most `len_max` bytes from `offset` on.
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(crate) fn read_at(file: &File, path: &Path, offset: u64, most: usize) -> Result<Vec<u8>> {
+pub(crate) fn read_at(file: &File, path: &Path, offset: u64, len_max: usize) -> Result<Vec<u8>> {
     use std::os::unix::fs::FileExt;
-    let mut bytes = vec![0; most];
+    let mut bytes = vec![0; len_max];
     let mut filled = 0;
-    while filled < most {
+    while filled < len_max {
         match file.read_at(&mut bytes[filled..], offset + filled as u64) {
             Ok(0) => break,
             Ok(more) => filled += more,

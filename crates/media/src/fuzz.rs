@@ -11,8 +11,8 @@ use crate::region_header::{HeaderCopies, RegionHeader};
 /// If it does not.
 pub fn pool_header(bytes: &[u8]) {
     if let Ok(header) = PoolHeader::newest(bytes, "fuzz", false) {
-        let again = [header.encode().as_slice(), &[0; 3072]].concat();
-        assert_eq!(PoolHeader::newest(&again, "fuzz", false).ok().as_ref(), Some(&header));
+        let encoded = [header.encode().as_slice(), &[0; 3072]].concat();
+        assert_eq!(PoolHeader::newest(&encoded, "fuzz", false).ok().as_ref(), Some(&header));
         let copies = HeaderCopies::of_region(bytes);
         let as_region = RegionHeader::check(copies, "fuzz", &header, 1, bytes.len() as u64);
         assert!(as_region.is_err(), "a pool header is no region header");
@@ -34,8 +34,8 @@ pub fn region_header(pool: &[u8], bytes: &[u8], index: u16, len: u64) {
         table_seal: 0,
     };
     if let Ok(found) = RegionHeader::check(HeaderCopies::of_region(bytes), "fuzz", &header, index, len) {
-        let again = found.header.encode();
-        let copies = HeaderCopies { first: &again, last: &again };
+        let encoded = found.header.encode();
+        let copies = HeaderCopies { first: &encoded, last: &encoded };
         let read = RegionHeader::check(copies, "fuzz", &header, index, len);
         assert!(read.is_ok_and(|read| read.header == found.header), "what is read can be written");
     }

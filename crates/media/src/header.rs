@@ -31,25 +31,24 @@ use lodestore_contract::{Durability, Error, Result};
 use crate::crc32c;
 use crate::little_endian::{u32_at, u64_at};
 use crate::options::ENGINE_NAME_MAX;
-use crate::region::MAX_REGIONS;
-use crate::region_layout::{HEADER_BYTES, RegionLayout};
+use crate::region_layout::{HEADER_BYTES, MAX_REGIONS, RegionLayout};
 
 /// The pool format of this version.
 pub const POOL_FORMAT: u32 = 2;
 /// Bytes of a header copy under its checksum.
-pub(crate) const HEADER_USED: usize = 1024;
+pub(crate) const HEADER_USED_BYTES: usize = 1024;
 /// Bytes of a header copy that have a meaning; the rest is zero.
-const HEADER_FIELDS: usize = 160;
+const HEADER_FIELDS_BYTES: usize = 160;
 pub(crate) const POOL_MAGIC: u64 = u64::from_le_bytes(*b"LODEPOOL");
-/// An upper bound of the sequence: no header is written as often.
-const SEQUENCE_END: u64 = 1 << 62;
-const FLAG_CLEAN: u32 = 1;
-const FLAG_EMULATE_DAX: u32 = 2;
-const FLAG_ENGINE_CREATED: u32 = 4;
-const FLAG_RAISING: u32 = 8;
-const FLAG_DAMAGED: u32 = 16;
+/// Maximum sequence number and generation: no header is written as often.
+const SEQUENCE_MAX: u64 = (1 << 62) - 1;
+const CLEAN_FLAG: u32 = 1;
+const EMULATE_DAX_FLAG: u32 = 2;
+const ENGINE_CREATED_FLAG: u32 = 4;
+const RAISING_FLAG: u32 = 8;
+const DAMAGED_FLAG: u32 = 16;
 
-const _: () = assert!(ENGINE_NAME_MAX < 32 && HEADER_USED <= HEADER_BYTES as usize);
+const _: () = assert!(ENGINE_NAME_MAX < 32 && HEADER_USED_BYTES <= HEADER_BYTES as usize);
 
 /// The content of a pool header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,19 +105,19 @@ enum Flaw {
 
 impl PoolHeader {
     /// Returns the bytes of a copy.
-    pub(crate) fn encode(&self) -> [u8; HEADER_USED] {
-        let mut bytes = [0; HEADER_USED];
+    pub(crate) fn encode(&self) -> [u8; HEADER_USED_BYTES] {
+        let mut bytes = [0; HEADER_USED_BYTES];
         let (level, window) = match self.durability {
             Durability::Process => (0u32, 0),
             Durability::Power => (1, 0),
             Durability::Interval(window) => (2, u64::try_from(window.as_millis()).unwrap_or(u64::MAX)),
         };
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-        let flags = flag(self.clean, FLAG_CLEAN)
-            | flag(self.emulate_dax, FLAG_EMULATE_DAX)
-            | flag(self.engine_created, FLAG_ENGINE_CREATED)
-            | flag(self.is_raising, FLAG_RAISING)
-            | flag(self.is_damaged, FLAG_DAMAGED);
+        let flags = flag(self.clean, CLEAN_FLAG)
+            | flag(self.emulate_dax, EMULATE_DAX_FLAG)
+            | flag(self.engine_created, ENGINE_CREATED_FLAG)
+            | flag(self.is_raising, RAISING_FLAG)
+            | flag(self.is_damaged, DAMAGED_FLAG);
         put(&mut bytes, 0, &POOL_MAGIC.to_le_bytes());
         put(&mut bytes, 8, &POOL_FORMAT.to_le_bytes());
         put(&mut bytes, 16, &self.sequence.to_le_bytes());
@@ -141,9 +140,9 @@ impl PoolHeader {
         bytes
     }
 
-    /// Reads one copy of at least [`HEADER_USED`] bytes.
+    /// Reads one copy of at least [`HEADER_USED_BYTES`] bytes.
     fn decode(bytes: &[u8], trust: bool) -> Result<Self, Flaw> {
-        let bytes = bytes.get(..HEADER_USED).ok_or(Flaw::NoMagic)?;
+        let bytes = bytes.get(..HEADER_USED_BYTES).ok_or(Flaw::NoMagic)?;
         if u64_at(bytes, 0) != POOL_MAGIC {
             return Err(Flaw::NoMagic);
         }
@@ -169,9 +168,9 @@ impl PoolHeader {
             boot_id: id_at(bytes, 40),
             engine: String::from_utf8(name.into()).map_err(|_| Flaw::Torn)?,
             engine_format: u32_at(bytes, 88),
-            clean: u32_at(bytes, 92) & FLAG_CLEAN != 0,
-            emulate_dax: u32_at(bytes, 92) & FLAG_EMULATE_DAX != 0,
-            engine_created: u32_at(bytes, 92) & FLAG_ENGINE_CREATED != 0,
+            clean: u32_at(bytes, 92) & CLEAN_FLAG != 0,
+            emulate_dax: u32_at(bytes, 92) & EMULATE_DAX_FLAG != 0,
+            engine_created: u32_at(bytes, 92) & ENGINE_CREATED_FLAG != 0,
             capacity: u64_at(bytes, 96),
             region_bytes: u64_at(bytes, 104),
             chunk_bytes: u32_at(bytes, 112),
@@ -179,8 +178,8 @@ impl PoolHeader {
             durability,
             region0_bytes: u64_at(bytes, 136),
             generation: u64_at(bytes, 144),
-            is_raising: u32_at(bytes, 92) & FLAG_RAISING != 0,
-            is_damaged: u32_at(bytes, 92) & FLAG_DAMAGED != 0,
+            is_raising: u32_at(bytes, 92) & RAISING_FLAG != 0,
+            is_damaged: u32_at(bytes, 92) & DAMAGED_FLAG != 0,
             table_seal: u32_at(bytes, 152),
         };
         if header.is_possible() { Ok(header) } else { Err(Flaw::Torn) }
@@ -191,8 +190,8 @@ impl PoolHeader {
     fn is_possible(&self) -> bool {
         !self.engine.is_empty()
             && self.engine.len() <= ENGINE_NAME_MAX
-            && self.sequence < SEQUENCE_END
-            && (1..SEQUENCE_END).contains(&self.generation)
+            && self.sequence <= SEQUENCE_MAX
+            && (1..=SEQUENCE_MAX).contains(&self.generation)
             && !(self.clean && self.is_raising)
             && (1..=MAX_REGIONS as u32).contains(&self.regions)
             && RegionLayout::new(0, self.region0_bytes, self.chunk_bytes).is_some()
@@ -245,7 +244,7 @@ pub(crate) fn is_unfinished(bytes: &[u8], index: u16) -> bool {
         && bytes.chunks(size).take(2).all(|copy| {
             [0, POOL_MAGIC].contains(&u64_at(copy, 0))
                 && u32_at(copy, 8) <= POOL_FORMAT
-                && copy.get(HEADER_FIELDS..).is_none_or(zero)
+                && copy.get(HEADER_FIELDS_BYTES..).is_none_or(zero)
         })
 }
 
@@ -301,8 +300,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_sequence_that_cannot_be_is_damage() {
-        let last = PoolHeader { sequence: SEQUENCE_END - 1, ..header() };
+    fn an_impossible_sequence_number_is_damage() {
+        let last = PoolHeader { sequence: SEQUENCE_MAX, ..header() };
         let past = PoolHeader { sequence: u64::MAX, ..header() };
         let found = PoolHeader::newest(&region(&past.encode(), &last.encode()), "x", false);
         assert_eq!(found.expect("one possible"), last);
@@ -332,7 +331,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_an_interrupted_making_leaves_is_told_from_what_others_wrote() {
+    fn the_rest_of_an_interrupted_creation_is_distinguished_from_foreign_bytes() {
         let mut bytes = region(&header().encode(), &header().encode());
         bytes.resize(65536, 0);
         assert!(is_unfinished(&bytes, 0), "whole copies, not yet named");
@@ -348,9 +347,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_single_flipped_bit_is_seen() {
+    fn every_single_flipped_bit_is_detected() {
         let good = header().encode();
-        for bit in 0..HEADER_USED * 8 {
+        for bit in 0..HEADER_USED_BYTES * 8 {
             let mut bad = good;
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(PoolHeader::decode(&bad, false).is_err(), "bit {bit}");

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spins_at_least_as_long_as_asked() {
+    fn a_spin_lasts_at_least_the_requested_time() {
         let latency = Latency::new(200_000, true, 100_000);
         assert!(latency.persist > 0 && latency.read > 0);
         // Measured by the clock that the spin uses: no machine is too slow or too busy for this.

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_where_they_are_whole() {
+    fn numbers_that_are_not_entirely_in_the_bytes_read_as_zero() {
         let bytes: Vec<u8> = (1..=12).collect();
         assert_eq!((u32_at(&bytes, 1), u64_at(&bytes, 4)), (0x0504_0302, 0x0c0b_0a09_0807_0605));
         assert_eq!((u32_at(&bytes, 9), u64_at(&bytes, 5), u64_at(&bytes, usize::MAX)), (0, 0, 0));

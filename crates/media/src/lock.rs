@@ -14,14 +14,11 @@ use lodestore_contract::{Error, Result};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::files::region_name;
+use crate::file_names::{LOCK_FILE, region_name};
 use crate::store_dir::{Access, FileId, StoreDir};
 
-/// The lock file's name in a store's directory.
-pub(crate) const LOCK_FILE: &str = "LOCK";
-
 /// Attempts to open the lock file again because it was removed meanwhile.
-const TRIES: u32 = 1000;
+const REOPEN_ATTEMPTS: u32 = 1000;
 /// The start of a holder's text.
 const HOLDER_BEGINS: &str = "pid ";
 /// The line that a lock file has while a whole store is in its directory.
@@ -79,9 +76,9 @@ impl StoreLock {
     /// # Errors
     /// [`Error::Locked`] with the holder's PID and command; [`Error::Foreign`] if something else
     /// has the lock's name; [`Error::Io`].
-    pub(crate) fn take(dir: &StoreDir) -> Result<Self> {
-        for _ in 0..TRIES {
-            let mut lock = Self::take_file(dir)?;
+    pub(crate) fn acquire(dir: &StoreDir) -> Result<Self> {
+        for _ in 0..REOPEN_ATTEMPTS {
+            let mut lock = Self::open_and_lock(dir)?;
             // A failing creation removes the file while it holds the lock: a lock on a file opened
             // before is then useless.
             let named = dir.entry(LOCK_FILE)?.map(|entry| entry.id);
@@ -91,7 +88,7 @@ impl StoreLock {
                 let held = Held::by_this_process(locked);
                 held.add();
                 lock.held = Some(held);
-                lock.name_holder();
+                lock.write_holder();
                 return Ok(lock);
             }
         }
@@ -99,7 +96,7 @@ impl StoreLock {
         Err(Error::Foreign { path: dir.path_of(LOCK_FILE), what })
     }
 
-    fn take_file(dir: &StoreDir) -> Result<Self> {
+    fn open_and_lock(dir: &StoreDir) -> Result<Self> {
         let path = dir.path_of(LOCK_FILE);
         let io = |doing| move |refused| Error::io(doing, dir.path_of(LOCK_FILE), refused);
         // Refuses a link to a foreign file, and a pipe that never opens.
@@ -108,7 +105,7 @@ impl StoreLock {
                 Errno::LOOP => Error::Foreign { path: path.clone(), what: "it is a link".into() },
                 _ => io("opening")(refused.into()),
             })?;
-        if !is_ours(&mut file).map_err(io("reading"))? {
+        if !is_lock_file(&mut file).map_err(io("reading"))? {
             return Err(Error::Foreign { path, what: "it is no lock file".into() });
         }
         match file.try_lock() {
@@ -126,13 +123,13 @@ impl StoreLock {
             Err(TryLockError::Error(refused)) => return Err(io("locking")(refused)),
         }
         // The mark of an earlier holder; each new holder keeps it.
-        let is_of_store = names_store(&file);
+        let is_of_store = has_store_mark(&file);
         Ok(Self { file, held: None, region0: None, is_of_store, is_inherited: false })
     }
 
     /// Writes the holder's name, if the file system has space for it; the lock itself is the
     /// kernel's.
-    fn name_holder(&self) {
+    fn write_holder(&self) {
         self.write(&holder_text());
     }
 
@@ -146,17 +143,17 @@ impl StoreLock {
 
     /// Records in the lock file that a whole store is in its directory. If all its other files are
     /// lost, an open can then tell this from a directory without a store.
-    pub(crate) fn note_store(&mut self) {
+    pub(crate) fn mark_store(&mut self) {
         if !self.is_of_store {
             self.is_of_store = true;
-            self.name_holder();
+            self.write_holder();
         }
     }
 
     /// Clears that record, before the files of the store are removed.
-    pub(crate) fn forget_store(&mut self) {
+    pub(crate) fn clear_store_mark(&mut self) {
         self.is_of_store = false;
-        self.name_holder();
+        self.write_holder();
     }
 
     /// Locks region 0 as well; its file of this name is open as `region0`. Call it before anything
@@ -167,7 +164,7 @@ impl StoreLock {
     ///
     /// # Errors
     /// [`Error::Locked`]; [`Error::Foreign`] if the name now means another file; [`Error::Io`].
-    pub(crate) fn hold(&mut self, dir: &StoreDir, name: &str, region0: &File) -> Result<()> {
+    pub(crate) fn lock_region0(&mut self, dir: &StoreDir, name: &str, region0: &File) -> Result<()> {
         let io = |refused| Error::io("locking region 0 of", dir.path(), refused);
         let own = dir.open_file(name, Access::ReadWrite, OFlags::empty()).map_err(|refused| io(refused.into()))?;
         let is_same = |file: &File| FileId::of_file(file).map_err(|refused| io(refused.into()));
@@ -214,7 +211,7 @@ impl Drop for StoreLock {
 
 /// Returns whether the lock file in `dir` says that a whole store is there.
 pub(crate) fn is_of_store(dir: &StoreDir) -> bool {
-    dir.open_file(LOCK_FILE, Access::Read, OFlags::empty()).is_ok_and(|file| names_store(&file))
+    dir.open_file(LOCK_FILE, Access::Read, OFlags::empty()).is_ok_and(|file| has_store_mark(&file))
 }
 
 /// Returns the holder that the lock file in `dir` names, if the kernel shows a lock on that file.
@@ -242,7 +239,7 @@ fn is_locked(locks: &str, inode: u64) -> bool {
     locks.lines().filter(|line| !line.contains("->")).any(|line| inode_of(line) == Some(inode))
 }
 
-fn names_store(file: &File) -> bool {
+fn has_store_mark(file: &File) -> bool {
     let mut bytes = [0; TEXT_BYTES_MAX as usize];
     let read = file.read_at(&mut bytes, 0).unwrap_or(0);
     bytes[..read].ends_with(STORE_LINE.as_bytes())
@@ -250,7 +247,7 @@ fn names_store(file: &File) -> bool {
 
 /// Returns whether this is a lock file of this module: a short regular file that is empty or has
 /// its text. A power failure can leave zeros instead.
-fn is_ours(file: &mut File) -> std::io::Result<bool> {
+fn is_lock_file(file: &mut File) -> std::io::Result<bool> {
     let about = file.metadata()?;
     if !about.is_file() || about.len() > TEXT_BYTES_MAX {
         return Ok(false);

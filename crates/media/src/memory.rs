@@ -50,7 +50,7 @@ use crate::region::Regions;
 #[cfg(feature = "sim")]
 use crate::region_layout::LINE_BYTES;
 use crate::region_layout::{HEADER_BYTES, PAGE_BYTES};
-use crate::slot::{SHARED, SLOTS, thread_slot};
+use crate::slot::{SHARED_SLOT_INDEX, SLOTS, thread_slot};
 use crate::x86::{self, FlushInstruction};
 
 /// Bytes of a block of the emulated medium, for latency per block.
@@ -143,7 +143,7 @@ impl Memory {
 
     /// Makes all bytes durable if the system can do this with one request per region that writes
     /// only dirty data. Returns whether all bytes are durable.
-    pub(crate) fn settle(&self) -> bool {
+    pub(crate) fn sync_all(&self) -> bool {
         match self.persist {
             Persist::Nothing | Persist::Caches => return true,
             Persist::Lines(_) => return false,
@@ -174,7 +174,7 @@ impl Memory {
     pub(crate) fn address(&self, at: NvPtr, len: usize) -> *mut u8 {
         match self.regions.address(at, len) {
             Some(address) => address,
-            None => outside(at, len),
+            None => panic_outside(at, len),
         }
     }
 
@@ -405,10 +405,10 @@ impl Memory {
     #[inline]
     pub(crate) fn prefetch(&self, at: NvPtr, len: usize) {
         if let Some(address) = self.regions.address(at, len) {
-            let lead = address as usize & (x86::LINE - 1);
-            let lines = (lead + len).div_ceil(x86::LINE).min(PREFETCH_LINES);
+            let lead = address as usize & (x86::LINE_BYTES - 1);
+            let lines = (lead + len).div_ceil(x86::LINE_BYTES).min(PREFETCH_LINES);
             for line in 0..lines {
-                x86::prefetch_line(address.wrapping_sub(lead).wrapping_add(line * x86::LINE));
+                x86::prefetch_line(address.wrapping_sub(lead).wrapping_add(line * x86::LINE_BYTES));
             }
         }
     }
@@ -421,10 +421,10 @@ impl Memory {
             return;
         }
         if let Some(address) = self.regions.address(at, len) {
-            let lead = address as usize & (x86::LINE - 1);
-            let lines = (lead + len).div_ceil(x86::LINE).min(PREFETCH_LINES);
+            let lead = address as usize & (x86::LINE_BYTES - 1);
+            let lines = (lead + len).div_ceil(x86::LINE_BYTES).min(PREFETCH_LINES);
             for line in 0..lines {
-                x86::prefetch_line_to_write(address.wrapping_sub(lead).wrapping_add(line * x86::LINE));
+                x86::prefetch_line_to_write(address.wrapping_sub(lead).wrapping_add(line * x86::LINE_BYTES));
             }
         }
     }
@@ -484,7 +484,7 @@ impl Memory {
         let mut noted = std::mem::take(&mut *list);
         // A shared list stays locked to the end: another of its threads may have noted some of
         // these pages. The fence of that thread must not return before they are durable.
-        let _held = (slot == SHARED).then_some(list);
+        let _held = (slot == SHARED_SLOT_INDEX).then_some(list);
         for (region, from, to) in coalesce(&mut noted) {
             let synced = match self.regions.mapping(region) {
                 Some(mapping) => mapping.sync_range(from, to - from),
@@ -509,7 +509,7 @@ impl Memory {
         self.failed.store(true, Ordering::Release);
         self.state.poison();
         if let Some(sink) = self.events.as_ref().filter(|_| is_first) {
-            events::tell(sink, &Event::Poisoned { reason, cause: cause.into() });
+            events::report(sink, &Event::Poisoned { reason, cause: cause.into() });
         }
     }
 
@@ -526,7 +526,7 @@ impl Memory {
 /// Returns whether a record bypasses the cache; the module's documentation has the measurements.
 #[inline]
 fn prefers_non_temporal(offset: u64, len: usize) -> bool {
-    let line = x86::LINE as u64;
+    let line = x86::LINE_BYTES as u64;
     let end = offset + len as u64;
     let whole = (end / line).saturating_sub(offset.div_ceil(line));
     let edges = u64::from(!offset.is_multiple_of(line)) + u64::from(!end.is_multiple_of(line));
@@ -535,7 +535,7 @@ fn prefers_non_temporal(offset: u64, len: usize) -> bool {
 
 #[cold]
 #[inline(never)]
-fn outside(at: NvPtr, len: usize) -> ! {
+fn panic_outside(at: NvPtr, len: usize) -> ! {
     panic!("{len} bytes at {at:?} are in no region of the pool")
 }
 
@@ -563,7 +563,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_go_past_the_cache_where_that_was_measured_to_be_cheaper() {
+    fn records_bypass_the_cache_where_measured_to_be_cheaper() {
         for (offset, len, expected) in [
             (0, 0, false),
             (0, 64, false),
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_counted_where_they_lie() {
+    fn blocks_are_counted_by_their_offsets() {
         assert_eq!(
             [blocks(0, 0), blocks(0, 256), blocks(255, 2), blocks(16, 296), blocks(512, 4096)],
             [0, 1, 2, 2, 16]

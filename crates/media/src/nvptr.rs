@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_come_back() {
+    fn region_and_offset_round_trip() {
         for (region, offset) in [(0, 16), (1, 0), (u16::MAX, (1 << 48) - 16), (7, 0x1234_5670)] {
             let at = NvPtr::new(region, offset);
             assert_eq!((at.region(), at.offset(), at.tag()), (region, offset, 0));

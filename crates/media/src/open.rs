@@ -5,21 +5,20 @@ use std::sync::Arc;
 
 use lodestore_contract::{Durability, Error, Finding, Result};
 
-use crate::ahead::Ahead;
+use crate::ahead::Background;
 use crate::boot;
-use crate::files::{self, Found, Made, RegionMaker};
+use crate::file_names;
+use crate::files::{self, DirContent, MappedRegion, RegionCreator};
 use crate::header::PoolHeader;
 use crate::latency::Latency;
 use crate::lock::StoreLock;
 use crate::memory::{Memory, Persist};
-use crate::mutant::Mutant;
-use crate::nvptr::NvPtr;
 use crate::options::{PoolOptions, Prefault};
-use crate::pool::{OpenReport, Opening, Parts, Pool, write_header};
+use crate::pool::{OpenReport, Opening, Pool, PoolParts};
 use crate::probe::{self, Medium, MediumKind};
-use crate::region_header::{CheckedRegion, HeaderCopies, REGION_HEADER_USED, RegionHeader, raise_generation};
+use crate::region_header::{CheckedRegion, HeaderCopies, REGION_HEADER_USED_BYTES, RegionHeader};
 use crate::region_layout::HEADER_BYTES;
-use crate::store_dir::{Access, StoreDir};
+use crate::store_dir::{self, Access, StoreDir};
 
 /// The header of a store, read without opening it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,22 +76,22 @@ impl Pool {
     /// [`Error::MachineRestarted`] (unless `salvage`), [`Error::Io`]. On an error nothing is
     /// changed, except by a failed sync of the header.
     pub fn open(dir: &Path, engine: &str, engine_format: u32, opts: PoolOptions) -> Result<(Arc<Self>, OpenReport)> {
-        let store_dir = match files::look(dir)? {
-            (Found::Store, Some(store_dir)) => Arc::new(store_dir),
+        let store_dir = match files::classify(dir)? {
+            (DirContent::Store, Some(store_dir)) => Arc::new(store_dir),
             (found, _) => return Err(found.refusal(dir)),
         };
-        let mut lock = match StoreLock::take(&store_dir) {
+        let mut lock = match StoreLock::acquire(&store_dir) {
             Err(Error::Io { .. }) if store_dir.is_removed() => return Err(Error::missing(dir)),
             taken => taken?,
         };
         // Checked again under the lock: a failed creation may have removed its files meanwhile.
-        if files::look_in(&store_dir)? != Found::Store {
+        if files::classify_dir(&store_dir)? != DirContent::Store {
             return Err(Error::missing(dir));
         }
-        let path = store_dir.path_of(&files::region_name(0));
+        let path = store_dir.path_of(&file_names::region_name(0));
         let (file, len) = files::open_region(&store_dir, 0, Access::ReadWrite)?;
-        lock.hold(&store_dir, &files::region_name(0), &file)?;
-        lock.note_store();
+        lock.lock_region0(&store_dir, &file_names::region_name(0), &file)?;
+        lock.mark_store();
         let header = read_header(&file, &path)?;
         check_engine(&header, engine, engine_format)?;
         let opts = options_in_force(opts, &header)?;
@@ -108,7 +107,7 @@ impl Pool {
                 format!("{len} bytes long, but {} were made: restore all files from one copy", header.region0_bytes);
             return Err(Error::corrupt(path.display().to_string(), what));
         }
-        let Made { mapping, medium } = files::map_region(&path, file, len, &opts)?;
+        let MappedRegion { mapping, medium } = files::map_region(&path, file, len, &opts)?;
         let memory = memory_for(probe::policy(&medium, opts.durability, opts.emulate_dax)?, &opts)?;
         memory.regions.add(Arc::new(mapping));
         let mut opening = Opening::of(&header, &path.display().to_string(), &opts)?;
@@ -117,21 +116,21 @@ impl Pool {
             opening.add_region(checked, &opts)?;
             memory.regions.add(Arc::new(mapping));
         }
-        let report = OpenReport { settled: report.clean || memory.settle(), ..report };
+        let report = OpenReport { settled: report.clean || memory.sync_all(), ..report };
         let removed = files::remove_unfinished(&store_dir)?;
         remove_unnamed_region(&store_dir, &header)?;
         if opts.durability != header.durability {
             sync_for_raise(&memory, &store_dir)?;
         }
-        let maker = RegionMaker::new(&store_dir, Some(medium.clone()), &opts);
-        let ahead = Ahead::new(maker, opts.usual_region_bytes(memory.regions.total_bytes()));
-        ahead.release(removed);
-        let ahead = Some(ahead);
-        let parts = Parts { memory, opts, medium, dir: Some(store_dir), ahead, header, lock: Some(lock) };
+        let creator = RegionCreator::new(&store_dir, Some(medium.clone()), &opts);
+        let background = Background::new(creator, opts.usual_region_bytes(memory.regions.total_bytes()));
+        background.close_files(removed);
+        let background = Some(background);
+        let parts = PoolParts { memory, opts, medium, dir: Some(store_dir), background, header, lock: Some(lock) };
         let pool = Self::assemble(parts)?;
         pool.begin_opened(opening)?;
         pool.check()?;
-        pool.fill_behind();
+        pool.fill_in_background();
         Ok((pool, report))
     }
 
@@ -140,21 +139,21 @@ impl Pool {
     /// # Errors
     /// [`Error::Missing`], [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Io`].
     pub fn inspect(dir: &Path) -> Result<HeaderSummary> {
-        let dir = match files::look(dir)? {
-            (Found::Store, Some(store_dir)) => store_dir,
+        let dir = match files::classify(dir)? {
+            (DirContent::Store, Some(store_dir)) => store_dir,
             (found, _) => return Err(found.refusal(dir)),
         };
         // The header may be changing concurrently; a moment later it is whole.
-        let path = dir.path_of(&files::region_name(0));
+        let path = dir.path_of(&file_names::region_name(0));
         let (file, _) = match files::open_region(&dir, 0, Access::Read) {
             // A failed creation has removed its files in between.
-            Err(_) if files::look_in(&dir)? != Found::Store => {
+            Err(_) if files::classify_dir(&dir)? != DirContent::Store => {
                 return Err(Error::missing(dir.path()));
             }
             opened => opened?,
         };
         let mut found = read_header(&file, &path);
-        for _again in 0..3 {
+        for _attempt in 0..3 {
             if !matches!(found, Err(Error::Corrupt { .. })) {
                 break;
             }
@@ -166,8 +165,8 @@ impl Pool {
 
     /// Fills the page tables of an opened store in the background, if its bytes are in memory or
     /// fit there.
-    fn fill_behind(&self) {
-        let Some(ahead) = &self.ahead else { return };
+    fn fill_in_background(&self) {
+        let Some(background) = &self.background else { return };
         if self.opts.prefault == Prefault::None {
             return;
         }
@@ -176,7 +175,7 @@ impl Pool {
             return;
         }
         for mapping in self.memory.regions.mappings() {
-            ahead.fill(Arc::clone(&mapping));
+            background.fill(Arc::clone(&mapping));
             self.join_pages(&mapping);
         }
     }
@@ -210,24 +209,7 @@ fn sync_for_raise(memory: &Memory, dir: &StoreDir) -> Result<()> {
         synced.map_err(|refused| Error::io("syncing a region of", dir.path(), refused))?;
     }
     dir.sync()?;
-    files::sync_parents(dir.path(), Path::new("/"))
-}
-
-/// Raises the generation, clears the clean flag, and stores the boot and the durability in force.
-/// Nothing else is stored before that.
-pub(crate) fn mark_open(memory: &Memory, header: &mut PoolHeader, (durability, stale): (Durability, &[u16])) {
-    if memory.mutant(Mutant::CleanFlagKept) {
-        return;
-    }
-    header.clean = false;
-    header.boot_id = memory.boot_id();
-    header.durability = durability;
-    // A killed process may have left its last copy unflushed: that copy must be whole before the
-    // other is changed.
-    memory.flush(NvPtr::new(0, 0), 2 * HEADER_BYTES as usize);
-    memory.fence();
-    raise_generation(memory, header, stale, &[]);
-    write_header(memory, header);
+    store_dir::sync_parents(dir.path(), Path::new("/"))
 }
 
 impl Opening {
@@ -327,10 +309,11 @@ fn open_later_region(
     pool_medium: &Medium,
     opts: &PoolOptions,
 ) -> Result<(crate::region::Mapping, CheckedRegion)> {
-    let path = dir.path_of(&files::region_name(index));
+    let path = dir.path_of(&file_names::region_name(index));
     let (file, len) = files::open_region(dir, index, Access::ReadWrite)?;
-    let first = files::read_start(&file, &path, REGION_HEADER_USED)?;
-    let last = files::read_at(&file, &path, len.saturating_sub(REGION_HEADER_USED as u64), REGION_HEADER_USED)?;
+    let first = files::read_start(&file, &path, REGION_HEADER_USED_BYTES)?;
+    let last =
+        files::read_at(&file, &path, len.saturating_sub(REGION_HEADER_USED_BYTES as u64), REGION_HEADER_USED_BYTES)?;
     let copies = HeaderCopies { first: &first, last: &last };
     let checked = RegionHeader::check(copies, &path.display().to_string(), pool, index, len)?;
     let made = files::map_region(&path, file, len, opts)?;
@@ -347,12 +330,12 @@ fn open_later_region(
 /// [`Error::Io`].
 fn remove_unnamed_region(dir: &StoreDir, header: &PoolHeader) -> Result<()> {
     let index = header.regions as u16;
-    let name = files::region_name(index);
+    let name = file_names::region_name(index);
     if dir.entry(&name)?.is_none() {
         return Ok(());
     }
-    let (bytes, len) = files::look_into(dir, &name)?;
-    let place = dir.path_of(&files::region_name(0)).display().to_string();
+    let (bytes, len) = files::examine_file(dir, &name)?;
+    let place = dir.path_of(&file_names::region_name(0)).display().to_string();
     check_unnamed_region(header, &bytes, len, &place, dir.path_of(&name))?;
     dir.remove_file(&name).map_err(|refused| Error::io("removing", dir.path_of(&name), refused))?;
     // The file must not reappear under a header of a later generation.

@@ -17,16 +17,16 @@ use lodestore_contract::{Error, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Bytes of the page; also the minimum mapping of the kernel.
-const PAGE: usize = 4096;
+const PAGE_BYTES: usize = 4096;
 /// Words of the page.
-const WORDS: usize = PAGE / size_of::<AtomicU64>();
+const PAGE_WORDS: usize = PAGE_BYTES / size_of::<AtomicU64>();
 
 /// This process did not open the store: the kernel has zeroed the word.
-const FOREIGN: u64 = 0;
-const OPEN: u64 = 1;
+const FOREIGN_STATE_ID: u64 = 0;
+const OPEN_STATE_ID: u64 = 1;
 /// Open, and refusing writes.
-const POISONED: u64 = 2;
-const CLOSED: u64 = 3;
+const POISONED_STATE_ID: u64 = 2;
+const CLOSED_STATE_ID: u64 = 3;
 
 /// A page of words that is zero in a forked process.
 struct Page {
@@ -43,12 +43,12 @@ impl Page {
     fn new() -> std::io::Result<Self> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: Inv 1: without MAP_FIXED the kernel chooses an unused range.
-        let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), PAGE, access, flags)? };
+        let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), PAGE_BYTES, access, flags)? };
         let page =
             Self { words: NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?, used: AtomicUsize::new(0) };
         let advised = [Advice::LinuxWipeOnFork, Advice::LinuxDontFork].into_iter().any(|advice| {
             // SAFETY: Inv 10: the page was mapped above; both advices take effect in a child only.
-            unsafe { rustix::mm::madvise(base, PAGE, advice) }.is_ok()
+            unsafe { rustix::mm::madvise(base, PAGE_BYTES, advice) }.is_ok()
         });
         if advised { Ok(page) } else { Err(std::io::ErrorKind::Unsupported.into()) }
     }
@@ -57,7 +57,7 @@ impl Page {
 impl Drop for Page {
     fn drop(&mut self) {
         // SAFETY: Inv 10: mapped by `new`, freed once; no state that names a word of it is left.
-        let _ = unsafe { rustix::mm::munmap(self.words.as_ptr().cast(), PAGE) };
+        let _ = unsafe { rustix::mm::munmap(self.words.as_ptr().cast(), PAGE_BYTES) };
     }
 }
 
@@ -95,11 +95,11 @@ impl OpenState {
 
     fn in_page(page: &Arc<Page>) -> Self {
         let number = page.used.fetch_add(1, Ordering::Relaxed);
-        assert!(number < WORDS, "a pool has few states");
+        assert!(number < PAGE_WORDS, "a pool has few states");
         // SAFETY: Inv 10: the number was just checked, so the word is inside the page.
         let word = unsafe { page.words.add(number) };
         let state = Self { word, page: Arc::clone(page) };
-        state.word().store(OPEN, Ordering::Release);
+        state.word().store(OPEN_STATE_ID, Ordering::Release);
         state
     }
 
@@ -113,18 +113,18 @@ impl OpenState {
     /// Returns whether operations are served: neither closed nor poisoned nor in another process.
     #[inline]
     pub fn is_open(&self) -> bool {
-        self.word().load(Ordering::Acquire) == OPEN
+        self.word().load(Ordering::Acquire) == OPEN_STATE_ID
     }
 
     /// Returns whether another process opened the store, and this one inherited it by a fork.
     pub fn is_foreign(&self) -> bool {
-        self.word().load(Ordering::Acquire) == FOREIGN
+        self.word().load(Ordering::Acquire) == FOREIGN_STATE_ID
     }
 
     /// Returns whether the store is closed, or belongs to another process: no space may be freed
     /// then.
     pub fn is_closed(&self) -> bool {
-        matches!(self.word().load(Ordering::Acquire), CLOSED | FOREIGN)
+        matches!(self.word().load(Ordering::Acquire), CLOSED_STATE_ID | FOREIGN_STATE_ID)
     }
 
     /// Refuses an operation unless the store is open.
@@ -152,35 +152,35 @@ impl OpenState {
 
     /// Closes the store; returns whether this call did. Changes nothing in another process.
     pub fn close(&self) -> bool {
-        let close = |now| (!matches!(now, FOREIGN | CLOSED)).then_some(CLOSED);
+        let close = |now| (!matches!(now, FOREIGN_STATE_ID | CLOSED_STATE_ID)).then_some(CLOSED_STATE_ID);
         self.word().fetch_update(Ordering::SeqCst, Ordering::SeqCst, close).is_ok()
     }
 
     /// Makes the store refuse writes, if it is open.
     pub(crate) fn poison(&self) {
-        let _ = self.word().compare_exchange(OPEN, POISONED, Ordering::SeqCst, Ordering::SeqCst);
+        let _ = self.word().compare_exchange(OPEN_STATE_ID, POISONED_STATE_ID, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// Opens the store again, for tests that simulate a close.
     #[doc(hidden)]
     pub fn reopen(&self) {
-        self.word().store(OPEN, Ordering::SeqCst);
+        self.word().store(OPEN_STATE_ID, Ordering::SeqCst);
     }
 
     /// Marks the store as another process's, as a fork does in the child.
     #[cfg(feature = "sim")]
     #[doc(hidden)]
     pub fn inherit(&self) {
-        self.word().store(FOREIGN, Ordering::SeqCst);
+        self.word().store(FOREIGN_STATE_ID, Ordering::SeqCst);
     }
 }
 
 impl std::fmt::Debug for OpenState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = match self.word().load(Ordering::Acquire) {
-            FOREIGN => "foreign",
-            OPEN => "open",
-            POISONED => "poisoned",
+            FOREIGN_STATE_ID => "foreign",
+            OPEN_STATE_ID => "open",
+            POISONED_STATE_ID => "poisoned",
             _ => "closed",
         };
         f.write_str(name)
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_zeroed_word_is_another_processs_and_nothing_changes_it() {
         let state = OpenState::new().expect("a page");
-        state.word().store(FOREIGN, Ordering::SeqCst);
+        state.word().store(FOREIGN_STATE_ID, Ordering::SeqCst);
         state.poison();
         assert!(!state.close() && state.is_foreign() && state.is_closed() && !state.is_open());
         assert!(matches!(state.check(), Err(Error::ForeignProcess)));

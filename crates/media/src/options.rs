@@ -9,8 +9,10 @@ use std::fmt;
 
 use lodestore_contract::{Durability, Error, EventSink, OptionTable, Result, format_size};
 
-use crate::region::{HUGE_BYTES, MAX_REGIONS};
-use crate::region_layout::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PAGE_BYTES, REGION_BYTES_MAX, REGION_BYTES_MIN};
+use crate::region::HUGE_PAGE_BYTES;
+use crate::region_layout::{
+    CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, MAX_REGIONS, PAGE_BYTES, REGION_BYTES_MAX, REGION_BYTES_MIN,
+};
 
 /// Maximum length of an engine's name, in bytes.
 pub const ENGINE_NAME_MAX: usize = 31;
@@ -18,14 +20,14 @@ pub const ENGINE_NAME_MAX: usize = 31;
 pub const FIRST_REGION_BYTES: u64 = 32 << 20;
 /// The next region's length is the total of all regions divided by this, limited to
 /// [`FIRST_REGION_BYTES`] to `region_bytes`.
-const GROWTH_PART: u64 = 4;
+const GROWTH_DIVISOR: u64 = 4;
 /// Regions allowed beyond `capacity / region_bytes`, since the first ones are short. Enough to
-/// reach `GROWTH_PART` times the maximum `region_bytes`.
-const SHORT_REGIONS: usize = 64;
+/// reach `GROWTH_DIVISOR` times the maximum `region_bytes`.
+const SHORT_REGION_COUNT: usize = 64;
 /// Minimum chunks of a region.
 const CHUNKS_MIN: u64 = 8;
 /// A region length that a refusal advises is a multiple of this.
-const REGION_ADVICE_STEP: u64 = 1 << 20;
+const ADVISED_REGION_STEP_BYTES: u64 = 1 << 20;
 /// Maximum emulated latency in nanoseconds: a second.
 pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
 
@@ -151,11 +153,12 @@ impl PoolOptions {
             return Err(refuse("capacity", self.capacity, format!("give at least {REGION_BYTES_MIN} bytes")));
         }
         self.check_bounds()?;
-        let regions = if self.region_bytes > FIRST_REGION_BYTES { MAX_REGIONS - SHORT_REGIONS } else { MAX_REGIONS };
-        let most = self.region_bytes.saturating_mul(regions as u64);
-        if self.capacity > most {
-            let region_min = self.capacity.div_ceil((MAX_REGIONS - SHORT_REGIONS) as u64);
-            let region_min = region_min.max(FIRST_REGION_BYTES + 1).checked_next_multiple_of(REGION_ADVICE_STEP);
+        let regions =
+            if self.region_bytes > FIRST_REGION_BYTES { MAX_REGIONS - SHORT_REGION_COUNT } else { MAX_REGIONS };
+        let capacity_max = self.region_bytes.saturating_mul(regions as u64);
+        if self.capacity > capacity_max {
+            let region_min = self.capacity.div_ceil((MAX_REGIONS - SHORT_REGION_COUNT) as u64);
+            let region_min = region_min.max(FIRST_REGION_BYTES + 1).checked_next_multiple_of(ADVISED_REGION_STEP_BYTES);
             let larger = match region_min.filter(|bytes| *bytes <= REGION_BYTES_MAX) {
                 Some(bytes) => {
                     format!(", or regions of at least {} (`Builder::set(\"region\", ..)`)", format_size(bytes))
@@ -163,7 +166,7 @@ impl PoolOptions {
                 None => String::new(),
             };
             let why = format!(
-                "{regions} regions of {} hold {most}: give at most {most}{larger}",
+                "{regions} regions of {} hold {capacity_max}: give at most {capacity_max}{larger}",
                 format_size(self.region_bytes)
             );
             return Err(refuse("capacity", self.capacity, why));
@@ -207,7 +210,7 @@ impl PoolOptions {
     /// Returns the bytes of a new region when the regions have `total` bytes together, unless the
     /// capacity or an extent changes it.
     pub(crate) fn usual_region_bytes(&self, total: u64) -> u64 {
-        let grown = (total / GROWTH_PART).max(FIRST_REGION_BYTES).next_multiple_of(HUGE_BYTES);
+        let grown = (total / GROWTH_DIVISOR).max(FIRST_REGION_BYTES).next_multiple_of(HUGE_PAGE_BYTES);
         self.region_bytes.min(grown)
     }
 }
@@ -219,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+    fn each_option_accepts_its_default_and_its_bounds_and_refuses_values_just_outside() {
         assert_eq!(check_declaration::<PoolOptions>(), Ok(()));
     }
 
@@ -293,11 +296,11 @@ mod tests {
     fn the_largest_capacity_fits_the_regions() {
         for region_bytes in [FIRST_REGION_BYTES + PAGE_BYTES, 256 << 20, 4 << 30, REGION_BYTES_MAX] {
             let opts = PoolOptions { region_bytes, ..PoolOptions::default() };
-            let most = region_bytes * (MAX_REGIONS - SHORT_REGIONS) as u64;
-            assert!(PoolOptions { capacity: most, ..opts.clone() }.check("hikv").is_ok());
-            assert!(PoolOptions { capacity: most + PAGE_BYTES, ..opts.clone() }.check("hikv").is_err());
+            let capacity_max = region_bytes * (MAX_REGIONS - SHORT_REGION_COUNT) as u64;
+            assert!(PoolOptions { capacity: capacity_max, ..opts.clone() }.check("hikv").is_ok());
+            assert!(PoolOptions { capacity: capacity_max + PAGE_BYTES, ..opts.clone() }.check("hikv").is_err());
             let (mut total, mut regions) = (opts.first_region_bytes(), 1);
-            while total < most {
+            while total < capacity_max {
                 total += opts.usual_region_bytes(total);
                 regions += 1;
             }

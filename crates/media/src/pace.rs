@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Divisor of the next region's length that gives the window over which the rate is measured.
-const WINDOW: u64 = 32;
+const WINDOW_DIVISOR: u64 = 32;
 /// Microseconds to create a MiB of a region, before the first measurement: a slow machine's value.
-const MAKE_US_PER_MIB: u64 = 2000;
+const CREATION_MICROS_PER_MIB: u64 = 2000;
 /// Multiple of the creation time that is kept in free space.
-const MARGIN: u64 = 2;
+const CREATION_TIME_FACTOR: u64 = 2;
 
 /// The fill rate of one pool.
 pub(crate) struct Pace {
@@ -23,7 +23,7 @@ pub(crate) struct Pace {
     from_free: AtomicU64,
     from_us: AtomicU64,
     bytes_per_ms: AtomicU64,
-    make_us_per_mib: AtomicU64,
+    creation_micros_per_mib: AtomicU64,
 }
 
 impl Pace {
@@ -35,19 +35,19 @@ impl Pace {
             from_free: AtomicU64::new(0),
             from_us: AtomicU64::new(0),
             bytes_per_ms: AtomicU64::new(0),
-            make_us_per_mib: AtomicU64::new(MAKE_US_PER_MIB),
+            creation_micros_per_mib: AtomicU64::new(CREATION_MICROS_PER_MIB),
         }
     }
 
     /// Records that creating a region of `bytes` bytes took `took`.
-    pub(crate) fn made(&self, bytes: u64, took: Duration) {
+    pub(crate) fn record_creation(&self, bytes: u64, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let per_mib = us.div_ceil((bytes >> 20).max(1));
-        self.make_us_per_mib.store(per_mib, Ordering::Relaxed);
+        self.creation_micros_per_mib.store(per_mib, Ordering::Relaxed);
     }
 
     /// Records that the pool has grown, and the length of the next region.
-    pub(crate) fn grown(&self, next_bytes: u64) {
+    pub(crate) fn set_next_bytes(&self, next_bytes: u64) {
         self.next_bytes.store(next_bytes, Ordering::Relaxed);
     }
 
@@ -71,16 +71,16 @@ impl Pace {
         if from <= free {
             self.from_free.store(free, Ordering::Relaxed);
             self.from_us.store(now_us, Ordering::Relaxed);
-        } else if from - free >= next / WINDOW {
+        } else if from - free >= next / WINDOW_DIVISOR {
             let us = now_us.saturating_sub(self.from_us.load(Ordering::Relaxed)).max(1);
             self.bytes_per_ms.store((from - free).saturating_mul(1000) / us, Ordering::Relaxed);
             self.from_free.store(free, Ordering::Relaxed);
             self.from_us.store(now_us, Ordering::Relaxed);
         }
         let rate = self.bytes_per_ms.load(Ordering::Relaxed);
-        let make_us = (next >> 20).max(1).saturating_mul(self.make_us_per_mib.load(Ordering::Relaxed));
-        let needed = rate.saturating_mul(make_us) / 1000;
-        free < needed.saturating_mul(MARGIN)
+        let creation_micros = (next >> 20).max(1).saturating_mul(self.creation_micros_per_mib.load(Ordering::Relaxed));
+        let needed = rate.saturating_mul(creation_micros) / 1000;
+        free < needed.saturating_mul(CREATION_TIME_FACTOR)
     }
 }
 
@@ -103,18 +103,18 @@ mod tests {
     }
 
     #[test]
-    fn a_region_that_is_made_quickly_is_made_later() {
+    fn a_region_that_is_created_quickly_is_created_later() {
         let pace = Pace::new(256 * MIB);
-        pace.made(256 * MIB, Duration::from_millis(20));
+        pace.record_creation(256 * MIB, Duration::from_millis(20));
         let due = (1..200).find(|step| pace.is_due_at((256 - step) * MIB, 256 * MIB, step * 1000));
         assert_eq!(due, None, "half a region is early enough");
     }
 
     #[test]
-    fn half_of_the_next_region_is_what_counts() {
+    fn the_next_region_is_due_at_half_of_its_length() {
         let pace = Pace::new(32 * MIB);
         assert!(!pace.is_due(40 * MIB) && pace.is_due(15 * MIB));
-        pace.grown(100 * MIB);
+        pace.set_next_bytes(100 * MIB);
         assert!(pace.is_due(40 * MIB));
     }
 }

@@ -18,6 +18,8 @@
 //! All methods may be called from any thread. The header is written under the `control` lock only.
 //! Verbs acquire no lock.
 
+mod allocator;
+mod epochs;
 mod growth;
 mod life;
 
@@ -27,11 +29,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use lodestore_contract::{Durability, Error, Event, Finding, FoundBy, MediumUse, Options, Result};
 
-use crate::ahead::Ahead;
+use crate::ahead::Background;
 use crate::alloc::Allocator;
 use crate::epoch::Epochs;
 use crate::events;
-use crate::header::{HEADER_USED, PoolHeader};
+use crate::header::PoolHeader;
+use crate::header_writes::mark_open;
 use crate::little_endian::u64_at;
 use crate::lock::StoreLock;
 use crate::memory::Memory;
@@ -40,8 +43,7 @@ use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::options::PoolOptions;
 use crate::probe::{Medium, MediumKind};
-use crate::region::MAX_REGIONS;
-use crate::region_layout::{HEADER_BYTES, REGION_BYTES_MIN, ROOT_BYTES, ROOT_OFFSET, RegionLayout};
+use crate::region_layout::{MAX_REGIONS, REGION_BYTES_MIN, ROOT_BYTES, ROOT_OFFSET, RegionLayout};
 use crate::store_dir::StoreDir;
 
 /// The state of the store that an open found.
@@ -66,6 +68,22 @@ pub struct OpenReport {
     pub settled: bool,
     /// An earlier salvage open left out unreadable data ([`Pool::mark_damaged`]).
     pub is_marked_damaged: bool,
+}
+
+impl OpenReport {
+    /// Returns the report of a new pool.
+    pub(crate) fn of_new(engine: &str, engine_format: u32) -> Self {
+        Self {
+            engine: engine.into(),
+            engine_format,
+            clean: true,
+            same_boot: true,
+            created: true,
+            engine_created: false,
+            settled: true,
+            is_marked_damaged: false,
+        }
+    }
 }
 
 /// State that only one thread at a time may change.
@@ -99,7 +117,7 @@ pub struct Pool {
     pub(crate) medium: Medium,
     /// The store's directory; `None` for a simulated pool.
     pub(crate) dir: Option<Arc<StoreDir>>,
-    pub(crate) ahead: Option<Ahead>,
+    pub(crate) background: Option<Background>,
     pub(crate) control: Mutex<Control>,
     identity: u64,
     /// The generation of this session.
@@ -108,18 +126,18 @@ pub struct Pool {
     found_generation: u64,
     /// Bytes of the capacity reserved next to the regions ([`Self::take_beside`]); changes under
     /// `control`.
-    beside: AtomicU64,
+    reserved_bytes: AtomicU64,
     alloc: Allocator,
     epochs: Epochs,
 }
 
 /// The parts that a pool is assembled from.
-pub(crate) struct Parts {
+pub(crate) struct PoolParts {
     pub(crate) memory: Memory,
     pub(crate) opts: PoolOptions,
     pub(crate) medium: Medium,
     pub(crate) dir: Option<Arc<StoreDir>>,
-    pub(crate) ahead: Option<Ahead>,
+    pub(crate) background: Option<Background>,
     pub(crate) header: PoolHeader,
     pub(crate) lock: Option<StoreLock>,
 }
@@ -130,7 +148,7 @@ impl Pool {
 
     /// Assembles a pool. Reads and changes nothing: [`Self::begin_new`] or [`Self::begin_opened`]
     /// does.
-    pub(crate) fn assemble(parts: Parts) -> Result<Arc<Self>> {
+    pub(crate) fn assemble(parts: PoolParts) -> Result<Arc<Self>> {
         let alloc = new_allocator(&parts)?;
         let epochs = Epochs::new(parts.opts.capacity);
         let identity = mix_pool_id(parts.header.pool_id);
@@ -140,12 +158,12 @@ impl Pool {
             opts: parts.opts,
             medium: parts.medium,
             dir: parts.dir,
-            ahead: parts.ahead,
+            background: parts.background,
             control: Mutex::new(Control { header: parts.header, lock: parts.lock, closed: false, stale: Vec::new() }),
             identity,
             generation: AtomicU64::new(found_generation),
             found_generation,
-            beside: AtomicU64::new(0),
+            reserved_bytes: AtomicU64::new(0),
             alloc,
             epochs,
         }))
@@ -183,7 +201,7 @@ impl Pool {
             control.stale = opening.stale;
             control.header.is_damaged |= tables.is_damaged;
             let control = &mut *control;
-            crate::open::mark_open(&self.memory, &mut control.header, (self.opts.durability, &control.stale));
+            mark_open(&self.memory, &mut control.header, (self.opts.durability, &control.stale));
             self.generation.store(control.header.generation, Ordering::Release);
         }
         self.sync_header()?;
@@ -339,15 +357,26 @@ impl Pool {
     /// [`Quiet`](crate::Quiet) scope.
     pub fn tell(&self, event: &Event) {
         if let Some(sink) = &self.opts.events {
-            events::tell(sink, event);
+            events::report(sink, event);
         }
+    }
+
+    /// Returns whether the calling thread is in an operation on this pool, or in a call of its
+    /// owner's sink. Such a thread must not wait for other users of the pool.
+    pub fn is_engaged(&self) -> bool {
+        self.epochs().is_pinned() || self.is_telling()
+    }
+
+    /// Returns whether the calling thread is in a call of its owner's sink.
+    pub fn is_telling(&self) -> bool {
+        self.opts.events.as_ref().is_some_and(events::is_in_call_of)
     }
 
     /// Returns the medium use of the regions. The capacity excludes bytes reserved next to them.
     /// `live`, `dead` and `free` are the allocator's.
     pub fn space(&self) -> MediumUse {
         let (size, capacity) = (self.memory.regions.total_bytes(), self.opts.capacity);
-        let capacity = capacity.saturating_sub(self.beside.load(Ordering::Acquire)).max(size.min(capacity));
+        let capacity = capacity.saturating_sub(self.reserved_bytes.load(Ordering::Acquire)).max(size.min(capacity));
         MediumUse { size, capacity, ..self.alloc.space(self) }
     }
 
@@ -380,7 +409,7 @@ impl Drop for Pool {
         }
         self.close_inherited_lock();
         // The thread does not exist in this process, and the spare region belongs to the parent.
-        std::mem::forget(self.ahead.take());
+        std::mem::forget(self.background.take());
     }
 }
 
@@ -397,36 +426,10 @@ pub(crate) fn mix_pool_id(pool_id: [u8; 16]) -> u64 {
     (mixed ^ mixed >> 31).wrapping_mul(0x94d0_49bb_1331_11eb)
 }
 
-fn new_allocator(parts: &Parts) -> Result<Allocator> {
+fn new_allocator(parts: &PoolParts) -> Result<Allocator> {
     let first = RegionLayout::new(0, parts.header.region0_bytes, parts.opts.chunk_bytes);
     let first = first.ok_or_else(|| Error::corrupt("region 0", "its length or chunk size cannot be"))?;
     // No region is shorter than the minimum, so no more fit the capacity.
-    let most = usize::try_from(parts.opts.capacity / REGION_BYTES_MIN).unwrap_or(MAX_REGIONS).min(MAX_REGIONS);
-    Ok(Allocator::new(&first, most.max(usize::from(parts.memory.regions.count() as u16)), parts.opts.wear_aware))
-}
-
-/// Writes both header copies, each with the next sequence number, each durable before the next. The
-/// newest copy is never overwritten first.
-pub(crate) fn write_header(memory: &Memory, header: &mut PoolHeader) {
-    let at = |header: &PoolHeader| NvPtr::new(0, header.sequence % 2 * HEADER_BYTES);
-    #[cfg(feature = "sim")]
-    if memory.recorder.as_ref().is_some_and(|recorder| recorder.mutant(Mutant::HeaderInPlace)) {
-        // The planted fault: both copies at once.
-        for _copy in 0..2 {
-            header.sequence += 1;
-            memory.store(at(header), &header.encode());
-            memory.flush(at(header), HEADER_USED);
-        }
-        return memory.fence();
-    }
-    for _copy in 0..2 {
-        header.sequence += 1;
-        memory.store(at(header), &header.encode());
-        memory.flush(at(header), HEADER_USED);
-        memory.fence();
-        if memory.is_poisoned() {
-            // The content of this copy is unknown now: the other copy stays as it is.
-            return;
-        }
-    }
+    let regions_max = usize::try_from(parts.opts.capacity / REGION_BYTES_MIN).unwrap_or(MAX_REGIONS).min(MAX_REGIONS);
+    Ok(Allocator::new(&first, regions_max.max(usize::from(parts.memory.regions.count() as u16)), parts.opts.wear_aware))
 }

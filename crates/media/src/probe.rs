@@ -11,7 +11,7 @@ use lodestore_contract::{Durability, Error, Result};
 use rustix::fs::StatFs;
 
 use crate::memory::Persist;
-use crate::region::{Advice, HUGE_BYTES, Mapping};
+use crate::region::{Advice, HUGE_PAGE_BYTES, Mapping};
 use crate::region_layout::PAGE_BYTES;
 use crate::x86::{self, FlushInstruction};
 
@@ -229,12 +229,12 @@ pub(crate) fn caches_persist() -> bool {
 /// Returns whether the system makes shared memory huge by advice alone; otherwise pages are
 /// collapsed afterwards.
 pub(crate) fn shmem_huge_by_advice() -> bool {
-    let word = chosen("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    let word = selected_setting("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
     !matches!(word.as_str(), "never" | "deny" | "unknown")
 }
 
 /// Returns the word in brackets of a kernel setting.
-fn chosen(path: &str) -> String {
+fn selected_setting(path: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let word = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
     word.unwrap_or("unknown").into()
@@ -266,7 +266,7 @@ pub(crate) fn policy(medium: &Medium, asked: Durability, emulate_dax: bool) -> R
 }
 
 /// Describes how a level would be kept.
-fn promise(medium: &Medium, asked: Durability) -> Result<String, String> {
+fn describe_durability(medium: &Medium, asked: Durability) -> Result<String, String> {
     match policy(medium, asked, false) {
         Err(Error::DurabilityRefused { instead, .. }) => Err(format!("refused on {medium}: {instead}")),
         Err(other) => Err(other.to_string()),
@@ -300,11 +300,11 @@ pub fn probe(path: &Path) -> Result<MediumReport> {
         return Err(Error::missing(path));
     }
     let io = |doing: &'static str| move |refused: rustix::io::Errno| Error::io(doing, path, refused.into());
-    let (file, medium) = scratch(path)?;
+    let (file, medium) = create_probe_file(path)?;
     let space = rustix::fs::fstatvfs(&file).map_err(io("probing"))?;
     let magic = magic_of(&rustix::fs::fstatfs(&file).map_err(io("probing"))?);
     let levels = [Durability::Process, Durability::Power, Durability::Interval(std::time::Duration::from_millis(100))];
-    let durability = levels.map(|level| (level, promise(&medium, level))).into();
+    let durability = levels.map(|level| (level, describe_durability(&medium, level))).into();
     Ok(MediumReport {
         medium: medium.kind,
         file_system: medium.name,
@@ -314,35 +314,35 @@ pub fn probe(path: &Path) -> Result<MediumReport> {
         flush: x86::flush_instruction(),
         free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
         total_bytes: space.f_blocks.saturating_mul(space.f_frsize),
-        shmem_enabled: chosen("/sys/kernel/mm/transparent_hugepage/shmem_enabled"),
-        thp_enabled: chosen("/sys/kernel/mm/transparent_hugepage/enabled"),
-        huge_pages: medium.kind == MediumKind::Shm && gets_huge_page(file),
+        shmem_enabled: selected_setting("/sys/kernel/mm/transparent_hugepage/shmem_enabled"),
+        thp_enabled: selected_setting("/sys/kernel/mm/transparent_hugepage/enabled"),
+        huge_pages: medium.kind == MediumKind::Shm && has_huge_page(file),
         durability,
     })
 }
 
 /// Creates a file in `path` and describes its medium; on return the file has no name.
-fn scratch(path: &Path) -> Result<(File, Medium)> {
+fn create_probe_file(path: &Path) -> Result<(File, Medium)> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = path.join(format!(".lodestore-probe-{}-{number}", std::process::id()));
     let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name);
     let file = made.map_err(|refused| Error::io("creating a file in", path, refused))?;
     // The layer under an overlay is found by the file's name.
-    let medium = rustix::fs::ftruncate(&file, 2 * HUGE_BYTES).and_then(|()| medium_of(&file));
+    let medium = rustix::fs::ftruncate(&file, 2 * HUGE_PAGE_BYTES).and_then(|()| medium_of(&file));
     std::fs::remove_file(&name).map_err(|refused| Error::io("removing a file in", path, refused))?;
     let medium = medium.map_err(|refused| Error::io("probing a file in", path, refused.into()))?;
     Ok((file, medium))
 }
 
 /// Returns whether the file's first 2 MiB become one huge page on request.
-fn gets_huge_page(file: File) -> bool {
-    let Ok(mapping) = Mapping::of_file(file, HUGE_BYTES, false) else {
+fn has_huge_page(file: File) -> bool {
+    let Ok(mapping) = Mapping::of_file(file, HUGE_PAGE_BYTES, false) else {
         return false;
     };
-    let advised = mapping.advise(0, HUGE_BYTES, Advice::HugePage).is_ok() && shmem_huge_by_advice();
-    let populated = mapping.advise(0, HUGE_BYTES, Advice::PopulateWrite).is_ok();
-    populated && (advised || mapping.advise(0, HUGE_BYTES, Advice::Collapse).is_ok())
+    let advised = mapping.advise(0, HUGE_PAGE_BYTES, Advice::HugePage).is_ok() && shmem_huge_by_advice();
+    let populated = mapping.advise(0, HUGE_PAGE_BYTES, Advice::PopulateWrite).is_ok();
+    populated && (advised || mapping.advise(0, HUGE_PAGE_BYTES, Advice::Collapse).is_ok())
 }
 
 #[cfg(test)]
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_memory_is_told_from_files_and_power_is_refused_on_it() {
+    fn shared_memory_is_distinguished_from_files_and_power_is_refused_on_it() {
         let scratch = lodestore_contract::testing::Scratch::new();
         let Some(report) = probe(scratch.path()).ok().filter(|report| report.file_system == "tmpfs") else {
             println!("not tried: this machine has no tmpfs at the usual place that can be written");
@@ -367,8 +367,8 @@ mod tests {
         };
         assert_eq!(report.medium, MediumKind::Shm);
         assert!(!report.map_sync && report.free_bytes <= report.total_bytes && report.total_bytes > 0);
-        let told: Vec<_> = report.durability.iter().map(|(_, promise)| promise.is_ok()).collect();
-        assert_eq!(told, [true, false, false]);
+        let is_offered: Vec<_> = report.durability.iter().map(|(_, promise)| promise.is_ok()).collect();
+        assert_eq!(is_offered, [true, false, false]);
         let left: Vec<_> = std::fs::read_dir(scratch.path()).expect("readable").collect();
         assert!(left.is_empty(), "{left:?}");
     }
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn emulated_dax_executes_flushes_everywhere_and_interval_is_kept_where_power_is() {
+    fn emulated_dax_executes_flushes_on_every_medium_and_interval_needs_what_power_needs() {
         for kind in [MediumKind::Shm, MediumKind::File, MediumKind::Sim] {
             let medium = &medium(kind, None);
             assert!(matches!(policy(medium, Durability::Process, true), Ok(Persist::Lines(_))));
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn power_is_refused_where_syncs_are_no_promise_and_the_refusal_says_why() {
+    fn power_is_refused_if_syncs_guarantee_nothing_and_the_error_says_why() {
         let unsynced = medium(MediumKind::File, Some("it is mounted volatile"));
         for asked in [Durability::Power, Durability::Interval(std::time::Duration::from_millis(5))] {
             let refused = policy(&unsynced, asked, false).expect_err("no promise");

@@ -18,16 +18,15 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::mutex::lock;
 use crate::nvptr::NvPtr;
+use crate::region_layout::MAX_REGIONS;
 #[cfg(feature = "sim")]
 use crate::region_layout::PAGE_BYTES;
 
-/// Maximum regions of a pool.
-pub const MAX_REGIONS: usize = 4096;
 /// Maximum parts of one write (`IOV_MAX`).
 const SLICES_MAX: usize = 1024;
 /// Bytes of a huge page. Mappings of at least this length are aligned to it if the address space
 /// allows.
-pub(crate) const HUGE_BYTES: u64 = 2 << 20;
+pub(crate) const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 /// The storage of a region's bytes.
 #[derive(Debug)]
@@ -65,14 +64,14 @@ impl Mapping {
         let length = usize::try_from(len).map_err(|_| rustix::io::Errno::NOMEM)?;
         let mut base = map_shared(std::ptr::null_mut(), length, &file, sync)?;
         for _ in 0..ALIGNED_ATTEMPTS {
-            if len < HUGE_BYTES || base.cast::<u8>().align_offset(HUGE_BYTES as usize) == 0 {
+            if len < HUGE_PAGE_BYTES || base.cast::<u8>().align_offset(HUGE_PAGE_BYTES as usize) == 0 {
                 break;
             }
             // If the address space is too small for a second mapping, the first one is used.
-            let Ok(again) = aligned_gap(length).and_then(|hint| map_shared(hint, length, &file, sync)) else { break };
+            let Ok(aligned) = aligned_gap(length).and_then(|hint| map_shared(hint, length, &file, sync)) else { break };
             // SAFETY: mapped above with this length, and no other code has its address (Inv 1).
             let _ = unsafe { rustix::mm::munmap(base, length) };
-            base = again;
+            base = aligned;
         }
         Ok(Self { base: base.cast(), len: length, backing: Backing::File { file } })
     }
@@ -114,7 +113,7 @@ impl Mapping {
             Advice::HugePage => libc::MADV_HUGEPAGE,
             Advice::PopulateRead => libc::MADV_POPULATE_READ,
             Advice::PopulateWrite => libc::MADV_POPULATE_WRITE,
-            Advice::Collapse => MADV_COLLAPSE,
+            Advice::Collapse => COLLAPSE_ADVICE_ID,
             Advice::Random => libc::MADV_RANDOM,
         };
         // SAFETY: the range is inside this mapping, and these advices change no byte of it (Inv 1).
@@ -147,19 +146,19 @@ impl Mapping {
         let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
         assert!(offset <= self.len() && len <= self.len() - offset, "a write inside the mapping");
         let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
-        let mut left = &mut slices[..];
+        let mut rest = &mut slices[..];
         // Skips empty leading parts.
-        IoSlice::advance_slices(&mut left, 0);
-        while !left.is_empty() {
-            let batch = left.len().min(SLICES_MAX);
-            let count = match rustix::io::pwritev(file, &left[..batch], offset) {
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let batch = rest.len().min(SLICES_MAX);
+            let count = match rustix::io::pwritev(file, &rest[..batch], offset) {
                 Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
                 Ok(count) => count,
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(refused) => return Err(refused.into()),
             };
             offset += count as u64;
-            IoSlice::advance_slices(&mut left, count);
+            IoSlice::advance_slices(&mut rest, count);
         }
         Ok(true)
     }
@@ -211,18 +210,18 @@ fn map_shared(hint: *mut c_void, length: usize, file: &File, sync: bool) -> rust
 /// Returns a huge-page-aligned address with `length` free bytes after it a moment ago. A hint:
 /// nothing is reserved.
 fn aligned_gap(length: usize) -> rustix::io::Result<*mut c_void> {
-    let wider = length.checked_add(HUGE_BYTES as usize).ok_or(rustix::io::Errno::NOMEM)?;
+    let wider = length.checked_add(HUGE_PAGE_BYTES as usize).ok_or(rustix::io::Errno::NOMEM)?;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: an anonymous mapping at an address of the kernel's choice replaces no memory (Inv 1).
     let found = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), wider, ProtFlags::empty(), flags)? };
     // SAFETY: mapped on the line above, whole, and no other code has its address (Inv 1).
     unsafe { rustix::mm::munmap(found, wider)? };
-    Ok(found.cast::<u8>().wrapping_add(found.cast::<u8>().align_offset(HUGE_BYTES as usize)).cast())
+    Ok(found.cast::<u8>().wrapping_add(found.cast::<u8>().align_offset(HUGE_PAGE_BYTES as usize)).cast())
 }
 
 /// `MADV_COLLAPSE` (Linux 6.1): makes the pages huge now, despite the system's setting for shared
 /// memory.
-const MADV_COLLAPSE: i32 = 25;
+const COLLAPSE_ADVICE_ID: i32 = 25;
 
 /// Advice that changes no byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,8 +9,9 @@
 //!   60     zero
 //! ```
 //!
-//! [`raise_generation`] writes copy A of every region, then copy B, with a fence after each. A
-//! crash therefore leaves at least one whole copy, of the previous or of the new generation.
+//! [`raise_generation`](crate::header_writes::raise_generation) writes copy A of every region, then
+//! copy B, with a fence after each. A crash therefore leaves at least one whole copy, of the
+//! previous or of the new generation.
 //!
 //! Nothing here panics on any bytes.
 
@@ -20,13 +21,10 @@ use lodestore_contract::{Error, Finding, Result};
 
 use crate::header::{POOL_FORMAT, PoolHeader, checksum, id_at, put};
 use crate::little_endian::{u32_at, u64_at};
-use crate::memory::Memory;
-use crate::mutant::Mutant;
-use crate::pool::write_header;
 use crate::region_layout::{REGION_HEADER_BYTES, RegionLayout};
 
 /// Bytes of a region header copy, all of them under its checksum.
-pub(crate) const REGION_HEADER_USED: usize = REGION_HEADER_BYTES as usize;
+pub(crate) const REGION_HEADER_USED_BYTES: usize = REGION_HEADER_BYTES as usize;
 /// Offsets of the checksum and the generation in it.
 const CHECKSUM: Range<usize> = 12..16;
 const GENERATION: Range<usize> = 48..56;
@@ -54,14 +52,14 @@ impl<'a> HeaderCopies<'a> {
     /// Returns the copies in the bytes of a whole region.
     #[cfg(feature = "sim")]
     pub(crate) fn of_region(bytes: &'a [u8]) -> Self {
-        let first = bytes.get(..REGION_HEADER_USED).unwrap_or_default();
-        let last = bytes.len().checked_sub(REGION_HEADER_USED).and_then(|at| bytes.get(at..));
+        let first = bytes.get(..REGION_HEADER_USED_BYTES).unwrap_or_default();
+        let last = bytes.len().checked_sub(REGION_HEADER_USED_BYTES).and_then(|at| bytes.get(at..));
         Self { first, last: last.unwrap_or_default() }
     }
 
     fn valid(self) -> impl Iterator<Item = &'a [u8]> {
         [self.first, self.last].into_iter().filter(|bytes| {
-            bytes.len() == REGION_HEADER_USED
+            bytes.len() == REGION_HEADER_USED_BYTES
                 && u64_at(bytes, 0) == REGION_MAGIC
                 && u32_at(bytes, CHECKSUM.start) == checksum(bytes)
         })
@@ -79,8 +77,8 @@ pub(crate) struct CheckedRegion {
 }
 
 impl RegionHeader {
-    pub(crate) fn encode(&self) -> [u8; REGION_HEADER_USED] {
-        let mut bytes = [0; REGION_HEADER_USED];
+    pub(crate) fn encode(&self) -> [u8; REGION_HEADER_USED_BYTES] {
+        let mut bytes = [0; REGION_HEADER_USED_BYTES];
         put(&mut bytes, 0, &REGION_MAGIC.to_le_bytes());
         put(&mut bytes, 8, &POOL_FORMAT.to_le_bytes());
         put(&mut bytes, 16, &self.pool_id);
@@ -98,9 +96,9 @@ impl RegionHeader {
     /// stored, and nothing else. Generation and checksum may differ.
     pub(crate) fn is_all_but_generation_of(&self, bytes: &[u8]) -> bool {
         let own = self.encode();
-        let second = (self.bytes as usize).saturating_sub(REGION_HEADER_USED);
+        let second = (self.bytes as usize).saturating_sub(REGION_HEADER_USED_BYTES);
         bytes.iter().enumerate().all(|(at, byte)| {
-            let at = if at < REGION_HEADER_USED { Some(at) } else { at.checked_sub(second) };
+            let at = if at < REGION_HEADER_USED_BYTES { Some(at) } else { at.checked_sub(second) };
             let is_free = |at: usize| CHECKSUM.contains(&at) || GENERATION.contains(&at);
             *byte == 0 || at.is_some_and(|at| is_free(at) || own.get(at) == Some(byte))
         })
@@ -109,7 +107,7 @@ impl RegionHeader {
     /// Returns the generation of a file that begins with these bytes. `None` if the file is no
     /// region of this pool.
     pub(crate) fn generation_in_pool(bytes: &[u8], pool_id: [u8; 16]) -> Option<u64> {
-        let first = bytes.get(..REGION_HEADER_USED).unwrap_or_default();
+        let first = bytes.get(..REGION_HEADER_USED_BYTES).unwrap_or_default();
         let mut own = HeaderCopies { first, last: &[] }.valid().filter(|bytes| id_at(bytes, 16) == pool_id);
         own.next().map(|bytes| u64_at(bytes, GENERATION.start))
     }
@@ -189,63 +187,12 @@ impl RegionHeader {
     }
 }
 
-/// Raises the generation in every region header, durably, and in `header`, which the caller writes
-/// next. `stale` regions keep theirs. `seals` are the extent tables' seals by region, for a clean
-/// stop.
-///
-/// 1. The pool header says that the generation is being raised. Fence for each copy.
-/// 2. Copy A of every region header. Fence.
-/// 3. Copy B of every region header. Fence.
-/// 4. The caller writes the pool header without the mark. Nothing else is stored before that.
-///
-/// The next open finishes a raise that a crash interrupted. A pool of one region skips steps 1 to
-/// 3.
-pub(crate) fn raise_generation(memory: &Memory, header: &mut PoolHeader, stale: &[u16], seals: &[u32]) {
-    if !header.is_raising {
-        header.generation += 1;
-    }
-    header.table_seal = seals.first().copied().unwrap_or(0);
-    if header.regions > 1 {
-        header.is_raising = true;
-        write_header(memory, header);
-        for copy in 0..2 {
-            if memory.is_poisoned() {
-                return;
-            }
-            write_region_copies(memory, header, (stale, seals), copy);
-            memory.fence();
-        }
-    }
-    header.is_raising = false;
-}
-
-/// Stores and flushes one copy of every region header.
-fn write_region_copies(memory: &Memory, header: &PoolHeader, (stale, seals): (&[u16], &[u32]), copy: usize) {
-    for index in (1..header.regions as u16).filter(|index| !stale.contains(index)) {
-        let bytes = memory.regions.len_of(index);
-        let Some(layout) = RegionLayout::new(index, bytes, header.chunk_bytes) else { continue };
-        let region = RegionHeader {
-            pool_id: header.pool_id,
-            index,
-            chunk_bytes: header.chunk_bytes,
-            bytes,
-            generation: header.generation,
-            table_seal: seals.get(usize::from(index)).copied().unwrap_or(0),
-        };
-        let at = layout.header_copies()[copy];
-        memory.store(at, &region.encode());
-        if !memory.mutant(Mutant::GenerationNotFlushed) {
-            memory.flush(at, REGION_HEADER_USED);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::header::tests::header as pool_header;
 
-    const LEN: u64 = 1 << 20;
+    const REGION_BYTES: u64 = 1 << 20;
 
     fn made() -> RegionHeader {
         let pool = pool_header();
@@ -253,18 +200,18 @@ mod tests {
             pool_id: pool.pool_id,
             index: 2,
             chunk_bytes: 4096,
-            bytes: LEN,
+            bytes: REGION_BYTES,
             generation: pool.generation,
             table_seal: 7,
         }
     }
 
     fn check(first: &[u8], last: &[u8], pool: &PoolHeader) -> Result<CheckedRegion> {
-        RegionHeader::check(HeaderCopies { first, last }, "x", pool, 2, LEN)
+        RegionHeader::check(HeaderCopies { first, last }, "x", pool, 2, REGION_BYTES)
     }
 
     #[test]
-    fn what_an_interrupted_growth_leaves_is_told_from_what_others_wrote() {
+    fn the_rest_of_an_interrupted_growth_is_distinguished_from_foreign_bytes() {
         let made = RegionHeader { bytes: 65536, ..made() };
         let mut bytes = vec![0; 65536];
         assert!(made.is_all_but_generation_of(&bytes), "not yet stored");
@@ -279,10 +226,10 @@ mod tests {
     }
 
     #[test]
-    fn one_whole_copy_is_enough_and_every_flipped_bit_is_seen() {
+    fn one_whole_copy_is_enough_and_every_flipped_bit_is_detected() {
         let (good, pool) = (made().encode(), pool_header());
         assert_eq!(check(&good, &good, &pool).expect("as made").repaired, None);
-        for bit in 0..REGION_HEADER_USED * 8 {
+        for bit in 0..REGION_HEADER_USED_BYTES * 8 {
             let mut bad = good;
             bad[bit / 8] ^= 1 << (bit % 8);
             for (first, last) in [(&bad, &good), (&good, &bad)] {

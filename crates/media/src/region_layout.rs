@@ -17,8 +17,9 @@
 //! The chunks are longer than a page, so no page holds bytes of both copies of a structure.
 
 use crate::nvptr::NvPtr;
-use crate::region::MAX_REGIONS;
 
+/// Maximum regions of a pool.
+pub const MAX_REGIONS: usize = 4096;
 /// A page of the medium, and the unit of region lengths, in bytes.
 pub const PAGE_BYTES: u64 = 4096;
 /// A cache line, in bytes: the unit of flushing.
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn length_for_holds_what_was_asked() {
+    fn length_for_fits_the_requested_bytes() {
         for bytes in [1, 4096, 100_000, 2 << 20, (1 << 30) + 200_000] {
             for chunk in [512, 4096] {
                 let length = RegionLayout::length_for(3, bytes, chunk).expect("within limits");

@@ -5,15 +5,16 @@
 //! path shares no cache line between threads.
 //!
 //! There are [`MAX_SLOTS`] of them. Threads that arrive when all are in use share one more,
-//! [`SHARED`], until they end. They work too, but slower: data indexed by the shared slot is
-//! changed by locked instructions or under a lock.
+//! [`SHARED_SLOT_INDEX`], until they end. They work too, but slower: data indexed by the shared
+//! slot is changed by locked instructions or under a lock.
 //!
 //! Invariants
 //! 1. At any time a slot number below [`MAX_SLOTS`] belongs to at most one living thread. `TAKEN`
 //!    is claimed by compare-and-swap with acquire and freed with release, so the next owner sees
 //!    the writes of the previous one.
 //! 2. The lowest free slot is claimed first; all slots in use are below [`slots_used`].
-//! 3. [`SHARED`] belongs to any number of threads: no thread may rely on being its only writer.
+//! 3. [`SHARED_SLOT_INDEX`] belongs to any number of threads: no thread may rely on being its only
+//!    writer.
 //!
 //! Any thread may call anything here.
 
@@ -24,11 +25,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub const MAX_SLOTS: usize = if cfg!(feature = "sim") { 128 } else { 1024 };
 
 /// The slot of all threads that found none free.
-pub(crate) const SHARED: usize = MAX_SLOTS;
+pub(crate) const SHARED_SLOT_INDEX: usize = MAX_SLOTS;
 /// Number of slots, the shared one included.
 pub(crate) const SLOTS: usize = MAX_SLOTS + 1;
 
-const NONE: usize = usize::MAX;
+const NO_SLOT_INDEX: usize = usize::MAX;
 
 static TAKEN: [AtomicBool; MAX_SLOTS] = [const { AtomicBool::new(false) }; MAX_SLOTS];
 static USED: AtomicUsize = AtomicUsize::new(0);
@@ -37,7 +38,7 @@ static SHARERS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     // Const and without a destructor, so that reading it is one load.
-    static SLOT: Cell<usize> = const { Cell::new(NONE) };
+    static SLOT: Cell<usize> = const { Cell::new(NO_SLOT_INDEX) };
     static RELEASE: Release = const { Release };
 }
 
@@ -46,8 +47,8 @@ struct Release;
 
 impl Drop for Release {
     fn drop(&mut self) {
-        let slot = SLOT.replace(NONE);
-        if slot == SHARED {
+        let slot = SLOT.replace(NO_SLOT_INDEX);
+        if slot == SHARED_SLOT_INDEX {
             SHARERS.fetch_sub(1, Ordering::Release);
         } else if let Some(taken) = TAKEN.get(slot) {
             taken.store(false, Ordering::Release);
@@ -60,7 +61,7 @@ impl Drop for Release {
 #[inline]
 pub fn thread_slot() -> usize {
     let slot = SLOT.get();
-    if slot != NONE { slot } else { claim() }
+    if slot != NO_SLOT_INDEX { slot } else { claim() }
 }
 
 /// Returns a bound above all slots that were ever in use: loops over slots need not go further.
@@ -81,7 +82,7 @@ pub(crate) fn is_taken(slot: usize) -> bool {
 /// Returns whether this slot is the calling thread's own; never claims one.
 #[inline]
 pub(crate) fn is_mine(slot: usize) -> bool {
-    SLOT.get() == slot && slot != SHARED
+    SLOT.get() == slot && slot != SHARED_SLOT_INDEX
 }
 
 #[cold]
@@ -90,14 +91,14 @@ fn claim() -> usize {
         if !taken.load(Ordering::Relaxed)
             && taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
         {
-            return take(slot);
+            return own_slot(slot);
         }
     }
     SHARERS.fetch_add(1, Ordering::Relaxed);
-    take(SHARED)
+    own_slot(SHARED_SLOT_INDEX)
 }
 
-fn take(slot: usize) -> usize {
+fn own_slot(slot: usize) -> usize {
     // Set before the slot is used anywhere: a scan up to `slots_used` then includes it.
     USED.fetch_max(slot + 1, Ordering::SeqCst);
     SLOT.set(slot);
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn living_threads_have_different_slots_and_dead_ones_give_theirs_back() {
+    fn living_threads_have_different_slots_and_ended_threads_free_theirs() {
         for _round in 0..40 {
             let barrier = Arc::new(Barrier::new(16));
             let threads: Vec<_> = (0..16)

@@ -7,7 +7,7 @@
 //! No operation follows a symbolic link in the last component of a name.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use lodestore_contract::{Error, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-const FILE_MODE: u32 = 0o600;
+const FILE_MODE_BITS: u32 = 0o600;
 
 /// The identity of a file, by descriptor or name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl StoreDir {
     /// Those of the kernel.
     pub(crate) fn open_file(&self, name: &str, access: Access, more: OFlags) -> rustix::io::Result<File> {
         let flags = access.flags() | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
-        rustix::fs::openat(&self.file, name, flags, Mode::from_raw_mode(FILE_MODE)).map(File::from)
+        rustix::fs::openat(&self.file, name, flags, Mode::from_raw_mode(FILE_MODE_BITS)).map(File::from)
     }
 
     /// Returns the entry of a name; `None` if it does not exist.
@@ -203,4 +203,32 @@ impl StoreDir {
     pub(crate) fn free_bytes(&self) -> u64 {
         crate::probe::free_bytes(&self.file).unwrap_or(u64::MAX)
     }
+}
+
+/// Returns the nearest existing directory above `dir`: directories below it are created with the
+/// store.
+pub(crate) fn known_ancestor(dir: &Path) -> PathBuf {
+    let above = std::path::absolute(dir).unwrap_or_else(|_| dir.into());
+    above.ancestors().skip(1).find(|above| above.is_dir()).unwrap_or(Path::new("/")).into()
+}
+
+/// Makes the names of `dir` and of the directories above it durable, up to the name in `known`.
+/// Skips directories that may not be read, and file systems that do not sync directories.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn sync_parents(dir: &Path, known: &Path) -> Result<()> {
+    let own = std::path::absolute(dir).map_err(|refused| Error::io("finding", dir, refused))?;
+    for above in own.ancestors().skip(1) {
+        match File::open(above).and_then(|open| open.sync_all()) {
+            Err(refused) if !matches!(refused.kind(), ErrorKind::PermissionDenied | ErrorKind::InvalidInput) => {
+                return Err(Error::io("syncing", above, refused));
+            }
+            _ => {}
+        }
+        if above == known {
+            break;
+        }
+    }
+    Ok(())
 }

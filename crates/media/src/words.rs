@@ -29,14 +29,14 @@ impl Pool {
     /// Like [`Self::load_words`].
     pub(crate) fn zero_words(&self, at: NvPtr, words: usize) -> usize {
         /// Words of a line, tested together.
-        const TOGETHER: usize = 8;
+        const LINE_WORDS: usize = 8;
         assert!(at.offset().is_multiple_of(8), "words at an 8-aligned place");
         let address = self.memory.address(at, words * 8).cast::<u64>();
         // SAFETY: as in `load_words` (Inv 2, Inv 5); `word` is below `words`.
         let load = |word: usize| unsafe { AtomicU64::from_ptr(address.add(word)) }.load(Ordering::Acquire);
         let mut at = 0;
-        while at + TOGETHER <= words && (at..at + TOGETHER).fold(0, |all, word| all | load(word)) == 0 {
-            at += TOGETHER;
+        while at + LINE_WORDS <= words && (at..at + LINE_WORDS).fold(0, |all, word| all | load(word)) == 0 {
+            at += LINE_WORDS;
         }
         (at..words).find(|word| load(*word) != 0).unwrap_or(words)
     }

@@ -9,7 +9,7 @@ use std::arch::asm;
 use std::arch::x86_64 as arch;
 
 /// Bytes of a cache line.
-pub(crate) const LINE: usize = 64;
+pub(crate) const LINE_BYTES: usize = 64;
 
 /// The instruction that writes a line back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,11 +37,11 @@ impl std::fmt::Display for FlushInstruction {
 pub fn flush_instruction() -> FlushInstruction {
     // CPUID exits a virtual machine, which takes tens of microseconds: executed once.
     static FOUND: std::sync::OnceLock<FlushInstruction> = std::sync::OnceLock::new();
-    *FOUND.get_or_init(ask_flush_instruction)
+    *FOUND.get_or_init(detect_flush_instruction)
 }
 
 #[expect(unused_unsafe, reason = "Rust before 1.94 has no safe cpuid")]
-fn ask_flush_instruction() -> FlushInstruction {
+fn detect_flush_instruction() -> FlushInstruction {
     // SAFETY: Inv 6: the instruction changes no byte; every x86-64 processor has it.
     if unsafe { arch::__cpuid(0) }.eax >= 7 {
         // SAFETY: as above (Inv 6).
@@ -75,8 +75,8 @@ pub(crate) unsafe fn flush_lines(kind: FlushInstruction, start: *const u8, len: 
     if len == 0 {
         return 0;
     }
-    let first = start as usize & !(LINE - 1);
-    let last = (start as usize + len - 1) & !(LINE - 1);
+    let first = start as usize & !(LINE_BYTES - 1);
+    let last = (start as usize + len - 1) & !(LINE_BYTES - 1);
     let mut line = first;
     loop {
         // SAFETY: the caller guarantees that the range is mapped; the instructions change no byte
@@ -91,9 +91,9 @@ pub(crate) unsafe fn flush_lines(kind: FlushInstruction, start: *const u8, len: 
             }
         }
         if line == last {
-            return ((last - first) / LINE + 1) as u64;
+            return ((last - first) / LINE_BYTES + 1) as u64;
         }
-        line += LINE;
+        line += LINE_BYTES;
     }
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn store_fence() {
 /// do not overlap.
 #[inline]
 pub(crate) unsafe fn copy_non_temporal(dst: *mut u8, src: *const u8, len: usize) {
-    debug_assert!((dst as usize).is_multiple_of(LINE) && len.is_multiple_of(LINE));
+    debug_assert!((dst as usize).is_multiple_of(LINE_BYTES) && len.is_multiple_of(LINE_BYTES));
     let mut at = 0;
     while at < len {
         // SAFETY: the caller guarantees the ranges; dst + at is 16-aligned (Inv 6).
@@ -129,7 +129,7 @@ pub(crate) unsafe fn copy_non_temporal(dst: *mut u8, src: *const u8, len: usize)
             arch::_mm_stream_si128(to.add(2), c);
             arch::_mm_stream_si128(to.add(3), d);
         }
-        at += LINE;
+        at += LINE_BYTES;
     }
 }
 
@@ -151,9 +151,9 @@ pub fn prefetch_bytes(bytes: &[u8]) {
 /// Like [`prefetch_bytes`], for bytes that may not exist: a hint never faults.
 #[inline]
 pub(crate) fn prefetch_lines(base: *const u8, len: usize) {
-    let lines = (len + base as usize % LINE).div_ceil(LINE).min(PREFETCH_LINES);
+    let lines = (len + base as usize % LINE_BYTES).div_ceil(LINE_BYTES).min(PREFETCH_LINES);
     for line in 0..lines {
-        prefetch_line(base.wrapping_add(line * LINE));
+        prefetch_line(base.wrapping_add(line * LINE_BYTES));
     }
 }
 

@@ -250,7 +250,7 @@ fn life(explorer: &mut Explorer, spec: SimSpec) -> Result<(), String> {
 }
 
 #[test]
-fn a_batch_is_there_whole_or_not_at_all_after_any_crash() {
+fn a_batch_is_applied_completely_or_not_at_all_after_any_crash() {
     let mut images = 0;
     for seed in 0..4 {
         let (judged, wrong) = run(None, seed);
@@ -292,7 +292,7 @@ fn armed() -> (SimImage, usize) {
 }
 
 #[test]
-fn a_log_that_takes_over_another_logs_extent_arms_none_of_its_records() {
+fn a_log_that_reuses_another_logs_extent_arms_none_of_its_records() {
     let spec = SimSpec::default();
     let toy = Toy::create(&spec);
     toy.batch(&[0], 1).expect("room");
@@ -321,14 +321,14 @@ fn a_log_that_takes_over_another_logs_extent_arms_none_of_its_records() {
 }
 
 #[test]
-fn an_armed_record_is_done_by_the_next_open() {
+fn an_armed_record_is_replayed_by_the_next_open() {
     let (image, _) = armed();
     let toy = Toy::open(&image).expect("opens");
     assert_eq!(toy.state(), after_batch(&nothing(), &(0..WORDS + PAIRS).collect::<Vec<_>>(), 2));
 }
 
 #[test]
-fn whatever_bytes_a_log_holds_nothing_panics_and_nothing_is_done_by_half() {
+fn any_bytes_in_a_log_cause_no_panic_and_no_partial_replay() {
     let (image, record) = armed();
     let all: Vec<usize> = (0..WORDS + PAIRS).collect();
     let states = [after_batch(&nothing(), &all, 1), after_batch(&nothing(), &all, 2)];
@@ -380,7 +380,7 @@ fn logs_that_share_an_extent_are_damage() {
 }
 
 #[test]
-fn a_whole_record_that_names_a_place_where_no_store_can_be_is_damage_and_not_done() {
+fn a_whole_record_with_an_impossible_offset_is_damage_and_is_not_replayed() {
     let (image, record) = armed();
     let head = &image.regions[0][record..record + 32];
     let words = u32::from_le_bytes(head[16..20].try_into().expect("four")) as usize;
@@ -409,7 +409,7 @@ fn a_whole_record_that_names_a_place_where_no_store_can_be_is_damage_and_not_don
 }
 
 #[test]
-fn a_turn_that_is_dropped_changes_nothing_and_logs_serve_many_threads() {
+fn a_dropped_batch_turn_changes_nothing_and_logs_serve_many_threads() {
     let toy = Toy::create(&SimSpec { stores_persist: true, ..SimSpec::default() });
     drop(toy.logs.begin(&toy.pool, 5).expect("room"));
     assert_eq!(toy.state(), nothing());

@@ -73,7 +73,7 @@ fn each_way(mut work: impl FnMut(TestDir, &BlockOptions)) {
 }
 
 #[test]
-fn what_is_written_is_read_at_any_place_and_length_and_by_the_next_open() {
+fn written_bytes_are_read_at_any_offset_and_length_and_by_the_next_open() {
     let mut seed = 0;
     each_way(|dir, options| {
         seed += 1;
@@ -127,7 +127,7 @@ fn change(file: &BlockFile, model: &mut Vec<u8>, random: &mut Random) {
 }
 
 #[test]
-fn a_long_direct_read_goes_by_pieces_and_an_aligned_one_needs_none() {
+fn a_long_direct_read_is_split_and_an_aligned_one_is_not() {
     each_way(|dir, options| {
         let (pool, _) = open(&dir, small());
         let file = BlockFile::open(&pool, options).expect("opens");
@@ -143,7 +143,7 @@ fn a_long_direct_read_goes_by_pieces_and_an_aligned_one_needs_none() {
 }
 
 #[test]
-fn the_file_is_its_owners_alone_and_an_empty_one_of_an_interrupted_making_is_used() {
+fn the_file_is_private_and_an_empty_one_of_an_interrupted_creation_is_used() {
     let dir = TestDir::disk();
     let pool = create(&dir, PoolOptions { durability: Durability::Power, ..small() });
     let file = BlockFile::open(&pool, &plain()).expect("opens");
@@ -159,7 +159,7 @@ fn the_file_is_its_owners_alone_and_an_empty_one_of_an_interrupted_making_is_use
 }
 
 #[test]
-fn growth_reserves_space_and_shrinking_and_punching_give_it_back() {
+fn growth_reserves_space_and_shrinking_and_punching_free_it() {
     for dir in [TestDir::shm(), TestDir::disk()] {
         let pool = create(&dir, small());
         let file = grown(&pool, 256);
@@ -189,7 +189,7 @@ fn growth_reserves_space_and_shrinking_and_punching_give_it_back() {
 }
 
 #[test]
-fn what_is_no_file_of_ours_is_refused_and_left_alone() {
+fn a_foreign_values_file_is_refused_and_left_alone() {
     let dir = TestDir::shm();
     let pool = create(&dir, small());
     let path = values(&dir);
@@ -218,7 +218,7 @@ fn what_is_no_file_of_ours_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_full_medium_or_capacity_is_told_and_changes_nothing() {
+fn a_full_medium_or_capacity_is_reported_and_changes_nothing() {
     for dir in [TestDir::shm(), TestDir::disk()] {
         let pool = create(&dir, small());
         let capacity = 8 * BLOCK as u64;
@@ -239,7 +239,7 @@ fn a_full_medium_or_capacity_is_told_and_changes_nothing() {
 }
 
 #[test]
-fn places_outside_the_file_are_refused_by_name() {
+fn offsets_outside_the_file_are_refused_with_an_error() {
     let dir = TestDir::shm();
     let pool = create(&dir, small());
     let file = grown(&pool, 2);
@@ -281,7 +281,7 @@ fn a_file_of_odd_length_is_read_as_far_as_its_blocks_go_and_grows_by_zeros() {
 }
 
 #[test]
-fn a_file_that_is_only_read_is_neither_made_nor_changed() {
+fn a_read_only_file_is_neither_created_nor_changed() {
     let dir = TestDir::shm();
     let pool = create(&dir, small());
     {
@@ -308,7 +308,7 @@ fn a_file_that_is_only_read_is_neither_made_nor_changed() {
 }
 
 #[test]
-fn a_closed_or_poisoned_pool_takes_no_writes_to_its_file_and_reads_go_on() {
+fn a_closed_or_poisoned_pool_refuses_writes_to_its_file_and_serves_reads() {
     for poisoned in [false, true] {
         let dir = TestDir::shm();
         let pool = create(&dir, small());
@@ -367,7 +367,7 @@ fn syncs_follow_the_pools_durability_and_counts_are_the_files_own() {
 }
 
 #[test]
-fn threads_read_and_write_their_own_blocks_beside_growth_and_syncs() {
+fn threads_read_and_write_their_own_blocks_during_growth_and_syncs() {
     const THREADS: u64 = 6;
     const OWN: u64 = 16;
     each_way(|dir, options| {
@@ -408,7 +408,7 @@ fn threads_read_and_write_their_own_blocks_beside_growth_and_syncs() {
 }
 
 #[test]
-fn a_store_that_is_removed_takes_its_values_file_along() {
+fn the_removal_of_a_store_removes_its_values_file() {
     let dir = TestDir::shm();
     let pool = create(&dir, small());
     grown(&pool, 2);

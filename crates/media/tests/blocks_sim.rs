@@ -120,7 +120,7 @@ fn writes_to_one_sector_are_kept_in_their_order() {
 }
 
 #[test]
-fn what_was_written_before_a_sync_is_always_there_whoever_wrote_it() {
+fn bytes_written_before_a_sync_by_any_thread_survive() {
     let (pool, file, mut model) = begin(&pages(), 3);
     std::thread::scope(|scope| {
         scope.spawn(|| file.write(0, &filled(b'b', 2)).expect("written"));
@@ -184,7 +184,7 @@ fn dangling(spec: &SimSpec) -> usize {
 }
 
 #[test]
-fn a_pointer_behind_the_sync_never_dangles_and_without_the_sync_it_does() {
+fn a_pointer_stored_after_the_sync_never_dangles_and_without_the_sync_it_does() {
     let spec = SimSpec { grain: 4096, ..SimSpec::default() };
     assert_eq!(dangling(&spec), 0);
     let sync = include_str!("blocks_sim.rs").lines().position(|line| line.contains("// The sync that is lost."));
@@ -194,7 +194,7 @@ fn a_pointer_behind_the_sync_never_dangles_and_without_the_sync_it_does() {
 }
 
 #[test]
-fn a_length_that_is_not_synced_may_be_lost_and_what_lies_behind_is_refused() {
+fn an_unsynced_length_may_be_lost_and_reads_beyond_it_are_refused() {
     let spec = SimSpec { grain: 4096, ..SimSpec::default() };
     let (pool, file, mut model) = begin(&spec, 2);
     file.grow(3 * BLOCK).expect("room");
@@ -224,7 +224,7 @@ fn a_length_that_is_not_synced_may_be_lost_and_what_lies_behind_is_refused() {
 }
 
 #[test]
-fn a_file_that_was_cut_may_be_as_long_as_it_was_until_it_is_synced() {
+fn a_shortened_file_may_have_its_old_length_before_a_sync() {
     let spec = SimSpec { grain: 4096, ..SimSpec::default() };
     let (pool, file, mut model) = begin(&spec, 3);
     file.shrink(BLOCK).expect("shorter");
@@ -252,7 +252,7 @@ fn a_file_that_was_cut_may_be_as_long_as_it_was_until_it_is_synced() {
 }
 
 #[test]
-fn a_block_given_back_is_zero_or_what_it_was_until_it_is_synced() {
+fn a_punched_block_holds_zeros_or_its_old_bytes_before_a_sync() {
     let (pool, file, mut model) = begin(&SimSpec { grain: 4096, ..SimSpec::default() }, 2);
     file.punch(0, BLOCK).expect("given back");
     follow(&pool, &mut model);
@@ -264,7 +264,7 @@ fn a_block_given_back_is_zero_or_what_it_was_until_it_is_synced() {
 }
 
 #[test]
-fn where_stores_persist_everything_is_kept_without_syncs() {
+fn if_stores_persist_everything_survives_without_syncs() {
     let (pool, file, mut model) = begin(&SimSpec { stores_persist: true, ..pages() }, 2);
     file.write(BLOCK, &filled(b'b', 1)).expect("written");
     file.grow(4 * BLOCK).expect("room");
@@ -281,7 +281,7 @@ fn where_stores_persist_everything_is_kept_without_syncs() {
 }
 
 #[test]
-fn an_open_after_a_kill_makes_durable_what_it_finds() {
+fn an_open_after_a_kill_makes_the_found_data_durable() {
     let (pool, file, mut model) = begin(&pages(), 2);
     file.write(0, &filled(b'b', 1)).expect("written");
     file.grow(3 * BLOCK).expect("room");
@@ -322,7 +322,7 @@ fn a_failed_sync_poisons_the_pool_and_makes_nothing_durable() {
 }
 
 #[test]
-fn calls_that_fail_are_told_by_their_kind_and_later_ones_go_on() {
+fn failing_calls_are_reported_by_kind_and_later_ones_succeed() {
     let (pool, file, _) = begin(&pages(), 4);
     let mut byte = [0];
     recorder(&pool).fail_call(fails(FileCall::Read, 2, FileFault::Io));
@@ -373,7 +373,7 @@ fn a_call_of_the_spec_fails_in_every_pool_made_by_it() {
 }
 
 #[test]
-fn a_thread_that_comes_while_another_syncs_is_not_answered_by_a_sync_begun_before_it() {
+fn a_sync_that_began_before_a_call_does_not_satisfy_it() {
     let (pool, file, _) = begin(&pages(), 2);
     let syncs = file.counts().syncs;
     let (entered, wait_entered) = std::sync::mpsc::channel();

@@ -37,7 +37,7 @@ fn read(file: &BlockFile, block: usize) -> Result<u8, bool> {
 
 /// Regression: without the handler this ended the process (SIGBUS).
 #[test]
-fn a_file_that_is_cut_under_its_mapping_is_an_error_and_what_is_left_of_it_is_read() {
+fn a_file_truncated_under_its_mapping_is_an_error_and_its_remaining_bytes_are_readable() {
     for dir in [TestDir::shm(), TestDir::disk()] {
         let pool = create(&dir, small());
         let file = warm(&pool, &BlockOptions::default());
@@ -57,7 +57,7 @@ fn a_file_that_is_cut_under_its_mapping_is_an_error_and_what_is_left_of_it_is_re
 }
 
 #[test]
-fn what_is_written_given_back_and_grown_is_read_through_the_mapping_at_once() {
+fn written_punched_and_grown_blocks_are_read_through_the_mapping_at_once() {
     for (mapped, dir) in [false, true].into_iter().flat_map(|on| [(on, TestDir::disk()), (on, TestDir::shm())]) {
         let pool = create(&dir, small());
         let file = warm(&pool, &BlockOptions { mapped, ..BlockOptions::default() });
@@ -103,8 +103,8 @@ fn a_file_in_memory_is_warm_from_the_start() {
 
 /// The process's previous handler receives signals that do not concern a mapping.
 #[test]
-fn a_signal_that_is_not_of_a_mapping_goes_to_the_handler_that_was_there() {
-    let name = "a_signal_that_is_not_of_a_mapping_goes_to_the_handler_that_was_there";
+fn a_signal_outside_of_a_mapping_goes_to_the_previous_handler() {
+    let name = "a_signal_outside_of_a_mapping_goes_to_the_previous_handler";
     if let Some(ended) = alone(name) {
         assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
         return;
@@ -126,8 +126,8 @@ fn a_signal_that_is_not_of_a_mapping_goes_to_the_handler_that_was_there() {
 
 /// A signal sent by a process has its original effect, and our handler stays installed.
 #[test]
-fn a_signal_that_somebody_sends_where_it_is_ignored_leaves_the_guard() {
-    if let Some(ended) = alone("a_signal_that_somebody_sends_where_it_is_ignored_leaves_the_guard") {
+fn a_signal_sent_to_a_process_that_ignores_it_keeps_our_handler() {
+    if let Some(ended) = alone("a_signal_sent_to_a_process_that_ignores_it_keeps_our_handler") {
         assert!(ended.status.success(), "{ended:?}");
         return;
     }
@@ -139,8 +139,8 @@ fn a_signal_that_somebody_sends_where_it_is_ignored_leaves_the_guard() {
 /// Rust's runtime has a handler that uninstalls itself when the fault is no stack overflow. The
 /// first signal is swallowed and the next one ends the process.
 #[test]
-fn a_signal_that_somebody_sends_a_process_with_the_runtimes_handler_leaves_the_guard() {
-    if let Some(ended) = alone("a_signal_that_somebody_sends_a_process_with_the_runtimes_handler_leaves_the_guard") {
+fn a_signal_sent_to_a_process_with_the_runtimes_handler_keeps_our_handler() {
+    if let Some(ended) = alone("a_signal_sent_to_a_process_with_the_runtimes_handler_keeps_our_handler") {
         assert_eq!(ended.status.signal(), Some(libc::SIGBUS), "{ended:?}");
         assert!(String::from_utf8_lossy(&ended.stdout).contains(READ_ON), "{ended:?}");
         return;
@@ -152,8 +152,8 @@ fn a_signal_that_somebody_sends_a_process_with_the_runtimes_handler_leaves_the_g
 }
 
 #[test]
-fn a_signal_that_somebody_sends_where_it_has_no_handler_ends_the_process() {
-    if let Some(ended) = alone("a_signal_that_somebody_sends_where_it_has_no_handler_ends_the_process") {
+fn a_signal_sent_to_a_process_without_a_handler_ends_the_process() {
+    if let Some(ended) = alone("a_signal_sent_to_a_process_without_a_handler_ends_the_process") {
         assert_eq!(ended.status.signal(), Some(libc::SIGBUS), "{ended:?}");
         return;
     }

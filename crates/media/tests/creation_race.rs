@@ -31,7 +31,7 @@ fn assert_is_in_place(pool: Arc<Pool>, dir: &Scratch) {
 }
 
 #[test]
-fn of_many_creations_at_once_one_succeeds_and_its_pool_is_in_the_directory() {
+fn one_of_many_concurrent_creations_succeeds_and_its_pool_is_in_the_directory() {
     for _ in 0..ROUNDS {
         let dir = Scratch::new();
         let (path, barrier) = (dir.store(), Barrier::new(4));

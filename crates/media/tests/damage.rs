@@ -227,7 +227,7 @@ fn random_damage_gives_an_error_or_a_working_pool() {
 }
 
 #[test]
-fn numbers_that_lie_under_a_right_checksum_are_refused() {
+fn impossible_numbers_under_a_right_checksum_are_refused() {
     let dir = TestDir::shm();
     create(&dir, small()).close(true).expect("closes");
     let path = dir.store().join("pool.0000");
@@ -274,7 +274,7 @@ fn a_region_that_is_missing_or_shorter_or_of_another_pool_is_named() {
 }
 
 #[test]
-fn a_restart_of_the_machine_under_an_open_process_store_is_told() {
+fn a_restart_of_the_machine_under_an_open_process_store_is_reported() {
     for dir in [TestDir::shm(), TestDir::disk()] {
         let other_boot = |header: &mut [u8]| header[40] ^= 0x55;
         create(&dir, small()).close(true).expect("closes");
@@ -327,7 +327,7 @@ fn a_store_on_a_medium_that_cannot_keep_its_durability_is_refused_and_unchanged(
 }
 
 #[test]
-fn a_store_that_lost_its_only_region_is_damaged_and_no_place_for_a_new_one() {
+fn a_store_that_lost_its_only_region_is_damaged_and_its_directory_refuses_a_new_one() {
     for clean in [true, false] {
         let dir = TestDir::shm();
         create(&dir, small()).close(clean).expect("closes");

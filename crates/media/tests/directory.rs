@@ -53,7 +53,7 @@ fn a_store_whose_directory_is_renamed_grows_in_it_and_not_in_another_store_at_th
 }
 
 #[test]
-fn a_growth_in_a_removed_directory_is_an_error_and_the_store_goes_on() {
+fn a_growth_in_a_removed_directory_is_an_error_and_the_store_continues() {
     let dir = TestDir::disk();
     let pool = create(&dir, small());
     std::fs::remove_dir_all(dir.store()).expect("removed");
@@ -66,7 +66,7 @@ fn a_growth_in_a_removed_directory_is_an_error_and_the_store_goes_on() {
 
 /// A region is created ahead, before the directory is removed.
 #[test]
-fn a_growth_with_a_region_made_before_the_directory_was_removed_says_so() {
+fn a_growth_with_a_region_created_before_the_directory_was_removed_reports_it() {
     let dir = TestDir::disk();
     let pool = create(&dir, small());
     pool.grow(4096).expect("a second region");

@@ -58,7 +58,7 @@ fn an_open_at_process_syncs_the_header_of_a_file_and_nothing_else() {
 }
 
 #[test]
-fn what_shapes_the_store_is_kept() {
+fn options_fixed_at_creation_are_kept() {
     let dir = TestDir::shm();
     create(&dir, small()).close(true).expect("closes");
     let given = PoolOptions { capacity: 64 << 20, emulate_dax: true, persist_ns: 1, ..PoolOptions::default() };
@@ -107,7 +107,7 @@ fn a_durability_is_raised_after_a_clean_stop_and_never_lowered() {
 }
 
 #[test]
-fn a_durability_that_the_medium_cannot_give_is_refused_and_changes_nothing() {
+fn a_durability_that_the_medium_cannot_provide_is_refused_and_changes_nothing() {
     let dir = TestDir::shm();
     if !dir.is_shm() {
         eprintln!("skipped: there is no shared memory");
@@ -131,7 +131,7 @@ fn files_and_directories_are_private() {
 }
 
 #[test]
-fn wrong_places_and_wrong_engines_are_refused_by_type() {
+fn wrong_paths_and_wrong_engines_are_refused_by_type() {
     let dir = TestDir::shm();
     let path = dir.store();
     let try_open = |engine: &str, format| Pool::open(&path, engine, format, PoolOptions::default()).map(|_| ());
@@ -224,7 +224,7 @@ fn a_pool_grows_to_its_capacity_and_no_further() {
 
 /// With a maximum region of 256 MiB and a capacity beyond the medium, a new store uses 32 MiB.
 #[test]
-fn a_store_takes_space_as_it_grows() {
+fn a_store_uses_space_as_it_grows() {
     let dir = TestDir::shm();
     let pool = create(&dir, PoolOptions { capacity: 1 << 39, ..PoolOptions::default() });
     let bytes = |index: u16| pool.layout(index).expect("there").region_bytes >> 20;
@@ -263,7 +263,7 @@ fn appears(path: &std::path::Path) {
 }
 
 #[test]
-fn a_spare_is_made_ahead_and_an_unused_one_is_removed() {
+fn a_spare_region_is_created_ahead_and_an_unused_one_is_removed() {
     let dir = TestDir::shm();
     let pool = create(&dir, small());
     let spare = dir.store().join("pool.0001.new");
@@ -295,7 +295,7 @@ fn a_pool_of_one_small_region_works() {
 }
 
 #[test]
-fn the_end_of_the_engines_creation_is_told_at_every_later_open() {
+fn the_end_of_the_engines_creation_is_reported_at_every_later_open() {
     let dir = TestDir::shm();
     let (pool, report) = Pool::create(&dir.store(), "test", 3, small()).expect("a new store");
     assert!(report.created && !report.engine_created);
@@ -383,7 +383,7 @@ fn foreign_files_are_named_and_left_alone() {
 }
 
 #[test]
-fn the_making_of_a_region_writes_over_nobody_elses_file_and_follows_no_link() {
+fn the_creation_of_a_region_overwrites_no_foreign_file_and_follows_no_link() {
     for dir in [TestDir::shm(), TestDir::disk()] {
         let pool = create(&dir, PoolOptions { prefault: Prefault::None, ..small() });
         let (spare, victim) = (dir.store().join("pool.0001.new"), dir.store().with_file_name("victim"));
@@ -408,7 +408,7 @@ fn the_making_of_a_region_writes_over_nobody_elses_file_and_follows_no_link() {
 }
 
 #[test]
-fn a_region_whose_making_was_cut_short_behind_its_name_is_removed() {
+fn a_region_whose_creation_was_interrupted_after_its_rename_is_removed() {
     let dir = TestDir::shm();
     let pool = create(&dir, small());
     pool.close(true).expect("closes");
@@ -463,7 +463,7 @@ fn a_lock_that_is_a_link_or_holds_other_text_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_creation_that_is_refused_leaves_no_directory_that_was_not_there() {
+fn a_refused_creation_leaves_no_new_directory() {
     let scratch = TestDir::shm();
     if !scratch.is_shm() {
         println!("not tried: what is refused here is refused on shared memory only, and there is none");

@@ -81,7 +81,7 @@ fn works(pool: &Arc<Pool>, rounds: usize) {
 }
 
 #[test]
-fn threads_without_a_slot_of_their_own_work_as_the_others() {
+fn threads_without_a_slot_of_their_own_work_like_the_others() {
     let power = PoolOptions { durability: Durability::Power, ..small() };
     let room =
         |options: PoolOptions| PoolOptions { capacity: 64 << 20, region_bytes: 16 << 20, chunk_bytes: 4096, ..options };

@@ -27,7 +27,7 @@ fn use_a_page() {
 }
 
 #[test]
-fn a_mapping_that_the_file_system_refuses_takes_nobody_elses_memory() {
+fn a_refused_mapping_unmaps_no_other_memory() {
     // Each probe of a regular file asks for MAP_SYNC and is refused, at a point where MAP_FIXED
     // would already have unmapped.
     let dir = TestDir::disk();

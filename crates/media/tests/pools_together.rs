@@ -70,7 +70,7 @@ fn one_trace_has_the_steps_of_all_pools_and_an_image_their_states_at_one_moment(
 }
 
 #[test]
-fn a_fence_covers_what_its_own_pool_has_flushed() {
+fn a_fence_covers_the_flushes_of_its_own_pool() {
     let spec = SimSpec::default();
     let (recorder, pools) = pools(&spec, 2);
     let mut model = LineModel::new(SimImage { spec, ..SimImage::default() });

@@ -171,7 +171,7 @@ fn an_image_holds_nothing_of_the_machine() {
 
 /// A medium with free space for a little less than one usual region.
 #[test]
-fn a_region_is_shorter_where_the_medium_has_less_than_a_usual_one() {
+fn a_region_is_shorter_if_the_medium_has_less_free_space_than_usual() {
     let usual: u64 = 32 << 20;
     let spec = SimSpec { record: false, ..SimSpec::default() };
     let options = PoolOptions { capacity: 1 << 30, ..PoolOptions::default() };

@@ -98,7 +98,7 @@ fn the_occupancy_of_an_earlier_stop_does_not_count() {
 }
 
 #[test]
-fn after_a_crash_what_is_marked_stays() {
+fn after_a_crash_marked_records_stay() {
     let dir = TestDir::shm();
     let pool = create(&dir, small());
     let (places, extent) = fill(&pool);
@@ -118,7 +118,7 @@ fn after_a_crash_what_is_marked_stays() {
 }
 
 #[test]
-fn guards_hold_what_is_retired() {
+fn guards_delay_the_reuse_of_retired_records() {
     let dir = TestDir::shm();
     let pool = create(&dir, small());
     let at = pool.allocator().alloc(&pool, 100).expect("room");

@@ -69,7 +69,7 @@ fn power_on_an_ordinary_file_syncs_pages() {
 
 /// Records are written through the file there, and read through the mapping.
 #[test]
-fn a_record_of_many_parts_stands_whole_on_an_ordinary_file_at_power() {
+fn a_record_of_many_parts_is_whole_on_a_regular_file_at_power() {
     let dir = TestDir::disk();
     let pool = create(&dir, PoolOptions { durability: Durability::Power, ..small() });
     let at = pool.layout(0).expect("region 0").chunk(0).add(300 << 10);
@@ -98,7 +98,7 @@ fn a_record_of_many_parts_stands_whole_on_an_ordinary_file_at_power() {
 }
 
 #[test]
-fn reads_outside_every_region_find_nothing() {
+fn reads_outside_every_region_return_none() {
     let dir = TestDir::shm();
     let pool = create(&dir, small());
     let last = (1 << 20) - 1;
@@ -134,7 +134,7 @@ fn writes_outside_every_region_panic() {
 }
 
 #[test]
-fn swapped_pairs_are_never_seen_half() {
+fn a_reader_never_sees_half_of_a_swapped_pair() {
     let dir = TestDir::shm();
     let pool = create(&dir, small());
     let at = pool.root();
@@ -161,7 +161,7 @@ fn swapped_pairs_are_never_seen_half() {
 }
 
 #[test]
-fn a_poisoned_pool_says_why_and_stays_unclean() {
+fn a_poisoned_pool_reports_the_cause_and_stays_unclean() {
     let dir = TestDir::shm();
     let told = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&told);

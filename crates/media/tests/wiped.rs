@@ -64,7 +64,7 @@ fn shows_the_past(wiped: bool, grain: u32) -> bool {
 }
 
 #[test]
-fn an_extent_handed_out_with_wiped_ends_never_shows_there_what_stood_in_its_place() {
+fn an_extent_allocated_with_wiped_ends_never_shows_old_bytes_there() {
     for grain in [64, 512] {
         assert!(!shows_the_past(true, grain), "grain {grain}");
         assert!(shows_the_past(false, grain), "grain {grain}: or this test sees nothing");

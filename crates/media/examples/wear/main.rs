@@ -19,7 +19,7 @@ use lodestore_media::{NvPtr, Pool, PoolOptions, Prefault};
 
 const SIZES: [usize; 5] = [128, 512, 1 << 10, 32 << 10, 128 << 10];
 /// Bytes of the pieces that a plot shows.
-const PIECE: u64 = 64 << 10;
+const PIECE_BYTES: u64 = 64 << 10;
 
 /// The heap and workload of one run.
 #[derive(Clone, Copy)]
@@ -122,7 +122,7 @@ fn run(dir: &Path, scenario: &Scenario, seed: u64, wear_aware: bool) -> Run {
     let unit = (1 << unit.ilog2()) * u64::from(layout.chunk_bytes);
     let mut run = Run {
         by_segment: Counts::new(&layout, unit),
-        by_piece: Counts::new(&layout, PIECE),
+        by_piece: Counts::new(&layout, PIECE_BYTES),
         by_chunk: Counts::new(&layout, 4096),
     };
     let mut take = |pool: &Pool, len: usize| {
@@ -197,7 +197,7 @@ fn main() {
             for (unit, counts) in [("segment", &run.by_segment), ("64 KiB", &run.by_piece), ("4 KiB", &run.by_chunk)] {
                 row(scenario, unit, wear_aware, counts);
             }
-            let pieces = run.by_piece.by_unit.iter().map(|bytes| *bytes as f64 / PIECE as f64).collect();
+            let pieces = run.by_piece.by_unit.iter().map(|bytes| *bytes as f64 / PIECE_BYTES as f64).collect();
             lines.push(pieces);
         }
         panels.push((scenario.name, lines));

@@ -31,7 +31,7 @@
 //! Not thread-safe: the allocator's space lock protects it.
 
 /// Wear of a block without enough space.
-pub(super) const NO_ROOM: u64 = u64::MAX;
+pub(super) const FULL_BLOCK_WEAR_BYTES: u64 = u64::MAX;
 
 /// Maximum blocks compared one by one for a run that is not a slab; 8 GiB of blocks.
 const SCANNED_BLOCKS: usize = 4096;
@@ -48,25 +48,25 @@ pub(super) struct Buddy {
     /// log2 of the chunks of a block: the unit of wear, about a segment.
     block_order: u32,
     /// A block has space if it has a run of this order.
-    room_order: u32,
+    slab_order: u32,
     /// Runs allocated from each block.
-    turns: Box<[u32]>,
+    alloc_counts: Box<[u32]>,
     /// Bytes written, by block.
     wear: Box<[u64]>,
     /// Minimum wear of a block with space under this node; numbered like `nodes`, down to the
     /// blocks.
-    least: Box<[u64]>,
+    min_wear: Box<[u64]>,
 }
 
 impl Buddy {
     /// Builds a tree with all of `chunks` chunks free except the ranges `taken` (start, length).
-    /// `block_order` is log2 of the chunks that share a wear count, `room_order` is log2 of the
+    /// `block_order` is log2 of the chunks that share a wear count, `slab_order` is log2 of the
     /// chunks of a slab. Returns `None` if two ranges overlap, one leaves the region, or the region
     /// has more than 2^31 chunks.
     pub(super) fn new(
         chunks: u32,
         block_order: u32,
-        room_order: u32,
+        slab_order: u32,
         taken: impl Iterator<Item = (u32, u32)>,
     ) -> Option<Self> {
         if chunks == 0 || chunks > 1 << 31 {
@@ -100,12 +100,12 @@ impl Buddy {
             order,
             nodes,
             block_order,
-            room_order: room_order.min(block_order),
-            turns: vec![0; blocks].into(),
+            slab_order: slab_order.min(block_order),
+            alloc_counts: vec![0; blocks].into(),
             wear: vec![0; blocks].into(),
-            least: vec![NO_ROOM; 2 * blocks].into(),
+            min_wear: vec![FULL_BLOCK_WEAR_BYTES; 2 * blocks].into(),
         };
-        tree.refresh_least(0, blocks - 1);
+        tree.refresh_min_wear(0, blocks - 1);
         Some(tree)
     }
 
@@ -122,13 +122,13 @@ impl Buddy {
     }
 
     pub(super) fn add_block_wear(&mut self, block: usize, bytes: u64) {
-        self.wear[block] = self.wear[block].saturating_add(bytes).min(NO_ROOM - 1);
-        self.refresh_least(block, block);
+        self.wear[block] = self.wear[block].saturating_add(bytes).min(FULL_BLOCK_WEAR_BYTES - 1);
+        self.refresh_min_wear(block, block);
     }
 
     /// Returns the wear of the least worn block with space for a slab.
-    pub(super) fn least_wear(&self) -> u64 {
-        self.least[1]
+    pub(super) fn min_wear(&self) -> u64 {
+        self.min_wear[1]
     }
 
     /// Returns whether an aligned run of 2^`order` chunks is free.
@@ -136,15 +136,15 @@ impl Buddy {
         u32::from(self.nodes[1]) > order
     }
 
-    /// Returns whether [`Self::take`] would find `len` chunks; 2^`order` is the next power of two.
-    pub(super) fn can_take(&self, len: u32, order: u32) -> bool {
+    /// Returns whether [`Self::alloc`] would find `len` chunks; 2^`order` is the next power of two.
+    pub(super) fn can_alloc(&self, len: u32, order: u32) -> bool {
         self.fits(order) || len <= self.chunks && self.free == self.chunks
     }
 
     /// Allocates `len` chunks and returns the first. Searches an aligned run of the next power of
     /// two and leaves its tail free. `lead` is the wear in bytes that a choice farther right must
     /// save; `None` ignores wear.
-    pub(super) fn take(&mut self, len: u32, lead: Option<u64>) -> Option<u32> {
+    pub(super) fn alloc(&mut self, len: u32, lead: Option<u64>) -> Option<u32> {
         let order = len.checked_next_power_of_two()?.ilog2();
         let start = if len > 0 && self.fits(order) {
             self.find(order, lead)
@@ -160,11 +160,11 @@ impl Buddy {
 
     /// Allocates the first run of `len` free chunks, aligned or not. The last resort before growth,
     /// O(chunks).
-    pub(super) fn take_unaligned(&mut self, len: u32) -> Option<u32> {
+    pub(super) fn alloc_unaligned(&mut self, len: u32) -> Option<u32> {
         // If the longest aligned run has 2^r chunks, a run has at most 2^(r+2) - 2. A longer one
         // would contain an aligned run of 2^(r+1).
-        let most = if self.nodes[1] == 0 { 1 } else { 1u64 << (self.nodes[1] + 1) };
-        if len == 0 || u64::from(len) >= most {
+        let too_long = if self.nodes[1] == 0 { 1 } else { 1u64 << (self.nodes[1] + 1) };
+        if len == 0 || u64::from(len) >= too_long {
             return None;
         }
         let leaves = 1usize << self.order;
@@ -183,7 +183,7 @@ impl Buddy {
     /// Frees a range. Returns false, and changes nothing, if any of it is already free or outside
     /// the region.
     #[must_use]
-    pub(super) fn give(&mut self, start: u32, len: u32) -> bool {
+    pub(super) fn free_range(&mut self, start: u32, len: u32) -> bool {
         let leaves = 1usize << self.order;
         let Some(end) = start.checked_add(len).filter(|end| len > 0 && *end <= self.chunks) else { return false };
         if self.nodes[leaves + start as usize..leaves + end as usize].contains(&1) {
@@ -208,22 +208,22 @@ impl Buddy {
             (first..2 * first).all(|node| self.nodes[node] == merged(&self.nodes, node, height))
         });
         let blocks = self.wear.len();
-        let wear_right = (0..blocks).all(|block| self.least[blocks + block] == self.block_least(block))
-            && (1..blocks).all(|node| self.least[node] == self.least[2 * node].min(self.least[2 * node + 1]));
+        let wear_right = (0..blocks).all(|block| self.min_wear[blocks + block] == self.block_min_wear(block))
+            && (1..blocks).all(|node| self.min_wear[node] == self.min_wear[2 * node].min(self.min_wear[2 * node + 1]));
         bounded && merged_right && wear_right && counted == self.free as usize
     }
 
     pub(super) fn dram_bytes(&self) -> usize {
         size_of::<Self>()
             + self.nodes.len()
-            + size_of_val(&*self.turns)
+            + size_of_val(&*self.alloc_counts)
             + size_of_val(&*self.wear)
-            + size_of_val(&*self.least)
+            + size_of_val(&*self.min_wear)
     }
 
     fn find(&mut self, order: u32, lead: Option<u64>) -> u32 {
         let (mut node, mut top) = (1usize, self.order);
-        if let Some(lead) = lead.filter(|_| order != self.room_order && self.wear.len() <= SCANNED_BLOCKS) {
+        if let Some(lead) = lead.filter(|_| order != self.slab_order && self.wear.len() <= SCANNED_BLOCKS) {
             (node, top) = self.least_worn(order, lead);
         }
         for height in (order..top).rev() {
@@ -234,27 +234,27 @@ impl Buddy {
             } else if run_right <= order {
                 left
             } else if let Some(lead) = lead.filter(|_| height >= self.block_order) {
-                if self.least[right].saturating_add(lead) < self.least[left] { right } else { left }
+                if self.min_wear[right].saturating_add(lead) < self.min_wear[left] { right } else { left }
             } else if run_right < run_left {
                 right
             } else if run_left == run_right && lead.is_some() {
                 // Alternates by the bits of the block's count: each chunk of the block is chosen
                 // equally often.
                 let block = (node >> (self.block_order - height - 1)) - self.wear.len();
-                left + (self.turns[block] >> (self.block_order - 1 - height) & 1) as usize
+                left + (self.alloc_counts[block] >> (self.block_order - 1 - height) & 1) as usize
             } else {
                 left
             };
         }
         let found = (node << order) - (1usize << self.order);
-        let turns = &mut self.turns[found >> self.block_order];
-        *turns = turns.wrapping_add(1);
+        let alloc_counts = &mut self.alloc_counts[found >> self.block_order];
+        *alloc_counts = alloc_counts.wrapping_add(1);
         u32::try_from(found).expect("a chunk's number fits 32 bits")
     }
 
     /// Returns the least worn node of at least a block that has a free aligned run of 2^`order`
     /// chunks, and its order. A node farther right must save more than `lead` bytes of wear,
-    /// averaged over its blocks. `least` covers only blocks with space for a slab, so it cannot
+    /// averaged over its blocks. `min_wear` covers only blocks with space for a slab, so it cannot
     /// serve here.
     fn least_worn(&self, order: u32, lead: u64) -> (usize, u32) {
         let height = order.max(self.block_order);
@@ -263,7 +263,7 @@ impl Buddy {
         for node in (first..2 * first).filter(|node| u32::from(self.nodes[*node]) > order) {
             let blocks = (node - first) * share..(node - first + 1) * share;
             let wear = self.wear[blocks].iter().fold(0, |sum: u64, wear| sum.saturating_add(*wear)) / share as u64;
-            if best.is_none_or(|(_, least)| wear.saturating_add(lead) < least) {
+            if best.is_none_or(|(_, min_wear)| wear.saturating_add(lead) < min_wear) {
                 best = Some((node, wear));
             }
         }
@@ -286,23 +286,23 @@ impl Buddy {
             self.nodes[first + high] = merged(&self.nodes, first + high, height);
         }
         self.free = if free { self.free + len } else { self.free - len };
-        self.refresh_least((start >> self.block_order) as usize, ((start + len - 1) >> self.block_order) as usize);
+        self.refresh_min_wear((start >> self.block_order) as usize, ((start + len - 1) >> self.block_order) as usize);
     }
 
-    fn block_least(&self, block: usize) -> u64 {
+    fn block_min_wear(&self, block: usize) -> u64 {
         let run = u32::from(self.nodes[self.wear.len() + block]);
-        if run > self.room_order { self.wear[block] } else { NO_ROOM }
+        if run > self.slab_order { self.wear[block] } else { FULL_BLOCK_WEAR_BYTES }
     }
 
-    fn refresh_least(&mut self, mut low: usize, mut high: usize) {
+    fn refresh_min_wear(&mut self, mut low: usize, mut high: usize) {
         let mut first = self.wear.len();
         for block in low..=high {
-            self.least[first + block] = self.block_least(block);
+            self.min_wear[first + block] = self.block_min_wear(block);
         }
         while first > 1 {
             (first, low, high) = (first / 2, low / 2, high / 2);
             for node in first + low..=first + high {
-                self.least[node] = self.least[2 * node].min(self.least[2 * node + 1]);
+                self.min_wear[node] = self.min_wear[2 * node].min(self.min_wear[2 * node + 1]);
             }
         }
     }
@@ -353,50 +353,54 @@ mod tests {
     fn a_region_need_not_be_a_power_of_two() {
         for chunks in [1, 2, 3, 7, 100, 511, 512, 513] {
             let mut tree = empty(chunks);
-            let mut got: Vec<u32> = (0..chunks).map(|_| tree.take(1, Some(0)).expect("room")).collect();
-            assert_eq!(tree.take(1, None), None);
-            got.sort_unstable();
-            assert_eq!(got, (0..chunks).collect::<Vec<_>>());
-            assert!(got.iter().all(|chunk| tree.give(*chunk, 1)));
+            let mut allocated: Vec<u32> = (0..chunks).map(|_| tree.alloc(1, Some(0)).expect("room")).collect();
+            assert_eq!(tree.alloc(1, None), None);
+            allocated.sort_unstable();
+            assert_eq!(allocated, (0..chunks).collect::<Vec<_>>());
+            assert!(allocated.iter().all(|chunk| tree.free_range(*chunk, 1)));
             assert!(tree.is_consistent());
-            assert_eq!(tree.take_unaligned(chunks), Some(0), "one run again");
+            assert_eq!(tree.alloc_unaligned(chunks), Some(0), "one run again");
         }
     }
 
     #[test]
-    fn a_tail_is_given_back_and_coalesces() {
+    fn a_freed_tail_coalesces() {
         let mut tree = empty(64);
-        assert_eq!(tree.take(5, None), Some(0));
+        assert_eq!(tree.alloc(5, None), Some(0));
         assert_eq!(tree.free_chunks(), 59);
-        assert_eq!(tree.take(1, None), Some(5), "best fit: the tail's odd chunk");
-        assert_eq!(tree.take(2, None), Some(6));
-        assert_eq!(tree.take(33, None), None, "no aligned run of 64");
-        assert_eq!(empty(40).take(33, None), Some(0), "but a region that is free wholly");
-        assert_eq!(tree.take_unaligned(33), Some(8));
-        assert!(tree.give(6, 2) && tree.give(0, 5) && tree.give(8, 33) && tree.give(5, 1));
+        assert_eq!(tree.alloc(1, None), Some(5), "best fit: the tail's odd chunk");
+        assert_eq!(tree.alloc(2, None), Some(6));
+        assert_eq!(tree.alloc(33, None), None, "no aligned run of 64");
+        assert_eq!(empty(40).alloc(33, None), Some(0), "but a region that is free wholly");
+        assert_eq!(tree.alloc_unaligned(33), Some(8));
+        assert!(tree.free_range(6, 2) && tree.free_range(0, 5) && tree.free_range(8, 33) && tree.free_range(5, 1));
         assert!(tree.is_consistent() && tree.fits(6));
     }
 
     #[test]
-    fn what_is_free_cannot_be_given_back() {
+    fn a_free_range_cannot_be_freed() {
         let mut tree = empty(40);
-        assert_eq!(tree.take(8, None), Some(32), "best fit: the short end first");
+        assert_eq!(tree.alloc(8, None), Some(32), "best fit: the short end first");
         assert!(
-            !tree.give(0, 1) && !tree.give(31, 2) && !tree.give(32, 9) && !tree.give(40, 1) && !tree.give(u32::MAX, 2)
+            !tree.free_range(0, 1)
+                && !tree.free_range(31, 2)
+                && !tree.free_range(32, 9)
+                && !tree.free_range(40, 1)
+                && !tree.free_range(u32::MAX, 2)
         );
-        assert!(tree.give(32, 8) && !tree.give(32, 8));
+        assert!(tree.free_range(32, 8) && !tree.free_range(32, 8));
         assert!(Buddy::new(40, 4, 2, [(0, 4), (3, 1)].into_iter()).is_none());
         assert!(Buddy::new(40, 4, 2, [(38, 3)].into_iter()).is_none());
     }
 
     #[test]
-    fn the_less_worn_block_is_taken_but_not_for_a_trifle() {
+    fn a_less_worn_block_is_chosen_only_beyond_the_lead() {
         let mut tree = empty(64);
-        assert_eq!(tree.take(4, Some(100)), Some(0));
+        assert_eq!(tree.alloc(4, Some(100)), Some(0));
         tree.add_block_wear(0, 100);
-        assert_eq!(tree.take(4, Some(100)), Some(4), "a lead of 100 is not beaten");
+        assert_eq!(tree.alloc(4, Some(100)), Some(4), "a lead of 100 is not beaten");
         tree.add_block_wear(0, 1);
-        let block = |tree: &mut Buddy, len: u32| tree.take(len, Some(100)).map(|start| start / 16);
+        let block = |tree: &mut Buddy, len: u32| tree.alloc(len, Some(100)).map(|start| start / 16);
         assert_eq!(block(&mut tree, 4), Some(1));
         tree.add_block_wear(1, 500);
         tree.add_block_wear(2, 300);
@@ -406,24 +410,24 @@ mod tests {
     }
 
     #[test]
-    fn equal_places_of_a_block_come_in_turn() {
+    fn equal_chunks_of_a_block_are_allocated_alternately() {
         let mut tree = empty(64);
         let mut taken = [0; 16];
         for _ in 0..64 {
-            let start = tree.take(1, Some(1 << 40)).expect("room");
+            let start = tree.alloc(1, Some(1 << 40)).expect("room");
             taken[start as usize] += 1;
-            assert!(tree.give(start, 1));
+            assert!(tree.free_range(start, 1));
         }
         assert_eq!(taken, [4; 16], "each chunk of the first block as often as the others");
-        assert_eq!((tree.take(1, None), tree.take(1, None)), (Some(0), Some(1)), "without wear the left is filled");
+        assert_eq!((tree.alloc(1, None), tree.alloc(1, None)), (Some(0), Some(1)), "without wear the left is filled");
     }
 
     #[test]
-    fn rebuilding_from_ranges_gives_the_same_tree() {
+    fn a_tree_rebuilt_from_ranges_is_the_same() {
         let mut tree = empty(300);
         let ranges: Vec<(u32, u32)> =
-            [1, 16, 5, 40, 3].into_iter().map(|len| (tree.take(len, None).expect("room"), len)).collect();
-        let again = Buddy::new(300, 4, 2, ranges.into_iter()).expect("nothing overlaps");
-        assert_eq!((&again.nodes, again.free), (&tree.nodes, tree.free));
+            [1, 16, 5, 40, 3].into_iter().map(|len| (tree.alloc(len, None).expect("room"), len)).collect();
+        let rebuilt = Buddy::new(300, 4, 2, ranges.into_iter()).expect("nothing overlaps");
+        assert_eq!((&rebuilt.nodes, rebuilt.free), (&tree.nodes, tree.free));
     }
 }

@@ -1,20 +1,20 @@
 //! Size classes: the slot size for each record length.
 //!
-//! Sizes increase in 16-byte steps from [`SLOT_MIN`] to 1024 bytes. Above, each size is an equal
-//! share of a slab (rounded down to 16 bytes), and the next one is at least a twelfth larger. This
-//! gives about eight classes per doubling, with almost no waste at a slab's end. The largest class
-//! is an eighth of a slab; a longer record has an extent of its own.
+//! Sizes increase in 16-byte steps from [`SLOT_BYTES_MIN`] to 1024 bytes. Above, each size is an
+//! equal share of a slab (rounded down to 16 bytes), and the next one is at least a twelfth larger.
+//! This gives about eight classes per doubling, with almost no waste at a slab's end. The largest
+//! class is an eighth of a slab; a longer record has an extent of its own.
 
 /// Minimum slot, in bytes. A record header and one byte of key need more than 16.
-pub(super) const SLOT_MIN: u32 = 32;
+pub(super) const SLOT_BYTES_MIN: u32 = 32;
 /// Slot sizes and record offsets are multiples of this.
-pub(super) const SLOT_STEP: u32 = 16;
+pub(super) const SLOT_STEP_BYTES: u32 = 16;
 /// Maximum slab, in bytes: a slot's number must fit 16 bits.
 pub(super) const SLAB_BYTES_MAX: u32 = 1 << 20;
 /// Up to this size, sizes increase in steps of 16.
-const FINE_MAX: u32 = 1024;
+const FINE_SLOT_BYTES_MAX: u32 = 1024;
 
-const _: () = assert!(SLAB_BYTES_MAX / SLOT_MIN < u16::MAX as u32);
+const _: () = assert!(SLAB_BYTES_MAX / SLOT_BYTES_MIN < u16::MAX as u32);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Class {
@@ -27,7 +27,7 @@ pub(super) struct Class {
 impl Class {
     /// Returns the bits of a bitmap's last word that belong to no slot.
     #[inline]
-    pub(super) const fn beyond(self) -> u64 {
+    pub(super) const fn unused_bits(self) -> u64 {
         if self.slots.is_multiple_of(64) { 0 } else { u64::MAX << (self.slots % 64) }
     }
 
@@ -51,24 +51,25 @@ impl Classes {
     /// for eight of the smallest slots.
     pub(super) fn new(slab_bytes: u32) -> Self {
         assert!(slab_bytes <= SLAB_BYTES_MAX);
-        let most = slab_bytes / 8 / SLOT_STEP * SLOT_STEP;
+        let largest = slab_bytes / 8 / SLOT_STEP_BYTES * SLOT_STEP_BYTES;
         let mut list = Vec::new();
-        let mut size = SLOT_MIN;
-        while size <= most.min(FINE_MAX) {
+        let mut size = SLOT_BYTES_MIN;
+        while size <= largest.min(FINE_SLOT_BYTES_MAX) {
             list.push(Class { size, slots: slab_bytes / size });
-            size += SLOT_STEP;
+            size += SLOT_STEP_BYTES;
         }
-        let mut last = list.last().map_or(most, |class| class.size);
-        while last < most {
+        let mut last = list.last().map_or(largest, |class| class.size);
+        while last < largest {
             let share = (slab_bytes / (last + last / 12)).max(8);
             // At some sizes rounding down would not grow: use one slot fewer.
-            let slots = if slab_bytes / share / SLOT_STEP * SLOT_STEP > last { share } else { (share - 1).max(8) };
-            last = slab_bytes / slots / SLOT_STEP * SLOT_STEP;
+            let slots =
+                if slab_bytes / share / SLOT_STEP_BYTES * SLOT_STEP_BYTES > last { share } else { (share - 1).max(8) };
+            last = slab_bytes / slots / SLOT_STEP_BYTES * SLOT_STEP_BYTES;
             list.push(Class { size: last, slots });
         }
-        let steps = list.last().map_or(0, |class| class.size / SLOT_STEP + 1);
+        let steps = list.last().map_or(0, |class| class.size / SLOT_STEP_BYTES + 1);
         let by_step = (0..steps)
-            .map(|step| list.partition_point(|class| class.size < step * SLOT_STEP))
+            .map(|step| list.partition_point(|class| class.size < step * SLOT_STEP_BYTES))
             .map(|class| u8::try_from(class).expect("at most 255 classes"))
             .collect();
         Self { list: list.into(), by_step }
@@ -77,7 +78,7 @@ impl Classes {
     /// Returns the class of a record of `len` bytes; `None` if it needs an extent of its own.
     #[inline]
     pub(super) fn of(&self, len: usize) -> Option<u16> {
-        self.by_step.get(len.div_ceil(SLOT_STEP as usize)).map(|class| u16::from(*class))
+        self.by_step.get(len.div_ceil(SLOT_STEP_BYTES as usize)).map(|class| u16::from(*class))
     }
 
     #[inline]
@@ -102,16 +103,16 @@ mod tests {
     fn every_length_has_the_smallest_class_that_holds_it() {
         for slab_bytes in [256, 512, 1024, 2048, 4096, 8192, 65536, 1 << 20] {
             let classes = Classes::new(slab_bytes);
-            let most = classes.list.last().expect("some class").size;
-            assert_eq!(most, (slab_bytes / 8).max(SLOT_MIN), "{slab_bytes}");
-            for len in 0..=most as usize {
+            let largest = classes.list.last().expect("some class").size;
+            assert_eq!(largest, (slab_bytes / 8).max(SLOT_BYTES_MIN), "{slab_bytes}");
+            for len in 0..=largest as usize {
                 let class = classes.of(len).expect("a class");
                 let found = classes.get(class).expect("it exists");
                 assert!(found.size as usize >= len);
-                assert!(found.size * found.slots <= slab_bytes && found.size.is_multiple_of(SLOT_STEP));
+                assert!(found.size * found.slots <= slab_bytes && found.size.is_multiple_of(SLOT_STEP_BYTES));
                 assert!(class == 0 || (classes.list[usize::from(class) - 1].size as usize) < len.max(1));
             }
-            assert_eq!(classes.of(most as usize + 1), None);
+            assert_eq!(classes.of(largest as usize + 1), None);
         }
     }
 

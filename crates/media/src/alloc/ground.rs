@@ -7,7 +7,7 @@ use crate::nvptr::NvPtr;
 use crate::region_layout::RegionLayout;
 
 /// The medium, as the allocator sees it.
-pub(crate) trait Ground {
+pub(crate) trait MediumAccess {
     /// Returns the number of regions, which are numbered from 0.
     fn regions(&self) -> usize;
     /// Returns the layout of an existing region.
@@ -61,7 +61,7 @@ pub(crate) trait Ground {
     /// Receives, after each allocation, the bytes of free chunks.
     fn hint_free(&self, _bytes: u64) {}
     /// Receives a record position of `len` bytes that is likely to be stored next.
-    fn soon_written(&self, _at: NvPtr, _len: usize) {}
+    fn prefetch_record(&self, _at: NvPtr, _len: usize) {}
     /// Frees the records that wait for readers, as far as possible. Called with no lock held.
     fn reclaim(&self);
     /// The planted fault `TableNotSettled`.

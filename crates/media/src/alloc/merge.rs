@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use lodestore_contract::{Error, Finding};
 
 use super::Allocator;
-use super::ground::Ground;
+use super::ground::MediumAccess;
 use super::table::{self, Found, Pair, Resolved, Word};
 use crate::crc32c;
 use crate::region_layout::RegionLayout;
@@ -65,15 +65,15 @@ impl Entry {
 /// The nonzero words of one copy, by ascending chunk.
 type Words = Vec<(u32, u64)>;
 
-fn nonzero_words<G: Ground>(ground: &G, layout: &RegionLayout, copy: usize) -> Words {
+fn nonzero_words<G: MediumAccess>(medium: &G, layout: &RegionLayout, copy: usize) -> Words {
     let mut words = Vec::new();
     let mut chunk = 0;
     while chunk < layout.chunks {
         let at = layout.extent_words(chunk)[copy];
-        chunk += ground.zero_words(at, (layout.chunks - chunk) as usize) as u32;
+        chunk += medium.zero_words(at, (layout.chunks - chunk) as usize) as u32;
         if chunk < layout.chunks {
             // Another thread may have cleared the word meanwhile.
-            let raw = ground.load(layout.extent_words(chunk)[copy]);
+            let raw = medium.load(layout.extent_words(chunk)[copy]);
             words.extend((raw != 0).then_some((chunk, raw)));
             chunk += 1;
         }
@@ -107,19 +107,24 @@ fn pairs(a: &Words, b: &Words) -> Vec<(u32, [u64; 2])> {
 impl Allocator {
     /// Returns the seal of a region's table, whose copies are equal: a CRC32C over its nonzero
     /// words.
-    pub(super) fn table_seal<G: Ground>(ground: &G, layout: &RegionLayout) -> u32 {
-        seal_of(&nonzero_words(ground, layout, 0))
+    pub(super) fn table_seal<G: MediumAccess>(medium: &G, layout: &RegionLayout) -> u32 {
+        seal_of(&nonzero_words(medium, layout, 0))
     }
 
     /// Reads one region's table. `seal` is the table's seal after a clean stop.
-    pub(super) fn read_table<G: Ground>(&self, ground: &G, layout: &RegionLayout, seal: Option<u32>) -> TableRead {
-        let copies = [0, 1].map(|copy| nonzero_words(ground, layout, copy));
+    pub(super) fn read_table<G: MediumAccess>(
+        &self,
+        medium: &G,
+        layout: &RegionLayout,
+        seal: Option<u32>,
+    ) -> TableRead {
+        let copies = [0, 1].map(|copy| nonzero_words(medium, layout, copy));
         let sealed_copy = seal.and_then(|seal| copies.iter().position(|words| seal_of(words) == seal));
         let mut entries: Vec<Entry> = pairs(&copies[0], &copies[1])
             .into_iter()
-            .map(|(chunk, raw)| self.entry(ground, layout, (chunk, raw, sealed_copy)))
+            .map(|(chunk, raw)| self.entry(medium, layout, (chunk, raw, sealed_copy)))
             .collect();
-        let dropped = drop_overlaps(&mut entries, ground.stamp());
+        let dropped = drop_overlaps(&mut entries, medium.stamp());
         drop_bad_inside(&mut entries);
         let mut read = TableRead::default();
         quarantine_bad(&entries, layout.chunks, &mut read.quarantine);
@@ -130,17 +135,17 @@ impl Allocator {
         read
     }
 
-    fn entry<G: Ground>(
+    fn entry<G: MediumAccess>(
         &self,
-        ground: &G,
+        medium: &G,
         layout: &RegionLayout,
         (chunk, raw, sealed_copy): (u32, [u64; 2], Option<usize>),
     ) -> Entry {
-        let found = |raw| self.plausible(table::decode(raw, layout.index, chunk, layout.chunks), chunk);
+        let found = |raw| self.check_slab_word(table::decode(raw, layout.index, chunk, layout.chunks), chunk);
         let pair = Pair { raw, found: raw.map(found) };
         let resolved = match sealed_copy {
-            Some(copy) => Pair { raw: [raw[copy]; 2], found: [pair.found[copy]; 2] }.resolve(ground.stamp()),
-            None => pair.resolve(ground.stamp()),
+            Some(copy) => Pair { raw: [raw[copy]; 2], found: [pair.found[copy]; 2] }.resolve(medium.stamp()),
+            None => pair.resolve(medium.stamp()),
         };
         Entry { chunk, pair, resolved }
     }
@@ -182,7 +187,7 @@ impl Allocator {
     }
 
     /// Also checks that a slab's word fits the pool's slabs.
-    pub(super) fn plausible(&self, found: Found, chunk: u32) -> Found {
+    pub(super) fn check_slab_word(&self, found: Found, chunk: u32) -> Found {
         match found {
             Found::Extent(word) if word.kind == super::ExtentKind::SLAB => {
                 let fits = word.chunks == self.slab_chunks

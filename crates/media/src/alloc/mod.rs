@@ -29,7 +29,6 @@ mod classes;
 mod ground;
 mod merge;
 mod occupancy;
-mod on_pool;
 mod records;
 mod recover;
 mod region;
@@ -50,19 +49,20 @@ use lodestore_contract::{Error, Finding, Result};
 use classes::{Class, Classes, SLAB_BYTES_MAX};
 use recover::Recovery;
 use region::Region;
-use shard::{SHARDS, Shard};
-use slab::NO_CLASS;
+use shard::{SHARD_COUNT, Shard};
+use slab::NO_CLASS_ID;
 use space::{Ranges, Space};
 
-pub(crate) use ground::Ground;
+pub(crate) use ground::MediumAccess;
 pub(crate) use records::Freed;
+pub(crate) use space::Ends;
 
 use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::region_layout::RegionLayout;
 
 /// Attempts to lock a shard before the thread sleeps: about 20 microseconds.
-const SHARD_SPINS: u32 = 400;
+const SHARD_LOCK_ATTEMPTS: u32 = 400;
 
 /// Chunks of a slab in a large region.
 const SLAB_CHUNKS: u32 = 16;
@@ -110,7 +110,7 @@ pub struct AllocatorUse {
 
 /// The position of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct ChunkPosition {
     region: u16,
     chunk: u32,
 }
@@ -152,8 +152,8 @@ impl Allocator {
             classes: Classes::new(slab_chunks * first.chunk_bytes),
             slab_chunks,
             regions: (0..max_regions).map(|_| OnceLock::new()).collect(),
-            shards: (0..=SHARDS).map(|_| Padded::default()).collect(),
-            space: Mutex::new(Space { steer: wear_aware, ..Space::default() }),
+            shards: (0..=SHARD_COUNT).map(|_| Padded::default()).collect(),
+            space: Mutex::new(Space { wear_aware, ..Space::default() }),
             recovering: AtomicBool::new(false),
             recovery: Mutex::new(None),
             extent_bytes: AtomicU64::new(0),
@@ -186,10 +186,10 @@ impl Allocator {
             all += region.layout.usable_bytes();
             for (_, slab) in region.slabs() {
                 let number = slab.class();
-                let Some(class) = self.classes.get(number).filter(|_| number != NO_CLASS) else { continue };
-                let taken = slab.taken(class);
+                let Some(class) = self.classes.get(number).filter(|_| number != NO_CLASS_ID) else { continue };
+                let taken = slab.used_slots(class);
                 sum.live += u64::from(taken) * u64::from(class.size);
-                if !slab.has(slab::OLD) {
+                if !slab.has_flag(slab::OLD_FLAG) {
                     sum.free += u64::from(class.slots - taken) * u64::from(class.size);
                 }
             }
@@ -201,7 +201,7 @@ impl Allocator {
 
     /// Returns the records in use. Exact while nothing else runs.
     pub fn live_records(&self) -> u64 {
-        let in_slabs: u64 = self.known_slabs().map(|(class, slab)| u64::from(slab.taken(class))).sum();
+        let in_slabs: u64 = self.known_slabs().map(|(class, slab)| u64::from(slab.used_slots(class))).sum();
         in_slabs + self.large_records.load(Ordering::Relaxed)
     }
 
@@ -247,16 +247,16 @@ impl Allocator {
     ///
     /// # Errors
     /// [`Error::Full`] if a region exceeds this allocator's maximum.
-    pub(crate) fn adopt<G: Ground>(&self, ground: &G, newest: u16) -> Result<()> {
+    pub(crate) fn add_new_regions<G: MediumAccess>(&self, medium: &G, newest: u16) -> Result<()> {
         let mut space = lock(&self.space);
         while space.regions.len() <= usize::from(newest) {
             let index = space.regions.len();
-            let layout = u16::try_from(index).ok().and_then(|index| ground.layout(index));
-            let made = layout
+            let layout = u16::try_from(index).ok().and_then(|index| medium.layout(index));
+            let created = layout
                 .filter(|_| index < self.regions.len())
                 .and_then(|layout| Some((layout, self.tree(&layout, std::iter::empty())?)));
             let (layout, tree) =
-                made.ok_or_else(|| Self::full(ground, u64::from(self.slab_chunks) * self.chunk_bytes()))?;
+                created.ok_or_else(|| Self::full(medium, u64::from(self.slab_chunks) * self.chunk_bytes()))?;
             self.add_region(&mut space, layout, tree, Vec::new());
         }
         Ok(())
@@ -282,7 +282,7 @@ impl Allocator {
 
     #[cold]
     fn wait_for(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-        for _ in 0..SHARD_SPINS {
+        for _ in 0..SHARD_LOCK_ATTEMPTS {
             std::hint::spin_loop();
             if let Ok(held) = shard.try_lock() {
                 return held;
@@ -303,29 +303,29 @@ impl Allocator {
         u32::try_from(bytes.max(1).div_ceil(self.chunk_bytes())).ok().filter(|chunks| *chunks <= table::CHUNKS_MAX)
     }
 
-    fn full<G: Ground>(ground: &G, needed: u64) -> Error {
-        Error::Full { needed, capacity: ground.capacity() }
+    fn full<G: MediumAccess>(medium: &G, needed: u64) -> Error {
+        Error::Full { needed, capacity: medium.capacity() }
     }
 
     /// Allocates an extent, and grows the pool if it does not fit. Returns `Ok(None)` if the store
     /// is full.
-    fn obtain<G: Ground>(
+    fn alloc_or_grow<G: MediumAccess>(
         &self,
-        ground: &G,
-        hand_out: impl Fn(&mut Space) -> Option<Place>,
+        medium: &G,
+        alloc_extent: impl Fn(&mut Space) -> Option<ChunkPosition>,
         bytes: u64,
-    ) -> Result<Option<Place>> {
+    ) -> Result<Option<ChunkPosition>> {
         loop {
-            let (place, seen, free) = {
+            let (position, seen, free) = {
                 let mut space = lock(&self.space);
-                (hand_out(&mut space), space.regions.len(), space.free_bytes())
+                (alloc_extent(&mut space), space.regions.len(), space.free_bytes())
             };
-            if place.is_some() {
-                ground.hint_free(free);
-                return Ok(place);
+            if position.is_some() {
+                medium.hint_free(free);
+                return Ok(position);
             }
-            match ground.grow(seen, bytes) {
-                Ok(newest) => self.adopt(ground, newest)?,
+            match medium.grow(seen, bytes) {
+                Ok(newest) => self.add_new_regions(medium, newest)?,
                 Err(Error::Full { .. }) => return Ok(None),
                 Err(other) => return Err(other),
             }
@@ -343,6 +343,6 @@ pub(crate) fn extent_word(kind: u8, class: u16, chunks: u32, region: u16, chunk:
 }
 
 /// Describes the position for errors and findings.
-fn place_name(at: NvPtr) -> String {
+fn position_name(at: NvPtr) -> String {
     format!("region {} offset {:#x}", at.region(), at.offset())
 }

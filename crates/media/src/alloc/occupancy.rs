@@ -18,11 +18,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::ground::Ground;
-use super::slab::NO_CLASS;
+use super::ground::MediumAccess;
+use super::slab::NO_CLASS_ID;
 use super::space::{Ends, plain_word};
 use super::table::Word;
-use super::{Allocator, ExtentKind, Place, lock};
+use super::{Allocator, ChunkPosition, ExtentKind, lock};
 use crate::crc32c;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"lodeOCC2");
@@ -33,35 +33,36 @@ impl Allocator {
     /// Saves the bitmaps. A clean close calls it when nothing else runs any more, before the header
     /// says "clean". Returns false if they could not be saved (no space, recovery in progress). The
     /// store is still sound; its next open marks.
-    pub(crate) fn save<G: Ground>(&self, ground: &G) -> bool {
+    pub(crate) fn save<G: MediumAccess>(&self, medium: &G) -> bool {
         if self.is_recovering() {
             return false;
         }
-        self.report_wear(ground);
-        let words = self.occupancy_words(ground.next_generation());
+        self.report_wear(medium);
+        let words = self.occupancy_words(medium.next_generation());
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let Some(chunks) = self.chunks_of(bytes.len() as u64) else { return false };
         let mut space = lock(&self.space);
-        let Some(place) = space.hand_out(ground, plain_word(ExtentKind::OCCUPANCY, chunks), (false, Ends::default()))
+        let Some(position) =
+            space.alloc_extent(medium, plain_word(ExtentKind::OCCUPANCY, chunks), (false, Ends::default()))
         else {
-            space.flush_words(ground);
-            ground.fence();
+            space.flush_words(medium);
+            medium.fence();
             return false;
         };
-        let at = space.regions[usize::from(place.region)].layout.chunk(place.chunk);
-        ground.store(at, &bytes);
-        ground.flush(at, bytes.len());
-        space.flush_words(ground);
-        ground.fence();
+        let at = space.regions[usize::from(position.region)].layout.chunk(position.chunk);
+        medium.store(at, &bytes);
+        medium.flush(at, bytes.len());
+        space.flush_words(medium);
+        medium.fence();
         true
     }
 
     /// See [`Allocator::seal_tables`](Self::seal_tables).
-    pub(super) fn seal_tables_on<G: Ground>(&self, ground: &G) -> Vec<u32> {
+    pub(crate) fn seal_tables_on<G: MediumAccess>(&self, medium: &G) -> Vec<u32> {
         let mut space = lock(&self.space);
-        space.flush_words(ground);
+        space.flush_words(medium);
         space.is_sealed = true;
-        space.regions.iter().map(|ranges| Self::table_seal(ground, &ranges.layout)).collect()
+        space.regions.iter().map(|ranges| Self::table_seal(medium, &ranges.layout)).collect()
     }
 
     fn occupancy_words(&self, generation: u64) -> Vec<u64> {
@@ -69,7 +70,7 @@ impl Allocator {
         for region in self.known_regions() {
             for (chunk, slab) in region.slabs() {
                 let number = slab.class();
-                let Some(class) = self.classes.get(number).filter(|_| number != NO_CLASS) else { continue };
+                let Some(class) = self.classes.get(number).filter(|_| number != NO_CLASS_ID) else { continue };
                 words.push(u64::from(chunk) | u64::from(number) << 32 | u64::from(region.layout.index) << 48);
                 words.extend(slab.words(class).iter().map(|word| word.load(Ordering::Relaxed)));
             }
@@ -81,51 +82,53 @@ impl Allocator {
 
     /// Loads the saved bitmaps into the slabs, which are all old. Returns false, and changes
     /// nothing, if they do not count.
-    pub(super) fn load_occupancy<G: Ground>(&self, ground: &G, saved: &[(Place, Word)]) -> bool {
+    pub(super) fn load_occupancy<G: MediumAccess>(&self, medium: &G, saved: &[(ChunkPosition, Word)]) -> bool {
         let slabs = self.known_slabs().count();
-        let [(place, word)] = saved else { return false };
-        let Some(words) = self.read_saved(ground, *place, word.chunks) else { return false };
-        if words.get(2).is_none_or(|generation| *generation != ground.found_generation()) {
+        let [(position, word)] = saved else { return false };
+        let Some(words) = self.read_saved(medium, *position, word.chunks) else { return false };
+        if words.get(2).is_none_or(|generation| *generation != medium.found_generation()) {
             return false;
         }
         let Some(found) = self.parse_saved(&words) else { return false };
         if found.len() != slabs {
             return false;
         }
-        found.iter().all(|(place, bitmap)| {
-            let slab = self.slab(*place);
+        found.iter().all(|(position, bitmap)| {
+            let slab = self.slab(*position);
             slab.and_then(|slab| Some(slab.load(self.classes.get(slab.class())?, bitmap, self.slab_bytes())))
                 .unwrap_or(false)
         })
     }
 
-    fn read_saved<G: Ground>(&self, ground: &G, place: Place, chunks: u32) -> Option<Vec<u64>> {
-        let layout = &self.region(place.region)?.layout;
-        let at = layout.chunk(place.chunk);
-        let room = u64::from(chunks) * u64::from(layout.chunk_bytes) / 8;
-        let follow = ground.load(at.add(8));
-        if ground.load(at) != MAGIC || follow == 0 || follow > room - 2 {
+    fn read_saved<G: MediumAccess>(&self, medium: &G, position: ChunkPosition, chunks: u32) -> Option<Vec<u64>> {
+        let layout = &self.region(position.region)?.layout;
+        let at = layout.chunk(position.chunk);
+        let available = u64::from(chunks) * u64::from(layout.chunk_bytes) / 8;
+        let follow = medium.load(at.add(8));
+        if medium.load(at) != MAGIC || follow == 0 || follow > available - 2 {
             return None;
         }
-        let words: Vec<u64> = (0..follow + 2).map(|index| ground.load(at.add(index * 8))).collect();
+        let words: Vec<u64> = (0..follow + 2).map(|index| medium.load(at.add(index * 8))).collect();
         let (check, body) = words.split_last()?;
         (*check == u64::from(checksum(body))).then_some(words)
     }
 
     /// Parses slabs and their bitmaps; each slab must occur once and match the extent table.
-    fn parse_saved<'a>(&self, words: &'a [u64]) -> Option<Vec<(Place, &'a [u64])>> {
+    fn parse_saved<'a>(&self, words: &'a [u64]) -> Option<Vec<(ChunkPosition, &'a [u64])>> {
         let mut rest = words.get(HEAD_WORDS..words.len() - 1)?;
         let mut found = Vec::new();
         while let Some((head, tail)) = rest.split_first() {
             #[expect(clippy::cast_possible_truncation, reason = "each field is cut to its bits")]
-            let (place, number) = (Place { region: (head >> 48) as u16, chunk: *head as u32 }, (head >> 32) as u16);
+            let (position, number) =
+                (ChunkPosition { region: (head >> 48) as u16, chunk: *head as u32 }, (head >> 32) as u16);
             let class = self.classes.get(number)?;
-            let slab = self.slab(place).filter(|slab| slab.class() == number && place.chunk % self.slab_chunks == 0)?;
+            let slab =
+                self.slab(position).filter(|slab| slab.class() == number && position.chunk % self.slab_chunks == 0)?;
             let (bitmap, after) = tail.split_at_checked(class.words())?;
-            if !slab.fits(class, bitmap) || found.last().is_some_and(|(last, _)| *last >= place) {
+            if !slab.fits(class, bitmap) || found.last().is_some_and(|(last, _)| *last >= position) {
                 return None;
             }
-            found.push((place, bitmap));
+            found.push((position, bitmap));
             rest = after;
         }
         Some(found)

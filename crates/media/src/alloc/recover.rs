@@ -7,8 +7,8 @@
 //! from a table that again names a superset.
 //!
 //! While recovering:
-//! * A slab of the table is `OLD`: owned by the orphan shard and not used for allocation. Marks set
-//!   its bits, from any thread, without a lock.
+//! * A slab of the table has `OLD_FLAG`: it is owned by the orphan shard and not used for
+//!   allocation. Marks set its bits, from any thread, without a lock.
 //! * An engine calls [`keep`](Allocator::keep) before it unlinks an old record. The marking may
 //!   pass after the unlinking and miss the record. The sweep would then free a record that readers
 //!   still use and its owner has yet to free.
@@ -22,14 +22,14 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Finding, Result};
 
 use super::classes::Class;
-use super::ground::Ground;
+use super::ground::MediumAccess;
 use super::merge::TableRead;
 use super::records::Freed;
-use super::shard::ORPHANS;
-use super::slab::{OLD, Slab};
+use super::shard::ORPHAN_SHARD_INDEX;
+use super::slab::{OLD_FLAG, Slab};
 use super::space::{Ranges, Space, read_word};
 use super::table::{Found, Word};
-use super::{Allocator, ExtentKind, Place, SweepReport, lock, place_name};
+use super::{Allocator, ChunkPosition, ExtentKind, SweepReport, lock, position_name};
 use crate::nvptr::NvPtr;
 use crate::region_layout::RegionLayout;
 
@@ -92,8 +92,8 @@ impl Tables {
 }
 
 impl Recovery {
-    fn is_old(&self, place: Place) -> bool {
-        self.regions.get(usize::from(place.region)).is_some_and(|(old, _)| old.has(place.chunk))
+    fn is_old(&self, position: ChunkPosition) -> bool {
+        self.regions.get(usize::from(position.region)).is_some_and(|(old, _)| old.has(position.chunk))
     }
 }
 
@@ -103,17 +103,18 @@ impl Allocator {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if a region cannot belong to this pool, or if a table is damaged beyond
-    /// repair and `ground` does not tolerate damage.
-    pub(crate) fn read_tables<G: Ground>(&self, ground: &G, seals: Option<&[u32]>) -> Result<Tables> {
+    /// repair and `medium` does not tolerate damage.
+    pub(crate) fn read_tables<G: MediumAccess>(&self, medium: &G, seals: Option<&[u32]>) -> Result<Tables> {
         let mut tables = Tables::default();
-        for index in 0..ground.regions() {
-            let place = || format!("region {index}");
-            let layout = u16::try_from(index).ok().and_then(|index| ground.layout(index));
+        for index in 0..medium.regions() {
+            let region_name = || format!("region {index}");
+            let layout = u16::try_from(index).ok().and_then(|index| medium.layout(index));
             let layout = layout.filter(|_| index < self.regions.len());
-            let layout = layout.ok_or_else(|| Error::corrupt(place(), "more regions than the capacity allows"))?;
+            let layout =
+                layout.ok_or_else(|| Error::corrupt(region_name(), "more regions than the capacity allows"))?;
             let seal = seals.map(|seals| seals.get(index).copied().unwrap_or(0));
-            let read = self.read_table(ground, &layout, seal);
-            if let Some(refusal) = read.refusal().filter(|_| !ground.tolerates_damage()) {
+            let read = self.read_table(medium, &layout, seal);
+            if let Some(refusal) = read.refusal().filter(|_| !medium.tolerates_damage()) {
                 return Err(refusal);
             }
             tables.is_damaged |= read.lost.is_some();
@@ -133,7 +134,7 @@ impl Allocator {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if a region cannot belong to this pool.
-    pub(crate) fn open<G: Ground>(&self, ground: &G, tables: Tables, clean: bool) -> Result<()> {
+    pub(crate) fn open<G: MediumAccess>(&self, medium: &G, tables: Tables, clean: bool) -> Result<()> {
         let mut recovery = Recovery::default();
         let mut space = lock(&self.space);
         assert!(space.regions.is_empty(), "opened once");
@@ -141,45 +142,45 @@ impl Allocator {
         let trusted = clean && !tables.is_damaged;
         *lock(&self.findings) = tables.findings;
         for (layout, read) in tables.regions {
-            if !clean && !ground.not_settled() {
+            if !clean && !medium.not_settled() {
                 // A word that a killed process cleared without a flush could reappear over an
                 // extent allocated from now on.
                 for copy in layout.extent_words(0) {
-                    ground.flush(copy, layout.chunks as usize * 8);
+                    medium.flush(copy, layout.chunks as usize * 8);
                 }
-                ground.fence();
+                medium.fence();
             }
             let taken =
                 read.extents.iter().map(|(chunk, word)| (*chunk, word.chunks)).chain(read.quarantine.iter().copied());
-            let place = || format!("region {}", layout.index);
-            let tree = self.tree(&layout, taken).ok_or_else(|| Error::corrupt(place(), "overlapping extents"))?;
+            let region_name = || format!("region {}", layout.index);
+            let tree = self.tree(&layout, taken).ok_or_else(|| Error::corrupt(region_name(), "overlapping extents"))?;
             self.add_region(&mut space, layout, tree, read.quarantine);
-            space.regions[usize::from(layout.index)].read_wear(ground);
+            space.regions[usize::from(layout.index)].read_wear(medium);
             for (chunk, raw) in &read.rewrites {
-                space.store_word(ground, layout.extent_words(*chunk), *raw);
+                space.store_word(medium, layout.extent_words(*chunk), *raw);
             }
             let mut old = Bits::default();
             for (chunk, word) in read.extents {
-                let place = Place { region: layout.index, chunk };
+                let position = ChunkPosition { region: layout.index, chunk };
                 if word.kind == ExtentKind::OCCUPANCY {
-                    saved.push((place, word));
+                    saved.push((position, word));
                 } else {
-                    self.admit(place, word);
+                    self.register_extent(position, word);
                     old.add(chunk);
                 }
             }
             recovery.regions.push((old, Bits::default()));
         }
-        let known = (trusted || ground.stale_trusted()) && self.load_occupancy(ground, &saved);
-        for (place, word) in saved {
-            let given = space.give_back(ground, place, word.chunks);
-            debug_assert!(given, "the table's extents are in use");
+        let known = (trusted || medium.stale_trusted()) && self.load_occupancy(medium, &saved);
+        for (position, word) in saved {
+            let is_freed = space.free_extent(medium, position, word.chunks);
+            debug_assert!(is_freed, "the table's extents are in use");
         }
         drop(space);
         let nothing = recovery.regions.iter().all(|(old, _)| old.0.is_empty());
         *lock(&self.recovery) = Some(recovery);
         if known || nothing {
-            self.settle(ground, known);
+            self.reconcile(medium, known);
         } else {
             self.recovering.store(true, Ordering::Release);
         }
@@ -187,11 +188,11 @@ impl Allocator {
     }
 
     /// Returns the extents of a kind that the tables name.
-    pub(super) fn extents_on<G: Ground>(&self, ground: &G, kind: ExtentKind) -> Vec<(NvPtr, u64)> {
+    pub(crate) fn extents_on<G: MediumAccess>(&self, medium: &G, kind: ExtentKind) -> Vec<(NvPtr, u64)> {
         let mut found = Vec::new();
         for region in self.known_regions() {
             let layout = &region.layout;
-            let read = self.read_table(ground, layout, None);
+            let read = self.read_table(medium, layout, None);
             let of_kind = read.extents.iter().filter(|(_, word)| word.kind == kind);
             let bytes = |chunks: u32| u64::from(chunks) * u64::from(layout.chunk_bytes);
             found.extend(of_kind.map(|(chunk, word)| (layout.chunk(*chunk), bytes(word.chunks))));
@@ -199,22 +200,22 @@ impl Allocator {
         found
     }
 
-    fn admit(&self, place: Place, word: Word) {
+    fn register_extent(&self, position: ChunkPosition, word: Word) {
         if word.kind == ExtentKind::SLAB
-            && let Some(region) = self.region(place.region)
-            && let (Some(class), Some(slab)) = (self.classes.get(word.class), region.make_slab(place.chunk))
+            && let Some(region) = self.region(position.region)
+            && let (Some(class), Some(slab)) = (self.classes.get(word.class), region.make_slab(position.chunk))
         {
-            slab.format(word.class, class, region.slab_bytes(), ORPHANS, OLD);
+            slab.format(word.class, class, region.slab_bytes(), ORPHAN_SHARD_INDEX, OLD_FLAG);
         }
     }
 
     /// See [`Allocator::mark`](Self::mark).
-    pub(crate) fn mark_on<G: Ground>(&self, ground: &G, at: NvPtr, len: usize) -> Result<()> {
-        let wrong = |what: &str| Err(Error::corrupt(place_name(at), what));
+    pub(crate) fn mark_on<G: MediumAccess>(&self, medium: &G, at: NvPtr, len: usize) -> Result<()> {
+        let wrong = |what: &str| Err(Error::corrupt(position_name(at), what));
         let Some(region) = self.region(at.region()) else { return wrong("a record in a region that does not exist") };
         let Some((_, slab, offset)) = region.locate(at).filter(|(_, slab, _)| self.classes.get(slab.class()).is_some())
         else {
-            return self.mark_large(ground, at, len);
+            return self.mark_large(medium, at, len);
         };
         let Some(class) = self.classes.get(slab.class()) else { return wrong("no slab") };
         let slot = offset / class.size;
@@ -224,43 +225,43 @@ impl Allocator {
         if len as u64 > u64::from(class.size) {
             return wrong("a record longer than its slot");
         }
-        if !slab.has(OLD) {
+        if !slab.has_flag(OLD_FLAG) {
             // Allocated since the open: in use already.
-            return if slab.is_taken(class, slot) { Ok(()) } else { wrong("a record in a free slot") };
+            return if slab.is_used(class, slot) { Ok(()) } else { wrong("a record in a free slot") };
         }
         if slab.mark(class, slot, region.slab_bytes()) { Ok(()) } else { wrong("two records share this place") }
     }
 
-    fn mark_large<G: Ground>(&self, ground: &G, at: NvPtr, len: usize) -> Result<()> {
-        let bytes = self.mark_extent_on(ground, at, ExtentKind::LARGE)?;
+    fn mark_large<G: MediumAccess>(&self, medium: &G, at: NvPtr, len: usize) -> Result<()> {
+        let bytes = self.mark_extent_on(medium, at, ExtentKind::LARGE)?;
         let fits = bytes == u64::MAX || len as u64 <= bytes;
-        if fits { Ok(()) } else { Err(Error::corrupt(place_name(at), "a record longer than its extent")) }
+        if fits { Ok(()) } else { Err(Error::corrupt(position_name(at), "a record longer than its extent")) }
     }
 
     /// See [`Allocator::mark_extent`](Self::mark_extent); returns `u64::MAX` if a damaged word
     /// hides the length.
-    pub(crate) fn mark_extent_on<G: Ground>(&self, ground: &G, at: NvPtr, kind: ExtentKind) -> Result<u64> {
-        let wrong = |what: &str| Err(Error::corrupt(place_name(at), what));
+    pub(crate) fn mark_extent_on<G: MediumAccess>(&self, medium: &G, at: NvPtr, kind: ExtentKind) -> Result<u64> {
+        let wrong = |what: &str| Err(Error::corrupt(position_name(at), what));
         let region = self.region(at.region());
         let Some(region) = region else { return wrong("an extent in a region that does not exist") };
         if let Some(chunk) = region.layout.chunk_of(at.offset()) {
-            let place = Place { region: region.layout.index, chunk };
-            if lock(&self.space).is_quarantined(place) {
+            let position = ChunkPosition { region: region.layout.index, chunk };
+            if lock(&self.space).is_quarantined(position) {
                 return Ok(u64::MAX);
             }
         }
-        let Some(place) = region.extent_start(at) else { return wrong("no extent begins here") };
+        let Some(position) = region.extent_start(at) else { return wrong("no extent begins here") };
         let mut recovery = lock(&self.recovery);
-        let word = match read_word(ground, &region.layout, place.chunk) {
+        let word = match read_word(medium, &region.layout, position.chunk) {
             Found::Extent(word) if word.kind == kind => word,
             Found::Extent(_) => return wrong("an extent of another kind"),
             Found::Free | Found::Bad => return wrong("no extent begins here"),
         };
         // An extent allocated since the open is in no set: it is in use already.
-        let sets = recovery.as_mut().and_then(|state| state.regions.get_mut(usize::from(place.region)));
+        let sets = recovery.as_mut().and_then(|state| state.regions.get_mut(usize::from(position.region)));
         if let Some((old, seen)) = sets
-            && old.has(place.chunk)
-            && !seen.add(place.chunk)
+            && old.has(position.chunk)
+            && !seen.add(position.chunk)
         {
             return wrong("two owners share this extent");
         }
@@ -268,14 +269,14 @@ impl Allocator {
     }
 
     /// See [`Allocator::holds_extent`](Self::holds_extent).
-    pub(crate) fn holds_extent_on<G: Ground>(&self, ground: &G, at: NvPtr, bytes: u64, kind: ExtentKind) -> bool {
+    pub(crate) fn holds_extent_on<G: MediumAccess>(&self, medium: &G, at: NvPtr, bytes: u64, kind: ExtentKind) -> bool {
         let Some(region) = self.region(at.region()) else { return false };
         let Some(chunk) = region.layout.chunk_of(at.offset()) else { return false };
-        match read_word(ground, &region.layout, chunk) {
+        match read_word(medium, &region.layout, chunk) {
             Found::Extent(word) if word.kind == kind && region.extent_start(at).is_some() => {
                 u64::from(word.chunks) == bytes.div_ceil(u64::from(region.layout.chunk_bytes))
             }
-            _ => lock(&self.space).is_quarantined(Place { region: region.layout.index, chunk }),
+            _ => lock(&self.space).is_quarantined(ChunkPosition { region: region.layout.index, chunk }),
         }
     }
 
@@ -297,7 +298,7 @@ impl Allocator {
         let Some(state) = recovery.as_mut() else { return false };
         let old = match self.old_slot(item) {
             Some(_) => true,
-            None => self.extent_of(item.at).is_some_and(|place| state.is_old(place)),
+            None => self.extent_of(item.at).is_some_and(|position| state.is_old(position)),
         };
         if old {
             list(state).push(item);
@@ -308,37 +309,39 @@ impl Allocator {
     /// Returns the slab and slot of a record in a slab that is old.
     fn old_slot(&self, item: Freed) -> Option<(&Slab, Class, u32)> {
         let (_, slab, offset) = self.region(item.at.region())?.locate(item.at)?;
-        let class = self.classes.get(slab.class()).filter(|_| item.len != Freed::EXTENT && slab.has(OLD))?;
+        let class =
+            self.classes.get(slab.class()).filter(|_| item.len != Freed::EXTENT_FLAG && slab.has_flag(OLD_FLAG))?;
         Some((slab, class, offset / class.size))
     }
 
-    fn extent_of(&self, at: NvPtr) -> Option<Place> {
+    fn extent_of(&self, at: NvPtr) -> Option<ChunkPosition> {
         self.region(at.region())?.extent_start(at)
     }
 
     /// See [`Allocator::finish_recovery`](Self::finish_recovery).
-    pub(crate) fn finish_on<G: Ground>(&self, ground: &G) -> SweepReport {
-        let freed_extents = self.settle(ground, false);
+    pub(crate) fn finish_on<G: MediumAccess>(&self, medium: &G) -> SweepReport {
+        let freed_extents = self.reconcile(medium, false);
         SweepReport { records: self.live_records(), live_bytes: self.live_bytes(), freed_extents }
     }
 
     /// Ends recovery (reconciles): frees the unmarked old extents (none with `all_live`) and gives
     /// the old slabs to the orphan shard.
-    fn settle<G: Ground>(&self, ground: &G, all_live: bool) -> u64 {
+    fn reconcile<G: MediumAccess>(&self, medium: &G, all_live: bool) -> u64 {
         // Held to the end: a concurrent free waits, and then finds the final state.
         let mut recovery = lock(&self.recovery);
         let Some(mut state) = recovery.take() else { return 0 };
         self.apply_notes(&mut state);
         let mut freed = 0;
-        let mut orphans = self.shard(usize::from(ORPHANS));
+        let mut orphans = self.shard(usize::from(ORPHAN_SHARD_INDEX));
         for (region, (old, seen)) in self.known_regions().zip(&state.regions) {
             let words = old.0.iter().zip(0u32..).filter(|(word, _)| **word != 0);
             for chunk in words.flat_map(|(_, at)| at * 64..at * 64 + 64).filter(|chunk| old.has(*chunk)) {
-                let place = Place { region: region.layout.index, chunk };
-                let slab = region.slab_at(chunk).filter(|slab| slab.has(OLD) && chunk % self.slab_chunks == 0);
+                let position = ChunkPosition { region: region.layout.index, chunk };
+                let slab =
+                    region.slab_at(chunk).filter(|slab| slab.has_flag(OLD_FLAG) && chunk % self.slab_chunks == 0);
                 freed += u64::from(match slab {
-                    Some(slab) => self.settle_slab(ground, &mut orphans, place, slab),
-                    None => self.settle_extent(ground, place, all_live || seen.has(chunk)),
+                    Some(slab) => self.reconcile_slab(medium, &mut orphans, position, slab),
+                    None => self.reconcile_extent(medium, position, all_live || seen.has(chunk)),
                 });
             }
         }
@@ -356,13 +359,13 @@ impl Allocator {
                 } else {
                     slab.unmark(class, slot);
                 }
-            } else if let Some(place) = self.extent_of(item.at)
-                && let Some((_, seen)) = regions.get_mut(usize::from(place.region))
+            } else if let Some(position) = self.extent_of(item.at)
+                && let Some((_, seen)) = regions.get_mut(usize::from(position.region))
             {
                 if in_use {
-                    seen.add(place.chunk);
+                    seen.add(position.chunk);
                 } else {
-                    seen.remove(place.chunk);
+                    seen.remove(position.chunk);
                 }
             }
         };
@@ -371,27 +374,33 @@ impl Allocator {
     }
 
     /// Reconciles a slab; returns whether it was freed.
-    fn settle_slab<G: Ground>(&self, ground: &G, orphans: &mut super::shard::Shard, place: Place, slab: &Slab) -> bool {
+    fn reconcile_slab<G: MediumAccess>(
+        &self,
+        medium: &G,
+        orphans: &mut super::shard::Shard,
+        position: ChunkPosition,
+        slab: &Slab,
+    ) -> bool {
         let number = slab.class();
         let Some(class) = self.classes.get(number) else { return false };
         let taken = slab.recount(class);
-        slab.unset(OLD);
+        slab.clear_flag(OLD_FLAG);
         if taken == 0 {
             slab.retire();
-            return lock(&self.space).give_back(ground, place, self.slab_chunks);
+            return lock(&self.space).free_extent(medium, position, self.slab_chunks);
         }
         if taken < class.slots {
-            self.list_or_release(ground, orphans, place, slab, (number, class, class.slots - taken));
+            self.list_or_release(medium, orphans, position, slab, (number, class, class.slots - taken));
         }
         false
     }
 
     /// Reconciles an extent; returns whether it was freed.
-    fn settle_extent<G: Ground>(&self, ground: &G, place: Place, live: bool) -> bool {
+    fn reconcile_extent<G: MediumAccess>(&self, medium: &G, position: ChunkPosition, live: bool) -> bool {
         let mut space = lock(&self.space);
-        let Found::Extent(word) = space.word(ground, place) else { return false };
+        let Found::Extent(word) = space.word(medium, position) else { return false };
         if !live {
-            return space.give_back(ground, place, word.chunks);
+            return space.free_extent(medium, position, word.chunks);
         }
         self.extent_bytes.fetch_add(u64::from(word.chunks) * self.chunk_bytes(), Ordering::Relaxed);
         self.large_records.fetch_add(u64::from(word.kind == ExtentKind::LARGE), Ordering::Relaxed);
@@ -401,8 +410,10 @@ impl Allocator {
 
 impl Space {
     /// Returns whether this chunk is under a damaged word.
-    pub(super) fn is_quarantined(&self, place: Place) -> bool {
-        let inside = |(start, len): &(u32, u32)| (*start..start + len).contains(&place.chunk);
-        self.regions.get(usize::from(place.region)).is_some_and(|ranges: &Ranges| ranges.quarantine.iter().any(inside))
+    pub(super) fn is_quarantined(&self, position: ChunkPosition) -> bool {
+        let inside = |(start, len): &(u32, u32)| (*start..start + len).contains(&position.chunk);
+        self.regions
+            .get(usize::from(position.region))
+            .is_some_and(|ranges: &Ranges| ranges.quarantine.iter().any(inside))
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Place;
+use super::ChunkPosition;
 use super::classes::Class;
 use super::slab::Slab;
 use super::space::Ranges;
@@ -11,10 +11,10 @@ use crate::nvptr::NvPtr;
 use crate::region_layout::RegionLayout;
 
 /// Slabs that are created together: a page.
-const SLABS_TOGETHER: u32 = 64;
+const ARRAY_SLAB_COUNT: u32 = 64;
 
 /// Noted bytes of a block are stored when they reach a segment's bytes divided by this.
-const NOTED_PART: u64 = 16;
+const NOTED_BYTES_DIVISOR: u64 = 16;
 
 /// One region. Created once and never moved: regions are only added.
 pub(super) struct Region {
@@ -24,8 +24,8 @@ pub(super) struct Region {
     slab_shift: u32,
     /// Groups of chunks that can be slabs.
     slab_count: u32,
-    /// The slabs of the groups, in arrays of [`SLABS_TOGETHER`]. An array is created when its first
-    /// slab is needed, so that an open, and a region without slabs, touch few pages.
+    /// The slabs of the groups, in arrays of [`ARRAY_SLAB_COUNT`]. An array is created when its
+    /// first slab is needed, so that an open, and a region without slabs, touch few pages.
     slabs: Box<[OnceLock<Box<[Slab]>>]>,
     /// Bytes written but not yet added to the wear of their block, by block.
     noted: Box<[AtomicU64]>,
@@ -37,7 +37,7 @@ impl Region {
     pub(super) fn new(layout: RegionLayout, slab_chunks: u32) -> Self {
         // A group that the region's end cuts short can never be a slab.
         let slab_count = layout.chunks / slab_chunks;
-        let slabs = (0..slab_count.div_ceil(SLABS_TOGETHER)).map(|_| OnceLock::new()).collect();
+        let slabs = (0..slab_count.div_ceil(ARRAY_SLAB_COUNT)).map(|_| OnceLock::new()).collect();
         let slab_shift = (slab_chunks * layout.chunk_bytes).ilog2();
         let block_order = Ranges::block_order(&layout);
         let noted = (0..((layout.chunks - 1) >> block_order) + 1).map(|_| AtomicU64::new(0)).collect();
@@ -49,7 +49,7 @@ impl Region {
     pub(super) fn note_written(&self, chunk: u32, bytes: u64) -> bool {
         let Some(noted) = self.noted.get((chunk >> self.block_order) as usize) else { return false };
         let before = noted.fetch_add(bytes, Ordering::Relaxed);
-        before + bytes >= self.layout.wear_segment_bytes / NOTED_PART
+        before + bytes >= self.layout.wear_segment_bytes / NOTED_BYTES_DIVISOR
     }
 
     /// Returns the noted bytes of this chunk's block and resets them.
@@ -71,8 +71,8 @@ impl Region {
 
     #[inline]
     fn slab_of(&self, group: u32) -> Option<&Slab> {
-        let together = self.slabs.get((group / SLABS_TOGETHER) as usize)?.get()?;
-        together.get((group % SLABS_TOGETHER) as usize)
+        let array = self.slabs.get((group / ARRAY_SLAB_COUNT) as usize)?.get()?;
+        array.get((group % ARRAY_SLAB_COUNT) as usize)
     }
 
     /// Like [`Self::slab_at`], but creates the slab. Returns `None` if the region's end cuts it
@@ -82,10 +82,10 @@ impl Region {
         if group >= self.slab_count {
             return None;
         }
-        let together = self.slabs.get((group / SLABS_TOGETHER) as usize)?;
-        let first = group - group % SLABS_TOGETHER;
-        let last = (first + SLABS_TOGETHER).min(self.slab_count);
-        together.get_or_init(|| (first..last).map(|_| Slab::new()).collect()).get((group - first) as usize)
+        let array = self.slabs.get((group / ARRAY_SLAB_COUNT) as usize)?;
+        let first = group - group % ARRAY_SLAB_COUNT;
+        let last = (first + ARRAY_SLAB_COUNT).min(self.slab_count);
+        array.get_or_init(|| (first..last).map(|_| Slab::new()).collect()).get((group - first) as usize)
     }
 
     pub(super) fn slab_bytes(&self) -> u32 {
@@ -94,10 +94,9 @@ impl Region {
 
     /// Returns all created groups, with their first chunk.
     pub(super) fn slabs(&self) -> impl Iterator<Item = (u32, &Slab)> {
-        let made = self.slabs.iter().zip((0u32..).step_by(SLABS_TOGETHER as usize));
-        let made = made.filter_map(|(together, first)| Some((together.get()?, first)));
-        made.flat_map(|(together, first)| together.iter().zip(first..))
-            .map(|(slab, group)| (group * self.slab_chunks, slab))
+        let made = self.slabs.iter().zip((0u32..).step_by(ARRAY_SLAB_COUNT as usize));
+        let made = made.filter_map(|(array, first)| Some((array.get()?, first)));
+        made.flat_map(|(array, first)| array.iter().zip(first..)).map(|(slab, group)| (group * self.slab_chunks, slab))
     }
 
     #[inline]
@@ -108,7 +107,7 @@ impl Region {
     /// Returns the slab group of a byte of this region, if created: its first chunk, the slab, and
     /// the byte's offset in it.
     #[inline]
-    pub(super) fn locate(&self, at: NvPtr) -> Option<(Place, &Slab, u32)> {
+    pub(super) fn locate(&self, at: NvPtr) -> Option<(ChunkPosition, &Slab, u32)> {
         let inside = at.offset().checked_sub(self.layout.chunks_offset)?;
         let group = inside >> self.slab_shift;
         let slab = self.slab_of(u32::try_from(group).ok()?)?;
@@ -117,17 +116,17 @@ impl Region {
             reason = "the group exists, so its chunk fits 32 bits; a remainder fits a slab"
         )]
         let (chunk, rest) = (group as u32 * self.slab_chunks, (inside & ((1 << self.slab_shift) - 1)) as u32);
-        Some((Place { region: self.layout.index, chunk }, slab, rest))
+        Some((ChunkPosition { region: self.layout.index, chunk }, slab, rest))
     }
 
     /// Returns the extent that could begin exactly at `at`.
-    pub(super) fn extent_start(&self, at: NvPtr) -> Option<Place> {
+    pub(super) fn extent_start(&self, at: NvPtr) -> Option<ChunkPosition> {
         let chunk = self.layout.chunk_of(at.offset())?;
-        (self.layout.chunk(chunk) == at).then_some(Place { region: self.layout.index, chunk })
+        (self.layout.chunk(chunk) == at).then_some(ChunkPosition { region: self.layout.index, chunk })
     }
 
     pub(super) fn dram_bytes(&self) -> usize {
-        let far: usize = self.slabs().map(|(_, slab)| size_of::<Slab>() + slab.far_bytes()).sum();
-        size_of::<Self>() + size_of_val(&*self.slabs) + size_of_val(&*self.noted) + far
+        let bitmaps: usize = self.slabs().map(|(_, slab)| size_of::<Slab>() + slab.long_bitmap_bytes()).sum();
+        size_of::<Self>() + size_of_val(&*self.slabs) + size_of_val(&*self.noted) + bitmaps
     }
 }

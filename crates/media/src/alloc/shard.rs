@@ -7,27 +7,27 @@
 
 use std::collections::VecDeque;
 
-use super::Place;
+use super::ChunkPosition;
 
 /// Shards for threads. A thread slot uses the shard of its number modulo this.
-pub(super) const SHARDS: usize = 64;
+pub(super) const SHARD_COUNT: usize = 64;
 /// The shard of slabs without a thread: those found at open.
-pub(super) const ORPHANS: u16 = SHARDS as u16;
+pub(super) const ORPHAN_SHARD_INDEX: u16 = SHARD_COUNT as u16;
 
 /// A shard's slabs of one class.
 #[derive(Default)]
 pub(super) struct ClassSlabs {
-    /// The slab that slots come from now (`HELD`).
-    pub(super) current: Option<Place>,
-    /// Slabs with free slots (`LISTED`). An entry whose slab is no longer listed, or has another
-    /// owner, is stale and skipped. The slab listed longest comes first: it has accumulated the
-    /// most free slots, so neighbouring slots are allocated together.
-    pub(super) partial: VecDeque<Place>,
-    /// Empty slabs in the list that were `KEPT`.
+    /// The slab that slots come from now (`HELD_FLAG`).
+    pub(super) current: Option<ChunkPosition>,
+    /// Slabs with free slots (`LISTED_FLAG`). An entry whose slab is no longer listed, or has
+    /// another owner, is stale and skipped. The slab listed longest comes first: it has accumulated
+    /// the most free slots, so neighbouring slots are allocated together.
+    pub(super) partial: VecDeque<ChunkPosition>,
+    /// Empty slabs in the list with `KEPT_FLAG`.
     pub(super) kept: u32,
     /// The next record shall come from a new slab, if available: this shard's own slabs are in a
     /// worn segment.
-    pub(super) fresh: bool,
+    pub(super) wants_new_slab: bool,
 }
 
 #[derive(Default)]
@@ -47,7 +47,7 @@ impl Shard {
     }
 
     pub(super) fn dram_bytes(&self) -> usize {
-        let lists: usize = self.classes.iter().map(|class| class.partial.capacity() * size_of::<Place>()).sum();
+        let lists: usize = self.classes.iter().map(|class| class.partial.capacity() * size_of::<ChunkPosition>()).sum();
         self.classes.capacity() * size_of::<ClassSlabs>() + lists
     }
 }

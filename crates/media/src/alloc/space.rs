@@ -1,14 +1,14 @@
 //! Extents: the buddy trees of all regions, their words on the medium, and wear. One lock, acquired
 //! once per slab (some hundred records) or once per extent.
 //!
-//! Persist order of allocating an extent ([`Space::hand_out`]), all under the lock:
+//! Persist order of allocating an extent ([`Space::alloc_extent`]), all under the lock:
 //! 1. The tree allocates the chunks (DRAM). If the caller wants the extent's ends zero, they are
 //!    zeroed; **fence**. If that fence fails, the chunks are freed, and no word is stored.
 //! 2. Both copies of its word are stored. The copies, and every word changed since the last time
 //!    (`unflushed`), are flushed.
 //! 3. Fence. Only then does the caller receive the extent.
 //!
-//! Persist order of freeing an extent ([`Space::give_back`]): the free word is stored in both
+//! Persist order of freeing an extent ([`Space::free_extent`]): the free word is stored in both
 //! copies; nothing waits for it. The flush comes with the next allocation or the clean stop, at the
 //! latest.
 //!
@@ -27,10 +27,10 @@
 //!
 //! Wear words (`wear.rs`) are stored and flushed without a fence: a crash loses only some counts.
 
-use super::buddy::{Buddy, NO_ROOM};
-use super::ground::Ground;
+use super::buddy::{Buddy, FULL_BLOCK_WEAR_BYTES};
+use super::ground::MediumAccess;
 use super::table::{self, Found, Pair, Word};
-use super::{ExtentKind, Place};
+use super::{ChunkPosition, ExtentKind};
 use crate::nvptr::NvPtr;
 use crate::region_layout::RegionLayout;
 
@@ -48,7 +48,7 @@ pub(crate) struct Ends {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Written {
     /// The start of the extent.
-    pub(super) place: Place,
+    pub(super) position: ChunkPosition,
     /// The length of the extent in chunks.
     pub(super) chunks: u32,
     /// Bytes written, spread over the extent.
@@ -73,7 +73,7 @@ pub(super) struct Space {
     /// A clean stop has computed the seals of the tables: no word changes any more.
     pub(super) is_sealed: bool,
     /// Whether wear affects placement.
-    pub(super) steer: bool,
+    pub(super) wear_aware: bool,
 }
 
 impl Ranges {
@@ -91,13 +91,14 @@ impl Ranges {
 
     /// Loads the counts from the medium. An impossible count is read as 0: wear only affects
     /// placement.
-    pub(super) fn read_wear<G: Ground>(&mut self, ground: &G) {
-        const ABSURD: u64 = 1 << 60;
+    pub(super) fn read_wear<G: MediumAccess>(&mut self, medium: &G) {
+        const WEAR_BYTES_MAX: u64 = (1 << 60) - 1;
         let segments: Vec<u32> = (0..self.tree.wear().len()).map(|block| self.segment_of_block(block)).collect();
         let mut block = 0;
         for sharing in segments.chunk_by(|a, b| a == b) {
-            let count =
-                Some(ground.load(self.layout.wear_word(sharing[0]))).filter(|count| *count < ABSURD).unwrap_or(0);
+            let count = Some(medium.load(self.layout.wear_word(sharing[0])))
+                .filter(|count| *count <= WEAR_BYTES_MAX)
+                .unwrap_or(0);
             if count > 0 {
                 for index in block..block + sharing.len() {
                     self.tree.add_block_wear(index, count / sharing.len() as u64);
@@ -107,7 +108,7 @@ impl Ranges {
         }
     }
 
-    fn write_wear<G: Ground>(&self, ground: &G, block: usize) {
+    fn write_wear<G: MediumAccess>(&self, medium: &G, block: usize) {
         let segment = self.segment_of_block(block);
         let (mut low, mut high) = (block, block);
         while low > 0 && self.segment_of_block(low - 1) == segment {
@@ -117,8 +118,8 @@ impl Ranges {
             high += 1;
         }
         let at = self.layout.wear_word(segment);
-        ground.put(at, self.tree.wear()[low..=high].iter().sum());
-        ground.flush(at, 8);
+        medium.put(at, self.tree.wear()[low..=high].iter().sum());
+        medium.flush(at, 8);
     }
 }
 
@@ -126,82 +127,82 @@ impl Space {
     /// Allocates `word.chunks` chunks for an extent and makes its word durable. Returns `None` if
     /// no region has such a run. The bytes at its `ends` are zeroed durably before the word is
     /// stored.
-    pub(super) fn hand_out<G: Ground>(
+    pub(super) fn alloc_extent<G: MediumAccess>(
         &mut self,
-        ground: &G,
+        medium: &G,
         word: Word,
         (aligned, ends): (bool, Ends),
-    ) -> Option<Place> {
+    ) -> Option<ChunkPosition> {
         if self.is_sealed {
             return None;
         }
-        let place = self.take(word.chunks, aligned)?;
-        let layout = &self.regions[usize::from(place.region)].layout;
+        let position = self.alloc_chunks(word.chunks, aligned)?;
+        let layout = &self.regions[usize::from(position.region)].layout;
         if ends != Ends::default() {
-            let (first, bytes) = (layout.chunk(place.chunk), u64::from(word.chunks) * u64::from(layout.chunk_bytes));
+            let (first, bytes) = (layout.chunk(position.chunk), u64::from(word.chunks) * u64::from(layout.chunk_bytes));
             for (from, len) in [(0, ends.head.min(bytes)), (bytes - ends.tail.min(bytes), ends.tail.min(bytes))] {
-                (0..len).step_by(8).for_each(|word| ground.put(first.add(from + word), 0));
-                ground.flush(first.add(from), len as usize);
+                (0..len).step_by(8).for_each(|word| medium.put(first.add(from + word), 0));
+                medium.flush(first.add(from), len as usize);
             }
-            ground.fence();
-            if ground.has_failed() {
+            medium.fence();
+            if medium.has_failed() {
                 // The ends may still have the header of an older extent, so no word may declare
                 // them valid.
-                let is_given = self.regions[usize::from(place.region)].tree.give(place.chunk, word.chunks);
-                debug_assert!(is_given, "the chunks were taken above");
+                let is_freed = self.regions[usize::from(position.region)].tree.free_range(position.chunk, word.chunks);
+                debug_assert!(is_freed, "the chunks were taken above");
                 return None;
             }
         }
-        let copies = layout.extent_words(place.chunk);
-        let raw = table::encode(word, ground.stamp(), place.region, place.chunk);
-        copies.iter().for_each(|copy| ground.put(*copy, raw));
-        if !ground.word_late() {
-            self.flush_words(ground);
-            copies.iter().for_each(|copy| ground.flush(*copy, 8));
-            ground.fence();
+        let copies = layout.extent_words(position.chunk);
+        let raw = table::encode(word, medium.stamp(), position.region, position.chunk);
+        copies.iter().for_each(|copy| medium.put(*copy, raw));
+        if !medium.word_late() {
+            self.flush_words(medium);
+            copies.iter().for_each(|copy| medium.flush(*copy, 8));
+            medium.fence();
         }
-        debug_assert_eq!(self.word(ground, place), Found::Extent(word));
-        Some(place)
+        debug_assert_eq!(self.word(medium, position), Found::Extent(word));
+        Some(position)
     }
 
     /// Frees an extent; returns false if its chunks are not all in use. After a close the extent
     /// stays allocated: the next open frees unreachable extents, and the words no longer belong to
     /// this pool.
     #[must_use]
-    pub(super) fn give_back<G: Ground>(&mut self, ground: &G, place: Place, chunks: u32) -> bool {
-        if self.is_sealed || ground.is_closed() {
+    pub(super) fn free_extent<G: MediumAccess>(&mut self, medium: &G, position: ChunkPosition, chunks: u32) -> bool {
+        if self.is_sealed || medium.is_closed() {
             return true;
         }
-        let Some(ranges) = self.regions.get_mut(usize::from(place.region)) else { return false };
-        if !ranges.tree.give(place.chunk, chunks) {
+        let Some(ranges) = self.regions.get_mut(usize::from(position.region)) else { return false };
+        if !ranges.tree.free_range(position.chunk, chunks) {
             return false;
         }
-        let copies = ranges.layout.extent_words(place.chunk);
-        self.store_word(ground, copies, 0);
+        let copies = ranges.layout.extent_words(position.chunk);
+        self.store_word(medium, copies, 0);
         true
     }
 
     /// Stores a free or repaired word in both copies, to be flushed with the next allocation.
-    pub(super) fn store_word<G: Ground>(&mut self, ground: &G, copies: [NvPtr; 2], raw: u64) {
+    pub(super) fn store_word<G: MediumAccess>(&mut self, medium: &G, copies: [NvPtr; 2], raw: u64) {
         for copy in copies {
-            ground.put(copy, raw);
+            medium.put(copy, raw);
             self.unflushed.push(copy);
         }
         if self.unflushed.len() >= UNFLUSHED_MAX {
-            self.flush_words(ground);
-            ground.fence();
+            self.flush_words(medium);
+            medium.fence();
         }
     }
 
     /// Flushes the unflushed words; the caller fences.
-    pub(super) fn flush_words<G: Ground>(&mut self, ground: &G) {
+    pub(super) fn flush_words<G: MediumAccess>(&mut self, medium: &G) {
         // Neighbours share lines: after sorting, each line is flushed once.
         self.unflushed.sort_unstable();
         let mut last = NvPtr::NULL;
         for at in self.unflushed.drain(..) {
             let line = NvPtr::from_raw(at.raw() & !63);
             if line != last {
-                ground.flush(at, 8);
+                medium.flush(at, 8);
                 last = line;
             }
         }
@@ -209,43 +210,45 @@ impl Space {
 
     /// Adds wear and stores the changed counts. The remainder of the division goes to the first
     /// block.
-    pub(super) fn wear<G: Ground>(&mut self, ground: &G, written: &[Written]) {
-        for part in written {
-            let Some(ranges) = self.regions.get_mut(usize::from(part.place.region)) else { continue };
+    pub(super) fn wear<G: MediumAccess>(&mut self, medium: &G, written: &[Written]) {
+        for item in written {
+            let Some(ranges) = self.regions.get_mut(usize::from(item.position.region)) else { continue };
             let block_chunks = 1u32 << ranges.tree.block_order();
-            let first = part.place.chunk / block_chunks;
-            let last = (part.place.chunk + part.chunks.max(1) - 1) / block_chunks;
-            let mut rest = part.bytes;
+            let first = item.position.chunk / block_chunks;
+            let last = (item.position.chunk + item.chunks.max(1) - 1) / block_chunks;
+            let mut rest = item.bytes;
             for block in (first..=last).rev() {
                 // The share of an extent that is in this block; a slab is in one block.
-                let start = part.place.chunk.max(block * block_chunks);
-                let end = (part.place.chunk + part.chunks.max(1)).min((block + 1).saturating_mul(block_chunks));
-                let share = u128::from(part.bytes) * u128::from(end - start) / u128::from(part.chunks.max(1));
+                let start = item.position.chunk.max(block * block_chunks);
+                let end = (item.position.chunk + item.chunks.max(1)).min((block + 1).saturating_mul(block_chunks));
+                let share = u128::from(item.bytes) * u128::from(end - start) / u128::from(item.chunks.max(1));
                 let share = if block == first { rest } else { u64::try_from(share).unwrap_or(rest) };
                 rest -= share;
                 ranges.tree.add_block_wear(block as usize, share);
-                ranges.write_wear(ground, block as usize);
+                ranges.write_wear(medium, block as usize);
             }
         }
     }
 
     /// Returns whether a slab elsewhere would avoid more than one overwrite of this segment.
-    pub(super) fn has_cooler_than(&self, place: Place) -> bool {
-        let Some(ranges) = self.regions.get(usize::from(place.region)).filter(|_| self.steer) else { return false };
-        let wear = ranges.tree.wear().get((place.chunk >> ranges.tree.block_order()) as usize).copied().unwrap_or(0);
+    pub(super) fn has_less_worn_segment(&self, position: ChunkPosition) -> bool {
+        let Some(ranges) = self.regions.get(usize::from(position.region)).filter(|_| self.wear_aware) else {
+            return false;
+        };
+        let wear = ranges.tree.wear().get((position.chunk >> ranges.tree.block_order()) as usize).copied().unwrap_or(0);
         let lead = ranges.layout.wear_segment_bytes;
-        self.regions.iter().any(|other| other.tree.least_wear().saturating_add(lead) < wear)
+        self.regions.iter().any(|other| other.tree.min_wear().saturating_add(lead) < wear)
     }
 
     /// Returns whether a slab can be allocated without growing.
-    pub(super) fn has_room_for_a_slab(&self) -> bool {
-        self.regions.iter().any(|ranges| ranges.tree.least_wear() != NO_ROOM)
+    pub(super) fn has_free_slab(&self) -> bool {
+        self.regions.iter().any(|ranges| ranges.tree.min_wear() != FULL_BLOCK_WEAR_BYTES)
     }
 
     /// Returns the word that begins at this position.
-    pub(super) fn word<G: Ground>(&self, ground: &G, place: Place) -> Found {
-        match self.regions.get(usize::from(place.region)) {
-            Some(ranges) => read_word(ground, &ranges.layout, place.chunk),
+    pub(super) fn word<G: MediumAccess>(&self, medium: &G, position: ChunkPosition) -> Found {
+        match self.regions.get(usize::from(position.region)) {
+            Some(ranges) => read_word(medium, &ranges.layout, position.chunk),
             None => Found::Bad,
         }
     }
@@ -258,24 +261,25 @@ impl Space {
             .sum()
     }
 
-    fn take(&mut self, chunks: u32, aligned: bool) -> Option<Place> {
+    fn alloc_chunks(&mut self, chunks: u32, aligned: bool) -> Option<ChunkPosition> {
         let order = chunks.checked_next_power_of_two()?.ilog2();
         let mut best: Option<(usize, u64)> = None;
-        for (index, ranges) in self.regions.iter().enumerate().filter(|(_, ranges)| ranges.tree.can_take(chunks, order))
+        for (index, ranges) in
+            self.regions.iter().enumerate().filter(|(_, ranges)| ranges.tree.can_alloc(chunks, order))
         {
-            let wear = ranges.tree.least_wear();
+            let wear = ranges.tree.min_wear();
             let lead = ranges.layout.wear_segment_bytes;
-            if best.is_none_or(|(_, least)| wear.saturating_add(lead) < least) {
+            if best.is_none_or(|(_, min_wear)| wear.saturating_add(lead) < min_wear) {
                 best = Some((index, wear));
             }
-            if !self.steer {
+            if !self.wear_aware {
                 break;
             }
         }
-        let steer = self.steer;
+        let wear_aware = self.wear_aware;
         let taken = |ranges: &mut Ranges, unaligned: bool| {
-            let lead = steer.then_some(ranges.layout.wear_segment_bytes);
-            if unaligned { ranges.tree.take_unaligned(chunks) } else { ranges.tree.take(chunks, lead) }
+            let lead = wear_aware.then_some(ranges.layout.wear_segment_bytes);
+            if unaligned { ranges.tree.alloc_unaligned(chunks) } else { ranges.tree.alloc(chunks, lead) }
         };
         let (index, chunk) = match best {
             Some((index, _)) => (index, taken(&mut self.regions[index], false)?),
@@ -284,18 +288,18 @@ impl Space {
                 self.regions.iter_mut().enumerate().find_map(|(index, ranges)| Some((index, taken(ranges, true)?)))?
             }
         };
-        Some(Place { region: u16::try_from(index).ok()?, chunk })
+        Some(ChunkPosition { region: u16::try_from(index).ok()?, chunk })
     }
 }
 
 /// Reads the word of a chunk from the two copies on the medium.
-pub(super) fn read_word<G: Ground>(ground: &G, layout: &RegionLayout, chunk: u32) -> Found {
+pub(super) fn read_word<G: MediumAccess>(medium: &G, layout: &RegionLayout, chunk: u32) -> Found {
     if chunk >= layout.chunks {
         return Found::Bad;
     }
-    let raw = layout.extent_words(chunk).map(|copy| ground.load(copy));
+    let raw = layout.extent_words(chunk).map(|copy| medium.load(copy));
     let found = raw.map(|raw| table::decode(raw, layout.index, chunk, layout.chunks));
-    Pair { raw, found }.resolve(ground.stamp()).found
+    Pair { raw, found }.resolve(medium.stamp()).found
 }
 
 /// Returns a word for an extent of an engine or of a single record.

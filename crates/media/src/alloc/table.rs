@@ -40,7 +40,7 @@ pub(super) enum Found {
 pub(super) const CHUNKS_MAX: u32 = (1 << 30) - 1;
 
 const CHECK_SHIFT: u32 = 54;
-const BODY: u64 = (1 << CHECK_SHIFT) - 1;
+const BODY_MASK: u64 = (1 << CHECK_SHIFT) - 1;
 /// Maximum set bits of a bad word that is read as a free word with flipped bits, if the other copy
 /// is free.
 const FLIPPED_BITS_MAX: u32 = 2;
@@ -73,8 +73,8 @@ fn check(body: u64, region: u16, chunk: u32) -> u64 {
     let crc = body.to_le_bytes()[..7]
         .iter()
         .fold(0u16, |crc, byte| (crc << 8 & 0x3ff) ^ CRC10[usize::from((crc >> 2) as u8 ^ byte)]);
-    let place = u64::from(region) << 32 | u64::from(chunk);
-    let mixed = (place ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let position = u64::from(region) << 32 | u64::from(chunk);
+    let mixed = (position ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 31).wrapping_mul(0x94d0_49bb_1331_11eb);
     u64::from(crc) ^ mixed >> CHECK_SHIFT
 }
@@ -92,7 +92,7 @@ pub(super) fn decode(raw: u64, region: u16, chunk: u32, region_chunks: u32) -> F
     if raw == 0 {
         return Found::Free;
     }
-    let body = raw & BODY;
+    let body = raw & BODY_MASK;
     #[expect(clippy::cast_possible_truncation, reason = "each field is cut to its bits")]
     let word = Word { kind: ExtentKind(raw as u8), class: u16::from((raw >> 8) as u8), chunks: (body >> 24) as u32 };
     let fits = word.chunks > 0 && chunk.checked_add(word.chunks).is_some_and(|end| end <= region_chunks);
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_round_trip_and_know_their_place() {
+    fn words_round_trip_and_are_tied_to_their_position() {
         let mut strangers = 0;
         for chunk in 0..1000 {
             let word = Word { kind: ExtentKind(1 + (chunk % 200) as u8), class: chunk as u16 % 256, chunks: chunk + 1 };
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_of_up_to_three_bits_is_seen() {
+    fn every_change_of_up_to_three_bits_is_detected() {
         let raw = encode(Word { kind: ExtentKind::SLAB, class: 17, chunks: 16 }, 7, 0, 32);
         for a in 0..64u32 {
             for b in a..64 {

@@ -4,23 +4,23 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::VerifyReport;
 
-use super::ground::Ground;
+use super::ground::MediumAccess;
 use super::region::Region;
 use super::shard::Shard;
-use super::slab::{HELD, KEPT, LISTED, NO_CLASS, OLD};
+use super::slab::{HELD_FLAG, KEPT_FLAG, LISTED_FLAG, NO_CLASS_ID, OLD_FLAG};
 use super::space::Ranges;
-use super::{Allocator, ExtentKind, Place, lock};
+use super::{Allocator, ChunkPosition, ExtentKind, lock};
 
 impl Allocator {
     /// See [`Allocator::verify`](Self::verify).
-    pub(crate) fn verify_on<G: Ground>(&self, ground: &G, report: &mut VerifyReport) {
+    pub(crate) fn verify_on<G: MediumAccess>(&self, medium: &G, report: &mut VerifyReport) {
         // All shards in ascending order, then space: the only code that holds more than one shard.
         let shards: Vec<_> = (0..self.shards.len()).map(|index| self.shard(index)).collect();
         let space = lock(&self.space);
         report.findings.extend(lock(&self.findings).iter().cloned());
         let mut extent_bytes = 0;
         for (region, ranges) in self.known_regions().zip(&space.regions) {
-            extent_bytes += self.verify_region(ground, region, ranges, report);
+            extent_bytes += self.verify_region(medium, region, ranges, report);
         }
         let counted = self.extent_bytes.load(Ordering::Relaxed);
         if !self.is_recovering() && counted != extent_bytes {
@@ -36,12 +36,18 @@ impl Allocator {
     }
 
     /// Checks a region; returns the bytes of extents that are not slabs.
-    fn verify_region<G: Ground>(&self, ground: &G, region: &Region, ranges: &Ranges, report: &mut VerifyReport) -> u64 {
+    fn verify_region<G: MediumAccess>(
+        &self,
+        medium: &G,
+        region: &Region,
+        ranges: &Ranges,
+        report: &mut VerifyReport,
+    ) -> u64 {
         let name = |chunk: u32| format!("region {} chunk {chunk}", region.layout.index);
         if !ranges.tree.is_consistent() {
             report.find(name(0), "the buddy tree contradicts itself");
         }
-        let read = self.read_table(ground, &region.layout, None);
+        let read = self.read_table(medium, &region.layout, None);
         // If the copies differ, the medium changed under the open store, and the next open repairs
         // the words.
         for (chunk, _) in &read.rewrites {
@@ -54,7 +60,7 @@ impl Allocator {
             in_use[*chunk as usize..(*chunk + word.chunks) as usize].fill(true);
             if word.kind == ExtentKind::SLAB {
                 slabs += 1;
-                let found = region.slab_at(*chunk).map_or(NO_CLASS, super::slab::Slab::class);
+                let found = region.slab_at(*chunk).map_or(NO_CLASS_ID, super::slab::Slab::class);
                 if found != word.class {
                     report.find(
                         name(*chunk),
@@ -76,20 +82,20 @@ impl Allocator {
                 report.find(name(chunk), what);
             }
         }
-        let known = region.slabs().filter(|(_, slab)| slab.class() != NO_CLASS).count();
+        let known = region.slabs().filter(|(_, slab)| slab.class() != NO_CLASS_ID).count();
         if known != slabs {
             report.find(name(0), format!("{slabs} slabs in the table, {known} in memory"));
         }
         for (chunk, slab) in region.slabs() {
-            let Some(class) = self.classes.get(slab.class()).filter(|_| !slab.has(OLD)) else { continue };
-            let (free, taken) = (slab.free_slots(), slab.taken(class));
+            let Some(class) = self.classes.get(slab.class()).filter(|_| !slab.has_flag(OLD_FLAG)) else { continue };
+            let (free, taken) = (slab.free_slots(), slab.used_slots(class));
             if free + taken != class.slots {
                 report.find(
                     name(chunk),
                     format!("a slab of {} slots counts {free} free and has {taken} taken", class.slots),
                 );
             }
-            if free > 0 && !slab.has(HELD) && !slab.has(LISTED) {
+            if free > 0 && !slab.has_flag(HELD_FLAG) && !slab.has_flag(LISTED_FLAG) {
                 report.find(name(chunk), "a slab with free slots that nobody can find");
             }
         }
@@ -98,15 +104,17 @@ impl Allocator {
 
     fn verify_shard(&self, index: usize, shard: &Shard, report: &mut VerifyReport) {
         for (number, slabs) in (0u16..).zip(&shard.classes) {
-            let mine = |place: &Place, flag: u8| {
-                self.slab(*place)
-                    .is_some_and(|slab| slab.class() == number && usize::from(slab.owner()) == index && slab.has(flag))
+            let is_own_with = |position: &ChunkPosition, flag: u8| {
+                self.slab(*position).is_some_and(|slab| {
+                    slab.class() == number && usize::from(slab.owner()) == index && slab.has_flag(flag)
+                })
             };
             let name = || format!("shard {index} class {number}");
-            if slabs.current.is_some_and(|place| !mine(&place, HELD)) {
+            if slabs.current.is_some_and(|position| !is_own_with(&position, HELD_FLAG)) {
                 report.find(name(), "the current slab is not the shard's own");
             }
-            let mut kept: Vec<Place> = slabs.partial.iter().copied().filter(|place| mine(place, KEPT)).collect();
+            let mut kept: Vec<ChunkPosition> =
+                slabs.partial.iter().copied().filter(|position| is_own_with(position, KEPT_FLAG)).collect();
             kept.sort_unstable();
             kept.dedup();
             if kept.len() != slabs.kept as usize {

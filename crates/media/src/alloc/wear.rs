@@ -24,38 +24,40 @@
 
 use lodestore_contract::{SegmentWear, Wear};
 
-use super::ground::Ground;
+use super::ground::MediumAccess;
 use super::region::Region;
-use super::slab::{NO_CLASS, Slab};
+use super::slab::{NO_CLASS_ID, Slab};
 use super::space::{Space, Written};
 use super::table::Found;
-use super::{Allocator, ExtentKind, Place, lock};
+use super::{Allocator, ChunkPosition, ExtentKind, lock};
 use crate::nvptr::NvPtr;
 
 impl Allocator {
     /// Notes bytes of slots allocated from a slab. A shard's lock may be held, the space lock must
     /// not be.
-    pub(super) fn note_slab<G: Ground>(&self, ground: &G, place: Place, bytes: u64) {
-        if let Some(region) = self.region(place.region)
-            && region.note_written(place.chunk, bytes)
+    pub(super) fn note_slab_wear<G: MediumAccess>(&self, medium: &G, position: ChunkPosition, bytes: u64) {
+        if let Some(region) = self.region(position.region)
+            && region.note_written(position.chunk, bytes)
         {
-            lock(&self.space).take_in(ground, region, place.chunk);
+            lock(&self.space).add_noted_wear(medium, region, position.chunk);
         }
     }
 
     /// See [`Allocator::note_written`](Self::note_written).
-    pub(crate) fn note_written_on<G: Ground>(&self, ground: &G, extent: NvPtr, bytes: u64) {
-        let Some(place) = self.region(extent.region()).and_then(|region| region.extent_start(extent)) else { return };
+    pub(crate) fn note_written_on<G: MediumAccess>(&self, medium: &G, extent: NvPtr, bytes: u64) {
+        let Some(position) = self.region(extent.region()).and_then(|region| region.extent_start(extent)) else {
+            return;
+        };
         let mut space = lock(&self.space);
-        if let Found::Extent(word) = space.word(ground, place)
+        if let Found::Extent(word) = space.word(medium, position)
             && word.kind != ExtentKind::SLAB
         {
-            space.wear(ground, &[Written { place, chunks: word.chunks, bytes }]);
+            space.wear(medium, &[Written { position, chunks: word.chunks, bytes }]);
         }
     }
 
     /// Moves all counts to the medium; nothing else may run.
-    pub(crate) fn report_wear<G: Ground>(&self, ground: &G) {
+    pub(crate) fn report_wear<G: MediumAccess>(&self, medium: &G) {
         for region in self.known_regions() {
             for (chunk, slab) in region.slabs() {
                 let bytes = self.written_of(slab);
@@ -64,31 +66,31 @@ impl Allocator {
                     region.note_written(chunk, bytes);
                 }
             }
-            region.block_starts().for_each(|chunk| lock(&self.space).take_in(ground, region, chunk));
+            region.block_starts().for_each(|chunk| lock(&self.space).add_noted_wear(medium, region, chunk));
         }
     }
 
     /// See [`Allocator::wear`](Self::wear).
-    pub(crate) fn wear_on<G: Ground>(&self, ground: &G) -> Wear {
+    pub(crate) fn wear_on<G: MediumAccess>(&self, medium: &G) -> Wear {
         let mut segments = Vec::new();
         for region in self.known_regions() {
             let mut space = lock(&self.space);
-            region.block_starts().for_each(|chunk| space.take_in(ground, region, chunk));
+            region.block_starts().for_each(|chunk| space.add_noted_wear(medium, region, chunk));
             let Some(ranges) = space.regions.get(usize::from(region.layout.index)) else { break };
             // Segments without a block (usually the pool's tables) do not belong to the allocator.
             let base = segments.len();
-            let mut place_of = Vec::new();
+            let mut index_of_block = Vec::new();
             for (block, bytes) in ranges.tree.wear().iter().enumerate().take(region.block_starts().count()) {
                 let segment = ranges.segment_of_block(block);
                 match segments.get_mut(base..).and_then(|own: &mut [SegmentWear]| own.last_mut()) {
                     Some(last) if last.segment == segment => last.bytes += bytes,
                     _ => segments.push(SegmentWear { region: region.layout.index, segment, bytes: *bytes }),
                 }
-                place_of.push(segments.len() - 1);
+                index_of_block.push(segments.len() - 1);
             }
             for (chunk, slab) in region.slabs() {
-                let place = place_of.get((chunk >> ranges.tree.block_order()) as usize);
-                if let Some(segment) = place.and_then(|place| segments.get_mut(*place)) {
+                let position = index_of_block.get((chunk >> ranges.tree.block_order()) as usize);
+                if let Some(segment) = position.and_then(|position| segments.get_mut(*position)) {
                     segment.bytes += self.written_of(slab);
                 }
             }
@@ -97,18 +99,18 @@ impl Allocator {
     }
 
     fn written_of(&self, slab: &Slab) -> u64 {
-        let class = self.classes.get(slab.class()).filter(|_| slab.class() != NO_CLASS);
+        let class = self.classes.get(slab.class()).filter(|_| slab.class() != NO_CLASS_ID);
         class.map_or(0, |class| u64::from(slab.written()) * u64::from(class.size))
     }
 }
 
 impl Space {
     /// Adds the noted bytes of this chunk's block to its wear.
-    pub(super) fn take_in<G: Ground>(&mut self, ground: &G, region: &Region, chunk: u32) {
+    pub(super) fn add_noted_wear<G: MediumAccess>(&mut self, medium: &G, region: &Region, chunk: u32) {
         let bytes = region.take_noted(chunk);
         if bytes > 0 {
-            let place = Place { region: region.layout.index, chunk };
-            self.wear(ground, &[Written { place, chunks: 1, bytes }]);
+            let position = ChunkPosition { region: region.layout.index, chunk };
+            self.wear(medium, &[Written { position, chunks: 1, bytes }]);
         }
     }
 }

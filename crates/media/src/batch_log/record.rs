@@ -13,28 +13,28 @@
 
 use lodestore_contract::{Error, Result};
 
-use super::{BatchLogs, Word, is_engines};
+use super::{BatchLogs, Word, is_engine_range};
 use crate::crc::crc32c;
 use crate::little_endian::{u32_at, u64_at};
 use crate::nvptr::NvPtr;
 use crate::pool::Pool;
 
 /// Bytes before the stores.
-const HEADER: usize = 32;
+const HEADER_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"LBT1";
 /// Bytes of the longest store.
-const STORE: u64 = 24;
+const STORE_BYTES_MAX: u64 = 24;
 /// Bit of a store's offset: sixteen bytes.
-const PAIR: u64 = 1;
+const PAIR_FLAG: u64 = 1;
 const CRC_AT: usize = 12;
 
 /// Returns the maximum bytes of a record of `stores` stores.
 pub(super) fn record_bytes(stores: usize) -> u64 {
-    HEADER as u64 + stores as u64 * STORE
+    HEADER_BYTES as u64 + stores as u64 * STORE_BYTES_MAX
 }
 
 /// An armed, whole record.
-pub(super) struct Found {
+pub(super) struct ArmedRecord {
     pub(super) stamp: u64,
     pub(super) at: NvPtr,
     /// Length of the record in bytes.
@@ -46,23 +46,23 @@ pub(super) struct Found {
 pub(super) fn encode(bytes: &mut Vec<u8>, at: NvPtr, stamp: u64, stores: &[(NvPtr, Word)]) {
     assert!(stamp != 0, "0 is disarmed");
     bytes.clear();
-    bytes.resize(HEADER, 0);
-    for (place, word) in stores {
+    bytes.resize(HEADER_BYTES, 0);
+    for (position, word) in stores {
         match *word {
             Word::U64(word) => {
-                assert!(place.raw().is_multiple_of(8), "a word at an 8-aligned place");
-                bytes.extend_from_slice(&place.raw().to_le_bytes());
+                assert!(position.raw().is_multiple_of(8), "a word at an 8-aligned place");
+                bytes.extend_from_slice(&position.raw().to_le_bytes());
                 bytes.extend_from_slice(&word.to_le_bytes());
             }
             Word::U128(first, second) => {
-                assert!(place.raw().is_multiple_of(16), "a pair at a 16-aligned place");
-                bytes.extend_from_slice(&(place.raw() | PAIR).to_le_bytes());
+                assert!(position.raw().is_multiple_of(16), "a pair at a 16-aligned place");
+                bytes.extend_from_slice(&(position.raw() | PAIR_FLAG).to_le_bytes());
                 bytes.extend_from_slice(&first.to_le_bytes());
                 bytes.extend_from_slice(&second.to_le_bytes());
             }
         }
     }
-    let words = (bytes.len() - HEADER) as u32 / 8;
+    let words = (bytes.len() - HEADER_BYTES) as u32 / 8;
     bytes[..8].copy_from_slice(&stamp.to_le_bytes());
     bytes[8..12].copy_from_slice(&MAGIC);
     bytes[16..20].copy_from_slice(&words.to_le_bytes());
@@ -76,38 +76,38 @@ fn checksum(bytes: &[u8]) -> u32 {
     crc32c(&[&bytes[..CRC_AT], &bytes[CRC_AT + 4..]])
 }
 
-/// Reads the record at `at`; at most `room` bytes from there belong to its log. Returns `None` if
-/// it is disarmed or not whole. Accepts any bytes.
+/// Reads the record at `at`; at most `available` bytes from there belong to its log. Returns `None`
+/// if it is disarmed or not whole. Accepts any bytes.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if it is whole and names an offset where no store can be.
-pub(super) fn read(pool: &Pool, at: NvPtr, room: u64) -> Result<Option<Found>> {
-    let Some(bytes) = pool.bytes(at, HEADER) else { return Ok(None) };
+pub(super) fn read(pool: &Pool, at: NvPtr, available: u64) -> Result<Option<ArmedRecord>> {
+    let Some(bytes) = pool.bytes(at, HEADER_BYTES) else { return Ok(None) };
     let stamp = u64_at(bytes, 0);
     let words = u64::from(u32_at(bytes, 16));
-    let len = HEADER as u64 + words * 8;
-    if stamp == 0 || bytes[8..12] != MAGIC || u64_at(bytes, 24) != at.raw() || len > room {
+    let len = HEADER_BYTES as u64 + words * 8;
+    if stamp == 0 || bytes[8..12] != MAGIC || u64_at(bytes, 24) != at.raw() || len > available {
         return Ok(None);
     }
     let len = len as usize;
     let Some(bytes) = pool.bytes(at, len).filter(|bytes| checksum(bytes) == u32_at(bytes, CRC_AT)) else {
         return Ok(None);
     };
-    let stores = decode(pool, &bytes[HEADER..], u32_at(bytes, 20) as usize);
+    let stores = decode(pool, &bytes[HEADER_BYTES..], u32_at(bytes, 20) as usize);
     let stores = stores
         .ok_or_else(|| Error::corrupt(format!("batch record {at:?}"), "it names a place where no store can be"))?;
-    Ok(Some(Found { stamp, at, bytes: len, stores }))
+    Ok(Some(ArmedRecord { stamp, at, bytes: len, stores }))
 }
 
 /// Decodes the stores of a record; returns `None` if a store is impossible.
 fn decode(pool: &Pool, bytes: &[u8], count: usize) -> Option<Vec<(NvPtr, Word)>> {
     let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
     let mut stores = Vec::with_capacity(count.min(bytes.len() / 16));
-    while let Some(place) = words.next() {
-        let at = NvPtr::from_raw(place & !PAIR);
+    while let Some(position) = words.next() {
+        let at = NvPtr::from_raw(position & !PAIR_FLAG);
         let first = words.next()?;
-        let word = if place & PAIR == 0 { Word::U64(first) } else { Word::U128(first, words.next()?) };
-        if !at.offset().is_multiple_of(word.bytes() as u64) || !is_engines(pool, at, word.bytes()) {
+        let word = if position & PAIR_FLAG == 0 { Word::U64(first) } else { Word::U128(first, words.next()?) };
+        if !at.offset().is_multiple_of(word.bytes() as u64) || !is_engine_range(pool, at, word.bytes()) {
             return None;
         }
         stores.push((at, word));

@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 
 use crate::blocks::BlockFile;
 
-const BLOCK: usize = BlockFile::BLOCK as usize;
+const BLOCK_BYTES: usize = BlockFile::BLOCK as usize;
 
 /// Bytes that begin at a multiple of [`BlockFile::BLOCK`] in memory and grow like a `Vec`. A write
 /// of them writes whole blocks, the last one padded with zeros. Dereferences to the content.
@@ -43,7 +43,7 @@ impl Blocks {
 
     /// Returns the bytes of content that fit without more memory, a multiple of a block.
     pub fn capacity(&self) -> usize {
-        self.bytes.len().saturating_sub(BLOCK - 1) / BLOCK * BLOCK
+        self.bytes.len().saturating_sub(BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES
     }
 
     /// Reserves space for `more` bytes after the content.
@@ -59,9 +59,9 @@ impl Blocks {
 
     #[cold]
     fn move_to(&mut self, capacity: usize) {
-        let capacity = capacity.checked_next_multiple_of(BLOCK).expect("a length");
-        let mut bytes = vec![0; capacity.checked_add(BLOCK - 1).expect("a length")];
-        let start = bytes.as_ptr().addr().wrapping_neg() % BLOCK;
+        let capacity = capacity.checked_next_multiple_of(BLOCK_BYTES).expect("a length");
+        let mut bytes = vec![0; capacity.checked_add(BLOCK_BYTES - 1).expect("a length")];
+        let start = bytes.as_ptr().addr().wrapping_neg() % BLOCK_BYTES;
         bytes[start..start + self.len].copy_from_slice(self);
         (self.bytes, self.start) = (bytes, start);
     }
@@ -90,7 +90,7 @@ impl Blocks {
 
     /// Returns the content and the zeros that pad its last block, as written by a write. Aligned.
     pub fn whole(&self) -> &[u8] {
-        &self.bytes[self.start..self.start + self.len.next_multiple_of(BLOCK)]
+        &self.bytes[self.start..self.start + self.len.next_multiple_of(BLOCK_BYTES)]
     }
 }
 
@@ -125,7 +125,7 @@ impl From<&[u8]> for Blocks {
 
 /// Returns whether direct I/O may use these bytes directly: whole blocks at an aligned address.
 pub(super) fn is_aligned(bytes: &[u8]) -> bool {
-    bytes.as_ptr().addr().is_multiple_of(BLOCK) && bytes.len().is_multiple_of(BLOCK)
+    bytes.as_ptr().addr().is_multiple_of(BLOCK_BYTES) && bytes.len().is_multiple_of(BLOCK_BYTES)
 }
 
 #[cfg(test)]
@@ -158,17 +158,17 @@ mod tests {
             }
             assert_eq!(*blocks, model[..], "step {step}");
             let whole = blocks.whole();
-            assert!(is_aligned(whole) && whole.len() == model.len().next_multiple_of(BLOCK));
+            assert!(is_aligned(whole) && whole.len() == model.len().next_multiple_of(BLOCK_BYTES));
             assert!(whole[model.len()..].iter().all(|byte| *byte == 0), "step {step}");
-            assert!(blocks.capacity() >= whole.len() && blocks.capacity().is_multiple_of(BLOCK));
+            assert!(blocks.capacity() >= whole.len() && blocks.capacity().is_multiple_of(BLOCK_BYTES));
         }
     }
 
     #[test]
     fn an_empty_buffer_has_no_blocks_and_a_zeroed_one_its_length() {
         assert!(Blocks::new().whole().is_empty() && Blocks::new().capacity() == 0);
-        assert_eq!(Blocks::zeroed(5).whole().len(), BLOCK);
+        assert_eq!(Blocks::zeroed(5).whole().len(), BLOCK_BYTES);
         assert_eq!(*Blocks::zeroed(5), [0; 5]);
-        assert_eq!(Blocks::with_capacity(1).capacity(), BLOCK);
+        assert_eq!(Blocks::with_capacity(1).capacity(), BLOCK_BYTES);
     }
 }

@@ -15,22 +15,21 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::blocks::buffer::{Blocks, is_aligned};
 use crate::blocks::view::View;
-use crate::blocks::{BLOCK, BlockOptions};
+use crate::blocks::{BLOCK_BYTES, BlockOptions};
+use crate::file_names::VALUES_FILE;
 use crate::probe::{self, Medium, MediumKind};
 use crate::store_dir::{Access, StoreDir};
 
-/// The file's name in a store's directory.
-pub(crate) const VALUES_FILE: &str = "values.0000";
 /// Maximum bytes that an unaligned direct read moves through its own buffer at a time.
-const PIECE: usize = 1 << 20;
+const PIECE_BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes of a read through the view, except for files in memory. A longer read is one call,
 /// and one request to the medium.
-const VIEWED: usize = 16 << 10;
-/// Consecutive "cached" answers that give no trust yet. If half of the data is cached, one call
-/// that fetches both pages of a value beats loads that wait for each page.
-const YES_FEW: u32 = 3;
+const VIEW_READ_BYTES_MAX: usize = 16 << 10;
+/// Maximum consecutive "cached" answers that give no trust yet. If half of the data is cached, one
+/// call that fetches both pages of a value beats loads that wait for each page.
+const UNTRUSTED_HITS_MAX: u32 = 3;
 /// Consecutive "cached" answers after which trust stops growing: 63 reads without another query.
-const YES_MAX: u32 = YES_FEW + 6;
+const CACHED_HITS_MAX: u32 = UNTRUSTED_HITS_MAX + 6;
 
 /// An open values file.
 #[derive(Debug)]
@@ -43,16 +42,17 @@ pub(super) struct DiskFile {
     /// Serves cached data; `None` if all reads are calls.
     view: Option<View>,
     /// The file system cannot report what the page cache holds: it is not asked again.
-    mute: AtomicBool,
+    lacks_cache_query: AtomicBool,
     /// Reads before the next query of the page cache. They use the view if there is one.
-    trust: AtomicU32,
-    /// Consecutive "cached" answers: after [`YES_FEW`] of them each one doubles the trust.
-    yes: AtomicU32,
+    trusted_reads: AtomicU32,
+    /// Consecutive "cached" answers: after [`UNTRUSTED_HITS_MAX`] of them each one doubles the
+    /// trust.
+    cached_hits: AtomicU32,
 }
 
 impl DiskFile {
-    /// Opens the file in `dir`, or creates it; returns it with its length. Maps `most` bytes if
-    /// `options` ask for that. With `name_lasts` the name is durable on return.
+    /// Opens the file in `dir`, or creates it; returns it with its length. Maps `view_bytes` bytes
+    /// if `options` ask for that. With `name_lasts` the name is durable on return.
     ///
     /// # Errors
     /// [`Error::Foreign`] if it is a link or no regular file; [`Error::InvalidOption`] if the file
@@ -60,11 +60,11 @@ impl DiskFile {
     pub(super) fn open(
         dir: &StoreDir,
         options: &BlockOptions,
-        (most, pool_medium): (u64, &Medium),
+        (view_bytes, pool_medium): (u64, &Medium),
         name_lasts: bool,
     ) -> Result<(Self, u64)> {
         let path = dir.path_of(VALUES_FILE);
-        let file = open_or_make(dir, &path, options)?;
+        let file = open_or_create(dir, &path, options)?;
         let found = file.metadata().map_err(|refused| Error::io("looking at", &path, refused))?;
         if !found.is_file() {
             return Err(foreign(&path));
@@ -72,7 +72,7 @@ impl DiskFile {
         if name_lasts {
             dir.sync()?;
         }
-        let view = if options.mapped && !options.direct { View::of(&file, most) } else { None };
+        let view = if options.mapped && !options.direct { View::of(&file, view_bytes) } else { None };
         let medium = probe::medium_of(&file).map_err(|refused| Error::io("probing", &path, refused.into()))?;
         if found.nlink() > 0 {
             // Only syncs make its writes durable, so a page cache suffices for a pool on DAX.
@@ -80,7 +80,7 @@ impl DiskFile {
             let needed = if is_dax { &Medium { kind: MediumKind::File, ..pool_medium.clone() } } else { pool_medium };
             probe::check_as_strong(&path, &medium, needed)?;
         }
-        // A file without a name replaces a missing one ([`nobodys`]): it has no bytes to read.
+        // A file without a name replaces a missing one ([`unnamed_file`]): it has no bytes to read.
         let in_memory = found.nlink() > 0 && matches!(medium.kind, MediumKind::Shm | MediumKind::Dax);
         let opened = Self::new(file, path, options.direct, in_memory, view);
         if options.direct {
@@ -90,13 +90,22 @@ impl DiskFile {
     }
 
     fn new(file: File, path: PathBuf, direct: bool, in_memory: bool, view: Option<View>) -> Self {
-        let (trust, yes) = (AtomicU32::new(0), AtomicU32::new(0));
-        Self { file, path, direct, in_memory, view, mute: AtomicBool::new(false), trust, yes }
+        let (trusted_reads, cached_hits) = (AtomicU32::new(0), AtomicU32::new(0));
+        Self {
+            file,
+            path,
+            direct,
+            in_memory,
+            view,
+            lacks_cache_query: AtomicBool::new(false),
+            trusted_reads,
+            cached_hits,
+        }
     }
 
     /// Tests direct I/O: some file systems grant it at the open and refuse it at the first read.
     fn try_direct(&self) -> Result<()> {
-        let mut block = Blocks::zeroed(BLOCK as usize);
+        let mut block = Blocks::zeroed(BLOCK_BYTES as usize);
         match self.file.read_at(&mut block, 0) {
             Err(refused) if refused.raw_os_error() == Some(libc::EINVAL) => Err(no_direct(&self.path)),
             // Any other error recurs at a real read.
@@ -108,16 +117,16 @@ impl DiskFile {
     /// there.
     #[inline]
     pub(super) fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        if !self.direct && (self.in_memory || into.len() <= VIEWED) {
-            let trust = self.trust.load(Ordering::Relaxed);
-            if trust == 0 && !self.in_memory {
+        if !self.direct && (self.in_memory || into.len() <= VIEW_READ_BYTES_MAX) {
+            let trusted_reads = self.trusted_reads.load(Ordering::Relaxed);
+            if trusted_reads == 0 && !self.in_memory {
                 if self.read_cached(at, into) {
                     return Ok(());
                 }
             } else {
                 if !self.in_memory {
                     // If threads count concurrently, some reads are not counted.
-                    self.trust.store(trust - 1, Ordering::Relaxed);
+                    self.trusted_reads.store(trusted_reads - 1, Ordering::Relaxed);
                 }
                 if self.view.as_ref().is_some_and(|view| view.copy(at, into)) {
                     return Ok(());
@@ -129,15 +138,15 @@ impl DiskFile {
 
     /// Like [`Self::read`], without the mapping.
     pub(super) fn read_by_call(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        if !self.direct || (at.is_multiple_of(BLOCK) && is_aligned(into)) {
+        if !self.direct || (at.is_multiple_of(BLOCK_BYTES) && is_aligned(into)) {
             return self.file.read_exact_at(into, at);
         }
         let mut done = 0;
         let mut piece = Blocks::new();
         while done < into.len() {
             let from = at + done as u64;
-            let lead = (from % BLOCK) as usize;
-            let len = (lead + into.len() - done).next_multiple_of(BLOCK as usize).min(PIECE);
+            let lead = (from % BLOCK_BYTES) as usize;
+            let len = (lead + into.len() - done).next_multiple_of(BLOCK_BYTES as usize).min(PIECE_BYTES_MAX);
             piece.resize(len);
             self.file.read_exact_at(&mut piece, from - lead as u64)?;
             let taken = (len - lead).min(into.len() - done);
@@ -151,18 +160,18 @@ impl DiskFile {
     /// from the mapping would wait too, but for one page at a time, despite any read-ahead. The
     /// view is therefore used only while queries find the data cached.
     fn read_cached(&self, at: u64, into: &mut [u8]) -> bool {
-        if self.mute.load(Ordering::Relaxed) {
+        if self.lacks_cache_query.load(Ordering::Relaxed) {
             return false;
         }
         let len = into.len();
         let read = rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(into)], at, ReadWriteFlags::NOWAIT);
         if matches!(read, Err(Errno::OPNOTSUPP | Errno::NOSYS)) {
-            self.mute.store(true, Ordering::Relaxed);
+            self.lacks_cache_query.store(true, Ordering::Relaxed);
         }
         let cached = read == Ok(len);
-        let yes = if cached { (self.yes.load(Ordering::Relaxed) + 1).min(YES_MAX) } else { 0 };
-        self.yes.store(yes, Ordering::Relaxed);
-        self.trust.store((1 << yes.saturating_sub(YES_FEW)) - 1, Ordering::Relaxed);
+        let cached_hits = if cached { (self.cached_hits.load(Ordering::Relaxed) + 1).min(CACHED_HITS_MAX) } else { 0 };
+        self.cached_hits.store(cached_hits, Ordering::Relaxed);
+        self.trusted_reads.store((1 << cached_hits.saturating_sub(UNTRUSTED_HITS_MAX)) - 1, Ordering::Relaxed);
         cached
     }
 
@@ -186,7 +195,7 @@ impl DiskFile {
 
     #[inline]
     fn is_trusted(&self) -> bool {
-        self.in_memory || self.trust.load(Ordering::Relaxed) > 0
+        self.in_memory || self.trusted_reads.load(Ordering::Relaxed) > 0
     }
 
     /// Announces a read of these bytes, so that the system may begin it. Affects the page cache
@@ -199,7 +208,7 @@ impl DiskFile {
     }
 
     /// Returns the bytes of the blocks that the file uses, if the system reports them.
-    pub(super) fn taken(&self) -> Option<u64> {
+    pub(super) fn used_bytes(&self) -> Option<u64> {
         self.file.metadata().ok().map(|metadata| metadata.blocks() * 512)
     }
 
@@ -219,7 +228,7 @@ impl DiskFile {
         if at >= old && self.file.metadata()?.len() > old {
             self.file.set_len(old)?;
         }
-        let done = again(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), at, len));
+        let done = retry_interrupted(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), at, len));
         if done.is_err() && at + len > old {
             // The failed call may have extended the file; if this fails, the extra end is unused
             // space.
@@ -235,7 +244,7 @@ impl DiskFile {
     /// Frees the space of these bytes, if the file system can.
     pub(super) fn punch(&self, at: u64, len: u64) -> io::Result<()> {
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        again(|| rustix::fs::fallocate(&self.file, how, at, len))
+        retry_interrupted(|| rustix::fs::fallocate(&self.file, how, at, len))
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {
@@ -243,7 +252,7 @@ impl DiskFile {
     }
 }
 
-fn open_or_make(dir: &StoreDir, path: &Path, options: &BlockOptions) -> Result<File> {
+fn open_or_create(dir: &StoreDir, path: &Path, options: &BlockOptions) -> Result<File> {
     // Refuses a pipe or a device before it is opened for writing.
     if dir.entry(VALUES_FILE)?.is_some_and(|found| !found.is_file()) {
         return Err(foreign(path));
@@ -258,7 +267,7 @@ fn open_or_make(dir: &StoreDir, path: &Path, options: &BlockOptions) -> Result<F
             made.map_err(|refused| Error::io("creating", path, refused.into()))?;
             open()
         }
-        Err(Errno::NOENT) => nobodys(),
+        Err(Errno::NOENT) => unnamed_file(),
         other => other,
     };
     opened.map_err(|refused| match refused {
@@ -269,7 +278,7 @@ fn open_or_make(dir: &StoreDir, path: &Path, options: &BlockOptions) -> Result<F
 }
 
 /// Returns an empty file without a name, in place of a missing file that must not be created.
-fn nobodys() -> rustix::io::Result<File> {
+fn unnamed_file() -> rustix::io::Result<File> {
     Ok(rustix::fs::memfd_create(VALUES_FILE, MemfdFlags::CLOEXEC)?.into())
 }
 
@@ -283,7 +292,7 @@ fn no_direct(path: &Path) -> Error {
 }
 
 /// Repeats a call that a signal interrupted.
-fn again(mut call: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
+fn retry_interrupted(mut call: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
     loop {
         match call() {
             Err(Errno::INTR) => {}
@@ -298,14 +307,14 @@ mod tests {
 
     /// Regression: each small read made one useless call.
     #[test]
-    fn a_file_system_that_cannot_say_what_is_cached_is_asked_once() {
+    fn a_file_system_that_cannot_report_cached_pages_is_queried_once() {
         // The kernel generates this file during the read.
         let path = Path::new("/proc/self/maps");
         let file = DiskFile::new(File::open(path).expect("opens"), path.into(), false, false, None);
         let mut bytes = [0; 16];
         for _ in 0..2 {
             file.read(0, &mut bytes).expect("readable");
-            assert!(bytes.contains(&b'-') && file.mute.load(Ordering::Relaxed));
+            assert!(bytes.contains(&b'-') && file.lacks_cache_query.load(Ordering::Relaxed));
         }
         assert!(!file.is_warm(0));
     }

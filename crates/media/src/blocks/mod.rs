@@ -41,14 +41,14 @@ use std::sync::{Arc, Mutex};
 
 use lodestore_contract::{Error, PoisonReason, Result};
 
+use crate::file_names::VALUES_FILE;
 use crate::mutant::Mutant;
 use crate::mutex::lock;
 use crate::pool::Pool;
 
 pub use buffer::Blocks;
-pub(crate) use file::VALUES_FILE;
 
-const BLOCK: u64 = BlockFile::BLOCK;
+const BLOCK_BYTES: u64 = BlockFile::BLOCK;
 
 /// Options for opening a values file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,19 +144,19 @@ impl BlockFile {
         if writes {
             pool.check()?;
         }
-        let settles = writes && pool.persists();
-        let (backing, found) = Backing::open(pool, options, settles)?;
+        let makes_durable = writes && pool.persists();
+        let (backing, found) = Backing::open(pool, options, makes_durable)?;
         let opened = Self {
             pool: Arc::clone(pool),
             backing,
             options: options.clone(),
-            len: AtomicU64::new(found / BLOCK * BLOCK),
+            len: AtomicU64::new(found / BLOCK_BYTES * BLOCK_BYTES),
             resize: Mutex::new(()),
             syncing: Mutex::new(()),
             begun: AtomicU64::new(0),
             counts: Counts::default(),
         };
-        if settles && found > 0 && !pool.mutant(Mutant::FileNotSettled) {
+        if makes_durable && found > 0 && !pool.mutant(Mutant::FileNotSettled) {
             opened.sync_now()?;
         }
         Ok(opened)
@@ -175,7 +175,7 @@ impl BlockFile {
     /// none. Returns the length for a simulated pool, and if the medium does not report its usage.
     pub fn taken(&self) -> u64 {
         match &self.backing {
-            Backing::Disk(file) => file.taken().map_or(self.len(), |taken| taken.min(self.len())),
+            Backing::Disk(file) => file.used_bytes().map_or(self.len(), |taken| taken.min(self.len())),
             #[cfg(feature = "sim")]
             Backing::Sim(_) => self.len(),
         }
@@ -251,7 +251,7 @@ impl BlockFile {
             Backing::Sim(file) => file.read(&self.pool, at, into),
         };
         done.map_err(|refused| match refused.kind() {
-            ErrorKind::UnexpectedEof => self.shorter("read", at, into.len() as u64),
+            ErrorKind::UnexpectedEof => self.beyond_end_error("read", at, into.len() as u64),
             _ => Error::io("reading", self.path(), refused),
         })?;
         count(&self.counts.reads, 1);
@@ -304,7 +304,7 @@ impl BlockFile {
     /// If `at` is not a multiple of a block.
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn write(&self, at: u64, blocks: &Blocks) -> Result<()> {
-        assert!(at.is_multiple_of(BLOCK), "a write at {at:#x}, inside a block");
+        assert!(at.is_multiple_of(BLOCK_BYTES), "a write at {at:#x}, inside a block");
         self.check_writes()?;
         let bytes = blocks.whole();
         let len = bytes.len() as u64;
@@ -314,7 +314,7 @@ impl BlockFile {
             #[cfg(feature = "sim")]
             Backing::Sim(file) => file.write(&self.pool, at, bytes),
         };
-        done.map_err(|refused| self.refused("writing", len, refused))?;
+        done.map_err(|refused| self.write_error("writing", len, refused))?;
         count(&self.counts.writes, 1);
         count(&self.counts.bytes_written, len);
         Ok(())
@@ -337,7 +337,7 @@ impl BlockFile {
         if len <= old {
             return Ok(());
         }
-        let rounded = len.checked_next_multiple_of(BLOCK).filter(|rounded| *rounded <= self.options.capacity);
+        let rounded = len.checked_next_multiple_of(BLOCK_BYTES).filter(|rounded| *rounded <= self.options.capacity);
         let Some(len) = rounded else {
             return Err(Error::Full { needed: len - old, capacity: self.options.capacity });
         };
@@ -346,7 +346,7 @@ impl BlockFile {
             #[cfg(feature = "sim")]
             Backing::Sim(file) => file.grow(&self.pool, len),
         };
-        done.map_err(|refused| self.refused("growing", len - old, refused))?;
+        done.map_err(|refused| self.write_error("growing", len - old, refused))?;
         self.len.store(len, Ordering::Release);
         Ok(())
     }
@@ -363,7 +363,7 @@ impl BlockFile {
         let _held = lock(&self.resize);
         self.check_writes()?;
         let old = self.len();
-        let Some(len) = len.checked_next_multiple_of(BLOCK).filter(|len| *len < old) else { return Ok(()) };
+        let Some(len) = len.checked_next_multiple_of(BLOCK_BYTES).filter(|len| *len < old) else { return Ok(()) };
         self.len.store(len, Ordering::Release);
         let done = match &self.backing {
             Backing::Disk(file) => file.shrink(len),
@@ -387,7 +387,10 @@ impl BlockFile {
     /// If the range is not whole blocks.
     #[cfg_attr(feature = "sim", track_caller)]
     pub fn punch(&self, at: u64, len: u64) -> Result<()> {
-        assert!(at.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK), "{len} bytes at {at:#x} are no whole blocks");
+        assert!(
+            at.is_multiple_of(BLOCK_BYTES) && len.is_multiple_of(BLOCK_BYTES),
+            "{len} bytes at {at:#x} are no whole blocks"
+        );
         self.check_writes()?;
         self.check_range("given back", at, len)?;
         if len == 0 {
@@ -418,7 +421,7 @@ impl BlockFile {
             #[cfg(feature = "sim")]
             Backing::Sim(file) => file.reserve(&self.pool),
         };
-        done.map_err(|refused| self.refused("reserving space of", len, refused))
+        done.map_err(|refused| self.write_error("reserving space of", len, refused))
     }
 
     // ---- durability ----
@@ -478,18 +481,18 @@ impl BlockFile {
     fn check_range(&self, doing: &str, at: u64, len: u64) -> Result<()> {
         match at.checked_add(len) {
             Some(end) if end <= self.len() => Ok(()),
-            _ => Err(self.shorter(doing, at, len)),
+            _ => Err(self.beyond_end_error(doing, at, len)),
         }
     }
 
     #[cold]
-    fn shorter(&self, doing: &str, at: u64, len: u64) -> Error {
+    fn beyond_end_error(&self, doing: &str, at: u64, len: u64) -> Error {
         let what = format!("{len} bytes were to be {doing} there, and the file is {} long", self.len());
         Error::corrupt(format!("{VALUES_FILE} at {at:#x}"), what)
     }
 
     #[cold]
-    fn refused(&self, doing: &'static str, needed: u64, refused: io::Error) -> Error {
+    fn write_error(&self, doing: &'static str, needed: u64, refused: io::Error) -> Error {
         match refused.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Error::Full { needed, capacity: self.options.capacity },
             _ => Error::io(doing, self.path(), refused),
@@ -506,8 +509,8 @@ impl Backing {
             return Ok((Self::Sim(file), len));
         }
         let Some(dir) = &pool.dir else { unreachable!("a pool that is not simulated has a directory") };
-        let most = pool.options().capacity.min(options.capacity);
-        let (file, len) = file::DiskFile::open(dir, options, (most, &pool.medium), name_lasts)?;
+        let len_max = pool.options().capacity.min(options.capacity);
+        let (file, len) = file::DiskFile::open(dir, options, (len_max, &pool.medium), name_lasts)?;
         Ok((Self::Disk(file), len))
     }
 }

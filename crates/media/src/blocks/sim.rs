@@ -34,12 +34,12 @@ impl SimFile {
     }
 
     pub(super) fn reserve(&self, pool: &Pool) -> io::Result<()> {
-        self.recorder(pool).find_room(FileCall::Reserve)
+        self.recorder(pool).check_space(FileCall::Reserve)
     }
 
     #[track_caller]
     pub(super) fn grow(&self, pool: &Pool, len: u64) -> io::Result<()> {
-        self.recorder(pool).find_room(FileCall::Grow)?;
+        self.recorder(pool).check_space(FileCall::Grow)?;
         self.recorder(pool).resize_values(len);
         Ok(())
     }

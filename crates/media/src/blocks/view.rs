@@ -5,13 +5,14 @@
 //! * No reference into a view is lent: bytes are copied out, and only the copy is examined
 //!   (SAFETY.md, Inv 9).
 //! * A load from a mapping cannot return an error: the kernel raises SIGBUS if the medium is broken
-//!   or the file was cut. [`watch`] therefore installs a handler in front of the previous one. The
-//!   handler marks the view as broken, maps a page of zeros where the load failed, and lets the
-//!   load continue. The copying thread sees the mark and reads by a call, which reports the error.
-//!   A broken view is never used again. Faults at other addresses go to the previous handler.
+//!   or the file was cut. [`install_once`] therefore installs a handler in front of the previous
+//!   one. The handler marks the view as broken, maps a page of zeros where the load failed, and
+//!   lets the load continue. The copying thread sees the mark and reads by a call, which reports
+//!   the error. A broken view is never used again. Faults at other addresses go to the previous
+//!   handler.
 //! * A signal sent by a process (`kill`) has its original effect, and our handler stays installed.
 //!   The previous handler is recorded before ours is installed. A previous handler that uninstalls
-//!   itself when called (Rust's runtime has one) removes ours as well. [`keep_ours`] then installs
+//!   itself when called (Rust's runtime has one) removes ours as well. [`reinstall`] then installs
 //!   ours again, in front of the default action.
 //! * The mark is set before the zeros are mapped, and checked after the copy: a thread that copied
 //!   zeros sees the mark.
@@ -35,7 +36,7 @@ const VIEWS_MAX: usize = 64;
 struct Watch {
     /// Odd while `base` and `len` change. A reader that sees the same even number before and after
     /// has read a matching pair.
-    turn: AtomicUsize,
+    version: AtomicUsize,
     base: AtomicUsize,
     len: AtomicUsize,
     broken: AtomicBool,
@@ -43,25 +44,25 @@ struct Watch {
 
 impl Watch {
     const fn none() -> Self {
-        let (turn, base, len) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { turn, base, len, broken: AtomicBool::new(false) }
+        let (version, base, len) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { version, base, len, broken: AtomicBool::new(false) }
     }
 
     /// Sets the range; one caller at a time.
     fn set(&self, base: usize, len: usize) {
-        self.turn.fetch_add(1, Ordering::SeqCst);
+        self.version.fetch_add(1, Ordering::SeqCst);
         self.base.store(base, Ordering::SeqCst);
         self.len.store(len, Ordering::SeqCst);
         self.broken.store(false, Ordering::SeqCst);
-        self.turn.fetch_add(1, Ordering::SeqCst);
+        self.version.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Returns whether the address is in the view. Returns false for a view that changes meanwhile:
     /// a copying thread keeps its view unchanged.
     fn has(&self, at: usize) -> bool {
-        let turn = self.turn.load(Ordering::SeqCst);
+        let version = self.version.load(Ordering::SeqCst);
         let (base, len) = (self.base.load(Ordering::SeqCst), self.len.load(Ordering::SeqCst));
-        let is_whole = turn.is_multiple_of(2) && self.turn.load(Ordering::SeqCst) == turn;
+        let is_whole = version.is_multiple_of(2) && self.version.load(Ordering::SeqCst) == version;
         is_whole && at.wrapping_sub(base) < len
     }
 }
@@ -70,9 +71,9 @@ static WATCHES: [Watch; VIEWS_MAX] = [const { Watch::none() }; VIEWS_MAX];
 /// Held while the set of views changes.
 static CHANGING: Mutex<()> = Mutex::new(());
 /// Whether our handler could be installed; empty before the first attempt.
-static STANDS: OnceLock<bool> = OnceLock::new();
+static IS_INSTALLED: OnceLock<bool> = OnceLock::new();
 /// The handler after ours (a function, or `SIG_DFL` or `SIG_IGN`), and its flags.
-static BEHIND: (AtomicUsize, AtomicI32) = (AtomicUsize::new(libc::SIG_DFL), AtomicI32::new(0));
+static PREVIOUS: (AtomicUsize, AtomicI32) = (AtomicUsize::new(libc::SIG_DFL), AtomicI32::new(0));
 
 /// The mapping; unmapped on drop.
 pub(super) struct View {
@@ -98,7 +99,7 @@ impl View {
     /// system refuses or there are too many views.
     pub(super) fn of(file: &File, len: u64) -> Option<Self> {
         let len = usize::try_from(len).ok().filter(|len| *len > 0)?;
-        if !watch() {
+        if !install_once() {
             return None;
         }
         let _held = lock(&CHANGING);
@@ -159,51 +160,51 @@ impl Drop for View {
 }
 
 /// Installs the handler once per process; returns whether it is installed.
-fn watch() -> bool {
-    *STANDS.get_or_init(|| {
-        let mut behind = none();
+fn install_once() -> bool {
+    *IS_INSTALLED.get_or_init(|| {
+        let mut previous = empty_action();
         // SAFETY: a value of this frame; nothing is set (Inv 9).
-        if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut behind) } != 0 {
+        if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut previous) } != 0 {
             return false;
         }
         // A signal may arrive as soon as our handler is installed.
-        note_behind(&behind);
-        set_ours()
+        save_previous(&previous);
+        install()
     })
 }
 
 /// Returns an all-zero value: no function, no flags and an empty set.
-fn none() -> libc::sigaction {
+fn empty_action() -> libc::sigaction {
     // SAFETY: plain numbers, an empty set and no function are a value of this type (Inv 9).
     unsafe { std::mem::zeroed() }
 }
 
-fn note_behind(behind: &libc::sigaction) {
-    BEHIND.1.store(behind.sa_flags, Ordering::SeqCst);
-    BEHIND.0.store(behind.sa_sigaction, Ordering::SeqCst);
+fn save_previous(previous: &libc::sigaction) {
+    PREVIOUS.1.store(previous.sa_flags, Ordering::SeqCst);
+    PREVIOUS.0.store(previous.sa_sigaction, Ordering::SeqCst);
 }
 
 /// Installs our handler in front of the current one; returns whether this succeeded.
-fn set_ours() -> bool {
-    let (mut ours, mut before) = (none(), none());
+fn install() -> bool {
+    let (mut ours, mut before) = (empty_action(), empty_action());
     ours.sa_sigaction = on_fault as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
     // SAFETY: both are values of this frame, and `on_fault` is async-signal-safe (Inv 9).
     let done = unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, &raw mut before) } == 0;
     if done && before.sa_sigaction != ours.sa_sigaction {
-        note_behind(&before);
+        save_previous(&before);
     }
     done
 }
 
 /// Installs our handler again if a handler after ours has uninstalled the current one. If the
 /// current handler is a function, it stays: it may have been installed before ours and call ours.
-fn keep_ours() {
-    let mut now = none();
+fn reinstall() {
+    let mut now = empty_action();
     // SAFETY: a value of this frame; nothing is set (Inv 9).
     let known = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut now) } == 0;
     if known && (now.sa_sigaction == libc::SIG_DFL || now.sa_sigaction == libc::SIG_IGN) {
-        set_ours();
+        install();
     }
 }
 
@@ -225,16 +226,16 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         }
     }
     // SAFETY: called with the kernel's arguments (Inv 9).
-    unsafe { pass_on(signal, info, context, is_sent) };
+    unsafe { call_previous(signal, info, context, is_sent) };
 }
 
 /// Does what would happen without our handler.
 ///
 /// # Safety
 /// Only from a handler of this signal, with the kernel's arguments.
-unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_sent: bool) {
-    let (behind, flags) = (BEHIND.0.load(Ordering::SeqCst), BEHIND.1.load(Ordering::SeqCst));
-    match behind {
+unsafe fn call_previous(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_sent: bool) {
+    let (previous, flags) = (PREVIOUS.0.load(Ordering::SeqCst), PREVIOUS.1.load(Ordering::SeqCst));
+    match previous {
         libc::SIG_IGN if is_sent => {}
         // A failed load ends the process, ignored or not: the load is repeated after the handler
         // returns.
@@ -250,14 +251,14 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
             if flags & libc::SA_SIGINFO != 0 {
                 // SAFETY: a handler installed with SA_SIGINFO has this type (Inv 9).
                 let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
-                    unsafe { std::mem::transmute(behind) };
+                    unsafe { std::mem::transmute(previous) };
                 handler(signal, info, context);
             } else {
                 // SAFETY: a handler installed without SA_SIGINFO has this type (Inv 9).
-                let handler: extern "C" fn(c_int) = unsafe { std::mem::transmute(behind) };
+                let handler: extern "C" fn(c_int) = unsafe { std::mem::transmute(previous) };
                 handler(signal);
             }
-            keep_ours();
+            reinstall();
         }
     }
 }

@@ -42,7 +42,7 @@ struct World<const GRACE: u64> {
 }
 
 /// Clock steps that the writer tries before it stops.
-const TRIES: usize = 3;
+const ADVANCE_ATTEMPTS: usize = 3;
 
 fn run<const GRACE: u64>() {
     let mut builder = loom::model::Builder::new();
@@ -74,8 +74,8 @@ fn run<const GRACE: u64>() {
         };
         world.linked.store(1, Ordering::Release);
         let stamp = world.clock.stamp();
-        for _ in 0..TRIES {
-            if world.clock.is_over(stamp) {
+        for _ in 0..ADVANCE_ATTEMPTS {
+            if world.clock.is_expired(stamp) {
                 // SAFETY: as above (Inv 8).
                 world.records[0].with_mut(|record| unsafe { *record = 0 });
                 break;
@@ -87,7 +87,7 @@ fn run<const GRACE: u64>() {
     });
 }
 
-fn caught(run: impl FnOnce() + std::panic::UnwindSafe) -> bool {
+fn is_caught(run: impl FnOnce() + std::panic::UnwindSafe) -> bool {
     std::panic::catch_unwind(run).is_err()
 }
 
@@ -98,13 +98,13 @@ fn no_record_is_freed_under_a_reader() {
 
 #[test]
 fn mutant_that_waits_one_epoch_only_is_caught() {
-    assert!(caught(run::<1>), "the model does not see a record freed too early");
+    assert!(is_caught(run::<1>), "the model does not see a record freed too early");
 }
 
 #[test]
 fn mutant_without_the_fence_of_pin_is_caught() {
     SKIP_FENCE.set(true);
-    let seen = caught(run::<2>);
+    let is_seen = is_caught(run::<2>);
     SKIP_FENCE.set(false);
-    assert!(seen, "the model does not see the missing fence");
+    assert!(is_seen, "the model does not see the missing fence");
 }

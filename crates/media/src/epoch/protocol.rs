@@ -24,8 +24,8 @@
 
 use super::sync::{AtomicU64, Ordering, announce, fence};
 
-/// A seat that is not pinned. The clock starts above it.
-const IDLE: u64 = 0;
+/// Announced by a seat that is not pinned. The clock starts above it.
+const IDLE_EPOCH_ID: u64 = 0;
 
 /// The word in which a thread announces its epoch.
 pub(super) struct Seat {
@@ -34,18 +34,18 @@ pub(super) struct Seat {
 
 impl Seat {
     pub(super) fn new() -> Self {
-        Self { pinned: AtomicU64::new(IDLE) }
+        Self { pinned: AtomicU64::new(IDLE_EPOCH_ID) }
     }
 
     /// Returns the announced epoch; `None` if idle.
     pub(super) fn announced(&self) -> Option<u64> {
-        Some(self.pinned.load(Ordering::Relaxed)).filter(|epoch| *epoch != IDLE)
+        Some(self.pinned.load(Ordering::Relaxed)).filter(|epoch| *epoch != IDLE_EPOCH_ID)
     }
 
     /// Ends the pin.
     #[inline]
     pub(super) fn unpin(&self) {
-        self.pinned.store(IDLE, Ordering::Release);
+        self.pinned.store(IDLE_EPOCH_ID, Ordering::Release);
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Clock<const GRACE: u64> {
 
 impl<const GRACE: u64> Clock<GRACE> {
     pub(super) fn new() -> Self {
-        Self { epoch: AtomicU64::new(IDLE + 1) }
+        Self { epoch: AtomicU64::new(IDLE_EPOCH_ID + 1) }
     }
 
     /// Announces the epoch. Before `unpin`, nothing that is linked now is freed.
@@ -77,7 +77,7 @@ impl<const GRACE: u64> Clock<GRACE> {
         fence(Ordering::SeqCst);
         for seat in seats() {
             let pinned = seat.pinned.load(Ordering::Relaxed);
-            if pinned != IDLE && pinned != now {
+            if pinned != IDLE_EPOCH_ID && pinned != now {
                 return false;
             }
         }
@@ -87,7 +87,7 @@ impl<const GRACE: u64> Clock<GRACE> {
     }
 
     /// Returns whether items with this stamp can be freed.
-    pub(super) fn is_over(&self, stamp: u64) -> bool {
+    pub(super) fn is_expired(&self, stamp: u64) -> bool {
         self.epoch.load(Ordering::Acquire) >= stamp + GRACE
     }
 }

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::create::{first_header, write_first_header};
+use crate::header_writes::{first_header, write_first_header};
+use crate::mutant::Mutant;
 use crate::region::Mapping;
 use crate::sim::{Recorder, SimImage, SimSpec};
 
@@ -130,7 +131,7 @@ impl Pool {
         }
         check_unnamed_region(regions, &header)?;
         memory.recorder = Some(recorder);
-        let report = OpenReport { settled: report.clean || memory.settle(), ..report };
+        let report = OpenReport { settled: report.clean || memory.sync_all(), ..report };
         let pool = Self::assemble(sim_parts(memory, opts, header))?;
         pool.begin_opened(opening)?;
         Ok((pool, report))
@@ -142,11 +143,11 @@ impl Pool {
 fn check_unnamed_region(regions: &[Vec<u8>], header: &PoolHeader) -> Result<()> {
     let can_grow = header.capacity > header.region0_bytes;
     let Some(region) = regions.get(header.regions as usize).filter(|_| can_grow) else { return Ok(()) };
-    let begins = &region[..region.len().min(files::LOOK_BYTES)];
+    let begins = &region[..region.len().min(files::EXAMINED_BYTES)];
     let path = PathBuf::from(format!("region {}", header.regions));
     super::check_unnamed_region(header, begins, region.len() as u64, "region 0", path)
 }
 
-fn sim_parts(memory: Memory, opts: PoolOptions, header: PoolHeader) -> Parts {
-    Parts { memory, opts, medium: Medium::simulated(), dir: None, ahead: None, header, lock: None }
+fn sim_parts(memory: Memory, opts: PoolOptions, header: PoolHeader) -> PoolParts {
+    PoolParts { memory, opts, medium: Medium::simulated(), dir: None, background: None, header, lock: None }
 }

@@ -6,19 +6,20 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Event, PoisonReason, Result};
 
-use super::{Pool, write_header};
+use super::Pool;
+use crate::header_writes::write_header;
 use crate::mutant::Mutant;
 use crate::options::Prefault;
 use crate::probe::MediumKind;
-use crate::region::{MAX_REGIONS, Mapping};
-use crate::region_header::{REGION_HEADER_USED, RegionHeader};
-use crate::region_layout::{PAGE_BYTES, REGION_BYTES_MIN, RegionLayout};
+use crate::region::Mapping;
+use crate::region_header::{REGION_HEADER_USED_BYTES, RegionHeader};
+use crate::region_layout::{MAX_REGIONS, PAGE_BYTES, REGION_BYTES_MIN, RegionLayout};
 use crate::store_dir::StoreDir;
 
 /// A region is created ahead only if it has at most this share of the free bytes of the medium.
-const AHEAD_MEDIUM_DIVISOR: u64 = 8;
+const SPARE_REGION_DIVISOR: u64 = 8;
 /// A shortened region has at least this share of the usual length.
-const SHORT_DIVISOR: u64 = 8;
+const SHORT_REGION_DIVISOR: u64 = 8;
 
 impl Pool {
     /// Adds a region that fits an extent of `min_bytes` bytes and returns its index. Existing
@@ -60,7 +61,7 @@ impl Pool {
         // A crash may tear both copies: the pool header does not count the region yet.
         for copy in self.layout(index).iter().flat_map(RegionLayout::header_copies) {
             self.memory.store(copy, &header.encode());
-            self.memory.flush(copy, REGION_HEADER_USED);
+            self.memory.flush(copy, REGION_HEADER_USED_BYTES);
         }
         self.memory.fence();
         // The header must not name a region whose own header is not durable.
@@ -70,7 +71,7 @@ impl Pool {
             write_header(&self.memory, &mut control.header);
         }
         self.check()?;
-        self.alloc.adopt(self, index)?;
+        self.alloc.add_new_regions(self, index)?;
         drop(control);
         self.tell(&Event::Grown { bytes: self.memory.regions.total_bytes() });
         Ok(index)
@@ -78,27 +79,27 @@ impl Pool {
 
     /// Returns the bytes of the capacity used neither by regions nor next to them.
     pub fn room(&self) -> u64 {
-        let beside = self.beside.load(Ordering::Acquire);
-        self.opts.capacity.saturating_sub(self.memory.regions.total_bytes()).saturating_sub(beside)
+        let reserved_bytes = self.reserved_bytes.load(Ordering::Acquire);
+        self.opts.capacity.saturating_sub(self.memory.regions.total_bytes()).saturating_sub(reserved_bytes)
     }
 
     /// Returns [`Self::room`], or the medium's free bytes if less: the capacity may exceed the
     /// medium, or others may fill it.
     pub fn room_on_medium(&self) -> u64 {
-        self.room().min(self.medium_room())
+        self.room().min(self.medium_free_bytes())
     }
 
     /// Returns the bytes that the store can grow to: its capacity, or less if the medium is
     /// smaller.
     pub fn reachable_bytes(&self) -> u64 {
-        let room = self.room();
-        self.opts.capacity.saturating_sub(room).saturating_add(room.min(self.medium_room()))
+        let free_bytes = self.room();
+        self.opts.capacity.saturating_sub(free_bytes).saturating_add(free_bytes.min(self.medium_free_bytes()))
     }
 
-    fn medium_room(&self) -> u64 {
+    fn medium_free_bytes(&self) -> u64 {
         #[cfg(feature = "sim")]
         if let Some(recorder) = &self.memory.recorder {
-            let taken = self.memory.regions.total_bytes() + self.beside.load(Ordering::Acquire);
+            let taken = self.memory.regions.total_bytes() + self.reserved_bytes.load(Ordering::Acquire);
             return recorder.medium_bytes().saturating_sub(taken);
         }
         self.dir.as_deref().map_or(u64::MAX, StoreDir::free_bytes)
@@ -109,11 +110,11 @@ impl Pool {
     /// Regions added later share the remaining capacity.
     pub fn take_beside(&self, bytes: u64, leave: u64) -> bool {
         let _control = self.control();
-        let has_room = bytes.checked_add(leave).is_some_and(|needed| needed <= self.room_on_medium());
-        if has_room {
-            self.beside.fetch_add(bytes, Ordering::AcqRel);
+        let fits = bytes.checked_add(leave).is_some_and(|needed| needed <= self.room_on_medium());
+        if fits {
+            self.reserved_bytes.fetch_add(bytes, Ordering::AcqRel);
         }
-        has_room
+        fits
     }
 
     /// Frees bytes reserved by [`Self::take_beside`].
@@ -122,7 +123,7 @@ impl Pool {
     /// If fewer were reserved.
     pub fn give_beside(&self, bytes: u64) {
         let _control = self.control();
-        let before = self.beside.fetch_sub(bytes, Ordering::AcqRel);
+        let before = self.reserved_bytes.fetch_sub(bytes, Ordering::AcqRel);
         assert!(before >= bytes, "{bytes} bytes are given back of {before} that were taken");
     }
 
@@ -130,26 +131,26 @@ impl Pool {
     /// open.
     pub fn set_beside(&self, bytes: u64) {
         let _control = self.control();
-        self.beside.store(bytes, Ordering::Release);
+        self.reserved_bytes.store(bytes, Ordering::Release);
     }
 
     /// Creates a region within `room` bytes; returns its length and mapping.
-    fn new_region_within(&self, index: u16, min_bytes: u64, room: u64) -> Result<(u64, Arc<Mapping>)> {
-        let len = self.next_region_bytes(index, min_bytes, room)?;
+    fn new_region_within(&self, index: u16, min_bytes: u64, free_bytes: u64) -> Result<(u64, Arc<Mapping>)> {
+        let len = self.next_region_bytes(index, min_bytes, free_bytes)?;
         self.new_region(index, len).map(|mapping| (len, mapping))
     }
 
     /// Creates a region shorter than the one that the medium refused with `full`. The minimum is
-    /// 1/[`SHORT_DIVISOR`] of the usual length, since the number of regions is limited.
+    /// 1/[`SHORT_REGION_DIVISOR`] of the usual length, since the number of regions is limited.
     ///
     /// The medium may refuse a region of exactly the length that it reports as free. After each
     /// refusal this tries a shorter region.
     fn new_short_region(&self, index: u16, min_bytes: u64, full: Error) -> Result<(u64, Arc<Mapping>)> {
         let Ok(refused) = self.next_region_bytes(index, min_bytes, self.room()) else { return Err(full) };
-        let least = self.usual_region_bytes() / SHORT_DIVISOR;
+        let len_min = self.usual_region_bytes() / SHORT_REGION_DIVISOR;
         let left = self.room_on_medium();
-        let mut limit = if left < refused { left } else { refused - refused / SHORT_DIVISOR };
-        while limit >= least {
+        let mut limit = if left < refused { left } else { refused - refused / SHORT_REGION_DIVISOR };
+        while limit >= len_min {
             match self.new_region_within(index, min_bytes, limit) {
                 Err(Error::Full { .. }) => limit /= 2,
                 made => return made,
@@ -160,18 +161,18 @@ impl Pool {
 
     /// Returns the length of the next region: the usual length, less at the end of the capacity,
     /// more if an extent needs it.
-    fn next_region_bytes(&self, index: u16, min_bytes: u64, room: u64) -> Result<u64> {
+    fn next_region_bytes(&self, index: u16, min_bytes: u64, free_bytes: u64) -> Result<u64> {
         let full = || Error::Full { needed: min_bytes, capacity: self.opts.capacity };
         if usize::from(index) >= MAX_REGIONS {
             return Err(full());
         }
-        let room = room / PAGE_BYTES * PAGE_BYTES;
+        let free_bytes = free_bytes / PAGE_BYTES * PAGE_BYTES;
         let needed = RegionLayout::length_for(index, min_bytes, self.opts.chunk_bytes).ok_or_else(full)?;
-        let usual = self.usual_region_bytes().min(room);
+        let usual = self.usual_region_bytes().min(free_bytes);
         let fits =
             |len| RegionLayout::new(index, len, self.opts.chunk_bytes).is_some_and(|l| l.usable_bytes() >= min_bytes);
         let len = if usual >= REGION_BYTES_MIN && fits(usual) { usual } else { needed };
-        if len <= room { Ok(len) } else { Err(full()) }
+        if len <= free_bytes { Ok(len) } else { Err(full()) }
     }
 
     /// Returns the length of the next region, unless the capacity or the first extent changes it.
@@ -185,35 +186,36 @@ impl Pool {
 
     /// Notes the length of the next region, which decides when it is created ahead.
     pub(super) fn expect_next_region(&self) {
-        if let Some(ahead) = &self.ahead {
-            ahead.pace().grown(self.usual_region_bytes());
+        if let Some(background) = &self.background {
+            background.pace().set_next_bytes(self.usual_region_bytes());
         }
     }
 
     fn new_region(&self, index: u16, len: u64) -> Result<Arc<Mapping>> {
-        let (Some(ahead), Some(dir)) = (&self.ahead, &self.dir) else {
+        let (Some(background), Some(dir)) = (&self.background, &self.dir) else {
             return self.new_simulated_region(index, len);
         };
-        let made = ahead.take_or_make(index, len)?;
+        let made = background.acquire_region(index, len)?;
         // The file gets its name once it is durable; before that any open removes it. A foreign
         // file of that name stays.
-        self.sync_new(index, &made.mapping, dir).inspect_err(|_| crate::files::remove_unfinished_made(dir, index))?;
-        ahead.maker().finish(index, &made.mapping)?;
+        self.sync_new_region(index, &made.mapping, dir)
+            .inspect_err(|_| crate::files::remove_unfinished_region(dir, index))?;
+        background.creator().finish(index, &made.mapping)?;
         if self.persists()
             && let Err(refused) = dir.sync()
         {
             self.memory
                 .poison(PoisonReason::Sync, &format!("fsync of the directory after making region {index}: {refused}"));
-            crate::files::remove_made(dir, index);
+            crate::files::remove_named_region(dir, index);
             return Err(refused);
         }
         // The pages were made huge if possible: joining them again would make writers wait
-        // (`Ahead`).
+        // (`ahead.rs`).
         Ok(Arc::new(made.mapping))
     }
 
     /// Makes the file of a new region durable, if the pool persists.
-    fn sync_new(&self, index: u16, mapping: &Mapping, dir: &StoreDir) -> Result<()> {
+    fn sync_new_region(&self, index: u16, mapping: &Mapping, dir: &StoreDir) -> Result<()> {
         let Some(file) = mapping.file().filter(|_| self.persists()) else { return Ok(()) };
         file.sync_all().map_err(|refused| {
             self.memory.poison(PoisonReason::Sync, &format!("fsync of new region {index}: {refused}"));
@@ -229,7 +231,7 @@ impl Pool {
     #[cfg(feature = "sim")]
     fn new_simulated_region(&self, index: u16, len: u64) -> Result<Arc<Mapping>> {
         let full = Error::Full { needed: len, capacity: self.opts.capacity };
-        if len > self.medium_room() {
+        if len > self.medium_free_bytes() {
             return Err(full);
         }
         let mapping = Mapping::of_heap(len, None).ok_or(full)?;
@@ -244,8 +246,8 @@ impl Pool {
     pub(crate) fn join_pages(&self, mapping: &Arc<Mapping>) {
         let wanted =
             self.opts.huge_pages && self.opts.prefault == Prefault::Ahead && self.medium.kind == MediumKind::Shm;
-        if let (true, Some(ahead)) = (wanted && !crate::probe::shmem_huge_by_advice(), &self.ahead) {
-            ahead.join(Arc::clone(mapping));
+        if let (true, Some(background)) = (wanted && !crate::probe::shmem_huge_by_advice(), &self.background) {
+            background.join(Arc::clone(mapping));
         }
     }
 
@@ -254,26 +256,26 @@ impl Pool {
     /// ahead. Cheap.
     #[inline]
     pub fn hint_free(&self, free_bytes: u64) {
-        if let Some(ahead) = &self.ahead
-            && ahead.pace().is_due(free_bytes)
+        if let Some(background) = &self.background
+            && background.pace().is_due(free_bytes)
         {
-            self.want_region();
+            self.request_region();
         }
     }
 
     #[cold]
-    fn want_region(&self) {
-        let Some(ahead) = &self.ahead else { return };
-        if self.opts.prefault == Prefault::None || ahead.has_asked() || self.check().is_err() {
+    fn request_region(&self) {
+        let Some(background) = &self.background else { return };
+        if self.opts.prefault == Prefault::None || background.is_region_requested() || self.check().is_err() {
             return;
         }
         let index = self.regions();
         // On a small medium an unused region would deny others the space.
-        let most = self.medium_room() / AHEAD_MEDIUM_DIVISOR;
+        let len_max = self.medium_free_bytes() / SPARE_REGION_DIVISOR;
         if let Ok(len) = self.next_region_bytes(index, u64::from(self.opts.chunk_bytes), self.room())
-            && len <= most
+            && len <= len_max
         {
-            ahead.want(index, len);
+            background.request_region(index, len);
         }
     }
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use lodestore_contract::{Durability, Error, PoisonReason, Result};
 
-use super::{Control, Pool, write_header};
+use super::{Control, Pool};
+use crate::header_writes::{raise_generation, write_header};
 use crate::mutant::Mutant;
 use crate::open_state::OpenState;
 use crate::probe::MediumKind;
-use crate::region_header::raise_generation;
 use crate::store_dir::StoreDir;
 
 impl Pool {
@@ -172,9 +172,9 @@ impl Pool {
         self.memory.state.close();
         // Waits for threads that are freeing extents before another process may own the store.
         // Later frees do nothing.
-        self.alloc.await_givers();
-        if let Some(ahead) = &self.ahead {
-            ahead.stop();
+        self.alloc.wait_for_frees();
+        if let Some(background) = &self.background {
+            background.stop();
         }
         control.lock = None;
         result

@@ -183,7 +183,7 @@ not a line of this form
     }
 
     #[test]
-    fn a_file_of_a_bind_mount_is_looked_for_below_its_root() {
+    fn a_file_of_a_bind_mount_is_searched_below_its_root() {
         let found = |id, path: &str| path_in_upper(&mount(id), Path::new("/upper"), Path::new(path));
         assert_eq!(found(65, "/dev/shm/a/m/store/pool.0000"), Some("/upper/store/pool.0000".into()));
         assert_eq!(found(701, "/mnt/with space/pool.0000"), Some("/upper/sub/dir/pool.0000".into()));

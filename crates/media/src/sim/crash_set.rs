@@ -125,8 +125,8 @@ impl CrashSet {
         let mut newest_size = 0;
         for &len in pending {
             newest_size = sizes.iter().position(|size| size.len == len).unwrap_or_else(|| {
-                let gone = words_hash(VALUES, values, values.len().min(len as usize));
-                let delta = region_hash(VALUES, durable) ^ region_hash(VALUES, len) ^ gone;
+                let cut_hash = words_hash(VALUES, values, values.len().min(len as usize));
+                let delta = region_hash(VALUES, durable) ^ region_hash(VALUES, len) ^ cut_hash;
                 sizes.push(Size { len, delta });
                 sizes.len() - 1
             });
@@ -181,8 +181,8 @@ impl CrashSet {
     /// Returns the hash of a choice's image: equal images have equal hashes, at any crash point.
     pub fn hash(&self, choice: &Choice) -> u64 {
         let size = self.size(choice);
-        let there = self.lines.iter().zip(choice).filter(|(line, _)| line.is_before(size.len));
-        there.fold(self.base_hash ^ size.delta, |hash, (line, index)| hash ^ line.deltas[usize::from(*index)])
+        let existing = self.lines.iter().zip(choice).filter(|(line, _)| line.is_before(size.len));
+        existing.fold(self.base_hash ^ size.delta, |hash, (line, index)| hash ^ line.deltas[usize::from(*index)])
     }
 
     pub(super) fn apply(&self, choice: &Choice, image: &mut SimImage) -> Cut {
@@ -255,16 +255,16 @@ impl CrashSet {
         picked.choices
     }
 
-    /// Returns the choices with each line (and the length) alone new and alone old; at most `most`
-    /// of them, chosen by `rng`.
-    fn alone_choices(&self, most: usize, rng: &mut Rng) -> Vec<Choice> {
+    /// Returns the choices with each line (and the length) alone new and alone old; at most
+    /// `count_max` of them, chosen by `rng`.
+    fn alone_choices(&self, count_max: usize, rng: &mut Rng) -> Vec<Choice> {
         let count = self.digits() * 2;
         let mut order: Vec<usize> = (0..count).collect();
-        for at in 0..most.min(count) {
+        for at in 0..count_max.min(count) {
             let other = at + rng.index(count - at);
             order.swap(at, other);
         }
-        order.truncate(most);
+        order.truncate(count_max);
         let build = |index: usize| {
             let line = index / 2;
             let mut choice = if index.is_multiple_of(2) { self.all_old() } else { self.all_new() };

@@ -136,23 +136,23 @@ impl Trace {
     /// Returns how many events from `at` on are one bulk store.
     fn bulk_run(&self, at: usize) -> usize {
         let is_word = |event: &Event| matches!(event.what, What::Word { .. });
-        let goes_on = |event: &&Event| matches!(event.what, What::Word { bulk: true, .. });
-        if is_word(&self.events[at]) { 1 + self.events[at + 1..].iter().take_while(goes_on).count() } else { 1 }
+        let continues_run = |event: &&Event| matches!(event.what, What::Word { bulk: true, .. });
+        if is_word(&self.events[at]) { 1 + self.events[at + 1..].iter().take_while(continues_run).count() } else { 1 }
     }
 }
 
 /// One line per event; a bulk store shows its first words and its length.
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 4;
+        const SHOWN_WORDS: usize = 4;
         let mut at = 0;
         while at < self.events.len() {
             let run = self.bulk_run(at);
-            for (index, event) in self.events[at..].iter().enumerate().take(run.min(SHOWN)) {
+            for (index, event) in self.events[at..].iter().enumerate().take(run.min(SHOWN_WORDS)) {
                 writeln!(f, "{:5}  {event}", at + index)?;
             }
-            if run > SHOWN {
-                writeln!(f, "       and {} words more of this bulk store", run - SHOWN)?;
+            if run > SHOWN_WORDS {
+                writeln!(f, "       and {} words more of this bulk store", run - SHOWN_WORDS)?;
             }
             at += run;
         }

@@ -30,7 +30,8 @@ use crate::sim::recorder::Recorder;
 /// The index of the values file next to the regions in events and lines.
 pub const VALUES: u16 = u16::MAX;
 
-const _: () = assert!(crate::region::MAX_REGIONS <= VALUES as usize, "no region has the index of the values file");
+const _: () =
+    assert!(crate::region_layout::MAX_REGIONS <= VALUES as usize, "no region has the index of the values file");
 
 /// A kind of calls to the values file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,7 +122,7 @@ impl Recorder {
         self.lock().values.clone()
     }
 
-    fn fails(&self, call: FileCall) -> io::Result<()> {
+    fn check_call(&self, call: FileCall) -> io::Result<()> {
         match self.failing_call().as_mut().and_then(|failing| failing.counted(call)) {
             Some(refused) => Err(refused),
             None => Ok(()),
@@ -129,8 +130,8 @@ impl Recorder {
     }
 
     /// Like [`Self::fails`], for a call that touches these bytes.
-    fn fails_at(&self, call: FileCall, at: u64, len: usize) -> io::Result<()> {
-        self.fails(call)?;
+    fn check_call_at(&self, call: FileCall, at: u64, len: usize) -> io::Result<()> {
+        self.check_call(call)?;
         let touches =
             |place: &BrokenPlace| place.call == call && at < place.bytes.end && place.bytes.start < at + len as u64;
         if self.broken().as_ref().is_some_and(touches) { Err(Errno::IO.into()) } else { Ok(()) }
@@ -141,7 +142,7 @@ impl Recorder {
     }
 
     pub(crate) fn read_values(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.fails_at(FileCall::Read, at, into.len())?;
+        self.check_call_at(FileCall::Read, at, into.len())?;
         self.jitter();
         let at = at as usize;
         let log = self.lock();
@@ -153,7 +154,7 @@ impl Recorder {
     /// Writes whole blocks of `block` bytes each.
     #[track_caller]
     pub(crate) fn write_values(&self, at: u64, bytes: &[u8], block: usize) -> io::Result<()> {
-        let failed = self.fails_at(FileCall::Write, at, bytes.len());
+        let failed = self.check_call_at(FileCall::Write, at, bytes.len());
         let len = if failed.is_ok() { bytes.len() } else { bytes.len() / block / 2 * block };
         self.put_values(at, &bytes[..len]);
         failed
@@ -162,7 +163,7 @@ impl Recorder {
     /// Zeroes bytes of the file, if their space can be freed.
     #[track_caller]
     pub(crate) fn punch_values(&self, at: u64, len: u64) {
-        if self.fails(FileCall::Punch).is_ok() {
+        if self.check_call(FileCall::Punch).is_ok() {
             self.put_values(at, &vec![0; len as usize]);
         }
     }
@@ -180,8 +181,8 @@ impl Recorder {
     }
 
     /// Checks the space for a growth or a reservation: succeeds unless a fault is planted.
-    pub(crate) fn find_room(&self, call: FileCall) -> io::Result<()> {
-        self.fails(call)
+    pub(crate) fn check_space(&self, call: FileCall) -> io::Result<()> {
+        self.check_call(call)
     }
 
     /// Changes the length of the file: adds zeros or cuts its end off.
@@ -195,12 +196,12 @@ impl Recorder {
     /// Makes everything written so far durable, if no fault is planted.
     #[track_caller]
     pub(crate) fn sync_values(&self) -> io::Result<()> {
-        self.tell_watch(Location::caller());
-        let done = self.fails(FileCall::Sync);
+        self.call_watch(Location::caller());
+        let done = self.check_call(FileCall::Sync);
         self.jitter();
         let mut log = self.lock();
         let site = Location::caller();
-        if !log.lost(Verb::Fence, site) {
+        if !log.is_lost(Verb::Fence, site) {
             log.push(What::Sync { holds: done.is_ok() }, site);
         }
         done

@@ -182,11 +182,11 @@ impl LineModel {
             self.make_durable((region, start), &[store]);
             return;
         }
-        let most = self.pending_max(region);
+        let stores_max = self.pending_max(region);
         let line = self.lines.entry((region, start)).or_default();
         // A bulk store that crosses lines begins again in each.
         line.pending.push(Pending { bulk: bulk && !line.pending.is_empty(), ..store });
-        line.limit(most);
+        line.limit(stores_max);
     }
 
     fn flush(&mut self, region: u16, offset: u64, len: u64, thread: u16) {
@@ -285,12 +285,12 @@ impl LineModel {
     fn cut_off(&mut self, start: u64) {
         let key = (VALUES, start);
         if self.lines.contains_key(&key) || self.durable_line(key).iter().any(|byte| *byte != 0) {
-            let most = self.pending_max(VALUES);
+            let stores_max = self.pending_max(VALUES);
             let words = 0..(self.grain() / 8) as u16;
             let zero = |word| Pending { word, mask: u8::MAX, bulk: false, merged: word > 0, value: 0 };
             let line = self.lines.entry(key).or_default();
             line.pending.extend(words.map(zero));
-            line.limit(most);
+            line.limit(stores_max);
         }
     }
 
@@ -332,12 +332,12 @@ impl LineModel {
         set
     }
 
-    /// Calls `look` with the image that `choice` of `set` gives. `set` must be of the current
+    /// Calls `inspect` with the image that `choice` of `set` gives. `set` must be of the current
     /// state.
-    pub fn with_image<R>(&mut self, set: &CrashSet, choice: &Choice, look: impl FnOnce(&SimImage) -> R) -> R {
+    pub fn with_image<R>(&mut self, set: &CrashSet, choice: &Choice, inspect: impl FnOnce(&SimImage) -> R) -> R {
         assert_eq!(set.base_hash(), self.hash, "a crash set of another moment");
         let cut = set.apply(choice, &mut self.image);
-        let result = look(&self.image);
+        let result = inspect(&self.image);
         set.revert(choice, &mut self.image, cut);
         result
     }
@@ -358,9 +358,9 @@ impl LineModel {
 }
 
 impl Line {
-    /// Keeps the list at `most` stores.
-    fn limit(&mut self, most: usize) {
-        if self.pending.len() > most && self.covers.is_empty() {
+    /// Keeps the list at `stores_max` stores.
+    fn limit(&mut self, stores_max: usize) {
+        if self.pending.len() > stores_max && self.covers.is_empty() {
             self.merge_older_half();
         }
     }

@@ -223,8 +223,8 @@ impl Recorder {
     #[inline]
     #[track_caller]
     pub fn fence(&self) -> bool {
-        self.tell_watch(Location::caller());
-        let holds = !self.fails_now();
+        self.call_watch(Location::caller());
+        let holds = !self.count_fence();
         if self.is_recording() {
             self.jitter();
             self.lock().fence(holds);
@@ -233,7 +233,7 @@ impl Recorder {
     }
 
     /// Calls the watcher of fences, if there is one; call it under no lock.
-    pub(super) fn tell_watch(&self, site: &'static Location<'static>) {
+    pub(super) fn call_watch(&self, site: &'static Location<'static>) {
         let watch = lock(&self.shared.watch).clone();
         if let Some(Watch(watch)) = watch {
             watch(site);
@@ -259,7 +259,8 @@ impl Recorder {
         self.shared.has_failed.load(Ordering::Relaxed)
     }
 
-    fn fails_now(&self) -> bool {
+    /// Counts a fence; returns whether it fails.
+    fn count_fence(&self) -> bool {
         let left = self.shared.fails_in.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         let fails = left == Ok(1);
         if fails {
@@ -274,7 +275,7 @@ impl Recorder {
     pub fn region_added(&self, region: u16, len: u64) {
         if self.is_recording() {
             let mut log = self.lock();
-            let region = log.place(region);
+            let region = log.global_region(region);
             log.push(What::Region { region, len }, Location::caller());
         }
     }
@@ -305,7 +306,7 @@ impl Recorder {
 
 impl Log {
     /// Returns the index of a region of the pool among those of all pools.
-    fn place(&self, region: u16) -> u16 {
+    fn global_region(&self, region: u16) -> u16 {
         if region == VALUES { VALUES } else { self.first + region }
     }
 
@@ -324,7 +325,7 @@ impl Log {
     /// Like [`Recorder::store`].
     #[track_caller]
     pub fn store(&mut self, region: u16, offset: u64, bytes: &[u8]) {
-        let (site, region) = (Location::caller(), self.place(region));
+        let (site, region) = (Location::caller(), self.global_region(region));
         let end = offset + bytes.len() as u64;
         let mut at = offset;
         while at < end {
@@ -353,8 +354,8 @@ impl Log {
     /// Like [`Recorder::flush`].
     #[track_caller]
     pub fn flush(&mut self, region: u16, offset: u64, len: u64) {
-        let (site, region) = (Location::caller(), self.place(region));
-        if !self.lost(Verb::Flush, site) {
+        let (site, region) = (Location::caller(), self.global_region(region));
+        if !self.is_lost(Verb::Flush, site) {
             self.push(What::Flush { region, offset, len, thread: self.thread() }, site);
         }
     }
@@ -363,13 +364,13 @@ impl Log {
     #[track_caller]
     pub fn fence(&mut self, holds: bool) {
         let (site, thread) = (Location::caller(), self.thread());
-        if !self.lost(Verb::Fence, site) {
+        if !self.is_lost(Verb::Fence, site) {
             self.push(if holds { What::Fence { thread } } else { What::FailedFence { thread } }, site);
         }
     }
 
     /// Counts the call site; returns whether its steps are lost.
-    pub(super) fn lost(&mut self, verb: Verb, site: &'static Location<'static>) -> bool {
+    pub(super) fn is_lost(&mut self, verb: Verb, site: &'static Location<'static>) -> bool {
         if self.recording {
             *self.sites.entry((verb, site.file(), site.line())).or_default() += 1;
         }

@@ -245,7 +245,7 @@ fn sectors_are_the_same_model_with_a_larger_grain() {
 }
 
 #[test]
-fn where_stores_persist_there_is_one_image() {
+fn if_stores_persist_there_is_one_image() {
     let spec = SimSpec { stores_persist: true, ..SimSpec::default() };
     let mut model = LineModel::new(SimImage { regions: vec![vec![0; 128]], spec, ..SimImage::default() });
     word(&mut model, 0, 1);
@@ -254,7 +254,7 @@ fn where_stores_persist_there_is_one_image() {
 }
 
 #[test]
-fn an_added_region_is_zero_and_takes_stores() {
+fn an_added_region_is_zero_and_accepts_stores() {
     let mut model = model_of(128);
     model.apply(&event(What::Region { region: 1, len: 128 }));
     model.apply(&event(What::Word { region: 1, offset: 64, value: 7, mask: u8::MAX, bulk: false }));
@@ -264,7 +264,7 @@ fn an_added_region_is_zero_and_takes_stores() {
 }
 
 #[test]
-fn a_region_made_anew_is_zero_again() {
+fn a_recreated_region_is_zero() {
     let mut model = LineModel::new(SimImage { regions: vec![vec![0; 128], vec![7; 128]], ..SimImage::default() });
     model.apply(&event(What::Word { region: 1, offset: 0, value: 9, mask: u8::MAX, bulk: false }));
     model.apply(&event(What::Region { region: 1, len: 64 }));
@@ -381,7 +381,7 @@ fn a_dropped_call_site_loses_its_flushes_and_no_others() {
 }
 
 #[test]
-fn the_record_then_publish_protocol_has_the_images_of_the_books() {
+fn record_then_publish_leaves_the_documented_images() {
     // Record of two words at 0, pointer at 64. In the right order the pointer never exists without
     // the whole record.
     let mut model = model_of(128);

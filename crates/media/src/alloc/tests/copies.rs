@@ -4,7 +4,7 @@ use lodestore_contract::{Error, VerifyReport};
 
 use super::check;
 use super::heap::Heap;
-use crate::alloc::{Allocator, ExtentKind, Ground};
+use crate::alloc::{Allocator, ExtentKind, MediumAccess};
 use crate::nvptr::NvPtr;
 use crate::region_layout::{PAGE_BYTES, RegionLayout};
 
@@ -99,7 +99,7 @@ fn a_zeroed_line_or_page_of_one_copy_of_the_extent_table_loses_no_extent() {
 }
 
 #[test]
-fn damage_of_both_copies_of_a_word_is_refused_by_all_but_a_salvage() {
+fn damage_of_both_copies_of_a_word_is_refused_except_by_a_salvage() {
     let mut store = store();
     let used: Vec<u32> =
         (0..store.layout.chunks).filter(|chunk| store.heap.load(store.layout.extent_words(*chunk)[0]) != 0).collect();

@@ -7,7 +7,7 @@ use std::sync::{Mutex, RwLock};
 
 use lodestore_contract::{Error, Result};
 
-use crate::alloc::{Allocator, Ground};
+use crate::alloc::{Allocator, MediumAccess};
 use crate::nvptr::NvPtr;
 use crate::region_layout::RegionLayout;
 
@@ -145,7 +145,7 @@ impl Heap {
     }
 }
 
-impl Ground for Heap {
+impl MediumAccess for Heap {
     fn regions(&self) -> usize {
         self.regions.read().expect("no panic").len()
     }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use lodestore_contract::VerifyReport;
 
 use super::records::Freed;
-use super::{Allocator, ExtentKind, Ground, SHARDS};
+use super::{Allocator, ExtentKind, MediumAccess, SHARD_COUNT};
 use crate::nvptr::NvPtr;
 use heap::Heap;
 
@@ -28,7 +28,7 @@ fn free(alloc: &Allocator, heap: &Heap, at: NvPtr, len: usize) {
 
 /// Checks that all chunks of all regions are free, as one run each.
 fn assert_all_free(alloc: &Allocator, heap: &Heap) {
-    alloc.release_empty(heap);
+    alloc.release_empty_slabs(heap);
     check(alloc, heap);
     let usage = alloc.usage();
     let all: u64 =
@@ -38,8 +38,8 @@ fn assert_all_free(alloc: &Allocator, heap: &Heap) {
     for region in 0..heap.regions() {
         let layout = heap.layout(region as u16).expect("it exists");
         let mut space = super::lock(&alloc.space);
-        assert_eq!(space.regions[region].tree.take_unaligned(layout.chunks), Some(0));
-        assert!(space.regions[region].tree.give(0, layout.chunks));
+        assert_eq!(space.regions[region].tree.alloc_unaligned(layout.chunks), Some(0));
+        assert!(space.regions[region].tree.free_range(0, layout.chunks));
     }
 }
 
@@ -70,7 +70,7 @@ fn assert_disjoint(alloc: &Allocator, places: &BTreeMap<NvPtr, usize>) {
 }
 
 #[test]
-fn a_store_filled_and_emptied_is_one_run_again() {
+fn a_store_filled_and_emptied_is_one_free_run() {
     for (region, chunk) in [(64 << 10, 512), (256 << 10, 512), (4 << 20, 4096), (100 << 10, 512)] {
         let heap = Heap::new(region, 2 * region, chunk);
         let alloc = heap.open(false);
@@ -120,7 +120,7 @@ fn a_record_persists_nothing_and_a_slab_one_line() {
 }
 
 #[test]
-fn longer_than_a_region_grows_one_of_its_own() {
+fn a_record_longer_than_a_region_gets_a_region_of_its_own() {
     let heap = Heap::new(1 << 20, 64 << 20, 4096);
     let alloc = heap.open(false);
     let long = alloc.alloc_on(&heap, 3 << 20).expect("a region of its own");
@@ -135,7 +135,7 @@ fn longer_than_a_region_grows_one_of_its_own() {
 }
 
 #[test]
-fn freeing_twice_is_noticed_and_harmless() {
+fn a_double_free_is_reported_and_harmless() {
     let heap = Heap::new(1 << 20, 1 << 20, 4096);
     let alloc = heap.open(false);
     let at = alloc.alloc_on(&heap, 100).expect("room");
@@ -160,12 +160,12 @@ fn dram_is_under_half_a_byte_a_record() {
         alloc.alloc_on(&heap, 296).expect("room");
     }
     // The parts that depend on neither the size of the store nor its content.
-    let shards = SHARDS * size_of::<super::Padded<std::sync::Mutex<super::Shard>>>();
+    let shards = SHARD_COUNT * size_of::<super::Padded<std::sync::Mutex<super::Shard>>>();
     let fixed = (shards + size_of_val(&*alloc.regions) + alloc.classes.dram_bytes()) as u64;
-    let part = alloc.dram_bytes() - fixed;
+    let per_record = alloc.dram_bytes() - fixed;
     println!(
         "DRAM: {fixed} bytes, and {:.3} for each of {records} records of 296 bytes",
-        part as f64 / f64::from(records)
+        per_record as f64 / f64::from(records)
     );
-    assert!(part < u64::from(records as u32) / 2, "{part}");
+    assert!(per_record < u64::from(records as u32) / 2, "{per_record}");
 }

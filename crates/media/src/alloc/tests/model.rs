@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::heap::Heap;
 use super::{assert_all_free, check};
 use crate::alloc::records::Freed;
-use crate::alloc::{Allocator, ExtentKind, Ground};
+use crate::alloc::{Allocator, ExtentKind, MediumAccess};
 use crate::nvptr::NvPtr;
 
 #[derive(Debug, Clone)]
@@ -65,7 +65,7 @@ fn remove(alloc: &Allocator, heap: &Heap, model: &mut Model, pick: usize) {
         return;
     };
     model.remove(&at);
-    alloc.free_all(heap, &[Freed { at, len: if extent { Freed::EXTENT } else { len as u32 } }]);
+    alloc.free_all(heap, &[Freed { at, len: if extent { Freed::EXTENT_FLAG } else { len as u32 } }]);
 }
 
 fn mark(alloc: &Allocator, heap: &Heap, at: NvPtr, (len, extent): (usize, bool)) {

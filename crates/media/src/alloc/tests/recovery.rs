@@ -8,7 +8,7 @@ use super::heap::Heap;
 use super::{assert_all_free, check, free};
 use crate::alloc::records::Freed;
 use crate::alloc::space::Ends;
-use crate::alloc::{ExtentKind, Ground};
+use crate::alloc::{ExtentKind, MediumAccess};
 use crate::nvptr::NvPtr;
 
 fn corrupt(result: Result<impl std::fmt::Debug, Error>, word: &str) {
@@ -30,7 +30,7 @@ fn store() -> (Heap, Vec<NvPtr>, NvPtr, NvPtr) {
 }
 
 #[test]
-fn what_is_marked_stays_and_the_rest_is_free() {
+fn marked_records_stay_and_the_rest_is_freed() {
     let (heap, records, long, extent) = store();
     let alloc = heap.open(false);
     assert!(alloc.is_recovering());
@@ -73,7 +73,7 @@ fn wrong_marks_are_refused() {
 }
 
 #[test]
-fn a_record_freed_while_recovering_goes_with_the_sweep_marked_or_not() {
+fn a_record_freed_while_recovering_is_freed_by_the_sweep_marked_or_not() {
     let (heap, records, long, extent) = store();
     let alloc = heap.open(false);
     alloc.mark_on(&heap, records[0], 296).expect("it is there");
@@ -141,7 +141,7 @@ fn crashes_while_recovering_change_nothing() {
 }
 
 #[test]
-fn saved_bitmaps_spare_the_marking_once() {
+fn saved_bitmaps_replace_the_marking_once() {
     let (heap, records, long, extent) = store();
     let alloc = heap.open(false);
     records.iter().for_each(|at| alloc.mark_on(&heap, *at, 296).expect("it is there"));
@@ -184,7 +184,7 @@ fn damaged_bitmaps_lead_to_marking() {
 }
 
 #[test]
-fn behind_a_damaged_word_records_are_believed_and_nothing_is_handed_out() {
+fn under_a_damaged_word_marks_are_accepted_and_nothing_is_allocated() {
     let (mut heap, records, long, _) = store();
     let layout = heap.layout(0).expect("region 0");
     let slab = layout.chunk_of(records[0].offset()).expect("a chunk");
@@ -210,7 +210,7 @@ fn behind_a_damaged_word_records_are_believed_and_nothing_is_handed_out() {
 }
 
 #[test]
-fn any_damage_to_the_tables_is_survived() {
+fn random_damage_to_the_tables_causes_no_panic() {
     for seed in 0..400u64 {
         let (mut heap, records, long, extent) = store();
         heap.salvage = true;
@@ -239,7 +239,7 @@ fn any_damage_to_the_tables_is_survived() {
 
 /// The old bytes may be the header of a log that a recovery would accept.
 #[test]
-fn an_extent_whose_ends_could_not_be_zeroed_is_not_handed_out() {
+fn an_extent_whose_ends_could_not_be_zeroed_is_not_allocated() {
     const OLD_WORD: u64 = 0x4f4c_444f_4c44;
     let heap = Heap::new(1 << 20, 1 << 20, 4096);
     let alloc = heap.open(true);

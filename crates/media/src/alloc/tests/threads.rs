@@ -12,7 +12,7 @@ use crate::epoch::Epochs;
 use crate::nvptr::NvPtr;
 
 #[test]
-fn records_freed_by_other_threads_come_back() {
+fn records_freed_by_other_threads_are_reused() {
     let heap = Heap::new(4 << 20, 16 << 20, 4096);
     let alloc = heap.open(false);
     let owners: Mutex<BTreeMap<NvPtr, usize>> = Mutex::default();
@@ -53,7 +53,7 @@ fn records_freed_by_other_threads_come_back() {
 }
 
 #[test]
-fn slabs_of_ended_threads_are_taken_over() {
+fn slabs_of_ended_threads_are_reused() {
     let heap = Heap::new(4 << 20, 4 << 20, 4096);
     let alloc = heap.open(false);
     for _ in 0..100 {
@@ -68,22 +68,22 @@ fn slabs_of_ended_threads_are_taken_over() {
 }
 
 #[test]
-fn a_full_store_takes_what_living_threads_have() {
+fn a_full_store_allocates_from_slabs_of_living_threads() {
     let heap = Heap::new(256 << 10, 256 << 10, 512);
     let alloc = heap.open(false);
     let (go, wait) = mpsc::channel::<()>();
-    let (told, hear) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         let (alloc, heap) = (&alloc, &heap);
         scope.spawn(move || {
-            let mut mine: Vec<NvPtr> = std::iter::from_fn(|| alloc.alloc_on(heap, 200).ok()).collect();
-            for at in mine.split_off(mine.len() / 2) {
+            let mut own: Vec<NvPtr> = std::iter::from_fn(|| alloc.alloc_on(heap, 200).ok()).collect();
+            for at in own.split_off(own.len() / 2) {
                 free(alloc, heap, at, 200);
             }
-            told.send(mine.len()).expect("heard");
+            sender.send(own.len()).expect("heard");
             let _ = wait.recv();
         });
-        let half = hear.recv().expect("told");
+        let half = receiver.recv().expect("told");
         let count = std::iter::from_fn(|| alloc.alloc_on(heap, 200).ok()).count();
         assert!(count >= half, "{count} of {half}");
         drop(go);
@@ -92,7 +92,7 @@ fn a_full_store_takes_what_living_threads_have() {
 }
 
 #[test]
-fn retired_records_wait_for_guards_and_come_back() {
+fn retired_records_wait_for_guards_and_are_then_freed() {
     let heap = Heap::new(1 << 20, 1 << 20, 4096);
     let alloc = heap.open(false);
     let epochs = Epochs::new(1 << 20);
@@ -115,13 +115,13 @@ fn a_limbo_stays_short_without_collecting() {
     let heap = Heap::new(4 << 20, 4 << 20, 4096);
     let alloc = heap.open(false);
     let epochs = Epochs::new(4 << 20);
-    let mut most = 0;
+    let mut waiting_max = 0;
     for _ in 0..20_000 {
         let at = alloc.alloc_on(&heap, 300).expect("never full");
         epochs.retire_on(&alloc, &heap, Freed { at, len: 300 });
-        most = most.max(epochs.waiting_bytes());
+        waiting_max = waiting_max.max(epochs.waiting_bytes());
     }
-    assert!(most <= (4 << 20) / 64 * 2, "{most}");
+    assert!(waiting_max <= (4 << 20) / 64 * 2, "{waiting_max}");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn times_of_alloc_free_and_pin() {
     for _round in 0..rounds {
         let mut places = Vec::with_capacity(2 * batched);
         let alloc_ns = nanos(|| places.push(alloc.alloc_on(&heap, 296).expect("room")));
-        let again_ns = nanos(|| {
+        let alloc_free_ns = nanos(|| {
             let at = alloc.alloc_on(&heap, 296).expect("room");
             free(&alloc, &heap, at, 296);
         });
@@ -234,7 +234,7 @@ fn times_of_alloc_free_and_pin() {
         });
         epochs.collect_on(&alloc, &heap, |_| true);
         println!(
-            "alloc {alloc_ns:.1} ns, alloc+free {again_ns:.1}, free {free_ns:.1}, free in batches {batch_ns:.1}, \
+            "alloc {alloc_ns:.1} ns, alloc+free {alloc_free_ns:.1}, free {free_ns:.1}, free in batches {batch_ns:.1}, \
              pin+unpin {pin_ns:.1}, alloc+retire+free {cycle_ns:.1}"
         );
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::heap::Heap;
 use super::{check, free};
-use crate::alloc::{Allocator, ExtentKind, Ground, lock};
+use crate::alloc::{Allocator, ExtentKind, MediumAccess, lock};
 use crate::nvptr::NvPtr;
 
 fn wear(alloc: &Allocator) -> Vec<u64> {
@@ -25,9 +25,9 @@ fn wear_survives_restarts() {
     heap.crash(|| false);
     let before = wear(&alloc);
     assert!(before.iter().sum::<u64>() >= 3000 * 1008 + (5 << 20), "{before:?}");
-    let again = heap.open(true);
-    assert_eq!(wear(&again), before);
-    check(&again, &heap);
+    let reopened = heap.open(true);
+    assert_eq!(wear(&reopened), before);
+    check(&reopened, &heap);
 }
 
 #[test]
@@ -70,32 +70,32 @@ fn skew(wear_aware: bool) -> f64 {
     let counts = wear(&alloc);
     let used = &counts[..counts.len() - usize::from(heap.layout(0).is_some_and(|layout| layout.chunks < 8192))];
     let mean = used.iter().sum::<u64>() as f64 / used.len() as f64;
-    let most = used.iter().copied().max().unwrap_or(0) as f64;
-    let least = used.iter().copied().min().unwrap_or(0) as f64;
+    let max = used.iter().copied().max().unwrap_or(0) as f64;
+    let min = used.iter().copied().min().unwrap_or(0) as f64;
     println!(
         "wear aware {wear_aware}: segments {}, max/mean {:.2}, min/mean {:.2}",
         used.len(),
-        most / mean,
-        least / mean
+        max / mean,
+        min / mean
     );
     drop(cold);
-    most / mean
+    max / mean
 }
 
 #[test]
-fn steering_levels_the_wear_of_the_papers_mix() {
+fn wear_aware_placement_levels_the_wear_of_the_papers_mix() {
     let (with, without) = (skew(true), skew(false));
     println!("max/mean: {with:.2} with steering, {without:.2} without");
     assert!(with < without / 1.5, "{with} against {without}");
 }
 
 /// Returns the bytes that the allocator reports as written at present.
-fn told(alloc: &Allocator, heap: &Heap) -> u64 {
+fn reported_bytes(alloc: &Allocator, heap: &Heap) -> u64 {
     alloc.wear_on(heap).bytes
 }
 
 #[test]
-fn a_kill_loses_no_more_wear_than_is_said() {
+fn a_kill_loses_no_more_wear_than_documented() {
     let heap = Heap::new(16 << 20, 16 << 20, 4096);
     let alloc = heap.open(false);
     let mut written = 0;
@@ -111,32 +111,32 @@ fn a_kill_loses_no_more_wear_than_is_said() {
     }
     // All stores are kept, as after the kill of a process; the counts were not queried before.
     heap.crash(|| true);
-    let again = heap.open(false);
+    let reopened = heap.open(false);
     let segments = u64::from(heap.layout(0).expect("region 0").wear_segments);
     let may_be_lost = segments * (2 << 20) * 9 / 16 + 3 * 8 * (64 << 10);
-    let kept = told(&again, &heap);
+    let kept = reported_bytes(&reopened, &heap);
     assert!(kept <= written && kept + may_be_lost >= written, "{kept} of {written}, {may_be_lost} may be lost");
     assert!(kept > written / 2, "{kept} of {written}");
     // A clean account is exact.
-    assert_eq!(told(&alloc, &heap), written);
+    assert_eq!(reported_bytes(&alloc, &heap), written);
 }
 
 #[test]
-fn what_an_engine_stores_in_place_counts_for_the_segments_of_its_extent() {
+fn bytes_stored_in_place_count_for_the_segments_of_their_extent() {
     let heap = Heap::new(32 << 20, 32 << 20, 4096);
     let alloc = heap.open(false);
     let extent = alloc.alloc_extent_on(&heap, 8 << 20, ExtentKind::ENGINE).expect("room");
-    let before = told(&alloc, &heap);
+    let before = reported_bytes(&alloc, &heap);
     assert_eq!(before, 8 << 20, "its making counts once");
     alloc.note_written_on(&heap, extent, 80_000_001);
     alloc.note_written_on(&heap, extent.add(4096), 5);
     alloc.note_written_on(&heap, NvPtr::new(7, 4096), 5);
-    assert_eq!(told(&alloc, &heap) - before, 80_000_001, "no extent begins at the other places");
+    assert_eq!(reported_bytes(&alloc, &heap) - before, 80_000_001, "no extent begins at the other places");
     let hot = alloc.wear_on(&heap).hottest;
     let share = 10_000_000 + (1 << 20)..=20_000_000 + (2 << 20) + 1;
     assert!(hot.iter().take(4).all(|segment| share.contains(&segment.bytes)), "{hot:?}");
     heap.crash(|| true);
-    assert_eq!(told(&heap.open(false), &heap) - before, 80_000_001);
+    assert_eq!(reported_bytes(&heap.open(false), &heap) - before, 80_000_001);
 }
 
 #[test]

@@ -1,13 +1,11 @@
-//! The allocator's operations on a pool.
+//! The allocator's operations on a pool. `alloc` implements them on any [`MediumAccess`].
 
 use lodestore_contract::{MediumUse, Result, VerifyReport, Wear};
 
-use super::records::Freed;
-use super::space::Ends;
-use super::{Allocator, ExtentKind, Ground, SweepReport};
+use super::Pool;
+use crate::alloc::{Allocator, Ends, ExtentKind, Freed, MediumAccess, SweepReport};
 use crate::mutant::Mutant;
 use crate::nvptr::NvPtr;
-use crate::pool::Pool;
 use crate::region_layout::RegionLayout;
 
 impl Allocator {
@@ -25,7 +23,7 @@ impl Allocator {
     /// Frees a record of `len` bytes at once. No reader can see it any more (see
     /// [`Epochs::retire`](crate::Epochs::retire)), and the store that unlinked it is durable.
     pub fn free(&self, pool: &Pool, at: NvPtr, len: usize) {
-        let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT - 1);
+        let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT_FLAG - 1);
         self.free_all(pool, &[Freed { at, len }]);
     }
 
@@ -121,7 +119,7 @@ impl Allocator {
     #[inline]
     pub fn keep(&self, at: NvPtr, len: usize) {
         if self.is_recovering() {
-            let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT - 1);
+            let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT_FLAG - 1);
             self.note_kept(Freed { at, len });
         }
     }
@@ -130,7 +128,7 @@ impl Allocator {
     #[inline]
     pub fn keep_extent(&self, at: NvPtr) {
         if self.is_recovering() {
-            self.note_kept(Freed { at, len: Freed::EXTENT });
+            self.note_kept(Freed { at, len: Freed::EXTENT_FLAG });
         }
     }
 
@@ -184,7 +182,8 @@ impl Allocator {
         self.verify_on(pool, report);
     }
 }
-impl Ground for Pool {
+
+impl MediumAccess for Pool {
     fn is_closed(&self) -> bool {
         Self::is_closed(self)
     }
@@ -258,7 +257,7 @@ impl Ground for Pool {
     }
 
     #[inline]
-    fn soon_written(&self, at: NvPtr, len: usize) {
+    fn prefetch_record(&self, at: NvPtr, len: usize) {
         self.memory.prefetch_write(at, len);
     }
 
