@@ -26,7 +26,7 @@ use crate::shared::Shared;
 pub const BULK_BYTES_MAX: usize = 1 << 20;
 
 /// Capacity of the store in bytes.
-const CAPACITY: u64 = 256 << 20;
+const CAPACITY_BYTES: u64 = 256 << 20;
 
 /// Events that one step handles.
 const EVENTS_MAX: usize = 64;
@@ -46,7 +46,7 @@ impl LoopServer {
     ///
     /// If the store or the system refuses it. The text says why.
     pub fn create(store: &Path) -> Result<Self, String> {
-        let builder = Db::builder(store).engine(Engine::fluidkv()).capacity(CAPACITY);
+        let builder = Db::builder(store).engine(Engine::fluidkv()).capacity(CAPACITY_BYTES);
         let db = builder.open().map_err(|error| error.to_string())?;
         let debug_clients = DebugClients::Everybody;
         let config = Config { bulk_bytes_max: BULK_BYTES_MAX, debug_clients, ..Config::default() };

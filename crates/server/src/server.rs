@@ -23,7 +23,7 @@ use crate::shared::Shared;
 use crate::store_events::StoreEvents;
 
 /// Descriptors for files of the store, listeners and event queues.
-const DESCRIPTORS_RESERVED: u64 = 256;
+const RESERVED_DESCRIPTOR_COUNT: u64 = 256;
 
 /// Why a server did not start.
 #[derive(Debug)]
@@ -304,7 +304,7 @@ impl Drop for Server {
 /// Raises the limit of open descriptors, so that it allows the configured clients. The system may
 /// refuse that; then it accepts fewer clients.
 fn raise_descriptor_limit(config: &Config) {
-    let needed = (config.clients_max as u64).saturating_add(DESCRIPTORS_RESERVED);
+    let needed = (config.clients_max as u64).saturating_add(RESERVED_DESCRIPTOR_COUNT);
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {
         return;

@@ -6,7 +6,7 @@ use crate::data::orphans;
 use crate::shared::Shared;
 
 /// The period of the thread's checks for work and for a stop.
-const STEP: Duration = Duration::from_millis(50);
+const CHECK_PERIOD: Duration = Duration::from_millis(50);
 
 /// Shortest pause between two sweeps of orphans.
 const SWEEP_PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ pub(crate) fn run(shared: &Shared) {
     let mut next_sweep = Instant::now() + SWEEP_PAUSE_MIN;
     let mut next_sample = Instant::now();
     while !shared.is_stopping() {
-        std::thread::sleep(STEP);
+        std::thread::sleep(CHECK_PERIOD);
         // A walk during the recovery of the store would wait for its end.
         if Instant::now() >= next_sweep && shared.db().stats().recovery.done {
             let begun = Instant::now();

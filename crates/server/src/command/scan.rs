@@ -12,7 +12,7 @@ use crate::error::{CommandError, CommandResult, REPLY_TOO_LONG, SYNTAX};
 use crate::glob;
 
 /// Default number of keys per `SCAN`.
-const SCAN_COUNT: usize = 10;
+const SCAN_COUNT_DEFAULT: usize = 10;
 
 /// Maximum keys per `SCAN`. `COUNT` is a hint, and a walk continues by its cursor.
 const SCAN_COUNT_MAX: usize = 65_536;
@@ -29,7 +29,7 @@ pub(super) struct ScanOptions<'a> {
 }
 
 pub(super) fn parse_scan_options<'a>(arguments: &[&'a [u8]]) -> CommandResult<ScanOptions<'a>> {
-    let mut options = ScanOptions { pattern: None, count: SCAN_COUNT, type_name: None };
+    let mut options = ScanOptions { pattern: None, count: SCAN_COUNT_DEFAULT, type_name: None };
     for pair in arguments.chunks(2) {
         match pair {
             [word, pattern] if is_word(word, "match") => options.pattern = Some(pattern),

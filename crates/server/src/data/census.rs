@@ -1,9 +1,9 @@
 //! The numbers of keys of all databases, for `INFO`.
 //!
-//! The store counts keys one by one. While a count of all databases needs less than [`INLINE_MAX`],
-//! `INFO` counts, and its numbers are exact. Otherwise the server counts in the background, and
-//! `INFO` returns the last count. A count uses at most about one percent of the time of one
-//! processor.
+//! The store counts keys one by one. While a count of all databases needs less than
+//! [`INLINE_TIME_MAX`], `INFO` counts, and its numbers are exact. Otherwise the server counts in the
+//! background, and `INFO` returns the last count. A count uses at most about one percent of the time
+//! of one processor.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::clock::now_milliseconds;
 use crate::shared::Shared;
 
 /// Longest count that `INFO` makes itself.
-const INLINE_MAX: Duration = Duration::from_millis(10);
+const INLINE_TIME_MAX: Duration = Duration::from_millis(10);
 
 /// Keys of one step of a count.
 const STEP_KEYS: usize = 4096;
@@ -79,9 +79,9 @@ impl Census {
     pub(crate) fn figures(&self, shared: &Shared) -> Option<Vec<Figures>> {
         self.is_wanted.store(true, Ordering::Relaxed);
         let last = self.last().clone();
-        if last.as_ref().is_none_or(|last| last.took < INLINE_MAX)
+        if last.as_ref().is_none_or(|last| last.took < INLINE_TIME_MAX)
             && is_recovered(shared)
-            && let Ok(Some(count)) = count(shared, Some(INLINE_MAX))
+            && let Ok(Some(count)) = count(shared, Some(INLINE_TIME_MAX))
         {
             *self.last() = Some(count.clone());
             return Some(count.figures);
@@ -93,7 +93,7 @@ impl Census {
     pub(crate) fn refresh(&self, shared: &Shared) {
         let pause = |last: &Count| PAUSE_MIN.max(last.took.saturating_mul(PAUSE_FACTOR));
         let is_due =
-            self.last().as_ref().is_none_or(|last| last.took >= INLINE_MAX && last.ended.elapsed() >= pause(last));
+            self.last().as_ref().is_none_or(|last| last.took >= INLINE_TIME_MAX && last.ended.elapsed() >= pause(last));
         if is_due && is_recovered(shared) && self.is_wanted.swap(false, Ordering::Relaxed) {
             // The next request repeats a failed count.
             if let Ok(Some(count)) = count(shared, None) {

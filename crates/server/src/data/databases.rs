@@ -24,6 +24,7 @@ use lodestore::store::{HiddenKeys, Visit};
 use lodestore::{Db, Error, Keyspace, Result};
 
 use super::collections::{CollectionIds, ELEMENTS_PREFIX, Elements};
+use crate::config::DATABASES_MAX;
 
 /// Key of the record in the default keyspace.
 const RECORD_KEY: &str = "lodestore-server/databases";
@@ -37,11 +38,8 @@ const RECORD_HEAD_BYTES: usize = 5;
 /// Prefix of the names of the keyspaces of databases.
 const NAME_PREFIX: &str = "lodestore-server/database-";
 
-/// Most databases of a server.
-pub(crate) const DATABASES_MAX: usize = 1024;
-
-/// Keys that a flush of a full store deletes before it tries again.
-const ROOM_KEYS: usize = 1024;
+/// Maximum keys that a flush of a full store deletes before it tries again.
+const FREED_KEYS_MAX: usize = 1024;
 
 /// The keyspaces of all databases at one moment.
 #[derive(Debug, Clone)]
@@ -223,11 +221,11 @@ fn with_room<T>(emptied: &[Keyspace], change: impl Fn() -> Result<T>) -> Result<
 
 /// Deletes some keys of the first keyspace with keys. Returns whether there is one.
 fn delete_some(keyspaces: &[Keyspace]) -> Result<bool> {
-    let mut keys = Vec::with_capacity(ROOM_KEYS);
+    let mut keys = Vec::with_capacity(FREED_KEYS_MAX);
     for keyspace in keyspaces {
         keyspace.for_each(|key, _| {
             keys.push(key.to_vec());
-            if keys.len() < ROOM_KEYS { Visit::More } else { Visit::Stop }
+            if keys.len() < FREED_KEYS_MAX { Visit::More } else { Visit::Stop }
         })?;
         if !keys.is_empty() {
             keys.iter().try_for_each(|key| keyspace.delete(key).map(|_| ()))?;

@@ -35,7 +35,7 @@ use super::value::Stored;
 use crate::shared::Shared;
 
 /// Headers or elements of one step.
-const STEP: usize = 128;
+const STEP_ENTRIES: usize = 128;
 
 /// Shortest pause between two sweeps for commands that a full store refused.
 const FULL_PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -93,7 +93,7 @@ fn sweep_database(shared: &Shared, view: &View, database: usize, elements: &Keys
     let mut removed = 0;
     loop {
         let mut headers: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        let range = ScanRange { from, to: end.clone(), limit: STEP, ..ScanRange::all() };
+        let range = ScanRange { from, to: end.clone(), limit: STEP_ENTRIES, ..ScanRange::all() };
         elements.as_store().scan_each(&range, &mut |key, header| {
             headers.push((key.to_vec(), header.to_vec()));
             Visit::More
@@ -142,7 +142,7 @@ fn is_orphan(shared: &Shared, keys: &Keyspace, elements: &Keyspace, id: Collecti
 /// Removes the elements of an orphan, then its header.
 fn remove_collection(shared: &Shared, elements: &Keyspace, id: CollectionId) -> Result<()> {
     loop {
-        let keys = elements.range_keys(elements_range(id))?.take(STEP).collect::<Result<Vec<_>>>()?;
+        let keys = elements.range_keys(elements_range(id))?.take(STEP_ENTRIES).collect::<Result<Vec<_>>>()?;
         if keys.is_empty() {
             break;
         }

@@ -43,7 +43,7 @@ const TICK_HANDSHAKES_MAX: usize = 8;
 pub(crate) const MAILBOX: Token = Token(usize::MAX);
 
 /// Tokens of listeners count down from here.
-const LAST_LISTENER: usize = usize::MAX - 1;
+const LISTENER_TOKEN_MAX: usize = usize::MAX - 1;
 
 /// A connection of the loop.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl EventLoop {
     pub(crate) fn new(start: Start) -> io::Result<Self> {
         let Start { shared, poll, mailboxes, own, mut listeners } = start;
         for (index, listener) in listeners.iter_mut().enumerate() {
-            listener.register(poll.registry(), Token(LAST_LISTENER - index))?;
+            listener.register(poll.registry(), Token(LISTENER_TOKEN_MAX - index))?;
         }
         let counters = shared.statistics.add_loop();
         Ok(Self {
@@ -202,8 +202,8 @@ impl EventLoop {
         for event in &*events {
             match event.token() {
                 MAILBOX => self.adopt_all(),
-                Token(token) if token > LAST_LISTENER - self.listeners.len() => {
-                    self.accept_all(LAST_LISTENER - token);
+                Token(token) if token > LISTENER_TOKEN_MAX - self.listeners.len() => {
+                    self.accept_all(LISTENER_TOKEN_MAX - token);
                 }
                 Token(index) => self.note_event(index, event.is_readable(), event.is_read_closed()),
             }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use super::event_loop::{Connection, EventLoop};
 
 /// Longest wait for events while no command is held.
-const UNBOUNDED: Duration = Duration::MAX;
+const UNBOUNDED_TIMEOUT: Duration = Duration::MAX;
 
 /// The held connections of a loop.
 #[derive(Debug, Default)]
@@ -70,7 +70,7 @@ impl EventLoop {
 
     /// Returns the time after which held commands may run.
     pub(super) fn time_to_release(&self) -> Duration {
-        if self.held.exist { self.shared.pause.remaining() } else { UNBOUNDED }
+        if self.held.exist { self.shared.pause.remaining() } else { UNBOUNDED_TIMEOUT }
     }
 
     /// Lists all held connections as ready, if the pause that held them is over.
@@ -108,11 +108,11 @@ mod tests {
     use crate::pause::PauseMode;
 
     /// Length of a pause that does not end within a test.
-    const LONG: Duration = Duration::from_secs(3600);
+    const PAUSE_TIME: Duration = Duration::from_secs(3600);
 
     /// Idle time after which the server closes a client, and a longer time.
     const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
-    const LONGER: Duration = Duration::from_millis(1100);
+    const SLEEP_TIME: Duration = Duration::from_millis(1100);
 
     /// Bytes of a reply that no socket accepts at once.
     const REPLY_BYTES: usize = 1_000_000;
@@ -131,7 +131,7 @@ mod tests {
     }
 
     fn begin(server: &LoopServer, mode: PauseMode) {
-        server.shared().pause.begin(mode, Instant::now(), LONG);
+        server.shared().pause.begin(mode, Instant::now(), PAUSE_TIME);
     }
 
     fn set_idle_timeout(server: &LoopServer) {
@@ -212,9 +212,9 @@ mod tests {
         set_idle_timeout(&server);
         let (mut slow, mut other) = (server.connect().unwrap(), server.connect().unwrap());
         begin(&server, PauseMode::All);
-        send(&mut server, &mut slow, &format!("DEBUG SLEEP {}", LONGER.as_secs_f64()));
+        send(&mut server, &mut slow, &format!("DEBUG SLEEP {}", SLEEP_TIME.as_secs_f64()));
         send(&mut server, &mut other, "PING");
-        std::thread::sleep(LONGER);
+        std::thread::sleep(SLEEP_TIME);
         server.shared().pause.end();
         run_until_idle(&mut server);
         assert_eq!((receive(&mut slow), receive(&mut other)), ("+OK\r\n".into(), "+PONG\r\n".into()));
@@ -228,7 +228,7 @@ mod tests {
         send(&mut server, &mut client, "CLIENT REPLY OFF");
         begin(&server, PauseMode::All);
         send(&mut server, &mut client, "SET a 1");
-        std::thread::sleep(LONGER);
+        std::thread::sleep(SLEEP_TIME);
         server.shared().pause.end();
         run_until_idle(&mut server);
         send(&mut server, &mut client, "CLIENT REPLY ON");

@@ -9,7 +9,7 @@ use mio::{Interest, Registry, Token};
 use rustix::net::sockopt;
 
 /// Probes without an answer after which the system ends a connection, as in Redis.
-const KEEPALIVE_PROBES: u32 = 3;
+const KEEPALIVE_PROBE_COUNT: u32 = 3;
 
 use super::tls::{TlsAcceptor, TlsStream};
 
@@ -58,8 +58,8 @@ impl Stream {
             return Ok(());
         }
         sockopt::set_tcp_keepidle(stream, after)?;
-        sockopt::set_tcp_keepintvl(stream, (after / KEEPALIVE_PROBES).max(Duration::from_secs(1)))?;
-        Ok(sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?)
+        sockopt::set_tcp_keepintvl(stream, (after / KEEPALIVE_PROBE_COUNT).max(Duration::from_secs(1)))?;
+        Ok(sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBE_COUNT)?)
     }
 
     pub(crate) fn addresses(&self) -> Addresses {

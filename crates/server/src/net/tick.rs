@@ -26,7 +26,7 @@ use crate::session::Session;
 use crate::shared::Shared;
 
 /// Most arguments that need no allocation.
-pub(super) const INLINE_ARGUMENTS: usize = 8;
+pub(super) const INLINE_ARGUMENTS_MAX: usize = 8;
 
 /// Most commands of one connection in a tick, so that all connections get their turn.
 const TICK_COMMANDS_MAX: usize = 16_384;
@@ -187,7 +187,7 @@ impl Tick<'_> {
                 return Others::Ran(count);
             }
             let (arguments, bytes) = input.command();
-            let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS]> = arguments.iter(bytes).collect();
+            let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS_MAX]> = arguments.iter(bytes).collect();
             if self.groups_writes && grouped::is_groupable(self.shared, session, &arguments) {
                 return Others::Ran(count);
             }
@@ -217,7 +217,7 @@ impl Tick<'_> {
             return;
         }
         let (arguments, bytes) = input.command();
-        let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS]> = arguments.iter(bytes).collect();
+        let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS_MAX]> = arguments.iter(bytes).collect();
         let progress = dispatch::run(self.shared, session, self.view, &arguments, &mut output.bytes);
         drop(arguments);
         if progress == Progress::Done {
@@ -236,25 +236,25 @@ mod tests {
 
     #[test]
     fn a_pipeline_of_slow_commands_leaves_other_clients_their_turn() {
-        const COMMANDS: usize = 100;
+        const COMMAND_COUNT: usize = 100;
         let dir = tempfile::tempdir().unwrap();
         let mut server = LoopServer::create(&dir.path().join("store")).unwrap();
         let mut slow: Vec<UnixStream> = (0..2).map(|_| server.connect().unwrap()).collect();
         let mut other = server.connect().unwrap();
-        let slow_commands = "DEBUG SLEEP 0.005\r\n".repeat(COMMANDS);
+        let slow_commands = "DEBUG SLEEP 0.005\r\n".repeat(COMMAND_COUNT);
         slow.iter_mut().for_each(|client| client.write_all(slow_commands.as_bytes()).unwrap());
         other.write_all(b"PING\r\n").unwrap();
         // Each connection that is served in a tick comes last in the next one.
         (0..3).for_each(|_| server.step().unwrap());
         assert_eq!(receive(&mut other), "+PONG\r\n");
         let mut replies = slow.iter_mut().map(|client| receive(client).matches("+OK").count()).collect::<Vec<_>>();
-        assert!(replies.iter().all(|count| (1..COMMANDS).contains(count)), "{replies:?}");
+        assert!(replies.iter().all(|count| (1..COMMAND_COUNT).contains(count)), "{replies:?}");
         while server.is_busy() {
             server.step().unwrap();
             slow.iter_mut().zip(&mut replies).for_each(|(client, count)| {
                 *count += receive(client).matches("+OK").count();
             });
         }
-        assert_eq!(replies, [COMMANDS; 2]);
+        assert_eq!(replies, [COMMAND_COUNT; 2]);
     }
 }
