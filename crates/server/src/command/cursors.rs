@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_cursors_leave_when_their_number_or_their_bytes_are_too_many() {
+    fn the_oldest_cursors_are_evicted_when_their_number_or_their_bytes_exceed_the_bound() {
         let cursors = Cursors::new();
         let first = cursors.keep(b"a".to_vec());
         assert_eq!(cursors.find(first), Position::After(b"a".to_vec()));
