@@ -16,7 +16,7 @@ use crate::config::{Config, ConfigError};
 use crate::data::databases::Databases;
 use crate::http::HttpServer;
 use crate::net::event_loop::{EventLoop, MAILBOX, Start};
-use crate::net::listen::{ListenError, Listening, UnixSocketFile};
+use crate::net::listen::{BoundSockets, ListenError, UnixSocketFile};
 use crate::net::mailbox::Mailbox;
 use crate::net::stream::Listener;
 use crate::shared::Shared;
@@ -99,7 +99,7 @@ fn listen_advice(at: &str, kind: io::ErrorKind) -> &'static str {
 pub struct BoundServer {
     config: Config,
     acl: Acl,
-    sockets: Listening,
+    sockets: BoundSockets,
 }
 
 impl BoundServer {
@@ -112,7 +112,7 @@ impl BoundServer {
         let Self { config, acl, sockets } = self;
         let databases = Databases::open(db, config.databases).map_err(StartError::Store)?;
         raise_descriptor_limit(&config);
-        let Listening { listeners, addresses, tls_addresses, http, unix } = sockets;
+        let BoundSockets { listeners, addresses, tls_addresses, http, unix } = sockets;
         let port = addresses.first().map_or(0, SocketAddr::port);
         let threads = config.thread_count();
         let shared = Arc::new(Shared::new(databases, config, acl, port));
@@ -197,7 +197,7 @@ impl Server {
     pub fn bind(config: Config) -> Result<BoundServer, StartError> {
         config.check().map_err(StartError::Config)?;
         let acl = Acl::new(&config).map_err(StartError::Config)?;
-        let sockets = Listening::new(&config)?;
+        let sockets = BoundSockets::new(&config)?;
         Ok(BoundServer { config, acl, sockets })
     }
 

@@ -19,7 +19,7 @@ use crate::data::access::Access;
 use crate::data::databases::View;
 use crate::data::stripes::{Held, StripeIndex};
 use crate::error::{CLIENT_KILLED, CommandError, CommandResult, REPLY_TOO_LONG};
-use crate::messaging::effects::{self, Wanted};
+use crate::messaging::effects::{self, WantedEffects};
 use crate::session::{Lookups, QueuedCommand, ReplyMode, Session};
 use crate::shared::Shared;
 
@@ -233,8 +233,8 @@ fn run_admitted(
         result = attempted;
         // A full store refused the whole command. Removing the elements of deleted collections
         // frees space.
-        let has_more_room = is_full(spec, &result) && shared.orphan_sweeps.sweep_full(shared);
-        if !has_more_room && !is_stale(shared, generation, spec, &result) {
+        let is_space_freed = is_full(spec, &result) && shared.orphan_sweeps.sweep_full(shared);
+        if !is_space_freed && !is_stale(shared, generation, spec, &result) {
             break;
         }
         output.truncate(start);
@@ -314,7 +314,7 @@ fn run_with<'a>(
     arguments: &[&[u8]],
     output: &mut Vec<u8>,
 ) -> Result<(), CommandError> {
-    access.effects.wanted = Wanted::of(shared);
+    access.effects.wanted = WantedEffects::of(shared);
     let mut reply = ReplyWriter::new(output, session.protocol);
     let before = reply.output_bytes();
     bound_reply(shared, spec, &mut reply, before);

@@ -14,7 +14,7 @@ use super::spec::{CommandKind, CommandSpec, Keys};
 use crate::data::access::Access;
 use crate::data::stripes::{DatabaseKey, Held, StripeIndex};
 use crate::error::{CLIENT_KILLED, CommandError, CommandResult};
-use crate::messaging::effects::{self, Wanted};
+use crate::messaging::effects::{self, WantedEffects};
 use crate::session::{QueuedCommand, Session, Transaction};
 use crate::shared::Shared;
 
@@ -129,7 +129,7 @@ fn run(context: &mut Context<'_, '_>, queue: &[QueuedCommand]) -> CommandResult 
     }
     let view = shared.databases.view();
     let mut access = Access::buffered(&view, held);
-    access.effects.wanted = Wanted::of(shared);
+    access.effects.wanted = WantedEffects::of(shared);
     // The replies are written apart: they count only if the commit succeeds.
     let mut replies = Vec::new();
     for command in queue {

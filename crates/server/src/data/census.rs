@@ -1,9 +1,9 @@
 //! The numbers of keys of all databases, for `INFO`.
 //!
 //! The store counts keys one by one. While a count of all databases needs less than
-//! [`INLINE_TIME_MAX`], `INFO` counts, and its numbers are exact. Otherwise the server counts in the
-//! background, and `INFO` returns the last count. A count uses at most about one percent of the time
-//! of one processor.
+//! [`INLINE_TIME_MAX`], `INFO` counts, and its numbers are exact. Otherwise the server counts in
+//! the background, and `INFO` returns the last count. A count uses at most about one percent of the
+//! time of one processor.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +62,7 @@ struct Count {
     /// By database.
     figures: Vec<Figures>,
     ended: Instant,
-    took: Duration,
+    duration: Duration,
 }
 
 /// The numbers of keys of all databases, as they were last counted.
@@ -79,7 +79,7 @@ impl Census {
     pub(crate) fn figures(&self, shared: &Shared) -> Option<Vec<Figures>> {
         self.is_wanted.store(true, Ordering::Relaxed);
         let last = self.last().clone();
-        if last.as_ref().is_none_or(|last| last.took < INLINE_TIME_MAX)
+        if last.as_ref().is_none_or(|last| last.duration < INLINE_TIME_MAX)
             && is_recovered(shared)
             && let Ok(Some(count)) = count(shared, Some(INLINE_TIME_MAX))
         {
@@ -91,9 +91,11 @@ impl Census {
 
     /// Counts in the background, if a client requested it and the pause has passed.
     pub(crate) fn refresh(&self, shared: &Shared) {
-        let pause = |last: &Count| PAUSE_MIN.max(last.took.saturating_mul(PAUSE_FACTOR));
-        let is_due =
-            self.last().as_ref().is_none_or(|last| last.took >= INLINE_TIME_MAX && last.ended.elapsed() >= pause(last));
+        let pause = |last: &Count| PAUSE_MIN.max(last.duration.saturating_mul(PAUSE_FACTOR));
+        let is_due = self
+            .last()
+            .as_ref()
+            .is_none_or(|last| last.duration >= INLINE_TIME_MAX && last.ended.elapsed() >= pause(last));
         if is_due && is_recovered(shared) && self.is_wanted.swap(false, Ordering::Relaxed) {
             // The next request repeats a failed count.
             if let Ok(Some(count)) = count(shared, None) {
@@ -118,8 +120,8 @@ fn count(shared: &Shared, longest: Option<Duration>) -> Result<Option<Count>> {
     let view = shared.databases.view();
     let mut figures = Vec::with_capacity(view.count());
     for database in 0..view.count() {
-        let mut goes_on = || !shared.is_stopping() && longest.is_none_or(|longest| begun.elapsed() < longest);
-        match count_database(&view, database, &mut goes_on) {
+        let mut may_continue = || !shared.is_stopping() && longest.is_none_or(|longest| begun.elapsed() < longest);
+        match count_database(&view, database, &mut may_continue) {
             Ok(Some(of_database)) => figures.push(of_database),
             Ok(None) => return Ok(None),
             // A flush has emptied the database.
@@ -127,21 +129,21 @@ fn count(shared: &Shared, longest: Option<Duration>) -> Result<Option<Count>> {
             Err(error) => return Err(error),
         }
     }
-    Ok(Some(Count { figures, ended: Instant::now(), took: begun.elapsed() }))
+    Ok(Some(Count { figures, ended: Instant::now(), duration: begun.elapsed() }))
 }
 
-fn count_database(view: &View, database: usize, goes_on: &mut dyn FnMut() -> bool) -> Result<Option<Figures>> {
+fn count_database(view: &View, database: usize, may_continue: &mut dyn FnMut() -> bool) -> Result<Option<Figures>> {
     let keyspace = view.keyspace(database);
-    if view.has_order() { count_ordered(keyspace, goes_on) } else { count_unordered(keyspace, goes_on) }
+    if view.has_order() { count_ordered(keyspace, may_continue) } else { count_unordered(keyspace, may_continue) }
 }
 
 /// Counts in steps, so that no walk keeps old data of the store for long.
-fn count_ordered(keyspace: &Keyspace, goes_on: &mut dyn FnMut() -> bool) -> Result<Option<Figures>> {
+fn count_ordered(keyspace: &Keyspace, may_continue: &mut dyn FnMut() -> bool) -> Result<Option<Figures>> {
     let store = keyspace.as_store();
     let mut figures = Figures::default();
     let mut from = Bound::Unbounded;
     loop {
-        if !goes_on() {
+        if !may_continue() {
             return Ok(None);
         }
         let now = u64::try_from(now_milliseconds()).unwrap_or(0);
@@ -160,13 +162,13 @@ fn count_ordered(keyspace: &Keyspace, goes_on: &mut dyn FnMut() -> bool) -> Resu
     }
 }
 
-fn count_unordered(keyspace: &Keyspace, goes_on: &mut dyn FnMut() -> bool) -> Result<Option<Figures>> {
+fn count_unordered(keyspace: &Keyspace, may_continue: &mut dyn FnMut() -> bool) -> Result<Option<Figures>> {
     let mut figures = Figures::default();
     let mut is_complete = true;
     let now = u64::try_from(now_milliseconds()).unwrap_or(0);
     keyspace.for_each_pair(|pair| {
         figures.add(pair.expiry, now);
-        is_complete = !figures.keys.is_multiple_of(STEP_KEYS as u64) || goes_on();
+        is_complete = !figures.keys.is_multiple_of(STEP_KEYS as u64) || may_continue();
         if is_complete { Visit::More } else { Visit::Stop }
     })?;
     Ok(is_complete.then_some(figures))

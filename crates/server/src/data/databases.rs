@@ -169,12 +169,12 @@ impl Databases {
         let old: Vec<Keyspace> = databases.iter().map(|database| view.keyspace(*database).clone()).collect();
         let mut old_elements = Vec::new();
         for database in databases {
-            view.keyspaces[database] = with_room(&old, || self.db.keyspace(name_of(*next)))?;
+            view.keyspaces[database] = retry_while_full(&old, || self.db.keyspace(name_of(*next)))?;
             let new = Arc::new(Elements::new(*next));
             old_elements.push(std::mem::replace(&mut view.elements[database], new));
             *next += 1;
         }
-        with_room(&old, || self.publish(view.clone()))?;
+        retry_while_full(&old, || self.publish(view.clone()))?;
         // The databases are empty already. The next open drops a keyspace that stays.
         for keyspace in old {
             drop(self.db.drop_keyspace(keyspace.name()));
@@ -210,7 +210,7 @@ impl Databases {
 
 /// Runs a change until it fits into a full store. Deletes keys of databases that will be empty to
 /// free space.
-fn with_room<T>(emptied: &[Keyspace], change: impl Fn() -> Result<T>) -> Result<T> {
+fn retry_while_full<T>(emptied: &[Keyspace], change: impl Fn() -> Result<T>) -> Result<T> {
     loop {
         match change() {
             Err(Error::Full { .. }) if delete_some(emptied)? => {}

@@ -113,7 +113,7 @@ impl ClientMessaging {
     }
 
     /// Whether each read must run alone, because its keys may be registered.
-    pub(crate) fn reads_alone(&self) -> bool {
+    pub(crate) fn needs_separate_reads(&self) -> bool {
         self.tracking.is_some_and(|mode| !mode.is_broadcast)
     }
 

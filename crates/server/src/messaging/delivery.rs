@@ -116,9 +116,9 @@ impl Payload {
         bytes + MESSAGE_OVERHEAD_BYTES
     }
 
-    /// Appends the message. `hears_invalidations` says whether a client of RESP2 subscribes to the
-    /// channel of invalidations.
-    pub(crate) fn write(&self, output: &mut Vec<u8>, protocol: Protocol, hears_invalidations: bool) {
+    /// Appends the message. `receives_invalidations` says whether a client of RESP2 subscribes to
+    /// the channel of invalidations.
+    pub(crate) fn write(&self, output: &mut Vec<u8>, protocol: Protocol, receives_invalidations: bool) {
         let start = output.len();
         let mut writer = ReplyWriter::new(output, protocol);
         match self {
@@ -135,7 +135,7 @@ impl Payload {
                         writer.write_push(2);
                         writer.write_bulk(b"invalidate");
                     }
-                    Protocol::Resp2 if hears_invalidations => {
+                    Protocol::Resp2 if receives_invalidations => {
                         writer.write_push(3);
                         writer.write_bulk(b"message");
                         writer.write_bulk(INVALIDATION_CHANNEL);

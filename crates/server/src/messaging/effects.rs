@@ -5,7 +5,7 @@
 
 use lodestore::Expiry;
 
-use super::expiries::{Listeners, Removed};
+use super::expiries::{Listeners, RemovalReason};
 use super::notify::{Event, class, wants};
 use crate::data::stripes::DatabaseKey;
 use crate::session::ClientId;
@@ -16,7 +16,7 @@ const SWEEP_KEYS_MAX: usize = 4096;
 
 /// Which effects anyone wants to hear of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedEffects {
     /// The flags of `notify-keyspace-events`.
     pub(crate) flags: u32,
     /// Whether changed keys are collected.
@@ -25,7 +25,7 @@ pub(crate) struct Wanted {
 
 /// A key that changed.
 #[derive(Debug)]
-struct Changed {
+struct ChangedKey {
     key: DatabaseKey,
     /// The expiry of the key after the change.
     expiry: Option<Expiry>,
@@ -34,14 +34,14 @@ struct Changed {
 /// The effects of a command, or of all commands of an `EXEC`.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    pub(crate) wanted: Wanted,
-    changed: Vec<Changed>,
+    pub(crate) wanted: WantedEffects,
+    changed: Vec<ChangedKey>,
     events: Vec<Event>,
     /// Whether whole databases changed.
     is_flushed: bool,
 }
 
-impl Wanted {
+impl WantedEffects {
     /// Returns the effects that have listeners now.
     pub(crate) fn of(shared: &Shared) -> Self {
         let flags = shared.runtime.notify_flags();
@@ -66,7 +66,7 @@ impl Effects {
     /// Notes a changed key with its new expiry.
     pub(crate) fn note_change(&mut self, database: usize, key: &[u8], expiry: Option<Expiry>) {
         if self.wanted.has_changes {
-            self.changed.push(Changed { key: DatabaseKey { database, key: key.to_vec() }, expiry });
+            self.changed.push(ChangedKey { key: DatabaseKey { database, key: key.to_vec() }, expiry });
         }
     }
 
@@ -117,9 +117,9 @@ pub(crate) fn publish(shared: &Shared, effects: &mut Effects, changer: ClientId)
     let hub = &shared.hub;
     let reports_expiry = effects.wanted.has_event(class::EXPIRED);
     let changed = std::mem::take(&mut effects.changed);
-    for Changed { key, expiry } in &changed {
+    for ChangedKey { key, expiry } in &changed {
         let removed = hub.expiries.replace(key, *expiry, || listeners(shared));
-        if removed == Removed::ExpiredEvent && reports_expiry {
+        if removed == RemovalReason::ExpiredEvent && reports_expiry {
             publish_event(shared, effects.wanted.flags, key.database, "expired", &key.key);
         }
     }
@@ -155,16 +155,16 @@ pub(crate) fn sweep(shared: &Shared) {
         return;
     }
     let flags = shared.runtime.notify_flags();
-    for key in shared.hub.expiries.due(SWEEP_KEYS_MAX) {
+    for key in shared.hub.expiries.expired_keys(SWEEP_KEYS_MAX) {
         let held = shared.stripes.lock_one(&key.key);
         let removed = shared.hub.expiries.remove_expired(&key);
-        if removed == Removed::Other {
+        if removed == RemovalReason::Other {
             continue;
         }
         let view = shared.databases.view();
         // A key that cannot be read counts as changed, and not as expired.
         let is_present = view.keyspace(key.database).contains(&key.key);
-        if matches!(is_present, Ok(false)) && removed == Removed::ExpiredEvent && wants(flags, class::EXPIRED) {
+        if matches!(is_present, Ok(false)) && removed == RemovalReason::ExpiredEvent && wants(flags, class::EXPIRED) {
             publish_event(shared, flags, key.database, "expired", &key.key);
         }
         shared.hub.tracking.invalidate(shared.hub.post(), &[&key.key], None);

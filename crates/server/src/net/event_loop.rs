@@ -67,7 +67,7 @@ pub(crate) struct Connection {
     /// Whether the connection is in the list of the ready ones.
     pub(super) is_listed: bool,
     /// Whether the loop waits until the socket accepts bytes.
-    awaits_room: bool,
+    awaits_writable: bool,
 }
 
 impl Connection {
@@ -82,7 +82,7 @@ impl Connection {
             is_ended: false,
             has_commands: false,
             is_listed: true,
-            awaits_room: false,
+            awaits_writable: false,
         }
     }
 }
@@ -406,8 +406,8 @@ impl EventLoop {
         if pending == 0 {
             connection.backlog.clear();
         }
-        if connection.awaits_room == is_sent {
-            connection.awaits_room = !is_sent;
+        if connection.awaits_writable == is_sent {
+            connection.awaits_writable = !is_sent;
             let changed = connection.stream.change_interest(self.poll.registry(), Token(index), !is_sent);
             if changed.is_err() {
                 self.close(index);

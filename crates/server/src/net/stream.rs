@@ -120,10 +120,15 @@ impl Stream {
         registry.register(self.source(), token, Interest::READABLE)
     }
 
-    /// Asks for events when the socket has bytes, and when it accepts bytes if `awaits_room`.
+    /// Asks for events when the socket has bytes, and when it accepts bytes if `awaits_writable`.
     /// Without the second, a unix socket wakes the loop each time that its client reads.
-    pub(crate) fn change_interest(&mut self, registry: &Registry, token: Token, awaits_room: bool) -> io::Result<()> {
-        let interest = if awaits_room { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+    pub(crate) fn change_interest(
+        &mut self,
+        registry: &Registry,
+        token: Token,
+        awaits_writable: bool,
+    ) -> io::Result<()> {
+        let interest = if awaits_writable { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         registry.reregister(self.source(), token, interest)
     }
 
