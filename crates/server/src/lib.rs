@@ -3,7 +3,7 @@
 //! A write is acknowledged when the store has acknowledged it. An `OK` therefore survives the same
 //! failures as a write of the store: `kill -9` at every level, and a power failure at `power`.
 //!
-//! * `config`: listeners and limits. `tls_config`: TLS.
+//! * `config`: listeners and limits. `tls_config`: TLS. `config_check`: which are refused.
 //! * `options`: the table of all options, and the sources of their values. `runtime`: the options
 //!   that change while the server runs.
 //! * `net`: sockets and event loops.
@@ -14,6 +14,7 @@
 //! * `memory`: the bound on used bytes. `pause`: the pause of clients.
 //! * `data`: databases, values with types, and isolation between commands.
 //! * `messaging`: published messages, keyspace events, and invalidations of caches.
+//!   `keyspace_events`: the classes of the events.
 //! * `statistics`: counters and times.
 //! * `clock`, `glob`, `words`: leaf modules that depend on no other one.
 //! * `store_events`: the events of the store. `saves`: backups.
@@ -23,12 +24,14 @@ mod acl;
 mod clock;
 mod command;
 mod config;
+mod config_check;
 mod data;
 mod error;
 #[cfg(test)]
 mod fuzzed;
 mod glob;
 mod http;
+mod keyspace_events;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod loop_server;
 mod memory;

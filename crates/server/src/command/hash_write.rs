@@ -9,7 +9,7 @@ use super::context::Context;
 use super::decimal::{SumError, add, parse_float};
 use crate::data::hash_editor::{HashEditor, KeyLocation};
 use crate::error::{CommandError, CommandResult, NAN_OR_INFINITY, NOT_A_FLOAT, OVERFLOW};
-use crate::messaging::notify::class;
+use crate::keyspace_events::class;
 
 /// `HSET key field value [field value ...]`
 pub(crate) fn hset(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {

@@ -6,7 +6,7 @@ use crate::data::hash_editor::{KeyLocation, Record};
 use crate::data::transfer::{Transfer, transfer};
 use crate::data::value::Stored;
 use crate::error::{CommandError, CommandResult, DATABASE_OUT_OF_RANGE, NO_SUCH_KEY, SAME_OBJECT, SYNTAX};
-use crate::messaging::notify::class;
+use crate::keyspace_events::class;
 
 /// `DEL key [key ...]`, and its other name `UNLINK`
 pub(crate) fn del(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {

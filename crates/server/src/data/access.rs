@@ -16,8 +16,8 @@ use lodestore::{Db, Expiry, Keyspace, Lifetime, Result};
 
 use super::databases::View;
 use super::stripes::{Held, StripeIndex};
+use crate::keyspace_events::class;
 use crate::messaging::effects::Effects;
-use crate::messaging::notify::class;
 
 /// A value that `EXEC` will write. `None` deletes the key.
 type Pending = Option<(Vec<u8>, Option<Expiry>)>;

@@ -6,8 +6,8 @@
 use lodestore::Expiry;
 
 use super::expiries::{Listeners, RemovalReason};
-use super::notify::{Event, class, wants};
 use crate::data::stripes::DatabaseKey;
+use crate::keyspace_events::{Event, class, wants};
 use crate::session::ClientId;
 use crate::shared::Shared;
 

@@ -3,7 +3,6 @@
 //!
 //! * `channels`: the subscriptions of all clients. `client`: those of one client.
 //! * `delivery`: a message on its way to the event loop of its receiver.
-//! * `notify`: keyspace events and the flags that choose them.
 //! * `tracking`: the keys that clients cache.
 //! * `expiries`: the keys whose expiry is reported.
 //! * `effects`: what follows a commit: events and invalidations.
@@ -31,7 +30,6 @@ pub(crate) mod delivery;
 pub(crate) mod effects;
 pub(crate) mod expiries;
 pub(crate) mod monitor;
-pub(crate) mod notify;
 pub(crate) mod tracking;
 
 use std::sync::{Arc, OnceLock};

@@ -7,7 +7,7 @@ use lodestore_wire::parse_integer;
 use super::ValueError;
 use super::kinds::{self, one, shown};
 use crate::config::{Config, OutputLimit, OutputLimits};
-use crate::messaging::notify::{format_flags, parse_flags};
+use crate::keyspace_events::{format_flags, parse_flags};
 
 pub(super) fn notify(config: &Config) -> Vec<String> {
     let flags = parse_flags(config.notify_keyspace_events.as_bytes()).unwrap_or(0);
