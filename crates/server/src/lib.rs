@@ -6,6 +6,7 @@
 //! * `config`: listeners and limits. `tls_config`: TLS. `config_check`: which are refused.
 //! * `options`: the table of all options, and the sources of their values. `runtime`: the options
 //!   that change while the server runs.
+//! * `client`: a client as all threads share it. `session`: its state in its event loop.
 //! * `net`: sockets and event loops.
 //! * `command`: the commands, and the table that describes them.
 //! * `upkeep`: background work.
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod client;
 mod clock;
 mod command;
 mod config;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use lodestore::Db;
 
 use crate::acl::Acl;
+use crate::client::{ClientFigures, ClientId, PublicState, Route};
 use crate::command::cursors::Cursors;
 use crate::config::Config;
 use crate::data::census::Census;
@@ -17,12 +18,11 @@ use crate::data::stripes::Stripes;
 use crate::keyspace_events::{class, wants};
 use crate::memory::MemoryBound;
 use crate::messaging::Hub;
-use crate::messaging::delivery::Route;
 use crate::net::client_memory::ClientMemory;
 use crate::pause::{Pause, PauseMode};
 use crate::runtime::Runtime;
 use crate::saves::Saves;
-use crate::session::{ClientFigures, ClientId, Lookups, PublicState};
+use crate::session::Lookups;
 use crate::statistics::Statistics;
 use crate::store_events::StoreEvents;
 

@@ -13,8 +13,8 @@ use crate::acl::check::{Call, check_call, permits_subscription};
 use crate::acl::log::LogEntry;
 use crate::acl::password;
 use crate::acl::user::{DEFAULT_USER, User};
+use crate::client::ClientId;
 use crate::error::{CommandError, CommandResult};
-use crate::session::ClientId;
 
 /// Entries that `ACL LOG` shows if the client does not say.
 const LOG_COUNT: usize = 10;

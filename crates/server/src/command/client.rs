@@ -9,8 +9,9 @@ use super::keys::write_help;
 use super::kill::kill_clients;
 use super::lookup;
 use super::{pause, tracking};
+use crate::client::{Details, PublicState};
 use crate::error::{CommandError, CommandResult, SYNTAX};
-use crate::session::{Details, PublicState, ReplyMode};
+use crate::session::ReplyMode;
 
 /// `CLIENT subcommand [arguments]`
 pub(crate) fn client(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {

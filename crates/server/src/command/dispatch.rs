@@ -33,7 +33,7 @@ pub(crate) type Indexed = (usize, &'static CommandSpec);
 /// `GET`, whose calls the event loop counts by itself.
 pub(crate) static GET: LazyLock<Option<Indexed>> = LazyLock::new(|| find_indexed(b"get"));
 
-/// The number of `GET`, for [`ClientFigures`](crate::session::ClientFigures).
+/// The number of `GET`, for [`ClientFigures`](crate::client::ClientFigures).
 pub(crate) static GET_ID: LazyLock<Option<PermissionId>> = LazyLock::new(|| find_entry(b"get").map(|entry| entry.id));
 
 /// Returns a command with its index in the table.

@@ -10,11 +10,12 @@ use super::context::Context;
 use super::dispatch::count_error;
 use super::lookup::{Entry, find, find_entry};
 use super::spec::{CommandKind, Keys};
+use crate::client::PublicState;
 use crate::data::access::Access;
 use crate::data::stripes::{Held, StripeIndex};
 use crate::error::CommandError;
 use crate::messaging::effects::WantedEffects;
-use crate::session::{Lookups, PublicState, ReplyMode, Session};
+use crate::session::{Lookups, ReplyMode, Session};
 use crate::shared::Shared;
 use crate::statistics::commands::LoopCounters;
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::arguments::{integer, is_word};
 use super::context::Context;
+use crate::client::{ClientId, PublicState};
 use crate::error::{CommandError, CommandResult, SYNTAX};
 use crate::messaging::client::TrackingMode;
 use crate::messaging::effects;
 use crate::messaging::tracking::TrackedClient;
-use crate::session::{ClientId, PublicState};
 
 /// Most prefixes of one client. Redis has no bound.
 const PREFIXES_MAX: usize = 1024;

@@ -6,9 +6,9 @@
 use lodestore::Expiry;
 
 use super::expiries::{Listeners, RemovalReason};
+use crate::client::ClientId;
 use crate::data::stripes::DatabaseKey;
 use crate::keyspace_events::{Event, class, wants};
-use crate::session::ClientId;
 use crate::shared::Shared;
 
 /// Most expired keys that one sweep reports. The next sweep reports the others.

@@ -35,12 +35,12 @@ pub(crate) mod tracking;
 use std::sync::{Arc, OnceLock};
 
 use self::channels::Channels;
-use self::delivery::{Delivery, Payload, Route};
+use self::delivery::{Delivery, Payload};
 use self::expiries::Expiries;
 use self::monitor::Monitors;
 use self::tracking::Tracking;
+use crate::client::{PublicState, Route};
 use crate::net::mailbox::Mailbox;
-use crate::session::PublicState;
 
 /// The messages of a server.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::Post;
 use super::delivery::Payload;
-use crate::session::{ClientId, PublicState};
+use crate::client::{ClientId, PublicState};
 
 /// Most bytes of the names of tracked keys.
 const NAME_BYTES_MAX: usize = 256 << 20;

@@ -18,10 +18,10 @@ use self::commands::{CommandTotals, LoopCounters};
 use self::latency::LatencyMonitor;
 use self::rate::Rate;
 use self::slow_log::SlowLog;
+use crate::client::PublicState;
 use crate::command::spec::{CommandSpec, flag};
 use crate::command::table::COMMANDS;
 use crate::runtime::Runtime;
-use crate::session::PublicState;
 use crate::shared::Counters;
 
 /// Most different codes of errors that are counted. Further codes are not.
