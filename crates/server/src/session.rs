@@ -16,6 +16,7 @@ use crate::messaging::client::ClientMessaging;
 use crate::messaging::effects;
 use crate::shared::Shared;
 use crate::statistics::commands::LoopCounters;
+use crate::statistics::counters::Lookups;
 
 /// Which replies a client wants: `CLIENT REPLY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,13 +66,6 @@ pub(crate) struct Transaction {
     pub(crate) bytes: usize,
     /// Whether a command was refused, so that `EXEC` must fail.
     pub(crate) is_failed: bool,
-}
-
-/// Look-ups of keys by a command. Each command counts once, although it may read repeatedly.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Lookups {
-    pub(crate) hits: u64,
-    pub(crate) misses: u64,
 }
 
 /// The state of one client, owned by its event loop.

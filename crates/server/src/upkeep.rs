@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::data::orphans;
 use crate::shared::Shared;
 
 /// The period of the thread's checks for work and for a stop.
@@ -27,13 +26,13 @@ pub(crate) fn run(shared: &Shared) {
         if Instant::now() >= next_sweep && shared.db().stats().recovery.done {
             let begun = Instant::now();
             // A full or damaged store may refuse a sweep: the next one tries again.
-            drop(orphans::sweep(shared));
+            drop(shared.orphan_sweep().run());
             next_sweep = Instant::now() + SWEEP_PAUSE_MIN.max(begun.elapsed().saturating_mul(SWEEP_PAUSE_FACTOR));
         }
         if Instant::now() >= next_sample {
             shared.memory.note_used(shared.db().stats().space.live);
             next_sample = Instant::now() + PEAK_PERIOD;
         }
-        shared.census.refresh(shared);
+        shared.census.refresh(&shared.databases, shared.stop_flag());
     }
 }

@@ -64,7 +64,7 @@ fn check_admission(
         check_permission(shared, session, call, arguments, context)
             .map_err(|denial| CommandError::new(format!("NOPERM {}", denial.text())))?;
     }
-    shared.memory.admit(shared, call.spec)
+    shared.memory.admit(&shared.runtime, shared.db(), call.spec)
 }
 
 /// Whether the client of an address may run `DEBUG`.

@@ -123,7 +123,7 @@ fn set(context: &mut Context<'_, '_>, pairs: &[&[u8]]) -> CommandResult {
         if config.password == password { Ok(()) } else { set_password(context, config.password.as_deref()) }
     })?;
     effects::remove_unwanted_expiries(context.shared);
-    context.shared.memory.refresh(context.shared);
+    context.shared.memory.refresh(&context.shared.runtime, context.shared.db());
     Ok(())
 }
 

@@ -20,8 +20,9 @@ use crate::data::databases::View;
 use crate::data::stripes::{Held, StripeIndex};
 use crate::error::{CLIENT_KILLED, CommandError, CommandResult, REPLY_TOO_LONG};
 use crate::messaging::effects::{self, WantedEffects};
-use crate::session::{Lookups, QueuedCommand, ReplyMode, Session};
+use crate::session::{QueuedCommand, ReplyMode, Session};
 use crate::shared::Shared;
+use crate::statistics::counters::Lookups;
 
 /// Attempts of a read while other commands change its keys or the databases. A command that reads
 /// several keys locks them afterwards.
@@ -233,7 +234,7 @@ fn run_admitted(
         result = attempted;
         // A full store refused the whole command. Removing the elements of deleted collections
         // frees space.
-        let is_space_freed = is_full(spec, &result) && shared.orphan_sweeps.sweep_full(shared);
+        let is_space_freed = is_full(spec, &result) && shared.orphan_sweeps.sweep_full(&shared.orphan_sweep());
         if !is_space_freed && !is_stale(shared, generation, spec, &result) {
             break;
         }

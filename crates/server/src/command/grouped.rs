@@ -15,9 +15,10 @@ use crate::data::access::Access;
 use crate::data::stripes::{Held, StripeIndex};
 use crate::error::CommandError;
 use crate::messaging::effects::WantedEffects;
-use crate::session::{Lookups, ReplyMode, Session};
+use crate::session::{ReplyMode, Session};
 use crate::shared::Shared;
 use crate::statistics::commands::LoopCounters;
+use crate::statistics::counters::Lookups;
 
 /// The end of a command of a group.
 #[derive(Debug)]
@@ -82,7 +83,7 @@ pub(crate) fn run_grouped<'a>(
     let reply = ReplyWriter::new(output, session.protocol);
     session.lookups = Lookups::default();
     let mut context = Context { shared, session: &mut *session, access, reply };
-    let outcome = match shared.memory.admit(shared, entry.spec) {
+    let outcome = match shared.memory.admit(&shared.runtime, shared.db(), entry.spec) {
         Err(error) => CallOutcome::Rejected(error),
         Ok(()) => match (entry.spec.handler)(&mut context, arguments) {
             Err(CommandError::Store(_)) => return None,

@@ -7,7 +7,6 @@
 //! * `context`: the context of a command.
 //! * `kill`: the end of other clients. `pause`: the commands that a pause holds.
 //! * `transaction`: `MULTI`, `EXEC` and `WATCH`.
-//! * `cursors`: the positions of walks.
 //! * `arguments`, `decimal`: options and numbers among the arguments of commands.
 //! * `key_specs`, `published`: the data of `COMMAND INFO` in addition to the table.
 //! * `syntax`: the arguments of commands, from the texts of the table.
@@ -23,7 +22,6 @@ pub(crate) mod client;
 pub(crate) mod config;
 pub(crate) mod connection;
 pub(crate) mod context;
-pub(crate) mod cursors;
 mod decimal;
 pub(crate) mod describe;
 pub(crate) mod dispatch;

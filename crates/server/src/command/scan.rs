@@ -1,12 +1,12 @@
 //! Walks over the keys of a database: `SCAN`, `KEYS`, `RANDOMKEY`, `LODESTORE.RANGE`.
 //!
-//! `SCAN` walks in key order. The server keeps the key at which each cursor continues (`cursors`).
+//! `SCAN` walks in key order. The server keeps the key at which each cursor continues (`data/cursors.rs`).
 
 use std::ops::Bound;
 
 use super::arguments::{integer, is_word};
 use super::context::Context;
-use super::cursors::Position;
+use crate::data::cursors::Position;
 use crate::data::value::Stored;
 use crate::error::{CommandError, CommandResult, REPLY_TOO_LONG, SYNTAX};
 use crate::glob;

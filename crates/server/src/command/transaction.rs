@@ -100,7 +100,9 @@ pub(crate) fn exec(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult 
         return Err(CommandError::new("EXECABORT Transaction discarded because of previous errors."));
     }
     let specs = transaction.queue.iter().filter_map(|queued| dispatch::find(&queued.arguments[0]));
-    if let Err(error) = specs.into_iter().try_for_each(|spec| context.shared.memory.admit(context.shared, spec)) {
+    let shared = context.shared;
+    let admit = |spec| shared.memory.admit(&shared.runtime, shared.db(), spec);
+    if let Err(error) = specs.into_iter().try_for_each(admit) {
         end(context.shared, context.session);
         return Err(CommandError::new(format!("EXECABORT Transaction discarded because of: {}", error.reply())));
     }

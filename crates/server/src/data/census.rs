@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 use lodestore::store::{ScanRange, Visit};
 use lodestore::{Keyspace, Result};
 
-use super::databases::View;
+use super::databases::{Databases, View};
 use crate::clock::now_milliseconds;
-use crate::shared::Shared;
 
 /// Longest count that `INFO` makes itself.
 const INLINE_TIME_MAX: Duration = Duration::from_millis(10);
@@ -76,12 +75,12 @@ pub(crate) struct Census {
 impl Census {
     /// Returns the numbers by database. There are none before the first count of a store with many
     /// keys has ended.
-    pub(crate) fn figures(&self, shared: &Shared) -> Option<Vec<Figures>> {
+    pub(crate) fn figures(&self, databases: &Databases, is_stopping: &AtomicBool) -> Option<Vec<Figures>> {
         self.is_wanted.store(true, Ordering::Relaxed);
         let last = self.last().clone();
         if last.as_ref().is_none_or(|last| last.duration < INLINE_TIME_MAX)
-            && is_recovered(shared)
-            && let Ok(Some(count)) = count(shared, Some(INLINE_TIME_MAX))
+            && is_recovered(databases)
+            && let Ok(Some(count)) = count(databases, is_stopping, Some(INLINE_TIME_MAX))
         {
             *self.last() = Some(count.clone());
             return Some(count.figures);
@@ -90,15 +89,15 @@ impl Census {
     }
 
     /// Counts in the background, if a client requested it and the pause has passed.
-    pub(crate) fn refresh(&self, shared: &Shared) {
+    pub(crate) fn refresh(&self, databases: &Databases, is_stopping: &AtomicBool) {
         let pause = |last: &Count| PAUSE_MIN.max(last.duration.saturating_mul(PAUSE_FACTOR));
         let is_due = self
             .last()
             .as_ref()
             .is_none_or(|last| last.duration >= INLINE_TIME_MAX && last.ended.elapsed() >= pause(last));
-        if is_due && is_recovered(shared) && self.is_wanted.swap(false, Ordering::Relaxed) {
+        if is_due && is_recovered(databases) && self.is_wanted.swap(false, Ordering::Relaxed) {
             // The next request repeats a failed count.
-            if let Ok(Some(count)) = count(shared, None) {
+            if let Ok(Some(count)) = count(databases, is_stopping, None) {
                 *self.last() = Some(count);
             }
         }
@@ -110,17 +109,19 @@ impl Census {
 }
 
 /// Whether a walk needs not wait for the recovery of the store.
-fn is_recovered(shared: &Shared) -> bool {
-    shared.db().stats().recovery.done
+fn is_recovered(databases: &Databases) -> bool {
+    databases.db().stats().recovery.done
 }
 
-/// Counts the keys of all databases. Returns `None` after `longest`, or if the server stops.
-fn count(shared: &Shared, longest: Option<Duration>) -> Result<Option<Count>> {
+/// Counts the keys of all databases. Returns `None` after `longest`, or if the server stops, which
+/// sets `is_stopping`.
+fn count(databases: &Databases, is_stopping: &AtomicBool, longest: Option<Duration>) -> Result<Option<Count>> {
     let begun = Instant::now();
-    let view = shared.databases.view();
+    let view = databases.view();
     let mut figures = Vec::with_capacity(view.count());
     for database in 0..view.count() {
-        let mut may_continue = || !shared.is_stopping() && longest.is_none_or(|longest| begun.elapsed() < longest);
+        let mut may_continue =
+            || !is_stopping.load(Ordering::SeqCst) && longest.is_none_or(|longest| begun.elapsed() < longest);
         match count_database(&view, database, &mut may_continue) {
             Ok(Some(of_database)) => figures.push(of_database),
             Ok(None) => return Ok(None),

@@ -7,11 +7,13 @@
 //! * `census`: the numbers of keys, for `INFO`.
 //! * `databases`: the numbered databases, which are keyspaces of the store.
 //! * `stripes`: locks over keys, and the keys that clients watch.
+//! * `cursors`: the positions of walks.
 //! * `access`: the access of a command to keys, directly or within `EXEC`.
 
 pub(crate) mod access;
 pub(crate) mod census;
 pub(crate) mod collections;
+pub(crate) mod cursors;
 pub(crate) mod databases;
 pub(crate) mod hash;
 pub(crate) mod hash_editor;

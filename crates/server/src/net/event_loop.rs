@@ -446,7 +446,7 @@ impl EventLoop {
     /// Closes the connections that were killed or that were idle for too long.
     fn check_clients(&mut self) {
         if self.own == 0 && self.shared.runtime.memory_max() != 0 {
-            self.shared.memory.refresh(&self.shared);
+            self.shared.memory.refresh(&self.shared.runtime, self.shared.db());
         }
         let timeout = self.shared.runtime.idle_timeout();
         for index in 0..self.connections.len() {

@@ -25,8 +25,9 @@ use crate::command::context::string_of;
 use crate::command::dispatch::{self, Progress};
 use crate::error::{REPLY_TOO_LONG, WRONG_TYPE};
 use crate::pause::PauseMode;
-use crate::session::{Lookups, ReplyMode};
+use crate::session::ReplyMode;
 use crate::shared::Shared;
+use crate::statistics::counters::Lookups;
 
 /// Most `GET`s of one connection in a round. The bound on unsent replies is checked between rounds.
 const ROUND_GETS_MAX: usize = 64;

@@ -13,7 +13,7 @@
 //! * `group`: the writes of all connections as one commit, where each commit waits for a device.
 
 pub(crate) mod buffers;
-pub(crate) mod client_memory;
+mod client_memory;
 pub(crate) mod event_loop;
 mod gets;
 mod group;
