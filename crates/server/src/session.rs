@@ -13,8 +13,8 @@ use crate::acl::user::User;
 use crate::client::PublicState;
 use crate::data::stripes::{DatabaseKey, Stripes};
 use crate::messaging::client::ClientMessaging;
-use crate::messaging::effects;
-use crate::shared::Shared;
+use crate::messaging::{Hub, effects};
+use crate::runtime::Runtime;
 use crate::statistics::commands::LoopCounters;
 use crate::statistics::counters::Lookups;
 
@@ -217,12 +217,12 @@ impl Session {
     }
 
     /// Ends subscriptions, tracking and `MONITOR`.
-    pub(crate) fn leave_hub(&mut self, shared: &Shared) {
-        let (hub, id) = (&shared.hub, self.public.id);
+    pub(crate) fn leave_hub(&mut self, hub: &Hub, runtime: &Runtime) {
+        let id = self.public.id;
         hub.channels.unsubscribe_all(&mut self.messaging, id);
         self.messaging.prefix_bytes = 0;
         if self.messaging.tracking.take().is_some() {
-            effects::end_tracking(shared, id);
+            effects::end_tracking(hub, runtime, id);
         }
         if std::mem::take(&mut self.messaging.is_monitor) {
             hub.monitors.remove(id);

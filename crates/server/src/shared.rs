@@ -18,7 +18,7 @@ use crate::data::stripes::Stripes;
 use crate::keyspace_events::{class, wants};
 use crate::memory::MemoryBound;
 use crate::memory::clients::ClientMemory;
-use crate::messaging::Hub;
+use crate::messaging::{Hub, effects};
 use crate::pause::{Pause, PauseMode};
 use crate::runtime::Runtime;
 use crate::saves::Saves;
@@ -177,6 +177,11 @@ impl Shared {
     /// Whether the server stops.
     pub(crate) fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::SeqCst)
+    }
+
+    /// Reports keys that have expired since the last sweep. The caller holds no stripe.
+    pub(crate) fn sweep_expiries(&self) {
+        effects::sweep(&self.hub, &self.runtime, &self.databases, &self.stripes);
     }
 
     /// Returns the flag that is set when the server stops.

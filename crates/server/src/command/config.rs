@@ -122,7 +122,7 @@ fn set(context: &mut Context<'_, '_>, pairs: &[&[u8]]) -> CommandResult {
         // changes nothing, as in Redis.
         if config.password == password { Ok(()) } else { set_password(context, config.password.as_deref()) }
     })?;
-    effects::remove_unwanted_expiries(context.shared);
+    effects::remove_unwanted_expiries(&context.shared.hub, &context.shared.runtime);
     context.shared.memory.refresh(&context.shared.runtime, context.shared.db());
     Ok(())
 }

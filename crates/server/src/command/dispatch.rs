@@ -19,7 +19,7 @@ use crate::data::access::Access;
 use crate::data::databases::View;
 use crate::data::stripes::{Held, StripeIndex};
 use crate::error::{CLIENT_KILLED, CommandError, CommandResult, REPLY_TOO_LONG};
-use crate::messaging::effects::{self, WantedEffects};
+use crate::messaging::effects;
 use crate::session::{QueuedCommand, ReplyMode, Session};
 use crate::shared::Shared;
 use crate::statistics::counters::Lookups;
@@ -271,9 +271,14 @@ fn try_run(
         // The registration precedes the read of the list of databases, so a flush that the read
         // misses finds the keys registered.
         let database = session.database;
-        effects::register_reads(shared, session.public.id, database, spec.keys.of(arguments), |key| {
-            shared.databases.view().keyspace(database).expiry(key).ok().flatten().flatten()
-        });
+        effects::register_reads(
+            &shared.hub,
+            shared.runtime.tracking_keys_max(),
+            session.public.id,
+            database,
+            spec.keys.of(arguments),
+            |key| shared.databases.view().keyspace(database).expiry(key).ok().flatten().flatten(),
+        );
     }
     let held = lock(shared, spec, arguments);
     if held.is_some() {
@@ -293,7 +298,7 @@ fn try_run(
     };
     let result = run_with(shared, session, &mut access, spec, arguments, output);
     // The stripes are still held, so the events of a key have the order of its changes.
-    effects::publish(shared, &mut access.effects, session.public.id);
+    effects::publish(&shared.hub, &shared.runtime, &mut access.effects, session.public.id);
     result
 }
 
@@ -315,7 +320,7 @@ fn run_with<'a>(
     arguments: &[&[u8]],
     output: &mut Vec<u8>,
 ) -> Result<(), CommandError> {
-    access.effects.wanted = WantedEffects::of(shared);
+    access.effects.wanted = effects::wanted_effects(&shared.hub, &shared.runtime);
     let mut reply = ReplyWriter::new(output, session.protocol);
     let before = reply.output_bytes();
     bound_reply(shared, spec, &mut reply, before);
@@ -370,7 +375,7 @@ fn read_several(
         let mut access = Access::direct(view.refresh(shared), None);
         run_with(shared, session, &mut access, spec, arguments, output)?;
         if shared.stripes.sequences(&indexes) == Some(sequences) {
-            effects::publish(shared, &mut access.effects, session.public.id);
+            effects::publish(&shared.hub, &shared.runtime, &mut access.effects, session.public.id);
             return Ok(());
         }
         output.truncate(start);
@@ -379,7 +384,7 @@ fn read_several(
     let held = shared.stripes.lock_several(indexes);
     let mut access = Access::direct(view.refresh(shared), Some(held));
     let result = run_with(shared, session, &mut access, spec, arguments, output);
-    effects::publish(shared, &mut access.effects, session.public.id);
+    effects::publish(&shared.hub, &shared.runtime, &mut access.effects, session.public.id);
     result
 }
 
@@ -435,7 +440,8 @@ pub(crate) fn run_handler(context: &mut Context<'_, '_>, arguments: &[&[u8]]) {
 fn register_reads(context: &Context<'_, '_>, spec: &CommandSpec, arguments: &[&[u8]]) {
     if spec.kind == CommandKind::Read && context.session.messaging.tracks_reads() {
         let (id, database) = (context.session.public.id, context.database());
-        effects::register_reads(context.shared, id, database, spec.keys.of(arguments), |key| {
+        let (hub, keys_max) = (&context.shared.hub, context.shared.runtime.tracking_keys_max());
+        effects::register_reads(hub, keys_max, id, database, spec.keys.of(arguments), |key| {
             context.access.expiry(database, key).ok().flatten().flatten()
         });
     }

@@ -14,7 +14,7 @@ use crate::client::PublicState;
 use crate::data::access::Access;
 use crate::data::stripes::{Held, StripeIndex};
 use crate::error::CommandError;
-use crate::messaging::effects::WantedEffects;
+use crate::messaging::effects;
 use crate::session::{ReplyMode, Session};
 use crate::shared::Shared;
 use crate::statistics::commands::LoopCounters;
@@ -51,7 +51,7 @@ pub(crate) fn is_groupable(shared: &Shared, session: &Session, arguments: &[&[u8
         && !session.is_restricted_subscriber()
         && !session.messaging.is_monitor
         && !shared.hub.monitors.is_active()
-        && !WantedEffects::of(shared).is_any()
+        && !effects::wanted_effects(&shared.hub, &shared.runtime).is_any()
         && shared.pause_mode().is_none()
         && !session.has_ended();
     is_plain

@@ -153,7 +153,7 @@ fn disable(context: &mut Context<'_, '_>) {
     context.session.messaging.prefix_bytes = 0;
     context.session.messaging.is_caching_named = false;
     context.session.public.with_details(|details| (details.is_tracking, details.redirect) = (false, 0));
-    effects::end_tracking(context.shared, context.session.public.id);
+    effects::end_tracking(&context.shared.hub, &context.shared.runtime, context.session.public.id);
 }
 
 /// `CLIENT CACHING YES | NO`

@@ -14,7 +14,7 @@ use super::spec::{CommandKind, CommandSpec, Keys};
 use crate::data::access::Access;
 use crate::data::stripes::{DatabaseKey, Held, StripeIndex};
 use crate::error::{CLIENT_KILLED, CommandError, CommandResult};
-use crate::messaging::effects::{self, WantedEffects};
+use crate::messaging::effects;
 use crate::session::{QueuedCommand, Session, Transaction};
 use crate::shared::Shared;
 
@@ -131,8 +131,8 @@ fn run(context: &mut Context<'_, '_>, queue: &[QueuedCommand]) -> CommandResult 
     }
     let view = shared.databases.view();
     let mut access = Access::buffered(&view, held);
-    access.effects.wanted = WantedEffects::of(shared);
-    // The replies are written apart: they count only if the commit succeeds.
+    access.effects.wanted = effects::wanted_effects(&shared.hub, &shared.runtime);
+    // The replies have a separate buffer: the client gets them only if the commit succeeds.
     let mut replies = Vec::new();
     for command in queue {
         let arguments: Vec<&[u8]> = command.arguments.iter().map(Vec::as_slice).collect();
@@ -150,7 +150,7 @@ fn run(context: &mut Context<'_, '_>, queue: &[QueuedCommand]) -> CommandResult 
     if committed.is_err() {
         access.effects.drop_events();
     }
-    effects::publish(shared, &mut access.effects, context.session.public.id);
+    effects::publish(&shared.hub, &shared.runtime, &mut access.effects, context.session.public.id);
     committed?;
     drop(access);
     context.reply.write_array(queue.len());

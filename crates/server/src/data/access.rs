@@ -15,9 +15,9 @@ use lodestore::store::Change;
 use lodestore::{Db, Expiry, Keyspace, Lifetime, Result};
 
 use super::databases::View;
+use super::effects::Effects;
 use super::stripes::{Held, StripeIndex};
 use crate::keyspace_events::class;
-use crate::messaging::effects::Effects;
 
 /// A value that `EXEC` will write. `None` deletes the key.
 type Pending = Option<(Vec<u8>, Option<Expiry>)>;

@@ -19,7 +19,6 @@ use super::mailbox::Mailbox;
 use super::stream::{Listener, Stream};
 use super::tick::{Tick, tick_deadline};
 use crate::command::dispatch::ViewCache;
-use crate::messaging::effects;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::statistics::commands::LoopCounters;
@@ -218,7 +217,7 @@ impl EventLoop {
             self.last_check = Instant::now();
             self.check_clients();
             if self.own == 0 {
-                effects::sweep(&self.shared);
+                self.shared.sweep_expiries();
             }
         }
         Ok(())
@@ -433,7 +432,7 @@ impl EventLoop {
             }
             connection.session.unwatch(&self.shared.stripes);
             connection.stream.announce_end();
-            connection.session.leave_hub(&self.shared);
+            connection.session.leave_hub(&self.shared.hub, &self.shared.runtime);
             // The descriptor is closed next, which ends the registration too.
             drop(connection.stream.deregister(self.poll.registry()));
             self.shared.remove_client(connection.session.public.id);
