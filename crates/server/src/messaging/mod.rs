@@ -2,7 +2,8 @@
 //! client-side caches, and the lines of `MONITOR`.
 //!
 //! * `channels`: the subscriptions of all clients. `client`: those of one client.
-//! * `delivery`: a message on its way to the event loop of its receiver.
+//! * `delivery`: a message on its way to the event loop of its receiver. `mailbox`: the messages
+//!   that wait for an event loop.
 //! * `tracking`: the keys that clients cache.
 //! * `expiries`: the keys whose expiry is reported.
 //! * `effects`: what follows a commit: events and invalidations.
@@ -29,6 +30,7 @@ pub(crate) mod client;
 pub(crate) mod delivery;
 pub(crate) mod effects;
 pub(crate) mod expiries;
+pub(crate) mod mailbox;
 pub(crate) mod monitor;
 pub(crate) mod tracking;
 
@@ -37,10 +39,10 @@ use std::sync::{Arc, OnceLock};
 use self::channels::Channels;
 use self::delivery::{Delivery, Payload};
 use self::expiries::Expiries;
+use self::mailbox::Mailbox;
 use self::monitor::Monitors;
 use self::tracking::Tracking;
 use crate::client::{PublicState, Route};
-use crate::net::mailbox::Mailbox;
 
 /// The messages of a server.
 #[derive(Debug, Default)]
@@ -60,8 +62,8 @@ pub(crate) struct Post {
 
 impl Hub {
     /// Connects the hub with the mailboxes of the event loops. Later calls do nothing.
-    pub(crate) fn connect(&self, mailboxes: &[Arc<Mailbox>]) {
-        self.post.mailboxes.get_or_init(|| mailboxes.to_vec());
+    pub(crate) fn connect(&self, mailboxes: Vec<Arc<Mailbox>>) {
+        self.post.mailboxes.get_or_init(|| mailboxes);
     }
 
     /// Returns the mailboxes.

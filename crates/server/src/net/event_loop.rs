@@ -14,8 +14,8 @@ use mio::{Events, Poll, Token};
 use super::buffers::{Input, Output, ReadEnd};
 use super::group::GroupSize;
 use super::held::HeldClients;
+use super::inbox::Inbox;
 use super::limits::Backlog;
-use super::mailbox::Mailbox;
 use super::stream::{Listener, Stream};
 use super::tick::{Tick, tick_deadline};
 use crate::command::dispatch::ViewCache;
@@ -91,7 +91,7 @@ impl Connection {
 pub(crate) struct EventLoop {
     pub(crate) shared: Arc<Shared>,
     poll: Poll,
-    pub(super) mailboxes: Vec<Arc<Mailbox>>,
+    pub(super) inboxes: Vec<Arc<Inbox>>,
     pub(super) own: usize,
     pub(super) listeners: Vec<Listener>,
     /// When to accept connections that wait, and that no event will announce.
@@ -118,9 +118,9 @@ pub(crate) struct EventLoop {
 pub(crate) struct Start {
     pub(crate) shared: Arc<Shared>,
     pub(crate) poll: Poll,
-    /// The mailboxes of all loops.
-    pub(crate) mailboxes: Vec<Arc<Mailbox>>,
-    /// The index of this loop's mailbox.
+    /// The inboxes of all loops.
+    pub(crate) inboxes: Vec<Arc<Inbox>>,
+    /// The index of this loop's inbox.
     pub(crate) own: usize,
     /// The sockets that this loop accepts from.
     pub(crate) listeners: Vec<Listener>,
@@ -133,7 +133,7 @@ impl EventLoop {
     ///
     /// If the system refuses to watch a listener.
     pub(crate) fn new(start: Start) -> io::Result<Self> {
-        let Start { shared, poll, mailboxes, own, mut listeners } = start;
+        let Start { shared, poll, inboxes, own, mut listeners } = start;
         for (index, listener) in listeners.iter_mut().enumerate() {
             listener.register(poll.registry(), Token(LISTENER_TOKEN_MAX - index))?;
         }
@@ -141,7 +141,7 @@ impl EventLoop {
         Ok(Self {
             shared,
             poll,
-            mailboxes,
+            inboxes,
             own,
             listeners,
             accepts_at: None,
@@ -167,7 +167,7 @@ impl EventLoop {
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut view = ViewCache::new(&self.shared);
-        self.mailboxes[self.own].claim();
+        self.inboxes[self.own].mailbox.claim();
         while !self.shared.is_stopping() {
             let timeout = if self.is_busy() { Duration::ZERO } else { self.time_to_release().min(POLL_TIMEOUT) };
             self.step(&mut events, &mut view, timeout)?;
@@ -184,7 +184,7 @@ impl EventLoop {
 
     /// Whether the loop has work that no event announces.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.ready.is_empty() || self.is_accept_due() || self.mailboxes[self.own].has_messages()
+        !self.ready.is_empty() || self.is_accept_due() || self.inboxes[self.own].mailbox.has_messages()
     }
 
     /// Waits for events and runs a tick.
@@ -243,8 +243,8 @@ impl EventLoop {
             match self.listeners[listener].accept() {
                 Ok(stream) => {
                     let target = self.next_loop;
-                    self.next_loop = (target + 1) % self.mailboxes.len();
-                    if target == self.own { self.adopt(stream) } else { self.mailboxes[target].send(stream) }
+                    self.next_loop = (target + 1) % self.inboxes.len();
+                    if target == self.own { self.adopt(stream) } else { self.inboxes[target].send(stream) }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if is_of_connection(&error) => {}
@@ -263,8 +263,8 @@ impl EventLoop {
     }
 
     fn adopt_all(&mut self) {
-        let mailbox = Arc::clone(&self.mailboxes[self.own]);
-        mailbox.take().into_iter().for_each(|stream| self.adopt(stream));
+        let streams = self.inboxes[self.own].take_streams();
+        streams.into_iter().for_each(|stream| self.adopt(stream));
     }
 
     /// Takes a new connection into the loop.

@@ -13,7 +13,7 @@ impl EventLoop {
     /// The replies of the tick are already in the outputs. A confirmation of `SUBSCRIBE` therefore
     /// comes before the messages of the channel, and a read before its invalidation.
     pub(super) fn append_messages(&mut self) -> Vec<usize> {
-        let mailbox = &self.mailboxes[self.own];
+        let mailbox = &self.inboxes[self.own].mailbox;
         if !mailbox.has_messages() {
             return Vec::new();
         }
