@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lodestore_wire::Protocol;
 
-use crate::command::lookup::PermissionId;
+use crate::command_specs::lookup::PermissionId;
 use crate::pause::Pause;
 
 /// Number of a client. Numbers are never used again.

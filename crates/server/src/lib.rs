@@ -8,7 +8,7 @@
 //!   that change while the server runs.
 //! * `client`: a client as all threads share it. `session`: its state in its event loop.
 //! * `net`: sockets and event loops.
-//! * `command`: the commands, and the table that describes them.
+//! * `command`: the commands. `command_specs`: the table that describes them.
 //! * `upkeep`: background work.
 //! * `acl`: users and permissions.
 //! * `http`: metrics, health and the status page.
@@ -25,6 +25,7 @@ mod acl;
 mod client;
 mod clock;
 mod command;
+mod command_specs;
 mod config;
 mod config_check;
 mod data;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::key_access::{Access, READ, WRITE};
 use super::rules::RuleError;
-use crate::acl::categories;
-use crate::command::lookup::{self, PermissionId};
+use crate::command_specs::categories;
+use crate::command_specs::lookup::{self, PermissionId};
 
 /// A pattern of keys, and the rights on them.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use super::client;
 use super::context::Context;
-use super::lookup::{Entry, find_entry};
-use super::spec::{CommandKind, flag};
 use super::{pubsub, transaction};
 use crate::acl::check::{Call, Denial, check_call};
 use crate::acl::log::LogEntry;
+use crate::command_specs::lookup::{Entry, find_entry};
+use crate::command_specs::spec::{CommandKind, flag};
 use crate::config::DebugClients;
 use crate::error::{CommandError, CommandResult, DEBUG_REFUSED};
 use crate::session::Session;

@@ -7,9 +7,9 @@ use super::arguments::{integer, is_word};
 use super::context::Context;
 use super::keys::write_help;
 use super::kill::kill_clients;
-use super::lookup;
 use super::{pause, tracking};
 use crate::client::{Details, PublicState};
+use crate::command_specs::lookup;
 use crate::error::{CommandError, CommandResult, SYNTAX};
 use crate::session::ReplyMode;
 

@@ -10,11 +10,12 @@ use lodestore_wire::ReplyWriter;
 use super::admission::{admit, check_again, reject, unknown_command};
 use super::arguments::is_word;
 use super::context::Context;
-pub(crate) use super::lookup::find;
-use super::lookup::{Entry, PermissionId, find_entry};
-use super::spec::{CommandKind, CommandSpec, Keys, flag};
+use super::handlers::handler_of;
 use super::{pause, transaction};
 use crate::acl::check::Call;
+pub(crate) use crate::command_specs::lookup::find;
+use crate::command_specs::lookup::{Entry, PermissionId, find_entry};
+use crate::command_specs::spec::{CommandKind, CommandSpec, Keys, flag};
 use crate::data::access::Access;
 use crate::data::databases::View;
 use crate::data::stripes::{Held, StripeIndex};
@@ -270,15 +271,11 @@ fn try_run(
     if spec.kind == CommandKind::Read && session.messaging.tracks_reads() {
         // The registration precedes the read of the list of databases, so a flush that the read
         // misses finds the keys registered.
-        let database = session.database;
-        effects::register_reads(
-            &shared.hub,
-            shared.runtime.tracking_keys_max(),
-            session.public.id,
-            database,
-            spec.keys.of(arguments),
-            |key| shared.databases.view().keyspace(database).expiry(key).ok().flatten().flatten(),
-        );
+        let (id, database) = (session.public.id, session.database);
+        let keys_max = shared.runtime.tracking_keys_max();
+        effects::register_reads(&shared.hub, keys_max, id, database, spec.keys.of(arguments), |key| {
+            shared.databases.view().keyspace(database).expiry(key).ok().flatten().flatten()
+        });
     }
     let held = lock(shared, spec, arguments);
     if held.is_some() {
@@ -289,14 +286,14 @@ fn try_run(
     }
     let is_consistent_read = spec.kind == CommandKind::Read && spec.keys.of(arguments).nth(1).is_some();
     if is_consistent_read {
-        return read_several(shared, session, view, spec, arguments, output);
+        return read_several(shared, session, view, entry, arguments, output);
     }
     let view = view.refresh(shared);
     let mut access = match held {
         Some(held) if spec.has(flag::SEVERAL_WRITES) => Access::buffered(view, held),
         held => Access::direct(view, held),
     };
-    let result = run_with(shared, session, &mut access, spec, arguments, output);
+    let result = run_with(shared, session, &mut access, entry, arguments, output);
     // The stripes are still held, so the events of a key have the order of its changes.
     effects::publish(&shared.hub, &shared.runtime, &mut access.effects, session.public.id);
     result
@@ -316,16 +313,16 @@ fn run_with<'a>(
     shared: &'a Shared,
     session: &mut Session,
     access: &mut Access<'a>,
-    spec: &CommandSpec,
+    entry: Entry,
     arguments: &[&[u8]],
     output: &mut Vec<u8>,
 ) -> Result<(), CommandError> {
     access.effects.wanted = effects::wanted_effects(&shared.hub, &shared.runtime);
     let mut reply = ReplyWriter::new(output, session.protocol);
     let before = reply.output_bytes();
-    bound_reply(shared, spec, &mut reply, before);
+    bound_reply(shared, entry.spec, &mut reply, before);
     let mut context = Context { shared, session, access: &mut *access, reply };
-    let mut result = (spec.handler)(&mut context, arguments).and_then(|()| check_reply(&context.reply));
+    let mut result = handler_of(entry.index)(&mut context, arguments).and_then(|()| check_reply(&context.reply));
     // A handler may begin to buffer its writes.
     let is_buffered = access.is_buffered();
     if result.is_ok() {
@@ -359,12 +356,12 @@ fn read_several(
     shared: &Shared,
     session: &mut Session,
     view: &mut ViewCache,
-    spec: &CommandSpec,
+    entry: Entry,
     arguments: &[&[u8]],
     output: &mut Vec<u8>,
 ) -> Result<(), CommandError> {
     let start = output.len();
-    let indexes: Vec<StripeIndex> = spec.keys.of(arguments).map(|key| shared.stripes.index_of(key)).collect();
+    let indexes: Vec<StripeIndex> = entry.spec.keys.of(arguments).map(|key| shared.stripes.index_of(key)).collect();
     for _ in 0..READ_ATTEMPTS_MAX {
         let Some(sequences) = shared.stripes.sequences(&indexes) else {
             std::thread::yield_now();
@@ -373,7 +370,7 @@ fn read_several(
         session.lookups = Lookups::default();
         // After the sequences: a flush or an exchange that ends later changes them.
         let mut access = Access::direct(view.refresh(shared), None);
-        run_with(shared, session, &mut access, spec, arguments, output)?;
+        run_with(shared, session, &mut access, entry, arguments, output)?;
         if shared.stripes.sequences(&indexes) == Some(sequences) {
             effects::publish(&shared.hub, &shared.runtime, &mut access.effects, session.public.id);
             return Ok(());
@@ -383,7 +380,7 @@ fn read_several(
     session.lookups = Lookups::default();
     let held = shared.stripes.lock_several(indexes);
     let mut access = Access::direct(view.refresh(shared), Some(held));
-    let result = run_with(shared, session, &mut access, spec, arguments, output);
+    let result = run_with(shared, session, &mut access, entry, arguments, output);
     effects::publish(&shared.hub, &shared.runtime, &mut access.effects, session.public.id);
     result
 }
@@ -418,7 +415,7 @@ pub(crate) fn run_handler(context: &mut Context<'_, '_>, arguments: &[&[u8]]) {
             register_reads(context, entry.spec, arguments);
             // The bound counts for all replies of `EXEC` together.
             bound_reply(context.shared, entry.spec, &mut context.reply, 0);
-            (entry.spec.handler)(context, arguments)?;
+            handler_of(entry.index)(context, arguments)?;
             check_reply(&context.reply)
         }),
         None => Err(unknown_command(arguments)),

@@ -8,9 +8,10 @@ use lodestore_wire::ReplyWriter;
 
 use super::context::Context;
 use super::dispatch::count_error;
-use super::lookup::{Entry, find, find_entry};
-use super::spec::{CommandKind, Keys};
+use super::handlers::handler_of;
 use crate::client::PublicState;
+use crate::command_specs::lookup::{Entry, find, find_entry};
+use crate::command_specs::spec::{CommandKind, Keys};
 use crate::data::access::Access;
 use crate::data::stripes::{Held, StripeIndex};
 use crate::error::CommandError;
@@ -85,7 +86,7 @@ pub(crate) fn run_grouped<'a>(
     let mut context = Context { shared, session: &mut *session, access, reply };
     let outcome = match shared.memory.admit(&shared.runtime, shared.db(), entry.spec) {
         Err(error) => CallOutcome::Rejected(error),
-        Ok(()) => match (entry.spec.handler)(&mut context, arguments) {
+        Ok(()) => match handler_of(entry.index)(&mut context, arguments) {
             Err(CommandError::Store(_)) => return None,
             Err(error) => CallOutcome::Failed(error),
             Ok(()) => CallOutcome::Done,

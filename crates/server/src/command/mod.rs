@@ -1,7 +1,6 @@
 //! The commands.
 //!
-//! * `spec`: the specification of each command. `table`: the commands.
-//! * `lookup`: commands by name. `subcommands`: the subcommands of commands that have some.
+//! * `handlers`: the handler of each command of `command_specs`.
 //! * `dispatch`: the path of a command from its arguments to its reply. `admission`: the checks
 //!   before it runs. `grouped`: writes of several clients that share one commit.
 //! * `context`: the context of a command.
@@ -27,6 +26,7 @@ pub(crate) mod describe;
 pub(crate) mod dispatch;
 pub(crate) mod expiry;
 pub(crate) mod grouped;
+mod handlers;
 mod hash_random;
 mod hash_read;
 mod hash_scan;
@@ -36,7 +36,6 @@ mod info_statistics;
 pub(crate) mod key_specs;
 pub(crate) mod keys;
 mod kill;
-pub(crate) mod lookup;
 pub(crate) mod numbers;
 mod object;
 pub(crate) mod observe;
@@ -45,10 +44,7 @@ pub(crate) mod persistence;
 mod published;
 pub(crate) mod pubsub;
 pub(crate) mod scan;
-pub(crate) mod spec;
 pub(crate) mod strings;
-pub(crate) mod subcommands;
 mod syntax;
-pub(crate) mod table;
 pub(crate) mod tracking;
 pub(crate) mod transaction;

@@ -4,7 +4,7 @@ use super::arguments::integer;
 use super::context::Context;
 use super::dispatch;
 use super::keys::write_help;
-use super::table::COMMANDS;
+use crate::command_specs::table::COMMANDS;
 use crate::error::{CommandError, CommandResult};
 use crate::statistics::commands::CommandTotals;
 use crate::statistics::latency::{self, Samples};

@@ -10,7 +10,7 @@ use super::context::Context;
 use super::dispatch;
 use super::kill::may_kill;
 use super::pause;
-use super::spec::{CommandKind, CommandSpec, Keys};
+use crate::command_specs::spec::{CommandKind, CommandSpec, Keys};
 use crate::data::access::Access;
 use crate::data::stripes::{DatabaseKey, Held, StripeIndex};
 use crate::error::{CLIENT_KILLED, CommandError, CommandResult};

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use lodestore::Db;
 
-use crate::command::spec::{CommandSpec, flag};
+use crate::command_specs::spec::{CommandSpec, flag};
 use crate::error::{CommandResult, OUT_OF_MEMORY_ERROR};
 use crate::runtime::Runtime;
 

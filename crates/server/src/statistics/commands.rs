@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::command::table::COMMANDS;
+use crate::command_specs::table::COMMANDS;
 
 /// Buckets of a histogram for each power of 2.
 const SUB_BUCKET_COUNT: usize = 4;

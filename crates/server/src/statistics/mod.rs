@@ -21,8 +21,8 @@ use self::latency::LatencyMonitor;
 use self::rate::Rate;
 use self::slow_log::SlowLog;
 use crate::client::PublicState;
-use crate::command::spec::{CommandSpec, flag};
-use crate::command::table::COMMANDS;
+use crate::command_specs::spec::{CommandSpec, flag};
+use crate::command_specs::table::COMMANDS;
 use crate::runtime::Runtime;
 
 /// Most different codes of errors that are counted. Further codes are not.

@@ -1,7 +1,7 @@
 //! Categories of commands, with the names and members of Redis 7.0.
 
-use crate::command::spec::{CommandKind, CommandSpec, flag};
-use crate::command::subcommands::subcommands_of;
+use super::spec::{CommandKind, CommandSpec, flag};
+use super::subcommands::subcommands_of;
 
 /// A bit for each category, in the order in which `ACL CAT` lists them.
 pub(crate) mod bit {
