@@ -3,7 +3,7 @@
 //! A write is acknowledged when the store has acknowledged it. An `OK` therefore survives the same
 //! failures as a write of the store: `kill -9` at every level, and a power failure at `power`.
 //!
-//! * `config`: listeners and limits. `tls_config`: TLS. `config_check`: which are refused.
+//! * `config`: listeners and limits. `tls_config`: TLS. `config_check`: their check.
 //! * `options`: the table of all options, and the sources of their values. `runtime`: the options
 //!   that change while the server runs.
 //! * `client`: a client as all threads share it. `session`: its state in its event loop.
@@ -12,7 +12,7 @@
 //! * `upkeep`: background work.
 //! * `acl`: users and permissions.
 //! * `http`: metrics, health and the status page.
-//! * `memory`: the bound on used bytes. `pause`: the pause of clients.
+//! * `memory`: bounds on the bytes of the store and of clients. `pause`: the pause of clients.
 //! * `data`: databases, values with types, and isolation between commands.
 //! * `messaging`: published messages, keyspace events, and invalidations of caches.
 //!   `keyspace_events`: the classes of the events.

@@ -105,8 +105,8 @@ impl Saves {
         Ok(self.run(db, target)?)
     }
 
-    /// Makes a backup on a separate thread. The stop of the server does not wait for it: a backup that
-    /// the stop interrupts leaves no directory with its name.
+    /// Makes a backup on a separate thread. The stop of the server does not wait for it: a backup
+    /// that the stop interrupts leaves no directory with its name.
     ///
     /// # Errors
     ///

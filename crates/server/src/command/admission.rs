@@ -141,7 +141,7 @@ pub(super) fn reject(shared: &Shared, session: &mut Session, arguments: &[&[u8]]
 }
 
 /// Checks the permissions of a queued command again: they may have changed since `MULTI`.
-pub(super) fn check_again(context: &Context<'_, '_>, call: &Call, arguments: &[&[u8]]) -> Result<(), CommandError> {
+pub(super) fn check_queued(context: &Context<'_, '_>, call: &Call, arguments: &[&[u8]]) -> Result<(), CommandError> {
     if context.session.is_unrestricted() {
         return Ok(());
     }

@@ -139,8 +139,8 @@ impl Parameter {
     }
 }
 
-fn failed(name: &str, what: &str) -> CommandError {
-    CommandError::new(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {what}"))
+fn failed(name: &str, reason: &str) -> CommandError {
+    CommandError::new(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
 }
 
 /// Returns why the file is not written: a rewrite would lose its comments and its order.

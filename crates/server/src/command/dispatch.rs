@@ -7,7 +7,7 @@ use std::time::Instant;
 use lodestore::{Error as StoreError, Keyspace};
 use lodestore_wire::ReplyWriter;
 
-use super::admission::{admit, check_again, reject, unknown_command};
+use super::admission::{admit, check_queued, reject, unknown_command};
 use super::arguments::is_word;
 use super::context::Context;
 use super::handlers::handler_of;
@@ -410,7 +410,7 @@ pub(crate) fn run_handler(context: &mut Context<'_, '_>, arguments: &[&[u8]]) {
     let begun = Instant::now();
     let found = find_entry(arguments[0]);
     let result = match found {
-        Some(entry) => check_again(context, &Call::new(entry, arguments), arguments).and_then(|()| {
+        Some(entry) => check_queued(context, &Call::new(entry, arguments), arguments).and_then(|()| {
             feed_monitors(context.shared, context.session, entry, arguments);
             register_reads(context, entry.spec, arguments);
             // The bound counts for all replies of `EXEC` together.

@@ -1,6 +1,7 @@
 //! Walks over the keys of a database: `SCAN`, `KEYS`, `RANDOMKEY`, `LODESTORE.RANGE`.
 //!
-//! `SCAN` walks in key order. The server keeps the key at which each cursor continues (`data/cursors.rs`).
+//! `SCAN` walks in key order. The server keeps the key at which each cursor continues
+//! (`data/cursors.rs`).
 
 use std::ops::Bound;
 
@@ -148,8 +149,8 @@ pub(crate) fn keys(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comman
 
 /// `RANDOMKEY`
 ///
-/// The store has no uniform choice. The command jumps to a random place between the first and the
-/// last key, so keys after a gap are chosen more often.
+/// The store has no uniform choice. The command jumps to a random position between the first and
+/// the last key, so keys after a gap are chosen more often.
 pub(crate) fn randomkey(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
     let database = context.database();
     let (first, _) = context.access.keys_page(database, Bound::Unbounded, STEP_KEYS_MAX)?;

@@ -210,7 +210,8 @@ impl CollectionIds {
 }
 
 fn decode_next(record: &[u8]) -> Result<u64> {
-    let damaged = |what: &str| Error::Corrupt { place: NEXT_KEY.into(), what: what.into(), hidden: HiddenKeys::None };
+    let damaged =
+        |damage: &str| Error::Corrupt { place: NEXT_KEY.into(), what: damage.into(), hidden: HiddenKeys::None };
     match record {
         [NEXT_VERSION, next @ ..] => {
             let next: [u8; 8] = next.try_into().map_err(|_| damaged("the record of collections has a wrong length"))?;

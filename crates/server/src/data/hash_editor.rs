@@ -36,8 +36,8 @@ pub(crate) struct KeyLocation<'a> {
 pub(crate) type Record = (Vec<u8>, Option<Expiry>);
 
 /// Returns the error for a hash whose bytes do not fit each other.
-pub(crate) fn damaged_hash(key: &[u8], what: &str) -> CommandError {
-    CommandError::new(format!("ERR the hash at key '{}' is damaged: {what}", key.escape_ascii()))
+pub(crate) fn damaged_hash(key: &[u8], damage: &str) -> CommandError {
+    CommandError::new(format!("ERR the hash at key '{}' is damaged: {damage}", key.escape_ascii()))
 }
 
 /// Reads the record of a hash.

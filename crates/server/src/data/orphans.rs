@@ -131,7 +131,8 @@ impl Sweep<'_> {
         let Some(header) = elements.get(header_key(id))? else { return Ok(false) };
         let Some(owner) = owner_of(&header) else { return Ok(false) };
         let _held = self.stripes.lock_one(owner);
-        // A rename may have changed the header before the stripe was locked: the next sweep decides.
+        // A rename may have changed the header before the stripe was locked: the next sweep
+        // decides.
         let is_same = elements.get(header_key(id))?.is_some_and(|now| *now == *header);
         Ok(is_same && !refers_to(keys, owner, id)?)
     }

@@ -95,7 +95,7 @@ impl Service {
     }
 
     fn add(&mut self, mut request: Exchange, responder: Responder<'_>) {
-        // A request that came whole needs no event and no place.
+        // A request that arrived whole needs no event and no entry.
         if request.advance(responder) == State::Done {
             return;
         }

@@ -219,7 +219,7 @@ impl Resolved {
                     let what = format!("the option is set twice, also by {}", other.origin);
                     return Err(OptionError::Value { origin: setting.origin, what });
                 }
-                Some(place) => *place = Some(setting),
+                Some(known) => *known = Some(setting),
             }
         }
         for (index, setting) in found.into_iter().enumerate() {
