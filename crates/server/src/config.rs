@@ -6,38 +6,34 @@ use std::time::Duration;
 
 use lodestore::Durability;
 
-use crate::acl::Acl;
-use crate::data::databases::DATABASES_MAX;
-use crate::messaging::notify::parse_flags;
-use crate::net::tls::TlsAcceptor;
 use crate::tls_config::TlsConfig;
 
-/// Databases of a server, as in Redis.
-const DATABASES: usize = 16;
+/// Databases of a server without the option, as in Redis.
+const DATABASES_DEFAULT: usize = 16;
 
-/// Connected clients, as in Redis.
-const CLIENTS_MAX: usize = 10_000;
+/// Maximum connected clients without the option, as in Redis.
+const CLIENTS_DEFAULT: usize = 10_000;
 
 /// Most event loops.
 pub(crate) const THREADS_MAX: usize = 64;
 
-/// Most connected clients that the configuration may allow.
-pub(crate) const CLIENTS_BOUND: usize = 1 << 20;
+/// Maximum of `maxclients`.
+pub(crate) const CLIENTS_MAX: usize = 1 << 20;
 
-/// Least value of the longest argument.
+/// Minimum of the longest argument.
 pub(crate) const BULK_BYTES_MIN: usize = 1 << 20;
 
-/// Greatest value of the longest argument: the codec's own limit.
-pub(crate) const BULK_BYTES_BOUND: usize = 512 << 20;
+/// Maximum and default of the longest argument: the codec's own limit.
+pub(crate) const BULK_BYTES_MAX: usize = 512 << 20;
 
-/// Maximum databases of a configuration.
-pub(crate) const DATABASES_BOUND: usize = DATABASES_MAX;
+/// Maximum databases of a server, and of its record of databases.
+pub(crate) const DATABASES_MAX: usize = 1024;
 
 /// The port of Redis.
-pub(crate) const PORT: u16 = 6379;
+pub(crate) const PORT_DEFAULT: u16 = 6379;
 
-/// Seconds until the system probes a silent client, as in Redis.
-const KEEPALIVE: Duration = Duration::from_secs(300);
+/// Time until the system probes a silent client, without the option, as in Redis.
+const KEEPALIVE_DEFAULT: Duration = Duration::from_secs(300);
 
 /// The listeners and limits of a server. [`Config::default`] listens on the loopback address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -218,17 +214,17 @@ impl Default for StoreConfig {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            listen: vec![SocketAddr::from(([127, 0, 0, 1], PORT))],
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], PORT_DEFAULT))],
             unix: None,
             unix_permissions: None,
             threads: 0,
-            clients_max: CLIENTS_MAX,
+            clients_max: CLIENTS_DEFAULT,
             password: None,
             idle_timeout: Duration::ZERO,
-            keepalive: KEEPALIVE,
+            keepalive: KEEPALIVE_DEFAULT,
             memory_max: 0,
-            databases: DATABASES,
-            bulk_bytes_max: BULK_BYTES_BOUND,
+            databases: DATABASES_DEFAULT,
+            bulk_bytes_max: BULK_BYTES_MAX,
             output_bytes_pause: 64 << 20,
             reply_bytes_max: 1 << 30,
             query_bytes_max: 1 << 30,
@@ -308,41 +304,6 @@ impl std::fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl Config {
-    /// Checks the configuration.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] with advice.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        let has_tls = self.tls.as_ref().is_some_and(|tls| !tls.listen.is_empty());
-        if self.listen.is_empty() && self.unix.is_none() && !has_tls {
-            return Err(ConfigError::NoListener);
-        }
-        if let Some(address) = self.metrics.address
-            && !address.ip().is_loopback()
-            && !self.metrics.allows_remote
-        {
-            return Err(ConfigError::MetricsOpenToOthers(address));
-        }
-        if let Some(tls) = self.tls.as_ref().filter(|_| has_tls) {
-            TlsAcceptor::new(tls).map_err(ConfigError::Tls)?;
-        }
-        let letters = &self.notify_keyspace_events;
-        if parse_flags(letters.as_bytes()).is_none() {
-            return Err(ConfigError::NotifyEvents(letters.clone()));
-        }
-        let ranges = [
-            ("databases", self.databases, 1, DATABASES_BOUND),
-            ("threads", self.threads, 0, THREADS_MAX),
-            ("maxclients", self.clients_max, 1, CLIENTS_BOUND),
-            ("proto-max-bulk-len", self.bulk_bytes_max, BULK_BYTES_MIN, BULK_BYTES_BOUND),
-        ];
-        match ranges.into_iter().find(|(_, value, min, max)| !(min..=max).contains(&value)) {
-            Some((option, _, min, max)) => Err(ConfigError::OutOfRange { option, min, max }),
-            None => Acl::new(self).map(drop),
-        }
-    }
-
     /// Returns the number of event loops.
     pub(crate) fn thread_count(&self) -> usize {
         match self.threads {

@@ -19,16 +19,19 @@
 //! * `clock`, `glob`, `words`: clock, key patterns, words of the protocol.
 //! * `process`, `pause`: memory and processor time; the pause of clients.
 //! * `error`, `store_events`: errors as Redis sends them; events of the store.
-//! * `tls_config`, `config`: configuration of TLS; listeners and limits.
+//! * `tls_config`, `config`, `config_check`: TLS; listeners and limits; their check.
 //! * [`options`]: the table of all options, and their sources.
 //! * `runtime`: options that change while the server runs.
+//! * `command_specs`: the table that describes the commands.
 //! * `acl`: users and permissions.
+//! * `keyspace_events`: classes of keyspace events.
+//! * `client`: the state of a client that all threads share.
+//! * `statistics`: counters and times.
 //! * `data`: databases, typed values, and isolation between commands.
 //! * `messaging`: published messages, keyspace events, and invalidations of caches.
-//! * `statistics`: counters and times.
-//! * `memory`, `saves`: the bound on used bytes; backups.
-//! * `shared`, `session`: state of all event loops; state of one client.
-//! * `command`: the commands, and the table that describes them.
+//! * `memory`, `saves`: bounds on the bytes of the store and of clients; backups.
+//! * `shared`, `session`: state of all event loops; state of a client in its event loop.
+//! * `command`: the commands.
 //! * `net`: sockets and event loops.
 //! * `upkeep`: background work.
 //! * `http`: metrics, health and the status page.
@@ -38,15 +41,19 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod client;
 mod clock;
 mod command;
+mod command_specs;
 mod config;
+mod config_check;
 mod data;
 mod error;
 #[cfg(test)]
 mod fuzzed;
 mod glob;
 mod http;
+mod keyspace_events;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod loop_server;
 mod memory;

@@ -18,7 +18,7 @@ use crate::command::dispatch::ViewCache;
 use crate::config::{Config, DebugClients};
 use crate::data::databases::Databases;
 use crate::net::event_loop::{EventLoop, MAILBOX, Start};
-use crate::net::mailbox::Mailbox;
+use crate::net::inbox::Inbox;
 use crate::net::stream::Stream;
 use crate::shared::Shared;
 
@@ -26,7 +26,7 @@ use crate::shared::Shared;
 pub const BULK_BYTES_MAX: usize = 1 << 20;
 
 /// Capacity of the store in bytes.
-const CAPACITY: u64 = 256 << 20;
+const CAPACITY_BYTES: u64 = 256 << 20;
 
 /// Events that one step handles.
 const EVENTS_MAX: usize = 64;
@@ -46,7 +46,7 @@ impl LoopServer {
     ///
     /// If the store or the system refuses it. The text says why.
     pub fn create(store: &Path) -> Result<Self, String> {
-        let builder = Db::builder(store).engine(Engine::fluidkv()).capacity(CAPACITY);
+        let builder = Db::builder(store).engine(Engine::fluidkv()).capacity(CAPACITY_BYTES);
         let db = builder.open().map_err(|error| error.to_string())?;
         let debug_clients = DebugClients::Everybody;
         let config = Config { bulk_bytes_max: BULK_BYTES_MAX, debug_clients, ..Config::default() };
@@ -55,10 +55,10 @@ impl LoopServer {
         let shared = Arc::new(Shared::new(databases, config, acl, 0));
         let start = || -> io::Result<EventLoop> {
             let poll = Poll::new()?;
-            let mailboxes = vec![Arc::new(Mailbox::new(poll.registry(), MAILBOX)?)];
-            shared.hub.connect(&mailboxes);
-            mailboxes[0].claim();
-            EventLoop::new(Start { shared: Arc::clone(&shared), poll, mailboxes, own: 0, listeners: Vec::new() })
+            let inboxes = vec![Arc::new(Inbox::new(poll.registry(), MAILBOX)?)];
+            shared.hub.connect(inboxes.iter().map(|inbox| Arc::clone(&inbox.mailbox)).collect());
+            inboxes[0].mailbox.claim();
+            EventLoop::new(Start { shared: Arc::clone(&shared), poll, inboxes, own: 0, listeners: Vec::new() })
         };
         let event_loop = start().map_err(|error| error.to_string())?;
         let view = ViewCache::new(&shared);

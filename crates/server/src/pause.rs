@@ -49,7 +49,7 @@ impl Pause {
             self.number.fetch_add(1, Ordering::SeqCst);
         }
         // A length that no clock reaches is one that only `CLIENT UNPAUSE` ends.
-        let wanted = now.checked_add(length).or_else(|| now.checked_add(LENGTH_MAX));
+        let wanted = now.checked_add(length).or_else(|| now.checked_add(PAUSE_TIME_MAX));
         *end = present.max(wanted);
         self.mode.fetch_max(mode as u8, Ordering::SeqCst);
     }
@@ -66,7 +66,7 @@ impl Pause {
         let now = Instant::now();
         let mut end = self.lock();
         if end.is_some_and(|end| end > now) {
-            *end = (*end).max(now.checked_add(LENGTH_MAX));
+            *end = (*end).max(now.checked_add(PAUSE_TIME_MAX));
         }
     }
 
@@ -118,7 +118,7 @@ impl Pause {
 }
 
 /// Length of a pause whose end the clock cannot express.
-const LENGTH_MAX: Duration = Duration::from_secs(u32::MAX as u64);
+const PAUSE_TIME_MAX: Duration = Duration::from_secs(u32::MAX as u64);
 
 #[cfg(test)]
 mod tests {

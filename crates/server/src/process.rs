@@ -10,7 +10,7 @@ pub(crate) struct ProcessMemory {
 }
 
 /// Clock ticks a second in `/proc/self/stat` (`getconf CLK_TCK` of Linux).
-const TICKS_PER_SECOND: f64 = 100.0;
+const SECOND_TICK_COUNT: f64 = 100.0;
 
 /// Processor time in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -30,7 +30,7 @@ fn parse_processor_time(stat: &str) -> ProcessorTime {
     let fields = stat.rsplit(')').next().unwrap_or_default();
     let seconds = |field: usize| {
         let ticks = fields.split_whitespace().nth(field).and_then(|ticks| ticks.parse::<f64>().ok());
-        ticks.unwrap_or(0.0) / TICKS_PER_SECOND
+        ticks.unwrap_or(0.0) / SECOND_TICK_COUNT
     };
     ProcessorTime { user: seconds(11), system: seconds(12) }
 }

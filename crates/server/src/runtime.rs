@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::config::{Config, OutputLimits};
-use crate::messaging::notify::parse_flags;
+use crate::keyspace_events::parse_flags;
 
 /// The options that change while the server runs.
 #[derive(Debug)]

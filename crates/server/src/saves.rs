@@ -3,7 +3,7 @@
 //! Acknowledged writes are in the store already. A save is a second copy of them: a verified backup
 //! in a new directory within the configured one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use lodestore::Db;
 
 use crate::error::{CommandError, CommandResult};
-use crate::shared::Shared;
 
 /// Prefix of the names of backups.
 const NAME_PREFIX: &str = "lodestore-backup-";
@@ -67,8 +66,8 @@ impl Saves {
     }
 
     /// Begins a save. Returns the directory of the backup.
-    fn begin(&self, shared: &Shared) -> CommandResult<PathBuf> {
-        let dir = shared.config.backup_dir.as_ref().ok_or(CommandError::new(
+    fn begin(&self, backup_dir: Option<&Path>) -> CommandResult<PathBuf> {
+        let dir = backup_dir.ok_or(CommandError::new(
             "ERR no directory for backups is configured: set backup-dir (Redis' name: dir). Acknowledged writes are in \
              the store already",
         ))?;
@@ -95,38 +94,38 @@ impl Saves {
         self.is_running.store(false, Ordering::SeqCst);
         result.map(drop)
     }
-}
 
-/// Makes a backup on this thread.
-///
-/// # Errors
-///
-/// If no directory is configured, if a save runs, or if the backup failed.
-pub(crate) fn save(shared: &Shared) -> CommandResult {
-    let target = shared.saves.begin(shared)?;
-    Ok(shared.saves.run(shared.db(), target)?)
-}
+    /// Makes a backup in a new directory within `backup_dir`, on this thread.
+    ///
+    /// # Errors
+    ///
+    /// If no directory is configured, if a save runs, or if the backup failed.
+    pub(crate) fn save(&self, db: &Db, backup_dir: Option<&Path>) -> CommandResult {
+        let target = self.begin(backup_dir)?;
+        Ok(self.run(db, target)?)
+    }
 
-/// Makes a backup on a separate thread. The stop of the server does not wait for it: a backup that
-/// the stop interrupts leaves no directory with its name.
-///
-/// # Errors
-///
-/// If no directory is configured, if a save runs, or if the system refuses a thread.
-pub(crate) fn save_in_background(shared: &Shared) -> CommandResult {
-    let target = shared.saves.begin(shared)?;
-    let saves = Arc::clone(&shared.saves);
-    let db = shared.db().clone();
-    let work = move || {
-        // `INFO` shows the failure.
-        drop(saves.run(&db, target));
-    };
-    match std::thread::Builder::new().name("bgsave".into()).spawn(work) {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            shared.saves.is_running.store(false, Ordering::SeqCst);
-            shared.saves.is_last_ok.store(false, Ordering::SeqCst);
-            Err(CommandError::new(format!("ERR Can't start a thread for the save: {error}")))
+    /// Makes a backup on a separate thread. The stop of the server does not wait for it: a backup
+    /// that the stop interrupts leaves no directory with its name.
+    ///
+    /// # Errors
+    ///
+    /// If no directory is configured, if a save runs, or if the system refuses a thread.
+    pub(crate) fn save_in_background(self: &Arc<Self>, db: &Db, backup_dir: Option<&Path>) -> CommandResult {
+        let target = self.begin(backup_dir)?;
+        let saves = Arc::clone(self);
+        let db = db.clone();
+        let work = move || {
+            // `INFO` shows the failure.
+            drop(saves.run(&db, target));
+        };
+        match std::thread::Builder::new().name("bgsave".into()).spawn(work) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.is_running.store(false, Ordering::SeqCst);
+                self.is_last_ok.store(false, Ordering::SeqCst);
+                Err(CommandError::new(format!("ERR Can't start a thread for the save: {error}")))
+            }
         }
     }
 }

@@ -16,14 +16,14 @@ use crate::config::{Config, ConfigError};
 use crate::data::databases::Databases;
 use crate::http::HttpServer;
 use crate::net::event_loop::{EventLoop, MAILBOX, Start};
-use crate::net::listen::{ListenError, Listening, UnixSocketFile};
-use crate::net::mailbox::Mailbox;
+use crate::net::inbox::Inbox;
+use crate::net::listen::{BoundSockets, ListenError, UnixSocketFile};
 use crate::net::stream::Listener;
 use crate::shared::Shared;
 use crate::store_events::StoreEvents;
 
 /// Descriptors for files of the store, listeners and event queues.
-const DESCRIPTORS_RESERVED: u64 = 256;
+const RESERVED_DESCRIPTOR_COUNT: u64 = 256;
 
 /// Why a server did not start.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ fn listen_advice(at: &str, kind: io::ErrorKind) -> &'static str {
 pub struct BoundServer {
     config: Config,
     acl: Acl,
-    sockets: Listening,
+    sockets: BoundSockets,
 }
 
 impl BoundServer {
@@ -112,13 +112,13 @@ impl BoundServer {
         let Self { config, acl, sockets } = self;
         let databases = Databases::open(db, config.databases).map_err(StartError::Store)?;
         raise_descriptor_limit(&config);
-        let Listening { listeners, addresses, tls_addresses, http, unix } = sockets;
+        let BoundSockets { listeners, addresses, tls_addresses, http, unix } = sockets;
         let port = addresses.first().map_or(0, SocketAddr::port);
         let threads = config.thread_count();
         let shared = Arc::new(Shared::new(databases, config, acl, port));
-        let (threads_started, mailboxes) = (Vec::new(), Vec::new());
+        let (threads_started, inboxes) = (Vec::new(), Vec::new());
         let mut server =
-            Server { shared, threads: threads_started, mailboxes, addresses, tls_addresses, http: None, _unix: unix };
+            Server { shared, threads: threads_started, inboxes, addresses, tls_addresses, http: None, _unix: unix };
         if let Some((listener, address)) = http {
             let http = HttpServer::start(&server.shared, listener, address).map_err(StartError::System)?;
             server.http = Some(http);
@@ -133,7 +133,7 @@ impl BoundServer {
 pub struct Server {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<io::Result<()>>>,
-    mailboxes: Vec<Arc<Mailbox>>,
+    inboxes: Vec<Arc<Inbox>>,
     addresses: Vec<SocketAddr>,
     tls_addresses: Vec<SocketAddr>,
     http: Option<HttpServer>,
@@ -145,14 +145,14 @@ pub struct Server {
 #[derive(Debug, Clone)]
 pub struct Stopper {
     shared: Arc<Shared>,
-    mailboxes: Vec<Arc<Mailbox>>,
+    inboxes: Vec<Arc<Inbox>>,
 }
 
 impl Stopper {
     /// Asks the server to stop, and returns at once.
     pub fn stop(&self) {
         self.shared.stop();
-        self.mailboxes.iter().for_each(|mailbox| mailbox.wake());
+        self.inboxes.iter().for_each(|inbox| inbox.mailbox.wake());
     }
 
     /// Whether the server stops or has stopped.
@@ -197,21 +197,21 @@ impl Server {
     pub fn bind(config: Config) -> Result<BoundServer, StartError> {
         config.check().map_err(StartError::Config)?;
         let acl = Acl::new(&config).map_err(StartError::Config)?;
-        let sockets = Listening::new(&config)?;
+        let sockets = BoundSockets::new(&config)?;
         Ok(BoundServer { config, acl, sockets })
     }
 
     fn start_threads(&mut self, count: usize, mut listeners: Vec<Listener>) -> io::Result<()> {
         let polls = (0..count).map(|_| Poll::new()).collect::<io::Result<Vec<Poll>>>()?;
         for poll in &polls {
-            self.mailboxes.push(Arc::new(Mailbox::new(poll.registry(), MAILBOX)?));
+            self.inboxes.push(Arc::new(Inbox::new(poll.registry(), MAILBOX)?));
         }
-        self.shared.hub.connect(&self.mailboxes);
+        self.shared.hub.connect(self.inboxes.iter().map(|inbox| Arc::clone(&inbox.mailbox)).collect());
         for (own, poll) in polls.into_iter().enumerate() {
             let start = Start {
                 shared: Arc::clone(&self.shared),
                 poll,
-                mailboxes: self.mailboxes.clone(),
+                inboxes: self.inboxes.clone(),
                 own,
                 listeners: std::mem::take(&mut listeners),
             };
@@ -271,7 +271,7 @@ impl Server {
 
     /// Returns the handle that stops the server.
     pub fn stopper(&self) -> Stopper {
-        Stopper { shared: Arc::clone(&self.shared), mailboxes: self.mailboxes.clone() }
+        Stopper { shared: Arc::clone(&self.shared), inboxes: self.inboxes.clone() }
     }
 
     /// Asks the server to stop, and returns at once. [`Server::wait`] waits for the end.
@@ -304,7 +304,7 @@ impl Drop for Server {
 /// Raises the limit of open descriptors, so that it allows the configured clients. The system may
 /// refuse that; then it accepts fewer clients.
 fn raise_descriptor_limit(config: &Config) {
-    let needed = (config.clients_max as u64).saturating_add(DESCRIPTORS_RESERVED);
+    let needed = (config.clients_max as u64).saturating_add(RESERVED_DESCRIPTOR_COUNT);
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {
         return;

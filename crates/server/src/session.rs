@@ -2,25 +2,21 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use lodestore::Expiry;
 use lodestore_wire::Protocol;
 
 use crate::acl::Acl;
 use crate::acl::user::User;
-use crate::command::lookup::PermissionId;
+use crate::client::PublicState;
 use crate::data::stripes::{DatabaseKey, Stripes};
 use crate::messaging::client::ClientMessaging;
-use crate::messaging::delivery::Route;
-use crate::messaging::effects;
-use crate::pause::Pause;
-use crate::shared::Shared;
+use crate::messaging::{Hub, effects};
+use crate::runtime::Runtime;
 use crate::statistics::commands::LoopCounters;
-
-/// Number of a client. Numbers are never used again.
-pub(crate) type ClientId = u64;
+use crate::statistics::counters::Lookups;
 
 /// Which replies a client wants: `CLIENT REPLY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,135 +66,6 @@ pub(crate) struct Transaction {
     pub(crate) bytes: usize,
     /// Whether a command was refused, so that `EXEC` must fail.
     pub(crate) is_failed: bool,
-}
-
-/// The information about a client for others, by `CLIENT LIST`.
-#[derive(Debug)]
-pub(crate) struct PublicState {
-    /// Number of the client.
-    pub(crate) id: ClientId,
-    /// Address and port, or path of the socket.
-    pub(crate) address: String,
-    /// Address of the server's end.
-    pub(crate) local_address: String,
-    /// When the client connected.
-    pub(crate) connected: Instant,
-    /// Milliseconds from `connected` to the last bytes that were received or sent.
-    pub(crate) last_activity_ms: AtomicU64,
-    /// Whether the connection must be closed.
-    pub(crate) is_killed: AtomicBool,
-    /// Whether the connection is closed.
-    pub(crate) is_closed: AtomicBool,
-    /// The destination of messages to the client.
-    pub(crate) route: Route,
-    /// Numbers for `CLIENT LIST`.
-    pub(crate) figures: ClientFigures,
-    /// The fields that commands change.
-    pub(crate) details: std::sync::Mutex<Details>,
-}
-
-/// Numbers of a client that its event loop keeps for `CLIENT LIST`.
-///
-/// Each is written by the event loop of the client alone, so a plain store is enough.
-#[derive(Debug, Default)]
-pub(crate) struct ClientFigures {
-    /// Number of the last command or subcommand plus 1; 0 means none.
-    last_command: AtomicUsize,
-    /// Bytes that were received and not run.
-    pub(crate) input_bytes: AtomicUsize,
-    /// Free bytes of the input buffer.
-    pub(crate) input_free_bytes: AtomicUsize,
-    /// Bytes of the buffers and of the session.
-    pub(crate) total_bytes: AtomicUsize,
-    /// Whether a pause holds the client's next command.
-    is_held: AtomicBool,
-    /// Commands since `MULTI`.
-    pub(crate) queued_commands: AtomicUsize,
-    /// Bytes of the commands since `MULTI`.
-    pub(crate) queue_bytes: AtomicUsize,
-}
-
-impl ClientFigures {
-    /// Notes the last command. An unknown one is none.
-    pub(crate) fn note_command(&self, id: Option<PermissionId>) {
-        self.last_command.store(id.map_or(0, |id| id + 1), Ordering::Relaxed);
-    }
-
-    /// Whether a pause holds the client's next command.
-    pub(crate) fn is_held(&self) -> bool {
-        self.is_held.load(Ordering::Relaxed)
-    }
-
-    /// Notes whether a pause holds the client's next command.
-    pub(crate) fn set_held(&self, pause: &Pause, is_held: bool) {
-        if self.is_held.swap(is_held, Ordering::Relaxed) != is_held {
-            pause.count_client(is_held);
-        }
-    }
-
-    /// Returns the number of the last command.
-    pub(crate) fn last_command(&self) -> Option<PermissionId> {
-        self.last_command.load(Ordering::Relaxed).checked_sub(1)
-    }
-}
-
-/// The part of [`PublicState`] that commands change.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Details {
-    pub(crate) name: String,
-    pub(crate) library_name: String,
-    pub(crate) library_version: String,
-    pub(crate) user: String,
-    /// Identity of the user. 0 is the default user.
-    pub(crate) user_identity: u64,
-    pub(crate) database: usize,
-    pub(crate) protocol: Protocol,
-    pub(crate) is_in_transaction: bool,
-    pub(crate) watched_count: usize,
-    pub(crate) channel_count: usize,
-    pub(crate) pattern_count: usize,
-    pub(crate) shard_channel_count: usize,
-    pub(crate) is_monitor: bool,
-    pub(crate) is_tracking: bool,
-    /// The client that gets the invalidations of this client; 0 means none.
-    pub(crate) redirect: ClientId,
-}
-
-impl PublicState {
-    /// Returns how long nothing was received from the client and nothing was sent to it.
-    pub(crate) fn idle(&self) -> Duration {
-        self.connected.elapsed().saturating_sub(Duration::from_millis(self.last_activity_ms.load(Ordering::Relaxed)))
-    }
-
-    /// Notes that bytes were received or sent in a tick that began at `now`.
-    pub(crate) fn note_activity(&self, now: Instant) {
-        let since = now.saturating_duration_since(self.connected);
-        self.last_activity_ms.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-
-    /// Whether another client or the server ends the connection. A killed client runs no further
-    /// command. The load is relaxed: the locks of stripes order the load with the kill
-    /// (`command/kill.rs`).
-    pub(crate) fn is_killed(&self) -> bool {
-        self.is_killed.load(Ordering::Relaxed)
-    }
-
-    /// Whether the connection is closed.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::SeqCst)
-    }
-
-    /// Calls `change` with the details.
-    pub(crate) fn with_details<T>(&self, change: impl FnOnce(&mut Details) -> T) -> T {
-        change(&mut self.details.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
-    }
-}
-
-/// Look-ups of keys by a command. Each command counts once, although it may read repeatedly.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Lookups {
-    pub(crate) hits: u64,
-    pub(crate) misses: u64,
 }
 
 /// The state of one client, owned by its event loop.
@@ -350,12 +217,12 @@ impl Session {
     }
 
     /// Ends subscriptions, tracking and `MONITOR`.
-    pub(crate) fn leave_hub(&mut self, shared: &Shared) {
-        let (hub, id) = (&shared.hub, self.public.id);
+    pub(crate) fn leave_hub(&mut self, hub: &Hub, runtime: &Runtime) {
+        let id = self.public.id;
         hub.channels.unsubscribe_all(&mut self.messaging, id);
         self.messaging.prefix_bytes = 0;
         if self.messaging.tracking.take().is_some() {
-            effects::end_tracking(shared, id);
+            effects::end_tracking(hub, runtime, id);
         }
         if std::mem::take(&mut self.messaging.is_monitor) {
             hub.monitors.remove(id);

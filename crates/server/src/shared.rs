@@ -8,69 +8,23 @@ use std::time::{Duration, Instant};
 use lodestore::Db;
 
 use crate::acl::Acl;
-use crate::command::cursors::Cursors;
+use crate::client::{ClientFigures, ClientId, PublicState, Route};
 use crate::config::Config;
 use crate::data::census::Census;
+use crate::data::cursors::Cursors;
 use crate::data::databases::Databases;
-use crate::data::orphans::OrphanSweeps;
+use crate::data::orphans::{OrphanSweeps, Sweep};
 use crate::data::stripes::Stripes;
+use crate::keyspace_events::{class, wants};
 use crate::memory::MemoryBound;
-use crate::messaging::Hub;
-use crate::messaging::delivery::Route;
-use crate::messaging::notify::{class, wants};
-use crate::net::client_memory::ClientMemory;
+use crate::memory::clients::ClientMemory;
+use crate::messaging::{Hub, effects};
 use crate::pause::{Pause, PauseMode};
 use crate::runtime::Runtime;
 use crate::saves::Saves;
-use crate::session::{ClientFigures, ClientId, Lookups, PublicState};
 use crate::statistics::Statistics;
+use crate::statistics::counters::Counters;
 use crate::store_events::StoreEvents;
-
-/// Counters of the server, for `INFO`. `CONFIG RESETSTAT` sets them to 0.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) commands: AtomicU64,
-    pub(crate) connections: AtomicU64,
-    pub(crate) refused_connections: AtomicU64,
-    /// Clients that `maxmemory-clients` closed.
-    pub(crate) evicted_clients: AtomicU64,
-    pub(crate) hits: AtomicU64,
-    pub(crate) misses: AtomicU64,
-    pub(crate) bytes_read: AtomicU64,
-    pub(crate) bytes_written: AtomicU64,
-    pub(crate) errors: AtomicU64,
-}
-
-impl Counters {
-    fn all(&self) -> [&AtomicU64; 9] {
-        let Self {
-            commands,
-            connections,
-            refused_connections,
-            evicted_clients,
-            hits,
-            misses,
-            bytes_read,
-            bytes_written,
-            errors,
-        } = self;
-        [commands, connections, refused_connections, evicted_clients, hits, misses, bytes_read, bytes_written, errors]
-    }
-
-    /// Counts lookups of keys.
-    pub(crate) fn count_lookups(&self, lookups: Lookups) {
-        let Lookups { hits, misses } = lookups;
-        for (counter, number) in [(&self.hits, hits), (&self.misses, misses)] {
-            if number > 0 {
-                counter.fetch_add(number, Ordering::Relaxed);
-            }
-        }
-    }
-
-    pub(crate) fn reset(&self) {
-        self.all().iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
-    }
-}
 
 /// The shared state of all event loops.
 #[derive(Debug)]
@@ -223,6 +177,21 @@ impl Shared {
     /// Whether the server stops.
     pub(crate) fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::SeqCst)
+    }
+
+    /// Reports keys that have expired since the last sweep. The caller holds no stripe.
+    pub(crate) fn sweep_expiries(&self) {
+        effects::sweep(&self.hub, &self.runtime, &self.databases, &self.stripes);
+    }
+
+    /// Returns the flag that is set when the server stops.
+    pub(crate) fn stop_flag(&self) -> &AtomicBool {
+        &self.is_stopping
+    }
+
+    /// Returns a sweep of the orphans of all databases. It ends early if the server stops.
+    pub(crate) fn orphan_sweep(&self) -> Sweep<'_> {
+        Sweep { databases: &self.databases, stripes: &self.stripes, is_stopping: &self.is_stopping }
     }
 
     fn clients(&self) -> std::sync::MutexGuard<'_, BTreeMap<ClientId, Arc<PublicState>>> {

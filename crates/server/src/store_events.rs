@@ -12,11 +12,11 @@ use lodestore::events::Event;
 /// status page then show the expired keys that the engine has removed, and damage.
 #[derive(Debug, Clone, Default)]
 pub struct StoreEvents {
-    kept: Arc<Kept>,
+    observed: Arc<ObservedEvents>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct ObservedEvents {
     expired_keys: AtomicU64,
     damage_reports: AtomicU64,
     texts: Mutex<Texts>,
@@ -38,10 +38,10 @@ impl StoreEvents {
     pub fn observe(&self, event: &Event) {
         match event {
             Event::Swept { keys } => {
-                self.kept.expired_keys.fetch_add(*keys, Ordering::Relaxed);
+                self.observed.expired_keys.fetch_add(*keys, Ordering::Relaxed);
             }
             Event::Corruption { .. } => {
-                self.kept.damage_reports.fetch_add(1, Ordering::Relaxed);
+                self.observed.damage_reports.fetch_add(1, Ordering::Relaxed);
                 self.lock().damage = Some(event.to_string());
             }
             Event::Poisoned { .. } => self.lock().poison = Some(event.to_string()),
@@ -52,12 +52,12 @@ impl StoreEvents {
 
     /// Returns the number of expired keys that the engine has removed.
     pub fn expired_keys(&self) -> u64 {
-        self.kept.expired_keys.load(Ordering::Relaxed)
+        self.observed.expired_keys.load(Ordering::Relaxed)
     }
 
     /// Returns the number of reports of damage since the open of the store.
     pub fn damage_reports(&self) -> u64 {
-        self.kept.damage_reports.load(Ordering::Relaxed)
+        self.observed.damage_reports.load(Ordering::Relaxed)
     }
 
     pub(crate) fn texts(&self) -> Texts {
@@ -66,11 +66,11 @@ impl StoreEvents {
 
     /// Sets the number of expired keys to 0. Reports of damage stay.
     pub(crate) fn reset(&self) {
-        self.kept.expired_keys.store(0, Ordering::Relaxed);
+        self.observed.expired_keys.store(0, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Texts> {
-        self.kept.texts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.observed.texts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

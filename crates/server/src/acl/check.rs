@@ -1,12 +1,12 @@
 //! Checks whether a user may run a command.
 
-use super::categories;
 use super::key_access::{self, KeyUse};
 use super::selector::Selector;
 use super::user::User;
-use crate::command::lookup::{self, Entry, PermissionId};
-use crate::command::spec::{CommandSpec, flag};
-use crate::command::subcommands::SubcommandSpec;
+use crate::command_specs::categories;
+use crate::command_specs::lookup::{self, Entry, PermissionId};
+use crate::command_specs::spec::{CommandSpec, flag};
+use crate::command_specs::subcommands::SubcommandSpec;
 use crate::glob;
 use crate::messaging::channels::Kind;
 

@@ -57,12 +57,12 @@ impl Acl {
             if line.is_empty() || line.starts_with(b"#") {
                 continue;
             }
-            let place = format!("{}:{}", path.display(), index + 1);
+            let location = format!("{}:{}", path.display(), index + 1);
             let words =
-                line.strip_prefix(b"user ").ok_or_else(|| format!("{place}: the line must begin with 'user'."))?;
-            let user = self.parse_user(words).map_err(|error| format!("{place}: {error}."))?;
+                line.strip_prefix(b"user ").ok_or_else(|| format!("{location}: the line must begin with 'user'."))?;
+            let user = self.parse_user(words).map_err(|error| format!("{location}: {error}."))?;
             if let Some(twice) = users.insert(user.name.clone(), Arc::new(user)) {
-                return Err(format!("{place}: the user '{}' is named twice.", twice.name));
+                return Err(format!("{location}: the user '{}' is named twice.", twice.name));
             }
         }
         Ok(users)

@@ -5,7 +5,7 @@
 //! some pattern must match the key.
 
 use super::check::Call;
-use crate::command::spec::{CommandKind, Keys};
+use crate::command_specs::spec::{CommandKind, Keys};
 use crate::words::is_word;
 
 /// Rights on a key, as bits.

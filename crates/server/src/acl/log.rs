@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_denials_share_an_entry_and_old_ones_are_dropped() {
+    fn equal_denials_share_an_entry_and_old_entries_are_dropped() {
         let log = Log::default();
         for number in 0..ENTRIES_MAX + 10 {
             log.add(entry(&number.to_string()));

@@ -7,9 +7,8 @@
 //! * `user`: passwords and selectors of one user. `selector`: permitted commands, keys, channels.
 //! * `rules`: the rules of `ACL SETUSER`. `file`: the file of users.
 //! * `check`: whether a user may run a command. `key_access`: rights on the keys of commands.
-//! * `categories`: categories of commands. `password`: hashes. `log`: denials.
+//! * `password`: hashes. `log`: denials.
 
-pub(crate) mod categories;
 pub(crate) mod check;
 mod file;
 pub(crate) mod key_access;

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use sha2::{Digest as _, Sha256};
 
 /// Digits of a hash.
-pub(crate) const HASH_DIGITS: usize = 64;
+pub(crate) const HASH_DIGIT_COUNT: usize = 64;
 
 /// Returns the hash of a password in lower-case hexadecimal digits.
 pub(crate) fn hash(password: &[u8]) -> String {
@@ -15,7 +15,7 @@ pub(crate) fn hash(password: &[u8]) -> String {
 
 /// Whether a text has the form of a hash.
 pub(crate) fn is_hash(text: &[u8]) -> bool {
-    text.len() == HASH_DIGITS && text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    text.len() == HASH_DIGIT_COUNT && text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Whether a hash is among others. The time depends on the number of hashes only.

@@ -233,8 +233,8 @@ mod tests {
             accepted += 1;
             let line = user.describe();
             let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').skip(2).collect();
-            let again = apply_rules(&User::new("u", 1), &words).expect("listed rules are valid");
-            assert!(again.is_equivalent(&user), "{rules:?} lists as {}", String::from_utf8_lossy(&line));
+            let listed = apply_rules(&User::new("u", 1), &words).expect("listed rules are valid");
+            assert!(listed.is_equivalent(&user), "{rules:?} lists as {}", String::from_utf8_lossy(&line));
         }
         assert!(accepted > 1000, "{accepted}");
     }

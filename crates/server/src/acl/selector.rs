@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::key_access::{Access, READ, WRITE};
 use super::rules::RuleError;
-use crate::acl::categories;
-use crate::command::lookup::{self, PermissionId};
+use crate::command_specs::categories;
+use crate::command_specs::lookup::{self, PermissionId};
 
 /// A pattern of keys, and the rights on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl Selector {
     }
 
     fn add_keys(&mut self, pattern: &[u8], access: Access) -> Result<(), RuleError> {
-        if has_space(pattern) {
+        if has_whitespace(pattern) {
             return Err(RuleError::Syntax);
         }
         if self.has_all_keys {
@@ -139,7 +139,7 @@ impl Selector {
     }
 
     fn add_channels(&mut self, pattern: &[u8]) -> Result<(), RuleError> {
-        if has_space(pattern) {
+        if has_whitespace(pattern) {
             return Err(RuleError::Syntax);
         }
         if self.has_all_channels {
@@ -283,7 +283,7 @@ fn set_bit(words: &mut [u64], id: PermissionId, is_set: bool) {
     }
 }
 
-fn has_space(pattern: &[u8]) -> bool {
+fn has_whitespace(pattern: &[u8]) -> bool {
     pattern.iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0)
 }
 
@@ -321,7 +321,7 @@ fn parse_target(is_allowed: bool, name: &str) -> Result<Target, RuleError> {
     if has_subcommands || !is_allowed || argument.contains('|') {
         return Err(RuleError::UnknownCommand);
     }
-    if argument.is_empty() || has_space(argument.as_bytes()) {
+    if argument.is_empty() || has_whitespace(argument.as_bytes()) {
         return Err(RuleError::Syntax);
     }
     Ok(Target::FirstArgument(known, argument.to_ascii_lowercase()))

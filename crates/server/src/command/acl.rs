@@ -7,14 +7,14 @@ use super::arguments::{integer, is_word};
 use super::context::Context;
 use super::keys::write_help;
 use super::kill::kill_clients;
-use super::lookup;
-use crate::acl::categories;
 use crate::acl::check::{Call, check_call, permits_subscription};
 use crate::acl::log::LogEntry;
 use crate::acl::password;
 use crate::acl::user::{DEFAULT_USER, User};
+use crate::client::ClientId;
+use crate::command_specs::categories;
+use crate::command_specs::lookup;
 use crate::error::{CommandError, CommandResult};
-use crate::session::ClientId;
 
 /// Entries that `ACL LOG` shows if the client does not say.
 const LOG_COUNT: usize = 10;

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use super::client;
 use super::context::Context;
-use super::lookup::{Entry, find_entry};
-use super::spec::{CommandKind, flag};
 use super::{pubsub, transaction};
 use crate::acl::check::{Call, Denial, check_call};
 use crate::acl::log::LogEntry;
+use crate::command_specs::lookup::{Entry, find_entry};
+use crate::command_specs::spec::{CommandKind, flag};
 use crate::config::DebugClients;
 use crate::error::{CommandError, CommandResult, DEBUG_REFUSED};
 use crate::session::Session;
@@ -64,7 +64,7 @@ fn check_admission(
         check_permission(shared, session, call, arguments, context)
             .map_err(|denial| CommandError::new(format!("NOPERM {}", denial.text())))?;
     }
-    shared.memory.admit(shared, call.spec)
+    shared.memory.admit(&shared.runtime, shared.db(), call.spec)
 }
 
 /// Whether the client of an address may run `DEBUG`.
@@ -141,7 +141,7 @@ pub(super) fn reject(shared: &Shared, session: &mut Session, arguments: &[&[u8]]
 }
 
 /// Checks the permissions of a queued command again: they may have changed since `MULTI`.
-pub(super) fn check_again(context: &Context<'_, '_>, call: &Call, arguments: &[&[u8]]) -> Result<(), CommandError> {
+pub(super) fn check_queued(context: &Context<'_, '_>, call: &Call, arguments: &[&[u8]]) -> Result<(), CommandError> {
     if context.session.is_unrestricted() {
         return Ok(());
     }

@@ -40,9 +40,9 @@ impl TimeKind {
     /// Returns the milliseconds after the Unix epoch of a time, or `None` on an overflow.
     pub(crate) fn to_unix_milliseconds(self, time: i64) -> Option<i64> {
         /// Milliseconds of a second.
-        const SECOND_MS: i64 = 1000;
+        const SECOND_MILLIS: i64 = 1000;
         let milliseconds = match self {
-            Self::Seconds | Self::UnixSeconds => time.checked_mul(SECOND_MS)?,
+            Self::Seconds | Self::UnixSeconds => time.checked_mul(SECOND_MILLIS)?,
             Self::Milliseconds | Self::UnixMilliseconds => time,
         };
         match self {

@@ -7,10 +7,11 @@ use super::arguments::{integer, is_word};
 use super::context::Context;
 use super::keys::write_help;
 use super::kill::kill_clients;
-use super::lookup;
 use super::{pause, tracking};
+use crate::client::{Details, PublicState};
+use crate::command_specs::lookup;
 use crate::error::{CommandError, CommandResult, SYNTAX};
-use crate::session::{Details, PublicState, ReplyMode};
+use crate::session::ReplyMode;
 
 /// `CLIENT subcommand [arguments]`
 pub(crate) fn client(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
@@ -146,11 +147,11 @@ fn write_name(context: &mut Context<'_, '_>) {
 
 fn set_info(context: &mut Context<'_, '_>, attribute: &[u8], value: &[u8]) -> CommandResult {
     check_length(value)?;
-    let checked = |what: &str| {
+    let checked = |field: &str| {
         if value.iter().all(u8::is_ascii_graphic) {
             return Ok(String::from_utf8_lossy(value).into_owned());
         }
-        Err(CommandError::new(format!("ERR {what} cannot contain spaces, newlines or special characters.")))
+        Err(CommandError::new(format!("ERR {field} cannot contain spaces, newlines or special characters.")))
     };
     if is_word(attribute, "lib-name") {
         let name = checked("lib-name")?;

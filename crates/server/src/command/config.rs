@@ -122,8 +122,8 @@ fn set(context: &mut Context<'_, '_>, pairs: &[&[u8]]) -> CommandResult {
         // changes nothing, as in Redis.
         if config.password == password { Ok(()) } else { set_password(context, config.password.as_deref()) }
     })?;
-    effects::remove_unwanted_expiries(context.shared);
-    context.shared.memory.refresh(context.shared);
+    effects::remove_unwanted_expiries(&context.shared.hub, &context.shared.runtime);
+    context.shared.memory.refresh(&context.shared.runtime, context.shared.db());
     Ok(())
 }
 
@@ -139,8 +139,8 @@ impl Parameter {
     }
 }
 
-fn failed(name: &str, what: &str) -> CommandError {
-    CommandError::new(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {what}"))
+fn failed(name: &str, reason: &str) -> CommandError {
+    CommandError::new(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
 }
 
 /// Returns why the file is not written: a rewrite would lose its comments and its order.

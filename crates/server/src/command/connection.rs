@@ -36,7 +36,7 @@ pub(crate) fn echo(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comman
 /// `QUIT`
 pub(crate) fn quit(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
     // A later message to the client is not counted as received.
-    context.session.leave_hub(context.shared);
+    context.session.leave_hub(&context.shared.hub, &context.shared.runtime);
     context.reply.write_ok();
     context.session.closes = true;
     Ok(())
@@ -169,7 +169,7 @@ fn write_hello(context: &mut Context<'_, '_>, protocol: Protocol, id: u64) {
 pub(crate) fn reset(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
     let session = &mut *context.session;
     session.unwatch(&context.shared.stripes);
-    session.leave_hub(context.shared);
+    session.leave_hub(&context.shared.hub, &context.shared.runtime);
     session.transaction = None;
     session.show_transaction();
     session.database = 0;

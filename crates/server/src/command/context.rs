@@ -6,7 +6,7 @@ use lodestore_wire::ReplyWriter;
 use crate::data::access::Access;
 use crate::data::value::Stored;
 use crate::error::{CommandError, CommandResult, WRONG_TYPE};
-use crate::messaging::notify::class;
+use crate::keyspace_events::class;
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -35,7 +35,7 @@ impl Context<'_, '_> {
     }
 
     /// Notes an event of a key of the client's database: its class, a bit of
-    /// [`crate::messaging::notify::class`], and its name. The server publishes the event after the
+    /// [`crate::keyspace_events::class`], and its name. The server publishes the event after the
     /// commit.
     pub(crate) fn notify(&mut self, class: u32, name: &'static str, key: &[u8]) {
         self.notify_in(self.session.database, class, name, key);

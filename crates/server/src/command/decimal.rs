@@ -5,10 +5,10 @@
 //! Numbers that are too large for that are added as `f64`.
 
 /// Digits after the point.
-const FRACTION_DIGITS: u32 = 17;
+const FRACTION_DIGIT_COUNT: u32 = 17;
 
 /// 1 in the unit of the exact sum.
-const ONE: i128 = 10_i128.pow(FRACTION_DIGITS);
+const SCALE_FACTOR: i128 = 10_i128.pow(FRACTION_DIGIT_COUNT);
 
 /// A sum that cannot be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ fn parse_exact(text: &[u8]) -> Option<i128> {
         let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
         number = number.checked_mul(10)?.checked_add(i128::from(digit))?;
     }
-    let shift = exponent.checked_sub(i32::try_from(fraction.len()).ok()?)?.checked_add(FRACTION_DIGITS as i32)?;
+    let shift = exponent.checked_sub(i32::try_from(fraction.len()).ok()?)?.checked_add(FRACTION_DIGIT_COUNT as i32)?;
     let power = 10_i128.checked_pow(shift.unsigned_abs())?;
     let scaled = if shift >= 0 { number.checked_mul(power)? } else { exact_quotient(number, power)? };
     Some(if is_negative { -scaled } else { scaled })
@@ -74,7 +74,8 @@ fn exact_quotient(number: i128, divisor: i128) -> Option<i128> {
 
 fn format_exact(number: i128) -> String {
     let sign = if number < 0 { "-" } else { "" };
-    let (whole, fraction) = (number.unsigned_abs() / ONE as u128, number.unsigned_abs() % ONE as u128);
+    let (whole, fraction) =
+        (number.unsigned_abs() / SCALE_FACTOR as u128, number.unsigned_abs() % SCALE_FACTOR as u128);
     if fraction == 0 {
         return format!("{sign}{whole}");
     }

@@ -7,21 +7,23 @@ use std::time::Instant;
 use lodestore::{Error as StoreError, Keyspace};
 use lodestore_wire::ReplyWriter;
 
-use super::admission::{admit, check_again, reject, unknown_command};
+use super::admission::{admit, check_queued, reject, unknown_command};
 use super::arguments::is_word;
 use super::context::Context;
-pub(crate) use super::lookup::find;
-use super::lookup::{Entry, PermissionId, find_entry};
-use super::spec::{CommandKind, CommandSpec, Keys, flag};
+use super::handlers::handler_of;
 use super::{pause, transaction};
 use crate::acl::check::Call;
+pub(crate) use crate::command_specs::lookup::find;
+use crate::command_specs::lookup::{Entry, PermissionId, find_entry};
+use crate::command_specs::spec::{CommandKind, CommandSpec, Keys, flag};
 use crate::data::access::Access;
 use crate::data::databases::View;
 use crate::data::stripes::{Held, StripeIndex};
 use crate::error::{CLIENT_KILLED, CommandError, CommandResult, REPLY_TOO_LONG};
-use crate::messaging::effects::{self, Wanted};
-use crate::session::{Lookups, QueuedCommand, ReplyMode, Session};
+use crate::messaging::effects;
+use crate::session::{QueuedCommand, ReplyMode, Session};
 use crate::shared::Shared;
+use crate::statistics::counters::Lookups;
 
 /// Attempts of a read while other commands change its keys or the databases. A command that reads
 /// several keys locks them afterwards.
@@ -33,7 +35,7 @@ pub(crate) type Indexed = (usize, &'static CommandSpec);
 /// `GET`, whose calls the event loop counts by itself.
 pub(crate) static GET: LazyLock<Option<Indexed>> = LazyLock::new(|| find_indexed(b"get"));
 
-/// The number of `GET`, for [`ClientFigures`](crate::session::ClientFigures).
+/// The number of `GET`, for [`ClientFigures`](crate::client::ClientFigures).
 pub(crate) static GET_ID: LazyLock<Option<PermissionId>> = LazyLock::new(|| find_entry(b"get").map(|entry| entry.id));
 
 /// Returns a command with its index in the table.
@@ -233,8 +235,8 @@ fn run_admitted(
         result = attempted;
         // A full store refused the whole command. Removing the elements of deleted collections
         // frees space.
-        let has_more_room = is_full(spec, &result) && shared.orphan_sweeps.sweep_full(shared);
-        if !has_more_room && !is_stale(shared, generation, spec, &result) {
+        let is_space_freed = is_full(spec, &result) && shared.orphan_sweeps.sweep_full(&shared.orphan_sweep());
+        if !is_space_freed && !is_stale(shared, generation, spec, &result) {
             break;
         }
         output.truncate(start);
@@ -269,8 +271,9 @@ fn try_run(
     if spec.kind == CommandKind::Read && session.messaging.tracks_reads() {
         // The registration precedes the read of the list of databases, so a flush that the read
         // misses finds the keys registered.
-        let database = session.database;
-        effects::register_reads(shared, session.public.id, database, spec.keys.of(arguments), |key| {
+        let (id, database) = (session.public.id, session.database);
+        let keys_max = shared.runtime.tracking_keys_max();
+        effects::register_reads(&shared.hub, keys_max, id, database, spec.keys.of(arguments), |key| {
             shared.databases.view().keyspace(database).expiry(key).ok().flatten().flatten()
         });
     }
@@ -283,16 +286,16 @@ fn try_run(
     }
     let is_consistent_read = spec.kind == CommandKind::Read && spec.keys.of(arguments).nth(1).is_some();
     if is_consistent_read {
-        return read_several(shared, session, view, spec, arguments, output);
+        return read_several(shared, session, view, entry, arguments, output);
     }
     let view = view.refresh(shared);
     let mut access = match held {
         Some(held) if spec.has(flag::SEVERAL_WRITES) => Access::buffered(view, held),
         held => Access::direct(view, held),
     };
-    let result = run_with(shared, session, &mut access, spec, arguments, output);
+    let result = run_with(shared, session, &mut access, entry, arguments, output);
     // The stripes are still held, so the events of a key have the order of its changes.
-    effects::publish(shared, &mut access.effects, session.public.id);
+    effects::publish(&shared.hub, &shared.runtime, &mut access.effects, session.public.id);
     result
 }
 
@@ -310,16 +313,16 @@ fn run_with<'a>(
     shared: &'a Shared,
     session: &mut Session,
     access: &mut Access<'a>,
-    spec: &CommandSpec,
+    entry: Entry,
     arguments: &[&[u8]],
     output: &mut Vec<u8>,
 ) -> Result<(), CommandError> {
-    access.effects.wanted = Wanted::of(shared);
+    access.effects.wanted = effects::wanted_effects(&shared.hub, &shared.runtime);
     let mut reply = ReplyWriter::new(output, session.protocol);
     let before = reply.output_bytes();
-    bound_reply(shared, spec, &mut reply, before);
+    bound_reply(shared, entry.spec, &mut reply, before);
     let mut context = Context { shared, session, access: &mut *access, reply };
-    let mut result = (spec.handler)(&mut context, arguments).and_then(|()| check_reply(&context.reply));
+    let mut result = handler_of(entry.index)(&mut context, arguments).and_then(|()| check_reply(&context.reply));
     // A handler may begin to buffer its writes.
     let is_buffered = access.is_buffered();
     if result.is_ok() {
@@ -353,12 +356,12 @@ fn read_several(
     shared: &Shared,
     session: &mut Session,
     view: &mut ViewCache,
-    spec: &CommandSpec,
+    entry: Entry,
     arguments: &[&[u8]],
     output: &mut Vec<u8>,
 ) -> Result<(), CommandError> {
     let start = output.len();
-    let indexes: Vec<StripeIndex> = spec.keys.of(arguments).map(|key| shared.stripes.index_of(key)).collect();
+    let indexes: Vec<StripeIndex> = entry.spec.keys.of(arguments).map(|key| shared.stripes.index_of(key)).collect();
     for _ in 0..READ_ATTEMPTS_MAX {
         let Some(sequences) = shared.stripes.sequences(&indexes) else {
             std::thread::yield_now();
@@ -367,9 +370,9 @@ fn read_several(
         session.lookups = Lookups::default();
         // After the sequences: a flush or an exchange that ends later changes them.
         let mut access = Access::direct(view.refresh(shared), None);
-        run_with(shared, session, &mut access, spec, arguments, output)?;
+        run_with(shared, session, &mut access, entry, arguments, output)?;
         if shared.stripes.sequences(&indexes) == Some(sequences) {
-            effects::publish(shared, &mut access.effects, session.public.id);
+            effects::publish(&shared.hub, &shared.runtime, &mut access.effects, session.public.id);
             return Ok(());
         }
         output.truncate(start);
@@ -377,8 +380,8 @@ fn read_several(
     session.lookups = Lookups::default();
     let held = shared.stripes.lock_several(indexes);
     let mut access = Access::direct(view.refresh(shared), Some(held));
-    let result = run_with(shared, session, &mut access, spec, arguments, output);
-    effects::publish(shared, &mut access.effects, session.public.id);
+    let result = run_with(shared, session, &mut access, entry, arguments, output);
+    effects::publish(&shared.hub, &shared.runtime, &mut access.effects, session.public.id);
     result
 }
 
@@ -407,12 +410,12 @@ pub(crate) fn run_handler(context: &mut Context<'_, '_>, arguments: &[&[u8]]) {
     let begun = Instant::now();
     let found = find_entry(arguments[0]);
     let result = match found {
-        Some(entry) => check_again(context, &Call::new(entry, arguments), arguments).and_then(|()| {
+        Some(entry) => check_queued(context, &Call::new(entry, arguments), arguments).and_then(|()| {
             feed_monitors(context.shared, context.session, entry, arguments);
             register_reads(context, entry.spec, arguments);
             // The bound counts for all replies of `EXEC` together.
             bound_reply(context.shared, entry.spec, &mut context.reply, 0);
-            (entry.spec.handler)(context, arguments)?;
+            handler_of(entry.index)(context, arguments)?;
             check_reply(&context.reply)
         }),
         None => Err(unknown_command(arguments)),
@@ -434,7 +437,8 @@ pub(crate) fn run_handler(context: &mut Context<'_, '_>, arguments: &[&[u8]]) {
 fn register_reads(context: &Context<'_, '_>, spec: &CommandSpec, arguments: &[&[u8]]) {
     if spec.kind == CommandKind::Read && context.session.messaging.tracks_reads() {
         let (id, database) = (context.session.public.id, context.database());
-        effects::register_reads(context.shared, id, database, spec.keys.of(arguments), |key| {
+        let (hub, keys_max) = (&context.shared.hub, context.shared.runtime.tracking_keys_max());
+        effects::register_reads(hub, keys_max, id, database, spec.keys.of(arguments), |key| {
             context.access.expiry(database, key).ok().flatten().flatten()
         });
     }

@@ -7,7 +7,7 @@ use super::arguments::{TimeKind, expiry_at, integer, is_word};
 use super::context::Context;
 use crate::clock::now_milliseconds;
 use crate::error::{CommandError, CommandResult};
-use crate::messaging::notify::class;
+use crate::keyspace_events::class;
 
 /// `EXPIRE key seconds [NX | XX | GT | LT]`
 pub(crate) fn expire(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {

@@ -8,19 +8,22 @@ use lodestore_wire::ReplyWriter;
 
 use super::context::Context;
 use super::dispatch::count_error;
-use super::lookup::{Entry, find, find_entry};
-use super::spec::{CommandKind, Keys};
+use super::handlers::handler_of;
+use crate::client::PublicState;
+use crate::command_specs::lookup::{Entry, find, find_entry};
+use crate::command_specs::spec::{CommandKind, Keys};
 use crate::data::access::Access;
 use crate::data::stripes::{Held, StripeIndex};
 use crate::error::CommandError;
-use crate::messaging::effects::Wanted;
-use crate::session::{Lookups, PublicState, ReplyMode, Session};
+use crate::messaging::effects;
+use crate::session::{ReplyMode, Session};
 use crate::shared::Shared;
 use crate::statistics::commands::LoopCounters;
+use crate::statistics::counters::Lookups;
 
 /// The end of a command of a group.
 #[derive(Debug)]
-enum Ended {
+enum CallOutcome {
     Done,
     /// The command was refused before it ran.
     Rejected(CommandError),
@@ -32,7 +35,7 @@ enum Ended {
 pub(crate) struct GroupedCall {
     entry: Entry,
     elapsed: Duration,
-    ended: Ended,
+    outcome: CallOutcome,
     lookups: Lookups,
     /// The client and the arguments of a command that was slow.
     slow: Option<(Arc<PublicState>, Vec<Vec<u8>>)>,
@@ -49,7 +52,7 @@ pub(crate) fn is_groupable(shared: &Shared, session: &Session, arguments: &[&[u8
         && !session.is_restricted_subscriber()
         && !session.messaging.is_monitor
         && !shared.hub.monitors.is_active()
-        && !Wanted::of(shared).is_any()
+        && !effects::wanted_effects(&shared.hub, &shared.runtime).is_any()
         && shared.pause_mode().is_none()
         && !session.has_ended();
     is_plain
@@ -81,15 +84,15 @@ pub(crate) fn run_grouped<'a>(
     let reply = ReplyWriter::new(output, session.protocol);
     session.lookups = Lookups::default();
     let mut context = Context { shared, session: &mut *session, access, reply };
-    let ended = match shared.memory.admit(shared, entry.spec) {
-        Err(error) => Ended::Rejected(error),
-        Ok(()) => match (entry.spec.handler)(&mut context, arguments) {
+    let outcome = match shared.memory.admit(&shared.runtime, shared.db(), entry.spec) {
+        Err(error) => CallOutcome::Rejected(error),
+        Ok(()) => match handler_of(entry.index)(&mut context, arguments) {
             Err(CommandError::Store(_)) => return None,
-            Err(error) => Ended::Failed(error),
-            Ok(()) => Ended::Done,
+            Err(error) => CallOutcome::Failed(error),
+            Ok(()) => CallOutcome::Done,
         },
     };
-    if let Ended::Rejected(error) | Ended::Failed(error) = &ended {
+    if let CallOutcome::Rejected(error) | CallOutcome::Failed(error) = &outcome {
         output.truncate(start);
         ReplyWriter::new(output, session.protocol).write_error(&error.reply());
     }
@@ -99,7 +102,7 @@ pub(crate) fn run_grouped<'a>(
         let arguments = arguments.iter().map(|argument| argument.to_vec()).collect();
         (Arc::clone(&session.public), arguments)
     });
-    Some(GroupedCall { entry, elapsed, ended, lookups: std::mem::take(&mut session.lookups), slow })
+    Some(GroupedCall { entry, elapsed, outcome, lookups: std::mem::take(&mut session.lookups), slow })
 }
 
 /// Counts the commands of a group that was committed. `counters` are those of the event loop.
@@ -110,14 +113,14 @@ pub(crate) fn count_calls(shared: &Shared, counters: &LoopCounters, calls: &[Gro
         let command = call.entry.index;
         lookups.hits += call.lookups.hits;
         lookups.misses += call.lookups.misses;
-        match &call.ended {
-            Ended::Rejected(_) => counters.count_rejected(command),
-            Ended::Done | Ended::Failed(_) => counters.count_calls(command, 1, call.elapsed),
+        match &call.outcome {
+            CallOutcome::Rejected(_) => counters.count_rejected(command),
+            CallOutcome::Done | CallOutcome::Failed(_) => counters.count_calls(command, 1, call.elapsed),
         }
-        match &call.ended {
-            Ended::Done => {}
-            Ended::Rejected(error) => count_error(shared, error),
-            Ended::Failed(error) => {
+        match &call.outcome {
+            CallOutcome::Done => {}
+            CallOutcome::Rejected(error) => count_error(shared, error),
+            CallOutcome::Failed(error) => {
                 counters.count_failed(command);
                 count_error(shared, error);
             }

@@ -40,18 +40,18 @@ impl Random {
 
 /// The fields of a reply, which may be too long.
 #[derive(Debug)]
-struct Drawn {
+struct DrawnFields {
     fields: Vec<FieldValue>,
     bytes: usize,
     bytes_max: usize,
 }
 
-impl Drawn {
-    fn new(wanted: Wanted, count: usize) -> Self {
+impl DrawnFields {
+    fn new(wanted: FieldRequest, count: usize) -> Self {
         let bytes_max = match wanted {
             // The reply is no longer than the hash.
-            Wanted::Distinct(_) => usize::MAX,
-            Wanted::Repeated(_) => REPEATED_BYTES_MAX,
+            FieldRequest::Distinct(_) => usize::MAX,
+            FieldRequest::Repeated(_) => REPEATED_BYTES_MAX,
         };
         Self { fields: vec![FieldValue::default(); count], bytes: 0, bytes_max }
     }
@@ -67,14 +67,14 @@ impl Drawn {
 
 /// The requested number of fields, and whether a field may repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum FieldRequest {
     /// At most this many different fields.
     Distinct(u64),
     /// Exactly this many, each drawn from all fields.
     Repeated(u64),
 }
 
-impl Wanted {
+impl FieldRequest {
     fn parse(count: i64) -> CommandResult<Self> {
         if count >= 0 {
             return Ok(Self::Distinct(count.unsigned_abs()));
@@ -112,9 +112,9 @@ impl Wanted {
 pub(crate) fn hrandfield(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let (wanted, has_values) = match &arguments[2..] {
         [] => (None, false),
-        [count] => (Some(Wanted::parse(integer(count)?)?), false),
+        [count] => (Some(FieldRequest::parse(integer(count)?)?), false),
         [count, word] => {
-            let wanted = Wanted::parse(integer(count)?)?;
+            let wanted = FieldRequest::parse(integer(count)?)?;
             if !is_word(word, "withvalues") {
                 return Err(SYNTAX);
             }
@@ -122,7 +122,7 @@ pub(crate) fn hrandfield(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> 
         }
         _ => return Err(SYNTAX),
     };
-    let fields = draw_fields(context, arguments[1], wanted.unwrap_or(Wanted::Distinct(1)))?;
+    let fields = draw_fields(context, arguments[1], wanted.unwrap_or(FieldRequest::Distinct(1)))?;
     let is_nested = has_values && context.reply.protocol() == Protocol::Resp3;
     match (wanted, fields.first()) {
         (None, Some((field, _))) => context.reply.write_bulk(field),
@@ -143,14 +143,14 @@ pub(crate) fn hrandfield(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> 
     Ok(())
 }
 
-fn draw_fields(context: &mut Context<'_, '_>, key: &[u8], wanted: Wanted) -> CommandResult<Vec<FieldValue>> {
+fn draw_fields(context: &mut Context<'_, '_>, key: &[u8], wanted: FieldRequest) -> CommandResult<Vec<FieldValue>> {
     let drawn = read_hash(
         context,
         key,
         |hash, _| {
             let pairs: Vec<(&[u8], &[u8])> = hash.into_iter().flat_map(|hash| hash.pairs()).collect();
             let ranks = wanted.draw(pairs.len() as u64);
-            let mut drawn = Drawn::new(wanted, ranks.len());
+            let mut drawn = DrawnFields::new(wanted, ranks.len());
             for (at, rank) in ranks.into_iter().enumerate() {
                 // Ranks are below the number of fields.
                 let (field, value) = pairs[rank as usize];
@@ -164,11 +164,11 @@ fn draw_fields(context: &mut Context<'_, '_>, key: &[u8], wanted: Wanted) -> Com
 }
 
 /// Draws fields of a large hash by one walk, in the order of their ranks.
-fn draw_large(hash: LargeView<'_>, wanted: Wanted) -> CommandResult<Drawn> {
+fn draw_large(hash: LargeView<'_>, wanted: FieldRequest) -> CommandResult<DrawnFields> {
     let mut ranks: Vec<(u64, usize)> =
         wanted.draw(hash.len()).into_iter().enumerate().map(|(at, rank)| (rank, at)).collect();
     ranks.sort_unstable();
-    let mut drawn = Drawn::new(wanted, ranks.len());
+    let mut drawn = DrawnFields::new(wanted, ranks.len());
     let mut rest = &ranks[..];
     let (mut first, mut after) = (0, None);
     while !rest.is_empty() {
@@ -198,16 +198,16 @@ mod tests {
     fn distinct_ranks_differ_and_all_are_drawn() {
         let mut seen = [0_u32; 10];
         for _ in 0..2000 {
-            let ranks = Wanted::Distinct(3).draw(10);
+            let ranks = FieldRequest::Distinct(3).draw(10);
             assert_eq!(ranks.len(), 3);
             assert!(ranks.is_sorted_by(|first, second| first < second), "{ranks:?}");
             ranks.iter().for_each(|rank| seen[*rank as usize] += 1);
         }
         // 600 on the average: a share below 400 is 10 standard deviations away.
         assert!(seen.iter().all(|count| *count > 400), "{seen:?}");
-        assert_eq!(Wanted::Distinct(99).draw(4), [0, 1, 2, 3]);
-        assert_eq!(Wanted::Repeated(5).draw(0), Vec::<u64>::new());
-        assert_eq!(Wanted::Repeated(5).draw(1), [0; 5]);
-        assert!(Wanted::parse(i64::MIN).is_err());
+        assert_eq!(FieldRequest::Distinct(99).draw(4), [0, 1, 2, 3]);
+        assert_eq!(FieldRequest::Repeated(5).draw(0), Vec::<u64>::new());
+        assert_eq!(FieldRequest::Repeated(5).draw(1), [0; 5]);
+        assert!(FieldRequest::parse(i64::MIN).is_err());
     }
 }

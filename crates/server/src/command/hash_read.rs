@@ -57,8 +57,8 @@ impl LargeView<'_> {
                 Some(next) if count <= self.hash.count => after = Some(next),
                 None if count == self.hash.count => return Ok(()),
                 _ => {
-                    let what = format!("its record names {} fields, and others are stored", self.hash.count);
-                    return Err(damaged_hash(self.key, &what));
+                    let damage = format!("its record names {} fields, and others are stored", self.hash.count);
+                    return Err(damaged_hash(self.key, &damage));
                 }
             }
         }

@@ -5,10 +5,10 @@
 //! has bounded memory. A field that exists during the whole walk is returned exactly once.
 
 use super::context::Context;
-use super::cursors::Position;
 use super::hash_read::read_hash;
 use super::scan::{parse_cursor, parse_scan_options, unknown_cursor};
 use crate::data::access::elements::{FieldValue, PageLimit};
+use crate::data::cursors::Position;
 use crate::error::{CommandError, CommandResult, SYNTAX};
 use crate::glob;
 

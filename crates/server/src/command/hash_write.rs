@@ -7,9 +7,9 @@ use lodestore_wire::{DECIMAL_BYTES_MAX, format_integer, parse_integer};
 use super::arguments::integer;
 use super::context::Context;
 use super::decimal::{SumError, add, parse_float};
-use crate::data::hash_editor::{HashEditor, Place};
+use crate::data::hash_editor::{HashEditor, KeyLocation};
 use crate::error::{CommandError, CommandResult, NAN_OR_INFINITY, NOT_A_FLOAT, OVERFLOW};
-use crate::messaging::notify::class;
+use crate::keyspace_events::class;
 
 /// `HSET key field value [field value ...]`
 pub(crate) fn hset(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
@@ -32,7 +32,7 @@ fn set_pairs(context: &mut Context<'_, '_>, arguments: &[&[u8]], command: &str) 
     }
     let (database, key) = (context.database(), arguments[1]);
     let record = context.access.read_record(database, key)?;
-    let mut editor = HashEditor::begin(Place { database, key }, record.as_ref())?;
+    let mut editor = HashEditor::begin(KeyLocation { database, key }, record.as_ref())?;
     let mut added = 0;
     for pair in arguments[2..].chunks_exact(2) {
         added += i64::from(editor.set(context.access, pair[0], Cow::Borrowed(pair[1]))?);
@@ -46,7 +46,7 @@ fn set_pairs(context: &mut Context<'_, '_>, arguments: &[&[u8]], command: &str) 
 pub(crate) fn hsetnx(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let (database, key, field) = (context.database(), arguments[1], arguments[2]);
     let record = context.access.read_record(database, key)?;
-    let mut editor = HashEditor::begin(Place { database, key }, record.as_ref())?;
+    let mut editor = HashEditor::begin(KeyLocation { database, key }, record.as_ref())?;
     let is_set = editor.read(context.access, field, |value| value.is_none())?;
     if is_set {
         editor.set(context.access, field, Cow::Borrowed(arguments[3]))?;
@@ -61,7 +61,7 @@ pub(crate) fn hsetnx(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
 pub(crate) fn hdel(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let (database, key) = (context.database(), arguments[1]);
     let record = context.access.read_record(database, key)?;
-    let mut editor = HashEditor::begin(Place { database, key }, record.as_ref())?;
+    let mut editor = HashEditor::begin(KeyLocation { database, key }, record.as_ref())?;
     let mut removed = 0;
     for field in &arguments[2..] {
         removed += i64::from(editor.remove(context.access, field)?);
@@ -83,7 +83,7 @@ pub(crate) fn hincrby(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Com
     let increment = integer(arguments[3])?;
     let (database, key, field) = (context.database(), arguments[1], arguments[2]);
     let record = context.access.read_record(database, key)?;
-    let mut editor = HashEditor::begin(Place { database, key }, record.as_ref())?;
+    let mut editor = HashEditor::begin(KeyLocation { database, key }, record.as_ref())?;
     let old = editor.read(context.access, field, |value| value.map_or(Some(0), parse_integer))?;
     let old = old.ok_or(CommandError::new("ERR hash value is not an integer"))?;
     let sum = old.checked_add(increment).ok_or(OVERFLOW)?;
@@ -103,7 +103,7 @@ pub(crate) fn hincrbyfloat(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -
     }
     let (database, key, field) = (context.database(), arguments[1], arguments[2]);
     let record = context.access.read_record(database, key)?;
-    let mut editor = HashEditor::begin(Place { database, key }, record.as_ref())?;
+    let mut editor = HashEditor::begin(KeyLocation { database, key }, record.as_ref())?;
     let sum = editor.read(context.access, field, |value| add(value.unwrap_or(b"0"), arguments[3]))?;
     let sum = sum.map_err(|error| match error {
         SumError::NotANumber => CommandError::new("ERR hash value is not a float"),

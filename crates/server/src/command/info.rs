@@ -189,7 +189,9 @@ fn write_replication(_: &Shared, text: &mut String) {
 /// Writes the databases that have keys. See [`Census`](crate::data::census::Census) for the age of
 /// the numbers.
 fn write_keyspace(shared: &Shared, text: &mut String) {
-    for (database, figures) in shared.census.figures(shared).into_iter().flatten().enumerate() {
+    for (database, figures) in
+        shared.census.figures(&shared.databases, shared.stop_flag()).into_iter().flatten().enumerate()
+    {
         if figures.keys > 0 {
             let (keys, expires, ttl) = (figures.keys, figures.expires, figures.average_ttl_ms());
             field(text, &format!("db{database}"), format!("keys={keys},expires={expires},avg_ttl={ttl}"));

@@ -5,7 +5,7 @@
 use lodestore_wire::ReplyWriter;
 
 use super::arguments::is_word;
-use super::spec::{CommandKind, CommandSpec, Keys};
+use crate::command_specs::spec::{CommandKind, CommandSpec, Keys};
 
 /// Flags of a key, as Redis names them.
 pub(crate) type KeyFlags = &'static [&'static str];

@@ -2,11 +2,11 @@
 
 use super::arguments::{integer, is_word};
 use super::context::Context;
-use crate::data::hash_editor::{Place, Record};
+use crate::data::hash_editor::{KeyLocation, Record};
 use crate::data::transfer::{Transfer, transfer};
 use crate::data::value::Stored;
 use crate::error::{CommandError, CommandResult, DATABASE_OUT_OF_RANGE, NO_SUCH_KEY, SAME_OBJECT, SYNTAX};
-use crate::messaging::notify::class;
+use crate::keyspace_events::class;
 
 /// `DEL key [key ...]`, and its other name `UNLINK`
 pub(crate) fn del(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
@@ -58,9 +58,9 @@ pub(crate) fn type_of(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Com
 }
 
 /// Reads the stored value of a key and its expiry. The caller holds the key's stripe.
-fn read_record(context: &Context<'_, '_>, place: Place<'_>) -> CommandResult<Option<Record>> {
-    let stored = context.access.read(place.database, place.key, |stored| stored.map(<[u8]>::to_vec))?;
-    let expiry = context.access.expiry(place.database, place.key)?;
+fn read_record(context: &Context<'_, '_>, location: KeyLocation<'_>) -> CommandResult<Option<Record>> {
+    let stored = context.access.read(location.database, location.key, |stored| stored.map(<[u8]>::to_vec))?;
+    let expiry = context.access.expiry(location.database, location.key)?;
     // A key that expires between the two reads is absent.
     Ok(stored.zip(expiry))
 }
@@ -68,7 +68,7 @@ fn read_record(context: &Context<'_, '_>, place: Place<'_>) -> CommandResult<Opt
 /// `RENAME key newkey`
 pub(crate) fn rename(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let database = context.database();
-    let (from, to) = (Place { database, key: arguments[1] }, Place { database, key: arguments[2] });
+    let (from, to) = (KeyLocation { database, key: arguments[1] }, KeyLocation { database, key: arguments[2] });
     let record = read_record(context, from)?.ok_or(NO_SUCH_KEY)?;
     if from != to {
         transfer(context.access, from, to, record, Transfer::Move)?;
@@ -81,7 +81,7 @@ pub(crate) fn rename(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
 /// `RENAMENX key newkey`
 pub(crate) fn renamenx(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let database = context.database();
-    let (from, to) = (Place { database, key: arguments[1] }, Place { database, key: arguments[2] });
+    let (from, to) = (KeyLocation { database, key: arguments[1] }, KeyLocation { database, key: arguments[2] });
     let record = read_record(context, from)?.ok_or(NO_SUCH_KEY)?;
     let is_free = !context.access.contains(to.database, to.key)?;
     if is_free {
@@ -92,15 +92,15 @@ pub(crate) fn renamenx(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Co
     Ok(())
 }
 
-fn notify_rename(context: &mut Context<'_, '_>, from: Place<'_>, to: Place<'_>) {
+fn notify_rename(context: &mut Context<'_, '_>, from: KeyLocation<'_>, to: KeyLocation<'_>) {
     context.notify(class::GENERIC, "rename_from", from.key);
     context.notify(class::GENERIC, "rename_to", to.key);
 }
 
 /// `MOVE key db`
 pub(crate) fn move_key(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
-    let from = Place { database: context.database(), key: arguments[1] };
-    let to = Place { database: database_number(context, arguments[2])?, key: arguments[1] };
+    let from = KeyLocation { database: context.database(), key: arguments[1] };
+    let to = KeyLocation { database: database_number(context, arguments[2])?, key: arguments[1] };
     if from == to {
         return Err(SAME_OBJECT);
     }
@@ -120,8 +120,8 @@ pub(crate) fn move_key(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Co
 
 /// `COPY source destination [DB db] [REPLACE]`
 pub(crate) fn copy(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
-    let from = Place { database: context.database(), key: arguments[1] };
-    let mut to = Place { database: from.database, key: arguments[2] };
+    let from = KeyLocation { database: context.database(), key: arguments[1] };
+    let mut to = KeyLocation { database: from.database, key: arguments[2] };
     let mut replaces = false;
     let mut rest = &arguments[3..];
     while let [word, after @ ..] = rest {

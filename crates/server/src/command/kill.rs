@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::arguments::is_word;
 use super::context::Context;
-use crate::session::PublicState;
+use crate::client::PublicState;
 
 /// Ends clients. The connection of the calling client is closed after its reply.
 pub(super) fn kill_clients(context: &mut Context<'_, '_>, clients: &[Arc<PublicState>]) {

@@ -1,13 +1,11 @@
 //! The commands.
 //!
-//! * `spec`: the specification of each command. `table`: the commands.
-//! * `lookup`: commands by name. `subcommands`: the subcommands of commands that have some.
+//! * `handlers`: the handler of each command of `command_specs`.
 //! * `dispatch`: the path of a command from its arguments to its reply. `admission`: the checks
 //!   before it runs. `grouped`: writes of several clients that share one commit.
 //! * `context`: the context of a command.
 //! * `kill`: the end of other clients. `pause`: the commands that a pause holds.
 //! * `transaction`: `MULTI`, `EXEC` and `WATCH`.
-//! * `cursors`: the positions of walks.
 //! * `arguments`, `decimal`: options and numbers among the arguments of commands.
 //! * `key_specs`, `published`: the data of `COMMAND INFO` in addition to the table.
 //! * `syntax`: the arguments of commands, from the texts of the table.
@@ -23,12 +21,12 @@ pub(crate) mod client;
 pub(crate) mod config;
 pub(crate) mod connection;
 pub(crate) mod context;
-pub(crate) mod cursors;
 mod decimal;
 pub(crate) mod describe;
 pub(crate) mod dispatch;
 pub(crate) mod expiry;
 pub(crate) mod grouped;
+mod handlers;
 mod hash_random;
 mod hash_read;
 mod hash_scan;
@@ -38,7 +36,6 @@ mod info_statistics;
 pub(crate) mod key_specs;
 pub(crate) mod keys;
 mod kill;
-pub(crate) mod lookup;
 pub(crate) mod numbers;
 mod object;
 pub(crate) mod observe;
@@ -47,10 +44,7 @@ pub(crate) mod persistence;
 mod published;
 pub(crate) mod pubsub;
 pub(crate) mod scan;
-pub(crate) mod spec;
 pub(crate) mod strings;
-pub(crate) mod subcommands;
 mod syntax;
-pub(crate) mod table;
 pub(crate) mod tracking;
 pub(crate) mod transaction;

@@ -10,7 +10,7 @@ use super::decimal::{SumError, add};
 use crate::data::access::lifetime_of;
 use crate::data::value::encode_string;
 use crate::error::{CommandError, CommandResult, NAN_OR_INFINITY, NOT_A_FLOAT, NOT_AN_INTEGER, OVERFLOW};
-use crate::messaging::notify::class;
+use crate::keyspace_events::class;
 
 /// `INCR key`
 pub(crate) fn incr(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {

@@ -19,7 +19,7 @@ const LISTED_BYTES_MAX: usize = 64;
 const RECORD_OVERHEAD_BYTES: usize = 40;
 
 /// Elements that `MEMORY USAGE` reads if the client does not say.
-const SAMPLES: usize = 5;
+const SAMPLES_DEFAULT: usize = 5;
 
 /// Most elements that `MEMORY USAGE` reads.
 const SAMPLES_MAX: usize = 4096;
@@ -138,7 +138,7 @@ pub(crate) fn memory(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
         }
         [word, key, options @ ..] if is_word(word, "usage") => {
             let samples = match options {
-                [] => SAMPLES,
+                [] => SAMPLES_DEFAULT,
                 [samples, count] if is_word(samples, "samples") => match usize::try_from(integer(count)?) {
                     Ok(0) => SAMPLES_MAX,
                     Ok(count) => count.min(SAMPLES_MAX),

@@ -4,13 +4,13 @@ use super::arguments::integer;
 use super::context::Context;
 use super::dispatch;
 use super::keys::write_help;
-use super::table::COMMANDS;
+use crate::command_specs::table::COMMANDS;
 use crate::error::{CommandError, CommandResult};
 use crate::statistics::commands::CommandTotals;
 use crate::statistics::latency::{self, Samples};
 
 /// Entries of the slow log that `SLOWLOG GET` returns if the client does not say.
-const SLOW_ENTRIES: usize = 10;
+const SLOW_ENTRIES_DEFAULT: usize = 10;
 
 /// `MONITOR`
 pub(crate) fn monitor(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
@@ -29,7 +29,7 @@ pub(crate) fn monitor(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResu
 pub(crate) fn slowlog(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
     let subcommand = arguments[1].to_ascii_lowercase();
     match (subcommand.as_slice(), &arguments[2..]) {
-        (b"get", []) => write_slow_entries(context, SLOW_ENTRIES),
+        (b"get", []) => write_slow_entries(context, SLOW_ENTRIES_DEFAULT),
         (b"get", [count]) => {
             let count = integer(count).ok().filter(|count| *count >= -1);
             let count = count.ok_or(CommandError::new("ERR count should be greater than or equal to -1"))?;

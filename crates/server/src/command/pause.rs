@@ -6,8 +6,8 @@ use lodestore_wire::parse_integer;
 
 use super::arguments::is_word;
 use super::context::Context;
-use super::lookup::find;
-use super::spec::{CommandKind, CommandSpec};
+use crate::command_specs::lookup::find;
+use crate::command_specs::spec::{CommandKind, CommandSpec};
 use crate::error::{CommandError, CommandResult};
 use crate::pause::PauseMode;
 use crate::session::{QueuedCommand, Session};

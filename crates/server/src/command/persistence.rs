@@ -3,11 +3,11 @@
 use super::arguments::{integer, is_word};
 use super::context::Context;
 use crate::error::{CommandError, CommandResult, SYNTAX};
-use crate::saves;
 
 /// `SAVE`
 pub(crate) fn save(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
-    saves::save(context.shared)?;
+    let shared = context.shared;
+    shared.saves.save(shared.db(), shared.config.backup_dir.as_deref())?;
     context.reply.write_ok();
     Ok(())
 }
@@ -19,7 +19,8 @@ pub(crate) fn bgsave(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comm
         [_, word] if is_word(word, "schedule") => {}
         _ => return Err(SYNTAX),
     }
-    saves::save_in_background(context.shared)?;
+    let shared = context.shared;
+    shared.saves.save_in_background(shared.db(), shared.config.backup_dir.as_deref())?;
     context.reply.write_simple("Background saving started");
     Ok(())
 }

@@ -3,8 +3,8 @@
 use lodestore_wire::{Protocol, ReplyWriter};
 
 use super::context::Context;
-use super::spec::CommandSpec;
 use crate::acl::check::permits_subscription;
+use crate::command_specs::spec::CommandSpec;
 use crate::error::{CommandError, CommandResult};
 use crate::messaging::channels::Kind;
 

@@ -1,18 +1,19 @@
 //! Walks over the keys of a database: `SCAN`, `KEYS`, `RANDOMKEY`, `LODESTORE.RANGE`.
 //!
-//! `SCAN` walks in key order. The server keeps the key at which each cursor continues (`cursors`).
+//! `SCAN` walks in key order. The server keeps the key at which each cursor continues
+//! (`data/cursors.rs`).
 
 use std::ops::Bound;
 
 use super::arguments::{integer, is_word};
 use super::context::Context;
-use super::cursors::Position;
+use crate::data::cursors::Position;
 use crate::data::value::Stored;
 use crate::error::{CommandError, CommandResult, REPLY_TOO_LONG, SYNTAX};
 use crate::glob;
 
 /// Default number of keys per `SCAN`.
-const SCAN_COUNT: usize = 10;
+const SCAN_COUNT_DEFAULT: usize = 10;
 
 /// Maximum keys per `SCAN`. `COUNT` is a hint, and a walk continues by its cursor.
 const SCAN_COUNT_MAX: usize = 65_536;
@@ -29,7 +30,7 @@ pub(super) struct ScanOptions<'a> {
 }
 
 pub(super) fn parse_scan_options<'a>(arguments: &[&'a [u8]]) -> CommandResult<ScanOptions<'a>> {
-    let mut options = ScanOptions { pattern: None, count: SCAN_COUNT, type_name: None };
+    let mut options = ScanOptions { pattern: None, count: SCAN_COUNT_DEFAULT, type_name: None };
     for pair in arguments.chunks(2) {
         match pair {
             [word, pattern] if is_word(word, "match") => options.pattern = Some(pattern),
@@ -148,8 +149,8 @@ pub(crate) fn keys(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comman
 
 /// `RANDOMKEY`
 ///
-/// The store has no uniform choice. The command jumps to a random place between the first and the
-/// last key, so keys after a gap are chosen more often.
+/// The store has no uniform choice. The command jumps to a random position between the first and
+/// the last key, so keys after a gap are chosen more often.
 pub(crate) fn randomkey(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult {
     let database = context.database();
     let (first, _) = context.access.keys_page(database, Bound::Unbounded, STEP_KEYS_MAX)?;

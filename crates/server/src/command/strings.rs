@@ -8,7 +8,7 @@ use super::context::{Context, string_of};
 use crate::data::access::lifetime_of;
 use crate::data::value::{STRING_BYTES_MAX, encode_string};
 use crate::error::{CommandError, CommandResult, STRING_TOO_LONG, SYNTAX};
-use crate::messaging::notify::class;
+use crate::keyspace_events::class;
 
 /// Condition of `SET`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

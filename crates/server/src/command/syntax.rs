@@ -137,7 +137,7 @@ fn add_optional(arguments: &mut Vec<Argument>, inner: Sequence) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::table::COMMANDS;
+    use crate::command_specs::table::COMMANDS;
 
     fn join(arguments: &[Argument], separator: &str) -> String {
         arguments.iter().map(show).collect::<Vec<_>>().join(separator)

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::arguments::{integer, is_word};
 use super::context::Context;
+use crate::client::{ClientId, PublicState};
 use crate::error::{CommandError, CommandResult, SYNTAX};
 use crate::messaging::client::TrackingMode;
 use crate::messaging::effects;
 use crate::messaging::tracking::TrackedClient;
-use crate::session::{ClientId, PublicState};
 
 /// Most prefixes of one client. Redis has no bound.
 const PREFIXES_MAX: usize = 1024;
@@ -153,7 +153,7 @@ fn disable(context: &mut Context<'_, '_>) {
     context.session.messaging.prefix_bytes = 0;
     context.session.messaging.is_caching_named = false;
     context.session.public.with_details(|details| (details.is_tracking, details.redirect) = (false, 0));
-    effects::end_tracking(context.shared, context.session.public.id);
+    effects::end_tracking(&context.shared.hub, &context.shared.runtime, context.session.public.id);
 }
 
 /// `CLIENT CACHING YES | NO`

@@ -10,11 +10,11 @@ use super::context::Context;
 use super::dispatch;
 use super::kill::may_kill;
 use super::pause;
-use super::spec::{CommandKind, CommandSpec, Keys};
+use crate::command_specs::spec::{CommandKind, CommandSpec, Keys};
 use crate::data::access::Access;
 use crate::data::stripes::{DatabaseKey, Held, StripeIndex};
 use crate::error::{CLIENT_KILLED, CommandError, CommandResult};
-use crate::messaging::effects::{self, Wanted};
+use crate::messaging::effects;
 use crate::session::{QueuedCommand, Session, Transaction};
 use crate::shared::Shared;
 
@@ -100,7 +100,9 @@ pub(crate) fn exec(context: &mut Context<'_, '_>, _: &[&[u8]]) -> CommandResult 
         return Err(CommandError::new("EXECABORT Transaction discarded because of previous errors."));
     }
     let specs = transaction.queue.iter().filter_map(|queued| dispatch::find(&queued.arguments[0]));
-    if let Err(error) = specs.into_iter().try_for_each(|spec| context.shared.memory.admit(context.shared, spec)) {
+    let shared = context.shared;
+    let admit = |spec| shared.memory.admit(&shared.runtime, shared.db(), spec);
+    if let Err(error) = specs.into_iter().try_for_each(admit) {
         end(context.shared, context.session);
         return Err(CommandError::new(format!("EXECABORT Transaction discarded because of: {}", error.reply())));
     }
@@ -129,8 +131,8 @@ fn run(context: &mut Context<'_, '_>, queue: &[QueuedCommand]) -> CommandResult 
     }
     let view = shared.databases.view();
     let mut access = Access::buffered(&view, held);
-    access.effects.wanted = Wanted::of(shared);
-    // The replies are written apart: they count only if the commit succeeds.
+    access.effects.wanted = effects::wanted_effects(&shared.hub, &shared.runtime);
+    // The replies have a separate buffer: the client gets them only if the commit succeeds.
     let mut replies = Vec::new();
     for command in queue {
         let arguments: Vec<&[u8]> = command.arguments.iter().map(Vec::as_slice).collect();
@@ -148,7 +150,7 @@ fn run(context: &mut Context<'_, '_>, queue: &[QueuedCommand]) -> CommandResult 
     if committed.is_err() {
         access.effects.drop_events();
     }
-    effects::publish(shared, &mut access.effects, context.session.public.id);
+    effects::publish(&shared.hub, &shared.runtime, &mut access.effects, context.session.public.id);
     committed?;
     drop(access);
     context.reply.write_array(queue.len());

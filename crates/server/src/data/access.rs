@@ -15,9 +15,9 @@ use lodestore::store::Change;
 use lodestore::{Db, Expiry, Keyspace, Lifetime, Result};
 
 use super::databases::View;
+use super::effects::Effects;
 use super::stripes::{Held, StripeIndex};
-use crate::messaging::effects::Effects;
-use crate::messaging::notify::class;
+use crate::keyspace_events::class;
 
 /// A value that `EXEC` will write. `None` deletes the key.
 type Pending = Option<(Vec<u8>, Option<Expiry>)>;
@@ -119,7 +119,7 @@ impl<'a> Access<'a> {
     /// Errors of the store.
     pub(crate) fn read<T>(&self, database: usize, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         if let Some(pending) = self.pending_of(database, key) {
-            return Ok(read(live(pending).map(|(value, _)| value)));
+            return Ok(read(live_value(pending).map(|(value, _)| value)));
         }
         let mut read = Some(read);
         let mut call = |value: Option<&[u8]>| read.take().map(|read| read(value));
@@ -156,7 +156,7 @@ impl<'a> Access<'a> {
     /// Errors of the store.
     pub(crate) fn contains(&self, database: usize, key: &[u8]) -> Result<bool> {
         match self.pending_of(database, key) {
-            Some(pending) => Ok(live(pending).is_some()),
+            Some(pending) => Ok(live_value(pending).is_some()),
             None => self.view.keyspace(database).contains(key),
         }
     }
@@ -168,7 +168,7 @@ impl<'a> Access<'a> {
     /// Errors of the store.
     pub(crate) fn expiry(&self, database: usize, key: &[u8]) -> Result<Option<Option<Expiry>>> {
         match self.pending_of(database, key) {
-            Some(pending) => Ok(live(pending).map(|(_, expiry)| expiry)),
+            Some(pending) => Ok(live_value(pending).map(|(_, expiry)| expiry)),
             None => self.view.keyspace(database).expiry(key),
         }
     }
@@ -257,7 +257,7 @@ impl<'a> Access<'a> {
         let mut count = self.view.keyspace(database).count()?;
         for ((_, key), pending) in self.pending_from(database, &Bound::Unbounded) {
             let is_stored = self.view.keyspace(database).contains(key)?;
-            match (is_stored, live(pending).is_some()) {
+            match (is_stored, live_value(pending).is_some()) {
                 (true, false) => count -= 1,
                 (false, true) => count += 1,
                 _ => {}
@@ -301,7 +301,7 @@ impl<'a> Access<'a> {
             if end.as_ref().is_some_and(|end| key > end) {
                 break;
             }
-            if live(pending).is_some() {
+            if live_value(pending).is_some() {
                 keys.insert(key.clone());
             } else if end.as_ref() != Some(key) {
                 // The last key stays, because the walk continues after it.
@@ -354,7 +354,7 @@ impl<'a> Access<'a> {
     /// Errors of the store.
     pub(crate) fn read_record(&self, database: usize, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
         if let Some(pending) = self.pending_of(database, key) {
-            return Ok(live(pending).map(|(value, expiry)| (value.to_vec(), expiry)));
+            return Ok(live_value(pending).map(|(value, expiry)| (value.to_vec(), expiry)));
         }
         self.read_stored(database, key)
     }
@@ -437,7 +437,7 @@ impl<'a> Access<'a> {
         else {
             return;
         };
-        let present = live(entry.get());
+        let present = live_value(entry.get());
         let expiry = present.and_then(|(_, expiry)| expiry);
         match change(present.map(|(value, _)| value), expiry) {
             Change::Keep => {}
@@ -463,7 +463,7 @@ impl<'a> Access<'a> {
 }
 
 /// Returns a pending value that exists now.
-fn live(pending: &Pending) -> Option<(&[u8], Option<Expiry>)> {
+fn live_value(pending: &Pending) -> Option<(&[u8], Option<Expiry>)> {
     let (value, expiry) = pending.as_ref()?;
     (!expiry.is_some_and(Expiry::is_past)).then_some((value, *expiry))
 }

@@ -1,9 +1,9 @@
 //! The numbers of keys of all databases, for `INFO`.
 //!
-//! The store counts keys one by one. While a count of all databases needs less than [`INLINE_MAX`],
-//! `INFO` counts, and its numbers are exact. Otherwise the server counts in the background, and
-//! `INFO` returns the last count. A count uses at most about one percent of the time of one
-//! processor.
+//! The store counts keys one by one. While a count of all databases needs less than
+//! [`INLINE_TIME_MAX`], `INFO` counts, and its numbers are exact. Otherwise the server counts in
+//! the background, and `INFO` returns the last count. A count uses at most about one percent of the
+//! time of one processor.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +13,11 @@ use std::time::{Duration, Instant};
 use lodestore::store::{ScanRange, Visit};
 use lodestore::{Keyspace, Result};
 
-use super::databases::View;
+use super::databases::{Databases, View};
 use crate::clock::now_milliseconds;
-use crate::shared::Shared;
 
 /// Longest count that `INFO` makes itself.
-const INLINE_MAX: Duration = Duration::from_millis(10);
+const INLINE_TIME_MAX: Duration = Duration::from_millis(10);
 
 /// Keys of one step of a count.
 const STEP_KEYS: usize = 4096;
@@ -62,7 +61,7 @@ struct Count {
     /// By database.
     figures: Vec<Figures>,
     ended: Instant,
-    took: Duration,
+    duration: Duration,
 }
 
 /// The numbers of keys of all databases, as they were last counted.
@@ -76,12 +75,12 @@ pub(crate) struct Census {
 impl Census {
     /// Returns the numbers by database. There are none before the first count of a store with many
     /// keys has ended.
-    pub(crate) fn figures(&self, shared: &Shared) -> Option<Vec<Figures>> {
+    pub(crate) fn figures(&self, databases: &Databases, is_stopping: &AtomicBool) -> Option<Vec<Figures>> {
         self.is_wanted.store(true, Ordering::Relaxed);
         let last = self.last().clone();
-        if last.as_ref().is_none_or(|last| last.took < INLINE_MAX)
-            && is_recovered(shared)
-            && let Ok(Some(count)) = count(shared, Some(INLINE_MAX))
+        if last.as_ref().is_none_or(|last| last.duration < INLINE_TIME_MAX)
+            && is_recovered(databases)
+            && let Ok(Some(count)) = count(databases, is_stopping, Some(INLINE_TIME_MAX))
         {
             *self.last() = Some(count.clone());
             return Some(count.figures);
@@ -90,13 +89,15 @@ impl Census {
     }
 
     /// Counts in the background, if a client requested it and the pause has passed.
-    pub(crate) fn refresh(&self, shared: &Shared) {
-        let pause = |last: &Count| PAUSE_MIN.max(last.took.saturating_mul(PAUSE_FACTOR));
-        let is_due =
-            self.last().as_ref().is_none_or(|last| last.took >= INLINE_MAX && last.ended.elapsed() >= pause(last));
-        if is_due && is_recovered(shared) && self.is_wanted.swap(false, Ordering::Relaxed) {
+    pub(crate) fn refresh(&self, databases: &Databases, is_stopping: &AtomicBool) {
+        let pause = |last: &Count| PAUSE_MIN.max(last.duration.saturating_mul(PAUSE_FACTOR));
+        let is_due = self
+            .last()
+            .as_ref()
+            .is_none_or(|last| last.duration >= INLINE_TIME_MAX && last.ended.elapsed() >= pause(last));
+        if is_due && is_recovered(databases) && self.is_wanted.swap(false, Ordering::Relaxed) {
             // The next request repeats a failed count.
-            if let Ok(Some(count)) = count(shared, None) {
+            if let Ok(Some(count)) = count(databases, is_stopping, None) {
                 *self.last() = Some(count);
             }
         }
@@ -108,18 +109,20 @@ impl Census {
 }
 
 /// Whether a walk needs not wait for the recovery of the store.
-fn is_recovered(shared: &Shared) -> bool {
-    shared.db().stats().recovery.done
+fn is_recovered(databases: &Databases) -> bool {
+    databases.db().stats().recovery.done
 }
 
-/// Counts the keys of all databases. Returns `None` after `longest`, or if the server stops.
-fn count(shared: &Shared, longest: Option<Duration>) -> Result<Option<Count>> {
+/// Counts the keys of all databases. Returns `None` after `longest`, or if the server stops, which
+/// sets `is_stopping`.
+fn count(databases: &Databases, is_stopping: &AtomicBool, longest: Option<Duration>) -> Result<Option<Count>> {
     let begun = Instant::now();
-    let view = shared.databases.view();
+    let view = databases.view();
     let mut figures = Vec::with_capacity(view.count());
     for database in 0..view.count() {
-        let mut goes_on = || !shared.is_stopping() && longest.is_none_or(|longest| begun.elapsed() < longest);
-        match count_database(&view, database, &mut goes_on) {
+        let mut may_continue =
+            || !is_stopping.load(Ordering::SeqCst) && longest.is_none_or(|longest| begun.elapsed() < longest);
+        match count_database(&view, database, &mut may_continue) {
             Ok(Some(of_database)) => figures.push(of_database),
             Ok(None) => return Ok(None),
             // A flush has emptied the database.
@@ -127,21 +130,21 @@ fn count(shared: &Shared, longest: Option<Duration>) -> Result<Option<Count>> {
             Err(error) => return Err(error),
         }
     }
-    Ok(Some(Count { figures, ended: Instant::now(), took: begun.elapsed() }))
+    Ok(Some(Count { figures, ended: Instant::now(), duration: begun.elapsed() }))
 }
 
-fn count_database(view: &View, database: usize, goes_on: &mut dyn FnMut() -> bool) -> Result<Option<Figures>> {
+fn count_database(view: &View, database: usize, may_continue: &mut dyn FnMut() -> bool) -> Result<Option<Figures>> {
     let keyspace = view.keyspace(database);
-    if view.has_order() { count_ordered(keyspace, goes_on) } else { count_unordered(keyspace, goes_on) }
+    if view.has_order() { count_ordered(keyspace, may_continue) } else { count_unordered(keyspace, may_continue) }
 }
 
 /// Counts in steps, so that no walk keeps old data of the store for long.
-fn count_ordered(keyspace: &Keyspace, goes_on: &mut dyn FnMut() -> bool) -> Result<Option<Figures>> {
+fn count_ordered(keyspace: &Keyspace, may_continue: &mut dyn FnMut() -> bool) -> Result<Option<Figures>> {
     let store = keyspace.as_store();
     let mut figures = Figures::default();
     let mut from = Bound::Unbounded;
     loop {
-        if !goes_on() {
+        if !may_continue() {
             return Ok(None);
         }
         let now = u64::try_from(now_milliseconds()).unwrap_or(0);
@@ -160,13 +163,13 @@ fn count_ordered(keyspace: &Keyspace, goes_on: &mut dyn FnMut() -> bool) -> Resu
     }
 }
 
-fn count_unordered(keyspace: &Keyspace, goes_on: &mut dyn FnMut() -> bool) -> Result<Option<Figures>> {
+fn count_unordered(keyspace: &Keyspace, may_continue: &mut dyn FnMut() -> bool) -> Result<Option<Figures>> {
     let mut figures = Figures::default();
     let mut is_complete = true;
     let now = u64::try_from(now_milliseconds()).unwrap_or(0);
     keyspace.for_each_pair(|pair| {
         figures.add(pair.expiry, now);
-        is_complete = !figures.keys.is_multiple_of(STEP_KEYS as u64) || goes_on();
+        is_complete = !figures.keys.is_multiple_of(STEP_KEYS as u64) || may_continue();
         if is_complete { Visit::More } else { Visit::Stop }
     })?;
     Ok(is_complete.then_some(figures))

@@ -29,10 +29,10 @@ use lodestore::{Db, Durability, Error, Keyspace, Result};
 pub(crate) struct CollectionId(pub(crate) u64);
 
 /// First byte of the keys of headers.
-const HEADER: u8 = 0;
+const HEADER_KIND_ID: u8 = 0;
 
 /// First byte of the keys of elements.
-const ELEMENT: u8 = 1;
+const ELEMENT_KIND_ID: u8 = 1;
 
 /// Bytes of an element's key before the field.
 pub(crate) const ELEMENT_PREFIX_BYTES: usize = 9;
@@ -53,7 +53,7 @@ const NEXT_KEY: &str = "lodestore-server/collections";
 const NEXT_VERSION: u8 = 1;
 
 /// Numbers that one write reserves.
-const RESERVED_NUMBERS: u64 = 1024;
+const RESERVED_NUMBER_COUNT: u64 = 1024;
 
 /// Returns the bytes of a number, which sort as the numbers do.
 #[expect(clippy::big_endian_bytes, reason = "keys sort by their bytes")]
@@ -63,12 +63,12 @@ fn sorted_bytes(id: CollectionId) -> [u8; 8] {
 
 /// Returns the key of the header of a collection.
 pub(crate) fn header_key(id: CollectionId) -> Vec<u8> {
-    [&[HEADER][..], &sorted_bytes(id)].concat()
+    [&[HEADER_KIND_ID][..], &sorted_bytes(id)].concat()
 }
 
 /// Returns the key of an element.
 pub(crate) fn element_key(id: CollectionId, field: &[u8]) -> Vec<u8> {
-    [&[ELEMENT][..], &sorted_bytes(id), field].concat()
+    [&[ELEMENT_KIND_ID][..], &sorted_bytes(id), field].concat()
 }
 
 /// Returns the range of the keys of all elements of a collection.
@@ -82,7 +82,7 @@ pub(crate) fn elements_range(id: CollectionId) -> (Bound<Vec<u8>>, Bound<Vec<u8>
 
 /// Returns the range of the keys of all headers.
 pub(crate) fn headers_range() -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
-    (Bound::Included(vec![HEADER]), Bound::Excluded(vec![ELEMENT]))
+    (Bound::Included(vec![HEADER_KIND_ID]), Bound::Excluded(vec![ELEMENT_KIND_ID]))
 }
 
 /// Returns the number in the key of a header or of an element.
@@ -193,7 +193,7 @@ impl CollectionIds {
     pub(crate) fn next(&self, db: &Db) -> Result<CollectionId> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.next >= state.reserved_end {
-            let end = state.next.saturating_add(RESERVED_NUMBERS);
+            let end = state.next.saturating_add(RESERVED_NUMBER_COUNT);
             let record = [&[NEXT_VERSION][..], &end.to_le_bytes()].concat();
             db.put(NEXT_KEY, record)?;
             // At `interval` the logs of two threads may lose different tails. At other levels the
@@ -210,7 +210,8 @@ impl CollectionIds {
 }
 
 fn decode_next(record: &[u8]) -> Result<u64> {
-    let damaged = |what: &str| Error::Corrupt { place: NEXT_KEY.into(), what: what.into(), hidden: HiddenKeys::None };
+    let damaged =
+        |damage: &str| Error::Corrupt { place: NEXT_KEY.into(), what: damage.into(), hidden: HiddenKeys::None };
     match record {
         [NEXT_VERSION, next @ ..] => {
             let next: [u8; 8] = next.try_into().map_err(|_| damaged("the record of collections has a wrong length"))?;

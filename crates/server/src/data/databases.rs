@@ -24,6 +24,7 @@ use lodestore::store::{HiddenKeys, Visit};
 use lodestore::{Db, Error, Keyspace, Result};
 
 use super::collections::{CollectionIds, ELEMENTS_PREFIX, Elements};
+use crate::config::DATABASES_MAX;
 
 /// Key of the record in the default keyspace.
 const RECORD_KEY: &str = "lodestore-server/databases";
@@ -37,11 +38,8 @@ const RECORD_HEAD_BYTES: usize = 5;
 /// Prefix of the names of the keyspaces of databases.
 const NAME_PREFIX: &str = "lodestore-server/database-";
 
-/// Most databases of a server.
-pub(crate) const DATABASES_MAX: usize = 1024;
-
-/// Keys that a flush of a full store deletes before it tries again.
-const ROOM_KEYS: usize = 1024;
+/// Maximum keys that a flush of a full store deletes before it tries again.
+const FREED_KEYS_MAX: usize = 1024;
 
 /// The keyspaces of all databases at one moment.
 #[derive(Debug, Clone)]
@@ -171,12 +169,12 @@ impl Databases {
         let old: Vec<Keyspace> = databases.iter().map(|database| view.keyspace(*database).clone()).collect();
         let mut old_elements = Vec::new();
         for database in databases {
-            view.keyspaces[database] = with_room(&old, || self.db.keyspace(name_of(*next)))?;
+            view.keyspaces[database] = retry_while_full(&old, || self.db.keyspace(name_of(*next)))?;
             let new = Arc::new(Elements::new(*next));
             old_elements.push(std::mem::replace(&mut view.elements[database], new));
             *next += 1;
         }
-        with_room(&old, || self.publish(view.clone()))?;
+        retry_while_full(&old, || self.publish(view.clone()))?;
         // The databases are empty already. The next open drops a keyspace that stays.
         for keyspace in old {
             drop(self.db.drop_keyspace(keyspace.name()));
@@ -212,7 +210,7 @@ impl Databases {
 
 /// Runs a change until it fits into a full store. Deletes keys of databases that will be empty to
 /// free space.
-fn with_room<T>(emptied: &[Keyspace], change: impl Fn() -> Result<T>) -> Result<T> {
+fn retry_while_full<T>(emptied: &[Keyspace], change: impl Fn() -> Result<T>) -> Result<T> {
     loop {
         match change() {
             Err(Error::Full { .. }) if delete_some(emptied)? => {}
@@ -223,11 +221,11 @@ fn with_room<T>(emptied: &[Keyspace], change: impl Fn() -> Result<T>) -> Result<
 
 /// Deletes some keys of the first keyspace with keys. Returns whether there is one.
 fn delete_some(keyspaces: &[Keyspace]) -> Result<bool> {
-    let mut keys = Vec::with_capacity(ROOM_KEYS);
+    let mut keys = Vec::with_capacity(FREED_KEYS_MAX);
     for keyspace in keyspaces {
         keyspace.for_each(|key, _| {
             keys.push(key.to_vec());
-            if keys.len() < ROOM_KEYS { Visit::More } else { Visit::Stop }
+            if keys.len() < FREED_KEYS_MAX { Visit::More } else { Visit::Stop }
         })?;
         if !keys.is_empty() {
             keys.iter().try_for_each(|key| keyspace.delete(key).map(|_| ()))?;

@@ -20,7 +20,7 @@
 //! microseconds, since each change writes the whole record. A large hash stays large.
 
 use super::collections::CollectionId;
-use super::value::{LARGE_HASH, SMALL_HASH};
+use super::value::{LARGE_HASH_TYPE_ID, SMALL_HASH_TYPE_ID};
 
 /// Most fields of a small hash. Redis changes its own encoding at the same number.
 pub(crate) const SMALL_FIELDS_MAX: usize = 128;
@@ -69,8 +69,8 @@ impl<'a> HashRecord<'a> {
     /// [`Malformed`].
     pub(crate) fn parse(stored: &'a [u8]) -> Result<Self, Malformed> {
         match stored {
-            [SMALL_HASH, rest @ ..] => SmallHash::parse(rest).map(Self::Small),
-            [LARGE_HASH, ..] => LargeHash::parse(stored).map(Self::Large),
+            [SMALL_HASH_TYPE_ID, rest @ ..] => SmallHash::parse(rest).map(Self::Small),
+            [LARGE_HASH_TYPE_ID, ..] => LargeHash::parse(stored).map(Self::Large),
             _ => Err(Malformed),
         }
     }
@@ -114,7 +114,7 @@ impl LargeHash {
     /// Returns the bytes of the record.
     pub(crate) fn encode(self) -> Vec<u8> {
         let mut record = Vec::with_capacity(LARGE_RECORD_BYTES);
-        record.push(LARGE_HASH);
+        record.push(LARGE_HASH_TYPE_ID);
         record.extend_from_slice(&self.id.0.to_le_bytes());
         record.extend_from_slice(&self.count.to_le_bytes());
         record
@@ -127,7 +127,7 @@ pub(crate) fn encode_small<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>
         (count + 1, bytes + field.len() + value.len() + 2 * VARINT_BYTES_MAX)
     });
     let mut record = Vec::with_capacity(1 + VARINT_BYTES_MAX + bytes);
-    record.push(SMALL_HASH);
+    record.push(SMALL_HASH_TYPE_ID);
     write_length(&mut record, count);
     for (field, value) in pairs {
         for text in [field, value] {
@@ -214,7 +214,12 @@ mod tests {
             assert_eq!(HashRecord::parse(&longer), Err(Malformed));
         }
         let no_fields = LargeHash { id: CollectionId(7), count: 0 }.encode();
-        for record in [&no_fields[..], &[SMALL_HASH, 0], &[SMALL_HASH, 0x81, 0, 0, 0], &[SMALL_HASH, 0xFF, 0xFF]] {
+        for record in [
+            &no_fields[..],
+            &[SMALL_HASH_TYPE_ID, 0],
+            &[SMALL_HASH_TYPE_ID, 0x81, 0, 0, 0],
+            &[SMALL_HASH_TYPE_ID, 0xFF, 0xFF],
+        ] {
             assert_eq!(HashRecord::parse(record), Err(Malformed), "{record:?}");
         }
     }

@@ -27,7 +27,7 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// A key of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place<'a> {
+pub(crate) struct KeyLocation<'a> {
     pub(crate) database: usize,
     pub(crate) key: &'a [u8],
 }
@@ -36,8 +36,8 @@ pub(crate) struct Place<'a> {
 pub(crate) type Record = (Vec<u8>, Option<Expiry>);
 
 /// Returns the error for a hash whose bytes do not fit each other.
-pub(crate) fn damaged_hash(key: &[u8], what: &str) -> CommandError {
-    CommandError::new(format!("ERR the hash at key '{}' is damaged: {what}", key.escape_ascii()))
+pub(crate) fn damaged_hash(key: &[u8], damage: &str) -> CommandError {
+    CommandError::new(format!("ERR the hash at key '{}' is damaged: {damage}", key.escape_ascii()))
 }
 
 /// Reads the record of a hash.
@@ -57,7 +57,7 @@ pub(crate) fn hash_of<'a>(key: &[u8], stored: &'a [u8]) -> CommandResult<HashRec
 /// A hash that a command changes.
 #[derive(Debug)]
 pub(crate) struct HashEditor<'x> {
-    place: Place<'x>,
+    location: KeyLocation<'x>,
     expiry: Option<Expiry>,
     fields: Fields<'x>,
     is_changed: bool,
@@ -143,11 +143,12 @@ impl<'x> HashEditor<'x> {
     /// # Errors
     ///
     /// As [`hash_of`].
-    pub(crate) fn begin(place: Place<'x>, record: Option<&'x Record>) -> CommandResult<Self> {
-        let mut editor = Self { place, expiry: None, fields: Fields::Small(SmallFields::default()), is_changed: false };
+    pub(crate) fn begin(location: KeyLocation<'x>, record: Option<&'x Record>) -> CommandResult<Self> {
+        let mut editor =
+            Self { location, expiry: None, fields: Fields::Small(SmallFields::default()), is_changed: false };
         let Some((stored, expiry)) = record else { return Ok(editor) };
         editor.expiry = *expiry;
-        editor.fields = match hash_of(place.key, stored)? {
+        editor.fields = match hash_of(location.key, stored)? {
             HashRecord::Large(stored) => Fields::Large { stored, count: stored.count, changes: BTreeMap::new() },
             HashRecord::Small(hash) => {
                 let mut pairs = Vec::with_capacity(hash.len() + 1);
@@ -173,7 +174,7 @@ impl<'x> HashEditor<'x> {
             Fields::Small(fields) => Ok(read(fields.get(field))),
             Fields::Large { stored, changes, .. } => match changes.get(field) {
                 Some(value) => Ok(read(value.as_deref())),
-                None => access.read_element(self.place.database, stored.id, field, read),
+                None => access.read_element(self.location.database, stored.id, field, read),
             },
         }
     }
@@ -219,7 +220,7 @@ impl<'x> HashEditor<'x> {
             Fields::Small(fields) => drop(fields.remove(field)),
             Fields::Large { count, changes, .. } if exists => {
                 *count = count.checked_sub(1).ok_or_else(|| {
-                    damaged_hash(self.place.key, "it has more fields than its record says; copy and delete it")
+                    damaged_hash(self.location.key, "it has more fields than its record says; copy and delete it")
                 })?;
                 changes.insert(field, None);
             }
@@ -247,7 +248,7 @@ impl<'x> HashEditor<'x> {
         if !self.is_changed {
             return Ok(());
         }
-        let Place { database, key } = self.place;
+        let KeyLocation { database, key } = self.location;
         match self.fields {
             Fields::Small(fields) if fields.count == 0 => {
                 access.delete(database, key)?;
@@ -255,7 +256,7 @@ impl<'x> HashEditor<'x> {
             Fields::Small(fields) => {
                 let is_large = fields.count > SMALL_FIELDS_MAX || fields.bytes() > SMALL_BYTES_MAX;
                 if is_large && access.has_order() {
-                    let large = make_large(access, self.place, &fields)?;
+                    let large = make_large(access, self.location, &fields)?;
                     access.put(database, key, large.encode(), self.expiry)?;
                 } else {
                     access.put(database, key, encode_small(fields.iter()), self.expiry)?;
@@ -284,14 +285,14 @@ impl<'x> HashEditor<'x> {
 }
 
 /// Writes the elements of a hash that becomes large. Returns its new record.
-fn make_large(access: &mut Access<'_>, place: Place<'_>, fields: &SmallFields<'_>) -> Result<LargeHash> {
+fn make_large(access: &mut Access<'_>, location: KeyLocation<'_>, fields: &SmallFields<'_>) -> Result<LargeHash> {
     let id = access.new_collection()?;
     if fields.count > BATCH_ELEMENTS_MAX || fields.bytes() > BATCH_BYTES_MAX {
-        access.write_staged(place.database, id, place.key, fields.iter())?;
+        access.write_staged(location.database, id, location.key, fields.iter())?;
     } else {
-        access.put_header(place.database, id, place.key);
+        access.put_header(location.database, id, location.key);
         for (field, value) in fields.iter() {
-            access.put_element(place.database, id, field, value.to_vec());
+            access.put_element(location.database, id, field, value.to_vec());
         }
     }
     Ok(LargeHash { id, count: fields.count as u64 })

@@ -7,12 +7,16 @@
 //! * `census`: the numbers of keys, for `INFO`.
 //! * `databases`: the numbered databases, which are keyspaces of the store.
 //! * `stripes`: locks over keys, and the keys that clients watch.
+//! * `effects`: changed keys and events, which a commit publishes.
+//! * `cursors`: the positions of walks.
 //! * `access`: the access of a command to keys, directly or within `EXEC`.
 
 pub(crate) mod access;
 pub(crate) mod census;
 pub(crate) mod collections;
+pub(crate) mod cursors;
 pub(crate) mod databases;
+pub(crate) mod effects;
 pub(crate) mod hash;
 pub(crate) mod hash_editor;
 pub(crate) mod orphans;

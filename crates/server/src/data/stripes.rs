@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_see_that_a_key_is_changed_or_was() {
+    fn readers_see_that_a_key_is_being_changed_or_was_changed() {
         let stripes = Stripes::new();
         let indexes = [stripes.index_of(b"a"), stripes.index_of(b"b")];
         let before = stripes.sequences(&indexes);

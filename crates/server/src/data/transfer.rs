@@ -10,7 +10,7 @@ use lodestore::Result;
 use super::access::Access;
 use super::access::elements::WHOLE_STEP;
 use super::hash::{HashRecord, LargeHash};
-use super::hash_editor::{Place, Record, damaged_hash, hash_of};
+use super::hash_editor::{KeyLocation, Record, damaged_hash, hash_of};
 use super::value::Stored;
 use crate::error::CommandResult;
 
@@ -30,8 +30,8 @@ pub(crate) enum Transfer {
 /// An error that names the key if a collection is damaged; those of the store.
 pub(crate) fn transfer(
     access: &mut Access<'_>,
-    from: Place<'_>,
-    to: Place<'_>,
+    from: KeyLocation<'_>,
+    to: KeyLocation<'_>,
     record: Record,
     kind: Transfer,
 ) -> CommandResult {
@@ -59,7 +59,12 @@ pub(crate) fn transfer(
 }
 
 /// Copies the elements of a large hash to a new collection.
-fn copy_elements(access: &Access<'_>, from: Place<'_>, to: Place<'_>, source: LargeHash) -> CommandResult<LargeHash> {
+fn copy_elements(
+    access: &Access<'_>,
+    from: KeyLocation<'_>,
+    to: KeyLocation<'_>,
+    source: LargeHash,
+) -> CommandResult<LargeHash> {
     let copy = LargeHash { id: access.new_collection()?, count: source.count };
     let mut copied = 0;
     let mut after: Option<Vec<u8>> = None;
@@ -75,7 +80,7 @@ fn copy_elements(access: &Access<'_>, from: Place<'_>, to: Place<'_>, source: La
     }
 }
 
-fn write_page(access: &Access<'_>, to: Place<'_>, copy: LargeHash, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+fn write_page(access: &Access<'_>, to: KeyLocation<'_>, copy: LargeHash, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
     let pairs = pairs.iter().map(|(field, value)| (&field[..], &value[..]));
     access.write_staged(to.database, copy.id, to.key, pairs)
 }

@@ -9,13 +9,13 @@
 //! commands on the key and changes nothing.
 
 /// Type byte of a string.
-const STRING: u8 = 0;
+const STRING_TYPE_ID: u8 = 0;
 
 /// Type byte of a hash that is one record.
-pub(crate) const SMALL_HASH: u8 = 1;
+pub(crate) const SMALL_HASH_TYPE_ID: u8 = 1;
 
 /// Type byte of a hash whose fields are separate records.
-pub(crate) const LARGE_HASH: u8 = 2;
+pub(crate) const LARGE_HASH_TYPE_ID: u8 = 2;
 
 /// A value as the store holds it, by its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +32,8 @@ impl<'a> Stored<'a> {
     /// Reads the type of a value.
     pub(crate) fn parse(stored: &'a [u8]) -> Self {
         match stored {
-            [STRING, string @ ..] => Self::String(string),
-            [SMALL_HASH | LARGE_HASH, ..] => Self::Hash(stored),
+            [STRING_TYPE_ID, string @ ..] => Self::String(string),
+            [SMALL_HASH_TYPE_ID | LARGE_HASH_TYPE_ID, ..] => Self::Hash(stored),
             _ => Self::Unknown,
         }
     }
@@ -51,7 +51,7 @@ impl<'a> Stored<'a> {
 /// Returns the bytes that the store holds for a string.
 pub(crate) fn encode_string(string: &[u8]) -> Vec<u8> {
     let mut stored = Vec::with_capacity(1 + string.len());
-    stored.push(STRING);
+    stored.push(STRING_TYPE_ID);
     stored.extend_from_slice(string);
     stored
 }

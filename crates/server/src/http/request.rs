@@ -67,7 +67,7 @@ impl Answer {
 }
 
 /// Returns the answer to a request, if there is one.
-pub(super) type AnswerOf<'a> = &'a dyn Fn(Request<'_>) -> Option<Answer>;
+pub(super) type Responder<'a> = &'a dyn Fn(Request<'_>) -> Option<Answer>;
 
 /// A connection with one request and its answer.
 #[derive(Debug)]
@@ -102,15 +102,15 @@ impl Exchange {
 
     /// Reads the available part of the head, and sends the part of the answer that the socket
     /// accepts.
-    pub(super) fn go_on(&mut self, answer_of: AnswerOf<'_>) -> State {
-        match self.read_head(answer_of).and_then(|()| self.send()) {
+    pub(super) fn advance(&mut self, responder: Responder<'_>) -> State {
+        match self.read_head(responder).and_then(|()| self.send()) {
             Ok(state) => state,
             Err(error) if is_transient(&error) => State::Open,
             Err(_) => State::Done,
         }
     }
 
-    fn read_head(&mut self, answer_of: AnswerOf<'_>) -> io::Result<()> {
+    fn read_head(&mut self, responder: Responder<'_>) -> io::Result<()> {
         let mut chunk = [0; 1024];
         while self.answer.is_empty() {
             let bytes = self.stream.read(&mut chunk)?;
@@ -120,7 +120,7 @@ impl Exchange {
                 self.head.clear();
             }
             if bytes == 0 || is_too_long || self.head.windows(4).any(|end| end == b"\r\n\r\n") {
-                self.answer = answer(&String::from_utf8_lossy(&self.head), answer_of);
+                self.answer = answer(&String::from_utf8_lossy(&self.head), responder);
             }
         }
         Ok(())
@@ -138,7 +138,7 @@ impl Exchange {
 }
 
 /// Returns the bytes of the answer to a request with this head.
-fn answer(head: &str, answer_of: AnswerOf<'_>) -> Vec<u8> {
+fn answer(head: &str, responder: Responder<'_>) -> Vec<u8> {
     let line = head.lines().next().unwrap_or_default();
     let mut words = line.split(' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -146,7 +146,7 @@ fn answer(head: &str, answer_of: AnswerOf<'_>) -> Vec<u8> {
     let path = target.split('?').next().unwrap_or_default();
     let answer = match method {
         _ if !is_http => Answer::refused("400 Bad Request"),
-        "GET" | "HEAD" => answer_of(Request { path, head }).unwrap_or_else(|| Answer::refused("404 Not Found")),
+        "GET" | "HEAD" => responder(Request { path, head }).unwrap_or_else(|| Answer::refused("404 Not Found")),
         _ => Answer::refused("405 Method Not Allowed"),
     };
     let body = if method == "HEAD" { "" } else { &answer.body };

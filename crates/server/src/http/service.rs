@@ -8,7 +8,7 @@ use std::time::Duration;
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use super::request::{AnswerOf, Exchange, State};
+use super::request::{Exchange, Responder, State};
 
 /// Maximum open requests. A further one replaces the oldest, which has had the most time.
 const REQUESTS_MAX: usize = 64;
@@ -54,7 +54,7 @@ impl Service {
     }
 
     /// Answers requests until `is_stopping`.
-    pub(super) fn run(&mut self, is_stopping: &AtomicBool, answer_of: AnswerOf<'_>) {
+    pub(super) fn run(&mut self, is_stopping: &AtomicBool, responder: Responder<'_>) {
         let mut events = Events::with_capacity(2 * REQUESTS_MAX);
         // Connections may wait that no further event announces.
         let mut accepts = false;
@@ -65,27 +65,27 @@ impl Service {
             }
             accepts = events.is_empty() || accepts || events.iter().any(|event| event.token() == LISTENER);
             for event in &events {
-                self.go_on(event.token().0, answer_of);
+                self.advance(event.token().0, responder);
             }
             if accepts {
-                accepts = self.accept(answer_of);
+                accepts = self.accept(responder);
             }
             self.requests.retain(|_, request| !request.is_late());
         }
     }
 
-    fn go_on(&mut self, number: usize, answer_of: AnswerOf<'_>) {
+    fn advance(&mut self, number: usize, responder: Responder<'_>) {
         let Some(request) = self.requests.get_mut(&number) else { return };
-        if request.go_on(answer_of) == State::Done {
+        if request.advance(responder) == State::Done {
             self.requests.remove(&number);
         }
     }
 
     /// Accepts waiting connections. Returns whether more may wait.
-    fn accept(&mut self, answer_of: AnswerOf<'_>) -> bool {
+    fn accept(&mut self, responder: Responder<'_>) -> bool {
         for _ in 0..ACCEPTS_MAX {
             match self.listener.accept() {
-                Ok((stream, _)) => self.add(Exchange::new(stream), answer_of),
+                Ok((stream, _)) => self.add(Exchange::new(stream), responder),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // Without descriptors, the next wait comes first.
                 Err(_) => return false,
@@ -94,9 +94,9 @@ impl Service {
         true
     }
 
-    fn add(&mut self, mut request: Exchange, answer_of: AnswerOf<'_>) {
-        // A request that came whole needs no event and no place.
-        if request.go_on(answer_of) == State::Done {
+    fn add(&mut self, mut request: Exchange, responder: Responder<'_>) {
+        // A request that arrived whole needs no event and no entry.
+        if request.advance(responder) == State::Done {
             return;
         }
         if self.requests.len() >= REQUESTS_MAX {

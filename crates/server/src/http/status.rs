@@ -102,7 +102,7 @@ fn write_damage(json: &mut JsonWriter, shared: &Shared, shows_keys: bool) {
     let texts = shared.store_events.get().map(StoreEvents::texts).unwrap_or_default();
     for (name, text) in [("damage", texts.damage), ("poison", texts.poison), ("device", texts.device)] {
         if let Some(text) = text {
-            // The place of damage may name a key.
+            // The location of damage may name a key.
             json.name(name).text(if shows_keys { &text } else { HIDDEN });
         }
     }

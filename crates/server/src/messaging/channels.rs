@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Post;
 use super::client::ClientMessaging;
 use super::delivery::Payload;
+use crate::client::{ClientId, PublicState};
 use crate::glob;
-use crate::session::{ClientId, PublicState};
 
 /// The kind of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use super::channels::Kind;
 /// The caching mode of a client: `CLIENT TRACKING`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TrackingMode {
-    /// Whether the client hears of all keys with its prefixes instead of the keys that it read.
+    /// Whether the client gets invalidations of all keys with its prefixes, not of the keys that it
+    /// read.
     pub(crate) is_broadcast: bool,
     /// Whether only reads after `CLIENT CACHING YES` count.
     pub(crate) is_opt_in: bool,
@@ -113,7 +114,7 @@ impl ClientMessaging {
     }
 
     /// Whether each read must run alone, because its keys may be registered.
-    pub(crate) fn reads_alone(&self) -> bool {
+    pub(crate) fn needs_separate_reads(&self) -> bool {
         self.tracking.is_some_and(|mode| !mode.is_broadcast)
     }
 

@@ -1,74 +1,16 @@
 //! A message on its way to the event loop of its receiver.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lodestore_wire::{Protocol, ReplyWriter};
 
-use crate::session::ClientId;
+use crate::client::ClientId;
 
 /// Channel that carries invalidations to clients of RESP2.
 pub(crate) const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// Bytes that a queued message uses besides its text.
 const MESSAGE_OVERHEAD_BYTES: usize = 64;
-
-/// Maximum bytes of messages that wait for the event loop of one client. A loop reads its messages
-/// in each tick, so only a loop that a long command blocks reaches the bound.
-const QUEUED_BYTES_MAX: usize = 32 << 20;
-
-/// The destination of a client's messages, and the bytes that wait there.
-#[derive(Debug, Default)]
-pub(crate) struct Route {
-    event_loop: AtomicUsize,
-    slot: AtomicUsize,
-    queued_bytes: AtomicUsize,
-    /// Bytes of replies and messages that the socket has not accepted.
-    output_bytes: AtomicUsize,
-}
-
-impl Route {
-    /// Sets the event loop of the client, and the client's index there.
-    pub(crate) fn set(&self, event_loop: usize, slot: usize) {
-        self.event_loop.store(event_loop, Ordering::Relaxed);
-        self.slot.store(slot, Ordering::Relaxed);
-    }
-
-    pub(crate) fn event_loop(&self) -> usize {
-        self.event_loop.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn slot(&self) -> usize {
-        self.slot.load(Ordering::Relaxed)
-    }
-
-    /// Counts bytes that will be queued. Returns whether the bound allows them.
-    pub(crate) fn reserve(&self, bytes: usize) -> bool {
-        let before = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let is_allowed = before == 0 || before + bytes <= QUEUED_BYTES_MAX;
-        if !is_allowed {
-            self.release(bytes);
-        }
-        is_allowed
-    }
-
-    /// Counts bytes that are queued no more.
-    pub(crate) fn release(&self, bytes: usize) {
-        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// Sets the number of unsent bytes.
-    pub(crate) fn set_output_bytes(&self, bytes: usize) {
-        if self.output_bytes.load(Ordering::Relaxed) != bytes {
-            self.output_bytes.store(bytes, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the number of bytes that wait for the client.
-    pub(crate) fn pending_bytes(&self) -> usize {
-        self.output_bytes.load(Ordering::Relaxed) + self.queued_bytes.load(Ordering::Relaxed)
-    }
-}
 
 /// The content of a message. The receiver's event loop writes it in the receiver's protocol.
 #[derive(Debug, Clone)]
@@ -116,9 +58,9 @@ impl Payload {
         bytes + MESSAGE_OVERHEAD_BYTES
     }
 
-    /// Appends the message. `hears_invalidations` says whether a client of RESP2 subscribes to the
-    /// channel of invalidations.
-    pub(crate) fn write(&self, output: &mut Vec<u8>, protocol: Protocol, hears_invalidations: bool) {
+    /// Appends the message. `receives_invalidations` says whether a client of RESP2 subscribes to
+    /// the channel of invalidations.
+    pub(crate) fn write(&self, output: &mut Vec<u8>, protocol: Protocol, receives_invalidations: bool) {
         let start = output.len();
         let mut writer = ReplyWriter::new(output, protocol);
         match self {
@@ -135,7 +77,7 @@ impl Payload {
                         writer.write_push(2);
                         writer.write_bulk(b"invalidate");
                     }
-                    Protocol::Resp2 if hears_invalidations => {
+                    Protocol::Resp2 if receives_invalidations => {
                         writer.write_push(3);
                         writer.write_bulk(b"message");
                         writer.write_bulk(INVALIDATION_CHANNEL);
@@ -172,15 +114,5 @@ mod tests {
         payload.write(&mut output, Protocol::Resp3, false);
         let message = "3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n";
         assert_eq!(String::from_utf8(output), Ok(format!("+OK\r\n*{message}>{message}")));
-    }
-
-    #[test]
-    fn queued_bytes_are_bounded() {
-        let route = Route::default();
-        assert!(route.reserve(QUEUED_BYTES_MAX * 2));
-        assert!(!route.reserve(1));
-        route.release(QUEUED_BYTES_MAX * 2);
-        assert!(route.reserve(QUEUED_BYTES_MAX));
-        assert!(!route.reserve(1));
     }
 }

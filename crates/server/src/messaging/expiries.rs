@@ -23,7 +23,7 @@ const NAME_BYTES_MAX: usize = 256 << 20;
 
 /// When a key expires.
 #[derive(Debug, Clone, Copy)]
-struct Due {
+struct ExpiryEntry {
     expiry: Expiry,
     /// Whether the expiry is an event. Otherwise only caches are invalidated.
     is_event: bool,
@@ -31,7 +31,7 @@ struct Due {
 
 #[derive(Debug, Default)]
 struct Table {
-    by_key: HashMap<Arc<DatabaseKey>, Due>,
+    by_key: HashMap<Arc<DatabaseKey>, ExpiryEntry>,
     by_time: BTreeSet<(u64, OrderedKey)>,
     name_bytes: usize,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Expiries {
 
 /// The reason why a key left the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Removed {
+pub(crate) enum RemovalReason {
     /// The key was absent, or had not expired.
     Other,
     /// The key had expired. Only caches are invalidated.
@@ -99,15 +99,15 @@ impl Expiries {
         key: &DatabaseKey,
         expiry: Option<Expiry>,
         listeners: impl FnOnce() -> Listeners,
-    ) -> Removed {
+    ) -> RemovalReason {
         if expiry.is_none() && !self.is_active() {
-            return Removed::Other;
+            return RemovalReason::Other;
         }
         let mut table = self.table();
         let removed = table.remove(key);
         let Listeners { has_events, has_caches } = listeners();
         if let Some(expiry) = expiry.filter(|_| has_events || has_caches) {
-            table.insert(key.clone(), Due { expiry, is_event: has_events });
+            table.insert(key.clone(), ExpiryEntry { expiry, is_event: has_events });
         }
         self.count.store(table.by_key.len(), Ordering::SeqCst);
         removed
@@ -116,24 +116,24 @@ impl Expiries {
     /// Keeps the expiry of a key that a client caches. Returns whether the key is in the table.
     pub(crate) fn keep(&self, key: DatabaseKey, expiry: Expiry) -> bool {
         let mut table = self.table();
-        let is_kept = table.by_key.contains_key(&key) || table.insert(key, Due { expiry, is_event: false });
+        let is_kept = table.by_key.contains_key(&key) || table.insert(key, ExpiryEntry { expiry, is_event: false });
         self.count.store(table.by_key.len(), Ordering::SeqCst);
         is_kept
     }
 
     /// Returns at most `max` keys that have expired.
-    pub(crate) fn due(&self, max: usize) -> Vec<DatabaseKey> {
+    pub(crate) fn expired_keys(&self, max: usize) -> Vec<DatabaseKey> {
         let table = self.table();
         let is_past = |(time, _): &&(u64, OrderedKey)| Expiry::at_millis(*time).is_past();
         table.by_time.iter().take_while(is_past).take(max).map(|(_, key)| DatabaseKey::clone(&key.0)).collect()
     }
 
     /// Removes a key if it has expired. The caller holds the key's stripe.
-    pub(crate) fn remove_expired(&self, key: &DatabaseKey) -> Removed {
+    pub(crate) fn remove_expired(&self, key: &DatabaseKey) -> RemovalReason {
         let mut table = self.table();
         let removed = match table.by_key.get(key) {
-            Some(due) if due.expiry.is_past() => table.remove(key),
-            _ => Removed::Other,
+            Some(entry) if entry.expiry.is_past() => table.remove(key),
+            _ => RemovalReason::Other,
         };
         self.count.store(table.by_key.len(), Ordering::SeqCst);
         removed
@@ -148,12 +148,12 @@ impl Expiries {
             *table = Table::default();
         } else if !has_caches {
             let unwanted: Vec<Arc<DatabaseKey>> =
-                table.by_key.iter().filter(|(_, due)| !due.is_event).map(|(key, _)| Arc::clone(key)).collect();
+                table.by_key.iter().filter(|(_, entry)| !entry.is_event).map(|(key, _)| Arc::clone(key)).collect();
             for key in unwanted {
                 table.remove(&key);
             }
         } else if !has_events {
-            table.by_key.values_mut().for_each(|due| due.is_event = false);
+            table.by_key.values_mut().for_each(|entry| entry.is_event = false);
         }
         self.count.store(table.by_key.len(), Ordering::SeqCst);
     }
@@ -167,25 +167,25 @@ impl Expiries {
 }
 
 impl Table {
-    fn insert(&mut self, key: DatabaseKey, due: Due) -> bool {
+    fn insert(&mut self, key: DatabaseKey, entry: ExpiryEntry) -> bool {
         if self.by_key.len() >= KEYS_MAX || self.name_bytes + key.key.len() > NAME_BYTES_MAX {
             return false;
         }
         self.name_bytes += key.key.len();
         let key = Arc::new(key);
-        self.by_time.insert((due.expiry.millis(), OrderedKey(Arc::clone(&key))));
-        self.by_key.insert(key, due);
+        self.by_time.insert((entry.expiry.millis(), OrderedKey(Arc::clone(&key))));
+        self.by_key.insert(key, entry);
         true
     }
 
-    fn remove(&mut self, key: &DatabaseKey) -> Removed {
-        let Some((key, due)) = self.by_key.remove_entry(key) else { return Removed::Other };
+    fn remove(&mut self, key: &DatabaseKey) -> RemovalReason {
+        let Some((key, entry)) = self.by_key.remove_entry(key) else { return RemovalReason::Other };
         self.name_bytes -= key.key.len();
-        self.by_time.remove(&(due.expiry.millis(), OrderedKey(key)));
-        match (due.expiry.is_past(), due.is_event) {
-            (false, _) => Removed::Other,
-            (true, false) => Removed::Expired,
-            (true, true) => Removed::ExpiredEvent,
+        self.by_time.remove(&(entry.expiry.millis(), OrderedKey(key)));
+        match (entry.expiry.is_past(), entry.is_event) {
+            (false, _) => RemovalReason::Other,
+            (true, false) => RemovalReason::Expired,
+            (true, true) => RemovalReason::ExpiredEvent,
         }
     }
 }
@@ -207,28 +207,28 @@ mod tests {
         let expiries = Expiries::default();
         let past = Expiry::at_millis(1);
         let later = Expiry::after(std::time::Duration::from_secs(1000));
-        assert_eq!(expiries.replace(&key("a"), Some(past), || EVENTS), Removed::Other);
-        assert_eq!(expiries.replace(&key("b"), Some(later), || EVENTS), Removed::Other);
+        assert_eq!(expiries.replace(&key("a"), Some(past), || EVENTS), RemovalReason::Other);
+        assert_eq!(expiries.replace(&key("b"), Some(later), || EVENTS), RemovalReason::Other);
         assert!(expiries.keep(key("c"), past));
-        assert_eq!(expiries.due(10), [key("a"), key("c")]);
-        assert_eq!(expiries.remove_expired(&key("a")), Removed::ExpiredEvent);
-        assert_eq!(expiries.remove_expired(&key("a")), Removed::Other);
-        assert_eq!(expiries.remove_expired(&key("b")), Removed::Other);
-        assert_eq!(expiries.replace(&key("c"), None, || EVENTS), Removed::Expired);
-        assert_eq!(expiries.replace(&key("b"), None, || EVENTS), Removed::Other);
+        assert_eq!(expiries.expired_keys(10), [key("a"), key("c")]);
+        assert_eq!(expiries.remove_expired(&key("a")), RemovalReason::ExpiredEvent);
+        assert_eq!(expiries.remove_expired(&key("a")), RemovalReason::Other);
+        assert_eq!(expiries.remove_expired(&key("b")), RemovalReason::Other);
+        assert_eq!(expiries.replace(&key("c"), None, || EVENTS), RemovalReason::Expired);
+        assert_eq!(expiries.replace(&key("b"), None, || EVENTS), RemovalReason::Other);
         assert!(!expiries.is_active());
     }
 
     #[test]
-    fn an_expiry_stays_while_somebody_wants_to_hear_of_it() {
+    fn an_expiry_is_kept_while_it_has_a_listener() {
         let (later, past) = (Expiry::after(std::time::Duration::from_secs(1000)), Expiry::at_millis(1));
         let expiries = Expiries::default();
         expiries.replace(&key("event"), Some(past), || EVENTS);
         assert!(expiries.keep(key("cache"), later));
         expiries.remove_unwanted(|| EVENTS);
-        assert_eq!((expiries.count.load(Ordering::SeqCst), expiries.due(10)), (1, vec![key("event")]));
+        assert_eq!((expiries.count.load(Ordering::SeqCst), expiries.expired_keys(10)), (1, vec![key("event")]));
         expiries.remove_unwanted(|| CACHES);
-        assert_eq!(expiries.remove_expired(&key("event")), Removed::Expired);
+        assert_eq!(expiries.remove_expired(&key("event")), RemovalReason::Expired);
         expiries.replace(&key("cache"), Some(later), || CACHES);
         assert!(expiries.is_active());
         expiries.remove_unwanted(|| NOBODY);

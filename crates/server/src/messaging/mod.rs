@@ -2,8 +2,8 @@
 //! client-side caches, and the lines of `MONITOR`.
 //!
 //! * `channels`: the subscriptions of all clients. `client`: those of one client.
-//! * `delivery`: a message on its way to the event loop of its receiver.
-//! * `notify`: keyspace events and the flags that choose them.
+//! * `delivery`: a message on its way to the event loop of its receiver. `mailbox`: the messages
+//!   that wait for an event loop.
 //! * `tracking`: the keys that clients cache.
 //! * `expiries`: the keys whose expiry is reported.
 //! * `effects`: what follows a commit: events and invalidations.
@@ -30,19 +30,19 @@ pub(crate) mod client;
 pub(crate) mod delivery;
 pub(crate) mod effects;
 pub(crate) mod expiries;
+pub(crate) mod mailbox;
 pub(crate) mod monitor;
-pub(crate) mod notify;
 pub(crate) mod tracking;
 
 use std::sync::{Arc, OnceLock};
 
 use self::channels::Channels;
-use self::delivery::{Delivery, Payload, Route};
+use self::delivery::{Delivery, Payload};
 use self::expiries::Expiries;
+use self::mailbox::Mailbox;
 use self::monitor::Monitors;
 use self::tracking::Tracking;
-use crate::net::mailbox::Mailbox;
-use crate::session::PublicState;
+use crate::client::{PublicState, Route};
 
 /// The messages of a server.
 #[derive(Debug, Default)]
@@ -62,8 +62,8 @@ pub(crate) struct Post {
 
 impl Hub {
     /// Connects the hub with the mailboxes of the event loops. Later calls do nothing.
-    pub(crate) fn connect(&self, mailboxes: &[Arc<Mailbox>]) {
-        self.post.mailboxes.get_or_init(|| mailboxes.to_vec());
+    pub(crate) fn connect(&self, mailboxes: Vec<Arc<Mailbox>>) {
+        self.post.mailboxes.get_or_init(|| mailboxes);
     }
 
     /// Returns the mailboxes.

@@ -7,8 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Post;
 use super::delivery::Payload;
+use crate::client::{ClientId, PublicState};
 use crate::options;
-use crate::session::{ClientId, PublicState};
 use crate::words::is_word;
 
 /// Most bytes of an argument in a line. Redis shows all bytes.

@@ -1,9 +1,9 @@
 //! The keys that clients cache: `CLIENT TRACKING`.
 //!
-//! A client without `BCAST` hears once of each key that it read. A client with `BCAST` hears of
-//! each change of a key with one of its prefixes. Names of keys count for all databases, as in
-//! Redis. The table of keys is bounded: the oldest keys leave it, and their clients hear that
-//! the keys changed.
+//! A client without `BCAST` gets one invalidation of each key that it read. A client with `BCAST`
+//! gets an invalidation at each change of a key with one of its prefixes. Names of keys count for
+//! all databases, as in Redis. The table of keys is bounded: it evicts the oldest keys, and sends
+//! their invalidations.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::Post;
 use super::delivery::Payload;
-use crate::session::{ClientId, PublicState};
+use crate::client::{ClientId, PublicState};
 
 /// Most bytes of the names of tracked keys.
 const NAME_BYTES_MAX: usize = 256 << 20;

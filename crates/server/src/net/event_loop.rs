@@ -14,12 +14,11 @@ use mio::{Events, Poll, Token};
 use super::buffers::{Input, Output, ReadEnd};
 use super::group::GroupSize;
 use super::held::HeldClients;
+use super::inbox::Inbox;
 use super::limits::Backlog;
-use super::mailbox::Mailbox;
 use super::stream::{Listener, Stream};
 use super::tick::{Tick, tick_deadline};
 use crate::command::dispatch::ViewCache;
-use crate::messaging::effects;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::statistics::commands::LoopCounters;
@@ -43,7 +42,7 @@ const TICK_HANDSHAKES_MAX: usize = 8;
 pub(crate) const MAILBOX: Token = Token(usize::MAX);
 
 /// Tokens of listeners count down from here.
-const LAST_LISTENER: usize = usize::MAX - 1;
+const LISTENER_TOKEN_MAX: usize = usize::MAX - 1;
 
 /// A connection of the loop.
 #[derive(Debug)]
@@ -67,7 +66,7 @@ pub(crate) struct Connection {
     /// Whether the connection is in the list of the ready ones.
     pub(super) is_listed: bool,
     /// Whether the loop waits until the socket accepts bytes.
-    awaits_room: bool,
+    awaits_writable: bool,
 }
 
 impl Connection {
@@ -82,7 +81,7 @@ impl Connection {
             is_ended: false,
             has_commands: false,
             is_listed: true,
-            awaits_room: false,
+            awaits_writable: false,
         }
     }
 }
@@ -92,7 +91,7 @@ impl Connection {
 pub(crate) struct EventLoop {
     pub(crate) shared: Arc<Shared>,
     poll: Poll,
-    pub(super) mailboxes: Vec<Arc<Mailbox>>,
+    pub(super) inboxes: Vec<Arc<Inbox>>,
     pub(super) own: usize,
     pub(super) listeners: Vec<Listener>,
     /// When to accept connections that wait, and that no event will announce.
@@ -119,9 +118,9 @@ pub(crate) struct EventLoop {
 pub(crate) struct Start {
     pub(crate) shared: Arc<Shared>,
     pub(crate) poll: Poll,
-    /// The mailboxes of all loops.
-    pub(crate) mailboxes: Vec<Arc<Mailbox>>,
-    /// The index of this loop's mailbox.
+    /// The inboxes of all loops.
+    pub(crate) inboxes: Vec<Arc<Inbox>>,
+    /// The index of this loop's inbox.
     pub(crate) own: usize,
     /// The sockets that this loop accepts from.
     pub(crate) listeners: Vec<Listener>,
@@ -134,15 +133,15 @@ impl EventLoop {
     ///
     /// If the system refuses to watch a listener.
     pub(crate) fn new(start: Start) -> io::Result<Self> {
-        let Start { shared, poll, mailboxes, own, mut listeners } = start;
+        let Start { shared, poll, inboxes, own, mut listeners } = start;
         for (index, listener) in listeners.iter_mut().enumerate() {
-            listener.register(poll.registry(), Token(LAST_LISTENER - index))?;
+            listener.register(poll.registry(), Token(LISTENER_TOKEN_MAX - index))?;
         }
         let counters = shared.statistics.add_loop();
         Ok(Self {
             shared,
             poll,
-            mailboxes,
+            inboxes,
             own,
             listeners,
             accepts_at: None,
@@ -168,7 +167,7 @@ impl EventLoop {
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut view = ViewCache::new(&self.shared);
-        self.mailboxes[self.own].claim();
+        self.inboxes[self.own].mailbox.claim();
         while !self.shared.is_stopping() {
             let timeout = if self.is_busy() { Duration::ZERO } else { self.time_to_release().min(POLL_TIMEOUT) };
             self.step(&mut events, &mut view, timeout)?;
@@ -185,7 +184,7 @@ impl EventLoop {
 
     /// Whether the loop has work that no event announces.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.ready.is_empty() || self.is_accept_due() || self.mailboxes[self.own].has_messages()
+        !self.ready.is_empty() || self.is_accept_due() || self.inboxes[self.own].mailbox.has_messages()
     }
 
     /// Waits for events and runs a tick.
@@ -202,8 +201,8 @@ impl EventLoop {
         for event in &*events {
             match event.token() {
                 MAILBOX => self.adopt_all(),
-                Token(token) if token > LAST_LISTENER - self.listeners.len() => {
-                    self.accept_all(LAST_LISTENER - token);
+                Token(token) if token > LISTENER_TOKEN_MAX - self.listeners.len() => {
+                    self.accept_all(LISTENER_TOKEN_MAX - token);
                 }
                 Token(index) => self.note_event(index, event.is_readable(), event.is_read_closed()),
             }
@@ -218,7 +217,7 @@ impl EventLoop {
             self.last_check = Instant::now();
             self.check_clients();
             if self.own == 0 {
-                effects::sweep(&self.shared);
+                self.shared.sweep_expiries();
             }
         }
         Ok(())
@@ -244,8 +243,8 @@ impl EventLoop {
             match self.listeners[listener].accept() {
                 Ok(stream) => {
                     let target = self.next_loop;
-                    self.next_loop = (target + 1) % self.mailboxes.len();
-                    if target == self.own { self.adopt(stream) } else { self.mailboxes[target].send(stream) }
+                    self.next_loop = (target + 1) % self.inboxes.len();
+                    if target == self.own { self.adopt(stream) } else { self.inboxes[target].send(stream) }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if is_of_connection(&error) => {}
@@ -264,8 +263,8 @@ impl EventLoop {
     }
 
     fn adopt_all(&mut self) {
-        let mailbox = Arc::clone(&self.mailboxes[self.own]);
-        mailbox.take().into_iter().for_each(|stream| self.adopt(stream));
+        let streams = self.inboxes[self.own].take_streams();
+        streams.into_iter().for_each(|stream| self.adopt(stream));
     }
 
     /// Takes a new connection into the loop.
@@ -406,8 +405,8 @@ impl EventLoop {
         if pending == 0 {
             connection.backlog.clear();
         }
-        if connection.awaits_room == is_sent {
-            connection.awaits_room = !is_sent;
+        if connection.awaits_writable == is_sent {
+            connection.awaits_writable = !is_sent;
             let changed = connection.stream.change_interest(self.poll.registry(), Token(index), !is_sent);
             if changed.is_err() {
                 self.close(index);
@@ -433,7 +432,7 @@ impl EventLoop {
             }
             connection.session.unwatch(&self.shared.stripes);
             connection.stream.announce_end();
-            connection.session.leave_hub(&self.shared);
+            connection.session.leave_hub(&self.shared.hub, &self.shared.runtime);
             // The descriptor is closed next, which ends the registration too.
             drop(connection.stream.deregister(self.poll.registry()));
             self.shared.remove_client(connection.session.public.id);
@@ -446,7 +445,7 @@ impl EventLoop {
     /// Closes the connections that were killed or that were idle for too long.
     fn check_clients(&mut self) {
         if self.own == 0 && self.shared.runtime.memory_max() != 0 {
-            self.shared.memory.refresh(&self.shared);
+            self.shared.memory.refresh(&self.shared.runtime, self.shared.db());
         }
         let timeout = self.shared.runtime.idle_timeout();
         for index in 0..self.connections.len() {

@@ -25,8 +25,9 @@ use crate::command::context::string_of;
 use crate::command::dispatch::{self, Progress};
 use crate::error::{REPLY_TOO_LONG, WRONG_TYPE};
 use crate::pause::PauseMode;
-use crate::session::{Lookups, ReplyMode};
+use crate::session::ReplyMode;
 use crate::shared::Shared;
+use crate::statistics::counters::Lookups;
 
 /// Most `GET`s of one connection in a round. The bound on unsent replies is checked between rounds.
 const ROUND_GETS_MAX: usize = 64;
@@ -41,7 +42,7 @@ const DIRECT_VALUE_BYTES_MIN: usize = 32 << 10;
 
 /// The result of a `GET`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum GetOutcome {
     /// The command has no reply.
     Waiting,
     /// The client has too many unsent replies, or a pause began, so the command runs later.
@@ -76,14 +77,14 @@ pub(super) struct PendingGet {
     position: usize,
     /// Bytes of the connection's output before the reply.
     output_bytes: usize,
-    answer: Answer,
+    outcome: GetOutcome,
 }
 
 /// Whether a `GET` follows a postponed one of its connection. The `GET`s of a connection are next
 /// to each other, and are answered in order.
 fn follows_postponed(gets: &[PendingGet], index: usize) -> bool {
     let previous = index.checked_sub(1).map(|previous| gets[previous]);
-    previous.is_some_and(|get| get.connection == gets[index].connection && get.answer == Answer::Postponed)
+    previous.is_some_and(|get| get.connection == gets[index].connection && get.outcome == GetOutcome::Postponed)
 }
 
 /// Sends a value from where the store has it. Returns how many bytes of it wait in the output.
@@ -105,7 +106,7 @@ impl Tick<'_> {
             && session.transaction.is_none()
             && session.reply_mode == ReplyMode::On
             && !session.is_restricted_subscriber()
-            && !session.messaging.reads_alone()
+            && !session.messaging.needs_separate_reads()
             && !self.shared.reads_are_observed()
             && self.shared.pause_mode() != Some(PauseMode::All)
             && !session.has_ended();
@@ -126,7 +127,7 @@ impl Tick<'_> {
                 database: session.database,
                 position: input.position(),
                 output_bytes: 0,
-                answer: Answer::Waiting,
+                outcome: GetOutcome::Waiting,
             });
             input.consume();
         }
@@ -151,18 +152,18 @@ impl Tick<'_> {
                 // A flush or an exchange of databases came in between.
                 let stale = gets[valid..answered].iter().rev();
                 stale.for_each(|get| self.outputs[get.connection].bytes.truncate(get.output_bytes));
-                (valid..answered).for_each(|index| self.answer_alone(gets, index));
+                (valid..answered).for_each(|index| self.answer_single(gets, index));
             }
             self.count_batch(&gets[begin..answered], elapsed);
             if answered < end {
                 // The store could not read this key.
-                self.answer_alone(gets, answered);
+                self.answer_single(gets, answered);
                 answered += 1;
             }
             begin = answered;
         }
         // The first postponed command of a connection comes last.
-        for get in gets.iter().rev().filter(|get| get.answer == Answer::Postponed) {
+        for get in gets.iter().rev().filter(|get| get.outcome == GetOutcome::Postponed) {
             self.inputs[get.connection].rewind(get.position);
         }
     }
@@ -188,14 +189,14 @@ impl Tick<'_> {
             let output = &mut outputs[get.connection];
             get.output_bytes = output.bytes.len();
             if follows_postponed || output.pending_bytes() > pause || *appended_bytes > appended_max {
-                get.answer = Answer::Postponed;
+                get.outcome = GetOutcome::Postponed;
                 return;
             }
             let mut reply = ReplyWriter::new(&mut output.bytes, connection.session.protocol);
-            get.answer = match string_of(stored) {
+            get.outcome = match string_of(stored) {
                 Ok(Some(string)) if string.len() > reply_max => {
                     reply.write_error(&REPLY_TOO_LONG.reply());
-                    Answer::TooLong
+                    GetOutcome::TooLong
                 }
                 Ok(Some(string)) => {
                     let is_large = string.len() >= DIRECT_VALUE_BYTES_MIN
@@ -204,19 +205,19 @@ impl Tick<'_> {
                     if is_large && shared.databases.generation() == generation {
                         batch.valid = index + 1;
                         *appended_bytes += send_value(shared, connection, output, string);
-                        get.answer = Answer::Hit;
+                        get.outcome = GetOutcome::Hit;
                         return;
                     }
                     reply.write_bulk(string);
-                    Answer::Hit
+                    GetOutcome::Hit
                 }
                 Ok(None) => {
                     reply.write_null();
-                    Answer::Miss
+                    GetOutcome::Miss
                 }
                 Err(error) => {
                     reply.write_error(&error.reply());
-                    Answer::WrongType
+                    GetOutcome::WrongType
                 }
             };
             *appended_bytes += reply.output_bytes() - get.output_bytes;
@@ -229,9 +230,9 @@ impl Tick<'_> {
 
     /// Counts the `GET`s that a batch answered. Each gets the mean time, because they ran together.
     fn count_batch(&self, gets: &[PendingGet], elapsed: Duration) {
-        let count_of = |answer: Answer| gets.iter().filter(|get| get.answer == answer).count() as u64;
-        let (hits, misses) = (count_of(Answer::Hit), count_of(Answer::Miss));
-        let (wrong_types, too_long) = (count_of(Answer::WrongType), count_of(Answer::TooLong));
+        let count_of = |outcome: GetOutcome| gets.iter().filter(|get| get.outcome == outcome).count() as u64;
+        let (hits, misses) = (count_of(GetOutcome::Hit), count_of(GetOutcome::Miss));
+        let (wrong_types, too_long) = (count_of(GetOutcome::WrongType), count_of(GetOutcome::TooLong));
         let count = hits + misses + wrong_types + too_long;
         let Some(first) = gets.first().filter(|_| count > 0) else { return };
         let Some(connection) = &self.connections[first.connection] else { return };
@@ -254,7 +255,7 @@ impl Tick<'_> {
     }
 
     /// Answers one `GET`: its key could not be read in a batch, or the databases changed.
-    fn answer_alone(&mut self, gets: &mut [PendingGet], index: usize) {
+    fn answer_single(&mut self, gets: &mut [PendingGet], index: usize) {
         let follows_postponed = follows_postponed(gets, index);
         let get = &mut gets[index];
         let before = self.outputs[get.connection].bytes.len();
@@ -262,7 +263,7 @@ impl Tick<'_> {
         let is_postponed = follows_postponed
             || self.outputs[get.connection].pending_bytes() > self.shared.runtime.output_bytes_pause()
             || self.appended_bytes > self.appended_max();
-        get.answer = if is_postponed { Answer::Postponed } else { Answer::Alone };
+        get.outcome = if is_postponed { GetOutcome::Postponed } else { GetOutcome::Alone };
         if is_postponed {
             return;
         }
@@ -271,7 +272,7 @@ impl Tick<'_> {
         let output = &mut self.outputs[get.connection].bytes;
         let progress = dispatch::run(self.shared, &mut connection.session, self.view, &[b"get", key], output);
         if progress == Progress::Held {
-            get.answer = Answer::Postponed;
+            get.outcome = GetOutcome::Postponed;
         }
         self.appended_bytes += output.len().saturating_sub(before);
     }
@@ -407,16 +408,16 @@ mod tests {
             assert_eq!(tick.collect_gets(0, &mut gets), 3);
             begin_pause(&shared);
             tick.answer_gets(&mut gets);
-            let first = gets.iter().map(|get| get.answer).collect::<Vec<_>>();
+            let first = gets.iter().map(|get| get.outcome).collect::<Vec<_>>();
             shared.pause.end();
             let mut gets = Vec::new();
             tick.collect_gets(0, &mut gets);
             tick.answer_gets(&mut gets);
-            (first, gets.iter().map(|get| get.answer).collect::<Vec<_>>())
+            (first, gets.iter().map(|get| get.outcome).collect::<Vec<_>>())
         });
         // A batch reads no damaged record, so the pause holds its `GET`.
-        assert_eq!(first, [Answer::Hit, Answer::Postponed, Answer::Postponed]);
-        assert_eq!(second, [Answer::Alone, Answer::Hit]);
+        assert_eq!(first, [GetOutcome::Hit, GetOutcome::Postponed, GetOutcome::Postponed]);
+        assert_eq!(second, [GetOutcome::Alone, GetOutcome::Hit]);
         let replies = String::from_utf8(output.bytes).unwrap();
         assert!(replies.starts_with("$1\r\n1\r\n-ERR the record of key 'b' is damaged"), "{replies}");
         assert!(replies.ends_with("\r\n$1\r\n3\r\n") && replies.matches('$').count() == 2, "{replies}");
@@ -430,13 +431,13 @@ mod tests {
             let mut gets = Vec::new();
             assert_eq!(tick.collect_gets(0, &mut gets), 3);
             begin_pause(&shared);
-            tick.answer_alone(&mut gets, 0);
+            tick.answer_single(&mut gets, 0);
             shared.pause.end();
-            tick.answer_alone(&mut gets, 1);
+            tick.answer_single(&mut gets, 1);
             tick.answer_batch(&mut gets, 2..3, shared.databases.generation());
-            gets.iter().map(|get| get.answer).collect::<Vec<_>>()
+            gets.iter().map(|get| get.outcome).collect::<Vec<_>>()
         });
-        assert_eq!(answers, [Answer::Postponed; 3]);
+        assert_eq!(answers, [GetOutcome::Postponed; 3]);
     }
 
     #[test]

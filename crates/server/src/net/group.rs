@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::tick::{ActiveConnection, INLINE_ARGUMENTS, Tick};
+use super::tick::{ActiveConnection, INLINE_ARGUMENTS_MAX, Tick};
 use crate::command::grouped::{self, GroupedCall};
 use crate::data::access::Access;
 use crate::data::databases::View;
@@ -174,7 +174,7 @@ impl<'s> Tick<'s> {
         // An error of the protocol is found again when the connection runs alone.
         while output.pending_bytes() <= shared.runtime.output_bytes_pause() && input.parse(&limits) == Ok(true) {
             let (arguments, bytes) = input.command();
-            let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS]> = arguments.iter(bytes).collect();
+            let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS_MAX]> = arguments.iter(bytes).collect();
             if !grouped::is_groupable(shared, session, &arguments) {
                 break;
             }

@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use super::event_loop::{Connection, EventLoop};
 
 /// Longest wait for events while no command is held.
-const UNBOUNDED: Duration = Duration::MAX;
+const UNBOUNDED_TIMEOUT: Duration = Duration::MAX;
 
 /// The held connections of a loop.
 #[derive(Debug, Default)]
 pub(super) struct HeldClients {
     /// Whether a connection may be held.
-    exist: bool,
+    has_any: bool,
     /// Number of the last pause at the last check for a release.
     pause_number: u64,
 }
@@ -45,7 +45,7 @@ impl Connection {
 impl EventLoop {
     /// Removes the held connections from the ready ones, and sends their waiting replies.
     pub(super) fn serve_held(&mut self, ready: &mut Vec<usize>) {
-        if !self.held.exist {
+        if !self.held.has_any {
             return;
         }
         let is_held = |index: &mut usize| self.connections[*index].as_ref().is_some_and(Connection::is_held);
@@ -60,17 +60,17 @@ impl EventLoop {
     /// Keeps a connection with a held command, or closes the connection if the client has
     /// disconnected.
     pub(super) fn keep_held(&mut self, index: usize) {
-        let is_gone = self.connections[index].as_ref().is_some_and(|connection| connection.is_closing);
-        if is_gone {
+        let is_disconnected = self.connections[index].as_ref().is_some_and(|connection| connection.is_closing);
+        if is_disconnected {
             self.close(index);
         } else {
-            self.held.exist = true;
+            self.held.has_any = true;
         }
     }
 
     /// Returns the time after which held commands may run.
     pub(super) fn time_to_release(&self) -> Duration {
-        if self.held.exist { self.shared.pause.remaining() } else { UNBOUNDED }
+        if self.held.has_any { self.shared.pause.remaining() } else { UNBOUNDED_TIMEOUT }
     }
 
     /// Lists all held connections as ready, if the pause that held them is over.
@@ -78,10 +78,10 @@ impl EventLoop {
         // The number comes before the tick, so a pause that begins in the tick is seen next time.
         let number = self.shared.pause.number();
         let is_later = std::mem::replace(&mut self.held.pause_number, number) != number;
-        if !self.held.exist || (!is_later && self.shared.pause_mode().is_some()) {
+        if !self.held.has_any || (!is_later && self.shared.pause_mode().is_some()) {
             return;
         }
-        self.held.exist = false;
+        self.held.has_any = false;
         let now = Instant::now();
         for (index, connection) in self.connections.iter_mut().enumerate() {
             let Some(connection) = connection.as_mut().filter(|connection| connection.is_held()) else { continue };
@@ -108,11 +108,11 @@ mod tests {
     use crate::pause::PauseMode;
 
     /// Length of a pause that does not end within a test.
-    const LONG: Duration = Duration::from_secs(3600);
+    const PAUSE_TIME: Duration = Duration::from_secs(3600);
 
     /// Idle time after which the server closes a client, and a longer time.
     const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
-    const LONGER: Duration = Duration::from_millis(1100);
+    const SLEEP_TIME: Duration = Duration::from_millis(1100);
 
     /// Bytes of a reply that no socket accepts at once.
     const REPLY_BYTES: usize = 1_000_000;
@@ -131,7 +131,7 @@ mod tests {
     }
 
     fn begin(server: &LoopServer, mode: PauseMode) {
-        server.shared().pause.begin(mode, Instant::now(), LONG);
+        server.shared().pause.begin(mode, Instant::now(), PAUSE_TIME);
     }
 
     fn set_idle_timeout(server: &LoopServer) {
@@ -207,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_a_pause_held_is_not_closed_as_idle_before_its_turn() {
+    fn a_client_that_a_pause_held_is_not_closed_as_idle_before_its_command_runs() {
         let (mut server, _dir) = create_server();
         set_idle_timeout(&server);
         let (mut slow, mut other) = (server.connect().unwrap(), server.connect().unwrap());
         begin(&server, PauseMode::All);
-        send(&mut server, &mut slow, &format!("DEBUG SLEEP {}", LONGER.as_secs_f64()));
+        send(&mut server, &mut slow, &format!("DEBUG SLEEP {}", SLEEP_TIME.as_secs_f64()));
         send(&mut server, &mut other, "PING");
-        std::thread::sleep(LONGER);
+        std::thread::sleep(SLEEP_TIME);
         server.shared().pause.end();
         run_until_idle(&mut server);
         assert_eq!((receive(&mut slow), receive(&mut other)), ("+OK\r\n".into(), "+PONG\r\n".into()));
@@ -228,7 +228,7 @@ mod tests {
         send(&mut server, &mut client, "CLIENT REPLY OFF");
         begin(&server, PauseMode::All);
         send(&mut server, &mut client, "SET a 1");
-        std::thread::sleep(LONGER);
+        std::thread::sleep(SLEEP_TIME);
         server.shared().pause.end();
         run_until_idle(&mut server);
         send(&mut server, &mut client, "CLIENT REPLY ON");

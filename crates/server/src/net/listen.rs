@@ -22,7 +22,7 @@ pub(crate) enum ListenError {
 
 /// The sockets that a server listens on.
 #[derive(Debug)]
-pub(crate) struct Listening {
+pub(crate) struct BoundSockets {
     pub(crate) listeners: Vec<Listener>,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) tls_addresses: Vec<SocketAddr>,
@@ -31,7 +31,7 @@ pub(crate) struct Listening {
     pub(crate) unix: Option<Box<UnixSocketFile>>,
 }
 
-impl Listening {
+impl BoundSockets {
     /// Listens on all addresses and paths of a configuration.
     ///
     /// # Errors

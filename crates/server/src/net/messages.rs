@@ -13,7 +13,7 @@ impl EventLoop {
     /// The replies of the tick are already in the outputs. A confirmation of `SUBSCRIBE` therefore
     /// comes before the messages of the channel, and a read before its invalidation.
     pub(super) fn append_messages(&mut self) -> Vec<usize> {
-        let mailbox = &self.mailboxes[self.own];
+        let mailbox = &self.inboxes[self.own].mailbox;
         if !mailbox.has_messages() {
             return Vec::new();
         }
@@ -60,11 +60,11 @@ impl EventLoop {
         if is_late || is_unwanted || session.closes {
             return false;
         }
-        let hears_invalidations =
+        let receives_invalidations =
             session.protocol == Protocol::Resp2 && session.messaging.has(Kind::Channel, INVALIDATION_CHANNEL);
         let output = &mut self.outputs[slot];
         let before = output.bytes.len();
-        message.payload.write(&mut output.bytes, session.protocol, hears_invalidations);
+        message.payload.write(&mut output.bytes, session.protocol, receives_invalidations);
         let added = output.bytes.len() - before;
         connection.backlog.add_pushed(added);
         added > 0

@@ -3,7 +3,7 @@
 //! * `listen`: the sockets that a server listens on.
 //! * `stream`: a connection of TCP, of TLS or of a unix socket. `tls`: TLS.
 //! * `buffers`: the input and the output of one connection.
-//! * `mailbox`: the way of new connections and of messages to an event loop.
+//! * `inbox`: the way of new connections and of messages to an event loop.
 //! * `event_loop`: reads sockets, runs commands and writes replies, on one thread.
 //! * `stop`: the last work of an event loop.
 //! * `messages`: the messages that a loop adds to the outputs of its clients.
@@ -13,14 +13,14 @@
 //! * `group`: the writes of all connections as one commit, where each commit waits for a device.
 
 pub(crate) mod buffers;
-pub(crate) mod client_memory;
+mod client_memory;
 pub(crate) mod event_loop;
 mod gets;
 mod group;
 mod held;
+pub(crate) mod inbox;
 mod limits;
 pub(crate) mod listen;
-pub(crate) mod mailbox;
 mod messages;
 mod stop;
 pub(crate) mod stream;

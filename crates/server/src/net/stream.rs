@@ -9,7 +9,7 @@ use mio::{Interest, Registry, Token};
 use rustix::net::sockopt;
 
 /// Probes without an answer after which the system ends a connection, as in Redis.
-const KEEPALIVE_PROBES: u32 = 3;
+const KEEPALIVE_PROBE_COUNT: u32 = 3;
 
 use super::tls::{TlsAcceptor, TlsStream};
 
@@ -58,8 +58,8 @@ impl Stream {
             return Ok(());
         }
         sockopt::set_tcp_keepidle(stream, after)?;
-        sockopt::set_tcp_keepintvl(stream, (after / KEEPALIVE_PROBES).max(Duration::from_secs(1)))?;
-        Ok(sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?)
+        sockopt::set_tcp_keepintvl(stream, (after / KEEPALIVE_PROBE_COUNT).max(Duration::from_secs(1)))?;
+        Ok(sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBE_COUNT)?)
     }
 
     pub(crate) fn addresses(&self) -> Addresses {
@@ -120,10 +120,15 @@ impl Stream {
         registry.register(self.source(), token, Interest::READABLE)
     }
 
-    /// Asks for events when the socket has bytes, and when it accepts bytes if `awaits_room`.
+    /// Asks for events when the socket has bytes, and when it accepts bytes if `awaits_writable`.
     /// Without the second, a unix socket wakes the loop each time that its client reads.
-    pub(crate) fn change_interest(&mut self, registry: &Registry, token: Token, awaits_room: bool) -> io::Result<()> {
-        let interest = if awaits_room { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+    pub(crate) fn change_interest(
+        &mut self,
+        registry: &Registry,
+        token: Token,
+        awaits_writable: bool,
+    ) -> io::Result<()> {
+        let interest = if awaits_writable { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         registry.reregister(self.source(), token, interest)
     }
 

@@ -25,8 +25,8 @@ use crate::command::grouped;
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// Most arguments that need no allocation.
-pub(super) const INLINE_ARGUMENTS: usize = 8;
+/// Maximum arguments that need no allocation.
+pub(super) const INLINE_ARGUMENTS_MAX: usize = 8;
 
 /// Most commands of one connection in a tick, so that all connections get their turn.
 const TICK_COMMANDS_MAX: usize = 16_384;
@@ -51,7 +51,7 @@ pub(super) struct ActiveConnection {
 
 /// The end of the second half of a round for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Others {
+enum RunOutcome {
     /// This many commands ran, and more may follow.
     Ran(usize),
     /// Too many bytes of replies are not sent, or the tick has appended too many.
@@ -99,7 +99,7 @@ impl Tick<'_> {
                 connection.count += self.collect_gets(connection.index, &mut gets);
             }
             self.answer_gets(&mut gets);
-            self.run_others(&mut active, &mut unfinished);
+            self.run_other_commands(&mut active, &mut unfinished);
             if self.groups_writes {
                 self.run_group(&mut active);
             }
@@ -119,7 +119,7 @@ impl Tick<'_> {
 
     /// Runs the second half of a round, at least for one connection. Connections that have no
     /// further turn in this tick are removed. If the time passes, the others come last.
-    fn run_others(&mut self, active: &mut SmallVec<[ActiveConnection; 64]>, unfinished: &mut Vec<usize>) {
+    fn run_other_commands(&mut self, active: &mut SmallVec<[ActiveConnection; 64]>, unfinished: &mut Vec<usize>) {
         let mut is_late = false;
         active.retain(|connection| {
             connection.is_served = !is_late;
@@ -130,16 +130,16 @@ impl Tick<'_> {
                 unfinished.push(connection.index);
                 return false;
             }
-            let ran = self.run_others_of(*connection);
+            let ran = self.run_other_commands_of(*connection);
             match ran {
-                Others::Ran(commands) => {
+                RunOutcome::Ran(commands) => {
                     connection.count += commands;
                     is_late = commands > 0 && self.is_late();
                 }
-                Others::Paused | Others::Held => unfinished.push(connection.index),
-                Others::Done => {}
+                RunOutcome::Paused | RunOutcome::Held => unfinished.push(connection.index),
+                RunOutcome::Done => {}
             }
-            matches!(ran, Others::Ran(_))
+            matches!(ran, RunOutcome::Ran(_))
         });
         if is_late {
             active.sort_by_key(|connection| connection.is_served);
@@ -158,51 +158,51 @@ impl Tick<'_> {
 
     /// Runs the commands of a connection up to its next `GET`, or up to its next write if groups
     /// run the writes.
-    fn run_others_of(&mut self, active: ActiveConnection) -> Others {
+    fn run_other_commands_of(&mut self, active: ActiveConnection) -> RunOutcome {
         let index = active.index;
         let appended_max = self.appended_max();
-        let Some(connection) = self.connections[index].as_mut() else { return Others::Done };
+        let Some(connection) = self.connections[index].as_mut() else { return RunOutcome::Done };
         let session = &mut connection.session;
         let (input, output) = (&mut self.inputs[index], &mut self.outputs[index]);
         let mut count = 0;
         loop {
             if session.has_ended() {
-                return Others::Done;
+                return RunOutcome::Done;
             }
             if output.pending_bytes() > self.shared.runtime.output_bytes_pause() || self.appended_bytes > appended_max {
-                return Others::Paused;
+                return RunOutcome::Paused;
             }
             let limits = Self::limits(self.shared, session);
             match input.parse(&limits) {
                 Ok(true) => {}
-                Ok(false) => return Others::Done,
+                Ok(false) => return RunOutcome::Done,
                 Err(error) => {
                     ReplyWriter::new(&mut output.bytes, session.protocol).write_error(&format!("ERR {error}"));
                     session.closes = true;
-                    return Others::Done;
+                    return RunOutcome::Done;
                 }
             }
             let is_get = input.argument(0).is_some_and(|name| name.eq_ignore_ascii_case(b"get"));
             if is_get && count > 0 && session.transaction.is_none() {
-                return Others::Ran(count);
+                return RunOutcome::Ran(count);
             }
             let (arguments, bytes) = input.command();
-            let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS]> = arguments.iter(bytes).collect();
+            let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS_MAX]> = arguments.iter(bytes).collect();
             if self.groups_writes && grouped::is_groupable(self.shared, session, &arguments) {
-                return Others::Ran(count);
+                return RunOutcome::Ran(count);
             }
             let before = output.bytes.len();
             let progress = dispatch::run(self.shared, session, self.view, &arguments, &mut output.bytes);
             if progress == Progress::Held {
                 session.public.figures.set_held(&self.shared.pause, true);
-                return Others::Held;
+                return RunOutcome::Held;
             }
             self.appended_bytes += output.bytes.len().saturating_sub(before);
             drop(arguments);
             input.consume();
             count += 1;
             if count >= TICK_COMMANDS_MAX || session.last_command_end >= self.deadline {
-                return Others::Ran(count);
+                return RunOutcome::Ran(count);
             }
         }
     }
@@ -217,7 +217,7 @@ impl Tick<'_> {
             return;
         }
         let (arguments, bytes) = input.command();
-        let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS]> = arguments.iter(bytes).collect();
+        let arguments: SmallVec<[&[u8]; INLINE_ARGUMENTS_MAX]> = arguments.iter(bytes).collect();
         let progress = dispatch::run(self.shared, session, self.view, &arguments, &mut output.bytes);
         drop(arguments);
         if progress == Progress::Done {
@@ -235,26 +235,26 @@ mod tests {
     use crate::loop_server::{LoopServer, receive};
 
     #[test]
-    fn a_pipeline_of_slow_commands_leaves_other_clients_their_turn() {
-        const COMMANDS: usize = 100;
+    fn a_pipeline_of_slow_commands_does_not_block_other_clients() {
+        const COMMAND_COUNT: usize = 100;
         let dir = tempfile::tempdir().unwrap();
         let mut server = LoopServer::create(&dir.path().join("store")).unwrap();
         let mut slow: Vec<UnixStream> = (0..2).map(|_| server.connect().unwrap()).collect();
         let mut other = server.connect().unwrap();
-        let slow_commands = "DEBUG SLEEP 0.005\r\n".repeat(COMMANDS);
+        let slow_commands = "DEBUG SLEEP 0.005\r\n".repeat(COMMAND_COUNT);
         slow.iter_mut().for_each(|client| client.write_all(slow_commands.as_bytes()).unwrap());
         other.write_all(b"PING\r\n").unwrap();
         // Each connection that is served in a tick comes last in the next one.
         (0..3).for_each(|_| server.step().unwrap());
         assert_eq!(receive(&mut other), "+PONG\r\n");
         let mut replies = slow.iter_mut().map(|client| receive(client).matches("+OK").count()).collect::<Vec<_>>();
-        assert!(replies.iter().all(|count| (1..COMMANDS).contains(count)), "{replies:?}");
+        assert!(replies.iter().all(|count| (1..COMMAND_COUNT).contains(count)), "{replies:?}");
         while server.is_busy() {
             server.step().unwrap();
             slow.iter_mut().zip(&mut replies).for_each(|(client, count)| {
                 *count += receive(client).matches("+OK").count();
             });
         }
-        assert_eq!(replies, [COMMANDS; 2]);
+        assert_eq!(replies, [COMMAND_COUNT; 2]);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lodestore::stats::{format_size, parse_size};
 
 use super::ValueError;
-use crate::config::{DebugClients, LogLevel, PORT};
+use crate::config::{DebugClients, LogLevel, PORT_DEFAULT};
 
 /// The words of [`LogLevel`]. The first word of a level is its name; others are Redis' names.
 const LEVELS: [(&str, LogLevel); 8] = [
@@ -122,7 +122,7 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, ValueError> {
         return Ok(address);
     }
     if let Ok(ip) = ip(text) {
-        return Ok(SocketAddr::new(ip, PORT));
+        return Ok(SocketAddr::new(ip, PORT_DEFAULT));
     }
     let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
     let local = local.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));

@@ -7,7 +7,7 @@ use lodestore_wire::parse_integer;
 use super::ValueError;
 use super::kinds::{self, one, shown};
 use crate::config::{Config, OutputLimit, OutputLimits};
-use crate::messaging::notify::{format_flags, parse_flags};
+use crate::keyspace_events::{format_flags, parse_flags};
 
 pub(super) fn notify(config: &Config) -> Vec<String> {
     let flags = parse_flags(config.notify_keyspace_events.as_bytes()).unwrap_or(0);
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_of_a_class_leave_the_others() {
+    fn bounds_of_a_class_do_not_change_the_others() {
         let limits = parse_limits(OutputLimits::default(), "pubsub 1mb 1k 5 normal 2 1 3").unwrap();
         assert_eq!((limits.pubsub.hard_bytes, limits.pubsub.soft_bytes), (1 << 20, 1000));
         assert_eq!(limits.normal.soft_time, Duration::from_secs(3));

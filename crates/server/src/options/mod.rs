@@ -219,7 +219,7 @@ impl Resolved {
                     let what = format!("the option is set twice, also by {}", other.origin);
                     return Err(OptionError::Value { origin: setting.origin, what });
                 }
-                Some(place) => *place = Some(setting),
+                Some(known) => *known = Some(setting),
             }
         }
         for (index, setting) in found.into_iter().enumerate() {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_counts_less_than_a_flag() {
+    fn a_flag_overrides_the_environment() {
         let environment = [("LODESTORE_MAXCLIENTS", "7"), ("LODESTORE_LISTEN", "127.0.0.1:1, [::1]:2")];
         let found = resolved(&[("maxclients", &["9"])], &environment).expect("a configuration");
         assert_eq!((found.config.clients_max, found.config.listen.len()), (9, 2));

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::ValueError;
 use super::kinds::{self, one};
-use crate::config::{Config, PORT};
+use crate::config::{Config, PORT_DEFAULT};
 
 pub(super) fn set_durability(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
     config.store.durability = match kinds::text(values)? {
@@ -17,7 +17,7 @@ pub(super) fn set_durability(config: &mut Config, values: &[String]) -> Result<(
 }
 
 pub(super) fn set_bind(config: &mut Config, values: &[String]) -> Result<(), ValueError> {
-    let port = config.listen.first().map_or(PORT, SocketAddr::port);
+    let port = config.listen.first().map_or(PORT_DEFAULT, SocketAddr::port);
     // One text may have several addresses, as in `CONFIG SET bind`.
     let addresses = values.iter().flat_map(|value| value.split_whitespace()).map(|text| Ok((kinds::ip(text)?, port)));
     config.listen = addresses.map(|pair| pair.map(SocketAddr::from)).collect::<Result<_, ValueError>>()?;

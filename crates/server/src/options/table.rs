@@ -6,7 +6,7 @@ use lodestore::Durability;
 
 use super::kinds::{self, shown, shown_boolean, shown_option};
 use super::{Change, OptionSpec, messaging, setters, tls};
-use crate::config::{BULK_BYTES_BOUND, BULK_BYTES_MIN, CLIENTS_BOUND, DATABASES_BOUND, LogConfig, THREADS_MAX};
+use crate::config::{BULK_BYTES_MAX, BULK_BYTES_MIN, CLIENTS_MAX, DATABASES_MAX, LogConfig, THREADS_MAX};
 
 /// Words of `log-format`.
 const LOG_FORMATS: [&str; 2] = ["text", "json"];
@@ -232,7 +232,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         change: Change::Runtime,
         help: "Most connected clients",
         get: |config| shown(config.clients_max),
-        set: |config, values| kinds::number(values, 1, CLIENTS_BOUND).map(|count| config.clients_max = count),
+        set: |config, values| kinds::number(values, 1, CLIENTS_MAX).map(|count| config.clients_max = count),
         ..BASE
     },
     OptionSpec {
@@ -274,7 +274,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         bounds: "1 to 1024",
         help: "Numbered databases; a store with more keeps all of its own",
         get: |config| shown(config.databases),
-        set: |config, values| kinds::number(values, 1, DATABASES_BOUND).map(|count| config.databases = count),
+        set: |config, values| kinds::number(values, 1, DATABASES_MAX).map(|count| config.databases = count),
         ..BASE
     },
     OptionSpec {
@@ -286,7 +286,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         help: "Longest argument of a command",
         get: |config| shown(config.bulk_bytes_max),
         set: |config, values| {
-            kinds::size_within(values, BULK_BYTES_MIN, BULK_BYTES_BOUND).map(|bytes| config.bulk_bytes_max = bytes)
+            kinds::size_within(values, BULK_BYTES_MIN, BULK_BYTES_MAX).map(|bytes| config.bulk_bytes_max = bytes)
         },
         ..BASE
     },

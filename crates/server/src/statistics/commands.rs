@@ -6,13 +6,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::command::table::COMMANDS;
+use crate::command_specs::table::COMMANDS;
 
 /// Buckets of a histogram for each power of 2.
-const SUB_BUCKETS: usize = 4;
+const SUB_BUCKET_COUNT: usize = 4;
 
 /// Buckets of a histogram: nanoseconds from 1 to `2^36`, or 69 seconds.
-const BUCKETS: usize = SUB_BUCKETS * 36;
+const BUCKET_COUNT: usize = SUB_BUCKET_COUNT * 36;
 
 /// The counters of one command in one event loop.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ struct CommandCounters {
     nanoseconds: AtomicU64,
     rejected: AtomicU64,
     failed: AtomicU64,
-    buckets: [AtomicU64; BUCKETS],
+    buckets: [AtomicU64; BUCKET_COUNT],
 }
 
 /// The counters of one event loop, by the index of the command in the table.
@@ -39,12 +39,12 @@ pub(crate) struct CommandTotals {
     pub(crate) rejected: u64,
     /// Calls that ran and failed.
     pub(crate) failed: u64,
-    buckets: [u64; BUCKETS],
+    buckets: [u64; BUCKET_COUNT],
 }
 
 impl Default for CommandTotals {
     fn default() -> Self {
-        Self { calls: 0, nanoseconds: 0, rejected: 0, failed: 0, buckets: [0; BUCKETS] }
+        Self { calls: 0, nanoseconds: 0, rejected: 0, failed: 0, buckets: [0; BUCKET_COUNT] }
     }
 }
 
@@ -58,13 +58,13 @@ fn bucket_of(nanoseconds: u64) -> usize {
     let value = nanoseconds.max(1);
     let power = value.ilog2() as usize;
     // The two bits after the leading one choose the sub-bucket.
-    let sub = if power >= 2 { (value >> (power - 2)) as usize & (SUB_BUCKETS - 1) } else { 0 };
-    (power * SUB_BUCKETS + sub).min(BUCKETS - 1)
+    let sub = if power >= 2 { (value >> (power - 2)) as usize & (SUB_BUCKET_COUNT - 1) } else { 0 };
+    (power * SUB_BUCKET_COUNT + sub).min(BUCKET_COUNT - 1)
 }
 
 /// Returns the greatest time of a bucket in nanoseconds.
 fn bucket_end(bucket: usize) -> u64 {
-    let (power, sub) = (bucket / SUB_BUCKETS, bucket % SUB_BUCKETS);
+    let (power, sub) = (bucket / SUB_BUCKET_COUNT, bucket % SUB_BUCKET_COUNT);
     let base = 1_u64 << power;
     if power < 2 {
         return base * 2 - 1;
@@ -79,7 +79,7 @@ impl LoopCounters {
             nanoseconds: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            buckets: [const { AtomicU64::new(0) }; BUCKETS],
+            buckets: [const { AtomicU64::new(0) }; BUCKET_COUNT],
         };
         Self { commands: COMMANDS.iter().map(|_| counters()).collect() }
     }
@@ -161,8 +161,8 @@ impl CommandTotals {
             calls
         };
         let mut result: Vec<(f64, u64)> =
-            powers.map(|power| ((1_u64 << power) as f64 / 1e9, count_to(power * SUB_BUCKETS))).collect();
-        result.push((f64::INFINITY, count_to(BUCKETS)));
+            powers.map(|power| ((1_u64 << power) as f64 / 1e9, count_to(power * SUB_BUCKET_COUNT))).collect();
+        result.push((f64::INFINITY, count_to(BUCKET_COUNT)));
         result
     }
 
@@ -194,7 +194,7 @@ mod tests {
             assert!(bucket_end(bucket) >= time, "{time}");
             assert!(bucket == 0 || bucket_end(bucket - 1) <= time.max(2), "{time}");
         }
-        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+        assert_eq!(bucket_of(u64::MAX), BUCKET_COUNT - 1);
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl LatencyMonitor {
 }
 
 /// Rows of a graph.
-const GRAPH_ROWS: u64 = 4;
+const GRAPH_ROW_COUNT: u64 = 4;
 
 /// Returns a graph of the samples of an event, in characters.
 pub(crate) fn graph(event: &str, samples: &Samples) -> String {
@@ -81,9 +81,9 @@ pub(crate) fn graph(event: &str, samples: &Samples) -> String {
     text.push_str(&"-".repeat(80));
     text.push('\n');
     let span = (high - low).max(1);
-    for row in (0..GRAPH_ROWS).rev() {
+    for row in (0..GRAPH_ROW_COUNT).rev() {
         for time in times.clone() {
-            let height = (time - low) * (GRAPH_ROWS - 1) / span;
+            let height = (time - low) * (GRAPH_ROW_COUNT - 1) / span;
             text.push(match height.cmp(&row) {
                 std::cmp::Ordering::Greater => '|',
                 std::cmp::Ordering::Equal => '#',

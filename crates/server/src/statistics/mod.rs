@@ -1,10 +1,11 @@
 //! Counters and times of the server: commands, errors, slow commands and latency.
 //!
-//! * `commands`: calls and times of each command, by event loop.
+//! * `commands`: calls and times of each command, by event loop. `counters`: all others.
 //! * `slow_log`: the slowest commands. `latency`: peaks of latency by event. `rate`: commands and
 //!   bytes per second.
 
 pub(crate) mod commands;
+pub(crate) mod counters;
 pub(crate) mod latency;
 mod rate;
 pub(crate) mod slow_log;
@@ -15,14 +16,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use self::commands::{CommandTotals, LoopCounters};
+use self::counters::Counters;
 use self::latency::LatencyMonitor;
 use self::rate::Rate;
 use self::slow_log::SlowLog;
-use crate::command::spec::{CommandSpec, flag};
-use crate::command::table::COMMANDS;
+use crate::client::PublicState;
+use crate::command_specs::spec::{CommandSpec, flag};
+use crate::command_specs::table::COMMANDS;
 use crate::runtime::Runtime;
-use crate::session::PublicState;
-use crate::shared::Counters;
 
 /// Most different codes of errors that are counted. Further codes are not.
 const ERROR_CODES_MAX: usize = 128;

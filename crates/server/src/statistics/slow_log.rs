@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::client::PublicState;
 use crate::messaging::monitor::{REDACTED, is_secret};
-use crate::session::PublicState;
 
 /// Most arguments of an entry, as in Redis.
 const ARGUMENTS_MAX: usize = 32;

@@ -118,7 +118,7 @@ fn describe_all(server: &Running) -> BTreeMap<String, Vec<String>> {
 }
 
 #[test]
-fn command_info_says_of_each_command_what_redis_says() {
+fn command_info_of_each_command_is_that_of_redis() {
     let Some(redis) = start_redis(None) else { return };
     let (own, theirs) = (describe_all(&start_lodestore(None)), describe_all(&redis));
     let mut found = Vec::new();

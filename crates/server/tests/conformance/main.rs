@@ -49,7 +49,7 @@ fn differences(file: &CaseFile, server: &Running, expected: impl Fn(&Case) -> &[
 }
 
 #[test]
-fn this_server_has_the_replies_of_redis_or_a_reason() {
+fn each_reply_is_that_of_redis_or_its_difference_has_a_reason() {
     if is_update() {
         return;
     }
@@ -66,7 +66,7 @@ fn this_server_has_the_replies_of_redis_or_a_reason() {
 }
 
 #[test]
-fn redis_has_the_recorded_replies() {
+fn redis_sends_the_recorded_replies() {
     if is_update() {
         return record();
     }

@@ -72,7 +72,7 @@ fn a_reply_that_is_too_long_is_an_error() {
 }
 
 #[test]
-fn a_client_that_makes_the_server_keep_too_much_is_closed() {
+fn a_client_that_exceeds_its_memory_bound_is_closed() {
     let server = TestServer::start_with(Engine::fluidkv(), |config| config.query_bytes_max = 100_000);
     let value = "x".repeat(10_000);
     let names = |word: &str, round: usize| {
@@ -192,7 +192,7 @@ fn names_and_prefixes_are_bounded() {
 }
 
 #[test]
-fn one_scan_looks_at_a_bounded_number_of_keys() {
+fn one_scan_visits_a_bounded_number_of_keys() {
     let server = TestServer::start();
     let mut client = server.client();
     for batch in 0..2 {

@@ -32,7 +32,7 @@ fn batched_gets_of_a_restricted_user_are_checked() {
 }
 
 #[test]
-fn a_change_of_the_default_user_holds_for_batched_gets_of_connected_clients() {
+fn a_change_of_the_default_user_applies_to_batched_gets_of_connected_clients() {
     let server = TestServer::start();
     let (mut admin, mut client) = (server.client(), server.client());
     admin.check(&[("SET a 1", "+OK"), ("ACL SETUSER boss on >pw +@all ~* &*", "+OK"), ("AUTH boss pw", "+OK")]);
@@ -200,7 +200,7 @@ fn a_load_keeps_clients_of_unchanged_users_and_closes_the_others() {
 }
 
 #[test]
-fn users_of_the_configuration_are_there_at_once() {
+fn users_of_the_configuration_exist_from_the_start() {
     let server = TestServer::start_with(Engine::fluidkv(), |config| {
         config.users = vec!["user default off".into(), "reader on >pw +@read ~*".into()];
     });
@@ -235,7 +235,7 @@ fn a_configuration_with_refused_users_names_the_line() {
 }
 
 #[test]
-fn a_server_that_others_reach_keeps_a_password_on_the_default_user() {
+fn a_server_that_other_machines_reach_keeps_a_password_on_the_default_user() {
     let open = Config { listen: vec![([0, 0, 0, 0], 0).into()], ..Config::default() };
     assert!(open.check().is_err());
     for users in ["user default on >pw +@all ~*", "user default off nopass"] {

@@ -17,7 +17,7 @@ fn refusal(change: impl FnOnce(&mut Config)) -> String {
 }
 
 #[test]
-fn a_server_that_others_reach_needs_a_password() {
+fn a_server_that_other_machines_reach_needs_a_password() {
     let open = |config: &mut Config| config.listen = vec![([0, 0, 0, 0], 0).into()];
     assert!(refusal(open).contains("set a password (option password, or"));
     let metrics = |allows_remote| MetricsConfig { address: Some(([0, 0, 0, 0], 0).into()), allows_remote };
@@ -77,7 +77,7 @@ fn config_set_makes_all_changes_or_none() {
 }
 
 #[test]
-fn a_changed_password_counts_for_new_clients_only() {
+fn a_changed_password_applies_to_new_clients_only() {
     let server = TestServer::start();
     let (mut first, mut second) = (server.client(), server.client());
     first.check(&[("CONFIG GET requirepass", "[requirepass, ]"), ("CONFIG SET requirepass secret", "+OK")]);
@@ -97,7 +97,7 @@ fn a_changed_password_counts_for_new_clients_only() {
 }
 
 #[test]
-fn a_refused_change_leaves_the_password() {
+fn a_refused_change_keeps_the_password() {
     let server = TestServer::start();
     let failed =
         |name: &str, what: &str| format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {what}");
@@ -122,7 +122,7 @@ fn a_refused_change_leaves_the_password() {
 }
 
 #[test]
-fn a_changed_maxclients_counts_for_the_next_client() {
+fn a_changed_maxclients_applies_to_the_next_client() {
     let server = TestServer::start();
     let mut first = server.client();
     first.check(&[("CONFIG SET maxclients 1", "+OK")]);
@@ -135,7 +135,7 @@ fn a_changed_maxclients_counts_for_the_next_client() {
 }
 
 #[test]
-fn a_changed_length_of_arguments_and_a_changed_timeout_count_at_once() {
+fn a_changed_length_of_arguments_and_a_changed_timeout_apply_at_once() {
     let server = TestServer::start();
     let mut client = server.client();
     client.check(&[("CONFIG SET proto-max-bulk-len 1mb", "+OK")]);

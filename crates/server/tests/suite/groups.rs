@@ -111,7 +111,7 @@ fn a_command_that_the_store_refuses_fails_alone() {
 }
 
 #[test]
-fn a_full_store_refuses_writes_and_takes_deletes() {
+fn a_full_store_refuses_writes_and_accepts_deletes() {
     const FULL: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
     let server = TestServer::start_at_power(Engine::hikv());
     let mut client = server.client();
@@ -196,7 +196,7 @@ fn field_updates_of_a_large_hash_share_commits() {
 }
 
 #[test]
-fn a_refused_command_takes_few_writes_out_of_their_commit() {
+fn a_refused_command_removes_few_writes_from_their_commit() {
     const WRITES: usize = 1000;
     let server = TestServer::start_at_power(Engine::fluidkv());
     let long_key = vec![b'k'; 70_000];
@@ -226,7 +226,7 @@ fn a_command_that_exceeds_a_batch_fails_alone() {
 }
 
 #[test]
-fn commits_are_shared_after_the_last_listener_has_left() {
+fn commits_are_shared_after_the_last_listener_has_disconnected() {
     let server = TestServer::start_at_power(Engine::fluidkv());
     let mut client = server.client();
     client.check(&[("SET a 1 EX 1000000", "+OK"), ("CONFIG SET notify-keyspace-events Ex", "+OK")]);

@@ -439,7 +439,7 @@ fn a_damaged_record_is_named_and_stops_nothing_else() {
 
 /// A full store refuses changes of hashes, and the delete of a large hash frees its space.
 #[test]
-fn a_deleted_large_hash_makes_room_in_a_full_store() {
+fn a_deleted_large_hash_frees_space_in_a_full_store() {
     let value = "x".repeat(64 << 10);
     for engine in [Engine::fluidkv(), Engine::hikv()] {
         let server = TestServer::start_with(engine, |_| {});
@@ -471,7 +471,7 @@ fn a_deleted_large_hash_makes_room_in_a_full_store() {
 }
 
 #[test]
-fn deleted_hashes_make_room_in_a_full_store() {
+fn deleted_hashes_free_space_in_a_full_store() {
     for engine in [Engine::hikv(), Engine::fluidkv()] {
         let dir = tempfile::tempdir().expect("a directory");
         let db = lodestore::Db::builder(dir.path().join("store")).engine(engine.clone()).capacity(24 << 20).open();

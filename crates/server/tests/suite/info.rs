@@ -39,7 +39,7 @@ fn the_fields_on_memory_agree_with_each_other() {
 }
 
 #[test]
-fn the_peak_of_the_memory_stays_after_a_delete() {
+fn the_peak_of_the_memory_is_kept_after_a_delete() {
     let server = TestServer::start_with(Engine::hikv(), |_| {});
     let mut client = server.client();
     client.run_arguments(&[b"SET", &b"large"[..], &vec![b'x'; 8 * MEBIBYTE]]);

@@ -151,7 +151,7 @@ fn info_counts_the_expired_keys_that_a_sweep_removed() {
 }
 
 #[test]
-fn info_counts_the_expired_keys_that_a_compaction_left_out() {
+fn info_counts_the_expired_keys_that_a_compaction_dropped() {
     for engine in [Engine::fluidkv(), Engine::hashkv()] {
         let dir = tempfile::tempdir().unwrap();
         let (server, db) = start_reporting(dir.path(), engine, &[]);

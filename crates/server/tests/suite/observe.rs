@@ -181,7 +181,7 @@ fn a_save_is_a_backup_that_can_be_opened() {
 }
 
 #[test]
-fn commands_without_a_sense_here_say_so() {
+fn commands_that_do_not_apply_are_refused_with_a_reason() {
     let server = TestServer::start();
     let mut client = server.client();
     client.check(&[

@@ -72,7 +72,7 @@ fn the_commands_of_a_held_client_keep_their_order() {
 }
 
 #[test]
-fn a_held_client_that_leaves_is_closed_and_its_command_does_not_run() {
+fn a_held_client_that_disconnects_is_closed_and_its_command_does_not_run() {
     let server = TestServer::start();
     let (mut admin, mut writer, mut killed) = (server.client(), server.client(), server.client());
     let id = killed.run("CLIENT ID");
@@ -105,7 +105,7 @@ fn a_stop_neither_runs_nor_answers_held_commands() {
 }
 
 #[test]
-fn an_exec_of_writes_waits_as_a_whole() {
+fn an_exec_of_writes_waits_as_one_unit() {
     let server = TestServer::start();
     let (mut admin, mut writer) = (server.client(), server.client());
     writer.check(&[("MULTI", "+OK"), ("INCR a", "+QUEUED"), ("INCR a", "+QUEUED")]);

@@ -79,7 +79,7 @@ fn a_protocol_error_is_answered_and_ends_the_connection() {
 }
 
 #[test]
-fn a_password_is_asked_for() {
+fn a_command_needs_the_password() {
     let server = TestServer::start_with(Engine::fluidkv(), |config| config.password = Some("secret".into()));
     let mut client = server.client();
     client.check(&[
@@ -95,7 +95,7 @@ fn a_password_is_asked_for() {
 }
 
 #[test]
-fn a_client_too_many_is_refused() {
+fn a_client_above_maxclients_is_refused() {
     let server = TestServer::start_with(Engine::fluidkv(), |config| config.clients_max = 2);
     let (mut first, mut second) = (server.client(), server.client());
     first.check(&[("PING", "+PONG")]);
@@ -121,14 +121,14 @@ fn a_client_too_many_is_refused() {
 }
 
 #[test]
-fn an_address_that_others_reach_needs_a_password() {
+fn an_address_that_other_machines_reach_needs_a_password() {
     let config = lodestore_server::Config { listen: vec![([0, 0, 0, 0], 0).into()], ..Default::default() };
     let error = config.check().unwrap_err();
     assert!(error.to_string().contains("set a password"), "{error}");
 }
 
 #[test]
-fn a_full_store_refuses_writes_and_goes_on() {
+fn a_full_store_refuses_writes_and_keeps_running() {
     let server = TestServer::start();
     let mut client = server.client();
     let value = "x".repeat(1 << 20);
@@ -144,7 +144,7 @@ fn a_full_store_refuses_writes_and_goes_on() {
 }
 
 #[test]
-fn clients_that_send_and_close_at_once_free_their_places() {
+fn clients_that_send_and_close_at_once_are_removed() {
     let server = TestServer::start_with(Engine::fluidkv(), |config| config.clients_max = 4);
     for _ in 0..40 {
         let mut client = server.client();

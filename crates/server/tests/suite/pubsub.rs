@@ -141,7 +141,7 @@ fn shard_channels_are_a_space_of_their_own() {
 
 /// A message between `SUBSCRIBE` and `UNSUBSCRIBE` of one pipeline comes too late.
 #[test]
-fn a_subscription_that_ended_hears_nothing_more() {
+fn a_subscription_that_ended_receives_nothing_more() {
     let server = server();
     let (mut subscriber, mut publisher) = (server.client(), server.client());
     const KEYS: usize = 10_000;

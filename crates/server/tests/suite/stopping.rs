@@ -46,7 +46,7 @@ fn a_stop_does_not_wait_for_all_commands_of_a_long_pipeline() {
 }
 
 #[test]
-fn shutdown_takes_the_words_of_redis() {
+fn shutdown_accepts_the_arguments_of_redis() {
     let server = TestServer::start();
     let mut client = server.client();
     client.check(&[

@@ -213,7 +213,7 @@ fn a_client_of_tls_that_closes_its_end_gets_all_replies_and_a_clean_end() {
 }
 
 #[test]
-fn a_slow_handshake_ends_well_and_holds_nobody() {
+fn a_slow_handshake_succeeds_and_delays_no_other_client() {
     let certificates = Certificates::new();
     let server = certificates.serve(|_| {});
     let mut slow = Client::new(Dripping(socket(&server)), certificates.client_config(None));
@@ -255,7 +255,7 @@ fn bytes_that_are_no_handshake_close_the_connection() {
 }
 
 #[test]
-fn a_password_and_permissions_hold_over_tls() {
+fn a_password_and_permissions_apply_over_tls() {
     let certificates = Certificates::new();
     let tls = certificates.config(TlsClients::WithoutCertificate);
     let server = TestServer::start_with(Engine::fluidkv(), |config| {

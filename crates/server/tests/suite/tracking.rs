@@ -168,7 +168,7 @@ fn an_expiry_invalidates_a_key() {
 }
 
 #[test]
-fn options_that_do_not_fit_are_refused() {
+fn options_that_contradict_each_other_are_refused() {
     let server = TestServer::start();
     server.client().check(&[
         ("CLIENT TRACKING", "-ERR wrong number of arguments for 'client|tracking' command"),

@@ -25,7 +25,7 @@ fn commands_of_exec_see_each_other() {
 }
 
 #[test]
-fn a_range_within_exec_has_the_writes_before_it() {
+fn a_range_within_exec_sees_the_earlier_writes() {
     let server = TestServer::start();
     server.client().check(&[
         ("MSET a 1 b 2 d 4", "+OK"),
@@ -103,7 +103,7 @@ fn large_values_next_to_flushes_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn an_error_of_a_command_leaves_the_others() {
+fn an_error_of_a_command_does_not_affect_the_others() {
     let server = TestServer::start();
     server.client().check(&[
         ("SET a x", "+OK"),

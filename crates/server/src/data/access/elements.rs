@@ -67,10 +67,10 @@ impl Access<'_> {
     ) -> Result<T> {
         let key = element_key(id, field);
         if !self.pending_elements.is_empty() {
-            let place = (database, key);
-            return match self.pending_elements.get(&place) {
+            let location = (database, key);
+            return match self.pending_elements.get(&location) {
                 Some(value) => Ok(read(value.as_deref())),
-                None => self.read_stored_element(database, &place.1, read),
+                None => self.read_stored_element(database, &location.1, read),
             };
         }
         self.read_stored_element(database, &key, read)

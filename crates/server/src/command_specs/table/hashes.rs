@@ -1,7 +1,6 @@
 //! Commands on hashes.
 
-use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
-use crate::command::{hash_random, hash_read, hash_scan, hash_write};
+use crate::command_specs::spec::{CommandKind, CommandSpec, Keys, flag};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -14,7 +13,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "key field [field ...]",
         summary: "Deletes fields of a hash.",
-        handler: hash_write::hdel,
     },
     CommandSpec {
         name: "hexists",
@@ -26,7 +24,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "key field",
         summary: "Returns whether a field of a hash exists.",
-        handler: hash_read::hexists,
     },
     CommandSpec {
         name: "hget",
@@ -38,7 +35,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "key field",
         summary: "Returns the value of a field of a hash.",
-        handler: hash_read::hget,
     },
     CommandSpec {
         name: "hgetall",
@@ -50,7 +46,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "key",
         summary: "Returns all fields of a hash with their values.",
-        handler: hash_read::hgetall,
     },
     CommandSpec {
         name: "hincrby",
@@ -62,7 +57,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "key field increment",
         summary: "Adds to the number in a field of a hash.",
-        handler: hash_write::hincrby,
     },
     CommandSpec {
         name: "hincrbyfloat",
@@ -74,7 +68,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.6.0",
         syntax: "key field increment",
         summary: "Adds to the number in a field of a hash, with a fraction.",
-        handler: hash_write::hincrbyfloat,
     },
     CommandSpec {
         name: "hkeys",
@@ -86,7 +79,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "key",
         summary: "Returns all fields of a hash.",
-        handler: hash_read::hkeys,
     },
     CommandSpec {
         name: "hlen",
@@ -98,7 +90,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "key",
         summary: "Returns the number of fields of a hash.",
-        handler: hash_read::hlen,
     },
     CommandSpec {
         name: "hmget",
@@ -110,7 +101,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "key field [field ...]",
         summary: "Returns the values of fields of a hash.",
-        handler: hash_read::hmget,
     },
     CommandSpec {
         name: "hmset",
@@ -122,7 +112,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "key field value [field value ...]",
         summary: "Sets fields of a hash.",
-        handler: hash_write::hmset,
     },
     CommandSpec {
         name: "hrandfield",
@@ -134,7 +123,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "6.2.0",
         syntax: "key [count [WITHVALUES]]",
         summary: "Returns random fields of a hash.",
-        handler: hash_random::hrandfield,
     },
     CommandSpec {
         name: "hscan",
@@ -146,7 +134,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.8.0",
         syntax: "key cursor [MATCH pattern] [COUNT count]",
         summary: "Walks over the fields of a hash.",
-        handler: hash_scan::hscan,
     },
     CommandSpec {
         name: "hset",
@@ -158,7 +145,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "key field value [field value ...]",
         summary: "Sets fields of a hash and counts the new ones.",
-        handler: hash_write::hset,
     },
     CommandSpec {
         name: "hsetnx",
@@ -170,7 +156,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "key field value",
         summary: "Sets a field of a hash if the field does not exist.",
-        handler: hash_write::hsetnx,
     },
     CommandSpec {
         name: "hstrlen",
@@ -182,7 +167,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "3.2.0",
         syntax: "key field",
         summary: "Returns the length of the value of a field of a hash.",
-        handler: hash_read::hstrlen,
     },
     CommandSpec {
         name: "hvals",
@@ -194,6 +178,5 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "key",
         summary: "Returns the values of all fields of a hash.",
-        handler: hash_read::hvals,
     },
 ];

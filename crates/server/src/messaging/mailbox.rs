@@ -1,4 +1,4 @@
-//! The way of new connections and of messages to an event loop.
+//! The messages that wait for an event loop.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,13 +7,11 @@ use std::thread::ThreadId;
 
 use mio::{Registry, Token, Waker};
 
-use super::stream::Stream;
-use crate::messaging::delivery::Delivery;
+use super::delivery::Delivery;
 
-/// Connections and messages that wait for their event loop.
+/// Messages that wait for their event loop, and the wake-up of the loop.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    streams: Mutex<Vec<Stream>>,
     messages: Mutex<Vec<Delivery>>,
     has_messages: AtomicBool,
     /// The thread of the loop, which reads its own messages without a wake-up.
@@ -24,18 +22,11 @@ pub(crate) struct Mailbox {
 impl Mailbox {
     pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
         Ok(Self {
-            streams: Mutex::default(),
             messages: Mutex::default(),
             has_messages: AtomicBool::new(false),
             owner: OnceLock::new(),
             waker: Waker::new(registry, token)?,
         })
-    }
-
-    /// Hands a connection to the loop.
-    pub(crate) fn send(&self, stream: Stream) {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
-        self.wake();
     }
 
     /// Names the calling thread as the loop's own.
@@ -70,10 +61,5 @@ impl Mailbox {
     /// Makes the loop run a tick. A loop that cannot be woken runs one within its poll timeout.
     pub(crate) fn wake(&self) {
         drop(self.waker.wake());
-    }
-
-    /// Returns all waiting connections.
-    pub(crate) fn take(&self) -> Vec<Stream> {
-        std::mem::take(&mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,7 +1,6 @@
 //! Commands for operators, and on databases.
 
-use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
-use crate::command::{admin, config, describe, keys, object};
+use crate::command_specs::spec::{CommandKind, CommandSpec, Keys, flag};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -14,7 +13,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.8.13",
         syntax: "[COUNT | LIST | INFO | DOCS | GETKEYS]",
         summary: "Describes the commands of the server.",
-        handler: describe::command,
     },
     CommandSpec {
         name: "config",
@@ -26,7 +24,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "GET pattern [pattern ...] | SET parameter value [parameter value ...] | RESETSTAT | REWRITE | HELP",
         summary: "Reports and changes the configuration of the server.",
-        handler: config::config,
     },
     CommandSpec {
         name: "dbsize",
@@ -38,7 +35,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "",
         summary: "Returns the number of keys of the database.",
-        handler: keys::dbsize,
     },
     CommandSpec {
         name: "debug",
@@ -50,7 +46,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "SLEEP seconds | OBJECT key",
         summary: "Pauses the connection's event loop, or describes a key.",
-        handler: admin::debug,
     },
     CommandSpec {
         name: "flushall",
@@ -62,7 +57,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "[ASYNC | SYNC]",
         summary: "Deletes all keys of all databases.",
-        handler: keys::flushall,
     },
     CommandSpec {
         name: "flushdb",
@@ -74,7 +68,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "[ASYNC | SYNC]",
         summary: "Deletes all keys of the database.",
-        handler: keys::flushdb,
     },
     CommandSpec {
         name: "info",
@@ -86,7 +79,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "[section ...]",
         summary: "Reports the state of the server.",
-        handler: admin::info,
     },
     CommandSpec {
         name: "memory",
@@ -98,7 +90,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "4.0.0",
         syntax: "USAGE key [SAMPLES count] | STATS | DOCTOR",
         summary: "Reports the use of memory.",
-        handler: object::memory,
     },
     CommandSpec {
         name: "module",
@@ -110,7 +101,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "4.0.0",
         syntax: "LIST",
         summary: "Lists the modules of the server: there are none.",
-        handler: admin::module,
     },
     CommandSpec {
         name: "shutdown",
@@ -122,7 +112,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
         summary: "Stops the server cleanly.",
-        handler: admin::shutdown,
     },
     CommandSpec {
         name: "swapdb",
@@ -134,7 +123,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "4.0.0",
         syntax: "index1 index2",
         summary: "Exchanges two databases.",
-        handler: keys::swapdb,
     },
     CommandSpec {
         name: "time",
@@ -146,6 +134,5 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.6.0",
         syntax: "",
         summary: "Returns the time of the server.",
-        handler: admin::time,
     },
 ];

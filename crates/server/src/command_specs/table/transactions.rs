@@ -1,7 +1,6 @@
 //! Transactions.
 
-use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
-use crate::command::transaction;
+use crate::command_specs::spec::{CommandKind, CommandSpec, Keys, flag};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -14,7 +13,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "",
         summary: "Discards the commands since MULTI.",
-        handler: transaction::discard,
     },
     CommandSpec {
         name: "exec",
@@ -26,7 +24,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.2.0",
         syntax: "",
         summary: "Runs the commands since MULTI as one step.",
-        handler: transaction::exec,
     },
     CommandSpec {
         name: "multi",
@@ -38,7 +35,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.2.0",
         syntax: "",
         summary: "Begins a transaction.",
-        handler: transaction::multi,
     },
     CommandSpec {
         name: "unwatch",
@@ -50,7 +46,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.2.0",
         syntax: "",
         summary: "Forgets the watched keys.",
-        handler: transaction::unwatch,
     },
     CommandSpec {
         name: "watch",
@@ -62,6 +57,5 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.2.0",
         syntax: "key [key ...]",
         summary: "Makes EXEC fail if a key changes before it.",
-        handler: transaction::watch,
     },
 ];

@@ -1,7 +1,6 @@
 //! Commands on keys of any type.
 
-use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
-use crate::command::{admin, expiry, keys, object, scan};
+use crate::command_specs::spec::{CommandKind, CommandSpec, Keys, flag};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -14,7 +13,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "6.2.0",
         syntax: "source destination [DB db] [REPLACE]",
         summary: "Copies a key.",
-        handler: keys::copy,
     },
     CommandSpec {
         name: "del",
@@ -26,7 +24,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key [key ...]",
         summary: "Deletes keys.",
-        handler: keys::del,
     },
     CommandSpec {
         name: "exists",
@@ -38,7 +35,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key [key ...]",
         summary: "Counts the keys that exist.",
-        handler: keys::exists,
     },
     CommandSpec {
         name: "expire",
@@ -50,7 +46,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key seconds [NX | XX | GT | LT]",
         summary: "Sets the expiry of a key in seconds.",
-        handler: expiry::expire,
     },
     CommandSpec {
         name: "expireat",
@@ -62,7 +57,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.2.0",
         syntax: "key unix-time-seconds [NX | XX | GT | LT]",
         summary: "Sets the expiry of a key to a time in seconds.",
-        handler: expiry::expireat,
     },
     CommandSpec {
         name: "expiretime",
@@ -74,7 +68,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "7.0.0",
         syntax: "key",
         summary: "Returns the expiry of a key in seconds.",
-        handler: expiry::expiretime,
     },
     CommandSpec {
         name: "keys",
@@ -86,7 +79,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "pattern",
         summary: "Returns all keys that match a pattern.",
-        handler: scan::keys,
     },
     CommandSpec {
         name: "lodestore.range",
@@ -98,7 +90,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "Lodestore",
         syntax: "start end [LIMIT count] [REV] [WITHVALUES]",
         summary: "Returns keys from start to before end, in order.",
-        handler: scan::range,
     },
     CommandSpec {
         name: "move",
@@ -110,7 +101,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key db",
         summary: "Moves a key to another database.",
-        handler: keys::move_key,
     },
     CommandSpec {
         name: "object",
@@ -122,7 +112,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.2.3",
         syntax: "ENCODING | FREQ | IDLETIME | REFCOUNT key",
         summary: "Reports internals of a key.",
-        handler: object::object,
     },
     CommandSpec {
         name: "persist",
@@ -134,7 +123,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.2.0",
         syntax: "key",
         summary: "Removes the expiry of a key.",
-        handler: expiry::persist,
     },
     CommandSpec {
         name: "pexpire",
@@ -146,7 +134,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.6.0",
         syntax: "key milliseconds [NX | XX | GT | LT]",
         summary: "Sets the expiry of a key in milliseconds.",
-        handler: expiry::pexpire,
     },
     CommandSpec {
         name: "pexpireat",
@@ -158,7 +145,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.6.0",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
         summary: "Sets the expiry of a key to a time in milliseconds.",
-        handler: expiry::pexpireat,
     },
     CommandSpec {
         name: "pexpiretime",
@@ -170,7 +156,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "7.0.0",
         syntax: "key",
         summary: "Returns the expiry of a key in milliseconds.",
-        handler: expiry::pexpiretime,
     },
     CommandSpec {
         name: "pttl",
@@ -182,7 +167,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.6.0",
         syntax: "key",
         summary: "Returns the time to the expiry of a key in milliseconds.",
-        handler: expiry::pttl,
     },
     CommandSpec {
         name: "randomkey",
@@ -194,7 +178,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "",
         summary: "Returns some key.",
-        handler: scan::randomkey,
     },
     CommandSpec {
         name: "rename",
@@ -206,7 +189,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key newkey",
         summary: "Renames a key.",
-        handler: keys::rename,
     },
     CommandSpec {
         name: "renamenx",
@@ -218,7 +200,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key newkey",
         summary: "Renames a key if the new name is free.",
-        handler: keys::renamenx,
     },
     CommandSpec {
         name: "scan",
@@ -230,7 +211,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.8.0",
         syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
         summary: "Walks over the keys in order.",
-        handler: scan::scan,
     },
     CommandSpec {
         name: "touch",
@@ -242,7 +222,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "3.2.1",
         syntax: "key [key ...]",
         summary: "Counts the keys that exist.",
-        handler: keys::exists,
     },
     CommandSpec {
         name: "ttl",
@@ -254,7 +233,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key",
         summary: "Returns the time to the expiry of a key in seconds.",
-        handler: expiry::ttl,
     },
     CommandSpec {
         name: "type",
@@ -266,7 +244,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key",
         summary: "Returns the type of a key.",
-        handler: keys::type_of,
     },
     CommandSpec {
         name: "unlink",
@@ -278,7 +255,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "4.0.0",
         syntax: "key [key ...]",
         summary: "Deletes keys.",
-        handler: keys::del,
     },
     CommandSpec {
         name: "wait",
@@ -290,6 +266,5 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "3.0.0",
         syntax: "numreplicas timeout",
         summary: "Returns the number of replicas that have the last write: 0.",
-        handler: admin::wait,
     },
 ];

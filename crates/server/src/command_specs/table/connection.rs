@@ -1,7 +1,6 @@
 //! Commands on the connection.
 
-use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
-use crate::command::{client, connection};
+use crate::command_specs::spec::{CommandKind, CommandSpec, Keys, flag};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -14,7 +13,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "[username] password",
         summary: "Authenticates the connection.",
-        handler: connection::auth,
     },
     CommandSpec {
         name: "client",
@@ -26,7 +24,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.4.0",
         syntax: "subcommand [argument ...]",
         summary: "Reports and changes the state of clients.",
-        handler: client::client,
     },
     CommandSpec {
         name: "echo",
@@ -38,7 +35,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "message",
         summary: "Returns the message.",
-        handler: connection::echo,
     },
     CommandSpec {
         name: "hello",
@@ -50,7 +46,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "6.0.0",
         syntax: "[protover [AUTH username password] [SETNAME clientname]]",
         summary: "Chooses the version of the protocol.",
-        handler: connection::hello,
     },
     CommandSpec {
         name: "ping",
@@ -62,7 +57,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "[message]",
         summary: "Returns PONG or the message.",
-        handler: connection::ping,
     },
     CommandSpec {
         name: "quit",
@@ -74,7 +68,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "",
         summary: "Closes the connection.",
-        handler: connection::quit,
     },
     CommandSpec {
         name: "reset",
@@ -86,7 +79,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "6.2.0",
         syntax: "",
         summary: "Resets the state of the connection.",
-        handler: connection::reset,
     },
     CommandSpec {
         name: "select",
@@ -98,6 +90,5 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "index",
         summary: "Chooses the database.",
-        handler: connection::select,
     },
 ];

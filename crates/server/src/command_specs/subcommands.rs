@@ -2,7 +2,7 @@
 //!
 //! A permission may name a subcommand, and each one has its own categories.
 
-use crate::acl::categories::bit::{ADMIN, CONNECTION, DANGEROUS, KEYSPACE, PUBSUB, READ, SLOW};
+use super::categories::bit::{ADMIN, CONNECTION, DANGEROUS, KEYSPACE, PUBSUB, READ, SLOW};
 
 /// The specification of a subcommand.
 #[derive(Debug, Clone, Copy)]

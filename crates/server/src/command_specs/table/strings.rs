@@ -1,7 +1,6 @@
 //! Commands on strings.
 
-use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
-use crate::command::{keys, numbers, strings};
+use crate::command_specs::spec::{CommandKind, CommandSpec, Keys, flag};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -14,7 +13,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "key value",
         summary: "Appends a text to a string.",
-        handler: strings::append,
     },
     CommandSpec {
         name: "decr",
@@ -26,7 +24,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key",
         summary: "Subtracts 1 from a number.",
-        handler: numbers::decr,
     },
     CommandSpec {
         name: "decrby",
@@ -38,7 +35,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key decrement",
         summary: "Subtracts from a number.",
-        handler: numbers::decrby,
     },
     CommandSpec {
         name: "delifeq",
@@ -50,7 +46,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "9.0.0 (Valkey)",
         syntax: "key value",
         summary: "Deletes a string if it has this value.",
-        handler: keys::delifeq,
     },
     CommandSpec {
         name: "get",
@@ -62,7 +57,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key",
         summary: "Returns a string.",
-        handler: strings::get,
     },
     CommandSpec {
         name: "getdel",
@@ -74,7 +68,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "6.2.0",
         syntax: "key",
         summary: "Returns a string and deletes its key.",
-        handler: strings::getdel,
     },
     CommandSpec {
         name: "getex",
@@ -86,7 +79,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "6.2.0",
         syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
         summary: "Returns a string and changes its expiry.",
-        handler: strings::getex,
     },
     CommandSpec {
         name: "getrange",
@@ -98,7 +90,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.4.0",
         syntax: "key start end",
         summary: "Returns a part of a string.",
-        handler: strings::getrange,
     },
     CommandSpec {
         name: "getset",
@@ -110,7 +101,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key value",
         summary: "Sets a string and returns the old one.",
-        handler: strings::getset,
     },
     CommandSpec {
         name: "incr",
@@ -122,7 +112,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key",
         summary: "Adds 1 to a number.",
-        handler: numbers::incr,
     },
     CommandSpec {
         name: "incrby",
@@ -134,7 +123,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key increment",
         summary: "Adds to a number.",
-        handler: numbers::incrby,
     },
     CommandSpec {
         name: "incrbyfloat",
@@ -146,7 +134,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.6.0",
         syntax: "key increment",
         summary: "Adds to a number with a fraction.",
-        handler: numbers::incrbyfloat,
     },
     CommandSpec {
         name: "mget",
@@ -158,7 +145,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key [key ...]",
         summary: "Returns several strings as they are at one moment.",
-        handler: strings::mget,
     },
     CommandSpec {
         name: "mset",
@@ -170,7 +156,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.1",
         syntax: "key value [key value ...]",
         summary: "Sets several strings as one step.",
-        handler: strings::mset,
     },
     CommandSpec {
         name: "msetnx",
@@ -182,7 +167,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.1",
         syntax: "key value [key value ...]",
         summary: "Sets several strings if none of their keys exists.",
-        handler: strings::msetnx,
     },
     CommandSpec {
         name: "psetex",
@@ -194,7 +178,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.6.0",
         syntax: "key milliseconds value",
         summary: "Sets a string and its expiry in milliseconds.",
-        handler: strings::psetex,
     },
     CommandSpec {
         name: "set",
@@ -206,7 +189,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key value [NX | XX | IFEQ value] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         summary: "Sets a string.",
-        handler: strings::set,
     },
     CommandSpec {
         name: "setex",
@@ -218,7 +200,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "key seconds value",
         summary: "Sets a string and its expiry in seconds.",
-        handler: strings::setex,
     },
     CommandSpec {
         name: "setnx",
@@ -230,7 +211,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key value",
         summary: "Sets a string if its key does not exist.",
-        handler: strings::setnx,
     },
     CommandSpec {
         name: "setrange",
@@ -242,7 +222,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.2.0",
         syntax: "key offset value",
         summary: "Overwrites a part of a string.",
-        handler: strings::setrange,
     },
     CommandSpec {
         name: "strlen",
@@ -254,7 +233,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.2.0",
         syntax: "key",
         summary: "Returns the length of a string.",
-        handler: strings::strlen,
     },
     CommandSpec {
         name: "substr",
@@ -266,6 +244,5 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "key start end",
         summary: "Returns a part of a string.",
-        handler: strings::getrange,
     },
 ];

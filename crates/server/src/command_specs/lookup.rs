@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use super::categories;
 use super::spec::CommandSpec;
 use super::subcommands::{SubcommandSpec, subcommands_of};
 use super::table::COMMANDS;
-use crate::acl::categories;
 
 /// Longest name of a command in bytes.
 const NAME_BYTES_MAX: usize = 32;

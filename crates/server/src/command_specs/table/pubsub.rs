@@ -1,7 +1,6 @@
 //! Commands on channels.
 
-use crate::command::pubsub;
-use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
+use crate::command_specs::spec::{CommandKind, CommandSpec, Keys, flag};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -14,7 +13,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "pattern [pattern ...]",
         summary: "Subscribes to the channels that match patterns.",
-        handler: pubsub::psubscribe,
     },
     CommandSpec {
         name: "publish",
@@ -26,7 +24,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "channel message",
         summary: "Sends a message to the subscribers of a channel.",
-        handler: pubsub::publish,
     },
     CommandSpec {
         name: "pubsub",
@@ -39,7 +36,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         syntax: "CHANNELS [pattern] | NUMSUB [channel ...] | NUMPAT | SHARDCHANNELS [pattern] | \
                  SHARDNUMSUB [channel ...]",
         summary: "Reports channels and their subscribers.",
-        handler: pubsub::pubsub,
     },
     CommandSpec {
         name: "punsubscribe",
@@ -51,7 +47,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "[pattern ...]",
         summary: "Ends subscriptions to patterns.",
-        handler: pubsub::punsubscribe,
     },
     CommandSpec {
         name: "spublish",
@@ -63,7 +58,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "7.0.0",
         syntax: "shardchannel message",
         summary: "Sends a message to the subscribers of a shard channel.",
-        handler: pubsub::spublish,
     },
     CommandSpec {
         name: "ssubscribe",
@@ -75,7 +69,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "7.0.0",
         syntax: "shardchannel [shardchannel ...]",
         summary: "Subscribes to shard channels.",
-        handler: pubsub::ssubscribe,
     },
     CommandSpec {
         name: "subscribe",
@@ -87,7 +80,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "channel [channel ...]",
         summary: "Subscribes to channels.",
-        handler: pubsub::subscribe,
     },
     CommandSpec {
         name: "sunsubscribe",
@@ -99,7 +91,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "7.0.0",
         syntax: "[shardchannel ...]",
         summary: "Ends subscriptions to shard channels.",
-        handler: pubsub::sunsubscribe,
     },
     CommandSpec {
         name: "unsubscribe",
@@ -111,6 +102,5 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.0.0",
         syntax: "[channel ...]",
         summary: "Ends subscriptions to channels.",
-        handler: pubsub::unsubscribe,
     },
 ];

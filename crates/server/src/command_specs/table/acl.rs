@@ -1,7 +1,6 @@
 //! Users and permissions.
 
-use crate::command::acl;
-use crate::command::spec::{CommandKind, CommandSpec, Keys};
+use crate::command_specs::spec::{CommandKind, CommandSpec, Keys};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[CommandSpec {
     name: "acl",
@@ -13,5 +12,4 @@ pub(super) static COMMANDS: &[CommandSpec] = &[CommandSpec {
     since: "6.0.0",
     syntax: "CAT | DELUSER | DRYRUN | GENPASS | GETUSER | LIST | LOAD | LOG | SAVE | SETUSER | USERS | WHOAMI",
     summary: "Reports and changes users and their permissions.",
-    handler: acl::acl,
 }];

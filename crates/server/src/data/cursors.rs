@@ -23,7 +23,7 @@ const CURSOR_OVERHEAD_BYTES: usize = 64;
 
 /// The position at which the walk of a cursor continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Position {
+pub(crate) enum Position {
     /// After a key or field.
     After(Vec<u8>),
     /// Nowhere: `FLUSHALL` has removed all keys since.
@@ -74,7 +74,7 @@ impl Cursors {
     }
 
     /// Keeps the key or field after which a walk continues. Returns the number of its cursor.
-    pub(super) fn keep(&self, position: Vec<u8>) -> u64 {
+    pub(crate) fn keep(&self, position: Vec<u8>) -> u64 {
         let position = position.into_boxed_slice();
         let mut state = self.state();
         state.last += 1;
@@ -88,7 +88,7 @@ impl Cursors {
     }
 
     /// Returns where the walk of a cursor continues. A client may use a cursor again.
-    pub(super) fn find(&self, number: u64) -> Position {
+    pub(crate) fn find(&self, number: u64) -> Position {
         let state = self.state();
         match state.positions.get(&number) {
             Some(position) => Position::After(position.to_vec()),
@@ -98,7 +98,7 @@ impl Cursors {
     }
 
     /// Frees all cursors, because all databases are empty.
-    pub(super) fn flush(&self) {
+    pub(crate) fn flush(&self) {
         let mut state = self.state();
         state.positions = BTreeMap::new();
         state.bytes = 0;
@@ -106,7 +106,7 @@ impl Cursors {
     }
 
     /// Returns the bytes that the cursors use.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.state().bytes
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_cursors_leave_when_their_number_or_their_bytes_are_too_many() {
+    fn the_oldest_cursors_are_evicted_when_their_number_or_their_bytes_exceed_the_bound() {
         let cursors = Cursors::new();
         let first = cursors.keep(b"a".to_vec());
         assert_eq!(cursors.find(first), Position::After(b"a".to_vec()));

@@ -3,13 +3,19 @@
 //! One event loop compares the used bytes with the bound ten times a second. The writes of a tenth
 //! of a second may therefore exceed the bound; the capacity of the store limits them. A refused
 //! command checks again, so a delete frees space for the next write.
+//!
+//! `clients`: the memory of clients.
+
+pub(crate) mod clients;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::command::spec::{CommandSpec, flag};
+use lodestore::Db;
+
+use crate::command_specs::spec::{CommandSpec, flag};
 use crate::error::{CommandResult, OUT_OF_MEMORY_ERROR};
-use crate::shared::Shared;
+use crate::runtime::Runtime;
 
 /// Least time between two questions of refused commands.
 const RETRY_PERIOD: Duration = Duration::from_millis(1);
@@ -46,9 +52,9 @@ impl MemoryBound {
     }
 
     /// Compares the used bytes with the bound.
-    pub(crate) fn refresh(&self, shared: &Shared) {
-        let bound = shared.runtime.memory_max();
-        let used_bytes = shared.db().stats().space.live;
+    pub(crate) fn refresh(&self, runtime: &Runtime, db: &Db) {
+        let bound = runtime.memory_max();
+        let used_bytes = db.stats().space.live;
         self.note_used(used_bytes);
         let is_exceeded = bound != 0 && used_bytes > bound;
         let was_exceeded = self.is_exceeded.swap(is_exceeded, Ordering::Relaxed);
@@ -64,13 +70,13 @@ impl MemoryBound {
     /// # Errors
     ///
     /// `OOM`.
-    pub(crate) fn admit(&self, shared: &Shared, spec: &CommandSpec) -> CommandResult {
+    pub(crate) fn admit(&self, runtime: &Runtime, db: &Db, spec: &CommandSpec) -> CommandResult {
         if !spec.has(flag::DENY_OOM) || !self.is_exceeded() {
             return Ok(());
         }
         let age = self.elapsed_micros().saturating_sub(self.asked_micros.load(Ordering::Relaxed));
         if u128::from(age) >= RETRY_PERIOD.as_micros() {
-            self.refresh(shared);
+            self.refresh(runtime, db);
         }
         if self.is_exceeded() { Err(OUT_OF_MEMORY_ERROR) } else { Ok(()) }
     }

@@ -1,7 +1,7 @@
 //! Categories of commands, with the names and members of Redis 7.0.
 
-use crate::command::spec::{CommandKind, CommandSpec, flag};
-use crate::command::subcommands::subcommands_of;
+use super::spec::{CommandKind, CommandSpec, flag};
+use super::subcommands::subcommands_of;
 
 /// A bit for each category, in the order in which `ACL CAT` lists them.
 pub(crate) mod bit {
@@ -76,7 +76,7 @@ pub(crate) fn of_command(spec: &CommandSpec) -> u32 {
     };
     let speed = if spec.has(flag::FAST) { bit::FAST } else { bit::SLOW };
     let admin = if spec.has(flag::ADMIN) { bit::ADMIN | bit::DANGEROUS } else { 0 };
-    effect | speed | admin | of_group(spec) | exceptional(spec.name)
+    effect | speed | admin | of_group(spec) | exceptional_categories(spec.name)
 }
 
 fn of_group(spec: &CommandSpec) -> u32 {
@@ -102,7 +102,7 @@ fn of_group(spec: &CommandSpec) -> u32 {
 }
 
 /// Returns categories that neither the flags nor the group of a command imply.
-fn exceptional(name: &str) -> u32 {
+fn exceptional_categories(name: &str) -> u32 {
     match name {
         "flushall" | "flushdb" | "swapdb" => bit::KEYSPACE | bit::DANGEROUS,
         "dbsize" => bit::KEYSPACE,

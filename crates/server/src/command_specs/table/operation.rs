@@ -1,7 +1,6 @@
 //! Commands that observe the server, make backups, or refuse replication.
 
-use crate::command::spec::{CommandKind, CommandSpec, Keys, flag};
-use crate::command::{observe, persistence};
+use crate::command_specs::spec::{CommandKind, CommandSpec, Keys, flag};
 
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
@@ -14,7 +13,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "",
         summary: "Refuses: the server has no append-only file.",
-        handler: persistence::bgrewriteaof,
     },
     CommandSpec {
         name: "bgsave",
@@ -26,7 +24,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "[SCHEDULE]",
         summary: "Makes a backup in the background.",
-        handler: persistence::bgsave,
     },
     CommandSpec {
         name: "failover",
@@ -38,7 +35,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "6.2.0",
         syntax: "",
         summary: "Refuses: the server has no replicas.",
-        handler: persistence::failover,
     },
     CommandSpec {
         name: "lastsave",
@@ -50,7 +46,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "",
         summary: "Returns the time of the last backup.",
-        handler: persistence::lastsave,
     },
     CommandSpec {
         name: "latency",
@@ -62,7 +57,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.8.13",
         syntax: "LATEST | HISTORY event | RESET [event ...] | DOCTOR | GRAPH event | HISTOGRAM [command ...]",
         summary: "Reports peaks of latency and times of commands.",
-        handler: observe::latency,
     },
     CommandSpec {
         name: "lolwut",
@@ -74,7 +68,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "5.0.0",
         syntax: "[VERSION version]",
         summary: "Returns a picture and the version of the server.",
-        handler: persistence::lolwut,
     },
     CommandSpec {
         name: "monitor",
@@ -86,7 +79,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "",
         summary: "Shows the commands of all clients.",
-        handler: observe::monitor,
     },
     CommandSpec {
         name: "psync",
@@ -98,7 +90,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.8.0",
         syntax: "replicationid offset",
         summary: "Refuses: the server does not replicate.",
-        handler: persistence::refuse_replica,
     },
     CommandSpec {
         name: "replconf",
@@ -110,7 +101,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "3.0.0",
         syntax: "",
         summary: "Refuses: the server does not replicate.",
-        handler: persistence::refuse_replica,
     },
     CommandSpec {
         name: "replicaof",
@@ -122,7 +112,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "5.0.0",
         syntax: "NO ONE",
         summary: "Refuses another server: the server does not replicate.",
-        handler: persistence::replicaof,
     },
     CommandSpec {
         name: "role",
@@ -134,7 +123,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.8.12",
         syntax: "",
         summary: "Returns the role of the server in replication.",
-        handler: persistence::role,
     },
     CommandSpec {
         name: "save",
@@ -146,7 +134,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "",
         summary: "Makes a backup, and answers when it is complete.",
-        handler: persistence::save,
     },
     CommandSpec {
         name: "slaveof",
@@ -158,7 +145,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "NO ONE",
         summary: "Refuses another server: the server does not replicate.",
-        handler: persistence::replicaof,
     },
     CommandSpec {
         name: "slowlog",
@@ -170,7 +156,6 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "2.2.12",
         syntax: "GET [count] | LEN | RESET",
         summary: "Reports commands that took long.",
-        handler: observe::slowlog,
     },
     CommandSpec {
         name: "sync",
@@ -182,6 +167,5 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         since: "1.0.0",
         syntax: "",
         summary: "Refuses: the server does not replicate.",
-        handler: persistence::refuse_replica,
     },
 ];

@@ -1,11 +1,5 @@
 //! The specification of a command.
 
-use super::context::Context;
-use crate::error::CommandResult;
-
-/// Runs a command. Argument 0 is the command's name.
-pub(crate) type Handler = fn(&mut Context<'_, '_>, &[&[u8]]) -> CommandResult;
-
 /// The positions of a command's keys among its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keys {
@@ -106,7 +100,6 @@ pub(crate) struct CommandSpec {
     pub(crate) syntax: &'static str,
     /// A summary of one sentence.
     pub(crate) summary: &'static str,
-    pub(crate) handler: Handler,
 }
 
 impl CommandSpec {
