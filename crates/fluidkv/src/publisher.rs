@@ -255,7 +255,7 @@ impl Publisher {
         let each = whole / self.handles.len().max(1) as u64;
         let record = (each * self.ranges.len().max(most) as u64).min(whole);
         let with_headers = |bytes: u64| bytes + bytes / HEADERS_PART;
-        if !self.reserve.can_grow(pool) {
+        if !self.reserve.can_grow(pool, 0) {
             self.reserve.note_value_bytes(self.state.values().values().map(|used| used.bytes).sum());
         }
         self.reserve.note_manifest(with_headers(whole), with_headers(record));
@@ -424,7 +424,7 @@ impl Publisher {
     /// Ensures space in the manifest for a record of this length, with a new chain if the current
     /// one is long.
     fn make_room(&mut self, pool: &Pool, len: u64) -> Result<()> {
-        let most = if self.reserve.can_grow(pool) {
+        let most = if self.reserve.can_grow(pool, 0) {
             self.checkpoint * TIMES
         } else {
             self.checkpoint + self.checkpoint / SCARCE_PART

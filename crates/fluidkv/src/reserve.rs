@@ -91,6 +91,11 @@ impl Held {
     }
 }
 
+/// Returns the bytes that a flush of logs needs: their bytes, and an eighth for rounding.
+fn flush_bytes(logs: u64) -> u64 {
+    logs + logs / 8
+}
+
 /// Returns the counted bytes of one piece, where a whole piece has `piece` bytes.
 fn worth(bytes: u64, piece: u64) -> u64 {
     if bytes < piece { bytes - bytes / SHORT_PART } else { bytes }
@@ -218,7 +223,7 @@ impl Reserve {
         let (logs, largest) = (load(&self.logs), load(&self.largest));
         // A compaction writes no more than it reads. Puts leave an eighth for rounding, which
         // deletes may use.
-        let tables = logs + logs / 8 + largest + if collects { largest / 8 } else { 0 };
+        let tables = flush_bytes(logs) + largest + if collects { largest / 8 } else { 0 };
         let values = if self.has_values.load(Ordering::Relaxed) { self.value_segment } else { 0 };
         let own_values = if values > self.piece { values } else { 0 };
         let in_pieces = if collects { values - own_values } else { 0 };
@@ -254,9 +259,10 @@ impl Reserve {
         (wanted, free)
     }
 
-    /// Returns whether the medium has the required space in addition to the current regions.
-    pub(crate) fn can_grow(&self, pool: &Pool) -> bool {
-        let wanted = self.needed_bytes() + self.margin + self.piece;
+    /// Returns whether the medium has the required space, and `more` bytes, in addition to the
+    /// current regions.
+    pub(crate) fn can_grow(&self, pool: &Pool, more: u64) -> bool {
+        let wanted = self.needed_bytes() + self.margin + self.piece + more;
         pool.room_on_medium() >= wanted.max(pool.options().region_bytes)
     }
 
@@ -313,7 +319,7 @@ impl Reserve {
 
     /// Acquires missing extents and frees surplus ones. Returns whether puts may continue.
     pub(crate) fn refill(&self, pool: &Pool) -> bool {
-        if self.can_grow(pool) {
+        if self.can_grow(pool, 0) {
             return true;
         }
         let mut held = lock(&self.held);
@@ -393,12 +399,12 @@ impl Reserve {
 
     fn log_of(&self, pool: &Pool, bytes: u64) -> Result<NvPtr> {
         let log = || self.take(pool, bytes, KIND_LOG);
-        if self.can_grow(pool) {
+        if self.can_grow(pool, bytes + flush_bytes(bytes)) {
             return log();
         }
         let mut held = lock(&self.held);
         // A collection already uses the space held for it when it writes its pointers.
-        let needed = |more: u64| self.needed(bytes + bytes / 8 + more, false);
+        let needed = |more: u64| self.needed(flush_bytes(bytes) + more, false);
         if !self.hold(pool, &mut held, &mut needed(0)) {
             return Err(self.full(pool, bytes));
         }
@@ -429,12 +435,13 @@ impl Reserve {
     /// # Errors
     /// [`Error::Full`].
     pub(crate) fn alloc_for_put(&self, pool: &Pool, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
-        if self.can_grow(pool) {
+        let flush = if kind == KIND_LOG { flush_bytes(bytes) } else { 0 };
+        // The extent itself may be in the space that the medium still has.
+        if self.can_grow(pool, bytes + flush) {
             return self.take(pool, bytes, kind);
         }
         let mut held = lock(&self.held);
-        let logs = if kind == KIND_LOG { bytes } else { 0 };
-        let mut wanted = self.needed(self.margin + logs + logs / 8, true);
+        let mut wanted = self.needed(self.margin + flush, true);
         if self.hold(pool, &mut held, &mut wanted) { self.take(pool, bytes, kind) } else { Err(self.full(pool, bytes)) }
     }
 

@@ -174,6 +174,28 @@ fn a_log_is_handed_out_with_the_places_of_its_headers_wiped() {
     }
 }
 
+/// Regression: the space for the log itself, and for its flush, was not counted while the medium had
+/// space left. A batch of a tenth of the capacity then left a store in which no delete fitted.
+#[test]
+fn a_log_is_handed_out_only_if_the_space_for_its_flush_is_left() {
+    for bytes in [16 << 10, 256 << 10, 820 << 10, 1400 << 10, 3 << 20] {
+        let scratch = Scratch::new();
+        let pool = PoolOptions { capacity: 8 << 20, region_bytes: 1 << 20, ..PoolOptions::default() };
+        let options = FluidOptions { pool, workers: 0, ..FluidOptions::default() };
+        let store = FluidKv::create(&scratch.store(), &options).expect("create");
+        let inner = &store.running.inner;
+        let (pool, reserve) = (&inner.pool, &inner.reserve);
+        let mut count = 0;
+        while reserve.alloc_for_put(pool, bytes, KIND_LOG).is_ok() {
+            count += 1;
+            let free = pool.space().free + reserve.held_bytes() + pool.room_on_medium();
+            let needed = reserve.needed_bytes();
+            assert!(needed <= free, "log {count} of {bytes} bytes: {needed} bytes are needed, {free} are free");
+        }
+        assert!(count > 0 || bytes > 2 << 20, "no log of {bytes} bytes fits");
+    }
+}
+
 /// Regression: a range had a thousand tables before its first compaction, and twice the handles
 /// during it.
 #[test]
