@@ -31,7 +31,7 @@ pub struct Record {
 }
 
 /// Bytes of a line next to the key and the value: names, quotes, an expiry.
-const LINE_REST_BYTES_MAX: usize = 1024;
+const LINE_OVERHEAD_BYTES_MAX: usize = 1024;
 
 /// A key with its value and expiry, to be written.
 #[derive(Debug, Clone, Copy)]
@@ -108,7 +108,7 @@ impl Format {
             Self::Jsonl => 6,
             Self::Tsv => 4,
         };
-        escape_bytes * (limits::KEY_MAX + limits::VALUE_MAX) + LINE_REST_BYTES_MAX
+        escape_bytes * (limits::KEY_MAX + limits::VALUE_MAX) + LINE_OVERHEAD_BYTES_MAX
     }
 }
 

@@ -1,8 +1,8 @@
 //! The input of an import: read ahead by a separate thread, and split into lines.
 //!
 //! Invariants. One channel carries blocks, the end and signals, so that a thread that waits for
-//! input also wakes for a signal. The channel holds at most [`AHEAD`] blocks. Blocks arrive in
-//! order; a signal may overtake waiting blocks, as [`Input::signal`].
+//! input also wakes for a signal. The channel holds at most [`BLOCKS_AHEAD_MAX`] blocks. Blocks
+//! arrive in order; a signal may overtake waiting blocks, as [`Input::signal`].
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::long_line::LongLine;
 use crate::stop_signal::stop_signals;
 
 /// Maximum bytes of one block.
-const BLOCK: usize = 256 << 10;
+const BLOCK_BYTES_MAX: usize = 256 << 10;
 /// Maximum blocks read ahead.
-const AHEAD: usize = 4;
+const BLOCKS_AHEAD_MAX: usize = 4;
 
 /// An item of the channel.
 pub enum Item {
@@ -44,7 +44,7 @@ impl Input {
     /// Starts to read `source`, and to watch for SIGINT, SIGTERM and SIGHUP: the first signal
     /// requests an orderly end, a second ends the process at once.
     pub fn start(source: Box<dyn Read + Send>) -> io::Result<Self> {
-        let (sender, items) = sync_channel(AHEAD);
+        let (sender, items) = sync_channel(BLOCKS_AHEAD_MAX);
         let signal = Arc::new(AtomicI32::new(0));
         watch(sender.clone(), Arc::clone(&signal))?;
         thread::Builder::new().name("import-read".into()).spawn(move || read(source, &sender))?;
@@ -73,7 +73,7 @@ impl Input {
 
 fn read(mut source: Box<dyn Read + Send>, sender: &SyncSender<Item>) {
     loop {
-        let mut block = vec![0; BLOCK];
+        let mut block = vec![0; BLOCK_BYTES_MAX];
         let item = match source.read(&mut block) {
             Ok(0) => Item::End,
             Ok(length) => {
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_source_arrives_whole_and_ends() {
-        let input = Input::start(Box::new(io::Cursor::new(vec![7u8; BLOCK * 3 + 5]))).expect("threads start");
+        let input = Input::start(Box::new(io::Cursor::new(vec![7u8; BLOCK_BYTES_MAX * 3 + 5]))).expect("threads start");
         let mut length = 0;
         loop {
             match input.next(None) {
@@ -234,6 +234,6 @@ mod tests {
                 _ => panic!("nothing else was sent"),
             }
         }
-        assert_eq!(length, BLOCK * 3 + 5);
+        assert_eq!(length, BLOCK_BYTES_MAX * 3 + 5);
     }
 }

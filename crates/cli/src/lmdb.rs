@@ -37,16 +37,16 @@ const PAGE_BYTES_MAX: u32 = 64 << 10;
 /// Maximum levels of a tree, as in LMDB.
 const DEPTH_MAX: u16 = 32;
 /// The root of a database without pairs.
-const NO_PAGE: u64 = u64::MAX;
+const NO_PAGE_ID: u64 = u64::MAX;
 
 /// Flags of pages.
-const BRANCH: u16 = 0x01;
-const LEAF: u16 = 0x02;
-const OVERFLOW: u16 = 0x04;
+const BRANCH_FLAG: u16 = 0x01;
+const LEAF_FLAG: u16 = 0x02;
+const OVERFLOW_FLAG: u16 = 0x04;
 /// Flags of nodes.
-const BIG: u16 = 0x01;
-const DATABASE: u16 = 0x02;
-const DUPLICATES: u16 = 0x04;
+const BIG_VALUE_FLAG: u16 = 0x01;
+const DATABASE_FLAG: u16 = 0x02;
+const DUPLICATES_FLAG: u16 = 0x04;
 
 /// Returns whether a file with these first bytes is a data file of LMDB.
 pub fn is_magic(start: &[u8]) -> bool {
@@ -227,7 +227,7 @@ struct Node<'a> {
 impl Node<'_> {
     /// Returns the minimum bytes that the node needs in the page.
     fn bytes(&self, is_in_leaf: bool) -> usize {
-        let data = match (is_in_leaf, self.flags & BIG != 0) {
+        let data = match (is_in_leaf, self.flags & BIG_VALUE_FLAG != 0) {
             (false, _) => 0,
             (true, true) => size_of::<u64>(),
             (true, false) => self.low as usize,
@@ -239,7 +239,7 @@ impl Node<'_> {
 impl Walk<'_> {
     fn database<E>(&mut self, database: &Database, visit: &mut Visit<'_, E>) -> Result<(), Halt<E>> {
         let (before, duplicates) = (self.keys, self.summary.duplicates);
-        if database.root != NO_PAGE {
+        if database.root != NO_PAGE_ID {
             self.check_depth(database)?;
             self.tree(database.root, database.depth, visit)?;
         }
@@ -270,10 +270,12 @@ impl Walk<'_> {
             return Err(bad("the pages of the tree form a loop"));
         }
         let bytes = self.page(page)?;
-        let wanted = if levels == 1 { LEAF } else { BRANCH };
+        let wanted = if levels == 1 { LEAF_FLAG } else { BRANCH_FLAG };
         let lower = match (u64_at(&bytes, 0), u16_at(&bytes, 10), u16_at(&bytes, 12)) {
             (Some(number), ..) if number != page => return Err(bad("the page has another number")),
-            (_, Some(flags), Some(lower)) if flags & (BRANCH | LEAF | OVERFLOW) == wanted => usize::from(lower),
+            (_, Some(flags), Some(lower)) if flags & (BRANCH_FLAG | LEAF_FLAG | OVERFLOW_FLAG) == wanted => {
+                usize::from(lower)
+            }
             _ => return Err(bad("the page is not of the kind that its place in the tree needs")),
         };
         if lower < HEAD_BYTES || lower > bytes.len() {
@@ -311,11 +313,11 @@ impl Walk<'_> {
         let bad = |what: String| Halt::Bad { page, what };
         let short = || bad("the data of a node does not fit into the page".into());
         self.keys += 1;
-        if node.flags & DUPLICATES != 0 {
+        if node.flags & DUPLICATES_FLAG != 0 {
             self.summary.duplicates += 1;
             return Ok(());
         }
-        if node.flags & DATABASE != 0 {
+        if node.flags & DATABASE_FLAG != 0 {
             let database = node.rest.get(..DATABASE_BYTES).and_then(Database::decode).ok_or_else(short)?;
             self.summary.databases.push(node.key.to_vec());
             if let Visit::Find { name, found } = visit
@@ -327,7 +329,7 @@ impl Walk<'_> {
         }
         let Visit::Records(each) = visit else { return Ok(()) };
         let size = node.low as usize;
-        let value = if node.flags & BIG != 0 {
+        let value = if node.flags & BIG_VALUE_FLAG != 0 {
             self.long_value(u64_at(node.rest, 0).ok_or_else(short)?, size)?
         } else {
             node.rest.get(..size).ok_or_else(short)?.to_vec()
@@ -343,7 +345,7 @@ impl Walk<'_> {
         let bad = |what: &str| Err(Halt::Bad { page, what: what.into() });
         let head = self.page(page)?;
         let (flags, count) = (u16_at(&head, 10).unwrap_or(0), u64::from(u32_at(&head, 12).unwrap_or(0)));
-        if u64_at(&head, 0) != Some(page) || flags & OVERFLOW == 0 {
+        if u64_at(&head, 0) != Some(page) || flags & OVERFLOW_FLAG == 0 {
             return bad("the page holds no long value");
         }
         let fits = count <= self.pages - page && (HEAD_BYTES + size) as u64 <= count * self.page_bytes as u64;

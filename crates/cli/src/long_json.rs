@@ -14,8 +14,9 @@ const WORD_BYTES_MAX: usize = 64;
 const BASE64_CHUNK_BYTES: usize = 16 << 10;
 /// Texts are at even indexes, and their base64 after them.
 const NAMES: [&str; 6] = ["key", "key_b64", "value", "value_b64", "keyspace", "expires_at_ms"];
-const KEYSPACE: usize = 4;
-const EXPIRY: usize = 5;
+/// Indexes of fields in [`NAMES`].
+const KEYSPACE_INDEX: usize = 4;
+const EXPIRY_INDEX: usize = 5;
 /// Maximum bytes of a kept name of a keyspace.
 const KEYSPACE_BYTES_MAX: usize = 64 << 10;
 
@@ -136,7 +137,7 @@ impl Json {
     }
 
     fn begin_text(&mut self) -> Result<(), String> {
-        if self.field == EXPIRY {
+        if self.field == EXPIRY_INDEX {
             return Err("\"expires_at_ms\" is no number of milliseconds".into());
         }
         let text = &mut self.texts[self.field / 2];
@@ -146,7 +147,7 @@ impl Json {
         }
         let decoded = match self.field {
             0 | 1 => Bounded::key(),
-            KEYSPACE => Bounded::new("keyspace", KEYSPACE_BYTES_MAX),
+            KEYSPACE_INDEX => Bounded::new("keyspace", KEYSPACE_BYTES_MAX),
             _ => Bounded::value(),
         };
         *text = Some(Text { decoded, base64: (self.field % 2 == 1).then(Vec::new) });
@@ -175,7 +176,7 @@ impl Json {
             self.at = At::CommaOrEnd;
             if word != "null" {
                 let digits = word.bytes().all(|byte| byte.is_ascii_digit()) && (word == "0" || !word.starts_with('0'));
-                let millis = word.parse().ok().filter(|_| digits && self.field == EXPIRY);
+                let millis = word.parse().ok().filter(|_| digits && self.field == EXPIRY_INDEX);
                 let what = || format!("invalid type: {word} is no {}", NAMES[self.field]);
                 self.millis = Some(millis.ok_or_else(what)?);
             }

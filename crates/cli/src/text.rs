@@ -55,14 +55,14 @@ impl Coding {
     }
 }
 
-/// Maximum bytes of a key in a message.
-const SHOWN: usize = 80;
+/// Maximum bytes of a key that a message shows.
+const SHOWN_BYTES_MAX: usize = 80;
 
 /// Returns a key for a message: escaped, and truncated if long.
 pub fn show(key: &[u8]) -> String {
     let mut out = Vec::new();
-    tsv::escape(&key[..key.len().min(SHOWN)], &mut out);
-    let dots = if key.len() > SHOWN { "..." } else { "" };
+    tsv::escape(&key[..key.len().min(SHOWN_BYTES_MAX)], &mut out);
+    let dots = if key.len() > SHOWN_BYTES_MAX { "..." } else { "" };
     format!("{}{dots}", String::from_utf8_lossy(&out))
 }
 

@@ -15,7 +15,7 @@ use crate::progress::{ProgressBar, Unit};
 use crate::stop_signal::StopSignal;
 
 /// Records between two updates of the progress bar and checks of signals.
-const STEP: u64 = 256;
+const STEP_RECORDS: u64 = 256;
 
 /// Copies a store into a new one of any engine, and verifies the copy. The new store gets its name
 /// when it is whole.
@@ -183,10 +183,10 @@ impl Walk<'_> {
 
     /// Before some of the visits, moves the bar and checks for a signal.
     fn step(&self, visits: u64) -> Outcome {
-        if !visits.is_multiple_of(STEP) {
+        if !visits.is_multiple_of(STEP_RECORDS) {
             return Ok(());
         }
-        self.bar.inc(STEP);
+        self.bar.inc(STEP_RECORDS);
         self.signal.check("convert")
     }
 }

@@ -15,7 +15,7 @@ use crate::progress::{ProgressBar, Unit};
 use crate::stop_signal::StopSignal;
 
 /// Records between two updates of the progress bar.
-const STEP: u64 = 1024;
+const BAR_STEP_RECORDS: u64 = 1024;
 
 /// The file that each store has, and each device of a matrix.
 const FIRST_REGION: &str = "pool.0000";
@@ -139,7 +139,7 @@ impl<'a> Export<'a> {
         let (format, signal, exported) = (self.format, &self.signal, &mut self.exported);
         let mut each = |out: &mut Out, pair: Pair<'_>| {
             *exported += 1;
-            if *exported % STEP == 0 {
+            if *exported % BAR_STEP_RECORDS == 0 {
                 bar.set_position(*exported);
                 signal.check("export")?;
             }

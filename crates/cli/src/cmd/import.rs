@@ -25,11 +25,11 @@ use crate::progress::{ProgressBar, Unit};
 use crate::stop_signal::StopSignal;
 
 /// Records between two updates of the progress bar.
-const BAR_STEP: u64 = 1024;
+const BAR_STEP_RECORDS: u64 = 1024;
 /// Records between two acknowledgements.
-const ACK_STEP: u64 = 10_000;
+const ACK_STEP_RECORDS: u64 = 10_000;
 /// An input without data for this long pauses.
-const PAUSE: Duration = Duration::from_millis(50);
+const INPUT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Puts every record of a file. A put that returned is acknowledged, so the counted records are in
 /// the store however the import ends.
@@ -184,7 +184,7 @@ impl Import<'_> {
     fn all(&mut self, input: &Input, format: Format) -> Outcome {
         let mut lines = Lines::new(format);
         loop {
-            let patience = (self.args.acks && self.acked < self.imported).then_some(PAUSE);
+            let patience = (self.args.acks && self.acked < self.imported).then_some(INPUT_PAUSE);
             match input.next(patience) {
                 Item::Block(block) => {
                     lines.feed(&block, |line| self.line(line, input))?;
@@ -221,7 +221,7 @@ impl Import<'_> {
     /// [`Failure::Import`]; those of standard output.
     pub fn record(&mut self, record: Record) -> Outcome {
         self.number += 1;
-        if self.skipped.is_some() && self.number.is_multiple_of(BAR_STEP) {
+        if self.skipped.is_some() && self.number.is_multiple_of(BAR_STEP_RECORDS) {
             self.bar.set_position(self.number);
         }
         self.stores.put(&record).map_err(|error| Failure::Import {
@@ -232,7 +232,7 @@ impl Import<'_> {
         })?;
         self.imported += 1;
         self.bytes += (record.key.len() + record.value.len()) as u64;
-        if self.args.acks && self.imported.is_multiple_of(ACK_STEP) { self.acknowledge() } else { Ok(()) }
+        if self.args.acks && self.imported.is_multiple_of(ACK_STEP_RECORDS) { self.acknowledge() } else { Ok(()) }
     }
 
     fn acknowledge(&mut self) -> Outcome {

@@ -18,7 +18,7 @@ use crate::stop_signal::StopSignal;
 /// The default column family.
 const DEFAULT: &str = "default";
 /// Pairs between two checks of the signal.
-const SIGNAL_STEP: u64 = 1024;
+const SIGNAL_STEP_RECORDS: u64 = 1024;
 
 /// Imports all pairs of a column family.
 ///
@@ -32,7 +32,7 @@ pub fn run(args: &ImportArgs) -> Outcome {
     let mut pairs = 0;
     source.records(&mut |_| {
         pairs += 1;
-        if u64::is_multiple_of(pairs, SIGNAL_STEP) { signal.check("import") } else { Ok(()) }
+        if u64::is_multiple_of(pairs, SIGNAL_STEP_RECORDS) { signal.check("import") } else { Ok(()) }
     })?;
     let left_out = source.left_out(pairs)?;
     with_import(args, "record", |import| {

@@ -10,8 +10,8 @@ type Items = Result<Vec<Vec<u8>>, &'static str>;
 const ITEMS_MAX: usize = 4 << 20;
 const EARLY: &str = "it ends too early";
 const LONGER: &str = "there are bytes after its end";
-/// The last byte of a collection.
-const END: u8 = 0xff;
+/// The byte that ends a collection, in place of an item's first byte.
+const END_ID: u8 = 0xff;
 
 /// The unread bytes.
 struct Rest<'a>(&'a [u8]);
@@ -50,7 +50,7 @@ fn digits(number: i64) -> Vec<u8> {
 /// Reads the items after the head until the end. `total` is the length in the head.
 fn items(rest: &mut Rest<'_>, mut item: impl FnMut(&mut Rest<'_>) -> Result<Vec<u8>, &'static str>) -> Items {
     let mut items = Vec::new();
-    while *rest.0.first().ok_or(EARLY)? != END {
+    while *rest.0.first().ok_or(EARLY)? != END_ID {
         if items.len() == ITEMS_MAX {
             return Err("it has more items than a packed collection can have");
         }
@@ -175,7 +175,7 @@ mod tests {
     /// A listpack of `count` items, each the number 1 in two bytes.
     fn ones(count: usize) -> Vec<u8> {
         let total = (4 + 2 + 2 * count + 1) as u32;
-        [&total.to_le_bytes()[..], &[0xff, 0xff], &[1u8, 1].repeat(count), &[END]].concat()
+        [&total.to_le_bytes()[..], &[0xff, 0xff], &[1u8, 1].repeat(count), &[END_ID]].concat()
     }
 
     #[test]

@@ -27,7 +27,7 @@ const STOP_MAX: Duration = Duration::from_secs(2);
 const EXIT_TIME: Duration = Duration::from_millis(200);
 
 /// Time between two checks of the main thread for a stop.
-const LOOK_PERIOD: Duration = Duration::from_millis(100);
+const STOP_CHECK_PERIOD: Duration = Duration::from_millis(100);
 
 /// Serves a store until a signal or a client stops the server.
 pub fn run(args: &ServeArgs) -> Outcome {
@@ -93,7 +93,7 @@ fn wait_for_end<T>(end: &mpsc::Receiver<T>, stopper: &Stopper) -> Option<T> {
         if left == Some(Duration::ZERO) {
             return end.try_recv().ok();
         }
-        match end.recv_timeout(left.unwrap_or(LOOK_PERIOD)) {
+        match end.recv_timeout(left.unwrap_or(STOP_CHECK_PERIOD)) {
             Ok(ended) => return Some(ended),
             Err(RecvTimeoutError::Disconnected) => return None,
             Err(RecvTimeoutError::Timeout) => {}

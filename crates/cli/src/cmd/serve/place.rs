@@ -16,10 +16,10 @@ use crate::failure::{Failure, Outcome, file_failure};
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Permissions of a chosen directory: only its owner may read or change it.
-const PRIVATE: u32 = 0o700;
+const OWNER_ACCESS_MASK: u32 = 0o700;
 
 /// Permissions that a chosen directory must not have.
-const WRITABLE_BY_OTHERS: u32 = 0o022;
+const OTHERS_WRITE_MASK: u32 = 0o022;
 
 /// The directory of the served store.
 #[derive(Debug)]
@@ -83,11 +83,11 @@ pub fn open(place: &Place, config: &StoreConfig, events: &StoreEvents) -> Outcom
 /// Creates a directory that only this user may change. Other users may write to the parent
 /// directory, so a directory of another user is refused.
 fn make_private(path: &Path) -> Outcome {
-    let made = fs::DirBuilder::new().recursive(true).mode(PRIVATE).create(path);
+    let made = fs::DirBuilder::new().recursive(true).mode(OWNER_ACCESS_MASK).create(path);
     made.map_err(file_failure("making the directory", path))?;
     let found = fs::symlink_metadata(path).map_err(file_failure("reading", path))?;
     let user = fs::metadata("/proc/self").map_err(file_failure("reading", Path::new("/proc/self")))?.uid();
-    if !found.is_dir() || found.uid() != user || found.mode() & WRITABLE_BY_OTHERS != 0 {
+    if !found.is_dir() || found.uid() != user || found.mode() & OTHERS_WRITE_MASK != 0 {
         let text = format!("{} is not a private directory of this user: name another STORE", path.display());
         return Err(Failure::Usage(text));
     }
