@@ -41,7 +41,7 @@ impl fmt::Debug for EngineInfo {
     }
 }
 
-static ENGINES: [EngineInfo; built::COUNT] = [
+static ENGINES: [EngineInfo; built::ENGINE_COUNT] = [
     #[cfg(feature = "hikv")]
     EngineInfo {
         name: lodestore_hikv::ENGINE,

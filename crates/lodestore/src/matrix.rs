@@ -19,14 +19,15 @@ use crate::options::OpenOptions;
 use crate::trace;
 
 /// The prefix of names of options for the devices' engine.
-const OF_DEVICE: &str = "device.";
+const DEVICE_OPTION_PREFIX: &str = "device.";
 /// The option that names this engine.
 const ENGINE_OPTION: &str = "device-engine";
 /// The engine of operation logs, and of the host's own store.
 const LOG_ENGINE: &str = "nvht";
-/// Regions of an operation log, and of the host's store.
-const LOG_REGION: u64 = 16 << 20;
-const HOST_REGION: u64 = 1 << 20;
+/// Bytes of a region of an operation log.
+const LOG_REGION_BYTES: u64 = 16 << 20;
+/// Bytes of a region of the host's store.
+const HOST_REGION_BYTES: u64 = 1 << 20;
 
 lodestore_contract::options! {
     /// The options of devices, besides the matrix's own.
@@ -49,7 +50,7 @@ fn default_engine() -> &'static str {
 
 /// Whether this is the name of an option for the devices' engine.
 pub(crate) fn is_of_device(name: &str) -> bool {
-    name.starts_with(OF_DEVICE)
+    name.starts_with(DEVICE_OPTION_PREFIX)
 }
 
 /// Returns the header of the store at `path`; of a matrix, that of its host's store.
@@ -113,7 +114,7 @@ impl Stores {
         }
         let (mut own, mut device) = (Options::new(), Options::new());
         for (name, value) in set.iter().filter(|(name, _)| *name != ENGINE_OPTION) {
-            match name.strip_prefix(OF_DEVICE) {
+            match name.strip_prefix(DEVICE_OPTION_PREFIX) {
                 Some(name) => device.set(name, value),
                 None => own.set(name, value),
             };
@@ -132,7 +133,8 @@ impl Stores {
             }
             Part::Log | Part::Host => {
                 pool.first_bytes = None;
-                pool.region_bytes = pool.region_bytes.min(if part == Part::Log { LOG_REGION } else { HOST_REGION });
+                pool.region_bytes =
+                    pool.region_bytes.min(if part == Part::Log { LOG_REGION_BYTES } else { HOST_REGION_BYTES });
                 let mut set = Options::new();
                 set.set("partitions", "1").set("initial-capacity", "1024");
                 Ok((engines::by_name(LOG_ENGINE)?, pool, set))

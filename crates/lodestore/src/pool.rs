@@ -26,7 +26,7 @@ pub(crate) fn for_create(options: &CreateOptions) -> Result<PoolOptions> {
 }
 
 /// Space that a file system needs in addition to a file's own bytes before it counts as full.
-const DIRECTORY_ROOM: u64 = 1 << 20;
+const FILE_OVERHEAD_BYTES: u64 = 1 << 20;
 
 /// Rewrites the refusal of a creation for the caller: with the names of options, and with the
 /// cause, options or medium, of too little space.
@@ -37,7 +37,7 @@ pub(crate) fn refusal(error: Error, path: &Path, options: &CreateOptions) -> Err
             Error::io("making the first file of", path, too_large)
         }
         Error::Full { needed, capacity } => match probe(&nearest_directory(path)) {
-            Ok(medium) if medium.free_bytes < needed.saturating_add(DIRECTORY_ROOM) => {
+            Ok(medium) if medium.free_bytes < needed.saturating_add(FILE_OVERHEAD_BYTES) => {
                 Error::NoRoom { path: path.into(), needed, free: medium.free_bytes }
             }
             Ok(_) => Error::InvalidOption {

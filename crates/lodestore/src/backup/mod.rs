@@ -13,8 +13,8 @@ use std::path::Path;
 use lodestore_contract::{Error, Result, Store};
 
 use account::Account;
+pub(crate) use file::BACKUP_FILE;
 pub use file::BackupInfo;
-pub(crate) use file::NAME as BACKUP_FILE;
 use file::{BackupFile, refusal};
 use staging::{Staging, StoreLocks};
 use target::{Filled, Target};

@@ -25,15 +25,15 @@ use lodestore_contract::{Error, Result};
 use crate::made;
 
 /// The locked file in a staging directory.
-const LOCK: &str = "LOCK";
+const LOCK_FILE: &str = "LOCK";
 /// The directory that becomes the target.
-const CONTENT: &str = "content";
+const CONTENT_DIRECTORY: &str = "content";
 /// The separator of the target's name and the numbers in the name of a staging directory.
-const MARK: &str = ".unfinished-";
-/// Staging directories that one process may have for one target.
-const NUMBERS_MAX: u32 = 10_000;
+const NAME_SEPARATOR: &str = ".unfinished-";
+/// Maximum staging directories of one process for one target.
+const STAGING_DIRECTORIES_MAX: u32 = 10_000;
 /// Attempts to make the parent directories of a target, which another process may remove again.
-const PARENT_TRIES: u32 = 100;
+const PARENT_ATTEMPTS: u32 = 100;
 
 /// A directory under construction. Dropping it removes everything that was created.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Staging {
         }
         let mut prefix = OsString::from(".");
         prefix.push(name);
-        prefix.push(MARK);
+        prefix.push(NAME_SEPARATOR);
         let (made, (directory, lock)) =
             make_below(parent, &prefix).map_err(|error| Error::io("making", parent, error))?;
         Ok(Self { target, directory, made, is_done: false, _lock: lock })
@@ -71,7 +71,7 @@ impl Staging {
 
     /// Returns the directory that becomes the target. The directory does not exist at first.
     pub fn content(&self) -> PathBuf {
-        self.directory.join(CONTENT)
+        self.directory.join(CONTENT_DIRECTORY)
     }
 
     /// Makes the content durable and gives it the target's name.
@@ -143,7 +143,7 @@ fn make_below(parent: &Path, prefix: &OsString) -> io::Result<(Vec<PathBuf>, (Pa
             Ok(staged) => return Ok((made, staged)),
             Err(error) => {
                 made::remove_empty(&made);
-                if error.kind() != ErrorKind::NotFound || tries == PARENT_TRIES {
+                if error.kind() != ErrorKind::NotFound || tries == PARENT_ATTEMPTS {
                     return Err(error);
                 }
             }
@@ -153,7 +153,7 @@ fn make_below(parent: &Path, prefix: &OsString) -> io::Result<(Vec<PathBuf>, (Pa
 
 /// Makes a staging directory of its own, with its locked file.
 fn make(parent: &Path, prefix: &OsString) -> io::Result<(PathBuf, File)> {
-    for number in 0..NUMBERS_MAX {
+    for number in 0..STAGING_DIRECTORIES_MAX {
         let mut name = prefix.clone();
         name.push(format!("{}-{number}", std::process::id()));
         let directory = parent.join(name);
@@ -176,7 +176,7 @@ fn make(parent: &Path, prefix: &OsString) -> io::Result<(PathBuf, File)> {
 /// Makes the locked file of a staging directory. `before_lock` runs between the making of the file
 /// and its lock. Returns `None` if another process took the directory for an abandoned one.
 fn lock_new(directory: &Path, before_lock: &dyn Fn()) -> io::Result<Option<File>> {
-    let path = directory.join(LOCK);
+    let path = directory.join(LOCK_FILE);
     let lock = match File::create_new(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         created => created?,
@@ -199,7 +199,7 @@ fn is_named(file: &File, path: &Path) -> io::Result<bool> {
 
 /// Whether a name is that of a staging directory: `.NAME.unfinished-PID-N`.
 fn is_staging(name: &OsStr) -> bool {
-    let Some((target, numbers)) = name.to_str().and_then(|name| name.rsplit_once(MARK)) else { return false };
+    let Some((target, numbers)) = name.to_str().and_then(|name| name.rsplit_once(NAME_SEPARATOR)) else { return false };
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     target.len() > 1
         && target.starts_with('.')
@@ -212,7 +212,7 @@ fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten().filter(|entry| is_staging(&entry.file_name())) {
         // Another process is creating a directory without the file.
-        let path = entry.path().join(LOCK);
+        let path = entry.path().join(LOCK_FILE);
         let Ok(lock) = File::open(&path) else { continue };
         // Otherwise the directory was removed meanwhile, and its name may be used again.
         if lock.try_lock().is_ok() && is_named(&lock, &path).unwrap_or(false) {
@@ -243,7 +243,7 @@ impl StoreLocks {
                 let file_type = entry.file_type().map_err(io)?;
                 if file_type.is_dir() {
                     directories.push(entry.path());
-                } else if entry.file_name() == LOCK {
+                } else if entry.file_name() == LOCK_FILE {
                     let file = File::open(entry.path()).map_err(io)?;
                     match file.try_lock_shared() {
                         Ok(()) => files.push(file),
@@ -295,7 +295,7 @@ mod tests {
         assert!(!directory.exists());
         let (directory, lock) = make(scratch.path(), &prefix()).expect("another one");
         remove_abandoned(scratch.path());
-        assert!(directory.join(LOCK).exists(), "a locked one stays");
+        assert!(directory.join(LOCK_FILE).exists(), "a locked one stays");
         drop(lock);
     }
 
@@ -332,10 +332,10 @@ mod tests {
         let scratch = Scratch::on_disk();
         let inner = scratch.path().join("device/store");
         fs::create_dir_all(&inner).expect("a directory");
-        fs::write(inner.join(LOCK), "").expect("a file");
+        fs::write(inner.join(LOCK_FILE), "").expect("a file");
         let (first, second) = (StoreLocks::acquire(scratch.path()), StoreLocks::acquire(scratch.path()));
         first.as_ref().and(second.as_ref()).expect("both");
-        let file = File::open(inner.join(LOCK)).expect("a file");
+        let file = File::open(inner.join(LOCK_FILE)).expect("a file");
         assert!(matches!(file.try_lock(), Err(TryLockError::WouldBlock)), "no process can open the store");
         drop((first, second));
         file.lock().expect("free");

@@ -18,7 +18,7 @@ const BATCH_OPS: usize = 512;
 /// Bytes of keys and values at which a batch is full.
 const BATCH_BYTES: usize = 512 << 10;
 /// Longer values are written separately.
-const BATCHED_VALUE_MAX: usize = 16 << 10;
+const BATCHED_VALUE_BYTES_MAX: usize = 16 << 10;
 
 /// The contents of a finished target.
 pub(super) struct Filled {
@@ -115,7 +115,7 @@ impl<'p> Target<'p> {
         self.account.add(pair);
         self.written += 1;
         (self.progress)(BackupProgress { phase: BackupPhase::Copying, pairs: self.written, total: self.total });
-        if !self.uses_batches || value.len() > BATCHED_VALUE_MAX {
+        if !self.uses_batches || value.len() > BATCHED_VALUE_BYTES_MAX {
             return self.store.put_expiring(key, value, expiry);
         }
         self.add_to_batch(key, value.len(), BatchOp::Put { key: key.to_vec(), value: value.to_vec(), expiry })

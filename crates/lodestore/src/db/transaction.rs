@@ -32,10 +32,10 @@ use super::{Shared, Value};
 
 /// Maximum runs of a transaction before its conflict is reported.
 const TRIES_MAX: u32 = 100;
-/// Tries without a pause.
-const TRIES_WITHOUT_PAUSE: u32 = 3;
+/// Attempts that follow each other without a pause.
+const IMMEDIATE_ATTEMPTS: u32 = 3;
 /// The upper bound of the first random pause. The bound doubles with each try.
-const PAUSE_MAX_FIRST: Duration = Duration::from_micros(20);
+const FIRST_PAUSE_MAX: Duration = Duration::from_micros(20);
 /// The upper bound of all pauses.
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 
@@ -256,8 +256,8 @@ pub(super) fn run<T, E: From<Error>>(
 
 /// Waits after a conflict, for a random time that grows with the number of tries.
 fn pause(tries: u32) {
-    let Some(doublings) = tries.checked_sub(TRIES_WITHOUT_PAUSE) else { return };
-    let longest = PAUSE_MAX.min(PAUSE_MAX_FIRST * (1 << doublings.min(16)));
+    let Some(doublings) = tries.checked_sub(IMMEDIATE_ATTEMPTS) else { return };
+    let longest = PAUSE_MAX.min(FIRST_PAUSE_MAX * (1 << doublings.min(16)));
     let random = RandomState::new().hash_one(tries) as u32;
     std::thread::sleep(longest.mul_f64(f64::from(random) / f64::from(u32::MAX)));
 }

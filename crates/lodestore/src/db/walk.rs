@@ -10,9 +10,9 @@ use super::keyspace::Keyspace;
 use super::keyspace::key::Part;
 
 /// Pairs per read of the store.
-const PAIRS_PER_READ: usize = 128;
+const READ_PAIRS_MAX: usize = 128;
 /// Bytes of keys and values after which a read ends.
-const BYTES_PER_READ: usize = 1 << 20;
+const READ_BYTES_MAX: usize = 1 << 20;
 
 /// A lazy walk over a range. `T` is its copy of each pair.
 pub(super) struct Walk<T> {
@@ -136,13 +136,13 @@ fn read_part<T>(
     if part.range.excludes_all() {
         return Ok(true);
     }
-    let range = ScanRange { direction, limit: PAIRS_PER_READ, ..part.range.clone() };
+    let range = ScanRange { direction, limit: READ_PAIRS_MAX, ..part.range.clone() };
     let (mut last, mut bytes) = (None, 0);
     // Returns whether the group is full.
     let mut add = |key: &[u8], value: &[u8]| {
         pairs.push_back(copy(&key[part.prefix_len..], value));
         bytes += key.len() + value.len();
-        let is_full = pairs.len() == PAIRS_PER_READ || bytes >= BYTES_PER_READ;
+        let is_full = pairs.len() == READ_PAIRS_MAX || bytes >= READ_BYTES_MAX;
         if is_full {
             last = Some(key.to_vec());
         }

@@ -33,7 +33,7 @@ use lodestore_contract::{Error, Result, Store};
 use super::key::NAMED_ID_MIN;
 use super::named::{Blocked, Named};
 use super::planted::{Fault, Planted};
-use super::record::{Header, PLACE, SlotRecord, header_key, slot_key};
+use super::record::{Header, LOCATION, SlotRecord, header_key, slot_key};
 
 /// Maximum bytes of a name.
 pub(in crate::db) const NAME_BYTES_MAX: usize = 255;
@@ -100,7 +100,7 @@ impl Catalogue {
         match header {
             Some(header) => catalogue.load_slots(header.slots)?,
             None if catalogue.store.contains(&slot_key(0))? => {
-                return Err(Error::corrupt(PLACE, "its header is missing"));
+                return Err(Error::corrupt(LOCATION, "its header is missing"));
             }
             None => {}
         }
@@ -115,7 +115,7 @@ impl Catalogue {
             match self.load_slot(number, &mut ids) {
                 Ok(None) if number == count => {}
                 Ok(Some(slot)) => self.slots.push(slot),
-                Ok(None) => self.note_damage(PLACE.into(), format!("slot {number} is missing")),
+                Ok(None) => self.note_damage(LOCATION.into(), format!("slot {number} is missing")),
                 Err(Error::Corrupt { place, what, .. }) => self.note_damage(place, what),
                 Err(error) => return Err(error),
             }
@@ -145,14 +145,14 @@ impl Catalogue {
             SlotRecord::Dead { id, .. } => (id, None),
         };
         if !(NAMED_ID_MIN..self.next_id).contains(&id) {
-            return Err(Error::corrupt(PLACE, format!("slot {number} has id {id}, which was never given")));
+            return Err(Error::corrupt(LOCATION, format!("slot {number} has id {id}, which was never given")));
         }
         let same_name = name.as_ref().and_then(|name| self.by_name.get(name));
         if let Some(first) = ids.insert(id, index).or(same_name.copied()) {
             // Either slot may be the damaged one.
             self.slots[first] = Slot::Damaged;
             self.by_name.retain(|_, slot| *slot != first);
-            return Err(Error::corrupt(PLACE, format!("slots {first} and {number} have the same name or id")));
+            return Err(Error::corrupt(LOCATION, format!("slots {first} and {number} have the same name or id")));
         }
         Ok(Some(name.map_or(Slot::Dead(id), |name| {
             self.by_name.insert(name.clone(), index);

@@ -23,7 +23,7 @@ use super::record::header_key;
 /// Records removed together in an engine with an order.
 const PIECE_RECORDS: usize = 256;
 /// Maximum bytes of keys that a walk over an engine without an order collects.
-const WALK_BYTES_MAX: usize = 16 << 20;
+const COLLECTED_BYTES_MAX: usize = 16 << 20;
 /// Memory of a collected key in addition to its own bytes.
 const KEY_OVERHEAD_BYTES: usize = 40;
 
@@ -268,7 +268,7 @@ impl Keyspaces {
     }
 
     /// Removes the records of keyspaces by walks over the whole store. One walk suffices if the
-    /// keys need at most [`WALK_BYTES_MAX`].
+    /// keys need at most [`COLLECTED_BYTES_MAX`].
     ///
     /// # Errors
     /// Errors of a read and a write. After [`Error::Corrupt`] the records without damage are
@@ -283,9 +283,9 @@ impl Keyspaces {
                     bytes += key.len() + KEY_OVERHEAD_BYTES;
                     keys.push(key.to_vec());
                 }
-                if bytes > WALK_BYTES_MAX || self.is_stopping() { Visit::Stop } else { Visit::More }
+                if bytes > COLLECTED_BYTES_MAX || self.is_stopping() { Visit::Stop } else { Visit::More }
             });
-            let is_last = bytes <= WALK_BYTES_MAX;
+            let is_last = bytes <= COLLECTED_BYTES_MAX;
             while !keys.is_empty() && !self.is_stopping() {
                 let piece = keys.split_off(keys.len().saturating_sub(piece_records));
                 self.remove(piece)?;
