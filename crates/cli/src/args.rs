@@ -267,7 +267,7 @@ pub struct CreateArgs {
     pub size: u64,
     /// What an acknowledged write survives: process, power or interval:MS. By default the medium
     /// decides if the engine is auto, else process
-    #[arg(long, value_name = "LEVEL", value_parser = durability)]
+    #[arg(long, value_name = "LEVEL", value_parser = parse_durability)]
     pub durability: Option<Durability>,
     /// Treat the medium as DAX and execute every flush and fence (for measurements)
     #[arg(long)]
@@ -297,7 +297,7 @@ pub struct WriteArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     pub value_file: Option<PathBuf>,
     /// Let the key expire after this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_hyphen_values = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, allow_hyphen_values = true)]
     pub ttl: Option<Duration>,
 }
 
@@ -375,7 +375,7 @@ pub struct ConvertArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,
     /// What an acknowledged write survives: process, power or interval:MS; by default as SRC
-    #[arg(long, value_name = "LEVEL", value_parser = durability)]
+    #[arg(long, value_name = "LEVEL", value_parser = parse_durability)]
     pub durability: Option<Durability>,
     /// Set an option of the new store's engine; `lodestore engines` lists them
     #[arg(long = "set", value_name = "NAME=VALUE")]
@@ -559,12 +559,12 @@ pub struct EnginesArgs {
 }
 
 /// Parses a durability. Returns an error text without the option's name, which clap adds.
-fn durability(text: &str) -> Result<Durability, String> {
+fn parse_durability(text: &str) -> Result<Durability, String> {
     text.parse().map_err(|_| "give process, power or interval:MS with MS of at least 1".to_owned())
 }
 
 /// Parses a number of seconds, possibly with a fraction.
-fn seconds(text: &str) -> Result<Duration, String> {
+fn parse_seconds(text: &str) -> Result<Duration, String> {
     let refuse = || "give a number of seconds, such as 60 or 0.5".to_owned();
     let seconds: f64 = text.parse().map_err(|_| refuse())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| refuse())
@@ -583,9 +583,9 @@ mod tests {
 
     #[test]
     fn seconds_are_read_with_fractions_and_never_negative() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
         for text in ["", "-1", "x", "inf", "NaN", "1e40"] {
-            assert!(seconds(text).is_err(), "{text:?}");
+            assert!(parse_seconds(text).is_err(), "{text:?}");
         }
     }
 }

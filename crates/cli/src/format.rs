@@ -61,9 +61,9 @@ impl Record {
 
 impl Format {
     /// Returns the requested format, or the one of the file's name, or jsonl.
-    pub fn of(asked: Option<Self>, file: &Path) -> Self {
+    pub fn of(requested: Option<Self>, file: &Path) -> Self {
         let extension = file.extension().and_then(|extension| extension.to_str());
-        asked.unwrap_or(match extension {
+        requested.unwrap_or(match extension {
             Some("tsv" | "txt") => Self::Tsv,
             _ => Self::Jsonl,
         })

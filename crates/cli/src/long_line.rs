@@ -15,13 +15,13 @@ const EXPIRY_BYTES_MAX: usize = 4096;
 
 /// Decoded bytes with an upper limit.
 #[derive(Debug)]
-pub struct Bounded {
+pub struct BoundedBytes {
     name: &'static str,
     bytes: Vec<u8>,
     bytes_max: usize,
 }
 
-impl Bounded {
+impl BoundedBytes {
     pub fn new(name: &'static str, bytes_max: usize) -> Self {
         Self { name, bytes: Vec::new(), bytes_max }
     }
@@ -137,7 +137,7 @@ enum Escape {
 
 #[derive(Debug)]
 struct Tsv {
-    fields: [Bounded; 3],
+    fields: [BoundedBytes; 3],
     /// The field being read, from 0.
     field: usize,
     escape: Escape,
@@ -147,8 +147,13 @@ struct Tsv {
 
 impl Tsv {
     fn new() -> Self {
-        let expiry = Bounded::new("third field", EXPIRY_BYTES_MAX);
-        Self { fields: [Bounded::key(), Bounded::value(), expiry], field: 0, escape: Escape::No, has_return: false }
+        let expiry = BoundedBytes::new("third field", EXPIRY_BYTES_MAX);
+        Self {
+            fields: [BoundedBytes::key(), BoundedBytes::value(), expiry],
+            field: 0,
+            escape: Escape::No,
+            has_return: false,
+        }
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), String> {
@@ -220,7 +225,7 @@ impl Tsv {
         if self.field == 0 {
             return Err("there is no tab between a key and a value".into());
         }
-        let [key, value, expiry] = self.fields.map(Bounded::into_bytes);
+        let [key, value, expiry] = self.fields.map(BoundedBytes::into_bytes);
         let millis = || std::str::from_utf8(&expiry).ok()?.parse().ok();
         let expiry = match self.field {
             2 => Some(Expiry::at_millis(

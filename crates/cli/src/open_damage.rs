@@ -36,7 +36,7 @@ impl OpenDamage {
     }
 
     /// Writes the findings to standard error, and clears them.
-    pub fn tell(&self) {
+    pub fn print(&self) {
         let found = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
         for text in found.iter().take(PRINTED_FINDINGS_MAX) {
             note(&format!("note: {text}"));

@@ -59,7 +59,7 @@ impl Coding {
 const SHOWN_BYTES_MAX: usize = 80;
 
 /// Returns a key for a message: escaped, and truncated if long.
-pub fn show(key: &[u8]) -> String {
+pub fn display_key(key: &[u8]) -> String {
     let mut out = Vec::new();
     tsv::escape(&key[..key.len().min(SHOWN_BYTES_MAX)], &mut out);
     let dots = if key.len() > SHOWN_BYTES_MAX { "..." } else { "" };

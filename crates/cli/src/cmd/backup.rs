@@ -30,7 +30,7 @@ pub fn backup(args: &BackupArgs) -> Outcome {
         let info = opened.db.backup_with(&args.directory, &mut |progress| show(&bar, progress))?;
         bar.finish_and_clear();
         let paths = [&*args.store.store, &*args.directory];
-        opened.tell_damage(out, |out| report(out, args.store.json, ("backup", "backed up"), paths, &info))
+        opened.run_and_print_damage(out, |out| report(out, args.store.json, ("backup", "backed up"), paths, &info))
     })
 }
 

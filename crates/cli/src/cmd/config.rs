@@ -71,7 +71,7 @@ fn show(args: &ShowArgs) -> Outcome {
 }
 
 /// Returns the options that are shown, with their origins.
-fn shown(resolved: &Resolved) -> impl Iterator<Item = (&'static OptionSpec, String)> {
+fn shown_options(resolved: &Resolved) -> impl Iterator<Item = (&'static OptionSpec, String)> {
     OPTIONS.iter().filter(|option| option.part_of.is_none()).map(|option| (option, resolved.origin(option)))
 }
 
@@ -86,7 +86,7 @@ fn literal(value: &str) -> Value {
 }
 
 fn as_json(resolved: &Resolved) -> Map<String, Value> {
-    shown(resolved)
+    shown_options(resolved)
         .map(|(option, origin)| {
             let mut values: Vec<Value> = values_of(option, resolved).iter().map(|value| literal(value)).collect();
             let value = match option.is_list {
@@ -101,7 +101,7 @@ fn as_json(resolved: &Resolved) -> Map<String, Value> {
 /// Returns lines of TOML. An option without a value and a secret are comments.
 fn as_toml(resolved: &Resolved) -> Vec<String> {
     let mut rows = Vec::new();
-    for (option, origin) in shown(resolved) {
+    for (option, origin) in shown_options(resolved) {
         let values: Vec<String> = values_of(option, resolved).iter().map(|value| literal(value).to_string()).collect();
         let is_comment = option.is_secret || (values.is_empty() && !option.is_list);
         let value = if option.is_list { format!("[{}]", values.join(", ")) } else { values.concat() };

@@ -35,11 +35,11 @@ pub fn run(args: &ServeArgs) -> Outcome {
     let config = &resolved.config;
     config.check().map_err(|error| refused(&OptionError::Config(error)))?;
     log::start(&config.log);
-    let place = place::of(&resolved)?;
+    let location = place::locate(&resolved)?;
     // An address in use is reported before a store is created or recovered.
     let bound = Server::bind(config.clone()).map_err(start_failure)?;
     let events = StoreEvents::default();
-    let db = place::open(&place, &config.store, &events)?;
+    let db = place::open_or_create(&location, &config.store, &events)?;
     let server = match bound.start(db.clone()) {
         Ok(server) => server,
         Err(error) => {
@@ -49,18 +49,18 @@ pub fn run(args: &ServeArgs) -> Outcome {
         }
     };
     server.report_store_events(&events);
-    stop::on_signals(&server.stopper())?;
+    stop::stop_on_signal(&server.stopper())?;
     let ready_after = BEGUN.get().map(Instant::elapsed).unwrap_or_default();
     server.report_served_after(ready_after);
-    let banner = banner::Banner::new(&place, &db, &server, config, ready_after);
+    let banner = banner::Banner::new(&location, &db, &server, config, ready_after);
     // A missing reader of the banner does not end the server.
     drop(banner.print(config.log.is_json));
-    notify::send(&format!("READY=1\nSTATUS=Serving {}", place.path.display()));
-    wait(server, db)
+    notify::send(&format!("READY=1\nSTATUS=Serving {}", location.path.display()));
+    wait_and_close(server, db)
 }
 
 /// Waits for the end of the server and for the clean close of the store, for a bounded time.
-fn wait(server: Server, db: Db) -> Outcome {
+fn wait_and_close(server: Server, db: Db) -> Outcome {
     let stopper = server.stopper();
     let (ended, end) = mpsc::channel();
     let waiting = std::thread::Builder::new().name("stop".into()).spawn(move || {
