@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_text_is_refused_with_the_place() {
+    fn a_refused_text_is_reported_with_the_offset() {
         assert_eq!(decode(b"AAA"), Err(DecodeError::Length));
         for text in [b"AAAAAA\xff=", b"AAAA====", b"AAAAA=AA", b"AAAAAAB=", b"AAAAAB==", b"AAAA A=="] {
             assert_eq!(decode(text), Err(DecodeError::Group(4)), "{}", text.escape_ascii());

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_say_what_is_wrong() {
+    fn bad_lines_are_refused_with_their_fault() {
         for (format, line, says) in [
             (Format::Tsv, "key only", "no tab"),
             (Format::Tsv, "", "no tab"),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_file_tells_its_format() {
+    fn the_name_of_a_file_selects_its_format() {
         for (file, format) in
             [("a.tsv", Format::Tsv), ("a.txt", Format::Tsv), ("a.jsonl", Format::Jsonl), ("-", Format::Jsonl)]
         {

@@ -200,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_are_the_same_however_the_input_is_cut_and_from_whatever_length_on_they_are_long(
+        fn lines_do_not_depend_on_the_cuts_of_the_input_or_on_the_limit_of_text(
             lines in prop::collection::vec("k?\t?[ab\r]{0,8}", 0..8),
             has_last_newline in any::<bool>(),
             text_bytes_max in 0..12usize,

@@ -326,7 +326,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
         #[test]
-        fn a_line_read_in_pieces_is_what_it_is_as_a_whole(
+        fn a_line_read_in_pieces_gives_the_record_of_the_whole_line(
             line in line(),
             cuts in prop::collection::vec(0..6usize, 0..12),
         ) {

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_coding_reads_what_it_writes() {
+    fn every_coding_decodes_its_own_text() {
         let bytes: Vec<u8> = (0..=255).collect();
         for coding in [Coding::Hex, Coding::Base64] {
             let mut text = Vec::new();

@@ -286,7 +286,7 @@ fn an_address_in_use_is_refused_before_the_store_is_created() {
 }
 
 #[test]
-fn a_damaged_store_is_refused_with_the_way_to_save_it() {
+fn a_damaged_store_is_refused_with_advice_to_salvage_it() {
     let place = Place::new();
     let server = Served::start(place.command(&small(&["--engine", "hikv"])));
     assert_eq!(Client::connect(&place.path("socket")).run("SET a 1"), "+OK");
@@ -300,7 +300,7 @@ fn a_damaged_store_is_refused_with_the_way_to_save_it() {
 }
 
 #[test]
-fn flags_count_more_than_the_environment_and_the_file() {
+fn flags_override_the_environment_and_the_file() {
     let place = Place::new();
     place.write("a.toml", "maxclients = 1\ntimeout = 2\nio-threads = 3\nrequirepass = \"secret\"\nsize = \"64M\"\n");
     let mut command = place.command(&["config", "show", "--config", "a.toml", "--maxclients", "7"]);
@@ -368,7 +368,7 @@ fn names_of_redis_work_as_flags_and_variables() {
 }
 
 #[test]
-fn the_password_of_a_variable_of_redis_counts() {
+fn the_password_of_a_redis_variable_is_used() {
     let place = Place::new();
     let mut command = place.command(&small(&[]));
     command.env("LODESTORE_REQUIREPASS", "secret");

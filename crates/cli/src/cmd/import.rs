@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_import_that_cannot_start_says_which_limit_to_raise() {
+    fn an_import_that_cannot_start_names_the_limit_to_raise() {
         for (number, says) in [(11, "ulimit -u"), (23, "ulimit -n"), (24, "ulimit -n"), (12, "free memory")] {
             let text = start_failure(&io::Error::from_raw_os_error(number)).to_string();
             assert!(text.starts_with("starting to read: ") && text.contains(says), "{text}");

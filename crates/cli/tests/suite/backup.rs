@@ -55,7 +55,7 @@ fn a_matrix_is_backed_up_and_restored_with_its_devices() {
 }
 
 #[test]
-fn what_cannot_be_backed_up_or_restored_is_refused_and_nothing_is_left() {
+fn a_refused_backup_or_restore_leaves_nothing() {
     let place = Place::with_store();
     place.ok(&["put", "store", "a", "1"]);
     place.fails(&["backup", "missing", "copy"], 3, "missing");
@@ -99,7 +99,7 @@ fn has_unfinished(place: &Place) -> bool {
 }
 
 #[test]
-fn a_killed_backup_leaves_no_target_and_the_next_one_cleans_up() {
+fn a_killed_backup_leaves_no_target_and_the_next_backup_removes_its_files() {
     let place = with_many();
     let mut left_unfinished = false;
     for millis in [0, 5, 20, 80] {

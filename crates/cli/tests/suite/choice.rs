@@ -7,7 +7,7 @@ fn stats_json(place: &Place) -> serde_json::Value {
 }
 
 #[test]
-fn a_creation_without_an_engine_follows_the_medium_and_stats_shows_why() {
+fn a_creation_without_an_engine_follows_the_medium_and_stats_shows_the_reason() {
     for place in [Place::new(), Place::on_disk()] {
         let wrote = place.ok(&["create", "store", "--size", "64M"]);
         let reason = wrote.lines().nth(1).and_then(|line| line.strip_prefix("chosen because "));
@@ -51,7 +51,7 @@ fn a_named_durability_finds_its_engine() {
 }
 
 #[test]
-fn a_store_without_a_readable_record_of_its_creation_says_unknown_and_works() {
+fn a_store_without_a_readable_record_of_its_creation_shows_unknown_and_works() {
     let place = Place::with_store();
     place.ok(&["put", "store", "k", "v"]);
     for damage in [Some("no record"), None] {

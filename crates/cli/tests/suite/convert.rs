@@ -26,14 +26,14 @@ fn names(place: &Place) -> Vec<String> {
 }
 
 #[test]
-fn all_keyspaces_and_expiries_come_to_a_store_of_any_engine() {
+fn all_keyspaces_and_expiries_are_converted_to_any_engine() {
     for (from, to) in [("hikv", "fluidkv"), ("fluidkv", "nvht"), ("nvht", "hashkv"), ("hashkv", "hikv")] {
         let place = source(from);
         std::thread::sleep(std::time::Duration::from_millis(5));
         let mut all: Vec<String> = place.ok(&["export", "src", "--all-keyspaces"]).lines().map(str::to_owned).collect();
         all.sort();
-        let told = place.ok(&["convert", "src", "dst", "--engine", to]);
-        assert_eq!(told, format!("converted 4,001 records and 2 named keyspaces to dst: engine {to}, verified\n"));
+        let printed = place.ok(&["convert", "src", "dst", "--engine", to]);
+        assert_eq!(printed, format!("converted 4,001 records and 2 named keyspaces to dst: engine {to}, verified\n"));
         let mut copied: Vec<String> =
             place.ok(&["export", "dst", "--all-keyspaces"]).lines().map(str::to_owned).collect();
         copied.sort();
@@ -90,8 +90,8 @@ fn a_change_of_size_alone_keeps_the_engine_and_its_fixed_options() {
     let fixed = ["--set", "region=8M", "--set", "chunk=32K"];
     place.ok(&[&["create", "src", "--engine", "nvht", "--size", "64M"], &fixed[..]].concat());
     place.ok(&["put", "src", "a", "1"]);
-    let told = place.ok(&["convert", "src", "dst", "--size", "96M"]);
-    assert_eq!(told, "converted 1 records and 0 named keyspaces to dst: engine nvht, verified\n");
+    let printed = place.ok(&["convert", "src", "dst", "--size", "96M"]);
+    assert_eq!(printed, "converted 1 records and 0 named keyspaces to dst: engine nvht, verified\n");
     let summary: serde_json::Value = serde_json::from_str(&place.ok(&["doctor", "dst", "--json"])).expect("an object");
     let store = &summary["store"];
     let shape = ["capacity", "region_bytes", "chunk_bytes"].map(|name| store[name].as_u64().expect("a number"));
@@ -128,7 +128,7 @@ fn begin(place: &Place, args: &[&str]) -> Child {
 }
 
 #[test]
-fn a_killed_conversion_leaves_no_target_and_the_next_one_cleans_up() {
+fn a_killed_conversion_leaves_no_target_and_the_next_conversion_removes_its_files() {
     let place = with_many();
     let args = ["convert", "src", "dst", "--engine", "nvht"];
     let mut child = begin(&place, &args);

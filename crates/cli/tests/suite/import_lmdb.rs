@@ -149,7 +149,7 @@ fn a_tree_with_long_values_is_imported() {
 }
 
 #[test]
-fn the_newer_meta_page_counts() {
+fn the_newer_meta_page_is_used() {
     let place = Place::with_store();
     let mut lmdb = Lmdb::new();
     let (old, new) = (lmdb.page(2, &[pair(b"k", b"old")]), lmdb.page(2, &[pair(b"k", b"new")]));

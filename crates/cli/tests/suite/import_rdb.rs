@@ -142,9 +142,9 @@ fn strings_of_all_encodings_and_databases_are_imported() {
             .key(0, b"raw")
             .string(b"of database 3");
         place.write("dump", rdb.end());
-        let (told, noted) = imported(&place, "dump", &[]);
-        assert!(told.starts_with("imported 11 records"), "{told}");
-        assert_eq!(noted, "");
+        let (printed, notes) = imported(&place, "dump", &[]);
+        assert!(printed.starts_with("imported 11 records"), "{printed}");
+        assert_eq!(notes, "");
         let exported = place.ok(&["export", "store", "--format", "tsv"]);
         let expected = format!(
             "idle\t\nint16\t12345\nint32\t-123456\nint8\t-123\nlong\t{}\nlzf\taaaaaaaaaaa\nraw\tvalue\n\
@@ -333,9 +333,9 @@ fn other_types_are_left_out_with_a_note_or_refused() {
     let refused = ["import", "store", "dump", "--strict"];
     place.fails(&refused, 10, "1 functions, 2 lists, 2 sets, 2 sorted sets, 1 streams, 1 values of modules");
     assert_eq!(place.ok(&["count", "store"]), "0\n");
-    let (told, noted) = imported(&place, "dump", &["--json"]);
-    assert!(told.contains("\"imported\":2,") && told.contains("\"skipped\":9"), "{told}");
-    assert!(noted.starts_with("lodestore: left out: 1 functions, 2 lists"), "{noted}");
+    let (printed, notes) = imported(&place, "dump", &["--json"]);
+    assert!(printed.contains("\"imported\":2,") && printed.contains("\"skipped\":9"), "{printed}");
+    assert!(notes.starts_with("lodestore: left out: 1 functions, 2 lists"), "{notes}");
     assert_eq!(place.ok(&["scan", "store"]), "a\t1\nz\t2\n");
 }
 

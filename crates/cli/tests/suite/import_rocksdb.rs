@@ -13,7 +13,7 @@ fn looks_like_rocksdb(place: &Place) {
 
 #[cfg(not(feature = "peers"))]
 #[test]
-fn a_program_without_rocksdb_says_how_to_get_one_with_it() {
+fn a_program_without_rocksdb_names_the_build_that_has_it() {
     let place = Place::with_store();
     looks_like_rocksdb(&place);
     for args in [&["import", "store", "rocks"][..], &["import", "store", "rocks", "--format", "rocksdb"]] {
@@ -73,7 +73,7 @@ mod with_library {
     }
 
     #[test]
-    fn all_pairs_of_tables_and_log_are_imported_and_the_source_stays_as_it_is() {
+    fn all_pairs_of_tables_and_log_are_imported_and_the_source_is_unchanged() {
         let place = Place::with_store();
         let lines = make(&place.path("rocks"), 3000);
         let before = files(&place.path("rocks"));
@@ -134,7 +134,7 @@ mod with_library {
     }
 
     #[test]
-    fn a_pair_that_no_store_takes_is_refused_before_anything_is_imported() {
+    fn a_pair_beyond_the_limits_is_refused_before_anything_is_imported() {
         let place = Place::with_store();
         make(&place.path("rocks"), 10);
         make_rocksdb_family(&place.path("rocks"), "odd", &[("", "empty key"), ("a", "1")]).expect("a family");

@@ -63,7 +63,7 @@ fn reads_make_no_keyspace() {
 }
 
 #[test]
-fn a_dropped_keyspace_is_gone_with_its_keys() {
+fn a_dropped_keyspace_is_removed_with_its_keys() {
     let place = with_users("fluidkv");
     place.ok(&["drop-keyspace", "store", "users"]);
     assert_eq!(place.ok(&["keyspaces", "store"]), "");

@@ -7,7 +7,7 @@ fn lines(from: u32, to: u32) -> String {
 }
 
 #[test]
-fn what_was_acknowledged_survives_kill_9() {
+fn acknowledged_imports_survive_kill_9() {
     let place = Place::with_store();
     let mut importer = place.importer();
     importer.send(&lines(0, 15_000));

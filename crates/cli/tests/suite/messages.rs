@@ -3,7 +3,7 @@
 use crate::common::Place;
 
 #[test]
-fn keys_keyspaces_paths_files_and_options_that_look_like_calls_are_shown_as_they_are() {
+fn keys_keyspaces_paths_files_and_options_that_look_like_calls_are_shown_unchanged() {
     let place = Place::with_store();
     let has_no = |what: &str| format!("no {what} in store");
     place.fails(&["get", "store", "`Db::open`"], 1, &has_no("key `Db::open`"));

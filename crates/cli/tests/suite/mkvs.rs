@@ -33,7 +33,7 @@ fn lose(place: &Place, group: u32, device: u32) {
 }
 
 #[test]
-fn a_matrix_loses_a_device_has_it_replaced_and_is_given_a_group() {
+fn a_lost_device_of_a_matrix_is_replaced_and_a_group_is_added() {
     let place = matrix();
     assert_whole(&place);
     let status = place.ok(&["mkvs", "status", "matrix"]);
@@ -51,34 +51,34 @@ fn a_matrix_loses_a_device_has_it_replaced_and_is_given_a_group() {
     let status = place.ok(&["mkvs", "add-group", "matrix"]);
     assert!(status.starts_with("2 groups, acks majority\n") && status.matches(" active, ").count() == 6, "{status}");
     assert_whole(&place);
-    let told = place.ok(&["mkvs", "rebalance", "matrix", "--json"]);
-    assert!(told.starts_with("{\"acks\":\"majority\"") && told.contains("\"settled_groups\":2"), "{told}");
+    let printed = place.ok(&["mkvs", "rebalance", "matrix", "--json"]);
+    assert!(printed.starts_with("{\"acks\":\"majority\"") && printed.contains("\"settled_groups\":2"), "{printed}");
 }
 
 #[test]
-fn with_too_few_devices_a_matrix_is_not_opened_and_says_so() {
+fn a_matrix_with_too_few_devices_is_refused_with_their_names() {
     let place = matrix();
     for device in [0, 2] {
         std::fs::remove_dir_all(place.path(&format!("matrix/group0.device{device}"))).expect("lose a device");
     }
     let output = place.run(&["get", "matrix", "key00"]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(12), "{told}");
-    assert!(told.starts_with("lodestore: group 0 has 1 devices that can be used and this takes 2: "), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(12), "{printed}");
+    assert!(printed.starts_with("lodestore: group 0 has 1 devices that can be used and this takes 2: "), "{printed}");
     // The missing devices are still listed.
     for _ in 0..2 {
         let output = place.run(&["mkvs", "status", "matrix"]);
         assert_eq!(output.status.code(), Some(12));
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(told.starts_with("1 groups, acks majority\n"), "{told}");
-        for (device, stands) in [(0, "failed: no store at "), (1, "active, "), (2, "failed: no store at ")] {
-            assert!(told.contains(&format!("group 0 device {device}  {stands}")), "{told}");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(printed.starts_with("1 groups, acks majority\n"), "{printed}");
+        for (device, state) in [(0, "failed: no store at "), (1, "active, "), (2, "failed: no store at ")] {
+            assert!(printed.contains(&format!("group 0 device {device}  {state}")), "{printed}");
         }
     }
 }
 
 #[test]
-fn what_is_no_matrix_is_refused() {
+fn a_store_that_is_not_a_matrix_is_refused() {
     let place = Place::with_store();
     let output = place.run(&["mkvs", "status", "store"]);
     assert_eq!(output.status.code(), Some(4));
@@ -92,7 +92,7 @@ fn what_is_no_matrix_is_refused() {
 }
 
 #[test]
-fn a_group_that_lost_two_of_three_is_mended_in_salvage() {
+fn a_group_that_lost_two_of_three_devices_is_repaired_by_a_salvage() {
     let place = matrix();
     lose(&place, 0, 0);
     lose(&place, 0, 2);
@@ -102,11 +102,14 @@ fn a_group_that_lost_two_of_three_is_mended_in_salvage() {
         "`lodestore mkvs replace`; where the open is refused for this, `--salvage`",
     );
     assert!(!place.path("new0").exists());
-    let told = place.ok(&["mkvs", "replace", "matrix", "0", "0", "new0", "--salvage"]);
-    assert!(told.matches(" active, 60 keys").count() == 2 && told.contains("group 0 device 2  failed: "), "{told}");
-    assert!(told.starts_with("group 0 gives up what could not be read: 1 of its devices"), "{told}");
-    let told = place.ok(&["mkvs", "replace", "matrix", "0", "2", "new2", "--salvage"]);
-    assert_eq!(told.matches(" active, 60 keys").count(), 3, "{told}");
+    let printed = place.ok(&["mkvs", "replace", "matrix", "0", "0", "new0", "--salvage"]);
+    assert!(
+        printed.matches(" active, 60 keys").count() == 2 && printed.contains("group 0 device 2  failed: "),
+        "{printed}"
+    );
+    assert!(printed.starts_with("group 0 gives up what could not be read: 1 of its devices"), "{printed}");
+    let printed = place.ok(&["mkvs", "replace", "matrix", "0", "2", "new2", "--salvage"]);
+    assert_eq!(printed.matches(" active, 60 keys").count(), 3, "{printed}");
     assert_whole(&place);
     for i in 0..60 {
         assert_eq!(place.ok(&["get", "matrix", &format!("key{i:02}"), "--raw"]), format!("value {i}"));
@@ -121,23 +124,29 @@ fn a_replacement_waits_for_the_new_device_and_not_for_another_that_is_dead() {
     let place = matrix_of("devices=3", "groups=2");
     lose(&place, 0, 1);
     lose(&place, 1, 2);
-    let told = place.ok(&["mkvs", "replace", "matrix", "0", "1", "new", "--patience", "60"]);
-    assert!(told.contains("group 0 device 1  active, ") && told.contains("group 1 device 2  failed: "), "{told}");
+    let printed = place.ok(&["mkvs", "replace", "matrix", "0", "1", "new", "--patience", "60"]);
+    assert!(
+        printed.contains("group 0 device 1  active, ") && printed.contains("group 1 device 2  failed: "),
+        "{printed}"
+    );
     // Neither a move of keys nor the wait after an interruption does.
-    let told = place.ok(&["mkvs", "add-group", "matrix", "--patience", "60"]);
-    assert!(told.starts_with("3 groups, acks majority\n") && told.contains("group 1 device 2  failed: "), "{told}");
+    let printed = place.ok(&["mkvs", "add-group", "matrix", "--patience", "60"]);
+    assert!(
+        printed.starts_with("3 groups, acks majority\n") && printed.contains("group 1 device 2  failed: "),
+        "{printed}"
+    );
     place.ok(&["mkvs", "rebalance", "matrix", "--patience", "60"]);
     place.ok(&["mkvs", "replace", "matrix", "1", "2", "other", "--patience", "60"]);
     assert_whole(&place);
 }
 
 #[test]
-fn who_adds_a_group_that_keys_cannot_come_to_is_told_so_at_once() {
+fn a_group_that_keys_cannot_move_to_is_refused_at_once() {
     let place = matrix_of("devices=2", "groups=1");
     lose(&place, 0, 1);
-    let told =
+    let printed =
         place.fails(&["mkvs", "add-group", "matrix"], 12, "group 0 has 1 devices that can be used and this takes 2");
-    assert!(told.starts_with("2 groups, acks majority, keys are on their way to the newest\n"), "{told}");
+    assert!(printed.starts_with("2 groups, acks majority, keys are on their way to the newest\n"), "{printed}");
     place.fails(&["mkvs", "rebalance", "matrix"], 12, "group 0 has 1 devices");
     place.ok(&["mkvs", "replace", "matrix", "0", "1", "new"]);
     assert!(place.ok(&["mkvs", "rebalance", "matrix"]).starts_with("2 groups, acks majority\n"));
@@ -158,18 +167,18 @@ fn below(directory: &std::path::Path, found: &mut Vec<(std::path::PathBuf, u64)>
 }
 
 #[test]
-fn a_creation_that_fails_leaves_what_was_there_and_nothing_else() {
+fn a_failed_creation_leaves_only_the_files_that_existed_before() {
     let place = Place::new();
     std::fs::create_dir_all(place.path("there/device/store")).expect("directories");
     std::fs::create_dir_all(place.path("taken/log")).expect("directories");
     place.write("taken/log/notes", "mine");
     place.write("file", "mine");
-    let stands = || {
+    let state = || {
         let mut found = Vec::new();
         below(&place.path("."), &mut found);
         found
     };
-    let before = stands();
+    let before = state();
     let at = |name: &str| place.path(name).display().to_string();
     for wrong in [
         // Refused options: of the matrix, of its devices, of their pools.
@@ -189,14 +198,14 @@ fn a_creation_that_fails_leaves_what_was_there_and_nothing_else() {
             let args = [&["create", path, "--engine", "mkvs"][..], &wrong].concat();
             let output = place.run(&args);
             assert!(!output.status.success(), "{args:?}");
-            assert_eq!(stands(), before, "{args:?}");
+            assert_eq!(state(), before, "{args:?}");
         }
     }
     place.ok(&[&CREATE[..], &["--set", "devices=2"]].concat());
 }
 
 #[test]
-fn a_lag_that_is_not_given_keeps_to_the_logs_and_one_that_is_may_use_all_of_them() {
+fn a_default_lag_is_bounded_by_the_logs_and_a_given_lag_may_use_all_of_them() {
     let place = Place::new();
     place.ok(&[&CREATE[..], &["--set", "devices=2", "--set", "log-ops=1024"]].concat());
     place.ok(&["put", "matrix", "k", "v", "--set", "hard-lag=512"]);
@@ -212,7 +221,7 @@ fn a_lag_that_is_not_given_keeps_to_the_logs_and_one_that_is_may_use_all_of_them
 }
 
 #[test]
-fn a_creation_that_is_killed_at_any_time_can_be_done_again() {
+fn a_creation_killed_at_any_time_can_be_repeated() {
     let place = Place::new();
     let begun = std::time::Instant::now();
     place.ok(&CREATE);
@@ -235,7 +244,7 @@ fn a_creation_that_is_killed_at_any_time_can_be_done_again() {
 const FIRST_STORE: &str = "matrix/group0.device0/store";
 
 #[test]
-fn the_pairs_of_a_matrix_without_its_host_are_exported_as_the_error_says() {
+fn the_advice_for_a_matrix_without_its_host_exports_its_pairs() {
     let place = matrix();
     std::fs::remove_dir_all(place.path("matrix/host")).expect("lose the host");
     for command in [&["count", "matrix"][..], &["verify", "matrix", "--salvage"], &["export", "matrix", "--salvage"]] {
@@ -246,7 +255,7 @@ fn the_pairs_of_a_matrix_without_its_host_are_exported_as_the_error_says() {
 }
 
 #[test]
-fn a_damaged_description_of_a_matrix_says_how_to_reach_the_pairs() {
+fn a_damaged_description_of_a_matrix_is_reported_with_the_way_to_export_the_pairs() {
     let place = matrix();
     let path = place.path("matrix/host/pool.0000");
     let mut region = std::fs::read(&path).expect("the host");
@@ -281,7 +290,7 @@ fn verify_checks_the_host_of_a_killed_matrix() {
 }
 
 #[test]
-fn the_pairs_of_devices_without_logs_are_exported_as_the_error_says() {
+fn the_advice_for_devices_without_logs_exports_their_pairs() {
     let place = matrix();
     for device in 0..3 {
         std::fs::remove_dir_all(place.path(&format!("matrix/group0.device{device}/log"))).expect("lose a log");
@@ -295,7 +304,7 @@ fn the_pairs_of_devices_without_logs_are_exported_as_the_error_says() {
 }
 
 #[test]
-fn an_export_of_a_device_that_lacks_acknowledged_writes_is_not_whole() {
+fn an_export_of_a_device_that_lacks_acknowledged_writes_is_incomplete() {
     let place = matrix();
     let (away, matrix) = (place.path("away"), place.path("matrix"));
     std::fs::create_dir(&away).expect("a directory");
@@ -313,7 +322,7 @@ fn an_export_of_a_device_that_lacks_acknowledged_writes_is_not_whole() {
 }
 
 #[test]
-fn what_a_salvage_gave_up_is_reported_until_a_replacement_accepts_the_loss() {
+fn losses_of_a_salvage_are_reported_until_a_replacement_accepts_them() {
     let place = matrix_of("devices=2", "acks=all");
     let device = |index: u32| place.path(&format!("matrix/group0.device{index}"));
     let away = |index: u32| place.path(&format!("away{index}"));
@@ -333,15 +342,15 @@ fn what_a_salvage_gave_up_is_reported_until_a_replacement_accepts_the_loss() {
     }
     let output = place.run(&["mkvs", "status", "matrix"]);
     assert_eq!(output.status.code(), Some(7));
-    let told = common::text(&output.stdout);
-    assert!(told.contains("group 0: a salvage gave up what it could not read: 0 of its devices"), "{told}");
+    let printed = common::text(&output.stdout);
+    assert!(printed.contains("group 0: a salvage gave up what it could not read: 0 of its devices"), "{printed}");
     let output = place.run(&["verify", "matrix", "--salvage"]);
     assert_eq!(output.status.code(), Some(7));
-    let told = common::text(&output.stdout);
-    assert!(told.contains(&format!("group 0: {lost}")), "{told}");
-    let told = place.ok(&["mkvs", "replace", "matrix", "0", "0", "new", "--salvage"]);
-    assert!(told.starts_with("group 0 gives up what could not be read: "), "{told}");
-    assert!(!told.contains("a salvage gave up") && told.matches(" active, 60 keys").count() == 2, "{told}");
+    let printed = common::text(&output.stdout);
+    assert!(printed.contains(&format!("group 0: {lost}")), "{printed}");
+    let printed = place.ok(&["mkvs", "replace", "matrix", "0", "0", "new", "--salvage"]);
+    assert!(printed.starts_with("group 0 gives up what could not be read: "), "{printed}");
+    assert!(!printed.contains("a salvage gave up") && printed.matches(" active, 60 keys").count() == 2, "{printed}");
     assert_whole(&place);
     assert!(place.ok(&["mkvs", "status", "matrix", "--json"]).contains("\"given_up\":[null]"));
 }

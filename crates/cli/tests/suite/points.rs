@@ -3,7 +3,7 @@
 use crate::common::{Place, failed};
 
 #[test]
-fn a_put_value_is_got_byte_for_byte() {
+fn a_put_value_is_returned_byte_for_byte() {
     let place = Place::with_store();
     place.ok(&["put", "store", "größe", "a value\twith\nall\\kinds"]);
     let output = place.run(&["get", "store", "größe"]);
@@ -14,7 +14,7 @@ fn a_put_value_is_got_byte_for_byte() {
 }
 
 #[test]
-fn insert_makes_and_never_changes() {
+fn insert_creates_and_never_overwrites() {
     let place = Place::with_store();
     place.ok(&["insert", "store", "k", "first"]);
     place.fails(&["insert", "store", "k", "second"], 1, "there already");
@@ -22,7 +22,7 @@ fn insert_makes_and_never_changes() {
 }
 
 #[test]
-fn update_changes_and_never_makes() {
+fn update_overwrites_and_never_creates() {
     let place = Place::with_store();
     place.fails(&["update", "store", "k", "v"], 1, "no key k");
     place.fails(&["get", "store", "k"], 1, "no key k");
@@ -32,7 +32,7 @@ fn update_changes_and_never_makes() {
 }
 
 #[test]
-fn delete_says_whether_the_key_was_there() {
+fn delete_reports_whether_the_key_existed() {
     let place = Place::with_store();
     place.ok(&["put", "store", "k", "v"]);
     place.ok(&["delete", "store", "k"]);
@@ -61,7 +61,7 @@ fn hex_and_base64_carry_any_bytes() {
 }
 
 #[test]
-fn a_value_may_come_from_a_file_or_from_standard_input() {
+fn a_value_is_read_from_a_file_or_from_standard_input() {
     let place = Place::with_store();
     let bytes: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
     place.write("value", &bytes);
@@ -110,7 +110,7 @@ fn update_removes_keeps_or_sets_the_expiry() {
 }
 
 #[test]
-fn json_tells_what_was_done() {
+fn json_output_reports_each_operation() {
     let place = Place::with_store();
     assert_eq!(place.ok(&["put", "store", "k", "v", "--json"]), "{\"op\":\"put\",\"key\":\"k\",\"done\":true}\n");
     assert_eq!(

@@ -133,7 +133,7 @@ fn a_torn_header_is_code_7() {
 }
 
 #[test]
-fn a_damaged_record_is_code_7_and_the_others_are_still_there() {
+fn a_damaged_record_is_code_7_and_other_records_are_readable() {
     let place = Place::with_store();
     for key in ["a", "b", "c"] {
         place.ok(&["put", "store", key, &format!("the value of {key}")]);
@@ -273,7 +273,7 @@ fn an_export_of_a_damaged_table_has_all_that_can_be_read() {
 }
 
 #[test]
-fn an_export_is_not_whole_where_recovery_left_something_out() {
+fn an_export_is_incomplete_if_recovery_left_something_out() {
     // Without its key a record loses its position in the walk.
     let place = killed_with_damage(b"the key b");
     for _again in 0..2 {
@@ -358,7 +358,7 @@ fn durability_that_the_medium_cannot_give_is_code_9_or_2() {
 }
 
 #[test]
-fn doctor_tells_the_medium_of_a_path_that_need_not_exist() {
+fn doctor_reports_the_medium_of_a_path_that_need_not_exist() {
     let place = Place::new();
     let table = place.ok(&["doctor", "not/there/yet"]);
     for row in [
@@ -444,7 +444,7 @@ fn a_store_that_is_too_small_or_too_large_for_its_medium_names_the_option() {
 }
 
 #[test]
-fn a_refusal_of_the_system_says_what_to_do() {
+fn a_refusal_of_the_system_comes_with_advice() {
     let place = Place::with_store();
     place.write("k", "");
     place.fails(&["import", "store", "absent"], 8, "check the path");
@@ -468,7 +468,7 @@ fn added_latency_is_an_option_of_an_opening() {
 }
 
 #[test]
-fn something_at_the_path_of_create_is_code_11() {
+fn an_existing_path_of_create_is_code_11() {
     let place = Place::with_store();
     place.write("file", "");
     std::fs::create_dir(place.path("dir")).expect("a directory");
@@ -556,7 +556,7 @@ fn help_and_version_are_no_failures_and_name_the_exit_codes() {
 }
 
 #[test]
-fn engines_names_what_set_takes() {
+fn engines_lists_the_options_of_set() {
     let place = Place::new();
     assert!(place.ok(&["engines"]).starts_with("hikv: "));
     assert!(text(&place.run(&["engines", "--json"]).stdout).starts_with("{\"engine\":\"hikv\",\"about\":"));
@@ -564,7 +564,7 @@ fn engines_names_what_set_takes() {
 }
 
 #[test]
-fn an_import_under_any_limit_of_open_files_works_or_says_to_raise_it() {
+fn an_import_under_any_limit_of_open_files_works_or_names_the_limit() {
     let place = Place::with_store();
     place.write("in.tsv", "k\tv\n");
     let mut done = 0;
@@ -585,7 +585,7 @@ fn an_import_under_any_limit_of_open_files_works_or_says_to_raise_it() {
 
 /// The open repairs the copy, so no later command finds the damage.
 #[test]
-fn damage_that_an_open_repairs_is_told_by_the_command_that_opened_the_store() {
+fn damage_that_an_open_repairs_is_reported_by_the_command_that_opened_the_store() {
     for command in [&["get", "store", "a"][..], &["get", "store", "absent"], &["export", "store"], &["count", "store"]]
     {
         let place = Place::new();

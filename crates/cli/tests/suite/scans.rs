@@ -47,7 +47,7 @@ fn bounds_prefix_limit_and_direction_are_kept() {
 }
 
 #[test]
-fn every_form_of_output_is_one_line_a_pair() {
+fn every_output_format_writes_one_line_per_pair() {
     let place = Place::with_store();
     place.ok(&["put", "store", "--hex", "610a", "ff"]);
     assert_eq!(place.ok(&["scan", "store"]), "a\\n\t\\xff\n");

@@ -18,7 +18,7 @@ fn jsonl(pairs: &[(Vec<u8>, Vec<u8>)]) -> String {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
     #[test]
-    fn any_bytes_go_out_and_in_again_unchanged(
+    fn any_bytes_are_exported_and_imported_unchanged(
         pairs in prop::collection::vec(
             (prop::collection::vec(any::<u8>(), 1..30), prop::collection::vec(any::<u8>(), 0..300)),
             1..60,
@@ -63,7 +63,7 @@ fn export_is_in_the_order_of_keys_and_keeps_expiry() {
 }
 
 #[test]
-fn a_bad_line_stops_the_import_and_says_what_is_in() {
+fn a_bad_line_stops_the_import_and_reports_the_imported_records() {
     let place = Place::with_store();
     place.write("in.tsv", "a\t1\nb\t2\nno tab here\nc\t3\n");
     let wrote = place.fails(&["import", "store", "in.tsv"], 10, "line 3 of in.tsv: there is no tab");

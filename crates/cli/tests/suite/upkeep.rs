@@ -21,8 +21,8 @@ fn destroy_removes_the_store_and_its_directory() {
         place.ok(&["put", "store", "k", "v"]);
         place.fails(&["destroy", "store"], 2, "add --yes");
         assert_eq!(place.ok(&["get", "store", "k"]), "v");
-        let told = place.ok(&["destroy", "store", "--yes"]);
-        assert!(told.starts_with("destroyed store: "), "{told}");
+        let printed = place.ok(&["destroy", "store", "--yes"]);
+        assert!(printed.starts_with("destroyed store: "), "{printed}");
         assert!(!place.path("store").exists(), "{engine}");
         place.fails(&["destroy", "store", "--yes"], 3, "no store");
     }
@@ -74,8 +74,8 @@ fn destroy_refuses_a_store_in_use() {
     importer.send("k\tv\n");
     importer.acknowledged(1);
     place.fails(&["destroy", "store", "--yes"], 5, "pid ");
-    let told = place.ok(&["info", "store"]);
-    assert!(told.contains(&format!("open by pid {} (lodestore)", importer.child.id())), "{told}");
+    let printed = place.ok(&["info", "store"]);
+    assert!(printed.contains(&format!("open by pid {} (lodestore)", importer.child.id())), "{printed}");
     assert!(place.ok(&["info", "store", "--json"]).contains("\"state\":\"open\""));
     importer.kill();
     assert!(place.ok(&["info", "store"]).contains("no clean stop"));
@@ -96,7 +96,7 @@ fn destroy_removes_a_damaged_store() {
 }
 
 #[test]
-fn info_says_what_a_store_is() {
+fn info_describes_a_store() {
     let place = Place::with_store();
     let table = place.ok(&["info", "store"]);
     for says in ["engine", "hikv (format ", "durability", "process", "67,108,864 (64M)", "clean stop", "  pool.0000"] {
@@ -112,7 +112,7 @@ fn info_says_what_a_store_is() {
 }
 
 #[test]
-fn compact_says_what_it_freed() {
+fn compact_reports_the_freed_bytes() {
     // On a disk, the closed store still has both copies of each pair.
     let place = Place::on_disk();
     place.ok(&["create", "store", "--engine", "fluidkv", "--size", "64M"]);
@@ -121,22 +121,23 @@ fn compact_says_what_it_freed() {
         let output = place.feed(&["import", "store", "-", "--format", "tsv"], lines.as_bytes());
         assert!(output.status.success());
     }
-    let told: serde_json::Value = serde_json::from_str(&place.ok(&["compact", "store", "--json"])).expect("an object");
-    let before = told["live_before"].as_u64().expect("bytes") + told["dead_before"].as_u64().expect("bytes");
-    let after = told["live"].as_u64().expect("bytes") + told["dead"].as_u64().expect("bytes");
-    assert_eq!(told["freed"].as_u64(), Some(before.saturating_sub(after)));
+    let printed: serde_json::Value =
+        serde_json::from_str(&place.ok(&["compact", "store", "--json"])).expect("an object");
+    let before = printed["live_before"].as_u64().expect("bytes") + printed["dead_before"].as_u64().expect("bytes");
+    let after = printed["live"].as_u64().expect("bytes") + printed["dead"].as_u64().expect("bytes");
+    assert_eq!(printed["freed"].as_u64(), Some(before.saturating_sub(after)));
     // 3,000 pairs of 300 bytes, written twice: one copy of each is left.
-    assert!((900_000..1_300_000).contains(&after), "{told}");
+    assert!((900_000..1_300_000).contains(&after), "{printed}");
     assert!(place.ok(&["compact", "store"]).starts_with("freed  "));
     assert_eq!(place.ok(&["count", "store"]), "3000\n");
 }
 
 #[test]
-fn export_writes_a_file_that_is_whole() {
+fn export_writes_a_complete_file() {
     let place = Place::with_store();
     place.ok(&["put", "store", "a", "1"]);
-    let told = place.ok(&["export", "store", "-o", "out.jsonl"]);
-    assert_eq!(told, "exported 1 records to out.jsonl\n");
+    let printed = place.ok(&["export", "store", "-o", "out.jsonl"]);
+    assert_eq!(printed, "exported 1 records to out.jsonl\n");
     let file = || std::fs::read_to_string(place.path("out.jsonl")).expect("the file");
     assert_eq!(file(), "{\"key\":\"a\",\"value\":\"1\"}\n");
     place.ok(&["put", "store", "b", "2"]);
@@ -205,8 +206,8 @@ fn an_export_with_damage_replaces_no_file() {
     let export = ["export", "store", "-o", "out.tsv", "--force", "--format", "tsv"];
     place.fails(&export, 7, "no file was written: add --salvage");
     assert_eq!(std::fs::read(place.path("out.tsv")).expect("the file"), whole);
-    let told = place.fails(&[&export[..], &["--salvage"]].concat(), 7, "2 of 3 records are out");
-    assert_eq!(told, "exported 2 records to out.tsv\n");
+    let printed = place.fails(&[&export[..], &["--salvage"]].concat(), 7, "2 of 3 records are out");
+    assert_eq!(printed, "exported 2 records to out.tsv\n");
     let salvaged = std::fs::read_to_string(place.path("out.tsv")).expect("the file");
     assert_eq!(salvaged, "a\tthe value of a\nc\tthe value of c\n");
     assert_eq!(names(&place.path(".")), ["out.tsv", "store"]);
@@ -217,9 +218,9 @@ fn man_writes_a_page_for_each_command() {
     let place = Place::new();
     let page = place.ok(&["man"]);
     assert!(page.contains(".TH lodestore 1") && page.contains("lodestore\\-destroy(1)"), "{page}");
-    let told = place.ok(&["man", "--dir", "man"]);
+    let printed = place.ok(&["man", "--dir", "man"]);
     let pages = names(&place.path("man"));
-    assert_eq!(told, format!("wrote {} pages to man\n", pages.len()));
+    assert_eq!(printed, format!("wrote {} pages to man\n", pages.len()));
     for name in ["lodestore.1", "lodestore-get.1", "lodestore-mkvs-add-group.1", "lodestore-destroy.1"] {
         assert!(pages.iter().any(|page| page == name), "{name}: {pages:?}");
     }
