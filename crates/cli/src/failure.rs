@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use lodestore::Error;
 use lodestore::medium::io_advice;
+#[cfg(feature = "serve")]
+use lodestore_server::options::OptionError;
 
 use crate::advice::{error_text, translate};
 
@@ -290,6 +292,13 @@ impl fmt::Display for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Store(error)
+    }
+}
+
+#[cfg(feature = "serve")]
+impl From<OptionError> for Failure {
+    fn from(error: OptionError) -> Self {
+        Self::Usage(error.to_string())
     }
 }
 

@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::args::CodingArgs;
 use crate::failure::Failure;
-use crate::{base64, hex, tsv};
+use crate::format::tsv;
+use crate::{base64, hex};
 
 /// The encoding of keys and values on the command line and in the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,41 +1,14 @@
 //! `config`: the configuration of `serve`.
 
-use clap::{Args, Subcommand};
 use lodestore_server::options::{OPTIONS, OptionError, OptionSpec, Resolved};
 use serde_json::{Map, Value, json};
 
-use super::serve::{ServerOptions, refused};
+use crate::args::{ConfigArgs, ConfigCommand, ShowArgs};
 use crate::failure::Outcome;
 use crate::out::Out;
 
 /// Shown in place of a secret.
 const HIDDEN: &str = "(hidden)";
-
-/// `config`.
-#[derive(Debug, Args)]
-pub struct ConfigArgs {
-    #[command(subcommand)]
-    pub command: ConfigCommand,
-}
-
-/// The commands on the configuration.
-#[derive(Debug, Subcommand)]
-pub enum ConfigCommand {
-    /// Write the options of `serve` with the same flags, as TOML, and where each comes from
-    Show(ShowArgs),
-    /// Check the options of `serve` with the same flags
-    Check(ShowArgs),
-}
-
-/// `config show`, `config check`.
-#[derive(Debug, Args)]
-pub struct ShowArgs {
-    #[command(flatten)]
-    pub options: ServerOptions,
-    /// Write JSON
-    #[arg(long)]
-    pub json: bool,
-}
 
 /// Shows or checks the configuration.
 pub fn run(args: &ConfigArgs) -> Outcome {
@@ -47,7 +20,7 @@ pub fn run(args: &ConfigArgs) -> Outcome {
 
 fn check(args: &ShowArgs) -> Outcome {
     let resolved = args.options.resolve()?;
-    resolved.config.check().map_err(|error| refused(&OptionError::Config(error)))?;
+    resolved.config.check().map_err(OptionError::Config)?;
     let mut out = Out::new();
     if args.json {
         out.json(super::object([("valid", true.into())]))?;

@@ -27,11 +27,6 @@ mod serve;
 mod stats;
 mod verify;
 
-#[cfg(feature = "serve")]
-pub use config::ConfigArgs;
-#[cfg(feature = "serve")]
-pub use serve::ServeArgs;
-
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;

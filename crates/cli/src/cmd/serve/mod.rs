@@ -1,6 +1,5 @@
 //! `serve`: a Redis-protocol server over a store.
 
-mod args;
 mod banner;
 mod log;
 mod notify;
@@ -14,9 +13,8 @@ use lodestore::Db;
 use lodestore_server::options::OptionError;
 use lodestore_server::{Server, StartError, Stopper, StoreEvents};
 
-pub use args::{ServeArgs, ServerOptions};
-
 use crate::BEGUN;
+use crate::args::ServeArgs;
 use crate::failure::{Failure, Outcome};
 
 /// Longest time from a stop to the end of the process. A process that ends earlier than its clean
@@ -33,7 +31,7 @@ const STOP_CHECK_PERIOD: Duration = Duration::from_millis(100);
 pub fn run(args: &ServeArgs) -> Outcome {
     let resolved = args.options.resolve()?;
     let config = &resolved.config;
-    config.check().map_err(|error| refused(&OptionError::Config(error)))?;
+    config.check().map_err(OptionError::Config)?;
     log::start(&config.log);
     let location = place::locate(&resolved)?;
     // An address in use is reported before a store is created or recovered.
@@ -101,15 +99,10 @@ fn wait_for_end<T>(end: &mpsc::Receiver<T>, stopper: &Stopper) -> Option<T> {
     }
 }
 
-/// Returns the failure of refused options.
-pub fn refused(error: &OptionError) -> Failure {
-    Failure::Usage(error.to_string())
-}
-
 fn start_failure(error: StartError) -> Failure {
     match error {
         StartError::Store(error) => Failure::Store(error),
-        StartError::Config(error) => refused(&OptionError::Config(error)),
+        StartError::Config(error) => OptionError::Config(error).into(),
         other => Failure::Other(other.to_string()),
     }
 }

@@ -1,12 +1,13 @@
 //! The formats of records in files, and their common parts.
 
+pub mod jsonl;
+pub mod tsv;
+
 use std::io::{self, Write};
 use std::path::Path;
 
 use lodestore::store::limits;
 use lodestore::{Error, Expiry};
-
-use crate::{jsonl, tsv};
 
 /// A format of `import`, `export` and `sample`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

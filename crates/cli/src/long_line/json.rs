@@ -1,10 +1,10 @@
-//! A JSON object of an import that is decoded piece by piece (`long_line.rs`).
+//! A JSON object of an import that is decoded piece by piece.
 
 use lodestore::Expiry;
 
+use super::bounded::BoundedBytes;
 use crate::base64;
 use crate::format::Record;
-use crate::long_line::BoundedBytes;
 
 /// Longest kept name in the object; all known names are shorter.
 const NAME_BYTES_MAX: usize = 64;
