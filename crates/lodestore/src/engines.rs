@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_an_engine_does_not_take_are_refused_by_their_names_without_a_store() {
+    fn invalid_option_values_are_refused_by_their_names_without_a_store() {
         let cases = [
             ("hikv", "region=banana", "region=banana"),
             ("hikv", "region=1K", "`Builder::set(\"region\", ..)`"),
@@ -273,7 +273,7 @@ mod tests {
 
     #[cfg(all(feature = "mkvs", feature = "hikv"))]
     #[test]
-    fn what_keeps_no_order_is_known_without_a_store() {
+    fn engines_without_order_are_known_without_a_store() {
         let keeps = |engine: &str, text: &str| {
             let options = CreateOptions::new().set_text(text).expect("a text");
             by_name(engine).expect("an engine").keeps_order(&options)

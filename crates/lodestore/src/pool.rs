@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_creation_that_found_no_room_says_whether_the_medium_or_the_size_is_too_small() {
+    fn a_creation_without_enough_space_reports_whether_the_medium_or_the_size_is_too_small() {
         let (dir, options) = (std::env::temp_dir(), CreateOptions::new());
         let of = |needed: u64| refusal(Error::Full { needed, capacity: options.size }, &dir.join("new"), &options);
         let text = of(u64::MAX).to_string();

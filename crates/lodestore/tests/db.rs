@@ -33,7 +33,7 @@ fn small(path: &PathBuf) -> lodestore::db::Builder {
 }
 
 #[test]
-fn a_second_open_in_one_process_is_told_from_an_open_in_another() {
+fn a_second_open_in_one_process_is_distinguished_from_an_open_in_another() {
     let (_dir, path) = place();
     for engine in ENGINES {
         let path = path.join(engine.name().expect("a name"));
@@ -220,7 +220,7 @@ fn an_engine_without_an_order_refuses_a_range_at_once() {
 }
 
 #[test]
-fn without_the_right_to_create_a_store_that_is_not_there_is_missing() {
+fn a_missing_store_is_an_error_if_it_may_not_be_created() {
     let (_dir, path) = place();
     assert!(matches!(small(&path).create(false).open().err(), Some(Error::Missing { .. })));
     assert!(!path.exists());
@@ -228,7 +228,7 @@ fn without_the_right_to_create_a_store_that_is_not_there_is_missing() {
 
 #[cfg(all(feature = "hikv", feature = "nvht"))]
 #[test]
-fn another_engine_than_the_one_that_made_the_store_is_refused() {
+fn an_engine_that_did_not_create_the_store_is_refused() {
     let (_dir, path) = place();
     drop(small(&path).engine(Engine::nvht()).open().expect("creates"));
     assert!(matches!(small(&path).engine(Engine::hikv()).open().err(), Some(Error::WrongEngine { .. })));
@@ -237,7 +237,7 @@ fn another_engine_than_the_one_that_made_the_store_is_refused() {
 
 #[cfg(feature = "hikv")]
 #[test]
-fn options_that_shape_a_store_are_taken_by_the_first_open_alone() {
+fn options_that_shape_a_store_apply_only_to_its_creation() {
     let (_dir, path) = place();
     for _ in 0..2 {
         let open = small(&path).engine(Engine::hikv()).set("partitions", "4").set("scrub-rate", "0").open();
@@ -265,7 +265,7 @@ fn a_durability_is_raised_by_an_open_and_never_lowered() {
 
 #[cfg(feature = "hikv")]
 #[test]
-fn a_directory_that_holds_something_else_is_refused_and_stays_as_it_is() {
+fn a_directory_with_foreign_files_is_refused_and_unchanged() {
     let (_dir, path) = place();
     std::fs::create_dir(&path).expect("a directory");
     std::fs::write(path.join("notes.txt"), "not a store").expect("a file");
@@ -278,7 +278,7 @@ fn a_directory_that_holds_something_else_is_refused_and_stays_as_it_is() {
 
 #[cfg(feature = "hikv")]
 #[test]
-fn of_many_threads_that_open_the_same_new_store_one_creates_it() {
+fn one_of_many_threads_that_open_the_same_new_store_creates_it() {
     for _ in 0..8 {
         let (_dir, path) = place();
         let barrier = Barrier::new(4);

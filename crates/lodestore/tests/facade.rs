@@ -24,7 +24,7 @@ fn small() -> CreateOptions {
 
 #[cfg(feature = "hikv")]
 #[test]
-fn what_was_put_is_there_after_a_clean_stop_and_after_none() {
+fn puts_are_present_after_a_clean_stop_and_after_a_kill() {
     let (_dir, path) = place();
     let store = lodestore::store::create(&path, &small()).expect("a new store");
     store.put(b"k", b"v").expect("put");
@@ -39,7 +39,7 @@ fn what_was_put_is_there_after_a_clean_stop_and_after_none() {
 }
 
 #[test]
-fn a_store_that_was_filled_at_process_goes_on_at_power_and_keeps_every_record() {
+fn a_store_filled_at_process_is_raised_to_power_and_keeps_every_record() {
     // An ordinary file system: shared memory gives no power.
     let dir = Scratch::within(env!("CARGO_TARGET_TMPDIR").as_ref());
     let key = |number: u32| format!("key {number:05}").into_bytes();
@@ -119,7 +119,7 @@ fn a_walk_outlives_the_handle() {
 
 #[cfg(all(feature = "hikv", feature = "nvht"))]
 #[test]
-fn what_cannot_be_opened_is_refused_by_kind() {
+fn a_path_without_an_openable_store_is_refused_by_kind() {
     let (dir, path) = place();
     let open = |options: &OpenOptions| lodestore::store::open(&path, options).map(drop);
     assert!(matches!(open(&OpenOptions::new()), Err(Error::Missing { .. })));
@@ -139,7 +139,7 @@ fn what_cannot_be_opened_is_refused_by_kind() {
 
 #[cfg(feature = "hikv")]
 #[test]
-fn options_that_are_none_are_refused_and_make_nothing() {
+fn unknown_options_are_refused_and_create_nothing() {
     let (_dir, path) = place();
     for options in [
         small().engine("frob"),
@@ -160,7 +160,7 @@ fn options_that_are_none_are_refused_and_make_nothing() {
 }
 
 #[test]
-fn every_option_takes_its_own_default() {
+fn every_option_accepts_its_own_default() {
     for engine in lodestore::engines() {
         let (_dir, path) = place();
         let mut options = small().engine(engine.name);
@@ -193,7 +193,7 @@ fn events_reach_their_sink() {
 
 #[cfg(feature = "hikv")]
 #[test]
-fn doctor_reads_what_a_store_says_of_itself_without_opening_it() {
+fn doctor_reads_the_header_of_a_store_without_opening_it() {
     let (_dir, path) = place();
     let before = lodestore::medium::doctor(&path).expect("a diagnosis");
     assert!(before.store.is_none() && before.medium.free_bytes > 0);

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_another_process_takes_for_abandoned_before_its_lock_is_not_used() {
+    fn a_directory_that_another_process_removes_before_it_is_locked_is_not_used() {
         let scratch = Scratch::on_disk();
         let directory = scratch.path().join(".copy.unfinished-1-0");
         fs::create_dir(&directory).expect("a directory");
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn two_with_one_target_are_both_built_and_the_first_has_the_name() {
+    fn the_first_of_two_staging_directories_with_one_target_gets_its_name() {
         let scratch = Scratch::on_disk();
         let target = scratch.path().join("new/copy");
         let begin = |content: &str| {

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_medium_decides_where_nothing_is_asked() {
+    fn the_medium_decides_if_nothing_is_requested() {
         let interval = Durability::Interval(INTERVAL_DEFAULT);
         for (medium, gives_power, engine, durability) in [
             (MediumKind::Dax, true, "hikv", Durability::Power),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_engine_for_a_medium_another_one_is_chosen_and_the_reason_says_so() {
+    fn another_engine_is_chosen_with_a_reason_if_the_best_one_is_not_built() {
         for (medium, best) in [(MediumKind::Shm, "hikv"), (MediumKind::File, "fluidkv")] {
             let choice = Choice::for_medium(&report(medium, true), None, None);
             let says_so = choice.reason.contains(&format!("{best} is not compiled into this build"));
@@ -294,7 +294,7 @@ mod tests {
 
     #[cfg(feature = "fluidkv")]
     #[test]
-    fn what_is_asked_is_kept_and_no_default_on_a_file_is_lost_to_a_power_failure() {
+    fn requests_are_kept_and_defaults_on_a_file_survive_a_power_failure() {
         let file = report(MediumKind::File, true);
         let asked = Choice::for_medium(&file, Some("nvht"), None);
         assert_eq!((asked.engine, asked.durability), ("nvht", Durability::Power));

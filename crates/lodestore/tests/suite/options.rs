@@ -147,7 +147,7 @@ fn the_devices_of_a_matrix_have_the_engine_and_options_that_were_set() {
 }
 
 #[test]
-fn a_read_only_handle_refuses_every_write_and_reads_what_is_there() {
+fn a_read_only_handle_refuses_every_write_and_reads_existing_pairs() {
     for engine in [Engine::hikv(), Engine::nvht(), Engine::fluidkv(), Engine::hashkv(), Engine::mkvs()] {
         let (_dir, path) = place();
         let open =
@@ -225,7 +225,7 @@ fn documentation() -> String {
 }
 
 #[test]
-fn the_documentation_of_options_is_what_the_declarations_say() {
+fn the_documentation_of_options_agrees_with_the_declarations() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/options.md");
     if std::env::var_os("LODESTORE_WRITE_DOCS").is_some() {
         std::fs::write(&path, documentation()).expect("the file is written");

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_back_from_their_own_keyspace_alone_and_keep_their_order() {
+    fn keys_are_decoded_only_by_their_own_keyspace_and_keep_their_order() {
         let keys: [&[u8]; 9] = [
             b"\0",
             b"a",

@@ -246,7 +246,7 @@ fn check_records(store: &dyn Store, name: &str) -> u32 {
 }
 
 #[test]
-fn a_stop_after_any_write_leaves_each_keyspace_whole_or_absent_and_no_id_is_used_twice() {
+fn a_stop_after_any_write_leaves_each_keyspace_complete_or_absent_and_no_id_is_reused() {
     let _threads = limit_thread_starts(usize::MAX);
     for &engine in ENGINES {
         let mut is_over = false;
@@ -283,7 +283,7 @@ fn a_stop_after_any_write_leaves_each_keyspace_whole_or_absent_and_no_id_is_used
 }
 
 #[test]
-fn without_a_thread_a_drop_works_and_a_settle_frees_the_space() {
+fn a_drop_works_without_a_thread_and_a_settle_frees_the_space() {
     let Some(engine) = ENGINES.first() else { return };
     let dir = Scratch::new();
     let (db, stopping) = open(&dir.store(), engine, Durability::Process, u32::MAX);
@@ -298,7 +298,7 @@ fn without_a_thread_a_drop_works_and_a_settle_frees_the_space() {
 }
 
 #[test]
-fn a_walk_and_a_reclaim_pass_over_damage_that_stops_a_scan() {
+fn a_walk_and_a_reclaim_skip_damage_that_stops_a_scan() {
     let _threads = limit_thread_starts(usize::MAX);
     for engine in ["hikv", "fluidkv"].into_iter().filter(|engine| ENGINES.contains(engine)) {
         let dir = Scratch::new();
@@ -329,7 +329,7 @@ fn a_walk_and_a_reclaim_pass_over_damage_that_stops_a_scan() {
 const DURABILITY: Durability = Durability::Process;
 
 #[test]
-fn a_creation_that_failed_and_stands_leaves_one_slot_for_its_name() {
+fn a_failed_creation_that_took_effect_uses_one_slot_for_its_name() {
     for &engine in ENGINES {
         let dir = Scratch::new();
         let (db, stopping) = open(&dir.store(), engine, DURABILITY, u32::MAX);
@@ -347,7 +347,7 @@ fn a_creation_that_failed_and_stands_leaves_one_slot_for_its_name() {
 }
 
 #[test]
-fn no_write_is_acknowledged_after_a_drop_that_failed_and_stands() {
+fn no_write_is_acknowledged_after_a_failed_drop_that_took_effect() {
     for (engine, failures) in ENGINES.iter().copied().flat_map(|engine| [(engine, 1), (engine, 2)]) {
         let dir = Scratch::new();
         let (db, stopping) = open(&dir.store(), engine, DURABILITY, u32::MAX);
@@ -372,7 +372,7 @@ fn no_write_is_acknowledged_after_a_drop_that_failed_and_stands() {
 }
 
 #[test]
-fn reads_and_deletes_go_on_after_a_drop_and_a_creation_that_a_full_store_refuses() {
+fn reads_and_deletes_work_after_a_full_store_refuses_a_drop_and_a_creation() {
     for &engine in ENGINES {
         let dir = Scratch::new();
         let (db, stopping) = open(&dir.store(), engine, DURABILITY, u32::MAX);
