@@ -60,8 +60,8 @@ pub(crate) fn remove(path: &Path) {
 pub(crate) fn read(path: &Path) -> Option<Record> {
     let path = path.join(FILE_NAME);
     // A pipe would block the open.
-    let about = std::fs::symlink_metadata(&path).ok()?;
-    if !about.is_file() || about.len() > FILE_BYTES_MAX {
+    let metadata = std::fs::symlink_metadata(&path).ok()?;
+    if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
         return None;
     }
     let mut text = String::new();
@@ -74,7 +74,7 @@ impl Record {
         let Choice { engine, durability, reason } = &self.choice;
         let mut text = format!("{FIRST_LINE}\nengine {engine}\ndurability {durability}\nreason {}\n", one_line(reason));
         // A value of several lines is not recorded, and counts as unknown.
-        for (name, value) in self.set.iter().filter(|(name, value)| !has_lines(name) && !has_lines(value)) {
+        for (name, value) in self.set.iter().filter(|(name, value)| !is_multiline(name) && !is_multiline(value)) {
             text.push_str(&format!("set {name}={value}\n"));
         }
         let check = crc32c(&[text.as_bytes()]);
@@ -102,7 +102,7 @@ impl Record {
     }
 }
 
-fn has_lines(text: &str) -> bool {
+fn is_multiline(text: &str) -> bool {
     text.contains(['\n', '\r'])
 }
 

@@ -84,7 +84,7 @@ pub fn destroy_with_devices(path: impl AsRef<Path>) -> Result<Destroyed> {
 fn remove(path: &Path, removes_devices_elsewhere: bool) -> Result<Destroyed> {
     match Removal::begin(path, &[]) {
         Ok(removal) => {
-            let destroyed = sum(std::slice::from_ref(&removal));
+            let destroyed = count_files(std::slice::from_ref(&removal));
             removal.finish()?;
             Ok(destroyed)
         }
@@ -93,7 +93,7 @@ fn remove(path: &Path, removes_devices_elsewhere: bool) -> Result<Destroyed> {
     }
 }
 
-fn sum(removals: &[Removal]) -> Destroyed {
+fn count_files(removals: &[Removal]) -> Destroyed {
     let files = || removals.iter().flat_map(Removal::files);
     Destroyed { files: files().count() as u64, bytes: files().map(|file| file.bytes).sum() }
 }

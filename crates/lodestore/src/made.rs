@@ -10,7 +10,7 @@ use lodestore_contract::Error;
 
 /// Returns the missing directories on the way to `path`, and `path` if it is missing, the deepest
 /// first.
-pub(crate) fn missing(path: &Path) -> Vec<PathBuf> {
+pub(crate) fn missing_directories(path: &Path) -> Vec<PathBuf> {
     let named = path.ancestors().filter(|above| !above.as_os_str().is_empty());
     named.take_while(|above| above.symlink_metadata().is_err()).map(Path::to_path_buf).collect()
 }
@@ -25,7 +25,7 @@ pub(crate) fn remove_empty(directories: impl IntoIterator<Item = impl AsRef<Path
 }
 
 /// Removes the empty ones of these directories, unless another process creates a store there.
-pub(crate) fn remove_after(refused: &Error, directories: &[PathBuf]) {
+pub(crate) fn remove_empty_after(refused: &Error, directories: &[PathBuf]) {
     if !matches!(refused, Error::Locked { .. } | Error::Exists { .. }) {
         remove_empty(directories);
     }
@@ -34,21 +34,21 @@ pub(crate) fn remove_after(refused: &Error, directories: &[PathBuf]) {
 /// Created stores, and the directories that were created for them.
 #[cfg(feature = "mkvs")]
 #[derive(Default)]
-pub(crate) struct Made {
+pub(crate) struct CreatedStores {
     stores: Vec<PathBuf>,
     directories: Vec<PathBuf>,
 }
 
 #[cfg(feature = "mkvs")]
-impl Made {
-    /// Records that the store at `path` was created, with the new `directories`.
-    pub(crate) fn note(&mut self, path: &Path, directories: Vec<PathBuf>) {
+impl CreatedStores {
+    /// Adds the store created at `path`, with the new `directories`.
+    pub(crate) fn add(&mut self, path: &Path, directories: Vec<PathBuf>) {
         self.stores.push(path.into());
         self.directories.extend(directories);
     }
 
     /// Returns whether the store at `path` was created here.
-    pub(crate) fn has(&self, path: &Path) -> bool {
+    pub(crate) fn contains(&self, path: &Path) -> bool {
         self.stores.iter().any(|store| store == path)
     }
 
@@ -58,18 +58,18 @@ impl Made {
     /// # Errors
     ///
     /// The error of the system.
-    pub(crate) fn take_back(&mut self, path: &Path) -> io::Result<()> {
+    pub(crate) fn remove_store(&mut self, path: &Path) -> io::Result<()> {
         let Some(at) = self.stores.iter().position(|store| store == path) else { return Ok(()) };
         self.stores.swap_remove(at);
-        clear(path)?;
-        remove_empty(path.ancestors().filter(|above| self.directories.iter().any(|made| made == above)));
+        remove_contents(path)?;
+        remove_empty(path.ancestors().filter(|above| self.directories.iter().any(|created| created == above)));
         Ok(())
     }
 }
 
 /// Removes the contents of a directory, but not the directory.
 #[cfg(feature = "mkvs")]
-fn clear(directory: &Path) -> io::Result<()> {
+fn remove_contents(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path())? } else { fs::remove_file(entry.path())? }

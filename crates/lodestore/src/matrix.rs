@@ -14,7 +14,7 @@ use lodestore_mkvs::{
 use crate::built;
 use crate::engines::{self, EngineInfo};
 use crate::handle::Lodestore;
-use crate::made::{self, Made};
+use crate::made::{self, CreatedStores};
 use crate::options::OpenOptions;
 use crate::trace;
 
@@ -49,7 +49,7 @@ fn default_engine() -> &'static str {
 }
 
 /// Whether this is the name of an option for the devices' engine.
-pub(crate) fn is_of_device(name: &str) -> bool {
+pub(crate) fn is_device_option(name: &str) -> bool {
     name.starts_with(DEVICE_OPTION_PREFIX)
 }
 
@@ -64,9 +64,9 @@ pub(crate) fn inspect(path: &Path) -> Result<HeaderSummary> {
             Ok(host) => Ok(HeaderSummary { engine: lodestore_mkvs::ENGINE.into(), ..host }),
             // Leftovers of an interrupted creation do not block the next one.
             Err(Error::Missing { .. }) if lodestore_mkvs::may_create_in(path).unwrap_or(false) => {
-                Err(lost_host(path).unwrap_or_else(|| Error::missing(path)))
+                Err(lost_host_error(path).unwrap_or_else(|| Error::missing(path)))
             }
-            Err(Error::Missing { .. }) => Err(lost_host(path).unwrap_or(missing)),
+            Err(Error::Missing { .. }) => Err(lost_host_error(path).unwrap_or(missing)),
             Err(error) => Err(explain_host(path, error)),
         },
         found => found,
@@ -75,7 +75,7 @@ pub(crate) fn inspect(path: &Path) -> Result<HeaderSummary> {
 
 /// Returns the error of a matrix whose host is missing while the store of its first device is here.
 /// `None` if there is no such store, or a creation was interrupted.
-fn lost_host(path: &Path) -> Option<Error> {
+fn lost_host_error(path: &Path) -> Option<Error> {
     let device = lodestore_mkvs::first_device(path).join(Part::Device.directory());
     Pool::inspect(&device).ok()?;
     // The leftover of an interrupted creation is no matrix yet.
@@ -95,7 +95,7 @@ struct Stores {
     pool: PoolOptions,
     /// The engine's own options.
     set: Options,
-    made: Mutex<Made>,
+    created: Mutex<CreatedStores>,
 }
 
 impl Stores {
@@ -119,11 +119,11 @@ impl Stores {
                 None => own.set(name, value),
             };
         }
-        Ok((Self { engine, pool: pool.clone(), set: device, made: Mutex::default() }, own))
+        Ok((Self { engine, pool: pool.clone(), set: device, created: Mutex::default() }, own))
     }
 
     /// Returns the engine, pool and options of a part.
-    fn part(&self, part: Part, engine: &str) -> Result<(&'static EngineInfo, PoolOptions, Options)> {
+    fn member_options(&self, part: Part, engine: &str) -> Result<(&'static EngineInfo, PoolOptions, Options)> {
         let mut pool = self.pool.clone();
         match part {
             Part::Device => {
@@ -143,7 +143,7 @@ impl Stores {
     }
 }
 
-fn place(path: &Path, store: Arc<dyn Store>) -> Result<Place> {
+fn describe_place(path: &Path, store: Arc<dyn Store>) -> Result<Place> {
     let medium = probe(path)?.medium;
     Ok(Place { store, is_memory: matches!(medium, MediumKind::Dax | MediumKind::Shm) })
 }
@@ -160,25 +160,25 @@ impl Places for Stores {
     fn create(&self, directory: &Path, new: New<'_>) -> Result<Place> {
         let New { part, engine, capacity, durability } = new;
         let path = directory.join(part.directory());
-        let (engine, pool, set) = self.part(part, engine)?;
+        let (engine, pool, set) = self.member_options(part, engine)?;
         let region_bytes = pool.region_bytes.min(capacity);
-        let missing = made::missing(&path);
+        let missing = made::missing_directories(&path);
         let store = engine
-            .make(&path, PoolOptions { capacity, region_bytes, durability, ..pool }, &set)
-            .inspect_err(|refused| made::remove_after(refused, &missing))?;
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).note(&path, missing);
-        place(&path, store).inspect_err(|_| drop(self.remove(directory, part)))
+            .create_member(&path, PoolOptions { capacity, region_bytes, durability, ..pool }, &set)
+            .inspect_err(|refused| made::remove_empty_after(refused, &missing))?;
+        self.created.lock().unwrap_or_else(PoisonError::into_inner).add(&path, missing);
+        describe_place(&path, store).inspect_err(|_| drop(self.remove(directory, part)))
     }
 
     fn open(&self, directory: &Path, part: Part, engine: &str, mode: OpenMode) -> Result<Place> {
         let path = directory.join(part.directory());
-        let (engine, mut pool, mut set) = self.part(part, engine)?;
+        let (engine, mut pool, mut set) = self.member_options(part, engine)?;
         pool.salvage = mode == OpenMode::Salvage;
         if part != Part::Device {
             // They shaped the store at its creation.
             set = Options::new();
         }
-        place(&path, engine.load(&path, pool, &set)?)
+        describe_place(&path, engine.open_member(&path, pool, &set)?)
     }
 
     fn opening(&self, directory: &Path, part: Part) -> Option<u64> {
@@ -187,15 +187,16 @@ impl Places for Stores {
 
     fn remove(&self, directory: &Path, part: Part) -> Result<()> {
         let path = directory.join(part.directory());
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut created = self.created.lock().unwrap_or_else(PoisonError::into_inner);
         // A store that this process did not create is a leftover of an interrupted creation.
-        let removed = if made.has(&path) { made.take_back(&path) } else { std::fs::remove_dir_all(&path) };
+        let removed =
+            if created.contains(&path) { created.remove_store(&path) } else { std::fs::remove_dir_all(&path) };
         removed.map_err(|error| Error::io("removing", path, error))
     }
 }
 
 /// Returns the matrix's options, from those of a pool and its own.
-fn options(pool: &mut PoolOptions, set: &Options) -> Result<MkvsOptions> {
+fn mkvs_options(pool: &mut PoolOptions, set: &Options) -> Result<MkvsOptions> {
     let relay = pool.events.take().map(Relay::new);
     pool.events = relay.as_ref().map(Relay::sink);
     let options = MkvsOptions {
@@ -216,9 +217,9 @@ pub(crate) fn keeps_order(set: &Options) -> bool {
 /// Refuses invalid options of a matrix, or of its devices.
 pub(crate) fn check(mut pool: PoolOptions, set: &Options) -> Result<()> {
     let (stores, own) = Stores::of(&pool, set)?;
-    options(&mut pool, &own)?;
-    let (engine, pool, set) = stores.part(Part::Device, "")?;
-    engine.check_part(pool, &set)
+    mkvs_options(&mut pool, &own)?;
+    let (engine, pool, set) = stores.member_options(Part::Device, "")?;
+    engine.check_member(pool, &set)
 }
 
 /// Creates a matrix.
@@ -231,7 +232,7 @@ pub(crate) fn create(path: &Path, mut pool: PoolOptions, set: &Options) -> Resul
         return Err(Error::Exists { path: path.into(), obstacle });
     }
     let (_, own) = Stores::of(&pool, set)?;
-    let options = options(&mut pool, &own)?;
+    let options = mkvs_options(&mut pool, &own)?;
     let (stores, _) = Stores::of(&pool, set)?;
     Ok(Arc::new(Mkvs::create(path, &options, &stores)?))
 }
@@ -244,7 +245,7 @@ pub(crate) fn open(path: &Path, pool: PoolOptions, set: &Options) -> Result<Arc<
 
 fn open_with_stores(path: &Path, mut pool: PoolOptions, set: &Options) -> Result<(Mkvs, Stores)> {
     let (_, own) = Stores::of(&pool, set)?;
-    let options = options(&mut pool, &own)?;
+    let options = mkvs_options(&mut pool, &own)?;
     let (stores, _) = Stores::of(&pool, set)?;
     Ok((Mkvs::open(path, &options, &stores)?, stores))
 }
@@ -273,7 +274,7 @@ impl Matrix {
         let path = path.as_ref();
         let engine = engines::of_store(path, Some(lodestore_mkvs::ENGINE))?;
         trace::open(path, options, |options| {
-            let (pool, set) = engine.opening(options)?;
+            let (pool, set) = engine.open_options(options)?;
             let (mkvs, stores) = open_with_stores(path, pool, &set)?;
             Ok(Self { mkvs: Arc::new(mkvs), path: path.into(), stores })
         })
@@ -290,10 +291,10 @@ impl Matrix {
     pub fn describe(path: impl AsRef<Path>, options: &OpenOptions) -> Result<MatrixStatus> {
         let path = path.as_ref();
         let engine = engines::of_store(path, Some(lodestore_mkvs::ENGINE))?;
-        let (pool, set) = engine.opening(options)?;
+        let (pool, set) = engine.open_options(options)?;
         let (stores, _) = Stores::of(&pool, &set)?;
-        let look = |directory: &Path, part: Part| Pool::inspect(&directory.join(part.directory())).map(drop);
-        lodestore_mkvs::describe(path, &stores, &look)
+        let inspect_part = |directory: &Path, part: Part| Pool::inspect(&directory.join(part.directory())).map(drop);
+        lodestore_mkvs::describe(path, &stores, &inspect_part)
     }
 
     /// Returns the matrix as a store.

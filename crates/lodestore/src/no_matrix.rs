@@ -11,7 +11,7 @@ use crate::built::MKVS;
 const HOST_DIRECTORY: &str = "host";
 
 /// Returns false: no engine of this build has devices.
-pub(crate) fn is_of_device(_name: &str) -> bool {
+pub(crate) fn is_device_option(_name: &str) -> bool {
     false
 }
 

@@ -47,10 +47,10 @@ impl Lodestore {
 pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle> {
     let (path, choice) = (path.as_ref(), options.choice(path.as_ref())?);
     let engine = engines::by_name(choice.engine)?;
-    let missing = made::missing(path);
+    let missing = made::missing_directories(path);
     let chosen = CreateOptions { engine: choice.engine.into(), durability: Some(choice.durability), ..options.clone() };
     trace::create(path, &chosen, |chosen| {
-        let store = engine.create(path, chosen).inspect_err(|refused| made::remove_after(refused, &missing))?;
+        let store = engine.create(path, chosen).inspect_err(|refused| made::remove_empty_after(refused, &missing))?;
         choice_file::write(path, &choice, &chosen.set);
         Ok(Lodestore::of(store))
     })

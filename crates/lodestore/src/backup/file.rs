@@ -74,7 +74,7 @@ impl BackupFile {
         let path = dir.join(BACKUP_FILE);
         match fs::metadata(&path) {
             Ok(found) if found.is_file() && found.len() <= FILE_BYTES_MAX => {}
-            Ok(_) => return Err(damaged(dir)),
+            Ok(_) => return Err(damaged_file(dir)),
             Err(error) if error.kind() == ErrorKind::NotFound && !dir.exists() => {
                 return Err(Error::missing(dir));
             }
@@ -84,14 +84,14 @@ impl BackupFile {
             Err(error) => return Err(Error::io("looking at", path, error)),
         }
         let bytes = fs::read(&path).map_err(|error| Error::io("reading", &path, error))?;
-        let text = String::from_utf8(bytes).map_err(|_| damaged(dir))?;
+        let text = String::from_utf8(bytes).map_err(|_| damaged_file(dir))?;
         let format = text.lines().next().and_then(|title| title.strip_prefix(TITLE)?.trim().parse::<u32>().ok());
         match format {
-            Some(FORMAT_VERSION) => Self::decode(&text).ok_or_else(|| damaged(dir)),
+            Some(FORMAT_VERSION) => Self::decode(&text).ok_or_else(|| damaged_file(dir)),
             Some(newer) if newer > FORMAT_VERSION => {
                 Err(Error::NewerFormat { part: "backup".into(), found: newer, known: FORMAT_VERSION })
             }
-            _ => Err(damaged(dir)),
+            _ => Err(damaged_file(dir)),
         }
     }
 
@@ -114,21 +114,21 @@ impl BackupFile {
         let time_millis = field("time")?.parse().ok()?;
         let pairs = field("pairs")?.parse().ok()?;
         let mut account = Account::begin_at(time_millis);
-        account.lasting = sum(&field("lasting")?)?;
+        account.lasting = parse_sum(&field("lasting")?)?;
         for line in lines {
             let (group, rest) = line.strip_prefix("expiring ")?.split_once(' ')?;
-            account.expiring.insert(group.parse().ok()?, sum(rest)?);
+            account.expiring.insert(group.parse().ok()?, parse_sum(rest)?);
         }
         Some(Self { info: BackupInfo { engine, source, time_millis, version, pairs }, account })
     }
 }
 
-fn sum(text: &str) -> Option<Sum> {
+fn parse_sum(text: &str) -> Option<Sum> {
     let (pairs, hash) = text.split_once(' ')?;
     Some(Sum { pairs: pairs.parse().ok()?, hash: u128::from_str_radix(hash, 16).ok()? })
 }
 
-fn damaged(dir: &Path) -> Error {
+fn damaged_file(dir: &Path) -> Error {
     refusal(dir, "its file BACKUP is damaged: use another backup, or open the directory as a store and verify it")
 }
 

@@ -27,7 +27,7 @@ use std::time::Duration;
 use lodestore_contract::{Batch, BatchOp, Commit, Condition, Error, Expiry, RangeCondition, Result};
 
 use super::batch::{Map, stored_key};
-use super::keyspace::named::NamedSet;
+use super::keyspace::named::NamedKeyspaces;
 use super::{Shared, Value};
 
 /// Maximum runs of a transaction before its conflict is reported.
@@ -52,7 +52,7 @@ pub struct Transaction {
     /// The last write of each stored key.
     writes: BTreeMap<Vec<u8>, BatchOp>,
     /// The named keyspaces of reads and writes.
-    named: NamedSet,
+    named: NamedKeyspaces,
 }
 
 impl fmt::Debug for Transaction {
@@ -77,7 +77,7 @@ impl Transaction {
             });
         }
         let (reads, writes) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { shared, reads, ranges: Vec::new(), writes, named: NamedSet::default() })
+        Ok(Self { shared, reads, ranges: Vec::new(), writes, named: NamedKeyspaces::default() })
     }
 
     /// Returns the value of `key`, if there is one: what the transaction wrote last, or else what
@@ -176,7 +176,7 @@ impl Transaction {
     /// [`Error::Conflict`] if another writer changed a key or a range that was read;
     /// [`Error::KeyspaceDropped`]; those of [`Store::write`](crate::store::Store::write).
     pub fn commit(self) -> Result<()> {
-        if self.writes.is_empty() && self.has_one_read() {
+        if self.writes.is_empty() && self.has_at_most_one_read() {
             return Ok(());
         }
         let batch = Batch { ops: self.writes.values().cloned().collect() };
@@ -188,7 +188,7 @@ impl Transaction {
 
     /// Returns whether all reads are true at this moment.
     fn check_reads(&self) -> Result<bool> {
-        if self.has_one_read() {
+        if self.has_at_most_one_read() {
             return Ok(true);
         }
         self.write_if_unchanged(&Batch::default()).map(Commit::is_done)
@@ -196,7 +196,7 @@ impl Transaction {
 
     /// Returns whether the transaction read at most one key, and no range. A single read was true
     /// when it was made.
-    fn has_one_read(&self) -> bool {
+    fn has_at_most_one_read(&self) -> bool {
         self.reads.len() < 2 && self.ranges.is_empty()
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lodestore_contract::{Direction, Error, Result, ScanRange, Snapshot, Visit};
 
 use super::keyspace::Keyspace;
-use super::keyspace::key::Part;
+use super::keyspace::key::StoredRange;
 
 /// Pairs per read of the store.
 const READ_PAIRS_MAX: usize = 128;
@@ -22,7 +22,7 @@ pub(super) struct Walk<T> {
     /// Copies the user's key and the value.
     copy: fn(&[u8], &[u8]) -> T,
     /// The unread parts of the range, in key order.
-    parts: VecDeque<Part>,
+    parts: VecDeque<StoredRange>,
     front: VecDeque<T>,
     /// Pairs that were read from the end, the last key first.
     back: VecDeque<T>,
@@ -111,7 +111,7 @@ impl<T> Walk<T> {
         while pairs.is_empty() {
             let Some(part) = (if is_forward { parts.front_mut() } else { parts.back_mut() }) else { break };
             let source = (&self.keyspace, self.snapshot.as_deref());
-            match read_part(source, self.copy, part, direction, pairs) {
+            match read_stored_range(source, self.copy, part, direction, pairs) {
                 Ok(false) => {}
                 Ok(true) if is_forward => drop(parts.pop_front()),
                 Ok(true) => drop(parts.pop_back()),
@@ -126,10 +126,10 @@ impl<T> Walk<T> {
 
 /// Reads the next group from one end of a part, and shortens the part. Returns whether the whole
 /// part is read.
-fn read_part<T>(
+fn read_stored_range<T>(
     (keyspace, snapshot): (&Keyspace, Option<&dyn Snapshot>),
     copy: fn(&[u8], &[u8]) -> T,
-    part: &mut Part,
+    part: &mut StoredRange,
     direction: Direction,
     pairs: &mut VecDeque<T>,
 ) -> Result<bool> {

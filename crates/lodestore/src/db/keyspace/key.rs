@@ -135,7 +135,7 @@ impl Deref for StoredKey<'_> {
 
 /// A part of a user's range that is one range of the store.
 #[derive(Clone)]
-pub(in crate::db) struct Part {
+pub(in crate::db) struct StoredRange {
     /// The range of stored keys.
     pub(in crate::db) range: ScanRange,
     /// The bytes before the user's key in each of them.
@@ -191,11 +191,11 @@ impl KeyMap {
 
     /// Returns the ranges of stored keys of the user's range, in the order of their keys. They keep
     /// its direction and its limit. A part that excludes all keys is left out.
-    pub(in crate::db) fn split_range(&self, range: &ScanRange) -> Vec<Part> {
+    pub(in crate::db) fn split_range(&self, range: &ScanRange) -> Vec<StoredRange> {
         let of = |from, to| ScanRange { from, to, direction: range.direction, limit: range.limit };
         let mut parts = Vec::with_capacity(2);
         if self.has_plain_keys {
-            parts.push(Part { range: of(range.from.clone(), below_reserved(&range.to)), prefix_len: 0 });
+            parts.push(StoredRange { range: of(range.from.clone(), below_reserved(&range.to)), prefix_len: 0 });
         }
         let from_reserved = match &range.from {
             Bound::Included(key) | Bound::Excluded(key) if self.is_plain(key) => &Bound::Unbounded,
@@ -210,7 +210,7 @@ impl KeyMap {
                 Bound::Unbounded => open,
             };
             let (from, to) = (prefixed(from_reserved, whole.from), prefixed(&range.to, whole.to));
-            parts.push(Part { range: of(from, to), prefix_len: self.prefix.len() });
+            parts.push(StoredRange { range: of(from, to), prefix_len: self.prefix.len() });
         }
         parts.retain(|part| !part.range.excludes_all());
         parts

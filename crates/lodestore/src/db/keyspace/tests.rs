@@ -189,7 +189,7 @@ fn each_step_is_durable_before_the_next_one() {
 
 /// The keyspaces `a` and `b` by the answers of a script.
 #[derive(Debug, Default)]
-struct Told {
+struct Answers {
     /// Whether each was created, and its record put.
     has: [bool; 2],
     /// The keyspace whose creation, put or drop was started last, and may be done or not.
@@ -199,28 +199,28 @@ struct Told {
 const NAMES: [&str; 2] = ["a", "b"];
 
 /// Creates and drops keyspaces until the store stops. Returns whether the script reached its end.
-fn run_script(db: &Db, told: &mut Told) -> Result<()> {
-    let create = |told: &mut Told, at: usize| {
-        told.in_doubt = Some(at);
+fn run_script(db: &Db, answers: &mut Answers) -> Result<()> {
+    let create = |answers: &mut Answers, at: usize| {
+        answers.in_doubt = Some(at);
         let map = db.keyspace(NAMES[at])?;
         assert_eq!(map.count()?, 0, "a new keyspace has records of an old one");
         map.put("k", NAMES[at])?;
-        (told.has[at], told.in_doubt) = (true, None);
+        (answers.has[at], answers.in_doubt) = (true, None);
         Ok(())
     };
-    let remove = |told: &mut Told, at: usize| {
-        told.in_doubt = Some(at);
+    let remove = |answers: &mut Answers, at: usize| {
+        answers.in_doubt = Some(at);
         assert!(db.drop_keyspace(NAMES[at])?);
-        (told.has[at], told.in_doubt) = (false, None);
+        (answers.has[at], answers.in_doubt) = (false, None);
         db.settle()
     };
-    create(told, 0)?;
-    create(told, 1)?;
-    remove(told, 0)?;
-    create(told, 0)?;
-    remove(told, 1)?;
-    remove(told, 0)?;
-    create(told, 1)
+    create(answers, 0)?;
+    create(answers, 1)?;
+    remove(answers, 0)?;
+    create(answers, 0)?;
+    remove(answers, 1)?;
+    remove(answers, 0)?;
+    create(answers, 1)
 }
 
 /// Checks the catalogue's records, and that all records of keyspaces have one. Returns the next id.
@@ -252,9 +252,9 @@ fn a_stop_after_any_write_leaves_each_keyspace_complete_or_absent_and_no_id_is_r
         let mut is_over = false;
         for writes in 0.. {
             let (dir, name) = (Scratch::new(), format!("{engine} after {writes} writes"));
-            let mut told = Told::default();
+            let mut answers = Answers::default();
             let (db, stopping) = open(&dir.store(), engine, Durability::Process, writes);
-            match run_script(&db, &mut told) {
+            match run_script(&db, &mut answers) {
                 Ok(()) => is_over = true,
                 Err(Error::Poisoned { .. }) => {}
                 Err(error) => panic!("{name}: {error}"),
@@ -263,14 +263,14 @@ fn a_stop_after_any_write_leaves_each_keyspace_complete_or_absent_and_no_id_is_r
             drop((db, stopping));
             let (db, stopping) = open(&dir.store(), engine, Durability::Process, u32::MAX);
             let names = db.keyspaces().expect("names");
-            for (at, has) in told.has.into_iter().enumerate() {
+            for (at, has) in answers.has.into_iter().enumerate() {
                 let found = names.iter().any(|name| name == NAMES[at]);
-                assert!(found == has || told.in_doubt == Some(at), "{name}: {told:?} {names:?}");
+                assert!(found == has || answers.in_doubt == Some(at), "{name}: {answers:?} {names:?}");
                 let map = db.keyspace(NAMES[at]).expect("opens or creates");
                 let value = map.get("k").expect("get");
                 assert!(value.is_none() || found, "{name}: a new keyspace has records of an old one");
                 assert!(value.is_none_or(|value| value == NAMES[at]), "{name}");
-                assert!(!has || told.in_doubt == Some(at) || map.contains("k").expect("get"), "{name}");
+                assert!(!has || answers.in_doubt == Some(at) || map.contains("k").expect("get"), "{name}");
             }
             db.keyspace("new").and_then(|map| map.put("k", "v")).expect("creates");
             db.settle().expect("a settle");
