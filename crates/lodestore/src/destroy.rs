@@ -11,7 +11,7 @@ use std::path::Path;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{HeaderSummary, POOL_FORMAT, Removal, StoreFile, store_files, store_holder};
 
-use crate::{built, matrix};
+use crate::{built, header};
 
 /// The information that [`info`] reads.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ pub struct Info {
 /// [`Error::OlderFormat`]; [`Error::Io`].
 pub fn info(path: impl AsRef<Path>) -> Result<Info> {
     let path = path.as_ref();
-    let header = matrix::inspect(path)?;
+    let header = header::inspect(path)?;
     let is_matrix = header.engine == built::MKVS;
     let main = if is_matrix { devices::host_dir(path) } else { path.into() };
     let holder = store_holder(&main)?;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use lodestore_contract::{Error, Result};
 use lodestore_media::{HeaderSummary, MediumReport, has_cmpxchg16b, probe};
 
-use crate::matrix;
+use crate::header;
+use crate::made::nearest_directory;
 
 /// The findings of [`doctor`].
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub struct Diagnosis {
 pub fn doctor(path: impl AsRef<Path>) -> Result<Diagnosis> {
     let path = path.as_ref();
     let probed = nearest_directory(path);
-    let store = match matrix::inspect(path) {
+    let store = match header::inspect(path) {
         Err(Error::Missing { .. }) => None,
         found => Some(found),
     };
@@ -40,13 +41,6 @@ pub fn doctor(path: impl AsRef<Path>) -> Result<Diagnosis> {
         _ => None,
     };
     Ok(Diagnosis { medium: probe(&probed)?, probed, cmpxchg16b: has_cmpxchg16b(), store, store_bytes })
-}
-
-/// Returns `path` if it is a directory, or the nearest one above it.
-pub(crate) fn nearest_directory(path: &Path) -> PathBuf {
-    let found = path.ancestors().find(|above| above.is_dir());
-    // The last ancestor of a relative path is empty, which is the current directory.
-    found.map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Directories created on the way to a new store. If the creation fails, the ones that did not
-//! exist before are removed.
+//! Directories on the way to a store: the existing ones, and those that a creation makes. If the
+//! creation fails, the ones that did not exist before are removed.
 
 use std::fs;
 #[cfg(feature = "mkvs")]
@@ -7,6 +7,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use lodestore_contract::Error;
+
+/// Returns `path` if it is a directory, or the nearest one above it.
+pub(crate) fn nearest_directory(path: &Path) -> PathBuf {
+    let found = path.ancestors().find(|above| above.is_dir());
+    // The last ancestor of a relative path is empty, which is the current directory.
+    found.map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
 
 /// Returns the missing directories on the way to `path`, and `path` if it is missing, the deepest
 /// first.

@@ -5,8 +5,8 @@ use std::path::Path;
 use lodestore_contract::{Error, OptionSpec, OptionTable, Options, Result, format_size};
 use lodestore_media::{PoolOptions, file_bytes_limit, probe};
 
-use crate::doctor::nearest_directory;
-use crate::matrix::inspect;
+use crate::header::inspect;
+use crate::made::nearest_directory;
 use crate::options::{CreateOptions, OpenOptions};
 
 /// The options by name, for `Builder::set`.

@@ -15,7 +15,7 @@ pub use lodestore_media::StoreFile;
 pub use crate::destroy::{Destroyed, Info, destroy, destroy_with_devices, info};
 pub use crate::handle::{Handle, Lodestore};
 use crate::options::{CreateOptions, OpenOptions};
-use crate::{choice_file, engines, made, trace};
+use crate::{choice, engines, made, trace};
 
 impl Lodestore {
     /// Creates a store in a new (or empty) directory; see [`create`].
@@ -51,7 +51,7 @@ pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle>
     let chosen = CreateOptions { engine: choice.engine.into(), durability: Some(choice.durability), ..options.clone() };
     trace::create(path, &chosen, |chosen| {
         let store = engine.create(path, chosen).inspect_err(|refused| made::remove_empty_after(refused, &missing))?;
-        choice_file::write(path, &choice, &chosen.set);
+        choice::file::write(path, &choice, &chosen.set);
         Ok(Lodestore::of(store))
     })
 }

@@ -86,13 +86,6 @@ impl AsStore for crate::handle::Lodestore {
     }
 }
 
-#[cfg(feature = "mkvs")]
-impl AsStore for crate::matrix::Matrix {
-    fn as_store(&self) -> &dyn Store {
-        self.borrow_store()
-    }
-}
-
 /// Opens or creates a store in a span, and records its identity.
 fn open_in_span<T: AsStore>(span: &Span, work: impl FnOnce() -> Result<T>) -> Result<T> {
     run_in_span(span, || {

@@ -19,7 +19,7 @@ use file::{BackupFile, refusal};
 use staging::{Staging, StoreLocks};
 use target::{FinishedTarget, Target};
 
-use crate::doctor::nearest_directory;
+use crate::made::nearest_directory;
 use crate::options::OpenOptions;
 
 /// The parts that the program `lodestore` uses for its own copies. They may change in any release.

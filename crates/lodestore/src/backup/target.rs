@@ -10,7 +10,7 @@ use lodestore_contract::{Batch, BatchOp, Durability, Error, Pair, Result, Store}
 
 use super::account::Account;
 use super::{BackupPhase, BackupProgress};
-use crate::choice_file;
+use crate::choice;
 use crate::options::CreateOptions;
 
 /// Operations of one batch.
@@ -73,7 +73,7 @@ impl<'p> Target<'p> {
         }
         // The options of the source's creation are not known as they were given. Without a record,
         // no later open is compared with them.
-        choice_file::remove(directory);
+        choice::file::remove(directory);
         Ok(Self {
             uses_batches: stats.durability == Durability::Power && store.capabilities().batch,
             store,

@@ -8,7 +8,7 @@ use lodestore_contract::{Durability, Error, EventSink, Options, Result};
 
 use super::opening::choice_of;
 use super::{Choice, Db, Engine};
-use crate::choice_file::{self, is_same_value};
+use crate::choice::file::{self, is_same_value};
 use crate::engines::{self, EngineInfo};
 use crate::options::{CreateOptions, DEFAULT_SIZE, OpenOptions, PoolSettings};
 
@@ -206,7 +206,7 @@ impl Builder {
 
     fn open_existing(&self) -> Result<Db> {
         let engine = engines::of_store(&self.path, self.engine.name())?;
-        let record = choice_file::read(&self.path);
+        let record = file::read(&self.path);
         let created_with = record.as_ref().map(|record| &record.set);
         let options = OpenOptions {
             engine: Some(engine.name.into()),

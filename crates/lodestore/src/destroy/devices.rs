@@ -9,7 +9,8 @@ use lodestore_media::{NOTE_FILES, Pool, Removal, StoreFile, store_files};
 use lodestore_mkvs::Part;
 
 use super::{Destroyed, count_files};
-use crate::matrix::{self, Matrix};
+use crate::header;
+use crate::matrix::Matrix;
 use crate::options::OpenOptions;
 
 /// The files of a matrix in the directory of a device and next to the files of its stores.
@@ -53,7 +54,7 @@ pub(super) fn matrix_files(root: &Path) -> Result<Vec<StoreFile>> {
 /// As [`destroy`](super::destroy).
 pub(super) fn destroy_matrix(root: &Path, removes_devices_elsewhere: bool) -> Result<Destroyed> {
     // Returns the error of a missing matrix.
-    matrix::inspect(root)?;
+    header::inspect(root)?;
     let host_dir = host_dir(root);
     let status = Matrix::describe(root, &OpenOptions::new())?;
     let opening = Pool::inspect(&host_dir)?.opening;

@@ -1,5 +1,11 @@
 //! The engines of this build, and their entry points.
 
+#[cfg(feature = "mkvs")]
+pub(crate) mod devices;
+#[cfg(not(feature = "mkvs"))]
+#[path = "no_devices.rs"]
+mod devices;
+
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -18,7 +24,7 @@ use lodestore_mkvs::MkvsOptions;
 use lodestore_nvht::{Nvht, NvhtOptions};
 
 use crate::built;
-use crate::matrix;
+use crate::header;
 use crate::options::{CreateOptions, OpenOptions};
 use crate::pool;
 
@@ -82,10 +88,10 @@ static ENGINES: [EngineInfo; built::ENGINE_COUNT] = [
     EngineInfo {
         name: lodestore_mkvs::ENGINE,
         about: "a matrix of devices: groups share the keys, the devices of a group hold the same pairs and compete to answer",
-        options: LazyLock::new(|| [MkvsOptions::specs(), matrix::SPECS, pool::SPECS].concat()),
-        read: matrix::check,
-        create: matrix::create,
-        open: matrix::open,
+        options: LazyLock::new(|| [MkvsOptions::specs(), devices::SPECS, pool::SPECS].concat()),
+        read: devices::check,
+        create: devices::create,
+        open: devices::open,
     },
 ];
 
@@ -119,14 +125,14 @@ impl EngineInfo {
     /// matrix of devices, one for their engine (`device.NAME`).
     pub fn takes(&self, name: &str) -> bool {
         self.options().iter().any(|spec| spec.name == name)
-            || (self.name == built::MKVS && matrix::is_device_option(name))
+            || (self.name == built::MKVS && devices::is_device_option(name))
     }
 
     /// Returns whether a store with these options has a key order, and so scans.
     pub fn keeps_order(&self, options: &CreateOptions) -> bool {
         match self.name {
             built::NVHT => false,
-            built::MKVS => matrix::keeps_order(&options.set),
+            built::MKVS => devices::keeps_order(&options.set),
             _ => true,
         }
     }
@@ -167,7 +173,7 @@ impl EngineInfo {
     /// both is refused. Options of a matrix's devices are checked when their engine is known.
     fn own_options(&self, set: &Options) -> Result<Options> {
         let mut known = Options::new();
-        let is_device_option = |name: &str| self.name == built::MKVS && matrix::is_device_option(name);
+        let is_device_option = |name: &str| self.name == built::MKVS && devices::is_device_option(name);
         for (name, value) in set.iter().filter(|(name, _)| !is_device_option(name)) {
             known.set(name, value);
         }
@@ -212,7 +218,7 @@ pub(crate) fn by_name(name: &str) -> Result<&'static EngineInfo> {
 /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::EngineNotBuilt`], [`Error::NewerFormat`],
 /// [`Error::Corrupt`], [`Error::Io`].
 pub(crate) fn of_store(path: &Path, requested: Option<&str>) -> Result<&'static EngineInfo> {
-    let found = matrix::inspect(path)?.engine;
+    let found = header::inspect(path)?.engine;
     if let Some(requested) = requested.filter(|requested| *requested != found) {
         return Err(Error::WrongEngine { found, asked: requested.into() });
     }

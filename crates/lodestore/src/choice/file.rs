@@ -22,7 +22,7 @@ use std::path::Path;
 use lodestore_contract::{Options, parse_size};
 use lodestore_media::{StoreDir, crc32c};
 
-use crate::db::Choice;
+use super::Choice;
 use crate::engines;
 
 const FILE_NAME: &str = "CHOICE";
