@@ -49,13 +49,13 @@ mod tests {
 
     #[test]
     fn the_nearest_directory_is_probed() {
-        let place = lodestore_contract::testing::Scratch::on_disk();
-        let file = place.path().join("file");
+        let scratch = lodestore_contract::testing::Scratch::on_disk();
+        let file = scratch.path().join("file");
         std::fs::write(&file, "").expect("a file");
-        for path in [place.path().to_path_buf(), place.path().join("a/b/c"), file.clone(), file.join("below")] {
-            assert_eq!(nearest_directory(&path), place.path());
+        for path in [scratch.path().to_path_buf(), scratch.path().join("a/b/c"), file.clone(), file.join("below")] {
+            assert_eq!(nearest_directory(&path), scratch.path());
         }
         assert_eq!(nearest_directory(Path::new("surely/not/here")), Path::new("."));
-        assert_eq!(doctor(place.path().join("a/b")).expect("a diagnosis").probed, place.path());
+        assert_eq!(doctor(scratch.path().join("a/b")).expect("a diagnosis").probed, scratch.path());
     }
 }
