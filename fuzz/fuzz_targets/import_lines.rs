@@ -5,13 +5,9 @@
 
 #[path = "../../crates/cli/src/base64.rs"]
 mod base64;
-#[path = "../../crates/cli/src/format.rs"]
+#[path = "../../crates/cli/src/format/mod.rs"]
 mod format;
-#[path = "../../crates/cli/src/jsonl.rs"]
-mod jsonl;
 #[path = "../src/lines.rs"]
 mod lines;
-#[path = "../../crates/cli/src/tsv.rs"]
-mod tsv;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| lines::lines(data));

@@ -5,15 +5,11 @@
 
 #[path = "../../crates/cli/src/base64.rs"]
 mod base64;
-#[path = "../../crates/cli/src/format.rs"]
+#[path = "../../crates/cli/src/format/mod.rs"]
 mod format;
-#[path = "../../crates/cli/src/jsonl.rs"]
-mod jsonl;
 #[path = "../../crates/cli/src/lmdb.rs"]
 mod lmdb;
 #[path = "../src/lmdb.rs"]
 mod target;
-#[path = "../../crates/cli/src/tsv.rs"]
-mod tsv;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| target::lmdb(data));

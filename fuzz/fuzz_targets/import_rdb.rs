@@ -5,15 +5,11 @@
 
 #[path = "../../crates/cli/src/base64.rs"]
 mod base64;
-#[path = "../../crates/cli/src/format.rs"]
+#[path = "../../crates/cli/src/format/mod.rs"]
 mod format;
-#[path = "../../crates/cli/src/jsonl.rs"]
-mod jsonl;
 #[path = "../../crates/cli/src/rdb/mod.rs"]
 mod rdb;
 #[path = "../src/rdb.rs"]
 mod target;
-#[path = "../../crates/cli/src/tsv.rs"]
-mod tsv;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| target::rdb(data));

@@ -4,14 +4,14 @@ use std::fmt;
 
 /// The characters of the 64 values.
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-const PADDING: u8 = b'=';
-/// Marks a character without a value.
-const NONE: u8 = 0xFF;
+const PADDING: char = '=';
+/// The value of a character outside of the alphabet: all bits, which an OR with other values keeps.
+const INVALID_MASK: u8 = 0xFF;
 /// The values of all characters.
 static VALUES: [u8; 256] = values();
 
 const fn values() -> [u8; 256] {
-    let mut values = [NONE; 256];
+    let mut values = [INVALID_MASK; 256];
     let mut value = 0;
     while value < ALPHABET.len() {
         values[ALPHABET[value] as usize] = value as u8;
@@ -46,7 +46,7 @@ pub fn encode(bytes: &[u8]) -> String {
         let byte = |at: usize| u32::from(part.get(at).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for (at, shift) in [18, 12, 6, 0].into_iter().enumerate() {
-            text.push(if at <= part.len() { character(bits >> shift) } else { char::from(PADDING) });
+            text.push(if at <= part.len() { character(bits >> shift) } else { PADDING });
         }
     }
     text
@@ -63,7 +63,7 @@ pub fn decode(text: &[u8]) -> Result<Vec<u8>, DecodeError> {
     }
     let mut bytes = Vec::with_capacity(groups.len() * 3);
     for (at, group) in groups.iter().enumerate() {
-        let padding = group.iter().rev().take_while(|byte| **byte == PADDING).count().min(2);
+        let padding = group.iter().rev().take_while(|byte| char::from(**byte) == PADDING).count().min(2);
         let (mut bits, mut all) = (0u32, 0);
         for byte in &group[..4 - padding] {
             let value = VALUES[usize::from(*byte)];
@@ -73,7 +73,7 @@ pub fn decode(text: &[u8]) -> Result<Vec<u8>, DecodeError> {
         let bits = bits << (6 * padding);
         let decoded = [bits >> 16, bits >> 8, bits].map(|bits| bits as u8);
         let (decoded, unused) = decoded.split_at(3 - padding);
-        if all == NONE || unused.iter().any(|byte| *byte != 0) {
+        if all == INVALID_MASK || unused.iter().any(|byte| *byte != 0) {
             return Err(DecodeError::Group(4 * at));
         }
         bytes.extend_from_slice(decoded);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_text_is_refused_with_the_place() {
+    fn a_refused_text_is_reported_with_the_offset() {
         assert_eq!(decode(b"AAA"), Err(DecodeError::Length));
         for text in [b"AAAAAA\xff=", b"AAAA====", b"AAAAA=AA", b"AAAAAAB=", b"AAAAAB==", b"AAAA A=="] {
             assert_eq!(decode(text), Err(DecodeError::Group(4)), "{}", text.escape_ascii());

@@ -6,18 +6,20 @@ use std::path::{Path, PathBuf};
 
 use lodestore::Error;
 use lodestore::medium::io_advice;
+#[cfg(feature = "serve")]
+use lodestore_server::options::OptionError;
 
 use crate::advice::{error_text, translate};
 
 /// Advice for damage of a store that opens.
-const SEE_ALL: &str = "see all that is wrong with `lodestore verify`";
+const VERIFY_ADVICE: &str = "see all that is wrong with `lodestore verify`";
 /// Advice for damage of a store that only a salvage opens.
-const SEE_ALL_OF_REFUSED: &str = "see all that is wrong with `lodestore verify --salvage`";
+const VERIFY_SALVAGE_ADVICE: &str = "see all that is wrong with `lodestore verify --salvage`";
 /// Advice for a store that is refused as damaged.
-const RESTORE_OR_SALVAGE: &str = "restore the store from a copy, or copy its directory and export what can be read \
+const RESTORE_OR_SALVAGE_ADVICE: &str = "restore the store from a copy, or copy its directory and export what can be read \
                                   from the copy (`lodestore export --salvage`)";
 /// Advice for a store that even a salvage does not open.
-const RESTORE: &str = "restore the store from a copy";
+const RESTORE_ADVICE: &str = "restore the store from a copy";
 
 /// The result of a command.
 pub type Outcome<T = ()> = Result<T, Failure>;
@@ -110,7 +112,7 @@ pub enum Failure {
         /// Its number.
         number: i32,
         /// The command.
-        doing: &'static str,
+        action: &'static str,
     },
     /// The target file already exists.
     Exists {
@@ -120,7 +122,7 @@ pub enum Failure {
     /// A file could not be read or written.
     File {
         /// The action.
-        doing: &'static str,
+        action: &'static str,
         /// The file.
         path: PathBuf,
         /// The system's error.
@@ -139,10 +141,10 @@ impl Failure {
             Self::No(_) => 1,
             Self::Usage(_) => 2,
             Self::Store(error) | Self::Open { error, .. } | Self::Import { error, .. } | Self::Export { error, .. } => {
-                store_code(error)
+                store_error_code(error)
             }
             #[cfg(feature = "serve")]
-            Self::Unserved { error } => store_code(error),
+            Self::Unserved { error } => store_error_code(error),
             Self::Line { .. } | Self::Source { .. } => 10,
             Self::Findings { .. } => 7,
             Self::Exists { .. } => 11,
@@ -177,8 +179,8 @@ fn has_advice(what: &str) -> bool {
 }
 
 /// Returns a function that converts the system's error into a failure of this file.
-pub fn file_failure<'a>(doing: &'static str, path: &'a Path) -> impl Fn(io::Error) -> Failure + use<'a> {
-    move |source| Failure::File { doing, path: path.to_path_buf(), source }
+pub fn file_failure<'a>(action: &'static str, path: &'a Path) -> impl Fn(io::Error) -> Failure + use<'a> {
+    move |source| Failure::File { action, path: path.to_path_buf(), source }
 }
 
 /// Whether the medium is full.
@@ -187,7 +189,7 @@ fn is_full(refusal: &io::Error) -> bool {
 }
 
 /// Returns the exit code of an error of the store.
-fn store_code(error: &Error) -> u8 {
+fn store_error_code(error: &Error) -> u8 {
     match error {
         Error::KeyLength { .. } | Error::ValueLength { .. } | Error::BatchLength { .. } => 2,
         Error::Unsupported { .. } | Error::InvalidOption { .. } | Error::KeyspaceName { .. } => 2,
@@ -231,7 +233,7 @@ impl fmt::Display for Failure {
                 if has_advice(what) {
                     return Ok(());
                 }
-                write!(f, "; {}", if *salvage { RESTORE } else { RESTORE_OR_SALVAGE })
+                write!(f, "; {}", if *salvage { RESTORE_ADVICE } else { RESTORE_OR_SALVAGE_ADVICE })
             }
             Self::Open { error, .. } => f.write_str(&error_text(error)),
             #[cfg(feature = "serve")]
@@ -256,7 +258,7 @@ impl fmt::Display for Failure {
                 }
                 let kept =
                     if *unwritten { "; no file was written: add --salvage to keep what can be read" } else { "" };
-                write!(f, "{kept}; {}", if *salvage { SEE_ALL_OF_REFUSED } else { SEE_ALL })
+                write!(f, "{kept}; {}", if *salvage { VERIFY_SALVAGE_ADVICE } else { VERIFY_ADVICE })
             }
             Self::Line { file, line, what, imported } => write!(
                 f,
@@ -273,14 +275,14 @@ impl fmt::Display for Failure {
                     "import stopped by signal {number}, {imported} records are in: the store is closed, import again to go on"
                 )
             }
-            Self::Interrupted { number, doing } => {
-                write!(f, "{doing} stopped by signal {number}, nothing unfinished is left: run it again")
+            Self::Interrupted { number, action } => {
+                write!(f, "{action} stopped by signal {number}, nothing unfinished is left: run it again")
             }
             Self::Exists { path } => {
                 write!(f, "{} exists already: choose another name, or replace it with --force", path.display())
             }
-            Self::File { doing, path, source } => {
-                write!(f, "{doing} {}: {source}; {}", path.display(), io_advice(source))
+            Self::File { action, path, source } => {
+                write!(f, "{action} {}: {source}; {}", path.display(), io_advice(source))
             }
             Self::Output(source) => write!(f, "writing to standard output: {source}; {}", io_advice(source)),
         }
@@ -293,10 +295,17 @@ impl From<Error> for Failure {
     }
 }
 
+#[cfg(feature = "serve")]
+impl From<OptionError> for Failure {
+    fn from(error: OptionError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
 /// Returns the one line for arguments that the grammar refuses: clap's text, then the usage.
 pub fn usage_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    let mut said = String::new();
+    let mut message = String::new();
     let mut usage = None;
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("For more information"))
     {
@@ -304,12 +313,12 @@ pub fn usage_line(error: &clap::Error) -> String {
             usage = Some(rest);
         } else if usage.is_none() {
             let tip = if line.starts_with("tip: ") { ";" } else { "" };
-            let gap = if said.is_empty() { "" } else { " " };
-            said += &format!("{tip}{gap}{}", line.strip_prefix("error: ").unwrap_or(line));
+            let gap = if message.is_empty() { "" } else { " " };
+            message += &format!("{tip}{gap}{}", line.strip_prefix("error: ").unwrap_or(line));
         }
     }
     match usage {
-        Some(usage) => format!("{said}; usage: {usage}"),
-        None => format!("{said}; see lodestore --help"),
+        Some(usage) => format!("{message}; usage: {usage}"),
+        None => format!("{message}; see lodestore --help"),
     }
 }

@@ -69,10 +69,10 @@ fn lmdb_page() -> impl Strategy<Value = Vec<u8>> {
         page[2..4].copy_from_slice(&kind.to_le_bytes());
         page[4..6].copy_from_slice(&(16 + 2 * nodes.len() as u16).to_le_bytes());
         for (at, (low, flags, key_len, data)) in nodes.into_iter().enumerate() {
-            let place = 100 + 24 * at;
-            page[8 + 2 * at..10 + 2 * at].copy_from_slice(&(place as u16).to_le_bytes());
+            let offset = 100 + 24 * at;
+            page[8 + 2 * at..10 + 2 * at].copy_from_slice(&(offset as u16).to_le_bytes());
             let node = [low, 0, flags, key_len, data % 6, 0].map(u16::to_le_bytes).concat();
-            page[place - 8..place - 8 + node.len()].copy_from_slice(&node);
+            page[offset - 8..offset - 8 + node.len()].copy_from_slice(&node);
         }
         page
     })

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_of_both_cases_are_read_and_others_are_refused_with_their_place() {
+    fn digits_of_both_cases_are_read_and_others_are_refused_with_their_offset() {
         assert_eq!(decode(b"00fFA9"), Ok(vec![0, 0xFF, 0xA9]));
         assert_eq!(decode(b"0"), Err(DecodeError::Length));
         assert_eq!(decode(b"000g"), Err(DecodeError::Digit(3)));

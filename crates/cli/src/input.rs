@@ -1,8 +1,8 @@
 //! The input of an import: read ahead by a separate thread, and split into lines.
 //!
 //! Invariants. One channel carries blocks, the end and signals, so that a thread that waits for
-//! input also wakes for a signal. The channel holds at most [`AHEAD`] blocks. Blocks arrive in
-//! order; a signal may overtake waiting blocks, as [`Input::signal`].
+//! input also wakes for a signal. The channel holds at most [`BLOCKS_AHEAD_MAX`] blocks. Blocks
+//! arrive in order; a signal may overtake waiting blocks, as [`Input::signal`].
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::long_line::LongLine;
 use crate::stop_signal::stop_signals;
 
 /// Maximum bytes of one block.
-const BLOCK: usize = 256 << 10;
+const BLOCK_BYTES_MAX: usize = 256 << 10;
 /// Maximum blocks read ahead.
-const AHEAD: usize = 4;
+const BLOCKS_AHEAD_MAX: usize = 4;
 
 /// An item of the channel.
 pub enum Item {
@@ -44,18 +44,18 @@ impl Input {
     /// Starts to read `source`, and to watch for SIGINT, SIGTERM and SIGHUP: the first signal
     /// requests an orderly end, a second ends the process at once.
     pub fn start(source: Box<dyn Read + Send>) -> io::Result<Self> {
-        let (sender, items) = sync_channel(AHEAD);
+        let (sender, items) = sync_channel(BLOCKS_AHEAD_MAX);
         let signal = Arc::new(AtomicI32::new(0));
-        watch(sender.clone(), Arc::clone(&signal))?;
-        thread::Builder::new().name("import-read".into()).spawn(move || read(source, &sender))?;
+        watch_signals(sender.clone(), Arc::clone(&signal))?;
+        thread::Builder::new().name("import-read".into()).spawn(move || read_blocks(source, &sender))?;
         Ok(Self { items, signal })
     }
 
-    /// Returns the next item, or a pause if none arrives within `patience`; without `patience` it
+    /// Returns the next item, or a pause if none arrives within `timeout`; without `timeout` it
     /// waits forever.
-    pub fn next(&self, patience: Option<Duration>) -> Item {
-        let item = match patience {
-            Some(patience) => self.items.recv_timeout(patience),
+    pub fn next(&self, timeout: Option<Duration>) -> Item {
+        let item = match timeout {
+            Some(timeout) => self.items.recv_timeout(timeout),
             None => self.items.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match item {
@@ -71,9 +71,9 @@ impl Input {
     }
 }
 
-fn read(mut source: Box<dyn Read + Send>, sender: &SyncSender<Item>) {
+fn read_blocks(mut source: Box<dyn Read + Send>, sender: &SyncSender<Item>) {
     loop {
-        let mut block = vec![0; BLOCK];
+        let mut block = vec![0; BLOCK_BYTES_MAX];
         let item = match source.read(&mut block) {
             Ok(0) => Item::End,
             Ok(length) => {
@@ -90,7 +90,7 @@ fn read(mut source: Box<dyn Read + Send>, sender: &SyncSender<Item>) {
     }
 }
 
-fn watch(sender: SyncSender<Item>, signal: Arc<AtomicI32>) -> io::Result<()> {
+fn watch_signals(sender: SyncSender<Item>, signal: Arc<AtomicI32>) -> io::Result<()> {
     let seen = Arc::new(AtomicBool::new(false));
     let numbers = stop_signals();
     for number in numbers.iter().copied() {
@@ -117,17 +117,17 @@ pub struct Lines {
     format: Format,
     text_bytes_max: usize,
     /// The line that has no newline yet.
-    rest: Rest,
+    rest: OpenLine,
 }
 
-enum Rest {
+enum OpenLine {
     Text(Vec<u8>),
     Long(LongLine),
 }
 
 impl Lines {
     pub fn new(format: Format) -> Self {
-        Self { format, text_bytes_max: TEXT_BYTES_MAX, rest: Rest::Text(Vec::new()) }
+        Self { format, text_bytes_max: TEXT_BYTES_MAX, rest: OpenLine::Text(Vec::new()) }
     }
 
     /// Calls `each` for every line that `block` completes, with its record or the line's fault.
@@ -142,9 +142,10 @@ impl Lines {
             let (line, rest) = (&block[..at], &block[at + 1..]);
             block = rest;
             match &mut self.rest {
-                Rest::Text(text) if text.is_empty() => each(self.format.parse(line))?,
+                OpenLine::Text(text) if text.is_empty() => each(self.format.parse(line))?,
                 _ => {
-                    let read = self.extend(line).and_then(|()| self.take().unwrap_or_else(|| self.format.parse(b"")));
+                    let read =
+                        self.extend(line).and_then(|()| self.take_line().unwrap_or_else(|| self.format.parse(b"")));
                     each(read)?;
                 }
             }
@@ -155,39 +156,39 @@ impl Lines {
     /// Adds to the line that has no newline yet.
     fn extend(&mut self, bytes: &[u8]) -> Result<(), String> {
         match &mut self.rest {
-            Rest::Long(long) => long.feed(bytes),
-            Rest::Text(text) if text.len() + bytes.len() <= self.text_bytes_max => {
+            OpenLine::Long(long) => long.feed(bytes),
+            OpenLine::Text(text) if text.len() + bytes.len() <= self.text_bytes_max => {
                 text.extend_from_slice(bytes);
                 Ok(())
             }
-            Rest::Text(text) => {
+            OpenLine::Text(text) => {
                 let mut long = LongLine::new(self.format);
                 let read = long.feed(text).and_then(|()| long.feed(bytes));
-                self.rest = Rest::Long(long);
+                self.rest = OpenLine::Long(long);
                 read
             }
         }
     }
 
     /// Takes the line that has no newline yet, if it has any bytes.
-    fn take(&mut self) -> Option<Result<Record, String>> {
-        match std::mem::replace(&mut self.rest, Rest::Text(Vec::new())) {
-            Rest::Text(text) if text.is_empty() => None,
-            Rest::Text(text) => Some(self.format.parse(&text)),
-            Rest::Long(long) => Some(long.finish()),
+    fn take_line(&mut self) -> Option<Result<Record, String>> {
+        match std::mem::replace(&mut self.rest, OpenLine::Text(Vec::new())) {
+            OpenLine::Text(text) if text.is_empty() => None,
+            OpenLine::Text(text) => Some(self.format.parse(&text)),
+            OpenLine::Long(long) => Some(long.finish()),
         }
     }
 
     /// Whether the last line has no newline, although a cut line would be a record: a value of TSV
     /// is as long as the line.
     pub fn may_be_cut(&self) -> bool {
-        let is_empty = matches!(&self.rest, Rest::Text(text) if text.is_empty());
+        let is_empty = matches!(&self.rest, OpenLine::Text(text) if text.is_empty());
         !is_empty && self.format == Format::Tsv
     }
 
     /// Returns the last line, if it has no newline.
     pub fn finish(mut self) -> Option<Result<Record, String>> {
-        self.take()
+        self.take_line()
     }
 }
 
@@ -199,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_are_the_same_however_the_input_is_cut_and_from_whatever_length_on_they_are_long(
+        fn lines_do_not_depend_on_the_cuts_of_the_input_or_on_the_limit_of_text(
             lines in prop::collection::vec("k?\t?[ab\r]{0,8}", 0..8),
             has_last_newline in any::<bool>(),
             text_bytes_max in 0..12usize,
@@ -225,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_source_arrives_whole_and_ends() {
-        let input = Input::start(Box::new(io::Cursor::new(vec![7u8; BLOCK * 3 + 5]))).expect("threads start");
+        let input = Input::start(Box::new(io::Cursor::new(vec![7u8; BLOCK_BYTES_MAX * 3 + 5]))).expect("threads start");
         let mut length = 0;
         loop {
             match input.next(None) {
@@ -234,6 +235,6 @@ mod tests {
                 _ => panic!("nothing else was sent"),
             }
         }
-        assert_eq!(length, BLOCK * 3 + 5);
+        assert_eq!(length, BLOCK_BYTES_MAX * 3 + 5);
     }
 }

@@ -1,7 +1,7 @@
 //! A reader of LMDB data files (`data.mdb`) of 64-bit machines, least significant byte first.
 //!
 //! ```text
-//! page    number (8)  pad (2)  flags (2)  lower (2)  upper (2)  places of nodes (2 each) .. nodes
+//! page    number (8)  pad (2)  flags (2)  lower (2)  upper (2)  offsets of nodes (2 each) .. nodes
 //!         pages of a long value have their count (4) in place of lower and upper
 //! meta    page 0 and 1: magic (4)  version (4)  address (8)  map size (8)
 //!         free pages (48)  main database (48)  last page (8)  transaction (8)
@@ -37,16 +37,16 @@ const PAGE_BYTES_MAX: u32 = 64 << 10;
 /// Maximum levels of a tree, as in LMDB.
 const DEPTH_MAX: u16 = 32;
 /// The root of a database without pairs.
-const NO_PAGE: u64 = u64::MAX;
+const NO_PAGE_ID: u64 = u64::MAX;
 
 /// Flags of pages.
-const BRANCH: u16 = 0x01;
-const LEAF: u16 = 0x02;
-const OVERFLOW: u16 = 0x04;
+const BRANCH_FLAG: u16 = 0x01;
+const LEAF_FLAG: u16 = 0x02;
+const OVERFLOW_FLAG: u16 = 0x04;
 /// Flags of nodes.
-const BIG: u16 = 0x01;
-const DATABASE: u16 = 0x02;
-const DUPLICATES: u16 = 0x04;
+const BIG_VALUE_FLAG: u16 = 0x01;
+const DATABASE_FLAG: u16 = 0x02;
+const DUPLICATES_FLAG: u16 = 0x04;
 
 /// Returns whether a file with these first bytes is a data file of LMDB.
 pub fn is_magic(start: &[u8]) -> bool {
@@ -117,20 +117,20 @@ pub fn read<E>(
     database: Option<&[u8]>,
     each: &mut dyn FnMut(Record) -> Result<(), E>,
 ) -> Result<Summary, Halt<E>> {
-    let Meta { page_bytes, main } = meta(file)?;
+    let Meta { page_bytes, main } = read_meta(file)?;
     let pages = file.len().map_err(Halt::Io)? / u64::from(page_bytes);
     let mut walk =
         Walk { file, page_bytes: page_bytes as usize, pages, visited: 0, keys: 0, summary: Summary::default() };
     let Some(name) = database else {
-        walk.database(&main, &mut Visit::Records(each))?;
+        walk.walk_database(&main, &mut Visit::Records(each))?;
         return Ok(walk.summary);
     };
     let mut found = None;
-    walk.database::<E>(&main, &mut Visit::Find { name, found: &mut found })?;
+    walk.walk_database::<E>(&main, &mut Visit::Find { name, found: &mut found })?;
     let found = found.ok_or(Halt::NoDatabase)?;
     walk.visited = 0;
     walk.summary = Summary::default();
-    walk.database(&found, &mut Visit::Records(each))?;
+    walk.walk_database(&found, &mut Visit::Records(each))?;
     Ok(walk.summary)
 }
 
@@ -155,11 +155,11 @@ struct Meta {
     main: Database,
 }
 
-fn meta<E>(file: &dyn Bytes) -> Result<Meta, Halt<E>> {
+fn read_meta<E>(file: &dyn Bytes) -> Result<Meta, Halt<E>> {
     let bad = |page, what: &str| Err(Halt::Bad { page, what: what.into() });
     let read = |offset: u64| -> Result<[u8; HEAD_BYTES + META_BYTES], Halt<E>> {
         let mut bytes = [0; HEAD_BYTES + META_BYTES];
-        file.read_at(&mut bytes, offset).map_err(at_end(offset))?;
+        file.read_at(&mut bytes, offset).map_err(read_failure(offset))?;
         Ok(bytes)
     };
     let first = read(0)?;
@@ -188,7 +188,7 @@ fn meta<E>(file: &dyn Bytes) -> Result<Meta, Halt<E>> {
 }
 
 /// Names the end of the file in the error of a read.
-fn at_end<E>(page: u64) -> impl Fn(io::Error) -> Halt<E> {
+fn read_failure<E>(page: u64) -> impl Fn(io::Error) -> Halt<E> {
     move |error| match error.kind() {
         io::ErrorKind::UnexpectedEof => Halt::Bad { page, what: "the file ends before this page does".into() },
         _ => Halt::Io(error),
@@ -227,7 +227,7 @@ struct Node<'a> {
 impl Node<'_> {
     /// Returns the minimum bytes that the node needs in the page.
     fn bytes(&self, is_in_leaf: bool) -> usize {
-        let data = match (is_in_leaf, self.flags & BIG != 0) {
+        let data = match (is_in_leaf, self.flags & BIG_VALUE_FLAG != 0) {
             (false, _) => 0,
             (true, true) => size_of::<u64>(),
             (true, false) => self.low as usize,
@@ -237,18 +237,18 @@ impl Node<'_> {
 }
 
 impl Walk<'_> {
-    fn database<E>(&mut self, database: &Database, visit: &mut Visit<'_, E>) -> Result<(), Halt<E>> {
+    fn walk_database<E>(&mut self, database: &Database, visit: &mut Visit<'_, E>) -> Result<(), Halt<E>> {
         let (before, duplicates) = (self.keys, self.summary.duplicates);
-        if database.root != NO_PAGE {
+        if database.root != NO_PAGE_ID {
             self.check_depth(database)?;
-            self.tree(database.root, database.depth, visit)?;
+            self.walk_tree(database.root, database.depth, visit)?;
         }
-        let found = self.keys - before;
+        let key_count = self.keys - before;
         // A key with several values is one key, and several entries.
-        if found != database.entries && self.summary.duplicates == duplicates {
+        if key_count != database.entries && self.summary.duplicates == duplicates {
             let entries = database.entries;
             let what =
-                format!("the tree has {found} keys, and its description {entries}: the file is damaged or in use");
+                format!("the tree has {key_count} keys, and its description {entries}: the file is damaged or in use");
             return Err(Halt::Bad { page: database.root, what });
         }
         Ok(())
@@ -263,17 +263,19 @@ impl Walk<'_> {
     }
 
     /// Reads the pages below `page`, which is `levels` pages high.
-    fn tree<E>(&mut self, page: u64, levels: u16, visit: &mut Visit<'_, E>) -> Result<(), Halt<E>> {
+    fn walk_tree<E>(&mut self, page: u64, levels: u16, visit: &mut Visit<'_, E>) -> Result<(), Halt<E>> {
         let bad = |what: &str| Halt::Bad { page, what: what.into() };
         self.visited += 1;
         if self.visited > self.pages {
             return Err(bad("the pages of the tree form a loop"));
         }
-        let bytes = self.page(page)?;
-        let wanted = if levels == 1 { LEAF } else { BRANCH };
+        let bytes = self.read_page(page)?;
+        let wanted = if levels == 1 { LEAF_FLAG } else { BRANCH_FLAG };
         let lower = match (u64_at(&bytes, 0), u16_at(&bytes, 10), u16_at(&bytes, 12)) {
             (Some(number), ..) if number != page => return Err(bad("the page has another number")),
-            (_, Some(flags), Some(lower)) if flags & (BRANCH | LEAF | OVERFLOW) == wanted => usize::from(lower),
+            (_, Some(flags), Some(lower)) if flags & (BRANCH_FLAG | LEAF_FLAG | OVERFLOW_FLAG) == wanted => {
+                usize::from(lower)
+            }
             _ => return Err(bad("the page is not of the kind that its place in the tree needs")),
         };
         if lower < HEAD_BYTES || lower > bytes.len() {
@@ -282,40 +284,40 @@ impl Walk<'_> {
         let mut nodes_bytes = 0;
         for at in (HEAD_BYTES..lower.saturating_sub(1)).step_by(2) {
             let offset = usize::from(u16_at(&bytes, at).unwrap_or(0));
-            let node = node(&bytes, offset).filter(|_| offset >= lower);
+            let node = decode_node(&bytes, offset).filter(|_| offset >= lower);
             let node = node.ok_or_else(|| bad("a node does not fit into the page"))?;
             nodes_bytes += node.bytes(levels == 1);
             if nodes_bytes > bytes.len() {
                 return Err(bad("the data of its nodes does not fit into the page"));
             }
             if levels == 1 {
-                self.leaf(page, &node, visit)?;
+                self.visit_leaf_node(page, &node, visit)?;
             } else {
                 let below = u64::from(node.low) | u64::from(node.flags) << 32;
-                self.tree(below, levels - 1, visit)?;
+                self.walk_tree(below, levels - 1, visit)?;
             }
         }
         Ok(())
     }
 
-    fn page<E>(&self, page: u64) -> Result<Vec<u8>, Halt<E>> {
+    fn read_page<E>(&self, page: u64) -> Result<Vec<u8>, Halt<E>> {
         if page < 2 || page >= self.pages {
             return Err(Halt::Bad { page, what: "there is no such page in the file".into() });
         }
         let mut bytes = vec![0; self.page_bytes];
-        self.file.read_at(&mut bytes, page * self.page_bytes as u64).map_err(at_end(page))?;
+        self.file.read_at(&mut bytes, page * self.page_bytes as u64).map_err(read_failure(page))?;
         Ok(bytes)
     }
 
-    fn leaf<E>(&mut self, page: u64, node: &Node<'_>, visit: &mut Visit<'_, E>) -> Result<(), Halt<E>> {
+    fn visit_leaf_node<E>(&mut self, page: u64, node: &Node<'_>, visit: &mut Visit<'_, E>) -> Result<(), Halt<E>> {
         let bad = |what: String| Halt::Bad { page, what };
         let short = || bad("the data of a node does not fit into the page".into());
         self.keys += 1;
-        if node.flags & DUPLICATES != 0 {
+        if node.flags & DUPLICATES_FLAG != 0 {
             self.summary.duplicates += 1;
             return Ok(());
         }
-        if node.flags & DATABASE != 0 {
+        if node.flags & DATABASE_FLAG != 0 {
             let database = node.rest.get(..DATABASE_BYTES).and_then(Database::decode).ok_or_else(short)?;
             self.summary.databases.push(node.key.to_vec());
             if let Visit::Find { name, found } = visit
@@ -327,8 +329,8 @@ impl Walk<'_> {
         }
         let Visit::Records(each) = visit else { return Ok(()) };
         let size = node.low as usize;
-        let value = if node.flags & BIG != 0 {
-            self.long_value(u64_at(node.rest, 0).ok_or_else(short)?, size)?
+        let value = if node.flags & BIG_VALUE_FLAG != 0 {
+            self.read_long_value(u64_at(node.rest, 0).ok_or_else(short)?, size)?
         } else {
             node.rest.get(..size).ok_or_else(short)?.to_vec()
         };
@@ -339,11 +341,11 @@ impl Walk<'_> {
     }
 
     /// Reads a value with pages of its own.
-    fn long_value<E>(&mut self, page: u64, size: usize) -> Result<Vec<u8>, Halt<E>> {
+    fn read_long_value<E>(&mut self, page: u64, size: usize) -> Result<Vec<u8>, Halt<E>> {
         let bad = |what: &str| Err(Halt::Bad { page, what: what.into() });
-        let head = self.page(page)?;
+        let head = self.read_page(page)?;
         let (flags, count) = (u16_at(&head, 10).unwrap_or(0), u64::from(u32_at(&head, 12).unwrap_or(0)));
-        if u64_at(&head, 0) != Some(page) || flags & OVERFLOW == 0 {
+        if u64_at(&head, 0) != Some(page) || flags & OVERFLOW_FLAG == 0 {
             return bad("the page holds no long value");
         }
         let fits = count <= self.pages - page && (HEAD_BYTES + size) as u64 <= count * self.page_bytes as u64;
@@ -357,13 +359,13 @@ impl Walk<'_> {
         }
         let mut value = vec![0; size];
         let offset = page * self.page_bytes as u64 + HEAD_BYTES as u64;
-        self.file.read_at(&mut value, offset).map_err(at_end(page))?;
+        self.file.read_at(&mut value, offset).map_err(read_failure(page))?;
         Ok(value)
     }
 }
 
 /// Returns the node at this offset of a page; `None` if it does not fit.
-fn node(page: &[u8], at: usize) -> Option<Node<'_>> {
+fn decode_node(page: &[u8], at: usize) -> Option<Node<'_>> {
     let bytes = page.get(at..).filter(|_| at >= HEAD_BYTES)?;
     let (low, high) = (u16_at(bytes, 0)?, u16_at(bytes, 2)?);
     let (flags, key_len) = (u16_at(bytes, 4)?, usize::from(u16_at(bytes, 6)?));

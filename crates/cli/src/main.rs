@@ -35,9 +35,7 @@ mod format;
 mod fuzzed;
 mod hex;
 mod input;
-mod jsonl;
 mod lmdb;
-mod long_json;
 mod long_line;
 mod new_file;
 mod open_damage;
@@ -47,7 +45,6 @@ mod rdb;
 mod sample;
 mod stop_signal;
 mod text;
-mod tsv;
 
 use std::process::ExitCode;
 use std::sync::OnceLock;

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Outcome, file_failure};
 /// Bytes per write.
 const BUFFER_BYTES: usize = 256 << 10;
 /// Maximum attempts to find an unused name.
-const NAMES_MAX: u32 = 100;
+const NAME_ATTEMPTS: u32 = 100;
 
 /// A file that is being written.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl NewFile {
             _ => {}
         }
         let name = target.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
-        for attempt in 0..NAMES_MAX {
+        for attempt in 0..NAME_ATTEMPTS {
             let mut unfinished_name = std::ffi::OsString::from(".");
             unfinished_name.push(name);
             unfinished_name.push(format!(".{}-{attempt}.part", std::process::id()));

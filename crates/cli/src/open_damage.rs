@@ -11,7 +11,7 @@ use crate::advice::translate;
 use crate::failure::note;
 
 /// Maximum findings that are printed.
-const NAMED_MAX: usize = 3;
+const PRINTED_FINDINGS_MAX: usize = 3;
 
 /// Damage found by the open and the recovery, and not printed yet.
 #[derive(Debug, Clone, Default)]
@@ -36,13 +36,13 @@ impl OpenDamage {
     }
 
     /// Writes the findings to standard error, and clears them.
-    pub fn tell(&self) {
+    pub fn print(&self) {
         let found = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
-        for text in found.iter().take(NAMED_MAX) {
+        for text in found.iter().take(PRINTED_FINDINGS_MAX) {
             note(&format!("note: {text}"));
         }
-        if found.len() > NAMED_MAX {
-            note(&format!("note: damage was found in {} more places", found.len() - NAMED_MAX));
+        if found.len() > PRINTED_FINDINGS_MAX {
+            note(&format!("note: damage was found in {} more places", found.len() - PRINTED_FINDINGS_MAX));
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use lodestore::stats::format_size;
 
 /// The minimum time between two drawings.
-const DRAW_EVERY: Duration = Duration::from_millis(100);
+const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 /// Columns of the bar itself.
 const BAR_COLUMNS: usize = 30;
 /// Columns of a line at most, so that it fits on a terminal.
@@ -84,7 +84,7 @@ impl ProgressBar {
     /// Moves the bar to a position, and draws it if it was last drawn some time ago.
     pub fn set_position(&self, position: u64) {
         self.position.set(position);
-        if self.is_hidden || self.drawn.get().is_some_and(|drawn| drawn.elapsed() < DRAW_EVERY) {
+        if self.is_hidden || self.drawn.get().is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) {
             return;
         }
         self.drawn.set(Some(Instant::now()));

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_tells_its_other_case() {
+    fn a_letter_is_described_with_its_other_case() {
         assert_eq!(
             describe('α'),
             "U+03B1 α utf-8 ce b1 decimal 945 lowercase letter, uppercase Α (GREEK CAPITAL LETTER ALPHA)"

@@ -55,7 +55,7 @@ impl StopSignal {
     /// # Errors
     ///
     /// [`Failure::Interrupted`].
-    pub fn check(&self, doing: &'static str) -> Outcome {
-        self.number().map_or(Ok(()), |number| Err(Failure::Interrupted { number, doing }))
+    pub fn check(&self, action: &'static str) -> Outcome {
+        self.number().map_or(Ok(()), |number| Err(Failure::Interrupted { number, action }))
     }
 }

@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::args::CodingArgs;
 use crate::failure::Failure;
-use crate::{base64, hex, tsv};
+use crate::format::tsv;
+use crate::{base64, hex};
 
 /// The encoding of keys and values on the command line and in the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,14 +56,14 @@ impl Coding {
     }
 }
 
-/// Maximum bytes of a key in a message.
-const SHOWN: usize = 80;
+/// Maximum bytes of a key that a message shows.
+const SHOWN_BYTES_MAX: usize = 80;
 
 /// Returns a key for a message: escaped, and truncated if long.
-pub fn show(key: &[u8]) -> String {
+pub fn display_key(key: &[u8]) -> String {
     let mut out = Vec::new();
-    tsv::escape(&key[..key.len().min(SHOWN)], &mut out);
-    let dots = if key.len() > SHOWN { "..." } else { "" };
+    tsv::escape(&key[..key.len().min(SHOWN_BYTES_MAX)], &mut out);
+    let dots = if key.len() > SHOWN_BYTES_MAX { "..." } else { "" };
     format!("{}{dots}", String::from_utf8_lossy(&out))
 }
 
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_coding_reads_what_it_writes() {
+    fn every_coding_decodes_its_own_text() {
         let bytes: Vec<u8> = (0..=255).collect();
         for coding in [Coding::Hex, Coding::Base64] {
             let mut text = Vec::new();

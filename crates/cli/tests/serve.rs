@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use common::{Place, failed, is_ignored, text};
+use common::{Sandbox, failed, is_ignored, text};
 
 /// Longest wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,16 +30,16 @@ fn small<'a>(more: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// Runs a server that must not start, and returns its output. A server that starts is ended.
-fn run_to_end(place: &Place, args: &[&str]) -> Output {
+fn run_to_end(sandbox: &Sandbox, args: &[&str]) -> Output {
     let mut command = Command::new("timeout");
-    let path = place.path("");
+    let path = sandbox.path("");
     command.arg("60").arg(env!("CARGO_BIN_EXE_lodestore")).args(args).current_dir(path).stdin(Stdio::null());
     command.output().expect("the program starts")
 }
 
 /// Checks that a server refuses to start.
-fn refuses(place: &Place, args: &[&str], code: i32, says: &str) {
-    failed(&run_to_end(place, args), code, says, args);
+fn refuses(sandbox: &Sandbox, args: &[&str], code: i32, says: &str) {
+    failed(&run_to_end(sandbox, args), code, says, args);
 }
 
 /// A running server. A drop kills it.
@@ -148,10 +148,10 @@ impl Client {
 ///
 /// The event loops accept clients in turn. A second client, which another loop serves, therefore
 /// receives a message while the loop of the first client is busy.
-fn busy_client(place: &Place, commands: &str) -> Client {
-    let mut busy = Client::connect(&place.path("socket"));
+fn busy_client(sandbox: &Sandbox, commands: &str) -> Client {
+    let mut busy = Client::connect(&sandbox.path("socket"));
     assert_eq!(busy.run("PING"), "+PONG");
-    let mut other = Client::connect(&place.path("socket"));
+    let mut other = Client::connect(&sandbox.path("socket"));
     assert_eq!(other.run("SUBSCRIBE begun"), "*3");
     let words: Vec<String> = (0..5).map(|_| other.line()).collect();
     assert_eq!(words, ["$9", "subscribe", "$5", "begun", ":1"]);
@@ -162,18 +162,18 @@ fn busy_client(place: &Place, commands: &str) -> Client {
 
 #[test]
 fn an_acknowledged_write_survives_kill_9() {
-    let place = Place::new();
-    let server = Served::start(place.command(&small(&[])));
+    let sandbox = Sandbox::new();
+    let server = Served::start(sandbox.command(&small(&[])));
     assert!(server.banner.contains("a write survives  kill -9"), "{}", server.banner);
-    let mut client = Client::connect(&place.path("socket"));
+    let mut client = Client::connect(&sandbox.path("socket"));
     for number in 0..1000 {
         assert_eq!(client.run(&format!("SET key{number} value{number}")), "+OK");
     }
     assert_eq!(client.run("SET gone 1"), "+OK");
     assert_eq!(client.run("DEL gone"), ":1");
     server.kill();
-    let server = Served::start(place.command(&small(&[])));
-    let mut client = Client::connect(&place.path("socket"));
+    let server = Served::start(sandbox.command(&small(&[])));
+    let mut client = Client::connect(&sandbox.path("socket"));
     for number in 0..1000 {
         assert_eq!(client.run(&format!("GET key{number}")), format!("value{number}"));
     }
@@ -183,13 +183,13 @@ fn an_acknowledged_write_survives_kill_9() {
 
 #[test]
 fn signals_and_shutdown_close_the_store() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let mut stops = vec!["TERM", "INT", "HUP"];
     stops.retain(|signal| !is_ignored(signal));
     stops.push("SHUTDOWN");
     for (round, stop) in stops.into_iter().enumerate() {
-        let server = Served::start(place.command(&small(&[])));
-        let mut client = Client::connect(&place.path("socket"));
+        let server = Served::start(sandbox.command(&small(&[])));
+        let mut client = Client::connect(&sandbox.path("socket"));
         assert_eq!(client.run("INCR counter"), format!(":{}", round + 1));
         if stop == "SHUTDOWN" {
             client.send("SHUTDOWN\r\n")
@@ -200,16 +200,16 @@ fn signals_and_shutdown_close_the_store() {
         let ended = server.end();
         assert_eq!(ended.status.code(), Some(0), "{stop}: {}", text(&ended.stderr));
         assert!(text(&ended.stderr).contains("the store is closed"), "{}", text(&ended.stderr));
-        assert!(place.ok(&["info", "store"]).contains("clean stop"), "{stop}");
-        assert!(!place.path("socket").exists(), "{stop}");
+        assert!(sandbox.ok(&["info", "store"]).contains("clean stop"), "{stop}");
+        assert!(!sandbox.path("socket").exists(), "{stop}");
     }
 }
 
 #[test]
 fn commands_that_were_read_are_answered_after_a_signal() {
-    let place = Place::new();
-    let server = Served::start(place.command(&small(&["--enable-debug-command", "local"])));
-    let mut client = busy_client(&place, "DEBUG SLEEP 0.5\r\nSET a 1\r\nGET a\r\n");
+    let sandbox = Sandbox::new();
+    let server = Served::start(sandbox.command(&small(&["--enable-debug-command", "local"])));
+    let mut client = busy_client(&sandbox, "DEBUG SLEEP 0.5\r\nSET a 1\r\nGET a\r\n");
     server.signal("TERM");
     let lines: Vec<String> = (0..5).map(|_| client.line()).collect();
     assert_eq!(lines, [":1", "+OK", "+OK", "$1", "1"]);
@@ -218,10 +218,10 @@ fn commands_that_were_read_are_answered_after_a_signal() {
 
 #[test]
 fn a_second_signal_ends_the_program_at_once() {
-    let place = Place::new();
-    let mut server = Served::start(place.command(&small(&["--enable-debug-command", "local"])));
+    let sandbox = Sandbox::new();
+    let mut server = Served::start(sandbox.command(&small(&["--enable-debug-command", "local"])));
     // The sleep of the event loop keeps the first signal from ending the program.
-    let _client = busy_client(&place, "DEBUG SLEEP 10\r\n");
+    let _client = busy_client(&sandbox, "DEBUG SLEEP 10\r\n");
     let mut second = server.prepare_signal("TERM");
     server.signal("TERM");
     server.wait_for_log("a signal asks for a stop");
@@ -232,78 +232,78 @@ fn a_second_signal_ends_the_program_at_once() {
 
 #[test]
 fn a_stop_that_takes_too_long_ends_the_program() {
-    let place = Place::new();
-    let server = Served::start(place.command(&small(&["--enable-debug-command", "local"])));
-    assert_eq!(Client::connect(&place.path("socket")).run("SET a 1"), "+OK");
-    let _client = busy_client(&place, "DEBUG SLEEP 10\r\n");
+    let sandbox = Sandbox::new();
+    let server = Served::start(sandbox.command(&small(&["--enable-debug-command", "local"])));
+    assert_eq!(Client::connect(&sandbox.path("socket")).run("SET a 1"), "+OK");
+    let _client = busy_client(&sandbox, "DEBUG SLEEP 10\r\n");
     server.signal("TERM");
     let ended = server.end();
     assert_eq!(ended.status.code(), Some(0));
     assert!(text(&ended.stderr).contains("was not closed within 2 s"), "{}", text(&ended.stderr));
-    let server = Served::start(place.command(&small(&[])));
-    assert_eq!(Client::connect(&place.path("socket")).run("GET a"), "1");
+    let server = Served::start(sandbox.command(&small(&[])));
+    assert_eq!(Client::connect(&sandbox.path("socket")).run("GET a"), "1");
     server.kill();
 }
 
 #[test]
 fn stores_and_addresses_that_cannot_be_served_are_refused() {
-    let place = Place::new();
-    refuses(&place, &["serve", "nothing", "--port", "0", "--unix", "s"], 3, "nothing");
+    let sandbox = Sandbox::new();
+    refuses(&sandbox, &["serve", "nothing", "--port", "0", "--unix", "s"], 3, "nothing");
     let create = "no store at nothing: make one with `lodestore create`, or add --create";
-    refuses(&place, &["serve", "nothing", "--port", "0", "--unix", "s"], 3, create);
-    assert!(!place.path("nothing").exists() && !place.path("s").exists());
-    let server = Served::start(place.command(&small(&[])));
-    let in_use = run_to_end(&place, &["serve", "store", "--port", "0", "--unix", "other"]);
+    refuses(&sandbox, &["serve", "nothing", "--port", "0", "--unix", "s"], 3, create);
+    assert!(!sandbox.path("nothing").exists() && !sandbox.path("s").exists());
+    let server = Served::start(sandbox.command(&small(&[])));
+    let in_use = run_to_end(&sandbox, &["serve", "store", "--port", "0", "--unix", "other"]);
     failed(&in_use, 5, "store", &["serve"]);
     let same_socket =
-        run_to_end(&place, &["serve", "second", "--create", "--size", "64M", "--port", "0", "--unix", "socket"]);
+        run_to_end(&sandbox, &["serve", "second", "--create", "--size", "64M", "--port", "0", "--unix", "socket"]);
     assert_eq!(same_socket.status.code(), Some(8));
     assert!(text(&same_socket.stderr).contains("socket is in use"), "{}", text(&same_socket.stderr));
-    assert!(!place.path("second").exists());
+    assert!(!sandbox.path("second").exists());
     server.kill();
     let open = ["serve", "third", "--create", "--listen", "0.0.0.0:0"];
-    refuses(&place, &open, 2, "set a password (option password, or");
-    assert!(!place.path("third").exists());
-    refuses(&place, &["serve", "third", "--port", "0"], 2, "there is nothing to listen on");
-    refuses(&place, &["serve", "store", "--engine", "hashkv", "--port", "0", "--unix", "s"], 4, "hashkv");
+    refuses(&sandbox, &open, 2, "set a password (option password, or");
+    assert!(!sandbox.path("third").exists());
+    refuses(&sandbox, &["serve", "third", "--port", "0"], 2, "there is nothing to listen on");
+    refuses(&sandbox, &["serve", "store", "--engine", "hashkv", "--port", "0", "--unix", "s"], 4, "hashkv");
 }
 
 #[test]
 fn an_address_in_use_is_refused_before_the_store_is_created() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
     let address = taken.local_addr().expect("an address").to_string();
     let serve = |more: &[&str]| {
         let args = [&["serve", "store", "--create", "--size", "64M"], more].concat();
-        refuses(&place, &args, 8, &format!("{address} is in use"));
-        assert!(!place.path("store").exists(), "{more:?}");
+        refuses(&sandbox, &args, 8, &format!("{address} is in use"));
+        assert!(!sandbox.path("store").exists(), "{more:?}");
     };
     serve(&["--listen", &address]);
     serve(&["--listen", "none", "--unix", "socket", "--metrics", &address]);
-    assert!(!place.path("socket").exists());
+    assert!(!sandbox.path("socket").exists());
     let missing = ["serve", "store", "--create", "--listen", "none", "--unix", "none/socket"];
-    refuses(&place, &missing, 8, "none/socket: No such file or directory (os error 2); create the directory");
+    refuses(&sandbox, &missing, 8, "none/socket: No such file or directory (os error 2); create the directory");
 }
 
 #[test]
-fn a_damaged_store_is_refused_with_the_way_to_save_it() {
-    let place = Place::new();
-    let server = Served::start(place.command(&small(&["--engine", "hikv"])));
-    assert_eq!(Client::connect(&place.path("socket")).run("SET a 1"), "+OK");
+fn a_damaged_store_is_refused_with_advice_to_salvage_it() {
+    let sandbox = Sandbox::new();
+    let server = Served::start(sandbox.command(&small(&["--engine", "hikv"])));
+    assert_eq!(Client::connect(&sandbox.path("socket")).run("SET a 1"), "+OK");
     server.signal("TERM");
     server.end();
-    let pool = place.path("store").join("pool.0000");
+    let pool = sandbox.path("store").join("pool.0000");
     let mut bytes = std::fs::read(&pool).expect("the file of the store");
     bytes[UNUSED_OF_ROOT_AREA] ^= 1;
     std::fs::write(&pool, bytes).expect("a damaged file");
-    refuses(&place, &small(&[]), 7, "`lodestore export --salvage");
+    refuses(&sandbox, &small(&[]), 7, "`lodestore export --salvage");
 }
 
 #[test]
-fn flags_count_more_than_the_environment_and_the_file() {
-    let place = Place::new();
-    place.write("a.toml", "maxclients = 1\ntimeout = 2\nio-threads = 3\nrequirepass = \"secret\"\nsize = \"64M\"\n");
-    let mut command = place.command(&["config", "show", "--config", "a.toml", "--maxclients", "7"]);
+fn flags_override_the_environment_and_the_file() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a.toml", "maxclients = 1\ntimeout = 2\nio-threads = 3\nrequirepass = \"secret\"\nsize = \"64M\"\n");
+    let mut command = sandbox.command(&["config", "show", "--config", "a.toml", "--maxclients", "7"]);
     command.envs([
         ("LODESTORE_MAXCLIENTS", "5"),
         ("LODESTORE_TIMEOUT", "6"),
@@ -324,13 +324,13 @@ fn flags_count_more_than_the_environment_and_the_file() {
     }
     assert!(!shown.contains("secret"));
     // The output is a valid file. Secrets are comments in it.
-    place.write("b.toml", &shown);
-    assert!(place.ok(&["config", "check", "--config", "b.toml"]).contains("valid"));
+    sandbox.write("b.toml", &shown);
+    assert!(sandbox.ok(&["config", "check", "--config", "b.toml"]).contains("valid"));
 }
 
 /// Returns the lines of `config show`, with their origins.
-fn shown(place: &Place, args: &[&str], variables: &[(&str, &str)]) -> Vec<(String, String)> {
-    let mut command = place.command(&[&["config", "show"], args].concat());
+fn shown(sandbox: &Sandbox, args: &[&str], variables: &[(&str, &str)]) -> Vec<(String, String)> {
+    let mut command = sandbox.command(&[&["config", "show"], args].concat());
     let output = command.envs(variables.iter().copied()).output().expect("the program starts");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let lines = text(&output.stdout);
@@ -344,7 +344,7 @@ fn assert_shown(shown: &[(String, String)], line: &str, origin: &str) {
 
 #[test]
 fn names_of_redis_work_as_flags_and_variables() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let names = [
         ("unixsocket", "s", "unix = \"s\""),
         ("unixsocketperm", "770", "unix-permissions = 770"),
@@ -356,24 +356,24 @@ fn names_of_redis_work_as_flags_and_variables() {
     ];
     for (name, value, line) in names {
         let flag = format!("--{name}");
-        assert_shown(&shown(&place, &[&flag, value], &[]), line, &flag);
+        assert_shown(&shown(&sandbox, &[&flag, value], &[]), line, &flag);
         let variable = format!("LODESTORE_{}", name.to_ascii_uppercase().replace('-', "_"));
-        assert_shown(&shown(&place, &[], &[(&variable, value)]), line, &variable);
+        assert_shown(&shown(&sandbox, &[], &[(&variable, value)]), line, &variable);
     }
     let twice = ["config", "check", "--password", "a", "--requirepass", "b"];
-    place.fails(&twice, 2, "--requirepass: the option is set twice, also by --password");
+    sandbox.fails(&twice, 2, "--requirepass: the option is set twice, also by --password");
     // Parameters of Redis with one value.
-    place.ok(&["config", "check", "--appendonly", "no", "--save", ""]);
-    place.fails(&["config", "check", "--appendonly", "yes"], 2, "--appendonly: the only value is \"no\"");
+    sandbox.ok(&["config", "check", "--appendonly", "no", "--save", ""]);
+    sandbox.fails(&["config", "check", "--appendonly", "yes"], 2, "--appendonly: the only value is \"no\"");
 }
 
 #[test]
-fn the_password_of_a_variable_of_redis_counts() {
-    let place = Place::new();
-    let mut command = place.command(&small(&[]));
+fn the_password_of_a_redis_variable_is_used() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command(&small(&[]));
     command.env("LODESTORE_REQUIREPASS", "secret");
     let server = Served::start(command);
-    let mut client = Client::connect(&place.path("socket"));
+    let mut client = Client::connect(&sandbox.path("socket"));
     assert_eq!(client.run("PING"), "-NOAUTH Authentication required.");
     assert_eq!(client.run("AUTH secret"), "+OK");
     server.kill();
@@ -382,9 +382,9 @@ fn the_password_of_a_variable_of_redis_counts() {
 #[test]
 fn unknown_variables_are_refused_with_the_nearest_name() {
     use std::os::unix::ffi::OsStrExt as _;
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let check = |name: &str, value: &std::ffi::OsStr| {
-        let mut command = place.command(&["config", "check"]);
+        let mut command = sandbox.command(&["config", "check"]);
         command.env(format!("LODESTORE_{name}"), value).output().expect("the program starts")
     };
     for (name, nearest) in [("MAXCLINTS", "MAXCLIENTS"), ("REQUIREPAS", "REQUIREPASS"), ("CONFG", "CONFIG")] {
@@ -410,35 +410,35 @@ fn unknown_variables_are_refused_with_the_nearest_name() {
 
 #[test]
 fn the_origin_of_addresses_is_that_of_their_parts() {
-    let place = Place::new();
-    place.write("a.toml", "\nbind = \"127.0.0.2\"\nport = 7000\n");
+    let sandbox = Sandbox::new();
+    sandbox.write("a.toml", "\nbind = \"127.0.0.2\"\nport = 7000\n");
     let file = ["--config", "a.toml"];
     let listen = |address: &str| format!("listen = [\"{address}\"]");
-    let lines = shown(&place, &file, &[]);
+    let lines = shown(&sandbox, &file, &[]);
     assert_shown(&lines, &listen("127.0.0.2:7000"), "a.toml, line 2, bind; a.toml, line 3, port");
-    let lines = shown(&place, &[&file[..], &["--port", "1"]].concat(), &[]);
+    let lines = shown(&sandbox, &[&file[..], &["--port", "1"]].concat(), &[]);
     assert_shown(&lines, &listen("127.0.0.2:1"), "a.toml, line 2, bind; --port");
-    let lines = shown(&place, &["--port", "1"], &[("LODESTORE_LISTEN", "127.0.0.3:2")]);
+    let lines = shown(&sandbox, &["--port", "1"], &[("LODESTORE_LISTEN", "127.0.0.3:2")]);
     assert_shown(&lines, &listen("127.0.0.3:1"), "LODESTORE_LISTEN; --port");
-    let lines = shown(&place, &[&file[..], &["--listen", "127.0.0.1:1"]].concat(), &[]);
+    let lines = shown(&sandbox, &[&file[..], &["--listen", "127.0.0.1:1"]].concat(), &[]);
     assert_shown(&lines, &listen("127.0.0.1:1"), "--listen");
-    assert_shown(&shown(&place, &["here"], &[]), "store = \"here\"", "STORE");
+    assert_shown(&shown(&sandbox, &["here"], &[]), "store = \"here\"", "STORE");
 }
 
 #[test]
 fn refused_options_name_their_source() {
-    let place = Place::new();
-    place.write("a.toml", "\nmaxclients = 0\n");
-    place.write("b.toml", "\n\nmax-clients = 1\n");
-    place.write("c.toml", "listen = [\n");
-    let check = |file: &str, code, says: &str| place.fails(&["config", "check", "--config", file], code, says);
-    place.write("e.toml", "\n[server]\ntimeout = 1\n");
+    let sandbox = Sandbox::new();
+    sandbox.write("a.toml", "\nmaxclients = 0\n");
+    sandbox.write("b.toml", "\n\nmax-clients = 1\n");
+    sandbox.write("c.toml", "listen = [\n");
+    let check = |file: &str, code, says: &str| sandbox.fails(&["config", "check", "--config", file], code, says);
+    sandbox.write("e.toml", "\n[server]\ntimeout = 1\n");
     check("a.toml", 2, "a.toml, line 2, maxclients: \"0\" is not a whole number from 1 to 1048576");
     check("b.toml", 2, "b.toml, line 3, max-clients: there is no such option; did you mean maxclients?");
     check("c.toml", 2, "c.toml, line 1");
     check("d.toml", 2, "cannot read the configuration d.toml");
     check("e.toml", 2, "e.toml, line 2, server: the file has no tables: write each option as NAME = VALUE");
-    let refused = |args: &[&str], says: &str| drop(place.fails(&[&["config", "check"], args].concat(), 2, says));
+    let refused = |args: &[&str], says: &str| drop(sandbox.fails(&[&["config", "check"], args].concat(), 2, says));
     refused(&["--timeout", "soon"], "--timeout: \"soon\" is not a whole number from 0 to 2147483647");
     refused(&["--maxmemory", "much"], "--maxmemory: \"much\" is not a size: give a number, with K, M, G or T");
     refused(&["--proto-max-bulk-len", "1"], "--proto-max-bulk-len: \"1\" is not a size from 1M to 512M");
@@ -449,23 +449,23 @@ fn refused_options_name_their_source() {
     refused(&["--metrics", "0.0.0.0:1"], "metrics-remote");
     refused(&["--tls-port", "1"], "TLS: set tls-cert-file to the file with the certificate of the server");
     refused(&["--tls-port", "1", "--tls-cert-file", "a.toml"], "TLS: set tls-key-file to the file with the key");
-    let mut command = place.command(&["config", "check"]);
+    let mut command = sandbox.command(&["config", "check"]);
     let output = command.env("LODESTORE_DURABILITY", "much").output().expect("the program starts");
     failed(&output, 2, "LODESTORE_DURABILITY: give process, power or interval:MS", &["config"]);
 }
 
 #[test]
 fn the_service_manager_learns_of_start_and_stop() {
-    let place = Place::new();
-    let socket = UnixDatagram::bind(place.path("notify")).expect("a socket");
+    let sandbox = Sandbox::new();
+    let socket = UnixDatagram::bind(sandbox.path("notify")).expect("a socket");
     socket.set_read_timeout(Some(REPLY_TIMEOUT)).expect("a timeout");
     let mut bytes = [0; 256];
     let mut receive = || {
         let length = socket.recv(&mut bytes).expect("a message");
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     };
-    let mut command = place.command(&small(&[]));
-    command.env("NOTIFY_SOCKET", place.path("notify"));
+    let mut command = sandbox.command(&small(&[]));
+    command.env("NOTIFY_SOCKET", sandbox.path("notify"));
     let server = Served::start(command);
     assert_eq!(receive(), "READY=1\nSTATUS=Serving store");
     server.signal("TERM");
@@ -475,12 +475,12 @@ fn the_service_manager_learns_of_start_and_stop() {
 
 #[test]
 fn the_metrics_have_the_start_of_the_program_and_its_expired_keys() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let more = ["--engine", "hikv", "--set", "sweep-ms=10", "--metrics", "127.0.0.1:0"];
-    let server = Served::start(place.command(&small(&more)));
+    let server = Served::start(sandbox.command(&small(&more)));
     let page = server.banner.lines().find_map(|line| line.strip_prefix("status page")).expect("a page").trim();
     let address = page.trim_start_matches("http://").trim_end_matches('/').to_owned();
-    let mut client = Client::connect(&place.path("socket"));
+    let mut client = Client::connect(&sandbox.path("socket"));
     assert_eq!(client.run("SET a 1 PX 1"), "+OK");
     assert_eq!(client.run("SET b 1 PX 1"), "+OK");
     let mut metrics = String::new();
@@ -503,8 +503,8 @@ fn the_metrics_have_the_start_of_the_program_and_its_expired_keys() {
 
 #[test]
 fn logs_and_the_banner_may_be_json() {
-    let place = Place::new();
-    let server = Served::start(place.command(&small(&["--log-format", "json"])));
+    let sandbox = Sandbox::new();
+    let server = Served::start(sandbox.command(&small(&["--log-format", "json"])));
     let banner: serde_json::Value = serde_json::from_str(&server.banner).expect("JSON");
     assert_eq!(banner["store"], "store");
     server.signal("TERM");
@@ -526,13 +526,13 @@ fn the_banner_names_addresses_of_tls() {
     let (cert, key) = (file("cert.pem"), file("key.pem"));
     let mut args = vec!["serve", "store", "--create", "--size", "64M", "--bind", "127.0.0.3", "--port", "0"];
     args.extend(["--tls-port", &port, "--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-auth-clients", "no"]);
-    let place = Place::new();
-    let server = Served::start(place.command(&args));
+    let sandbox = Sandbox::new();
+    let server = Served::start(sandbox.command(&args));
     let row = server.banner.lines().find_map(|line| line.strip_prefix("tls ")).map(str::trim);
     assert_eq!(row, Some(format!("127.0.0.3:{port}").as_str()), "{}", server.banner);
     assert!(!server.banner.contains("listening"), "{}", server.banner);
     server.kill();
-    let server = Served::start(place.command(&[&args[..], &["--log-format", "json", "--unix", "s"]].concat()));
+    let server = Served::start(sandbox.command(&[&args[..], &["--log-format", "json", "--unix", "s"]].concat()));
     let banner: serde_json::Value = serde_json::from_str(&server.banner).expect("JSON");
     assert_eq!((&banner["tls"], &banner["listening"]), (&format!("127.0.0.3:{port}").into(), &"s".into()));
     server.kill();
@@ -540,13 +540,13 @@ fn the_banner_names_addresses_of_tls() {
 
 #[test]
 fn clients_wait_for_descriptors_and_are_served_when_there_are_some() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let program = env!("CARGO_BIN_EXE_lodestore");
     let mut command = Command::new("sh");
     let line = format!("ulimit -n 80; exec {program} {}", small(&[]).join(" "));
-    command.args(["-c", &line]).current_dir(place.path("")).stdin(Stdio::null());
+    command.args(["-c", &line]).current_dir(sandbox.path("")).stdin(Stdio::null());
     let server = Served::start(command);
-    let mut clients: Vec<Client> = (0..100).map(|_| Client::connect(&place.path("socket"))).collect();
+    let mut clients: Vec<Client> = (0..100).map(|_| Client::connect(&sandbox.path("socket"))).collect();
     assert_eq!(clients[0].run("SET a 1"), "+OK");
     let mut last = clients.pop().expect("a client");
     last.send("GET a\r\n");
@@ -557,11 +557,11 @@ fn clients_wait_for_descriptors_and_are_served_when_there_are_some() {
 
 #[test]
 fn a_store_of_the_environment_is_created() {
-    let place = Place::new();
-    let mut command = place.command(&["serve", "--size", "64M", "--unix", "socket", "--listen", "none"]);
-    command.env("LODESTORE_STORE", place.path("state/store"));
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command(&["serve", "--size", "64M", "--unix", "socket", "--listen", "none"]);
+    command.env("LODESTORE_STORE", sandbox.path("state/store"));
     let server = Served::start(command);
-    assert_eq!(Client::connect(&place.path("socket")).run("PING"), "+PONG");
+    assert_eq!(Client::connect(&sandbox.path("socket")).run("PING"), "+PONG");
     server.kill();
-    assert!(place.path("state/store").is_dir());
+    assert!(sandbox.path("state/store").is_dir());
 }

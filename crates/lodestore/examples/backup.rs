@@ -12,7 +12,7 @@ use std::thread;
 use lodestore::backup::BackupPhase;
 use lodestore::{Db, Result};
 
-const TICKETS: u64 = 10_000;
+const TICKET_COUNT: u64 = 10_000;
 
 fn number(value: Option<lodestore::Value>) -> u64 {
     value.and_then(|value| value[..].try_into().ok()).map_or(0, u64::from_le_bytes)
@@ -60,7 +60,7 @@ fn main() -> Result<()> {
     // The directory of a backup does not exist or is empty, so each run has new ones.
     let dir = Path::new(&dir).join(format!("run-{}", std::process::id()));
     let db = Db::builder(dir.join("state")).capacity(256 << 20).open()?;
-    db.put("free", TICKETS.to_le_bytes())?;
+    db.put("free", TICKET_COUNT.to_le_bytes())?;
     (0..5000).try_for_each(|seat| db.put(format!("seat-{seat}"), "row 1"))?;
     backup_while_selling(&db, &dir.join("backup"))?;
     println!("sold at the end: {}", number(db.get("sold")?));
@@ -70,6 +70,6 @@ fn main() -> Result<()> {
     let restored = Db::builder(dir.join("restored")).create(false).open()?;
     let (free, sold) = (number(restored.get("free")?), number(restored.get("sold")?));
     println!("restored: {sold} sold, {free} free");
-    assert_eq!(free + sold, TICKETS, "the backup is of one moment");
+    assert_eq!(free + sold, TICKET_COUNT, "the backup is of one moment");
     restored.close()
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use lodestore::{Db, Error, Keyspace, Result};
 
-const WORKERS: u64 = 3;
-const JOBS_PER_RUN: u64 = 60;
+const THREADS: u64 = 3;
+const JOB_COUNT: u64 = 60;
 
 /// The queue: a job is in one of three keyspaces, under the same key.
 struct Queue {
@@ -100,12 +100,12 @@ fn main() -> Result<()> {
     };
     let queue = Queue::open(&dir)?;
     let before = queue.done.count()?;
-    for job in 0..JOBS_PER_RUN {
+    for job in 0..JOB_COUNT {
         queue.add(&"x".repeat(job as usize))?;
     }
     let (queue, finished) = (&queue, &AtomicU64::new(0));
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..WORKERS).map(|worker| scope.spawn(move || work(queue, worker, finished))).collect();
+        let workers: Vec<_> = (0..THREADS).map(|worker| scope.spawn(move || work(queue, worker, finished))).collect();
         workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
     })?;
     let (all, now) = (queue.db.get("next job")?.map_or(0, |next| number(&next)), finished.load(Ordering::Relaxed));

@@ -12,7 +12,7 @@ use std::error::Error;
 
 use lodestore::{Cursor, Db, Page, Result};
 
-const PAGE_EVENTS: usize = 25;
+const PAGE_EVENTS_MAX: usize = 25;
 
 fn key(topic: &str, number: u64) -> Vec<u8> {
     [topic.as_bytes(), &[0], &number.to_be_bytes()].concat()
@@ -30,8 +30,8 @@ fn numbers(page: &Page) -> impl Iterator<Item = u64> {
 fn page_after(db: &Db, topic: &str, cursor: Option<&Cursor>) -> Result<Page> {
     let events = db.prefix([topic.as_bytes(), &[0]].concat())?;
     match cursor {
-        Some(cursor) => events.after(cursor)?.page(PAGE_EVENTS),
-        None => events.page(PAGE_EVENTS),
+        Some(cursor) => events.after(cursor)?.page(PAGE_EVENTS_MAX),
+        None => events.page(PAGE_EVENTS_MAX),
     }
 }
 
@@ -39,8 +39,8 @@ fn page_after(db: &Db, topic: &str, cursor: Option<&Cursor>) -> Result<Page> {
 fn page_before(db: &Db, topic: &str, cursor: Option<&Cursor>) -> Result<Page> {
     let events = db.prefix([topic.as_bytes(), &[0]].concat())?;
     match cursor {
-        Some(cursor) => events.before(cursor)?.page_back(PAGE_EVENTS),
-        None => events.page_back(PAGE_EVENTS),
+        Some(cursor) => events.before(cursor)?.page_back(PAGE_EVENTS_MAX),
+        None => events.page_back(PAGE_EVENTS_MAX),
     }
 }
 

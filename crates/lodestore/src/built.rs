@@ -25,7 +25,7 @@ const KNOWN: [Known; 5] = [
 ];
 
 /// The number of engines that are compiled in.
-pub(crate) const COUNT: usize = {
+pub(crate) const ENGINE_COUNT: usize = {
     let (mut count, mut index) = (0, 0);
     while index < KNOWN.len() {
         count += KNOWN[index].is_built as usize;

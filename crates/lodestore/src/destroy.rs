@@ -11,7 +11,7 @@ use std::path::Path;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{HeaderSummary, POOL_FORMAT, Removal, StoreFile, store_files, store_holder};
 
-use crate::{built, matrix};
+use crate::{built, header};
 
 /// The information that [`info`] reads.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ pub struct Info {
 /// [`Error::OlderFormat`]; [`Error::Io`].
 pub fn info(path: impl AsRef<Path>) -> Result<Info> {
     let path = path.as_ref();
-    let header = matrix::inspect(path)?;
+    let header = header::inspect(path)?;
     let is_matrix = header.engine == built::MKVS;
     let main = if is_matrix { devices::host_dir(path) } else { path.into() };
     let holder = store_holder(&main)?;
@@ -84,7 +84,7 @@ pub fn destroy_with_devices(path: impl AsRef<Path>) -> Result<Destroyed> {
 fn remove(path: &Path, removes_devices_elsewhere: bool) -> Result<Destroyed> {
     match Removal::begin(path, &[]) {
         Ok(removal) => {
-            let destroyed = sum(std::slice::from_ref(&removal));
+            let destroyed = count_files(std::slice::from_ref(&removal));
             removal.finish()?;
             Ok(destroyed)
         }
@@ -93,7 +93,7 @@ fn remove(path: &Path, removes_devices_elsewhere: bool) -> Result<Destroyed> {
     }
 }
 
-fn sum(removals: &[Removal]) -> Destroyed {
+fn count_files(removals: &[Removal]) -> Destroyed {
     let files = || removals.iter().flat_map(Removal::files);
     Destroyed { files: files().count() as u64, bytes: files().map(|file| file.bytes).sum() }
 }

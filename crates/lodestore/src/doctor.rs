@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use lodestore_contract::{Error, Result};
 use lodestore_media::{HeaderSummary, MediumReport, has_cmpxchg16b, probe};
 
-use crate::matrix;
+use crate::header;
+use crate::made::nearest_directory;
 
 /// The findings of [`doctor`].
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub struct Diagnosis {
 pub fn doctor(path: impl AsRef<Path>) -> Result<Diagnosis> {
     let path = path.as_ref();
     let probed = nearest_directory(path);
-    let store = match matrix::inspect(path) {
+    let store = match header::inspect(path) {
         Err(Error::Missing { .. }) => None,
         found => Some(found),
     };
@@ -42,26 +43,19 @@ pub fn doctor(path: impl AsRef<Path>) -> Result<Diagnosis> {
     Ok(Diagnosis { medium: probe(&probed)?, probed, cmpxchg16b: has_cmpxchg16b(), store, store_bytes })
 }
 
-/// Returns `path` if it is a directory, or the nearest one above it.
-pub(crate) fn nearest_directory(path: &Path) -> PathBuf {
-    let found = path.ancestors().find(|above| above.is_dir());
-    // The last ancestor of a relative path is empty, which is the current directory.
-    found.map_or_else(|| PathBuf::from("."), Path::to_path_buf)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_nearest_directory_is_probed() {
-        let place = lodestore_contract::testing::Scratch::on_disk();
-        let file = place.path().join("file");
+        let scratch = lodestore_contract::testing::Scratch::on_disk();
+        let file = scratch.path().join("file");
         std::fs::write(&file, "").expect("a file");
-        for path in [place.path().to_path_buf(), place.path().join("a/b/c"), file.clone(), file.join("below")] {
-            assert_eq!(nearest_directory(&path), place.path());
+        for path in [scratch.path().to_path_buf(), scratch.path().join("a/b/c"), file.clone(), file.join("below")] {
+            assert_eq!(nearest_directory(&path), scratch.path());
         }
         assert_eq!(nearest_directory(Path::new("surely/not/here")), Path::new("."));
-        assert_eq!(doctor(place.path().join("a/b")).expect("a diagnosis").probed, place.path());
+        assert_eq!(doctor(scratch.path().join("a/b")).expect("a diagnosis").probed, scratch.path());
     }
 }

@@ -106,17 +106,15 @@
 
 pub mod backup;
 mod built;
-mod choice_file;
+mod choice;
 pub mod db;
 mod destroy;
 mod doctor;
 pub mod engines;
 mod handle;
+mod header;
 mod made;
 #[cfg(feature = "mkvs")]
-mod matrix;
-#[cfg(not(feature = "mkvs"))]
-#[path = "no_matrix.rs"]
 mod matrix;
 pub mod options;
 mod pool;

@@ -1,5 +1,5 @@
-//! Directories created on the way to a new store. If the creation fails, the ones that did not
-//! exist before are removed.
+//! Directories on the way to a store: the existing ones, and those that a creation makes. If the
+//! creation fails, the ones that did not exist before are removed.
 
 use std::fs;
 #[cfg(feature = "mkvs")]
@@ -8,9 +8,16 @@ use std::path::{Path, PathBuf};
 
 use lodestore_contract::Error;
 
+/// Returns `path` if it is a directory, or the nearest one above it.
+pub(crate) fn nearest_directory(path: &Path) -> PathBuf {
+    let found = path.ancestors().find(|above| above.is_dir());
+    // The last ancestor of a relative path is empty, which is the current directory.
+    found.map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
 /// Returns the missing directories on the way to `path`, and `path` if it is missing, the deepest
 /// first.
-pub(crate) fn missing(path: &Path) -> Vec<PathBuf> {
+pub(crate) fn missing_directories(path: &Path) -> Vec<PathBuf> {
     let named = path.ancestors().filter(|above| !above.as_os_str().is_empty());
     named.take_while(|above| above.symlink_metadata().is_err()).map(Path::to_path_buf).collect()
 }
@@ -25,7 +32,7 @@ pub(crate) fn remove_empty(directories: impl IntoIterator<Item = impl AsRef<Path
 }
 
 /// Removes the empty ones of these directories, unless another process creates a store there.
-pub(crate) fn remove_after(refused: &Error, directories: &[PathBuf]) {
+pub(crate) fn remove_empty_after(refused: &Error, directories: &[PathBuf]) {
     if !matches!(refused, Error::Locked { .. } | Error::Exists { .. }) {
         remove_empty(directories);
     }
@@ -34,21 +41,21 @@ pub(crate) fn remove_after(refused: &Error, directories: &[PathBuf]) {
 /// Created stores, and the directories that were created for them.
 #[cfg(feature = "mkvs")]
 #[derive(Default)]
-pub(crate) struct Made {
+pub(crate) struct CreatedStores {
     stores: Vec<PathBuf>,
     directories: Vec<PathBuf>,
 }
 
 #[cfg(feature = "mkvs")]
-impl Made {
-    /// Records that the store at `path` was created, with the new `directories`.
-    pub(crate) fn note(&mut self, path: &Path, directories: Vec<PathBuf>) {
+impl CreatedStores {
+    /// Adds the store created at `path`, with the new `directories`.
+    pub(crate) fn add(&mut self, path: &Path, directories: Vec<PathBuf>) {
         self.stores.push(path.into());
         self.directories.extend(directories);
     }
 
     /// Returns whether the store at `path` was created here.
-    pub(crate) fn has(&self, path: &Path) -> bool {
+    pub(crate) fn contains(&self, path: &Path) -> bool {
         self.stores.iter().any(|store| store == path)
     }
 
@@ -58,18 +65,18 @@ impl Made {
     /// # Errors
     ///
     /// The error of the system.
-    pub(crate) fn take_back(&mut self, path: &Path) -> io::Result<()> {
+    pub(crate) fn remove_store(&mut self, path: &Path) -> io::Result<()> {
         let Some(at) = self.stores.iter().position(|store| store == path) else { return Ok(()) };
         self.stores.swap_remove(at);
-        clear(path)?;
-        remove_empty(path.ancestors().filter(|above| self.directories.iter().any(|made| made == above)));
+        remove_contents(path)?;
+        remove_empty(path.ancestors().filter(|above| self.directories.iter().any(|created| created == above)));
         Ok(())
     }
 }
 
 /// Removes the contents of a directory, but not the directory.
 #[cfg(feature = "mkvs")]
-fn clear(directory: &Path) -> io::Result<()> {
+fn remove_contents(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path())? } else { fs::remove_file(entry.path())? }

@@ -5,7 +5,6 @@
 //! texts, the default, the bounds and the help. `docs/options.md` lists all of them.
 
 use std::fmt;
-use std::path::Path;
 
 use lodestore_contract::{Durability, EventSink, Result};
 
@@ -21,8 +20,6 @@ pub use lodestore_media::{PoolSettings, Prefault};
 pub use lodestore_mkvs::{Acks, Filtering, Inline, MkvsSettings, Reads};
 #[cfg(feature = "nvht")]
 pub use lodestore_nvht::{HashKind, NvhtSettings};
-
-use crate::db::Choice;
 
 /// The engine name that leaves the choice to the medium.
 pub const AUTO_ENGINE: &str = "auto";
@@ -140,16 +137,6 @@ impl CreateOptions {
     pub fn pool(mut self, pool: &PoolSettings) -> Self {
         self.set.set_all(pool.options());
         self
-    }
-
-    /// Returns the engine and durability of a store created at `path`, with the reason.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidOption`](crate::Error::InvalidOption) if there is no such engine;
-    /// [`Error::Io`](crate::Error::Io) if the medium cannot be probed.
-    pub fn choice(&self, path: impl AsRef<Path>) -> Result<Choice> {
-        Choice::of_creation(path.as_ref(), self)
     }
 
     /// Sets an option by one text, `name=value`.

@@ -5,8 +5,8 @@ use std::path::Path;
 use lodestore_contract::{Error, OptionSpec, OptionTable, Options, Result, format_size};
 use lodestore_media::{PoolOptions, file_bytes_limit, probe};
 
-use crate::doctor::nearest_directory;
-use crate::matrix::inspect;
+use crate::header::inspect;
+use crate::made::nearest_directory;
 use crate::options::{CreateOptions, OpenOptions};
 
 /// The options by name, for `Builder::set`.
@@ -22,22 +22,22 @@ pub(crate) fn for_create(options: &CreateOptions) -> Result<PoolOptions> {
         events: options.events.clone(),
         ..PoolOptions::default()
     };
-    with_text(pool, &options.set)
+    read_options(pool, &options.set)
 }
 
 /// Space that a file system needs in addition to a file's own bytes before it counts as full.
-const DIRECTORY_ROOM: u64 = 1 << 20;
+const FILE_OVERHEAD_BYTES: u64 = 1 << 20;
 
 /// Rewrites the refusal of a creation for the caller: with the names of options, and with the
 /// cause, options or medium, of too little space.
-pub(crate) fn refusal(error: Error, path: &Path, options: &CreateOptions) -> Error {
+pub(crate) fn creation_error(error: Error, path: &Path, options: &CreateOptions) -> Error {
     match error {
         Error::Full { .. } if file_bytes_limit().is_some_and(|limit| limit < options.size) => {
             let too_large = std::io::Error::from(std::io::ErrorKind::FileTooLarge);
             Error::io("making the first file of", path, too_large)
         }
         Error::Full { needed, capacity } => match probe(&nearest_directory(path)) {
-            Ok(medium) if medium.free_bytes < needed.saturating_add(DIRECTORY_ROOM) => {
+            Ok(medium) if medium.free_bytes < needed.saturating_add(FILE_OVERHEAD_BYTES) => {
                 Error::NoRoom { path: path.into(), needed, free: medium.free_bytes }
             }
             Ok(_) => Error::InvalidOption {
@@ -51,23 +51,23 @@ pub(crate) fn refusal(error: Error, path: &Path, options: &CreateOptions) -> Err
         },
         // The pool does not know the directory of a matrix.
         Error::Exists { path: asked, obstacle: Some(_) } if inspect(path).is_ok() => Error::exists(asked),
-        other => named(other),
+        other => with_public_name(other),
     }
 }
 
 /// Rewrites a refusal of the pool's options with their public names.
-pub(crate) fn named(error: Error) -> Error {
-    let named = |name: &str, value: String, why: String| Error::InvalidOption { name: name.into(), value, why };
+pub(crate) fn with_public_name(error: Error) -> Error {
+    let invalid = |name: &str, value: String, why: String| Error::InvalidOption { name: name.into(), value, why };
     match error {
         Error::InvalidOption { name, value, why } => match name.as_str() {
             // The advice names the option region instead.
-            "capacity" if why.contains('`') => named("capacity", value, why),
-            "capacity" => named("capacity", value, format!("{why} (`Builder::capacity`)")),
+            "capacity" if why.contains('`') => invalid("capacity", value, why),
+            "capacity" => invalid("capacity", value, format!("{why} (`Builder::capacity`)")),
             "region" | "first-region" | "chunk" => {
                 let why = format!("{why} (`Builder::set(\"{name}\", ..)`)");
-                named(&name, value, why)
+                invalid(&name, value, why)
             }
-            _ => named(&name, value, why),
+            _ => invalid(&name, value, why),
         },
         other => other,
     }
@@ -82,11 +82,11 @@ pub(crate) fn for_open(options: &OpenOptions) -> Result<PoolOptions> {
         events: options.events.clone(),
         ..PoolOptions::default()
     };
-    with_text(pool, &options.set)
+    read_options(pool, &options.set)
 }
 
-fn with_text(mut pool: PoolOptions, set: &Options) -> Result<PoolOptions> {
-    pool.read_from(set).map_err(named)?;
+fn read_options(mut pool: PoolOptions, set: &Options) -> Result<PoolOptions> {
+    pool.read_from(set).map_err(with_public_name)?;
     Ok(pool)
 }
 
@@ -95,9 +95,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_creation_that_found_no_room_says_whether_the_medium_or_the_size_is_too_small() {
+    fn a_creation_without_enough_space_reports_whether_the_medium_or_the_size_is_too_small() {
         let (dir, options) = (std::env::temp_dir(), CreateOptions::new());
-        let of = |needed: u64| refusal(Error::Full { needed, capacity: options.size }, &dir.join("new"), &options);
+        let of =
+            |needed: u64| creation_error(Error::Full { needed, capacity: options.size }, &dir.join("new"), &options);
         let text = of(u64::MAX).to_string();
         assert!(matches!(of(u64::MAX), Error::NoRoom { .. }), "{text}");
         assert!(text.contains("choose another medium, or make it smaller (`Builder::capacity`"), "{text}");

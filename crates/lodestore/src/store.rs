@@ -15,7 +15,7 @@ pub use lodestore_media::StoreFile;
 pub use crate::destroy::{Destroyed, Info, destroy, destroy_with_devices, info};
 pub use crate::handle::{Handle, Lodestore};
 use crate::options::{CreateOptions, OpenOptions};
-use crate::{choice_file, engines, made, trace};
+use crate::{choice, engines, made, trace};
 
 impl Lodestore {
     /// Creates a store in a new (or empty) directory; see [`create`].
@@ -47,11 +47,11 @@ impl Lodestore {
 pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle> {
     let (path, choice) = (path.as_ref(), options.choice(path.as_ref())?);
     let engine = engines::by_name(choice.engine)?;
-    let missing = made::missing(path);
+    let missing = made::missing_directories(path);
     let chosen = CreateOptions { engine: choice.engine.into(), durability: Some(choice.durability), ..options.clone() };
     trace::create(path, &chosen, |chosen| {
-        let store = engine.create(path, chosen).inspect_err(|refused| made::remove_after(refused, &missing))?;
-        choice_file::write(path, &choice, &chosen.set);
+        let store = engine.create(path, chosen).inspect_err(|refused| made::remove_empty_after(refused, &missing))?;
+        choice::file::write(path, &choice, &chosen.set);
         Ok(Lodestore::of(store))
     })
 }

@@ -29,7 +29,7 @@ pub(crate) fn create<T: AsStore>(
         capacity_bytes = options.size, durability = Empty, identity = Empty
     );
     let events = Some(sink(path, options.events.clone()));
-    opened(&span, || make(&CreateOptions { events, ..options.clone() }))
+    open_in_span(&span, || make(&CreateOptions { events, ..options.clone() }))
 }
 
 /// Opens a store in a span, and emits its events.
@@ -44,29 +44,29 @@ pub(crate) fn open<T: AsStore>(
         durability = Empty, identity = Empty
     );
     let events = Some(sink(path, options.events.clone()));
-    opened(&span, || load(&OpenOptions { events, ..options.clone() }))
+    open_in_span(&span, || load(&OpenOptions { events, ..options.clone() }))
 }
 
 /// Closes a store in a span.
 pub(crate) fn close(store: &dyn Store, work: impl FnOnce() -> Result<()>) -> Result<()> {
-    in_span(&tracing::span!(target: TARGET, Level::INFO, "close", identity = store.identity()), work)
+    run_in_span(&tracing::span!(target: TARGET, Level::INFO, "close", identity = store.identity()), work)
 }
 
 /// Makes all writes durable in a span.
 pub(crate) fn sync(store: &dyn Store, work: impl FnOnce() -> Result<()>) -> Result<()> {
-    in_span(&tracing::span!(target: TARGET, Level::DEBUG, "sync", identity = store.identity()), work)
+    run_in_span(&tracing::span!(target: TARGET, Level::DEBUG, "sync", identity = store.identity()), work)
 }
 
 /// Runs background work in a span.
 pub(crate) fn settle(store: &dyn Store, work: impl FnOnce() -> Result<()>) -> Result<()> {
-    in_span(&tracing::span!(target: TARGET, Level::DEBUG, "settle", identity = store.identity()), work)
+    run_in_span(&tracing::span!(target: TARGET, Level::DEBUG, "settle", identity = store.identity()), work)
 }
 
 /// Verifies a store in a span.
 pub(crate) fn verify(store: &dyn Store, work: impl FnOnce() -> Result<VerifyReport>) -> Result<VerifyReport> {
     let identity = store.identity();
     let span = tracing::span!(target: TARGET, Level::INFO, "verify", identity, read_bytes = Empty, findings = Empty);
-    in_span(&span, || {
+    run_in_span(&span, || {
         let report = work()?;
         span.record("read_bytes", report.bytes);
         span.record("findings", report.findings.len() as u64);
@@ -86,16 +86,9 @@ impl AsStore for crate::handle::Lodestore {
     }
 }
 
-#[cfg(feature = "mkvs")]
-impl AsStore for crate::matrix::Matrix {
-    fn as_store(&self) -> &dyn Store {
-        self.borrow_store()
-    }
-}
-
 /// Opens or creates a store in a span, and records its identity.
-fn opened<T: AsStore>(span: &Span, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    in_span(span, || {
+fn open_in_span<T: AsStore>(span: &Span, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    run_in_span(span, || {
         let opened = work()?;
         let store = opened.as_store();
         span.record("engine", store.engine());
@@ -106,7 +99,7 @@ fn opened<T: AsStore>(span: &Span, work: impl FnOnce() -> Result<T>) -> Result<T
 }
 
 /// Runs `work` in a span, and emits its error.
-fn in_span<T>(span: &Span, work: impl FnOnce() -> Result<T>) -> Result<T> {
+fn run_in_span<T>(span: &Span, work: impl FnOnce() -> Result<T>) -> Result<T> {
     span.in_scope(|| {
         work().inspect_err(|error| {
             tracing::error!(target: TARGET, error = error as &dyn StdError, "the call failed");

@@ -22,7 +22,7 @@ const ENGINES: &[Engine] = &[
 ];
 
 /// Returns a temporary directory and a path in it at which no store exists yet.
-fn place() -> (Scratch, PathBuf) {
+fn scratch_path() -> (Scratch, PathBuf) {
     let dir = Scratch::new();
     let path = dir.store();
     (dir, path)
@@ -33,8 +33,8 @@ fn small(path: &PathBuf) -> lodestore::db::Builder {
 }
 
 #[test]
-fn a_second_open_in_one_process_is_told_from_an_open_in_another() {
-    let (_dir, path) = place();
+fn a_second_open_in_one_process_is_distinguished_from_an_open_in_another() {
+    let (_dir, path) = scratch_path();
     for engine in ENGINES {
         let path = path.join(engine.name().expect("a name"));
         let db = small(&path).engine(engine.clone()).open().expect("creates");
@@ -51,7 +51,7 @@ fn a_second_open_in_one_process_is_told_from_an_open_in_another() {
 #[test]
 fn a_store_is_created_by_the_first_open_and_opened_by_the_next() {
     for engine in ENGINES {
-        let (_dir, path) = place();
+        let (_dir, path) = scratch_path();
         for round in 0..3 {
             let db = small(&path).engine(engine.clone()).open().expect("opens or creates");
             assert_eq!(db.count().expect("count"), round, "{engine:?}");
@@ -64,7 +64,7 @@ fn a_store_is_created_by_the_first_open_and_opened_by_the_next() {
 #[test]
 fn the_last_handle_that_is_dropped_closes_the_store_cleanly() {
     for engine in ENGINES {
-        let (_dir, path) = place();
+        let (_dir, path) = scratch_path();
         let db = small(&path).engine(engine.clone()).open().expect("creates");
         let clone = db.clone();
         db.put("k", "v").expect("put");
@@ -81,7 +81,7 @@ fn the_last_handle_that_is_dropped_closes_the_store_cleanly() {
 #[cfg(feature = "hikv")]
 #[test]
 fn a_walk_keeps_the_store_open_and_comes_from_both_ends() {
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     let db = small(&path).engine(Engine::hikv()).open().expect("creates");
     let key = |number: u32| format!("key{number:04}");
     for number in 0..1000 {
@@ -112,7 +112,7 @@ fn a_walk_keeps_the_store_open_and_comes_from_both_ends() {
 #[cfg(feature = "fluidkv")]
 #[test]
 fn all_pairs_and_all_keys_are_walked_from_both_ends_in_a_store_a_keyspace_and_a_snapshot() {
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     let db = small(&path).engine(Engine::fluidkv()).open().expect("creates");
     let users = db.keyspace("users").expect("a keyspace");
     for key in ["a", "b", "c"] {
@@ -144,7 +144,7 @@ fn all_pairs_and_all_keys_are_walked_from_both_ends_in_a_store_a_keyspace_and_a_
 #[test]
 fn many_keys_are_read_without_a_copy() {
     for engine in ENGINES {
-        let (_dir, path) = place();
+        let (_dir, path) = scratch_path();
         let db = small(&path).engine(engine.clone()).open().expect("creates");
         let users = db.keyspace("users").expect("a keyspace");
         db.put("a", "1").expect("put");
@@ -163,7 +163,7 @@ fn many_keys_are_read_without_a_copy() {
 #[cfg(feature = "hikv")]
 #[test]
 fn handles_have_a_text_for_logs_that_shows_no_keys_and_values() {
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     let builder = small(&path).engine(Engine::hikv()).events(std::sync::Arc::new(|_| {}));
     assert!(
         format!("{builder:?}").contains("capacity: 33554432") && format!("{builder:?}").contains("has_events: true")
@@ -187,14 +187,14 @@ fn handles_have_a_text_for_logs_that_shows_no_keys_and_values() {
 #[test]
 fn a_keyspace_as_a_store_reads_in_place_and_reports_the_options_of_its_store() {
     for engine in [Engine::hikv(), Engine::nvht()] {
-        let (_dir, path) = place();
+        let (_dir, path) = scratch_path();
         let db = small(&path).engine(engine.clone()).set("partitions", "4").open().expect("creates");
         let users = db.keyspace("users").expect("a keyspace");
         users.put("k", "a value in its place").expect("put");
-        let place = users.get_with("k", |value| value.as_ptr() as usize).expect("get").expect("a value");
+        let address = users.get_with("k", |value| value.as_ptr() as usize).expect("get").expect("a value");
         let mut seen = None;
         assert!(users.as_store().get_with(b"k", &mut |value| seen = Some(value.as_ptr() as usize)).expect("get"));
-        assert_eq!(seen, Some(place), "{engine:?}: the value was copied");
+        assert_eq!(seen, Some(address), "{engine:?}: the value was copied");
         assert!(!users.as_store().get_with(b"l", &mut |_| panic!("there is no value")).expect("get"));
         assert_eq!(users.as_store().get(b"k").expect("get").expect("a value"), b"a value in its place");
         assert_eq!(users.as_store().creation_options().get("partitions"), Some("4"), "{engine:?}");
@@ -204,7 +204,7 @@ fn a_keyspace_as_a_store_reads_in_place_and_reports_the_options_of_its_store() {
 #[cfg(feature = "hikv")]
 #[test]
 fn a_capacity_that_is_too_small_is_refused_by_the_name_of_its_setting() {
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     let refused = Db::builder(&path).engine(Engine::hikv()).capacity(4096).open().expect_err("too small").to_string();
     assert!(refused.starts_with("option capacity=4") && refused.contains("`Builder::"), "{refused}");
 }
@@ -212,7 +212,7 @@ fn a_capacity_that_is_too_small_is_refused_by_the_name_of_its_setting() {
 #[cfg(feature = "nvht")]
 #[test]
 fn an_engine_without_an_order_refuses_a_range_at_once() {
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     let db = small(&path).engine(Engine::nvht()).open().expect("creates");
     assert!(matches!(db.prefix("k").err(), Some(Error::Unsupported { .. })));
     assert!(matches!(db.iter().err(), Some(Error::Unsupported { .. })));
@@ -220,16 +220,16 @@ fn an_engine_without_an_order_refuses_a_range_at_once() {
 }
 
 #[test]
-fn without_the_right_to_create_a_store_that_is_not_there_is_missing() {
-    let (_dir, path) = place();
+fn a_missing_store_is_an_error_if_it_may_not_be_created() {
+    let (_dir, path) = scratch_path();
     assert!(matches!(small(&path).create(false).open().err(), Some(Error::Missing { .. })));
     assert!(!path.exists());
 }
 
 #[cfg(all(feature = "hikv", feature = "nvht"))]
 #[test]
-fn another_engine_than_the_one_that_made_the_store_is_refused() {
-    let (_dir, path) = place();
+fn an_engine_that_did_not_create_the_store_is_refused() {
+    let (_dir, path) = scratch_path();
     drop(small(&path).engine(Engine::nvht()).open().expect("creates"));
     assert!(matches!(small(&path).engine(Engine::hikv()).open().err(), Some(Error::WrongEngine { .. })));
     assert_eq!(small(&path).open().expect("opens").engine(), "nvht");
@@ -237,8 +237,8 @@ fn another_engine_than_the_one_that_made_the_store_is_refused() {
 
 #[cfg(feature = "hikv")]
 #[test]
-fn options_that_shape_a_store_are_taken_by_the_first_open_alone() {
-    let (_dir, path) = place();
+fn options_that_shape_a_store_apply_only_to_its_creation() {
+    let (_dir, path) = scratch_path();
     for _ in 0..2 {
         let open = small(&path).engine(Engine::hikv()).set("partitions", "4").set("scrub-rate", "0").open();
         open.expect("creates, then opens");
@@ -246,7 +246,7 @@ fn options_that_shape_a_store_are_taken_by_the_first_open_alone() {
     let refused = small(&path).set("frob", "1").open().expect_err("no such option").to_string();
     assert!(refused.starts_with("option frob=1: no such option of engine hikv; there are "), "{refused}");
     // The medium chooses the engine.
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     let chosen = lodestore::options::CreateOptions::new().engine("auto").choice(&path).expect("a choice").engine;
     let refused = small(&path).set("frob", "1").open().expect_err("no such option").to_string();
     assert!(refused.starts_with(&format!("option frob=1: no such option of engine {chosen}; ")), "{refused}");
@@ -265,8 +265,8 @@ fn a_durability_is_raised_by_an_open_and_never_lowered() {
 
 #[cfg(feature = "hikv")]
 #[test]
-fn a_directory_that_holds_something_else_is_refused_and_stays_as_it_is() {
-    let (_dir, path) = place();
+fn a_directory_with_foreign_files_is_refused_and_unchanged() {
+    let (_dir, path) = scratch_path();
     std::fs::create_dir(&path).expect("a directory");
     std::fs::write(path.join("notes.txt"), "not a store").expect("a file");
     let refused = small(&path).engine(Engine::hikv()).open().expect_err("no store can be there");
@@ -278,9 +278,9 @@ fn a_directory_that_holds_something_else_is_refused_and_stays_as_it_is() {
 
 #[cfg(feature = "hikv")]
 #[test]
-fn of_many_threads_that_open_the_same_new_store_one_creates_it() {
+fn one_of_many_threads_that_open_the_same_new_store_creates_it() {
     for _ in 0..8 {
-        let (_dir, path) = place();
+        let (_dir, path) = scratch_path();
         let barrier = Barrier::new(4);
         let open = || {
             barrier.wait();

@@ -12,7 +12,7 @@ use lodestore::{Durability, Error};
 use lodestore_contract::testing::Scratch;
 
 /// Returns a temporary directory and a path in it at which no store exists yet.
-fn place() -> (Scratch, PathBuf) {
+fn scratch_path() -> (Scratch, PathBuf) {
     let dir = Scratch::new();
     let path = dir.store();
     (dir, path)
@@ -24,8 +24,8 @@ fn small() -> CreateOptions {
 
 #[cfg(feature = "hikv")]
 #[test]
-fn what_was_put_is_there_after_a_clean_stop_and_after_none() {
-    let (_dir, path) = place();
+fn puts_are_present_after_a_clean_stop_and_after_a_kill() {
+    let (_dir, path) = scratch_path();
     let store = lodestore::store::create(&path, &small()).expect("a new store");
     store.put(b"k", b"v").expect("put");
     store.close().expect("a clean stop");
@@ -39,7 +39,7 @@ fn what_was_put_is_there_after_a_clean_stop_and_after_none() {
 }
 
 #[test]
-fn a_store_that_was_filled_at_process_goes_on_at_power_and_keeps_every_record() {
+fn a_store_filled_at_process_is_raised_to_power_and_keeps_every_record() {
     // An ordinary file system: shared memory gives no power.
     let dir = Scratch::within(env!("CARGO_TARGET_TMPDIR").as_ref());
     let key = |number: u32| format!("key {number:05}").into_bytes();
@@ -88,7 +88,7 @@ fn a_durability_that_the_engine_lacks_is_refused_at_an_open_too() {
 #[cfg(feature = "hikv")]
 #[test]
 fn a_handle_is_shared_by_its_clones_and_gives_its_store() {
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     let store = Lodestore::create(&path, &small()).expect("a new store");
     let threads: Vec<_> = (0..4u8)
         .map(|thread| {
@@ -107,7 +107,7 @@ fn a_handle_is_shared_by_its_clones_and_gives_its_store() {
 #[cfg(feature = "hikv")]
 #[test]
 fn a_walk_outlives_the_handle() {
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     let store = Lodestore::create(&path, &small()).expect("a new store");
     (0..1000u32).try_for_each(|n| store.put(format!("{n:04}").as_bytes(), b"v")).expect("puts");
     let mut walk = store.scan(&ScanRange::all()).expect("scan");
@@ -119,8 +119,8 @@ fn a_walk_outlives_the_handle() {
 
 #[cfg(all(feature = "hikv", feature = "nvht"))]
 #[test]
-fn what_cannot_be_opened_is_refused_by_kind() {
-    let (dir, path) = place();
+fn a_path_without_an_openable_store_is_refused_by_kind() {
+    let (dir, path) = scratch_path();
     let open = |options: &OpenOptions| lodestore::store::open(&path, options).map(drop);
     assert!(matches!(open(&OpenOptions::new()), Err(Error::Missing { .. })));
     assert!(matches!(lodestore::store::open(dir.path(), &OpenOptions::new()), Err(Error::Missing { .. })));
@@ -139,8 +139,8 @@ fn what_cannot_be_opened_is_refused_by_kind() {
 
 #[cfg(feature = "hikv")]
 #[test]
-fn options_that_are_none_are_refused_and_make_nothing() {
-    let (_dir, path) = place();
+fn unknown_options_are_refused_and_create_nothing() {
+    let (_dir, path) = scratch_path();
     for options in [
         small().engine("frob"),
         small().set("frob", "1"),
@@ -160,9 +160,9 @@ fn options_that_are_none_are_refused_and_make_nothing() {
 }
 
 #[test]
-fn every_option_takes_its_own_default() {
+fn every_option_accepts_its_own_default() {
     for engine in lodestore::engines() {
-        let (_dir, path) = place();
+        let (_dir, path) = scratch_path();
         let mut options = small().engine(engine.name);
         // These defaults are words for values of the machine or of chance.
         for spec in engine.options().iter().filter(|spec| !matches!(spec.default, "random" | "cores")) {
@@ -179,7 +179,7 @@ fn events_reach_their_sink() {
     if lodestore::engines().is_empty() {
         return;
     }
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     let store = lodestore::store::create(&path, &small()).expect("a new store");
     store.wait_recovered().and_then(|()| store.close()).expect("a clean stop");
     drop(store);
@@ -193,8 +193,8 @@ fn events_reach_their_sink() {
 
 #[cfg(feature = "hikv")]
 #[test]
-fn doctor_reads_what_a_store_says_of_itself_without_opening_it() {
-    let (_dir, path) = place();
+fn doctor_reads_the_header_of_a_store_without_opening_it() {
+    let (_dir, path) = scratch_path();
     let before = lodestore::medium::doctor(&path).expect("a diagnosis");
     assert!(before.store.is_none() && before.medium.free_bytes > 0);
     let store = lodestore::store::create(&path, &small()).expect("a new store");

@@ -87,7 +87,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 #[test]
-fn a_create_without_threads_goes_on_or_is_refused_and_leaves_nothing() {
+fn a_creation_without_threads_succeeds_or_is_refused_without_leftovers() {
     let _alone = alone();
     for setup in SETUPS {
         for starts in STARTS {
@@ -112,7 +112,7 @@ fn a_create_without_threads_goes_on_or_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn an_open_after_a_kill_without_threads_goes_on_or_is_refused_and_loses_nothing() {
+fn an_open_after_a_kill_without_threads_succeeds_or_is_refused_and_loses_nothing() {
     let _alone = alone();
     for setup in SETUPS {
         let dir = Scratch::new();

@@ -76,7 +76,7 @@ fn a_transaction_reads_its_own_writes_and_commits_all_of_them() {
 }
 
 #[test]
-fn an_abort_writes_nothing_and_says_why() {
+fn an_abort_writes_nothing_and_returns_the_reason() {
     each(|db| {
         db.put("name", "taken").expect("put");
         let refused: Result<()> = db.transaction(|tx| {
@@ -211,7 +211,7 @@ fn a_transaction_with_errors_of_the_program_commits_or_writes_nothing() {
 }
 
 #[test]
-fn a_conflict_runs_a_transaction_with_errors_of_the_program_again() {
+fn a_transaction_with_its_own_error_type_is_repeated_after_a_conflict() {
     each(|db| {
         db.put("number", "2").expect("put");
         let mut tries = 0;
@@ -257,7 +257,7 @@ fn a_conflict_runs_a_transaction_with_errors_of_the_program_again() {
 }
 
 #[test]
-fn a_conflict_without_an_end_is_a_typed_error() {
+fn an_endless_conflict_is_a_typed_error() {
     each(|db| {
         let mut number = 0;
         let outcome = db.transaction(|tx| {

@@ -138,7 +138,7 @@ fn errors_with(user: &str) -> Vec<(usize, Error)> {
 }
 
 #[test]
-fn texts_of_the_user_are_shown_as_they_are_and_the_calls_around_them_are_translated() {
+fn texts_of_the_user_are_unchanged_and_the_calls_around_them_are_translated() {
     for ((shown, error), (_, plain)) in errors_with(LOOKS_LIKE_CALLS).iter().zip(errors_with("x")) {
         let text = error_text(error);
         assert_eq!(text.matches(LOOKS_LIKE_CALLS).count(), *shown, "{text}");

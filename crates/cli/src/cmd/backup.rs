@@ -11,11 +11,11 @@ use crate::out::Out;
 use crate::progress::{ProgressBar, Unit};
 
 /// Pairs between two moves of the progress bar.
-const STEP: u64 = 1024;
+const BAR_STEP_RECORDS: u64 = 1024;
 
 /// Moves a bar. Its length and text follow the present phase.
 fn show(bar: &ProgressBar, progress: BackupProgress) {
-    if progress.pairs.is_multiple_of(STEP) {
+    if progress.pairs.is_multiple_of(BAR_STEP_RECORDS) {
         bar.set_length(progress.total);
         bar.set_position(progress.pairs);
         bar.set_message(if progress.phase == BackupPhase::Verifying { "verifying" } else { "copying" });
@@ -30,7 +30,7 @@ pub fn backup(args: &BackupArgs) -> Outcome {
         let info = opened.db.backup_with(&args.directory, &mut |progress| show(&bar, progress))?;
         bar.finish_and_clear();
         let paths = [&*args.store.store, &*args.directory];
-        opened.tell_damage(out, |out| report(out, args.store.json, ("backup", "backed up"), paths, &info))
+        opened.run_and_print_damage(out, |out| report(out, args.store.json, ("backup", "backed up"), paths, &info))
     })
 }
 

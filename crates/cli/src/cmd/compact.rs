@@ -9,7 +9,7 @@ use crate::failure::Outcome;
 /// Runs the background work of earlier writes, and writes how much it freed.
 pub fn run(args: &StoreArgs) -> Outcome {
     with_opened(args, false, |opened, out| {
-        opened.tell_damage(out, |out| {
+        opened.run_and_print_damage(out, |out| {
             wait_recovered(&opened.store)?;
             let before = opened.store.stats().space;
             opened.db.settle()?;

@@ -1,41 +1,14 @@
 //! `config`: the configuration of `serve`.
 
-use clap::{Args, Subcommand};
 use lodestore_server::options::{OPTIONS, OptionError, OptionSpec, Resolved};
 use serde_json::{Map, Value, json};
 
-use super::serve::{ServerOptions, refused};
+use crate::args::{ConfigArgs, ConfigCommand, ShowArgs};
 use crate::failure::Outcome;
 use crate::out::Out;
 
 /// Shown in place of a secret.
 const HIDDEN: &str = "(hidden)";
-
-/// `config`.
-#[derive(Debug, Args)]
-pub struct ConfigArgs {
-    #[command(subcommand)]
-    pub command: ConfigCommand,
-}
-
-/// The commands on the configuration.
-#[derive(Debug, Subcommand)]
-pub enum ConfigCommand {
-    /// Write the options of `serve` with the same flags, as TOML, and where each comes from
-    Show(ShowArgs),
-    /// Check the options of `serve` with the same flags
-    Check(ShowArgs),
-}
-
-/// `config show`, `config check`.
-#[derive(Debug, Args)]
-pub struct ShowArgs {
-    #[command(flatten)]
-    pub options: ServerOptions,
-    /// Write JSON
-    #[arg(long)]
-    pub json: bool,
-}
 
 /// Shows or checks the configuration.
 pub fn run(args: &ConfigArgs) -> Outcome {
@@ -47,7 +20,7 @@ pub fn run(args: &ConfigArgs) -> Outcome {
 
 fn check(args: &ShowArgs) -> Outcome {
     let resolved = args.options.resolve()?;
-    resolved.config.check().map_err(|error| refused(&OptionError::Config(error)))?;
+    resolved.config.check().map_err(OptionError::Config)?;
     let mut out = Out::new();
     if args.json {
         out.json(super::object([("valid", true.into())]))?;
@@ -71,7 +44,7 @@ fn show(args: &ShowArgs) -> Outcome {
 }
 
 /// Returns the options that are shown, with their origins.
-fn shown(resolved: &Resolved) -> impl Iterator<Item = (&'static OptionSpec, String)> {
+fn shown_options(resolved: &Resolved) -> impl Iterator<Item = (&'static OptionSpec, String)> {
     OPTIONS.iter().filter(|option| option.part_of.is_none()).map(|option| (option, resolved.origin(option)))
 }
 
@@ -86,7 +59,7 @@ fn literal(value: &str) -> Value {
 }
 
 fn as_json(resolved: &Resolved) -> Map<String, Value> {
-    shown(resolved)
+    shown_options(resolved)
         .map(|(option, origin)| {
             let mut values: Vec<Value> = values_of(option, resolved).iter().map(|value| literal(value)).collect();
             let value = match option.is_list {
@@ -101,7 +74,7 @@ fn as_json(resolved: &Resolved) -> Map<String, Value> {
 /// Returns lines of TOML. An option without a value and a secret are comments.
 fn as_toml(resolved: &Resolved) -> Vec<String> {
     let mut rows = Vec::new();
-    for (option, origin) in shown(resolved) {
+    for (option, origin) in shown_options(resolved) {
         let values: Vec<String> = values_of(option, resolved).iter().map(|value| literal(value).to_string()).collect();
         let is_comment = option.is_secret || (values.is_empty() && !option.is_list);
         let value = if option.is_list { format!("[{}]", values.join(", ")) } else { values.concat() };

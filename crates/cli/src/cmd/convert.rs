@@ -15,7 +15,7 @@ use crate::progress::{ProgressBar, Unit};
 use crate::stop_signal::StopSignal;
 
 /// Records between two updates of the progress bar and checks of signals.
-const STEP: u64 = 256;
+const STEP_RECORDS: u64 = 256;
 
 /// Copies a store into a new one of any engine, and verifies the copy. The new store gets its name
 /// when it is whole.
@@ -23,7 +23,7 @@ pub fn run(args: &ConvertArgs) -> Outcome {
     let signal = StopSignal::watch();
     let source = StoreArgs { store: args.source.clone(), engine: None, set: Vec::new(), json: args.json };
     with_opened(&source, false, |opened, out| {
-        opened.tell_damage(out, |out| {
+        opened.run_and_print_damage(out, |out| {
             wait_recovered(&opened.store)?;
             let copied = copy(args, opened, &signal)?;
             report(args, out, &copied)
@@ -31,7 +31,7 @@ pub fn run(args: &ConvertArgs) -> Outcome {
     })
 }
 
-fn report(args: &ConvertArgs, out: &mut Out, copied: &Copied) -> Outcome {
+fn report(args: &ConvertArgs, out: &mut Out, copied: &CopySummary) -> Outcome {
     let (target, records, keyspaces) = (args.target.display(), copied.records, copied.keyspaces);
     if args.json {
         return out.json(object([
@@ -48,7 +48,7 @@ fn report(args: &ConvertArgs, out: &mut Out, copied: &Copied) -> Outcome {
 }
 
 /// The number of records and keyspaces of a copy, and its engine.
-struct Copied {
+struct CopySummary {
     records: u64,
     /// Keyspaces with names.
     keyspaces: usize,
@@ -57,12 +57,12 @@ struct Copied {
 
 /// Makes and verifies the copy. A failure, a signal and the next run after a kill remove a copy
 /// that is not whole.
-fn copy(args: &ConvertArgs, source: &Opened, signal: &StopSignal) -> Outcome<Copied> {
+fn copy(args: &ConvertArgs, source: &Opened, signal: &StopSignal) -> Outcome<CopySummary> {
     let options = creation_options(args, &source.whole)?;
     let staging = Staging::begin(&args.target)?;
     let content = staging.content();
     let created = lodestore::store::create(&content, &options);
-    let target = Db::from(created.map_err(|error| name_target(error, &args.target))?);
+    let target = Db::from(created.map_err(|error| replace_path(error, &args.target))?);
     let engine = target.as_store().engine();
     let names = source.db.keyspaces()?;
     let total = source.store.stats().keys;
@@ -77,7 +77,7 @@ fn copy(args: &ConvertArgs, source: &Opened, signal: &StopSignal) -> Outcome<Cop
     drop(target);
     verify(&content, &names, &read, signal)?;
     staging.finish()?;
-    Ok(Copied { records: records_of(&read), keyspaces: names.len(), engine })
+    Ok(CopySummary { records: records_of(&read), keyspaces: names.len(), engine })
 }
 
 /// Returns the options of the new store: the given ones, and the source's for the rest. The fixed
@@ -101,7 +101,7 @@ fn creation_options(args: &ConvertArgs, source: &Lodestore) -> Outcome<CreateOpt
 }
 
 /// Names the target in place of the directory in which the new store is made.
-fn name_target(mut error: Error, target: &Path) -> Error {
+fn replace_path(mut error: Error, target: &Path) -> Error {
     if let Error::NoRoom { path, .. } = &mut error {
         *path = target.into();
     }
@@ -171,7 +171,7 @@ impl Walk<'_> {
     ) -> Outcome<Account> {
         let (mut visits, mut done) = (0_u64, Ok(()));
         let walked = store.for_each_pair(&mut |pair| {
-            done = self.step(visits).and_then(|()| Ok(each(pair)?));
+            done = self.update_and_check(visits).and_then(|()| Ok(each(pair)?));
             visits += 1;
             account.add(pair);
             if done.is_ok() { Visit::More } else { Visit::Stop }
@@ -182,11 +182,11 @@ impl Walk<'_> {
     }
 
     /// Before some of the visits, moves the bar and checks for a signal.
-    fn step(&self, visits: u64) -> Outcome {
-        if !visits.is_multiple_of(STEP) {
+    fn update_and_check(&self, visits: u64) -> Outcome {
+        if !visits.is_multiple_of(STEP_RECORDS) {
             return Ok(());
         }
-        self.bar.inc(STEP);
+        self.bar.inc(STEP_RECORDS);
         self.signal.check("convert")
     }
 }

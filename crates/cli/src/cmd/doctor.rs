@@ -73,7 +73,7 @@ fn store_json(store: &lodestore::Result<HeaderSummary>) -> Value {
 
 fn as_table(found: &Diagnosis) -> Vec<(String, String)> {
     let medium = &found.medium;
-    let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+    let yes_or_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     let caches = if medium.caches_persist {
         "persist: no flush is needed"
     } else {
@@ -82,16 +82,16 @@ fn as_table(found: &Diagnosis) -> Vec<(String, String)> {
     let mut rows = vec![
         ("probed", found.probed.display().to_string()),
         ("medium", format!("{} ({})", medium.medium, medium.file_system)),
-        ("MAP_SYNC", yes(medium.map_sync)),
+        ("MAP_SYNC", yes_or_no(medium.map_sync)),
         ("processor caches", caches.to_owned()),
         ("flush instruction", medium.flush.to_string()),
-        ("cmpxchg16b", yes(found.cmpxchg16b)),
+        ("cmpxchg16b", yes_or_no(found.cmpxchg16b)),
         ("free space", format!("{} of {}", format_size(medium.free_bytes), format_size(medium.total_bytes))),
         (
             "huge pages",
             format!(
                 "{} (shmem_enabled {}, enabled {})",
-                yes(medium.huge_pages),
+                yes_or_no(medium.huge_pages),
                 medium.shmem_enabled,
                 medium.thp_enabled
             ),

@@ -15,7 +15,7 @@ use crate::progress::{ProgressBar, Unit};
 use crate::stop_signal::StopSignal;
 
 /// Records between two updates of the progress bar.
-const STEP: u64 = 1024;
+const BAR_STEP_RECORDS: u64 = 1024;
 
 /// The file that each store has, and each device of a matrix.
 const FIRST_REGION: &str = "pool.0000";
@@ -49,7 +49,7 @@ pub fn run(args: &ExportArgs) -> Outcome {
             Err(_) => return done,
         }
         let path = out.finish()?.unwrap_or_default();
-        done.and(tell(args, stdout, exported, &path))
+        done.and(report_file(args, stdout, exported, &path))
     })
 }
 
@@ -70,7 +70,7 @@ fn refuse_store_file(target: &Path, store: &Path) -> Outcome {
 }
 
 /// Reports what was written to a file.
-fn tell(args: &ExportArgs, out: &mut Out, exported: u64, path: &Path) -> Outcome {
+fn report_file(args: &ExportArgs, out: &mut Out, exported: u64, path: &Path) -> Outcome {
     match args.store.json {
         true => out.json(object([("exported", exported.into()), ("file", path.to_string_lossy().into())])),
         false => out.line(format!("exported {} records to {}", thousands(exported), path.display())),
@@ -103,9 +103,9 @@ impl<'a> Export<'a> {
     /// Returns the keyspaces that the arguments name.
     fn sources(&self, args: &ExportArgs) -> Outcome<Vec<Source>> {
         // Damage may hide the names of keyspaces. Then the engine's number is the best available.
-        let is_alone = self.opened.db.keyspaces().map_or(true, |names| names.is_empty());
+        let is_only_keyspace = self.opened.db.keyspaces().map_or(true, |names| names.is_empty());
         let of = |name: Option<String>, store: Lodestore| -> Outcome<Source> {
-            Ok(Source { total: count(&store, is_alone)?, name, store })
+            Ok(Source { total: count_keys(&store, is_only_keyspace)?, name, store })
         };
         if let Some(name) = &args.store.keyspace {
             return Ok(vec![of(None, self.opened.keyspace(name, Access::Read, args.store.path())?)?]);
@@ -125,46 +125,46 @@ impl<'a> Export<'a> {
         let sources = self.sources(args)?;
         let total = sources.iter().map(|source| source.total).sum();
         let bar = ProgressBar::new("exporting", total, Unit::Records);
-        let mut wrong = Wrong::default();
+        let mut losses = Losses::default();
         for source in &sources {
-            self.one(source, &bar, &mut wrong)?;
+            self.export_keyspace(source, &bar, &mut losses)?;
         }
         bar.finish_and_clear();
-        self.judge(args, wrong, total)
+        self.check_complete(args, losses, total)
     }
 
     /// Writes the records of one keyspace.
-    fn one(&mut self, source: &Source, bar: &ProgressBar, wrong: &mut Wrong) -> Outcome {
+    fn export_keyspace(&mut self, source: &Source, bar: &ProgressBar, losses: &mut Losses) -> Outcome {
         let Source { name, store, total } = source;
         let (format, signal, exported) = (self.format, &self.signal, &mut self.exported);
         let mut each = |out: &mut Out, pair: Pair<'_>| {
             *exported += 1;
-            if *exported % STEP == 0 {
+            if *exported % BAR_STEP_RECORDS == 0 {
                 bar.set_position(*exported);
                 signal.check("export")?;
             }
             out.with(|out| format.write_in(out, name.as_deref(), pair))
         };
         if store.capabilities().scan {
-            in_order(store, self.out, &mut each, wrong, *total)
+            export_in_order(store, self.out, &mut each, losses, *total)
         } else {
-            in_any(store, self.out, &mut each, wrong, *total)
+            export_unordered(store, self.out, &mut each, losses, *total)
         }
     }
 
     /// Returns whether everything was exported.
-    fn judge(&self, args: &ExportArgs, mut wrong: Wrong, total: Option<u64>) -> Outcome {
+    fn check_complete(&self, args: &ExportArgs, mut losses: Losses, total: Option<u64>) -> Outcome {
         let (recovery, exported) = (self.opened.store.stats().recovery, self.exported);
         if recovery.left_out > 0 {
             let what = format!("recovery could not read {} entries or their records", recovery.left_out);
-            let uncounted = match wrong.left_out {
+            let uncounted = match losses.left_out {
                 LeftOut::Uncounted => recovery.left_out,
                 LeftOut::OneCounted => recovery.left_out - 1,
                 LeftOut::Counted => 0,
             };
-            wrong.add(Error::corrupt("the store", what), uncounted);
+            losses.add(Error::corrupt("the store", what), uncounted);
         }
-        let Wrong { first, damaged, left_out } = wrong;
+        let Losses { first, damaged, left_out } = losses;
         if let Some(error) = first {
             let counted =
                 total.map(|total| if left_out == LeftOut::Counted { total } else { total + recovery.left_out });
@@ -179,15 +179,15 @@ impl<'a> Export<'a> {
             note(&format!(
                 "all {exported} records that the store shows are out; recovery also found damage in {found} places that hold no record"
             ));
-            self.opened.damage.tell();
+            self.opened.damage.print();
         }
         Ok(())
     }
 }
 
-/// The damage found.
+/// The first damage, and the number of records that the export lacks.
 #[derive(Default)]
-struct Wrong {
+struct Losses {
     first: Option<Error>,
     damaged: u64,
     left_out: LeftOut,
@@ -204,7 +204,7 @@ enum LeftOut {
     Counted,
 }
 
-impl Wrong {
+impl Losses {
     fn add(&mut self, error: Error, records: u64) {
         self.first.get_or_insert(error);
         self.damaged += records;
@@ -212,7 +212,7 @@ impl Wrong {
 }
 
 /// Returns which keys an engine reports as missing from a walk by this error.
-fn hidden_by(error: &Error) -> HiddenKeys {
+fn hidden_keys(error: &Error) -> HiddenKeys {
     match error {
         Error::Corrupt { hidden, .. } => *hidden,
         _ => HiddenKeys::None,
@@ -223,16 +223,22 @@ fn hidden_by(error: &Error) -> HiddenKeys {
 type Each<'a> = dyn FnMut(&mut Out, Pair<'_>) -> Outcome + 'a;
 
 /// Returns the number of keys, or `None` if damage hides it. The engine's own number is that of all
-/// keyspaces together, so it helps only a store with one keyspace (`is_alone`).
-fn count(store: &Lodestore, is_alone: bool) -> Outcome<Option<u64>> {
+/// keyspaces together, so it helps only a store with one keyspace (`is_only_keyspace`).
+fn count_keys(store: &Lodestore, is_only_keyspace: bool) -> Outcome<Option<u64>> {
     match store.len() {
-        Err(Error::Corrupt { .. }) => Ok(is_alone.then(|| store.stats().keys)),
+        Err(Error::Corrupt { .. }) => Ok(is_only_keyspace.then(|| store.stats().keys)),
         counted => Ok(Some(counted?)),
     }
 }
 
 /// Walks in key order.
-fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong, total: Option<u64>) -> Outcome {
+fn export_in_order(
+    store: &Lodestore,
+    out: &mut Out,
+    each: &mut Each<'_>,
+    losses: &mut Losses,
+    total: Option<u64>,
+) -> Outcome {
     let (mut last, mut seen, mut damage) = (Vec::<u8>::new(), 0, None);
     for entry in store.scan(&ScanRange::all())? {
         match entry {
@@ -241,10 +247,10 @@ fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut W
                 last.clear();
                 last.extend_from_slice(entry.key());
                 seen += 1;
-                damage.take().into_iter().for_each(|error| wrong.add(error, 1));
+                damage.take().into_iter().for_each(|error| losses.add(error, 1));
             }
             Err(error @ Error::Corrupt { .. }) => {
-                damage.replace(error).into_iter().for_each(|error| wrong.add(error, 1));
+                damage.replace(error).into_iter().for_each(|error| losses.add(error, 1));
             }
             Err(error) => return Err(error.into()),
         }
@@ -252,48 +258,54 @@ fn in_order(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut W
     let Some(error) = damage else { return Ok(()) };
     // This was the last error; the damage may have ended the walk.
     let before = seen;
-    walk(store, out, &mut |out, pair| {
+    walk_pairs(store, out, &mut |out, pair| {
         if *pair.key > *last {
             each(out, pair)?;
             seen += 1;
         }
         Ok(())
     })?;
-    let unseen = total.map_or(0, |total| total.saturating_sub(seen + wrong.damaged));
+    let unseen = total.map_or(0, |total| total.saturating_sub(seen + losses.damaged));
     let left_out = if seen > before { unseen } else { 0 };
-    let records = match hidden_by(&error) {
+    let records = match hidden_keys(&error) {
         // The error concerns no record.
         HiddenKeys::Unknown => left_out,
         HiddenKeys::LeftOut => {
-            wrong.left_out = LeftOut::OneCounted;
+            losses.left_out = LeftOut::OneCounted;
             left_out.max(1)
         }
         _ => left_out.max(1),
     };
-    wrong.add(error, records);
+    losses.add(error, records);
     Ok(())
 }
 
 /// Walks in any order, for an engine without order. Such an engine counts the keys of damaged
 /// entries, so the number of damaged records includes those that recovery left out.
-fn in_any(store: &Lodestore, out: &mut Out, each: &mut Each<'_>, wrong: &mut Wrong, total: Option<u64>) -> Outcome {
+fn export_unordered(
+    store: &Lodestore,
+    out: &mut Out,
+    each: &mut Each<'_>,
+    losses: &mut Losses,
+    total: Option<u64>,
+) -> Outcome {
     let mut seen = 0;
-    let damage = walk(store, out, &mut |out, pair| {
+    let damage = walk_pairs(store, out, &mut |out, pair| {
         seen += 1;
         each(out, pair)
     })?;
     if let Some(error) = damage {
-        wrong.left_out = LeftOut::Counted;
+        losses.left_out = LeftOut::Counted;
         // A walk of another keyspace may have found the same record, whose key is unreadable.
-        let is_new = wrong.first.as_ref().is_none_or(|first| first.to_string() != error.to_string());
-        let is_counted = is_new && hidden_by(&error) != HiddenKeys::Unknown;
-        wrong.add(error, total.map_or(u64::from(is_counted), |total| total.saturating_sub(seen)));
+        let is_new = losses.first.as_ref().is_none_or(|first| first.to_string() != error.to_string());
+        let is_counted = is_new && hidden_keys(&error) != HiddenKeys::Unknown;
+        losses.add(error, total.map_or(u64::from(is_counted), |total| total.saturating_sub(seen)));
     }
     Ok(())
 }
 
 /// Walks over all readable pairs. Returns the damage found.
-fn walk(store: &Lodestore, out: &mut Out, each: &mut Each<'_>) -> Outcome<Option<Error>> {
+fn walk_pairs(store: &Lodestore, out: &mut Out, each: &mut Each<'_>) -> Outcome<Option<Error>> {
     let mut done = Ok(());
     let walked = store.for_each_pair(&mut |pair| {
         done = each(out, pair_of(pair));

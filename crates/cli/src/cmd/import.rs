@@ -10,7 +10,7 @@ use lodestore::medium::io_advice;
 use lodestore::stats::format_size;
 use lodestore::store::Lodestore;
 
-use super::import_foreign::{Checked, Foreign};
+use super::import_foreign::{CheckedFile, ForeignFormat};
 #[cfg(feature = "peers")]
 use super::import_rocksdb;
 #[cfg(not(feature = "peers"))]
@@ -25,20 +25,24 @@ use crate::progress::{ProgressBar, Unit};
 use crate::stop_signal::StopSignal;
 
 /// Records between two updates of the progress bar.
-const BAR_STEP: u64 = 1024;
+const BAR_STEP_RECORDS: u64 = 1024;
 /// Records between two acknowledgements.
-const ACK_STEP: u64 = 10_000;
+const ACK_STEP_RECORDS: u64 = 10_000;
 /// An input without data for this long pauses.
-const PAUSE: Duration = Duration::from_millis(50);
+const INPUT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Puts every record of a file. A put that returned is acknowledged, so the counted records are in
 /// the store however the import ends.
 pub fn run(args: &ImportArgs) -> Outcome {
-    let format = match (args.format, Foreign::detect(&args.file)) {
+    let format = match (args.format, ForeignFormat::detect(&args.file)) {
         (Some(ImportFormat::Rocksdb), _) => return import_rocksdb::run(args),
         (None, _) if is_rocksdb(&args.file) => return import_rocksdb::run(args),
-        (Some(ImportFormat::Lmdb), _) | (None, Ok(Some(Foreign::Lmdb))) => return run_foreign(args, Foreign::Lmdb),
-        (Some(ImportFormat::Rdb), _) | (None, Ok(Some(Foreign::Rdb))) => return run_foreign(args, Foreign::Rdb),
+        (Some(ImportFormat::Lmdb), _) | (None, Ok(Some(ForeignFormat::Lmdb))) => {
+            return run_foreign(args, ForeignFormat::Lmdb);
+        }
+        (Some(ImportFormat::Rdb), _) | (None, Ok(Some(ForeignFormat::Rdb))) => {
+            return run_foreign(args, ForeignFormat::Rdb);
+        }
         (Some(ImportFormat::Jsonl), _) => Format::Jsonl,
         (Some(ImportFormat::Tsv), _) => Format::Tsv,
         // The code below reports a file that cannot be opened.
@@ -53,7 +57,7 @@ pub fn run(args: &ImportArgs) -> Outcome {
     with_import(args, "line", |import| {
         let input = Input::start(source).map_err(|error| start_failure(&error))?;
         import.bar = ProgressBar::new("importing", size, Unit::Bytes);
-        import.all(&input, format)
+        import.import_lines(&input, format)
     })
 }
 
@@ -63,9 +67,9 @@ fn is_rocksdb(path: &Path) -> bool {
     ["CURRENT", "IDENTITY"].iter().all(|name| path.join(name).is_file())
 }
 
-fn run_foreign(args: &ImportArgs, foreign: Foreign) -> Outcome {
+fn run_foreign(args: &ImportArgs, foreign: ForeignFormat) -> Outcome {
     let signal = StopSignal::watch();
-    let checked = Checked::read(args, foreign, &signal)?;
+    let checked = CheckedFile::read(args, foreign, &signal)?;
     with_import(args, "record", |import| checked.import(import, &signal))
 }
 
@@ -76,21 +80,31 @@ fn run_foreign(args: &ImportArgs, foreign: Foreign) -> Outcome {
 /// Errors of the open and of `work`.
 pub fn with_import(args: &ImportArgs, unit: &'static str, work: impl FnOnce(&mut Import<'_>) -> Outcome) -> Outcome {
     with_opened(&args.store, false, |opened, out| {
-        opened.tell_damage(out, |out| {
+        opened.run_and_print_damage(out, |out| {
             let store = match &args.store.keyspace {
                 Some(name) => opened.keyspace(name, Access::Create, args.store.path())?,
                 None => opened.store.clone(),
             };
             let stores = Stores { opened, own: store, named: HashMap::new() };
             let bar = ProgressBar::hidden();
-            let mut import =
-                Import { args, unit, stores, out, bar, number: 0, imported: 0, acked: 0, bytes: 0, skipped: None };
+            let mut import = Import {
+                args,
+                unit,
+                stores,
+                out,
+                bar,
+                number: 0,
+                imported: 0,
+                acknowledged: 0,
+                bytes: 0,
+                skipped: None,
+            };
             let begin = Instant::now();
             let done = work(&mut import);
             import.bar.finish_and_clear();
-            let told = if args.acks { import.acknowledge() } else { Ok(()) };
-            let told = told.and_then(|()| import.summary(begin.elapsed(), done.is_ok()));
-            done.and(told)
+            let reported = if args.acks { import.acknowledge() } else { Ok(()) };
+            let reported = reported.and_then(|()| import.write_summary(begin.elapsed(), done.is_ok()));
+            done.and(reported)
         })
     })
 }
@@ -114,11 +128,11 @@ fn open(file: &Path) -> Outcome<(Box<dyn Read + Send>, Option<u64>)> {
     }
     let failed = file_failure("opening", file);
     let source = File::open(file).map_err(&failed)?;
-    let about = source.metadata().map_err(&failed)?;
-    if about.is_dir() {
+    let metadata = source.metadata().map_err(&failed)?;
+    if metadata.is_dir() {
         return Err(failed(io::ErrorKind::IsADirectory.into()));
     }
-    Ok((Box::new(source), about.is_file().then_some(about.len())))
+    Ok((Box::new(source), metadata.is_file().then_some(metadata.len())))
 }
 
 /// The keyspaces that records go to.
@@ -147,7 +161,7 @@ impl Stores<'_> {
 }
 
 /// The contents of a data file.
-pub struct Progress {
+pub struct SourceContents {
     /// Records to import.
     pub records: u64,
     /// The number of skipped items.
@@ -167,7 +181,7 @@ pub struct Import<'a> {
     /// Records put, each acknowledged by the store.
     imported: u64,
     /// Records whose acknowledgement was written.
-    acked: u64,
+    acknowledged: u64,
     /// Bytes of keys and values put.
     bytes: u64,
     /// Skipped items of a data file.
@@ -176,41 +190,41 @@ pub struct Import<'a> {
 
 impl Import<'_> {
     /// Begins the import of a data file.
-    pub fn begin(&mut self, progress: Progress) {
-        self.bar = ProgressBar::new("importing", Some(progress.records), Unit::Records);
-        self.skipped = Some(progress.skipped);
+    pub fn begin(&mut self, contents: SourceContents) {
+        self.bar = ProgressBar::new("importing", Some(contents.records), Unit::Records);
+        self.skipped = Some(contents.skipped);
     }
 
-    fn all(&mut self, input: &Input, format: Format) -> Outcome {
+    fn import_lines(&mut self, input: &Input, format: Format) -> Outcome {
         let mut lines = Lines::new(format);
         loop {
-            let patience = (self.args.acks && self.acked < self.imported).then_some(PAUSE);
-            match input.next(patience) {
+            let timeout = (self.args.acks && self.acknowledged < self.imported).then_some(INPUT_PAUSE);
+            match input.next(timeout) {
                 Item::Block(block) => {
-                    lines.feed(&block, |line| self.line(line, input))?;
+                    lines.feed(&block, |line| self.import_line(line, input))?;
                     self.bar.inc(block.len() as u64);
                 }
                 Item::Pause => self.acknowledge()?,
                 Item::End if lines.may_be_cut() => {
                     note("the last line has no newline: if the input was cut, its last value is too short");
-                    return lines.finish().map_or(Ok(()), |line| self.line(line, input));
+                    return lines.finish().map_or(Ok(()), |line| self.import_line(line, input));
                 }
-                Item::End => return lines.finish().map_or(Ok(()), |line| self.line(line, input)),
+                Item::End => return lines.finish().map_or(Ok(()), |line| self.import_line(line, input)),
                 Item::Failed(error) => return Err(file_failure("reading", &self.args.file)(error)),
-                Item::Signal => return Err(self.stopped(input.signal().unwrap_or(0))),
+                Item::Signal => return Err(self.signal_failure(input.signal().unwrap_or(0))),
             }
         }
     }
 
-    fn line(&mut self, line: Result<Record, String>, input: &Input) -> Outcome {
+    fn import_line(&mut self, line: Result<Record, String>, input: &Input) -> Outcome {
         if let Some(number) = input.signal() {
-            return Err(self.stopped(number));
+            return Err(self.signal_failure(number));
         }
         match line {
-            Ok(record) => self.record(record),
+            Ok(record) => self.put_record(record),
             Err(what) => {
                 self.number += 1;
-                Err(self.bad_line(what))
+                Err(self.line_failure(what))
             }
         }
     }
@@ -219,9 +233,9 @@ impl Import<'_> {
     ///
     /// # Errors
     /// [`Failure::Import`]; those of standard output.
-    pub fn record(&mut self, record: Record) -> Outcome {
+    pub fn put_record(&mut self, record: Record) -> Outcome {
         self.number += 1;
-        if self.skipped.is_some() && self.number.is_multiple_of(BAR_STEP) {
+        if self.skipped.is_some() && self.number.is_multiple_of(BAR_STEP_RECORDS) {
             self.bar.set_position(self.number);
         }
         self.stores.put(&record).map_err(|error| Failure::Import {
@@ -232,25 +246,26 @@ impl Import<'_> {
         })?;
         self.imported += 1;
         self.bytes += (record.key.len() + record.value.len()) as u64;
-        if self.args.acks && self.imported.is_multiple_of(ACK_STEP) { self.acknowledge() } else { Ok(()) }
+        if self.args.acks && self.imported.is_multiple_of(ACK_STEP_RECORDS) { self.acknowledge() } else { Ok(()) }
     }
 
     fn acknowledge(&mut self) -> Outcome {
-        if self.acked == self.imported {
+        if self.acknowledged == self.imported {
             return Ok(());
         }
-        self.acked = self.imported;
-        let told = if self.args.store.json {
-            self.out.json(object([("acknowledged", self.acked.into())]))
+        self.acknowledged = self.imported;
+        let reported = if self.args.store.json {
+            self.out.json(object([("acknowledged", self.acknowledged.into())]))
         } else {
-            self.out.line(format!("acknowledged {}", self.acked))
+            self.out.line(format!("acknowledged {}", self.acknowledged))
         };
         // A missing reader of acknowledgements ends the import, but not as a success.
-        told.and_then(|()| self.out.flush())
+        reported
+            .and_then(|()| self.out.flush())
             .map_err(|failure| Failure::Other(format!("{failure}: import stopped, {} records are in", self.imported)))
     }
 
-    fn summary(&mut self, took: Duration, complete: bool) -> Outcome {
+    fn write_summary(&mut self, took: Duration, complete: bool) -> Outcome {
         let seconds = took.as_secs_f64();
         let rate = self.imported as f64 / seconds.max(1e-9);
         if self.args.store.json {
@@ -275,12 +290,12 @@ impl Import<'_> {
         ))
     }
 
-    fn bad_line(&self, what: String) -> Failure {
+    fn line_failure(&self, what: String) -> Failure {
         Failure::Line { file: self.args.file.clone(), line: self.number, what, imported: self.imported }
     }
 
     /// Returns the failure of an import that a signal ended.
-    pub fn stopped(&self, number: i32) -> Failure {
+    pub fn signal_failure(&self, number: i32) -> Failure {
         Failure::Signal { number, imported: self.imported }
     }
 }
@@ -290,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_import_that_cannot_start_says_which_limit_to_raise() {
+    fn an_import_that_cannot_start_names_the_limit_to_raise() {
         for (number, says) in [(11, "ulimit -u"), (23, "ulimit -n"), (24, "ulimit -n"), (12, "free memory")] {
             let text = start_failure(&io::Error::from_raw_os_error(number)).to_string();
             assert!(text.starts_with("starting to read: ") && text.contains(says), "{text}");

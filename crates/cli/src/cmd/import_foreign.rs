@@ -12,12 +12,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::import::{Import, Progress};
+use super::import::{Import, SourceContents};
 use crate::args::ImportArgs;
 use crate::failure::{Failure, Outcome, file_failure, note};
 use crate::format::Record;
 use crate::stop_signal::StopSignal;
-use crate::text::show;
+use crate::text::display_key;
 use crate::{lmdb, rdb};
 
 /// First bytes that identify the format.
@@ -28,7 +28,7 @@ const LMDB_FILE: &str = "data.mdb";
 
 /// The origin of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Foreign {
+pub enum ForeignFormat {
     /// LMDB.
     Lmdb,
     /// Redis.
@@ -36,9 +36,9 @@ pub enum Foreign {
 }
 
 /// A data file that was checked.
-pub struct Checked<'a> {
+pub struct CheckedFile<'a> {
     args: &'a ImportArgs,
-    foreign: Foreign,
+    foreign: ForeignFormat,
     path: PathBuf,
     file: File,
     /// The number of its records.
@@ -47,7 +47,7 @@ pub struct Checked<'a> {
     skipped: u64,
 }
 
-impl Foreign {
+impl ForeignFormat {
     /// Returns the store that wrote the data file at this path, by its first bytes.
     ///
     /// # Errors
@@ -61,8 +61,8 @@ impl Foreign {
             return Ok(Some(Self::Lmdb));
         }
         let failed = file_failure("opening", path);
-        let about = path.metadata().map_err(&failed)?;
-        if !about.is_file() {
+        let metadata = path.metadata().map_err(&failed)?;
+        if !metadata.is_file() {
             return Ok(None);
         }
         let mut start = [0; MAGIC_BYTES];
@@ -75,42 +75,42 @@ impl Foreign {
     }
 }
 
-impl<'a> Checked<'a> {
+impl<'a> CheckedFile<'a> {
     /// Reads the whole file once, and reports what cannot be imported.
     ///
     /// # Errors
     ///
     /// [`Failure::Source`] if the file is damaged, or has contents that `--strict` refuses;
     /// [`Failure::Usage`]; [`Failure::File`].
-    pub fn read(args: &'a ImportArgs, foreign: Foreign, signal: &StopSignal) -> Outcome<Self> {
+    pub fn read(args: &'a ImportArgs, foreign: ForeignFormat, signal: &StopSignal) -> Outcome<Self> {
         if args.file == Path::new("-") {
             let what = "a data file is read twice, so it cannot come from standard input: give the name of the file";
             return Err(Failure::Usage(what.into()));
         }
         let inside = args.file.join(LMDB_FILE);
-        let path = if foreign == Foreign::Lmdb && inside.is_file() { inside } else { args.file.clone() };
-        let opened = File::open(&path).and_then(|file| file.metadata().map(|about| (file, about.is_file())));
+        let path = if foreign == ForeignFormat::Lmdb && inside.is_file() { inside } else { args.file.clone() };
+        let opened = File::open(&path).and_then(|file| file.metadata().map(|metadata| (file, metadata.is_file())));
         let (file, is_file) = opened.map_err(file_failure("opening", &path))?;
         if !is_file {
             return Err(Failure::Usage(format!("{} is no ordinary file: give one", path.display())));
         }
         let mut checked = Self { args, foreign, path, file, records: 0, skipped: 0 };
         let (mut count, mut keys) = (0u64, KeySet::default());
-        let found = checked.records(&mut |record| {
+        let found = checked.for_each_record(&mut |record| {
             count += 1;
             // The keys of an LMDB database differ by its format.
-            if foreign == Foreign::Rdb && !keys.insert(args.store.keyspace.as_deref(), &record) {
+            if foreign == ForeignFormat::Rdb && !keys.insert(args.store.keyspace.as_deref(), &record) {
                 let what = format!(
                     "two of its records have the key {}: choose another --hash-separator, which joins the keys and the \
                      fields of hashes, and no --keyspace that is also the name of a database (db1, db2 ...)",
-                    show(&record.key)
+                    display_key(&record.key)
                 );
                 return Err(checked.refusal("the file".into(), what));
             }
             if count.is_multiple_of(1024) { signal.check("import") } else { Ok(()) }
         })?;
         checked.records = count;
-        checked.skipped = found.skipped;
+        checked.skipped = found.count;
         if let Some(what) = found.what {
             if args.strict {
                 let what = format!("it holds {what}, which --strict refuses: leave it out to import the others");
@@ -126,19 +126,19 @@ impl<'a> Checked<'a> {
     /// # Errors
     /// Errors of the store; [`Failure::Signal`].
     pub fn import(&self, import: &mut Import<'_>, signal: &StopSignal) -> Outcome {
-        import.begin(Progress { records: self.records, skipped: self.skipped });
-        self.records(&mut |record| match signal.number() {
-            Some(number) => Err(import.stopped(number)),
-            None => import.record(record),
+        import.begin(SourceContents { records: self.records, skipped: self.skipped });
+        self.for_each_record(&mut |record| match signal.number() {
+            Some(number) => Err(import.signal_failure(number)),
+            None => import.put_record(record),
         })?;
         Ok(())
     }
 
     /// Calls `each` with every record of the file.
-    fn records(&self, each: &mut dyn FnMut(Record) -> Outcome) -> Outcome<Found> {
+    fn for_each_record(&self, each: &mut dyn FnMut(Record) -> Outcome) -> Outcome<SkippedItems> {
         match self.foreign {
-            Foreign::Lmdb => self.lmdb(each),
-            Foreign::Rdb => self.rdb(each),
+            ForeignFormat::Lmdb => self.read_lmdb(each),
+            ForeignFormat::Rdb => self.read_rdb(each),
         }
     }
 
@@ -146,7 +146,7 @@ impl<'a> Checked<'a> {
         Failure::Source { file: self.path.clone(), place, what }
     }
 
-    fn rdb(&self, each: &mut dyn FnMut(Record) -> Outcome) -> Outcome<Found> {
+    fn read_rdb(&self, each: &mut dyn FnMut(Record) -> Outcome) -> Outcome<SkippedItems> {
         let failed = file_failure("reading", &self.path);
         let mut file = &self.file;
         file.rewind().map_err(&failed)?;
@@ -159,16 +159,16 @@ impl<'a> Checked<'a> {
         };
         let kinds: Vec<String> = summary.skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         let what = (!kinds.is_empty()).then(|| format!("{} (strings and hashes are imported)", kinds.join(", ")));
-        Ok(Found { skipped: summary.skipped.values().sum(), what })
+        Ok(SkippedItems { count: summary.skipped.values().sum(), what })
     }
 
-    fn lmdb(&self, each: &mut dyn FnMut(Record) -> Outcome) -> Outcome<Found> {
+    fn read_lmdb(&self, each: &mut dyn FnMut(Record) -> Outcome) -> Outcome<SkippedItems> {
         let database = self.args.database.as_deref().map(OsStrExt::as_bytes);
         let summary = match lmdb::read(&self.file, database, each) {
             Ok(summary) => summary,
             Err(lmdb::Halt::Bad { page, what }) => return Err(self.refusal(format!("page {page}"), what)),
             Err(lmdb::Halt::NoDatabase) => {
-                let name = show(database.unwrap_or_default());
+                let name = display_key(database.unwrap_or_default());
                 return Err(Failure::Usage(format!(
                     "no database {name} in {}: leave out --database to see the names of all",
                     self.path.display()
@@ -177,7 +177,7 @@ impl<'a> Checked<'a> {
             Err(lmdb::Halt::Io(error)) => return Err(file_failure("reading", &self.path)(error)),
             Err(lmdb::Halt::Caller(failure)) => return Err(failure),
         };
-        let names: Vec<String> = summary.databases.iter().map(|name| show(name)).collect();
+        let names: Vec<String> = summary.databases.iter().map(|name| display_key(name)).collect();
         let names = names.join(", ");
         if summary.records == 0 && !names.is_empty() {
             let what =
@@ -192,7 +192,7 @@ impl<'a> Checked<'a> {
             what.push(format!("the named databases {names} (--database imports one)"));
         }
         let skipped = summary.duplicates + summary.databases.len() as u64;
-        Ok(Found { skipped, what: (!what.is_empty()).then(|| what.join(" and ")) })
+        Ok(SkippedItems { count: skipped, what: (!what.is_empty()).then(|| what.join(" and ")) })
     }
 }
 
@@ -213,8 +213,8 @@ impl KeySet {
     }
 }
 
-/// The contents of a file besides records.
-struct Found {
-    skipped: u64,
+/// The contents of a file that are not imported.
+struct SkippedItems {
+    count: u64,
     what: Option<String>,
 }

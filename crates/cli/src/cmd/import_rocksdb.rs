@@ -8,7 +8,7 @@ use std::path::Path;
 use lodestore::Error;
 use lodestore_peers::{Halt, RocksDbReader};
 
-use super::import::{Progress, with_import};
+use super::import::{SourceContents, with_import};
 use crate::advice::error_text;
 use crate::args::ImportArgs;
 use crate::failure::{Failure, Outcome, note};
@@ -16,9 +16,9 @@ use crate::format::Record;
 use crate::stop_signal::StopSignal;
 
 /// The default column family.
-const DEFAULT: &str = "default";
+const DEFAULT_FAMILY: &str = "default";
 /// Pairs between two checks of the signal.
-const SIGNAL_STEP: u64 = 1024;
+const SIGNAL_STEP_RECORDS: u64 = 1024;
 
 /// Imports all pairs of a column family.
 ///
@@ -30,16 +30,16 @@ pub fn run(args: &ImportArgs) -> Outcome {
     let signal = StopSignal::watch();
     let source = Source::open(args)?;
     let mut pairs = 0;
-    source.records(&mut |_| {
+    source.for_each_record(&mut |_| {
         pairs += 1;
-        if u64::is_multiple_of(pairs, SIGNAL_STEP) { signal.check("import") } else { Ok(()) }
+        if u64::is_multiple_of(pairs, SIGNAL_STEP_RECORDS) { signal.check("import") } else { Ok(()) }
     })?;
-    let left_out = source.left_out(pairs)?;
+    let skipped = source.report_other_families(pairs)?;
     with_import(args, "record", |import| {
-        import.begin(Progress { records: pairs, skipped: left_out });
-        source.records(&mut |record| match signal.number() {
-            Some(number) => Err(import.stopped(number)),
-            None => import.record(record),
+        import.begin(SourceContents { records: pairs, skipped });
+        source.for_each_record(&mut |record| match signal.number() {
+            Some(number) => Err(import.signal_failure(number)),
+            None => import.put_record(record),
         })
     })
 }
@@ -55,7 +55,7 @@ impl<'a> Source<'a> {
         if args.file == Path::new("-") {
             return Err(Failure::Usage("a RocksDB database is a directory: give its name".into()));
         }
-        let family = args.column_family.as_deref().unwrap_or(DEFAULT);
+        let family = args.column_family.as_deref().unwrap_or(DEFAULT_FAMILY);
         match RocksDbReader::open(&args.file, family) {
             Ok(reader) => Ok(Self { args, reader }),
             Err(Error::InvalidOption { name, value, why }) if name == "column-family" => {
@@ -67,7 +67,7 @@ impl<'a> Source<'a> {
     }
 
     /// Calls `each` with every pair.
-    fn records(&self, each: &mut dyn FnMut(Record) -> Outcome) -> Outcome {
+    fn for_each_record(&self, each: &mut dyn FnMut(Record) -> Outcome) -> Outcome {
         let read = self.reader.for_each_pair(&mut |key, value| {
             let record = Record { key: key.to_vec(), value: value.to_vec(), expiry: None, keyspace: None };
             record.check().map_err(|what| refusal(self.args, &what))?;
@@ -81,12 +81,12 @@ impl<'a> Source<'a> {
     }
 
     /// Reports the column families that are not imported. Returns their number.
-    fn left_out(&self, pairs: u64) -> Outcome<u64> {
+    fn report_other_families(&self, pairs: u64) -> Outcome<u64> {
         if self.args.column_family.is_some() {
             return Ok(0);
         }
         let others: Vec<&str> =
-            self.reader.families().iter().map(String::as_str).filter(|name| *name != DEFAULT).collect();
+            self.reader.families().iter().map(String::as_str).filter(|name| *name != DEFAULT_FAMILY).collect();
         let names = others.join(", ");
         match others.len() as u64 {
             0 => {}
@@ -96,7 +96,7 @@ impl<'a> Source<'a> {
             }
             _ if self.args.strict => {
                 let what = format!(
-                    "the database has the column families {names}, which --strict refuses: give --column-family {DEFAULT} to \
+                    "the database has the column families {names}, which --strict refuses: give --column-family {DEFAULT_FAMILY} to \
                      import the default one alone"
                 );
                 return Err(refusal(self.args, &what));
@@ -108,6 +108,6 @@ impl<'a> Source<'a> {
 }
 
 fn refusal(args: &ImportArgs, what: &str) -> Failure {
-    let family = args.column_family.as_deref().unwrap_or(DEFAULT);
+    let family = args.column_family.as_deref().unwrap_or(DEFAULT_FAMILY);
     Failure::Source { file: args.file.clone(), place: format!("column family {family}"), what: what.into() }
 }

@@ -4,19 +4,19 @@ use super::{no_keyspace, object, wait_recovered, with_opened};
 use crate::advice::error_text;
 use crate::args::{DropKeyspaceArgs, StoreArgs};
 use crate::failure::{Outcome, note};
-use crate::text::show;
+use crate::text::display_key;
 
 /// Lists the named keyspaces and the number of keys in each.
 pub fn list(args: &StoreArgs) -> Outcome {
     with_opened(args, false, |opened, out| {
-        opened.tell_damage(out, |out| {
+        opened.run_and_print_damage(out, |out| {
             wait_recovered(&opened.store)?;
             for name in opened.db.keyspaces()? {
                 let count = opened.db.keyspace(&name)?.count()?;
                 if args.json {
                     out.json(object([("keyspace", name.into()), ("count", count.into())]))?;
                 } else {
-                    out.line(format!("{}\t{count}", show(name.as_bytes())))?;
+                    out.line(format!("{}\t{count}", display_key(name.as_bytes())))?;
                 }
             }
             Ok(())
@@ -27,7 +27,7 @@ pub fn list(args: &StoreArgs) -> Outcome {
 /// Removes a keyspace, and waits until its space is free.
 pub fn remove(args: &DropKeyspaceArgs) -> Outcome {
     with_opened(&args.store, false, |opened, out| {
-        opened.tell_damage(out, |out| {
+        opened.run_and_print_damage(out, |out| {
             let is_dropped = opened.db.drop_keyspace(&args.name)?;
             if args.store.json {
                 let name = args.name.as_str();

@@ -19,7 +19,7 @@ pub fn run(command: &MkvsCommand) -> Outcome {
         MkvsCommand::Status(store) => status(store),
         MkvsCommand::Replace { store, group, device, directory, salvage, patience } => {
             with_opened(store, &open(store, *salvage)?, |matrix| {
-                let replaced = matrix.replace(*group, *device, full(directory))?;
+                let replaced = matrix.replace(*group, *device, absolute_path(directory))?;
                 if let Some(what) = replaced.gave_up {
                     report_loss(store, *group, &what)?;
                 }
@@ -27,7 +27,7 @@ pub fn run(command: &MkvsCommand) -> Outcome {
             })
         }
         MkvsCommand::AddGroup { store, directories, patience } => with_opened(store, &open(store, false)?, |matrix| {
-            matrix.add_group(&directories.iter().map(|directory| full(directory)).collect::<Vec<_>>())?;
+            matrix.add_group(&directories.iter().map(|directory| absolute_path(directory)).collect::<Vec<_>>())?;
             Ok(matrix.wait_moved(Duration::from_secs(*patience))?)
         }),
         MkvsCommand::Rebalance { store, patience } => {
@@ -48,7 +48,7 @@ fn report_loss(args: &StoreArgs, group: usize, what: &str) -> Outcome {
 }
 
 /// Returns the absolute path of the directory.
-fn full(directory: &Path) -> PathBuf {
+fn absolute_path(directory: &Path) -> PathBuf {
     std::path::absolute(directory).unwrap_or_else(|_| directory.into())
 }
 
@@ -70,7 +70,7 @@ fn status(args: &StoreArgs) -> Outcome {
         && let Ok(status) = Matrix::describe(&args.store, &OpenOptions::new())
     {
         let mut out = Out::new();
-        tell(&status, false, args.json, &mut out).and_then(|()| out.flush())?;
+        write_status(&status, false, args.json, &mut out).and_then(|()| out.flush())?;
     }
     with_opened(args, &opened?, |_| Ok(()))
 }
@@ -87,21 +87,21 @@ fn open(args: &StoreArgs, salvage: bool) -> Outcome<Matrix> {
 fn with_opened(args: &StoreArgs, matrix: &Matrix, work: impl FnOnce(&Matrix) -> Outcome) -> Outcome {
     let done = work(matrix);
     let mut out = Out::new();
-    let told = tell(&matrix.status(), true, args.json, &mut out).and_then(|()| out.flush());
+    let written = write_status(&matrix.status(), true, args.json, &mut out).and_then(|()| out.flush());
     let closed = close(&matrix.store());
     done?;
-    told?;
+    written?;
     Ok(closed?)
 }
 
 /// Returns the reason why a device is not used.
-fn why(device: &DeviceStatus) -> Option<String> {
+fn failure_reason(device: &DeviceStatus) -> Option<String> {
     let path = device.path.display().to_string();
     device.why.as_deref().map(|why| translate(why, &[&path]).into_owned())
 }
 
 /// Only an open matrix has numbers.
-fn tell(status: &MatrixStatus, is_open: bool, as_json: bool, out: &mut Out) -> Outcome {
+fn write_status(status: &MatrixStatus, is_open: bool, as_json: bool, out: &mut Out) -> Outcome {
     if as_json {
         let devices: Vec<_> = status
             .devices
@@ -109,7 +109,7 @@ fn tell(status: &MatrixStatus, is_open: bool, as_json: bool, out: &mut Out) -> O
             .map(|device| {
                 json!({
                     "group": device.group, "device": device.device, "path": device.path.to_string_lossy(), "state": device.state,
-                    "applied": device.applied, "last": device.last, "queued": device.queued, "keys": device.keys, "why": why(device),
+                    "applied": device.applied, "last": device.last, "queued": device.queued, "keys": device.keys, "why": failure_reason(device),
                 })
             })
             .collect();
@@ -134,13 +134,13 @@ fn tell(status: &MatrixStatus, is_open: bool, as_json: bool, out: &mut Out) -> O
         .devices
         .iter()
         .map(|device| {
-            let why = why(device).map(|why| format!(": {why}")).unwrap_or_default();
+            let why = failure_reason(device).map(|why| format!(": {why}")).unwrap_or_default();
             let name = format!("group {} device {}", device.group, device.device);
             let keys = thousands(device.keys);
             let numbers = format!(", {keys} keys, operation {} of {}", device.applied, device.last);
             let numbers = if is_open { &numbers } else { "" };
-            let stands = format!("{}{why}{numbers}, {}", device.state, device.path.display());
-            (name, stands)
+            let state = format!("{}{why}{numbers}, {}", device.state, device.path.display());
+            (name, state)
         })
         .collect();
     out.table(&rows)

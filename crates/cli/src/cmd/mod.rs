@@ -27,11 +27,6 @@ mod serve;
 mod stats;
 mod verify;
 
-#[cfg(feature = "serve")]
-pub use config::ConfigArgs;
-#[cfg(feature = "serve")]
-pub use serve::ServeArgs;
-
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -49,7 +44,7 @@ use crate::open_damage::OpenDamage;
 use crate::out::Out;
 use crate::progress::{ProgressBar, Unit};
 use crate::sample;
-use crate::text::show;
+use crate::text::display_key;
 
 /// Runs a command.
 pub fn run(command: Command) -> Outcome {
@@ -121,11 +116,11 @@ impl Opened {
     }
 
     /// Runs `work`. Reports damage after the answer, unless a failure describes it.
-    fn tell_damage(&self, out: &mut Out, work: impl FnOnce(&mut Out) -> Outcome) -> Outcome {
+    fn run_and_print_damage(&self, out: &mut Out, work: impl FnOnce(&mut Out) -> Outcome) -> Outcome {
         let done = work(out);
         if let Ok(()) | Err(Failure::No(_)) = done {
             out.flush()?;
-            self.damage.tell();
+            self.damage.print();
         }
         done
     }
@@ -133,19 +128,19 @@ impl Opened {
 
 /// Returns the answer of a command on a keyspace that does not exist.
 fn no_keyspace(name: &str, path: &Path) -> Failure {
-    let (name, path) = (show(name.as_bytes()), path.display());
+    let (name, path) = (display_key(name.as_bytes()), path.display());
     Failure::No(format!("no keyspace {name} in {path}: see `lodestore keyspaces {path}`, or make it with put"))
 }
 
 /// Opens the store, runs `work` on its default keyspace, writes the answer and closes the store.
 fn with_store(args: &StoreArgs, salvage: bool, work: impl FnOnce(&Lodestore, &mut Out) -> Outcome) -> Outcome {
-    with_opened(args, salvage, |opened, out| opened.tell_damage(out, |out| work(&opened.store, out)))
+    with_opened(args, salvage, |opened, out| opened.run_and_print_damage(out, |out| work(&opened.store, out)))
 }
 
 /// As [`with_store`], on the keyspace in the arguments.
 fn with_keyspace(args: &DataArgs, access: Access, work: impl FnOnce(&Lodestore, &mut Out) -> Outcome) -> Outcome {
     with_opened(args, false, |opened, out| {
-        opened.tell_damage(out, |out| match &args.keyspace {
+        opened.run_and_print_damage(out, |out| match &args.keyspace {
             None => work(&opened.store, out),
             Some(name) => work(&opened.keyspace(name, access, args.path())?, out),
         })

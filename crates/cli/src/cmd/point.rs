@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::{Access, object, with_keyspace};
 use crate::args::{GetArgs, KeyArgs, UpdateArgs, WriteArgs};
 use crate::failure::{Failure, Outcome, file_failure};
-use crate::text::{Coding, set_bytes, show};
+use crate::text::{Coding, display_key, set_bytes};
 
 /// The condition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,9 +67,9 @@ fn write_for(args: &WriteArgs, mode: Mode, lifetime: Lifetime) -> Outcome {
         match (done, mode) {
             (true, _) => Ok(()),
             (false, Mode::Insert) => {
-                Err(Failure::No(format!("key {} is there already: use put or update to change it", show(&key))))
+                Err(Failure::No(format!("key {} is there already: use put or update to change it", display_key(&key))))
             }
-            (false, _) => Err(Failure::No(format!("no key {}: use put or insert to make it", show(&key)))),
+            (false, _) => Err(Failure::No(format!("no key {}: use put or insert to make it", display_key(&key)))),
         }
     })
 }
@@ -114,7 +114,7 @@ pub fn get(args: &GetArgs) -> Outcome {
             out.json(line)?;
         }
         let Some(value) = value else {
-            return Err(Failure::No(format!("no key {} in {}", show(&key), store_args.path().display())));
+            return Err(Failure::No(format!("no key {} in {}", display_key(&key), store_args.path().display())));
         };
         if store_args.json {
             return Ok(());
@@ -141,7 +141,7 @@ pub fn delete(args: &KeyArgs) -> Outcome {
         }
         match done {
             true => Ok(()),
-            false => Err(Failure::No(format!("no key {} in {}", show(&key), args.store.path().display()))),
+            false => Err(Failure::No(format!("no key {} in {}", display_key(&key), args.store.path().display()))),
         }
     })
 }

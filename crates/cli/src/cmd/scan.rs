@@ -7,7 +7,7 @@ use lodestore::store::{Direction, ScanRange, Visit};
 use super::{Access, with_keyspace};
 use crate::args::ScanArgs;
 use crate::failure::Outcome;
-use crate::jsonl;
+use crate::format::jsonl;
 use crate::text::Coding;
 
 /// Writes the pairs of a range.

@@ -37,13 +37,16 @@ pub fn run(args: &StatsArgs) -> Outcome {
             return out.json(json);
         }
         let mut rows = as_table(&stats);
-        rows.insert(CHOICE_ROW, ("created as".into(), choice.map_or("unknown".into(), |choice| choice.to_string())));
+        rows.insert(
+            CHOICE_ROW_INDEX,
+            ("created as".into(), choice.map_or("unknown".into(), |choice| choice.to_string())),
+        );
         out.table(&rows)
     })
 }
 
 /// The row of the table after engine, medium and durability.
-const CHOICE_ROW: usize = 3;
+const CHOICE_ROW_INDEX: usize = 3;
 
 /// Returns engine and durability at the creation, with the reason; null if the store has no record
 /// of them.

@@ -3,13 +3,13 @@
 /// The polynomial, reflected.
 const POLYNOMIAL: u64 = 0x95AC_9329_AC4B_C9B5;
 /// Bytes that one step reads.
-const STEP: usize = 8;
+const STEP_BYTES: usize = 8;
 
 /// For each byte, its sum after 0 to 7 further bytes.
-static SUMS: [[u64; 256]; STEP] = sums();
+static SUMS: [[u64; 256]; STEP_BYTES] = sums();
 
-const fn sums() -> [[u64; 256]; STEP] {
-    let mut sums = [[0; 256]; STEP];
+const fn sums() -> [[u64; 256]; STEP_BYTES] {
+    let mut sums = [[0; 256]; STEP_BYTES];
     let mut byte = 0;
     while byte < 256 {
         let mut sum = byte as u64;
@@ -22,7 +22,7 @@ const fn sums() -> [[u64; 256]; STEP] {
         byte += 1;
     }
     let mut after = 1;
-    while after < STEP {
+    while after < STEP_BYTES {
         let mut byte = 0;
         while byte < 256 {
             let sum = sums[after - 1][byte];
@@ -41,7 +41,7 @@ pub struct Crc64(u64);
 impl Crc64 {
     /// Continues the sum over `bytes`.
     pub fn update(&mut self, bytes: &[u8]) {
-        let (steps, rest) = bytes.as_chunks::<STEP>();
+        let (steps, rest) = bytes.as_chunks::<STEP_BYTES>();
         for step in steps {
             let mixed = (self.0 ^ u64::from_le_bytes(*step)).to_le_bytes();
             self.0 = mixed.iter().zip(SUMS.iter().rev()).fold(0, |sum, (byte, sums)| sum ^ sums[usize::from(*byte)]);

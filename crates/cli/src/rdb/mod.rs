@@ -74,15 +74,15 @@ struct Source<R> {
 }
 
 impl<R: Read> Source<R> {
-    fn bad<T, E>(&self, what: impl Into<String>) -> Result<T, Halt<E>> {
+    fn fail<T, E>(&self, what: impl Into<String>) -> Result<T, Halt<E>> {
         Err(Halt::Bad { at: self.at, what: what.into() })
     }
 
-    fn array<const N: usize, E>(&mut self) -> Result<[u8; N], Halt<E>> {
+    fn read_array<const N: usize, E>(&mut self) -> Result<[u8; N], Halt<E>> {
         let mut bytes = [0; N];
         match self.input.read_exact(&mut bytes) {
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return self.bad("the file ends too early"),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return self.fail("the file ends too early"),
             Err(error) => return Err(Halt::Io(error)),
         }
         self.sum.update(&bytes);
@@ -90,20 +90,20 @@ impl<R: Read> Source<R> {
         Ok(bytes)
     }
 
-    fn byte<E>(&mut self) -> Result<u8, Halt<E>> {
-        let [byte] = self.array()?;
+    fn read_byte<E>(&mut self) -> Result<u8, Halt<E>> {
+        let [byte] = self.read_array()?;
         Ok(byte)
     }
 
     /// Reads `len` bytes. Memory grows with the bytes that are there.
-    fn bytes<E>(&mut self, len: u64) -> Result<Vec<u8>, Halt<E>> {
+    fn read_bytes<E>(&mut self, len: u64) -> Result<Vec<u8>, Halt<E>> {
         if len > limits::VALUE_MAX as u64 {
-            return self.bad(format!("a string of {len} bytes, which is longer than any value"));
+            return self.fail(format!("a string of {len} bytes, which is longer than any value"));
         }
         let mut bytes = Vec::new();
         (&mut self.input).take(len).read_to_end(&mut bytes).map_err(Halt::Io)?;
         if (bytes.len() as u64) < len {
-            return self.bad("the file ends too early");
+            return self.fail("the file ends too early");
         }
         self.sum.update(&bytes);
         self.at += len;
@@ -123,19 +123,19 @@ pub fn read<E>(
     each: &mut dyn FnMut(Record) -> Result<(), E>,
 ) -> Result<Summary, Halt<E>> {
     let mut source = Source { input, sum: crc64::Crc64::default(), at: 0 };
-    let head: [u8; HEAD_BYTES] = source.array()?;
+    let head: [u8; HEAD_BYTES] = source.read_array()?;
     let digits = std::str::from_utf8(&head[MAGIC.len()..]).ok().filter(|_| head.starts_with(MAGIC));
     match digits.and_then(|digits| digits.parse().ok()) {
-        None => return source.bad("this is no RDB file of Redis"),
+        None => return source.fail("this is no RDB file of Redis"),
         Some(version) if !(VERSION_MIN..=VERSION_MAX).contains(&version) => {
             let what = format!("RDB version {version}: versions {VERSION_MIN} to {VERSION_MAX} can be read");
-            return source.bad(what);
+            return source.fail(what);
         }
         Some(_) => {}
     }
     let mut body = Body { source, separator, each, keyspace: None, expiry: None, summary: Summary::default() };
-    while body.entry()? {}
-    body.end()
+    while body.read_entry()? {}
+    body.check_end()
 }
 
 /// The entries of a snapshot.
@@ -152,64 +152,64 @@ struct Body<'a, R, E> {
 
 impl<R: Read, E> Body<'_, R, E> {
     /// Reads an opcode with its data, or a key with its value. Returns whether more follows.
-    fn entry(&mut self) -> Result<bool, Halt<E>> {
+    fn read_entry(&mut self) -> Result<bool, Halt<E>> {
         let source = &mut self.source;
-        match source.byte()? {
+        match source.read_byte()? {
             255 => return Ok(false),
             254 => {
-                let number = source.len()?;
+                let number = source.read_len()?;
                 self.keyspace = (number > 0).then(|| format!("{KEYSPACE_PREFIX}{number}"));
             }
-            253 => self.expiry = Some(Expiry::at_millis(u64::from(u32::from_le_bytes(source.array()?)) * 1000)),
-            252 => self.expiry = Some(Expiry::at_millis(u64::from_le_bytes(source.array()?))),
+            253 => self.expiry = Some(Expiry::at_millis(u64::from(u32::from_le_bytes(source.read_array()?)) * 1000)),
+            252 => self.expiry = Some(Expiry::at_millis(u64::from_le_bytes(source.read_array()?))),
             251 => {
-                source.len()?;
-                source.len()?;
+                source.read_len()?;
+                source.read_len()?;
             }
             250 => {
-                source.string()?;
-                source.string()?;
+                source.read_string()?;
+                source.read_string()?;
             }
             249 => {
-                source.byte()?;
+                source.read_byte()?;
             }
             248 => {
-                source.len()?;
+                source.read_len()?;
             }
             247 => source.skip_module_aux()?,
-            246 => return source.bad("a function of a preview of Redis 7.0, which has no stable format"),
+            246 => return source.fail("a function of a preview of Redis 7.0, which has no stable format"),
             245 => {
-                source.string()?;
+                source.read_string()?;
                 *self.summary.skipped.entry("functions").or_default() += 1;
             }
             244 => {
                 for _ in 0..3 {
-                    source.len()?;
+                    source.read_len()?;
                 }
             }
-            kind => self.key(kind)?,
+            kind => self.read_pair(kind)?,
         }
         Ok(true)
     }
 
     /// Reads a key and its value.
-    fn key(&mut self, kind: u8) -> Result<(), Halt<E>> {
-        let key = self.source.string()?;
+    fn read_pair(&mut self, kind: u8) -> Result<(), Halt<E>> {
+        let key = self.source.read_string()?;
         let expiry = self.expiry.take();
         match kind {
             0 => {
-                let value = self.source.string()?;
-                self.put(key, value, expiry)
+                let value = self.source.read_string()?;
+                self.deliver_record(key, value, expiry)
             }
             4 => {
-                for _ in 0..self.source.len()? {
-                    let (field, value) = (self.source.string()?, self.source.string()?);
-                    self.field(&key, Field { field, value, expiry: None }, expiry)?;
+                for _ in 0..self.source.read_len()? {
+                    let (field, value) = (self.source.read_string()?, self.source.read_string()?);
+                    self.deliver_field(&key, Field { field, value, expiry: None }, expiry)?;
                 }
                 Ok(())
             }
-            22 | 24 => self.hash_with_expiries(&key, kind == 24, expiry),
-            9 | 13 | 16 | 23 | 25 => self.packed_hash(&key, kind, expiry),
+            22 | 24 => self.read_hash_with_expiries(&key, kind == 24, expiry),
+            9 | 13 | 16 | 23 | 25 => self.read_packed_hash(&key, kind, expiry),
             _ => {
                 let name = self.source.skip_value(kind)?;
                 *self.summary.skipped.entry(name).or_default() += 1;
@@ -219,80 +219,85 @@ impl<R: Read, E> Body<'_, R, E> {
     }
 
     /// Reads a hash whose fields may expire. A relative expiry is one more than the distance to the
-    /// least expiry of all fields, or 0 for none.
-    fn hash_with_expiries(&mut self, key: &[u8], is_relative: bool, expiry: Option<Expiry>) -> Result<(), Halt<E>> {
-        let least = if is_relative { u64::from_le_bytes(self.source.array()?) } else { 0 };
-        for _ in 0..self.source.len()? {
-            let own = match self.source.len()? {
+    /// minimum expiry of all fields, or 0 for none.
+    fn read_hash_with_expiries(
+        &mut self,
+        key: &[u8],
+        is_relative: bool,
+        expiry: Option<Expiry>,
+    ) -> Result<(), Halt<E>> {
+        let expiry_min = if is_relative { u64::from_le_bytes(self.source.read_array()?) } else { 0 };
+        for _ in 0..self.source.read_len()? {
+            let field_expiry = match self.source.read_len()? {
                 0 => None,
-                distance if is_relative => Some(Expiry::at_millis(least.saturating_add(distance - 1))),
+                distance if is_relative => Some(Expiry::at_millis(expiry_min.saturating_add(distance - 1))),
                 millis => Some(Expiry::at_millis(millis)),
             };
-            let (field, value) = (self.source.string()?, self.source.string()?);
-            self.field(key, Field { field, value, expiry: own }, expiry)?;
+            let (field, value) = (self.source.read_string()?, self.source.read_string()?);
+            self.deliver_field(key, Field { field, value, expiry: field_expiry }, expiry)?;
         }
         Ok(())
     }
 
     /// Reads a hash in one string.
-    fn packed_hash(&mut self, key: &[u8], kind: u8, expiry: Option<Expiry>) -> Result<(), Halt<E>> {
+    fn read_packed_hash(&mut self, key: &[u8], kind: u8, expiry: Option<Expiry>) -> Result<(), Halt<E>> {
         if kind == 25 {
-            // The least expiry of all fields, which are absolute here.
-            self.source.array::<8, E>()?;
+            // The minimum expiry of all fields, which are absolute here.
+            self.source.read_array::<8, E>()?;
         }
-        let bytes = self.source.string()?;
+        let bytes = self.source.read_string()?;
         let items = match kind {
-            9 => packed::zipmap(&bytes),
-            13 => packed::ziplist(&bytes),
-            _ => packed::listpack(&bytes),
+            9 => packed::read_zipmap(&bytes),
+            13 => packed::read_ziplist(&bytes),
+            _ => packed::read_listpack(&bytes),
         };
         let has_expiries = matches!(kind, 23 | 25);
-        let items = items.or_else(|what| self.source.bad(format!("a packed hash is damaged: {what}")))?;
+        let items = items.or_else(|what| self.source.fail(format!("a packed hash is damaged: {what}")))?;
         let width = if has_expiries { 3 } else { 2 };
         if !items.len().is_multiple_of(width) {
-            return self.source.bad(format!("a packed hash has {} items, no multiple of {width}", items.len()));
+            return self.source.fail(format!("a packed hash has {} items, no multiple of {width}", items.len()));
         }
         let mut items = items.into_iter();
         while let (Some(field), Some(value)) = (items.next(), items.next()) {
             let text = if has_expiries { items.next() } else { None };
-            let own = match text {
+            let field_expiry = match text {
                 None => None,
                 Some(text) => match std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()) {
                     Some(0) => None,
                     Some(millis) => Some(Expiry::at_millis(millis)),
-                    None => return self.source.bad("the expiry of a field is no number"),
+                    None => return self.source.fail("the expiry of a field is no number"),
                 },
             };
-            self.field(key, Field { field, value, expiry: own }, expiry)?;
+            self.deliver_field(key, Field { field, value, expiry: field_expiry }, expiry)?;
         }
         Ok(())
     }
 
     /// Delivers a field of a hash. The field expires with the hash, or before.
-    fn field(&mut self, key: &[u8], field: Field, of_hash: Option<Expiry>) -> Result<(), Halt<E>> {
-        let expiry = field.expiry.into_iter().chain(of_hash).min_by_key(|expiry| expiry.millis());
-        self.put([key, self.separator, &field.field].concat(), field.value, expiry)
+    fn deliver_field(&mut self, key: &[u8], field: Field, hash_expiry: Option<Expiry>) -> Result<(), Halt<E>> {
+        let expiry = field.expiry.into_iter().chain(hash_expiry).min_by_key(|expiry| expiry.millis());
+        self.deliver_record([key, self.separator, &field.field].concat(), field.value, expiry)
     }
 
-    fn put(&mut self, key: Vec<u8>, value: Vec<u8>, expiry: Option<Expiry>) -> Result<(), Halt<E>> {
+    fn deliver_record(&mut self, key: Vec<u8>, value: Vec<u8>, expiry: Option<Expiry>) -> Result<(), Halt<E>> {
         let record = Record { key, value, expiry, keyspace: self.keyspace.clone() };
         if let Err(what) = record.check() {
-            return self.source.bad(what);
+            return self.source.fail(what);
         }
         self.summary.records += 1;
         (self.each)(record).map_err(Halt::Caller)
     }
 
     /// Compares the checksum, after the last opcode.
-    fn end(mut self) -> Result<Summary, Halt<E>> {
+    fn check_end(mut self) -> Result<Summary, Halt<E>> {
         let sum = self.source.sum.value();
-        let stored = u64::from_le_bytes(self.source.array()?);
+        let stored = u64::from_le_bytes(self.source.read_array()?);
         if stored != 0 && stored != sum {
-            return self.source.bad("the checksum is wrong: the file is damaged, take another copy");
+            return self.source.fail("the checksum is wrong: the file is damaged, take another copy");
         }
         match self.source.input.read(&mut [0]) {
             Ok(0) => {}
-            Ok(_) => return self.source.bad("there are bytes after the end"),
+            Ok(_) => return self.source.fail("there are bytes after the end"),
             Err(error) => return Err(Halt::Io(error)),
         }
         Ok(Summary { has_checksum: stored != 0, ..self.summary })

@@ -8,17 +8,17 @@ type Items = Result<Vec<Vec<u8>>, &'static str>;
 
 /// Maximum items of a collection. Redis packs some hundred, and each item needs memory.
 const ITEMS_MAX: usize = 4 << 20;
-const EARLY: &str = "it ends too early";
-const LONGER: &str = "there are bytes after its end";
-/// The last byte of a collection.
-const END: u8 = 0xff;
+const ENDS_TOO_EARLY: &str = "it ends too early";
+const HAS_EXTRA_BYTES: &str = "there are bytes after its end";
+/// The byte that ends a collection, in place of an item's first byte.
+const END_ID: u8 = 0xff;
 
 /// The unread bytes.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], &'static str> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(EARLY)?;
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(ENDS_TOO_EARLY)?;
         self.0 = rest;
         Ok(taken)
     }
@@ -48,31 +48,31 @@ fn digits(number: i64) -> Vec<u8> {
 }
 
 /// Reads the items after the head until the end. `total` is the length in the head.
-fn items(rest: &mut Rest<'_>, mut item: impl FnMut(&mut Rest<'_>) -> Result<Vec<u8>, &'static str>) -> Items {
+fn read_items(rest: &mut Rest<'_>, mut read_item: impl FnMut(&mut Rest<'_>) -> Result<Vec<u8>, &'static str>) -> Items {
     let mut items = Vec::new();
-    while *rest.0.first().ok_or(EARLY)? != END {
+    while *rest.0.first().ok_or(ENDS_TOO_EARLY)? != END_ID {
         if items.len() == ITEMS_MAX {
             return Err("it has more items than a packed collection can have");
         }
-        items.push(item(rest)?);
+        items.push(read_item(rest)?);
     }
-    if rest.0.len() == 1 { Ok(items) } else { Err(LONGER) }
+    if rest.0.len() == 1 { Ok(items) } else { Err(HAS_EXTRA_BYTES) }
 }
 
 /// Checks the length in the head.
-fn check_total(total: u64, bytes: &[u8]) -> Result<(), &'static str> {
+fn check_length(total: u64, bytes: &[u8]) -> Result<(), &'static str> {
     if total == bytes.len() as u64 { Ok(()) } else { Err("its length is not the one in its head") }
 }
 
 /// Reads a listpack: total bytes (4), number of items (2), items, FF. Each item ends with its own
 /// length, for reading backwards.
-pub(super) fn listpack(bytes: &[u8]) -> Items {
+pub(super) fn read_listpack(bytes: &[u8]) -> Items {
     let mut rest = Rest(bytes);
-    check_total(rest.unsigned(4)?, bytes)?;
+    check_length(rest.unsigned(4)?, bytes)?;
     rest.unsigned(2)?;
-    items(&mut rest, |rest| {
+    read_items(&mut rest, |rest| {
         let before = rest.0.len();
-        let item = listpack_item(rest)?;
+        let item = read_listpack_item(rest)?;
         let len = before - rest.0.len();
         let back_len = match len {
             ..128 => 1,
@@ -87,7 +87,7 @@ pub(super) fn listpack(bytes: &[u8]) -> Items {
     })
 }
 
-fn listpack_item(rest: &mut Rest<'_>) -> Result<Vec<u8>, &'static str> {
+fn read_listpack_item(rest: &mut Rest<'_>) -> Result<Vec<u8>, &'static str> {
     let first = rest.byte()?;
     let low = usize::from(first);
     match first {
@@ -115,19 +115,19 @@ fn listpack_item(rest: &mut Rest<'_>) -> Result<Vec<u8>, &'static str> {
 
 /// Reads a ziplist: total bytes (4), offset of the last item (4), number of items (2), items, FF.
 /// Each item begins with the length of the one before.
-pub(super) fn ziplist(bytes: &[u8]) -> Items {
+pub(super) fn read_ziplist(bytes: &[u8]) -> Items {
     let mut rest = Rest(bytes);
-    check_total(rest.unsigned(4)?, bytes)?;
+    check_length(rest.unsigned(4)?, bytes)?;
     rest.take(6)?;
-    items(&mut rest, |rest| {
+    read_items(&mut rest, |rest| {
         if rest.byte()? == 0xfe {
             rest.take(4)?;
         }
-        ziplist_item(rest)
+        read_ziplist_item(rest)
     })
 }
 
-fn ziplist_item(rest: &mut Rest<'_>) -> Result<Vec<u8>, &'static str> {
+fn read_ziplist_item(rest: &mut Rest<'_>) -> Result<Vec<u8>, &'static str> {
     let first = rest.byte()?;
     let low = usize::from(first & 0x3f);
     match first {
@@ -151,11 +151,11 @@ fn ziplist_item(rest: &mut Rest<'_>) -> Result<Vec<u8>, &'static str> {
 }
 
 /// Reads a zipmap: number of pairs (1), keys and values, FF. A value is followed by free bytes.
-pub(super) fn zipmap(bytes: &[u8]) -> Items {
+pub(super) fn read_zipmap(bytes: &[u8]) -> Items {
     let mut rest = Rest(bytes);
     rest.byte()?;
     let mut is_value = false;
-    items(&mut rest, |rest| {
+    read_items(&mut rest, |rest| {
         let len = match rest.byte()? {
             0xfe => rest.unsigned(4)? as usize,
             len => usize::from(len),
@@ -175,13 +175,13 @@ mod tests {
     /// A listpack of `count` items, each the number 1 in two bytes.
     fn ones(count: usize) -> Vec<u8> {
         let total = (4 + 2 + 2 * count + 1) as u32;
-        [&total.to_le_bytes()[..], &[0xff, 0xff], &[1u8, 1].repeat(count), &[END]].concat()
+        [&total.to_le_bytes()[..], &[0xff, 0xff], &[1u8, 1].repeat(count), &[END_ID]].concat()
     }
 
     #[test]
     fn a_collection_of_millions_of_small_items_is_refused() {
-        assert_eq!(listpack(&ones(1000)), Ok(vec![b"1".to_vec(); 1000]));
-        let refused = listpack(&ones(ITEMS_MAX + 1)).expect_err("more items than Redis packs");
+        assert_eq!(read_listpack(&ones(1000)), Ok(vec![b"1".to_vec(); 1000]));
+        let refused = read_listpack(&ones(ITEMS_MAX + 1)).expect_err("more items than Redis packs");
         assert!(refused.contains("more items"), "{refused}");
     }
 }

@@ -13,13 +13,13 @@ impl<R: Read> Source<R> {
                 "lists"
             }
             10 => {
-                self.string()?;
+                self.read_string()?;
                 "lists"
             }
             18 => {
-                for _ in 0..self.len()? {
-                    self.len()?;
-                    self.string()?;
+                for _ in 0..self.read_len()? {
+                    self.read_len()?;
+                    self.read_string()?;
                 }
                 "lists"
             }
@@ -28,22 +28,22 @@ impl<R: Read> Source<R> {
                 "sets"
             }
             11 | 20 => {
-                self.string()?;
+                self.read_string()?;
                 "sets"
             }
             3 | 5 => {
-                for _ in 0..self.len()? {
-                    self.string()?;
+                for _ in 0..self.read_len()? {
+                    self.read_string()?;
                     self.skip_score(kind == 5)?;
                 }
                 "sorted sets"
             }
             12 | 17 => {
-                self.string()?;
+                self.read_string()?;
                 "sorted sets"
             }
             7 => {
-                self.len()?;
+                self.read_len()?;
                 self.skip_module()?;
                 "values of modules"
             }
@@ -51,30 +51,30 @@ impl<R: Read> Source<R> {
                 self.skip_stream(kind)?;
                 "streams"
             }
-            _ => return self.bad(format!("a value of type {kind}, which is not known")),
+            _ => return self.fail(format!("a value of type {kind}, which is not known")),
         })
     }
 
     fn skip_strings<E>(&mut self) -> Result<(), Halt<E>> {
-        for _ in 0..self.len()? {
-            self.string()?;
+        for _ in 0..self.read_len()? {
+            self.read_string()?;
         }
         Ok(())
     }
 
     fn skip_lens<E>(&mut self, count: usize) -> Result<(), Halt<E>> {
-        (0..count).try_for_each(|_| self.len().map(drop))
+        (0..count).try_for_each(|_| self.read_len().map(drop))
     }
 
     /// Skips the score of a member: 8 bytes, or decimal digits after their number. Numbers above
     /// 252 are values without digits.
     fn skip_score<E>(&mut self, is_binary: bool) -> Result<(), Halt<E>> {
         if is_binary {
-            return self.array::<8, E>().map(drop);
+            return self.read_array::<8, E>().map(drop);
         }
-        match self.byte()? {
+        match self.read_byte()? {
             253.. => Ok(()),
-            len => self.bytes(u64::from(len)).map(drop),
+            len => self.read_bytes(u64::from(len)).map(drop),
         }
     }
 
@@ -88,41 +88,41 @@ impl<R: Read> Source<R> {
     /// Skips data of a module, up to its end.
     fn skip_module<E>(&mut self) -> Result<(), Halt<E>> {
         loop {
-            match self.len()? {
+            match self.read_len()? {
                 0 => return Ok(()),
-                1 | 2 => drop(self.len()?),
-                3 => drop(self.array::<4, E>()?),
-                4 => drop(self.array::<8, E>()?),
-                5 => drop(self.string()?),
-                opcode => return self.bad(format!("data of a module with opcode {opcode}, which is not known")),
+                1 | 2 => drop(self.read_len()?),
+                3 => drop(self.read_array::<4, E>()?),
+                4 => drop(self.read_array::<8, E>()?),
+                5 => drop(self.read_string()?),
+                opcode => return self.fail(format!("data of a module with opcode {opcode}, which is not known")),
             }
         }
     }
 
     fn skip_stream<E>(&mut self, kind: u8) -> Result<(), Halt<E>> {
-        for _ in 0..self.len()? {
-            self.string()?;
-            self.string()?;
+        for _ in 0..self.read_len()? {
+            self.read_string()?;
+            self.read_string()?;
         }
         // The number of entries and the last id; later the first id, the largest deleted one, and
         // the number of entries ever added.
         self.skip_lens(if kind == 15 { 3 } else { 8 })?;
-        for _ in 0..self.len()? {
-            self.string()?;
+        for _ in 0..self.read_len()? {
+            self.read_string()?;
             self.skip_lens(if kind == 15 { 2 } else { 3 })?;
-            for _ in 0..self.len()? {
+            for _ in 0..self.read_len()? {
                 // The id, the time of delivery, and the number of deliveries.
-                self.array::<24, E>()?;
-                self.len()?;
+                self.read_array::<24, E>()?;
+                self.read_len()?;
             }
-            for _ in 0..self.len()? {
-                self.string()?;
-                self.array::<8, E>()?;
+            for _ in 0..self.read_len()? {
+                self.read_string()?;
+                self.read_array::<8, E>()?;
                 if kind == 21 {
-                    self.array::<8, E>()?;
+                    self.read_array::<8, E>()?;
                 }
-                for _ in 0..self.len()? {
-                    self.array::<16, E>()?;
+                for _ in 0..self.read_len()? {
+                    self.read_array::<16, E>()?;
                 }
             }
         }

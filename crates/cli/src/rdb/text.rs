@@ -13,50 +13,50 @@ enum Prefix {
 }
 
 impl<R: Read> Source<R> {
-    fn prefix<E>(&mut self) -> Result<Prefix, Halt<E>> {
-        let first = self.byte()?;
+    fn read_prefix<E>(&mut self) -> Result<Prefix, Halt<E>> {
+        let first = self.read_byte()?;
         let low = first & 0x3f;
         Ok(match first >> 6 {
             0 => Prefix::Len(u64::from(low)),
-            1 => Prefix::Len(u64::from(low) << 8 | u64::from(self.byte()?)),
-            2 if first == 0x80 => Prefix::Len(big_endian(&self.array::<4, E>()?)),
-            2 if first == 0x81 => Prefix::Len(big_endian(&self.array::<8, E>()?)),
-            2 => return self.bad(format!("{first:#04x} begins no length")),
+            1 => Prefix::Len(u64::from(low) << 8 | u64::from(self.read_byte()?)),
+            2 if first == 0x80 => Prefix::Len(big_endian(&self.read_array::<4, E>()?)),
+            2 if first == 0x81 => Prefix::Len(big_endian(&self.read_array::<8, E>()?)),
+            2 => return self.fail(format!("{first:#04x} begins no length")),
             _ => Prefix::Encoding(low),
         })
     }
 
     /// Reads a length.
-    pub(super) fn len<E>(&mut self) -> Result<u64, Halt<E>> {
-        match self.prefix()? {
+    pub(super) fn read_len<E>(&mut self) -> Result<u64, Halt<E>> {
+        match self.read_prefix()? {
             Prefix::Len(len) => Ok(len),
-            Prefix::Encoding(_) => self.bad("a string where a length is expected"),
+            Prefix::Encoding(_) => self.fail("a string where a length is expected"),
         }
     }
 
     /// Reads a string of any encoding. Numbers become their decimal digits.
-    pub(super) fn string<E>(&mut self) -> Result<Vec<u8>, Halt<E>> {
-        let encoding = match self.prefix()? {
-            Prefix::Len(len) => return self.bytes(len),
+    pub(super) fn read_string<E>(&mut self) -> Result<Vec<u8>, Halt<E>> {
+        let encoding = match self.read_prefix()? {
+            Prefix::Len(len) => return self.read_bytes(len),
             Prefix::Encoding(encoding) => encoding,
         };
         let number = match encoding {
-            0 => i32::from(i8::from_le_bytes(self.array()?)),
-            1 => i32::from(i16::from_le_bytes(self.array()?)),
-            2 => i32::from_le_bytes(self.array()?),
-            3 => return self.compressed(),
-            _ => return self.bad(format!("string encoding {encoding} is not known")),
+            0 => i32::from(i8::from_le_bytes(self.read_array()?)),
+            1 => i32::from(i16::from_le_bytes(self.read_array()?)),
+            2 => i32::from_le_bytes(self.read_array()?),
+            3 => return self.read_compressed(),
+            _ => return self.fail(format!("string encoding {encoding} is not known")),
         };
         Ok(number.to_string().into_bytes())
     }
 
-    fn compressed<E>(&mut self) -> Result<Vec<u8>, Halt<E>> {
-        let (packed_len, len) = (self.len()?, self.len()?);
+    fn read_compressed<E>(&mut self) -> Result<Vec<u8>, Halt<E>> {
+        let (packed_len, len) = (self.read_len()?, self.read_len()?);
         if len > limits::VALUE_MAX as u64 {
-            return self.bad(format!("a string of {len} bytes, which is longer than any value"));
+            return self.fail(format!("a string of {len} bytes, which is longer than any value"));
         }
-        let packed = self.bytes(packed_len)?;
-        decompress(&packed, len as usize).or_else(|what| self.bad(format!("a compressed string is damaged: {what}")))
+        let packed = self.read_bytes(packed_len)?;
+        decompress(&packed, len as usize).or_else(|what| self.fail(format!("a compressed string is damaged: {what}")))
     }
 }
 
@@ -76,18 +76,18 @@ fn big_endian(bytes: &[u8]) -> u64 {
 /// # Errors
 /// The fault. Memory grows with the output, at most `len` bytes.
 pub(super) fn decompress(packed: &[u8], len: usize) -> Result<Vec<u8>, &'static str> {
-    const EARLY: &str = "it ends too early";
+    const ENDS_TOO_EARLY: &str = "it ends too early";
     let mut out: Vec<u8> = Vec::new();
     let mut rest = packed;
     let next = |rest: &mut &[u8]| -> Result<usize, &'static str> {
-        let (first, after) = rest.split_first().ok_or(EARLY)?;
+        let (first, after) = rest.split_first().ok_or(ENDS_TOO_EARLY)?;
         *rest = after;
         Ok(usize::from(*first))
     };
     while !rest.is_empty() {
         let control = next(&mut rest)?;
         let count = if control < 32 {
-            let (literal, after) = rest.split_at_checked(control + 1).ok_or(EARLY)?;
+            let (literal, after) = rest.split_at_checked(control + 1).ok_or(ENDS_TOO_EARLY)?;
             out.extend_from_slice(literal);
             rest = after;
             0

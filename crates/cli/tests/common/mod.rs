@@ -7,26 +7,26 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use lodestore_contract::testing::Scratch;
 
 /// A directory removed with its owner, in memory if the machine has tmpfs.
-pub struct Place {
+pub struct Sandbox {
     dir: Scratch,
 }
 
-impl Place {
-    /// Returns a new empty place.
+impl Sandbox {
+    /// Returns a new empty sandbox.
     pub fn new() -> Self {
         Self { dir: Scratch::new() }
     }
 
-    /// Returns a new empty place on a disk.
+    /// Returns a new empty sandbox on a disk.
     pub fn on_disk() -> Self {
         Self { dir: Scratch::on_disk() }
     }
 
-    /// Returns a new place with an empty store of 64 MiB named `store`.
+    /// Returns a new sandbox with an empty store of 64 MiB named `store`.
     pub fn with_store() -> Self {
-        let place = Self::new();
-        place.ok(&["create", "store", "--engine", "hikv", "--size", "64M"]);
-        place
+        let sandbox = Self::new();
+        sandbox.ok(&["create", "store", "--engine", "hikv", "--size", "64M"]);
+        sandbox
     }
 
     /// Returns a path in it.

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crate::common::{Place, text};
+use crate::common::{Sandbox, text};
 
 const KEYS: usize = 3000;
 const LINE: usize = 64;
@@ -31,13 +31,13 @@ fn sorted(exported: &[u8]) -> Vec<String> {
 /// 209 of 5,000 records were missing, and the program exited with 0 and without a message.
 #[test]
 fn an_export_of_a_damaged_table_of_nvht_fails_or_has_all_records() {
-    let place = Place::new();
-    place.ok(&["create", "store", "--engine", "nvht", "--size", "64M"]);
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["create", "store", "--engine", "nvht", "--size", "64M"]);
     let lines: String = (0..KEYS).map(|index| format!("key{index:05}\tvalue of {index}\n")).collect();
-    place.write("in.tsv", &lines);
-    place.ok(&["import", "store", "in.tsv"]);
+    sandbox.write("in.tsv", &lines);
+    sandbox.ok(&["import", "store", "in.tsv"]);
     let records = sorted(lines.as_bytes());
-    let path = place.path("store/pool.0000");
+    let path = sandbox.path("store/pool.0000");
     let bytes = std::fs::read(&path).expect("the store's file");
     let table_lines = table_lines(&bytes);
     assert!(table_lines.len() > KEYS / 7, "{} lines", table_lines.len());
@@ -48,7 +48,7 @@ fn an_export_of_a_damaged_table_of_nvht_fails_or_has_all_records() {
     for damaged in some_lines.chain(some_pages.map(|at| at..at + PAGE)) {
         file.write_all_at(&bytes[damaged.clone()].iter().map(|_| 0).collect::<Vec<u8>>(), damaged.start as u64)
             .expect("damaged");
-        let output = place.run(&["export", "store", "--format", "tsv"]);
+        let output = sandbox.run(&["export", "store", "--format", "tsv"]);
         let (code, message) = (output.status.code(), text(&output.stderr));
         if code == Some(0) && message.is_empty() {
             assert!(sorted(&output.stdout) == records, "{damaged:?}: records are missing without a message");
@@ -59,6 +59,6 @@ fn an_export_of_a_damaged_table_of_nvht_fails_or_has_all_records() {
         file.write_all_at(&bytes[damaged.clone()], damaged.start as u64).expect("repaired");
     }
     assert!(failed > 0, "no damage is reported");
-    let output = place.run(&["export", "store", "--format", "tsv"]);
+    let output = sandbox.run(&["export", "store", "--format", "tsv"]);
     assert_eq!((output.status.code(), sorted(&output.stdout)), (Some(0), records), "the undamaged store");
 }

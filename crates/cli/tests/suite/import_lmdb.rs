@@ -1,6 +1,6 @@
 //! `import` of LMDB data files. The files are written here, from the description of the format.
 
-use crate::common::{Place, text};
+use crate::common::{Sandbox, text};
 
 const PAGE: usize = 4096;
 const NO_PAGE: u64 = u64::MAX;
@@ -129,57 +129,57 @@ fn right_key(count: usize) -> Vec<u8> {
 
 #[test]
 fn a_tree_with_long_values_is_imported() {
-    let place = Place::with_store();
+    let sandbox = Sandbox::with_store();
     let (bytes, lines) = file();
-    place.write("data", &bytes);
-    let output = place.run(&["import", "store", "data"]);
+    sandbox.write("data", &bytes);
+    let output = sandbox.run(&["import", "store", "data"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "lodestore: left out: the named databases users, void (--database imports one)\n");
-    assert_eq!(place.ok(&["scan", "store"]), lines);
-    place.fails(&["import", "store", "data", "--strict"], 10, "users, void");
-    place.ok(&["import", "store", "data", "--database", "users", "--keyspace", "users"]);
-    assert_eq!(place.ok(&["scan", "store", "--keyspace", "users"]), "ada\t1\nbob\t2\n");
-    place.ok(&["import", "store", "data", "--database", "void", "--strict"]);
-    place.fails(&["import", "store", "data", "--database", "frob"], 2, "no database frob");
-    std::fs::create_dir(place.path("env")).expect("a directory");
-    place.write("env/data.mdb", &bytes);
-    place.ok(&["create", "other", "--size", "64M"]);
-    let output = place.run(&["import", "other", "env", "--json"]);
+    assert_eq!(sandbox.ok(&["scan", "store"]), lines);
+    sandbox.fails(&["import", "store", "data", "--strict"], 10, "users, void");
+    sandbox.ok(&["import", "store", "data", "--database", "users", "--keyspace", "users"]);
+    assert_eq!(sandbox.ok(&["scan", "store", "--keyspace", "users"]), "ada\t1\nbob\t2\n");
+    sandbox.ok(&["import", "store", "data", "--database", "void", "--strict"]);
+    sandbox.fails(&["import", "store", "data", "--database", "frob"], 2, "no database frob");
+    std::fs::create_dir(sandbox.path("env")).expect("a directory");
+    sandbox.write("env/data.mdb", &bytes);
+    sandbox.ok(&["create", "other", "--size", "64M"]);
+    let output = sandbox.run(&["import", "other", "env", "--json"]);
     assert!(text(&output.stdout).contains("\"imported\":301,"), "{}", text(&output.stdout));
 }
 
 #[test]
-fn the_newer_meta_page_counts() {
-    let place = Place::with_store();
+fn the_newer_meta_page_is_used() {
+    let sandbox = Sandbox::with_store();
     let mut lmdb = Lmdb::new();
     let (old, new) = (lmdb.page(2, &[pair(b"k", b"old")]), lmdb.page(2, &[pair(b"k", b"new")]));
     lmdb.meta(0, 8, &database(1, 1, old));
     lmdb.meta(1, 9, &database(1, 1, new));
-    place.write("data", lmdb.pages.concat());
-    place.ok(&["import", "store", "data"]);
-    assert_eq!(place.ok(&["get", "store", "k"]), "new");
+    sandbox.write("data", lmdb.pages.concat());
+    sandbox.ok(&["import", "store", "data"]);
+    assert_eq!(sandbox.ok(&["get", "store", "k"]), "new");
 }
 
 #[test]
 fn keys_with_several_values_are_left_out_or_refused() {
-    let place = Place::with_store();
+    let sandbox = Sandbox::with_store();
     let mut lmdb = Lmdb::new();
     let double = Node { flags: 4, ..pair(b"b", &[0; 32]) };
     let root = lmdb.page(2, &[pair(b"a", b"1"), double, pair(b"c", b"3")]);
-    place.write("data", lmdb.end(1, root));
-    place.fails(&["import", "store", "data", "--strict"], 10, "1 keys with several values");
-    assert_eq!(place.ok(&["count", "store"]), "0\n");
-    let output = place.run(&["import", "store", "data"]);
+    sandbox.write("data", lmdb.end(1, root));
+    sandbox.fails(&["import", "store", "data", "--strict"], 10, "1 keys with several values");
+    assert_eq!(sandbox.ok(&["count", "store"]), "0\n");
+    let output = sandbox.run(&["import", "store", "data"]);
     assert!(text(&output.stderr).contains("1 keys with several values"), "{}", text(&output.stderr));
-    assert_eq!(place.ok(&["scan", "store"]), "a\t1\nc\t3\n");
+    assert_eq!(sandbox.ok(&["scan", "store"]), "a\t1\nc\t3\n");
 }
 
 #[test]
 fn hostile_files_are_refused_and_nothing_of_them_is_imported() {
-    let place = Place::with_store();
+    let sandbox = Sandbox::with_store();
     let refused = |bytes: Vec<u8>, says: &str| {
-        place.write("data", bytes);
-        place.fails(&["import", "store", "data", "--format", "lmdb"], 10, says);
+        sandbox.write("data", bytes);
+        sandbox.fails(&["import", "store", "data", "--format", "lmdb"], 10, says);
     };
     let mut lmdb = Lmdb::new();
     let root = lmdb.page(1, &[branch(b"", 2), branch(b"b", 2)]);
@@ -221,5 +221,5 @@ fn hostile_files_are_refused_and_nothing_of_them_is_imported() {
     refused(bytes[..bytes.len() - PAGE].to_vec(), "no such page");
     refused(bytes[..200].to_vec(), "ends before");
     refused(b"no store".repeat(100), "no data file of LMDB");
-    assert_eq!(place.ok(&["count", "store"]), "0\n");
+    assert_eq!(sandbox.ok(&["count", "store"]), "0\n");
 }

@@ -1,6 +1,6 @@
 //! `import` of Redis snapshots. The files are written here, from the description of the format.
 
-use crate::common::{Place, text};
+use crate::common::{Sandbox, text};
 
 /// CRC-64 of Redis (Jones), bit by bit.
 fn crc64(bytes: &[u8]) -> u64 {
@@ -98,9 +98,9 @@ fn ziplist(items: &[&[u8]]) -> Vec<u8> {
     [&head[..], &(items.len() as u16).to_le_bytes(), &body, &[0xff]].concat()
 }
 
-fn imported(place: &Place, file: &str, more: &[&str]) -> (String, String) {
+fn imported(sandbox: &Sandbox, file: &str, more: &[&str]) -> (String, String) {
     let args = [&["import", "store", file][..], more].concat();
-    let output = place.run(&args);
+    let output = sandbox.run(&args);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     (text(&output.stdout), text(&output.stderr))
 }
@@ -108,7 +108,7 @@ fn imported(place: &Place, file: &str, more: &[&str]) -> (String, String) {
 #[test]
 fn strings_of_all_encodings_and_databases_are_imported() {
     for version in 9..=12 {
-        let place = Place::with_store();
+        let sandbox = Sandbox::with_store();
         let long = vec![b'x'; 20_000];
         let rdb = Rdb::new(version)
             .key(0, b"raw")
@@ -141,18 +141,18 @@ fn strings_of_all_encodings_and_databases_are_imported() {
             .raw(&[0xfe, 3])
             .key(0, b"raw")
             .string(b"of database 3");
-        place.write("dump", rdb.end());
-        let (told, noted) = imported(&place, "dump", &[]);
-        assert!(told.starts_with("imported 11 records"), "{told}");
-        assert_eq!(noted, "");
-        let exported = place.ok(&["export", "store", "--format", "tsv"]);
+        sandbox.write("dump", rdb.end());
+        let (printed, notes) = imported(&sandbox, "dump", &[]);
+        assert!(printed.starts_with("imported 11 records"), "{printed}");
+        assert_eq!(notes, "");
+        let exported = sandbox.ok(&["export", "store", "--format", "tsv"]);
         let expected = format!(
             "idle\t\nint16\t12345\nint32\t-123456\nint8\t-123\nlong\t{}\nlzf\taaaaaaaaaaa\nraw\tvalue\n\
              seconds\tv\t4000000000000\nuntil 2100\tv\t4102444800000\n",
             text(&long)
         );
         assert_eq!(exported, expected, "version {version}");
-        assert_eq!(place.ok(&["scan", "store", "--keyspace", "db3"]), "raw\tof database 3\n");
+        assert_eq!(sandbox.ok(&["scan", "store", "--keyspace", "db3"]), "raw\tof database 3\n");
     }
 }
 
@@ -203,7 +203,7 @@ fn hash_ziplist() -> Vec<u8> {
 
 #[test]
 fn hashes_of_all_encodings_become_a_record_for_each_field() {
-    let place = Place::with_store();
+    let sandbox = Sandbox::with_store();
     let number = |bytes: &[u8]| with_back_len(bytes.to_vec());
     let long = vec![b'y'; 300];
     let (packed, zip) = (hash_listpack(&long), hash_ziplist());
@@ -244,9 +244,9 @@ fn hashes_of_all_encodings_become_a_record_for_each_field() {
             listpack_item(b"2"),
             number(&[&[0xf4][..], &(far + 7).to_le_bytes()].concat()),
         ]));
-    place.write("dump.rdb", rdb.end());
-    imported(&place, "dump.rdb", &["--hash-separator", "/", "--keyspace", "redis"]);
-    let exported = place.ok(&["export", "store", "--format", "tsv", "--keyspace", "redis"]);
+    sandbox.write("dump.rdb", rdb.end());
+    imported(&sandbox, "dump.rdb", &["--hash-separator", "/", "--keyspace", "redis"]);
+    let exported = sandbox.ok(&["export", "store", "--format", "tsv", "--keyspace", "redis"]);
     let expected = format!(
         "ex/a\t1\nex/b\t2\t4102444800007\n\
          lp/i13\t-1\nlp/i16\t-32768\nlp/i24\t-8388607\nlp/i32\t1\nlp/i64\t-9223372036854775808\nlp/long\t{}\nlp/name\tAda\nlp/u7\t100\n\
@@ -328,63 +328,63 @@ fn with_others() -> Vec<u8> {
 
 #[test]
 fn other_types_are_left_out_with_a_note_or_refused() {
-    let place = Place::with_store();
-    place.write("dump", with_others());
+    let sandbox = Sandbox::with_store();
+    sandbox.write("dump", with_others());
     let refused = ["import", "store", "dump", "--strict"];
-    place.fails(&refused, 10, "1 functions, 2 lists, 2 sets, 2 sorted sets, 1 streams, 1 values of modules");
-    assert_eq!(place.ok(&["count", "store"]), "0\n");
-    let (told, noted) = imported(&place, "dump", &["--json"]);
-    assert!(told.contains("\"imported\":2,") && told.contains("\"skipped\":9"), "{told}");
-    assert!(noted.starts_with("lodestore: left out: 1 functions, 2 lists"), "{noted}");
-    assert_eq!(place.ok(&["scan", "store"]), "a\t1\nz\t2\n");
+    sandbox.fails(&refused, 10, "1 functions, 2 lists, 2 sets, 2 sorted sets, 1 streams, 1 values of modules");
+    assert_eq!(sandbox.ok(&["count", "store"]), "0\n");
+    let (printed, notes) = imported(&sandbox, "dump", &["--json"]);
+    assert!(printed.contains("\"imported\":2,") && printed.contains("\"skipped\":9"), "{printed}");
+    assert!(notes.starts_with("lodestore: left out: 1 functions, 2 lists"), "{notes}");
+    assert_eq!(sandbox.ok(&["scan", "store"]), "a\t1\nz\t2\n");
 }
 
 #[test]
 fn nothing_of_a_damaged_file_is_imported() {
-    let place = Place::with_store();
+    let sandbox = Sandbox::with_store();
     let whole = Rdb::new(11).key(0, b"a").string(b"one").key(0, b"b").string(b"two").end();
     for at in 0..whole.len() {
         let mut damaged = whole.clone();
         damaged[at] ^= 4;
-        place.write("dump", damaged);
-        let output = place.run(&["import", "store", "dump", "--format", "rdb"]);
+        sandbox.write("dump", damaged);
+        let output = sandbox.run(&["import", "store", "dump", "--format", "rdb"]);
         assert_eq!(output.status.code(), Some(10), "byte {at}: {}", text(&output.stderr));
-        place.write("dump", &whole[..at]);
-        let output = place.run(&["import", "store", "dump", "--format", "rdb"]);
+        sandbox.write("dump", &whole[..at]);
+        let output = sandbox.run(&["import", "store", "dump", "--format", "rdb"]);
         assert_eq!(output.status.code(), Some(10), "{at} bytes: {}", text(&output.stderr));
     }
-    assert_eq!(place.ok(&["count", "store"]), "0\n");
-    place.write("dump", [&whole[..], b"x"].concat());
-    place.fails(&["import", "store", "dump"], 10, "bytes after the end");
+    assert_eq!(sandbox.ok(&["count", "store"]), "0\n");
+    sandbox.write("dump", [&whole[..], b"x"].concat());
+    sandbox.fails(&["import", "store", "dump"], 10, "bytes after the end");
     let unsummed = [&whole[..whole.len() - 8], &[0; 8]].concat();
-    place.write("dump", unsummed);
-    imported(&place, "dump", &[]);
-    assert_eq!(place.ok(&["count", "store"]), "2\n");
+    sandbox.write("dump", unsummed);
+    imported(&sandbox, "dump", &[]);
+    assert_eq!(sandbox.ok(&["count", "store"]), "2\n");
 }
 
 #[test]
 fn records_with_the_same_key_are_refused_and_nothing_is_imported() {
-    let place = Place::with_store();
+    let sandbox = Sandbox::with_store();
     let hash = |rdb: Rdb, key: &[u8], field: &[u8]| {
         rdb.key(16, key).string(&listpack(&[listpack_item(field), listpack_item(b"v")]))
     };
-    place.write("field", hash(Rdb::new(11).key(0, b"user:1").string(b"Ada"), b"user", b"1").end());
-    place.write("split", hash(hash(Rdb::new(11), b"a", b"b:c"), b"a:b", b"c").end());
+    sandbox.write("field", hash(Rdb::new(11).key(0, b"user:1").string(b"Ada"), b"user", b"1").end());
+    sandbox.write("split", hash(hash(Rdb::new(11), b"a", b"b:c"), b"a:b", b"c").end());
     for file in ["field", "split"] {
-        place.fails(&["import", "store", file, "--format", "rdb"], 10, "--hash-separator");
+        sandbox.fails(&["import", "store", file, "--format", "rdb"], 10, "--hash-separator");
     }
-    assert_eq!(place.ok(&["count", "store"]), "0\n");
-    imported(&place, "field", &["--format", "rdb", "--hash-separator", "/"]);
-    assert_eq!(place.ok(&["scan", "store"]), "user/1\tv\nuser:1\tAda\n");
+    assert_eq!(sandbox.ok(&["count", "store"]), "0\n");
+    imported(&sandbox, "field", &["--format", "rdb", "--hash-separator", "/"]);
+    assert_eq!(sandbox.ok(&["scan", "store"]), "user/1\tv\nuser:1\tAda\n");
     let two = Rdb::new(11).key(0, b"k").string(b"0").raw(&[0xfe, 1]).key(0, b"k").string(b"1").end();
-    place.write("two", two);
-    place.fails(&["import", "store", "two", "--format", "rdb", "--keyspace", "db1"], 10, "--keyspace");
-    imported(&place, "two", &["--format", "rdb", "--keyspace", "other"]);
+    sandbox.write("two", two);
+    sandbox.fails(&["import", "store", "two", "--format", "rdb", "--keyspace", "db1"], 10, "--keyspace");
+    imported(&sandbox, "two", &["--format", "rdb", "--keyspace", "other"]);
 }
 
 #[test]
 fn hostile_lengths_are_refused() {
-    let place = Place::with_store();
+    let sandbox = Sandbox::with_store();
     let huge = [0x81, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
     for (rdb, says) in [
         (Rdb::new(11).key(0, b"k").raw(&huge), "longer than any value"),
@@ -397,9 +397,9 @@ fn hostile_lengths_are_refused() {
         (Rdb::new(13), "RDB version 13"),
         (Rdb::new(8), "RDB version 8"),
     ] {
-        place.write("dump", rdb.end());
-        place.fails(&["import", "store", "dump"], 10, says);
+        sandbox.write("dump", rdb.end());
+        sandbox.fails(&["import", "store", "dump"], 10, says);
     }
-    place.fails(&["import", "store", "-", "--format", "rdb"], 2, "standard input");
-    place.fails(&["import", "store", "none", "--format", "rdb"], 8, "opening none");
+    sandbox.fails(&["import", "store", "-", "--format", "rdb"], 2, "standard input");
+    sandbox.fails(&["import", "store", "none", "--format", "rdb"], 8, "opening none");
 }

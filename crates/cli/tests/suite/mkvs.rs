@@ -1,147 +1,156 @@
 //! `mkvs`: a matrix of devices from a shell.
 
 use crate::common;
-use crate::common::Place;
+use crate::common::Sandbox;
 
 const CREATE: [&str; 10] =
     ["create", "matrix", "--engine", "mkvs", "--size", "48M", "--set", "region=4M", "--set", "device.partitions=4"];
 
 /// One group of three devices, with 60 pairs.
-fn matrix() -> Place {
+fn matrix() -> Sandbox {
     matrix_of("devices=3", "groups=1")
 }
 
-fn matrix_of(devices: &str, groups: &str) -> Place {
-    let place = Place::new();
-    place.ok(&[&CREATE[..], &["--set", devices, "--set", groups]].concat());
+fn matrix_of(devices: &str, groups: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.ok(&[&CREATE[..], &["--set", devices, "--set", groups]].concat());
     for i in 0..60 {
-        place.ok(&["put", "matrix", &format!("key{i:02}"), &format!("value {i}")]);
+        sandbox.ok(&["put", "matrix", &format!("key{i:02}"), &format!("value {i}")]);
     }
-    place
+    sandbox
 }
 
-fn assert_whole(place: &Place) {
-    assert_eq!(place.ok(&["count", "matrix"]), "60\n");
+fn assert_whole(sandbox: &Sandbox) {
+    assert_eq!(sandbox.ok(&["count", "matrix"]), "60\n");
     for i in [0, 17, 59] {
-        assert_eq!(place.ok(&["get", "matrix", &format!("key{i:02}"), "--raw"]), format!("value {i}"));
+        assert_eq!(sandbox.ok(&["get", "matrix", &format!("key{i:02}"), "--raw"]), format!("value {i}"));
     }
-    assert!(place.ok(&["verify", "matrix"]).ends_with("clean\n"));
+    assert!(sandbox.ok(&["verify", "matrix"]).ends_with("clean\n"));
 }
 
-fn lose(place: &Place, group: u32, device: u32) {
-    std::fs::remove_dir_all(place.path(&format!("matrix/group{group}.device{device}"))).expect("lose a device");
+fn lose(sandbox: &Sandbox, group: u32, device: u32) {
+    std::fs::remove_dir_all(sandbox.path(&format!("matrix/group{group}.device{device}"))).expect("lose a device");
 }
 
 #[test]
-fn a_matrix_loses_a_device_has_it_replaced_and_is_given_a_group() {
-    let place = matrix();
-    assert_whole(&place);
-    let status = place.ok(&["mkvs", "status", "matrix"]);
+fn a_lost_device_of_a_matrix_is_replaced_and_a_group_is_added() {
+    let sandbox = matrix();
+    assert_whole(&sandbox);
+    let status = sandbox.ok(&["mkvs", "status", "matrix"]);
     assert!(
         status.starts_with("1 groups, acks majority\n") && status.matches(" active, 60 keys").count() == 3,
         "{status}"
     );
-    std::fs::remove_dir_all(place.path("matrix/group0.device1")).expect("lose a device");
-    let status = place.ok(&["mkvs", "status", "matrix"]);
+    std::fs::remove_dir_all(sandbox.path("matrix/group0.device1")).expect("lose a device");
+    let status = sandbox.ok(&["mkvs", "status", "matrix"]);
     assert!(status.contains("group 0 device 1  failed: no store at "), "{status}");
-    let status = place.ok(&["mkvs", "replace", "matrix", "0", "1", "elsewhere"]);
+    let status = sandbox.ok(&["mkvs", "replace", "matrix", "0", "1", "elsewhere"]);
     assert!(status.matches(" active, 60 keys").count() == 3 && status.contains("/elsewhere\n"), "{status}");
-    assert!(place.path("elsewhere/store/pool.0000").is_file() && place.path("elsewhere/log/pool.0000").is_file());
-    assert_whole(&place);
-    let status = place.ok(&["mkvs", "add-group", "matrix"]);
+    assert!(sandbox.path("elsewhere/store/pool.0000").is_file() && sandbox.path("elsewhere/log/pool.0000").is_file());
+    assert_whole(&sandbox);
+    let status = sandbox.ok(&["mkvs", "add-group", "matrix"]);
     assert!(status.starts_with("2 groups, acks majority\n") && status.matches(" active, ").count() == 6, "{status}");
-    assert_whole(&place);
-    let told = place.ok(&["mkvs", "rebalance", "matrix", "--json"]);
-    assert!(told.starts_with("{\"acks\":\"majority\"") && told.contains("\"settled_groups\":2"), "{told}");
+    assert_whole(&sandbox);
+    let printed = sandbox.ok(&["mkvs", "rebalance", "matrix", "--json"]);
+    assert!(printed.starts_with("{\"acks\":\"majority\"") && printed.contains("\"settled_groups\":2"), "{printed}");
 }
 
 #[test]
-fn with_too_few_devices_a_matrix_is_not_opened_and_says_so() {
-    let place = matrix();
+fn a_matrix_with_too_few_devices_is_refused_with_their_names() {
+    let sandbox = matrix();
     for device in [0, 2] {
-        std::fs::remove_dir_all(place.path(&format!("matrix/group0.device{device}"))).expect("lose a device");
+        std::fs::remove_dir_all(sandbox.path(&format!("matrix/group0.device{device}"))).expect("lose a device");
     }
-    let output = place.run(&["get", "matrix", "key00"]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(12), "{told}");
-    assert!(told.starts_with("lodestore: group 0 has 1 devices that can be used and this takes 2: "), "{told}");
+    let output = sandbox.run(&["get", "matrix", "key00"]);
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(12), "{printed}");
+    assert!(printed.starts_with("lodestore: group 0 has 1 devices that can be used and this takes 2: "), "{printed}");
     // The missing devices are still listed.
     for _ in 0..2 {
-        let output = place.run(&["mkvs", "status", "matrix"]);
+        let output = sandbox.run(&["mkvs", "status", "matrix"]);
         assert_eq!(output.status.code(), Some(12));
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(told.starts_with("1 groups, acks majority\n"), "{told}");
-        for (device, stands) in [(0, "failed: no store at "), (1, "active, "), (2, "failed: no store at ")] {
-            assert!(told.contains(&format!("group 0 device {device}  {stands}")), "{told}");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(printed.starts_with("1 groups, acks majority\n"), "{printed}");
+        for (device, state) in [(0, "failed: no store at "), (1, "active, "), (2, "failed: no store at ")] {
+            assert!(printed.contains(&format!("group 0 device {device}  {state}")), "{printed}");
         }
     }
 }
 
 #[test]
-fn what_is_no_matrix_is_refused() {
-    let place = Place::with_store();
-    let output = place.run(&["mkvs", "status", "store"]);
+fn a_store_that_is_not_a_matrix_is_refused() {
+    let sandbox = Sandbox::with_store();
+    let output = sandbox.run(&["mkvs", "status", "store"]);
     assert_eq!(output.status.code(), Some(4));
     for wrong in
         [["--set", "device-engine=mkvs"], ["--set", "devices=6"], ["--set", "device.no-such=1"], ["--set", "paths=a,b"]]
     {
-        let output = place.run(&[&["create", "matrix", "--engine", "mkvs"][..], &wrong].concat());
+        let output = sandbox.run(&[&["create", "matrix", "--engine", "mkvs"][..], &wrong].concat());
         assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", String::from_utf8_lossy(&output.stderr));
-        assert!(!place.path("matrix").exists(), "{wrong:?}");
+        assert!(!sandbox.path("matrix").exists(), "{wrong:?}");
     }
 }
 
 #[test]
-fn a_group_that_lost_two_of_three_is_mended_in_salvage() {
-    let place = matrix();
-    lose(&place, 0, 0);
-    lose(&place, 0, 2);
-    place.fails(
+fn a_group_that_lost_two_of_three_devices_is_repaired_by_a_salvage() {
+    let sandbox = matrix();
+    lose(&sandbox, 0, 0);
+    lose(&sandbox, 0, 2);
+    sandbox.fails(
         &["mkvs", "replace", "matrix", "0", "0", "new0"],
         12,
         "`lodestore mkvs replace`; where the open is refused for this, `--salvage`",
     );
-    assert!(!place.path("new0").exists());
-    let told = place.ok(&["mkvs", "replace", "matrix", "0", "0", "new0", "--salvage"]);
-    assert!(told.matches(" active, 60 keys").count() == 2 && told.contains("group 0 device 2  failed: "), "{told}");
-    assert!(told.starts_with("group 0 gives up what could not be read: 1 of its devices"), "{told}");
-    let told = place.ok(&["mkvs", "replace", "matrix", "0", "2", "new2", "--salvage"]);
-    assert_eq!(told.matches(" active, 60 keys").count(), 3, "{told}");
-    assert_whole(&place);
+    assert!(!sandbox.path("new0").exists());
+    let printed = sandbox.ok(&["mkvs", "replace", "matrix", "0", "0", "new0", "--salvage"]);
+    assert!(
+        printed.matches(" active, 60 keys").count() == 2 && printed.contains("group 0 device 2  failed: "),
+        "{printed}"
+    );
+    assert!(printed.starts_with("group 0 gives up what could not be read: 1 of its devices"), "{printed}");
+    let printed = sandbox.ok(&["mkvs", "replace", "matrix", "0", "2", "new2", "--salvage"]);
+    assert_eq!(printed.matches(" active, 60 keys").count(), 3, "{printed}");
+    assert_whole(&sandbox);
     for i in 0..60 {
-        assert_eq!(place.ok(&["get", "matrix", &format!("key{i:02}"), "--raw"]), format!("value {i}"));
+        assert_eq!(sandbox.ok(&["get", "matrix", &format!("key{i:02}"), "--raw"]), format!("value {i}"));
     }
     // Each of the three may be missing now.
-    lose(&place, 0, 1);
-    assert_eq!(place.ok(&["count", "matrix"]), "60\n");
+    lose(&sandbox, 0, 1);
+    assert_eq!(sandbox.ok(&["count", "matrix"]), "60\n");
 }
 
 #[test]
 fn a_replacement_waits_for_the_new_device_and_not_for_another_that_is_dead() {
-    let place = matrix_of("devices=3", "groups=2");
-    lose(&place, 0, 1);
-    lose(&place, 1, 2);
-    let told = place.ok(&["mkvs", "replace", "matrix", "0", "1", "new", "--patience", "60"]);
-    assert!(told.contains("group 0 device 1  active, ") && told.contains("group 1 device 2  failed: "), "{told}");
+    let sandbox = matrix_of("devices=3", "groups=2");
+    lose(&sandbox, 0, 1);
+    lose(&sandbox, 1, 2);
+    let printed = sandbox.ok(&["mkvs", "replace", "matrix", "0", "1", "new", "--patience", "60"]);
+    assert!(
+        printed.contains("group 0 device 1  active, ") && printed.contains("group 1 device 2  failed: "),
+        "{printed}"
+    );
     // Neither a move of keys nor the wait after an interruption does.
-    let told = place.ok(&["mkvs", "add-group", "matrix", "--patience", "60"]);
-    assert!(told.starts_with("3 groups, acks majority\n") && told.contains("group 1 device 2  failed: "), "{told}");
-    place.ok(&["mkvs", "rebalance", "matrix", "--patience", "60"]);
-    place.ok(&["mkvs", "replace", "matrix", "1", "2", "other", "--patience", "60"]);
-    assert_whole(&place);
+    let printed = sandbox.ok(&["mkvs", "add-group", "matrix", "--patience", "60"]);
+    assert!(
+        printed.starts_with("3 groups, acks majority\n") && printed.contains("group 1 device 2  failed: "),
+        "{printed}"
+    );
+    sandbox.ok(&["mkvs", "rebalance", "matrix", "--patience", "60"]);
+    sandbox.ok(&["mkvs", "replace", "matrix", "1", "2", "other", "--patience", "60"]);
+    assert_whole(&sandbox);
 }
 
 #[test]
-fn who_adds_a_group_that_keys_cannot_come_to_is_told_so_at_once() {
-    let place = matrix_of("devices=2", "groups=1");
-    lose(&place, 0, 1);
-    let told =
-        place.fails(&["mkvs", "add-group", "matrix"], 12, "group 0 has 1 devices that can be used and this takes 2");
-    assert!(told.starts_with("2 groups, acks majority, keys are on their way to the newest\n"), "{told}");
-    place.fails(&["mkvs", "rebalance", "matrix"], 12, "group 0 has 1 devices");
-    place.ok(&["mkvs", "replace", "matrix", "0", "1", "new"]);
-    assert!(place.ok(&["mkvs", "rebalance", "matrix"]).starts_with("2 groups, acks majority\n"));
-    assert_whole(&place);
+fn a_group_that_keys_cannot_move_to_is_refused_at_once() {
+    let sandbox = matrix_of("devices=2", "groups=1");
+    lose(&sandbox, 0, 1);
+    let printed =
+        sandbox.fails(&["mkvs", "add-group", "matrix"], 12, "group 0 has 1 devices that can be used and this takes 2");
+    assert!(printed.starts_with("2 groups, acks majority, keys are on their way to the newest\n"), "{printed}");
+    sandbox.fails(&["mkvs", "rebalance", "matrix"], 12, "group 0 has 1 devices");
+    sandbox.ok(&["mkvs", "replace", "matrix", "0", "1", "new"]);
+    assert!(sandbox.ok(&["mkvs", "rebalance", "matrix"]).starts_with("2 groups, acks majority\n"));
+    assert_whole(&sandbox);
 }
 
 /// Collects the files below a directory with their lengths.
@@ -158,19 +167,19 @@ fn below(directory: &std::path::Path, found: &mut Vec<(std::path::PathBuf, u64)>
 }
 
 #[test]
-fn a_creation_that_fails_leaves_what_was_there_and_nothing_else() {
-    let place = Place::new();
-    std::fs::create_dir_all(place.path("there/device/store")).expect("directories");
-    std::fs::create_dir_all(place.path("taken/log")).expect("directories");
-    place.write("taken/log/notes", "mine");
-    place.write("file", "mine");
-    let stands = || {
+fn a_failed_creation_leaves_only_the_files_that_existed_before() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir_all(sandbox.path("there/device/store")).expect("directories");
+    std::fs::create_dir_all(sandbox.path("taken/log")).expect("directories");
+    sandbox.write("taken/log/notes", "mine");
+    sandbox.write("file", "mine");
+    let state = || {
         let mut found = Vec::new();
-        below(&place.path("."), &mut found);
+        below(&sandbox.path("."), &mut found);
         found
     };
-    let before = stands();
-    let at = |name: &str| place.path(name).display().to_string();
+    let before = state();
+    let at = |name: &str| sandbox.path(name).display().to_string();
     for wrong in [
         // Refused options: of the matrix, of its devices, of their pools.
         ["--set", "hard-lag=7", "--set", "soft-lag=8"],
@@ -187,24 +196,24 @@ fn a_creation_that_fails_leaves_what_was_there_and_nothing_else() {
     ] {
         for path in ["matrix", "deep/er/matrix"] {
             let args = [&["create", path, "--engine", "mkvs"][..], &wrong].concat();
-            let output = place.run(&args);
+            let output = sandbox.run(&args);
             assert!(!output.status.success(), "{args:?}");
-            assert_eq!(stands(), before, "{args:?}");
+            assert_eq!(state(), before, "{args:?}");
         }
     }
-    place.ok(&[&CREATE[..], &["--set", "devices=2"]].concat());
+    sandbox.ok(&[&CREATE[..], &["--set", "devices=2"]].concat());
 }
 
 #[test]
-fn a_lag_that_is_not_given_keeps_to_the_logs_and_one_that_is_may_use_all_of_them() {
-    let place = Place::new();
-    place.ok(&[&CREATE[..], &["--set", "devices=2", "--set", "log-ops=1024"]].concat());
-    place.ok(&["put", "matrix", "k", "v", "--set", "hard-lag=512"]);
-    place.ok(&["put", "matrix", "k", "v", "--set", "soft-lag=512"]);
-    place.fails(&["put", "matrix", "k", "v", "--set", "hard-lag=513"], 2, "half of the 1024 operations of the logs");
-    place.fails(&["put", "matrix", "k", "v", "--set", "soft-lag=513"], 2, "option soft-lag");
-    place.fails(&["put", "matrix", "k", "v", "--set", "soft-lag=9", "--set", "hard-lag=8"], 2, "option hard-lag");
-    let large = Place::new();
+fn a_default_lag_is_bounded_by_the_logs_and_a_given_lag_may_use_all_of_them() {
+    let sandbox = Sandbox::new();
+    sandbox.ok(&[&CREATE[..], &["--set", "devices=2", "--set", "log-ops=1024"]].concat());
+    sandbox.ok(&["put", "matrix", "k", "v", "--set", "hard-lag=512"]);
+    sandbox.ok(&["put", "matrix", "k", "v", "--set", "soft-lag=512"]);
+    sandbox.fails(&["put", "matrix", "k", "v", "--set", "hard-lag=513"], 2, "half of the 1024 operations of the logs");
+    sandbox.fails(&["put", "matrix", "k", "v", "--set", "soft-lag=513"], 2, "option soft-lag");
+    sandbox.fails(&["put", "matrix", "k", "v", "--set", "soft-lag=9", "--set", "hard-lag=8"], 2, "option hard-lag");
+    let large = Sandbox::new();
     large.ok(&[&CREATE[..], &["--set", "devices=2", "--set", "log-ops=262144", "--set", "hard-lag=131072"]].concat());
     large.ok(&["put", "matrix", "k", "v", "--set", "hard-lag=131072"]);
     large.ok(&["put", "matrix", "k", "v", "--set", "soft-lag=131072"]);
@@ -212,43 +221,43 @@ fn a_lag_that_is_not_given_keeps_to_the_logs_and_one_that_is_may_use_all_of_them
 }
 
 #[test]
-fn a_creation_that_is_killed_at_any_time_can_be_done_again() {
-    let place = Place::new();
+fn a_creation_killed_at_any_time_can_be_repeated() {
+    let sandbox = Sandbox::new();
     let begun = std::time::Instant::now();
-    place.ok(&CREATE);
+    sandbox.ok(&CREATE);
     let whole = begun.elapsed();
     for part in 0..20 {
-        std::fs::remove_dir_all(place.path("matrix")).expect("removed");
-        let mut child = place.command(&CREATE).stdout(std::process::Stdio::null()).spawn().expect("it starts");
+        std::fs::remove_dir_all(sandbox.path("matrix")).expect("removed");
+        let mut child = sandbox.command(&CREATE).stdout(std::process::Stdio::null()).spawn().expect("it starts");
         std::thread::sleep(whole * part / 20);
         child.kill().and_then(|()| child.wait()).expect("it dies");
-        let again = place.run(&CREATE);
+        let again = sandbox.run(&CREATE);
         let error = common::text(&again.stderr);
         // A matrix that was described before the kill exists, and is opened.
         assert!(again.status.success() || error.contains("exists already: open it"), "part {part}: {error}");
-        place.ok(&["put", "matrix", "key", "value"]);
-        assert_eq!(place.ok(&["get", "matrix", "key", "--raw"]), "value");
+        sandbox.ok(&["put", "matrix", "key", "value"]);
+        assert_eq!(sandbox.ok(&["get", "matrix", "key", "--raw"]), "value");
     }
 }
 
-/// The directory that the advice of an error names, relative to the place.
+/// The directory that the advice of an error names, relative to the sandbox.
 const FIRST_STORE: &str = "matrix/group0.device0/store";
 
 #[test]
-fn the_pairs_of_a_matrix_without_its_host_are_exported_as_the_error_says() {
-    let place = matrix();
-    std::fs::remove_dir_all(place.path("matrix/host")).expect("lose the host");
+fn the_advice_for_a_matrix_without_its_host_exports_its_pairs() {
+    let sandbox = matrix();
+    std::fs::remove_dir_all(sandbox.path("matrix/host")).expect("lose the host");
     for command in [&["count", "matrix"][..], &["verify", "matrix", "--salvage"], &["export", "matrix", "--salvage"]] {
-        place.fails(command, 7, "the matrix's own store is missing");
-        place.fails(command, 7, &format!("lodestore export --salvage {FIRST_STORE}"));
+        sandbox.fails(command, 7, "the matrix's own store is missing");
+        sandbox.fails(command, 7, &format!("lodestore export --salvage {FIRST_STORE}"));
     }
-    assert_eq!(place.ok(&["export", "--salvage", FIRST_STORE]).lines().count(), 60);
+    assert_eq!(sandbox.ok(&["export", "--salvage", FIRST_STORE]).lines().count(), 60);
 }
 
 #[test]
-fn a_damaged_description_of_a_matrix_says_how_to_reach_the_pairs() {
-    let place = matrix();
-    let path = place.path("matrix/host/pool.0000");
+fn a_damaged_description_of_a_matrix_is_reported_with_the_way_to_export_the_pairs() {
+    let sandbox = matrix();
+    let path = sandbox.path("matrix/host/pool.0000");
     let mut region = std::fs::read(&path).expect("the host");
     // The description has the directories of the devices. Its older versions are present, too.
     let name = b"group0.device1";
@@ -256,24 +265,24 @@ fn a_damaged_description_of_a_matrix_says_how_to_reach_the_pairs() {
         region[at] ^= u8::from(region[at..].starts_with(name));
     }
     std::fs::write(&path, region).expect("damage it");
-    place.fails(&["verify", "matrix"], 7, "It is the matrix's own store");
-    assert_eq!(place.ok(&["export", "--salvage", FIRST_STORE]).lines().count(), 60);
+    sandbox.fails(&["verify", "matrix"], 7, "It is the matrix's own store");
+    assert_eq!(sandbox.ok(&["export", "--salvage", FIRST_STORE]).lines().count(), 60);
 }
 
 #[test]
 fn verify_checks_the_host_of_a_killed_matrix() {
-    let place = Place::new();
-    place.ok(&[&CREATE[..], &["--set", "devices=2"]].concat());
-    std::os::unix::fs::symlink("matrix", place.path("store")).expect("linked");
-    let mut importer = place.importer();
+    let sandbox = Sandbox::new();
+    sandbox.ok(&[&CREATE[..], &["--set", "devices=2"]].concat());
+    std::os::unix::fs::symlink("matrix", sandbox.path("store")).expect("linked");
+    let mut importer = sandbox.importer();
     importer.send("a\tthe value of a\n");
     importer.acknowledged(1);
     importer.kill();
-    let path = place.path("matrix/host/pool.0000");
+    let path = sandbox.path("matrix/host/pool.0000");
     let mut region = std::fs::read(&path).expect("the host");
     region[5 * 4096..6 * 4096].fill(0);
     std::fs::write(&path, region).expect("damage it");
-    let verified = place.run(&["verify", "matrix"]);
+    let verified = sandbox.run(&["verify", "matrix"]);
     let said = common::text(&verified.stdout) + &common::text(&verified.stderr);
     assert_eq!(verified.status.code(), Some(7), "{said}");
     // The open or the verification finds it, at the location of the matrix's pair.
@@ -281,23 +290,23 @@ fn verify_checks_the_host_of_a_killed_matrix() {
 }
 
 #[test]
-fn the_pairs_of_devices_without_logs_are_exported_as_the_error_says() {
-    let place = matrix();
+fn the_advice_for_devices_without_logs_exports_their_pairs() {
+    let sandbox = matrix();
     for device in 0..3 {
-        std::fs::remove_dir_all(place.path(&format!("matrix/group0.device{device}/log"))).expect("lose a log");
+        std::fs::remove_dir_all(sandbox.path(&format!("matrix/group0.device{device}/log"))).expect("lose a log");
     }
     for command in [&["get", "matrix", "key01"][..], &["export", "matrix", "--salvage"]] {
-        place.fails(command, 7, "none of its devices can be opened");
-        place.fails(command, 7, "no store at matrix/group0.device2/log");
-        place.fails(command, 7, &format!("lodestore export --salvage {FIRST_STORE}"));
+        sandbox.fails(command, 7, "none of its devices can be opened");
+        sandbox.fails(command, 7, "no store at matrix/group0.device2/log");
+        sandbox.fails(command, 7, &format!("lodestore export --salvage {FIRST_STORE}"));
     }
-    assert_eq!(place.ok(&["export", "--salvage", FIRST_STORE]).lines().count(), 60);
+    assert_eq!(sandbox.ok(&["export", "--salvage", FIRST_STORE]).lines().count(), 60);
 }
 
 #[test]
-fn an_export_of_a_device_that_lacks_acknowledged_writes_is_not_whole() {
-    let place = matrix();
-    let (away, matrix) = (place.path("away"), place.path("matrix"));
+fn an_export_of_a_device_that_lacks_acknowledged_writes_is_incomplete() {
+    let sandbox = matrix();
+    let (away, matrix) = (sandbox.path("away"), sandbox.path("matrix"));
     std::fs::create_dir(&away).expect("a directory");
     let carry = |device: &str, out: bool| {
         let places = [matrix.join(device), away.join(device)];
@@ -305,43 +314,43 @@ fn an_export_of_a_device_that_lacks_acknowledged_writes_is_not_whole() {
         std::fs::rename(from, to).expect("moved");
     };
     carry("group0.device2", true);
-    place.ok(&["put", "matrix", "late", "acknowledged"]);
+    sandbox.ok(&["put", "matrix", "late", "acknowledged"]);
     carry("group0.device0", true);
     carry("group0.device1", true);
     carry("group0.device2", false);
-    place.fails(&["export", "matrix", "--salvage"], 7, "the export is not whole, 60 of 61 records are out");
+    sandbox.fails(&["export", "matrix", "--salvage"], 7, "the export is not whole, 60 of 61 records are out");
 }
 
 #[test]
-fn what_a_salvage_gave_up_is_reported_until_a_replacement_accepts_the_loss() {
-    let place = matrix_of("devices=2", "acks=all");
-    let device = |index: u32| place.path(&format!("matrix/group0.device{index}"));
-    let away = |index: u32| place.path(&format!("away{index}"));
+fn losses_of_a_salvage_are_reported_until_a_replacement_accepts_them() {
+    let sandbox = matrix_of("devices=2", "acks=all");
+    let device = |index: u32| sandbox.path(&format!("matrix/group0.device{index}"));
+    let away = |index: u32| sandbox.path(&format!("away{index}"));
     std::fs::rename(device(1), away(1)).expect("take a device away");
-    place.ok(&["put", "matrix", "late", "acknowledged"]);
+    sandbox.ok(&["put", "matrix", "late", "acknowledged"]);
     std::fs::rename(device(0), away(0)).expect("take the other one away");
     std::fs::rename(away(1), device(1)).expect("put the first one back");
-    place.fails(&["get", "matrix", "late"], 12, "--salvage");
-    place.fails(&["export", "matrix", "--salvage"], 7, "60 of 61 records are out");
+    sandbox.fails(&["get", "matrix", "late"], 12, "--salvage");
+    sandbox.fails(&["export", "matrix", "--salvage"], 7, "60 of 61 records are out");
     let lost = "an earlier salvage gave up what it could not read (0 of its devices that count could be read";
-    place.fails(&["get", "matrix", "late"], 7, lost);
+    sandbox.fails(&["get", "matrix", "late"], 7, lost);
     // The device with the key returns too late: the other one continued without it.
     std::fs::rename(away(0), device(0)).expect("put the other one back");
     for command in [&["get", "matrix", "late"][..], &["verify", "matrix"], &["put", "matrix", "key", "value"]] {
-        place.fails(command, 7, lost);
-        place.fails(command, 7, "lodestore mkvs replace --salvage");
+        sandbox.fails(command, 7, lost);
+        sandbox.fails(command, 7, "lodestore mkvs replace --salvage");
     }
-    let output = place.run(&["mkvs", "status", "matrix"]);
+    let output = sandbox.run(&["mkvs", "status", "matrix"]);
     assert_eq!(output.status.code(), Some(7));
-    let told = common::text(&output.stdout);
-    assert!(told.contains("group 0: a salvage gave up what it could not read: 0 of its devices"), "{told}");
-    let output = place.run(&["verify", "matrix", "--salvage"]);
+    let printed = common::text(&output.stdout);
+    assert!(printed.contains("group 0: a salvage gave up what it could not read: 0 of its devices"), "{printed}");
+    let output = sandbox.run(&["verify", "matrix", "--salvage"]);
     assert_eq!(output.status.code(), Some(7));
-    let told = common::text(&output.stdout);
-    assert!(told.contains(&format!("group 0: {lost}")), "{told}");
-    let told = place.ok(&["mkvs", "replace", "matrix", "0", "0", "new", "--salvage"]);
-    assert!(told.starts_with("group 0 gives up what could not be read: "), "{told}");
-    assert!(!told.contains("a salvage gave up") && told.matches(" active, 60 keys").count() == 2, "{told}");
-    assert_whole(&place);
-    assert!(place.ok(&["mkvs", "status", "matrix", "--json"]).contains("\"given_up\":[null]"));
+    let printed = common::text(&output.stdout);
+    assert!(printed.contains(&format!("group 0: {lost}")), "{printed}");
+    let printed = sandbox.ok(&["mkvs", "replace", "matrix", "0", "0", "new", "--salvage"]);
+    assert!(printed.starts_with("group 0 gives up what could not be read: "), "{printed}");
+    assert!(!printed.contains("a salvage gave up") && printed.matches(" active, 60 keys").count() == 2, "{printed}");
+    assert_whole(&sandbox);
+    assert!(sandbox.ok(&["mkvs", "status", "matrix", "--json"]).contains("\"given_up\":[null]"));
 }

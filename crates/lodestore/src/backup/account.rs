@@ -10,7 +10,7 @@ use lodestore_contract::{Pair, Result, Store, Visit, now_millis};
 use xxhash_rust::xxh3::Xxh3;
 
 /// Groups for each doubling of the remaining lifetime.
-const GROUPS_PER_DOUBLING: u64 = 8;
+const DOUBLING_GROUP_COUNT: u64 = 8;
 
 /// A number of pairs, and the sum of their hashes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct Account {
 fn group_of(lifetime_millis: u64) -> u64 {
     let doublings = u64::from(64 - lifetime_millis.leading_zeros());
     let next_bits = lifetime_millis >> doublings.saturating_sub(4);
-    doublings * GROUPS_PER_DOUBLING + next_bits % GROUPS_PER_DOUBLING
+    doublings * DOUBLING_GROUP_COUNT + next_bits % DOUBLING_GROUP_COUNT
 }
 
 fn hash_of(pair: Pair<'_>) -> u128 {

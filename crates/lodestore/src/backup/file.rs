@@ -11,13 +11,13 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::account::{Account, Sum};
 
 /// The name of the file.
-pub(crate) const NAME: &str = "BACKUP";
+pub(crate) const BACKUP_FILE: &str = "BACKUP";
 /// The version of its format.
-const FORMAT: u32 = 1;
+const FORMAT_VERSION: u32 = 1;
 /// The start of its first line.
 const TITLE: &str = "lodestore backup";
 /// Maximum length of the file, in bytes.
-const BYTES_MAX: u64 = 1 << 20;
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The contents of a backup, its time and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl BackupFile {
         let source = source.map_or("-".into(), |source| format!("{source:016x}"));
         let lasting = &self.account.lasting;
         let mut text = format!(
-            "{TITLE} {FORMAT}\nversion {version}\nengine {engine}\nsource {source}\ntime {time_millis}\n\
+            "{TITLE} {FORMAT_VERSION}\nversion {version}\nengine {engine}\nsource {source}\ntime {time_millis}\n\
              pairs {pairs}\nlasting {} {:032x}\n",
             lasting.pairs, lasting.hash
         );
@@ -71,10 +71,10 @@ impl BackupFile {
     /// [`Error::Missing`]; [`Error::Backup`] if there is no such file, or it is damaged;
     /// [`Error::NewerFormat`]; [`Error::Io`].
     pub(super) fn load(dir: &Path) -> Result<Self> {
-        let path = dir.join(NAME);
+        let path = dir.join(BACKUP_FILE);
         match fs::metadata(&path) {
-            Ok(found) if found.is_file() && found.len() <= BYTES_MAX => {}
-            Ok(_) => return Err(damaged(dir)),
+            Ok(found) if found.is_file() && found.len() <= FILE_BYTES_MAX => {}
+            Ok(_) => return Err(damaged_file(dir)),
             Err(error) if error.kind() == ErrorKind::NotFound && !dir.exists() => {
                 return Err(Error::missing(dir));
             }
@@ -84,14 +84,14 @@ impl BackupFile {
             Err(error) => return Err(Error::io("looking at", path, error)),
         }
         let bytes = fs::read(&path).map_err(|error| Error::io("reading", &path, error))?;
-        let text = String::from_utf8(bytes).map_err(|_| damaged(dir))?;
+        let text = String::from_utf8(bytes).map_err(|_| damaged_file(dir))?;
         let format = text.lines().next().and_then(|title| title.strip_prefix(TITLE)?.trim().parse::<u32>().ok());
         match format {
-            Some(FORMAT) => Self::decode(&text).ok_or_else(|| damaged(dir)),
-            Some(newer) if newer > FORMAT => {
-                Err(Error::NewerFormat { part: "backup".into(), found: newer, known: FORMAT })
+            Some(FORMAT_VERSION) => Self::decode(&text).ok_or_else(|| damaged_file(dir)),
+            Some(newer) if newer > FORMAT_VERSION => {
+                Err(Error::NewerFormat { part: "backup".into(), found: newer, known: FORMAT_VERSION })
             }
-            _ => Err(damaged(dir)),
+            _ => Err(damaged_file(dir)),
         }
     }
 
@@ -114,21 +114,21 @@ impl BackupFile {
         let time_millis = field("time")?.parse().ok()?;
         let pairs = field("pairs")?.parse().ok()?;
         let mut account = Account::begin_at(time_millis);
-        account.lasting = sum(&field("lasting")?)?;
+        account.lasting = parse_sum(&field("lasting")?)?;
         for line in lines {
             let (group, rest) = line.strip_prefix("expiring ")?.split_once(' ')?;
-            account.expiring.insert(group.parse().ok()?, sum(rest)?);
+            account.expiring.insert(group.parse().ok()?, parse_sum(rest)?);
         }
         Some(Self { info: BackupInfo { engine, source, time_millis, version, pairs }, account })
     }
 }
 
-fn sum(text: &str) -> Option<Sum> {
+fn parse_sum(text: &str) -> Option<Sum> {
     let (pairs, hash) = text.split_once(' ')?;
     Some(Sum { pairs: pairs.parse().ok()?, hash: u128::from_str_radix(hash, 16).ok()? })
 }
 
-fn damaged(dir: &Path) -> Error {
+fn damaged_file(dir: &Path) -> Error {
     refusal(dir, "its file BACKUP is damaged: use another backup, or open the directory as a store and verify it")
 }
 
@@ -160,7 +160,7 @@ mod tests {
         without.account.expiring.clear();
         for file in [with_source, without] {
             let dir = Scratch::on_disk();
-            fs::write(dir.path().join(NAME), file.encode()).expect("a file");
+            fs::write(dir.path().join(BACKUP_FILE), file.encode()).expect("a file");
             assert_eq!(BackupFile::load(dir.path()).expect("a whole file"), file);
         }
     }
@@ -170,7 +170,7 @@ mod tests {
         let dir = Scratch::on_disk();
         let whole = example().encode().into_bytes();
         let load = |bytes: &[u8]| {
-            fs::write(dir.path().join(NAME), bytes).expect("a file");
+            fs::write(dir.path().join(BACKUP_FILE), bytes).expect("a file");
             BackupFile::load(dir.path())
         };
         for at in 0..whole.len() {

@@ -13,13 +13,13 @@ use std::path::Path;
 use lodestore_contract::{Error, Result, Store};
 
 use account::Account;
+pub(crate) use file::BACKUP_FILE;
 pub use file::BackupInfo;
-pub(crate) use file::NAME as BACKUP_FILE;
 use file::{BackupFile, refusal};
 use staging::{Staging, StoreLocks};
-use target::{Filled, Target};
+use target::{FinishedTarget, Target};
 
-use crate::doctor::nearest_directory;
+use crate::made::nearest_directory;
 use crate::options::OpenOptions;
 
 /// The parts that the program `lodestore` uses for its own copies. They may change in any release.
@@ -79,7 +79,7 @@ pub fn backup(
         store.copy_all(&mut target)?;
         target.finish()
     });
-    let Filled { account, raise } = copied.map_err(|error| target::name_target(error, dir))?;
+    let FinishedTarget { account, raise } = copied.map_err(|error| target::replace_path(error, dir))?;
     let mut options = OpenOptions::new().engine(store.engine());
     if let Some(durability) = raise {
         options = options.durability(durability);

@@ -25,15 +25,15 @@ use lodestore_contract::{Error, Result};
 use crate::made;
 
 /// The locked file in a staging directory.
-const LOCK: &str = "LOCK";
+const LOCK_FILE: &str = "LOCK";
 /// The directory that becomes the target.
-const CONTENT: &str = "content";
+const CONTENT_DIRECTORY: &str = "content";
 /// The separator of the target's name and the numbers in the name of a staging directory.
-const MARK: &str = ".unfinished-";
-/// Staging directories that one process may have for one target.
-const NUMBERS_MAX: u32 = 10_000;
+const NAME_SEPARATOR: &str = ".unfinished-";
+/// Maximum staging directories of one process for one target.
+const STAGING_DIRECTORIES_MAX: u32 = 10_000;
 /// Attempts to make the parent directories of a target, which another process may remove again.
-const PARENT_TRIES: u32 = 100;
+const PARENT_ATTEMPTS: u32 = 100;
 
 /// A directory under construction. Dropping it removes everything that was created.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub struct Staging {
     target: PathBuf,
     directory: PathBuf,
     /// Created parent directories of the target.
-    made: Vec<PathBuf>,
+    created: Vec<PathBuf>,
     is_done: bool,
     _lock: File,
 }
@@ -54,7 +54,7 @@ impl Staging {
     /// [`Error::TargetExists`]; [`Error::Io`].
     pub fn begin(target: &Path) -> Result<Self> {
         let target = std::path::absolute(target).map_err(|error| Error::io("reading the path", target, error))?;
-        check_free(&target)?;
+        check_target(&target)?;
         let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
             return Err(Error::TargetExists { path: target });
         };
@@ -63,15 +63,15 @@ impl Staging {
         }
         let mut prefix = OsString::from(".");
         prefix.push(name);
-        prefix.push(MARK);
-        let (made, (directory, lock)) =
-            make_below(parent, &prefix).map_err(|error| Error::io("making", parent, error))?;
-        Ok(Self { target, directory, made, is_done: false, _lock: lock })
+        prefix.push(NAME_SEPARATOR);
+        let (created, (directory, lock)) =
+            create_with_parents(parent, &prefix).map_err(|error| Error::io("making", parent, error))?;
+        Ok(Self { target, directory, created, is_done: false, _lock: lock })
     }
 
     /// Returns the directory that becomes the target. The directory does not exist at first.
     pub fn content(&self) -> PathBuf {
-        self.directory.join(CONTENT)
+        self.directory.join(CONTENT_DIRECTORY)
     }
 
     /// Makes the content durable and gives it the target's name.
@@ -92,7 +92,7 @@ impl Staging {
         })?;
         self.is_done = true;
         let parent = self.target.parent().unwrap_or(&self.target);
-        sync_parents(parent, &self.made).map_err(|error| Error::io("syncing", parent, error))
+        sync_parents(parent, &self.created).map_err(|error| Error::io("syncing", parent, error))
     }
 }
 
@@ -101,13 +101,13 @@ impl Drop for Staging {
         // The next process with this target removes leftovers.
         let _ = fs::remove_dir_all(&self.directory);
         if !self.is_done {
-            made::remove_empty(&self.made);
+            made::remove_empty(&self.created);
         }
     }
 }
 
 /// Refuses a target that exists and is not an empty directory.
-fn check_free(target: &Path) -> Result<()> {
+fn check_target(target: &Path) -> Result<()> {
     match fs::read_dir(target) {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
@@ -129,21 +129,21 @@ fn is_mount(directory: &Path, parent: &Path) -> bool {
 }
 
 /// Makes a staging directory and its missing parent directories. Returns the created parents.
-/// Another process that made the same ones, and failed, may remove them meanwhile.
-fn make_below(parent: &Path, prefix: &OsString) -> io::Result<(Vec<PathBuf>, (PathBuf, File))> {
-    let mut tries = 0;
+/// Another process that created the same ones, and failed, may remove them meanwhile.
+fn create_with_parents(parent: &Path, prefix: &OsString) -> io::Result<(Vec<PathBuf>, (PathBuf, File))> {
+    let mut attempts = 0;
     loop {
-        tries += 1;
-        let made = made::missing(parent);
+        attempts += 1;
+        let created = made::missing_directories(parent);
         let staged = fs::create_dir_all(parent).and_then(|()| {
             remove_abandoned(parent);
-            make(parent, prefix)
+            create_staging(parent, prefix)
         });
         match staged {
-            Ok(staged) => return Ok((made, staged)),
+            Ok(staged) => return Ok((created, staged)),
             Err(error) => {
-                made::remove_empty(&made);
-                if error.kind() != ErrorKind::NotFound || tries == PARENT_TRIES {
+                made::remove_empty(&created);
+                if error.kind() != ErrorKind::NotFound || attempts == PARENT_ATTEMPTS {
                     return Err(error);
                 }
             }
@@ -152,16 +152,16 @@ fn make_below(parent: &Path, prefix: &OsString) -> io::Result<(Vec<PathBuf>, (Pa
 }
 
 /// Makes a staging directory of its own, with its locked file.
-fn make(parent: &Path, prefix: &OsString) -> io::Result<(PathBuf, File)> {
-    for number in 0..NUMBERS_MAX {
+fn create_staging(parent: &Path, prefix: &OsString) -> io::Result<(PathBuf, File)> {
+    for number in 0..STAGING_DIRECTORIES_MAX {
         let mut name = prefix.clone();
         name.push(format!("{}-{number}", std::process::id()));
         let directory = parent.join(name);
         match fs::create_dir(&directory) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
-            made => made?,
+            created => created?,
         }
-        match lock_new(&directory, &|| {}) {
+        match create_lock(&directory, &|| {}) {
             Ok(Some(lock)) => return Ok((directory, lock)),
             Ok(None) => {}
             Err(error) => {
@@ -175,8 +175,8 @@ fn make(parent: &Path, prefix: &OsString) -> io::Result<(PathBuf, File)> {
 
 /// Makes the locked file of a staging directory. `before_lock` runs between the making of the file
 /// and its lock. Returns `None` if another process took the directory for an abandoned one.
-fn lock_new(directory: &Path, before_lock: &dyn Fn()) -> io::Result<Option<File>> {
-    let path = directory.join(LOCK);
+fn create_lock(directory: &Path, before_lock: &dyn Fn()) -> io::Result<Option<File>> {
+    let path = directory.join(LOCK_FILE);
     let lock = match File::create_new(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         created => created?,
@@ -198,8 +198,8 @@ fn is_named(file: &File, path: &Path) -> io::Result<bool> {
 }
 
 /// Whether a name is that of a staging directory: `.NAME.unfinished-PID-N`.
-fn is_staging(name: &OsStr) -> bool {
-    let Some((target, numbers)) = name.to_str().and_then(|name| name.rsplit_once(MARK)) else { return false };
+fn is_staging_name(name: &OsStr) -> bool {
+    let Some((target, numbers)) = name.to_str().and_then(|name| name.rsplit_once(NAME_SEPARATOR)) else { return false };
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     target.len() > 1
         && target.starts_with('.')
@@ -210,9 +210,9 @@ fn is_staging(name: &OsStr) -> bool {
 /// dated names, so no later backup may have the target of a killed one.
 fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
-    for entry in entries.flatten().filter(|entry| is_staging(&entry.file_name())) {
+    for entry in entries.flatten().filter(|entry| is_staging_name(&entry.file_name())) {
         // Another process is creating a directory without the file.
-        let path = entry.path().join(LOCK);
+        let path = entry.path().join(LOCK_FILE);
         let Ok(lock) = File::open(&path) else { continue };
         // Otherwise the directory was removed meanwhile, and its name may be used again.
         if lock.try_lock().is_ok() && is_named(&lock, &path).unwrap_or(false) {
@@ -243,7 +243,7 @@ impl StoreLocks {
                 let file_type = entry.file_type().map_err(io)?;
                 if file_type.is_dir() {
                     directories.push(entry.path());
-                } else if entry.file_name() == LOCK {
+                } else if entry.file_name() == LOCK_FILE {
                     let file = File::open(entry.path()).map_err(io)?;
                     match file.try_lock_shared() {
                         Ok(()) => files.push(file),
@@ -269,9 +269,9 @@ fn sync_all(directory: &Path) -> io::Result<()> {
 }
 
 /// Makes the names in a directory durable, and those in its created parents.
-fn sync_parents(parent: &Path, made: &[PathBuf]) -> io::Result<()> {
+fn sync_parents(parent: &Path, created: &[PathBuf]) -> io::Result<()> {
     File::open(parent)?.sync_all()?;
-    let above = made.iter().filter_map(|made| made.parent());
+    let above = created.iter().filter_map(|created| created.parent());
     above.filter(|above| !above.as_os_str().is_empty()).try_for_each(|above| File::open(above)?.sync_all())
 }
 
@@ -286,31 +286,31 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_another_process_takes_for_abandoned_before_its_lock_is_not_used() {
+    fn a_directory_that_another_process_removes_before_it_is_locked_is_not_used() {
         let scratch = Scratch::on_disk();
         let directory = scratch.path().join(".copy.unfinished-1-0");
         fs::create_dir(&directory).expect("a directory");
-        let lock = lock_new(&directory, &|| remove_abandoned(scratch.path())).expect("no error");
+        let lock = create_lock(&directory, &|| remove_abandoned(scratch.path())).expect("no error");
         assert!(lock.is_none(), "the directory is gone");
         assert!(!directory.exists());
-        let (directory, lock) = make(scratch.path(), &prefix()).expect("another one");
+        let (directory, lock) = create_staging(scratch.path(), &prefix()).expect("another one");
         remove_abandoned(scratch.path());
-        assert!(directory.join(LOCK).exists(), "a locked one stays");
+        assert!(directory.join(LOCK_FILE).exists(), "a locked one stays");
         drop(lock);
     }
 
     #[test]
     fn only_names_of_staging_directories_are_taken_for_abandoned() {
         for name in [".copy.unfinished-1-0", ".a.unfinished-1-2.unfinished-33-44"] {
-            assert!(is_staging(OsStr::new(name)), "{name}");
+            assert!(is_staging_name(OsStr::new(name)), "{name}");
         }
         for name in ["copy.unfinished-1-0", ".unfinished-1-0", ".copy.unfinished-1", ".copy.unfinished-1-x", ".copy"] {
-            assert!(!is_staging(OsStr::new(name)), "{name}");
+            assert!(!is_staging_name(OsStr::new(name)), "{name}");
         }
     }
 
     #[test]
-    fn two_with_one_target_are_both_built_and_the_first_has_the_name() {
+    fn the_first_of_two_staging_directories_with_one_target_gets_its_name() {
         let scratch = Scratch::on_disk();
         let target = scratch.path().join("new/copy");
         let begin = |content: &str| {
@@ -332,10 +332,10 @@ mod tests {
         let scratch = Scratch::on_disk();
         let inner = scratch.path().join("device/store");
         fs::create_dir_all(&inner).expect("a directory");
-        fs::write(inner.join(LOCK), "").expect("a file");
+        fs::write(inner.join(LOCK_FILE), "").expect("a file");
         let (first, second) = (StoreLocks::acquire(scratch.path()), StoreLocks::acquire(scratch.path()));
         first.as_ref().and(second.as_ref()).expect("both");
-        let file = File::open(inner.join(LOCK)).expect("a file");
+        let file = File::open(inner.join(LOCK_FILE)).expect("a file");
         assert!(matches!(file.try_lock(), Err(TryLockError::WouldBlock)), "no process can open the store");
         drop((first, second));
         file.lock().expect("free");

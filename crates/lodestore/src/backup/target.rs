@@ -10,7 +10,7 @@ use lodestore_contract::{Batch, BatchOp, Durability, Error, Pair, Result, Store}
 
 use super::account::Account;
 use super::{BackupPhase, BackupProgress};
-use crate::choice_file;
+use crate::choice;
 use crate::options::CreateOptions;
 
 /// Operations of one batch.
@@ -18,10 +18,10 @@ const BATCH_OPS: usize = 512;
 /// Bytes of keys and values at which a batch is full.
 const BATCH_BYTES: usize = 512 << 10;
 /// Longer values are written separately.
-const BATCHED_VALUE_MAX: usize = 16 << 10;
+const BATCHED_VALUE_BYTES_MAX: usize = 16 << 10;
 
 /// The contents of a finished target.
-pub(super) struct Filled {
+pub(super) struct FinishedTarget {
     pub(super) account: Account,
     /// The durability to which the next open must raise the store.
     pub(super) raise: Option<Durability>,
@@ -31,7 +31,7 @@ pub(super) struct Filled {
 pub(super) struct Target<'p> {
     store: Arc<dyn Store>,
     account: Account,
-    /// As in [`Filled`].
+    /// As in [`FinishedTarget`].
     raise: Option<Durability>,
     batch: Batch,
     /// The keys of the batch.
@@ -73,7 +73,7 @@ impl<'p> Target<'p> {
         }
         // The options of the source's creation are not known as they were given. Without a record,
         // no later open is compared with them.
-        choice_file::remove(directory);
+        choice::file::remove(directory);
         Ok(Self {
             uses_batches: stats.durability == Durability::Power && store.capabilities().batch,
             store,
@@ -93,11 +93,11 @@ impl<'p> Target<'p> {
     /// # Errors
     ///
     /// Errors of writes and of [`Store::close`].
-    pub(super) fn finish(mut self) -> Result<Filled> {
+    pub(super) fn finish(mut self) -> Result<FinishedTarget> {
         self.write_batch()?;
         self.store.wait_recovered()?;
         self.store.close()?;
-        Ok(Filled { account: self.account, raise: self.raise })
+        Ok(FinishedTarget { account: self.account, raise: self.raise })
     }
 
     fn write_batch(&mut self) -> Result<()> {
@@ -115,7 +115,7 @@ impl<'p> Target<'p> {
         self.account.add(pair);
         self.written += 1;
         (self.progress)(BackupProgress { phase: BackupPhase::Copying, pairs: self.written, total: self.total });
-        if !self.uses_batches || value.len() > BATCHED_VALUE_MAX {
+        if !self.uses_batches || value.len() > BATCHED_VALUE_BYTES_MAX {
             return self.store.put_expiring(key, value, expiry);
         }
         self.add_to_batch(key, value.len(), BatchOp::Put { key: key.to_vec(), value: value.to_vec(), expiry })
@@ -133,7 +133,7 @@ impl<'p> Target<'p> {
     }
 
     /// Removes the pair of a key from the account, if the store has it.
-    fn forget(&mut self, key: &[u8]) -> Result<()> {
+    fn remove_from_account(&mut self, key: &[u8]) -> Result<()> {
         if self.batch_keys.contains(key) {
             self.write_batch()?;
         }
@@ -154,12 +154,12 @@ impl CopySink for Target<'_> {
     }
 
     fn put(&mut self, pair: Pair<'_>) -> Result<()> {
-        self.forget(pair.key)?;
+        self.remove_from_account(pair.key)?;
         self.write(pair)
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.forget(key)?;
+        self.remove_from_account(key)?;
         if self.uses_batches {
             return self.add_to_batch(key, 0, BatchOp::Delete { key: key.to_vec() });
         }
@@ -168,7 +168,7 @@ impl CopySink for Target<'_> {
 }
 
 /// Names the directory of a full backup instead of the store's capacity.
-pub(super) fn name_target(error: Error, directory: &Path) -> Error {
+pub(super) fn replace_path(error: Error, directory: &Path) -> Error {
     let no_room = |needed| Error::BackupNoRoom { path: directory.into(), needed };
     match error {
         Error::Full { needed, .. } => no_room(needed),

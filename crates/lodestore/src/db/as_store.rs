@@ -8,7 +8,7 @@ use lodestore_contract::{
 
 use super::Db;
 use super::keyspace::Keyspace;
-use super::keyspace::key::{KeyMap, Part};
+use super::keyspace::key::{KeyMap, StoredRange};
 use super::opening::choice_of;
 use super::view::View;
 use crate::handle::Lodestore;
@@ -48,7 +48,7 @@ impl Keyspace {
             return Some(range.clone());
         }
         let mut parts = self.map.split_range(range).into_iter();
-        let Part { range: first, .. } = parts.next()?;
+        let StoredRange { range: first, .. } = parts.next()?;
         let to = parts.last().map_or(first.to, |last| last.range.to);
         Some(ScanRange { from: first.from, to, direction: range.direction, limit: usize::MAX })
     }
@@ -158,8 +158,8 @@ impl Store for KeyspaceStore {
                 return Visit::Stop;
             }
             visits += 1;
-            let wish = visit(key, value);
-            if visits == range.limit { Visit::Stop } else { wish }
+            let verdict = visit(key, value);
+            if visits == range.limit { Visit::Stop } else { verdict }
         });
         self.keyspace.check_alive()?;
         scanned.map(|_| visits)

@@ -7,7 +7,7 @@ use lodestore_contract::limits::check_key;
 use lodestore_contract::{Batch, BatchOp, Commit, Condition, Error, Expected, Expiry, Result};
 
 use super::keyspace::Keyspace;
-use super::keyspace::named::NamedSet;
+use super::keyspace::named::NamedKeyspaces;
 use super::{Db, Shared};
 
 /// A map that a [`WriteBatch`] can write to, and a [`View`](super::View) can read: a [`Db`], which
@@ -55,7 +55,12 @@ pub(super) fn keyspace_in<'a>(shared: &Arc<Shared>, map: &'a impl Map) -> Result
 ///
 /// # Errors
 /// [`Error::OtherStore`]; [`Error::KeyspaceDropped`]; [`Error::KeyLength`].
-pub(super) fn stored_key(shared: &Arc<Shared>, named: &mut NamedSet, map: &impl Map, key: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn stored_key(
+    shared: &Arc<Shared>,
+    named: &mut NamedKeyspaces,
+    map: &impl Map,
+    key: &[u8],
+) -> Result<Vec<u8>> {
     let keyspace = keyspace_in(shared, map)?;
     keyspace.check_alive()?;
     let stored = keyspace.map.encode_key(key)?.to_vec();
@@ -79,7 +84,7 @@ pub struct WriteBatch {
     batch: Batch,
     conditions: Vec<Condition>,
     /// The named keyspaces that the batch writes to or has conditions on.
-    named: NamedSet,
+    named: NamedKeyspaces,
     /// The reason of the first refusal.
     refused: Option<Error>,
 }
@@ -94,7 +99,13 @@ impl fmt::Debug for WriteBatch {
 
 impl WriteBatch {
     pub(super) fn of(shared: Arc<Shared>) -> Self {
-        Self { shared, batch: Batch::default(), conditions: Vec::new(), named: NamedSet::default(), refused: None }
+        Self {
+            shared,
+            batch: Batch::default(),
+            conditions: Vec::new(),
+            named: NamedKeyspaces::default(),
+            refused: None,
+        }
     }
 
     /// Adds a put of `value` under `key`, without an expiry.

@@ -8,17 +8,17 @@ use lodestore_contract::{Durability, Error, EventSink, Options, Result};
 
 use super::opening::choice_of;
 use super::{Choice, Db, Engine};
-use crate::choice_file::{self, is_same_value};
+use crate::choice::file::{self, is_same_value};
 use crate::engines::{self, EngineInfo};
 use crate::options::{CreateOptions, DEFAULT_SIZE, OpenOptions, PoolSettings};
 
 /// The longest wait for another process that is creating the store.
-const CREATION_WAIT: Duration = Duration::from_secs(2);
+const CREATION_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause between two checks of it.
 const CREATION_PAUSE: Duration = Duration::from_millis(5);
 /// The number of further checks of a directory that is not empty and holds no store: another
 /// process may have created the store between two checks, or may be probing the medium with a file.
-const NOT_EMPTY_LOOKS_MAX: u32 = 20;
+const NOT_EMPTY_CHECKS_MAX: u32 = 20;
 
 /// Fixed options that an administrator may change later, by adding a group or replacing a device.
 const CHANGEABLE: [&str; 2] = ["groups", "paths"];
@@ -181,16 +181,16 @@ impl Builder {
     /// if a fixed option differs from the store's; [`Error::ReadOnly`] if a read-only handle would
     /// raise the durability.
     pub fn open(&self) -> Result<Db> {
-        let (begun, mut looks) = (Instant::now(), 0);
+        let (begun, mut not_empty_checks) = (Instant::now(), 0);
         loop {
             match self.open_existing() {
                 Err(Error::Missing { .. }) if self.creates && !self.reads_only => {}
                 opened => return opened,
             }
             match self.create_new() {
-                Err(Error::Exists { .. }) if looks < NOT_EMPTY_LOOKS_MAX => looks += 1,
+                Err(Error::Exists { .. }) if not_empty_checks < NOT_EMPTY_CHECKS_MAX => not_empty_checks += 1,
                 // Another process is creating it now.
-                Err(Error::Locked { .. }) if begun.elapsed() < CREATION_WAIT => {}
+                Err(Error::Locked { .. }) if begun.elapsed() < CREATION_TIMEOUT => {}
                 created => return created,
             }
             std::thread::sleep(CREATION_PAUSE);
@@ -206,7 +206,7 @@ impl Builder {
 
     fn open_existing(&self) -> Result<Db> {
         let engine = engines::of_store(&self.path, self.engine.name())?;
-        let record = choice_file::read(&self.path);
+        let record = file::read(&self.path);
         let created_with = record.as_ref().map(|record| &record.set);
         let options = OpenOptions {
             engine: Some(engine.name.into()),

@@ -44,7 +44,7 @@ mod as_store;
 
 mod batch;
 mod builder;
-mod choice;
+mod engine;
 mod iter;
 mod page;
 mod read_only;
@@ -63,7 +63,7 @@ use lodestore_contract::Store;
 
 pub use batch::{Map, WriteBatch};
 pub use builder::Builder;
-pub use choice::{Choice, Engine};
+pub use engine::Engine;
 pub use iter::{Keys, Pairs};
 pub use keyspace::Keyspace;
 use keyspace::reclaim::Keyspaces;
@@ -72,6 +72,7 @@ pub use transaction::Transaction;
 pub use value::Value;
 pub use view::View;
 
+pub use crate::choice::Choice;
 use crate::trace;
 
 /// An open store. Clones share it, and may be used from any number of threads.

@@ -27,15 +27,15 @@ use std::time::Duration;
 use lodestore_contract::{Batch, BatchOp, Commit, Condition, Error, Expiry, RangeCondition, Result};
 
 use super::batch::{Map, stored_key};
-use super::keyspace::named::NamedSet;
+use super::keyspace::named::NamedKeyspaces;
 use super::{Shared, Value};
 
 /// Maximum runs of a transaction before its conflict is reported.
 const TRIES_MAX: u32 = 100;
-/// Tries without a pause.
-const TRIES_WITHOUT_PAUSE: u32 = 3;
+/// Attempts that follow each other without a pause.
+const IMMEDIATE_ATTEMPTS: u32 = 3;
 /// The upper bound of the first random pause. The bound doubles with each try.
-const PAUSE_MAX_FIRST: Duration = Duration::from_micros(20);
+const FIRST_PAUSE_MAX: Duration = Duration::from_micros(20);
 /// The upper bound of all pauses.
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 
@@ -52,7 +52,7 @@ pub struct Transaction {
     /// The last write of each stored key.
     writes: BTreeMap<Vec<u8>, BatchOp>,
     /// The named keyspaces of reads and writes.
-    named: NamedSet,
+    named: NamedKeyspaces,
 }
 
 impl fmt::Debug for Transaction {
@@ -77,7 +77,7 @@ impl Transaction {
             });
         }
         let (reads, writes) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { shared, reads, ranges: Vec::new(), writes, named: NamedSet::default() })
+        Ok(Self { shared, reads, ranges: Vec::new(), writes, named: NamedKeyspaces::default() })
     }
 
     /// Returns the value of `key`, if there is one: what the transaction wrote last, or else what
@@ -176,7 +176,7 @@ impl Transaction {
     /// [`Error::Conflict`] if another writer changed a key or a range that was read;
     /// [`Error::KeyspaceDropped`]; those of [`Store::write`](crate::store::Store::write).
     pub fn commit(self) -> Result<()> {
-        if self.writes.is_empty() && self.has_one_read() {
+        if self.writes.is_empty() && self.has_at_most_one_read() {
             return Ok(());
         }
         let batch = Batch { ops: self.writes.values().cloned().collect() };
@@ -188,7 +188,7 @@ impl Transaction {
 
     /// Returns whether all reads are true at this moment.
     fn check_reads(&self) -> Result<bool> {
-        if self.has_one_read() {
+        if self.has_at_most_one_read() {
             return Ok(true);
         }
         self.write_if_unchanged(&Batch::default()).map(Commit::is_done)
@@ -196,7 +196,7 @@ impl Transaction {
 
     /// Returns whether the transaction read at most one key, and no range. A single read was true
     /// when it was made.
-    fn has_one_read(&self) -> bool {
+    fn has_at_most_one_read(&self) -> bool {
         self.reads.len() < 2 && self.ranges.is_empty()
     }
 
@@ -256,8 +256,8 @@ pub(super) fn run<T, E: From<Error>>(
 
 /// Waits after a conflict, for a random time that grows with the number of tries.
 fn pause(tries: u32) {
-    let Some(doublings) = tries.checked_sub(TRIES_WITHOUT_PAUSE) else { return };
-    let longest = PAUSE_MAX.min(PAUSE_MAX_FIRST * (1 << doublings.min(16)));
+    let Some(doublings) = tries.checked_sub(IMMEDIATE_ATTEMPTS) else { return };
+    let longest = PAUSE_MAX.min(FIRST_PAUSE_MAX * (1 << doublings.min(16)));
     let random = RandomState::new().hash_one(tries) as u32;
     std::thread::sleep(longest.mul_f64(f64::from(random) / f64::from(u32::MAX)));
 }

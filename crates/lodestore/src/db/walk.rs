@@ -7,12 +7,12 @@ use std::sync::Arc;
 use lodestore_contract::{Direction, Error, Result, ScanRange, Snapshot, Visit};
 
 use super::keyspace::Keyspace;
-use super::keyspace::key::Part;
+use super::keyspace::key::StoredRange;
 
 /// Pairs per read of the store.
-const PAIRS_PER_READ: usize = 128;
+const READ_PAIRS_MAX: usize = 128;
 /// Bytes of keys and values after which a read ends.
-const BYTES_PER_READ: usize = 1 << 20;
+const READ_BYTES_MAX: usize = 1 << 20;
 
 /// A lazy walk over a range. `T` is its copy of each pair.
 pub(super) struct Walk<T> {
@@ -22,7 +22,7 @@ pub(super) struct Walk<T> {
     /// Copies the user's key and the value.
     copy: fn(&[u8], &[u8]) -> T,
     /// The unread parts of the range, in key order.
-    parts: VecDeque<Part>,
+    parts: VecDeque<StoredRange>,
     front: VecDeque<T>,
     /// Pairs that were read from the end, the last key first.
     back: VecDeque<T>,
@@ -111,7 +111,7 @@ impl<T> Walk<T> {
         while pairs.is_empty() {
             let Some(part) = (if is_forward { parts.front_mut() } else { parts.back_mut() }) else { break };
             let source = (&self.keyspace, self.snapshot.as_deref());
-            match read_part(source, self.copy, part, direction, pairs) {
+            match read_stored_range(source, self.copy, part, direction, pairs) {
                 Ok(false) => {}
                 Ok(true) if is_forward => drop(parts.pop_front()),
                 Ok(true) => drop(parts.pop_back()),
@@ -126,23 +126,23 @@ impl<T> Walk<T> {
 
 /// Reads the next group from one end of a part, and shortens the part. Returns whether the whole
 /// part is read.
-fn read_part<T>(
+fn read_stored_range<T>(
     (keyspace, snapshot): (&Keyspace, Option<&dyn Snapshot>),
     copy: fn(&[u8], &[u8]) -> T,
-    part: &mut Part,
+    part: &mut StoredRange,
     direction: Direction,
     pairs: &mut VecDeque<T>,
 ) -> Result<bool> {
     if part.range.excludes_all() {
         return Ok(true);
     }
-    let range = ScanRange { direction, limit: PAIRS_PER_READ, ..part.range.clone() };
+    let range = ScanRange { direction, limit: READ_PAIRS_MAX, ..part.range.clone() };
     let (mut last, mut bytes) = (None, 0);
     // Returns whether the group is full.
     let mut add = |key: &[u8], value: &[u8]| {
         pairs.push_back(copy(&key[part.prefix_len..], value));
         bytes += key.len() + value.len();
-        let is_full = pairs.len() == PAIRS_PER_READ || bytes >= BYTES_PER_READ;
+        let is_full = pairs.len() == READ_PAIRS_MAX || bytes >= READ_BYTES_MAX;
         if is_full {
             last = Some(key.to_vec());
         }

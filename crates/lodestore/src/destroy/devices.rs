@@ -8,8 +8,9 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::{NOTE_FILES, Pool, Removal, StoreFile, store_files};
 use lodestore_mkvs::Part;
 
-use super::{Destroyed, sum};
-use crate::matrix::{self, Matrix};
+use super::{Destroyed, count_files};
+use crate::header;
+use crate::matrix::Matrix;
 use crate::options::OpenOptions;
 
 /// The files of a matrix in the directory of a device and next to the files of its stores.
@@ -33,7 +34,7 @@ pub(super) fn matrix_files(root: &Path) -> Result<Vec<StoreFile>> {
         Err(Error::Missing { .. }) => Ok(()),
         Err(refused) => Err(refused),
     };
-    for name in names(root)? {
+    for name in file_names(root)? {
         let dir = root.join(&name);
         if name == Part::Host.directory() {
             add(name, &dir)?;
@@ -53,7 +54,7 @@ pub(super) fn matrix_files(root: &Path) -> Result<Vec<StoreFile>> {
 /// As [`destroy`](super::destroy).
 pub(super) fn destroy_matrix(root: &Path, removes_devices_elsewhere: bool) -> Result<Destroyed> {
     // Returns the error of a missing matrix.
-    matrix::inspect(root)?;
+    header::inspect(root)?;
     let host_dir = host_dir(root);
     let status = Matrix::describe(root, &OpenOptions::new())?;
     let opening = Pool::inspect(&host_dir)?.opening;
@@ -81,7 +82,7 @@ pub(super) fn destroy_matrix(root: &Path, removes_devices_elsewhere: bool) -> Re
     }
     // The host names the devices, so it is removed last.
     removals.push(host);
-    let destroyed = sum(&removals);
+    let destroyed = count_files(&removals);
     let host = removals.pop();
     removals.into_iter().try_for_each(Removal::finish)?;
     for device in &devices {
@@ -110,7 +111,7 @@ fn is_below(dir: &Path, root: &Path) -> bool {
 
 /// Refuses the directory of a matrix that holds anything but its host and its devices.
 fn check_root(root: &Path, devices: &[PathBuf]) -> Result<()> {
-    for name in names(root)? {
+    for name in file_names(root)? {
         let path = root.join(&name);
         let is_note = NOTE_FILES.contains(&name.as_str()) && path.symlink_metadata().is_ok_and(|file| file.is_file());
         if name != Part::Host.directory() && !is_note && !devices.iter().any(|device| device.starts_with(&path)) {
@@ -123,7 +124,7 @@ fn check_root(root: &Path, devices: &[PathBuf]) -> Result<()> {
 
 /// Refuses the directory of a device that holds anything but its stores and its label.
 fn check_device(device: &Path) -> Result<()> {
-    for name in names(device)? {
+    for name in file_names(device)? {
         let path = device.join(&name);
         let is_part = [Part::Device, Part::Log].iter().any(|part| part.directory() == name);
         let is_label = DEVICE_FILES.contains(&name.as_str())
@@ -155,7 +156,7 @@ fn remove_device(device: &Path) -> Result<()> {
 }
 
 /// Returns the names in a directory; none if there is no directory.
-fn names(dir: &Path) -> Result<Vec<String>> {
+fn file_names(dir: &Path) -> Result<Vec<String>> {
     let io = |refused| Error::io("reading", dir, refused);
     let entries = match fs::read_dir(dir) {
         Err(refused) if matches!(refused.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(vec![]),

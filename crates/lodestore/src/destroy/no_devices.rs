@@ -6,7 +6,7 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::StoreFile;
 
 use super::Destroyed;
-use crate::{built, matrix};
+use crate::{built, header};
 
 /// Returns the directory itself: no matrix is opened by this build.
 pub(super) fn host_dir(root: &Path) -> PathBuf {
@@ -22,7 +22,7 @@ pub(super) fn matrix_files(_root: &Path) -> Result<Vec<StoreFile>> {
 /// # Errors
 /// [`Error::EngineNotBuilt`] if a matrix is there; [`Error::Missing`] and others if not.
 pub(super) fn destroy_matrix(root: &Path, _removes_devices_elsewhere: bool) -> Result<Destroyed> {
-    matrix::inspect(root)?;
+    header::inspect(root)?;
     Err(not_built())
 }
 

@@ -38,7 +38,7 @@ fn outcomes(map: &Keyspace) -> Vec<Result<()>> {
 }
 
 #[test]
-fn all_handles_of_a_dropped_keyspace_answer_so_and_its_name_is_free() {
+fn all_handles_of_a_dropped_keyspace_return_the_error_and_its_name_is_free() {
     each(|setup, path| {
         let db = setup.open(path);
         let users = db.keyspace("users").expect("creates");
@@ -68,7 +68,7 @@ fn all_handles_of_a_dropped_keyspace_answer_so_and_its_name_is_free() {
 }
 
 #[test]
-fn a_settle_frees_the_space_of_dropped_keyspaces_and_no_id_is_used_again() {
+fn a_settle_frees_the_space_of_dropped_keyspaces_and_no_id_is_reused() {
     each(|setup, path| {
         for round in 0..3_u8 {
             let db = setup.open(path);
@@ -101,7 +101,7 @@ fn a_settle_frees_the_space_of_dropped_keyspaces_and_no_id_is_used_again() {
 }
 
 #[test]
-fn a_reclaim_that_a_close_interrupts_goes_on_after_the_next_open() {
+fn a_reclaim_that_a_close_interrupts_continues_after_the_next_open() {
     each(|setup, path| {
         let db = setup.open(path);
         let users = db.keyspace("users").expect("creates");
@@ -127,7 +127,7 @@ fn a_reclaim_that_a_close_interrupts_goes_on_after_the_next_open() {
 }
 
 #[test]
-fn writers_that_race_with_a_drop_leave_no_record_behind() {
+fn writers_that_race_with_a_drop_leave_no_record() {
     each(|setup, path| {
         let db = setup.open(path);
         for round in 0..6_u8 {
@@ -165,7 +165,7 @@ fn writers_that_race_with_a_drop_leave_no_record_behind() {
 }
 
 #[test]
-fn a_drop_that_waits_for_a_writer_keeps_nobody_else_waiting() {
+fn a_drop_that_waits_for_a_writer_blocks_no_other_operation() {
     each(|setup, path| {
         let db = setup.open(path);
         let map = db.keyspace("slow").expect("creates");

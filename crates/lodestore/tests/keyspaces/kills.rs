@@ -139,7 +139,7 @@ fn check(setup: &Setup, dir: &Path, name: &str) -> u32 {
 }
 
 #[test]
-fn a_kill_at_any_moment_leaves_each_keyspace_whole_or_absent() {
+fn a_kill_at_any_moment_leaves_each_keyspace_complete_or_absent() {
     if let Ok(victim) = std::env::var(VICTIM) {
         let (number, dir) = victim.split_once(' ').expect("two words");
         be_killed(&ALL[number.parse::<usize>().expect("a number")], Path::new(dir));
@@ -147,7 +147,7 @@ fn a_kill_at_any_moment_leaves_each_keyspace_whole_or_absent() {
     let seed = std::env::var("LODESTORE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
     println!("LODESTORE_SEED={seed}");
     let mut rng = Rng::new(seed);
-    let name = "kills::a_kill_at_any_moment_leaves_each_keyspace_whole_or_absent";
+    let name = "kills::a_kill_at_any_moment_leaves_each_keyspace_complete_or_absent";
     for (number, setup) in ALL.iter().enumerate() {
         for dir in [Scratch::new(), Scratch::on_disk()] {
             let mut next_id = 2;

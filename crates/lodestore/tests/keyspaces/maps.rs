@@ -34,7 +34,7 @@ fn a_keyspace_has_its_own_pairs_after_a_reopen_too() {
 }
 
 #[test]
-fn every_operation_of_a_keyspace_sees_its_own_keys_alone() {
+fn every_operation_of_a_keyspace_sees_only_its_own_keys() {
     each(|setup, path| {
         let db = setup.open(path);
         let (one, other) = (db.keyspace("one").expect("opens"), db.keyspace("other").expect("opens"));
@@ -71,7 +71,7 @@ fn every_operation_of_a_keyspace_sees_its_own_keys_alone() {
 }
 
 #[test]
-fn a_store_without_keyspaces_has_the_users_records_alone() {
+fn a_store_without_keyspaces_has_only_the_users_records() {
     each(|setup, path| {
         let db = setup.open(path);
         db.put("a", "1").expect("put");

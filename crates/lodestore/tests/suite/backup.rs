@@ -153,7 +153,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-fn a_backup_under_writers_is_one_moment_and_restores(scratch: &Scratch, durability: Durability) {
+fn a_backup_taken_under_writers_is_of_one_moment_and_restores(scratch: &Scratch, durability: Durability) {
     for (index, engine) in engines().into_iter().enumerate() {
         let dir = scratch.path().join(format!("engine-{index}"));
         let db = builder(&dir.join("store"), engine.clone()).durability(durability).open().expect("create");
@@ -183,18 +183,18 @@ fn a_backup_under_writers_is_one_moment_and_restores(scratch: &Scratch, durabili
 }
 
 #[test]
-fn a_backup_under_writers_is_one_moment_and_restores_on_disk() {
-    a_backup_under_writers_is_one_moment_and_restores(&Scratch::on_disk(), Durability::Process);
+fn a_backup_taken_under_writers_on_disk_is_of_one_moment_and_restores() {
+    a_backup_taken_under_writers_is_of_one_moment_and_restores(&Scratch::on_disk(), Durability::Process);
 }
 
 #[test]
 fn a_backup_of_a_power_durable_store_restores() {
-    a_backup_under_writers_is_one_moment_and_restores(&Scratch::on_disk(), Durability::Power);
+    a_backup_taken_under_writers_is_of_one_moment_and_restores(&Scratch::on_disk(), Durability::Power);
 }
 
 #[test]
-fn a_backup_under_writers_is_one_moment_and_restores_in_memory() {
-    a_backup_under_writers_is_one_moment_and_restores(&Scratch::new(), Durability::Process);
+fn a_backup_taken_under_writers_in_memory_is_of_one_moment_and_restores() {
+    a_backup_taken_under_writers_is_of_one_moment_and_restores(&Scratch::new(), Durability::Process);
 }
 
 /// Makes a closed store with some pairs, and a backup of it.
@@ -354,7 +354,7 @@ fn damage_of_the_source_or_of_the_backup_ends_in_an_error_and_leaves_nothing() {
 }
 
 #[test]
-fn what_a_killed_backup_left_is_removed_by_the_next_one() {
+fn leftovers_of_a_killed_backup_are_removed_by_the_next_backup() {
     let scratch = Scratch::on_disk();
     let dir = scratch.path();
     let (store, _) = store_and_backup(dir, Engine::hikv());
@@ -382,7 +382,7 @@ fn a_restore_into_the_directory_of_its_backup_is_refused() {
 }
 
 #[test]
-fn two_backups_at_the_same_time_are_both_whole() {
+fn two_concurrent_backups_are_both_complete() {
     for engine in engines() {
         let scratch = Scratch::on_disk();
         let dir = scratch.path();
@@ -401,7 +401,7 @@ fn two_backups_at_the_same_time_are_both_whole() {
 }
 
 #[test]
-fn a_backup_has_large_batches_of_another_thread_whole() {
+fn a_backup_contains_large_batches_of_another_thread_completely() {
     for engine in engines().into_iter().filter(has_batches) {
         let scratch = Scratch::new();
         let db = builder(&scratch.path().join("store"), engine.clone()).open().expect("create");
@@ -438,7 +438,7 @@ fn a_backup_has_large_batches_of_another_thread_whole() {
 }
 
 #[test]
-fn of_two_backups_with_one_target_at_the_same_time_one_has_it_and_nothing_else_is_left() {
+fn one_of_two_concurrent_backups_with_one_target_succeeds_without_leftovers() {
     let scratch = Scratch::on_disk();
     let (store, _) = store_and_backup(scratch.path(), Engine::fluidkv());
     let db = open(&store);

@@ -13,7 +13,7 @@ use lodestore::{Db, Durability, Error, Lifetime};
 use lodestore_contract::testing::Scratch;
 
 /// Returns a temporary directory and a path in it at which no store exists yet.
-fn place() -> (Scratch, PathBuf) {
+fn scratch_path() -> (Scratch, PathBuf) {
     let dir = Scratch::new();
     let path = dir.store();
     (dir, path)
@@ -40,7 +40,7 @@ fn typed_options_shape_a_new_store_of_each_engine() {
         HashkvSettings::new().mode(Mode::Vlog).index(FluidkvSettings::new().workers(1)).into(),
     ];
     for engine in engines {
-        let (_dir, path) = place();
+        let (_dir, path) = scratch_path();
         for round in 0..2 {
             let builder = small(&path).engine(engine.clone()).pool(&PoolSettings::new().region_bytes(1 << 20));
             let db = builder.open().unwrap_or_else(|error| panic!("{engine:?}: {error}"));
@@ -54,7 +54,7 @@ fn typed_options_shape_a_new_store_of_each_engine() {
 
 #[test]
 fn a_typed_option_out_of_bounds_is_refused_before_a_store_exists() {
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     let refused = refused_option(small(&path).engine(HikvSettings::new().queues(65)).open());
     assert_eq!(refused, ("queues".into(), "65".into(), "it takes a number from 1 to 64".into()));
     let refused = refused_option(small(&path).pool(&PoolSettings::new().region_bytes(5000)).open());
@@ -64,7 +64,7 @@ fn a_typed_option_out_of_bounds_is_refused_before_a_store_exists() {
 
 #[test]
 fn a_fixed_option_must_be_the_one_of_the_store_or_be_left_out() {
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     drop(small(&path).engine(HikvSettings::new().partitions(8)).set("segment", "64K").open().expect("creates"));
     for same in
         [HikvSettings::new(), HikvSettings::new().partitions(8).segment_bytes(64 << 10), HikvSettings::new().queues(2)]
@@ -83,7 +83,7 @@ fn a_fixed_option_must_be_the_one_of_the_store_or_be_left_out() {
 
 #[test]
 fn a_store_without_a_record_of_its_creation_opens_and_its_fixed_options_are_not_compared() {
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     drop(small(&path).engine(HikvSettings::new().partitions(8)).open().expect("creates"));
     std::fs::remove_file(path.join("CHOICE")).expect("the record");
     assert_eq!(Choice::recorded(&path), None);
@@ -93,7 +93,7 @@ fn a_store_without_a_record_of_its_creation_opens_and_its_fixed_options_are_not_
 
 #[test]
 fn the_choice_is_kept_with_the_store_with_its_reason() {
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     let db = small(&path).open().expect("creates");
     let choice = db.choice().clone();
     assert!(choice.reason.starts_with("the medium is "), "{choice}");
@@ -101,7 +101,7 @@ fn the_choice_is_kept_with_the_store_with_its_reason() {
     assert_eq!(Choice::recorded(&path).as_ref(), Some(&choice));
     assert_eq!(small(&path).open().expect("opens").choice(), &choice);
 
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     let options = CreateOptions::new().engine("nvht").size(32 << 20);
     lodestore::store::create(&path, &options).expect("creates").close().expect("closes");
     let recorded = Choice::recorded(&path).expect("a record");
@@ -112,19 +112,19 @@ fn the_choice_is_kept_with_the_store_with_its_reason() {
 
 #[test]
 fn a_creation_with_the_engine_auto_follows_the_medium_as_a_builder_does() {
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     let options = CreateOptions::new().engine("auto").size(32 << 20);
     let choice = options.choice(&path).expect("a choice");
     let store = lodestore::store::create(&path, &options).expect("creates");
     assert_eq!((store.engine(), store.stats().durability), (choice.engine, choice.durability));
     store.close().expect("closes");
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     assert_eq!(small(&path).open().expect("creates").choice(), &choice);
 }
 
 #[test]
 fn the_devices_of_a_matrix_have_the_engine_and_options_that_were_set() {
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     let builder = || {
         let builder = Db::builder(&path).capacity(64 << 20).engine(MkvsSettings::new().devices(2));
         builder.device_engine(NvhtSettings::new().partitions(2))
@@ -141,15 +141,15 @@ fn the_devices_of_a_matrix_have_the_engine_and_options_that_were_set() {
     let refused = refused_option(Db::builder(&path).engine(MkvsSettings::new().devices(3)).open());
     assert_eq!(refused.0, "devices");
 
-    let (_dir, path) = place();
+    let (_dir, path) = scratch_path();
     let refused = refused_option(small(&path).engine(Engine::hikv()).device_engine(Engine::nvht()).open());
     assert_eq!(refused.0, "device-engine");
 }
 
 #[test]
-fn a_read_only_handle_refuses_every_write_and_reads_what_is_there() {
+fn a_read_only_handle_refuses_every_write_and_reads_existing_pairs() {
     for engine in [Engine::hikv(), Engine::nvht(), Engine::fluidkv(), Engine::hashkv(), Engine::mkvs()] {
-        let (_dir, path) = place();
+        let (_dir, path) = scratch_path();
         let open =
             |reads_only| Db::builder(&path).capacity(64 << 20).engine(engine.clone()).read_only(reads_only).open();
         assert!(matches!(open(true).err(), Some(Error::Missing { .. })), "it creates no store");
@@ -225,7 +225,7 @@ fn documentation() -> String {
 }
 
 #[test]
-fn the_documentation_of_options_is_what_the_declarations_say() {
+fn the_documentation_of_options_agrees_with_the_declarations() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/options.md");
     if std::env::var_os("LODESTORE_WRITE_DOCS").is_some() {
         std::fs::write(&path, documentation()).expect("the file is written");

@@ -268,7 +268,7 @@ fn engines_without_range_conditions_and_foreign_or_dropped_keyspaces_are_refused
 }
 
 #[test]
-fn more_keys_than_a_transaction_can_remember_are_refused() {
+fn more_keys_than_a_transaction_can_record_are_refused() {
     let dir = Scratch::new();
     let db = open(Engine::fluidkv(), &dir.store());
     for number in 0..BATCH_OPS_MAX as u32 {

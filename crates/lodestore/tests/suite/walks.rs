@@ -145,7 +145,7 @@ fn a_cursor_of_a_dropped_keyspace_is_refused() {
 }
 
 #[test]
-fn a_view_is_walked_from_both_ends_and_stays_as_it_was() {
+fn a_view_is_walked_from_both_ends_and_never_changes() {
     each_ordered(|db| {
         let view = match db.snapshot() {
             Ok(view) => view.of(&db.keyspace("named").expect("opens")).expect("a view"),

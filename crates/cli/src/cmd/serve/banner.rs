@@ -7,7 +7,7 @@ use lodestore::stats::format_size;
 use lodestore::{Db, Durability};
 use lodestore_server::{Config, Server};
 
-use super::place::Place;
+use super::place::StoreLocation;
 use crate::failure::Outcome;
 use crate::out::Out;
 
@@ -18,15 +18,15 @@ pub struct Banner {
 
 impl Banner {
     /// Collects the texts.
-    pub fn new(place: &Place, db: &Db, server: &Server, config: &Config, ready_after: Duration) -> Self {
+    pub fn new(location: &StoreLocation, db: &Db, server: &Server, config: &Config, ready_after: Duration) -> Self {
         let stats = db.stats();
         let mut listening: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
         listening.extend(config.unix.as_ref().map(|path| path.display().to_string()));
-        let reason = Choice::recorded(&place.path).map(|choice| choice.reason);
+        let reason = Choice::recorded(&location.path).map(|choice| choice.reason);
         let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
         let mut rows = vec![
-            ("store", place.path.display().to_string()),
-            ("a write survives", survives(stats.durability, &stats.medium).into_owned()),
+            ("store", location.path.display().to_string()),
+            ("a write survives", describe_durability(stats.durability, &stats.medium).into_owned()),
             ("engine", format!("{}{reason}", stats.engine)),
             ("medium", stats.medium.clone()),
             ("durability", stats.durability.to_string()),
@@ -62,7 +62,7 @@ impl Banner {
 }
 
 /// Returns what an acknowledged write survives, in words.
-fn survives(durability: Durability, medium: &str) -> std::borrow::Cow<'static, str> {
+fn describe_durability(durability: Durability, medium: &str) -> std::borrow::Cow<'static, str> {
     match durability {
         Durability::Power => "kill -9, and a power failure".into(),
         Durability::Interval(window) => {

@@ -13,7 +13,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 /// Name of the field with the text of a message.
 const MESSAGE: &str = "message";
 
-const SECONDS_PER_DAY: u64 = 86_400;
+const DAY_SECONDS: u64 = 86_400;
 
 /// Starts the log.
 pub fn start(config: &LogConfig) {
@@ -116,8 +116,8 @@ impl Visit for Fields {
 /// Returns a time in UTC by RFC 3339.
 fn rfc3339(micros: u128) -> String {
     let (seconds, micros) = (u64::try_from(micros / 1_000_000).unwrap_or(u64::MAX), micros % 1_000_000);
-    let (year, month, day) = date(seconds / SECONDS_PER_DAY);
-    let second = seconds % SECONDS_PER_DAY;
+    let (year, month, day) = date(seconds / DAY_SECONDS);
+    let second = seconds % DAY_SECONDS;
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
 }
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn times_agree_with_the_calendar() {
         for (seconds, expected) in [
             (0, "1970-01-01T00:00:00.000000Z"),
             (951_782_399, "2000-02-28T23:59:59.000000Z"),

@@ -1,6 +1,5 @@
 //! `serve`: a Redis-protocol server over a store.
 
-mod args;
 mod banner;
 mod log;
 mod notify;
@@ -14,9 +13,8 @@ use lodestore::Db;
 use lodestore_server::options::OptionError;
 use lodestore_server::{Server, StartError, Stopper, StoreEvents};
 
-pub use args::{ServeArgs, ServerOptions};
-
 use crate::BEGUN;
+use crate::args::ServeArgs;
 use crate::failure::{Failure, Outcome};
 
 /// Longest time from a stop to the end of the process. A process that ends earlier than its clean
@@ -27,19 +25,19 @@ const STOP_MAX: Duration = Duration::from_secs(2);
 const EXIT_TIME: Duration = Duration::from_millis(200);
 
 /// Time between two checks of the main thread for a stop.
-const LOOK_PERIOD: Duration = Duration::from_millis(100);
+const STOP_CHECK_PERIOD: Duration = Duration::from_millis(100);
 
 /// Serves a store until a signal or a client stops the server.
 pub fn run(args: &ServeArgs) -> Outcome {
     let resolved = args.options.resolve()?;
     let config = &resolved.config;
-    config.check().map_err(|error| refused(&OptionError::Config(error)))?;
+    config.check().map_err(OptionError::Config)?;
     log::start(&config.log);
-    let place = place::of(&resolved)?;
+    let location = place::locate(&resolved)?;
     // An address in use is reported before a store is created or recovered.
     let bound = Server::bind(config.clone()).map_err(start_failure)?;
     let events = StoreEvents::default();
-    let db = place::open(&place, &config.store, &events)?;
+    let db = place::open_or_create(&location, &config.store, &events)?;
     let server = match bound.start(db.clone()) {
         Ok(server) => server,
         Err(error) => {
@@ -49,18 +47,18 @@ pub fn run(args: &ServeArgs) -> Outcome {
         }
     };
     server.report_store_events(&events);
-    stop::on_signals(&server.stopper())?;
+    stop::stop_on_signal(&server.stopper())?;
     let ready_after = BEGUN.get().map(Instant::elapsed).unwrap_or_default();
     server.report_served_after(ready_after);
-    let banner = banner::Banner::new(&place, &db, &server, config, ready_after);
+    let banner = banner::Banner::new(&location, &db, &server, config, ready_after);
     // A missing reader of the banner does not end the server.
     drop(banner.print(config.log.is_json));
-    notify::send(&format!("READY=1\nSTATUS=Serving {}", place.path.display()));
-    wait(server, db)
+    notify::send(&format!("READY=1\nSTATUS=Serving {}", location.path.display()));
+    wait_and_close(server, db)
 }
 
 /// Waits for the end of the server and for the clean close of the store, for a bounded time.
-fn wait(server: Server, db: Db) -> Outcome {
+fn wait_and_close(server: Server, db: Db) -> Outcome {
     let stopper = server.stopper();
     let (ended, end) = mpsc::channel();
     let waiting = std::thread::Builder::new().name("stop".into()).spawn(move || {
@@ -93,7 +91,7 @@ fn wait_for_end<T>(end: &mpsc::Receiver<T>, stopper: &Stopper) -> Option<T> {
         if left == Some(Duration::ZERO) {
             return end.try_recv().ok();
         }
-        match end.recv_timeout(left.unwrap_or(LOOK_PERIOD)) {
+        match end.recv_timeout(left.unwrap_or(STOP_CHECK_PERIOD)) {
             Ok(ended) => return Some(ended),
             Err(RecvTimeoutError::Disconnected) => return None,
             Err(RecvTimeoutError::Timeout) => {}
@@ -101,15 +99,10 @@ fn wait_for_end<T>(end: &mpsc::Receiver<T>, stopper: &Stopper) -> Option<T> {
     }
 }
 
-/// Returns the failure of refused options.
-pub fn refused(error: &OptionError) -> Failure {
-    Failure::Usage(error.to_string())
-}
-
 fn start_failure(error: StartError) -> Failure {
     match error {
         StartError::Store(error) => Failure::Store(error),
-        StartError::Config(error) => refused(&OptionError::Config(error)),
+        StartError::Config(error) => OptionError::Config(error).into(),
         other => Failure::Other(other.to_string()),
     }
 }

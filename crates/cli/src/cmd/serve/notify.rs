@@ -36,8 +36,8 @@ mod tests {
 
     #[test]
     fn a_state_reaches_sockets_with_a_path_and_abstract_sockets() {
-        let place = lodestore_contract::testing::Scratch::new();
-        let path = place.path().join("notify");
+        let scratch = lodestore_contract::testing::Scratch::new();
+        let path = scratch.path().join("notify");
         let socket = UnixDatagram::bind(&path).expect("a socket");
         send_to(path.as_os_str(), "READY=1").expect("a message");
         assert_eq!(received(&socket), "READY=1");

@@ -16,14 +16,14 @@ use crate::failure::{Failure, Outcome, file_failure};
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Permissions of a chosen directory: only its owner may read or change it.
-const PRIVATE: u32 = 0o700;
+const OWNER_ACCESS_MASK: u32 = 0o700;
 
 /// Permissions that a chosen directory must not have.
-const WRITABLE_BY_OTHERS: u32 = 0o022;
+const OTHERS_WRITE_MASK: u32 = 0o022;
 
 /// The directory of the served store.
 #[derive(Debug)]
-pub struct Place {
+pub struct StoreLocation {
     /// The directory.
     pub path: PathBuf,
     /// Whether the store is created if there is none.
@@ -34,20 +34,20 @@ pub struct Place {
 
 /// Returns the location of the store. An argument may be mistyped, so the named store must exist,
 /// unless the configuration creates stores.
-pub fn of(resolved: &Resolved) -> Outcome<Place> {
+pub fn locate(resolved: &Resolved) -> Outcome<StoreLocation> {
     let store = &resolved.config.store;
     if let Some(path) = &store.path {
         let index = OPTIONS.iter().position(|option| option.name == "store");
         let is_argument = index.is_some_and(|index| matches!(resolved.origins[index], Origin::Flag { .. }));
-        return Ok(Place { path: path.clone(), creates: store.creates || !is_argument, is_chosen: false });
+        return Ok(StoreLocation { path: path.clone(), creates: store.creates || !is_argument, is_chosen: false });
     }
-    let path = choose()?;
-    Ok(Place { path, creates: true, is_chosen: true })
+    let path = choose_directory()?;
+    Ok(StoreLocation { path, creates: true, is_chosen: true })
 }
 
 /// Chooses a directory of the user: in memory, where an acknowledged write costs no system call, or
 /// below the directory for the state of programs.
-fn choose() -> Outcome<PathBuf> {
+fn choose_directory() -> Outcome<PathBuf> {
     // The owner of an entry of /proc is the user of the process.
     let user = fs::metadata("/proc/self").map(|metadata| metadata.uid());
     if let (Ok(user), true) = (user, is_tmpfs(SHARED_MEMORY)) {
@@ -69,12 +69,12 @@ fn is_tmpfs(directory: &str) -> bool {
 }
 
 /// Opens the store, or creates it. `events` receives the store's events.
-pub fn open(place: &Place, config: &StoreConfig, events: &StoreEvents) -> Outcome<Db> {
-    if place.is_chosen {
-        make_private(&place.path)?;
+pub fn open_or_create(location: &StoreLocation, config: &StoreConfig, events: &StoreEvents) -> Outcome<Db> {
+    if location.is_chosen {
+        make_private_directory(&location.path)?;
     }
-    match open_existing(&place.path, config, events) {
-        Err(Error::Missing { .. }) if place.creates => Ok(create(&place.path, config, events)?),
+    match open_existing(&location.path, config, events) {
+        Err(Error::Missing { .. }) if location.creates => Ok(create(&location.path, config, events)?),
         Err(error @ Error::Missing { obstacle: None, .. }) => Err(Failure::Unserved { error }),
         opened => opened.map_err(|error| Failure::Open { error, salvage: false }),
     }
@@ -82,12 +82,12 @@ pub fn open(place: &Place, config: &StoreConfig, events: &StoreEvents) -> Outcom
 
 /// Creates a directory that only this user may change. Other users may write to the parent
 /// directory, so a directory of another user is refused.
-fn make_private(path: &Path) -> Outcome {
-    let made = fs::DirBuilder::new().recursive(true).mode(PRIVATE).create(path);
-    made.map_err(file_failure("making the directory", path))?;
+fn make_private_directory(path: &Path) -> Outcome {
+    let created = fs::DirBuilder::new().recursive(true).mode(OWNER_ACCESS_MASK).create(path);
+    created.map_err(file_failure("making the directory", path))?;
     let found = fs::symlink_metadata(path).map_err(file_failure("reading", path))?;
     let user = fs::metadata("/proc/self").map_err(file_failure("reading", Path::new("/proc/self")))?.uid();
-    if !found.is_dir() || found.uid() != user || found.mode() & WRITABLE_BY_OTHERS != 0 {
+    if !found.is_dir() || found.uid() != user || found.mode() & OTHERS_WRITE_MASK != 0 {
         let text = format!("{} is not a private directory of this user: name another STORE", path.display());
         return Err(Failure::Usage(text));
     }
@@ -95,7 +95,7 @@ fn make_private(path: &Path) -> Outcome {
 }
 
 fn open_existing(path: &Path, config: &StoreConfig, events: &StoreEvents) -> lodestore::Result<Db> {
-    let mut options = OpenOptions::new().events(sink_of(events));
+    let mut options = OpenOptions::new().events(event_sink(events));
     if let Some(engine) = &config.engine {
         options = options.engine(engine);
     }
@@ -109,7 +109,7 @@ fn open_existing(path: &Path, config: &StoreConfig, events: &StoreEvents) -> lod
 }
 
 fn create(path: &Path, config: &StoreConfig, events: &StoreEvents) -> lodestore::Result<Db> {
-    let mut options = CreateOptions::new().size(config.size).events(sink_of(events));
+    let mut options = CreateOptions::new().size(config.size).events(event_sink(events));
     options = options.engine(config.engine.as_deref().unwrap_or(lodestore::options::AUTO_ENGINE));
     if let Some(durability) = config.durability {
         options = options.durability(durability);
@@ -123,7 +123,7 @@ fn create(path: &Path, config: &StoreConfig, events: &StoreEvents) -> lodestore:
 }
 
 /// Returns the sink that counts the events of the store and writes them to the log.
-fn sink_of(events: &StoreEvents) -> EventSink {
+fn event_sink(events: &StoreEvents) -> EventSink {
     let events = events.clone();
     std::sync::Arc::new(move |event: &Event| {
         events.observe(event);

@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome};
 use crate::stop_signal::stop_signals;
 
 /// Stops the server at the first signal. The second signal ends the process at once.
-pub fn on_signals(stopper: &Stopper) -> Outcome {
+pub fn stop_on_signal(stopper: &Stopper) -> Outcome {
     let refused = |error| Failure::Other(format!("the system refused to watch for signals: {error}"));
     let is_second = Arc::new(AtomicBool::new(false));
     let numbers = stop_signals();

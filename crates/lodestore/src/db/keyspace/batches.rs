@@ -6,7 +6,7 @@ use std::ops::Bound;
 use lodestore_contract::{Batch, BatchOp, Commit, Condition, RangeCondition, Result};
 
 use super::Keyspace;
-use super::key::Part;
+use super::key::StoredRange;
 
 impl Keyspace {
     /// Writes all of `batch` to this keyspace, or nothing.
@@ -58,7 +58,7 @@ impl Keyspace {
             }
             let stored = |key: &Vec<u8>| self.map.encode_key(key).map(|key| key.to_vec());
             let keys = condition.keys.iter().map(stored).collect::<Result<Vec<_>>>()?;
-            for Part { range, .. } in self.map.split_range(&range) {
+            for StoredRange { range, .. } in self.map.split_range(&range) {
                 let keys = keys.iter().filter(|key| range.contains(key)).cloned().collect();
                 encoded.push(RangeCondition { from: range.from, to: range.to, keys });
                 owners.push(index);

@@ -31,9 +31,9 @@ use std::sync::Arc;
 use lodestore_contract::{Error, Result, Store};
 
 use super::key::NAMED_ID_MIN;
-use super::named::{Blocked, Named};
+use super::named::{NamedKeyspace, WritersBlocked};
 use super::planted::{Fault, Planted};
-use super::record::{Header, PLACE, SlotRecord, header_key, slot_key};
+use super::record::{Header, LOCATION, SlotRecord, header_key, slot_key};
 
 /// Maximum bytes of a name.
 pub(in crate::db) const NAME_BYTES_MAX: usize = 255;
@@ -41,7 +41,7 @@ pub(in crate::db) const NAME_BYTES_MAX: usize = 255;
 /// A slot, with its number as its index.
 enum Slot {
     Free,
-    Live(Arc<Named>),
+    Live(Arc<NamedKeyspace>),
     Dead(u32),
     Damaged,
 }
@@ -68,7 +68,7 @@ pub(in crate::db) struct Catalogue {
     next_id: u32,
     slots: Vec<Slot>,
     /// The free slots.
-    free: Vec<usize>,
+    free_slots: Vec<usize>,
     /// The slots of the live keyspaces.
     by_name: BTreeMap<String, usize>,
     /// The first damage that was found.
@@ -91,7 +91,7 @@ impl Catalogue {
             has_header: header.is_some(),
             next_id: header.map_or(NAMED_ID_MIN, |header| header.next_id),
             slots: Vec::new(),
-            free: Vec::new(),
+            free_slots: Vec::new(),
             by_name: BTreeMap::new(),
             damage: None,
             in_doubt: None,
@@ -100,7 +100,7 @@ impl Catalogue {
         match header {
             Some(header) => catalogue.load_slots(header.slots)?,
             None if catalogue.store.contains(&slot_key(0))? => {
-                return Err(Error::corrupt(PLACE, "its header is missing"));
+                return Err(Error::corrupt(LOCATION, "its header is missing"));
             }
             None => {}
         }
@@ -110,12 +110,12 @@ impl Catalogue {
     /// Reads `count` slots, and the next one if it exists.
     fn load_slots(&mut self, count: u32) -> Result<()> {
         let mut ids = BTreeMap::new();
-        let last = if self.planted.is(Fault::LastSlotNotRead) { count.saturating_sub(1) } else { count };
+        let last = if self.planted.has(Fault::LastSlotNotRead) { count.saturating_sub(1) } else { count };
         for number in 0..=last {
             match self.load_slot(number, &mut ids) {
                 Ok(None) if number == count => {}
                 Ok(Some(slot)) => self.slots.push(slot),
-                Ok(None) => self.note_damage(PLACE.into(), format!("slot {number} is missing")),
+                Ok(None) => self.note_damage(LOCATION.into(), format!("slot {number} is missing")),
                 Err(Error::Corrupt { place, what, .. }) => self.note_damage(place, what),
                 Err(error) => return Err(error),
             }
@@ -134,29 +134,29 @@ impl Catalogue {
         let index = number as usize;
         let (id, name) = match SlotRecord::decode(number, &value)? {
             SlotRecord::Free => {
-                self.free.push(index);
+                self.free_slots.push(index);
                 return Ok(Some(Slot::Free));
             }
             SlotRecord::Live { id, name } => (id, Some(name)),
-            SlotRecord::Dead { .. } if self.planted.is(Fault::DeadFreedByOpen) => {
-                self.free.push(index);
+            SlotRecord::Dead { .. } if self.planted.has(Fault::DeadFreedByOpen) => {
+                self.free_slots.push(index);
                 return Ok(Some(Slot::Free));
             }
             SlotRecord::Dead { id, .. } => (id, None),
         };
         if !(NAMED_ID_MIN..self.next_id).contains(&id) {
-            return Err(Error::corrupt(PLACE, format!("slot {number} has id {id}, which was never given")));
+            return Err(Error::corrupt(LOCATION, format!("slot {number} has id {id}, which was never given")));
         }
         let same_name = name.as_ref().and_then(|name| self.by_name.get(name));
         if let Some(first) = ids.insert(id, index).or(same_name.copied()) {
             // Either slot may be the damaged one.
             self.slots[first] = Slot::Damaged;
             self.by_name.retain(|_, slot| *slot != first);
-            return Err(Error::corrupt(PLACE, format!("slots {first} and {number} have the same name or id")));
+            return Err(Error::corrupt(LOCATION, format!("slots {first} and {number} have the same name or id")));
         }
         Ok(Some(name.map_or(Slot::Dead(id), |name| {
             self.by_name.insert(name.clone(), index);
-            Slot::Live(Arc::new(Named::new(id, name)))
+            Slot::Live(Arc::new(NamedKeyspace::new(id, name)))
         })))
     }
 
@@ -185,7 +185,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`Error::KeyspaceName`]; [`Error::Corrupt`] if the name may be in a damaged slot.
-    fn find(&self, name: &str) -> Result<Option<(usize, Arc<Named>)>> {
+    fn find(&self, name: &str) -> Result<Option<(usize, Arc<NamedKeyspace>)>> {
         if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
             return Err(Error::KeyspaceName { len: name.len() });
         }
@@ -206,7 +206,7 @@ impl Catalogue {
         self.in_doubt = None;
         if slot == self.slots.len() {
             self.slots.push(Slot::Free);
-            self.free.push(slot);
+            self.free_slots.push(slot);
         }
         Ok(())
     }
@@ -216,7 +216,7 @@ impl Catalogue {
     /// # Errors
     /// [`Error::KeyspaceName`]; [`Error::KeyspacesExhausted`]; [`Error::Corrupt`] if the name may
     /// be in a damaged slot; those of a write, after which the next open may find the keyspace.
-    pub(in crate::db) fn open_or_create(&mut self, name: &str) -> Result<Arc<Named>> {
+    pub(in crate::db) fn open_or_create(&mut self, name: &str) -> Result<Arc<NamedKeyspace>> {
         if let Some((slot, named)) = self.find(name)? {
             if self.in_doubt.as_ref().is_some_and(|(doubtful, _)| *doubtful == slot) {
                 self.restore_slot()?;
@@ -226,13 +226,14 @@ impl Catalogue {
         self.restore_slot()?;
         let id = self.next_id;
         let next_id = id.checked_add(1).ok_or(Error::KeyspacesExhausted)?;
-        let id = if self.planted.is(Fault::DeadIdReused) { self.dead().first().map_or(id, |dead| dead.id) } else { id };
-        let slot = self.free.last().copied().unwrap_or(self.slots.len());
-        if self.planted.is(Fault::SlotBeforeHeader) {
+        let id =
+            if self.planted.has(Fault::DeadIdReused) { self.dead().first().map_or(id, |dead| dead.id) } else { id };
+        let slot = self.free_slots.last().copied().unwrap_or(self.slots.len());
+        if self.planted.has(Fault::SlotBeforeHeader) {
             self.put_slot(slot, &SlotRecord::Live { id, name: name.into() })?;
         }
         let header = Header { next_id, slots: self.slots.len() as u32 };
-        if !(self.has_header && self.planted.is(Fault::HeaderNotRaised)) {
+        if !(self.has_header && self.planted.has(Fault::HeaderNotRaised)) {
             self.has_header = true;
             self.put(&header_key(), &header.encode())?;
         }
@@ -240,15 +241,15 @@ impl Catalogue {
         self.next_id = next_id;
         self.in_doubt = Some((slot, SlotRecord::Free));
         if let Err(error) = self.put_slot(slot, &SlotRecord::Live { id, name: name.into() }) {
-            if self.is_refused(&error, slot, &SlotRecord::Free) {
+            if self.is_refused_and_unchanged(&error, slot, &SlotRecord::Free) {
                 self.in_doubt = None;
             }
             return Err(error);
         }
         self.in_doubt = None;
-        let named = Arc::new(Named::new(id, name.into()));
-        self.free.pop();
-        self.set(slot, Slot::Live(Arc::clone(&named)));
+        let named = Arc::new(NamedKeyspace::new(id, name.into()));
+        self.free_slots.pop();
+        self.set_slot(slot, Slot::Live(Arc::clone(&named)));
         self.by_name.insert(name.into(), slot);
         Ok(named)
     }
@@ -257,7 +258,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`Error::KeyspaceName`]; [`Error::Corrupt`] if the name may be in a damaged slot.
-    pub(in crate::db) fn find_named(&self, name: &str) -> Result<Option<Arc<Named>>> {
+    pub(in crate::db) fn find_named(&self, name: &str) -> Result<Option<Arc<NamedKeyspace>>> {
         Ok(self.find(name)?.map(|(_, named)| named))
     }
 
@@ -268,31 +269,35 @@ impl Catalogue {
     /// As [`Self::open_or_create`]. After an error the keyspace still exists. If its slot cannot be
     /// restored, its handles return [`Error::KeyspaceDropped`] permanently, and the next handle of
     /// the name restores the slot.
-    pub(in crate::db) fn drop_named(&mut self, named: &Arc<Named>, blocked: &Blocked<'_>) -> Result<bool> {
+    pub(in crate::db) fn drop_named(
+        &mut self,
+        named: &Arc<NamedKeyspace>,
+        blocked: &WritersBlocked<'_>,
+    ) -> Result<bool> {
         let (name, id) = (named.name(), named.id());
         let slot = match self.find(name)? {
             Some((slot, found)) if Arc::ptr_eq(&found, named) => slot,
             _ => return Ok(false),
         };
         self.restore_slot()?;
-        let is_left_out = self.planted.is(Fault::DropNotWritten);
+        let is_left_out = self.planted.has(Fault::DropNotWritten);
         let put = if is_left_out { Ok(()) } else { self.put_slot(slot, &SlotRecord::Dead { id, name: name.into() }) };
         if let Err(error) = put {
             let before = SlotRecord::Live { id, name: name.into() };
-            if self.is_refused(&error, slot, &before) {
+            if self.is_refused_and_unchanged(&error, slot, &before) {
                 return Err(error);
             }
             self.in_doubt = Some((slot, before));
             if self.restore_slot().is_err() {
                 // An open that finds the drop would lose a write that is acknowledged now.
                 named.mark_dropped(blocked);
-                self.set(slot, Slot::Live(Arc::new(Named::new(id, name.into()))));
+                self.set_slot(slot, Slot::Live(Arc::new(NamedKeyspace::new(id, name.into()))));
             }
             return Err(error);
         }
         named.mark_dropped(blocked);
         self.by_name.remove(name);
-        self.set(slot, Slot::Dead(id));
+        self.set_slot(slot, Slot::Dead(id));
         Ok(true)
     }
 
@@ -309,25 +314,25 @@ impl Catalogue {
     ///
     /// # Errors
     /// Errors of a write.
-    pub(in crate::db) fn free(&mut self, dead: &Dead) -> Result<()> {
+    pub(in crate::db) fn free_slot(&mut self, dead: &Dead) -> Result<()> {
         self.sync()?;
         self.restore_slot()?;
         self.put_slot(dead.slot, &SlotRecord::Free)?;
-        if dead.id + 1 == self.next_id && self.planted.is(Fault::IdReused) {
+        if dead.id + 1 == self.next_id && self.planted.has(Fault::IdReused) {
             self.next_id = dead.id;
         }
-        self.set(dead.slot, Slot::Free);
-        self.free.push(dead.slot);
+        self.set_slot(dead.slot, Slot::Free);
+        self.free_slots.push(dead.slot);
         Ok(())
     }
 
-    fn set(&mut self, slot: usize, state: Slot) {
+    fn set_slot(&mut self, slot: usize, state: Slot) {
         if slot == self.slots.len() { self.slots.push(state) } else { self.slots[slot] = state }
     }
 
     /// Returns whether `error` refused a put of a slot for lack of space, and the slot has its
     /// previous record. A sync after the put may be refused as well, so the slot is read.
-    fn is_refused(&self, error: &Error, slot: usize, before: &SlotRecord) -> bool {
+    fn is_refused_and_unchanged(&self, error: &Error, slot: usize, before: &SlotRecord) -> bool {
         let is_before = |found: Option<Vec<u8>>| match found {
             Some(found) => found == before.encode(),
             None => *before == SlotRecord::Free,
@@ -346,7 +351,7 @@ impl Catalogue {
     }
 
     fn sync(&self) -> Result<()> {
-        let is_needed = self.needs_sync && !self.planted.is(Fault::SyncLeftOut);
+        let is_needed = self.needs_sync && !self.planted.has(Fault::SyncLeftOut);
         if is_needed { self.store.sync() } else { Ok(()) }
     }
 }

@@ -33,7 +33,7 @@ const DEFAULT_ID: u32 = 1;
 pub(in crate::db) const NAMED_ID_MIN: u32 = 2;
 
 /// The largest id that is encoded in one byte.
-const ONE_BYTE_MAX: u8 = 0xF7;
+const ONE_BYTE_ID_MAX: u8 = 0xF7;
 /// Maximum bytes of an encoded id.
 const ID_BYTES_MAX: usize = 1 + size_of::<u32>();
 /// Maximum bytes before the user's key.
@@ -41,7 +41,7 @@ const PREFIX_BYTES_MAX: usize = RESERVED.len() + ID_BYTES_MAX;
 /// Maximum bytes of a key that is stored with a prefix.
 const PREFIXED_KEY_MAX: usize = KEY_MAX - PREFIX_BYTES_MAX;
 /// Stored keys of at most this many bytes are built without an allocation.
-const SHORT_BYTES_MAX: usize = 120;
+const SHORT_KEY_BYTES_MAX: usize = 120;
 
 /// The bytes before the user's key in a stored key.
 #[derive(Clone, Copy)]
@@ -55,10 +55,10 @@ impl Prefix {
         let mut prefix = Self { bytes: [0; PREFIX_BYTES_MAX], len: 0 };
         RESERVED.into_iter().for_each(|byte| prefix.push(byte));
         match u8::try_from(id) {
-            Ok(byte) if byte <= ONE_BYTE_MAX => prefix.push(byte),
+            Ok(byte) if byte <= ONE_BYTE_ID_MAX => prefix.push(byte),
             _ => {
                 let bytes = u32::BITS.div_ceil(8) - id.leading_zeros() / 8;
-                prefix.push(ONE_BYTE_MAX + bytes as u8);
+                prefix.push(ONE_BYTE_ID_MAX + bytes as u8);
                 (0..bytes).rev().for_each(|byte| prefix.push((id >> (8 * byte)) as u8));
             }
         }
@@ -89,10 +89,10 @@ pub(in crate::db) fn prefix_of(id: u32) -> Vec<u8> {
 pub(in crate::db) fn id_of(stored: &[u8]) -> Option<u32> {
     let rest = stored.strip_prefix(&RESERVED)?;
     let (&first, rest) = rest.split_first()?;
-    if first <= ONE_BYTE_MAX {
+    if first <= ONE_BYTE_ID_MAX {
         return Some(u32::from(first));
     }
-    let digits = rest.get(..usize::from(first - ONE_BYTE_MAX)).filter(|digits| digits.len() <= size_of::<u32>())?;
+    let digits = rest.get(..usize::from(first - ONE_BYTE_ID_MAX)).filter(|digits| digits.len() <= size_of::<u32>())?;
     let id = digits.iter().fold(0, |id, digit| id << 8 | u32::from(*digit));
     stored.starts_with(&Prefix::of(id)).then_some(id)
 }
@@ -102,7 +102,7 @@ pub(in crate::db) enum StoredKey<'a> {
     /// The user's key itself.
     Plain(&'a [u8]),
     /// A key with a prefix.
-    Short { bytes: [u8; SHORT_BYTES_MAX], len: usize },
+    Short { bytes: [u8; SHORT_KEY_BYTES_MAX], len: usize },
     /// A key with a prefix that is too long for [`StoredKey::Short`].
     Long(Vec<u8>),
 }
@@ -110,10 +110,10 @@ pub(in crate::db) enum StoredKey<'a> {
 impl StoredKey<'_> {
     fn joined(prefix: &[u8], key: &[u8]) -> Self {
         let len = prefix.len() + key.len();
-        if len > SHORT_BYTES_MAX {
+        if len > SHORT_KEY_BYTES_MAX {
             return Self::Long([prefix, key].concat());
         }
-        let mut bytes = [0; SHORT_BYTES_MAX];
+        let mut bytes = [0; SHORT_KEY_BYTES_MAX];
         bytes[..prefix.len()].copy_from_slice(prefix);
         bytes[prefix.len()..len].copy_from_slice(key);
         Self::Short { bytes, len }
@@ -135,7 +135,7 @@ impl Deref for StoredKey<'_> {
 
 /// A part of a user's range that is one range of the store.
 #[derive(Clone)]
-pub(in crate::db) struct Part {
+pub(in crate::db) struct StoredRange {
     /// The range of stored keys.
     pub(in crate::db) range: ScanRange,
     /// The bytes before the user's key in each of them.
@@ -191,11 +191,11 @@ impl KeyMap {
 
     /// Returns the ranges of stored keys of the user's range, in the order of their keys. They keep
     /// its direction and its limit. A part that excludes all keys is left out.
-    pub(in crate::db) fn split_range(&self, range: &ScanRange) -> Vec<Part> {
+    pub(in crate::db) fn split_range(&self, range: &ScanRange) -> Vec<StoredRange> {
         let of = |from, to| ScanRange { from, to, direction: range.direction, limit: range.limit };
         let mut parts = Vec::with_capacity(2);
         if self.has_plain_keys {
-            parts.push(Part { range: of(range.from.clone(), below_reserved(&range.to)), prefix_len: 0 });
+            parts.push(StoredRange { range: of(range.from.clone(), below_reserved(&range.to)), prefix_len: 0 });
         }
         let from_reserved = match &range.from {
             Bound::Included(key) | Bound::Excluded(key) if self.is_plain(key) => &Bound::Unbounded,
@@ -210,7 +210,7 @@ impl KeyMap {
                 Bound::Unbounded => open,
             };
             let (from, to) = (prefixed(from_reserved, whole.from), prefixed(&range.to, whole.to));
-            parts.push(Part { range: of(from, to), prefix_len: self.prefix.len() });
+            parts.push(StoredRange { range: of(from, to), prefix_len: self.prefix.len() });
         }
         parts.retain(|part| !part.range.excludes_all());
         parts
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_back_from_their_own_keyspace_alone_and_keep_their_order() {
+    fn keys_are_decoded_only_by_their_own_keyspace_and_keep_their_order() {
         let keys: [&[u8]; 9] = [
             b"\0",
             b"a",

@@ -34,7 +34,7 @@ use lodestore_contract::{Result, Store};
 
 use super::Shared;
 use key::KeyMap;
-use named::{Named, Writing};
+use named::{NamedKeyspace, WriteGuard};
 
 /// The name of the default keyspace, for errors. No named keyspace can have the name.
 const DEFAULT_NAME: &str = "";
@@ -72,7 +72,7 @@ pub struct Keyspace {
     pub(super) shared: Arc<Shared>,
     pub(super) map: KeyMap,
     /// `None` for the default keyspace.
-    pub(super) named: Option<Arc<Named>>,
+    pub(super) named: Option<Arc<NamedKeyspace>>,
 }
 
 impl fmt::Debug for Keyspace {
@@ -87,7 +87,7 @@ impl Keyspace {
         Self { shared, map: KeyMap::of_default(), named: None }
     }
 
-    pub(super) fn of_named(shared: Arc<Shared>, named: Arc<Named>) -> Self {
+    pub(super) fn of_named(shared: Arc<Shared>, named: Arc<NamedKeyspace>) -> Self {
         Self { shared, map: KeyMap::of_named(named.id()), named: Some(named) }
     }
 
@@ -110,7 +110,7 @@ impl Keyspace {
     /// # Errors
     /// [`Error::KeyspaceDropped`].
     #[inline]
-    fn begin_write(&self) -> Result<Option<Writing<'_>>> {
+    fn begin_write(&self) -> Result<Option<WriteGuard<'_>>> {
         self.named.as_ref().map(|named| named.begin_write()).transpose()
     }
 

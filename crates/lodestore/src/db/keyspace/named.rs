@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Try
 
 use lodestore_contract::{Error, Result};
 
-/// A named keyspace. A process has at most one `Named` per id that is not dropped.
+/// A named keyspace. A process has at most one `NamedKeyspace` per id that is not dropped.
 ///
 /// Invariants:
 /// 1. `is_dropped` changes from false to true once, under the write lock of `gate`.
@@ -14,7 +14,7 @@ use lodestore_contract::{Error, Result};
 ///    in the store. Therefore no record of a dropped keyspace is written after the drop.
 /// 3. A reader checks `is_dropped` after it has read. If the keyspace is still alive then, the
 ///    reclaim had removed nothing before.
-pub(in crate::db) struct Named {
+pub(in crate::db) struct NamedKeyspace {
     id: u32,
     name: String,
     is_dropped: AtomicBool,
@@ -24,12 +24,12 @@ pub(in crate::db) struct Named {
 }
 
 /// The right of a drop: no writer is in progress.
-pub(in crate::db) type Blocked<'a> = RwLockWriteGuard<'a, ()>;
+pub(in crate::db) type WritersBlocked<'a> = RwLockWriteGuard<'a, ()>;
 
 /// The right to write to a keyspace: a drop waits until the guard is dropped.
-pub(in crate::db) type Writing<'a> = RwLockReadGuard<'a, ()>;
+pub(in crate::db) type WriteGuard<'a> = RwLockReadGuard<'a, ()>;
 
-impl Named {
+impl NamedKeyspace {
     pub(in crate::db) fn new(id: u32, name: String) -> Self {
         Self { id, name, is_dropped: AtomicBool::new(false), gate: RwLock::new(()), process: std::process::id() }
     }
@@ -58,7 +58,7 @@ impl Named {
     /// # Errors
     /// [`Error::KeyspaceDropped`]; [`Error::ForeignProcess`].
     #[inline]
-    pub(in crate::db) fn begin_write(&self) -> Result<Writing<'_>> {
+    pub(in crate::db) fn begin_write(&self) -> Result<WriteGuard<'_>> {
         let writing = match self.gate.try_read() {
             Ok(writing) => writing,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -72,25 +72,25 @@ impl Named {
     }
 
     /// Waits for the writers of the keyspace, and blocks others until the guard is dropped.
-    pub(in crate::db) fn block_writers(&self) -> Blocked<'_> {
+    pub(in crate::db) fn block_writers(&self) -> WritersBlocked<'_> {
         self.gate.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Refuses all later operations.
-    pub(in crate::db) fn mark_dropped(&self, _blocked: &Blocked<'_>) {
+    pub(in crate::db) fn mark_dropped(&self, _blocked: &WritersBlocked<'_>) {
         self.is_dropped.store(true, Ordering::Release);
     }
 }
 
 /// The named keyspaces of a batch or a transaction, by their ids.
 #[derive(Default)]
-pub(in crate::db) struct NamedSet {
-    by_id: BTreeMap<u32, Arc<Named>>,
+pub(in crate::db) struct NamedKeyspaces {
+    by_id: BTreeMap<u32, Arc<NamedKeyspace>>,
 }
 
-impl NamedSet {
+impl NamedKeyspaces {
     /// Adds a keyspace.
-    pub(in crate::db) fn add(&mut self, named: &Arc<Named>) {
+    pub(in crate::db) fn add(&mut self, named: &Arc<NamedKeyspace>) {
         self.by_id.entry(named.id()).or_insert_with(|| Arc::clone(named));
     }
 
@@ -99,8 +99,8 @@ impl NamedSet {
     ///
     /// # Errors
     ///
-    /// As [`Named::begin_write`].
-    pub(in crate::db) fn begin_write(&self) -> Result<Vec<Writing<'_>>> {
+    /// As [`NamedKeyspace::begin_write`].
+    pub(in crate::db) fn begin_write(&self) -> Result<Vec<WriteGuard<'_>>> {
         self.by_id.values().map(|named| named.begin_write()).collect()
     }
 }

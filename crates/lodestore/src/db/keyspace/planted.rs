@@ -85,7 +85,7 @@ impl Planted {
     }
 
     /// Returns whether this fault is planted.
-    pub(in crate::db) fn is(&self, fault: Fault) -> bool {
+    pub(in crate::db) fn has(&self, fault: Fault) -> bool {
         self.steps.as_ref().is_some_and(|steps| steps.fault == Some(fault))
     }
 
@@ -118,7 +118,7 @@ impl Planted {
 #[expect(clippy::unused_self, reason = "nothing is planted without the feature")]
 impl Planted {
     #[inline]
-    pub(in crate::db) fn is(&self, _: Fault) -> bool {
+    pub(in crate::db) fn has(&self, _: Fault) -> bool {
         false
     }
 

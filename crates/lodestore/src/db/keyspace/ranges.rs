@@ -7,7 +7,7 @@ use lodestore_contract::Store;
 use lodestore_contract::{Error, Pair, Result, ScanRange, Visit};
 
 use super::Keyspace;
-use super::key::Part;
+use super::key::StoredRange;
 use crate::db::iter::{Keys, Pairs, scan_range};
 
 /// Ranges and walks.
@@ -75,7 +75,7 @@ impl Keyspace {
     pub fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
         let has_order = self.store().capabilities().scan;
         let walked = if has_order && (self.named.is_some() || !self.shared.keyspaces.has_default_only()) {
-            self.walk_parts(&mut visit)
+            self.walk_stored_ranges(&mut visit)
         } else {
             self.walk_store(None, &mut visit)
         };
@@ -118,16 +118,16 @@ impl Keyspace {
     }
 
     /// Visits the pairs of the keyspace in an engine with an order.
-    fn walk_parts(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
+    fn walk_stored_ranges(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<u64> {
         let (mut visits, mut last, mut is_stopped) = (0, Vec::new(), false);
-        for Part { range, prefix_len } in self.map.split_range(&ScanRange::all()) {
+        for StoredRange { range, prefix_len } in self.map.split_range(&ScanRange::all()) {
             let scanned = self.store().scan_each(&range, &mut |key, value| {
                 visits += 1;
                 last.clear();
                 last.extend_from_slice(key);
-                let wish = visit(&key[prefix_len..], value);
-                is_stopped = wish == Visit::Stop;
-                wish
+                let verdict = visit(&key[prefix_len..], value);
+                is_stopped = verdict == Visit::Stop;
+                verdict
             });
             match scanned {
                 _ if is_stopped => break,

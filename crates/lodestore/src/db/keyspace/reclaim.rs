@@ -23,7 +23,7 @@ use super::record::header_key;
 /// Records removed together in an engine with an order.
 const PIECE_RECORDS: usize = 256;
 /// Maximum bytes of keys that a walk over an engine without an order collects.
-const WALK_BYTES_MAX: usize = 16 << 20;
+const COLLECTED_BYTES_MAX: usize = 16 << 20;
 /// Memory of a collected key in addition to its own bytes.
 const KEY_OVERHEAD_BYTES: usize = 40;
 
@@ -50,10 +50,10 @@ struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Lets a later drop restart the thread after a panic.
-struct EndsOnPanic<'a>(&'a Keyspaces);
+/// Marks the thread as ended after a panic, so that a later drop restarts it.
+struct MarkEndedOnPanic<'a>(&'a Keyspaces);
 
-impl Drop for EndsOnPanic<'_> {
+impl Drop for MarkEndedOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             lock(&self.0.worker).is_running = false;
@@ -127,15 +127,15 @@ impl Keyspaces {
         let Some(named) = self.with_catalogue(|catalogue| catalogue.find_named(name))? else { return Ok(false) };
         // Slow writers delay only this call.
         let blocked = named.block_writers();
-        if self.planted.is(Fault::RemovedBeforeDrop) {
-            self.remove_all(&[Dead { slot: 0, id: named.id() }])?;
+        if self.planted.has(Fault::RemovedBeforeDrop) {
+            self.remove_records(&[Dead { slot: 0, id: named.id() }])?;
         }
-        let was_there = self.with_catalogue(|catalogue| catalogue.drop_named(&named, &blocked))?;
+        let existed = self.with_catalogue(|catalogue| catalogue.drop_named(&named, &blocked))?;
         drop(blocked);
-        if was_there {
+        if existed {
             self.start_reclaim();
         }
-        Ok(was_there)
+        Ok(existed)
     }
 
     /// Starts the thread unless it runs. If the system refuses the thread, the reclaim waits for
@@ -156,7 +156,7 @@ impl Keyspaces {
     }
 
     fn run(&self) {
-        let _ended = EndsOnPanic(self);
+        let _ended = MarkEndedOnPanic(self);
         loop {
             let reclaimed = self.reclaim();
             let mut worker = lock(&self.worker);
@@ -211,20 +211,20 @@ impl Keyspaces {
             if dead.is_empty() || self.is_stopping() {
                 return Ok(());
             }
-            if self.planted.is(Fault::FreedBeforeRemoval) {
-                dead.iter().try_for_each(|dead| self.free(dead))?;
-                self.remove_all(&dead)?;
+            if self.planted.has(Fault::FreedBeforeRemoval) {
+                dead.iter().try_for_each(|dead| self.free_slot(dead))?;
+                self.remove_records(&dead)?;
             } else if self.store.capabilities().scan {
-                dead.iter().try_for_each(|dead| self.remove_range(dead).and_then(|()| self.free(dead)))?;
+                dead.iter().try_for_each(|dead| self.remove_range(dead).and_then(|()| self.free_slot(dead)))?;
             } else {
                 self.remove_by_walks(&dead)?;
-                dead.iter().try_for_each(|dead| self.free(dead))?;
+                dead.iter().try_for_each(|dead| self.free_slot(dead))?;
             }
         }
     }
 
     /// Removes the records of keyspaces, for planted faults.
-    fn remove_all(&self, dead: &[Dead]) -> Result<()> {
+    fn remove_records(&self, dead: &[Dead]) -> Result<()> {
         if self.store.capabilities().scan {
             return dead.iter().try_for_each(|dead| self.remove_range(dead));
         }
@@ -233,15 +233,15 @@ impl Keyspaces {
 
     /// Frees the slot of a keyspace whose records are removed. If the store is being closed, some
     /// records may be left, and the slot stays dead.
-    fn free(&self, dead: &Dead) -> Result<()> {
-        if self.is_stopping() { Ok(()) } else { self.with_catalogue(|catalogue| catalogue.free(dead)) }
+    fn free_slot(&self, dead: &Dead) -> Result<()> {
+        if self.is_stopping() { Ok(()) } else { self.with_catalogue(|catalogue| catalogue.free_slot(dead)) }
     }
 
     /// Removes the records of a keyspace in an engine with an order.
     fn remove_range(&self, dead: &Dead) -> Result<()> {
         let piece_records = self.planted.piece_records(PIECE_RECORDS);
         let mut range = ScanRange::prefix(&prefix_of(dead.id)).limit(piece_records);
-        if self.planted.is(Fault::RangeTooWide) {
+        if self.planted.has(Fault::RangeTooWide) {
             range.to = ScanRange::prefix(&prefix_of(dead.id + 1)).to;
         }
         while !self.is_stopping() {
@@ -268,7 +268,7 @@ impl Keyspaces {
     }
 
     /// Removes the records of keyspaces by walks over the whole store. One walk suffices if the
-    /// keys need at most [`WALK_BYTES_MAX`].
+    /// keys need at most [`COLLECTED_BYTES_MAX`].
     ///
     /// # Errors
     /// Errors of a read and a write. After [`Error::Corrupt`] the records without damage are
@@ -283,9 +283,9 @@ impl Keyspaces {
                     bytes += key.len() + KEY_OVERHEAD_BYTES;
                     keys.push(key.to_vec());
                 }
-                if bytes > WALK_BYTES_MAX || self.is_stopping() { Visit::Stop } else { Visit::More }
+                if bytes > COLLECTED_BYTES_MAX || self.is_stopping() { Visit::Stop } else { Visit::More }
             });
-            let is_last = bytes <= WALK_BYTES_MAX;
+            let is_last = bytes <= COLLECTED_BYTES_MAX;
             while !keys.is_empty() && !self.is_stopping() {
                 let piece = keys.split_off(keys.len().saturating_sub(piece_records));
                 self.remove(piece)?;

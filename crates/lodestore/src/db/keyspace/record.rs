@@ -6,19 +6,19 @@ use super::key::{CATALOGUE_ID, NAMED_ID_MIN, prefix_of};
 
 /// The version of all records of the catalogue.
 const VERSION: u8 = 1;
-/// The name of the part with [`VERSION`], for errors.
-const PART: &str = "keyspaces";
+/// The name of the format that [`VERSION`] is of, for errors.
+const FORMAT_NAME: &str = "keyspaces";
 /// The location of damage, for errors.
-pub(in crate::db) const PLACE: &str = "the catalogue of keyspaces";
+pub(in crate::db) const LOCATION: &str = "the catalogue of keyspaces";
 
 /// Kinds of catalogue keys: the byte after the prefix.
-const KIND_HEADER: u8 = 0;
-const KIND_SLOT: u8 = 1;
+const HEADER_KIND_ID: u8 = 0;
+const SLOT_KIND_ID: u8 = 1;
 
 /// States of a slot.
-const STATE_FREE: u8 = 0;
-const STATE_LIVE: u8 = 1;
-const STATE_DEAD: u8 = 2;
+const FREE_STATE_ID: u8 = 0;
+const LIVE_STATE_ID: u8 = 1;
+const DEAD_STATE_ID: u8 = 2;
 
 /// The record that bounds all ids and slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,12 +42,12 @@ pub(in crate::db) enum SlotRecord {
 
 /// Returns the stored key of the header.
 pub(in crate::db) fn header_key() -> Vec<u8> {
-    [&prefix_of(CATALOGUE_ID)[..], &[KIND_HEADER]].concat()
+    [&prefix_of(CATALOGUE_ID)[..], &[HEADER_KIND_ID]].concat()
 }
 
 /// Returns the stored key of a slot.
 pub(in crate::db) fn slot_key(number: u32) -> Vec<u8> {
-    [&prefix_of(CATALOGUE_ID)[..], &[KIND_SLOT], &number.to_le_bytes()].concat()
+    [&prefix_of(CATALOGUE_ID)[..], &[SLOT_KIND_ID], &number.to_le_bytes()].concat()
 }
 
 impl Header {
@@ -58,7 +58,7 @@ impl Header {
     /// # Errors
     /// [`Error::NewerFormat`]; [`Error::Corrupt`].
     pub(in crate::db) fn decode(value: &[u8]) -> Result<Self> {
-        let damaged = || Error::corrupt(PLACE, "its header cannot be read");
+        let damaged = || Error::corrupt(LOCATION, "its header cannot be read");
         let rest = check_version(value).ok_or_else(damaged)??;
         let (next_id, rest) = rest.split_first_chunk().ok_or_else(damaged)?;
         let slots = rest.try_into().map_err(|_| damaged())?;
@@ -72,9 +72,9 @@ impl Header {
 impl SlotRecord {
     pub(in crate::db) fn encode(&self) -> Vec<u8> {
         let (state, id, name) = match self {
-            Self::Free => (STATE_FREE, 0, ""),
-            Self::Live { id, name } => (STATE_LIVE, *id, &name[..]),
-            Self::Dead { id, name } => (STATE_DEAD, *id, &name[..]),
+            Self::Free => (FREE_STATE_ID, 0, ""),
+            Self::Live { id, name } => (LIVE_STATE_ID, *id, &name[..]),
+            Self::Dead { id, name } => (DEAD_STATE_ID, *id, &name[..]),
         };
         [&[VERSION, state][..], &id.to_le_bytes(), name.as_bytes()].concat()
     }
@@ -82,16 +82,16 @@ impl SlotRecord {
     /// # Errors
     /// [`Error::NewerFormat`]; [`Error::Corrupt`].
     pub(in crate::db) fn decode(number: u32, value: &[u8]) -> Result<Self> {
-        let damaged = || Error::corrupt(PLACE, format!("slot {number} cannot be read"));
+        let damaged = || Error::corrupt(LOCATION, format!("slot {number} cannot be read"));
         let rest = check_version(value).ok_or_else(damaged)??;
         let (&state, rest) = rest.split_first().ok_or_else(damaged)?;
         let (id, name) = rest.split_first_chunk().ok_or_else(damaged)?;
         let id = u32::from_le_bytes(*id);
         let name = String::from_utf8(name.to_vec()).map_err(|_| damaged())?;
         match state {
-            STATE_FREE => Ok(Self::Free),
-            STATE_LIVE => Ok(Self::Live { id, name }),
-            STATE_DEAD => Ok(Self::Dead { id, name }),
+            FREE_STATE_ID => Ok(Self::Free),
+            LIVE_STATE_ID => Ok(Self::Live { id, name }),
+            DEAD_STATE_ID => Ok(Self::Dead { id, name }),
             _ => Err(damaged()),
         }
     }
@@ -103,7 +103,7 @@ fn check_version(value: &[u8]) -> Option<Result<&[u8]>> {
     match found {
         VERSION => Some(Ok(rest)),
         0 => None,
-        _ => Some(Err(Error::NewerFormat { part: PART.into(), found: found.into(), known: VERSION.into() })),
+        _ => Some(Err(Error::NewerFormat { part: FORMAT_NAME.into(), found: found.into(), known: VERSION.into() })),
     }
 }
 

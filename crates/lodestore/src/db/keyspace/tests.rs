@@ -189,7 +189,7 @@ fn each_step_is_durable_before_the_next_one() {
 
 /// The keyspaces `a` and `b` by the answers of a script.
 #[derive(Debug, Default)]
-struct Told {
+struct Answers {
     /// Whether each was created, and its record put.
     has: [bool; 2],
     /// The keyspace whose creation, put or drop was started last, and may be done or not.
@@ -199,28 +199,28 @@ struct Told {
 const NAMES: [&str; 2] = ["a", "b"];
 
 /// Creates and drops keyspaces until the store stops. Returns whether the script reached its end.
-fn run_script(db: &Db, told: &mut Told) -> Result<()> {
-    let create = |told: &mut Told, at: usize| {
-        told.in_doubt = Some(at);
+fn run_script(db: &Db, answers: &mut Answers) -> Result<()> {
+    let create = |answers: &mut Answers, at: usize| {
+        answers.in_doubt = Some(at);
         let map = db.keyspace(NAMES[at])?;
         assert_eq!(map.count()?, 0, "a new keyspace has records of an old one");
         map.put("k", NAMES[at])?;
-        (told.has[at], told.in_doubt) = (true, None);
+        (answers.has[at], answers.in_doubt) = (true, None);
         Ok(())
     };
-    let remove = |told: &mut Told, at: usize| {
-        told.in_doubt = Some(at);
+    let remove = |answers: &mut Answers, at: usize| {
+        answers.in_doubt = Some(at);
         assert!(db.drop_keyspace(NAMES[at])?);
-        (told.has[at], told.in_doubt) = (false, None);
+        (answers.has[at], answers.in_doubt) = (false, None);
         db.settle()
     };
-    create(told, 0)?;
-    create(told, 1)?;
-    remove(told, 0)?;
-    create(told, 0)?;
-    remove(told, 1)?;
-    remove(told, 0)?;
-    create(told, 1)
+    create(answers, 0)?;
+    create(answers, 1)?;
+    remove(answers, 0)?;
+    create(answers, 0)?;
+    remove(answers, 1)?;
+    remove(answers, 0)?;
+    create(answers, 1)
 }
 
 /// Checks the catalogue's records, and that all records of keyspaces have one. Returns the next id.
@@ -246,15 +246,15 @@ fn check_records(store: &dyn Store, name: &str) -> u32 {
 }
 
 #[test]
-fn a_stop_after_any_write_leaves_each_keyspace_whole_or_absent_and_no_id_is_used_twice() {
+fn a_stop_after_any_write_leaves_each_keyspace_complete_or_absent_and_no_id_is_reused() {
     let _threads = limit_thread_starts(usize::MAX);
     for &engine in ENGINES {
         let mut is_over = false;
         for writes in 0.. {
             let (dir, name) = (Scratch::new(), format!("{engine} after {writes} writes"));
-            let mut told = Told::default();
+            let mut answers = Answers::default();
             let (db, stopping) = open(&dir.store(), engine, Durability::Process, writes);
-            match run_script(&db, &mut told) {
+            match run_script(&db, &mut answers) {
                 Ok(()) => is_over = true,
                 Err(Error::Poisoned { .. }) => {}
                 Err(error) => panic!("{name}: {error}"),
@@ -263,14 +263,14 @@ fn a_stop_after_any_write_leaves_each_keyspace_whole_or_absent_and_no_id_is_used
             drop((db, stopping));
             let (db, stopping) = open(&dir.store(), engine, Durability::Process, u32::MAX);
             let names = db.keyspaces().expect("names");
-            for (at, has) in told.has.into_iter().enumerate() {
+            for (at, has) in answers.has.into_iter().enumerate() {
                 let found = names.iter().any(|name| name == NAMES[at]);
-                assert!(found == has || told.in_doubt == Some(at), "{name}: {told:?} {names:?}");
+                assert!(found == has || answers.in_doubt == Some(at), "{name}: {answers:?} {names:?}");
                 let map = db.keyspace(NAMES[at]).expect("opens or creates");
                 let value = map.get("k").expect("get");
                 assert!(value.is_none() || found, "{name}: a new keyspace has records of an old one");
                 assert!(value.is_none_or(|value| value == NAMES[at]), "{name}");
-                assert!(!has || told.in_doubt == Some(at) || map.contains("k").expect("get"), "{name}");
+                assert!(!has || answers.in_doubt == Some(at) || map.contains("k").expect("get"), "{name}");
             }
             db.keyspace("new").and_then(|map| map.put("k", "v")).expect("creates");
             db.settle().expect("a settle");
@@ -283,7 +283,7 @@ fn a_stop_after_any_write_leaves_each_keyspace_whole_or_absent_and_no_id_is_used
 }
 
 #[test]
-fn without_a_thread_a_drop_works_and_a_settle_frees_the_space() {
+fn a_drop_works_without_a_thread_and_a_settle_frees_the_space() {
     let Some(engine) = ENGINES.first() else { return };
     let dir = Scratch::new();
     let (db, stopping) = open(&dir.store(), engine, Durability::Process, u32::MAX);
@@ -298,7 +298,7 @@ fn without_a_thread_a_drop_works_and_a_settle_frees_the_space() {
 }
 
 #[test]
-fn a_walk_and_a_reclaim_pass_over_damage_that_stops_a_scan() {
+fn a_walk_and_a_reclaim_skip_damage_that_stops_a_scan() {
     let _threads = limit_thread_starts(usize::MAX);
     for engine in ["hikv", "fluidkv"].into_iter().filter(|engine| ENGINES.contains(engine)) {
         let dir = Scratch::new();
@@ -329,7 +329,7 @@ fn a_walk_and_a_reclaim_pass_over_damage_that_stops_a_scan() {
 const DURABILITY: Durability = Durability::Process;
 
 #[test]
-fn a_creation_that_failed_and_stands_leaves_one_slot_for_its_name() {
+fn a_failed_creation_that_took_effect_uses_one_slot_for_its_name() {
     for &engine in ENGINES {
         let dir = Scratch::new();
         let (db, stopping) = open(&dir.store(), engine, DURABILITY, u32::MAX);
@@ -347,7 +347,7 @@ fn a_creation_that_failed_and_stands_leaves_one_slot_for_its_name() {
 }
 
 #[test]
-fn no_write_is_acknowledged_after_a_drop_that_failed_and_stands() {
+fn no_write_is_acknowledged_after_a_failed_drop_that_took_effect() {
     for (engine, failures) in ENGINES.iter().copied().flat_map(|engine| [(engine, 1), (engine, 2)]) {
         let dir = Scratch::new();
         let (db, stopping) = open(&dir.store(), engine, DURABILITY, u32::MAX);
@@ -372,7 +372,7 @@ fn no_write_is_acknowledged_after_a_drop_that_failed_and_stands() {
 }
 
 #[test]
-fn reads_and_deletes_go_on_after_a_drop_and_a_creation_that_a_full_store_refuses() {
+fn reads_and_deletes_work_after_a_full_store_refuses_a_drop_and_a_creation() {
     for &engine in ENGINES {
         let dir = Scratch::new();
         let (db, stopping) = open(&dir.store(), engine, DURABILITY, u32::MAX);

@@ -15,7 +15,7 @@ use super::Transaction;
 use crate::db::Value;
 use crate::db::batch::{Map, keyspace_in};
 use crate::db::iter::scan_range;
-use crate::db::keyspace::key::Part;
+use crate::db::keyspace::key::StoredRange;
 
 /// Pairs by their stored keys.
 type StoredPairs = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -85,12 +85,12 @@ impl Transaction {
             parts.reverse();
         }
         let mut pairs = Vec::new();
-        for Part { mut range, prefix_len } in parts {
+        for StoredRange { mut range, prefix_len } in parts {
             range.limit -= pairs.len();
             if range.limit == 0 {
                 break;
             }
-            let found = self.read_part(range)?;
+            let found = self.read_stored_range(range)?;
             pairs.extend(found.into_iter().map(|(key, value)| (key[prefix_len..].to_vec().into(), value.into())));
         }
         keyspace.check_alive()?;
@@ -99,23 +99,23 @@ impl Transaction {
 
     /// Reads one range of stored keys, and records its covered part. Returns the pairs in the
     /// direction of the range.
-    fn read_part(&mut self, mut range: ScanRange) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    fn read_stored_range(&mut self, mut range: ScanRange) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let limit = range.limit;
         let own = self.own_writes(&range);
         // A write of the transaction can hide a pair of the store.
         range.limit = limit.saturating_add(own.len());
         let stored = self.read_stored(&range)?;
         if stored.len() == range.limit {
-            let last = last_of(&stored, range.direction);
-            end_at(&mut range, last);
+            let last = last_key(&stored, range.direction);
+            shorten_to(&mut range, last);
         }
         let mut shown = self.merge(&range, &stored, own);
         if shown.len() > limit {
             let ends_at = key_at(&shown, range.direction, limit - 1);
-            end_at(&mut range, ends_at);
+            shorten_to(&mut range, ends_at);
             shown.retain(|key, _| range.contains(key));
         }
-        self.remember(&range, stored);
+        self.record_range(&range, stored);
         let shown = shown.into_iter();
         Ok(match range.direction {
             Direction::Forward => shown.collect(),
@@ -135,9 +135,9 @@ impl Transaction {
 
     /// Reads the store's pairs in a range.
     fn read_stored(&self, range: &ScanRange) -> Result<StoredPairs> {
-        let remembered: usize = self.ranges.iter().map(|range| 1 + range.keys.len()).sum();
+        let recorded: usize = self.ranges.iter().map(|range| 1 + range.keys.len()).sum();
         let too_many = Error::BatchLength { ops: BATCH_OPS_MAX + 1 };
-        let Some(keys_max) = BATCH_OPS_MAX.checked_sub(remembered + 1) else { return Err(too_many) };
+        let Some(keys_max) = BATCH_OPS_MAX.checked_sub(recorded + 1) else { return Err(too_many) };
         let mut stored = StoredPairs::new();
         let mut is_over = false;
         self.shared.store.scan_each(range, &mut |key, value| {
@@ -174,7 +174,7 @@ impl Transaction {
     }
 
     /// Records the store's keys in a covered range.
-    fn remember(&mut self, range: &ScanRange, mut stored: StoredPairs) {
+    fn record_range(&mut self, range: &ScanRange, mut stored: StoredPairs) {
         stored.retain(|key, _| range.contains(key));
         let keys = stored.keys().cloned().collect();
         self.ranges.push(RangeCondition { from: range.from.clone(), to: range.to.clone(), keys });
@@ -185,7 +185,7 @@ impl Transaction {
 }
 
 /// Shortens a range so that it ends with this key, in its direction.
-fn end_at(range: &mut ScanRange, key: Option<Vec<u8>>) {
+fn shorten_to(range: &mut ScanRange, key: Option<Vec<u8>>) {
     let Some(key) = key else { return };
     match range.direction {
         Direction::Forward => range.to = Bound::Included(key),
@@ -194,7 +194,7 @@ fn end_at(range: &mut ScanRange, key: Option<Vec<u8>>) {
 }
 
 /// Returns the last key in this direction.
-fn last_of(pairs: &StoredPairs, direction: Direction) -> Option<Vec<u8>> {
+fn last_key(pairs: &StoredPairs, direction: Direction) -> Option<Vec<u8>> {
     let last = match direction {
         Direction::Forward => pairs.last_key_value(),
         Direction::Backward => pairs.first_key_value(),

@@ -3,11 +3,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, value_parser};
 use lodestore_server::Config;
 use lodestore_server::options::{FILE_VARIABLE, OPTIONS, OptionSpec, Resolved, constants, resolve};
 
-use super::refused;
 use crate::failure::Outcome;
 
 /// Name of the option that an argument gives instead of a flag.
@@ -18,6 +17,32 @@ const STORE: &str = "store";
 pub struct ServeArgs {
     #[command(flatten)]
     pub options: ServerOptions,
+}
+
+/// `config`.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// The commands on the configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Write the options of `serve` with the same flags, as TOML, and where each comes from
+    Show(ShowArgs),
+    /// Check the options of `serve` with the same flags
+    Check(ShowArgs),
+}
+
+/// `config show`, `config check`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    #[command(flatten)]
+    pub options: ServerOptions,
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The options of a server that the command line sets.
@@ -35,7 +60,7 @@ impl ServerOptions {
     /// A failure that names the source of the refused value.
     pub fn resolve(&self) -> Outcome<Resolved> {
         let file = self.file.clone().or_else(|| std::env::var_os(FILE_VARIABLE).map(PathBuf::from));
-        resolve(file.as_deref(), std::env::vars_os(), &self.flags).map_err(|error| refused(&error))
+        Ok(resolve(file.as_deref(), std::env::vars_os(), &self.flags)?)
     }
 }
 

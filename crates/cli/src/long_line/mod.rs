@@ -4,75 +4,14 @@
 //! each up to its limit, in memory whose allocation can fail with an error of the line.
 //! [`Format::parse`] reads short lines; both accept the same lines (a test compares them).
 
-use lodestore::Expiry;
-use lodestore::store::limits;
+mod bounded;
+mod json;
+mod tsv;
+
+use json::Json;
+use tsv::Tsv;
 
 use crate::format::{Format, Record};
-use crate::long_json::Json;
-
-/// Longest accepted text of an expiry.
-const EXPIRY_BYTES_MAX: usize = 4096;
-
-/// Decoded bytes with an upper limit.
-#[derive(Debug)]
-pub struct Bounded {
-    name: &'static str,
-    bytes: Vec<u8>,
-    bytes_max: usize,
-}
-
-impl Bounded {
-    pub fn new(name: &'static str, bytes_max: usize) -> Self {
-        Self { name, bytes: Vec::new(), bytes_max }
-    }
-
-    pub fn key() -> Self {
-        Self::new("key", limits::KEY_MAX)
-    }
-
-    pub fn value() -> Self {
-        Self::new("value", limits::VALUE_MAX)
-    }
-
-    /// Appends bytes.
-    ///
-    /// # Errors
-    /// The limit that is exceeded, or the memory that is refused.
-    pub fn extend(&mut self, more: &[u8]) -> Result<(), String> {
-        let (len, needed) = (self.bytes.len(), self.bytes.len() + more.len());
-        if needed > self.bytes_max {
-            let Self { name, bytes_max, .. } = self;
-            return Err(format!(
-                "a {name} of more than {bytes_max} bytes: use fewer, or add the newline that is missing"
-            ));
-        }
-        if needed > self.bytes.capacity() {
-            let doubled = needed.max(2 * self.bytes.capacity()).min(self.bytes_max);
-            let reserved = self.bytes.try_reserve_exact(doubled - len);
-            reserved.or_else(|_| self.bytes.try_reserve_exact(more.len())).map_err(|_| {
-                let name = self.name;
-                format!(
-                    "there is no memory for a {name} of more than {len} bytes: free memory, raise the limit on it \
-                     (ulimit -v), or split the value over several keys"
-                )
-            })?;
-        }
-        self.bytes.extend_from_slice(more);
-        Ok(())
-    }
-
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    pub fn clear(&mut self) {
-        self.bytes.clear();
-    }
-
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
-    }
-}
 
 /// The part of a long line read so far.
 #[derive(Debug)]
@@ -126,114 +65,10 @@ impl LongLine {
     }
 }
 
-/// The state of an escape sequence in a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Escape {
-    No,
-    Backslash,
-    HighDigit,
-    LowDigit(u8),
-}
-
-#[derive(Debug)]
-struct Tsv {
-    fields: [Bounded; 3],
-    /// The field being read, from 0.
-    field: usize,
-    escape: Escape,
-    /// A carriage return was read: data if anything follows, else part of the line's end.
-    has_return: bool,
-}
-
-impl Tsv {
-    fn new() -> Self {
-        let expiry = Bounded::new("third field", EXPIRY_BYTES_MAX);
-        Self { fields: [Bounded::key(), Bounded::value(), expiry], field: 0, escape: Escape::No, has_return: false }
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.fields[self.field].extend(bytes)
-    }
-
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let mut rest = bytes;
-        while let Some(&byte) = rest.first() {
-            if std::mem::take(&mut self.has_return) {
-                self.put(b"\r")?;
-            }
-            if self.escape != Escape::No {
-                self.read_escaped(byte)?;
-                rest = &rest[1..];
-                continue;
-            }
-            let special = |byte: &u8| matches!(byte, b'\t' | b'\\' | b'\r');
-            let (run, after) = rest.split_at(rest.iter().position(special).unwrap_or(rest.len()));
-            self.put(run)?;
-            rest = after;
-            let Some((&byte, after)) = rest.split_first() else { break };
-            rest = after;
-            match byte {
-                b'\t' if self.field == 2 => {
-                    return Err("there are more than three fields; write a tab in a value as \\t".into());
-                }
-                b'\t' => self.field += 1,
-                b'\r' => self.has_return = true,
-                // No escape is part of an expiry: it is refused at the end.
-                _ if self.field == 2 => self.put(b"\\")?,
-                _ => self.escape = Escape::Backslash,
-            }
-        }
-        Ok(())
-    }
-
-    fn read_escaped(&mut self, byte: u8) -> Result<(), String> {
-        let digit = || {
-            let digit = char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-            digit.ok_or("\\x needs two hexadecimal digits")
-        };
-        let decoded = match self.escape {
-            Escape::HighDigit => {
-                self.escape = Escape::LowDigit(digit()?);
-                return Ok(());
-            }
-            Escape::LowDigit(high) => high << 4 | digit()?,
-            _ => match byte {
-                b't' => b'\t',
-                b'n' => b'\n',
-                b'r' => b'\r',
-                b'\\' => b'\\',
-                b'x' => {
-                    self.escape = Escape::HighDigit;
-                    return Ok(());
-                }
-                _ => return Err("a backslash needs t, n, r, x or another backslash after it".into()),
-            },
-        };
-        self.escape = Escape::No;
-        self.put(&[decoded])
-    }
-
-    fn finish(self) -> Result<Record, String> {
-        if self.escape != Escape::No {
-            return Err("the line ends within an escape sequence that a backslash begins".into());
-        }
-        if self.field == 0 {
-            return Err("there is no tab between a key and a value".into());
-        }
-        let [key, value, expiry] = self.fields.map(Bounded::into_bytes);
-        let millis = || std::str::from_utf8(&expiry).ok()?.parse().ok();
-        let expiry = match self.field {
-            2 => Some(Expiry::at_millis(
-                millis().ok_or("the third field is no expiry in milliseconds; write a tab in a value as \\t")?,
-            )),
-            _ => None,
-        };
-        Ok(Record { key, value, expiry, keyspace: None })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use lodestore::Expiry;
+    use lodestore::store::limits;
     use proptest::prelude::*;
 
     use super::*;
@@ -321,7 +156,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
         #[test]
-        fn a_line_read_in_pieces_is_what_it_is_as_a_whole(
+        fn a_line_read_in_pieces_gives_the_record_of_the_whole_line(
             line in line(),
             cuts in prop::collection::vec(0..6usize, 0..12),
         ) {

@@ -1,12 +1,13 @@
 //! The formats of records in files, and their common parts.
 
+pub mod jsonl;
+pub mod tsv;
+
 use std::io::{self, Write};
 use std::path::Path;
 
 use lodestore::store::limits;
 use lodestore::{Error, Expiry};
-
-use crate::{jsonl, tsv};
 
 /// A format of `import`, `export` and `sample`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -31,7 +32,7 @@ pub struct Record {
 }
 
 /// Bytes of a line next to the key and the value: names, quotes, an expiry.
-const LINE_REST_BYTES_MAX: usize = 1024;
+const LINE_OVERHEAD_BYTES_MAX: usize = 1024;
 
 /// A key with its value and expiry, to be written.
 #[derive(Debug, Clone, Copy)]
@@ -61,9 +62,9 @@ impl Record {
 
 impl Format {
     /// Returns the requested format, or the one of the file's name, or jsonl.
-    pub fn of(asked: Option<Self>, file: &Path) -> Self {
+    pub fn of(requested: Option<Self>, file: &Path) -> Self {
         let extension = file.extension().and_then(|extension| extension.to_str());
-        asked.unwrap_or(match extension {
+        requested.unwrap_or(match extension {
             Some("tsv" | "txt") => Self::Tsv,
             _ => Self::Jsonl,
         })
@@ -108,7 +109,7 @@ impl Format {
             Self::Jsonl => 6,
             Self::Tsv => 4,
         };
-        escape_bytes * (limits::KEY_MAX + limits::VALUE_MAX) + LINE_REST_BYTES_MAX
+        escape_bytes * (limits::KEY_MAX + limits::VALUE_MAX) + LINE_OVERHEAD_BYTES_MAX
     }
 }
 
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_say_what_is_wrong() {
+    fn bad_lines_are_refused_with_their_fault() {
         for (format, line, says) in [
             (Format::Tsv, "key only", "no tab"),
             (Format::Tsv, "", "no tab"),
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_file_tells_its_format() {
+    fn the_name_of_a_file_selects_its_format() {
         for (file, format) in
             [("a.tsv", Format::Tsv), ("a.txt", Format::Tsv), ("a.jsonl", Format::Jsonl), ("-", Format::Jsonl)]
         {

@@ -1,5 +1,11 @@
 //! The engines of this build, and their entry points.
 
+#[cfg(feature = "mkvs")]
+pub(crate) mod devices;
+#[cfg(not(feature = "mkvs"))]
+#[path = "no_devices.rs"]
+mod devices;
+
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -18,7 +24,7 @@ use lodestore_mkvs::MkvsOptions;
 use lodestore_nvht::{Nvht, NvhtOptions};
 
 use crate::built;
-use crate::matrix;
+use crate::header;
 use crate::options::{CreateOptions, OpenOptions};
 use crate::pool;
 
@@ -41,7 +47,7 @@ impl fmt::Debug for EngineInfo {
     }
 }
 
-static ENGINES: [EngineInfo; built::COUNT] = [
+static ENGINES: [EngineInfo; built::ENGINE_COUNT] = [
     #[cfg(feature = "hikv")]
     EngineInfo {
         name: lodestore_hikv::ENGINE,
@@ -82,10 +88,10 @@ static ENGINES: [EngineInfo; built::COUNT] = [
     EngineInfo {
         name: lodestore_mkvs::ENGINE,
         about: "a matrix of devices: groups share the keys, the devices of a group hold the same pairs and compete to answer",
-        options: LazyLock::new(|| [MkvsOptions::specs(), matrix::SPECS, pool::SPECS].concat()),
-        read: matrix::check,
-        create: matrix::create,
-        open: matrix::open,
+        options: LazyLock::new(|| [MkvsOptions::specs(), devices::SPECS, pool::SPECS].concat()),
+        read: devices::check,
+        create: devices::create,
+        open: devices::open,
     },
 ];
 
@@ -97,34 +103,36 @@ impl EngineInfo {
 
     /// Creates a store at `path`.
     pub(crate) fn create(&self, path: &Path, options: &CreateOptions) -> Result<Arc<dyn Store>> {
-        let set = self.options_of_its_own(&options.set)?;
-        (self.create)(path, pool::for_create(options)?, &set).map_err(|error| pool::refusal(error, path, options))
+        let set = self.own_options(&options.set)?;
+        (self.create)(path, pool::for_create(options)?, &set)
+            .map_err(|error| pool::creation_error(error, path, options))
     }
 
     /// Opens the store at `path`, which this engine made.
     pub(crate) fn open(&self, path: &Path, options: &OpenOptions) -> Result<Arc<dyn Store>> {
-        let (pool, set) = self.opening(options)?;
+        let (pool, set) = self.open_options(options)?;
         (self.open)(path, pool, &set)
     }
 
     /// Returns the options of an open: the pool's and its own.
-    pub(crate) fn opening(&self, options: &OpenOptions) -> Result<(PoolOptions, Options)> {
+    pub(crate) fn open_options(&self, options: &OpenOptions) -> Result<(PoolOptions, Options)> {
         options.set.check_open(self.options())?;
-        let set = self.options_of_its_own(&options.set)?;
+        let set = self.own_options(&options.set)?;
         Ok((pool::for_open(options)?, set))
     }
 
     /// Returns whether it has an option of this name: one of [`options`](Self::options), or, for a
     /// matrix of devices, one for their engine (`device.NAME`).
     pub fn takes(&self, name: &str) -> bool {
-        self.options().iter().any(|spec| spec.name == name) || (self.name == built::MKVS && matrix::is_of_device(name))
+        self.options().iter().any(|spec| spec.name == name)
+            || (self.name == built::MKVS && devices::is_device_option(name))
     }
 
     /// Returns whether a store with these options has a key order, and so scans.
     pub fn keeps_order(&self, options: &CreateOptions) -> bool {
         match self.name {
             built::NVHT => false,
-            built::MKVS => matrix::keeps_order(&options.set),
+            built::MKVS => devices::keeps_order(&options.set),
             _ => true,
         }
     }
@@ -136,37 +144,37 @@ impl EngineInfo {
     ///
     /// [`Error::InvalidOption`]; other limits of the engine, as [`create`](crate::store::create).
     pub fn check(&self, options: &CreateOptions) -> Result<()> {
-        let set = self.options_of_its_own(&options.set)?;
+        let set = self.own_options(&options.set)?;
         let pool = pool::for_create(options)?;
         let own = PoolOptions { capacity: pool.region_bytes.max(1 << 20), ..pool.clone() };
-        own.check(self.name).and_then(|()| (self.read)(pool, &set)).map_err(pool::named)
+        own.check(self.name).and_then(|()| (self.read)(pool, &set)).map_err(pool::with_public_name)
     }
 
     /// Reads the options of a store that is a part of another one.
     #[cfg(feature = "mkvs")]
-    pub(crate) fn check_part(&self, pool: PoolOptions, set: &Options) -> Result<()> {
+    pub(crate) fn check_member(&self, pool: PoolOptions, set: &Options) -> Result<()> {
         set.check_names(self.name, self.options())?;
         (self.read)(pool, set)
     }
 
     /// Creates a store of this engine as a part of another one. `set` has only its own options.
     #[cfg(feature = "mkvs")]
-    pub(crate) fn make(&self, path: &Path, pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
+    pub(crate) fn create_member(&self, path: &Path, pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
         (self.create)(path, pool, set)
     }
 
     /// Opens such a part.
     #[cfg(feature = "mkvs")]
-    pub(crate) fn load(&self, path: &Path, pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
+    pub(crate) fn open_member(&self, path: &Path, pool: PoolOptions, set: &Options) -> Result<Arc<dyn Store>> {
         (self.open)(path, pool, set)
     }
 
     /// Returns the rest of `set` after the pool's options are removed. A name that is unknown to
     /// both is refused. Options of a matrix's devices are checked when their engine is known.
-    fn options_of_its_own(&self, set: &Options) -> Result<Options> {
+    fn own_options(&self, set: &Options) -> Result<Options> {
         let mut known = Options::new();
-        let is_of_device = |name: &str| self.name == built::MKVS && matrix::is_of_device(name);
-        for (name, value) in set.iter().filter(|(name, _)| !is_of_device(name)) {
+        let is_device_option = |name: &str| self.name == built::MKVS && devices::is_device_option(name);
+        for (name, value) in set.iter().filter(|(name, _)| !is_device_option(name)) {
             known.set(name, value);
         }
         known.check_names(self.name, self.options())?;
@@ -203,16 +211,16 @@ pub(crate) fn by_name(name: &str) -> Result<&'static EngineInfo> {
     })
 }
 
-/// Returns the engine that made the store at `path`, which must be `asked`, if given.
+/// Returns the engine that made the store at `path`, which must be `requested`, if given.
 ///
 /// # Errors
 ///
 /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::EngineNotBuilt`], [`Error::NewerFormat`],
 /// [`Error::Corrupt`], [`Error::Io`].
-pub(crate) fn of_store(path: &Path, asked: Option<&str>) -> Result<&'static EngineInfo> {
-    let found = matrix::inspect(path)?.engine;
-    if let Some(asked) = asked.filter(|asked| *asked != found) {
-        return Err(Error::WrongEngine { found, asked: asked.into() });
+pub(crate) fn of_store(path: &Path, requested: Option<&str>) -> Result<&'static EngineInfo> {
+    let found = header::inspect(path)?.engine;
+    if let Some(requested) = requested.filter(|requested| *requested != found) {
+        return Err(Error::WrongEngine { found, asked: requested.into() });
     }
     if let Some(refusal) = built::refusal(&found) {
         return Err(refusal);
@@ -220,8 +228,8 @@ pub(crate) fn of_store(path: &Path, asked: Option<&str>) -> Result<&'static Engi
     ENGINES.iter().find(|engine| engine.name == found).ok_or_else(|| {
         let known: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
         // A comma between all but the last two.
-        let asked = known.join(", ");
-        let asked = asked.rsplit_once(", ").map_or(asked.clone(), |(all, last)| format!("{all} or {last}"));
+        let listed = known.join(", ");
+        let asked = listed.rsplit_once(", ").map_or(listed.clone(), |(all, last)| format!("{all} or {last}"));
         Error::WrongEngine { found, asked }
     })
 }
@@ -239,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_an_engine_does_not_take_are_refused_by_their_names_without_a_store() {
+    fn invalid_option_values_are_refused_by_their_names_without_a_store() {
         let cases = [
             ("hikv", "region=banana", "region=banana"),
             ("hikv", "region=1K", "`Builder::set(\"region\", ..)`"),
@@ -273,7 +281,7 @@ mod tests {
 
     #[cfg(all(feature = "mkvs", feature = "hikv"))]
     #[test]
-    fn what_keeps_no_order_is_known_without_a_store() {
+    fn engines_without_order_are_known_without_a_store() {
         let keeps = |engine: &str, text: &str| {
             let options = CreateOptions::new().set_text(text).expect("a text");
             by_name(engine).expect("an engine").keeps_order(&options)

@@ -1,158 +1,20 @@
-//! The choice of engine and durability of a new store.
+//! The choice of engine and durability of a new store, and its record.
+
+pub(crate) mod file;
 
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use lodestore_contract::{Durability, Options, Result};
+use lodestore_contract::{Durability, Result};
 use lodestore_media::{MediumKind, MediumReport, probe};
 
-use crate::built;
-use crate::doctor::nearest_directory;
-#[cfg(feature = "fluidkv")]
-use crate::options::FluidkvSettings;
-#[cfg(feature = "hashkv")]
-use crate::options::HashkvSettings;
-#[cfg(feature = "hikv")]
-use crate::options::HikvSettings;
-#[cfg(feature = "mkvs")]
-use crate::options::MkvsSettings;
-#[cfg(feature = "nvht")]
-use crate::options::NvhtSettings;
+use crate::made::nearest_directory;
 use crate::options::{AUTO_ENGINE, CreateOptions};
-use crate::{choice_file, engines};
+use crate::{built, engines};
 
 /// The maximum age of writes that an `interval` store on a file may lose to a power failure.
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
-
-/// The engine of a store, with the options that are set for it. A variant exists if the feature of
-/// its engine is enabled.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Engine {
-    /// Chosen by the medium: `hikv` on memory, `fluidkv` on files. If that engine is not compiled
-    /// in, the best other engine of the build is chosen, with an order if there is one. An existing
-    /// store keeps its engine.
-    #[default]
-    Auto,
-    /// A hash index on the medium and an ordered tree in DRAM.
-    #[cfg(feature = "hikv")]
-    Hikv(HikvSettings),
-    /// One hash table on the medium, without order.
-    #[cfg(feature = "nvht")]
-    Nvht(NvhtSettings),
-    /// Logs and sorted tables.
-    #[cfg(feature = "fluidkv")]
-    Fluidkv(FluidkvSettings),
-    /// Logs and sorted tables, with large values in a separate file.
-    #[cfg(feature = "hashkv")]
-    Hashkv(HashkvSettings),
-    /// A matrix of devices with stores of another engine
-    /// ([`Builder::device_engine`](super::Builder::device_engine)).
-    #[cfg(feature = "mkvs")]
-    Mkvs(MkvsSettings),
-}
-
-impl Engine {
-    /// Returns the engine `hikv` with its defaults.
-    #[cfg(feature = "hikv")]
-    pub const fn hikv() -> Self {
-        Self::Hikv(HikvSettings::new())
-    }
-
-    /// Returns the engine `nvht` with its defaults.
-    #[cfg(feature = "nvht")]
-    pub const fn nvht() -> Self {
-        Self::Nvht(NvhtSettings::new())
-    }
-
-    /// Returns the engine `fluidkv` with its defaults.
-    #[cfg(feature = "fluidkv")]
-    pub const fn fluidkv() -> Self {
-        Self::Fluidkv(FluidkvSettings::new())
-    }
-
-    /// Returns the engine `hashkv` with its defaults.
-    #[cfg(feature = "hashkv")]
-    pub const fn hashkv() -> Self {
-        Self::Hashkv(HashkvSettings::new())
-    }
-
-    /// Returns the engine `mkvs` with its defaults.
-    #[cfg(feature = "mkvs")]
-    pub const fn mkvs() -> Self {
-        Self::Mkvs(MkvsSettings::new())
-    }
-
-    /// Returns the engine's name; `None` for [`Engine::Auto`].
-    pub const fn name(&self) -> Option<&'static str> {
-        match self {
-            Self::Auto => None,
-            #[cfg(feature = "hikv")]
-            Self::Hikv(_) => Some("hikv"),
-            #[cfg(feature = "nvht")]
-            Self::Nvht(_) => Some("nvht"),
-            #[cfg(feature = "fluidkv")]
-            Self::Fluidkv(_) => Some("fluidkv"),
-            #[cfg(feature = "hashkv")]
-            Self::Hashkv(_) => Some("hashkv"),
-            #[cfg(feature = "mkvs")]
-            Self::Mkvs(_) => Some("mkvs"),
-        }
-    }
-
-    /// Returns the set options as text.
-    pub(super) fn options(&self) -> Option<&Options> {
-        match self {
-            Self::Auto => None,
-            #[cfg(feature = "hikv")]
-            Self::Hikv(options) => Some(options.options()),
-            #[cfg(feature = "nvht")]
-            Self::Nvht(options) => Some(options.options()),
-            #[cfg(feature = "fluidkv")]
-            Self::Fluidkv(options) => Some(options.options()),
-            #[cfg(feature = "hashkv")]
-            Self::Hashkv(options) => Some(options.options()),
-            #[cfg(feature = "mkvs")]
-            Self::Mkvs(options) => Some(options.options()),
-        }
-    }
-}
-
-#[cfg(feature = "hikv")]
-impl From<HikvSettings> for Engine {
-    fn from(options: HikvSettings) -> Self {
-        Self::Hikv(options)
-    }
-}
-
-#[cfg(feature = "nvht")]
-impl From<NvhtSettings> for Engine {
-    fn from(options: NvhtSettings) -> Self {
-        Self::Nvht(options)
-    }
-}
-
-#[cfg(feature = "fluidkv")]
-impl From<FluidkvSettings> for Engine {
-    fn from(options: FluidkvSettings) -> Self {
-        Self::Fluidkv(options)
-    }
-}
-
-#[cfg(feature = "hashkv")]
-impl From<HashkvSettings> for Engine {
-    fn from(options: HashkvSettings) -> Self {
-        Self::Hashkv(options)
-    }
-}
-
-#[cfg(feature = "mkvs")]
-impl From<MkvsSettings> for Engine {
-    fn from(options: MkvsSettings) -> Self {
-        Self::Mkvs(options)
-    }
-}
 
 /// The engine and durability of a store, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,14 +38,14 @@ impl Choice {
     /// Returns the record of the creation of the store at `path`; `None` if the record is missing
     /// or damaged. The durability of a store may have been raised since.
     pub fn recorded(path: impl AsRef<Path>) -> Option<Self> {
-        choice_file::read(path.as_ref()).map(|record| record.choice)
+        file::read(path.as_ref()).map(|record| record.choice)
     }
 
     /// Chooses for a new store at `path`. A setting of the caller is kept.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io) if the medium cannot be probed.
-    pub(super) fn for_new(path: &Path, engine: Option<&'static str>, durability: Option<Durability>) -> Result<Self> {
+    pub(crate) fn for_new(path: &Path, engine: Option<&'static str>, durability: Option<Durability>) -> Result<Self> {
         let report = probe(&nearest_directory(path))?;
         Ok(Self::for_medium(&report, engine, durability))
     }
@@ -193,7 +55,7 @@ impl Choice {
     /// # Errors
     ///
     /// As [`CreateOptions::choice`].
-    pub(crate) fn of_creation(path: &Path, options: &CreateOptions) -> Result<Self> {
+    fn of_creation(path: &Path, options: &CreateOptions) -> Result<Self> {
         if options.engine == AUTO_ENGINE {
             return Self::for_new(path, None, options.durability);
         }
@@ -241,6 +103,19 @@ impl Choice {
     }
 }
 
+/// The choice of a creation.
+impl CreateOptions {
+    /// Returns the engine and durability of a store created at `path`, with the reason.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`](crate::Error::InvalidOption) if there is no such engine;
+    /// [`Error::Io`](crate::Error::Io) if the medium cannot be probed.
+    pub fn choice(&self, path: impl AsRef<Path>) -> Result<Choice> {
+        Choice::of_creation(path.as_ref(), self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_medium_decides_where_nothing_is_asked() {
+    fn the_medium_decides_if_nothing_is_requested() {
         let interval = Durability::Interval(INTERVAL_DEFAULT);
         for (medium, gives_power, engine, durability) in [
             (MediumKind::Dax, true, "hikv", Durability::Power),
@@ -278,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_engine_for_a_medium_another_one_is_chosen_and_the_reason_says_so() {
+    fn another_engine_is_chosen_with_a_reason_if_the_best_one_is_not_built() {
         for (medium, best) in [(MediumKind::Shm, "hikv"), (MediumKind::File, "fluidkv")] {
             let choice = Choice::for_medium(&report(medium, true), None, None);
             let says_so = choice.reason.contains(&format!("{best} is not compiled into this build"));
@@ -294,7 +169,7 @@ mod tests {
 
     #[cfg(feature = "fluidkv")]
     #[test]
-    fn what_is_asked_is_kept_and_no_default_on_a_file_is_lost_to_a_power_failure() {
+    fn requests_are_kept_and_defaults_on_a_file_survive_a_power_failure() {
         let file = report(MediumKind::File, true);
         let asked = Choice::for_medium(&file, Some("nvht"), None);
         assert_eq!((asked.engine, asked.durability), ("nvht", Durability::Power));

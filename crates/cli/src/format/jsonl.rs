@@ -10,8 +10,8 @@ use std::io::{self, Write};
 use lodestore::Expiry;
 use serde_core::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
+use super::Record;
 use crate::base64;
-use crate::format::Record;
 
 /// The names of the fields, in the order of a written line.
 const FIELDS: [&str; 6] = ["keyspace", "key", "key_b64", "value", "value_b64", "expires_at_ms"];

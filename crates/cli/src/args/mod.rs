@@ -1,5 +1,11 @@
 //! The grammar of the program. Scripts depend on it, so names, positions and meanings never change.
 
+#[cfg(feature = "mkvs")]
+mod mkvs;
+#[cfg(feature = "serve")]
+mod serve;
+mod transfer;
+
 use std::ffi::OsString;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -9,7 +15,11 @@ use clap::{Args, Parser, Subcommand};
 use lodestore::Durability;
 use lodestore::stats::parse_size;
 
-use crate::format::Format;
+#[cfg(feature = "mkvs")]
+pub use mkvs::{MkvsArgs, MkvsCommand};
+#[cfg(feature = "serve")]
+pub use serve::{ConfigArgs, ConfigCommand, ServeArgs, ShowArgs};
+pub use transfer::{BackupArgs, ConvertArgs, ExportArgs, ImportArgs, ImportFormat, RestoreArgs, SampleArgs};
 
 /// The table of exit codes, as `--help` shows it.
 const EXIT_CODES: &str = "\
@@ -102,10 +112,10 @@ pub enum Command {
     /// Without STORE, $LODESTORE_STORE names the store, or a place for this user is chosen and
     /// printed. SIGTERM and SIGINT stop the server cleanly.
     #[cfg(feature = "serve")]
-    Serve(crate::cmd::ServeArgs),
+    Serve(ServeArgs),
     /// Show or check the configuration of `serve`
     #[cfg(feature = "serve")]
-    Config(crate::cmd::ConfigArgs),
+    Config(ConfigArgs),
     /// Write a sample data set: the names of all Unicode characters
     Sample(SampleArgs),
     /// List the engines and their options
@@ -139,28 +149,6 @@ pub struct StoreArgs {
     pub json: bool,
 }
 
-/// The arguments of `backup`.
-#[derive(Debug, Args)]
-pub struct BackupArgs {
-    /// The store
-    #[command(flatten)]
-    pub store: StoreArgs,
-    /// The backup's directory, which does not exist or is empty
-    pub directory: PathBuf,
-}
-
-/// The arguments of `restore`.
-#[derive(Debug, Args)]
-pub struct RestoreArgs {
-    /// The backup's directory
-    pub directory: PathBuf,
-    /// The new store's directory, which does not exist or is empty
-    pub store: PathBuf,
-    /// Write JSON, one object per line
-    #[arg(long)]
-    pub json: bool,
-}
-
 impl StoreArgs {
     /// Returns the store's directory.
     pub fn path(&self) -> &Path {
@@ -184,63 +172,6 @@ impl Deref for DataArgs {
     fn deref(&self) -> &StoreArgs {
         &self.store
     }
-}
-
-/// A change of a matrix.
-#[cfg(feature = "mkvs")]
-#[derive(Debug, Args)]
-pub struct MkvsArgs {
-    /// The command.
-    #[command(subcommand)]
-    pub command: MkvsCommand,
-}
-
-/// The commands on a matrix.
-#[cfg(feature = "mkvs")]
-#[derive(Debug, Subcommand)]
-pub enum MkvsCommand {
-    /// Write the state of the groups and devices
-    Status(StoreArgs),
-    /// Replace a dead or retired device by a new one, and wait until it has everything
-    Replace {
-        /// The matrix
-        #[command(flatten)]
-        store: StoreArgs,
-        /// The group of the device, from 0
-        group: usize,
-        /// Its index in the group, from 0
-        device: usize,
-        /// The new device's directory
-        directory: PathBuf,
-        /// Open the matrix although too few devices are left to have all acknowledged writes, copy
-        /// the new device from the others, and give up the writes that only lost devices had
-        #[arg(long)]
-        salvage: bool,
-        /// Wait at most this many seconds
-        #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
-        patience: u64,
-    },
-    /// Add a group of new devices, and wait until its keys have moved to it
-    AddGroup {
-        /// The matrix
-        #[command(flatten)]
-        store: StoreArgs,
-        /// A directory for each device of the group; default: below the matrix's own
-        directories: Vec<PathBuf>,
-        /// Wait at most this many seconds
-        #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
-        patience: u64,
-    },
-    /// Wait until every key is in its group and every working device has everything, as after an
-    /// interrupted `add-group` or `replace`
-    Rebalance {
-        /// The matrix
-        #[command(flatten)]
-        store: StoreArgs,
-        /// Wait at most this many seconds
-        #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
-        patience: u64,
-    },
 }
 
 /// The encoding of keys and values on the command line and in the output.
@@ -267,7 +198,7 @@ pub struct CreateArgs {
     pub size: u64,
     /// What an acknowledged write survives: process, power or interval:MS. By default the medium
     /// decides if the engine is auto, else process
-    #[arg(long, value_name = "LEVEL", value_parser = durability)]
+    #[arg(long, value_name = "LEVEL", value_parser = parse_durability)]
     pub durability: Option<Durability>,
     /// Treat the medium as DAX and execute every flush and fence (for measurements)
     #[arg(long)]
@@ -297,7 +228,7 @@ pub struct WriteArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     pub value_file: Option<PathBuf>,
     /// Let the key expire after this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_hyphen_values = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, allow_hyphen_values = true)]
     pub ttl: Option<Duration>,
 }
 
@@ -354,32 +285,6 @@ pub struct DropKeyspaceArgs {
 pub struct InfoArgs {
     /// The store's directory
     pub store: PathBuf,
-    /// Write JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `convert`.
-#[derive(Debug, Args)]
-pub struct ConvertArgs {
-    /// The store to copy; it must not be in use
-    #[arg(value_name = "SRC")]
-    pub source: PathBuf,
-    /// The directory of the new store, which does not exist or is empty
-    #[arg(value_name = "DST")]
-    pub target: PathBuf,
-    /// The engine of the new store; by default as SRC, with the fixed options of SRC
-    #[arg(long, value_name = "NAME")]
-    pub engine: Option<String>,
-    /// Maximum bytes of the new store: a number with K, M, G or T; by default as SRC
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub size: Option<u64>,
-    /// What an acknowledged write survives: process, power or interval:MS; by default as SRC
-    #[arg(long, value_name = "LEVEL", value_parser = durability)]
-    pub durability: Option<Durability>,
-    /// Set an option of the new store's engine; `lodestore engines` lists them
-    #[arg(long = "set", value_name = "NAME=VALUE")]
-    pub set: Vec<String>,
     /// Write JSON
     #[arg(long)]
     pub json: bool,
@@ -459,74 +364,6 @@ pub struct ScanArgs {
     pub keys_only: bool,
 }
 
-/// A format of `import`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum ImportFormat {
-    /// One JSON object a line.
-    Jsonl,
-    /// Tab-separated fields.
-    Tsv,
-    /// A data file of LMDB, data.mdb.
-    Lmdb,
-    /// A snapshot of Redis, dump.rdb.
-    Rdb,
-    /// The directory of a RocksDB database.
-    Rocksdb,
-}
-
-/// `import`.
-#[derive(Debug, Args)]
-pub struct ImportArgs {
-    #[command(flatten)]
-    pub store: DataArgs,
-    /// The file; - is standard input
-    pub file: PathBuf,
-    /// Its format; by default the first bytes identify lmdb and rdb, the files in a directory
-    /// identify lmdb and rocksdb, .tsv and .txt files are tsv, all others are jsonl
-    #[arg(long, value_enum)]
-    pub format: Option<ImportFormat>,
-    /// Of an LMDB file: the named database
-    #[arg(long, value_name = "NAME")]
-    pub database: Option<OsString>,
-    /// Of a RocksDB database: the column family, "default" unless given
-    #[arg(long, value_name = "NAME")]
-    pub column_family: Option<String>,
-    /// Of an RDB file: the separator of hash and field in the key of a record
-    #[arg(long, value_name = "TEXT", default_value = ":")]
-    pub hash_separator: OsString,
-    /// Of LMDB, Redis and RocksDB: refuse the input if any part of it cannot be imported
-    #[arg(long)]
-    pub strict: bool,
-    /// Write the number of acknowledged records: at every 10,000, when the input pauses, and at its
-    /// end
-    #[arg(long)]
-    pub acks: bool,
-}
-
-/// `export`.
-#[derive(Debug, Args)]
-pub struct ExportArgs {
-    #[command(flatten)]
-    pub store: DataArgs,
-    /// The format
-    #[arg(long, value_enum, default_value = "jsonl")]
-    pub format: Format,
-    /// Write to this file. The file appears when it is whole
-    #[arg(long, short, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// Replace the file if it exists
-    #[arg(long, requires = "output")]
-    pub force: bool,
-    /// Write the records of all keyspaces, with the name of the keyspace in each. Needs jsonl
-    #[arg(long, conflicts_with = "keyspace")]
-    pub all_keyspaces: bool,
-    /// Open a store that is refused as damaged or after a restart of the machine, and write the
-    /// readable records; values may be older. A store with a damaged index or extent table can only
-    /// be salvaged afterwards
-    #[arg(long)]
-    pub salvage: bool,
-}
-
 /// `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -535,19 +372,6 @@ pub struct DoctorArgs {
     /// Write JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// `sample`.
-#[derive(Debug, Args)]
-pub struct SampleArgs {
-    /// The file to write; - is standard output
-    pub file: PathBuf,
-    /// Its format; by default .tsv and .txt files are tsv, all others are jsonl
-    #[arg(long, value_enum)]
-    pub format: Option<Format>,
-    /// Only this many records
-    #[arg(long, value_name = "N")]
-    pub limit: Option<usize>,
 }
 
 /// `engines`.
@@ -559,12 +383,12 @@ pub struct EnginesArgs {
 }
 
 /// Parses a durability. Returns an error text without the option's name, which clap adds.
-fn durability(text: &str) -> Result<Durability, String> {
+fn parse_durability(text: &str) -> Result<Durability, String> {
     text.parse().map_err(|_| "give process, power or interval:MS with MS of at least 1".to_owned())
 }
 
 /// Parses a number of seconds, possibly with a fraction.
-fn seconds(text: &str) -> Result<Duration, String> {
+fn parse_seconds(text: &str) -> Result<Duration, String> {
     let refuse = || "give a number of seconds, such as 60 or 0.5".to_owned();
     let seconds: f64 = text.parse().map_err(|_| refuse())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| refuse())
@@ -583,9 +407,9 @@ mod tests {
 
     #[test]
     fn seconds_are_read_with_fractions_and_never_negative() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
         for text in ["", "-1", "x", "inf", "NaN", "1e40"] {
-            assert!(seconds(text).is_err(), "{text:?}");
+            assert!(parse_seconds(text).is_err(), "{text:?}");
         }
     }
 }

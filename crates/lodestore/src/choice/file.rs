@@ -22,16 +22,16 @@ use std::path::Path;
 use lodestore_contract::{Options, parse_size};
 use lodestore_media::{StoreDir, crc32c};
 
-use crate::db::Choice;
+use super::Choice;
 use crate::engines;
 
-const FILE: &str = "CHOICE";
+const FILE_NAME: &str = "CHOICE";
 /// The name while the file is being written.
-const FILE_UNFINISHED: &str = "CHOICE.new";
-const HEAD: &str = "lodestore choice 1";
-const CHECK: &str = "check ";
+const UNFINISHED_FILE_NAME: &str = "CHOICE.new";
+const FIRST_LINE: &str = "lodestore choice 1";
+const CHECK_PREFIX: &str = "check ";
 /// A longer file is invalid.
-const BYTES_MAX: u64 = 64 << 10;
+const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// The record of a store's creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,50 +45,50 @@ pub(crate) struct Record {
 pub(crate) fn write(path: &Path, choice: &Choice, set: &Options) {
     let record = Record { choice: choice.clone(), set: set.clone() };
     let written = StoreDir::open_existing(path)
-        .and_then(|dir| dir.replace_file(FILE, FILE_UNFINISHED, record.encode().as_bytes()));
+        .and_then(|dir| dir.replace_file(FILE_NAME, UNFINISHED_FILE_NAME, record.encode().as_bytes()));
     if written.is_err() {
-        let _ = std::fs::remove_file(path.join(FILE_UNFINISHED));
+        let _ = std::fs::remove_file(path.join(UNFINISHED_FILE_NAME));
     }
 }
 
 /// Removes the record of the store in `path`. A store without it works, so errors are ignored.
 pub(crate) fn remove(path: &Path) {
-    let _ = std::fs::remove_file(path.join(FILE));
+    let _ = std::fs::remove_file(path.join(FILE_NAME));
 }
 
 /// Reads the record of the store in `path`; `None` if it is missing or damaged.
 pub(crate) fn read(path: &Path) -> Option<Record> {
-    let path = path.join(FILE);
+    let path = path.join(FILE_NAME);
     // A pipe would block the open.
-    let about = std::fs::symlink_metadata(&path).ok()?;
-    if !about.is_file() || about.len() > BYTES_MAX {
+    let metadata = std::fs::symlink_metadata(&path).ok()?;
+    if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
         return None;
     }
     let mut text = String::new();
-    File::open(&path).ok()?.take(BYTES_MAX).read_to_string(&mut text).ok()?;
+    File::open(&path).ok()?.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
     Record::decode(&text)
 }
 
 impl Record {
     fn encode(&self) -> String {
         let Choice { engine, durability, reason } = &self.choice;
-        let mut text = format!("{HEAD}\nengine {engine}\ndurability {durability}\nreason {}\n", one_line(reason));
+        let mut text = format!("{FIRST_LINE}\nengine {engine}\ndurability {durability}\nreason {}\n", one_line(reason));
         // A value of several lines is not recorded, and counts as unknown.
-        for (name, value) in self.set.iter().filter(|(name, value)| !has_lines(name) && !has_lines(value)) {
+        for (name, value) in self.set.iter().filter(|(name, value)| !is_multiline(name) && !is_multiline(value)) {
             text.push_str(&format!("set {name}={value}\n"));
         }
         let check = crc32c(&[text.as_bytes()]);
-        format!("{text}{CHECK}{check:08x}\n")
+        format!("{text}{CHECK_PREFIX}{check:08x}\n")
     }
 
     fn decode(text: &str) -> Option<Self> {
         let (body, check) = text.strip_suffix('\n')?.rsplit_once('\n')?;
         let body_bytes = &text.as_bytes()[..=body.len()];
-        if check.strip_prefix(CHECK)? != format!("{:08x}", crc32c(&[body_bytes])) {
+        if check.strip_prefix(CHECK_PREFIX)? != format!("{:08x}", crc32c(&[body_bytes])) {
             return None;
         }
         let mut lines = body.split('\n');
-        if lines.next()? != HEAD {
+        if lines.next()? != FIRST_LINE {
             return None;
         }
         let engine = engines::by_name(lines.next()?.strip_prefix("engine ")?).ok()?.name;
@@ -102,7 +102,7 @@ impl Record {
     }
 }
 
-fn has_lines(text: &str) -> bool {
+fn is_multiline(text: &str) -> bool {
     text.contains(['\n', '\r'])
 }
 

@@ -1,10 +1,10 @@
-//! A JSON object of an import that is decoded piece by piece (`long_line.rs`).
+//! A JSON object of an import that is decoded piece by piece.
 
 use lodestore::Expiry;
 
+use super::bounded::BoundedBytes;
 use crate::base64;
 use crate::format::Record;
-use crate::long_line::Bounded;
 
 /// Longest kept name in the object; all known names are shorter.
 const NAME_BYTES_MAX: usize = 64;
@@ -14,14 +14,15 @@ const WORD_BYTES_MAX: usize = 64;
 const BASE64_CHUNK_BYTES: usize = 16 << 10;
 /// Texts are at even indexes, and their base64 after them.
 const NAMES: [&str; 6] = ["key", "key_b64", "value", "value_b64", "keyspace", "expires_at_ms"];
-const KEYSPACE: usize = 4;
-const EXPIRY: usize = 5;
+/// Indexes of fields in [`NAMES`].
+const KEYSPACE_INDEX: usize = 4;
+const EXPIRY_INDEX: usize = 5;
 /// Maximum bytes of a kept name of a keyspace.
 const KEYSPACE_BYTES_MAX: usize = 64 << 10;
 
 /// The next expected token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum Expected {
     Start,
     NameOrEnd,
     Name,
@@ -37,22 +38,22 @@ enum At {
 /// The part of the object read so far.
 #[derive(Debug)]
 pub struct Json {
-    at: At,
+    expected: Expected,
     string: StringDecoder,
-    name: Bounded,
+    name: BoundedBytes,
     /// The field being read, an index into [`NAMES`].
     field: usize,
     seen: [bool; NAMES.len()],
     /// The key, the value and the keyspace, whichever of their fields they come from.
     texts: [Option<Text>; 3],
-    word: Bounded,
+    word: BoundedBytes,
     millis: Option<u64>,
 }
 
 /// A key or a value.
 #[derive(Debug)]
 struct Text {
-    decoded: Bounded,
+    decoded: BoundedBytes,
     /// For base64, the characters that are not decoded yet.
     base64: Option<Vec<u8>>,
 }
@@ -60,13 +61,13 @@ struct Text {
 impl Json {
     pub fn new() -> Self {
         Self {
-            at: At::Start,
+            expected: Expected::Start,
             string: StringDecoder::default(),
-            name: Bounded::new("name", NAME_BYTES_MAX),
+            name: BoundedBytes::new("name", NAME_BYTES_MAX),
             field: 0,
             seen: [false; NAMES.len()],
             texts: [None, None, None],
-            word: Bounded::new("number", WORD_BYTES_MAX),
+            word: BoundedBytes::new("number", WORD_BYTES_MAX),
             millis: None,
         }
     }
@@ -74,13 +75,13 @@ impl Json {
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            let used = match self.at {
-                At::InName => self.read_name(rest)?,
-                At::InText => self.read_text(rest)?,
-                At::InWord => self.read_word(rest)?,
+            let used = match self.expected {
+                Expected::InName => self.read_name(rest)?,
+                Expected::InText => self.read_text(rest)?,
+                Expected::InWord => self.read_word(rest)?,
                 _ => {
-                    self.read_mark(rest[0])?;
-                    usize::from(self.at != At::InWord)
+                    self.read_punctuation(rest[0])?;
+                    usize::from(self.expected != Expected::InWord)
                 }
             };
             rest = &rest[used..];
@@ -89,28 +90,28 @@ impl Json {
     }
 
     /// Reads a byte between names and values.
-    fn read_mark(&mut self, byte: u8) -> Result<(), String> {
+    fn read_punctuation(&mut self, byte: u8) -> Result<(), String> {
         if matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
             return Ok(());
         }
-        self.at = match (self.at, byte) {
-            (At::Start, b'{') => At::NameOrEnd,
-            (At::NameOrEnd | At::Name, b'"') => At::InName,
-            (At::NameOrEnd | At::CommaOrEnd, b'}') => At::End,
-            (At::Colon, b':') => At::Value,
-            (At::Value, b'"') => {
+        self.expected = match (self.expected, byte) {
+            (Expected::Start, b'{') => Expected::NameOrEnd,
+            (Expected::NameOrEnd | Expected::Name, b'"') => Expected::InName,
+            (Expected::NameOrEnd | Expected::CommaOrEnd, b'}') => Expected::End,
+            (Expected::Colon, b':') => Expected::Value,
+            (Expected::Value, b'"') => {
                 self.begin_text()?;
-                At::InText
+                Expected::InText
             }
-            (At::Value, b'0'..=b'9' | b'-' | b'a'..=b'z') => At::InWord,
-            (At::CommaOrEnd, b',') => At::Name,
+            (Expected::Value, b'0'..=b'9' | b'-' | b'a'..=b'z') => Expected::InWord,
+            (Expected::CommaOrEnd, b',') => Expected::Name,
             (at, _) => {
                 let expected = match at {
-                    At::Start => "an object",
-                    At::NameOrEnd | At::Name => "a name",
-                    At::Colon => "a colon",
-                    At::CommaOrEnd => "a comma or the end of the object",
-                    At::End => "nothing after the object",
+                    Expected::Start => "an object",
+                    Expected::NameOrEnd | Expected::Name => "a name",
+                    Expected::Colon => "a colon",
+                    Expected::CommaOrEnd => "a comma or the end of the object",
+                    Expected::End => "nothing after the object",
                     _ => "a string, a number or null",
                 };
                 return Err(format!("{:?} is no part of a record: {expected} is expected", char::from(byte)));
@@ -130,13 +131,13 @@ impl Json {
                 return Err(format!("{name:?} is given twice"));
             }
             self.name.clear();
-            self.at = At::Colon;
+            self.expected = Expected::Colon;
         }
         Ok(used)
     }
 
     fn begin_text(&mut self) -> Result<(), String> {
-        if self.field == EXPIRY {
+        if self.field == EXPIRY_INDEX {
             return Err("\"expires_at_ms\" is no number of milliseconds".into());
         }
         let text = &mut self.texts[self.field / 2];
@@ -145,9 +146,9 @@ impl Json {
             return Err(format!("give \"{name}\" or \"{name}_b64\", not both"));
         }
         let decoded = match self.field {
-            0 | 1 => Bounded::key(),
-            KEYSPACE => Bounded::new("keyspace", KEYSPACE_BYTES_MAX),
-            _ => Bounded::value(),
+            0 | 1 => BoundedBytes::key(),
+            KEYSPACE_INDEX => BoundedBytes::new("keyspace", KEYSPACE_BYTES_MAX),
+            _ => BoundedBytes::value(),
         };
         *text = Some(Text { decoded, base64: (self.field % 2 == 1).then(Vec::new) });
         Ok(())
@@ -159,7 +160,7 @@ impl Json {
         let (used, ended) = self.string.read(bytes, &mut |decoded| text.extend(name, decoded))?;
         if ended {
             text.end(name)?;
-            self.at = At::CommaOrEnd;
+            self.expected = Expected::CommaOrEnd;
         }
         Ok(used)
     }
@@ -172,10 +173,10 @@ impl Json {
         if end.is_some() {
             let word = String::from_utf8_lossy(self.word.as_bytes()).into_owned();
             self.word.clear();
-            self.at = At::CommaOrEnd;
+            self.expected = Expected::CommaOrEnd;
             if word != "null" {
                 let digits = word.bytes().all(|byte| byte.is_ascii_digit()) && (word == "0" || !word.starts_with('0'));
-                let millis = word.parse().ok().filter(|_| digits && self.field == EXPIRY);
+                let millis = word.parse().ok().filter(|_| digits && self.field == EXPIRY_INDEX);
                 let what = || format!("invalid type: {word} is no {}", NAMES[self.field]);
                 self.millis = Some(millis.ok_or_else(what)?);
             }
@@ -184,7 +185,7 @@ impl Json {
     }
 
     pub fn finish(self) -> Result<Record, String> {
-        if self.at != At::End {
+        if self.expected != Expected::End {
             return Err("EOF: the line ends before its object".into());
         }
         let [key, value, keyspace] = self.texts;
@@ -228,7 +229,7 @@ impl Text {
     }
 }
 
-fn decode(name: &str, text: &[u8], decoded: &mut Bounded) -> Result<(), String> {
+fn decode(name: &str, text: &[u8], decoded: &mut BoundedBytes) -> Result<(), String> {
     let bytes = base64::decode(text).map_err(|error| format!("{name} is no base64: {error}"))?;
     decoded.extend(&bytes)
 }
@@ -238,7 +239,7 @@ fn decode(name: &str, text: &[u8], decoded: &mut Bounded) -> Result<(), String> 
 struct StringDecoder {
     escape: Escape,
     /// The first half of a surrogate pair.
-    high: Option<u16>,
+    high_surrogate: Option<u16>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -266,7 +267,7 @@ impl StringDecoder {
                 Escape::No => {
                     let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
                     let (run, after) = rest.split_at(rest.iter().position(special).unwrap_or(rest.len()));
-                    if self.high.is_some() && (!run.is_empty() || byte != b'\\') {
+                    if self.high_surrogate.is_some() && (!run.is_empty() || byte != b'\\') {
                         return Err("half a surrogate pair is no character".into());
                     }
                     out(run)?;
@@ -297,7 +298,7 @@ impl StringDecoder {
             self.escape = Escape::Unicode { digits: 0, unit: 0 };
             return Ok(());
         }
-        if self.high.is_some() {
+        if self.high_surrogate.is_some() {
             return Err("half a surrogate pair is no character".into());
         }
         self.escape = Escape::No;
@@ -327,13 +328,13 @@ impl StringDecoder {
             return Ok(());
         }
         self.escape = Escape::No;
-        let units = match (self.high.take(), unit) {
+        let units = match (self.high_surrogate.take(), unit) {
             (None, 0xd800..0xdc00) => {
-                self.high = Some(unit);
+                self.high_surrogate = Some(unit);
                 return Ok(());
             }
             (None, _) => [unit].to_vec(),
-            (Some(high), _) => [high, unit].to_vec(),
+            (Some(high_surrogate), _) => [high_surrogate, unit].to_vec(),
         };
         let text = String::from_utf16(&units).map_err(|_| "half a surrogate pair is no character")?;
         out(text.as_bytes())

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use lodestore::Expiry;
 
-use crate::format::Record;
+use super::Record;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
