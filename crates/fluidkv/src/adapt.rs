@@ -3,12 +3,13 @@
 //!
 //! Measurements. Each is a moving mean, of which a new sample replaces a quarter:
 //! * W: bytes of log per second, and the share of writes among all operations. Sampled every
-//!   [`TICK`].
+//!   [`SAMPLE_INTERVAL`].
 //! * F: bytes of log that one worker flushes per second. C: bytes that one worker compacts per
 //!   second. Both count only the time of the work itself: they measure the medium's bandwidth that
 //!   this store gets next to all other load. Sampled by each flush and compaction.
-//! * A: bytes compacted per byte of log. Sampled every [`TICK`] that has new log. Log grows by
-//!   whole segments: bytes compacted in ticks without a new segment count with the next one.
+//! * A: bytes compacted per byte of log. Sampled every [`SAMPLE_INTERVAL`] that has new log. Log
+//!   grows by whole segments: bytes compacted in ticks without a new segment count with the next
+//!   one.
 //!
 //! Rules:
 //! * **Workers**: W/F + A W/C workers are needed. At most 1.5 times as many may work, rounded up,
@@ -31,13 +32,13 @@ use std::time::{Duration, Instant};
 use crate::inner::lock;
 
 /// Interval between two samples.
-const TICK: Duration = Duration::from_millis(250);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Share of a mean that a new sample replaces.
-const RENEWED: f64 = 0.25;
+const SAMPLE_RATIO: f64 = 0.25;
 /// Flush bandwidth assumed before the first flush, in bytes per second.
-const UNMEASURED: f64 = 100e6;
+const FLUSH_BANDWIDTH_DEFAULT: f64 = 100e6;
 /// Allowed workers per needed worker.
-const SPARE: f64 = 1.5;
+const SPARE_WORKERS_FACTOR: f64 = 1.5;
 /// Factors of the compaction trigger, in percent: while a memtable waits, while writes prevail,
 /// while reads prevail.
 const SCALES: [u64; 3] = [200, 100, 25];
@@ -77,7 +78,7 @@ pub(crate) struct Governor {
 }
 
 fn renew(mean: &mut f64, new: f64) {
-    *mean = if *mean == 0.0 { new } else { *mean * (1.0 - RENEWED) + new * RENEWED };
+    *mean = if *mean == 0.0 { new } else { *mean * (1.0 - SAMPLE_RATIO) + new * SAMPLE_RATIO };
 }
 
 impl Governor {
@@ -111,7 +112,7 @@ impl Governor {
     /// bandwidth of a slow disk.
     pub(crate) fn flush_bandwidth(&self) -> f64 {
         let measured = lock(&self.means).flush_bandwidth;
-        if measured > 0.0 { measured } else { UNMEASURED }
+        if measured > 0.0 { measured } else { FLUSH_BANDWIDTH_DEFAULT }
     }
 
     /// Records a compaction and the bytes that it wrote.
@@ -123,11 +124,12 @@ impl Governor {
         }
     }
 
-    /// Takes a sample and renews the decisions if [`TICK`] has passed. Any worker may call this.
+    /// Takes a sample and renews the decisions if [`SAMPLE_INTERVAL`] has passed. Any worker may
+    /// call this.
     pub(crate) fn tick(&self, now: Instant, reading: impl FnOnce() -> Reading) {
         let mut means = lock(&self.means);
         let elapsed = means.read.map_or(Duration::MAX, |(then, _)| now.saturating_duration_since(then));
-        if elapsed < TICK {
+        if elapsed < SAMPLE_INTERVAL {
             return;
         }
         let reading = reading();
@@ -136,7 +138,7 @@ impl Governor {
         }
         means.read = Some((now, reading));
         let waits = reading.frozen > 1;
-        let allowed = if waits { self.workers } else { (means.needed() * SPARE).ceil() as usize };
+        let allowed = if waits { self.workers } else { (means.needed() * SPARE_WORKERS_FACTOR).ceil() as usize };
         self.allowed.store(allowed.clamp(1, self.workers.max(1)), Ordering::Relaxed);
         let scale = match (waits, means.write_share >= 0.5) {
             (true, _) => SCALES[0],
@@ -181,7 +183,7 @@ impl Means {
 mod tests {
     use super::*;
 
-    const SECOND: Duration = Duration::from_secs(1);
+    const SAMPLE_TIME: Duration = Duration::from_secs(1);
 
     /// Returns a governor after ten seconds. Each second has these bytes of log, writes and reads,
     /// a flush of 100 MB and a compaction of 50 MB.
@@ -189,11 +191,11 @@ mod tests {
         let governor = Governor::new(workers);
         let start = Instant::now();
         for second in 0..10u32 {
-            governor.note_flush(100_000_000, SECOND, 1);
-            governor.note_compaction(50_000_000, SECOND);
+            governor.note_flush(100_000_000, SAMPLE_TIME, 1);
+            governor.note_compaction(50_000_000, SAMPLE_TIME);
             let so_far = |count: u64| count * u64::from(second);
             let reading = Reading { logged: so_far(logged), writes: so_far(writes), reads: so_far(reads), frozen };
-            governor.tick(start + SECOND * second, || reading);
+            governor.tick(start + SAMPLE_TIME * second, || reading);
         }
         governor
     }
@@ -225,9 +227,9 @@ mod tests {
         let governor = Governor::new(2);
         let start = Instant::now();
         for second in 0..40u32 {
-            governor.note_compaction(50_000_000, SECOND);
+            governor.note_compaction(50_000_000, SAMPLE_TIME);
             let logged = u64::from(second / 4) * 100_000_000;
-            governor.tick(start + SECOND * second, || Reading { logged, writes: logged, ..Reading::default() });
+            governor.tick(start + SAMPLE_TIME * second, || Reading { logged, writes: logged, ..Reading::default() });
         }
         let percent = governor.rates()[4];
         assert!((190..=210).contains(&percent), "{percent}: four compactions of 50 MB for each 100 MB of log");

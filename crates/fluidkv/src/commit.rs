@@ -50,9 +50,9 @@ use crate::memtable::shared::{Log, Places, Stored, What};
 
 /// How often a write that reads first releases its stripe to wait for other writes in it. After
 /// that it waits with the stripe held, so that it cannot starve.
-const LETS_GO: u32 = 2;
+const STRIPE_RELEASES_MAX: u32 = 2;
 /// Syncs per window. Writes stored during a sync wait for the next one.
-const SYNCS_A_WINDOW: u32 = 2;
+const SYNCS_PER_WINDOW_COUNT: u32 = 2;
 
 /// A write of a group, not yet published.
 struct Pending {
@@ -155,7 +155,7 @@ impl SharedLog {
 
     /// Waits for one of the syncs of a window. Returns false once windows have ended.
     fn pause(&self, window: Duration) -> bool {
-        let part = (window / SYNCS_A_WINDOW).max(Duration::from_millis(1));
+        let part = (window / SYNCS_PER_WINDOW_COUNT).max(Duration::from_millis(1));
         let ended = lock(&self.ended);
         let waited = self.end.wait_timeout_while(ended, part, |ended| !*ended);
         !*waited.unwrap_or_else(PoisonError::into_inner).0
@@ -308,7 +308,7 @@ impl Inner {
             if log.group.done() >= last || self.pool.mutant(Mutant::ReadsBeforePending) {
                 return Ok(stripe);
             }
-            if tries == LETS_GO {
+            if tries == STRIPE_RELEASES_MAX {
                 self.wait_committed(log, last)?;
                 return Ok(stripe);
             }

@@ -30,10 +30,10 @@ use crate::view::{Known, Ranges};
 pub(crate) use merge::Merge;
 
 /// Positions collected from a memtable for the first chunk, and at most per chunk.
-const CHUNK: (usize, usize) = (8, 256);
+const CHUNK_ENTRIES: (usize, usize) = (8, 256);
 
 /// How many entries ahead an entry's memory is prefetched.
-const AHEAD: usize = 8;
+const PREFETCH_ENTRIES: usize = 8;
 
 /// A key and its state in one source.
 #[derive(Debug, Clone, Copy)]
@@ -92,7 +92,7 @@ impl<'a> MemtableCursor<'a> {
             number,
             direction,
             chunk: VecDeque::new(),
-            size: CHUNK.0,
+            size: CHUNK_ENTRIES.0,
             from: Some(from.map(<[u8]>::to_vec)),
             to: Bound::Unbounded,
             newer: 0,
@@ -168,7 +168,7 @@ impl<'a> MemtableCursor<'a> {
             if let Some(at) = self.chunk.pop_front() {
                 #[cfg(any(test, feature = "testing"))]
                 crate::memtable::visits::add();
-                if let Some(later) = self.chunk.get(AHEAD) {
+                if let Some(later) = self.chunk.get(PREFETCH_ENTRIES) {
                     self.memtable.prefetch_entry(*later);
                 }
                 if self.is_checked {
@@ -200,7 +200,7 @@ impl<'a> MemtableCursor<'a> {
         };
         let mut chunk = Vec::with_capacity(self.size);
         let all = self.memtable.collect(from, direction, self.size, &mut chunk)?;
-        self.size = (self.size * 4).min(CHUNK.1);
+        self.size = (self.size * 4).min(CHUNK_ENTRIES.1);
         let last = chunk.last().copied().filter(|_| !all);
         self.chunk.extend(chunk);
         if let Some(last) = last {

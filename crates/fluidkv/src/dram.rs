@@ -14,13 +14,13 @@
 //! includes the maximum that background work uses: one table being built per worker, and the tables
 //! of a range twice. If the largest range has outgrown its compactions, its tables are counted.
 //!
-//! If not even four memtables of [`LEAST`] bytes fit, writes and snapshots are refused, after an
-//! attempt to free DRAM. Deletes, reads and scans continue.
+//! If not even four memtables of [`MEMTABLE_DRAM_MIN`] bytes fit, writes and snapshots are refused,
+//! after an attempt to free DRAM. Deletes, reads and scans continue.
 //!
 //! Invariants
-//! 1. A memtable checks its DRAM every [`LOOK`] bytes of a log and after each batch, not only when
-//!    a segment begins. The excess over its limit is at most one step of its index and the writes
-//!    of each thread in [`LOOK`] bytes of log.
+//! 1. A memtable checks its DRAM every [`DRAM_CHECK_LOG_BYTES`] bytes of a log and after each
+//!    batch, not only when a segment begins. The excess over its limit is at most one step of its
+//!    index and the writes of each thread in [`DRAM_CHECK_LOG_BYTES`] bytes of log.
 //! 2. [`Gauge`] counts each handle from its creation until it is dropped, regardless of its holder.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, Weak};
 use lodestore_contract::{Error, Result};
 
 use crate::commit::SharedLog;
-use crate::inner::{Inner, MEMTABLES, lock};
+use crate::inner::{Inner, MEMTABLES_MAX, lock};
 use crate::memtable::Memtable;
 use crate::migrate::Due;
 use crate::publisher::Publisher;
@@ -37,21 +37,21 @@ use crate::store::pool_dram;
 use crate::value_log::ValueLog;
 
 /// Least DRAM of a memtable, in bytes.
-pub(crate) const LEAST: u64 = 32 << 10;
+pub(crate) const MEMTABLE_DRAM_MIN: u64 = 32 << 10;
 /// A memtable is frozen this far below its share, or a quarter below if that is less. The
 /// difference is for writes until the freeze (Invariant 1).
-const SLACK: u64 = 24 << 10;
+const FREEZE_MARGIN_BYTES: u64 = 24 << 10;
 /// Bytes of log after which a memtable checks its DRAM.
-pub(crate) const LOOK: u64 = 4 << 10;
+pub(crate) const DRAM_CHECK_LOG_BYTES: u64 = 4 << 10;
 /// DRAM of an operation of a batch in the index, approximately.
-const OPERATION: u64 = 32;
+const BATCH_OPERATION_BYTES: u64 = 32;
 /// Divisor of the budget for the operations of one batch.
-const BATCH_PART: u64 = 8;
+const BATCH_BUDGET_DIVISOR: u64 = 8;
 /// DRAM of a table's handle and of its entry in the manifest's state, approximately.
-pub(crate) const HANDLE: u64 = 448;
+pub(crate) const TABLE_HANDLE_BYTES: u64 = 448;
 /// DRAM of a table being built, as a multiple of its bytes: the table, and the data for its index
 /// and filter.
-pub(crate) const BUILDS: u64 = 2;
+pub(crate) const TABLE_BUILD_FACTOR: u64 = 2;
 
 /// Counts bytes of DRAM.
 #[derive(Default)]
@@ -76,7 +76,7 @@ pub(crate) struct Building<'a>(&'a Gauge, u64);
 
 impl<'a> Building<'a> {
     pub(crate) fn new(gauge: &'a Gauge, table_bytes: usize) -> Self {
-        let bytes = BUILDS * table_bytes as u64;
+        let bytes = TABLE_BUILD_FACTOR * table_bytes as u64;
         gauge.add(bytes);
         Self(gauge, bytes)
     }
@@ -105,13 +105,13 @@ pub(crate) struct Dram {
 
 /// Returns the least budget, given the DRAM of the pool and of background work.
 pub(crate) fn least_budget(beside: u64) -> u64 {
-    beside + MEMTABLES * LEAST
+    beside + MEMTABLES_MAX * MEMTABLE_DRAM_MIN
 }
 
 /// Returns the DRAM at which a memtable is frozen, given the DRAM of everything else.
 pub(crate) fn share(budget: u64, beside: u64) -> u64 {
-    let share = (budget.saturating_sub(beside) * 3 / 4 / MEMTABLES).max(LEAST);
-    share - SLACK.min(share / 4)
+    let share = (budget.saturating_sub(beside) * 3 / 4 / MEMTABLES_MAX).max(MEMTABLE_DRAM_MIN);
+    share - FREEZE_MARGIN_BYTES.min(share / 4)
 }
 
 impl Dram {
@@ -143,7 +143,7 @@ impl Dram {
     /// Records whether writes are admitted, given the DRAM of all but memtables that will be
     /// flushed.
     fn note(&self, beside: u64, working: u64) {
-        let tight = if self.left(beside, working) < MEMTABLES * LEAST { beside } else { 0 };
+        let tight = if self.left(beside, working) < MEMTABLES_MAX * MEMTABLE_DRAM_MIN { beside } else { 0 };
         self.tight.store(tight, Ordering::Relaxed);
     }
 }
@@ -214,7 +214,7 @@ impl Inner {
     /// # Errors
     /// [`Error::DramBudget`].
     pub(crate) fn check_batch_dram(&self, ops: usize) -> Result<()> {
-        let (used, budget) = (ops as u64 * OPERATION, self.dram.budget / BATCH_PART);
+        let (used, budget) = (ops as u64 * BATCH_OPERATION_BYTES, self.dram.budget / BATCH_BUDGET_DIVISOR);
         if used > budget { Err(Error::DramBudget { used, budget }) } else { Ok(()) }
     }
 
@@ -222,7 +222,7 @@ impl Inner {
     pub(crate) fn make_way(&self, ops: usize) {
         let (generation, over) = {
             let active = &self.view.load().active;
-            (active.generation, !active.is_empty() && !active.has_dram(ops as u64 * OPERATION))
+            (active.generation, !active.is_empty() && !active.has_dram(ops as u64 * BATCH_OPERATION_BYTES))
         };
         if over {
             self.freeze(generation);
@@ -238,12 +238,12 @@ impl Inner {
         let is_scarce = || {
             let publisher = lock(&self.publisher).dram_bytes();
             let (beside, in_view) = self.beside(publisher);
-            self.dram.left(beside + in_view, self.working()) < MEMTABLES * LEAST
+            self.dram.left(beside + in_view, self.working()) < MEMTABLES_MAX * MEMTABLE_DRAM_MIN
         };
         if !is_scarce() {
             return Ok(());
         }
-        self.settle(Due::Needed, crate::migrate::RECLAIM)?;
+        self.settle(Due::Needed, crate::migrate::RECLAIM_TIMEOUT)?;
         if is_scarce() {
             Err(Error::DramBudget { used: self.dram().0.max(self.dram.budget), budget: self.dram.budget })
         } else {

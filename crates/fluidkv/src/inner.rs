@@ -9,9 +9,9 @@ use lodestore_contract::{Event, Result};
 use lodestore_media::{Guard, OpenState, Pool, Quiet, slots_used};
 
 use crate::commit::SharedLog;
-use crate::dram::{BUILDS, Dram, HANDLE};
+use crate::dram::{Dram, TABLE_BUILD_FACTOR, TABLE_HANDLE_BYTES};
 use crate::locks::Order;
-use crate::memtable::{Make, Memtable, TAILS};
+use crate::memtable::{Make, Memtable, TAIL_COUNT};
 use crate::migrate::Migration;
 use crate::options::FluidOptions;
 use crate::output::Identities;
@@ -42,29 +42,29 @@ pub(crate) struct Sizes {
 
 /// Most memtables of a store: one is active, the others wait for their flush. `rotate_or` enforces
 /// this.
-pub(crate) const MEMTABLES: u64 = 4;
+pub(crate) const MEMTABLES_MAX: u64 = 4;
 /// Divisor: a memtable's log reaches at most this share of the bytes of the tables, or
-/// `MEMTABLE_SMALL` bytes if that is more. An index of some 8 MiB covers that many bytes of small
-/// records.
-const MEMTABLE_PART: u64 = 8;
-const MEMTABLE_SMALL: u64 = 16 << 20;
+/// `SMALL_MEMTABLE_LOG_BYTES` bytes if that is more. An index of some 8 MiB covers that many bytes
+/// of small records.
+const MEMTABLE_LOG_DIVISOR: u64 = 8;
+const SMALL_MEMTABLE_LOG_BYTES: u64 = 16 << 20;
 /// Segments are not made shorter than this for many threads, in bytes.
-const SEGMENT_OF_MANY: u64 = 64 << 10;
+const THREAD_SEGMENT_BYTES_MIN: u64 = 64 << 10;
 /// Tables are not made smaller than this for lack of DRAM, in bytes.
-const TABLE_MIN: u64 = 16 << 10;
+const TABLE_BYTES_MIN: u64 = 16 << 10;
 /// Divisor of the capacity: the largest log of one memtable. A range may have twice that.
-const SHARES: u64 = 32;
+const MEMTABLE_CAPACITY_DIVISOR: u64 = 32;
 
 impl Sizes {
     pub(crate) fn of(options: &FluidOptions, capacity: u64) -> Self {
-        let part = (capacity / SHARES).max(4 << 10);
+        let part = (capacity / MEMTABLE_CAPACITY_DIVISOR).max(4 << 10);
         let range = options.range_bytes.min(2 * part);
         let workers = options.workers.max(1) as u64;
         // All tables being built at a time use a quarter of the budget.
-        let built = options.dram_budget / 4 / BUILDS / workers;
-        let table_bytes = options.table_bytes.min((range / 2).max(4 << 10)).min(built.max(TABLE_MIN));
+        let built = options.dram_budget / 4 / TABLE_BUILD_FACTOR / workers;
+        let table_bytes = options.table_bytes.min((range / 2).max(4 << 10)).min(built.max(TABLE_BYTES_MIN));
         // While a range is compacted, its tables exist twice.
-        let most = (options.dram_budget / 16 / HANDLE / workers).max(8) * table_bytes;
+        let most = (options.dram_budget / 16 / TABLE_HANDLE_BYTES / workers).max(8) * table_bytes;
         let (range, table_bytes) = (range.min(most), table_bytes as usize);
         let memtable = options.memtable_bytes.min(part).min(most / 4);
         let segment = options.segment_bytes.min((memtable / 4).max(1 << 10));
@@ -100,7 +100,7 @@ impl Sizes {
         // A memtable is full when its segments reach its log limit, however little is written in
         // them. Each thread has several segments.
         let quarter = (limits.0 / 4).max(1 << 10);
-        let each = (quarter / slots_used().clamp(1, TAILS) as u64).max(SEGMENT_OF_MANY);
+        let each = (quarter / slots_used().clamp(1, TAIL_COUNT) as u64).max(THREAD_SEGMENT_BYTES_MIN);
         let segment_bytes = self.segment.min(quarter).min(each);
         Make { generation, base, segment_bytes, limits, seed, reads: self.reads }
     }
@@ -110,18 +110,18 @@ impl Sizes {
     /// are needed to trigger one, the size of a memtable costs no extra writes. The index of a
     /// small memtable also stays in the processor's cache.
     pub(crate) fn log_of_memtable(&self, tables: u64) -> u64 {
-        self.memtable.min((tables / MEMTABLE_PART).max(MEMTABLE_SMALL))
+        self.memtable.min((tables / MEMTABLE_LOG_DIVISOR).max(SMALL_MEMTABLE_LOG_BYTES))
     }
 
     /// Returns the maximum DRAM of background work with this many workers. Each needs a table being
     /// built, and the handles of a range's new tables in addition to its old ones.
     pub(crate) fn working(&self, workers: usize) -> u64 {
-        (BUILDS * self.table.table_bytes as u64 + self.handles(2 * self.range)) * workers.max(1) as u64
+        (TABLE_BUILD_FACTOR * self.table.table_bytes as u64 + self.handles(2 * self.range)) * workers.max(1) as u64
     }
 
     /// Returns the DRAM of the handles of tables with this many bytes together.
     pub(crate) fn handles(&self, bytes: u64) -> u64 {
-        (bytes / self.table.table_bytes as u64 + 1) * HANDLE
+        (bytes / self.table.table_bytes as u64 + 1) * TABLE_HANDLE_BYTES
     }
 }
 
@@ -251,7 +251,7 @@ impl Inner {
         if view.active.generation != generation || view.active.is_empty() {
             return Rotation::NotDue;
         }
-        if view.frozen.len() as u64 >= MEMTABLES - 1 {
+        if view.frozen.len() as u64 >= MEMTABLES_MAX - 1 {
             at_limit();
             return Rotation::AtLimit;
         }
@@ -309,7 +309,7 @@ mod tests {
         let sizes = Sizes::of(&long, 64 << 30);
         for limit in [MIB, 16 * MIB, 1 << 30] {
             let made = sizes.make(1, 0, 0, (limit, 1 << 30)).segment_bytes;
-            assert!(made <= limit / 4 && made >= (limit / 4).min(SEGMENT_OF_MANY), "{made} of {limit}");
+            assert!(made <= limit / 4 && made >= (limit / 4).min(THREAD_SEGMENT_BYTES_MIN), "{made} of {limit}");
         }
         let usual = Sizes::of(&FluidOptions::default(), 64 << 30);
         assert_eq!(usual.make(1, 0, 0, (64 << 10, 1 << 20)).segment_bytes, 16 << 10);

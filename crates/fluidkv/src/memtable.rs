@@ -41,7 +41,7 @@ use self::apart::Apart;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::lookup::visits;
 pub(crate) use self::records::{Records, damaged};
-use crate::dram::LOOK;
+use crate::dram::DRAM_CHECK_LOG_BYTES;
 use crate::entry::Frame;
 use crate::inner::lock;
 use crate::key_filter::KeyFilter;
@@ -50,17 +50,17 @@ use crate::table::Reads;
 use crate::value_log::Dead;
 
 /// Logs of a memtable. Threads beyond this number share them.
-pub(crate) const TAILS: usize = 64;
+pub(crate) const TAIL_COUNT: usize = 64;
 /// Most bytes of a shared log's segment, as a multiple of the usual segment's.
-const SHARED_TIMES: u64 = 16;
+const SHARED_SEGMENT_FACTOR: u64 = 16;
 /// Segments of a shared log per memtable, unless that makes them shorter than the usual segment.
-const SHARED_SEGMENTS: u64 = 16;
+const SHARED_SEGMENT_COUNT: u64 = 16;
 /// Divisor: the index grows by at most this share of the memtable's DRAM.
-const STEPS: u64 = 16;
+const INDEX_GROWTH_DIVISOR: u64 = 16;
 /// Most bytes of a segment per byte of DRAM that its memtable may use.
-const LOG_A_BYTE: u64 = 4;
+const LOG_PER_DRAM_FACTOR: u64 = 4;
 /// Parts of the table of older versions.
-const OLDER: usize = 16;
+const OLDER_MAP_COUNT: usize = 16;
 /// DRAM of one older version, approximately.
 const OLDER_BYTES: u64 = 40;
 
@@ -141,7 +141,7 @@ pub(crate) struct Memtable {
     full: AtomicBool,
     /// Bytes of log, and of DRAM, at which it is full.
     limits: (u64, u64),
-    older: [Mutex<HashMap<u64, u64>>; OLDER],
+    older: [Mutex<HashMap<u64, u64>>; OLDER_MAP_COUNT],
     older_count: AtomicU64,
     dead: Mutex<Dead>,
     /// State for a separator.
@@ -158,20 +158,20 @@ impl Memtable {
     pub(crate) fn new(pool: &Arc<Pool>, make: &Make) -> Self {
         let is_shared = pool.syncs_pages();
         // A shared log is synced at the end of each segment.
-        let most = (make.limits.0 / SHARED_SEGMENTS).max(make.segment_bytes);
-        let wanted = if is_shared { most.min(SHARED_TIMES * make.segment_bytes) } else { make.segment_bytes };
+        let most = (make.limits.0 / SHARED_SEGMENT_COUNT).max(make.segment_bytes);
+        let wanted = if is_shared { most.min(SHARED_SEGMENT_FACTOR * make.segment_bytes) } else { make.segment_bytes };
         Self {
             is_shared,
             generation: make.generation,
-            tree: BPlusTree::with_chunks((make.limits.1 / STEPS) as usize),
+            tree: BPlusTree::with_chunks((make.limits.1 / INDEX_GROWTH_DIVISOR) as usize),
             // At most an eighth of the memtable's DRAM.
             keys: KeyFilter::new(make.limits.0.min(2 * make.limits.1)),
             pool: Arc::clone(pool),
             base: make.base,
-            segment_bytes: wanted.min(LOG_A_BYTE * make.limits.1),
+            segment_bytes: wanted.min(LOG_PER_DRAM_FACTOR * make.limits.1),
             seed: make.seed,
             replayed: false,
-            tails: (0..if is_shared { 1 } else { TAILS }).map(|_| Tail::default()).collect(),
+            tails: (0..if is_shared { 1 } else { TAIL_COUNT }).map(|_| Tail::default()).collect(),
             segments: ArcSwap::default(),
             reads: make.reads,
             durable_segments: Mutex::new(0),
@@ -216,10 +216,10 @@ impl Memtable {
         }
     }
 
-    /// Checks the DRAM if the end of a log has passed a multiple of `LOOK` bytes.
+    /// Checks the DRAM if the end of a log has passed a multiple of `DRAM_CHECK_LOG_BYTES` bytes.
     #[inline]
     fn look_behind(&self, before: u64, end: u64) {
-        if before / LOOK != end / LOOK {
+        if before / DRAM_CHECK_LOG_BYTES != end / DRAM_CHECK_LOG_BYTES {
             self.look();
         }
     }
@@ -270,7 +270,7 @@ impl Memtable {
     }
 
     fn part_of(at: u64) -> usize {
-        (at >> 3) as usize % OLDER
+        (at >> 3) as usize % OLDER_MAP_COUNT
     }
 
     pub(crate) fn pool(&self) -> &Pool {

@@ -63,24 +63,24 @@ use lodestore_contract::{Error, Result};
 
 use crate::adapt::{Governor, Reading};
 use crate::failures::{Failures, Trouble};
-use crate::inner::{Inner, MEMTABLES, Rotation, lock};
+use crate::inner::{Inner, MEMTABLES_MAX, Rotation, lock};
 use crate::pace::Pace;
 use refusal::Refusal;
 
-pub(crate) use settle::RECLAIM;
+pub(crate) use settle::RECLAIM_TIMEOUT;
 
 /// How long a worker sleeps if no task is due.
-const IDLE: Duration = Duration::from_millis(50);
+const IDLE_PAUSE: Duration = Duration::from_millis(50);
 /// Time without writes after which migration serves reads.
-const QUIET: Duration = Duration::from_millis(200);
+const READ_MODE_DELAY: Duration = Duration::from_millis(200);
 /// Time without writes after which everything is flushed and compacted.
-const STILL: Duration = Duration::from_secs(10);
+const FULL_FLUSH_DELAY: Duration = Duration::from_secs(10);
 /// Divisor: while there are no writes, a memtable with this share of a full log is worth a flush.
-const WORTH: u64 = 16;
+const IDLE_FLUSH_DIVISOR: u64 = 16;
 /// Longest time that a writer waits before it checks again.
-const WAIT: Duration = Duration::from_millis(20);
+const WRITER_WAIT_TIMEOUT: Duration = Duration::from_millis(20);
 /// Frozen memtables at which writers are throttled.
-const SLOW: usize = 2;
+const THROTTLE_MEMTABLES_MIN: usize = 2;
 
 #[derive(Default)]
 struct Busy {
@@ -169,9 +169,10 @@ impl Migration {
     pub(crate) fn set_frozen(&self, count: usize) {
         // One memtable waits: as fast as flushes. Two: half as fast, so that no third one waits,
         // which stalls writers.
-        let slow = (count >= SLOW).then(|| self.governor.flush_bandwidth() / (1 << (count - SLOW).min(8)) as f64);
+        let slow = (count >= THROTTLE_MEMTABLES_MIN)
+            .then(|| self.governor.flush_bandwidth() / (1 << (count - THROTTLE_MEMTABLES_MIN).min(8)) as f64);
         // A stall lasts until one more memtable may wait.
-        if (count as u64) < MEMTABLES - 1 || !self.pace.is_stopped() {
+        if (count as u64) < MEMTABLES_MAX - 1 || !self.pace.is_stopped() {
             self.pace.limit(slow);
         }
         self.wake();
@@ -182,8 +183,8 @@ impl Migration {
         let mut seen = lock(&self.seen);
         match *seen {
             Some((number, since)) if number == last => match since.elapsed() {
-                quiet if quiet >= STILL => Due::All,
-                quiet if quiet >= QUIET => Due::Worthwhile,
+                quiet if quiet >= FULL_FLUSH_DELAY => Due::All,
+                quiet if quiet >= READ_MODE_DELAY => Due::Worthwhile,
                 _ => Due::Needed,
             },
             _ => {
@@ -228,7 +229,7 @@ impl Migration {
                 // The store has no workers: this thread does it, unless another writer does so now.
                 inner.work_until_quiet(Due::Needed);
             }
-            self.rest(seen, WAIT);
+            self.rest(seen, WRITER_WAIT_TIMEOUT);
         }
     }
 
@@ -320,7 +321,7 @@ impl Inner {
                 continue;
             }
             if self.open.is_open() {
-                self.migration.rest(seen, IDLE);
+                self.migration.rest(seen, IDLE_PAUSE);
             }
         }
     }
@@ -346,7 +347,7 @@ impl Inner {
         };
         let least = match due {
             Due::Needed => return,
-            Due::Worthwhile => self.sizes.memtable / WORTH,
+            Due::Worthwhile => self.sizes.memtable / IDLE_FLUSH_DIVISOR,
             Due::All | Due::Scarce => 1,
         };
         if bytes >= least && self.pool.check().is_ok() {

@@ -12,7 +12,7 @@ use lodestore_media::Mutant;
 
 use crate::cursor::Pair;
 use crate::dram::Building;
-use crate::expired::NEVER;
+use crate::expired::NEVER_STALE_MILLIS;
 use crate::inner::Inner;
 use crate::layout::KIND_TABLE;
 use crate::manifest::{Key, TableDescriptor};
@@ -175,7 +175,7 @@ impl<'a> Output<'a> {
         };
         let table = TableHandle::new((pool, &self.inner.dram.tables), Arc::new(descriptor), Some(built.meta));
         if !std::mem::take(&mut self.expires) {
-            table.stale_from.get_or_init(|| NEVER);
+            table.stale_from.get_or_init(|| NEVER_STALE_MILLIS);
         }
         self.done.0.push(Arc::new(table));
         Ok(())

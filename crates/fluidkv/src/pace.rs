@@ -4,20 +4,20 @@
 //! write at a set rate in bytes per second. Each write reserves its time on one shared clock and
 //! waits until that time. Every writer waits a little, and none waits for a whole flush.
 //!
-//! Invariant: the clock never runs further ahead of real time than [`AHEAD`], so no write waits
-//! longer.
+//! Invariant: the clock never runs further ahead of real time than [`CLOCK_LEAD_MAX`], so no write
+//! waits longer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Maximum lead of the clock; any excess is dropped.
-const AHEAD: Duration = Duration::from_millis(10);
+const CLOCK_LEAD_MAX: Duration = Duration::from_millis(10);
 /// Longest wait that spins: sleeping would take longer than the wait.
-const SPIN: Duration = Duration::from_micros(60);
+const SPIN_WAIT_MAX: Duration = Duration::from_micros(60);
 /// Shortest wait of a store whose writers sleep: shorter waits add up on the clock.
-const NAP: Duration = Duration::from_micros(300);
+const SLEEP_WAIT_MIN: Duration = Duration::from_micros(300);
 /// Lowest rate of throttled writers, in bytes per second.
-const LEAST: f64 = 1e6;
+const RATE_MIN: f64 = 1e6;
 
 /// See the module.
 pub(crate) struct Pace {
@@ -43,7 +43,7 @@ impl Pace {
 
     /// Limits writers to `rate` bytes per second; `None` removes the limit.
     pub(crate) fn limit(&self, rate: Option<f64>) {
-        let ns = rate.map_or(0, |rate| (1e9 * f64::from(1u32 << 20) / rate.max(LEAST)) as u64);
+        let ns = rate.map_or(0, |rate| (1e9 * f64::from(1u32 << 20) / rate.max(RATE_MIN)) as u64);
         self.ns_per_mib.store(ns, Ordering::Release);
     }
 
@@ -67,8 +67,8 @@ impl Pace {
         if rate == 0 || rate == u64::MAX {
             return Duration::ZERO;
         }
-        let cost = ((u128::from(bytes) * u128::from(rate)) >> 20).min(AHEAD.as_nanos()) as u64;
-        let latest = now + AHEAD.as_nanos() as u64;
+        let cost = ((u128::from(bytes) * u128::from(rate)) >> 20).min(CLOCK_LEAD_MAX.as_nanos()) as u64;
+        let latest = now + CLOCK_LEAD_MAX.as_nanos() as u64;
         let turn = self
             .next
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| Some((next.max(now) + cost).min(latest)));
@@ -79,10 +79,10 @@ impl Pace {
     pub(crate) fn wait(&self, bytes: u64) -> Duration {
         let began = Instant::now();
         let wait = self.take(bytes, began.duration_since(self.start).as_nanos() as u64);
-        if self.sleeps && wait < NAP {
+        if self.sleeps && wait < SLEEP_WAIT_MIN {
             return Duration::ZERO;
         }
-        if wait > SPIN {
+        if wait > SPIN_WAIT_MAX {
             std::thread::sleep(wait);
         }
         while began.elapsed() < wait {
@@ -119,7 +119,7 @@ mod tests {
         let pace = Pace::new();
         pace.limit(Some(1.0));
         for _ in 0..1000 {
-            assert!(pace.take(u64::MAX, 0) <= AHEAD);
+            assert!(pace.take(u64::MAX, 0) <= CLOCK_LEAD_MAX);
         }
     }
 

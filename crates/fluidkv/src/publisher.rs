@@ -3,10 +3,10 @@
 //! Persist order of a change: the tables that it adds, **fence**, by their writer; its manifest
 //! record, **fence: the change has happened**; after a flush, the mark of the manifest's reach,
 //! **fence** (`layout.rs`); then the view; then the removed extents are freed. A new chain of
-//! extents replaces the old one when the records reach [`TIMES`] times the state, or 1.5 times
-//! where space is scarce. Its order: headers, **fence**; links and checkpoint, **fence**; the root
-//! word, **fence**; the old chain is freed. Each open does the same. If there is no space for the
-//! new chain, the old one goes on.
+//! extents replaces the old one when the records reach [`REWRITE_FACTOR`] times the state, or 1.5
+//! times where space is scarce. Its order: headers, **fence**; links and checkpoint, **fence**; the
+//! root word, **fence**; the old chain is freed. Each open does the same. If there is no space for
+//! the new chain, the old one goes on.
 //!
 //! Invariants
 //! 1. Changes are serial, under the publisher's lock. The lock is never held while waiting for
@@ -40,20 +40,20 @@ use crate::view::{Range, Ranges, View};
 
 /// The manifest is rewritten when its records reach this many times the bytes of its checkpoint,
 /// and at least `RECORDS_MIN`.
-const TIMES: u64 = 4;
+const REWRITE_FACTOR: u64 = 4;
 const RECORDS_MIN: u64 = 4 << 10;
 /// After ENOSPC, retry the rewrite once the records grew by another 1/8.
-const AGAIN_PART: u64 = 8;
+const RETRY_GROWTH_DIVISOR: u64 = 8;
 /// Where space is scarce, rewrite once the records exceed the checkpoint by another 1/2.
-const SCARCE_PART: u64 = 2;
+const SCARCE_GROWTH_DIVISOR: u64 = 2;
 /// Approximate cost of one more range in chunks, for the reserve of a full store.
-const SPLIT_COSTS: u64 = 4;
+const SPLIT_COST_CHUNKS: u64 = 4;
 /// Minimum chunks of each half of a range that is split although one more range does not fit.
-const SPLIT_CHUNKS: u64 = 8;
+const SPLIT_HALF_CHUNKS: u64 = 8;
 /// Chain headers need at most this share of the bytes that follow them.
-const HEADERS_PART: u64 = 8;
+const HEADERS_DIVISOR: u64 = 8;
 /// Shrinks the table of handles when it has this many slots per handle.
-const SPARSE: usize = 8;
+const SHRINK_SLOTS_FACTOR: usize = 8;
 
 /// Changes the store's shape. See the module.
 pub(crate) struct Publisher {
@@ -254,7 +254,7 @@ impl Publisher {
         let whole = self.checkpoint_bytes();
         let each = whole / self.handles.len().max(1) as u64;
         let record = (each * self.ranges.len().max(most) as u64).min(whole);
-        let with_headers = |bytes: u64| bytes + bytes / HEADERS_PART;
+        let with_headers = |bytes: u64| bytes + bytes / HEADERS_DIVISOR;
         if !self.reserve.can_grow(pool) {
             self.reserve.note_value_bytes(self.state.values().values().map(|used| used.bytes).sum());
         }
@@ -298,7 +298,7 @@ impl Publisher {
                     table.set_gone();
                 }
             }
-            if self.handles.capacity() > SPARSE * self.handles.len() {
+            if self.handles.capacity() > SHRINK_SLOTS_FACTOR * self.handles.len() {
                 self.handles.shrink_to(2 * self.handles.len());
             }
         }
@@ -338,7 +338,7 @@ impl Publisher {
         // Ranges of about that size come next: each costs what a flush needs for one more range.
         let (largest, half) = (range.taken(chunk), range.taken(chunk) / 2);
         let large = self.ranges.iter().filter(|range| range.taken(chunk) > half).count() as u64;
-        if large * SPLIT_COSTS * chunk >= half {
+        if large * SPLIT_COST_CHUNKS * chunk >= half {
             return None;
         }
         let (mut below, mut best) = (0, None::<(u64, &Key)>);
@@ -403,7 +403,8 @@ impl Publisher {
         let chunk = u64::from(pool.options().chunk_bytes);
         let tables = range.sorted().flat_map(|sorted| &sorted.tables);
         let below: u64 = tables.filter(|table| table.descriptor.min < *at).map(|table| table.descriptor.bytes).sum();
-        range.taken(chunk) == self.reserve.largest_range() && below.min(range.bytes() - below) >= SPLIT_CHUNKS * chunk
+        range.taken(chunk) == self.reserve.largest_range()
+            && below.min(range.bytes() - below) >= SPLIT_HALF_CHUNKS * chunk
     }
 
     /// Joins a range with the next one if both are small enough for [`Range::may_join`]. Returns
@@ -425,11 +426,12 @@ impl Publisher {
     /// one is long.
     fn make_room(&mut self, pool: &Pool, len: u64) -> Result<()> {
         let most = if self.reserve.can_grow(pool) {
-            self.checkpoint * TIMES
+            self.checkpoint * REWRITE_FACTOR
         } else {
-            self.checkpoint + self.checkpoint / SCARCE_PART
+            self.checkpoint + self.checkpoint / SCARCE_GROWTH_DIVISOR
         };
-        if self.chain.end() + len > most.max(RECORDS_MIN).max(self.no_room_at + self.no_room_at / AGAIN_PART) {
+        if self.chain.end() + len > most.max(RECORDS_MIN).max(self.no_room_at + self.no_room_at / RETRY_GROWTH_DIVISOR)
+        {
             match self.checkpoint(pool) {
                 Ok(()) => {}
                 // The current chain may still have space.
@@ -453,7 +455,7 @@ impl Publisher {
     /// [`Error::Poisoned`].
     pub(crate) fn shorten(&mut self, pool: &Pool) -> Result<()> {
         let bytes = self.checkpoint_bytes();
-        if self.chain.end() < bytes + bytes / SCARCE_PART + RECORDS_MIN {
+        if self.chain.end() < bytes + bytes / SCARCE_GROWTH_DIVISOR + RECORDS_MIN {
             return Ok(());
         }
         match self.checkpoint(pool) {

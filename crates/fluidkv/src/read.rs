@@ -13,16 +13,16 @@ use crate::tables::How;
 use crate::view::{Known, View};
 
 /// About one lookup in this many is counted.
-const SAMPLE: u64 = 64;
+const SAMPLE_INTERVAL: u64 = 64;
 /// 2^64 divided by the golden ratio, odd.
-const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+const GOLDEN_RATIO_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Added to the moving share of absent keys for an absent key. A sixteenth of the share decays with
 /// each sample, so 16 units are 100 percent.
-const ABSENT_UNIT: u32 = 4096;
+const ABSENT_SAMPLE_RATIO: u32 = 4096;
 /// Share above which filters of stable tables are used: one lookup in sixteen.
-const ABSENT_LEAST: u32 = ABSENT_UNIT;
+const ABSENT_RATIO_MIN: u32 = ABSENT_SAMPLE_RATIO;
 /// Number of keys that are looked up together.
-const GROUP: usize = 16;
+const GROUP_KEYS: usize = 16;
 
 /// A stable table and its only block that may have a key.
 type Ahead<'v> = Option<(Table<'v, 'v>, Block)>;
@@ -34,17 +34,17 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
 
 const _: () = assert!(KEY_MIN == 1 && KEY_MAX <= 1 << 16);
 
-/// Returns whether the current lookup of this thread is counted. The sample is one in [`SAMPLE`],
-/// whatever the key: a hot key counts as often as it is read. Multiples of an irrational number are
-/// evenly spread, and so are every second, third and n-th of them. Lookups that alternate are
-/// therefore counted alike.
+/// Returns whether the current lookup of this thread is counted. The sample is one in
+/// [`SAMPLE_INTERVAL`], whatever the key: a hot key counts as often as it is read. Multiples of an
+/// irrational number are evenly spread, and so are every second, third and n-th of them. Lookups
+/// that alternate are therefore counted alike.
 #[inline]
 fn is_sampled() -> bool {
     thread_local!(static TURN: Cell<u64> = const { Cell::new(0) });
     TURN.with(|turn| {
-        let next = turn.get().wrapping_add(GOLDEN);
+        let next = turn.get().wrapping_add(GOLDEN_RATIO_MULTIPLIER);
         turn.set(next);
-        next < u64::MAX / SAMPLE
+        next < u64::MAX / SAMPLE_INTERVAL
     })
 }
 
@@ -88,20 +88,20 @@ impl Inner {
     /// recent keys were absent.
     #[inline]
     pub(crate) fn how(&self) -> How {
-        How { reads: self.reads, filtered: self.absent.load(Ordering::Relaxed) > ABSENT_LEAST }
+        How { reads: self.reads, filtered: self.absent.load(Ordering::Relaxed) > ABSENT_RATIO_MIN }
     }
 
     /// Adds a lookup to the share of absent keys.
     #[cold]
     fn note_found(&self, found: bool) {
         let before = self.absent.load(Ordering::Relaxed);
-        Counts::add(&self.counts.reads, SAMPLE);
-        self.absent.store(before - before / 16 + if found { 0 } else { ABSENT_UNIT }, Ordering::Relaxed);
+        Counts::add(&self.counts.reads, SAMPLE_INTERVAL);
+        self.absent.store(before - before / 16 + if found { 0 } else { ABSENT_SAMPLE_RATIO }, Ordering::Relaxed);
     }
 
     /// Returns the share of absent keys in recent lookups, in thousandths.
     pub(crate) fn absent_per_mille(&self) -> u64 {
-        u64::from(self.absent.load(Ordering::Relaxed)) * 1000 / u64::from(16 * ABSENT_UNIT)
+        u64::from(self.absent.load(Ordering::Relaxed)) * 1000 / u64::from(16 * ABSENT_SAMPLE_RATIO)
     }
 
     /// Calls `with` for the live value of a key.
@@ -235,12 +235,12 @@ impl Inner {
 
     fn get_each(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         let _guard = self.enter()?;
-        for (number, group) in keys.chunks(GROUP).enumerate() {
+        for (number, group) in keys.chunks(GROUP_KEYS).enumerate() {
             // Read before the lookups: a batch that is half published may be missing from their
             // results, and be complete before the key's result is used.
             let whole = self.batches.load(Ordering::SeqCst) == 0;
             let view = self.view.load();
-            let mut hashes = [0; GROUP];
+            let mut hashes = [0; GROUP_KEYS];
             group.iter().zip(&mut hashes).for_each(|(key, place)| *place = hash(key));
             let ahead = self.look_ahead(&view, group, &hashes);
             for (at, key) in group.iter().enumerate() {
@@ -253,7 +253,7 @@ impl Inner {
                     _ => self.known(&view, key, hashes[at], &slot),
                 };
                 let live = known.and_then(|known| known.map_or(Ok(None), |known| self.value_of(key, known)))?;
-                each(number * GROUP + at, live.map(|(value, _)| value));
+                each(number * GROUP_KEYS + at, live.map(|(value, _)| value));
             }
         }
         Ok(())
@@ -262,19 +262,19 @@ impl Inner {
     /// Prefetches the bytes that gets of these keys will read: first the indexes, then the items.
     /// Returns the place of each key that only a stable table can have and that is unlikely to be
     /// absent.
-    fn look_ahead<'v>(&self, view: &'v View, keys: &[&[u8]], hashes: &[u64; GROUP]) -> [Ahead<'v>; GROUP] {
+    fn look_ahead<'v>(&self, view: &'v View, keys: &[&[u8]], hashes: &[u64; GROUP_KEYS]) -> [Ahead<'v>; GROUP_KEYS] {
         if !view.active.is_empty() {
             view.active.tree.prefetch_batch(keys.iter().copied());
         }
         let how = self.how();
-        let mut tables = [None; GROUP];
+        let mut tables = [None; GROUP_KEYS];
         for ((key, hash), table) in keys.iter().zip(hashes).zip(&mut tables) {
             let range = &view.ranges.list[view.ranges.index_of(key)];
             range.runs.iter().filter_map(|run| run.find(key)).for_each(|table| table.prefetch_filter(*hash));
             *table = range.stable.find(key).map(|table| (table, range.runs.is_empty() && !how.filtered));
             table.iter().for_each(|(table, _)| table.prefetch_index(key));
         }
-        let mut ahead = [None; GROUP];
+        let mut ahead = [None; GROUP_KEYS];
         for (((key, hash), table), place) in keys.iter().zip(hashes).zip(tables).zip(&mut ahead) {
             if let Some((table, alone)) = table {
                 let found = table.locate_ahead(key);

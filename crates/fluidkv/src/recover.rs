@@ -44,7 +44,7 @@ use crate::manifest::record::replay;
 use crate::manifest::state::ManifestState;
 use crate::memtable::{Memtable, Records, Written};
 use crate::segment::{
-    Mode, SEGMENT_HEADER, SPARE, SegmentHeader, SegmentReader, end_hint, end_hint_at, end_mark, spare_at,
+    Mode, SEGMENT_HEADER_BYTES, SPARE_BYTES, SegmentHeader, SegmentReader, end_hint, end_hint_at, end_mark, spare_at,
 };
 use crate::table::hash;
 use crate::tables::TableHandle;
@@ -431,7 +431,7 @@ impl Job<'_> {
             self.recovery.is_lossy.fetch_or(outcome.lost_places > 0, Ordering::Relaxed);
             if !self.how.settled && !self.pool.mutant(Mutant::LogNotSettled) {
                 self.pool.flush(segment.at, outcome.end as usize);
-                self.pool.flush(segment.at.add(spare_at(segment.header.capacity)), SPARE);
+                self.pool.flush(segment.at.add(spare_at(segment.header.capacity)), SPARE_BYTES);
                 self.pool.fence();
                 self.pool.check()?;
             }
@@ -446,7 +446,7 @@ impl Job<'_> {
     /// Stores the end mark and the end hint of a segment whose records are durable: a power failure
     /// may have lost them. Later damage of the last record is then reported.
     fn mark_recovered_end(&self, segment: &Segment, end: u64) {
-        if end <= SEGMENT_HEADER as u64 {
+        if end <= SEGMENT_HEADER_BYTES as u64 {
             return;
         }
         let mark = end_mark(segment.header.frame, end);

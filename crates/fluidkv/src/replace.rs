@@ -26,7 +26,7 @@ use crate::tables::How;
 use crate::view::{Known, Ranges, View};
 
 /// Maximum number of keys of a record, and bytes of log at which no more keys are added.
-const TOGETHER: (usize, usize) = (256, 64 << 10);
+const REPLACED_TOGETHER_MAX: (usize, usize) = (256, 64 << 10);
 
 /// A stored value that replaces another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl<'a> Replace<'a> {
 fn together(moves: &[Replace<'_>], len: impl Fn(&Replace<'_>) -> usize) -> usize {
     let (mut keys, mut bytes) = (HashSet::new(), 0);
     for replace in moves {
-        if keys.len() == TOGETHER.0 || bytes >= TOGETHER.1 || !keys.insert(replace.key) {
+        if keys.len() == REPLACED_TOGETHER_MAX.0 || bytes >= REPLACED_TOGETHER_MAX.1 || !keys.insert(replace.key) {
             break;
         }
         bytes += len(replace);

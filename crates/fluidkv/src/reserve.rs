@@ -41,21 +41,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestore_contract::{Error, Result};
 use lodestore_media::{ExtentKind, NvPtr, Pool};
 
-use crate::inner::{MEMTABLES, Sizes, lock};
+use crate::inner::{MEMTABLES_MAX, Sizes, lock};
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES};
-use crate::segment::{SEGMENT_HEADER, SPARE};
+use crate::segment::{SEGMENT_HEADER_BYTES, SPARE_BYTES};
 
-/// Minimum bytes of a piece; `PIECE_PART` is its minimum share of a whole piece.
+/// Minimum bytes of a piece; `PIECE_DIVISOR` is its minimum share of a whole piece.
 const PIECE_MIN: u64 = 4 << 10;
 /// Minimum number of chunks in a piece: the last chunk of a table may be nearly empty.
 const PIECE_CHUNKS: u64 = 4;
-const PIECE_PART: u64 = 4;
+const PIECE_DIVISOR: u64 = 4;
 /// Above this share of the capacity in the value log, its collections need one whole extent.
-const VALUES_PART: u64 = 8;
+const VALUES_DIVISOR: u64 = 8;
 /// Share of the reserve that is held in long pieces.
-const LONG_PART: u64 = 2;
+const LONG_PIECES_DIVISOR: u64 = 2;
 /// Share of a shorter piece that does not count.
-const SHORT_PART: u64 = 8;
+const SHORT_PIECE_DIVISOR: u64 = 8;
 
 /// The extents that the reserve holds.
 #[derive(Default)]
@@ -93,7 +93,7 @@ impl Held {
 
 /// Returns the counted bytes of one piece, where a whole piece has `piece` bytes.
 fn worth(bytes: u64, piece: u64) -> u64 {
-    if bytes < piece { bytes - bytes / SHORT_PART } else { bytes }
+    if bytes < piece { bytes - bytes / SHORT_PIECE_DIVISOR } else { bytes }
 }
 
 /// How much the reserve is to hold.
@@ -137,7 +137,7 @@ impl Reserve {
         let chunks = |bytes: u64| bytes.next_multiple_of(u64::from(pool.options().chunk_bytes));
         let least = PIECE_MIN.max(PIECE_CHUNKS * u64::from(pool.options().chunk_bytes));
         let piece = chunks(sizes.segment.min(sizes.table.table_bytes as u64).max(least));
-        let least = chunks(PIECE_MIN.max(piece / PIECE_PART)).min(piece);
+        let least = chunks(PIECE_MIN.max(piece / PIECE_DIVISOR)).min(piece);
         // The longest item that is kept in a table must fit in one piece.
         let long = chunks((sizes.value_threshold as u64).saturating_mul(2).min(piece)).min(piece).max(least);
         Self {
@@ -248,7 +248,7 @@ impl Reserve {
     /// before another thread allocated.
     pub(crate) fn wants(&self, pool: &Pool, logs: u64, buffers: u64) -> (u64, u64) {
         let free = pool.space().free + self.held_bytes();
-        let to_come = (MEMTABLES * logs).saturating_sub(self.logs.load(Ordering::Relaxed));
+        let to_come = (MEMTABLES_MAX * logs).saturating_sub(self.logs.load(Ordering::Relaxed));
         let wanted =
             self.needed_bytes() + self.margin + self.piece + self.value_segment + buffers + 2 * to_come + to_come / 8;
         (wanted, free)
@@ -280,7 +280,7 @@ impl Reserve {
                 }
             }
             let missing = wanted.values.saturating_sub(held.value_bytes());
-            if missing > 0 && self.value_bytes.load(Ordering::Relaxed) > pool.options().capacity / VALUES_PART {
+            if missing > 0 && self.value_bytes.load(Ordering::Relaxed) > pool.options().capacity / VALUES_DIVISOR {
                 // Pieces are too short for the values that a collection moves, and little space is
                 // freed without it.
                 return false;
@@ -289,7 +289,7 @@ impl Reserve {
         }
         let (mut bytes, mut long) = (held.worth(self.piece), held.longer(self.long_piece));
         let mut piece = self.table_piece;
-        let of_long = wanted.bytes / LONG_PART;
+        let of_long = wanted.bytes / LONG_PIECES_DIVISOR;
         while bytes < wanted.bytes || long < of_long {
             // Acquires no more than is missing, in whole pieces.
             let missing = wanted.bytes.saturating_sub(bytes).max(of_long.saturating_sub(long));
@@ -444,7 +444,12 @@ impl Reserve {
             return pool.allocator().alloc_extent(pool, bytes, kind);
         }
         // Recovery finds logs by their kind and their headers (`recover.rs`).
-        let at = pool.allocator().alloc_extent_wiped(pool, bytes, kind, (SEGMENT_HEADER as u64, SPARE as u64))?;
+        let at = pool.allocator().alloc_extent_wiped(
+            pool,
+            bytes,
+            kind,
+            (SEGMENT_HEADER_BYTES as u64, SPARE_BYTES as u64),
+        )?;
         self.note_logs(bytes);
         Ok(at)
     }

@@ -44,7 +44,7 @@ use crate::value_log::record::Pointer;
 use crate::view::{Known, Range, Ranges};
 
 /// Maximum number of values per call of [`Separator::separate`].
-const TOGETHER: usize = 64 << 10;
+const VALUES_PER_CALL_MAX: usize = 64 << 10;
 /// Maximum number of stored values per call of [`Separator::died`], and of their bytes copied for
 /// one call.
 const DEATHS: (usize, usize) = (256, 64 << 10);
@@ -267,7 +267,7 @@ impl Inner {
             let from = separated.last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             let mut cursor = MemtableCursor::checking(memtable, from);
             let (mut places, mut values, mut last) = (Vec::new(), Vec::new(), None);
-            while values.len() < TOGETHER {
+            while values.len() < VALUES_PER_CALL_MAX {
                 let Some((at, pair)) = cursor.next_placed()? else { break };
                 last = Some(pair.key);
                 if let Some(value) = self.separable(separator, &pair) {
@@ -282,7 +282,7 @@ impl Inner {
                 assert!(stored.len() <= STORED_MAX, "what stands for a value is no longer than one");
                 separated.add(at, &stored);
             }
-            separated.is_complete = values.len() < TOGETHER;
+            separated.is_complete = values.len() < VALUES_PER_CALL_MAX;
             separated.last = last.map(<[u8]>::to_vec).or_else(|| separated.last.take());
             memtable.apart.note_dram(separated.dram_bytes());
         }
@@ -378,7 +378,7 @@ impl Inner {
         loop {
             let next = cursor.next()?.filter(|pair| upper.is_none_or(|upper| pair.key < upper));
             keys.extend(next.as_ref().map(|pair| (pair.key, hash(pair.key))));
-            if next.is_none() || keys.len() == crate::view::LOOKUPS {
+            if next.is_none() || keys.len() == crate::view::LOOKUP_KEYS {
                 // If a damaged filter hides a dead value, its space waits for a garbage collection.
                 range.find_each(&keys, how, Reads::Trusted, &mut |_, known| match known {
                     Ok(Known::Value(stored, _)) => deaths.add(stored),

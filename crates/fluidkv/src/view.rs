@@ -15,7 +15,7 @@ use lodestore_contract::Result;
 use lodestore_index::key_head;
 
 use crate::compact::crowd_of;
-use crate::entry::{Entry, POINTER, Payload};
+use crate::entry::{Entry, POINTER_BYTES, Payload};
 use crate::manifest::Key;
 use crate::memtable::Memtable;
 use crate::table::{Item, ItemKind, Reads, Slot, hash};
@@ -23,7 +23,7 @@ use crate::tables::{How, Sorted};
 use crate::value_log::segment::Hold;
 
 /// Number of keys that are looked up together.
-pub(crate) const LOOKUPS: usize = 1024;
+pub(crate) const LOOKUP_KEYS: usize = 1024;
 
 pub(crate) struct Range {
     pub(crate) id: u64,
@@ -174,7 +174,7 @@ impl Ranges {
             let upper = self.upper_of(index);
             let of_range = keys[first..].iter().take_while(|key| upper.is_none_or(|upper| **key < upper));
             together.clear();
-            together.extend(of_range.take(LOOKUPS).map(|key| (*key, hash(key))));
+            together.extend(of_range.take(LOOKUP_KEYS).map(|key| (*key, hash(key))));
             self.list[index].find_each(&together, how, filters, &mut |place, known| each(first + place, known));
             first += together.len();
         }
@@ -195,7 +195,7 @@ pub(crate) enum Known<'a> {
     /// The value, and when it expires.
     Value(&'a [u8], Option<u64>),
     /// The location of a large value, and when it expires.
-    Pointer(&'a [u8; POINTER], Option<u64>),
+    Pointer(&'a [u8; POINTER_BYTES], Option<u64>),
     Deleted,
 }
 
@@ -213,7 +213,7 @@ impl<'a> Known<'a> {
             ItemKind::Value => Self::Value(item.value, item.expiry),
             // A pointer of another length is damage. This one leads nowhere, which its read
             // reports.
-            ItemKind::Pointer => Self::Pointer(item.value.try_into().unwrap_or(&[0xff; POINTER]), item.expiry),
+            ItemKind::Pointer => Self::Pointer(item.value.try_into().unwrap_or(&[0xff; POINTER_BYTES]), item.expiry),
             ItemKind::Tombstone => Self::Deleted,
         }
     }

@@ -35,13 +35,13 @@ struct Wanted {
 }
 
 /// Approximate bytes of an entry in addition to key and value.
-const ENTRY: usize = 24;
-const EXPIRY: usize = 8;
+const ENTRY_OVERHEAD_BYTES: usize = 24;
+const EXPIRY_BYTES: usize = 8;
 /// Assumed bytes of a value that is not known yet.
-const UNKNOWN: usize = 256;
+const UNKNOWN_VALUE_BYTES: usize = 256;
 /// Maximum number of retries of a write that did not fit, after a reclaim whose space other writers
 /// may have used.
-const TRIES: usize = 8;
+const WRITE_RETRIES_MAX: usize = 8;
 
 impl Inner {
     /// Appends and publishes one operation. The caller holds the stripe of the key's hash.
@@ -119,12 +119,12 @@ impl Inner {
                 outcome
             });
             match outcome {
-                Err(Error::Full { .. }) if tries < TRIES && self.reclaim(&mut made)? => tries += 1,
+                Err(Error::Full { .. }) if tries < WRITE_RETRIES_MAX && self.reclaim(&mut made)? => tries += 1,
                 // Compactions into fewer tables need less DRAM.
                 Err(Error::DramBudget { .. }) if tries == 0 => {
                     self.reclaim(&mut made)?;
                     self.note_dram();
-                    tries = TRIES;
+                    tries = WRITE_RETRIES_MAX;
                 }
                 Err(error) => {
                     if let Error::Full { needed, .. } = error {
@@ -171,7 +171,7 @@ impl Inner {
         self.check_value(value)?;
         let hash = hash(key);
         let op = Op { key, payload: Payload::Value(value), expiry: None };
-        self.with_stripe(hash, (false, self.logged_len(&op) + EXPIRY), |view| {
+        self.with_stripe(hash, (false, self.logged_len(&op) + EXPIRY_BYTES), |view| {
             let slot = Slot::new();
             let known = view.find(key, hash, u64::MAX, self.how(), &slot).inspect_err(|error| self.corrupt(error))?;
             let Some(known) = known.filter(|known| known.is_live()) else { return Ok(false) };
@@ -215,7 +215,7 @@ impl Inner {
     pub(crate) fn delete(&self, key: &[u8]) -> Result<bool> {
         check_key(key)?;
         let hash = hash(key);
-        self.with_stripe(hash, (false, key.len() + ENTRY), |view| {
+        self.with_stripe(hash, (false, key.len() + ENTRY_OVERHEAD_BYTES), |view| {
             if !self.is_live(view, key, hash)? {
                 return Ok(false);
             }
@@ -234,7 +234,7 @@ impl Inner {
         check_key(key)?;
         new.map_or(Ok(()), |value| self.check_value(value))?;
         let hash = hash(key);
-        self.with_stripe(hash, (false, key.len() + new.map_or(0, <[u8]>::len) + ENTRY), |view| {
+        self.with_stripe(hash, (false, key.len() + new.map_or(0, <[u8]>::len) + ENTRY_OVERHEAD_BYTES), |view| {
             let slot = Slot::new();
             let (now, expiry) = self.live(view, key, hash, &slot)?;
             if now != expected {
@@ -256,7 +256,7 @@ impl Inner {
         // The closure is called once: its answer is kept for a second attempt at the write, unless
         // the value or the expiry changed.
         let mut wanted: Option<Wanted> = None;
-        self.with_stripe(hash, (false, key.len() + UNKNOWN), |view| {
+        self.with_stripe(hash, (false, key.len() + UNKNOWN_VALUE_BYTES), |view| {
             let slot = Slot::new();
             let (now, expiry) = self.live(view, key, hash, &slot)?;
             let known = wanted.take().filter(|wanted| wanted.value.as_deref() == now && wanted.expiry == expiry);

@@ -18,10 +18,10 @@ use lodestore_contract::{Error, Result, Store};
 use crate::values::{Values, lock};
 
 /// Long values are admitted while at least 1/8 of the capacity is free inside the LSM's regions.
-const WITHIN_PART: u64 = 8;
+const FREE_SHARE_DIVISOR: u64 = 8;
 /// Share of the segments, without the spare ones, that values may fill. The rest is garbage that
 /// makes collections effective.
-const FILL: (u64, u64) = (15, 16);
+const FILL_SHARE: (u64, u64) = (15, 16);
 
 impl Values {
     /// Computes, stores and returns whether live bytes exceed the file's limit.
@@ -32,9 +32,10 @@ impl Values {
             let space = lock(&self.space);
             (space.most(room).saturating_sub(spare), space.live_bytes())
         };
-        let limit = u64::from(segments) * u64::from(self.sizes.segment_bytes) / FILL.1 * FILL.0;
+        let limit = u64::from(segments) * u64::from(self.sizes.segment_bytes) / FILL_SHARE.1 * FILL_SHARE.0;
         let within = || self.index().map_or(0, |index| index.room_within());
-        let full = self.sizes.threshold > 0 && live > limit && within() < self.pool.options().capacity / WITHIN_PART;
+        let full =
+            self.sizes.threshold > 0 && live > limit && within() < self.pool.options().capacity / FREE_SHARE_DIVISOR;
         if full && !self.full.swap(true, Ordering::AcqRel) {
             self.touched.store(true, Ordering::Release);
         } else if !full {

@@ -9,12 +9,12 @@ use lodestore_media::{Blocks, Mutant};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::layout::{Home, Pointer, Record, encode_segment, record_len};
-use crate::room::TRIES;
+use crate::room::FUTILE_COLLECTIONS_MAX;
 use crate::space::{Gain, More, Part, Space};
 use crate::values::{Values, lock};
 
 /// Number of segments that may fail to be written before an append fails.
-const REFUSED: u32 = 4;
+const REFUSED_SEGMENTS_MAX: u32 = 4;
 
 pub(crate) fn hash(key: &[u8]) -> u64 {
     xxh3_64(key)
@@ -116,7 +116,7 @@ impl Values {
         }
         let pointers = vec![None; items.len()];
         let mut appended = Appended { values: self, parts: Vec::new(), durable: false, pointers };
-        let (mut tries, mut refused) = (TRIES, 0);
+        let (mut tries, mut refused) = (FUTILE_COLLECTIONS_MAX, 0);
         let mut bytes = Blocks::new();
         let mut next = 0;
         while next < order.len() {
@@ -147,7 +147,7 @@ impl Values {
             lock(&self.space).refused(&part);
             match error {
                 // Retry in another segment.
-                Error::Io { .. } if refused < REFUSED => {
+                Error::Io { .. } if refused < REFUSED_SEGMENTS_MAX => {
                     refused += 1;
                     next = before;
                 }

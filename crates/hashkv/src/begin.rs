@@ -11,7 +11,7 @@ use lodestore_fluidkv::{FluidKv, FluidkvStats, Separator};
 use lodestore_media::{BlockFile, BlockOptions, Blocks, Mutant, OpenReport, Pool};
 
 use crate::layout::{
-    ENGINE, Home, SEGMENT_HEADER, SEGMENT_LEAST, Stored, Superblock, decode_segment, segment_bytes_of,
+    ENGINE, Home, SEGMENT_BYTES_MIN, SEGMENT_HEADER_BYTES, Stored, Superblock, decode_segment, segment_bytes_of,
 };
 use crate::opening;
 use crate::options::{HashKvOptions, Mode};
@@ -21,11 +21,11 @@ use crate::store::Running;
 use crate::values::{Sizes, Values, lock};
 
 /// Error text for a values file that is missing or has no superblock.
-const GONE: &str = "it is gone or cut off: the values that the index names were in it. Restore the store from a copy, or open it with salvage and export what stands in the index (`Builder::salvage(true)`, `Db::for_each`)";
+const MISSING_ADVICE: &str = "it is gone or cut off: the values that the index names were in it. Restore the store from a copy, or open it with salvage and export what stands in the index (`Builder::salvage(true)`, `Db::for_each`)";
 /// Number of segment headers that an open reads ahead together.
-const HEADERS: usize = 256;
+const READ_HEADERS_COUNT: usize = 256;
 /// Maximum offsets probed for a header if the superblock is damaged.
-const LOOKS: u64 = 1 << 16;
+const HEADER_PROBES_MAX: u64 = 1 << 16;
 
 pub(crate) fn start(
     pool: &Arc<Pool>,
@@ -90,7 +90,7 @@ fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Resu
         let superblock = begin_file(pool, &file, options)?;
         return Ok(Begun { file, superblock, lost: None });
     }
-    let gone = || Error::corrupt("values.0000", GONE);
+    let gone = || Error::corrupt("values.0000", MISSING_ADVICE);
     // Opening for writing would create the file.
     let found = if reading()?.len() < BlockFile::BLOCK { Err(gone()) } else { writing().and_then(found) };
     let is_salvage = pool.options().salvage;
@@ -151,10 +151,10 @@ fn rebuild_superblock(file: &BlockFile, block: &[u8], refused: Error) -> Result<
         return Err(refused);
     }
     let mut votes = [0u32; u32::BITS as usize];
-    let steps = (file.len().saturating_sub(BlockFile::BLOCK) / u64::from(SEGMENT_LEAST)).min(LOOKS);
+    let steps = (file.len().saturating_sub(BlockFile::BLOCK) / u64::from(SEGMENT_BYTES_MIN)).min(HEADER_PROBES_MAX);
     for step in 1..steps {
-        let behind = step * u64::from(SEGMENT_LEAST);
-        let mut header = [0; SEGMENT_HEADER];
+        let behind = step * u64::from(SEGMENT_BYTES_MIN);
+        let mut header = [0; SEGMENT_HEADER_BYTES];
         if file.read(BlockFile::BLOCK + behind, &mut header).is_err() {
             continue;
         }
@@ -199,9 +199,9 @@ fn count(values: &Values, index: &FluidKv) -> Result<()> {
     }
     let held = lock(&values.space).counted();
     let mut arranged = Vec::with_capacity(held.len());
-    for together in held.chunks(HEADERS) {
+    for together in held.chunks(READ_HEADERS_COUNT) {
         // Announce the reads together: one after another, each would wait for the disk.
-        together.iter().for_each(|segment| values.file.will_read(values.offset(*segment), SEGMENT_HEADER as u64));
+        together.iter().for_each(|segment| values.file.will_read(values.offset(*segment), SEGMENT_HEADER_BYTES as u64));
         for segment in together {
             arranged.push((*segment, header(values, *segment)?));
         }
@@ -237,7 +237,7 @@ fn make_length(values: &Values) -> Result<()> {
 /// Returns owner and generation from a segment's header. A segment without a header has no owner,
 /// but its records are readable.
 fn header(values: &Values, segment: u32) -> Result<Option<(Home, u32)>> {
-    let mut header = [0; SEGMENT_HEADER];
+    let mut header = [0; SEGMENT_HEADER_BYTES];
     match values.file.read(values.offset(segment), &mut header) {
         // Beyond the end of a cut file nothing can be read.
         Err(Error::Io { .. } | Error::Corrupt { .. }) => Ok(None),

@@ -28,7 +28,7 @@ use lodestore_fluidkv::{FluidKv, Replace};
 use lodestore_media::Mutant;
 
 use crate::append::{Appended, Item};
-use crate::layout::{Place, Pointer, Record, STEP, Stored, each_record};
+use crate::layout::{Place, Pointer, RECORD_ALIGN_BYTES, Record, Stored, each_record};
 use crate::space::{Census, Gain, Outcome, Taken, Victim};
 use crate::values::{Counts, Values, lock};
 
@@ -78,7 +78,7 @@ fn each_whole<'a>(bytes: &'a [u8], first: Place, mut each: impl FnMut(Pointer, R
         if let Some(record) = record {
             each(Pointer::to(place, len as u32), record);
         }
-        at += len.max(STEP);
+        at += len.max(RECORD_ALIGN_BYTES);
     }
 }
 

@@ -16,9 +16,9 @@ use crate::layout::Stored;
 use crate::values::{Counts, Values, lock};
 
 /// Approximate bytes of values that are separated together.
-const TOGETHER: usize = 1 << 20;
+const SEPARATED_BYTES_MAX: usize = 1 << 20;
 /// Maximum keys examined in one step.
-const LOOK: usize = 16 << 10;
+const EXAMINED_KEYS_MAX: usize = 16 << 10;
 
 /// State of late separation.
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ impl Values {
                 found.push((key.to_vec(), stored.to_vec()));
             }
             seen += 1;
-            if bytes < TOGETHER && seen < LOOK {
+            if bytes < SEPARATED_BYTES_MAX && seen < EXAMINED_KEYS_MAX {
                 return Visit::More;
             }
             last = Some(key.to_vec());

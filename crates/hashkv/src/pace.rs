@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum wait. Bytes that a flush has collected itself must not stop the background thread for
 /// minutes.
-const LONGEST: Duration = Duration::from_secs(10);
+const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Computes how long the background thread must wait to keep collections to a rate. Bytes that
 /// flushes collect themselves count, but never make a flush wait.
@@ -32,7 +32,7 @@ impl Pace {
         }
         // Idle time is not saved up: no burst follows a pause.
         let cost = Duration::from_secs_f64(new as f64 / self.rate as f64);
-        self.due = (self.due.max(now) + cost).min(now + LONGEST);
+        self.due = (self.due.max(now) + cost).min(now + WAIT_MAX);
         self.due - now
     }
 }

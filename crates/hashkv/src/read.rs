@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Result, Store};
 use lodestore_fluidkv::FluidKv;
 
-use crate::layout::{Pointer, RECORD_HEADER, Record, SEGMENT_HEADER, Stored, decode_segment};
+use crate::layout::{Pointer, RECORD_HEADER_BYTES, Record, SEGMENT_HEADER_BYTES, Stored, decode_segment};
 use crate::space::is_newer;
 use crate::values::Values;
 
 /// Maximum lookups of a value that moves meanwhile.
-const TRIES: usize = 64;
+const READ_ATTEMPTS: usize = 64;
 
 /// Returns location and description of a lost value.
 pub(crate) fn loss(pointer: Pointer) -> (String, &'static str) {
@@ -45,7 +45,7 @@ impl Values {
         match found {
             Ok(Some(len)) => {
                 // Keep the value, without the record's header and key.
-                let from = RECORD_HEADER + key.len();
+                let from = RECORD_HEADER_BYTES + key.len();
                 value.copy_within(from..from + len, 0);
                 value.truncate(len);
             }
@@ -115,7 +115,7 @@ impl Values {
 
     /// Returns whether the use of a segment that a pointer names has ended.
     fn was_let_go(&self, pointer: Pointer) -> bool {
-        let mut header = [0; SEGMENT_HEADER];
+        let mut header = [0; SEGMENT_HEADER_BYTES];
         if self.file.read(self.offset(pointer.segment), &mut header).is_err() {
             return false;
         }
@@ -125,7 +125,7 @@ impl Values {
         // Released space reads as zeros.
         let Some(from) = self.place_of(pointer) else { return false };
         let mut record = vec![0; pointer.len as usize];
-        header == [0; SEGMENT_HEADER]
+        header == [0; SEGMENT_HEADER_BYTES]
             && self.file.read(from, &mut record).is_ok()
             && record.iter().all(|byte| *byte == 0)
     }
@@ -147,7 +147,7 @@ impl Values {
         look: impl Fn(&mut Vec<u8>) -> Result<bool>,
     ) -> Result<bool> {
         let mut before = None;
-        for _ in 0..TRIES {
+        for _ in 0..READ_ATTEMPTS {
             if !look(value)? {
                 return Ok(false);
             }

@@ -10,19 +10,19 @@ use crate::space::Gain;
 use crate::values::{Counts, Values, lock};
 
 /// Flushes leave 1/64 of all segments to collections, within this minimum and maximum.
-const SPARE_PART: u32 = 64;
-const SPARE: (u32, u32) = (8, 64);
+const SPARE_SEGMENTS_DIVISOR: u32 = 64;
+const SPARE_SEGMENTS: (u32, u32) = (8, 64);
 /// Number of flushes that must fit without a collection. Below it the background thread collects.
-const AHEAD: u64 = 1;
+const FREE_FLUSHES_MIN: u64 = 1;
 /// At most 1/8 of the segments stay free with their space.
-const KEPT_PART: u32 = 8;
+const KEPT_SEGMENTS_DIVISOR: u32 = 8;
 /// Number of collections without gain after which a flush stops collecting.
-pub(crate) const TRIES: u32 = 16;
+pub(crate) const FUTILE_COLLECTIONS_MAX: u32 = 16;
 /// Minimum bytes freed per byte moved for a collection while space is free.
-const WORTH: f64 = 4.0;
+const FREED_PER_MOVED_RATIO: f64 = 4.0;
 /// Time limit of a `settle` (flush and compact) while writers keep producing garbage.
-const SETTLE: Duration = Duration::from_secs(600);
-const GO_ON: &str = "writers bring garbage as fast as it is collected: hold them back, and settle again";
+const FLUSH_AND_COMPACT_TIMEOUT: Duration = Duration::from_secs(600);
+const HOLD_WRITERS_ADVICE: &str = "writers bring garbage as fast as it is collected: hold them back, and settle again";
 
 impl Values {
     /// Returns the bytes of the capacity that are reserved for the LSM.
@@ -77,7 +77,7 @@ impl Values {
     /// Returns the number of free segments that keep their space while no other component needs it.
     fn kept(&self) -> u32 {
         let with_space = lock(&self.space).with_space();
-        with_space / KEPT_PART + self.spare()
+        with_space / KEPT_SEGMENTS_DIVISOR + self.spare()
     }
 
     /// Returns how many segments flushes leave to collections. The number is based on the medium if
@@ -85,7 +85,7 @@ impl Values {
     pub(crate) fn spare(&self) -> u32 {
         let reachable = self.pool.reachable_bytes() / u64::from(self.sizes.segment_bytes);
         let segments = u64::from(lock(&self.space).limit()).min(reachable) as u32;
-        (segments / SPARE_PART).clamp(SPARE.0, SPARE.1)
+        (segments / SPARE_SEGMENTS_DIVISOR).clamp(SPARE_SEGMENTS.0, SPARE_SEGMENTS.1)
     }
 
     /// Returns the number of segments that can be allocated now.
@@ -114,7 +114,7 @@ impl Values {
         let needed = bytes.div_ceil(u64::from(self.sizes.segment_bytes)) as u32 + self.spare();
         // Counts are as of the last flush: a victim may free nothing. The oldest segments of a
         // circular log may all be live.
-        let mut tries = if self.sizes.circular { lock(&self.space).rounds() } else { TRIES };
+        let mut tries = if self.sizes.circular { lock(&self.space).rounds() } else { FUTILE_COLLECTIONS_MAX };
         // The next collection may return the space that a failed one used: only a new maximum of
         // available segments is a gain.
         let mut most = self.available();
@@ -133,7 +133,7 @@ impl Values {
     /// As [`Values::collect`]; [`Error::Unfinished`] if writers produce garbage as fast as it is
     /// collected.
     pub(crate) fn settle(&self) -> Result<()> {
-        self.settle_within(SETTLE)
+        self.settle_within(FLUSH_AND_COMPACT_TIMEOUT)
     }
 
     /// As [`Self::settle`], for at most `limit`.
@@ -141,9 +141,9 @@ impl Values {
         let began = Instant::now();
         let go_on = || match began.elapsed() < limit {
             true => Ok(()),
-            false => Err(Error::Unfinished { doing: "a settle", after: limit, instead: GO_ON }),
+            false => Err(Error::Unfinished { doing: "a settle", after: limit, instead: HOLD_WRITERS_ADVICE }),
         };
-        while self.gains(&Gain { segments: 1, worth: WORTH })? {
+        while self.gains(&Gain { segments: 1, worth: FREED_PER_MOVED_RATIO })? {
             go_on()?;
         }
         while self.separate_late()? {
@@ -173,11 +173,11 @@ impl Values {
 
     fn tend_once(&self) -> bool {
         let flush = self.sizes.flush_bytes / u64::from(self.sizes.segment_bytes);
-        let low = u64::from(self.available()) < AHEAD * flush + u64::from(self.spare());
+        let low = u64::from(self.available()) < FREE_FLUSHES_MIN * flush + u64::from(self.spare());
         if !low && self.sizes.circular {
             return false;
         }
-        let gain = if low { Gain::SOME } else { Gain { segments: 2, worth: WORTH } };
+        let gain = if low { Gain::SOME } else { Gain { segments: 2, worth: FREED_PER_MOVED_RATIO } };
         // Failures are retried later, and are reported by the flush that needs the space.
         let gained = self.gains(&gain).unwrap_or(false);
         let gained = gained || (!low && self.separate_late().unwrap_or(false));

@@ -6,7 +6,7 @@ use lodestore_media::Mutant;
 
 use crate::append::Item;
 use crate::layout::{Pointer, Stored, record_len};
-use crate::room::TRIES;
+use crate::room::FUTILE_COLLECTIONS_MAX;
 use crate::space::{Gain, Space};
 use crate::values::{Counts, Values, lock};
 
@@ -81,7 +81,7 @@ impl Separator for Values {
 
     fn make_room(&self) -> Result<()> {
         let Some(index) = self.index() else { return Ok(()) };
-        let (mut tries, mut most) = (TRIES, 0);
+        let (mut tries, mut most) = (FUTILE_COLLECTIONS_MAX, 0);
         loop {
             self.give_back(self.spare());
             let room = self.pool.room_on_medium();

@@ -30,15 +30,15 @@ use std::collections::VecDeque;
 
 use lodestore_media::BlockFile;
 
-use crate::layout::{Home, Pointer, Prefix, SEGMENT_HEADER};
+use crate::layout::{Home, Pointer, Prefix, SEGMENT_HEADER_BYTES};
 
 pub(crate) use victim::{Gain, Outcome, Taken, Victim};
 
 /// A value is old when 1/16 of all segments were allocated since it was written.
-const OLD_PART: u32 = 16;
+const OLD_AGE_DIVISOR: u32 = 16;
 
 /// Maximum segments by which the file grows at once.
-const GROWTH: u32 = 16;
+const GROWTH_SEGMENTS_MAX: u32 = 16;
 
 /// A request for file space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -292,7 +292,7 @@ impl Space {
 
     /// Returns the maximum bytes of a record in a segment.
     pub(crate) fn record_max(segment_bytes: u32) -> usize {
-        segment_bytes as usize - SEGMENT_HEADER
+        segment_bytes as usize - SEGMENT_HEADER_BYTES
     }
 
     /// Allocates a part of the owner's tail for `wanted` bytes of records. Allocates a new segment
@@ -318,7 +318,7 @@ impl Space {
         let home = self.home(owner);
         let held = &mut self.segments[segment as usize];
         let from = held.used;
-        let header = if from == 0 { SEGMENT_HEADER } else { 0 };
+        let header = if from == 0 { SEGMENT_HEADER_BYTES } else { 0 };
         let room = (self.segment_bytes - from) as usize;
         let len = (header + wanted).next_multiple_of(block as usize).min(room) as u32;
         held.used += len;
@@ -363,7 +363,7 @@ impl Space {
             return found;
         }
         let count = self.segments.len() as u32;
-        let most = room.min(self.limit.saturating_sub(count)).min(GROWTH);
+        let most = room.min(self.limit.saturating_sub(count)).min(GROWTH_SEGMENTS_MAX);
         // If `most` segments do not fit, one may.
         let Some(new) = [most, 1].into_iter().find(|new| *new > 0 && *new <= most && more(More::Grow(*new))) else {
             return false;
@@ -459,7 +459,7 @@ impl Space {
 
     /// Returns whether that use of a segment began long ago.
     pub(crate) fn is_old(&self, generation: u32) -> bool {
-        self.generation.wrapping_sub(generation) > self.with_space() / OLD_PART
+        self.generation.wrapping_sub(generation) > self.with_space() / OLD_AGE_DIVISOR
     }
 }
 

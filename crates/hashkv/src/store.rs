@@ -23,7 +23,7 @@ use crate::values::{Values, lock};
 use crate::{FORMAT, scan, verify};
 
 /// Sleep of the collector thread when idle.
-const IDLE: Duration = Duration::from_millis(50);
+const IDLE_PAUSE: Duration = Duration::from_millis(50);
 
 /// A HashKV store, open in this process. The crate's documentation states its guarantees.
 ///
@@ -220,7 +220,7 @@ fn collect_behind(values: &Values, rate: u64, stopping: &Stopping) {
     while !stopping.stop.load(Ordering::Acquire) {
         let found = values.tend();
         let paced = pace.wait(values.counts.collected_bytes(), Instant::now());
-        stopping.rest(if found { paced } else { paced.max(IDLE) });
+        stopping.rest(if found { paced } else { paced.max(IDLE_PAUSE) });
     }
 }
 

@@ -12,21 +12,21 @@
 
 use lodestore_contract::{Error, Expiry, Pair, Result, Visit};
 
-use crate::layout::{Pointer, RECORD_HEADER, Record, Stored};
+use crate::layout::{Pointer, RECORD_HEADER_BYTES, Record, Stored};
 use crate::read::lost;
 use crate::values::Values;
 
 /// Pairs of a window, initially and at most.
-const PAIRS: (usize, usize) = (16, 256);
+const WINDOW_PAIRS: (usize, usize) = (16, 256);
 /// Bytes at which a window is full, regardless of its number of pairs. Two windows exist at a time.
 pub(crate) const WINDOW_BYTES: usize = 1 << 20;
 /// Maximum bytes between two records that are read as one: a block of the page cache, which is read
 /// as a whole.
-const GAP: u64 = 4096;
+const READ_GAP_MAX: u64 = 4096;
 /// LSM values of at least this length are not copied: waiting pairs are shown first.
-const NOT_COPIED: usize = 16 << 10;
+const UNCOPIED_VALUE_BYTES_MIN: usize = 16 << 10;
 /// Number of pairs to prefetch ahead of the read.
-const AHEAD: usize = 4;
+const PREFETCH_COUNT: usize = 4;
 
 /// The value of a pair.
 enum Held {
@@ -108,7 +108,7 @@ impl Window {
         for (place, number, pointer) in order {
             let len = u64::from(pointer.len);
             match self.runs.last_mut() {
-                Some(run) if run.segment == pointer.segment && place <= run.from + run.len + GAP => {
+                Some(run) if run.segment == pointer.segment && place <= run.from + run.len + READ_GAP_MAX => {
                     run.len = run.len.max(place + len - run.from);
                     run.pairs += 1;
                 }
@@ -171,7 +171,7 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
     pub(crate) fn new(values: &'w Values, failed: &'w mut dyn FnMut(Error) -> Result<()>, visit: V) -> Self {
         let (ready, filling) = (Window::default(), Window::default());
         let (buffer, single) = (Vec::new(), Vec::new());
-        let size = PAIRS.0;
+        let size = WINDOW_PAIRS.0;
         Self {
             values,
             visit,
@@ -197,7 +197,7 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
             Ok(Stored::Value(value)) => {
                 let pair = Pair { value, ..stored };
                 let waits = !self.ready.pairs.is_empty() || !self.filling.pairs.is_empty();
-                if waits && value.len() < NOT_COPIED {
+                if waits && value.len() < UNCOPIED_VALUE_BYTES_MIN {
                     self.filling.add(pair, Held::Value(value.len()));
                 } else {
                     self.flush();
@@ -231,7 +231,7 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
 
     /// Handles a full window.
     fn turn(&mut self) {
-        self.size = (self.size * 2).min(PAIRS.1);
+        self.size = (self.size * 2).min(WINDOW_PAIRS.1);
         let first = self.filling.pairs.iter().find_map(|pair| match pair.held {
             Held::Apart { place, .. } => Some(place),
             _ => None,
@@ -273,10 +273,10 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
                 file.prefetch(*place, pointer.len as usize);
             }
         };
-        (0..AHEAD.min(planned)).for_each(|number| ask(window, number));
+        (0..PREFETCH_COUNT.min(planned)).for_each(|number| ask(window, number));
         for number in 0..window.pairs.len() {
             if number < planned {
-                ask(window, number + AHEAD);
+                ask(window, number + PREFETCH_COUNT);
                 // The rest is not in the page cache: read it as a window.
                 if let Held::Apart { place, .. } = window.pairs[number].held
                     && !file.is_warm(place)
@@ -346,6 +346,6 @@ impl Values {
     fn value_alone<'b>(&self, pointer: Pointer, key: &[u8], buffer: &'b mut Vec<u8>) -> Result<&'b [u8]> {
         let record = room(buffer, pointer.len as usize);
         let len = self.read_record(pointer, key, record)?.ok_or_else(|| lost(pointer))?;
-        Ok(&record[RECORD_HEADER + key.len()..][..len])
+        Ok(&record[RECORD_HEADER_BYTES + key.len()..][..len])
     }
 }

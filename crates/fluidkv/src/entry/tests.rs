@@ -12,7 +12,7 @@ const FRAME: Frame = Frame { nonce: 0x5eed_0f5e_9000_0001, base: 1000 };
 pub(crate) struct Owned {
     key: Vec<u8>,
     value: Option<Vec<u8>>,
-    pointer: Option<[u8; POINTER]>,
+    pointer: Option<[u8; POINTER_BYTES]>,
     expiry: Option<Expiry>,
 }
 
@@ -23,7 +23,7 @@ impl Owned {
         let key = rng.bytes(key_len);
         let value_len = *rng.pick(&[8, 0, 1, 40, 256, 1000]);
         let value = (rng.below(5) > 0).then(|| rng.bytes(value_len));
-        let pointer = (rng.below(5) == 0).then(|| *rng.bytes(POINTER).first_chunk().expect("as long as asked"));
+        let pointer = (rng.below(5) == 0).then(|| *rng.bytes(POINTER_BYTES).first_chunk().expect("as long as asked"));
         let expires = (value.is_some() || pointer.is_some()) && rng.below(4) == 0;
         Self { key, value, pointer, expiry: expires.then(|| Expiry::at_millis(rng.next_u64())) }
     }
@@ -65,7 +65,7 @@ fn eight_and_eight_bytes_take_half_a_line() {
     let op = put(b"key 8 by", b"value 8b");
     assert_eq!(op.entry_len(), 32);
     assert_eq!(written(FRAME, Slot { at: 64, gap: 0 }, 1000, &op).len(), 32);
-    assert_eq!(put(b"k", b"").entry_len(), LEAST);
+    assert_eq!(put(b"k", b"").entry_len(), ENTRY_BYTES_MIN);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn no_bytes_make_a_reader_panic() {
         let len = rng.below(200);
         let mut bytes = rng.bytes(len);
         // Headers that look valid more often than by chance.
-        if let Some(head) = bytes.first_chunk_mut::<HEADER>() {
+        if let Some(head) = bytes.first_chunk_mut::<ENTRY_HEADER_BYTES>() {
             head[5..8].fill(0);
             head[9] = 0;
             head[10] = *rng.pick(&[0, 1, 2, 4, 6, 8, 16, 24, 9, 3]);
@@ -226,9 +226,9 @@ fn a_stored_value_is_sixteen_bytes_longer_than_the_contracts_at_most() {
         let op = Op { key: b"k", payload: Payload::Value(&long[..len]), expiry: None };
         assert_eq!(op.is_sound(), len <= VALUE_MAX + 16);
         let fields = Fields { flags: 0, gap: 0, durable: true, key: 0, value: len as u32 };
-        let mut bytes = [0; HEADER];
+        let mut bytes = [0; ENTRY_HEADER_BYTES];
         fields.write(FRAME, 64, 1001, &mut bytes).expect("within reach");
         let read = Fields::read(&bytes).map(|read| (read.durable, read.value as usize, read.span()));
-        assert_eq!(read, op.is_sound().then_some((true, len, HEADER + 1 + len)), "{len}");
+        assert_eq!(read, op.is_sound().then_some((true, len, ENTRY_HEADER_BYTES + 1 + len)), "{len}");
     }
 }

@@ -25,14 +25,14 @@ use std::collections::BTreeMap;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
-use super::record::{DEAD, EXTENT_HEADER, Head, LINK_AT, WORD};
+use super::record::{EXTENT_HEADER_BYTES, Head, LINK_AT, NO_RECORD_MAGIC, WORD_BYTES};
 use crate::layout::KIND_MANIFEST;
 use crate::reserve::Reserve;
 
 /// Least bytes of records per extent, if there is a choice.
-const LEAST: u64 = 448;
+const EXTENT_RECORDS_BYTES_MIN: u64 = 448;
 /// Bytes of a header.
-const HEADER: u64 = EXTENT_HEADER as u64;
+const HEADER_BYTES: u64 = EXTENT_HEADER_BYTES as u64;
 
 /// An extent of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ struct Link {
 
 impl Link {
     fn records(&self) -> u64 {
-        self.capacity - HEADER
+        self.capacity - HEADER_BYTES
     }
 }
 
@@ -150,7 +150,10 @@ impl Chain {
         while self.is_full(len) {
             let missing = self.end + len - self.room;
             // As many bytes as the chain has: a long chain thus has few extents.
-            let sizes = (missing.min(LEAST) + HEADER, missing.max(self.room).max(LEAST) + HEADER);
+            let sizes = (
+                missing.min(EXTENT_RECORDS_BYTES_MIN) + HEADER_BYTES,
+                missing.max(self.room).max(EXTENT_RECORDS_BYTES_MIN) + HEADER_BYTES,
+            );
             match reserve.alloc_for_manifest(pool, sizes) {
                 Ok((at, capacity)) => {
                     let link = Link { at, capacity };
@@ -191,15 +194,15 @@ impl Chain {
             return Ok(());
         }
         if let Some(word) = self.place_of(end) {
-            pool.publish_u64(word, DEAD);
+            pool.publish_u64(word, NO_RECORD_MAGIC);
             pool.flush(word, 8);
             pool.fence();
         }
-        let (mut begin, from) = (0, end + WORD as u64);
+        let (mut begin, from) = (0, end + WORD_BYTES as u64);
         for link in &self.links {
             let (first, last) = (from.max(begin), begin + link.records());
             if first < last {
-                zero_durable(pool, link.at.add(HEADER + first - begin), last - first);
+                zero_durable(pool, link.at.add(HEADER_BYTES + first - begin), last - first);
             }
             begin = last;
         }
@@ -213,7 +216,7 @@ impl Chain {
         let mut begin = 0;
         for link in &self.links {
             if at < begin + link.records() {
-                return Some(link.at.add(HEADER + at - begin));
+                return Some(link.at.add(HEADER_BYTES + at - begin));
             }
             begin += link.records();
         }
@@ -227,7 +230,7 @@ impl Chain {
             let end = begin + link.records();
             if at < end && !rest.is_empty() {
                 let (here, behind) = rest.split_at(rest.len().min((end - at) as usize));
-                pool.store_durable(link.at.add(HEADER + at - begin), &[here]);
+                pool.store_durable(link.at.add(HEADER_BYTES + at - begin), &[here]);
                 (at, rest) = (at + here.len() as u64, behind);
             }
             begin = end;
@@ -251,7 +254,7 @@ impl Chain {
             this.nonce = head.nonce;
             let link = Link { at: next, capacity: head.capacity };
             let all = pool.bytes(next, head.capacity as usize).ok_or_else(|| wrong(number, "is nowhere"))?;
-            bytes.extend_from_slice(&all[EXTENT_HEADER..]);
+            bytes.extend_from_slice(&all[EXTENT_HEADER_BYTES..]);
             this.room += link.records();
             this.links.push(link);
             this.linked += 1;
@@ -270,7 +273,7 @@ impl Chain {
     pub(crate) fn salvage(pool: &Pool, first: Option<NvPtr>) -> Result<Option<(u64, Vec<u8>)>> {
         let mut heads = BTreeMap::new();
         for at in pool.allocator().extents_of(pool, KIND_MANIFEST).into_iter().chain(first) {
-            match Head::decode(pool.bytes(at, EXTENT_HEADER).unwrap_or_default()) {
+            match Head::decode(pool.bytes(at, EXTENT_HEADER_BYTES).unwrap_or_default()) {
                 Ok(head) => heads.insert((head.nonce, head.number), (at, head.capacity)),
                 Err(error @ Error::NewerFormat { .. }) => return Err(error),
                 Err(_) => None,
@@ -285,15 +288,15 @@ impl Chain {
         let mut records = Vec::new();
         for (at, capacity) in heads.range((nonce, 0)..=(nonce, u32::MAX)).map(|(_, link)| *link) {
             let all = usize::try_from(capacity).ok().and_then(|capacity| pool.bytes(at, capacity));
-            records.extend_from_slice(&all.unwrap_or(&[0; EXTENT_HEADER])[EXTENT_HEADER..]);
+            records.extend_from_slice(&all.unwrap_or(&[0; EXTENT_HEADER_BYTES])[EXTENT_HEADER_BYTES..]);
         }
         Ok(Some((nonce, records)))
     }
 
     fn head_at(pool: &Pool, at: NvPtr, number: u32) -> Result<Head> {
-        let lies_there = pool.contains(at, EXTENT_HEADER)
+        let lies_there = pool.contains(at, EXTENT_HEADER_BYTES)
             && pool.layout(at.region()).is_some_and(|layout| at.offset() >= layout.chunks_offset);
-        let bytes = pool.bytes(at, EXTENT_HEADER).filter(|_| lies_there);
+        let bytes = pool.bytes(at, EXTENT_HEADER_BYTES).filter(|_| lies_there);
         let head = Head::decode(bytes.ok_or_else(|| wrong(number, "is nowhere"))?)?;
         let is_there = usize::try_from(head.capacity).is_ok_and(|bytes| pool.contains(at, bytes))
             && pool.allocator().holds_extent(pool, at, head.capacity, KIND_MANIFEST);
@@ -309,7 +312,7 @@ impl Chain {
         let mut left = end;
         for link in &self.links {
             let here = left.min(link.records());
-            pool.flush(link.at, (HEADER + here) as usize);
+            pool.flush(link.at, (HEADER_BYTES + here) as usize);
             left -= here;
         }
     }

@@ -24,9 +24,9 @@ use crate::entry::OFFSET_MAX;
 
 /// DRAM of a table here, approximately: its pointer in a run, and its identity and extent in trees
 /// that are two thirds full.
-const TABLE_DRAM: usize = 8 + (8 + 16) * 3 / 2;
+const TABLE_DRAM_BYTES: usize = 8 + (8 + 16) * 3 / 2;
 /// DRAM of a value segment here, approximately.
-const VALUES_DRAM: usize = (8 + size_of::<ValueUse>() + 16) * 3 / 2;
+const VALUE_SEGMENT_DRAM_BYTES: usize = (8 + size_of::<ValueUse>() + 16) * 3 / 2;
 
 /// Why a change was refused. The state is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,7 +229,7 @@ impl ManifestState {
     /// handles.
     pub(crate) fn dram_bytes(&self) -> u64 {
         let ranges: usize = self.ranges.iter().map(|range| size_of::<RangeState>() + range.lower.len()).sum();
-        (ranges + self.owned.identities.len() * TABLE_DRAM + self.values.len() * VALUES_DRAM) as u64
+        (ranges + self.owned.identities.len() * TABLE_DRAM_BYTES + self.values.len() * VALUE_SEGMENT_DRAM_BYTES) as u64
     }
 
     /// Returns the value segments.

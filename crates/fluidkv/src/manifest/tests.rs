@@ -5,7 +5,9 @@ use lodestore_contract::conformance::{Rng, seed};
 use lodestore_contract::limits::KEY_MAX;
 use lodestore_media::NvPtr;
 
-use super::record::{EXTENT_HEADER, Head, LINK_AT, checkpoint_bytes, encode, encode_checkpoint, range_bytes, replay};
+use super::record::{
+    EXTENT_HEADER_BYTES, Head, LINK_AT, checkpoint_bytes, encode, encode_checkpoint, range_bytes, replay,
+};
 use super::state::{ManifestState, RangeState};
 use super::*;
 
@@ -337,7 +339,7 @@ fn extent_headers_come_back_and_damaged_ones_are_refused() {
     let written = Head { number: 3, nonce: 0x1234_5678_9abc, capacity: 4096 };
     let head = written.encode();
     assert_eq!(Head::decode(&head).ok(), Some(written));
-    for bit in 0..EXTENT_HEADER * 8 {
+    for bit in 0..EXTENT_HEADER_BYTES * 8 {
         // Except the word that names the next extent.
         if (LINK_AT..LINK_AT + 8).contains(&(bit as u64 / 8)) {
             continue;
@@ -346,7 +348,7 @@ fn extent_headers_come_back_and_damaged_ones_are_refused() {
         bytes[bit / 8] ^= 1 << (bit % 8);
         assert!(Head::decode(&bytes).is_err(), "bit {bit}");
     }
-    assert!(Head::decode(&head[..EXTENT_HEADER - 1]).is_err());
+    assert!(Head::decode(&head[..EXTENT_HEADER_BYTES - 1]).is_err());
 }
 
 fn settled() -> ManifestState {

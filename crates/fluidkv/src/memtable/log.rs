@@ -5,18 +5,18 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr, thread_slot};
 
-use super::{Memtable, Segment, TAILS, Written};
+use super::{Memtable, Segment, TAIL_COUNT, Written};
 use crate::entry::batch::BatchRecord;
 use crate::entry::{Frame, Op, Payload, encode_header};
 use crate::inner::lock;
 use crate::layout::{KIND_LOG, LogCount, log_count_ranges, store_log_count};
 use crate::reserve::Reserve;
 use crate::segment::{
-    SEGMENT_HEADER, SegmentHeader, capacity_for, end_hint, end_hint_at, end_mark, place, room_of, spare_at,
+    SEGMENT_HEADER_BYTES, SegmentHeader, capacity_for, end_hint, end_hint_at, end_mark, place, room_of, spare_at,
 };
 
 /// Divisor: when space is scarce, a segment for deletes has at least this share of the usual bytes.
-const LEAST_PART: u64 = 16;
+const DELETE_SEGMENT_DIVISOR: u64 = 16;
 /// Bytes of a page of the medium.
 const PAGE_BYTES: u64 = 4096;
 
@@ -36,7 +36,7 @@ impl Memtable {
         reserve: &Reserve,
     ) -> Result<Option<u64>> {
         let len = op.entry_len();
-        let mut segment = lock(&self.tails[thread_slot() % TAILS].0);
+        let mut segment = lock(&self.tails[thread_slot() % TAIL_COUNT].0);
         loop {
             if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
                 let Some(header) = encode_header(frame, slot, number, true, op) else {
@@ -77,7 +77,7 @@ impl Memtable {
     pub(crate) fn append_batch(&self, ops: &[Op<'_>], number: u64, reserve: &Reserve, spare: bool) -> Result<Vec<u64>> {
         let full = || Error::Full { needed: u64::MAX, capacity: self.pool.options().capacity };
         let len = BatchRecord::len_of(ops).ok_or_else(full)?;
-        let mut segment = lock(&self.tails[thread_slot() % TAILS].0);
+        let mut segment = lock(&self.tails[thread_slot() % TAIL_COUNT].0);
         loop {
             if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
                 let record = BatchRecord::encode(frame, slot, number, true, ops).ok_or_else(out_of_reach)?;
@@ -113,7 +113,7 @@ impl Memtable {
             // The fence of the new extent makes the end mark and the end hint durable.
             self.flush_end(segment);
         }
-        let least = capacity_for(len).max(self.segment_bytes / LEAST_PART);
+        let least = capacity_for(len).max(self.segment_bytes / DELETE_SEGMENT_DIVISOR);
         let chunks = |bytes: u64| bytes.next_multiple_of(u64::from(self.pool.options().chunk_bytes));
         let (least, wanted) = (chunks(least), chunks(least.max(self.segment_bytes)));
         let (at, capacity) = if deletes {
@@ -123,7 +123,7 @@ impl Memtable {
         };
         let nonce = xxhash_rust::xxh3::xxh3_64_with_seed(&at.raw().to_le_bytes(), self.seed ^ self.generation << 20);
         let frame = Frame { nonce, base: self.base };
-        let slot = if self.is_shared { 0 } else { (thread_slot() % TAILS) as u16 };
+        let slot = if self.is_shared { 0 } else { (thread_slot() % TAIL_COUNT) as u16 };
         let header = SegmentHeader {
             generation: self.generation,
             slot,
@@ -147,10 +147,10 @@ impl Memtable {
             at,
             room: room_of(capacity),
             spare_at: spare_at(capacity),
-            end: SEGMENT_HEADER as u64,
+            end: SEGMENT_HEADER_BYTES as u64,
             spare: Some(Box::new(header)),
             is_counted: false,
-            settle_at: SEGMENT_HEADER as u64,
+            settle_at: SEGMENT_HEADER_BYTES as u64,
             next: segment.next + 1,
             frame: Some(frame),
             last: 0,
@@ -250,7 +250,7 @@ impl Memtable {
     /// Flushes the end mark and the end hint of a segment. The caller's next fence makes them
     /// durable.
     pub(super) fn flush_end(&self, segment: &Segment) {
-        if segment.frame.is_some() && segment.end > SEGMENT_HEADER as u64 {
+        if segment.frame.is_some() && segment.end > SEGMENT_HEADER_BYTES as u64 {
             self.pool.flush(segment.at.add(segment.end), size_of::<u64>());
             let hint_at = segment.at.add(end_hint_at(segment.end, segment.spare_at));
             self.pool.flush(hint_at, size_of::<u64>());

@@ -7,27 +7,27 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Result};
 
 use super::task::Look;
-use super::{Due, WAIT};
+use super::{Due, WRITER_WAIT_TIMEOUT};
 use crate::failures::Trouble;
 use crate::inner::{Counts, Inner, Rotation, lock};
 use crate::value_log::ValueLog;
 use crate::view::View;
 
 /// How long a write that lacked space works at freeing some.
-pub(crate) const RECLAIM: Duration = Duration::from_secs(10);
-/// How long such a write waits for readers to release replaced data. `SCANS` applies if all of them
-/// may be scans.
-const READERS: Duration = Duration::from_secs(1);
-const SCANS: Duration = Duration::from_millis(50);
+pub(crate) const RECLAIM_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long such a write waits for readers to release replaced data. `SCANS_TIMEOUT` applies if all
+/// of them may be scans.
+const READERS_TIMEOUT: Duration = Duration::from_secs(1);
+const SCANS_TIMEOUT: Duration = Duration::from_millis(50);
 /// Sleep between two checks of the readers.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+const READER_CHECK_PAUSE: Duration = Duration::from_millis(1);
 /// Longest time of a settle: concurrent writers may keep it from ending.
-pub(super) const SETTLE: Duration = Duration::from_secs(600);
+pub(super) const FLUSH_AND_COMPACT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Rounds of a settle: one for memtables that wait, one for the active one, one for the pointers
 /// that collections left. Others write meanwhile.
-const SETTLE_TURNS: usize = 4;
+const FLUSH_AND_COMPACT_ROUNDS_MAX: usize = 4;
 /// Why a settle did not end, and the advice for the caller.
-const GO_ON: &str = "writers bring more than flushes and compactions take away: hold them back, or give the store more `workers`, and settle again";
+const HOLD_WRITERS_ADVICE: &str = "writers bring more than flushes and compactions take away: hold them back, or give the store more `workers`, and settle again";
 
 impl Inner {
     /// Frees space: flushes and compacts everything. For a write that lacked space; the caller
@@ -52,7 +52,7 @@ impl Inner {
         }
         let (mut held, mut looked) = (None, false);
         loop {
-            match self.settle(Due::Scarce, RECLAIM) {
+            match self.settle(Due::Scarce, RECLAIM_TIMEOUT) {
                 // The possible tasks are done, which may be enough.
                 Ok(_) | Err(Error::Full { .. }) => {}
                 Err(other) => return Err(other),
@@ -68,7 +68,7 @@ impl Inner {
             let now = self.tasks_done();
             let others = made.replace(now) != Some(now);
             let worth = others || spare() > before || (is_whole && !was_whole);
-            if !worth && !std::mem::replace(&mut looked, true) && self.find_stale(RECLAIM) {
+            if !worth && !std::mem::replace(&mut looked, true) && self.find_stale(RECLAIM_TIMEOUT) {
                 continue;
             }
             if worth {
@@ -96,11 +96,11 @@ impl Inner {
         loop {
             held.retain(|view| view.strong_count() > 0);
             // Views of snapshots and scans may be held for long.
-            let limit = if held.len() > self.order.snapshots() { READERS } else { SCANS };
+            let limit = if held.len() > self.order.snapshots() { READERS_TIMEOUT } else { SCANS_TIMEOUT };
             if held.len() < before || held.is_empty() || began.elapsed() > limit {
                 return held.len() < before;
             }
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(READER_CHECK_PAUSE);
         }
     }
 
@@ -110,14 +110,14 @@ impl Inner {
     /// # Errors
     /// As `lodestore_contract::Store::settle`.
     pub(crate) fn settle_all(&self) -> Result<()> {
-        self.settle_within(SETTLE)
+        self.settle_within(FLUSH_AND_COMPACT_TIMEOUT)
     }
 
     /// Like [`Self::settle_all`], for at most `limit`.
     pub(super) fn settle_within(&self, limit: Duration) -> Result<()> {
         let outcome = match self.settle(Due::All, limit) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Error::Unfinished { doing: "a settle", after: limit, instead: GO_ON }),
+            Ok(false) => Err(Error::Unfinished { doing: "a settle", after: limit, instead: HOLD_WRITERS_ADVICE }),
             Err(full @ Error::Full { .. }) => Err(full),
             Err(other) => return Err(other),
         };
@@ -135,7 +135,7 @@ impl Inner {
         let began = Instant::now();
         let moved = |values: &ValueLog| values.moved_bytes.load(Ordering::Relaxed);
         self.values.seal_tails(false);
-        for turn in 0..SETTLE_TURNS {
+        for turn in 0..FLUSH_AND_COMPACT_ROUNDS_MAX {
             let before = moved(&self.values);
             // If the maximum number of memtables waits, the active one is for the next round.
             let frozen = self.rotate() != Rotation::AtLimit;
@@ -172,7 +172,7 @@ impl Inner {
             match look {
                 Look::Quiet(Some(trouble)) => return Err(trouble.error()),
                 Look::Quiet(None) => return Ok(!over),
-                _ => self.migration.rest(seen, WAIT),
+                _ => self.migration.rest(seen, WRITER_WAIT_TIMEOUT),
             }
         }
     }

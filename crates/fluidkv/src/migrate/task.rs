@@ -14,7 +14,7 @@ use crate::value_log::segment::ValueSegment;
 use crate::view::{Range, View};
 
 /// Factor by which a range is compacted earlier while there are no writes.
-const SOONER: f64 = 8.0;
+const IDLE_COMPACTION_FACTOR: f64 = 8.0;
 
 /// The result of a search for a task, at one moment.
 pub(super) enum Look {
@@ -145,7 +145,7 @@ impl Inner {
         let runs = range.runs.len() as f64 / self.options.runs_max as f64;
         match due {
             Due::Needed => bytes.max(runs),
-            Due::Worthwhile => (bytes * SOONER).max(runs),
+            Due::Worthwhile => (bytes * IDLE_COMPACTION_FACTOR).max(runs),
             Due::All | Due::Scarce => bytes.max(runs).max(1.0),
         }
     }

@@ -8,12 +8,12 @@ use lodestore_contract::{Event, Store};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::{ExtentKind, PoolOptions};
 
-use super::settle::SETTLE;
+use super::settle::FLUSH_AND_COMPACT_TIMEOUT;
 use super::task::Task;
 use super::*;
 use crate::layout::KIND_LOG;
 use crate::publisher::publish;
-use crate::segment::{SEGMENT_HEADER, SPARE};
+use crate::segment::{SEGMENT_HEADER_BYTES, SPARE_BYTES};
 use crate::tables::Sorted;
 use crate::view::Range;
 use crate::{FluidKv, FluidOptions};
@@ -168,7 +168,7 @@ fn a_log_is_handed_out_with_the_places_of_its_headers_wiped() {
             }
         };
         let bytes = pool.bytes(at, BYTES as usize).expect("in the pool");
-        let (head, tail) = (SEGMENT_HEADER, BYTES as usize - SPARE);
+        let (head, tail) = (SEGMENT_HEADER_BYTES, BYTES as usize - SPARE_BYTES);
         assert!(bytes[..head].iter().chain(&bytes[tail..]).all(|byte| *byte == 0), "deletes: {deletes}");
         assert!(bytes[head..tail].iter().all(|byte| *byte == 0xAB), "what is not a header's stays");
     }
@@ -267,7 +267,7 @@ fn there_are_never_more_memtables_than_may_be() {
                 for index in thread * 100..(thread + 1) * 100 {
                     fill(store, index..index + 1, 1);
                     inner.rotate();
-                    assert!(memtables(inner) <= MEMTABLES, "{}", memtables(inner));
+                    assert!(memtables(inner) <= MEMTABLES_MAX, "{}", memtables(inner));
                 }
             });
         }
@@ -279,7 +279,7 @@ fn there_are_never_more_memtables_than_may_be() {
     inner.freeze(active - 1);
     assert!(!inner.migration.pace.is_stopped());
     inner.freeze(active);
-    assert!(inner.migration.pace.is_stopped() && memtables(inner) == MEMTABLES);
+    assert!(inner.migration.pace.is_stopped() && memtables(inner) == MEMTABLES_MAX);
     assert_settles(&store, &told);
     assert!(!inner.migration.pace.is_stopped());
     assert_all(&store, 0..400, 1);
@@ -289,17 +289,17 @@ fn there_are_never_more_memtables_than_may_be() {
 fn a_close_flushes_all_memtables_where_as_many_wait_as_may() {
     let scratch = Scratch::new();
     let (store, _) = created(&scratch);
-    for index in 0..MEMTABLES {
+    for index in 0..MEMTABLES_MAX {
         fill(&store, index..index + 1, 1);
         store.running.inner.rotate();
     }
-    assert_eq!(memtables(&store.running.inner), MEMTABLES);
+    assert_eq!(memtables(&store.running.inner), MEMTABLES_MAX);
     store.close().expect("closed");
     drop(store);
     let options = FluidOptions { workers: 0, ..FluidOptions::default() };
     let store = FluidKv::open(&scratch.store(), &options).expect("opened");
     assert_eq!((memtables(&store.running.inner), store.stats().recovery.keys), (1, 0), "nothing was replayed");
-    assert_all(&store, 0..MEMTABLES, 1);
+    assert_all(&store, 0..MEMTABLES_MAX, 1);
 }
 
 /// Flips a bit in each copy of this text in the store's first file.
@@ -403,7 +403,7 @@ fn a_flush_that_the_system_refused_is_told_and_tried_again_by_the_next_write() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     let inner = &store.running.inner;
-    for index in 0..MEMTABLES {
+    for index in 0..MEMTABLES_MAX {
         fill(&store, index..index + 1, 1);
         inner.rotate();
     }
@@ -416,7 +416,7 @@ fn a_flush_that_the_system_refused_is_told_and_tried_again_by_the_next_write() {
     store.put(b"key", b"value").expect("the flush is tried again");
     assert!(!inner.migration.pace.is_stopped());
     assert_settles(&store, &told);
-    assert_all(&store, 0..MEMTABLES, 1);
+    assert_all(&store, 0..MEMTABLES_MAX, 1);
 }
 
 /// Regression: a worker slept through a change between its search for work and its sleep.
@@ -426,7 +426,7 @@ fn no_change_is_missed_by_who_looked_for_work_before_it() {
     let seen = migration.changes();
     migration.set_frozen(1);
     // No test would outlast this limit.
-    migration.rest(seen, SETTLE);
+    migration.rest(seen, FLUSH_AND_COMPACT_TIMEOUT);
     assert_eq!(migration.changes(), seen + 1);
 }
 

@@ -27,7 +27,7 @@ use crate::manifest::state::{ManifestState, RangeState, Run};
 use crate::manifest::{TableDescriptor, ValueUse};
 use crate::segment::SegmentHeader;
 use crate::table::TableMeta;
-use crate::value_log::record::{SEGMENT_HEADER as VALUE_HEADER, find_segment};
+use crate::value_log::record::{SEGMENT_HEADER_BYTES as VALUE_HEADER, find_segment};
 
 /// The kept state, and counts of the rest.
 pub(super) struct Salvaged {

@@ -8,7 +8,7 @@ use lodestore_media::{PoolOptions, u64_at};
 
 use super::*;
 use crate::entry::{Frame, Op, encode_header};
-use crate::segment::{SEGMENT_HEADER, place, spare_at};
+use crate::segment::{SEGMENT_HEADER_BYTES, place, spare_at};
 use crate::{ENGINE, FORMAT, FluidKv, FluidOptions};
 
 fn options(salvage: bool) -> FluidOptions {
@@ -161,7 +161,7 @@ fn the_open_after_a_power_failure_protects_the_last_record_again() {
     let mut last_record = 0;
     killed(&scratch, KEYS, |pool, segments| {
         let (at, header) = segments[segments.len() - 1];
-        let end = SEGMENT_HEADER as u64 + (KEYS - 1) * 128 + 124_u64.next_multiple_of(8);
+        let end = SEGMENT_HEADER_BYTES as u64 + (KEYS - 1) * 128 + 124_u64.next_multiple_of(8);
         let hint_at = end_hint_at(end, spare_at(header.capacity));
         let word = |offset: u64| u64_at(pool.bytes(at.add(offset), 8).expect("a word"), 0);
         let mark = end_mark(header.frame, end);

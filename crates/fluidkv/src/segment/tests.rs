@@ -5,7 +5,7 @@ use lodestore_contract::conformance::{Rng, seed};
 use super::*;
 use crate::entry::batch::BatchRecord;
 use crate::entry::tests::{Owned, op_of};
-use crate::entry::{HEADER, Op, encode_header};
+use crate::entry::{ENTRY_HEADER_BYTES, Op, encode_header};
 
 const CAPACITY: u64 = 8192;
 
@@ -33,8 +33,8 @@ impl Log {
         let header = SegmentHeader { generation: 3, slot: 2, number: 1, frame, capacity: CAPACITY, previous_end: 0 };
         let mut bytes = older.to_vec();
         bytes.resize(CAPACITY as usize, 0);
-        bytes[..SEGMENT_HEADER].copy_from_slice(&header.encode());
-        Self { header, bytes, records: Vec::new(), ends: vec![SEGMENT_HEADER as u64] }
+        bytes[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
+        Self { header, bytes, records: Vec::new(), ends: vec![SEGMENT_HEADER_BYTES as u64] }
     }
 
     fn end(&self) -> u64 {
@@ -77,14 +77,14 @@ impl Log {
     /// Stores the end mark as the writer does after a durable record, without the end hint.
     fn mark(&mut self) {
         let (end, mark) = (self.end(), end_mark(self.header.frame, self.end()));
-        self.bytes[end as usize..][..END_MARK].copy_from_slice(&mark.to_le_bytes());
+        self.bytes[end as usize..][..END_MARK_BYTES].copy_from_slice(&mark.to_le_bytes());
     }
 
     /// Stores the end hint as the writer does.
     fn hint(&mut self) {
         let (end, at) = (self.end(), end_hint_at(self.end(), spare_at(CAPACITY)));
         let hint = end_hint(end_mark(self.header.frame, end), end);
-        self.bytes[at as usize..][..END_MARK].copy_from_slice(&hint.to_le_bytes());
+        self.bytes[at as usize..][..END_MARK_BYTES].copy_from_slice(&hint.to_le_bytes());
     }
 
     /// Returns a log of `records` records, each of which was durable before the next one was
@@ -162,7 +162,7 @@ fn headers_come_back_and_damaged_ones_are_none() {
     let of_first = Found { header: log.header, has_spare: false, only_spare: false, hinted_end: 0 };
     let of_spare = Found { header: log.header, has_spare: true, only_spare: true, hinted_end: 0 };
     assert_eq!(decoded(&log.bytes), Some(of_first));
-    for bit in (0..SEGMENT_HEADER * 8).filter(|bit| bit / 8 % COPY < HEADER_BYTES) {
+    for bit in (0..SEGMENT_HEADER_BYTES * 8).filter(|bit| bit / 8 % HEADER_COPY_BYTES < HEADER_BYTES) {
         let mut bytes = log.bytes.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
         assert_eq!(decoded(&bytes), Some(of_first), "bit {bit}: the other one is whole");
@@ -197,7 +197,7 @@ fn a_spare_that_is_another_headers_does_not_count() {
     let found = SegmentHeader::decode(&log.bytes).expect("known");
     assert_eq!(found, Some(Found { header: log.header, has_spare: false, only_spare: false, hinted_end: 0 }));
     // The spare of a shorter segment, whose end was elsewhere.
-    log.bytes[..SEGMENT_HEADER].fill(0);
+    log.bytes[..SEGMENT_HEADER_BYTES].fill(0);
     let shorter = SegmentHeader { capacity: CAPACITY / 2, ..log.header };
     store_spare(&mut log.bytes, &shorter);
     assert_eq!(SegmentHeader::decode(&log.bytes).expect("known"), None);
@@ -211,7 +211,7 @@ fn a_spare_without_a_record_tells_of_damage() {
     hurt.bytes[..log.end() as usize].fill(0);
     store_spare(&mut hurt.bytes, &log.header);
     let (records, damage, _) = hurt.read(Mode::Strict, 0);
-    assert_eq!((records.len(), damage.map(|damage| damage.at)), (0, Some(SEGMENT_HEADER as u64)));
+    assert_eq!((records.len(), damage.map(|damage| damage.at)), (0, Some(SEGMENT_HEADER_BYTES as u64)));
     let (records, damage, outcome) = hurt.read(Mode::Salvage, 0);
     assert_eq!((records.len(), damage, outcome.map(|outcome| outcome.lost_places)), (0, None, Some(1)));
 }
@@ -226,7 +226,7 @@ fn a_damaged_spare_is_reported_if_nothing_else_tells_the_end() {
         assert_eq!(damage, None, "{count} records: the end mark tells the end");
         // Loses the end mark, as a power failure may.
         let end = log.end();
-        log.bytes[end as usize..][..END_MARK].fill(0);
+        log.bytes[end as usize..][..END_MARK_BYTES].fill(0);
         let (_, damage, _) = log.read_with(Mode::Strict, 0, true);
         assert_eq!(damage, None, "{count} records: the spare is whole");
         let (_, damage, _) = log.read_with(Mode::Strict, end, false);
@@ -262,7 +262,7 @@ fn any_cut_gives_the_records_before_it() {
     let mut rng = rng();
     for round in 0..60 {
         let log = Log::random(&mut rng, 12, true);
-        let cut = SEGMENT_HEADER + rng.below(log.end() as usize - SEGMENT_HEADER + 1);
+        let cut = SEGMENT_HEADER_BYTES + rng.below(log.end() as usize - SEGMENT_HEADER_BYTES + 1);
         let mut torn = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
         let filler = rng.bytes(CAPACITY as usize - cut);
         match round % 3 {
@@ -368,7 +368,7 @@ fn damage_of_the_last_record_is_told_by_its_end_mark() {
         let Some(last) = log.records.len().checked_sub(1) else { continue };
         let mut hurt = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
         // Every byte of a header is covered.
-        let bit = log.records[last].0 * 8 + rng.below(HEADER * 8) as u64;
+        let bit = log.records[last].0 * 8 + rng.below(ENTRY_HEADER_BYTES * 8) as u64;
         let one = 1u8 << (bit % 8);
         hurt.bytes[bit as usize / 8] ^= one | one.rotate_left(1 + rng.below(7) as u32);
         let (records, damage, outcome) = hurt.read(Mode::Strict, 0);
@@ -394,8 +394,8 @@ fn a_record_cut_off_behind_an_end_mark_is_no_damage() {
             continue;
         }
         let mut torn = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
-        for word in (end..log.end() as usize).step_by(STEP).filter(|_| rng.below(2) == 0) {
-            torn.bytes[word..word + STEP].copy_from_slice(&before[word..word + STEP]);
+        for word in (end..log.end() as usize).step_by(ENTRY_ALIGN_BYTES).filter(|_| rng.below(2) == 0) {
+            torn.bytes[word..word + ENTRY_ALIGN_BYTES].copy_from_slice(&before[word..word + ENTRY_ALIGN_BYTES]);
         }
         for mode in [Mode::Strict, Mode::Salvage] {
             let (records, damage, outcome) = torn.read(mode, 0);
@@ -412,10 +412,12 @@ fn an_end_mark_is_of_its_place_and_of_its_use_of_the_space() {
     let (end, last) = (log.end() as usize, log.records.len() - 1);
     assert_eq!(log.read(Mode::Strict, 0).2.map(|outcome| outcome.tail), Some(Tail::Marked));
     let other = Frame { nonce: log.header.frame.nonce ^ 1, ..log.header.frame };
-    for (at, mark) in [(end, end_mark(other, end as u64)), (end + STEP, end_mark(log.header.frame, end as u64))] {
+    for (at, mark) in
+        [(end, end_mark(other, end as u64)), (end + ENTRY_ALIGN_BYTES, end_mark(log.header.frame, end as u64))]
+    {
         let mut hurt = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
-        hurt.bytes[end..end + STEP].fill(0);
-        hurt.bytes[at..at + STEP].copy_from_slice(&mark.to_le_bytes());
+        hurt.bytes[end..end + ENTRY_ALIGN_BYTES].fill(0);
+        hurt.bytes[at..at + ENTRY_ALIGN_BYTES].copy_from_slice(&mark.to_le_bytes());
         hurt.bytes[log.records[last].0 as usize + 4] ^= 3;
         let (records, damage, _) = hurt.read(Mode::Strict, 0);
         assert_eq!((records.as_slice(), damage), (&log.records[..last], None));
@@ -449,10 +451,10 @@ fn an_end_hint_tells_of_a_last_record_that_is_lost_with_its_mark() {
 
 #[test]
 fn an_end_mark_has_room_behind_any_record() {
-    assert_eq!(place(4056, 32, room_of(4096 + SPARE as u64)), Some(Slot { at: 4056, gap: 0 }));
-    assert_eq!(place(4064, 32, room_of(4096 + SPARE as u64)), None);
-    let least = capacity_for(LEAST as u64);
-    assert!(place(SEGMENT_HEADER as u64, LEAST, room_of(least)).is_some());
+    assert_eq!(place(4056, 32, room_of(4096 + SPARE_BYTES as u64)), Some(Slot { at: 4056, gap: 0 }));
+    assert_eq!(place(4064, 32, room_of(4096 + SPARE_BYTES as u64)), None);
+    let least = capacity_for(ENTRY_BYTES_MIN as u64);
+    assert!(place(SEGMENT_HEADER_BYTES as u64, ENTRY_BYTES_MIN, room_of(least)).is_some());
 }
 
 /// The reader once corrected the bit: a guess, which a torn record may satisfy.
@@ -463,7 +465,7 @@ fn one_wrong_bit_of_a_record_is_damage_and_is_not_repaired() {
         let log = Log::marked(&mut rng, 6);
         let Some(hit) = log.records.len().checked_sub(1).map(|last| rng.below(last + 1)) else { continue };
         let mut hurt = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
-        let bit = log.records[hit].0 * 8 + rng.below(HEADER * 8) as u64;
+        let bit = log.records[hit].0 * 8 + rng.below(ENTRY_HEADER_BYTES * 8) as u64;
         hurt.bytes[bit as usize / 8] ^= 1 << (bit % 8);
         let (records, damage, _) = hurt.read(Mode::Strict, 0);
         assert_eq!(
@@ -494,7 +496,7 @@ fn a_search_through_false_headers_ends() {
     let mut log = Log::new(9, &[]);
     // Stores the header of an entry that reaches to the segment's end, over other bytes,
     // everywhere.
-    let mut at = SEGMENT_HEADER;
+    let mut at = SEGMENT_HEADER_BYTES;
     while let Some(slot) = place(at as u64, 16 + 8, spare_at(CAPACITY)) {
         at = slot.at as usize;
         let key = vec![1; spare_at(CAPACITY) as usize - at - 16];
@@ -514,7 +516,7 @@ fn no_bytes_make_the_reader_panic() {
     for _round in 0..300 {
         let mut log = Log::random(&mut rng, 20, true);
         for _ in 0..rng.below(30) {
-            let at = SEGMENT_HEADER + rng.below(CAPACITY as usize - SEGMENT_HEADER);
+            let at = SEGMENT_HEADER_BYTES + rng.below(CAPACITY as usize - SEGMENT_HEADER_BYTES);
             log.bytes[at] ^= rng.next_u64() as u8;
         }
         let known = rng.next_u64() >> rng.below(64);

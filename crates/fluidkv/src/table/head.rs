@@ -11,9 +11,9 @@
 use lodestore_index::key_head;
 
 /// Heads per top.
-pub(super) const FAN: usize = 32;
+pub(super) const HEADS_PER_TOP_COUNT: usize = 32;
 /// Maximum number of heads read around the predicted position.
-const WINDOW: usize = 32;
+const WINDOW_HEADS_MAX: usize = 32;
 
 /// Returns the head of `key` in a table whose keys share `prefix` bytes.
 #[inline]
@@ -40,7 +40,7 @@ pub(super) fn head_in(heads: &[u8], at: usize) -> u64 {
 pub(super) fn not_above(heads: &[u8], head: u64) -> usize {
     let mut heads = heads.as_chunks::<8>().0;
     let mut below = 0;
-    while heads.len() > FAN {
+    while heads.len() > HEADS_PER_TOP_COUNT {
         let (left, right) = heads.split_at(heads.len() / 2);
         if right.first().is_some_and(|first| u64::from_le_bytes(*first) <= head) {
             below += left.len();
@@ -81,7 +81,7 @@ impl Line {
             above = above.max(at.saturating_sub(least));
             below = below.max(most.saturating_sub(at));
         }
-        if below + above >= WINDOW {
+        if below + above >= WINDOW_HEADS_MAX {
             return none;
         }
         (line.below, line.above) = (below as u8, above as u8);

@@ -13,7 +13,7 @@ use std::cell::OnceCell;
 /// they are.
 pub(super) const PLAIN_MAX: usize = 64 << 10;
 /// Minimum saving: one byte in this many.
-const WORTH: usize = 8;
+const SAVING_DIVISOR: usize = 8;
 
 /// Compresses blocks, one after the other.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Packer {
             self.out.resize(most, 0);
         }
         let len = lz4_flex::block::compress_into(plain, &mut self.out).ok()?;
-        if len > plain.len() - plain.len().div_ceil(WORTH) { None } else { self.out.get(..len) }
+        if len > plain.len() - plain.len().div_ceil(SAVING_DIVISOR) { None } else { self.out.get(..len) }
     }
 }
 

@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr, thread_slot};
 
-use super::record::{Pointer, SEGMENT_HEADER, encode_record, encode_segment, record_len};
+use super::record::{Pointer, SEGMENT_HEADER_BYTES, encode_record, encode_segment, record_len};
 use super::segment::ValueSegment;
-use super::{Dead, OWN_PART, TAILS};
-use crate::entry::{Op, POINTER, Payload};
+use super::{Dead, OWN_SEGMENT_DIVISOR, WRITER_TAIL_COUNT};
+use crate::entry::{Op, POINTER_BYTES, Payload};
 use crate::inner::{Inner, lock};
 use crate::manifest::{Edit, ValueExtent, ValueUse};
 use crate::memtable::Memtable;
@@ -33,7 +33,7 @@ impl Inner {
     /// Returns the bytes that an operation adds to a log of entries.
     #[inline]
     pub(crate) fn logged_len(&self, op: &Op<'_>) -> usize {
-        if self.is_large(op) { op.entry_len() - op.payload.bytes().len() + POINTER } else { op.entry_len() }
+        if self.is_large(op) { op.entry_len() - op.payload.bytes().len() + POINTER_BYTES } else { op.entry_len() }
     }
 
     /// Like `apply`, for an operation with a large value: stores the value first, then the entry
@@ -84,8 +84,8 @@ impl Inner {
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Poisoned`].
-    pub(crate) fn append_values(&self, values: &[(&[u8], &[u8])], by: By) -> Result<Vec<[u8; POINTER]>> {
-        let number = if by == By::Collector { TAILS } else { thread_slot() % TAILS };
+    pub(crate) fn append_values(&self, values: &[(&[u8], &[u8])], by: By) -> Result<Vec<[u8; POINTER_BYTES]>> {
+        let number = if by == By::Collector { WRITER_TAIL_COUNT } else { thread_slot() % WRITER_TAIL_COUNT };
         let mut tail = lock(&self.values.tails[number].0);
         let mut pointers = Vec::with_capacity(values.len());
         for (key, value) in values {
@@ -109,8 +109,8 @@ impl Inner {
     /// Stores one value, which is durable after the next fence.
     fn append_value(&self, tail: &mut Option<Arc<ValueSegment>>, key: &[u8], value: &[u8], by: By) -> Result<Pointer> {
         let len = record_len(key.len(), value.len());
-        if len > self.sizes.value_segment / OWN_PART {
-            let own = self.begin_values((SEGMENT_HEADER + len, SEGMENT_HEADER + len), by)?;
+        if len > self.sizes.value_segment / OWN_SEGMENT_DIVISOR {
+            let own = self.begin_values((SEGMENT_HEADER_BYTES + len, SEGMENT_HEADER_BYTES + len), by)?;
             let pointer = self.store_value(&own, key, value);
             own.sealed.store(true, Ordering::Release);
             return Ok(pointer);
@@ -119,7 +119,7 @@ impl Inner {
         if let Some(segment) = tail.as_mut().filter(has_room) {
             return Ok(self.store_value(segment, key, value));
         }
-        let fresh = self.begin_values((SEGMENT_HEADER + len, self.sizes.value_segment), by)?;
+        let fresh = self.begin_values((SEGMENT_HEADER_BYTES + len, self.sizes.value_segment), by)?;
         let pointer = self.store_value(&fresh, key, value);
         if let Some(full) = tail.replace(fresh) {
             full.sealed.store(true, Ordering::Release);
@@ -165,7 +165,7 @@ impl Inner {
         self.pool.check()?;
         let edit = Edit::Values { begun: vec![ValueExtent { id: next, at, bytes }], ended: Vec::new() };
         publisher.apply(&self.pool, &edit, Vec::new())?;
-        let used = ValueUse { at, bytes, written: SEGMENT_HEADER, dead: 0, sealed: false };
+        let used = ValueUse { at, bytes, written: SEGMENT_HEADER_BYTES, dead: 0, sealed: false };
         let segment = Arc::new(ValueSegment::new(id, &used));
         self.values.add(&segment);
         Ok(segment)
@@ -173,7 +173,7 @@ impl Inner {
 
     /// Counts a value that no entry will name.
     #[cold]
-    pub(super) fn forget_value(&self, key: &[u8], pointer: &[u8; POINTER]) {
+    pub(super) fn forget_value(&self, key: &[u8], pointer: &[u8; POINTER_BYTES]) {
         let mut dead = Dead::default();
         dead.add(key, pointer);
         self.values.note_dead(&dead);

@@ -30,9 +30,9 @@ use lodestore_media::{Mutant, crc32c};
 
 use super::Dead;
 use super::append::By;
-use super::record::{Record, SEGMENT_HEADER, place_of};
+use super::record::{Record, SEGMENT_HEADER_BYTES, place_of};
 use super::segment::ValueSegment;
-use crate::entry::{Op, POINTER, Payload};
+use crate::entry::{Op, POINTER_BYTES, Payload};
 use crate::inner::{Counts, Inner, lock};
 use crate::manifest::Edit;
 use crate::publisher::publish;
@@ -40,9 +40,9 @@ use crate::table::{Slot, hash};
 use crate::view::{Known, View};
 
 /// Values that move together, and their approximate bytes.
-const GROUP: (usize, u64) = (64, 1 << 20);
+const MOVED_GROUP: (usize, u64) = (64, 1 << 20);
 /// Minimum share of garbage for a collection when a write did not fit.
-const SCARCE_PART: u64 = 16;
+const SCARCE_GARBAGE_DIVISOR: u64 = 16;
 
 /// The reference to a record by the newest version of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Inner {
         let (mut bytes, mut garbage) = (0, 0);
         let mut best: Option<(f64, &Arc<ValueSegment>)> = None;
         for segment in all.iter().filter(|segment| segment.is_closed()) {
-            let usable = segment.bytes.saturating_sub(SEGMENT_HEADER).max(1);
+            let usable = segment.bytes.saturating_sub(SEGMENT_HEADER_BYTES).max(1);
             bytes += usable;
             garbage += segment.garbage();
             let share = if segment.is_dead() { 1.0 } else { segment.garbage() as f64 / usable as f64 };
@@ -76,12 +76,12 @@ impl Inner {
             return Some((f64::MAX, Arc::clone(segment)));
         }
         let over = garbage as f64 * 100.0 / bytes.max(1) as f64 / f64::from(self.options.value_garbage.max(1));
-        let worth = over > 1.0 || scarce && share >= 1.0 / SCARCE_PART as f64;
+        let worth = over > 1.0 || scarce && share >= 1.0 / SCARCE_GARBAGE_DIVISOR as f64;
         worth.then(|| (over.max(1.0), Arc::clone(segment)))
     }
 
     /// Returns how the newest version of `key` names the record of this pointer, if it does.
-    fn names(&self, view: &View, key: &[u8], pointer: &[u8; POINTER]) -> Result<Option<Naming>> {
+    fn names(&self, view: &View, key: &[u8], pointer: &[u8; POINTER_BYTES]) -> Result<Option<Naming>> {
         let slot = Slot::new();
         let known = view.find(key, hash(key), u64::MAX, self.how(), &slot)?;
         Ok(match known {
@@ -121,7 +121,7 @@ impl Inner {
             }
             group.push(record);
             bytes += record.len();
-            if group.len() >= GROUP.0 || bytes >= GROUP.1 {
+            if group.len() >= MOVED_GROUP.0 || bytes >= MOVED_GROUP.1 {
                 self.move_values(segment, &group)?;
                 group.clear();
                 bytes = 0;
@@ -174,7 +174,7 @@ impl Inner {
     }
 
     /// Writes the entries that point to the copies of these records. The caller holds all stripes.
-    fn point_anew(&self, view: &View, group: &[Record<'_>], moved: &[[u8; POINTER]]) -> Result<()> {
+    fn point_anew(&self, view: &View, group: &[Record<'_>], moved: &[[u8; POINTER_BYTES]]) -> Result<()> {
         let (mut ops, mut left, mut bytes) = (Vec::with_capacity(group.len()), Dead::default(), 0);
         for (record, copy) in group.iter().zip(moved) {
             let naming = self.names(view, record.key, &record.pointer.encode())?;

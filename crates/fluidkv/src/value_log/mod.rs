@@ -34,7 +34,7 @@ use arc_swap::ArcSwap;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Pool, crc32c};
 
-use crate::entry::{Entry, POINTER, Payload};
+use crate::entry::{Entry, POINTER_BYTES, Payload};
 use crate::manifest::ValueChange;
 use crate::table::Reads;
 use record::{Pointer, place_of};
@@ -42,11 +42,11 @@ use segment::ValueSegment;
 
 /// Number of writer tails; more threads share them. The tail after the last one belongs to the
 /// collector.
-pub(crate) const TAILS: usize = 64;
+pub(crate) const WRITER_TAIL_COUNT: usize = 64;
 /// A record larger than this share of a segment has its own segment.
-pub(crate) const OWN_PART: u64 = 4;
+pub(crate) const OWN_SEGMENT_DIVISOR: u64 = 4;
 /// Approximate DRAM of a segment.
-const SEGMENT_DRAM: u64 = size_of::<ValueSegment>() as u64 + 24;
+const SEGMENT_DRAM_BYTES: u64 = size_of::<ValueSegment>() as u64 + 24;
 
 /// Bytes of records that nothing names any more, by segment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(crate) struct Dead(BTreeMap<u32, u64>);
 
 impl Dead {
     /// Counts the record that a pointer to the value of this key names.
-    pub(crate) fn add(&mut self, key: &[u8], pointer: &[u8; POINTER]) {
+    pub(crate) fn add(&mut self, key: &[u8], pointer: &[u8; POINTER_BYTES]) {
         let pointer = Pointer::decode(pointer);
         *self.0.entry(pointer.id).or_default() += pointer.record_len(key.len());
     }
@@ -100,7 +100,7 @@ impl ValueLog {
             pool: Arc::clone(pool),
             used: AtomicBool::new(!segments.is_empty()),
             segments: ArcSwap::from_pointee(segments),
-            tails: (0..=TAILS).map(|_| Tail::default()).collect(),
+            tails: (0..=WRITER_TAIL_COUNT).map(|_| Tail::default()).collect(),
             collected: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
         })
@@ -151,7 +151,7 @@ impl ValueLog {
     /// # Errors
     /// [`Error::Corrupt`] if the pointer leads nowhere, or, except with `Reads::Trusted`, to other
     /// bytes.
-    pub(crate) fn read(&self, key: &[u8], pointer: &[u8; POINTER], reads: Reads) -> Result<&[u8]> {
+    pub(crate) fn read(&self, key: &[u8], pointer: &[u8; POINTER_BYTES], reads: Reads) -> Result<&[u8]> {
         let pointer = Pointer::decode(pointer);
         let wrong = |what: &str| Error::corrupt(format!("{}, byte {}", place_of(pointer.id), pointer.offset()), what);
         let (at, bytes) = {
@@ -206,7 +206,7 @@ impl ValueLog {
     /// Seals the segments that writers are filling, so that they can be collected; `all` includes
     /// the collector's.
     pub(crate) fn seal_tails(&self, all: bool) {
-        let count = if all { TAILS + 1 } else { TAILS };
+        let count = if all { WRITER_TAIL_COUNT + 1 } else { WRITER_TAIL_COUNT };
         for tail in &self.tails[..count] {
             if let Some(segment) = crate::inner::lock(&tail.0).take() {
                 segment.sealed.store(true, Ordering::Release);
@@ -226,10 +226,10 @@ impl ValueLog {
     }
 
     pub(crate) fn dram_bytes(&self) -> u64 {
-        self.segments.load().len() as u64 * SEGMENT_DRAM
+        self.segments.load().len() as u64 * SEGMENT_DRAM_BYTES
     }
 
     pub(crate) const fn fixed_dram_bytes() -> u64 {
-        (size_of::<Self>() + (TAILS + 1) * size_of::<Tail>()) as u64
+        (size_of::<Self>() + (WRITER_TAIL_COUNT + 1) * size_of::<Tail>()) as u64
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, Pool};
 
-use super::record::{Records, SEGMENT_HEADER, check_segment, place_of};
+use super::record::{Records, SEGMENT_HEADER_BYTES, check_segment, place_of};
 use super::segment::ValueSegment;
 use crate::manifest::state::ManifestState;
 use crate::manifest::{ValueChange, ValueUse};
@@ -27,7 +27,7 @@ pub(crate) fn open(pool: &Pool, state: &mut ManifestState, settled: bool) -> Res
         state.values().iter().filter(|(_, used)| !used.sealed).map(|(id, used)| (*id, *used)).collect();
     for (id, used) in &unsealed {
         let (id, written) = (*id, end_of(pool, number(*id)?, used));
-        let from = used.written.max(SEGMENT_HEADER);
+        let from = used.written.max(SEGMENT_HEADER_BYTES);
         if !settled && written > from && !pool.mutant(Mutant::ValuesNotSettled) {
             pool.flush(used.at.add(from), (written - from) as usize);
             pool.fence();
@@ -62,7 +62,7 @@ pub(crate) fn check(pool: &Pool, segments: &[Arc<ValueSegment>], reach: &Reach) 
     let mut damage = Vec::new();
     for segment in segments {
         let len = usize::try_from(segment.bytes).unwrap_or(usize::MAX);
-        let head = pool.bytes(segment.at, len).map(|bytes| &bytes[..bytes.len().min(SEGMENT_HEADER as usize)]);
+        let head = pool.bytes(segment.at, len).map(|bytes| &bytes[..bytes.len().min(SEGMENT_HEADER_BYTES as usize)]);
         if let Err(error) = check_segment(head.unwrap_or_default(), segment.id, segment.bytes) {
             damage.push(error);
         }

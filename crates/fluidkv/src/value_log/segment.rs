@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use lodestore_media::{NvPtr, Pool};
 
 use super::ValueLog;
-use super::record::{Records, SEGMENT_HEADER};
+use super::record::{Records, SEGMENT_HEADER_BYTES};
 use crate::inner::lock;
 use crate::manifest::ValueUse;
 
@@ -44,7 +44,7 @@ impl ValueSegment {
             id,
             at: used.at,
             bytes: used.bytes,
-            written: AtomicU64::new(used.written.max(SEGMENT_HEADER)),
+            written: AtomicU64::new(used.written.max(SEGMENT_HEADER_BYTES)),
             dead: AtomicU64::new(used.dead),
             sealed: AtomicBool::new(used.sealed),
             settled: AtomicBool::new(used.sealed),
@@ -70,13 +70,13 @@ impl ValueSegment {
     /// only if it exceeds any rest that a writer leaves: the segment was then ended early.
     pub(crate) fn garbage(&self) -> u64 {
         let rest = self.bytes.saturating_sub(self.written());
-        let short = if rest > self.bytes / super::OWN_PART { rest } else { 0 };
+        let short = if rest > self.bytes / super::OWN_SEGMENT_DIVISOR { rest } else { 0 };
         self.dead.load(Ordering::Relaxed) + short
     }
 
     /// Returns whether it has no live value.
     pub(crate) fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::Relaxed) + SEGMENT_HEADER >= self.written()
+        self.dead.load(Ordering::Relaxed) + SEGMENT_HEADER_BYTES >= self.written()
     }
 
     /// Returns whether it may be collected.

@@ -1,14 +1,14 @@
 //! Victim selection for garbage collection, and the end of a collection.
 
-use crate::layout::{Place, Prefix, SEGMENT_HEADER};
+use crate::layout::{Place, Prefix, SEGMENT_HEADER_BYTES};
 use crate::space::{Census, Owner, Segment, Space, State};
 
 /// Bytes of one collection, which are all read into DRAM; and the minimum and maximum number of its
 /// segments.
 const VICTIM_BYTES: u32 = 3 << 20;
-const VICTIM: (u32, u32) = (2, 48);
+const VICTIM_SEGMENTS: (u32, u32) = (2, 48);
 /// Maximum segments of a collection that exceeds `VICTIM_BYTES` because fewer would free none.
-const BEYOND: usize = 8;
+const EXTRA_SEGMENTS_MAX: usize = 8;
 
 /// Minimum gain for a collection to begin.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,7 +57,7 @@ pub(crate) struct Taken {
 impl Taken {
     /// Returns the location of its first record, in the store with this seed.
     pub(crate) fn first_place(&self, seed: u32) -> Place {
-        Place { seed, segment: self.segment, generation: self.generation, at: SEGMENT_HEADER as u32 }
+        Place { seed, segment: self.segment, generation: self.generation, at: SEGMENT_HEADER_BYTES as u32 }
     }
 }
 
@@ -91,7 +91,7 @@ impl Space {
                 .map(|number| (self.benefit(*number), *number))
                 .collect();
             let most_first = |one: &(f64, u32), other: &(f64, u32)| other.0.total_cmp(&one.0);
-            let beyond = most.max(BEYOND);
+            let beyond = most.max(EXTRA_SEGMENTS_MAX);
             if idle.len() > beyond {
                 idle.select_nth_unstable_by(beyond, most_first);
                 idle.truncate(beyond);
@@ -147,7 +147,7 @@ impl Space {
 
     /// Returns the maximum segments of one collection, unless a few more are needed to free one.
     fn victim_max(&self) -> usize {
-        (VICTIM_BYTES / self.segment_bytes).clamp(VICTIM.0, VICTIM.1) as usize
+        (VICTIM_BYTES / self.segment_bytes).clamp(VICTIM_SEGMENTS.0, VICTIM_SEGMENTS.1) as usize
     }
 
     /// Returns the number of collections of the oldest segments that cover all segments.

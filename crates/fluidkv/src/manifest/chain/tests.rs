@@ -58,8 +58,8 @@ fn nothing_stands_behind_the_records_of_a_chain_that_goes_on() {
     let (_, behind) = before.split_at(end as usize);
     let (_, after) = Chain::read(&pool, chain.first()).expect("a chain");
     assert_eq!(after[..end as usize], before[..end as usize]);
-    assert_eq!(after[end as usize..][..WORD], DEAD.to_le_bytes());
-    assert!(after[end as usize + WORD..].iter().all(|byte| *byte == 0));
+    assert_eq!(after[end as usize..][..WORD_BYTES], NO_RECORD_MAGIC.to_le_bytes());
+    assert!(after[end as usize + WORD_BYTES..].iter().all(|byte| *byte == 0));
     // New extents have no record bytes either: a crash may have undone their earlier allocation,
     // with a record in them, before they were linked.
     let links = chain.links.len();
@@ -67,7 +67,7 @@ fn nothing_stands_behind_the_records_of_a_chain_that_goes_on() {
     assert!(chain.links.len() > links);
     for link in &chain.links[links..] {
         let bytes = pool.bytes(link.at, link.capacity as usize).expect("an extent");
-        assert!(bytes[EXTENT_HEADER..].iter().all(|byte| *byte == 0));
+        assert!(bytes[EXTENT_HEADER_BYTES..].iter().all(|byte| *byte == 0));
     }
 }
 
@@ -96,11 +96,11 @@ fn found_behind_two_crashes(mutant: Option<Mutant>) -> [u64; 3] {
     let (first, second) = (begins_at(FIRST), begins_at(SECOND));
     assert_eq!(first.len(), second.len());
     let places = |state: &ManifestState| -> Vec<u64> { state.values().values().map(|used| used.at.offset()).collect() };
-    let words = first.len() / WORD;
+    let words = first.len() / WORD_BYTES;
     let mut seen = [0; 3];
     for (missing, there) in (0..words).flat_map(|missing| (0..words).map(move |there| (missing, there))) {
         pool.store(place, &first);
-        pool.store(place.add((missing * WORD) as u64), &[0xA5; WORD]);
+        pool.store(place.add((missing * WORD_BYTES) as u64), &[0xA5; WORD_BYTES]);
         let bytes;
         (chain, bytes) = Chain::read(&pool, chain.first()).expect("a chain");
         assert_eq!(places(&replay(&bytes, NONCE).expect("a manifest").state), [], "it was cut off");
@@ -108,7 +108,7 @@ fn found_behind_two_crashes(mutant: Option<Mutant>) -> [u64; 3] {
         // One word of the second record, then the other words.
         for all_but_one in [false, true] {
             for word in (0..words).filter(|word| (*word == there) != all_but_one) {
-                pool.store(place.add((word * WORD) as u64), &second[word * WORD..][..WORD]);
+                pool.store(place.add((word * WORD_BYTES) as u64), &second[word * WORD_BYTES..][..WORD_BYTES]);
             }
             let (_, bytes) = Chain::read(&pool, chain.first()).expect("a chain");
             match places(&replay(&bytes, NONCE).expect("a manifest").state)[..] {

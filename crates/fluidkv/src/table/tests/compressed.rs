@@ -3,7 +3,7 @@
 use lodestore_contract::Error;
 use lodestore_media::u32_at;
 
-use super::super::layout::{FILTER_CRC_AT, INDEX_PART, KEYS_CRC_AT, part_crc};
+use super::super::layout::{FILTER_CRC_AT, INDEX_PART_ID, KEYS_CRC_AT, part_crc};
 use super::super::pack::PLAIN_MAX;
 use super::super::{Built, Cursor, ItemKind, Reads, Slot, TableMeta, TableOptions, hash, verify};
 use super::{IDENTITY, Model, Rng, build, is_item};
@@ -60,7 +60,7 @@ fn forged(built: &Built, number: usize, at: usize, word: u32) -> (Vec<u8>, Table
     let (mut bytes, meta) = (built.bytes.clone(), built.meta);
     let at = meta.descriptions_at() + 12 * number + at;
     bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
-    let index_crc = part_crc(IDENTITY, INDEX_PART, &bytes[meta.part(INDEX_PART)]);
+    let index_crc = part_crc(IDENTITY, INDEX_PART_ID, &bytes[meta.part(INDEX_PART_ID)]);
     let header = meta.encode(index_crc, u32_at(&bytes, FILTER_CRC_AT), u32_at(&bytes, KEYS_CRC_AT));
     bytes[..header.len()].copy_from_slice(&header);
     let meta = TableMeta::open(&bytes, IDENTITY).expect("its checksums are right");

@@ -217,7 +217,7 @@ fn a_block_of_an_earlier_table_at_the_same_place_is_refused() {
     // The same items under another identity: every checksum and every item check differs.
     let (mine, other) = (build(&model, &options), other.finish());
     let mut bytes = mine.bytes.clone();
-    let blocks = mine.meta.part(super::super::layout::INDEX_PART).start;
+    let blocks = mine.meta.part(super::super::layout::INDEX_PART_ID).start;
     bytes[mine.meta.data_at as usize..blocks].copy_from_slice(&other.bytes[mine.meta.data_at as usize..blocks]);
     let table = mine.meta.table(&bytes).expect("as long as before");
     for key in model.keys() {
